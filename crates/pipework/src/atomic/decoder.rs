@@ -1,0 +1,397 @@
+//! Turns the bytes of a pipe into items, wherever reads cut them. Pure: it is fed, it does not read.
+//!
+//! Invariant: bytes are given out once, in the order of the pipe, and looked at a bounded number of times each, so the cost of an item
+//! does not grow with what is buffered behind it. Memory keeps the limits of [`Limits`]. Damage to one message is a
+//! [`Torn`] report; only a plain stream whose part sizes make no sense is lost as a whole.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::assembly::{Assembly, Step};
+use super::frame::{Header, Mode};
+use super::item::{Burst, Item, Line, Message, Torn, WriterKey};
+use super::mixed::{self, LineAt, Lines, Rest, Rules};
+use super::zstd::{Decompressor, Zstd};
+use crate::error::{Error, ErrorKind, Result};
+
+const OP: &str = "atomic recv";
+
+/// How much memory a peer can make the decoder use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) pipe_buf: usize,
+    /// One message, before and after decompression; also one line.
+    pub(super) max_message: usize,
+    /// All unfinished messages together; also bytes that were read and not yet parsed.
+    pub(super) max_unfinished: usize,
+}
+
+/// What is known of the pipe behind the bytes that were fed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tail {
+    /// Nothing.
+    Unknown,
+    /// It was empty.
+    Drained,
+    /// It has ended.
+    Ended,
+}
+
+/// An item, as places in the decoder's memory that stay good until it is fed again.
+#[derive(Debug)]
+pub(super) enum Found {
+    Line(Place),
+    Burst { data: Place, compressed: Option<Place> },
+    Message { data: Place, writer: WriterKey, parts: u32, compressed: Option<Place> },
+    Torn(Torn),
+}
+
+#[derive(Debug)]
+pub(super) enum Place {
+    /// In the buffer.
+    Buffer(Range<usize>),
+    /// What was decompressed last.
+    Decompressed,
+    Own(Vec<u8>),
+}
+
+pub(super) struct Decoder {
+    /// `buf[start..end]` was read and has not been given out.
+    buf: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// So many bytes at `start` are known to be text.
+    text: usize,
+    mode: Mode,
+    strict: bool,
+    limits: Limits,
+    assembly: Assembly,
+    lines: Lines,
+    zstd: Option<Decompressor>,
+    keep_compressed: bool,
+    decompressed: Vec<u8>,
+    /// An item that waits behind a report.
+    next: Option<Found>,
+    lost: bool,
+}
+
+impl Decoder {
+    pub(super) fn new(mode: Mode, strict: bool, limits: Limits) -> Decoder {
+        Decoder {
+            buf: Vec::new(),
+            start: 0,
+            end: 0,
+            text: 0,
+            mode,
+            strict,
+            limits,
+            assembly: Assembly::new(),
+            lines: Lines::new(),
+            zstd: None,
+            keep_compressed: false,
+            decompressed: Vec::new(),
+            next: None,
+            lost: false,
+        }
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// For the bytes that have not been given out yet.
+    pub(super) fn set_mode(&mut self, mode: Mode) {
+        self.mode = mode;
+        self.text = 0;
+    }
+
+    pub(super) fn zstd(&self) -> Option<&Zstd> {
+        self.zstd.as_ref().map(Decompressor::settings)
+    }
+
+    pub(super) fn set_zstd(&mut self, zstd: Option<Zstd>) -> Result<()> {
+        self.zstd = zstd.map(Decompressor::new).transpose()?;
+        Ok(())
+    }
+
+    pub(super) fn set_keep_compressed(&mut self, keep: bool) {
+        self.keep_compressed = keep;
+    }
+
+    /// Whether bytes wait to be parsed.
+    pub(super) fn has_bytes(&self) -> bool {
+        self.start < self.end || self.next.is_some()
+    }
+
+    /// Whether it remembers anything of the stream.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.has_bytes() && self.assembly.is_empty() && self.lines.begun().is_empty()
+    }
+
+    /// The unfinished line.
+    pub(super) fn unfinished_line(&self) -> &[u8] {
+        self.lines.begun()
+    }
+
+    /// Room to read up to `len` bytes into. `TooLong` if too much lies there unparsed.
+    pub(super) fn space(&mut self, len: usize) -> Result<&mut [u8]> {
+        let held = self.end - self.start;
+        if held.saturating_add(len) > self.limits.max_unfinished.max(len + self.limits.pipe_buf) {
+            return Err(Error::new(ErrorKind::TooLong, "atomic fill"));
+        }
+        if held == 0 {
+            (self.start, self.end) = (0, 0);
+            if self.buf.len() > 4 * (len + self.limits.pipe_buf) {
+                self.buf = Vec::new();
+            }
+        }
+        if self.buf.len() - self.end < len {
+            // What moves is no more than what was given out since the last move.
+            if held <= self.start {
+                self.buf.copy_within(self.start..self.end, 0);
+                (self.start, self.end) = (0, held);
+            }
+            // Less than a frame is left over from most reads: with room for that, the buffer keeps its size.
+            let needed = self.end + len;
+            if self.buf.len() < needed {
+                self.buf.resize(needed.max(len + self.limits.pipe_buf), 0);
+            }
+        }
+        Ok(&mut self.buf[self.end..self.end + len])
+    }
+
+    /// `len` bytes were read into [`Decoder::space`].
+    pub(super) fn fed(&mut self, len: usize) {
+        self.end += len;
+    }
+
+    /// The next item of what was fed; `None` if that takes more bytes.
+    ///
+    /// # Errors
+    /// `Corrupt`, for good, if the stream makes no sense.
+    pub(super) fn next(&mut self, tail: Tail) -> Result<Option<Found>> {
+        if self.lost {
+            return Err(Error::new(ErrorKind::Corrupt, OP));
+        }
+        loop {
+            if let Some(torn) = self.assembly.report() {
+                return Ok(Some(Found::Torn(torn)));
+            }
+            if let Some(found) = self.next.take() {
+                return Ok(Some(found));
+            }
+            let step = match self.mode {
+                _ if self.start == self.end => Progress::Stuck,
+                Mode::Plain => self.plain(tail)?,
+                Mode::Mixed => self.mixed(tail)?,
+            };
+            match step {
+                Progress::Found(found) => return Ok(Some(found)),
+                Progress::Parsed => {}
+                Progress::Stuck if tail == Tail::Ended => return Ok(self.end_of_pipe()),
+                Progress::Stuck => return Ok(None),
+            }
+        }
+    }
+
+    fn plain(&mut self, tail: Tail) -> Result<Progress> {
+        let bytes = &self.buf[self.start..self.end];
+        let header = Header::from_bytes(bytes);
+        if let Some(header) = header {
+            if header.len as usize > self.limits.pipe_buf - Header::LEN {
+                return Err(self.lose());
+            }
+            if bytes.len() >= Header::LEN + header.len as usize {
+                return Ok(self.part(header, Header::LEN, Header::LEN + header.len as usize));
+            }
+        }
+        if tail != Tail::Ended {
+            return Ok(Progress::Stuck);
+        }
+        // A part is written in one piece: what ends inside one was not written by a writer of ours.
+        let torn = Torn {
+            writer: header.map(|header| header.writer),
+            parts: 1,
+            bytes: bytes.len(),
+            kind: ErrorKind::Torn,
+        };
+        self.start = self.end;
+        Ok(Progress::Found(Found::Torn(torn)))
+    }
+
+    fn mixed(&mut self, tail: Tail) -> Result<Progress> {
+        if self.text > 0 {
+            return Ok(self.line());
+        }
+        let rules = Rules { limit: self.limits.pipe_buf, zstd: self.zstd.is_some(), strict: self.strict };
+        // A strict reader waits for the rest of a frame as long as there may be one.
+        let over = if self.strict { tail == Tail::Ended } else { tail != Tail::Unknown };
+        let rest = if over { Rest::Impossible } else { Rest::Possible };
+        match mixed::scan(&self.buf[self.start..self.end], rest, rules) {
+            mixed::Found::Text(len) => {
+                self.text = len;
+                Ok(self.line())
+            }
+            mixed::Found::Part { header, data, len } => Ok(self.part(header, data.start, len)),
+            mixed::Found::Burst { data, len } => {
+                let data = Place::Buffer(self.start + data.start..self.start + data.end);
+                self.start += len;
+                Ok(Progress::Found(self.burst(data)))
+            }
+            mixed::Found::Undecided => Ok(Progress::Stuck),
+            mixed::Found::NoFrame => Err(self.lose()),
+        }
+    }
+
+    /// Takes a line, or the beginning of one, out of the text at `start`.
+    fn line(&mut self) -> Progress {
+        let text = &self.buf[self.start..self.start + self.text];
+        let (len, line) = self.lines.take(text, self.limits.max_message);
+        let at = self.start;
+        self.start += len;
+        self.text -= len;
+        match line {
+            Some(LineAt::Start(len)) => Progress::Found(Found::Line(Place::Buffer(at..at + len))),
+            Some(LineAt::Own(line)) => Progress::Found(Found::Line(Place::Own(line))),
+            None => Progress::Parsed,
+        }
+    }
+
+    /// Takes the part at `start`, `len` bytes in all, whose data begins at `data` in it.
+    fn part(&mut self, header: Header, data: usize, len: usize) -> Progress {
+        let data = self.start + data..self.start + data + header.len as usize;
+        self.start += len;
+        let step = self.assembly.push(
+            header,
+            &self.buf[data.clone()],
+            self.limits.max_message,
+            self.limits.max_unfinished,
+        );
+        let (place, parts) = match step {
+            Step::Nothing => return Progress::Parsed,
+            Step::Single => (Place::Buffer(data), 1),
+            Step::Whole { data, parts } => (Place::Own(data), parts),
+        };
+        let found = self.message(place, header.writer, parts);
+        match self.assembly.report() {
+            // The report is of an earlier message of the same writer, so it goes first.
+            Some(torn) => {
+                self.next = Some(self.detached(found));
+                Progress::Found(Found::Torn(torn))
+            }
+            None => Progress::Found(found),
+        }
+    }
+
+    fn message(&mut self, place: Place, writer: WriterKey, parts: u32) -> Found {
+        let bytes = self.bytes(&place).len();
+        match self.decompress(place) {
+            Ok((data, compressed)) => Found::Message { data, writer, parts, compressed },
+            Err(kind) => Found::Torn(Torn { writer: Some(writer), parts, bytes, kind }),
+        }
+    }
+
+    fn burst(&mut self, place: Place) -> Found {
+        let bytes = self.bytes(&place).len();
+        match self.decompress(place) {
+            Ok((data, compressed)) => Found::Burst { data, compressed },
+            Err(kind) => Found::Torn(Torn { writer: None, parts: 1, bytes, kind }),
+        }
+    }
+
+    fn decompress(&mut self, place: Place) -> std::result::Result<(Place, Option<Place>), ErrorKind> {
+        let Some(zstd) = &mut self.zstd else { return Ok((place, None)) };
+        let frame = match &place {
+            Place::Buffer(range) => &self.buf[range.clone()],
+            Place::Own(data) => data,
+            Place::Decompressed => unreachable!("what was decompressed is no frame"),
+        };
+        zstd.decompress(frame, &mut self.decompressed, self.limits.max_message)?;
+        Ok((Place::Decompressed, self.keep_compressed.then_some(place)))
+    }
+
+    /// The same item in memory of its own, which later parsing leaves alone.
+    fn detached(&self, found: Found) -> Found {
+        let own = |place: Place| match place {
+            Place::Own(data) => Place::Own(data),
+            place => Place::Own(self.bytes(&place).to_vec()),
+        };
+        match found {
+            Found::Line(line) => Found::Line(own(line)),
+            Found::Burst { data, compressed } => {
+                Found::Burst { data: own(data), compressed: compressed.map(own) }
+            }
+            Found::Message { data, writer, parts, compressed } => {
+                Found::Message { data: own(data), writer, parts, compressed: compressed.map(own) }
+            }
+            Found::Torn(torn) => Found::Torn(torn),
+        }
+    }
+
+    /// What remains once all bytes are parsed and no more will come.
+    fn end_of_pipe(&mut self) -> Option<Found> {
+        if let Some(line) = self.lines.end() {
+            return Some(Found::Line(Place::Own(line)));
+        }
+        self.assembly.end();
+        self.assembly.report().map(Found::Torn)
+    }
+
+    fn lose(&mut self) -> Error {
+        self.lost = true;
+        Error::new(ErrorKind::Corrupt, OP)
+    }
+
+    fn bytes<'a>(&'a self, place: &'a Place) -> &'a [u8] {
+        match place {
+            Place::Buffer(range) => &self.buf[range.clone()],
+            Place::Decompressed => &self.decompressed,
+            Place::Own(data) => data,
+        }
+    }
+
+    fn cow(&self, place: Place) -> Cow<'_, [u8]> {
+        match place {
+            Place::Buffer(range) => Cow::Borrowed(&self.buf[range]),
+            Place::Decompressed => Cow::Borrowed(&self.decompressed),
+            Place::Own(data) => Cow::Owned(data),
+        }
+    }
+
+    /// The item that was found.
+    pub(super) fn item(&self, found: Found) -> Item<'_> {
+        match found {
+            Found::Line(line) => Item::Line(Line { data: self.cow(line) }),
+            Found::Burst { data, compressed } => Item::Burst(Burst {
+                data: self.cow(data),
+                compressed: compressed.map(|place| self.cow(place)),
+            }),
+            Found::Message { data, writer, parts, compressed } => Item::Message(Message {
+                data: self.cow(data),
+                writer,
+                parts,
+                compressed: compressed.map(|place| self.cow(place)),
+            }),
+            Found::Torn(torn) => Item::Torn(torn),
+        }
+    }
+
+    /// What the fuzzer checks after every step.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn check(&self) {
+        assert!(self.start <= self.end && self.end <= self.buf.len());
+        assert!(self.text <= self.end - self.start);
+        assert!(self.lines.begun().len() <= self.limits.max_message.max(1) + 1);
+        assert!(self.decompressed.len() <= self.limits.max_message);
+        self.assembly.check(self.limits.max_message, self.limits.max_unfinished);
+    }
+}
+
+/// What one look at the buffer came to.
+enum Progress {
+    Found(Found),
+    /// Bytes were taken; look again.
+    Parsed,
+    /// What is there is incomplete.
+    Stuck,
+}

@@ -1,0 +1,314 @@
+//! The unit of the wire: a part is a header and data. Pure: bytes in, bytes out.
+//!
+//! [`Header`] is the 16 bytes in front of a part's data. [`Packer`] lays whole parts and bursts into one write of at most PIPE_BUF
+//! bytes. [`Cut`] says where a payload is divided. `WIRE.md` is the normative text.
+
+use super::item::WriterKey;
+
+/// Opens a burst or a part in mixed mode.
+pub(super) const SHIFT_OUT: u8 = 0x0E;
+/// Closes it.
+pub(super) const SHIFT_IN: u8 = 0x0F;
+/// Directly after [`SHIFT_OUT`]: what follows is a part, not a burst.
+pub(super) const DATA_LINK_ESCAPE: u8 = 0x10;
+
+/// How parts lie on the wire: bare, or between text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Plain,
+    Mixed,
+}
+
+impl Mode {
+    /// Bytes in front of a part's header.
+    pub(super) const fn prefix(self) -> usize {
+        match self {
+            Mode::Plain => 0,
+            Mode::Mixed => 2,
+        }
+    }
+
+    /// Bytes that a part needs beside its data.
+    pub(super) const fn part_overhead(self) -> usize {
+        match self {
+            Mode::Plain => Header::LEN,
+            Mode::Mixed => 2 + Header::LEN + 1,
+        }
+    }
+
+    /// Bytes that a burst needs beside its data.
+    pub(super) const fn burst_overhead(self) -> usize {
+        match self {
+            Mode::Plain => 0,
+            Mode::Mixed => 2,
+        }
+    }
+}
+
+/// What stands in front of a part's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) writer: WriterKey,
+    /// How many parts of the same message follow.
+    pub(super) id: u32,
+    /// Bytes of data.
+    pub(super) len: u32,
+}
+
+impl Header {
+    pub(super) const LEN: usize = 16;
+
+    pub(super) fn to_bytes(self) -> [u8; Header::LEN] {
+        let mut bytes = [0; Header::LEN];
+        bytes[0..4].copy_from_slice(&self.writer.pid.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&self.writer.tid.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&self.id.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&self.len.to_ne_bytes());
+        bytes
+    }
+
+    /// Reads the header at the start of `bytes`; `None` if they are too few.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Header> {
+        let word = |at: usize| -> [u8; 4] { [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]] };
+        (bytes.len() >= Header::LEN).then(|| Header {
+            writer: WriterKey { pid: i32::from_ne_bytes(word(0)), tid: i32::from_ne_bytes(word(4)) },
+            id: u32::from_ne_bytes(word(8)),
+            len: u32::from_ne_bytes(word(12)),
+        })
+    }
+}
+
+/// How far a payload has been cut into parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// Bytes of the payload in parts so far.
+    pub(super) off: usize,
+    /// The id of the next part; `None` before the first, whose size decides how many there are.
+    pub(super) next_id: Option<u32>,
+    done: bool,
+}
+
+impl Cut {
+    pub(super) const fn new() -> Cut {
+        Cut { off: 0, next_id: None, done: false }
+    }
+
+    /// Whether the last part has been cut.
+    pub(super) fn is_done(self) -> bool {
+        self.done
+    }
+
+    /// The same place, counted in what is left of the payload.
+    pub(super) fn of_the_rest(self) -> Cut {
+        Cut { off: 0, ..self }
+    }
+
+    pub(super) fn has_begun(self) -> bool {
+        self.next_id.is_some()
+    }
+}
+
+/// How many parts a payload of `len` bytes takes if each holds at most `max` bytes: at least one. `None` if that is more than ids
+/// can count.
+pub(super) fn parts_of(len: usize, max: usize) -> Option<u32> {
+    u32::try_from(len.div_ceil(max).max(1)).ok()
+}
+
+/// Below so much room in a write that is filled in part, a message of several parts begins in the next write.
+const WORTH_A_PART: usize = 512;
+
+/// Lays parts and bursts side by side into one write.
+#[derive(Debug)]
+pub(super) struct Packer {
+    bytes: Vec<u8>,
+    /// PIPE_BUF: the bytes never outgrow it.
+    limit: usize,
+    mode: Mode,
+    /// Whether the last thing in `bytes` ends a message or burst.
+    ends_whole: bool,
+}
+
+impl Packer {
+    pub(super) fn new(limit: usize, mode: Mode) -> Packer {
+        Packer { bytes: Vec::with_capacity(limit), limit, mode, ends_whole: true }
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// For the parts from now on.
+    pub(super) fn set_mode(&mut self, mode: Mode) {
+        self.mode = mode;
+    }
+
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// The largest data of one part.
+    pub(super) fn max_part(&self) -> usize {
+        self.limit - self.mode.part_overhead()
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    pub(super) fn ends_whole(&self) -> bool {
+        self.ends_whole
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends_whole = true;
+    }
+
+    /// Adds the next part of `payload`; false if it should go into the next write instead. An empty packer always takes it.
+    ///
+    /// What fits in one part is never divided. A longer message fills what room there is, so that full writes follow each other.
+    pub(super) fn push_part(&mut self, writer: WriterKey, payload: &[u8], cut: &mut Cut) -> bool {
+        let room = (self.limit - self.bytes.len()).saturating_sub(self.mode.part_overhead());
+        let left = payload.len() - cut.off;
+        let len = left.min(room);
+        if !self.bytes.is_empty() && len < left && (left <= self.max_part() || room < WORTH_A_PART) {
+            return false;
+        }
+        // An empty message needs room for its header all the same.
+        if self.bytes.len() + self.mode.part_overhead() + len > self.limit {
+            return false;
+        }
+        let following = (left - len).div_ceil(self.max_part()) as u32;
+        debug_assert!(cut.next_id.is_none_or(|id| id == following), "later parts are full but for the last");
+        let header = Header { writer, id: following, len: len as u32 };
+        if self.mode == Mode::Mixed {
+            self.bytes.extend_from_slice(&[SHIFT_OUT, DATA_LINK_ESCAPE]);
+        }
+        self.bytes.extend_from_slice(&header.to_bytes());
+        self.bytes.extend_from_slice(&payload[cut.off..cut.off + len]);
+        if self.mode == Mode::Mixed {
+            self.bytes.push(SHIFT_IN);
+        }
+        cut.off += len;
+        cut.next_id = following.checked_sub(1).or(Some(0));
+        cut.done = following == 0;
+        self.ends_whole = cut.done;
+        true
+    }
+
+    /// Adds a burst; false if there is no room beside what is there.
+    pub(super) fn push_burst(&mut self, data: &[u8]) -> bool {
+        if self.bytes.len() + data.len() + self.mode.burst_overhead() > self.limit {
+            return false;
+        }
+        if self.mode == Mode::Mixed {
+            self.bytes.push(SHIFT_OUT);
+        }
+        self.bytes.extend_from_slice(data);
+        if self.mode == Mode::Mixed {
+            self.bytes.push(SHIFT_IN);
+        }
+        self.ends_whole = true;
+        true
+    }
+}
+
+/// Round trip of header and cut over arbitrary bytes, for the fuzzer: whatever is packed is unpacked again, in order, in writes that
+/// keep the limit, with ids that descend to 0.
+#[cfg(any(test, fuzzing))]
+pub(super) fn check_round_trip(limit: usize, mode: Mode, payloads: &[&[u8]]) {
+    let writer = WriterKey { pid: 7, tid: 9 };
+    let mut packer = Packer::new(limit, mode);
+    let (mut writes, mut unpacked) = (Vec::new(), Vec::new());
+    for payload in payloads {
+        let mut cut = Cut::new();
+        while !cut.is_done() {
+            if !packer.push_part(writer, payload, &mut cut) {
+                assert!(!packer.is_empty(), "an empty packer takes a part");
+                writes.push(packer.bytes().to_vec());
+                packer.clear();
+            }
+        }
+    }
+    writes.push(packer.bytes().to_vec());
+    let (mut message, mut expected) = (Vec::new(), None);
+    for write in &writes {
+        assert!(write.len() <= limit, "a write keeps the limit");
+        let mut rest = &write[..];
+        while !rest.is_empty() {
+            let header = Header::from_bytes(&rest[mode.prefix()..]).expect("a header");
+            assert_eq!(Header::from_bytes(&header.to_bytes()), Some(header));
+            let (part, after) = rest.split_at(mode.part_overhead() + header.len as usize);
+            assert!(expected.is_none_or(|id| id == header.id), "ids descend by one");
+            message.extend_from_slice(&part[mode.prefix() + Header::LEN..][..header.len as usize]);
+            expected = header.id.checked_sub(1);
+            if expected.is_none() {
+                unpacked.push(std::mem::take(&mut message));
+            }
+            rest = after;
+        }
+    }
+    assert_eq!(expected, None, "the last message is whole");
+    assert_eq!(unpacked, payloads, "every payload comes out as it went in");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn counts_parts() {
+        assert_eq!(parts_of(0, 4080), Some(1));
+        assert_eq!(parts_of(4080, 4080), Some(1));
+        assert_eq!(parts_of(4081, 4080), Some(2));
+        assert_eq!(parts_of(usize::MAX, 1), None);
+    }
+
+    #[test]
+    fn small_messages_share_a_write_undivided() {
+        let writer = WriterKey { pid: 1, tid: 1 };
+        let mut packer = Packer::new(4096, Mode::Mixed);
+        for _ in 0..4 {
+            assert!(packer.push_part(writer, &[0; 890], &mut Cut::new()));
+        }
+        let mut fifth = Cut::new();
+        assert!(!packer.push_part(writer, &[0; 890], &mut fifth));
+        assert!(!fifth.has_begun());
+        assert_eq!(packer.bytes().len(), 4 * (890 + 19));
+    }
+
+    #[test]
+    fn a_long_message_fills_the_room_that_is_left() {
+        let writer = WriterKey { pid: 1, tid: 1 };
+        let mut packer = Packer::new(4096, Mode::Plain);
+        assert!(packer.push_part(writer, &[0; 1000], &mut Cut::new()));
+        let mut cut = Cut::new();
+        assert!(packer.push_part(writer, &[1; 9000], &mut cut));
+        assert_eq!(packer.bytes().len(), 4096);
+        assert_eq!(cut.next_id, Some(1), "9000 bytes: 3064 here, 4080 and 1856 to come");
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(
+            limit in 512usize..5000,
+            mixed: bool,
+            payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..12_000), 0..8),
+        ) {
+            let mode = if mixed { Mode::Mixed } else { Mode::Plain };
+            let payloads: Vec<&[u8]> = payloads.iter().map(Vec::as_slice).collect();
+            check_round_trip(limit, mode, &payloads);
+        }
+
+        #[test]
+        fn any_header_survives(pid: i32, tid: i32, id: u32, len: u32) {
+            let header = Header { writer: WriterKey { pid, tid }, id, len };
+            prop_assert_eq!(Header::from_bytes(&header.to_bytes()), Some(header));
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What a reader gives out.
+//!
+//! Data is borrowed from the reader's buffer where it lies there in one piece, and owned where it had to be assembled;
+//! `into_owned` makes any of these free of the reader.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
+
+use crate::error::ErrorKind;
+
+/// Names one writer on the wire. Opaque: two writers that are alive at the same time never share one, whatever their processes,
+/// threads or pid namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WriterKey {
+    /// The sender's process number, in the sender's own pid namespace.
+    pub pid: i32,
+    /// A random number, drawn for each writer and again after a fork. (Atomic::Pipe puts the thread's number here.)
+    pub tid: i32,
+}
+
+impl fmt::Display for WriterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.pid, self.tid)
+    }
+}
+
+/// A message, whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// What was sent.
+    pub data: Cow<'a, [u8]>,
+    /// Who sent it.
+    pub writer: WriterKey,
+    /// In how many parts it came; at least 1.
+    pub parts: u32,
+    /// The zstd frame that it came in, if the reader was told to keep it.
+    pub compressed: Option<Cow<'a, [u8]>>,
+}
+
+impl Message<'_> {
+    /// The same message, independent of the reader.
+    pub fn into_owned(self) -> Message<'static> {
+        Message { data: owned(self.data), compressed: self.compressed.map(owned), ..self }
+    }
+
+    /// The data alone, as a vector of its own.
+    pub fn into_vec(self) -> Vec<u8> {
+        self.data.into_owned()
+    }
+}
+
+impl Deref for Message<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+/// A burst: bytes that were sent in one write, without a sender's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Burst<'a> {
+    /// What was sent.
+    pub data: Cow<'a, [u8]>,
+    /// The zstd frame that it came in, if the reader was told to keep it.
+    pub compressed: Option<Cow<'a, [u8]>>,
+}
+
+impl Burst<'_> {
+    /// The same burst, independent of the reader.
+    pub fn into_owned(self) -> Burst<'static> {
+        Burst { data: owned(self.data), compressed: self.compressed.map(owned) }
+    }
+}
+
+impl Deref for Burst<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+/// A line of ordinary text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// The text with its terminator: `\n`, `\r\n` or `\r`. The last line before the end of the pipe may have none, nor has a piece
+    /// of a line that is longer than the reader's `max_message`.
+    pub data: Cow<'a, [u8]>,
+}
+
+impl Line<'_> {
+    /// The text without its terminator.
+    pub fn content(&self) -> &[u8] {
+        let data = &self.data;
+        let cut = if data.ends_with(b"\r\n") {
+            2
+        } else {
+            usize::from(data.ends_with(b"\n") || data.ends_with(b"\r"))
+        };
+        &data[..data.len() - cut]
+    }
+
+    /// The same line, independent of the reader.
+    pub fn into_owned(self) -> Line<'static> {
+        Line { data: owned(self.data) }
+    }
+}
+
+impl Deref for Line<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+/// A report of a message or burst that cannot be given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Torn {
+    /// Whose it was, where the wire says so.
+    pub writer: Option<WriterKey>,
+    /// Parts that had come.
+    pub parts: u32,
+    /// Bytes of data that had come.
+    pub bytes: usize,
+    /// `Torn`: its rest never came. `TooLong`: over `max_message` or `max_unfinished`. `Corrupt`: it does not decompress.
+    pub kind: ErrorKind,
+}
+
+impl fmt::Display for Torn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.writer {
+            Some(writer) => write!(f, "message of writer {writer}")?,
+            None => f.write_str("burst")?,
+        }
+        let (parts, bytes) = (self.parts, self.bytes);
+        write!(
+            f,
+            ": {} (after {parts} part{} and {bytes} bytes)",
+            self.kind,
+            if parts == 1 { "" } else { "s" }
+        )
+    }
+}
+
+/// Anything that comes out of a pipe in mixed mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// A line of ordinary text.
+    Line(Line<'a>),
+    /// A burst.
+    Burst(Burst<'a>),
+    /// A message.
+    Message(Message<'a>),
+    /// The report of a message that is lost.
+    Torn(Torn),
+}
+
+impl Item<'_> {
+    /// The same item, independent of the reader.
+    pub fn into_owned(self) -> Item<'static> {
+        match self {
+            Item::Line(line) => Item::Line(line.into_owned()),
+            Item::Burst(burst) => Item::Burst(burst.into_owned()),
+            Item::Message(message) => Item::Message(message.into_owned()),
+            Item::Torn(torn) => Item::Torn(torn),
+        }
+    }
+}
+
+fn owned(data: Cow<'_, [u8]>) -> Cow<'static, [u8]> {
+    Cow::Owned(data.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lines_content_is_what_stands_before_its_terminator() {
+        for (data, content) in
+            [("a\n", "a"), ("a\r\n", "a"), ("a\r", "a"), ("a", "a"), ("\n", ""), ("", ""), ("\n\n", "\n")]
+        {
+            assert_eq!(Line { data: data.as_bytes().into() }.content(), content.as_bytes(), "{data:?}");
+        }
+    }
+
+    #[test]
+    fn a_report_reads_well() {
+        let torn =
+            Torn { writer: Some(WriterKey { pid: 5, tid: 9 }), parts: 1, bytes: 4077, kind: ErrorKind::Torn };
+        assert_eq!(
+            torn.to_string(),
+            "message of writer 5:9: the rest of the message never came (after 1 part and 4077 bytes)"
+        );
+    }
+}

@@ -1,0 +1,182 @@
+//! Finds parts and bursts between ordinary text. Pure.
+//!
+//! A part or burst is written by one atomic `write`, so a reader that has drained the pipe holds all of it or nothing. Hence
+//! the rule that a stray control byte cannot break: what opens like a frame and is not well formed, or is still incomplete when the
+//! pipe is drained, is text. [`scan`] looks at the start of a buffer; [`Lines`] divides the text that it finds.
+
+use std::ops::Range;
+
+use memchr::{memchr, memchr2};
+
+use super::frame::{DATA_LINK_ESCAPE, Header, Mode, SHIFT_IN, SHIFT_OUT};
+use super::zstd;
+
+/// What a buffer starts with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// So many bytes of text.
+    Text(usize),
+    /// A part, `len` bytes in all.
+    Part { header: Header, data: Range<usize>, len: usize },
+    /// A burst, `len` bytes in all.
+    Burst { data: Range<usize>, len: usize },
+    /// What comes next decides.
+    Undecided,
+    /// What opens here is no frame, and that is an error where the caller is strict.
+    NoFrame,
+}
+
+/// How to read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    /// PIPE_BUF: no frame is longer.
+    pub(super) limit: usize,
+    /// Bursts hold zstd frames, which may hold any control byte: their own format tells where they end.
+    pub(super) zstd: bool,
+    /// A burst ends at the first [`SHIFT_IN`] and may hold [`SHIFT_OUT`]; what is not well formed is no text.
+    pub(super) strict: bool,
+}
+
+/// Whether an incomplete frame at the end of a buffer can still be completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// It may: more may lie in the pipe.
+    Possible,
+    /// It cannot: the pipe is drained, and frames are written in one piece.
+    Impossible,
+}
+
+/// Looks at the start of `bytes`, which are not empty.
+pub(super) fn scan(bytes: &[u8], rest: Rest, rules: Rules) -> Found {
+    if bytes[0] != SHIFT_OUT {
+        return Found::Text(memchr(SHIFT_OUT, bytes).unwrap_or(bytes.len()));
+    }
+    match frame(bytes, rules) {
+        Found::Undecided if rest == Rest::Possible => Found::Undecided,
+        Found::Undecided | Found::NoFrame if rules.strict => Found::NoFrame,
+        Found::Undecided | Found::NoFrame => {
+            Found::Text(1 + memchr(SHIFT_OUT, &bytes[1..]).unwrap_or(bytes.len() - 1))
+        }
+        found => found,
+    }
+}
+
+/// The frame that [`SHIFT_OUT`] at the start of `bytes` opens.
+fn frame(bytes: &[u8], rules: Rules) -> Found {
+    match bytes.get(1) {
+        None => Found::Undecided,
+        Some(&DATA_LINK_ESCAPE) => part(bytes, rules),
+        Some(_) if rules.zstd && zstd::is_frame(&bytes[1..]) => compressed_burst(bytes, rules),
+        Some(_) => burst(bytes, rules),
+    }
+}
+
+fn part(bytes: &[u8], rules: Rules) -> Found {
+    let start = Mode::Mixed.prefix() + Header::LEN;
+    let Some(header) = Header::from_bytes(&bytes[Mode::Mixed.prefix()..]) else { return Found::Undecided };
+    let len = header.len as usize;
+    if len > rules.limit - Mode::Mixed.part_overhead() {
+        return Found::NoFrame;
+    }
+    match bytes.get(start + len) {
+        None => Found::Undecided,
+        Some(&SHIFT_IN) => Found::Part { header, data: start..start + len, len: start + len + 1 },
+        Some(_) => Found::NoFrame,
+    }
+}
+
+fn burst(bytes: &[u8], rules: Rules) -> Found {
+    let window = &bytes[1..bytes.len().min(rules.limit)];
+    let end = if rules.strict { memchr(SHIFT_IN, window) } else { memchr2(SHIFT_IN, SHIFT_OUT, window) };
+    match end.map(|at| at + 1) {
+        Some(at) if bytes[at] == SHIFT_IN => Found::Burst { data: 1..at, len: at + 1 },
+        Some(_) => Found::NoFrame,
+        None if bytes.len() >= rules.limit => Found::NoFrame,
+        None => Found::Undecided,
+    }
+}
+
+fn compressed_burst(bytes: &[u8], rules: Rules) -> Found {
+    let window = &bytes[1..bytes.len().min(rules.limit)];
+    match zstd::frame_len(window) {
+        Some(len) if bytes.get(1 + len) == Some(&SHIFT_IN) && len + 2 <= rules.limit => {
+            Found::Burst { data: 1..1 + len, len: len + 2 }
+        }
+        Some(len) if 1 + len < bytes.len() => burst(bytes, rules),
+        // Incomplete, or not zstd after all: as long as there can be more, wait for it.
+        _ if bytes.len() < rules.limit => Found::Undecided,
+        _ => burst(bytes, rules),
+    }
+}
+
+/// Divides text into lines: `\n`, `\r\n` and `\r` end one.
+///
+/// A `\r` at the end of what is known waits for the next byte of text, so that lines do not depend on how reads cut the stream.
+#[derive(Debug)]
+pub(super) struct Lines {
+    /// The text of the line that has not ended yet.
+    begun: Vec<u8>,
+}
+
+/// Where a line lies.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum LineAt {
+    /// The first so many bytes of the text.
+    Start(usize),
+    /// It was begun in earlier text.
+    Own(Vec<u8>),
+}
+
+impl Lines {
+    pub(super) fn new() -> Lines {
+        Lines { begun: Vec::new() }
+    }
+
+    /// The text of the unfinished line.
+    pub(super) fn begun(&self) -> &[u8] {
+        &self.begun
+    }
+
+    /// Takes text from the start of `text` up to the end of the next line. Returns how many bytes it took, and the line if it has
+    /// ended. A line of more than `max` bytes is given out in pieces; a terminator stays with its line even then.
+    pub(super) fn take(&mut self, text: &[u8], max: usize) -> (usize, Option<LineAt>) {
+        if text.is_empty() {
+            return (0, None);
+        }
+        if self.begun.ends_with(b"\r") {
+            let len = usize::from(text[0] == b'\n');
+            return (len, Some(self.ended(&text[..len])));
+        }
+        let room = max.max(1).saturating_sub(self.begun.len());
+        let window = &text[..text.len().min(room)];
+        let len = match memchr2(b'\n', b'\r', window) {
+            Some(at) if text[at] == b'\n' => at + 1,
+            Some(at) => match text.get(at + 1) {
+                Some(b'\n') => at + 2,
+                Some(_) => at + 1,
+                None => 0,
+            },
+            None if room < text.len() => room,
+            None => 0,
+        };
+        if len > 0 || room == 0 {
+            return (len, Some(self.ended(&text[..len])));
+        }
+        self.begun.extend_from_slice(text);
+        (text.len(), None)
+    }
+
+    /// The unfinished line, which nothing will finish.
+    pub(super) fn end(&mut self) -> Option<Vec<u8>> {
+        (!self.begun.is_empty()).then(|| std::mem::take(&mut self.begun))
+    }
+
+    fn ended(&mut self, last: &[u8]) -> LineAt {
+        if self.begun.is_empty() {
+            return LineAt::Start(last.len());
+        }
+        let mut line = std::mem::take(&mut self.begun);
+        line.extend_from_slice(last);
+        LineAt::Own(line)
+    }
+}

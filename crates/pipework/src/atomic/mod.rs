@@ -1,0 +1,313 @@
+//! Room `atomic`: whole messages of any size from many writers over one POSIX pipe or FIFO.
+//!
+//! A pipe keeps a write of at most PIPE_BUF bytes (4096 on Linux) in one piece, and tears anything larger. This room cuts messages
+//! into parts of that size, each with the name of its writer, and the reader puts them together again: any number of processes and
+//! threads send messages of any size into one pipe, and each message comes out whole, once, and in the order of its writer.
+//!
+//! In **mixed mode** the same pipe carries ordinary text as well, so that a child process can print to its stdout whatever it likes, and
+//! send messages through it at the same time; the reader tells lines from messages.
+//!
+//! ```
+//! use pipework::{Deadline, atomic::{Item, Options}};
+//! use std::io::Write;
+//!
+//! let (mut reader, mut writer) = Options::new().mixed(true).pair()?;
+//! # use std::os::fd::AsFd;
+//! let mut stdout = std::fs::File::from(writer.as_fd().try_clone_to_owned()?); // what a child would print to
+//! stdout.write_all(b"loading...\n")?;
+//! writer.send(vec![7; 100_000], Deadline::NEVER)?;
+//! drop((stdout, writer));
+//!
+//! let items: Vec<Item> = reader.items().collect::<Result<_, _>>()?;
+//! assert!(matches!(&items[0], Item::Line(line) if line.content() == b"loading..."));
+//! assert!(matches!(&items[1], Item::Message(message) if message.len() == 100_000 && message.parts == 25));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The bytes on the wire are those of Atomic::Pipe 0.027, and `WIRE.md` describes them:
+#![doc = include_str!("WIRE.md")]
+
+mod assembly;
+mod decoder;
+mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
+mod item;
+mod mixed;
+mod reader;
+#[cfg(test)]
+mod tests;
+mod writer;
+mod zstd;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+use crate::fd::PipeEnd;
+use crate::sys::{self, Access, Errno, Open};
+
+pub use self::item::{Burst, Item, Line, Message, Torn, WriterKey};
+pub use self::reader::{Items, Messages, Reader};
+pub use self::writer::Writer;
+pub use self::zstd::Zstd;
+
+use self::decoder::{Decoder, Limits};
+use self::frame::Mode;
+
+/// A new pipe in plain mode with the default [`Options`].
+///
+/// # Errors
+/// `Os` with the kernel's number when descriptors have run out.
+pub fn pair() -> Result<(Reader, Writer)> {
+    Options::new().pair()
+}
+
+/// Makes a FIFO at `path` that only this user may open (mode 0600).
+///
+/// # Errors
+/// `Os` with the kernel's number, EEXIST if something is there already.
+pub fn create_fifo(path: impl AsRef<Path>) -> Result<()> {
+    sys::make_fifo(path.as_ref()).map_err(|errno| errno.at("create fifo"))
+}
+
+/// The largest capacity in bytes that an unprivileged user may give a pipe.
+///
+/// # Errors
+/// `Os` with the kernel's number where /proc is not there.
+pub fn max_capacity() -> Result<usize> {
+    crate::fd::max_capacity()
+}
+
+/// Either end of a pipe, as [`Options::end`] finds it out.
+#[derive(Debug)]
+pub enum End {
+    /// It was open for reading.
+    Reader(Reader),
+    /// It was open for writing.
+    Writer(Writer),
+}
+
+/// How the ends of a pipe are made. The same for both ends, but for what concerns only one of them.
+#[derive(Clone, Debug)]
+pub struct Options {
+    mode: Mode,
+    strict: bool,
+    zstd: Option<Zstd>,
+    keep_compressed: bool,
+    max_message: usize,
+    max_unfinished: usize,
+    read_size: usize,
+    max_pending: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            mode: Mode::Plain,
+            strict: false,
+            zstd: None,
+            keep_compressed: false,
+            max_message: 256 << 20,
+            max_unfinished: 1 << 30,
+            read_size: 64 << 10,
+            max_pending: 1 << 20,
+        }
+    }
+}
+
+/// What both ends agree on, and the limits of each.
+impl Options {
+    /// Plain mode, no compression, the limits below.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// Whether ordinary text may lie between the messages. Both ends must agree.
+    pub fn mixed(self, mixed: bool) -> Options {
+        Options { mode: if mixed { Mode::Mixed } else { Mode::Plain }, ..self }
+    }
+
+    /// Reader, mixed mode: whether a control byte `0x0E` that opens no well-formed part or burst is an error, as it is for
+    /// Atomic::Pipe. By default it is text.
+    pub fn strict(self, strict: bool) -> Options {
+        Options { strict, ..self }
+    }
+
+    /// Compresses each message and burst. Both ends must agree.
+    pub fn zstd(self, zstd: Zstd) -> Options {
+        Options { zstd: Some(zstd), ..self }
+    }
+
+    /// Reader: whether messages and bursts come with the zstd frame that held them.
+    pub fn keep_compressed(self, keep: bool) -> Options {
+        Options { keep_compressed: keep, ..self }
+    }
+
+    /// Reader: the largest message in bytes, compressed or not, and the longest line that is given out in one piece. Default 256 MiB.
+    pub fn max_message(self, bytes: usize) -> Options {
+        Options { max_message: bytes, ..self }
+    }
+
+    /// Reader: the memory in bytes for all unfinished messages together, with 256 bytes for each beside its data; past it, the one that
+    /// waited longest is given up. Also how much [`Reader::fill`] may buffer. Default 1 GiB.
+    pub fn max_unfinished(self, bytes: usize) -> Options {
+        Options { max_unfinished: bytes, ..self }
+    }
+
+    /// Reader: how many bytes one read asks for. Default 64 KiB, which is what a pipe holds unless it was resized.
+    pub fn read_size(self, bytes: usize) -> Options {
+        Options { read_size: bytes.max(1), ..self }
+    }
+
+    /// Writer: how many bytes may be pending before `try_send` takes no more. Default 1 MiB.
+    pub fn max_pending(self, bytes: usize) -> Options {
+        Options { max_pending: bytes, ..self }
+    }
+}
+
+/// Constructors.
+impl Options {
+    /// A new pipe. Both descriptors are close-on-exec and block; a child that shall inherit one gets it as its stdin or stdout.
+    ///
+    /// # Errors
+    /// `Os` with the kernel's number when descriptors have run out; `Invalid` for a zstd level that there is not.
+    pub fn pair(&self) -> Result<(Reader, Writer)> {
+        let (reader, writer) = sys::pipe().map_err(|errno| errno.at("create pipe"))?;
+        Ok((self.reader(reader)?, self.writer(writer)?))
+    }
+
+    /// Opens the FIFO at `path` for reading, at once. The pipe ends when the last writer has left; before the first has come, calls
+    /// wait for it. Follows no symbolic link.
+    ///
+    /// # Errors
+    /// `Os` with the kernel's number; `Invalid` if `path` is a symbolic link (ELOOP) or no FIFO.
+    pub fn read_fifo(&self, path: impl AsRef<Path>) -> Result<Reader> {
+        const OP: &str = "open fifo for reading";
+        let fd = sys::open_fifo(path.as_ref(), Open::Read).map_err(|errno| errno.at(OP))?;
+        self.read_from(PipeEnd::fifo_reader(fd, OP)?)
+    }
+
+    /// As [`Options::read_fifo`], but the pipe never ends: when the last writer has left, what it did not finish is reported, and
+    /// calls wait for the next one.
+    ///
+    /// # Errors
+    /// As [`Options::read_fifo`].
+    pub fn listen_fifo(&self, path: impl AsRef<Path>) -> Result<Reader> {
+        const OP: &str = "open fifo for reading";
+        let fd = sys::open_fifo(path.as_ref(), Open::Read).map_err(|errno| errno.at(OP))?;
+        self.read_from(PipeEnd::fifo_listener(fd, OP)?)
+    }
+
+    /// Opens the FIFO at `path` for writing as soon as it has a reader. Follows no symbolic link.
+    ///
+    /// # Errors
+    /// `TimedOut`: nobody reads. `Interrupted`: call again. Others as [`Options::read_fifo`].
+    pub fn write_fifo(&self, path: impl AsRef<Path>, deadline: impl Into<Deadline>) -> Result<Writer> {
+        const OP: &str = "open fifo for writing";
+        let fd = open_for_writing(path.as_ref(), deadline.into()).map_err(|errno| errno.at(OP))?;
+        self.write_to(PipeEnd::new(fd, Access::Write, OP)?)
+    }
+
+    /// Reads from a descriptor, which now belongs to the reader and is close-on-exec.
+    ///
+    /// # Errors
+    /// `Invalid` if it is no pipe or FIFO, or not open for reading.
+    pub fn reader(&self, fd: impl Into<OwnedFd>) -> Result<Reader> {
+        self.read_from(PipeEnd::new(fd.into(), Access::Read, "make reader")?)
+    }
+
+    /// Writes to a descriptor, which now belongs to the writer and is close-on-exec.
+    ///
+    /// # Errors
+    /// `Invalid` if it is no pipe or FIFO, or not open for writing.
+    pub fn writer(&self, fd: impl Into<OwnedFd>) -> Result<Writer> {
+        self.write_to(PipeEnd::new(fd.into(), Access::Write, "make writer")?)
+    }
+
+    /// Reads from a duplicate of a descriptor.
+    ///
+    /// # Errors
+    /// As [`Options::reader`]; `Os` when descriptors have run out.
+    pub fn dup_reader(&self, fd: impl AsFd) -> Result<Reader> {
+        self.reader(sys::duplicate(fd.as_fd()).map_err(|errno| errno.at("make reader"))?)
+    }
+
+    /// Writes to a duplicate of a descriptor.
+    ///
+    /// # Errors
+    /// As [`Options::writer`]; `Os` when descriptors have run out.
+    pub fn dup_writer(&self, fd: impl AsFd) -> Result<Writer> {
+        self.writer(sys::duplicate(fd.as_fd()).map_err(|errno| errno.at("make writer"))?)
+    }
+
+    /// A reader or a writer, as the descriptor was opened.
+    ///
+    /// # Errors
+    /// `Invalid` if it is no pipe or FIFO, or open for both.
+    pub fn end(&self, fd: impl Into<OwnedFd>) -> Result<End> {
+        const OP: &str = "make reader or writer";
+        let fd = fd.into();
+        match sys::pipe_access(fd.as_fd()).map_err(|errno| errno.at(OP))? {
+            Some(Access::Read) => self.reader(fd).map(End::Reader),
+            Some(Access::Write) => self.writer(fd).map(End::Writer),
+            Some(Access::Both) | None => Err(Error::new(ErrorKind::Invalid, OP)),
+        }
+    }
+
+    /// Reads what is piped into this process.
+    ///
+    /// # Errors
+    /// `Invalid` if stdin is no pipe.
+    pub fn stdin(&self) -> Result<Reader> {
+        self.dup_reader(std::io::stdin())
+    }
+
+    /// Writes to this process's stdout. What the program prints there goes through the standard library's own buffer: end lines, or
+    /// flush, before a message that shall come after them.
+    ///
+    /// # Errors
+    /// `Invalid` if stdout is no pipe.
+    pub fn stdout(&self) -> Result<Writer> {
+        self.dup_writer(std::io::stdout())
+    }
+
+    fn read_from(&self, end: PipeEnd) -> Result<Reader> {
+        let decoder = self.decoder(end.pipe_buf())?;
+        Ok(Reader::new(end, decoder, self.read_size))
+    }
+
+    fn decoder(&self, pipe_buf: usize) -> Result<Decoder> {
+        let limits = Limits { pipe_buf, max_message: self.max_message, max_unfinished: self.max_unfinished };
+        let mut decoder = Decoder::new(self.mode, self.strict, limits);
+        decoder.set_zstd(self.zstd.clone())?;
+        decoder.set_keep_compressed(self.keep_compressed);
+        Ok(decoder)
+    }
+
+    fn write_to(&self, end: PipeEnd) -> Result<Writer> {
+        Writer::new(end, self.mode, self.max_pending, self.zstd.clone())
+    }
+}
+
+/// Without a deadline the kernel waits for the reader. With one, there is nothing to poll: a FIFO that nobody reads cannot be opened
+/// for writing alone. So it is tried again at growing intervals, 16 times a second at the least.
+fn open_for_writing(path: &Path, deadline: Deadline) -> std::result::Result<OwnedFd, Errno> {
+    if deadline.is_never() {
+        return sys::open_fifo(path, Open::WriteWaiting);
+    }
+    let mut pause = Duration::from_millis(1);
+    loop {
+        match sys::open_fifo(path, Open::WriteAtOnce) {
+            Err(Errno::NXIO) => {}
+            done => return done,
+        }
+        match deadline.remaining() {
+            Some(left) if !left.is_zero() => sys::sleep(pause.min(left))?,
+            _ => return Err(Errno::TIMEDOUT),
+        }
+        pause = (pause * 2).min(Duration::from_millis(64));
+    }
+}

@@ -1,0 +1,437 @@
+//! The reading end.
+//!
+//! Invariant: bytes leave the pipe under the lock of the one [`Core`] that all clones share, so no clone ever parses what another has
+//! read half of. A reader without clones takes no lock and may block in the read itself; with clones, waiting happens
+//! outside the lock, on the pipe and on a bell that rings for what another clone has read and not used.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::decoder::{Decoder, Found, Tail};
+use super::frame::Mode;
+use super::item::{Item, Message, Torn};
+use super::zstd::Zstd;
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+use crate::fd::PipeEnd;
+use crate::sys::{self, Errno, For};
+
+const OP: &str = "atomic recv";
+
+/// The reading end of a pipe or FIFO.
+///
+/// Calls that can wait take a [`Deadline`]; each has a `try_` form that does not wait. Items come in the order of the pipe; the
+/// messages of one writer keep their order. Only one process can read from a pipe in this way: a reader that was inherited by `fork`
+/// works in the child only if the parent had nothing buffered, and otherwise says `Stale`.
+pub struct Reader {
+    end: PipeEnd,
+    shared: Arc<Shared>,
+    generation: u32,
+    torn: Option<Torn>,
+}
+
+struct Shared {
+    core: Mutex<Core>,
+    /// Readable while bytes that one clone has read wait for another; there once the reader has been cloned.
+    bell: OnceLock<OwnedFd>,
+}
+
+struct Core {
+    decoder: Decoder,
+    tail: Tail,
+    read_size: usize,
+    /// Clones that wait, or are about to.
+    waiting: usize,
+}
+
+impl Reader {
+    pub(super) fn new(end: PipeEnd, decoder: Decoder, read_size: usize) -> Reader {
+        let core = Core { decoder, tail: Tail::Unknown, read_size, waiting: 0 };
+        let shared = Arc::new(Shared { core: Mutex::new(core), bell: OnceLock::new() });
+        Reader { end, shared, generation: sys::generation(), torn: None }
+    }
+
+    /// Waits for the next message.
+    ///
+    /// # Errors
+    /// - `Closed`: the pipe has ended and everything usable has been given out.
+    /// - `Torn`, `TooLong`, `Corrupt`: a message is lost; [`Reader::torn`] says whose. The stream goes on: call again. (Only a plain
+    ///   stream that makes no sense at all is `Corrupt` for good; then `torn` is `None`.)
+    /// - `TimedOut`; `Interrupted` by a signal handler: nothing is lost, call again.
+    /// - `Invalid` in mixed mode, where [`Reader::next_item`] gives lines and bursts as well.
+    /// - `Stale` in a forked child, if the parent had read what it had not used.
+    pub fn recv(&mut self, deadline: impl Into<Deadline>) -> Result<Message<'_>> {
+        self.refuse_mixed()?;
+        match self.message(Some(deadline.into()))? {
+            Some(message) => Ok(message),
+            None => unreachable!("a call with a deadline ends in an item or an error"),
+        }
+    }
+
+    /// The next message if it is there; `None` if it is not. Never waits. Errors as [`Reader::recv`].
+    pub fn try_recv(&mut self) -> Result<Option<Message<'_>>> {
+        self.refuse_mixed()?;
+        self.message(None)
+    }
+
+    /// Waits for the next line, burst, message or report of a lost message.
+    ///
+    /// # Errors
+    /// - `Closed`: the pipe has ended and everything has been given out.
+    /// - `TimedOut`, `Interrupted`, `Stale` as [`Reader::recv`].
+    /// - `Corrupt`: a plain stream that makes no sense; in strict mode, anything that opens like a frame and is none.
+    pub fn next_item(&mut self, deadline: impl Into<Deadline>) -> Result<Item<'_>> {
+        match self.item(Some(deadline.into()))? {
+            Some(item) => Ok(item),
+            None => unreachable!("a call with a deadline ends in an item or an error"),
+        }
+    }
+
+    /// The next item if it is there; `None` if it is not. Never waits. Errors as [`Reader::next_item`].
+    pub fn try_next_item(&mut self) -> Result<Option<Item<'_>>> {
+        self.item(None)
+    }
+
+    /// All messages until the end of the pipe. Waits as long as it takes, through signals too. A lost message is an `Err`, and the
+    /// next call goes on.
+    pub fn messages(&mut self) -> Messages<'_> {
+        Messages { reader: self }
+    }
+
+    /// All items until the end of the pipe. Waits as long as it takes, through signals too.
+    pub fn items(&mut self) -> Items<'_> {
+        Items { reader: self }
+    }
+
+    /// The report of the loss that [`Reader::recv`] told of last.
+    pub fn torn(&self) -> Option<Torn> {
+        self.torn
+    }
+
+    /// The text of a line that has begun and not ended, as far as it has been parsed; `None` if there is none. Does not read: call it
+    /// when [`Reader::try_next_item`] has nothing.
+    pub fn peek(&mut self) -> Option<Vec<u8>> {
+        let line = lock(&self.shared).decoder.unfinished_line().to_vec();
+        (!line.is_empty()).then_some(line)
+    }
+
+    /// Waits for bytes and reads up to the read size of them without parsing any, to make room for writers. Returns how many it read;
+    /// 0 at the end of the pipe.
+    ///
+    /// # Errors
+    /// `TooLong` once `max_unfinished` bytes lie unparsed; `TimedOut`, `Interrupted`, `Stale`.
+    pub fn fill(&mut self, deadline: impl Into<Deadline>) -> Result<usize> {
+        const OP: &str = "atomic fill";
+        let deadline = deadline.into();
+        loop {
+            self.check_fork(OP)?;
+            let mut core = lock(&self.shared);
+            if core.tail == Tail::Ended {
+                return Ok(0);
+            }
+            if let Some(len) = core.feed(&mut self.end, None, OP)? {
+                return Ok(len);
+            }
+            drop(core);
+            if !sys::wait(&[self.end.as_fd()], For::Reading, deadline).map_err(|errno| errno.at(OP))? {
+                return Err(Errno::TIMEDOUT.at(OP));
+            }
+        }
+    }
+
+    /// Whether the pipe has ended and everything usable has been given out. Does not read: it turns true with the `Closed` of another
+    /// call, or just before it.
+    pub fn is_eof(&self) -> bool {
+        let core = lock(&self.shared);
+        core.tail == Tail::Ended && core.decoder.is_empty() && !self.end.is_listener()
+    }
+
+    /// Another reader of the same pipe, for another thread. The clones share one buffer: each item goes to one of them.
+    ///
+    /// # Errors
+    /// `Os` with the kernel's number when descriptors have run out.
+    pub fn try_clone(&self) -> Result<Reader> {
+        const OP: &str = "clone reader";
+        let end = self.end.try_clone(OP)?;
+        if self.shared.bell.get().is_none() {
+            let bell = sys::eventfd().map_err(|errno| errno.at(OP))?;
+            // Another clone may have been quicker; its bell is as good.
+            let _ = self.shared.bell.set(bell);
+        }
+        Ok(Reader { end, shared: Arc::clone(&self.shared), generation: self.generation, torn: None })
+    }
+
+    /// Closes this handle; the pipe's reading end is closed with its last handle. Dropping does the same.
+    pub fn close(self) {}
+
+    /// Bytes that one read asks for.
+    pub fn read_size(&self) -> usize {
+        lock(&self.shared).read_size
+    }
+
+    /// Sets how many bytes one read asks for; at least 1.
+    pub fn set_read_size(&mut self, bytes: usize) {
+        lock(&self.shared).read_size = bytes.max(1);
+    }
+
+    /// Whether text may lie between the messages.
+    pub fn is_mixed(&self) -> bool {
+        lock(&self.shared).decoder.mode() == Mode::Mixed
+    }
+
+    /// Changes the mode for all that has not been given out yet. The writers must do the same at the same place of the stream.
+    pub fn set_mixed(&mut self, mixed: bool) {
+        lock(&self.shared).decoder.set_mode(if mixed { Mode::Mixed } else { Mode::Plain });
+    }
+
+    /// How messages are compressed.
+    pub fn zstd(&self) -> Option<Zstd> {
+        lock(&self.shared).decoder.zstd().cloned()
+    }
+
+    /// Sets how messages are compressed, for all that has not been given out yet.
+    ///
+    /// # Errors
+    /// `Invalid`: there is no such level, or the dictionary is none.
+    pub fn set_zstd(&mut self, zstd: Option<Zstd>) -> Result<()> {
+        lock(&self.shared).decoder.set_zstd(zstd)
+    }
+
+    /// Whether messages and bursts come with the zstd frame that held them.
+    pub fn set_keep_compressed(&mut self, keep: bool) {
+        lock(&self.shared).decoder.set_keep_compressed(keep);
+    }
+
+    /// Bytes that the pipe holds before a writer waits.
+    ///
+    /// # Errors
+    /// `Os` with the kernel's number.
+    pub fn capacity(&self) -> Result<usize> {
+        self.end.capacity()
+    }
+
+    /// Asks for another capacity; returns the one that the kernel chose, at least as large. A refusal (`Os` with EPERM past the
+    /// limits of an unprivileged user, with EBUSY below what lies in the pipe) leaves the pipe as it was.
+    ///
+    /// # Errors
+    /// `Os` with the kernel's number.
+    pub fn set_capacity(&mut self, bytes: usize) -> Result<usize> {
+        self.end.set_capacity(bytes)
+    }
+
+    /// As [`Reader::set_capacity`], with at most [`max_capacity`](super::max_capacity) bytes.
+    ///
+    /// # Errors
+    /// `Os` with the kernel's number.
+    pub fn set_capacity_or_max(&mut self, bytes: usize) -> Result<usize> {
+        self.end.set_capacity_or_max(bytes)
+    }
+
+    fn refuse_mixed(&mut self) -> Result<()> {
+        if lock(&self.shared).decoder.mode() == Mode::Mixed {
+            Err(Error::new(ErrorKind::Invalid, OP))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn message(&mut self, deadline: Option<Deadline>) -> Result<Option<Message<'_>>> {
+        self.torn = None;
+        let Some(got) = self.get(deadline)? else { return Ok(None) };
+        // The report is kept before anything is lent, for a loan lasts as long as the caller likes.
+        if let Got::Lent(Found::Torn(torn)) | Got::Owned(Item::Torn(torn)) = got {
+            self.torn = Some(torn);
+            return Err(Error::new(torn.kind, OP));
+        }
+        match self.lend(got) {
+            Item::Message(message) => Ok(Some(message)),
+            _ => unreachable!("a plain stream holds messages only"),
+        }
+    }
+
+    fn item(&mut self, deadline: Option<Deadline>) -> Result<Option<Item<'_>>> {
+        Ok(self.get(deadline)?.map(|got| self.lend(got)))
+    }
+
+    /// The next item; without a deadline, only if it is there.
+    fn get(&mut self, deadline: Option<Deadline>) -> Result<Option<Got>> {
+        self.check_fork(OP)?;
+        match Arc::get_mut(&mut self.shared) {
+            Some(shared) => {
+                let core = shared.core.get_mut().unwrap_or_else(PoisonError::into_inner);
+                Ok(core.next(&mut self.end, deadline)?.map(Got::Lent))
+            }
+            None => Ok(self.get_shared(deadline)?.map(Got::Owned)),
+        }
+    }
+
+    /// As [`Reader::get`], among clones.
+    fn get_shared(&mut self, deadline: Option<Deadline>) -> Result<Option<Item<'static>>> {
+        loop {
+            let mut core = lock(&self.shared);
+            let found = core.next(&mut self.end, None);
+            // Whoever waits cannot see from the pipe what is in the buffer now, or that the stream is lost.
+            if core.waiting > 0
+                && (core.decoder.has_bytes() || found.is_err())
+                && let Some(bell) = self.shared.bell.get()
+            {
+                sys::eventfd_ring(bell.as_fd());
+            }
+            if let Some(found) = found? {
+                return Ok(Some(core.decoder.item(found).into_owned()));
+            }
+            let Some(deadline) = deadline else { return Ok(None) };
+            core.waiting += 1;
+            drop(core);
+            let woken = match self.shared.bell.get() {
+                Some(bell) => sys::wait(&[self.end.as_fd(), bell.as_fd()], For::Reading, deadline),
+                None => sys::wait(&[self.end.as_fd()], For::Reading, deadline),
+            };
+            let mut core = lock(&self.shared);
+            core.waiting -= 1;
+            if let Some(bell) = self.shared.bell.get() {
+                sys::eventfd_hush(bell.as_fd());
+            }
+            if !woken.map_err(|errno| errno.at(OP))? {
+                return Err(Errno::TIMEDOUT.at(OP));
+            }
+        }
+    }
+
+    fn lend(&mut self, got: Got) -> Item<'_> {
+        match got {
+            Got::Owned(item) => item,
+            Got::Lent(found) => {
+                let shared = Arc::get_mut(&mut self.shared).expect("only a reader without clones lends");
+                shared.core.get_mut().unwrap_or_else(PoisonError::into_inner).decoder.item(found)
+            }
+        }
+    }
+
+    /// A child inherits a copy of the buffer. What lies in it is the parent's, and where it ends the child's first read would begin.
+    fn check_fork(&mut self, op: &'static str) -> Result<()> {
+        let generation = sys::generation();
+        if generation == self.generation {
+            return Ok(());
+        }
+        // A clone's lock may have been held by a thread that the child does not have, so it is not even asked.
+        let untouched = Arc::get_mut(&mut self.shared).is_some_and(|shared| {
+            shared.core.get_mut().unwrap_or_else(PoisonError::into_inner).decoder.is_empty()
+        });
+        if !untouched {
+            return Err(Error::new(ErrorKind::Stale, op));
+        }
+        self.generation = generation;
+        Ok(())
+    }
+}
+
+impl Core {
+    /// The next item; without a deadline, only if it is there.
+    fn next(&mut self, end: &mut PipeEnd, deadline: Option<Deadline>) -> Result<Option<Found>> {
+        loop {
+            if let Some(found) = self.decoder.next(self.tail)? {
+                return Ok(Some(found));
+            }
+            if self.tail == Tail::Ended {
+                if !end.is_listener() {
+                    return Err(Error::new(ErrorKind::Closed, OP));
+                }
+                end.forget_writers().map_err(|errno| errno.at(OP))?;
+                self.tail = Tail::Unknown;
+            }
+            // What is left over is decided by whether the pipe is drained, so the pipe is asked before anybody waits.
+            let undecided = self.decoder.has_bytes() && self.tail == Tail::Unknown;
+            let wait = if undecided { None } else { deadline };
+            if self.feed(end, wait, OP)?.is_none() {
+                self.tail = Tail::Drained;
+                if !undecided {
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Reads one block; `None` if there is nothing and no deadline to wait for.
+    fn feed(
+        &mut self,
+        end: &mut PipeEnd,
+        deadline: Option<Deadline>,
+        op: &'static str,
+    ) -> Result<Option<usize>> {
+        let space = self.decoder.space(self.read_size)?;
+        let read = match deadline {
+            Some(deadline) => end.read(space, deadline).map(Some),
+            None => end.try_read(space),
+        };
+        let read = read.map_err(|errno| errno.at(op))?;
+        if let Some(len) = read {
+            self.decoder.fed(len);
+            self.tail = if len == 0 { Tail::Ended } else { Tail::Unknown };
+        }
+        Ok(read)
+    }
+}
+
+/// An item, or where it lies.
+enum Got {
+    Lent(Found),
+    Owned(Item<'static>),
+}
+
+/// A panic cannot leave the core in a state that the next call would misread: it is changed by whole steps.
+fn lock(shared: &Shared) -> MutexGuard<'_, Core> {
+    shared.core.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl AsFd for Reader {
+    /// For an event loop: when it is readable, call a `try_` method until that has nothing. With clones, an item may also wait in
+    /// the buffer that they share.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.end.as_fd()
+    }
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
+/// The iterator of [`Reader::messages`].
+#[derive(Debug)]
+pub struct Messages<'a> {
+    reader: &'a mut Reader,
+}
+
+impl Iterator for Messages<'_> {
+    type Item = Result<Message<'static>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        until_closed(|| self.reader.recv(Deadline::NEVER).map(Message::into_owned))
+    }
+}
+
+/// The iterator of [`Reader::items`].
+#[derive(Debug)]
+pub struct Items<'a> {
+    reader: &'a mut Reader,
+}
+
+impl Iterator for Items<'_> {
+    type Item = Result<Item<'static>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        until_closed(|| self.reader.next_item(Deadline::NEVER).map(Item::into_owned))
+    }
+}
+
+fn until_closed<T>(mut next: impl FnMut() -> Result<T>) -> Option<Result<T>> {
+    loop {
+        match next() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::Closed => return None,
+            other => return Some(other),
+        }
+    }
+}

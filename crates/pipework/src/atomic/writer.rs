@@ -1,0 +1,546 @@
+//! The writing end.
+//!
+//! Invariant: every `write` is at most PIPE_BUF bytes and holds whole parts only, so that whoever is killed, and whenever, leaves whole
+//! parts in the pipe. A message whose rest will not be written is left behind together with the writer key that it used: under the next
+//! key, no reader can take it for the beginning of another message.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::frame::{Cut, DATA_LINK_ESCAPE, Mode, Packer, SHIFT_IN, SHIFT_OUT, parts_of};
+use super::item::WriterKey;
+use super::zstd::{Compressor, Zstd};
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+use crate::fd::PipeEnd;
+use crate::sys::{self, Errno};
+
+/// The writing end of a pipe or FIFO.
+///
+/// One writer serves one thread; [`Writer::try_clone`] makes another for another thread, and any number of processes can have theirs.
+/// It is its own in a forked child: under another key there, and without what the parent had pending. Dropping a writer writes
+/// what is pending, for as long as that takes; [`Writer::close`] does it with a deadline.
+pub struct Writer {
+    end: PipeEnd,
+    key: WriterKey,
+    generation: u32,
+    /// Bytes of the next write.
+    packer: Packer,
+    /// What is to be written after those.
+    queue: VecDeque<Queued>,
+    /// Payload bytes in `queue`.
+    queued: usize,
+    max_pending: usize,
+    /// Whether what was written last ends inside a message.
+    inside: bool,
+    zstd: Option<Compressor>,
+}
+
+/// A message or burst that waits. What was cut off it already is no longer in `data`.
+struct Queued {
+    data: Vec<u8>,
+    cut: Cut,
+    is_burst: bool,
+}
+
+impl Writer {
+    pub(super) fn new(end: PipeEnd, mode: Mode, max_pending: usize, zstd: Option<Zstd>) -> Result<Writer> {
+        let packer = Packer::new(end.pipe_buf(), mode);
+        Ok(Writer {
+            end,
+            key: draw_key(),
+            generation: sys::generation(),
+            packer,
+            queue: VecDeque::new(),
+            queued: 0,
+            max_pending,
+            inside: false,
+            zstd: zstd.map(Compressor::new).transpose()?,
+        })
+    }
+
+    /// Sends one message, after what is pending. Waits until all of it is in the pipe. Returns the number of parts, at least 1.
+    ///
+    /// # Errors
+    /// After any error the message is not delivered, and it is safe to send it again.
+    /// - `TimedOut`: parts that were in the pipe already reach the reader as a `Torn` report.
+    /// - `Interrupted` by a signal handler before the first part was written. Later signals do not interrupt.
+    /// - `Closed`: no reader is left. What was pending is dropped.
+    /// - `TooLong`: more parts than can be counted (over 16 TiB).
+    /// - `Os` with the kernel's number.
+    pub fn send(&mut self, data: impl AsRef<[u8]>, deadline: impl Into<Deadline>) -> Result<u32> {
+        const OP: &str = "atomic send";
+        let deadline = deadline.into();
+        self.flush_for(deadline, OP)?;
+        self.with_payload(data.as_ref(), OP, |writer, payload| {
+            let parts = writer.count_parts(payload.len(), OP)?;
+            let mut cut = Cut::new();
+            let mut begun = false;
+            while !cut.is_done() {
+                writer.packer.push_part(writer.key, payload, &mut cut);
+                writer.write_packed(deadline, begun, OP)?;
+                begun = true;
+            }
+            Ok(parts)
+        })
+    }
+
+    /// Sends one message without waiting. What the pipe has no room for is pending, and is written by the next call of any kind that
+    /// writes, or by the drop. Returns the number of parts; `None`, with nothing taken, if what is pending already and the message
+    /// exceed `max_pending` bytes. (With nothing pending, and once the pipe has taken the first part, a message of any size is taken.)
+    ///
+    /// # Errors
+    /// `Closed`, `TooLong`, `Os` as [`Writer::send`].
+    pub fn try_send(&mut self, data: impl AsRef<[u8]>) -> Result<Option<u32>> {
+        const OP: &str = "atomic send";
+        let idle = self.try_flush_for(OP)?;
+        self.with_payload(data.as_ref(), OP, |writer, payload| {
+            let parts = writer.count_parts(payload.len(), OP)?;
+            if !idle {
+                return Ok(writer.queue_if_room(payload, false).then_some(parts));
+            }
+            let mut cut = Cut::new();
+            while !cut.is_done() {
+                let before = cut;
+                writer.packer.push_part(writer.key, payload, &mut cut);
+                if writer.try_write_packed(OP)? {
+                    continue;
+                }
+                if !before.has_begun() {
+                    // Nothing is in the pipe yet, so the message can still be refused.
+                    writer.packer.clear();
+                    return Ok(writer.queue_if_room(payload, false).then_some(parts));
+                }
+                if !cut.is_done() {
+                    writer.queue(payload[cut.off..].to_vec(), cut.of_the_rest(), false);
+                }
+                break;
+            }
+            Ok(Some(parts))
+        })
+    }
+
+    /// Sends messages in their order, several small ones in one `write`. Waits until all are in the pipe. Returns how many were
+    /// sent whole: all of them, or fewer if the deadline passed (or a signal handler ran) in between; then send the rest again.
+    ///
+    /// # Errors
+    /// As [`Writer::send`], if not one message was sent.
+    pub fn send_many<T: AsRef<[u8]>>(
+        &mut self,
+        messages: &[T],
+        deadline: impl Into<Deadline>,
+    ) -> Result<usize> {
+        const OP: &str = "atomic send_many";
+        let deadline = deadline.into();
+        self.flush_for(deadline, OP)?;
+        // `packed` counts messages whose last part is in the packer or further, `sent` those whose last part is in the pipe.
+        let (mut packed, mut sent, mut begun) = (0, 0, false);
+        let outcome = messages.iter().try_for_each(|message| {
+            self.with_payload(message.as_ref(), OP, |writer, payload| {
+                writer.count_parts(payload.len(), OP)?;
+                let mut cut = Cut::new();
+                while !cut.is_done() {
+                    if writer.packer.push_part(writer.key, payload, &mut cut) {
+                        continue;
+                    }
+                    writer.write_packed(deadline, begun, OP)?;
+                    (begun, sent) = (true, packed);
+                }
+                packed += 1;
+                Ok(())
+            })
+        });
+        let outcome = outcome.and_then(|()| {
+            if !self.packer.is_empty() {
+                self.write_packed(deadline, begun, OP)?;
+            }
+            sent = packed;
+            Ok(())
+        });
+        match outcome {
+            Ok(()) => Ok(sent),
+            Err(error) => {
+                // What was packed and not written is not sent; a failed write has dropped it already.
+                self.abandon();
+                if sent == 0 { Err(error) } else { Ok(sent) }
+            }
+        }
+    }
+
+    /// Puts one message behind what is pending and writes nothing: for callers that [`Writer::flush`] by themselves. Returns the
+    /// number of parts. Has no limit but memory.
+    ///
+    /// # Errors
+    /// `TooLong` as [`Writer::send`].
+    pub fn enqueue(&mut self, data: impl AsRef<[u8]>) -> Result<u32> {
+        const OP: &str = "atomic enqueue";
+        self.after_fork();
+        self.with_payload(data.as_ref(), OP, |writer, payload| {
+            let parts = writer.count_parts(payload.len(), OP)?;
+            writer.queue(payload.to_vec(), Cut::new(), false);
+            Ok(parts)
+        })
+    }
+
+    /// Sends bytes in one write, after what is pending, without a header: in mixed mode between two control bytes, in plain mode as they
+    /// are, for a reader that is not of this kind.
+    ///
+    /// # Errors
+    /// - `TooLong`: it does not fit in one write; see [`Writer::fits_in_burst`].
+    /// - `Invalid`, in mixed mode without compression: it holds `0x0E` or `0x0F`, or begins with `0x10`. Send it as a message.
+    /// - `TimedOut`, `Interrupted`, `Closed`, `Os`: it was not sent.
+    pub fn burst(&mut self, data: impl AsRef<[u8]>, deadline: impl Into<Deadline>) -> Result<()> {
+        const OP: &str = "atomic burst";
+        let deadline = deadline.into();
+        self.flush_for(deadline, OP)?;
+        self.with_payload(data.as_ref(), OP, |writer, payload| {
+            writer.pack_burst(payload, OP)?;
+            writer.write_packed(deadline, false, OP)
+        })
+    }
+
+    /// As [`Writer::burst`], without waiting; pending and `None` as [`Writer::try_send`].
+    ///
+    /// # Errors
+    /// As [`Writer::burst`], but for `TimedOut` and `Interrupted`.
+    pub fn try_burst(&mut self, data: impl AsRef<[u8]>) -> Result<Option<()>> {
+        const OP: &str = "atomic burst";
+        let idle = self.try_flush_for(OP)?;
+        self.with_payload(data.as_ref(), OP, |writer, payload| {
+            writer.check_burst(payload, OP)?;
+            if idle {
+                writer.pack_burst(payload, OP)?;
+                if writer.try_write_packed(OP)? {
+                    return Ok(Some(()));
+                }
+                writer.packer.clear();
+            }
+            Ok(writer.queue_if_room(payload, true).then_some(()))
+        })
+    }
+
+    /// The bytes that a burst would take on the wire; `None` if it does not fit in one write. With compression this compresses.
+    ///
+    /// # Errors
+    /// None at present; compression may fail one day.
+    pub fn fits_in_burst(&mut self, data: impl AsRef<[u8]>) -> Result<Option<usize>> {
+        self.with_payload(data.as_ref(), "atomic burst", |writer, payload| {
+            let len = payload.len() + writer.packer.mode().burst_overhead();
+            Ok((len <= writer.packer.limit()).then_some(len))
+        })
+    }
+
+    /// Bytes that are taken and not yet written.
+    pub fn pending(&self) -> usize {
+        if self.generation == sys::generation() { self.packer.bytes().len() + self.queued } else { 0 }
+    }
+
+    /// Writes what is pending; small messages share writes.
+    ///
+    /// # Errors
+    /// - `TimedOut`, `Interrupted`: the rest is still pending. Call again.
+    /// - `Closed`, `Os`: what was pending is dropped.
+    pub fn flush(&mut self, deadline: impl Into<Deadline>) -> Result<()> {
+        self.flush_for(deadline.into(), "atomic flush")
+    }
+
+    /// Writes what the pipe has room for. True if nothing is pending any more.
+    ///
+    /// # Errors
+    /// `Closed`, `Os`: what was pending is dropped.
+    pub fn try_flush(&mut self) -> Result<bool> {
+        self.try_flush_for("atomic flush")
+    }
+
+    /// Drops what is pending. A message that was written in part reaches the reader as a `Torn` report.
+    pub fn discard(&mut self) {
+        self.after_fork();
+        self.abandon();
+    }
+
+    /// Writes what is pending and closes this handle. Without it, the drop does the same with no deadline and no report.
+    ///
+    /// # Errors
+    /// As [`Writer::flush`]; the handle is closed all the same, and what was still pending is dropped.
+    pub fn close(mut self, deadline: impl Into<Deadline>) -> Result<()> {
+        let done = self.flush_for(deadline.into(), "atomic close");
+        self.discard();
+        done
+    }
+
+    /// Another writer of the same pipe with a key of its own, for another thread. What is pending stays here.
+    ///
+    /// # Errors
+    /// `Os` with the kernel's number when descriptors have run out.
+    pub fn try_clone(&self) -> Result<Writer> {
+        let end = self.end.try_clone("clone writer")?;
+        Writer::new(end, self.packer.mode(), self.max_pending, self.zstd().cloned())
+    }
+
+    /// The key under which the next message goes out.
+    pub fn key(&mut self) -> WriterKey {
+        self.after_fork();
+        self.key
+    }
+
+    /// The largest write that the kernel never splits, in bytes: 4096 on Linux.
+    pub fn pipe_buf(&self) -> usize {
+        self.packer.limit()
+    }
+
+    /// The largest message, in bytes on the wire, that goes out as a single part.
+    pub fn max_part(&self) -> usize {
+        self.packer.max_part()
+    }
+
+    /// Whether text may lie between the messages.
+    pub fn is_mixed(&self) -> bool {
+        self.packer.mode() == Mode::Mixed
+    }
+
+    /// Changes the mode. The reader must do the same at the same place of the stream.
+    ///
+    /// # Errors
+    /// `WouldBlock` while anything is pending: it was cut to the measure of the mode before.
+    pub fn set_mixed(&mut self, mixed: bool) -> Result<()> {
+        if self.pending() > 0 {
+            return Err(Error::new(ErrorKind::WouldBlock, "set mixed mode"));
+        }
+        self.after_fork();
+        self.packer.set_mode(if mixed { Mode::Mixed } else { Mode::Plain });
+        Ok(())
+    }
+
+    /// How messages are compressed.
+    pub fn zstd(&self) -> Option<&Zstd> {
+        self.zstd.as_ref().map(Compressor::settings)
+    }
+
+    /// Sets how messages are compressed from now on; `None` turns it off.
+    ///
+    /// # Errors
+    /// `Invalid`: there is no such level, or the dictionary is none. What was set before stays.
+    pub fn set_zstd(&mut self, zstd: Option<Zstd>) -> Result<()> {
+        self.zstd = zstd.map(Compressor::new).transpose()?;
+        Ok(())
+    }
+
+    /// Sets how many bytes may be pending before `try_send` takes no more.
+    pub fn set_max_pending(&mut self, bytes: usize) {
+        self.max_pending = bytes;
+    }
+
+    /// Bytes that the pipe holds before a writer waits.
+    ///
+    /// # Errors
+    /// `Os` with the kernel's number.
+    pub fn capacity(&self) -> Result<usize> {
+        self.end.capacity()
+    }
+
+    /// Asks for another capacity; returns the one that the kernel chose, at least as large. A refusal (`Os` with EPERM past the
+    /// limits of an unprivileged user, with EBUSY below what lies in the pipe) leaves the pipe as it was.
+    ///
+    /// # Errors
+    /// `Os` with the kernel's number.
+    pub fn set_capacity(&mut self, bytes: usize) -> Result<usize> {
+        self.end.set_capacity(bytes)
+    }
+
+    /// As [`Writer::set_capacity`], with at most [`max_capacity`](super::max_capacity) bytes.
+    ///
+    /// # Errors
+    /// `Os` with the kernel's number.
+    pub fn set_capacity_or_max(&mut self, bytes: usize) -> Result<usize> {
+        self.end.set_capacity_or_max(bytes)
+    }
+
+    /// Lends `use_it` the payload: `data`, or the frame that it is compressed into.
+    fn with_payload<T>(
+        &mut self,
+        data: &[u8],
+        op: &'static str,
+        use_it: impl FnOnce(&mut Writer, &[u8]) -> Result<T>,
+    ) -> Result<T> {
+        match self.zstd.take() {
+            None => use_it(self, data),
+            Some(mut zstd) => {
+                let done = zstd.compress(data, op).and_then(|payload| use_it(self, payload));
+                self.zstd = Some(zstd);
+                done
+            }
+        }
+    }
+
+    fn count_parts(&self, len: usize, op: &'static str) -> Result<u32> {
+        parts_of(len, self.packer.max_part()).ok_or(Error::new(ErrorKind::TooLong, op))
+    }
+
+    fn check_burst(&self, payload: &[u8], op: &'static str) -> Result<()> {
+        let ambiguous = |byte: &u8| *byte == SHIFT_OUT || *byte == SHIFT_IN;
+        // The bounds of a compressed burst are told by the zstd frame itself.
+        let framed = self.packer.mode() == Mode::Mixed && self.zstd.is_none();
+        if payload.len() + self.packer.mode().burst_overhead() > self.packer.limit() {
+            Err(Error::new(ErrorKind::TooLong, op))
+        } else if framed && (payload.first() == Some(&DATA_LINK_ESCAPE) || payload.iter().any(ambiguous)) {
+            Err(Error::new(ErrorKind::Invalid, op))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn pack_burst(&mut self, payload: &[u8], op: &'static str) -> Result<()> {
+        self.check_burst(payload, op)?;
+        self.packer.push_burst(payload);
+        Ok(())
+    }
+
+    fn queue(&mut self, data: Vec<u8>, cut: Cut, is_burst: bool) {
+        self.queued += data.len();
+        self.queue.push_back(Queued { data, cut, is_burst });
+    }
+
+    fn queue_if_room(&mut self, payload: &[u8], is_burst: bool) -> bool {
+        let room = self.pending().saturating_add(payload.len()) <= self.max_pending;
+        if room {
+            self.queue(payload.to_vec(), Cut::new(), is_burst);
+        }
+        room
+    }
+
+    fn flush_for(&mut self, deadline: Deadline, op: &'static str) -> Result<()> {
+        self.after_fork();
+        while self.pack_queue() {
+            match self.end.write(self.packer.bytes(), deadline) {
+                Ok(()) => self.written(),
+                Err(errno @ (Errno::TIMEDOUT | Errno::INTR)) => return Err(errno.at(op)),
+                Err(errno) => return Err(self.fail(errno, op)),
+            }
+        }
+        Ok(())
+    }
+
+    fn try_flush_for(&mut self, op: &'static str) -> Result<bool> {
+        self.after_fork();
+        while self.pack_queue() {
+            if !self.try_write_packed(op)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Fills the packer from the queue, if it is empty. False if both are.
+    fn pack_queue(&mut self) -> bool {
+        if !self.packer.is_empty() {
+            return true;
+        }
+        while let Some(front) = self.queue.front_mut() {
+            let off = front.cut.off;
+            let taken = match front.is_burst {
+                true => self.packer.push_burst(&front.data),
+                false => self.packer.push_part(self.key, &front.data, &mut front.cut),
+            };
+            if !taken {
+                break;
+            }
+            if front.is_burst || front.cut.is_done() {
+                self.queued -= front.data.len() - off;
+                self.queue.pop_front();
+            } else {
+                self.queued -= front.cut.off - off;
+            }
+        }
+        !self.packer.is_empty()
+    }
+
+    /// Writes the packer's bytes, of a message that has not been queued. Once `begun`, signals do not interrupt: the caller could not
+    /// repeat the half that is left.
+    fn write_packed(&mut self, deadline: Deadline, begun: bool, op: &'static str) -> Result<()> {
+        loop {
+            match self.end.write(self.packer.bytes(), deadline) {
+                Ok(()) => break,
+                Err(Errno::INTR) if begun => {}
+                Err(errno) => return Err(self.fail(errno, op)),
+            }
+        }
+        self.written();
+        Ok(())
+    }
+
+    fn try_write_packed(&mut self, op: &'static str) -> Result<bool> {
+        match self.end.try_write(self.packer.bytes()) {
+            Ok(true) => {
+                self.written();
+                Ok(true)
+            }
+            Ok(false) => Ok(false),
+            // A call that does not wait is not interrupted; if a kernel says so, it is as good as no room.
+            Err(Errno::INTR) => Ok(false),
+            Err(errno) => Err(self.fail(errno, op)),
+        }
+    }
+
+    fn written(&mut self) {
+        self.inside = !self.packer.ends_whole();
+        self.packer.clear();
+    }
+
+    fn fail(&mut self, errno: Errno, op: &'static str) -> Error {
+        self.abandon();
+        errno.at(op)
+    }
+
+    fn abandon(&mut self) {
+        self.packer.clear();
+        self.queue.clear();
+        self.queued = 0;
+        if std::mem::take(&mut self.inside) {
+            self.key = draw_key();
+        }
+    }
+
+    /// In a forked child, what is pending is the parent's to write, and so is the key.
+    fn after_fork(&mut self) {
+        let generation = sys::generation();
+        if self.generation != generation {
+            self.generation = generation;
+            self.inside = true;
+            self.abandon();
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // There is nobody to tell; `close` is for those who want to know.
+        while self.pending() > 0
+            && matches!(self.flush(Deadline::NEVER), Err(error) if error.kind() == ErrorKind::Interrupted)
+        {
+        }
+    }
+}
+
+impl AsFd for Writer {
+    /// The pipe's descriptor, which blocks: hand it to a child as its stdout, or poll it for writing.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.end.as_fd()
+    }
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("end", &self.end).field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// 31 random bits, never 0, beside the process number: neither a reused number, nor another pid namespace on the same FIFO, nor a second
+/// handle in the same thread has the same key while one of its messages is unfinished.
+fn draw_key() -> WriterKey {
+    loop {
+        let tid = (sys::random() >> 1) as i32;
+        if tid != 0 {
+            return WriterKey { pid: sys::process_id(), tid };
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Compression of whole messages and bursts, each into one zstd frame.
+//!
+//! Invariant: nothing is decompressed past the reader's `max_message`, whatever a frame claims; and what a dictionary was used
+//! for carries a checksum, so that a wrong dictionary is an error and never other bytes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, InBuffer, OutBuffer};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// How to compress. Both ends of a pipe must agree on whether, and on the dictionary; the level is the writer's own affair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zstd {
+    level: i32,
+    dictionary: Option<Arc<[u8]>>,
+    unchecked: bool,
+}
+
+impl Default for Zstd {
+    fn default() -> Zstd {
+        Zstd { level: zstd_safe::CLEVEL_DEFAULT, dictionary: None, unchecked: false }
+    }
+}
+
+impl Zstd {
+    /// Level 3, no dictionary.
+    pub fn new() -> Zstd {
+        Zstd::default()
+    }
+
+    /// From -131072 (fastest) to 22 (smallest). 1 and 3 suit most messages; -3 where CPU is dear. Another number is refused as
+    /// `Invalid` by whoever is given this.
+    pub fn level(self, level: i32) -> Zstd {
+        Zstd { level, ..self }
+    }
+
+    /// Raw bytes that resemble the messages, for instance one of them. It helps most where messages are small and alike.
+    pub fn dictionary(self, bytes: impl Into<Vec<u8>>) -> Zstd {
+        Zstd { dictionary: Some(bytes.into().into()), ..self }
+    }
+
+    /// The contents of a file as the dictionary; read now, and only now.
+    ///
+    /// # Errors
+    /// `Os` with the kernel's number if the file cannot be read.
+    pub fn dictionary_file(self, path: impl AsRef<Path>) -> Result<Zstd> {
+        let bytes = crate::sys::read_file(path.as_ref()).map_err(|errno| errno.at("read zstd dictionary"))?;
+        Ok(self.dictionary(bytes))
+    }
+
+    /// Lets a reader that has a dictionary take frames without a checksum too, which Atomic::Pipe writes. A wrong dictionary may
+    /// then give wrong bytes. By default such a frame is `Corrupt`.
+    pub fn accept_unchecked(self, accept: bool) -> Zstd {
+        Zstd { unchecked: accept, ..self }
+    }
+
+    /// The level that this was given.
+    pub fn get_level(&self) -> i32 {
+        self.level
+    }
+
+    /// The dictionary that this was given.
+    pub fn get_dictionary(&self) -> Option<&[u8]> {
+        self.dictionary.as_deref()
+    }
+
+    fn check(&self, op: &'static str) -> Result<()> {
+        let levels = zstd_safe::min_c_level()..=zstd_safe::max_c_level();
+        if levels.contains(&self.level) { Ok(()) } else { Err(Error::new(ErrorKind::Invalid, op)) }
+    }
+}
+
+/// The writer's half.
+pub(super) struct Compressor {
+    settings: Zstd,
+    context: CCtx<'static>,
+    frame: Vec<u8>,
+}
+
+impl Compressor {
+    pub(super) fn new(settings: Zstd) -> Result<Compressor> {
+        const OP: &str = "set zstd compression";
+        settings.check(OP)?;
+        let invalid = |_| Error::new(ErrorKind::Invalid, OP);
+        let mut context = CCtx::create();
+        context.set_parameter(CParameter::CompressionLevel(settings.level)).map_err(invalid)?;
+        if let Some(dictionary) = &settings.dictionary {
+            context.load_dictionary(dictionary).map_err(invalid)?;
+            context.set_parameter(CParameter::ChecksumFlag(true)).map_err(invalid)?;
+        }
+        Ok(Compressor { settings, context, frame: Vec::new() })
+    }
+
+    pub(super) fn settings(&self) -> &Zstd {
+        &self.settings
+    }
+
+    /// One frame that holds `data`; valid until the next call.
+    pub(super) fn compress(&mut self, data: &[u8], op: &'static str) -> Result<&[u8]> {
+        let needed = zstd_safe::compress_bound(data.len());
+        self.frame.clear();
+        give_back(&mut self.frame, needed);
+        self.frame.reserve(needed);
+        self.context.compress2(&mut self.frame, data).map_err(|_| Error::new(ErrorKind::TooLong, op))?;
+        Ok(&self.frame)
+    }
+}
+
+/// The reader's half.
+pub(super) struct Decompressor {
+    settings: Zstd,
+    context: DCtx<'static>,
+}
+
+impl Decompressor {
+    pub(super) fn new(settings: Zstd) -> Result<Decompressor> {
+        const OP: &str = "set zstd decompression";
+        settings.check(OP)?;
+        let mut context = DCtx::create();
+        if let Some(dictionary) = &settings.dictionary {
+            context.load_dictionary(dictionary).map_err(|_| Error::new(ErrorKind::Invalid, OP))?;
+        }
+        Ok(Decompressor { settings, context })
+    }
+
+    pub(super) fn settings(&self) -> &Zstd {
+        &self.settings
+    }
+
+    /// Puts what `frame` holds into `data`. `Corrupt` if it is not one whole, sound frame, `TooLong` past `max` bytes.
+    pub(super) fn decompress(
+        &mut self,
+        frame: &[u8],
+        data: &mut Vec<u8>,
+        max: usize,
+    ) -> std::result::Result<(), ErrorKind> {
+        data.clear();
+        if frame_len(frame) != Some(frame.len()) || !self.may_trust(frame) {
+            return Err(ErrorKind::Corrupt);
+        }
+        match zstd_safe::get_frame_content_size(frame) {
+            Ok(Some(len)) => {
+                let len = usize::try_from(len).ok().filter(|len| *len <= max).ok_or(ErrorKind::TooLong)?;
+                give_back(data, len);
+                data.reserve_exact(len);
+                self.context.decompress(data, frame).map(drop).map_err(|_| ErrorKind::Corrupt)
+            }
+            Ok(None) => self.decompress_unsized(frame, data, max),
+            Err(_) => Err(ErrorKind::Corrupt),
+        }
+    }
+
+    /// A frame that does not say how much it holds.
+    fn decompress_unsized(
+        &mut self,
+        frame: &[u8],
+        data: &mut Vec<u8>,
+        max: usize,
+    ) -> std::result::Result<(), ErrorKind> {
+        const STEP: usize = 1 << 16;
+        self.context.reset(zstd_safe::ResetDirective::SessionOnly).map_err(|_| ErrorKind::Corrupt)?;
+        let mut input = InBuffer::around(frame);
+        loop {
+            let filled = data.len();
+            // One byte past the limit tells a message of just that size from a longer one.
+            data.reserve_exact(filled.max(STEP).min(max.saturating_add(1) - filled));
+            let left = {
+                let mut output = OutBuffer::around_pos(data, filled);
+                self.context.decompress_stream(&mut output, &mut input).map_err(|_| ErrorKind::Corrupt)?
+            };
+            if data.len() > max {
+                return Err(ErrorKind::TooLong);
+            }
+            if left == 0 {
+                return Ok(());
+            }
+            if data.len() == filled && input.pos() == frame.len() {
+                return Err(ErrorKind::Corrupt);
+            }
+        }
+    }
+
+    fn may_trust(&self, frame: &[u8]) -> bool {
+        self.settings.dictionary.is_none() || self.settings.unchecked || has_checksum(frame)
+    }
+}
+
+/// Gives memory back that one large message needed and the next `needed` bytes do not.
+fn give_back(scratch: &mut Vec<u8>, needed: usize) {
+    if scratch.capacity() > (1 << 20) && needed < scratch.capacity() / 4 {
+        *scratch = Vec::new();
+    }
+}
+
+/// The first bytes of a zstd frame (RFC 8878, 3.1.1).
+const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
+
+pub(super) fn is_frame(bytes: &[u8]) -> bool {
+    bytes.starts_with(&MAGIC)
+}
+
+/// The length of the frame at the start of `bytes`; `None` if it is incomplete or no frame.
+pub(super) fn frame_len(bytes: &[u8]) -> Option<usize> {
+    if !is_frame(bytes) {
+        return None;
+    }
+    zstd_safe::find_frame_compressed_size(bytes).ok()
+}
+
+/// Bit 2 of the frame header descriptor (RFC 8878, 3.1.1.1.1).
+fn has_checksum(frame: &[u8]) -> bool {
+    frame.get(MAGIC.len()).is_some_and(|descriptor| descriptor & 0b100 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(
+        write: Zstd,
+        read: Zstd,
+        data: &[u8],
+        max: usize,
+    ) -> std::result::Result<Vec<u8>, ErrorKind> {
+        let frame = Compressor::new(write).unwrap().compress(data, "test").unwrap().to_vec();
+        let mut out = Vec::new();
+        Decompressor::new(read).unwrap().decompress(&frame, &mut out, max).map(|()| out)
+    }
+
+    #[test]
+    fn every_level_round_trips() {
+        let data = b"{\"level\":\"info\",\"n\":12345}".repeat(500);
+        for level in [-131072, -5, -3, -1, 0, 1, 3, 7, 19, 22] {
+            assert_eq!(
+                round_trip(Zstd::new().level(level), Zstd::new(), &data, data.len()),
+                Ok(data.clone()),
+                "level {level}"
+            );
+        }
+        assert_eq!(round_trip(Zstd::new(), Zstd::new(), b"", 0), Ok(Vec::new()));
+        for level in [23, -131073, i32::MIN, i32::MAX] {
+            assert_eq!(
+                Compressor::new(Zstd::new().level(level)).err().map(|e| e.kind()),
+                Some(ErrorKind::Invalid),
+                "level {level}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_wrong_dictionary_is_an_error() {
+        let data = b"the quick brown fox jumps over the lazy dog".repeat(3);
+        let with = |text: &[u8]| Zstd::new().dictionary(text.repeat(20));
+        let right = with(b"the quick brown fox jumps over the lazy dog. ");
+        let wrong = with(b"THE SLOW GREEN CAT CRAWLS UNDER A BUSY COW?! ");
+        assert_eq!(round_trip(right.clone(), right.clone(), &data, 1 << 20), Ok(data.clone()));
+        assert_eq!(round_trip(right.clone(), wrong, &data, 1 << 20), Err(ErrorKind::Corrupt));
+        assert_eq!(round_trip(right.clone(), Zstd::new(), &data, 1 << 20), Err(ErrorKind::Corrupt));
+        // A frame that nothing vouches for is taken only when asked.
+        assert_eq!(round_trip(Zstd::new(), right.clone(), &data, 1 << 20), Err(ErrorKind::Corrupt));
+        assert_eq!(round_trip(Zstd::new(), right.accept_unchecked(true), &data, 1 << 20), Ok(data));
+    }
+
+    #[test]
+    fn a_bomb_is_refused_before_memory_is_taken() {
+        let bomb =
+            Compressor::new(Zstd::new()).unwrap().compress(&vec![0; 256 << 20], "test").unwrap().to_vec();
+        assert!(bomb.len() < 64 << 10, "{} bytes", bomb.len());
+        let mut out = Vec::new();
+        assert_eq!(
+            Decompressor::new(Zstd::new()).unwrap().decompress(&bomb, &mut out, 1 << 20),
+            Err(ErrorKind::TooLong)
+        );
+        assert_eq!(out.capacity(), 0);
+    }
+
+    #[test]
+    fn a_frame_of_unknown_size_keeps_the_limit() {
+        let data = vec![7u8; 300_000];
+        let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
+        std::io::Write::write_all(&mut encoder, &data).unwrap();
+        let frame = encoder.finish().unwrap();
+        assert_eq!(zstd_safe::get_frame_content_size(&frame).ok(), Some(None));
+        let mut out = Vec::new();
+        let mut decompressor = Decompressor::new(Zstd::new()).unwrap();
+        assert_eq!(decompressor.decompress(&frame, &mut out, data.len()), Ok(()));
+        assert_eq!(out, data);
+        assert_eq!(decompressor.decompress(&frame, &mut out, data.len() - 1), Err(ErrorKind::TooLong));
+        assert!(out.capacity() <= data.len() + 1, "{}", out.capacity());
+        assert_eq!(
+            decompressor.decompress(&frame[..frame.len() - 1], &mut out, data.len()),
+            Err(ErrorKind::Corrupt)
+        );
+        assert_eq!(
+            decompressor.decompress(&[&frame[..], &frame[..]].concat(), &mut out, data.len()),
+            Err(ErrorKind::Corrupt)
+        );
+        assert_eq!(
+            decompressor.decompress(&frame, &mut out, data.len()),
+            Ok(()),
+            "and is none the worse for it"
+        );
+    }
+}

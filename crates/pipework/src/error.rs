@@ -1,0 +1,164 @@
+//! One error for every room and every face.
+//!
+//! An [`Error`] is a kind, the operation that failed and, where the kernel refused, its number. It is `Copy` and holds no
+//! allocation, so it can be stored and handed on freely. The number of an [`ErrorKind`] is the code that the C library returns.
+
+use std::fmt;
+
+/// The result of every fallible operation of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong, as one of a fixed list that all languages share.
+///
+/// The discriminant is the C code; it never changes once released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// It cannot be done at once, and waiting was not asked for.
+    WouldBlock = 1,
+    /// The deadline passed first. What the operation had not done, it has not done.
+    TimedOut = 2,
+    /// A signal handler ran while waiting. Nothing is lost; call again.
+    Interrupted = 3,
+    /// The other side is gone: end of file for a reader, no reader for a writer.
+    Closed = 4,
+    /// Larger than a limit that this end was given.
+    TooLong = 5,
+    /// The handle or ticket belongs to a time that is over.
+    Stale = 6,
+    /// The process that had the request has died.
+    PeerDied = 7,
+    /// Nobody is there to take the request.
+    NoServer = 8,
+    /// A message whose rest never came.
+    Torn = 9,
+    /// Bytes that no correct peer writes.
+    Corrupt = 10,
+    /// Made by a build or a machine that this one cannot work with.
+    Incompatible = 11,
+    /// This kernel or this kind of descriptor cannot do it.
+    Unsupported = 12,
+    /// The caller asked for something that has no meaning.
+    Invalid = 13,
+    /// Any other refusal of the kernel; [`Error::errno`] says which.
+    Os = 14,
+}
+
+impl ErrorKind {
+    fn text(self) -> &'static str {
+        match self {
+            ErrorKind::WouldBlock => "cannot be done now",
+            ErrorKind::TimedOut => "the deadline has passed",
+            ErrorKind::Interrupted => "interrupted by a signal",
+            ErrorKind::Closed => "the other side is closed",
+            ErrorKind::TooLong => "larger than the limit",
+            ErrorKind::Stale => "belongs to a time that is over",
+            ErrorKind::PeerDied => "the peer has died",
+            ErrorKind::NoServer => "no server is attached",
+            ErrorKind::Torn => "the rest of the message never came",
+            ErrorKind::Corrupt => "not well formed",
+            ErrorKind::Incompatible => "made by an incompatible build",
+            ErrorKind::Unsupported => "not supported here",
+            ErrorKind::Invalid => "invalid argument",
+            ErrorKind::Os => "refused by the system",
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+/// A failed operation: its kind, its name and the kernel's number, if the kernel had a part in it.
+///
+/// It is displayed as `atomic send: the other side is closed: Broken pipe (os error 32)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Error {
+    kind: ErrorKind,
+    op: &'static str,
+    /// 0 where the kernel had no part in it.
+    errno: i32,
+}
+
+impl Error {
+    pub(crate) const fn new(kind: ErrorKind, op: &'static str) -> Error {
+        Error { kind, op, errno: 0 }
+    }
+
+    pub(crate) const fn with_errno(kind: ErrorKind, op: &'static str, errno: i32) -> Error {
+        Error { kind, op, errno }
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The operation that failed, for instance `"atomic send"`.
+    pub fn op(&self) -> &'static str {
+        self.op
+    }
+
+    /// The kernel's error number, if the kernel had a part in it.
+    pub fn errno(&self) -> Option<i32> {
+        (self.errno != 0).then_some(self.errno)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.op, self.kind)?;
+        match self.errno() {
+            Some(errno) => write!(f, ": {}", std::io::Error::from_raw_os_error(errno)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Error> for std::io::Error {
+    /// Keeps the operation's name in the text; the kind is the nearest of `std::io::ErrorKind`.
+    fn from(error: Error) -> std::io::Error {
+        use std::io::ErrorKind as Io;
+        let kind = match error.kind {
+            ErrorKind::WouldBlock => Io::WouldBlock,
+            ErrorKind::TimedOut => Io::TimedOut,
+            ErrorKind::Interrupted => Io::Interrupted,
+            ErrorKind::Closed => Io::BrokenPipe,
+            ErrorKind::TooLong | ErrorKind::Invalid => Io::InvalidInput,
+            ErrorKind::Torn => Io::UnexpectedEof,
+            ErrorKind::Corrupt | ErrorKind::Incompatible => Io::InvalidData,
+            ErrorKind::PeerDied => Io::ConnectionAborted,
+            ErrorKind::NoServer => Io::NotConnected,
+            ErrorKind::Unsupported => Io::Unsupported,
+            ErrorKind::Stale => Io::Other,
+            ErrorKind::Os => std::io::Error::from_raw_os_error(error.errno).kind(),
+        };
+        std::io::Error::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_operation_and_the_number() {
+        let error = Error::with_errno(ErrorKind::Closed, "atomic send", 32);
+        assert_eq!(error.to_string(), "atomic send: the other side is closed: Broken pipe (os error 32)");
+        assert_eq!(
+            Error::new(ErrorKind::Torn, "atomic recv").to_string(),
+            "atomic recv: the rest of the message never came"
+        );
+        assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn is_small_enough_to_copy() {
+        assert!(size_of::<Error>() <= 24);
+    }
+}

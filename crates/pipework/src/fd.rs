@@ -1,0 +1,225 @@
+//! Room `fd`: raw descriptors. So far, what `atomic` stands on: one end of a pipe.
+//!
+//! Invariant: the flags of an open file that others may share are never changed. What must not wait is asked for per call, or
+//! done on a description of our own.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::{self, Access, Errno, For};
+
+/// One end of a pipe or FIFO: reads or writes with a deadline and without SIGPIPE.
+#[derive(Debug)]
+pub(crate) struct PipeEnd {
+    fd: OwnedFd,
+    access: Access,
+    quick: Quick,
+}
+
+/// How a call that must not wait is made.
+#[derive(Debug)]
+enum Quick {
+    /// `RWF_NOWAIT`: anonymous pipes on Linux 6.5 and later.
+    PerCall,
+    /// On an open file of our own, which was opened non-blocking: FIFOs, and older kernels.
+    Reopened(OwnedFd),
+    /// The descriptor was opened here, non-blocking, as a FIFO by its path.
+    Native,
+    /// As `Native`, but the pipe is opened anew whenever its last writer has left. This is the pipe; `PipeEnd::fd` is an epoll
+    /// descriptor around it, so that an event loop sees one descriptor for as long as the reader lives.
+    Listening(OwnedFd),
+    /// Neither was granted (no /proc, or the pipe belongs to another user): poll first. If another reader or writer of the same
+    /// pipe is quicker between poll and call, the call waits for its turn beyond the deadline.
+    PollFirst,
+}
+
+impl PipeEnd {
+    /// Takes over a descriptor, checks that it is a pipe opened the right way, and marks it close-on-exec.
+    pub(crate) fn new(fd: OwnedFd, wanted: Access, op: &'static str) -> Result<PipeEnd> {
+        let access = sys::pipe_access(fd.as_fd()).map_err(|errno| errno.at(op))?;
+        if access != Some(wanted) && access != Some(Access::Both) {
+            return Err(Error::new(ErrorKind::Invalid, op));
+        }
+        sys::set_cloexec(fd.as_fd()).map_err(|errno| errno.at(op))?;
+        Ok(PipeEnd { fd, access: wanted, quick: Quick::PerCall })
+    }
+
+    /// As [`PipeEnd::new`], for a FIFO that was just opened here for reading, non-blocking.
+    pub(crate) fn fifo_reader(fd: OwnedFd, op: &'static str) -> Result<PipeEnd> {
+        Ok(PipeEnd { quick: Quick::Native, ..PipeEnd::new(fd, Access::Read, op)? })
+    }
+
+    /// As [`PipeEnd::fifo_reader`], and [`PipeEnd::forget_writers`] works.
+    pub(crate) fn fifo_listener(fd: OwnedFd, op: &'static str) -> Result<PipeEnd> {
+        PipeEnd::new(fd, Access::Read, op)?.listening().map_err(|errno| errno.at(op))
+    }
+
+    fn listening(self) -> std::result::Result<PipeEnd, Errno> {
+        let epoll = sys::epoll()?;
+        sys::epoll_add(&epoll, self.fd.as_fd())?;
+        Ok(PipeEnd { fd: epoll, quick: Quick::Listening(self.fd), ..self })
+    }
+
+    pub(crate) fn is_listener(&self) -> bool {
+        matches!(self.quick, Quick::Listening(_))
+    }
+
+    /// Another descriptor of the same pipe.
+    pub(crate) fn try_clone(&self, op: &'static str) -> Result<PipeEnd> {
+        let cloned = || {
+            let end =
+                PipeEnd { fd: sys::duplicate(self.pipe())?, access: self.access, quick: Quick::PerCall };
+            match self.quick {
+                Quick::Listening(_) => end.listening(),
+                Quick::Native => Ok(PipeEnd { quick: Quick::Native, ..end }),
+                _ => Ok(end),
+            }
+        };
+        cloned().map_err(|errno: Errno| errno.at(op))
+    }
+
+    /// Opens a listener's pipe anew: to the new description, the writers who have left were never there. Bytes in the pipe stay.
+    pub(crate) fn forget_writers(&mut self) -> std::result::Result<(), Errno> {
+        if let Quick::Listening(pipe) = &mut self.quick {
+            let anew = sys::reopen_nonblocking(pipe.as_fd(), Access::Read)?;
+            sys::epoll_add(&self.fd, anew.as_fd())?;
+            // Closing is not enough: a clone may hold the same description, and epoll watches descriptions.
+            sys::epoll_remove(&self.fd, pipe.as_fd())?;
+            *pipe = anew;
+        }
+        Ok(())
+    }
+
+    fn pipe(&self) -> BorrowedFd<'_> {
+        if let Quick::Listening(pipe) = &self.quick { pipe.as_fd() } else { self.fd.as_fd() }
+    }
+
+    fn is_fifo_reader(&self) -> bool {
+        matches!(self.quick, Quick::Native | Quick::Listening(_))
+    }
+
+    /// What is there now; `None` if nothing is. 0 is end of file, which a FIFO has not reached before its first writer came.
+    pub(crate) fn try_read(&mut self, buf: &mut [u8]) -> std::result::Result<Option<usize>, Errno> {
+        match self.quickly(|fd, nowait| if nowait { sys::read_nowait(fd, buf) } else { sys::read(fd, buf) }) {
+            Ok(0) if self.is_fifo_reader() && !sys::writers_have_left(self.pipe())? => Ok(None),
+            Ok(len) => Ok(Some(len)),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// What is there, or the first that comes. 0 is end of file.
+    pub(crate) fn read(&mut self, buf: &mut [u8], deadline: Deadline) -> std::result::Result<usize, Errno> {
+        loop {
+            if deadline.is_never() && !self.is_fifo_reader() {
+                match sys::read(self.fd.as_fd(), buf) {
+                    // A stranger who shares the open file has made it non-blocking.
+                    Err(Errno::AGAIN) => {}
+                    done => return done,
+                }
+            } else if let Some(len) = self.try_read(buf)? {
+                return Ok(len);
+            }
+            self.wait(For::Reading, deadline)?;
+        }
+    }
+
+    /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece; false if there is no room for it now.
+    pub(crate) fn try_write(&mut self, buf: &[u8]) -> std::result::Result<bool, Errno> {
+        match self.quickly(|fd, nowait| if nowait { sys::write_nowait(fd, buf) } else { sys::write(fd, buf) })
+        {
+            Ok(len) => whole(len, buf).map(|()| true),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece, as soon as there is room.
+    pub(crate) fn write(&mut self, buf: &[u8], deadline: Deadline) -> std::result::Result<(), Errno> {
+        loop {
+            if deadline.is_never() {
+                match sys::write(self.fd.as_fd(), buf) {
+                    Ok(len) => return whole(len, buf),
+                    Err(Errno::AGAIN) => {}
+                    Err(errno) => return Err(errno),
+                }
+            } else if self.try_write(buf)? {
+                return Ok(());
+            }
+            self.wait(For::Writing, deadline)?;
+        }
+    }
+
+    /// Waits until a call may succeed; [`Errno::TIMEDOUT`] once the deadline has passed.
+    fn wait(&self, what: For, deadline: Deadline) -> std::result::Result<(), Errno> {
+        if sys::wait(&[self.fd.as_fd()], what, deadline)? { Ok(()) } else { Err(Errno::TIMEDOUT) }
+    }
+
+    /// Makes a call that must not wait, in the best way that kernel and descriptor allow, and remembers which that is.
+    fn quickly(
+        &mut self,
+        mut call: impl FnMut(BorrowedFd<'_>, bool) -> std::result::Result<usize, Errno>,
+    ) -> std::result::Result<usize, Errno> {
+        if let Quick::PerCall = self.quick {
+            match call(self.fd.as_fd(), true) {
+                Err(Errno::OPNOTSUPP) => self.quick = self.without_per_call()?,
+                done => return done,
+            }
+        }
+        match &self.quick {
+            Quick::Reopened(own) | Quick::Listening(own) => call(own.as_fd(), false),
+            Quick::Native => call(self.fd.as_fd(), false),
+            Quick::PerCall | Quick::PollFirst => {
+                let what = if self.access == Access::Write { For::Writing } else { For::Reading };
+                if sys::wait(&[self.fd.as_fd()], what, Deadline::now())? {
+                    call(self.fd.as_fd(), false)
+                } else {
+                    Err(Errno::AGAIN)
+                }
+            }
+        }
+    }
+
+    fn without_per_call(&self) -> std::result::Result<Quick, Errno> {
+        match sys::reopen_nonblocking(self.fd.as_fd(), self.access) {
+            Ok(own) => Ok(Quick::Reopened(own)),
+            // To open a pipe for writing that nobody reads is refused with the number that means just that.
+            Err(Errno::NXIO) => Err(Errno::PIPE),
+            Err(_) => Ok(Quick::PollFirst),
+        }
+    }
+
+    pub(crate) fn pipe_buf(&self) -> usize {
+        sys::pipe_buf(self.pipe())
+    }
+
+    pub(crate) fn capacity(&self) -> Result<usize> {
+        sys::pipe_capacity(self.pipe()).map_err(|errno| errno.at("get pipe capacity"))
+    }
+
+    pub(crate) fn set_capacity(&self, bytes: usize) -> Result<usize> {
+        sys::set_pipe_capacity(self.pipe(), bytes).map_err(|errno| errno.at("set pipe capacity"))
+    }
+
+    pub(crate) fn set_capacity_or_max(&self, bytes: usize) -> Result<usize> {
+        self.set_capacity(bytes.min(max_capacity()?))
+    }
+}
+
+impl AsFd for PipeEnd {
+    /// The descriptor to poll. It is the pipe itself, but for a listener.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The largest capacity in bytes that an unprivileged process may give a pipe (`/proc/sys/fs/pipe-max-size`).
+pub(crate) fn max_capacity() -> Result<usize> {
+    sys::max_pipe_capacity().map_err(|errno| errno.at("get largest pipe capacity"))
+}
+
+/// POSIX promises that a write of at most PIPE_BUF bytes is one piece. A kernel that cuts it has no pipes to build on.
+fn whole(len: usize, buf: &[u8]) -> std::result::Result<(), Errno> {
+    if len == buf.len() { Ok(()) } else { Err(Errno::CUT) }
+}

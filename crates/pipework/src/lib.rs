@@ -1,0 +1,34 @@
+//! Whole messages, requests and bytes between the processes and threads of one machine.
+//!
+//! | room | what it does | status |
+//! | --- | --- | --- |
+//! | [`atomic`] | whole messages of any size from many writers over one pipe or FIFO, also between ordinary text; zstd | here |
+//! | `reqrep` | request and response over shared memory | to come |
+//! | `pipe` | a byte pipe inside one process | to come |
+//! | `fd` | raw descriptors | to come |
+//!
+//! Every blocking call takes a [`Deadline`]; every failure is an [`Error`] that names its operation. Linux 5.10 and later.
+//!
+//! ```
+//! use pipework::{Deadline, atomic};
+//!
+//! let (mut reader, mut writer) = atomic::pair()?;
+//! std::thread::spawn(move || writer.send("hello", Deadline::NEVER));
+//! assert_eq!(&*reader.recv(Deadline::NEVER)?, b"hello");
+//! # Ok::<(), pipework::Error>(())
+//! ```
+
+#![deny(unsafe_code)]
+
+mod error;
+mod deadline;
+mod sys;
+mod sync;
+mod fd;
+pub mod atomic;
+
+pub use deadline::Deadline;
+pub use error::{Error, ErrorKind, Result};
+
+#[cfg(fuzzing)]
+pub use atomic::fuzzing;

@@ -1,0 +1,459 @@
+//! The wall to the kernel: every system call of the crate is made here, and nowhere else.
+//!
+//! Each function is one call, or one fact asked of the system. It returns the bare [`Errno`]; who called knows the name of the
+//! operation and turns it into an [`Error`] with [`Errno::at`]. Nothing here retries, waits by itself (but for [`wait`] and
+//! [`sleep`], which take a deadline) or keeps state beyond what was learnt of the kernel.
+
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Once;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::{FdFlags, ReadWriteFlags};
+use rustix::pipe::PipeFlags;
+
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind};
+use crate::sync::{Counter, Fact};
+
+/// The kernel's error number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Errno(i32);
+
+impl Errno {
+    pub(crate) const AGAIN: Errno = Errno(libc::EAGAIN);
+    pub(crate) const INTR: Errno = Errno(libc::EINTR);
+    pub(crate) const NXIO: Errno = Errno(libc::ENXIO);
+    pub(crate) const OPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
+    pub(crate) const PIPE: Errno = Errno(libc::EPIPE);
+    pub(crate) const TIMEDOUT: Errno = Errno(libc::ETIMEDOUT);
+    /// Not the kernel's word but ours: it has cut a write that POSIX promises to keep whole.
+    pub(crate) const CUT: Errno = Errno(libc::EPROTO);
+
+    /// The error of the operation `op`.
+    pub(crate) fn at(self, op: &'static str) -> Error {
+        let kind = match self.0 {
+            libc::EAGAIN => ErrorKind::WouldBlock,
+            libc::EINTR => ErrorKind::Interrupted,
+            libc::EPIPE => ErrorKind::Closed,
+            libc::EINVAL | libc::EBADF | libc::ELOOP => ErrorKind::Invalid,
+            libc::EOPNOTSUPP | libc::ENOSYS => ErrorKind::Unsupported,
+            libc::EPROTO => ErrorKind::Corrupt,
+            // Not the kernel's word but ours: the deadline has passed.
+            libc::ETIMEDOUT => return Error::new(ErrorKind::TimedOut, op),
+            _ => ErrorKind::Os,
+        };
+        Error::with_errno(kind, op, self.0)
+    }
+}
+
+impl From<rustix::io::Errno> for Errno {
+    fn from(errno: rustix::io::Errno) -> Errno {
+        Errno(errno.raw_os_error())
+    }
+}
+
+type Result<T> = std::result::Result<T, Errno>;
+
+/// Runs `call`, unless a test has ordered the call of that name to fail here.
+macro_rules! sys {
+    ($name:literal, $call:expr) => {{
+        #[cfg(test)]
+        if let Some(fault::Fault::Errno(errno)) = fault::due($name) {
+            return Err(Errno(errno));
+        }
+        $call.map_err(Errno::from)
+    }};
+}
+
+/// The part of `buf` that a call may move: all of it, unless a test has ordered a short count.
+macro_rules! allowed {
+    ($name:literal, $buf:expr) => {{
+        #[cfg(test)]
+        let buf = match fault::due($name) {
+            Some(fault::Fault::Errno(errno)) => return Err(Errno(errno)),
+            Some(fault::Fault::Short(len)) => {
+                let len = len.min($buf.len());
+                &mut $buf[..len]
+            }
+            None => $buf,
+        };
+        #[cfg(not(test))]
+        let buf = $buf;
+        buf
+    }};
+}
+
+// ---------------------------------------------------------------- descriptors
+
+/// A new pipe, read end first, both close-on-exec and blocking.
+pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    sys!("pipe", rustix::pipe::pipe_with(PipeFlags::CLOEXEC))
+}
+
+/// A new close-on-exec descriptor of the same open file.
+pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+    sys!("fcntl", rustix::io::fcntl_dupfd_cloexec(fd, 0))
+}
+
+/// Marks a descriptor that came from outside close-on-exec.
+pub(crate) fn set_cloexec(fd: BorrowedFd<'_>) -> Result<()> {
+    sys!("fcntl", rustix::io::fcntl_setfd(fd, FdFlags::CLOEXEC))
+}
+
+/// Which way a pipe's descriptor was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+    Both,
+}
+
+/// How the descriptor was opened; `None` if it is no pipe or FIFO.
+pub(crate) fn pipe_access(fd: BorrowedFd<'_>) -> Result<Option<Access>> {
+    let stat = sys!("fstat", rustix::fs::fstat(fd))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Fifo {
+        return Ok(None);
+    }
+    let flags = sys!("fcntl", rustix::fs::fcntl_getfl(fd))?;
+    Ok(match flags & OFlags::ACCMODE {
+        OFlags::RDONLY => Some(Access::Read),
+        OFlags::WRONLY => Some(Access::Write),
+        _ => Some(Access::Both),
+    })
+}
+
+/// Makes a FIFO with mode 0600.
+pub(crate) fn make_fifo(path: &Path) -> Result<()> {
+    sys!("mkfifo", rustix::fs::mkfifoat(rustix::fs::CWD, path, Mode::RUSR | Mode::WUSR))
+}
+
+/// How to open a FIFO by its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Open {
+    /// Non-blocking, succeeds without a writer.
+    Read,
+    /// Waits in the kernel for a reader.
+    WriteWaiting,
+    /// [`Errno::NXIO`] without a reader; the descriptor blocks once it is open.
+    WriteAtOnce,
+}
+
+/// Opens the FIFO at `path`, following no symbolic link in its last component.
+pub(crate) fn open_fifo(path: &Path, how: Open) -> Result<OwnedFd> {
+    let flags = OFlags::CLOEXEC
+        | OFlags::NOFOLLOW
+        | match how {
+            Open::Read => OFlags::RDONLY | OFlags::NONBLOCK,
+            Open::WriteWaiting => OFlags::WRONLY,
+            Open::WriteAtOnce => OFlags::WRONLY | OFlags::NONBLOCK,
+        };
+    let fd = sys!("open", rustix::fs::open(path, flags, Mode::empty()))?;
+    if how == Open::WriteAtOnce {
+        let flags = sys!("fcntl", rustix::fs::fcntl_getfl(&fd))?;
+        sys!("fcntl", rustix::fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK))?;
+    }
+    Ok(fd)
+}
+
+/// Opens the pipe behind `fd` once more, as an open file of our own that does not block.
+///
+/// Setting `O_NONBLOCK` on `fd` itself would change it for every process that shares the open file.
+pub(crate) fn reopen_nonblocking(fd: BorrowedFd<'_>, access: Access) -> Result<OwnedFd> {
+    let flags = OFlags::CLOEXEC
+        | OFlags::NONBLOCK
+        | if access == Access::Write { OFlags::WRONLY } else { OFlags::RDONLY };
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    sys!("open", rustix::fs::open(path, flags, Mode::empty()))
+}
+
+/// The largest write that the kernel never splits. POSIX promises 512 bytes; Linux gives 4096.
+pub(crate) fn pipe_buf(fd: BorrowedFd<'_>) -> usize {
+    // SAFETY: fpathconf takes any number as a descriptor and touches no memory of ours.
+    let answer = unsafe { libc::fpathconf(fd.as_raw_fd(), libc::_PC_PIPE_BUF) };
+    usize::try_from(answer).unwrap_or(512).clamp(512, 1 << 16)
+}
+
+/// Bytes that the pipe holds before a writer waits.
+pub(crate) fn pipe_capacity(fd: BorrowedFd<'_>) -> Result<usize> {
+    sys!("fcntl", rustix::pipe::fcntl_getpipe_size(fd))
+}
+
+/// Asks for a capacity; returns the one that the kernel chose, which is at least as large.
+pub(crate) fn set_pipe_capacity(fd: BorrowedFd<'_>, bytes: usize) -> Result<usize> {
+    sys!("fcntl", rustix::pipe::fcntl_setpipe_size(fd, bytes))
+}
+
+/// The largest capacity that an unprivileged process may ask for.
+pub(crate) fn max_pipe_capacity() -> Result<usize> {
+    let text = read_file(Path::new("/proc/sys/fs/pipe-max-size"))?;
+    let text = std::str::from_utf8(&text).map_err(|_| Errno(libc::EIO))?;
+    text.trim().parse().map_err(|_| Errno(libc::EIO))
+}
+
+/// All of a file.
+pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
+}
+
+/// A non-blocking eventfd that counts.
+pub(crate) fn eventfd() -> Result<OwnedFd> {
+    use rustix::event::EventfdFlags;
+    sys!("eventfd", rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
+}
+
+/// Makes an eventfd readable.
+pub(crate) fn eventfd_ring(eventfd: BorrowedFd<'_>) {
+    // It fails only where the counter is full, and then the descriptor is readable already.
+    let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
+}
+
+/// Makes an eventfd unreadable.
+pub(crate) fn eventfd_hush(eventfd: BorrowedFd<'_>) {
+    // It fails only where the descriptor is not readable.
+    let _ = rustix::io::read(eventfd, &mut [0; 8]);
+}
+
+/// A new epoll descriptor.
+pub(crate) fn epoll() -> Result<OwnedFd> {
+    sys!("epoll", rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC))
+}
+
+/// Lets `epoll` be readable whenever `fd` is.
+pub(crate) fn epoll_add(epoll: &OwnedFd, fd: BorrowedFd<'_>) -> Result<()> {
+    use rustix::event::epoll::{EventData, EventFlags, add};
+    sys!("epoll", add(epoll, fd, EventData::new_u64(0), EventFlags::IN))
+}
+
+/// Takes `fd` out of `epoll`.
+pub(crate) fn epoll_remove(epoll: &OwnedFd, fd: BorrowedFd<'_>) -> Result<()> {
+    sys!("epoll", rustix::event::epoll::delete(epoll, fd))
+}
+
+// ---------------------------------------------------------------- bytes
+
+/// Reads what is there, or waits for the first byte. 0 is end of file.
+pub(crate) fn read(fd: BorrowedFd<'_>, buf: &mut [u8]) -> Result<usize> {
+    let buf = allowed!("read", buf);
+    rustix::io::read(fd, buf).map_err(Errno::from)
+}
+
+/// Reads what is there now, whatever the descriptor's flags say. [`Errno::OPNOTSUPP`] where the kernel cannot be asked per call.
+pub(crate) fn read_nowait(fd: BorrowedFd<'_>, buf: &mut [u8]) -> Result<usize> {
+    let buf = allowed!("read_nowait", buf);
+    let mut bufs = [std::io::IoSliceMut::new(buf)];
+    rustix::io::preadv2(fd, &mut bufs, u64::MAX, ReadWriteFlags::NOWAIT).map_err(Errno::from)
+}
+
+/// Writes without ever raising SIGPIPE, whatever the program has done with that signal.
+pub(crate) fn write(fd: BorrowedFd<'_>, buf: &[u8]) -> Result<usize> {
+    #[cfg(test)]
+    let buf = fault::shortened("write", buf)?;
+    write_quietly(fd, buf, ReadWriteFlags::empty())
+}
+
+/// Like [`write()`], and does not wait, whatever the descriptor's flags say. [`Errno::OPNOTSUPP`] as in [`read_nowait`].
+pub(crate) fn write_nowait(fd: BorrowedFd<'_>, buf: &[u8]) -> Result<usize> {
+    #[cfg(test)]
+    let buf = fault::shortened("write_nowait", buf)?;
+    write_quietly(fd, buf, ReadWriteFlags::NOWAIT)
+}
+
+/// `RWF_NOSIGNAL`, Linux 6.18 and later: EPIPE without SIGPIPE.
+const NOSIGNAL: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x100);
+
+/// Set once the kernel has refused [`NOSIGNAL`] where it accepts the same write without it.
+static NOSIGNAL_UNKNOWN: Fact = Fact::unknown();
+
+fn write_quietly(fd: BorrowedFd<'_>, buf: &[u8], flags: ReadWriteFlags) -> Result<usize> {
+    if !NOSIGNAL_UNKNOWN.is_known() {
+        match pwritev2(fd, buf, flags | NOSIGNAL) {
+            Err(Errno(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS)) => {}
+            done => return done,
+        }
+    }
+    // An older kernel, or flags that this descriptor does not know: only the same write without NOSIGNAL tells which.
+    let done = with_sigpipe_blocked(|| {
+        if flags.is_empty() {
+            rustix::io::write(fd, buf).map_err(Errno::from)
+        } else {
+            pwritev2(fd, buf, flags)
+        }
+    });
+    if done != Err(Errno::OPNOTSUPP) {
+        NOSIGNAL_UNKNOWN.learn();
+    }
+    done
+}
+
+fn pwritev2(fd: BorrowedFd<'_>, buf: &[u8], flags: ReadWriteFlags) -> Result<usize> {
+    #[cfg(test)]
+    if flags.contains(NOSIGNAL)
+        && let Some(fault::Fault::Errno(errno)) = fault::due("nosignal")
+    {
+        return Err(Errno(errno));
+    }
+    // Offset -1 is the descriptor's own position, the only one that a pipe has.
+    rustix::io::pwritev2(fd, &[std::io::IoSlice::new(buf)], u64::MAX, flags).map_err(Errno::from)
+}
+
+/// Runs `write` with SIGPIPE blocked in this thread, and takes back the signal that it raised, if it raised one.
+fn with_sigpipe_blocked(write: impl FnOnce() -> Result<usize>) -> Result<usize> {
+    // SAFETY: the sets are plain data, initialised by sigemptyset before they are read; every call takes valid pointers to them.
+    unsafe {
+        let mut pipe: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        let mut pending: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut pipe);
+        libc::sigaddset(&mut pipe, libc::SIGPIPE);
+        libc::sigpending(&mut pending);
+        let was_pending = libc::sigismember(&pending, libc::SIGPIPE) == 1;
+        libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, &mut before);
+        let done = write();
+        if done == Err(Errno(libc::EPIPE)) && !was_pending {
+            let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            libc::sigtimedwait(&pipe, std::ptr::null_mut(), &at_once);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        done
+    }
+}
+
+// ---------------------------------------------------------------- waiting
+
+/// What to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum For {
+    Reading,
+    Writing,
+}
+
+/// Waits until one of the descriptors can be read or written (or has failed, or lost its other side), or until the deadline.
+/// True means that one is ready. [`Errno::INTR`] if a signal handler ran.
+pub(crate) fn wait(fds: &[BorrowedFd<'_>], what: For, deadline: Deadline) -> Result<bool> {
+    let events = if what == For::Reading { PollFlags::IN } else { PollFlags::OUT };
+    // Nobody waits on more than a pipe and a bell; poll wants them in one array.
+    let mut polled: [Option<PollFd<'_>>; 2] = [None, None];
+    assert!(fds.len() <= polled.len(), "at most two descriptors");
+    for (slot, fd) in polled.iter_mut().zip(fds) {
+        *slot = Some(PollFd::from_borrowed_fd(*fd, events));
+    }
+    let ready = match &mut polled {
+        [Some(one), None] => poll(std::slice::from_mut(one), deadline)?,
+        [Some(one), Some(two)] => poll(&mut [one.clone(), two.clone()], deadline)?,
+        _ => poll(&mut [], deadline)?,
+    };
+    Ok(ready > 0)
+}
+
+/// Waits for nothing but the deadline.
+pub(crate) fn sleep(time: Duration) -> Result<()> {
+    poll(&mut [], Deadline::after(time)).map(drop)
+}
+
+/// Whether a reader's pipe has had a writer since it was opened, and has lost the last one.
+pub(crate) fn writers_have_left(fd: BorrowedFd<'_>) -> Result<bool> {
+    let mut polled = PollFd::from_borrowed_fd(fd, PollFlags::IN);
+    poll(std::slice::from_mut(&mut polled), Deadline::now())?;
+    Ok(polled.revents().contains(PollFlags::HUP))
+}
+
+fn poll(fds: &mut [PollFd<'_>], deadline: Deadline) -> Result<usize> {
+    let timeout = deadline.remaining().map(|time| Timespec {
+        tv_sec: time.as_secs().min(i64::MAX as u64) as i64,
+        tv_nsec: time.subsec_nanos().into(),
+    });
+    sys!("poll", rustix::event::poll(fds, timeout.as_ref()))
+}
+
+// ---------------------------------------------------------------- processes
+
+/// This process's number in its own pid namespace.
+pub(crate) fn process_id() -> i32 {
+    rustix::process::getpid().as_raw_pid()
+}
+
+/// 32 random bits from the kernel.
+pub(crate) fn random() -> u32 {
+    let mut bytes = [0; 4];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(4) => u32::from_ne_bytes(bytes),
+        // getrandom gives up to 256 bytes whole once the pool is ready, and exists in every kernel that we support.
+        _ => unreachable!("the kernel gives four random bytes"),
+    }
+}
+
+static FORKS: Counter = Counter::new();
+
+/// How many forks lie between the process that first asked and this one. A handle that remembers another number than this was
+/// inherited from a parent.
+pub(crate) fn generation() -> u32 {
+    static REGISTER: Once = Once::new();
+    REGISTER.call_once(|| {
+        extern "C" fn in_child() {
+            FORKS.raise();
+        }
+        // SAFETY: the handler only stores to an atomic, which is safe between fork and exec in any program.
+        let refused = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        assert_eq!(refused, 0, "there is memory for one fork handler");
+    });
+    FORKS.get()
+}
+
+#[cfg(test)]
+pub(crate) mod fault {
+    //! Orders a system call of this thread to fail: the n-th of its name from now on.
+
+    use std::cell::RefCell;
+
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub(crate) enum Fault {
+        Errno(i32),
+        /// Moves at most so many bytes.
+        Short(usize),
+    }
+
+    thread_local! {
+        static ORDERS: RefCell<Vec<(&'static str, usize, Fault)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Lets the `nth` call (0 is the next) of `name` meet `fault`.
+    pub(crate) fn order(name: &'static str, nth: usize, fault: Fault) {
+        ORDERS.with_borrow_mut(|orders| orders.push((name, nth, fault)));
+    }
+
+    /// Forgets what was ordered; true if all of it had happened.
+    pub(crate) fn all_met() -> bool {
+        ORDERS.with_borrow_mut(|orders| std::mem::take(orders).is_empty())
+    }
+
+    pub(super) fn due(name: &str) -> Option<Fault> {
+        ORDERS.with_borrow_mut(|orders| {
+            let mut met = None;
+            orders.retain_mut(|(order, left, fault)| {
+                if *order != name || met.is_some() {
+                    return true;
+                }
+                if *left == 0 {
+                    met = Some(*fault);
+                    return false;
+                }
+                *left -= 1;
+                true
+            });
+            met
+        })
+    }
+
+    pub(super) fn shortened<'a>(name: &str, buf: &'a [u8]) -> super::Result<&'a [u8]> {
+        match due(name) {
+            Some(Fault::Errno(errno)) => Err(super::Errno(errno)),
+            Some(Fault::Short(len)) => Ok(&buf[..len.min(buf.len())]),
+            None => Ok(buf),
+        }
+    }
+}
