@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::{self, Access, Errno, For};
+use crate::sync::Fact;
+use crate::sys::{self, Access, Errno, For, Wait};
 
 /// One end of a pipe or FIFO: reads or writes with a deadline and without SIGPIPE.
 #[derive(Debug)]
@@ -127,8 +128,7 @@ impl PipeEnd {
 
     /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece; false if there is no room for it now.
     pub(crate) fn try_write(&mut self, buf: &[u8]) -> std::result::Result<bool, Errno> {
-        match self.quickly(|fd, nowait| if nowait { sys::write_nowait(fd, buf) } else { sys::write(fd, buf) })
-        {
+        match self.quickly(|fd, nowait| write(fd, buf, if nowait { Wait::Never } else { Wait::Native })) {
             Ok(len) => whole(len, buf).map(|()| true),
             Err(Errno::AGAIN) => Ok(false),
             Err(errno) => Err(errno),
@@ -139,7 +139,7 @@ impl PipeEnd {
     pub(crate) fn write(&mut self, buf: &[u8], deadline: Deadline) -> std::result::Result<(), Errno> {
         loop {
             if deadline.is_never() {
-                match sys::write(self.fd.as_fd(), buf) {
+                match write(self.fd.as_fd(), buf, Wait::Native) {
                     Ok(len) => return whole(len, buf),
                     Err(Errno::AGAIN) => {}
                     Err(errno) => return Err(errno),
@@ -217,6 +217,25 @@ impl AsFd for PipeEnd {
 /// The largest capacity in bytes that an unprivileged process may give a pipe (`/proc/sys/fs/pipe-max-size`).
 pub(crate) fn max_capacity() -> Result<usize> {
     sys::max_pipe_capacity().map_err(|errno| errno.at("get largest pipe capacity"))
+}
+
+/// Known once the kernel has refused to write without SIGPIPE what it then wrote.
+pub(crate) static NOSIGNAL_REFUSED: Fact = Fact::unknown();
+
+/// Writes without ever raising SIGPIPE, whatever the program has done with that signal.
+fn write(fd: BorrowedFd<'_>, buf: &[u8], wait: Wait) -> std::result::Result<usize, Errno> {
+    if !NOSIGNAL_REFUSED.is_known() {
+        match sys::write_nosignal(fd, buf, wait) {
+            Err(Errno::OPNOTSUPP) => {}
+            done => return done,
+        }
+    }
+    // An older kernel, or a pipe that cannot be asked not to wait: only the same write without the flag tells which.
+    let done = sys::write_guarded(fd, buf, wait);
+    if done != Err(Errno::OPNOTSUPP) {
+        NOSIGNAL_REFUSED.learn();
+    }
+    done
 }
 
 /// POSIX promises that a write of at most PIPE_BUF bytes is one piece. A kernel that cuts it has no pipes to build on.

@@ -1,24 +1,21 @@
 //! The wall to atomics and futexes: no other file names one.
 
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// A counter that a process raises and all its threads read.
-///
-/// Relaxed throughout: it publishes no other memory. A forked child starts with a single thread, which sees its own store.
-pub(crate) struct Counter(AtomicU32);
+use crate::sys;
 
-impl Counter {
-    pub(crate) const fn new() -> Counter {
-        Counter(AtomicU32::new(0))
+/// How many forks lie between the process that first asked and this one. A handle that remembers another number than this was
+/// inherited from a parent.
+pub(crate) fn generation() -> u32 {
+    static FORKS: AtomicU32 = AtomicU32::new(0);
+    static REGISTER: Once = Once::new();
+    extern "C" fn in_child() {
+        // Relaxed, here and below: it publishes no other memory, and the child's only thread sees its own store.
+        FORKS.fetch_add(1, Ordering::Relaxed);
     }
-
-    pub(crate) fn raise(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
-    }
+    REGISTER.call_once(|| sys::at_fork_in_child(in_child));
+    FORKS.load(Ordering::Relaxed)
 }
 
 /// A fact that, once learnt, stays true for the process.
@@ -33,6 +30,12 @@ impl Fact {
 
     pub(crate) fn learn(&self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// A test that made it up takes it back.
+    #[cfg(test)]
+    pub(crate) fn forget(&self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn is_known(&self) -> bool {

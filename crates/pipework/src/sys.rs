@@ -8,7 +8,6 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::Once;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -18,7 +17,6 @@ use rustix::pipe::PipeFlags;
 
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
-use crate::sync::{Counter, Fact};
 
 /// The kernel's error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,59 +244,60 @@ pub(crate) fn read(fd: BorrowedFd<'_>, buf: &mut [u8]) -> Result<usize> {
 pub(crate) fn read_nowait(fd: BorrowedFd<'_>, buf: &mut [u8]) -> Result<usize> {
     let buf = allowed!("read_nowait", buf);
     let mut bufs = [std::io::IoSliceMut::new(buf)];
-    rustix::io::preadv2(fd, &mut bufs, u64::MAX, ReadWriteFlags::NOWAIT).map_err(Errno::from)
-}
-
-/// Writes without ever raising SIGPIPE, whatever the program has done with that signal.
-pub(crate) fn write(fd: BorrowedFd<'_>, buf: &[u8]) -> Result<usize> {
-    #[cfg(test)]
-    let buf = fault::shortened("write", buf)?;
-    write_quietly(fd, buf, ReadWriteFlags::empty())
-}
-
-/// Like [`write()`], and does not wait, whatever the descriptor's flags say. [`Errno::OPNOTSUPP`] as in [`read_nowait`].
-pub(crate) fn write_nowait(fd: BorrowedFd<'_>, buf: &[u8]) -> Result<usize> {
-    #[cfg(test)]
-    let buf = fault::shortened("write_nowait", buf)?;
-    write_quietly(fd, buf, ReadWriteFlags::NOWAIT)
-}
-
-/// `RWF_NOSIGNAL`, Linux 6.18 and later: EPIPE without SIGPIPE.
-const NOSIGNAL: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x100);
-
-/// Set once the kernel has refused [`NOSIGNAL`] where it accepts the same write without it.
-static NOSIGNAL_UNKNOWN: Fact = Fact::unknown();
-
-fn write_quietly(fd: BorrowedFd<'_>, buf: &[u8], flags: ReadWriteFlags) -> Result<usize> {
-    if !NOSIGNAL_UNKNOWN.is_known() {
-        match pwritev2(fd, buf, flags | NOSIGNAL) {
-            Err(Errno(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS)) => {}
-            done => return done,
+    rustix::io::preadv2(fd, &mut bufs, u64::MAX, ReadWriteFlags::NOWAIT).map_err(|errno| {
+        match Errno::from(errno) {
+            Errno(libc::EINVAL | libc::ENOSYS) => Errno::OPNOTSUPP,
+            errno => errno,
         }
-    }
-    // An older kernel, or flags that this descriptor does not know: only the same write without NOSIGNAL tells which.
-    let done = with_sigpipe_blocked(|| {
-        if flags.is_empty() {
-            rustix::io::write(fd, buf).map_err(Errno::from)
-        } else {
-            pwritev2(fd, buf, flags)
-        }
-    });
-    if done != Err(Errno::OPNOTSUPP) {
-        NOSIGNAL_UNKNOWN.learn();
-    }
-    done
+    })
 }
 
+/// Whether a write waits for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// As the descriptor's flags say.
+    Native,
+    /// Not at all, whatever the flags say. [`Errno::OPNOTSUPP`] as in [`read_nowait`].
+    Never,
+}
+
+/// Writes, with EPIPE but without SIGPIPE if no reader is left (`RWF_NOSIGNAL`, Linux 6.18). [`Errno::OPNOTSUPP`] if the kernel knows
+/// no such flag, or not the one for `wait`.
+pub(crate) fn write_nosignal(fd: BorrowedFd<'_>, buf: &[u8], wait: Wait) -> Result<usize> {
+    const NOSIGNAL: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x100);
+    #[cfg(test)]
+    let buf = fault::shortened(
+        if wait == Wait::Never { "write_nowait" } else { "write" },
+        fault::shortened("nosignal", buf)?,
+    )?;
+    pwritev2(fd, buf, NOSIGNAL | wait.flags())
+}
+
+/// As [`write_nosignal`] on any kernel, at the price of three more system calls.
+pub(crate) fn write_guarded(fd: BorrowedFd<'_>, buf: &[u8], wait: Wait) -> Result<usize> {
+    #[cfg(test)]
+    let buf = fault::shortened(if wait == Wait::Never { "write_nowait" } else { "write" }, buf)?;
+    with_sigpipe_blocked(|| match wait {
+        Wait::Native => rustix::io::write(fd, buf).map_err(Errno::from),
+        Wait::Never => pwritev2(fd, buf, wait.flags()),
+    })
+}
+
+impl Wait {
+    fn flags(self) -> ReadWriteFlags {
+        if self == Wait::Never { ReadWriteFlags::NOWAIT } else { ReadWriteFlags::empty() }
+    }
+}
+
+/// Older kernels say EINVAL, and sandboxes ENOSYS, where newer ones say that they do not know a flag.
 fn pwritev2(fd: BorrowedFd<'_>, buf: &[u8], flags: ReadWriteFlags) -> Result<usize> {
-    #[cfg(test)]
-    if flags.contains(NOSIGNAL)
-        && let Some(fault::Fault::Errno(errno)) = fault::due("nosignal")
-    {
-        return Err(Errno(errno));
-    }
     // Offset -1 is the descriptor's own position, the only one that a pipe has.
-    rustix::io::pwritev2(fd, &[std::io::IoSlice::new(buf)], u64::MAX, flags).map_err(Errno::from)
+    rustix::io::pwritev2(fd, &[std::io::IoSlice::new(buf)], u64::MAX, flags).map_err(
+        |errno| match Errno::from(errno) {
+            Errno(libc::EINVAL | libc::ENOSYS) => Errno::OPNOTSUPP,
+            errno => errno,
+        },
+    )
 }
 
 /// Runs `write` with SIGPIPE blocked in this thread, and takes back the signal that it raised, if it raised one.
@@ -387,21 +386,12 @@ pub(crate) fn random() -> u32 {
     }
 }
 
-static FORKS: Counter = Counter::new();
-
-/// How many forks lie between the process that first asked and this one. A handle that remembers another number than this was
-/// inherited from a parent.
-pub(crate) fn generation() -> u32 {
-    static REGISTER: Once = Once::new();
-    REGISTER.call_once(|| {
-        extern "C" fn in_child() {
-            FORKS.raise();
-        }
-        // SAFETY: the handler only stores to an atomic, which is safe between fork and exec in any program.
-        let refused = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        assert_eq!(refused, 0, "there is memory for one fork handler");
-    });
-    FORKS.get()
+/// Has the C library run `handler` in every child that this process forks, before fork returns there. It may only store to an
+/// atomic: between fork and exec, a child of a threaded process may do little else.
+pub(crate) fn at_fork_in_child(handler: extern "C" fn()) {
+    // SAFETY: the handler is a function that lives as long as the program, and does nothing that is forbidden there.
+    let refused = unsafe { libc::pthread_atfork(None, None, Some(handler)) };
+    assert_eq!(refused, 0, "there is memory for one fork handler");
 }
 
 #[cfg(test)]
@@ -429,6 +419,15 @@ pub(crate) mod fault {
     /// Forgets what was ordered; true if all of it had happened.
     pub(crate) fn all_met() -> bool {
         ORDERS.with_borrow_mut(|orders| std::mem::take(orders).is_empty())
+    }
+
+    /// Runs `test` in a program that dies of SIGPIPE.
+    pub(crate) fn with_deadly_sigpipe(test: impl FnOnce()) {
+        // SAFETY: it changes a disposition, which no other test of this process relies on, and puts it back.
+        let before = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+        test();
+        // SAFETY: as above.
+        unsafe { libc::signal(libc::SIGPIPE, before) };
     }
 
     pub(super) fn due(name: &str) -> Option<Fault> {

@@ -1,1 +1,227 @@
+//! What must hold for any bytes: the properties that the fuzz targets and the property tests share.
+//!
+//! [`naive`] is the specification of the mixed stream, byte by byte, in the plainest way; the decoder must agree with it
+//! however reads cut the bytes.
 
+#![allow(unreachable_pub)] // The fuzz targets reach it, under cfg(fuzzing); the tests need no more than the crate.
+
+use std::collections::HashMap;
+
+use super::Options;
+use super::decoder::{Decoder, Found, Tail};
+use super::frame::{DATA_LINK_ESCAPE, Header, Mode, SHIFT_IN, SHIFT_OUT, check_round_trip};
+use super::item::{Item, WriterKey};
+use super::zstd::Zstd;
+
+/// Payloads cut out of `data` survive being packed into writes.
+pub fn frame(data: &[u8]) {
+    let Some((&[limit, mode, width], payloads)) = data.split_first_chunk() else { return };
+    let limit = 512 + usize::from(limit) * 16;
+    let mode = if mode % 2 == 0 { Mode::Plain } else { Mode::Mixed };
+    let payloads: Vec<&[u8]> = payloads.chunks(1 + usize::from(width) * 40).collect();
+    check_round_trip(limit, mode, &payloads);
+    if let Some(header) = Header::from_bytes(data) {
+        assert_eq!(header.to_bytes(), data[..Header::LEN]);
+    }
+}
+
+/// The decoder agrees with [`naive`] on `data`, whatever the reads.
+pub fn mixed(data: &[u8]) {
+    let Some((&[max, cut, step], stream)) = data.split_first_chunk() else { return };
+    let max_message = 1 + usize::from(max) * 32;
+    let expected = naive(stream, 512, max_message);
+    for reads in [[stream.len(), 1], [1, 1], [1 + usize::from(cut), 1 + usize::from(step)]] {
+        assert_eq!(decode(stream, &reads, 512, max_message), expected, "reads of {reads:?} bytes");
+    }
+}
+
+/// No bytes make the decoder panic, loop, or use more memory than its limits allow.
+pub fn reader(data: &[u8]) {
+    let Some((&[flags, max, cut, drain], stream)) = data.split_first_chunk() else { return };
+    let mut options =
+        Options::new().mixed(flags & 1 != 0).strict(flags & 2 != 0).keep_compressed(flags & 4 != 0);
+    options = options.max_message(usize::from(max) * 64).max_unfinished(4096 + usize::from(max) * 64);
+    if flags & 8 != 0 {
+        options = options.zstd(Zstd::new());
+    } else if flags & 16 != 0 {
+        options = options.zstd(
+            Zstd::new().dictionary(b"{\"level\":\"info\"}".repeat(8)).accept_unchecked(flags & 32 != 0),
+        );
+    }
+    let mut decoder = options.decoder(4096).expect("the options are valid");
+    for (nth, chunk) in stream.chunks(1 + usize::from(cut)).enumerate() {
+        // Unparsed bytes never exceed a frame, so there is room for a read that is no larger than the limit.
+        decoder.space(chunk.len()).expect("room").copy_from_slice(chunk);
+        decoder.fed(chunk.len());
+        let drained = drain > 0 && nth % usize::from(drain) == 0;
+        let tail = if drained { Tail::Drained } else { Tail::Unknown };
+        if !take_all(&mut decoder, tail, chunk.len() + 4096) {
+            return;
+        }
+    }
+    if take_all(&mut decoder, Tail::Ended, stream.len() + 4096) {
+        assert!(decoder.is_empty(), "the end leaves nothing");
+    }
+}
+
+/// Takes what there is; false if the stream is lost. Each item uses up a byte, or memory of one that did.
+fn take_all(decoder: &mut Decoder, tail: Tail, most: usize) -> bool {
+    for _ in 0..=most + 65_536 {
+        let next = decoder.next(tail);
+        decoder.check();
+        match next {
+            Ok(Some(found)) => drop(decoder.item(found)),
+            Ok(None) => return true,
+            Err(_) => {
+                assert!(decoder.next(tail).is_err(), "what is lost stays lost");
+                return false;
+            }
+        }
+    }
+    panic!("the decoder gives out more than it was fed");
+}
+
+/// An item without its borrow and its compression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Line(Vec<u8>),
+    Burst(Vec<u8>),
+    Message(WriterKey, Vec<u8>),
+    /// Torn or too long, after so many parts.
+    Lost(WriterKey, u32),
+}
+
+/// What the decoder makes of `stream`, read in blocks of the given sizes, in turn.
+pub(crate) fn decode(stream: &[u8], reads: &[usize], pipe_buf: usize, max_message: usize) -> Vec<Event> {
+    let options = Options::new().mixed(true).max_message(max_message);
+    let mut decoder = options.decoder(pipe_buf).expect("the options are valid");
+    let (mut events, mut rest) = (Vec::new(), stream);
+    for &len in reads.iter().cycle() {
+        let (block, after) = rest.split_at(len.clamp(1, rest.len().max(1)).min(rest.len()));
+        decoder.space(block.len()).expect("room").copy_from_slice(block);
+        decoder.fed(block.len());
+        let tail = if after.is_empty() { Tail::Ended } else { Tail::Unknown };
+        while let Some(found) = decoder.next(tail).expect("a mixed stream is never lost") {
+            events.push(event(&decoder, found));
+            decoder.check();
+        }
+        rest = after;
+        if rest.is_empty() {
+            break;
+        }
+    }
+    events
+}
+
+fn event(decoder: &Decoder, found: Found) -> Event {
+    match decoder.item(found) {
+        Item::Line(line) => Event::Line(line.to_vec()),
+        Item::Burst(burst) => Event::Burst(burst.to_vec()),
+        Item::Message(message) => Event::Message(message.writer, message.into_vec()),
+        Item::Torn(torn) => Event::Lost(torn.writer.expect("only a burst has none"), torn.parts),
+    }
+}
+
+/// The specification of the mixed stream.
+pub(crate) fn naive(stream: &[u8], pipe_buf: usize, max_message: usize) -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut writers = NaiveWriters::default();
+    let mut line = Vec::new();
+    let mut at = 0;
+    while at < stream.len() {
+        if let Some((frame, len)) = naive_frame(&stream[at..], pipe_buf) {
+            match frame {
+                NaiveFrame::Burst(data) => events.push(Event::Burst(data)),
+                NaiveFrame::Part(header, data) => writers.part(header, data, max_message, &mut events),
+            }
+            at += len;
+            continue;
+        }
+        let byte = stream[at];
+        let joins = line.last() == Some(&b'\r') && byte == b'\n';
+        if !joins && (line.last() == Some(&b'\r') || line.len() >= max_message) {
+            events.push(Event::Line(std::mem::take(&mut line)));
+        }
+        line.push(byte);
+        if byte == b'\n' {
+            events.push(Event::Line(std::mem::take(&mut line)));
+        }
+        at += 1;
+    }
+    if !line.is_empty() {
+        events.push(Event::Line(line));
+    }
+    writers.end(&mut events);
+    events
+}
+
+enum NaiveFrame {
+    Part(Header, Vec<u8>),
+    Burst(Vec<u8>),
+}
+
+fn naive_frame(bytes: &[u8], pipe_buf: usize) -> Option<(NaiveFrame, usize)> {
+    if bytes[0] != SHIFT_OUT {
+        return None;
+    }
+    if *bytes.get(1)? == DATA_LINK_ESCAPE {
+        let header = Header::from_bytes(&bytes[2..])?;
+        let len = header.len as usize;
+        let whole = len <= pipe_buf - 19 && *bytes.get(18 + len)? == SHIFT_IN;
+        return whole.then(|| (NaiveFrame::Part(header, bytes[18..18 + len].to_vec()), 19 + len));
+    }
+    for at in 1..pipe_buf {
+        match *bytes.get(at)? {
+            SHIFT_IN => return Some((NaiveFrame::Burst(bytes[1..at].to_vec()), at + 1)),
+            SHIFT_OUT => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+#[derive(Default)]
+struct NaiveWriters {
+    /// The id that comes next, parts, data; in the order of the latest part.
+    unfinished: Vec<(WriterKey, u32, u32, Vec<u8>)>,
+    given_up: HashMap<WriterKey, u32>,
+}
+
+impl NaiveWriters {
+    fn part(&mut self, header: Header, data: Vec<u8>, max_message: usize, events: &mut Vec<Event>) {
+        if let Some(expected) = self.given_up.remove(&header.writer)
+            && expected == header.id
+        {
+            if header.id > 0 {
+                self.given_up.insert(header.writer, header.id - 1);
+            }
+            return;
+        }
+        let known = self.unfinished.iter().position(|(writer, ..)| *writer == header.writer);
+        let mut message = match known.map(|at| self.unfinished.remove(at)) {
+            Some((writer, expected, parts, _)) if expected != header.id => {
+                events.push(Event::Lost(writer, parts));
+                (writer, 0, 0, Vec::new())
+            }
+            Some(message) => message,
+            None => (header.writer, 0, 0, Vec::new()),
+        };
+        message.2 += 1;
+        message.3.extend(data);
+        if message.3.len() > max_message {
+            events.push(Event::Lost(message.0, message.2));
+            if header.id > 0 {
+                self.given_up.insert(header.writer, header.id - 1);
+            }
+        } else if header.id == 0 {
+            events.push(Event::Message(message.0, message.3));
+        } else {
+            message.1 = header.id - 1;
+            self.unfinished.push(message);
+        }
+    }
+
+    fn end(self, events: &mut Vec<Event>) {
+        events.extend(self.unfinished.into_iter().map(|(writer, _, parts, _)| Event::Lost(writer, parts)));
+    }
+}

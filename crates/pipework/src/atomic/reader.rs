@@ -14,6 +14,7 @@ use super::zstd::Zstd;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fd::PipeEnd;
+use crate::sync;
 use crate::sys::{self, Errno, For};
 
 const OP: &str = "atomic recv";
@@ -48,7 +49,7 @@ impl Reader {
     pub(super) fn new(end: PipeEnd, decoder: Decoder, read_size: usize) -> Reader {
         let core = Core { decoder, tail: Tail::Unknown, read_size, waiting: 0 };
         let shared = Arc::new(Shared { core: Mutex::new(core), bell: OnceLock::new() });
-        Reader { end, shared, generation: sys::generation(), torn: None }
+        Reader { end, shared, generation: sync::generation(), torn: None }
     }
 
     /// Waits for the next message.
@@ -310,7 +311,7 @@ impl Reader {
 
     /// A child inherits a copy of the buffer. What lies in it is the parent's, and where it ends the child's first read would begin.
     fn check_fork(&mut self, op: &'static str) -> Result<()> {
-        let generation = sys::generation();
+        let generation = sync::generation();
         if generation == self.generation {
             return Ok(());
         }

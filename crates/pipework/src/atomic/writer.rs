@@ -13,6 +13,7 @@ use super::zstd::{Compressor, Zstd};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fd::PipeEnd;
+use crate::sync;
 use crate::sys::{self, Errno};
 
 /// The writing end of a pipe or FIFO.
@@ -49,7 +50,7 @@ impl Writer {
         Ok(Writer {
             end,
             key: draw_key(),
-            generation: sys::generation(),
+            generation: sync::generation(),
             packer,
             queue: VecDeque::new(),
             queued: 0,
@@ -232,7 +233,7 @@ impl Writer {
 
     /// Bytes that are taken and not yet written.
     pub fn pending(&self) -> usize {
-        if self.generation == sys::generation() { self.packer.bytes().len() + self.queued } else { 0 }
+        if self.generation == sync::generation() { self.packer.bytes().len() + self.queued } else { 0 }
     }
 
     /// Writes what is pending; small messages share writes.
@@ -502,7 +503,7 @@ impl Writer {
 
     /// In a forked child, what is pending is the parent's to write, and so is the key.
     fn after_fork(&mut self) {
-        let generation = sys::generation();
+        let generation = sync::generation();
         if self.generation != generation {
             self.generation = generation;
             self.inside = true;
