@@ -4,13 +4,15 @@
 //! [`Torn`] report. Memory for what is unfinished never exceeds `max_message` for one and `max_unfinished` for all.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
+
+use foldhash::fast::RandomState;
 
 use super::frame::Header;
 use super::item::{Torn, WriterKey};
 use crate::error::ErrorKind;
 
-/// What an unfinished message costs beside its data: its entries in the two maps, rounded up. It bounds how many there can be.
+/// What an unfinished message costs beside its data: its entry in the map, rounded up. It bounds how many there can be.
 const OVERHEAD: usize = 256;
 
 /// Messages that were given up and whose last part has not come yet. More than so many only a hostile peer makes.
@@ -18,11 +20,10 @@ const MAX_GIVEN_UP: usize = 65_536;
 
 #[derive(Debug)]
 pub(super) struct Assembly {
-    unfinished: HashMap<WriterKey, Unfinished>,
-    /// The unfinished messages by the time of their latest part, oldest first.
-    order: BTreeMap<u64, WriterKey>,
+    unfinished: HashMap<WriterKey, Unfinished, RandomState>,
     /// Writers whose message was given up, with the id that comes next: its remaining parts are passed over.
-    given_up: HashMap<WriterKey, u32>,
+    given_up: HashMap<WriterKey, u32, RandomState>,
+    /// Counts parts.
     clock: u64,
     /// Allocated bytes and overhead of all that is unfinished.
     held: usize,
@@ -35,6 +36,7 @@ struct Unfinished {
     next_id: u32,
     parts: u32,
     data: Vec<u8>,
+    /// When its latest part came.
     stamp: u64,
 }
 
@@ -52,9 +54,8 @@ pub(super) enum Step {
 impl Assembly {
     pub(super) fn new() -> Assembly {
         Assembly {
-            unfinished: HashMap::new(),
-            order: BTreeMap::new(),
-            given_up: HashMap::new(),
+            unfinished: HashMap::default(),
+            given_up: HashMap::default(),
             clock: 0,
             held: 0,
             reports: VecDeque::new(),
@@ -82,97 +83,95 @@ impl Assembly {
         if self.passes_over(header) {
             return Step::Nothing;
         }
-        match self.unfinished.entry(header.writer) {
-            Entry::Occupied(entry) if entry.get().next_id == header.id => {
-                if entry.get().data.len() + part.len() > max_message {
-                    self.give_up(header, part.len(), ErrorKind::TooLong);
-                    return Step::Nothing;
-                }
-            }
-            // The sequence is broken: the writer gave its message up, or died and its number was taken by another.
-            Entry::Occupied(_) => {
-                let torn = self.remove(header.writer, ErrorKind::Torn);
-                self.reports.push_back(torn);
+        self.clock += 1;
+        let mut message = match self.unfinished.entry(header.writer) {
+            Entry::Occupied(entry) if entry.get().next_id == header.id => entry,
+            Entry::Occupied(entry) => {
+                // The sequence is broken: the writer gave its message up, or died and its number was taken by another.
+                self.held -= entry.get().cost();
+                self.reports.push_back(entry.remove().torn(header.writer, ErrorKind::Torn));
                 return self.begin(header, part, max_message, max_unfinished);
             }
             Entry::Vacant(_) => return self.begin(header, part, max_message, max_unfinished),
+        };
+        self.held -= message.get().cost();
+        if message.get().data.len() + part.len() > max_message {
+            let message = message.remove();
+            self.give_up(header, message, part.len());
+            return Step::Nothing;
         }
-        self.go_on(header, part, max_message, max_unfinished)
+        message.get_mut().add(header, part, self.clock, max_message);
+        if header.id == 0 {
+            let Unfinished { data, parts, .. } = message.remove();
+            return Step::Whole { data, parts };
+        }
+        self.held += message.get().cost();
+        self.keep_within(max_unfinished);
+        Step::Nothing
     }
 
     /// Reports all that is unfinished: the pipe has ended, or no writer is left.
     pub(super) fn end(&mut self) {
-        let writers: Vec<WriterKey> = self.order.values().copied().collect();
-        for writer in writers {
-            let torn = self.remove(writer, ErrorKind::Torn);
+        for writer in self.oldest_first() {
+            let torn = self.remove(writer).torn(writer, ErrorKind::Torn);
             self.reports.push_back(torn);
         }
         self.given_up.clear();
     }
 
     fn begin(&mut self, header: Header, part: &[u8], max_message: usize, max_unfinished: usize) -> Step {
+        let mut message = Unfinished { next_id: header.id, parts: 0, data: Vec::new(), stamp: 0 };
         if part.len() > max_message {
-            self.give_up(header, part.len(), ErrorKind::TooLong);
+            self.give_up(header, message, part.len());
             return Step::Nothing;
         }
         if header.id == 0 {
             return Step::Single;
         }
-        let stamp = self.tick();
-        self.order.insert(stamp, header.writer);
-        self.unfinished
-            .insert(header.writer, Unfinished { next_id: header.id, parts: 0, data: Vec::new(), stamp });
-        self.held += OVERHEAD;
-        self.go_on(header, part, max_message, max_unfinished)
-    }
-
-    /// Adds a part that has its place.
-    fn go_on(&mut self, header: Header, part: &[u8], max_message: usize, max_unfinished: usize) -> Step {
-        let stamp = self.tick();
-        let Some(message) = self.unfinished.get_mut(&header.writer) else { return Step::Nothing };
-        let before = message.data.capacity();
-        if before - message.data.len() < part.len() {
-            // Doubles as a vector does, but not beyond what the message may ever need.
-            let len = message.data.len();
-            message.data.reserve_exact((2 * before).min(max_message).max(len + part.len()) - len);
-        }
-        message.data.extend_from_slice(part);
-        message.parts += 1;
-        self.held += message.data.capacity() - before;
-        self.order.remove(&message.stamp);
-        if header.id == 0 {
-            let message = self.unfinished.remove(&header.writer).expect("it was there");
-            self.held -= OVERHEAD + message.data.capacity();
-            return Step::Whole { data: message.data, parts: message.parts };
-        }
-        message.next_id = header.id - 1;
-        message.stamp = stamp;
-        self.order.insert(stamp, header.writer);
+        // Parts are mostly alike in size. What the first one says of their number is not believed beyond this.
+        const BELIEVED: usize = 64 << 10;
+        let expected = (header.id as usize + 1).saturating_mul(part.len());
+        message.data.reserve_exact(expected.min(BELIEVED).min(max_message));
+        message.add(header, part, self.clock, max_message);
+        self.held += message.cost();
+        self.unfinished.insert(header.writer, message);
         self.keep_within(max_unfinished);
         Step::Nothing
     }
 
-    /// Gives up the messages that waited longest for a part, until the rest keeps the limit: theirs is the likeliest dead writer.
+    /// Once the limit is passed, gives up the messages that waited longest for a part, for theirs is the likeliest dead writer; an eighth
+    /// of the memory at once, so that finding them is paid for by the parts that used it up.
     fn keep_within(&mut self, max_unfinished: usize) {
-        while self.held > max_unfinished
-            && let Some((_, &writer)) = self.order.first_key_value()
-        {
-            let next_id = self.unfinished[&writer].next_id;
-            let torn = self.remove(writer, ErrorKind::TooLong);
-            self.reports.push_back(torn);
-            self.pass_over_from(writer, next_id);
+        if self.held <= max_unfinished {
+            return;
+        }
+        for writer in self.oldest_first() {
+            if self.held <= max_unfinished - max_unfinished / 8 {
+                break;
+            }
+            let message = self.remove(writer);
+            self.pass_over_from(writer, message.next_id);
+            self.reports.push_back(message.torn(writer, ErrorKind::TooLong));
         }
     }
 
-    /// Reports a message that goes over its limit with the part of `header`, and passes over the rest of it.
-    fn give_up(&mut self, header: Header, part_len: usize, kind: ErrorKind) {
-        let mut torn = match self.unfinished.contains_key(&header.writer) {
-            true => self.remove(header.writer, kind),
-            false => Torn { writer: Some(header.writer), parts: 0, bytes: 0, kind },
-        };
-        torn.parts += 1;
-        torn.bytes += part_len;
-        self.reports.push_back(torn);
+    fn oldest_first(&self) -> Vec<WriterKey> {
+        let mut by_age: Vec<(u64, WriterKey)> =
+            self.unfinished.iter().map(|(writer, message)| (message.stamp, *writer)).collect();
+        by_age.sort_unstable();
+        by_age.into_iter().map(|(_, writer)| writer).collect()
+    }
+
+    fn remove(&mut self, writer: WriterKey) -> Unfinished {
+        let message = self.unfinished.remove(&writer).expect("the caller has seen it");
+        self.held -= message.cost();
+        message
+    }
+
+    /// Reports a message that goes over its limit with a part of `len` bytes, and passes over the rest of it.
+    fn give_up(&mut self, header: Header, message: Unfinished, len: usize) {
+        let torn = message.torn(header.writer, ErrorKind::TooLong);
+        self.reports.push_back(Torn { parts: torn.parts + 1, bytes: torn.bytes + len, ..torn });
         if let Some(next_id) = header.id.checked_sub(1) {
             self.pass_over_from(header.writer, next_id);
         }
@@ -203,23 +202,10 @@ impl Assembly {
         true
     }
 
-    fn remove(&mut self, writer: WriterKey, kind: ErrorKind) -> Torn {
-        let message = self.unfinished.remove(&writer).expect("the caller has seen it");
-        self.order.remove(&message.stamp);
-        self.held -= OVERHEAD + message.data.capacity();
-        Torn { writer: Some(writer), parts: message.parts, bytes: message.data.len(), kind }
-    }
-
-    fn tick(&mut self) -> u64 {
-        self.clock += 1;
-        self.clock
-    }
-
     /// What the fuzzer checks after every step.
     #[cfg(any(test, fuzzing))]
     pub(super) fn check(&self, max_message: usize, max_unfinished: usize) {
-        assert_eq!(self.order.len(), self.unfinished.len());
-        let held: usize = self.unfinished.values().map(|message| OVERHEAD + message.data.capacity()).sum();
+        let held: usize = self.unfinished.values().map(Unfinished::cost).sum();
         assert_eq!(held, self.held, "the sum is kept");
         assert!(held <= max_unfinished, "all keep the limit");
         assert!(
@@ -227,6 +213,28 @@ impl Assembly {
             "each keeps the limit"
         );
         assert!(self.given_up.len() <= MAX_GIVEN_UP);
+    }
+}
+
+impl Unfinished {
+    fn cost(&self) -> usize {
+        OVERHEAD + self.data.capacity()
+    }
+
+    fn add(&mut self, header: Header, part: &[u8], stamp: u64, max_message: usize) {
+        let (len, room) = (self.data.len(), self.data.capacity() - self.data.len());
+        if room < part.len() {
+            // Doubles as a vector does, but not beyond what the message may ever need.
+            self.data.reserve_exact((2 * self.data.capacity()).min(max_message).max(len + part.len()) - len);
+        }
+        self.data.extend_from_slice(part);
+        self.parts += 1;
+        self.stamp = stamp;
+        self.next_id = header.id.saturating_sub(1);
+    }
+
+    fn torn(&self, writer: WriterKey, kind: ErrorKind) -> Torn {
+        Torn { writer: Some(writer), parts: self.parts, bytes: self.data.len(), kind }
     }
 }
 
@@ -294,21 +302,33 @@ mod tests {
     }
 
     #[test]
-    fn over_the_limit_for_all_the_oldest_goes() {
+    fn over_the_limit_for_all_the_oldest_go() {
         let mut assembly = Assembly::new();
-        let limit = 2 * (OVERHEAD + 100);
-        for writer in 1..=3 {
-            push(&mut assembly, part(writer, 2, &[0; 100]), NO_LIMIT, limit);
+        let limit = 15 * (OVERHEAD + 300);
+        for writer in 1..=16 {
+            push(&mut assembly, part(writer, 2, &[0; 100]), 300, limit);
         }
-        let torn = assembly.report().expect("a report");
-        assert_eq!((torn.writer.map(|writer| writer.pid), torn.kind), (Some(1), ErrorKind::TooLong));
-        assert_eq!(
-            push(&mut assembly, part(1, 1, b"late"), NO_LIMIT, limit),
-            Step::Nothing,
-            "its rest is passed over"
+        let reports: Vec<_> = std::iter::from_fn(|| assembly.report()).collect();
+        assert!(
+            reports.iter().all(|torn| (torn.parts, torn.bytes, torn.kind) == (1, 100, ErrorKind::TooLong))
         );
-        assert_eq!(push(&mut assembly, part(1, 0, b"late"), NO_LIMIT, limit), Step::Nothing);
-        assert_eq!(push(&mut assembly, part(1, 0, b"new"), NO_LIMIT, limit), Step::Single);
+        let writers: Vec<_> =
+            reports.iter().filter_map(|torn| torn.writer).map(|writer| writer.pid).collect();
+        assert_eq!(writers, [1, 2, 3], "16 of 15 go down to seven eighths of 15");
+        for writer in writers {
+            assert_eq!(
+                push(&mut assembly, part(writer, 1, b"late"), 300, limit),
+                Step::Nothing,
+                "its rest is passed over"
+            );
+            assert_eq!(push(&mut assembly, part(writer, 0, b"late"), 300, limit), Step::Nothing);
+            assert_eq!(push(&mut assembly, part(writer, 0, b"new"), 300, limit), Step::Single);
+        }
+        assert_eq!(push(&mut assembly, part(4, 1, b"x"), 300, limit), Step::Nothing);
+        assert!(
+            matches!(push(&mut assembly, part(4, 0, b"y"), 300, limit), Step::Whole { parts: 3, .. }),
+            "the others go on"
+        );
         assert_eq!(assembly.report(), None);
     }
 

@@ -126,11 +126,13 @@ pub(super) struct Packer {
     mode: Mode,
     /// Whether the last thing in `bytes` ends a message or burst.
     ends_whole: bool,
+    /// How much of the pipe's last page the writes so far have filled, if nobody else writes.
+    page: usize,
 }
 
 impl Packer {
     pub(super) fn new(limit: usize, mode: Mode) -> Packer {
-        Packer { bytes: Vec::with_capacity(limit), limit, mode, ends_whole: true }
+        Packer { bytes: Vec::with_capacity(limit), limit, mode, ends_whole: true, page: 0 }
     }
 
     pub(super) fn mode(&self) -> Mode {
@@ -163,6 +165,26 @@ impl Packer {
         self.ends_whole
     }
 
+    /// The bytes have been written.
+    pub(super) fn written(&mut self) {
+        let len = self.bytes.len();
+        self.page = if self.page + len <= self.limit { self.page + len } else { len } % self.limit;
+        self.clear();
+    }
+
+    /// Room for the data of one more part.
+    ///
+    /// A pipe is a row of pages. A write that fits beside the one before it shares its page, and a page costs the kernel more than a
+    /// write does, so a message of several parts begins with one that fills the page up, unless that takes a part more. A
+    /// wrong guess (another writer, a reader that took the page) costs nothing: any first part will do.
+    fn room_for(&self, left: usize, begun: bool) -> usize {
+        let room = (self.limit - self.bytes.len()).saturating_sub(self.mode.part_overhead());
+        let fill = (self.limit - self.page).saturating_sub(self.mode.part_overhead());
+        let max = self.max_part();
+        let fills = self.bytes.is_empty() && !begun && left > max && fill >= WORTH_A_PART;
+        if fills && 1 + (left - fill).div_ceil(max) == left.div_ceil(max) { fill } else { room }
+    }
+
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.ends_whole = true;
@@ -172,8 +194,8 @@ impl Packer {
     ///
     /// What fits in one part is never divided. A longer message fills what room there is, so that full writes follow each other.
     pub(super) fn push_part(&mut self, writer: WriterKey, payload: &[u8], cut: &mut Cut) -> bool {
-        let room = (self.limit - self.bytes.len()).saturating_sub(self.mode.part_overhead());
         let left = payload.len() - cut.off;
+        let room = self.room_for(left, cut.has_begun());
         let len = left.min(room);
         if !self.bytes.is_empty() && len < left && (left <= self.max_part() || room < WORTH_A_PART) {
             return false;
@@ -230,7 +252,7 @@ pub(super) fn check_round_trip(limit: usize, mode: Mode, payloads: &[&[u8]]) {
             if !packer.push_part(writer, payload, &mut cut) {
                 assert!(!packer.is_empty(), "an empty packer takes a part");
                 writes.push(packer.bytes().to_vec());
-                packer.clear();
+                packer.written();
             }
         }
     }

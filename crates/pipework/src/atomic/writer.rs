@@ -484,7 +484,7 @@ impl Writer {
 
     fn written(&mut self) {
         self.inside = !self.packer.ends_whole();
-        self.packer.clear();
+        self.packer.written();
     }
 
     fn fail(&mut self, errno: Errno, op: &'static str) -> Error {
