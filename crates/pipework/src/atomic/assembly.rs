@@ -110,6 +110,20 @@ impl Assembly {
         Step::Nothing
     }
 
+    /// Reports the message of a part of which only `len` bytes of data came before the pipe ended.
+    pub(super) fn cut_off(&mut self, header: Header, len: usize) {
+        if self.passes_over(header) {
+            return;
+        }
+        let torn = match self.unfinished.get(&header.writer) {
+            Some(message) if message.next_id == header.id => {
+                self.remove(header.writer).torn(header.writer, ErrorKind::Torn)
+            }
+            _ => Torn { writer: Some(header.writer), parts: 0, bytes: 0, kind: ErrorKind::Torn },
+        };
+        self.reports.push_back(Torn { parts: torn.parts + 1, bytes: torn.bytes + len, ..torn });
+    }
+
     /// Reports all that is unfinished: the pipe has ended, or no writer is left.
     pub(super) fn end(&mut self) {
         for writer in self.oldest_first() {

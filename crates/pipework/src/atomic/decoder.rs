@@ -209,14 +209,14 @@ impl Decoder {
             return Ok(Progress::Stuck);
         }
         // A part is written in one piece: what ends inside one was not written by a writer of ours.
-        let torn = Torn {
-            writer: header.map(|header| header.writer),
-            parts: 1,
-            bytes: bytes.len(),
-            kind: ErrorKind::Torn,
-        };
+        let len = bytes.len();
         self.start = self.end;
-        Ok(Progress::Found(Found::Torn(torn)))
+        let Some(header) = header else {
+            let torn = Torn { writer: None, parts: 0, bytes: len, kind: ErrorKind::Torn };
+            return Ok(Progress::Found(Found::Torn(torn)));
+        };
+        self.assembly.cut_off(header, len - Header::LEN);
+        Ok(Progress::Parsed)
     }
 
     fn mixed(&mut self, tail: Tail) -> Result<Progress> {

@@ -114,9 +114,6 @@ pub(super) fn parts_of(len: usize, max: usize) -> Option<u32> {
     u32::try_from(len.div_ceil(max).max(1)).ok()
 }
 
-/// Below so much room in a write that is filled in part, a message of several parts begins in the next write.
-const WORTH_A_PART: usize = 512;
-
 /// Lays parts and bursts side by side into one write.
 #[derive(Debug)]
 pub(super) struct Packer {
@@ -172,38 +169,17 @@ impl Packer {
         self.clear();
     }
 
-    /// Room for the data of one more part.
-    ///
-    /// A pipe is a row of pages. A write that fits beside the one before it shares its page, and a page costs the kernel more than a
-    /// write does, so a message of several parts begins with one that fills the page up, unless that takes a part more. A
-    /// wrong guess (another writer, a reader that took the page) costs nothing: any first part will do.
-    fn room_for(&self, left: usize, begun: bool) -> usize {
-        let room = (self.limit - self.bytes.len()).saturating_sub(self.mode.part_overhead());
-        let fill = (self.limit - self.page).saturating_sub(self.mode.part_overhead());
-        let max = self.max_part();
-        let fills = self.bytes.is_empty() && !begun && left > max && fill >= WORTH_A_PART;
-        if fills && 1 + (left - fill).div_ceil(max) == left.div_ceil(max) { fill } else { room }
-    }
-
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.ends_whole = true;
     }
 
     /// Adds the next part of `payload`; false if it should go into the next write instead. An empty packer always takes it.
-    ///
-    /// What fits in one part is never divided. A longer message fills what room there is, so that full writes follow each other.
     pub(super) fn push_part(&mut self, writer: WriterKey, payload: &[u8], cut: &mut Cut) -> bool {
         let left = payload.len() - cut.off;
-        let room = self.room_for(left, cut.has_begun());
-        let len = left.min(room);
-        if !self.bytes.is_empty() && len < left && (left <= self.max_part() || room < WORTH_A_PART) {
+        let Some(len) = (if cut.has_begun() { self.later_part(left) } else { self.first_part(left) }) else {
             return false;
-        }
-        // An empty message needs room for its header all the same.
-        if self.bytes.len() + self.mode.part_overhead() + len > self.limit {
-            return false;
-        }
+        };
         let following = (left - len).div_ceil(self.max_part()) as u32;
         debug_assert!(cut.next_id.is_none_or(|id| id == following), "later parts are full but for the last");
         let header = Header { writer, id: following, len: len as u32 };
@@ -220,6 +196,27 @@ impl Packer {
         cut.done = following == 0;
         self.ends_whole = cut.done;
         true
+    }
+
+    /// The data of the first part of `left` bytes; `None` if it should go into the next write.
+    ///
+    /// What fits in one part is never divided. A longer message begins with a part that fills what room there is, unless that takes a
+    /// part more: beside what is in this write already, or on the last page of the pipe. A pipe is a row of pages; a write that fits
+    /// beside the one before it shares its page, and a page costs the kernel more than a write does. Where the guess about the
+    /// page is wrong (another writer, a reader that took it), nothing is lost: any first part will do.
+    fn first_part(&self, left: usize) -> Option<usize> {
+        let (max, overhead) = (self.max_part(), self.mode.part_overhead());
+        let room = (self.limit - self.bytes.len()).checked_sub(overhead);
+        if room.is_some_and(|room| left <= room) {
+            return Some(left);
+        }
+        let fill = if self.is_empty() { (self.limit - self.page).checked_sub(overhead) } else { room };
+        let fills = |fill: &usize| left > max && 1 + (left - fill).div_ceil(max) == left.div_ceil(max);
+        fill.filter(fills).or(self.is_empty().then_some(max))
+    }
+
+    fn later_part(&self, left: usize) -> Option<usize> {
+        self.is_empty().then_some(left.min(self.max_part()))
     }
 
     /// Adds a burst; false if there is no room beside what is there.
@@ -305,6 +302,29 @@ mod tests {
     }
 
     #[test]
+    fn filling_room_never_takes_a_part_more() {
+        let writer = WriterKey { pid: 1, tid: 1 };
+        for (before, len) in
+            [(0, 4081), (100, 4081), (100, 8160), (4000, 8161), (4079, 9000), (2000, 6000), (2000, 7000)]
+        {
+            let mut packer = Packer::new(4096, Mode::Plain);
+            packer.push_part(writer, &vec![0; before], &mut Cut::new());
+            if len % 2 == 0 {
+                packer.written();
+            }
+            let (payload, mut cut, mut parts) = (vec![1; len], Cut::new(), 0);
+            while !cut.is_done() {
+                if packer.push_part(writer, &payload, &mut cut) {
+                    parts += 1;
+                } else {
+                    packer.written();
+                }
+            }
+            assert_eq!(Some(parts), parts_of(len, packer.max_part()), "{len} bytes after {before}");
+        }
+    }
+
+    #[test]
     fn a_long_message_fills_the_room_that_is_left() {
         let writer = WriterKey { pid: 1, tid: 1 };
         let mut packer = Packer::new(4096, Mode::Plain);
@@ -313,6 +333,9 @@ mod tests {
         assert!(packer.push_part(writer, &[1; 9000], &mut cut));
         assert_eq!(packer.bytes().len(), 4096);
         assert_eq!(cut.next_id, Some(1), "9000 bytes: 3064 here, 4080 and 1856 to come");
+        packer.written();
+        assert!(!packer.is_empty() || packer.push_part(writer, &[1; 9000], &mut cut));
+        assert!(!packer.push_part(writer, &[1; 9000], &mut cut), "a later part has a write of its own");
     }
 
     proptest! {

@@ -133,7 +133,7 @@ impl fmt::Display for Torn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.writer {
             Some(writer) => write!(f, "message of writer {writer}")?,
-            None => f.write_str("burst")?,
+            None => f.write_str("data without a writer's name")?,
         }
         let (parts, bytes) = (self.parts, self.bytes);
         write!(

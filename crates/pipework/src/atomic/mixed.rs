@@ -51,7 +51,7 @@ pub(super) fn scan(bytes: &[u8], rest: Rest, rules: Rules) -> Found {
     if bytes[0] != SHIFT_OUT {
         return Found::Text(memchr(SHIFT_OUT, bytes).unwrap_or(bytes.len()));
     }
-    match frame(bytes, rules) {
+    match frame(bytes, rest, rules) {
         Found::Undecided if rest == Rest::Possible => Found::Undecided,
         Found::Undecided | Found::NoFrame if rules.strict => Found::NoFrame,
         Found::Undecided | Found::NoFrame => {
@@ -62,11 +62,11 @@ pub(super) fn scan(bytes: &[u8], rest: Rest, rules: Rules) -> Found {
 }
 
 /// The frame that [`SHIFT_OUT`] at the start of `bytes` opens.
-fn frame(bytes: &[u8], rules: Rules) -> Found {
+fn frame(bytes: &[u8], rest: Rest, rules: Rules) -> Found {
     match bytes.get(1) {
         None => Found::Undecided,
         Some(&DATA_LINK_ESCAPE) => part(bytes, rules),
-        Some(_) if rules.zstd && zstd::is_frame(&bytes[1..]) => compressed_burst(bytes, rules),
+        Some(_) if rules.zstd && zstd::is_frame(&bytes[1..]) => compressed_burst(bytes, rest, rules),
         Some(_) => burst(bytes, rules),
     }
 }
@@ -96,7 +96,7 @@ fn burst(bytes: &[u8], rules: Rules) -> Found {
     }
 }
 
-fn compressed_burst(bytes: &[u8], rules: Rules) -> Found {
+fn compressed_burst(bytes: &[u8], rest: Rest, rules: Rules) -> Found {
     let window = &bytes[1..bytes.len().min(rules.limit)];
     match zstd::frame_len(window) {
         Some(len) if bytes.get(1 + len) == Some(&SHIFT_IN) && len + 2 <= rules.limit => {
@@ -104,7 +104,7 @@ fn compressed_burst(bytes: &[u8], rules: Rules) -> Found {
         }
         Some(len) if 1 + len < bytes.len() => burst(bytes, rules),
         // Incomplete, or not zstd after all: as long as there can be more, wait for it.
-        _ if bytes.len() < rules.limit => Found::Undecided,
+        _ if rest == Rest::Possible && bytes.len() < rules.limit => Found::Undecided,
         _ => burst(bytes, rules),
     }
 }

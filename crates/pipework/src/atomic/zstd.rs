@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, InBuffer, OutBuffer};
+use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -160,7 +160,11 @@ impl Decompressor {
         max: usize,
     ) -> std::result::Result<(), ErrorKind> {
         const STEP: usize = 1 << 16;
+        // A frame also asks for a window of memory. 8 MiB is what every level below 20 may need (RFC 8878 recommends to support it).
+        const WINDOW: usize = 8 << 20;
+        let window_log = max.max(WINDOW).saturating_add(1).next_power_of_two().ilog2().min(27);
         self.context.reset(zstd_safe::ResetDirective::SessionOnly).map_err(|_| ErrorKind::Corrupt)?;
+        self.context.set_parameter(DParameter::WindowLogMax(window_log)).map_err(|_| ErrorKind::Corrupt)?;
         let mut input = InBuffer::around(frame);
         loop {
             let filled = data.len();
@@ -274,6 +278,16 @@ mod tests {
             Err(ErrorKind::TooLong)
         );
         assert_eq!(out.capacity(), 0);
+    }
+
+    #[test]
+    fn a_window_beyond_the_limit_is_refused() {
+        // Magic, descriptor (no size, no checksum), a window descriptor of 2^27 bytes, one empty last block.
+        let frame = [0x28, 0xB5, 0x2F, 0xFD, 0x00, (27 - 10) << 3, 0x01, 0x00, 0x00];
+        let mut out = Vec::new();
+        let mut decompressor = Decompressor::new(Zstd::new()).unwrap();
+        assert_eq!(decompressor.decompress(&frame, &mut out, 1000), Err(ErrorKind::Corrupt));
+        assert_eq!(decompressor.decompress(&frame, &mut out, 1 << 27), Ok(()));
     }
 
     #[test]
