@@ -237,9 +237,9 @@ impl Packer {
 }
 
 /// Round trip of header and cut over arbitrary bytes, for the fuzzer: whatever is packed is unpacked again, in order, in writes that
-/// keep the limit, with ids that descend to 0.
+/// keep the limit, with ids that descend to 0. With `each`, every message ends a write, as a single `send` does.
 #[cfg(any(test, fuzzing))]
-pub(super) fn check_round_trip(limit: usize, mode: Mode, payloads: &[&[u8]]) {
+pub(super) fn check_round_trip(limit: usize, mode: Mode, each: bool, payloads: &[&[u8]]) {
     let writer = WriterKey { pid: 7, tid: 9 };
     let mut packer = Packer::new(limit, mode);
     let (mut writes, mut unpacked) = (Vec::new(), Vec::new());
@@ -251,6 +251,10 @@ pub(super) fn check_round_trip(limit: usize, mode: Mode, payloads: &[&[u8]]) {
                 writes.push(packer.bytes().to_vec());
                 packer.written();
             }
+        }
+        if each {
+            writes.push(packer.bytes().to_vec());
+            packer.written();
         }
     }
     writes.push(packer.bytes().to_vec());
@@ -343,11 +347,12 @@ mod tests {
         fn round_trip(
             limit in 512usize..5000,
             mixed: bool,
+            each: bool,
             payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..12_000), 0..8),
         ) {
             let mode = if mixed { Mode::Mixed } else { Mode::Plain };
             let payloads: Vec<&[u8]> = payloads.iter().map(Vec::as_slice).collect();
-            check_round_trip(limit, mode, &payloads);
+            check_round_trip(limit, mode, each, &payloads);
         }
 
         #[test]

@@ -17,9 +17,9 @@ use super::zstd::Zstd;
 pub fn frame(data: &[u8]) {
     let Some((&[limit, mode, width], payloads)) = data.split_first_chunk() else { return };
     let limit = 512 + usize::from(limit) * 16;
-    let mode = if mode % 2 == 0 { Mode::Plain } else { Mode::Mixed };
+    let (mode, each) = (if mode & 1 == 0 { Mode::Plain } else { Mode::Mixed }, mode & 2 != 0);
     let payloads: Vec<&[u8]> = payloads.chunks(1 + usize::from(width) * 40).collect();
-    check_round_trip(limit, mode, &payloads);
+    check_round_trip(limit, mode, each, &payloads);
     if let Some(header) = Header::from_bytes(data) {
         assert_eq!(header.to_bytes(), data[..Header::LEN]);
     }

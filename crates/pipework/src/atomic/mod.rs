@@ -216,7 +216,7 @@ impl Options {
     /// # Errors
     /// `Invalid` if it is no pipe or FIFO, or not open for reading.
     pub fn reader(&self, fd: impl Into<OwnedFd>) -> Result<Reader> {
-        self.read_from(PipeEnd::new(fd.into(), Access::Read, "make reader")?)
+        self.read_from(PipeEnd::new(fd.into(), Access::Read, "use as the reading end of a pipe")?)
     }
 
     /// Writes to a descriptor, which now belongs to the writer and is close-on-exec.
@@ -224,7 +224,7 @@ impl Options {
     /// # Errors
     /// `Invalid` if it is no pipe or FIFO, or not open for writing.
     pub fn writer(&self, fd: impl Into<OwnedFd>) -> Result<Writer> {
-        self.write_to(PipeEnd::new(fd.into(), Access::Write, "make writer")?)
+        self.write_to(PipeEnd::new(fd.into(), Access::Write, "use as the writing end of a pipe")?)
     }
 
     /// Reads from a duplicate of a descriptor.
@@ -232,7 +232,7 @@ impl Options {
     /// # Errors
     /// As [`Options::reader`]; `Os` when descriptors have run out.
     pub fn dup_reader(&self, fd: impl AsFd) -> Result<Reader> {
-        self.reader(sys::duplicate(fd.as_fd()).map_err(|errno| errno.at("make reader"))?)
+        self.reader(sys::duplicate(fd.as_fd()).map_err(|errno| errno.at("use as the reading end of a pipe"))?)
     }
 
     /// Writes to a duplicate of a descriptor.
@@ -240,7 +240,7 @@ impl Options {
     /// # Errors
     /// As [`Options::writer`]; `Os` when descriptors have run out.
     pub fn dup_writer(&self, fd: impl AsFd) -> Result<Writer> {
-        self.writer(sys::duplicate(fd.as_fd()).map_err(|errno| errno.at("make writer"))?)
+        self.writer(sys::duplicate(fd.as_fd()).map_err(|errno| errno.at("use as the writing end of a pipe"))?)
     }
 
     /// A reader or a writer, as the descriptor was opened.
@@ -248,7 +248,7 @@ impl Options {
     /// # Errors
     /// `Invalid` if it is no pipe or FIFO, or open for both.
     pub fn end(&self, fd: impl Into<OwnedFd>) -> Result<End> {
-        const OP: &str = "make reader or writer";
+        const OP: &str = "use as the end of a pipe";
         let fd = fd.into();
         match sys::pipe_access(fd.as_fd()).map_err(|errno| errno.at(OP))? {
             Some(Access::Read) => self.reader(fd).map(End::Reader),

@@ -1,0 +1,39 @@
+//! `pipework demo`: every room at work on real text, checked and measured.
+//!
+//! This file reads the text, has each section shown, and says at the end whether all of them kept
+//! their promise. A section is a file in `demo/`; it prints its own table and returns its verdict.
+
+mod corpus;
+mod atomic;
+
+use crate::args::{DemoArgs, DemoWriterArgs};
+use crate::failure::Failure;
+use crate::progress::{grouped, say, size};
+use corpus::Corpus;
+use std::io::{IsTerminal, stderr};
+
+/// Bytes of text that are gathered where no file is given.
+const TEXT: usize = 32 << 20;
+const QUICK_TEXT: usize = 2 << 20;
+
+/// Runs `pipework demo`.
+pub(crate) fn demo(args: &DemoArgs, quiet: bool) -> Result<u8, Failure> {
+    if !quiet && stderr().is_terminal() {
+        say("a few seconds of work for all processors; Ctrl-C ends it");
+    }
+    let corpus = match &args.file {
+        Some(path) => Corpus::read(path, args.quick.then_some(QUICK_TEXT))?,
+        None => Corpus::find(if args.quick { QUICK_TEXT } else { TEXT })?,
+    };
+    println!("text: {}", corpus.origin());
+    println!("      {}, {} records, one a line", size(corpus.text().len() as u64), grouped(corpus.records()));
+    atomic::show(&corpus, u32::from(args.writers))?;
+    println!("\nevery record arrived once and whole");
+    Ok(0)
+}
+
+/// Is one writer process of the demo.
+pub(crate) fn writer(args: &DemoWriterArgs) -> Result<u8, Failure> {
+    atomic::write(args)?;
+    Ok(0)
+}

@@ -1,0 +1,71 @@
+//! Why the command failed, in words for its user, and the exit status that says the same to a script.
+//!
+//! An error of the library or of the system becomes a `Failure` only together with what was being
+//! done, or with advice; a bare error number never reaches the user.
+
+use pipework::ErrorKind;
+use std::fmt::{self, Display};
+use std::io;
+
+/// The work was done, but damaged messages were reported.
+pub(crate) const DAMAGE: u8 = 3;
+/// The time given by `--timeout` is over (the status of timeout(1)).
+pub(crate) const TIMEOUT: u8 = 124;
+
+/// A failure to report: text for standard error, and an exit status.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: u8,
+    text: String,
+}
+
+impl Failure {
+    /// A failure with exit status 1.
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self { status: 1, text: text.into() }
+    }
+
+    /// The time of `--timeout` is over.
+    pub(crate) fn timeout(text: impl Into<String>) -> Self {
+        Self { status: TIMEOUT, text: text.into() }
+    }
+
+    /// The exit status that stands for it.
+    pub(crate) fn status(&self) -> u8 {
+        self.status
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Says what a system error is about, for `map_err`: "PATH: No such file or directory".
+pub(crate) fn at(what: impl Display) -> impl FnOnce(io::Error) -> Failure {
+    move |error| Failure::new(format!("{what}: {error}"))
+}
+
+/// Says what an error of the library is about, for `map_err`.
+pub(crate) fn during(what: impl Display) -> impl FnOnce(pipework::Error) -> Failure {
+    move |error| Failure::new(format!("{what}: {error}"))
+}
+
+/// Calls again what a signal interrupted; the deadline inside is absolute, so no time is gained.
+pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> pipework::Result<T>) -> pipework::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Why a descriptor was refused, in the words that help: almost always it is something else.
+pub(crate) fn no_pipe(error: pipework::Error) -> String {
+    match error.kind() {
+        ErrorKind::Invalid => "it is not a pipe".into(),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,174 @@
+//! How messages, bursts and lines are written out: as they are, ended by a newline or a NUL, or as JSON.
+//!
+//! A form appends bytes to a buffer; it neither writes nor waits. Torn reports are not data: they
+//! have no form, their place is standard error.
+
+use crate::args::FormArgs;
+use pipework::atomic::{Item, WriterKey};
+use std::borrow::Cow;
+use std::io::Write;
+
+/// What stands between one message and the next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Form {
+    /// Nothing.
+    Raw,
+    /// A newline.
+    Lines,
+    /// A NUL byte, behind text lines too.
+    Nul,
+    /// Each item is a JSON object on a line.
+    Json,
+}
+
+impl Form {
+    /// The form that was asked for, or else `default`.
+    pub(crate) fn of(args: &FormArgs, default: Form) -> Form {
+        match (args.json, args.nul) {
+            (true, _) => Form::Json,
+            (_, true) => Form::Nul,
+            _ => default,
+        }
+    }
+
+    /// Appends `item` to `out`; `command` names the sender where there are several.
+    pub(crate) fn append(self, out: &mut Vec<u8>, item: &Item<'_>, command: Option<&str>) {
+        let Some(parts) = Parts::of(item) else { return };
+        match self {
+            Form::Json => return parts.append_json(out, command),
+            Form::Nul => out.extend_from_slice(parts.content),
+            Form::Raw | Form::Lines => out.extend_from_slice(parts.whole),
+        }
+        match (self, item) {
+            (Form::Nul, _) => out.push(0),
+            (Form::Lines, Item::Message(_) | Item::Burst(_)) => out.push(b'\n'),
+            _ => {}
+        }
+    }
+}
+
+/// An item taken apart for writing and for the environment of a command.
+pub(crate) struct Parts<'a> {
+    /// message, burst or line.
+    pub(crate) kind: &'static str,
+    /// All of it.
+    pub(crate) whole: &'a [u8],
+    /// The same, but a line without its end.
+    content: &'a [u8],
+    /// Writer and number of parts; only a message knows them.
+    pub(crate) origin: Option<(WriterKey, u32)>,
+}
+
+impl<'a> Parts<'a> {
+    /// The parts of anything but a torn report.
+    pub(crate) fn of(item: &'a Item<'_>) -> Option<Self> {
+        let (kind, whole, content, origin) = match item {
+            Item::Line(line) => ("line", &*line.data, line.content(), None),
+            Item::Burst(burst) => ("burst", &*burst.data, &*burst.data, None),
+            Item::Message(message) => {
+                ("message", &*message.data, &*message.data, Some((message.writer, message.parts)))
+            }
+            Item::Torn(_) => return None,
+        };
+        Some(Self { kind, whole, content, origin })
+    }
+
+    fn append_json(&self, out: &mut Vec<u8>, command: Option<&str>) {
+        const IN_MEMORY: &str = "writing to a Vec cannot fail";
+        write!(out, "{{\"type\":\"{}\"", self.kind).expect(IN_MEMORY);
+        if let Some(command) = command {
+            out.extend_from_slice(b",\"command\":");
+            serde_json::to_writer(&mut *out, command).expect(IN_MEMORY);
+        }
+        if let Some((writer, parts)) = self.origin {
+            let pid = writer.pid;
+            write!(out, ",\"pid\":{pid},\"writer\":\"{writer}\",\"parts\":{parts}").expect(IN_MEMORY);
+        }
+        let (key, text) = match std::str::from_utf8(self.content) {
+            Ok(text) => ("data", Cow::Borrowed(text)),
+            Err(_) => ("data_base64", Cow::Owned(base64(self.content))),
+        };
+        write!(out, ",\"{key}\":").expect(IN_MEMORY);
+        serde_json::to_writer(&mut *out, text.as_ref()).expect(IN_MEMORY);
+        out.extend_from_slice(b"}\n");
+    }
+}
+
+/// RFC 4648, section 4, with padding.
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let mut padded = [0; 3];
+        padded[..group.len()].copy_from_slice(group);
+        let bits = u32::from_be_bytes([0, padded[0], padded[1], padded[2]]);
+        for place in 0..4 {
+            // A group of n bytes fills n + 1 characters.
+            let character = match place <= group.len() {
+                true => ALPHABET[(bits >> (18 - 6 * place)) as usize & 63],
+                false => b'=',
+            };
+            text.push(char::from(character));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pipework::atomic::{Burst, Line, Message};
+
+    fn written(form: Form, item: &Item<'_>) -> String {
+        let mut out = Vec::new();
+        form.append(&mut out, item, None);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn base64_vectors_of_rfc_4648() {
+        let vectors = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ];
+        for (plain, encoded) in vectors {
+            assert_eq!(base64(plain.as_bytes()), encoded);
+        }
+        assert_eq!(base64(&[0xff, 0xfe, 0xfd]), "//79");
+    }
+
+    #[test]
+    fn every_form_of_every_item() {
+        let message = Item::Message(Message {
+            data: b"a \"b\"".into(),
+            writer: WriterKey { pid: 7, tid: 9 },
+            parts: 2,
+            compressed: None,
+        });
+        let burst = Item::Burst(Burst { data: b"\xff\n".into(), compressed: None });
+        let line = Item::Line(Line { data: b"text\r\n".into() });
+        let expected = [
+            (Form::Raw, &message, "a \"b\""),
+            (Form::Lines, &message, "a \"b\"\n"),
+            (Form::Nul, &message, "a \"b\"\0"),
+            (
+                Form::Json,
+                &message,
+                "{\"type\":\"message\",\"pid\":7,\"writer\":\"7:9\",\"parts\":2,\"data\":\"a \\\"b\\\"\"}\n",
+            ),
+            (Form::Json, &burst, "{\"type\":\"burst\",\"data_base64\":\"/wo=\"}\n"),
+            (Form::Raw, &line, "text\r\n"),
+            (Form::Lines, &line, "text\r\n"),
+            (Form::Nul, &line, "text\0"),
+            (Form::Json, &line, "{\"type\":\"line\",\"data\":\"text\"}\n"),
+        ];
+        for (form, item, text) in expected {
+            assert_eq!(written(form, item), text, "{form:?}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The command `pipework`: whole messages through pipes and FIFOs, from the shell.
+//!
+//! This file reads the command line, hands over to the subcommand's file and turns its outcome into
+//! an exit status and at most one line on standard error. What a message is and how it travels is
+//! decided in the library; nothing here knows the wire.
+
+// In reading order: what the subcommands share, then the subcommands.
+mod args;
+mod failure;
+mod sys;
+mod progress;
+mod form;
+mod exec;
+mod send;
+mod recv;
+mod run;
+mod demo;
+mod man;
+
+use crate::args::{Cli, Command, DEMO_WRITER, DemoWriterArgs};
+use crate::failure::{Failure, at};
+use clap::{CommandFactory, Parser};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    let outcome = if arguments.peek().is_some_and(|first| first == DEMO_WRITER) {
+        demo::writer(&DemoWriterArgs::parse_from(arguments))
+    } else {
+        obey(&Cli::parse())
+    };
+    match outcome {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            progress::say(&failure);
+            ExitCode::from(failure.status())
+        }
+    }
+}
+
+/// Hands over to the subcommand; returns its exit status.
+fn obey(cli: &Cli) -> Result<u8, Failure> {
+    match &cli.command {
+        Command::Send(args) => send::send(args, cli.quiet),
+        Command::Recv(args) => recv::recv(args, cli.quiet),
+        Command::Run(args) => run::run(args, cli.quiet),
+        Command::Demo(args) => demo::demo(args, cli.quiet),
+        Command::Completions { shell } => completions(*shell),
+        Command::Man { dir } => man::man(dir.as_deref()),
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<u8, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "pipework", &mut script);
+    io::stdout().write_all(&script).map_err(at("standard output"))?;
+    Ok(0)
+}

@@ -1,0 +1,89 @@
+//! `pipework man`: the man pages, made from the definitions in `args.rs`.
+//!
+//! What follows the options in `--help` (examples, forms, exit status) becomes sections of their own,
+//! and what is indented there keeps its lines: an example that is refilled is no example.
+
+use crate::args::Cli;
+use crate::failure::{Failure, at};
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Prints all pages one after another, as `man -l -` takes them, or writes a file for each.
+pub(crate) fn man(dir: Option<&Path>) -> Result<u8, Failure> {
+    let mut top = Cli::command();
+    top.build();
+    if let Some(dir) = dir {
+        fs::create_dir_all(dir).map_err(at(dir.display()))?;
+    }
+    for command in std::iter::once(&top).chain(top.get_subcommands()) {
+        let (name, page) = page(command).map_err(at("man page"))?;
+        match dir.map(|dir| dir.join(name)) {
+            Some(path) => fs::write(&path, page).map_err(at(path.display()))?,
+            None => io::stdout().write_all(&page).map_err(at("standard output"))?,
+        }
+    }
+    Ok(0)
+}
+
+/// The file name and the text of a page.
+fn page(command: &Command) -> io::Result<(String, Vec<u8>)> {
+    let more = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+    let man = Man::new(command.clone().after_long_help(None));
+    let mut page = Vec::new();
+    man.render(&mut page)?;
+    page.extend_from_slice(sections(&more).as_bytes());
+    Ok((man.get_filename(), page))
+}
+
+/// Plain text as roff: "Words:" alone on a line begins a section, indented lines stay lines.
+fn sections(text: &str) -> String {
+    let mut roff = String::new();
+    let mut filled = true;
+    for line in text.lines() {
+        let indented = line.starts_with(' ');
+        match line.strip_suffix(':').filter(|_| !indented) {
+            Some(title) => {
+                if !filled {
+                    roff.push_str(".fi\n");
+                    filled = true;
+                }
+                roff.push_str(&format!(".SH {}\n", title.to_uppercase()));
+                continue;
+            }
+            None if line.is_empty() && filled => {
+                roff.push_str(".PP\n");
+                continue;
+            }
+            None => {}
+        }
+        if !line.is_empty() && indented == filled {
+            roff.push_str(if indented { ".nf\n" } else { ".fi\n.PP\n" });
+            filled = !indented;
+        }
+        let line = line.strip_prefix("  ").unwrap_or(line);
+        // Without \& a line that begins with one of these would be an instruction.
+        let guard = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
+        let escaped = line.replace('\\', "\\e").replace('-', "\\-");
+        roff.push_str(&format!("{guard}{escaped}\n"));
+    }
+    if !filled {
+        roff.push_str(".fi\n");
+    }
+    roff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_becomes_sections() {
+        let text = "Examples:\n  One:\n    a -b\n\n  Two:\n    'c'\n\nSome words\nmore\n\nLast:\n  .x";
+        let roff = ".SH EXAMPLES\n.nf\nOne:\n  a \\-b\n\nTwo:\n  'c'\n\n.fi\n.PP\nSome words\nmore\n\
+                    .PP\n.SH LAST\n.nf\n\\&.x\n.fi\n";
+        assert_eq!(sections(text), roff);
+    }
+}

@@ -1,0 +1,394 @@
+//! `pipework run`: commands whose standard output is a pipe in mixed mode.
+//!
+//! One loop waits for everything: the pipes of the commands, signals (the end of a command is one of
+//! them) and room in the outputs. It never blocks anywhere else, so a Ctrl-C is heard at once, and
+//! it reads no more than the outputs take, so a slow consumer slows the commands down as any pipe does.
+
+mod job;
+mod outlet;
+
+use crate::args::{Destination, RunArgs};
+use crate::exec;
+use crate::failure::{DAMAGE, Failure, at};
+use crate::form::Form;
+use crate::progress::Progress;
+use crate::recv;
+use crate::sys::{self, Arrived, Signals};
+use job::{Job, Plan};
+use outlet::Outlet;
+use pipework::ErrorKind;
+use pipework::atomic::{Burst, Item, Line, Message};
+use rustix::event::{PollFd, PollFlags};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Items taken from one command before the others have their turn.
+const TURN: usize = 1000;
+/// A second signal kills the commands, unless it comes sooner than this after the first: then it
+/// is the same one over two ways, as timeout(1) sends it to a process and to its group.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+const STDOUT: &str = "standard output";
+
+/// Runs `pipework run`.
+pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<u8, Failure> {
+    // First of all, before a descriptor of our own could have the number of the user's.
+    let messages = Messages::open(args.messages.as_ref())?;
+    let plans = plans(args)?;
+    let signals =
+        Signals::take(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD]).map_err(at("signals"))?;
+    let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(at("standard output"))?;
+    let options = recv::options(&args.limits)?.mixed(true);
+    let many = plans.len() > 1;
+    let mut run = Run {
+        jobs: Vec::new(),
+        signals,
+        text: Outlet::new(stdout),
+        messages,
+        form: Form::of(&args.form, Form::Lines),
+        tag: args.tag,
+        many,
+        stopped: None,
+        failed: false,
+        torn: false,
+        progress: Progress::new("received", quiet),
+    };
+    for plan in plans {
+        let stdin = if many { Stdio::null() } else { Stdio::inherit() };
+        match Job::start(plan, stdin, &options, &run.signals) {
+            Ok(job) => run.jobs.push(job),
+            Err(failure) => {
+                // What has been started is not left to itself.
+                run.jobs.iter().for_each(|job| job.signal(libc::SIGTERM));
+                run.failed = true;
+                run.progress.warn(failure);
+                break;
+            }
+        }
+    }
+    run.until_over()?;
+    let status = run.status();
+    if run.progress.messages() > 0 {
+        run.progress.finish();
+    }
+    Ok(status)
+}
+
+/// What the command line asks for, in its order; that of `--shell` first.
+fn plans(args: &RunArgs) -> Result<Vec<Plan>, Failure> {
+    let mut plans: Vec<Plan> = args.shell.iter().map(Plan::shell).collect();
+    if !args.command.is_empty() {
+        for words in args.command.split(|word| *word == args.separator) {
+            if words.is_empty() {
+                let separator = args.separator.display();
+                return Err(Failure::new(format!("a command is missing beside {separator}")));
+            }
+            plans.push(Plan::command(words));
+        }
+    }
+    job::tell_apart(&mut plans);
+    Ok(plans)
+}
+
+/// Where messages and bursts go.
+enum Messages {
+    /// Between the lines, on standard output.
+    WithText,
+    Outlet(Outlet),
+    /// A shell line, and the process that has the latest message.
+    Command(OsString, Option<Child>),
+}
+
+impl Messages {
+    fn open(destination: Option<&Destination>) -> Result<Self, Failure> {
+        Ok(match destination {
+            None => Self::WithText,
+            Some(Destination::File(path)) => {
+                Self::Outlet(Outlet::new(File::create(path).map_err(at(path.display()))?))
+            }
+            Some(Destination::Descriptor(number)) => {
+                let fd = sys::inherited(*number).map_err(at(format!("descriptor {number}")))?;
+                Self::Outlet(Outlet::new(fd))
+            }
+            Some(Destination::Command(line)) => Self::Command(line.clone(), None),
+        })
+    }
+
+    /// Another message has to wait.
+    fn is_busy(&self) -> bool {
+        match self {
+            Self::WithText => false,
+            Self::Outlet(outlet) => outlet.is_full(),
+            Self::Command(_, child) => child.is_some(),
+        }
+    }
+
+    /// The outlet, while something is waiting in it.
+    fn pending(&self) -> Option<&Outlet> {
+        match self {
+            Self::Outlet(outlet) if outlet.is_pending() => Some(outlet),
+            _ => None,
+        }
+    }
+}
+
+/// What the loop waits for.
+#[derive(Clone, Copy)]
+enum Source {
+    Signals,
+    Text,
+    Messages,
+    Job(usize),
+}
+
+/// Everything that the loop looks after.
+struct Run {
+    jobs: Vec<Job>,
+    signals: Signals,
+    /// Standard output.
+    text: Outlet,
+    messages: Messages,
+    form: Form,
+    tag: bool,
+    /// There is more than one command.
+    many: bool,
+    /// The first signal to stop, and when it came.
+    stopped: Option<(i32, Instant)>,
+    /// Something could not be delivered or started.
+    failed: bool,
+    torn: bool,
+    progress: Progress,
+}
+
+impl Run {
+    fn until_over(&mut self) -> Result<(), Failure> {
+        while !self.is_over() {
+            for source in self.wait().map_err(at("poll"))? {
+                match source {
+                    Source::Signals => self.hear().map_err(at("signals"))?,
+                    Source::Text => {
+                        let written = self.text.write_some();
+                        self.delivered(written, STDOUT);
+                    }
+                    Source::Messages => {
+                        if let Messages::Outlet(outlet) = &mut self.messages {
+                            let written = outlet.write_some();
+                            self.delivered(written, "messages");
+                        }
+                    }
+                    Source::Job(place) => self.jobs[place].ready = true,
+                }
+            }
+            for place in 0..self.jobs.len() {
+                self.take_from(place);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        let handed_over = match &self.messages {
+            Messages::Command(_, child) => child.is_none(),
+            messages => messages.pending().is_none(),
+        };
+        handed_over && !self.text.is_pending() && self.jobs.iter().all(Job::is_over)
+    }
+
+    /// No more can be taken from the commands for now.
+    fn is_busy(&self) -> bool {
+        self.text.is_full() || self.messages.is_busy()
+    }
+
+    /// Waits until something is ready.
+    fn wait(&self) -> io::Result<Vec<Source>> {
+        let mut sources = vec![Source::Signals];
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        if self.text.is_pending() {
+            sources.push(Source::Text);
+            fds.push(self.text.poll());
+        }
+        if let Some(outlet) = self.messages.pending() {
+            sources.push(Source::Messages);
+            fds.push(outlet.poll());
+        }
+        let mut wait = true;
+        if !self.is_busy() {
+            for (place, job) in self.jobs.iter().enumerate() {
+                if let Some(reader) = &job.reader {
+                    sources.push(Source::Job(place));
+                    fds.push(PollFd::new(reader, PollFlags::IN));
+                    wait &= !job.ready;
+                }
+            }
+        }
+        sys::wait_for(&mut fds, wait)?;
+        let ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        Ok(sources.iter().zip(ready).filter(|(_, ready)| *ready).map(|(source, _)| *source).collect())
+    }
+
+    /// Takes notice of signals, the end of processes among them.
+    fn hear(&mut self) -> io::Result<()> {
+        while let Some(arrived) = self.signals.next()? {
+            if arrived.number != libc::SIGCHLD {
+                self.stop(arrived);
+                continue;
+            }
+            self.jobs.iter_mut().try_for_each(Job::look_after)?;
+            if let Messages::Command(line, child) = &mut self.messages
+                && let Some(status) = child.as_mut().map(Child::try_wait).transpose()?.flatten()
+            {
+                *child = None;
+                if !status.success() {
+                    self.failed = true;
+                    self.progress.warn(format!("{}: {status}", line.display()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the commands: the first time as the signal asks, the second time by force.
+    fn stop(&mut self, arrived: Arrived) {
+        match self.stopped {
+            None => {
+                self.stopped = Some((arrived.number, Instant::now()));
+                for job in &mut self.jobs {
+                    // Those who share the terminal with us have had its Ctrl-C already.
+                    if arrived.from_process {
+                        job.signal(arrived.number);
+                    }
+                    // It is to be seen now whether the pipe still holds anything.
+                    job.ready = true;
+                }
+            }
+            Some((_, since)) if since.elapsed() >= PATIENCE => {
+                self.jobs.iter().for_each(|job| job.signal(libc::SIGKILL));
+                if let Messages::Command(_, Some(child)) = &self.messages {
+                    sys::signal(child, libc::SIGKILL);
+                }
+                self.abandon();
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Deals with the outcome of writing. Without a destination there is no point in reading on;
+    /// the commands get SIGPIPE at their next print.
+    fn delivered(&mut self, outcome: io::Result<()>, what: &str) {
+        let Err(error) = outcome else { return };
+        let seen_enough = error.kind() == io::ErrorKind::BrokenPipe && what == STDOUT;
+        if !seen_enough {
+            self.failed = true;
+            self.progress.warn(format!("{what}: {error}"));
+        }
+        self.abandon();
+    }
+
+    /// Closes all pipes and forgets what has not been written.
+    fn abandon(&mut self) {
+        self.jobs.iter_mut().for_each(|job| job.reader = None);
+        self.text.discard();
+        if let Messages::Outlet(outlet) = &mut self.messages {
+            outlet.discard();
+        }
+    }
+
+    /// Takes what a command has sent, up to a turn's worth.
+    fn take_from(&mut self, place: usize) {
+        // The reader is lent out, for its items are borrowed from it.
+        let Some(mut reader) = self.jobs[place].reader.take() else { return };
+        for _ in 0..TURN {
+            if !self.jobs[place].ready || self.is_busy() {
+                break;
+            }
+            match reader.try_next_item() {
+                Ok(Some(item)) => self.pass_on(place, &item),
+                Ok(None) => {
+                    let job = &mut self.jobs[place];
+                    job.ready = false;
+                    if self.stopped.is_some() && job.has_ended() {
+                        // Whoever else holds the pipe is not waited for.
+                        if let Some(data) = reader.peek().filter(|data| !data.is_empty()) {
+                            self.pass_on(place, &Item::Line(Line { data: data.into() }));
+                        }
+                        return;
+                    }
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::Interrupted => {}
+                    ErrorKind::Closed => return,
+                    _ => {
+                        self.failed = true;
+                        self.progress.warn(format!("{}: {error}", self.jobs[place].name));
+                        return;
+                    }
+                },
+            }
+        }
+        self.jobs[place].reader = Some(reader);
+    }
+
+    /// Passes an item on to where it belongs.
+    fn pass_on(&mut self, place: usize, item: &Item<'_>) {
+        let name = &self.jobs[place].name;
+        match item {
+            Item::Torn(torn) => {
+                self.torn = true;
+                self.progress.warn(format!("{name}: {torn}"));
+            }
+            Item::Line(line) => {
+                let form = match self.messages {
+                    Messages::WithText => self.form,
+                    _ => Form::Lines,
+                };
+                let out = self.text.buffer();
+                if self.tag && form != Form::Json {
+                    out.extend_from_slice(format!("[{name}] ").as_bytes());
+                }
+                form.append(out, item, Some(name));
+                // The last line of one command must not run into the next line of another.
+                let ended = line.data.ends_with(b"\n") || line.data.ends_with(b"\r");
+                if form == Form::Lines && !ended && (self.many || self.tag) {
+                    out.push(b'\n');
+                }
+            }
+            Item::Message(Message { data, .. }) | Item::Burst(Burst { data, .. }) => {
+                match &mut self.messages {
+                    Messages::WithText => self.form.append(self.text.buffer(), item, Some(name)),
+                    Messages::Outlet(outlet) => {
+                        self.form.append(outlet.buffer(), item, Some(name));
+                    }
+                    Messages::Command(line, child) => {
+                        let mut command = Command::new("sh");
+                        self.signals.give_back(&mut command);
+                        match exec::start(command.arg("-c").arg(line), item) {
+                            Ok(started) => *child = Some(started),
+                            Err(error) => {
+                                self.failed = true;
+                                self.progress.warn(format!("cannot run sh: {error}"));
+                            }
+                        }
+                    }
+                }
+                self.progress.add(1, data.len() as u64);
+            }
+        }
+    }
+
+    /// The exit status, when all is over.
+    fn status(&self) -> u8 {
+        if let Some((signal, _)) = self.stopped {
+            return u8::try_from(128 + signal).unwrap_or(u8::MAX);
+        }
+        let highest = self.jobs.iter().map(Job::status).max().unwrap_or(0);
+        match (highest, self.failed, self.torn) {
+            (0, true, _) => 1,
+            (0, false, true) => DAMAGE,
+            _ => highest,
+        }
+    }
+}

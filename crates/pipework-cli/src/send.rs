@@ -1,0 +1,194 @@
+//! `pipework send`: messages from arguments, files or standard input into a FIFO or standard output.
+//!
+//! Records of standard input go out with the block in which their end was read: many of them share a
+//! call while input is plentiful, and a record of a slow producer waits for nothing. Only the
+//! record whose end has not been read yet is kept.
+
+use crate::args::SendArgs;
+use crate::failure::{Failure, at, during, no_pipe, uninterrupted};
+use crate::progress::{Progress, say};
+use pipework::atomic::{Options, Writer, Zstd};
+use pipework::{Deadline, ErrorKind};
+use std::io::{self, IsTerminal, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// Bytes of standard input that are read at once.
+const BLOCK: usize = 64 << 10;
+
+/// Runs `pipework send`.
+pub(crate) fn send(args: &SendArgs, quiet: bool) -> Result<u8, Failure> {
+    let mut progress = Progress::new("sent", quiet);
+    if args.to.is_none() {
+        progress = progress.without_counter();
+    }
+    let writer = open(args)?;
+    let mut out = Outgoing { writer, burst: args.burst, timeout: args.timeout, progress };
+    let stdin = io::stdin();
+    if args.files {
+        for path in &args.messages {
+            out.one(&content(Path::new(path))?)?;
+        }
+    } else if !args.messages.is_empty() {
+        let messages: Vec<_> = args.messages.iter().map(|message| message.as_bytes()).collect();
+        out.many(&messages)?;
+    } else if args.lines || args.nul {
+        invite(quiet, "reading messages from the terminal; Ctrl-D ends them");
+        out.records(stdin.lock(), if args.nul { 0 } else { b'\n' })?;
+    } else {
+        invite(quiet, "reading the message from the terminal; Ctrl-D ends it");
+        out.one(&content(Path::new("-"))?)?;
+    }
+    out.close()
+}
+
+/// Opens the pipe that was asked for; a FIFO is waited for.
+fn open(args: &SendArgs) -> Result<Writer, Failure> {
+    let mut options = Options::new().mixed(args.mixed);
+    if args.zstd.is_some() || args.dictionary.is_some() {
+        let mut zstd = Zstd::new();
+        if let Some(level) = args.zstd {
+            zstd = zstd.level(level);
+        }
+        if let Some(path) = &args.dictionary {
+            zstd = zstd.dictionary_file(path).map_err(during(path.display()))?;
+        }
+        options = options.zstd(zstd);
+    }
+    let Some(path) = &args.to else {
+        return options.stdout().map_err(|error| {
+            Failure::new(format!(
+                "standard output cannot take messages, {}: pipe it into a receiver, as in \
+                 `pipework send ... | pipework recv`, or name a FIFO with --to",
+                no_pipe(error)
+            ))
+        });
+    };
+    let deadline = Deadline::from(args.timeout);
+    uninterrupted(|| options.write_fifo(path, deadline)).map_err(|error| {
+        let path = path.display();
+        match (error.kind(), error.errno()) {
+            (ErrorKind::TimedOut, _) => {
+                Failure::timeout(format!("{path}: nobody came to read from it in time"))
+            }
+            (_, Some(libc::ENOENT)) => Failure::new(format!(
+                "{path}: no such FIFO; make it with `mkfifo {path}`, or start the receiver first: \
+                 `pipework recv --from {path} --create`"
+            )),
+            (ErrorKind::Invalid, _) => Failure::new(format!("{path}: it is not a FIFO")),
+            _ => during(path)(error),
+        }
+    })
+}
+
+/// All of a file; `-` is standard input.
+fn content(path: &Path) -> Result<Vec<u8>, Failure> {
+    if path == Path::new("-") {
+        let mut content = Vec::new();
+        io::stdin().lock().read_to_end(&mut content).map_err(at("standard input"))?;
+        return Ok(content);
+    }
+    std::fs::read(path).map_err(at(path.display()))
+}
+
+/// Tells a person that the command waits for them.
+fn invite(quiet: bool, text: &str) {
+    if !quiet && io::stdin().is_terminal() {
+        say(text);
+    }
+}
+
+/// The way out of the process: a writer, and what has gone through it.
+struct Outgoing {
+    writer: Writer,
+    burst: bool,
+    timeout: Option<Duration>,
+    progress: Progress,
+}
+
+impl Outgoing {
+    fn one(&mut self, message: &[u8]) -> Result<(), Failure> {
+        let deadline = Deadline::from(self.timeout);
+        let outcome = if self.burst {
+            uninterrupted(|| self.writer.burst(message, deadline))
+        } else {
+            uninterrupted(|| self.writer.send(message, deadline)).map(drop)
+        };
+        outcome.map_err(|error| self.failure(error))?;
+        self.progress.add(1, message.len() as u64);
+        Ok(())
+    }
+
+    /// Sends messages, as many as fit in each write.
+    fn many(&mut self, mut messages: &[&[u8]]) -> Result<(), Failure> {
+        if self.burst {
+            return messages.iter().try_for_each(|message| self.one(message));
+        }
+        while !messages.is_empty() {
+            let deadline = Deadline::from(self.timeout);
+            let sent = uninterrupted(|| self.writer.send_many(messages, deadline))
+                .map_err(|error| self.failure(error))?;
+            let (done, rest) = messages.split_at(sent);
+            self.progress.add(sent as u64, done.iter().map(|message| message.len() as u64).sum());
+            messages = rest;
+        }
+        Ok(())
+    }
+
+    /// Sends the records of `input`, each as soon as its end has been read.
+    fn records(&mut self, mut input: impl Read, end: u8) -> Result<(), Failure> {
+        let mut buffer = Vec::new();
+        loop {
+            let unfinished = buffer.len();
+            buffer.resize(unfinished + BLOCK, 0);
+            let read = loop {
+                match input.read(&mut buffer[unfinished..]) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    outcome => break outcome.map_err(at("standard input"))?,
+                }
+            };
+            buffer.truncate(unfinished + read);
+            if read == 0 {
+                break;
+            }
+            if let Some(last) = buffer[unfinished..].iter().rposition(|&byte| byte == end) {
+                let last = unfinished + last;
+                let records: Vec<_> = buffer[..last].split(|&byte| byte == end).collect();
+                self.many(&records)?;
+                buffer.drain(..=last);
+            }
+        }
+        if buffer.is_empty() { Ok(()) } else { self.one(&buffer) }
+    }
+
+    fn close(self) -> Result<u8, Failure> {
+        self.writer.close(Deadline::from(self.timeout)).map_err(during("closing the pipe"))?;
+        self.progress.finish();
+        Ok(0)
+    }
+
+    /// Says how far it came. What is still pending is given up, for nobody would take it.
+    fn failure(&mut self, error: pipework::Error) -> Failure {
+        self.writer.discard();
+        let sent = match self.progress.messages() {
+            0 => "no message was sent".to_string(),
+            1 => "1 message was sent before".to_string(),
+            many => format!("{many} messages were sent before"),
+        };
+        match error.kind() {
+            ErrorKind::Closed => Failure::new(format!("the reader has left; {sent}")),
+            ErrorKind::TimedOut => Failure::timeout(format!("the reader did not make room in time; {sent}")),
+            ErrorKind::TooLong if self.burst => Failure::new(format!(
+                "too long for a burst, which must fit in one write of {} bytes; send it without \
+                 --burst; {sent}",
+                self.writer.pipe_buf()
+            )),
+            ErrorKind::Invalid if self.burst => Failure::new(format!(
+                "a burst cannot hold the control bytes 0x0E, 0x0F and 0x10; send it without \
+                 --burst, or compress it with --zstd; {sent}"
+            )),
+            _ => Failure::new(format!("{error}; {sent}")),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The command's wall to the kernel: what neither the library nor the standard library offers.
+//!
+//! Everything goes through `rustix`; `libc` serves for signals, for adopting a descriptor by its
+//! number and for `getrusage`, which rustix lacks. No other file of the command has unsafe code.
+
+use rustix::event::{PollFd, Timespec, poll};
+use rustix::fs::MemfdFlags;
+use rustix::io::{Errno, FdFlags};
+use rustix::process::{Pid, Signal};
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+/// Waits until a descriptor is ready; without `wait`, only looks. A signal ends the wait early.
+pub(crate) fn wait_for(fds: &mut [PollFd<'_>], wait: bool) -> io::Result<()> {
+    let look = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(fds, if wait { None } else { Some(&look) }) {
+        Ok(_) => Ok(()),
+        Err(Errno::INTR) => {
+            // What poll left in the results is from before the call.
+            fds.iter_mut().for_each(PollFd::clear_revents);
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// An unnamed file in memory that holds `content` and stands at its start.
+pub(crate) fn file_in_memory(content: &[u8]) -> io::Result<File> {
+    let mut file = File::from(rustix::fs::memfd_create("pipework", MemfdFlags::CLOEXEC)?);
+    file.write_all(content)?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file)
+}
+
+/// Gives a pipe this capacity in bytes; a refusal (many pipes, small limits) leaves it as it is.
+pub(crate) fn widen(pipe: impl AsFd, bytes: usize) {
+    let _ = rustix::pipe::fcntl_setpipe_size(pipe, bytes);
+}
+
+/// A duplicate of a descriptor that whoever started the command left open.
+///
+/// The original is closed on exec from now on, so that children do not hold it open too. To be
+/// called before anything else is opened: a number of our own would be taken for the user's.
+pub(crate) fn inherited(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: the borrow ends in this function, where nothing closes the descriptor; if the number
+    // is not open, the calls return EBADF.
+    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    let own = rustix::io::fcntl_dupfd_cloexec(fd, 3)?;
+    if number > 2 {
+        rustix::io::fcntl_setfd(fd, FdFlags::CLOEXEC)?;
+    }
+    Ok(own)
+}
+
+/// Sends a signal to a child that has not been waited for.
+pub(crate) fn signal(child: &Child, number: i32) {
+    let signal = Signal::from_named_raw(number);
+    if let (Some(pid), Some(signal)) = (Pid::from_raw(child.id() as i32), signal) {
+        // The only error left is that the child has ended already.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+/// Processor time, user and system together, of this process and of its children waited for.
+pub(crate) fn cpu_time() -> (Duration, Duration) {
+    (usage(libc::RUSAGE_SELF), usage(libc::RUSAGE_CHILDREN))
+}
+
+fn usage(who: libc::c_int) -> Duration {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: getrusage fills the struct, and all zeros are a valid one should it ever fail.
+    let usage = unsafe {
+        libc::getrusage(who, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let time =
+        |t: libc::timeval| Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64);
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
+
+/// Signals that arrive as data on a descriptor instead of interrupting.
+pub(crate) struct Signals {
+    fd: OwnedFd,
+    /// What was blocked when the command was started.
+    before: libc::sigset_t,
+}
+
+/// A signal that has arrived.
+pub(crate) struct Arrived {
+    pub(crate) number: i32,
+    /// A process sent it; otherwise the kernel did, as for Ctrl-C, to everyone on the terminal.
+    pub(crate) from_process: bool,
+}
+
+impl Signals {
+    /// Takes these signals from now on, except those that the command was started to ignore.
+    ///
+    /// They are blocked in this thread, so no other thread may exist yet; and they would be in the
+    /// children, so `give_back` is due for each of them.
+    pub(crate) fn take(numbers: &[i32]) -> io::Result<Self> {
+        // SAFETY: the sets are initialised by sigemptyset before use, and every pointer refers to
+        // a local that outlives its call. The descriptor returned belongs to nobody else.
+        unsafe {
+            let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+            libc::sigemptyset(set.as_mut_ptr());
+            // Ignored, children would vanish without a status.
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            for &number in numbers {
+                let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+                libc::sigaction(number, std::ptr::null(), action.as_mut_ptr());
+                // As nohup and a shell's background jobs want it.
+                if action.assume_init().sa_sigaction != libc::SIG_IGN {
+                    libc::sigaddset(set.as_mut_ptr(), number);
+                }
+            }
+            let set = set.assume_init();
+            let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+            match libc::pthread_sigmask(libc::SIG_BLOCK, &set, before.as_mut_ptr()) {
+                0 => {}
+                error => return Err(io::Error::from_raw_os_error(error)),
+            }
+            let fd = libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(Self { fd: OwnedFd::from_raw_fd(fd), before: before.assume_init() })
+        }
+    }
+
+    /// Has a child start with the signals blocked that were blocked before `take`.
+    pub(crate) fn give_back(&self, command: &mut Command) {
+        let before = self.before;
+        // SAFETY: between fork and exec only pthread_sigmask is called, which is allowed there.
+        unsafe {
+            command.pre_exec(move || {
+                match libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) {
+                    0 => Ok(()),
+                    error => Err(io::Error::from_raw_os_error(error)),
+                }
+            });
+        }
+    }
+
+    /// The next signal that has arrived, if any.
+    pub(crate) fn next(&self) -> io::Result<Option<Arrived>> {
+        // signalfd(2): ssi_signo (u32), ssi_errno (i32), ssi_code (i32), then more up to 128 bytes.
+        let mut record = [0u8; 128];
+        match rustix::io::read(&self.fd, &mut record) {
+            Ok(_) => {}
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        let field = |at: usize| i32::from_ne_bytes([0, 1, 2, 3].map(|i| record[at + i]));
+        Ok(Some(Arrived { number: field(0), from_process: field(8) <= 0 }))
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,45 @@
+//! `pipework demo` on text of the machine and on awkward files.
+
+use crate::{Folder, fails, sh};
+use std::fs;
+
+fn shown(folder: &Folder, arguments: &str) {
+    let done = sh(folder, &format!("pipework demo --quick {arguments}"));
+    assert_eq!((done.status, done.err.as_str()), (Some(0), ""), "{}", done.out);
+    assert!(done.out.ends_with("every record arrived once and whole\n"), "{}", done.out);
+    for row in ["bare pipe", "messages and stray text", "zstd"] {
+        assert!(done.out.contains(row), "{}", done.out);
+    }
+}
+
+#[test]
+fn with_the_text_of_this_machine() {
+    shown(&Folder::new(), "");
+}
+
+#[test]
+fn with_files_of_every_kind() {
+    let folder = Folder::new();
+    let long = "long ".repeat(100_000);
+    let control: String = (1u8..128).map(char::from).collect();
+    let files = [
+        ("one record without a newline", "x".to_string()),
+        ("empty records", "\n\n\n".into()),
+        ("control bytes", format!("{control}\n{control}{control}\n")),
+        ("records of every length", (0..3000).map(|i| format!("{}\n", &long[..i * 4])).collect()),
+        ("a record much larger than the pipe", format!("a\n{long}{long}{long}\nb\n")),
+    ];
+    for (name, content) in files {
+        fs::write(folder.join("text"), content).unwrap();
+        println!("{name}");
+        for writers in [1, 3, 8] {
+            shown(&folder, &format!("--writers {writers} text"));
+        }
+    }
+}
+
+#[test]
+fn with_nothing_to_send() {
+    fails(1, &["empty"], "touch text; pipework demo text");
+    fails(1, &["nowhere: No such file"], "pipework demo nowhere");
+}

@@ -1,0 +1,97 @@
+//! The real binary, run as its users run it: through shells, pipes, FIFOs and signals.
+//!
+//! No test depends on time: what must come first is waited for on a pipe, and the only sleeps are in
+//! processes that are meant to be ended before them.
+
+mod send_recv;
+mod run;
+mod demo;
+mod pages;
+
+use std::fs;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const PIPEWORK: &str = env!("CARGO_BIN_EXE_pipework");
+
+/// A folder of its own for one test, gone with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("cli-{}-{number}", std::process::id());
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Deref for Folder {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+/// A shell that finds the binary as `pipework`, with the dispositions of signals that a terminal gives.
+fn shell(folder: &Folder, script: &str) -> Command {
+    let bin = Path::new(PIPEWORK).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT,TERM,HUP", "sh", "-c", script]);
+    command.env("PATH", path).current_dir(&**folder);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What a shell script printed, and how it ended.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    status: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn sh(folder: &Folder, script: &str) -> Outcome {
+    outcome(shell(folder, script).output().unwrap())
+}
+
+fn outcome(output: Output) -> Outcome {
+    Outcome {
+        status: output.status.code(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Runs a script that must succeed in silence, and returns what it printed.
+fn clean(script: &str) -> String {
+    let outcome = sh(&Folder::new(), script);
+    assert_eq!((outcome.status, &*outcome.err), (Some(0), ""), "{script}\n{}", outcome.out);
+    outcome.out
+}
+
+/// Runs a script that must fail with this status and a message that holds all of `words`.
+fn fails(status: i32, words: &[&str], script: &str) {
+    let outcome = sh(&Folder::new(), script);
+    assert_eq!(outcome.status, Some(status), "{script}: {outcome:?}");
+    for word in words {
+        assert!(outcome.err.contains(word), "{script}: no {word:?} in {:?}", outcome.err);
+    }
+}
+
+/// The same for a command whose standard output has to be a pipe.
+fn fails_in_pipe(status: i32, words: &[&str], command: &str) {
+    fails(status, words, &format!("({command}; echo $? > status) | cat; exit $(cat status)"));
+}

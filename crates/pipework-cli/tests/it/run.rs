@@ -1,0 +1,209 @@
+//! `pipework run`: text whole, messages apart, statuses and signals handed on.
+
+use crate::{Folder, clean, fails, outcome, sh, shell};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Stdio};
+
+fn send_signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
+}
+
+/// Starts a script and reads its first line; then everything that it wants to have running runs.
+fn started(script: &str) -> (Child, String, BufReader<ChildStdout>) {
+    let mut child = shell(&Folder::new(), script).current_dir("/").stderr(Stdio::inherit()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    (child, line.trim_end().to_string(), out)
+}
+
+#[test]
+fn lines_of_many_commands_stay_whole() {
+    // Each line is written in three pieces, so that the pieces of all would mix on one pipe.
+    let line = "for i in $(seq 300); do printf aaaa; printf $i-; echo bbbb; done";
+    let lines = ["--shell"; 4].map(|option| format!("{option} '{line}'")).join(" ");
+    let out = clean(&format!("pipework run --tag {lines}"));
+    let mut expected: Vec<String> =
+        (1..=4).flat_map(|job| (1..=300).map(move |i| format!("[for.{job}] aaaa{i}-bbbb"))).collect();
+    let mut found: Vec<String> = out.lines().map(String::from).collect();
+    expected.sort();
+    found.sort();
+    assert!(found == expected, "{} lines", found.len());
+}
+
+#[test]
+fn commands_are_separated_and_tagged() {
+    let out = clean("pipework run --tag echo one ::: printf 'no end' ::: echo three");
+    let mut lines: Vec<&str> = out.lines().collect();
+    lines.sort();
+    assert_eq!(lines, ["[echo.1] one", "[echo.2] three", "[printf] no end"]);
+    assert_eq!(clean("pipework run --separator + -- echo ::: + true"), ":::\n");
+    // One command alone is passed through to the byte.
+    assert_eq!(clean("pipework run printf 'a\\r\\nb'"), "a\r\nb");
+    assert_eq!(clean("echo input | pipework run cat"), "input\n");
+    assert_eq!(clean("echo input | pipework run cat ::: cat"), "");
+    fails(1, &["missing", ":::"], "pipework run echo a :::");
+    fails(2, &["CMD"], "pipework run");
+}
+
+#[test]
+fn messages_go_where_they_are_wanted() {
+    let job = "--shell 'echo text; pipework send --mixed one \"t w o\"; echo more'";
+    assert_eq!(clean(&format!("pipework run {job}")), "text\none\nt w o\nmore\n");
+    let script = format!("pipework run --messages log {job}; echo --; cat log");
+    assert_eq!(clean(&script), "text\nmore\n--\none\nt w o\n");
+    let script = format!("pipework run --nul --messages fd:3 {job} 3> log; echo --; cat log");
+    assert_eq!(clean(&script), "text\nmore\n--\none\0t w o\0");
+    let command = "--messages exec:'echo \"$PIPEWORK_TYPE $(cat)\" >> log'";
+    let script = format!("pipework run {command} {job}; echo --; cat log");
+    assert_eq!(clean(&script), "text\nmore\n--\nmessage one\nmessage t w o\n");
+    let out = clean(&format!("pipework run --json {job}"));
+    let objects: Vec<serde_json::Value> =
+        out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let found: Vec<_> = objects
+        .iter()
+        .map(|object| ["type", "command", "data"].map(|key| object[key].as_str().unwrap()))
+        .collect();
+    let expected = [("line", "text"), ("message", "one"), ("message", "t w o"), ("line", "more")];
+    assert_eq!(found, expected.map(|(kind, data)| [kind, "echo", data]));
+    fails(1, &["descriptor 77"], "pipework run --messages fd:77 true");
+    fails(2, &["fd:3"], "pipework run --messages fd:x true");
+    fails(1, &["Is a directory"], "pipework run --messages . true");
+}
+
+#[test]
+fn large_messages_and_compressed_ones() {
+    let script = "head -c 3000000 /dev/urandom > in; \
+                  pipework run --messages out --shell 'pipework send --mixed < in; echo done'; \
+                  echo >> in; cmp in out";
+    assert_eq!(clean(script), "done\n");
+    assert_eq!(clean("pipework run --zstd -- pipework send --mixed --zstd hello"), "hello\n");
+}
+
+#[test]
+fn exit_statuses_are_handed_on() {
+    let status = |script: &str| sh(&Folder::new(), script).status;
+    assert_eq!(status("pipework run sh -c 'exit 7'"), Some(7));
+    assert_eq!(status("pipework run sh -c 'kill -9 $$'"), Some(137));
+    assert_eq!(status("pipework run --shell 'exit 3' --shell 'exit 9' --shell true"), Some(9));
+    fails(127, &["cannot run no-such-command"], "pipework run no-such-command ::: true");
+    fails(126, &["cannot run ./file"], "echo > file; pipework run ./file");
+    // Failing to hand over a message is a failure, but no reason to hide the command's own.
+    let send = "pipework send --mixed x";
+    fails(1, &["exit status: 5"], &format!("pipework run --messages exec:'exit 5' {send}"));
+    let script = format!("pipework run --messages exec:'exit 5' --shell '{send}; exit 7'");
+    assert_eq!(status(&script), Some(7));
+}
+
+#[test]
+fn a_torn_message_is_reported() {
+    let folder = Folder::new();
+    let mut part = vec![0x0e, 0x10];
+    for word in [7u32, 9, 1, 4] {
+        part.extend(word.to_ne_bytes());
+    }
+    part.extend(b"head\x0f");
+    fs::write(folder.join("torn"), part).unwrap();
+    let done = sh(&folder, "pipework run --shell 'echo a; cat torn; echo b'");
+    assert_eq!((done.status, done.out.as_str()), (Some(3), "a\nb\n"));
+    assert!(done.err.contains("echo: message of writer 7:9"), "{}", done.err);
+}
+
+#[test]
+fn a_signal_ends_all_commands() {
+    for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        // Both commands must have started before the signal comes.
+        let command = "trap 'echo ended; exit 5' INT TERM HUP; echo ready; while :; do sleep 0.01; done";
+        let script = format!("exec pipework run --shell \"{command}\" --shell \"{command}\"");
+        let (mut child, first, mut out) = started(&script);
+        assert_eq!(first, "ready");
+        let mut second = String::new();
+        out.read_line(&mut second).unwrap();
+        assert_eq!(second, "ready\n");
+        send_signal(child.id(), signal);
+        let mut rest = String::new();
+        out.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "ended\nended\n", "what they still print is printed");
+        assert_eq!(child.wait().unwrap().code(), Some(status));
+    }
+}
+
+#[test]
+fn those_left_behind_are_heard_but_do_not_hold_up_a_signal() {
+    // The command ends at once; what it left behind prints later, on the same pipe.
+    let script = "mkfifo go; echo > go & \
+                  pipework run --shell '(cat go > /dev/null; echo late) & echo early'; echo $?";
+    let out = clean(script);
+    let mut lines: Vec<&str> = out.lines().collect();
+    lines.sort();
+    assert_eq!(lines, ["0", "early", "late"]);
+    assert!(out.ends_with("0\n"), "{out}");
+    // Here the one left behind would hold the pipe for ever.
+    let (mut child, left, mut out) = started("exec pipework run --shell 'sleep 1000 & echo $!'");
+    send_signal(child.id(), Signal::TERM);
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert_eq!((rest.as_str(), child.wait().unwrap().code()), ("", Some(143)));
+    send_signal(left.parse().unwrap(), Signal::KILL);
+}
+
+#[test]
+fn a_second_signal_kills() {
+    let script = "exec pipework run --shell \"trap '' TERM; echo \\$\\$; while :; do sleep 0.01; done\"";
+    let (mut child, _, mut out) = started(script);
+    // Signals that come at nearly the same time count as one; how many are sent does not matter.
+    while child.try_wait().unwrap().is_none() {
+        send_signal(child.id(), Signal::TERM);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    out.read_to_string(&mut String::new()).unwrap();
+}
+
+#[test]
+fn a_signal_is_heard_while_nobody_takes_the_output() {
+    let (mut child, first, mut out) = started("exec pipework run sh -c 'echo ready; exec yes'");
+    assert_eq!(first, "ready");
+    // 64 KiB are a full pipe, less what its last pages lack.
+    while rustix::io::ioctl_fionread(out.get_ref()).unwrap() < 60_000 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    send_signal(child.id(), Signal::TERM);
+    let mut rest = Vec::new();
+    out.read_to_end(&mut rest).unwrap();
+    assert!(rest.ends_with(b"y\n"), "what was left is given out");
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+}
+
+#[test]
+fn an_output_that_closes_ends_the_commands() {
+    let script = "(pipework run yes; echo $? > status) | head -n 2; cat status";
+    assert_eq!(clean(script), "y\ny\n141\n");
+}
+
+#[test]
+fn commands_start_with_a_clean_slate() {
+    // A program in Rust ignores SIGPIPE, and this one blocks others: neither is handed on.
+    let signals = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
+    assert_eq!(clean(&format!("pipework run {signals}")), clean(signals));
+    let script = format!("pipework run --messages exec:\"{signals} >&2\" pipework send -m x");
+    let done = sh(&Folder::new(), &script);
+    assert_eq!(done.err, clean(signals));
+    // Standard output is blocking, and no descriptor is open that the caller had not opened.
+    let out = clean("pipework run cat /proc/self/fdinfo/1");
+    let flags = out.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
+    assert_eq!(i32::from_str_radix(flags, 8).unwrap() & 0o4000, 0, "O_NONBLOCK");
+    let open = "ls /proc/self/fd";
+    assert_eq!(clean(&format!("pipework run {open}")), clean(open));
+    assert_eq!(clean(&format!("pipework run --messages fd:7 {open} 7> log")), clean(open));
+}
+
+#[test]
+fn an_ignored_interrupt_stays_ignored() {
+    // As in the background of a script, or under nohup.
+    let script = "trap '' INT; pipework run --shell 'kill -INT $PPID; kill -INT $$; echo alive'";
+    let done = outcome(shell(&Folder::new(), script).output().unwrap());
+    assert_eq!((done.status, done.out.as_str()), (Some(0), "alive\n"));
+}

@@ -1,0 +1,282 @@
+//! `pipework send` and `pipework recv`, alone and against each other.
+
+use crate::{Folder, PIPEWORK, clean, fails, fails_in_pipe, sh, shell};
+use std::collections::HashSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+#[test]
+fn arguments_are_messages() {
+    assert_eq!(clean("pipework send one 'two 2' '' | pipework recv --lines"), "one\ntwo 2\n\n");
+    assert_eq!(clean("pipework send a b | pipework recv"), "ab");
+    assert_eq!(clean("pipework send a b | pipework recv -0 | tr '\\0' .").as_str(), "a.b.");
+}
+
+#[test]
+fn standard_input_is_one_message_of_any_size() {
+    let folder = Folder::new();
+    let content: Vec<u8> = (0..3_000_017u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
+    fs::write(folder.join("in"), &content).unwrap();
+    let done = sh(&folder, "pipework send < in | pipework recv --count 1 > out");
+    assert_eq!(done.status, Some(0), "{done:?}");
+    assert!(fs::read(folder.join("out")).unwrap() == content);
+    assert_eq!(clean("pipework send < /dev/null | pipework recv --lines"), "\n");
+}
+
+#[test]
+fn records_of_standard_input_are_messages() {
+    let records = |options: &str, input: &str| {
+        clean(&format!("printf '{input}' | pipework send {options} | pipework recv --json"))
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["data"].clone())
+            .map(|data| data.as_str().unwrap().to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(records("--lines", "a\\n\\nb b\\n"), ["a", "", "b b"]);
+    assert_eq!(records("--lines", "a\\nunfinished"), ["a", "unfinished"]);
+    assert_eq!(records("--nul", "a\\nb\\0\\0c\\0"), ["a\nb", "", "c"]);
+    assert_eq!(records("--lines", ""), [""; 0]);
+}
+
+#[test]
+fn many_records_keep_their_order_and_their_number() {
+    let folder = Folder::new();
+    let lines: String = (0..200_000).map(|i| format!("{i} {}\n", "x".repeat((i * 7) % 90))).collect();
+    let long = "y".repeat(300_000);
+    fs::write(folder.join("in"), format!("{lines}{long}\n{lines}")).unwrap();
+    let done = sh(&folder, "pipework send --lines < in | pipework recv --lines | cmp - in");
+    assert_eq!((done.status, done.err.as_str()), (Some(0), ""), "{}", done.out);
+}
+
+#[test]
+fn records_of_every_length_follow_each_other() {
+    let folder = Folder::new();
+    let line = "0123456789".repeat(1300);
+    let lines: String = (0..3000usize).map(|i| format!("{}\n", &line[..i * i * 7 % 13_000])).collect();
+    fs::write(folder.join("in"), lines).unwrap();
+    for mode in ["", "--mixed", "--mixed --zstd"] {
+        let script =
+            format!("pipework send --lines {mode} < in | pipework recv --lines {mode} 2>&1 | cmp - in");
+        let done = sh(&folder, &script);
+        assert_eq!((done.status, done.err.as_str()), (Some(0), ""), "{mode}: {}", done.out);
+    }
+}
+
+#[test]
+fn a_slow_record_goes_out_at_once() {
+    let folder = Folder::new();
+    let mut child = shell(&folder, "pipework send --lines | pipework recv --lines")
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    for number in 0..5 {
+        // The next line is written only when this one has come out at the other end.
+        writeln!(input, "line {number}").unwrap();
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, format!("line {number}\n"));
+    }
+    drop(input);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn files_are_messages() {
+    let script = "printf one > a; printf two > b; \
+                  printf three | pipework send --files a - b | pipework recv --lines";
+    assert_eq!(clean(script), "one\nthree\ntwo\n");
+    fails_in_pipe(1, &["nothing-here: No such file"], "pipework send --files nothing-here");
+}
+
+#[test]
+fn json_tells_all_about_a_message() {
+    let script = "head -c 10000 /dev/zero | tr '\\0' x | pipework send | pipework recv --json; \
+                  printf '\\377\\0' | pipework send | pipework recv --json";
+    let out = clean(script);
+    let objects: Vec<serde_json::Value> =
+        out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(objects[0]["type"], "message");
+    assert_eq!(objects[0]["parts"], 3);
+    assert_eq!(objects[0]["data"].as_str().unwrap(), "x".repeat(10_000));
+    let pid = objects[0]["pid"].as_i64().unwrap();
+    assert!(objects[0]["writer"].as_str().unwrap().starts_with(&format!("{pid}:")));
+    assert_eq!(objects[1]["data_base64"], "/wA=");
+}
+
+#[test]
+fn mixed_mode_carries_text_besides() {
+    let sender = "(echo before; pipework send --mixed message; \
+                  pipework send --mixed --burst burst; printf after)";
+    assert_eq!(clean(&format!("{sender} | pipework recv --mixed --lines")), "before\nmessage\nburst\nafter");
+    let out = clean(&format!("{sender} | pipework recv --mixed --json"));
+    let kinds: Vec<String> = out
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["type"].to_string())
+        .collect();
+    assert_eq!(kinds, ["\"line\"", "\"message\"", "\"burst\"", "\"line\""]);
+}
+
+#[test]
+fn compressed_with_and_without_a_dictionary() {
+    let words = "the quick brown fox jumps over the lazy dog";
+    for options in ["--zstd", "--zstd=-5", "--zstd=19", "-z"] {
+        let script = format!("pipework send {options} '{words}' | pipework recv --zstd");
+        assert_eq!(clean(&script), words);
+    }
+    let script = format!(
+        "echo 'the lazy dog jumps over the quick brown fox' > dictionary; \
+         pipework send --dictionary dictionary '{words}' | pipework recv --dictionary dictionary"
+    );
+    assert_eq!(clean(&script), words);
+    fails_in_pipe(2, &["--zstd"], "pipework send --zstd=23 x");
+}
+
+#[test]
+fn a_command_for_each_message() {
+    let script = "pipework send one two | pipework recv --exec \
+                  sh -c 'echo \"$PIPEWORK_TYPE $PIPEWORK_PARTS ${PIPEWORK_WRITER%:*} $(cat)\"'";
+    let out = clean(script);
+    let fields: Vec<Vec<&str>> = out.lines().map(|line| line.split(' ').collect()).collect();
+    assert_eq!(fields.len(), 2, "{out}");
+    assert_eq!([&fields[0][..2], &fields[0][3..]].concat(), ["message", "1", "one"]);
+    assert_eq!(fields[0][2], fields[1][2]);
+    // The command need not read, and its failure is told at the end.
+    assert_eq!(clean("seq 9 | pipework send --lines | pipework recv --exec true"), "");
+    fails(
+        1,
+        &["false: exit status: 1", "2 of the commands failed"],
+        "pipework send a b | pipework recv --exec false",
+    );
+    fails(1, &["cannot run no-such"], "pipework send a | pipework recv --exec no-such");
+}
+
+#[test]
+fn count_leaves_the_rest_in_the_pipe() {
+    for mixed in ["", "--mixed"] {
+        let script = format!(
+            "seq 1000 | pipework send --lines {mixed} | (for n in 1 2 3 500; do \
+             pipework recv {mixed} --lines --count $n; done; pipework recv {mixed} --lines)"
+        );
+        let expected: String = (1..=1000).map(|i| format!("{i}\n")).collect();
+        assert_eq!(clean(&script), expected, "{mixed}");
+    }
+    // Bursts are the shortest of all.
+    let script = "(for n in 1 2 3 4; do pipework send --mixed --burst $n; done) | \
+                  (pipework recv -m -n 1; echo; pipework recv -m -n 2; echo; pipework recv -m)";
+    assert_eq!(clean(script), "1\n23\n4");
+}
+
+#[test]
+fn many_senders_share_a_fifo() {
+    const SENDERS: usize = 40;
+    // The shell holds the FIFO open, so that the receiver sees no end before all have sent.
+    let script = format!(
+        "mkfifo inbox; exec 9<>inbox; pipework recv --from inbox --json 9>&- & \
+         for n in $(seq {SENDERS}); do \
+         pipework send --to inbox $n-$(printf '%20000s' | tr ' ' y) $n-short 9>&- & \
+         senders=\"$senders $!\"; done; \
+         wait $senders; exec 9>&-; wait"
+    );
+    let mut seen = HashSet::new();
+    for line in clean(&script).lines() {
+        let object: serde_json::Value = serde_json::from_str(line).unwrap();
+        let data = object["data"].as_str().unwrap();
+        let (number, rest) = data.split_once('-').unwrap();
+        assert!(rest == "short" || rest == "y".repeat(20_000), "{}", &data[..60]);
+        assert!(seen.insert((number.to_string(), rest.len())), "{number} twice");
+    }
+    assert_eq!(seen.len(), 2 * SENDERS);
+}
+
+#[test]
+fn forever_survives_its_writers() {
+    let folder = Folder::new();
+    let mut receiver = Command::new(PIPEWORK)
+        .args(["recv", "--from", "inbox", "--create", "--forever", "--lines"])
+        .current_dir(&*folder)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(receiver.stdout.take().unwrap());
+    for message in ["one", "two", "three"] {
+        let script = format!("until [ -p inbox ]; do sleep 0.01; done; pipework send --to inbox {message}");
+        assert_eq!(sh(&folder, &script).status, Some(0));
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line.trim_end(), message);
+    }
+    receiver.kill().unwrap();
+    receiver.wait().unwrap();
+}
+
+/// One part of an unfinished message, on the wire.
+fn unfinished_part() -> Vec<u8> {
+    let mut part = Vec::new();
+    part.extend(7i32.to_ne_bytes());
+    part.extend(9i32.to_ne_bytes());
+    part.extend(1u32.to_ne_bytes());
+    part.extend(4u32.to_ne_bytes());
+    part.extend(b"head");
+    part
+}
+
+#[test]
+fn a_torn_message_is_reported_and_the_rest_received() {
+    let folder = Folder::new();
+    fs::write(folder.join("torn"), unfinished_part()).unwrap();
+    let done = sh(&folder, "(cat torn; pipework send whole) | pipework recv --lines");
+    assert_eq!((done.status, done.out.as_str()), (Some(3), "whole\n"));
+    assert!(done.err.contains("writer 7:9"), "{}", done.err);
+    let script = "(head -c 5000 /dev/zero | pipework send; pipework send whole) | \
+                  pipework recv --lines --max-message 4K";
+    let done = sh(&folder, script);
+    assert_eq!((done.status, done.out.as_str()), (Some(3), "whole\n"));
+    assert!(done.err.contains("larger than the limit"), "{}", done.err);
+}
+
+#[test]
+fn a_reader_that_leaves_is_told_of() {
+    let folder = Folder::new();
+    let script = "(yes | pipework send --lines; echo $? > status) | head -c 100 > /dev/null";
+    let done = sh(&folder, script);
+    assert!(done.err.contains("the reader has left"), "{}", done.err);
+    assert_eq!(fs::read_to_string(folder.join("status")).unwrap(), "1\n");
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    fails(1, &["not a pipe", "| pipework recv", "--to"], "pipework send x > file");
+    fails(1, &["not a pipe", "pipework send", "--from"], "pipework recv < /dev/null");
+    fails(1, &["mkfifo inbox", "--create"], "pipework send --to inbox x");
+    fails(1, &["inbox", "--create"], "pipework recv --from inbox");
+    fails(1, &["not a FIFO"], "echo > file; pipework send --to file x");
+    fails(1, &["not a FIFO"], "echo > file; pipework recv --from file --create");
+    fails_in_pipe(1, &["no-dictionary"], "pipework send --dictionary no-dictionary x");
+    fails_in_pipe(1, &["--burst"], "head -c 5000 /dev/zero | pipework send --mixed --burst");
+    fails_in_pipe(2, &["--mixed"], "pipework send --burst x");
+    fails_in_pipe(2, &["--lines"], "pipework send --lines --nul");
+    fails(2, &["seconds"], "pipework recv --timeout soon");
+    fails(1, &["--mixed"], "echo some text that is no message | pipework recv");
+}
+
+#[test]
+fn the_time_given_is_kept() {
+    let folder = Folder::new();
+    let timed = |script: &str, words: &str| {
+        let done = sh(&folder, script);
+        assert_eq!(done.status, Some(124), "{script}: {done:?}");
+        assert!(done.err.contains(words), "{script}: {}", done.err);
+    };
+    timed("mkfifo f; pipework send --to f --timeout 0.05 x", "nobody came");
+    timed("pipework recv --from f --timeout 0.05", "nothing arrived");
+    timed("exec 9<>f; head -c 2000000 /dev/zero | pipework send --to f --timeout 0.05", "did not make room");
+    // However long it is.
+    assert_eq!(clean("pipework send x | pipework recv --timeout 1e18"), "x");
+    // What came before is given out nevertheless.
+    let script = "exec 9<>f; pipework send --to f x; pipework recv --from f --lines --timeout 0.05";
+    let done = sh(&folder, script);
+    assert_eq!((done.status, done.out.as_str()), (Some(124), "x\n"), "{}", done.err);
+}
