@@ -3,12 +3,14 @@
 //! Invariant: the flags of an open file that others may share are never changed. What must not wait is asked for per call, or
 //! done on a description of our own.
 
+use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
+use crate::spin::Spin;
 use crate::sync::Fact;
-use crate::sys::{self, Access, Errno, For, Wait};
+use crate::sys::{self, Access, Errno, For, SigpipeBlocked, Wait};
 
 /// One end of a pipe or FIFO: reads or writes with a deadline and without SIGPIPE.
 #[derive(Debug)]
@@ -16,6 +18,10 @@ pub(crate) struct PipeEnd {
     fd: OwnedFd,
     access: Access,
     quick: Quick,
+    /// Whether SIGPIPE is blocked around the writes.
+    guarded: bool,
+    /// Whether one of them has raised it.
+    raised: bool,
 }
 
 /// How a call that must not wait is made.
@@ -43,7 +49,7 @@ impl PipeEnd {
             return Err(Error::new(ErrorKind::Invalid, op));
         }
         sys::set_cloexec(fd.as_fd()).map_err(|errno| errno.at(op))?;
-        Ok(PipeEnd { fd, access: wanted, quick: Quick::PerCall })
+        Ok(PipeEnd { fd, access: wanted, quick: Quick::PerCall, guarded: false, raised: false })
     }
 
     /// As [`PipeEnd::new`], for a FIFO that was just opened here for reading, non-blocking.
@@ -69,8 +75,13 @@ impl PipeEnd {
     /// Another descriptor of the same pipe.
     pub(crate) fn try_clone(&self, op: &'static str) -> Result<PipeEnd> {
         let cloned = || {
-            let end =
-                PipeEnd { fd: sys::duplicate(self.pipe())?, access: self.access, quick: Quick::PerCall };
+            let end = PipeEnd {
+                fd: sys::duplicate(self.pipe())?,
+                access: self.access,
+                quick: Quick::PerCall,
+                guarded: false,
+                raised: false,
+            };
             match self.quick {
                 Quick::Listening(_) => end.listening(),
                 Quick::Native => Ok(PipeEnd { quick: Quick::Native, ..end }),
@@ -111,7 +122,30 @@ impl PipeEnd {
     }
 
     /// What is there, or the first that comes. 0 is end of file.
-    pub(crate) fn read(&mut self, buf: &mut [u8], deadline: Deadline) -> std::result::Result<usize, Errno> {
+    pub(crate) fn read(
+        &mut self,
+        buf: &mut [u8],
+        deadline: Deadline,
+        spin: &mut Spin,
+    ) -> std::result::Result<usize, Errno> {
+        if let Some(len) = self.try_read(buf)? {
+            return Ok(len);
+        }
+        // Both halves of the wait need the end and the buffer, one after the other.
+        let place = RefCell::new((self, buf));
+        spin.wait(
+            || {
+                let (end, buf) = &mut *place.borrow_mut();
+                end.try_read(buf)
+            },
+            || {
+                let (end, buf) = &mut *place.borrow_mut();
+                end.read_parked(buf, deadline)
+            },
+        )
+    }
+
+    fn read_parked(&mut self, buf: &mut [u8], deadline: Deadline) -> std::result::Result<usize, Errno> {
         loop {
             if deadline.is_never() && !self.is_fifo_reader() {
                 match sys::read(self.fd.as_fd(), buf) {
@@ -126,9 +160,31 @@ impl PipeEnd {
         }
     }
 
+    /// Runs `write_much` with SIGPIPE blocked in this thread. Where there is more than a handful of writes, that is cheaper than to ask for
+    /// each of them.
+    pub(crate) fn guard<O, T>(
+        owner: &mut O,
+        end: impl Fn(&mut O) -> &mut PipeEnd,
+        write_much: impl FnOnce(&mut O) -> T,
+    ) -> T {
+        let guard = SigpipeBlocked::new();
+        end(owner).guarded = true;
+        let done = write_much(owner);
+        let end = end(owner);
+        end.guarded = false;
+        if std::mem::take(&mut end.raised) {
+            guard.take_back();
+        }
+        done
+    }
+
     /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece; false if there is no room for it now.
     pub(crate) fn try_write(&mut self, buf: &[u8]) -> std::result::Result<bool, Errno> {
-        match self.quickly(|fd, nowait| write(fd, buf, if nowait { Wait::Never } else { Wait::Native })) {
+        let guarded = self.guarded;
+        let wait = |nowait| if nowait { Wait::Never } else { Wait::Native };
+        let done = self.quickly(|fd, nowait| write(fd, buf, wait(nowait), guarded));
+        self.raised |= done == Err(Errno::PIPE);
+        match done {
             Ok(len) => whole(len, buf).map(|()| true),
             Err(Errno::AGAIN) => Ok(false),
             Err(errno) => Err(errno),
@@ -139,7 +195,9 @@ impl PipeEnd {
     pub(crate) fn write(&mut self, buf: &[u8], deadline: Deadline) -> std::result::Result<(), Errno> {
         loop {
             if deadline.is_never() {
-                match write(self.fd.as_fd(), buf, Wait::Native) {
+                let done = write(self.fd.as_fd(), buf, Wait::Native, self.guarded);
+                self.raised |= done == Err(Errno::PIPE);
+                match done {
                     Ok(len) => return whole(len, buf),
                     Err(Errno::AGAIN) => {}
                     Err(errno) => return Err(errno),
@@ -223,7 +281,10 @@ pub(crate) fn max_capacity() -> Result<usize> {
 pub(crate) static NOSIGNAL_REFUSED: Fact = Fact::unknown();
 
 /// Writes without ever raising SIGPIPE, whatever the program has done with that signal.
-fn write(fd: BorrowedFd<'_>, buf: &[u8], wait: Wait) -> std::result::Result<usize, Errno> {
+fn write(fd: BorrowedFd<'_>, buf: &[u8], wait: Wait, guarded: bool) -> std::result::Result<usize, Errno> {
+    if guarded {
+        return sys::write_under_guard(fd, buf, wait);
+    }
     if !NOSIGNAL_REFUSED.is_known() {
         match sys::write_nosignal(fd, buf, wait) {
             Err(Errno::OPNOTSUPP) => {}
@@ -231,7 +292,11 @@ fn write(fd: BorrowedFd<'_>, buf: &[u8], wait: Wait) -> std::result::Result<usiz
         }
     }
     // An older kernel, or a pipe that cannot be asked not to wait: only the same write without the flag tells which.
-    let done = sys::write_guarded(fd, buf, wait);
+    let guard = SigpipeBlocked::new();
+    let done = sys::write_under_guard(fd, buf, wait);
+    if done == Err(Errno::PIPE) {
+        guard.take_back();
+    }
     if done != Err(Errno::OPNOTSUPP) {
         NOSIGNAL_REFUSED.learn();
     }

@@ -24,6 +24,7 @@ mod error;
 mod deadline;
 mod sys;
 mod sync;
+mod spin;
 mod fd;
 pub mod atomic;
 

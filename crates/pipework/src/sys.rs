@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code)]
 
+use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -273,14 +274,14 @@ pub(crate) fn write_nosignal(fd: BorrowedFd<'_>, buf: &[u8], wait: Wait) -> Resu
     pwritev2(fd, buf, NOSIGNAL | wait.flags())
 }
 
-/// As [`write_nosignal`] on any kernel, at the price of three more system calls.
-pub(crate) fn write_guarded(fd: BorrowedFd<'_>, buf: &[u8], wait: Wait) -> Result<usize> {
+/// As [`write_nosignal`], on any kernel, under a [`SigpipeBlocked`]: with EPIPE comes a signal, which waits there.
+pub(crate) fn write_under_guard(fd: BorrowedFd<'_>, buf: &[u8], wait: Wait) -> Result<usize> {
     #[cfg(test)]
     let buf = fault::shortened(if wait == Wait::Never { "write_nowait" } else { "write" }, buf)?;
-    with_sigpipe_blocked(|| match wait {
+    match wait {
         Wait::Native => rustix::io::write(fd, buf).map_err(Errno::from),
         Wait::Never => pwritev2(fd, buf, wait.flags()),
-    })
+    }
 }
 
 impl Wait {
@@ -300,25 +301,51 @@ fn pwritev2(fd: BorrowedFd<'_>, buf: &[u8], flags: ReadWriteFlags) -> Result<usi
     )
 }
 
-/// Runs `write` with SIGPIPE blocked in this thread, and takes back the signal that it raised, if it raised one.
-fn with_sigpipe_blocked(write: impl FnOnce() -> Result<usize>) -> Result<usize> {
-    // SAFETY: the sets are plain data, initialised by sigemptyset before they are read; every call takes valid pointers to them.
-    unsafe {
-        let mut pipe: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        let mut pending: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut pipe);
-        libc::sigaddset(&mut pipe, libc::SIGPIPE);
-        libc::sigpending(&mut pending);
-        let was_pending = libc::sigismember(&pending, libc::SIGPIPE) == 1;
-        libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, &mut before);
-        let done = write();
-        if done == Err(Errno(libc::EPIPE)) && !was_pending {
-            let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-            libc::sigtimedwait(&pipe, std::ptr::null_mut(), &at_once);
+/// Blocks SIGPIPE in this thread for as long as it lives.
+pub(crate) struct SigpipeBlocked {
+    before: libc::sigset_t,
+    was_pending: bool,
+    /// The mask is this thread's.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl SigpipeBlocked {
+    pub(crate) fn new() -> SigpipeBlocked {
+        // SAFETY: the sets are plain data, valid when zeroed and initialised by the calls that take pointers to them.
+        unsafe {
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            let mut pending: libc::sigset_t = std::mem::zeroed();
+            libc::sigpending(&mut pending);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &sigpipe(), &mut before);
+            let was_pending = libc::sigismember(&pending, libc::SIGPIPE) == 1;
+            SigpipeBlocked { before, was_pending, _not_send: PhantomData }
         }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        done
+    }
+
+    /// Takes back the signal of a write that failed with EPIPE; not one that had been pending before.
+    pub(crate) fn take_back(&self) {
+        if !self.was_pending {
+            let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: both pointers are to values that outlive the call.
+            unsafe { libc::sigtimedwait(&sigpipe(), std::ptr::null_mut(), &at_once) };
+        }
+    }
+}
+
+impl Drop for SigpipeBlocked {
+    fn drop(&mut self) {
+        // SAFETY: the mask was filled in by the call that blocked the signal.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}
+
+fn sigpipe() -> libc::sigset_t {
+    // SAFETY: the set is plain data, and initialised by sigemptyset.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGPIPE);
+        set
     }
 }
 
@@ -374,6 +401,11 @@ fn poll(fds: &mut [PollFd<'_>], deadline: Deadline) -> Result<usize> {
 /// This process's number in its own pid namespace.
 pub(crate) fn process_id() -> i32 {
     rustix::process::getpid().as_raw_pid()
+}
+
+/// CPUs that this process may use at the same time: its affinity, and its cgroup's quota rounded down.
+pub(crate) fn usable_cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// 32 random bits from the kernel.

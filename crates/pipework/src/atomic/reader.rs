@@ -14,6 +14,7 @@ use super::zstd::Zstd;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fd::PipeEnd;
+use crate::spin::Spin;
 use crate::sync;
 use crate::sys::{self, Errno, For};
 
@@ -41,13 +42,14 @@ struct Core {
     decoder: Decoder,
     tail: Tail,
     read_size: usize,
+    spin: Spin,
     /// Clones that wait, or are about to.
     waiting: usize,
 }
 
 impl Reader {
-    pub(super) fn new(end: PipeEnd, decoder: Decoder, read_size: usize) -> Reader {
-        let core = Core { decoder, tail: Tail::Unknown, read_size, waiting: 0 };
+    pub(super) fn new(end: PipeEnd, decoder: Decoder, read_size: usize, spin: Spin) -> Reader {
+        let core = Core { decoder, tail: Tail::Unknown, read_size, spin, waiting: 0 };
         let shared = Arc::new(Shared { core: Mutex::new(core), bell: OnceLock::new() });
         Reader { end, shared, generation: sync::generation(), torn: None }
     }
@@ -362,7 +364,7 @@ impl Core {
     ) -> Result<Option<usize>> {
         let space = self.decoder.space(self.read_size)?;
         let read = match deadline {
-            Some(deadline) => end.read(space, deadline).map(Some),
+            Some(deadline) => end.read(space, deadline, &mut self.spin).map(Some),
             None => end.try_read(space),
         };
         let read = read.map_err(|errno| errno.at(op))?;

@@ -173,7 +173,7 @@ fn short_reads_change_nothing() {
 fn a_failed_read_or_poll_is_reported_and_loses_nothing() {
     let (mut reader, mut writer) = pair().unwrap();
     writer.send("kept", Deadline::NEVER).unwrap();
-    order("read", 0, os(libc::EIO));
+    order("read_nowait", 0, os(libc::EIO));
     assert_eq!(kind(reader.recv(Deadline::NEVER).map(drop)), Err((ErrorKind::Os, Some(libc::EIO))));
     assert_eq!(&*reader.recv(Deadline::NEVER).unwrap(), b"kept");
     order("poll", 0, os(libc::EINTR));

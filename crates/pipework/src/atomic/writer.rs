@@ -75,14 +75,16 @@ impl Writer {
         self.flush_for(deadline, OP)?;
         self.with_payload(data.as_ref(), OP, |writer, payload| {
             let parts = writer.count_parts(payload.len(), OP)?;
-            let mut cut = Cut::new();
-            let mut begun = false;
-            while !cut.is_done() {
-                writer.packer.push_part(writer.key, payload, &mut cut);
-                writer.write_packed(deadline, begun, OP)?;
-                begun = true;
-            }
-            Ok(parts)
+            writer.guarded(payload.len(), |writer| {
+                let mut cut = Cut::new();
+                let mut begun = false;
+                while !cut.is_done() {
+                    writer.packer.push_part(writer.key, payload, &mut cut);
+                    writer.write_packed(deadline, begun, OP)?;
+                    begun = true;
+                }
+                Ok(parts)
+            })
         })
     }
 
@@ -134,38 +136,8 @@ impl Writer {
         const OP: &str = "atomic send_many";
         let deadline = deadline.into();
         self.flush_for(deadline, OP)?;
-        // `packed` counts messages whose last part is in the packer or further, `sent` those whose last part is in the pipe.
-        let (mut packed, mut sent, mut begun) = (0, 0, false);
-        let outcome = messages.iter().try_for_each(|message| {
-            self.with_payload(message.as_ref(), OP, |writer, payload| {
-                writer.count_parts(payload.len(), OP)?;
-                let mut cut = Cut::new();
-                while !cut.is_done() {
-                    if writer.packer.push_part(writer.key, payload, &mut cut) {
-                        continue;
-                    }
-                    writer.write_packed(deadline, begun, OP)?;
-                    (begun, sent) = (true, packed);
-                }
-                packed += 1;
-                Ok(())
-            })
-        });
-        let outcome = outcome.and_then(|()| {
-            if !self.packer.is_empty() {
-                self.write_packed(deadline, begun, OP)?;
-            }
-            sent = packed;
-            Ok(())
-        });
-        match outcome {
-            Ok(()) => Ok(sent),
-            Err(error) => {
-                // What was packed and not written is not sent; a failed write has dropped it already.
-                self.abandon();
-                if sent == 0 { Err(error) } else { Ok(sent) }
-            }
-        }
+        let len = messages.iter().map(|message| message.as_ref().len()).sum();
+        self.guarded(len, |writer| writer.send_each(messages, deadline, OP))
     }
 
     /// Puts one message behind what is pending and writes nothing: for callers that [`Writer::flush`] by themselves. Returns the
@@ -370,6 +342,55 @@ impl Writer {
                 self.zstd = Some(zstd);
                 done
             }
+        }
+    }
+
+    fn send_each<T: AsRef<[u8]>>(
+        &mut self,
+        messages: &[T],
+        deadline: Deadline,
+        op: &'static str,
+    ) -> Result<usize> {
+        // `packed` counts messages whose last part is in the packer or further, `sent` those whose last part is in the pipe.
+        let (mut packed, mut sent, mut begun) = (0, 0, false);
+        let outcome = messages.iter().try_for_each(|message| {
+            self.with_payload(message.as_ref(), op, |writer, payload| {
+                writer.count_parts(payload.len(), op)?;
+                let mut cut = Cut::new();
+                while !cut.is_done() {
+                    if writer.packer.push_part(writer.key, payload, &mut cut) {
+                        continue;
+                    }
+                    writer.write_packed(deadline, begun, op)?;
+                    (begun, sent) = (true, packed);
+                }
+                packed += 1;
+                Ok(())
+            })
+        });
+        let outcome = outcome.and_then(|()| {
+            if !self.packer.is_empty() {
+                self.write_packed(deadline, begun, op)?;
+            }
+            sent = packed;
+            Ok(())
+        });
+        match outcome {
+            Ok(()) => Ok(sent),
+            Err(error) => {
+                // What was packed and not written is not sent; a failed write has dropped it already.
+                self.abandon();
+                if sent == 0 { Err(error) } else { Ok(sent) }
+            }
+        }
+    }
+
+    /// Runs what writes about `len` bytes. Up to four writes ask for silence about SIGPIPE one by one.
+    fn guarded<T>(&mut self, len: usize, write: impl FnOnce(&mut Writer) -> T) -> T {
+        if len / self.packer.limit() < 4 {
+            write(self)
+        } else {
+            PipeEnd::guard(self, |writer| &mut writer.end, write)
         }
     }
 

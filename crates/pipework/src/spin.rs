@@ -1,0 +1,135 @@
+//! How long to spin before parking.
+//!
+//! To park and be woken costs about 20 microseconds, and the other side pays part of it. A wait that is over sooner is cheaper spent
+//! spinning; any other spin is wasted. So the time to spin follows the waits of late: it doubles when one ended within it and
+//! halves when one did not, and it is nothing where only one CPU may be used, because there the other side cannot run meanwhile.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crate::sys;
+
+/// Without being told otherwise: about the cost of a sleep and a wake-up.
+pub(crate) const DEFAULT_LIMIT: Duration = Duration::from_micros(20);
+
+/// Below this, spinning is not worth its clock readings.
+const LEAST: Duration = Duration::from_micros(2);
+
+/// Between two looks, so that looking does not get into the other side's way.
+const PAUSE: Duration = Duration::from_nanos(700);
+
+/// One waiting place's memory of its waits.
+#[derive(Clone, Debug)]
+pub(crate) struct Spin {
+    limit: Duration,
+    /// At most `limit`; nothing, or at least [`LEAST`].
+    budget: Duration,
+}
+
+impl Spin {
+    /// Spins for up to `limit`; never, if that is zero or only one CPU may be used.
+    pub(crate) fn new(limit: Duration) -> Spin {
+        static ALONE: OnceLock<bool> = OnceLock::new();
+        let alone = *ALONE.get_or_init(|| sys::usable_cpus() < 2);
+        let limit = if alone || limit < LEAST { Duration::ZERO } else { limit };
+        Spin { limit, budget: limit }
+    }
+
+    /// Looks again and again for as long as that is worth it, then parks. `look` returns `None` as long as there is nothing;
+    /// `park` waits, and may return without anything having come.
+    pub(crate) fn wait<T, E>(
+        &mut self,
+        mut look: impl FnMut() -> Result<Option<T>, E>,
+        park: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        if self.limit.is_zero() {
+            return park();
+        }
+        let began = Instant::now();
+        let mut looked = Duration::ZERO;
+        loop {
+            let passed = began.elapsed();
+            if passed >= self.budget {
+                break;
+            }
+            if passed < looked + PAUSE {
+                std::hint::spin_loop();
+                continue;
+            }
+            looked = passed;
+            if let Some(found) = look()? {
+                self.learn(true);
+                return Ok(found);
+            }
+        }
+        let done = park();
+        // What a sleep and its wake-up add is not held against the wait.
+        self.learn(began.elapsed() < 2 * self.limit + DEFAULT_LIMIT);
+        done
+    }
+
+    fn learn(&mut self, soon: bool) {
+        self.budget = match soon {
+            true => (2 * self.budget).clamp(LEAST, self.limit),
+            false if self.budget < 2 * LEAST => Duration::ZERO,
+            false => self.budget / 2,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spin(limit: Duration) -> Spin {
+        Spin { limit, budget: limit }
+    }
+
+    #[test]
+    fn long_waits_end_the_spinning_and_short_ones_bring_it_back() {
+        let mut spin = spin(DEFAULT_LIMIT);
+        for _ in 0..5 {
+            spin.wait(|| Ok(None), || Ok::<_, ()>(std::thread::sleep(Duration::from_millis(1)))).unwrap();
+        }
+        assert_eq!(spin.budget, Duration::ZERO);
+        let mut looks = 0;
+        spin.wait(
+            || {
+                Ok::<Option<()>, ()>({
+                    looks += 1;
+                    None
+                })
+            },
+            || Ok(std::thread::sleep(Duration::from_millis(1))),
+        )
+        .unwrap();
+        assert_eq!(looks, 0, "an idle wait does not look at all");
+        for _ in 0..50 {
+            spin.wait(|| Ok(None), || Ok::<_, ()>(())).unwrap();
+        }
+        assert!(spin.budget >= LEAST, "waits that end at once are worth looking again");
+    }
+
+    #[test]
+    fn what_comes_while_spinning_is_taken_without_parking() {
+        let mut spin = spin(Duration::from_secs(60));
+        let mut looks = 0;
+        let found = spin.wait(
+            || {
+                looks += 1;
+                Ok::<_, ()>((looks == 3).then_some(looks))
+            },
+            || unreachable!("it came before"),
+        );
+        assert_eq!(found, Ok(3));
+    }
+
+    #[test]
+    fn without_a_limit_it_parks_at_once() {
+        let mut spin = Spin::new(Duration::ZERO);
+        assert_eq!(
+            spin.wait(|| -> Result<Option<i32>, ()> { unreachable!("it must not look") }, || Ok(1)),
+            Ok(1)
+        );
+    }
+}
