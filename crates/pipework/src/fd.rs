@@ -103,6 +103,16 @@ impl PipeEnd {
         Ok(())
     }
 
+    /// In a forked child: an epoll descriptor is shared with the parent, so a listener needs another one.
+    pub(crate) fn after_fork(&mut self) -> std::result::Result<(), Errno> {
+        if let Quick::Listening(pipe) = &self.quick {
+            let epoll = sys::epoll()?;
+            sys::epoll_add(&epoll, pipe.as_fd())?;
+            self.fd = epoll;
+        }
+        Ok(())
+    }
+
     fn pipe(&self) -> BorrowedFd<'_> {
         if let Quick::Listening(pipe) = &self.quick { pipe.as_fd() } else { self.fd.as_fd() }
     }
@@ -113,11 +123,19 @@ impl PipeEnd {
 
     /// What is there now; `None` if nothing is. 0 is end of file, which a FIFO has not reached before its first writer came.
     pub(crate) fn try_read(&mut self, buf: &mut [u8]) -> std::result::Result<Option<usize>, Errno> {
-        match self.quickly(|fd, nowait| if nowait { sys::read_nowait(fd, buf) } else { sys::read(fd, buf) }) {
-            Ok(0) if self.is_fifo_reader() && !sys::writers_have_left(self.pipe())? => Ok(None),
+        let mut read = |end: &mut PipeEnd| match end
+            .quickly(|fd, nowait| if nowait { sys::read_nowait(fd, buf) } else { sys::read(fd, buf) })
+        {
             Ok(len) => Ok(Some(len)),
             Err(Errno::AGAIN) => Ok(None),
             Err(errno) => Err(errno),
+        };
+        match read(self)? {
+            Some(0) if self.is_fifo_reader() => {
+                // Once somebody has come and all have left, a second look is final. The first may have been before they came.
+                if sys::writers_have_left(self.pipe())? { read(self) } else { Ok(None) }
+            }
+            done => Ok(done),
         }
     }
 

@@ -87,25 +87,18 @@ mod tests {
 
     #[test]
     fn long_waits_end_the_spinning_and_short_ones_bring_it_back() {
+        let idle = || {
+            std::thread::sleep(Duration::from_millis(1));
+            Ok::<(), ()>(())
+        };
         let mut spin = spin(DEFAULT_LIMIT);
         for _ in 0..5 {
-            spin.wait(|| Ok(None), || Ok::<_, ()>(std::thread::sleep(Duration::from_millis(1)))).unwrap();
+            assert_eq!(spin.wait(|| Ok(None), idle), Ok(()));
         }
         assert_eq!(spin.budget, Duration::ZERO);
-        let mut looks = 0;
-        spin.wait(
-            || {
-                Ok::<Option<()>, ()>({
-                    looks += 1;
-                    None
-                })
-            },
-            || Ok(std::thread::sleep(Duration::from_millis(1))),
-        )
-        .unwrap();
-        assert_eq!(looks, 0, "an idle wait does not look at all");
+        assert_eq!(spin.wait(|| unreachable!("an idle wait does not look at all"), idle), Ok(()));
         for _ in 0..50 {
-            spin.wait(|| Ok(None), || Ok::<_, ()>(())).unwrap();
+            assert_eq!(spin.wait(|| Ok(None), || Ok::<(), ()>(())), Ok(()));
         }
         assert!(spin.budget >= LEAST, "waits that end at once are worth looking again");
     }

@@ -31,7 +31,7 @@ mod assembly;
 mod decoder;
 mod frame;
 #[cfg(any(test, fuzzing))]
-pub(crate) mod fuzzing;
+pub mod fuzzing;
 mod item;
 mod mixed;
 mod reader;

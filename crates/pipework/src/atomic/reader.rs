@@ -324,6 +324,7 @@ impl Reader {
         if !untouched {
             return Err(Error::new(ErrorKind::Stale, op));
         }
+        self.end.after_fork().map_err(|errno| errno.at(op))?;
         self.generation = generation;
         Ok(())
     }
@@ -388,7 +389,8 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Core> {
 }
 
 impl AsFd for Reader {
-    /// For an event loop: when it is readable, call a `try_` method until that has nothing. With clones, an item may also wait in
+    /// For an event loop: when it is readable, call a `try_` method until that has nothing. It stays the same for the reader's life, but
+    /// for a listener in a forked child, which has another after its first call there. With clones, an item may also wait in
     /// the buffer that they share.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.end.as_fd()

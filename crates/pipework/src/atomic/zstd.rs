@@ -175,6 +175,7 @@ impl Decompressor {
                 self.context.decompress_stream(&mut output, &mut input).map_err(|_| ErrorKind::Corrupt)?
             };
             if data.len() > max {
+                data.clear();
                 return Err(ErrorKind::TooLong);
             }
             if left == 0 {
