@@ -1,0 +1,101 @@
+# The one door. A target fetches what it misses, or says in one line what to install; each runs alone.
+# Knobs: FILE=path (demo)  SECONDS=60 (fuzz, for each target)  ROOM=atomic (bench)
+
+ROOM ?= atomic
+SECONDS ?= 60
+FILE ?=
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+BENCH := --manifest-path bench/Cargo.toml
+# A lock file that no longer fits is mended on a desk and an error in CI.
+LOCKED := $(if $(CI),--locked)
+
+# Where rustup puts cargo, for a shell that has not been told yet.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test check model fuzz fuzz-frame fuzz-mixed fuzz-reader bench bench-quick clean \
+	cargo lints strace nightly
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: cargo lints strace ## fetch what build, test and check need
+	cargo fetch $(LOCKED)
+	cargo fetch $(LOCKED) $(BENCH)
+
+build: cargo ## build everything, optimised
+	cargo build $(LOCKED) --release --workspace
+
+demo: cargo ## stream a real file from many processes through one pipe (FILE=path)
+	@cargo build $(LOCKED) --release --package pipework-cli
+	@$(TARGET)/release/pipework demo $(if $(FILE),'$(FILE)')
+
+test: cargo strace ## run every test, those of bench/ first
+	cargo test $(LOCKED) --quiet $(BENCH) --all-targets
+	cargo test $(LOCKED) --workspace --no-fail-fast
+
+check: cargo lints ## formatting, lints and docs with warnings as errors; licences, duplicates
+	cargo fmt --all --check
+	cargo fmt --check $(BENCH)
+	cargo fmt --check --manifest-path fuzz/Cargo.toml
+	cargo clippy $(LOCKED) --workspace --all-targets -- -D warnings
+	cargo clippy $(LOCKED) --package pipework --lib -- -D warnings --cfg fuzzing
+	cargo clippy $(LOCKED) $(BENCH) --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc $(LOCKED) --workspace --no-deps
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny check licenses bans sources; \
+	else echo 'check: licences and duplicates not looked at: cargo install cargo-deny --locked'; fi
+
+model: cargo ## search every interleaving of the shared-memory code (loom)
+	@if grep -rq 'cfg(loom)' crates/pipework/src; then \
+		RUSTFLAGS='--cfg loom' cargo test $(LOCKED) --release --package pipework --lib model; \
+	else \
+		echo 'model: nothing to search yet: what threads share in the rooms that are built is behind locks'; \
+	fi
+
+fuzz: fuzz-frame fuzz-mixed fuzz-reader ## fuzz each target for SECONDS=60, with a nightly Rust
+
+# Vectors are good seeds: the fuzzer starts from whole messages instead of finding a header by luck. The bytes in front
+# are the settings that each target takes from its input: see atomic/fuzzing.rs.
+SETTINGS_frame := '\020\001\020'
+SETTINGS_mixed := '\377\077\007'
+SETTINGS_reader := '\010\377\077\003' '\011\377\077\003'
+
+fuzz-frame fuzz-mixed fuzz-reader: fuzz-%: cargo nightly
+	@mkdir -p fuzz/corpus/$*
+	@for vector in vectors/atomic/*.bin; do n=0; for settings in $(SETTINGS_$*); do n=$$((n + 1)); \
+		{ printf "$$settings"; cat "$$vector"; } >"fuzz/corpus/$*/$$(basename "$$vector")-$$n"; done; done
+	cargo +nightly fuzz run $* -- -max_total_time=$(SECONDS) -timeout=10 -max_len=8192 -print_final_stats=1
+
+bench: cargo ## measure beside the peers and keep a dated record (ROOM=atomic)
+	cargo run $(LOCKED) --release $(BENCH) -- $(ROOM) --record
+
+bench-quick: cargo ## a look at the same in less than a minute; keeps nothing
+	cargo run $(LOCKED) --release $(BENCH) -- $(ROOM) --quick
+
+clean: ## remove what was built
+	rm -rf target bench/target fuzz/target fuzz/corpus fuzz/artifacts
+
+# ---------------------------------------------------------------- what a target may miss
+
+cargo:
+	@command -v cargo >/dev/null || { echo 'make: install Rust 1.95 or later: https://rustup.rs' >&2; exit 1; }
+	@command -v cc >/dev/null || { echo 'make: install a C compiler (gcc)' >&2; exit 1; }
+
+lints:
+	@cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt \
+		|| { echo 'make: install rustfmt for this Rust' >&2; exit 1; }
+	@cargo clippy --version >/dev/null 2>&1 || rustup component add clippy \
+		|| { echo 'make: install clippy for this Rust' >&2; exit 1; }
+
+# One test looks at the program from outside.
+strace:
+	@command -v strace >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+		&& apt-get update -qq && apt-get install -qq -y strace; } \
+		|| echo 'make: install strace, or the test that watches every write(2) is skipped'
+
+nightly:
+	@rustup run nightly cargo --version >/dev/null 2>&1 \
+		|| { echo 'fuzz: needs a nightly Rust: rustup toolchain install nightly --profile minimal' >&2; exit 1; }
+	@command -v c++ >/dev/null || { echo 'fuzz: needs a C++ compiler (g++)' >&2; exit 1; }
+	@cargo +nightly fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
