@@ -1,4 +1,4 @@
-//! Arbitrary bytes through a real pipe into a whole reader. What must hold for every input is asserted beside the
+//! Arbitrary bytes in the decoder, and through a real pipe in a whole reader. What must hold for every input is asserted beside the
 //! code: `pipework::fuzzing::reader`.
 
 #![no_main]

@@ -6,12 +6,16 @@
 #![allow(unreachable_pub)] // The fuzz targets reach it, under cfg(fuzzing); the tests need no more than the crate.
 
 use std::collections::HashMap;
+use std::io::Write;
+use std::os::fd::AsFd;
 
 use super::Options;
 use super::decoder::{Decoder, Found, Tail};
 use super::frame::{DATA_LINK_ESCAPE, Header, Mode, SHIFT_IN, SHIFT_OUT, check_round_trip};
 use super::item::{Item, WriterKey};
 use super::zstd::Zstd;
+use crate::deadline::Deadline;
+use crate::error::ErrorKind;
 
 /// Payloads cut out of `data` survive being packed into writes.
 pub fn frame(data: &[u8]) {
@@ -61,6 +65,25 @@ pub fn reader(data: &[u8]) {
     }
     if take_all(&mut decoder, Tail::Ended, stream.len() + 4096) {
         assert!(decoder.is_empty(), "the end leaves nothing");
+    }
+    through_a_pipe(&options.read_size(1 + usize::from(cut)), stream);
+}
+
+/// The same bytes through a real pipe, as far as they fit into it, and a reader.
+fn through_a_pipe(options: &Options, stream: &[u8]) {
+    let (mut reader, writer) = options.pair().expect("descriptors are left");
+    let mut pipe = std::fs::File::from(writer.as_fd().try_clone_to_owned().expect("descriptors are left"));
+    pipe.write_all(&stream[..stream.len().min(32 << 10)]).expect("an empty pipe takes it");
+    drop((writer, pipe));
+    loop {
+        match reader.next_item(Deadline::now()) {
+            Ok(_) => {}
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::Closed | ErrorKind::Corrupt), "{error}");
+                assert!(reader.next_item(Deadline::now()).is_err(), "the end is final");
+                return;
+            }
+        }
     }
 }
 
