@@ -290,13 +290,13 @@ impl Reader {
                 Some(bell) => sys::wait(&[self.end.as_fd(), bell.as_fd()], For::Reading, deadline),
                 None => sys::wait(&[self.end.as_fd()], For::Reading, deadline),
             };
-            let mut core = lock(&self.shared);
-            core.waiting -= 1;
-            if let Some(bell) = self.shared.bell.get() {
-                sys::eventfd_hush(bell.as_fd());
-            }
+            lock(&self.shared).waiting -= 1;
             if !woken.map_err(|errno| errno.at(OP))? {
                 return Err(Errno::TIMEDOUT.at(OP));
+            }
+            // Only who looks again may silence the bell: it rings once more if anything is left then. Who leaves may not.
+            if let Some(bell) = self.shared.bell.get() {
+                sys::eventfd_hush(bell.as_fd());
             }
         }
     }

@@ -29,7 +29,7 @@ pub struct Writer {
     packer: Packer,
     /// What is to be written after those.
     queue: VecDeque<Queued>,
-    /// Payload bytes in `queue`.
+    /// What the entries of `queue` cost together.
     queued: usize,
     max_pending: usize,
     /// Whether what was written last ends inside a message.
@@ -203,7 +203,7 @@ impl Writer {
         })
     }
 
-    /// Bytes that are taken and not yet written.
+    /// Bytes that are taken and not yet written: payload, and for each message the bytes around one part.
     pub fn pending(&self) -> usize {
         if self.generation == sync::generation() { self.packer.bytes().len() + self.queued } else { 0 }
     }
@@ -418,12 +418,12 @@ impl Writer {
     }
 
     fn queue(&mut self, data: Vec<u8>, cut: Cut, is_burst: bool) {
-        self.queued += data.len();
+        self.queued += data.len() + self.packer.mode().part_overhead();
         self.queue.push_back(Queued { data, cut, is_burst });
     }
 
     fn queue_if_room(&mut self, payload: &[u8], is_burst: bool) -> bool {
-        let room = self.pending().saturating_add(payload.len()) <= self.max_pending;
+        let room = self.pending() + payload.len() + self.packer.mode().part_overhead() <= self.max_pending;
         if room {
             self.queue(payload.to_vec(), Cut::new(), is_burst);
         }
@@ -466,11 +466,11 @@ impl Writer {
             if !taken {
                 break;
             }
+            let left = if front.is_burst { 0 } else { front.data.len() - front.cut.off };
+            self.queued -= front.data.len() - off - left;
             if front.is_burst || front.cut.is_done() {
-                self.queued -= front.data.len() - off;
+                self.queued -= self.packer.mode().part_overhead();
                 self.queue.pop_front();
-            } else {
-                self.queued -= front.cut.off - off;
             }
         }
         !self.packer.is_empty()
