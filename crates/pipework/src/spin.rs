@@ -15,7 +15,7 @@ pub(crate) const DEFAULT_LIMIT: Duration = Duration::from_micros(20);
 /// Below this, spinning is not worth its clock readings.
 const LEAST: Duration = Duration::from_micros(2);
 
-/// Between two looks, so that looking does not get into the other side's way.
+/// Before the first look, and doubled before each further one, so that looking does not get into the other side's way.
 const PAUSE: Duration = Duration::from_nanos(700);
 
 /// One waiting place's memory of its waits.
@@ -46,17 +46,17 @@ impl Spin {
             return park();
         }
         let began = Instant::now();
-        let mut looked = Duration::ZERO;
+        let mut next_look = PAUSE;
         loop {
             let passed = began.elapsed();
             if passed >= self.budget {
                 break;
             }
-            if passed < looked + PAUSE {
+            if passed < next_look {
                 std::hint::spin_loop();
                 continue;
             }
-            looked = passed;
+            next_look = 2 * passed + PAUSE;
             if let Some(found) = look()? {
                 self.learn(true);
                 return Ok(found);
