@@ -152,6 +152,7 @@ impl PipeEnd {
         // Both halves of the wait need the end and the buffer, one after the other.
         let place = RefCell::new((self, buf));
         spin.wait(
+            deadline,
             || {
                 let (end, buf) = &mut *place.borrow_mut();
                 end.try_read(buf)
@@ -201,7 +202,7 @@ impl PipeEnd {
         let guarded = self.guarded;
         let wait = |nowait| if nowait { Wait::Never } else { Wait::Native };
         let done = self.quickly(|fd, nowait| write(fd, buf, wait(nowait), guarded));
-        self.raised |= done == Err(Errno::PIPE);
+        self.raised |= guarded && done == Err(Errno::PIPE);
         match done {
             Ok(len) => whole(len, buf).map(|()| true),
             Err(Errno::AGAIN) => Ok(false),
@@ -213,8 +214,9 @@ impl PipeEnd {
     pub(crate) fn write(&mut self, buf: &[u8], deadline: Deadline) -> std::result::Result<(), Errno> {
         loop {
             if deadline.is_never() {
-                let done = write(self.fd.as_fd(), buf, Wait::Native, self.guarded);
-                self.raised |= done == Err(Errno::PIPE);
+                let guarded = self.guarded;
+                let done = write(self.fd.as_fd(), buf, Wait::Native, guarded);
+                self.raised |= guarded && done == Err(Errno::PIPE);
                 match done {
                     Ok(len) => return whole(len, buf),
                     Err(Errno::AGAIN) => {}

@@ -7,6 +7,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use crate::deadline::Deadline;
 use crate::sys;
 
 /// Without being told otherwise: about the cost of a sleep and a wake-up.
@@ -27,29 +28,31 @@ pub(crate) struct Spin {
 }
 
 impl Spin {
-    /// Spins for up to `limit`; never, if that is zero or only one CPU may be used.
+    /// Spins for up to `limit`, at most 1 ms; never, if that is zero or only one CPU may be used.
     pub(crate) fn new(limit: Duration) -> Spin {
         static ALONE: OnceLock<bool> = OnceLock::new();
         let alone = *ALONE.get_or_init(|| sys::usable_cpus() < 2);
-        let limit = if alone || limit < LEAST { Duration::ZERO } else { limit };
+        let limit = if alone || limit < LEAST { Duration::ZERO } else { limit.min(Duration::from_millis(1)) };
         Spin { limit, budget: limit }
     }
 
-    /// Looks again and again for as long as that is worth it, then parks. `look` returns `None` as long as there is nothing;
+    /// Looks again and again for as long as that is worth it and the deadline allows, then parks. `look` returns `None` as long as there is nothing;
     /// `park` waits, and may return without anything having come.
     pub(crate) fn wait<T, E>(
         &mut self,
+        deadline: Deadline,
         mut look: impl FnMut() -> Result<Option<T>, E>,
         park: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        if self.limit.is_zero() {
+        let left = deadline.remaining().unwrap_or(Duration::MAX);
+        if self.limit.is_zero() || left.is_zero() {
             return park();
         }
-        let began = Instant::now();
+        let (began, budget) = (Instant::now(), self.budget.min(left));
         let mut next_look = PAUSE;
         loop {
             let passed = began.elapsed();
-            if passed >= self.budget {
+            if passed >= budget {
                 break;
             }
             if passed < next_look {
@@ -62,10 +65,10 @@ impl Spin {
                 return Ok(found);
             }
         }
-        let done = park();
+        let found = park()?;
         // What a sleep and its wake-up add is not held against the wait.
         self.learn(began.elapsed() < 2 * self.limit + DEFAULT_LIMIT);
-        done
+        Ok(found)
     }
 
     fn learn(&mut self, soon: bool) {
@@ -93,12 +96,15 @@ mod tests {
         };
         let mut spin = spin(DEFAULT_LIMIT);
         for _ in 0..5 {
-            assert_eq!(spin.wait(|| Ok(None), idle), Ok(()));
+            assert_eq!(spin.wait(Deadline::NEVER, || Ok(None), idle), Ok(()));
         }
         assert_eq!(spin.budget, Duration::ZERO);
-        assert_eq!(spin.wait(|| unreachable!("an idle wait does not look at all"), idle), Ok(()));
+        assert_eq!(
+            spin.wait(Deadline::NEVER, || unreachable!("an idle wait does not look at all"), idle),
+            Ok(())
+        );
         for _ in 0..50 {
-            assert_eq!(spin.wait(|| Ok(None), || Ok::<(), ()>(())), Ok(()));
+            assert_eq!(spin.wait(Deadline::NEVER, || Ok(None), || Ok::<(), ()>(())), Ok(()));
         }
         assert!(spin.budget >= LEAST, "waits that end at once are worth looking again");
     }
@@ -108,6 +114,7 @@ mod tests {
         let mut spin = spin(Duration::from_secs(60));
         let mut looks = 0;
         let found = spin.wait(
+            Deadline::NEVER,
             || {
                 looks += 1;
                 Ok::<_, ()>((looks == 3).then_some(looks))
@@ -121,7 +128,11 @@ mod tests {
     fn without_a_limit_it_parks_at_once() {
         let mut spin = Spin::new(Duration::ZERO);
         assert_eq!(
-            spin.wait(|| -> Result<Option<i32>, ()> { unreachable!("it must not look") }, || Ok(1)),
+            spin.wait(
+                Deadline::NEVER,
+                || -> Result<Option<i32>, ()> { unreachable!("it must not look") },
+                || Ok(1)
+            ),
             Ok(1)
         );
     }

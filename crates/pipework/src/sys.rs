@@ -146,6 +146,7 @@ pub(crate) enum Open {
 pub(crate) fn open_fifo(path: &Path, how: Open) -> Result<OwnedFd> {
     let flags = OFlags::CLOEXEC
         | OFlags::NOFOLLOW
+        | OFlags::NOCTTY
         | match how {
             Open::Read => OFlags::RDONLY | OFlags::NONBLOCK,
             Open::WriteWaiting => OFlags::WRONLY,
@@ -166,7 +167,7 @@ pub(crate) fn reopen_nonblocking(fd: BorrowedFd<'_>, access: Access) -> Result<O
     let flags = OFlags::CLOEXEC
         | OFlags::NONBLOCK
         | if access == Access::Write { OFlags::WRONLY } else { OFlags::RDONLY };
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let path = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
     sys!("open", rustix::fs::open(path, flags, Mode::empty()))
 }
 
@@ -409,12 +410,16 @@ pub(crate) fn usable_cpus() -> usize {
 }
 
 /// 32 random bits from the kernel.
-pub(crate) fn random() -> u32 {
+pub(crate) fn random() -> Result<u32> {
     let mut bytes = [0; 4];
-    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-        Ok(4) => u32::from_ne_bytes(bytes),
-        // getrandom gives up to 256 bytes whole once the pool is ready, and exists in every kernel that we support.
-        _ => unreachable!("the kernel gives four random bytes"),
+    loop {
+        match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+            // A request of at most 256 bytes is met whole.
+            Ok(_) => return Ok(u32::from_ne_bytes(bytes)),
+            // While the machine starts, it may wait, and a signal may end that.
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
     }
 }
 

@@ -21,8 +21,8 @@ const MAX_GIVEN_UP: usize = 65_536;
 #[derive(Debug)]
 pub(super) struct Assembly {
     unfinished: HashMap<WriterKey, Unfinished, RandomState>,
-    /// Writers whose message was given up, with the id that comes next: its remaining parts are passed over.
-    given_up: HashMap<WriterKey, u32, RandomState>,
+    /// Writers whose message was given up, with the id that comes next and when the latest part came: the rest is passed over.
+    given_up: HashMap<WriterKey, (u32, u64), RandomState>,
     /// Counts parts.
     clock: u64,
     /// Allocated bytes and overhead of all that is unfinished.
@@ -65,6 +65,10 @@ impl Assembly {
     /// Whether it remembers anything of any message.
     pub(super) fn is_empty(&self) -> bool {
         self.unfinished.is_empty() && self.reports.is_empty()
+    }
+
+    pub(super) fn has_reports(&self) -> bool {
+        !self.reports.is_empty()
     }
 
     /// The next report of a message that is lost.
@@ -121,7 +125,7 @@ impl Assembly {
             }
             _ => Torn { writer: Some(header.writer), parts: 0, bytes: 0, kind: ErrorKind::Torn },
         };
-        self.reports.push_back(Torn { parts: torn.parts + 1, bytes: torn.bytes + len, ..torn });
+        self.reports.push_back(Torn { parts: torn.parts.saturating_add(1), bytes: torn.bytes + len, ..torn });
     }
 
     /// Reports all that is unfinished: the pipe has ended, or no writer is left.
@@ -185,7 +189,7 @@ impl Assembly {
     /// Reports a message that goes over its limit with a part of `len` bytes, and passes over the rest of it.
     fn give_up(&mut self, header: Header, message: Unfinished, len: usize) {
         let torn = message.torn(header.writer, ErrorKind::TooLong);
-        self.reports.push_back(Torn { parts: torn.parts + 1, bytes: torn.bytes + len, ..torn });
+        self.reports.push_back(Torn { parts: torn.parts.saturating_add(1), bytes: torn.bytes + len, ..torn });
         if let Some(next_id) = header.id.checked_sub(1) {
             self.pass_over_from(header.writer, next_id);
         }
@@ -193,9 +197,12 @@ impl Assembly {
 
     fn pass_over_from(&mut self, writer: WriterKey, next_id: u32) {
         if self.given_up.len() >= MAX_GIVEN_UP {
-            self.given_up.clear();
+            // Forgets the half that waited longest: the likeliest dead writers.
+            let mut stamps: Vec<u64> = self.given_up.values().map(|(_, stamp)| *stamp).collect();
+            let (_, &mut median, _) = stamps.select_nth_unstable(MAX_GIVEN_UP / 2);
+            self.given_up.retain(|_, (_, stamp)| *stamp > median);
         }
-        self.given_up.insert(writer, next_id);
+        self.given_up.insert(writer, (next_id, self.clock));
     }
 
     /// Whether the part belongs to a message that was given up.
@@ -204,13 +211,13 @@ impl Assembly {
             return false;
         }
         let Entry::Occupied(mut entry) = self.given_up.entry(header.writer) else { return false };
-        if *entry.get() != header.id {
+        if entry.get().0 != header.id {
             // It begins another message.
             entry.remove();
             return false;
         }
         match header.id.checked_sub(1) {
-            Some(next_id) => *entry.get_mut() = next_id,
+            Some(next_id) => *entry.get_mut() = (next_id, self.clock),
             None => drop(entry.remove()),
         }
         true
@@ -242,7 +249,7 @@ impl Unfinished {
             self.data.reserve_exact((2 * self.data.capacity()).min(max_message).max(len + part.len()) - len);
         }
         self.data.extend_from_slice(part);
-        self.parts += 1;
+        self.parts = self.parts.saturating_add(1);
         self.stamp = stamp;
         self.next_id = header.id.saturating_sub(1);
     }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::assembly::{Assembly, Step};
-use super::frame::{Header, Mode};
+use super::frame::{DATA_LINK_ESCAPE, Header, Mode, SHIFT_OUT};
 use super::item::{Burst, Item, Line, Message, Torn, WriterKey};
 use super::mixed::{self, LineAt, Lines, Rest, Rules};
 use super::zstd::{Decompressor, Zstd};
@@ -121,6 +121,27 @@ impl Decoder {
     /// Whether bytes wait to be parsed.
     pub(super) fn has_bytes(&self) -> bool {
         self.start < self.end || self.next.is_some()
+    }
+
+    /// Whether an item may be had without feeding it more.
+    pub(super) fn has_more(&self) -> bool {
+        self.has_bytes() || self.assembly.has_reports()
+    }
+
+    /// How many bytes the next item certainly takes: so many can be read without reading past it. At least 1.
+    pub(super) fn wanted(&self) -> usize {
+        let bytes = &self.buf[self.start..self.end];
+        let prefix = self.mode.prefix();
+        let in_part = match self.mode {
+            Mode::Plain => true,
+            Mode::Mixed => bytes.starts_with(&[SHIFT_OUT, DATA_LINK_ESCAPE]),
+        };
+        let needed = match Header::from_bytes(bytes.get(prefix..).unwrap_or_default()) {
+            _ if !in_part => 0,
+            None => prefix + Header::LEN,
+            Some(header) => self.mode.part_overhead() + (header.len as usize).min(self.limits.pipe_buf),
+        };
+        needed.saturating_sub(bytes.len()).max(1)
     }
 
     /// Whether it remembers anything of the stream.

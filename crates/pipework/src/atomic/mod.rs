@@ -160,9 +160,9 @@ impl Options {
         Options { max_unfinished: bytes, ..self }
     }
 
-    /// Reader: how many bytes one read asks for. Default 64 KiB, which is what a pipe holds unless it was resized.
+    /// Reader: how many bytes one read asks for, from 1 to 16 MiB. Default 64 KiB, which is what a pipe holds unless it was resized.
     pub fn read_size(self, bytes: usize) -> Options {
-        Options { read_size: bytes.max(1), ..self }
+        Options { read_size: reader::read_size_within_limits(bytes), ..self }
     }
 
     /// Writer: how many bytes may be pending before `try_send` takes no more. Default 1 MiB.
@@ -171,8 +171,8 @@ impl Options {
     }
 
     /// Reader: for how long it looks again and again before it sleeps, while waits of late have ended within that time; zero for never.
-    /// It spends CPU time to spare the writers the cost of waking it. Default 20 microseconds, and never where this process may use
-    /// only one CPU.
+    /// It spends CPU time to spare the writers the cost of waking it. At most 1 ms. Default 20 microseconds, and never where this process
+    /// may use only one CPU.
     pub fn spin(self, limit: Duration) -> Options {
         Options { spin: limit, ..self }
     }

@@ -4,6 +4,7 @@
 //! read half of. A reader without clones takes no lock and may block in the read itself; with clones, waiting happens
 //! outside the lock, on the pipe and on a bell that rings for what another clone has read and not used.
 
+use std::iter::FusedIterator;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -42,6 +43,7 @@ struct Core {
     decoder: Decoder,
     tail: Tail,
     read_size: usize,
+    exact: bool,
     spin: Spin,
     /// Clones that wait, or are about to.
     waiting: usize,
@@ -49,7 +51,7 @@ struct Core {
 
 impl Reader {
     pub(super) fn new(end: PipeEnd, decoder: Decoder, read_size: usize, spin: Spin) -> Reader {
-        let core = Core { decoder, tail: Tail::Unknown, read_size, spin, waiting: 0 };
+        let core = Core { decoder, tail: Tail::Unknown, read_size, exact: false, spin, waiting: 0 };
         let shared = Arc::new(Shared { core: Mutex::new(core), bell: OnceLock::new() });
         Reader { end, shared, generation: sync::generation(), torn: None }
     }
@@ -96,14 +98,14 @@ impl Reader {
     }
 
     /// All messages until the end of the pipe. Waits as long as it takes, through signals too. A lost message is an `Err`, and the
-    /// next call goes on.
+    /// iterator goes on; any other `Err` is its last item.
     pub fn messages(&mut self) -> Messages<'_> {
-        Messages { reader: self }
+        Messages { reader: self, done: false }
     }
 
-    /// All items until the end of the pipe. Waits as long as it takes, through signals too.
+    /// All items until the end of the pipe. Waits as long as it takes, through signals too. An `Err` is its last item.
     pub fn items(&mut self) -> Items<'_> {
-        Items { reader: self }
+        Items { reader: self, done: false }
     }
 
     /// The report of the loss that [`Reader::recv`] told of last.
@@ -133,6 +135,7 @@ impl Reader {
                 return Ok(0);
             }
             if let Some(len) = core.feed(&mut self.end, None, OP)? {
+                self.shared.wake_others(&core);
                 return Ok(len);
             }
             drop(core);
@@ -172,9 +175,15 @@ impl Reader {
         lock(&self.shared).read_size
     }
 
-    /// Sets how many bytes one read asks for; at least 1.
+    /// Sets how many bytes one read asks for: from 1 to 16 MiB.
     pub fn set_read_size(&mut self, bytes: usize) {
-        lock(&self.shared).read_size = bytes.max(1);
+        lock(&self.shared).read_size = read_size_within_limits(bytes);
+    }
+
+    /// Whether reads stop at the end of the item that is given out next, so that what lies behind it stays in the pipe for somebody else.
+    /// It costs two reads or more for each message, and one for each byte of text. What was read before is not put back.
+    pub fn set_exact(&mut self, exact: bool) {
+        lock(&self.shared).exact = exact;
     }
 
     /// Whether text may lie between the messages.
@@ -183,8 +192,16 @@ impl Reader {
     }
 
     /// Changes the mode for all that has not been given out yet. The writers must do the same at the same place of the stream.
-    pub fn set_mixed(&mut self, mixed: bool) {
-        lock(&self.shared).decoder.set_mode(if mixed { Mode::Mixed } else { Mode::Plain });
+    ///
+    /// # Errors
+    /// `WouldBlock` while a line is unfinished, which only a mixed stream can give out.
+    pub fn set_mixed(&mut self, mixed: bool) -> Result<()> {
+        let mut core = lock(&self.shared);
+        if !core.decoder.unfinished_line().is_empty() {
+            return Err(Error::new(ErrorKind::WouldBlock, "set mixed mode"));
+        }
+        core.decoder.set_mode(if mixed { Mode::Mixed } else { Mode::Plain });
+        Ok(())
     }
 
     /// How messages are compressed.
@@ -231,11 +248,12 @@ impl Reader {
     }
 
     fn refuse_mixed(&mut self) -> Result<()> {
-        if lock(&self.shared).decoder.mode() == Mode::Mixed {
-            Err(Error::new(ErrorKind::Invalid, OP))
-        } else {
-            Ok(())
-        }
+        self.check_fork(OP)?;
+        let mode = match Arc::get_mut(&mut self.shared) {
+            Some(shared) => shared.core.get_mut().unwrap_or_else(PoisonError::into_inner).decoder.mode(),
+            None => lock(&self.shared).decoder.mode(),
+        };
+        if mode == Mode::Mixed { Err(Error::new(ErrorKind::Invalid, OP)) } else { Ok(()) }
     }
 
     fn message(&mut self, deadline: Option<Deadline>) -> Result<Option<Message<'_>>> {
@@ -248,7 +266,8 @@ impl Reader {
         }
         match self.lend(got) {
             Item::Message(message) => Ok(Some(message)),
-            _ => unreachable!("a plain stream holds messages only"),
+            // Another clone has turned the stream into a mixed one meanwhile.
+            _ => Err(Error::new(ErrorKind::Invalid, OP)),
         }
     }
 
@@ -273,12 +292,11 @@ impl Reader {
         loop {
             let mut core = lock(&self.shared);
             let found = core.next(&mut self.end, None);
-            // Whoever waits cannot see from the pipe what is in the buffer now, or that the stream is lost.
-            if core.waiting > 0
-                && (core.decoder.has_bytes() || found.is_err())
-                && let Some(bell) = self.shared.bell.get()
-            {
-                sys::eventfd_ring(bell.as_fd());
+            // Who took something, or met the end, tells the others what they cannot see from the pipe. Who found nothing stays silent,
+            // or clones would wake each other for ever over an unfinished frame.
+            let more = core.decoder.has_more() || core.tail == Tail::Ended;
+            if found.is_err() || (matches!(found, Ok(Some(_))) && more) {
+                self.shared.wake_others(&core);
             }
             if let Some(found) = found? {
                 return Ok(Some(core.decoder.item(found).into_owned()));
@@ -294,7 +312,7 @@ impl Reader {
             if !woken.map_err(|errno| errno.at(OP))? {
                 return Err(Errno::TIMEDOUT.at(OP));
             }
-            // Only who looks again may silence the bell: it rings once more if anything is left then. Who leaves may not.
+            // Only a clone that looks again may silence the bell; one that leaves would take the others' wake-up with it.
             if let Some(bell) = self.shared.bell.get() {
                 sys::eventfd_hush(bell.as_fd());
             }
@@ -327,6 +345,16 @@ impl Reader {
         self.end.after_fork().map_err(|errno| errno.at(op))?;
         self.generation = generation;
         Ok(())
+    }
+}
+
+impl Shared {
+    fn wake_others(&self, core: &Core) {
+        if core.waiting > 0
+            && let Some(bell) = self.bell.get()
+        {
+            sys::eventfd_ring(bell.as_fd());
+        }
     }
 }
 
@@ -363,7 +391,8 @@ impl Core {
         deadline: Option<Deadline>,
         op: &'static str,
     ) -> Result<Option<usize>> {
-        let space = self.decoder.space(self.read_size)?;
+        let len = if self.exact { self.decoder.wanted() } else { self.read_size };
+        let space = self.decoder.space(len)?;
         let read = match deadline {
             Some(deadline) => end.read(space, deadline, &mut self.spin).map(Some),
             None => end.try_read(space),
@@ -381,6 +410,11 @@ impl Core {
 enum Got {
     Lent(Found),
     Owned(Item<'static>),
+}
+
+/// Larger reads gain nothing, for no pipe holds more at once unless its owner is privileged.
+pub(super) fn read_size_within_limits(bytes: usize) -> usize {
+    bytes.clamp(1, 16 << 20)
 }
 
 /// A panic cannot leave the core in a state that the next call would misread: it is changed by whole steps.
@@ -407,13 +441,18 @@ impl std::fmt::Debug for Reader {
 #[derive(Debug)]
 pub struct Messages<'a> {
     reader: &'a mut Reader,
+    done: bool,
 }
 
 impl Iterator for Messages<'_> {
     type Item = Result<Message<'static>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        until_closed(|| self.reader.recv(Deadline::NEVER).map(Message::into_owned))
+        let next =
+            until_closed(&mut self.done, || self.reader.recv(Deadline::NEVER).map(Message::into_owned));
+        // After the report of a lost message the stream goes on; after any other error it does not.
+        self.done |= matches!(next, Some(Err(_))) && self.reader.torn().is_none();
+        next
     }
 }
 
@@ -421,22 +460,30 @@ impl Iterator for Messages<'_> {
 #[derive(Debug)]
 pub struct Items<'a> {
     reader: &'a mut Reader,
+    done: bool,
 }
 
 impl Iterator for Items<'_> {
     type Item = Result<Item<'static>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        until_closed(|| self.reader.next_item(Deadline::NEVER).map(Item::into_owned))
+        let next =
+            until_closed(&mut self.done, || self.reader.next_item(Deadline::NEVER).map(Item::into_owned));
+        self.done |= matches!(next, Some(Err(_)));
+        next
     }
 }
 
-fn until_closed<T>(mut next: impl FnMut() -> Result<T>) -> Option<Result<T>> {
-    loop {
+impl FusedIterator for Messages<'_> {}
+impl FusedIterator for Items<'_> {}
+
+fn until_closed<T>(done: &mut bool, mut next: impl FnMut() -> Result<T>) -> Option<Result<T>> {
+    while !*done {
         match next() {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::Closed => return None,
+            Err(error) if error.kind() == ErrorKind::Closed => *done = true,
             other => return Some(other),
         }
     }
+    None
 }

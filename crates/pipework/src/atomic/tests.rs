@@ -272,3 +272,70 @@ fn a_reader_can_be_polled() {
     assert_eq!(crate::sys::wait(&[reader.as_fd()], crate::sys::For::Reading, Deadline::now()), Ok(true));
     assert!(reader.try_recv().unwrap().is_some());
 }
+
+// ---------------------------------------------------------------- waits and ends
+
+#[test]
+fn a_batch_is_interrupted_between_messages_only() {
+    let (mut reader, mut writer) = pair().unwrap();
+    let messages = [vec![1; 3000], vec![2; 3000], vec![3; 9000], vec![4; 3000]];
+    // The writes hold: 1; 2 and the first part of 3; its second; its third; 4.
+    for (nth, sent) in [(1, 1), (2, 4), (3, 4), (4, 3)] {
+        order("write", nth, os(libc::EINTR));
+        assert_eq!(kind(writer.send_many(&messages, Deadline::NEVER)), Ok(sent), "write {nth}");
+        assert!(all_met());
+        for message in &messages[..sent] {
+            assert_eq!(reader.recv(NOW).unwrap().into_vec(), *message);
+        }
+        assert_eq!(reader.try_recv(), Ok(None));
+    }
+}
+
+#[test]
+fn exact_reads_leave_what_lies_behind_in_the_pipe() {
+    for mixed in [false, true] {
+        let (mut reader, mut writer) = Options::new().mixed(mixed).pair().unwrap();
+        reader.set_exact(true);
+        let mut twin = Options::new().mixed(mixed).dup_reader(&reader).unwrap();
+        writer.send_many(&[vec![1; 9000], vec![2; 10]], Deadline::NEVER).unwrap();
+        assert!(matches!(reader.next_item(NOW), Ok(Item::Message(message)) if *message == [1; 9000]));
+        assert!(matches!(twin.next_item(NOW), Ok(Item::Message(message)) if *message == [2; 10]));
+    }
+}
+
+#[test]
+fn an_iterator_ends_with_what_ends_the_stream() {
+    let (mut reader, writer) = pair().unwrap();
+    let mut pipe = std::fs::File::from(writer.as_fd().try_clone_to_owned().unwrap());
+    std::io::Write::write_all(&mut pipe, &[0xFF; 100]).unwrap();
+    assert_eq!(reader.items().count(), 1, "Corrupt, and no more");
+    assert_eq!(reader.messages().count(), 1);
+    reader.set_mixed(true).unwrap();
+    assert_eq!(reader.messages().count(), 1, "Invalid, and no more");
+}
+
+#[test]
+fn a_clone_is_woken_by_what_another_filled_in() {
+    let (mut reader, mut writer) = pair().unwrap();
+    let mut clone = reader.try_clone().unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(move || clone.recv(Duration::from_secs(60)).map(Message::into_owned));
+        for _ in 0..100 {
+            std::thread::yield_now();
+        }
+        writer.send("buffered", Deadline::NEVER).unwrap();
+        // Whoever is first reads it; either way the clone must give it out.
+        let _ = reader.fill(Duration::from_millis(50));
+        assert_eq!(waiting.join().unwrap().map(Message::into_vec), Ok(b"buffered".to_vec()));
+    });
+}
+
+#[test]
+fn a_deadline_that_has_passed_is_not_spun_away() {
+    let (mut reader, _writer) = Options::new().spin(Duration::MAX).pair().unwrap();
+    for _ in 0..100 {
+        order("read_nowait", 2, os(libc::EIO));
+        assert_eq!(kind(reader.recv(Deadline::now()).map(drop)), Err((ErrorKind::TimedOut, None)));
+        assert!(!all_met(), "it looks once before it waits and once while it does");
+    }
+}

@@ -49,7 +49,7 @@ impl Writer {
         let packer = Packer::new(end.pipe_buf(), mode);
         Ok(Writer {
             end,
-            key: draw_key(),
+            key: draw_key()?,
             generation: sync::generation(),
             packer,
             queue: VecDeque::new(),
@@ -77,11 +77,9 @@ impl Writer {
             let parts = writer.count_parts(payload.len(), OP)?;
             writer.guarded(payload.len(), |writer| {
                 let mut cut = Cut::new();
-                let mut begun = false;
                 while !cut.is_done() {
                     writer.packer.push_part(writer.key, payload, &mut cut);
-                    writer.write_packed(deadline, begun, OP)?;
-                    begun = true;
+                    writer.write_packed(deadline, OP)?;
                 }
                 Ok(parts)
             })
@@ -168,7 +166,7 @@ impl Writer {
         self.flush_for(deadline, OP)?;
         self.with_payload(data.as_ref(), OP, |writer, payload| {
             writer.pack_burst(payload, OP)?;
-            writer.write_packed(deadline, false, OP)
+            writer.write_packed(deadline, OP)
         })
     }
 
@@ -352,7 +350,7 @@ impl Writer {
         op: &'static str,
     ) -> Result<usize> {
         // `packed` counts messages whose last part is in the packer or further, `sent` those whose last part is in the pipe.
-        let (mut packed, mut sent, mut begun) = (0, 0, false);
+        let (mut packed, mut sent) = (0, 0);
         let outcome = messages.iter().try_for_each(|message| {
             self.with_payload(message.as_ref(), op, |writer, payload| {
                 writer.count_parts(payload.len(), op)?;
@@ -361,8 +359,8 @@ impl Writer {
                     if writer.packer.push_part(writer.key, payload, &mut cut) {
                         continue;
                     }
-                    writer.write_packed(deadline, begun, op)?;
-                    (begun, sent) = (true, packed);
+                    writer.write_packed(deadline, op)?;
+                    sent = packed;
                 }
                 packed += 1;
                 Ok(())
@@ -370,7 +368,7 @@ impl Writer {
         });
         let outcome = outcome.and_then(|()| {
             if !self.packer.is_empty() {
-                self.write_packed(deadline, begun, op)?;
+                self.write_packed(deadline, op)?;
             }
             sent = packed;
             Ok(())
@@ -476,13 +474,13 @@ impl Writer {
         !self.packer.is_empty()
     }
 
-    /// Writes the packer's bytes, of a message that has not been queued. Once `begun`, signals do not interrupt: the caller could not
-    /// repeat the half that is left.
-    fn write_packed(&mut self, deadline: Deadline, begun: bool, op: &'static str) -> Result<()> {
+    /// Writes the packer's bytes, which have not been queued. Inside a message signals do not interrupt: the caller could not repeat
+    /// the half that is left.
+    fn write_packed(&mut self, deadline: Deadline, op: &'static str) -> Result<()> {
         loop {
             match self.end.write(self.packer.bytes(), deadline) {
                 Ok(()) => break,
-                Err(Errno::INTR) if begun => {}
+                Err(Errno::INTR) if self.inside => {}
                 Err(errno) => return Err(self.fail(errno, op)),
             }
         }
@@ -518,7 +516,9 @@ impl Writer {
         self.queue.clear();
         self.queued = 0;
         if std::mem::take(&mut self.inside) {
-            self.key = draw_key();
+            // Should the kernel refuse, the next number is another one, too.
+            self.key =
+                draw_key().unwrap_or(WriterKey { pid: sys::process_id(), tid: self.key.tid % i32::MAX + 1 });
         }
     }
 
@@ -558,11 +558,12 @@ impl std::fmt::Debug for Writer {
 
 /// 31 random bits, never 0, beside the process number: neither a reused number, nor another pid namespace on the same FIFO, nor a second
 /// handle in the same thread has the same key while one of its messages is unfinished.
-fn draw_key() -> WriterKey {
+fn draw_key() -> Result<WriterKey> {
     loop {
-        let tid = (sys::random() >> 1) as i32;
+        let bits = sys::random().map_err(|errno| errno.at("draw writer key"))?;
+        let tid = (bits >> 1) as i32;
         if tid != 0 {
-            return WriterKey { pid: sys::process_id(), tid };
+            return Ok(WriterKey { pid: sys::process_id(), tid });
         }
     }
 }

@@ -162,7 +162,7 @@ impl Decompressor {
         const STEP: usize = 1 << 16;
         // A frame also asks for a window of memory. 8 MiB is what every level below 20 may need (RFC 8878 recommends to support it).
         const WINDOW: usize = 8 << 20;
-        let window_log = max.max(WINDOW).saturating_add(1).next_power_of_two().ilog2().min(27);
+        let window_log = (max.clamp(WINDOW, (1 << 27) - 1) + 1).next_power_of_two().ilog2();
         self.context.reset(zstd_safe::ResetDirective::SessionOnly).map_err(|_| ErrorKind::Corrupt)?;
         self.context.set_parameter(DParameter::WindowLogMax(window_log)).map_err(|_| ErrorKind::Corrupt)?;
         let mut input = InBuffer::around(frame);
@@ -289,6 +289,7 @@ mod tests {
         let mut decompressor = Decompressor::new(Zstd::new()).unwrap();
         assert_eq!(decompressor.decompress(&frame, &mut out, 1000), Err(ErrorKind::Corrupt));
         assert_eq!(decompressor.decompress(&frame, &mut out, 1 << 27), Ok(()));
+        assert_eq!(decompressor.decompress(&frame, &mut out, usize::MAX), Ok(()));
     }
 
     #[test]
