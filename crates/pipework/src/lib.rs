@@ -7,7 +7,7 @@
 //! | `pipe` | a byte pipe inside one process | to come |
 //! | `fd` | raw descriptors | to come |
 //!
-//! Every blocking call takes a [`Deadline`]; every failure is an [`Error`] that names its operation. Linux 5.10 and later.
+//! Every blocking call takes a [`Deadline`], but for iterators and drops; every failure is an [`Error`] that names its operation. Linux 5.10 and later.
 //!
 //! ```
 //! use pipework::{Deadline, atomic};
@@ -33,3 +33,8 @@ pub use error::{Error, ErrorKind, Result};
 
 #[cfg(fuzzing)]
 pub use atomic::fuzzing;
+
+/// The examples of the README, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
