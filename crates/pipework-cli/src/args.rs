@@ -159,7 +159,7 @@ pub(crate) struct RecvArgs {
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
 
-    /// Give up when nothing arrives for this long
+    /// Give up when no message (or line of text) is complete within this time
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
 }

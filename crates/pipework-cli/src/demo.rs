@@ -10,7 +10,7 @@ use crate::args::{DemoArgs, DemoWriterArgs};
 use crate::failure::Failure;
 use crate::progress::{grouped, say, size};
 use corpus::Corpus;
-use std::io::{IsTerminal, stderr};
+use std::io::{IsTerminal, Write, stderr, stdout};
 
 /// Bytes of text that are gathered where no file is given.
 const TEXT: usize = 32 << 20;
@@ -25,10 +25,12 @@ pub(crate) fn demo(args: &DemoArgs, quiet: bool) -> Result<u8, Failure> {
         Some(path) => Corpus::read(path, args.quick.then_some(QUICK_TEXT))?,
         None => Corpus::find(if args.quick { QUICK_TEXT } else { TEXT })?,
     };
-    println!("text: {}", corpus.origin());
-    println!("      {}, {} records, one a line", size(corpus.text().len() as u64), grouped(corpus.records()));
-    atomic::show(&corpus, u32::from(args.writers))?;
-    println!("\nevery record arrived once and whole");
+    let mut out = stdout().lock();
+    let (bytes, records) = (size(corpus.text().len() as u64), grouped(corpus.records()));
+    writeln!(out, "text: {}\n      {bytes}, {records} records, one a line", corpus.origin())
+        .map_err(Failure::stdout)?;
+    atomic::show(&corpus, u32::from(args.writers), &mut out)?;
+    writeln!(out, "\nevery record arrived once and whole").map_err(Failure::stdout)?;
     Ok(0)
 }
 

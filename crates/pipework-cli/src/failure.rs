@@ -11,11 +11,16 @@ use std::io;
 pub(crate) const DAMAGE: u8 = 3;
 /// The time given by `--timeout` is over (the status of timeout(1)).
 pub(crate) const TIMEOUT: u8 = 124;
+/// Whoever read our standard output has left (the status of a command that SIGPIPE ended).
+pub(crate) const CLOSED: u8 = 141;
+
+pub(crate) const STDOUT: &str = "standard output";
 
 /// A failure to report: text for standard error, and an exit status.
 #[derive(Debug)]
 pub(crate) struct Failure {
     status: u8,
+    /// Empty: the status says all.
     text: String,
 }
 
@@ -28,6 +33,20 @@ impl Failure {
     /// The time of `--timeout` is over.
     pub(crate) fn timeout(text: impl Into<String>) -> Self {
         Self { status: TIMEOUT, text: text.into() }
+    }
+
+    /// Standard output has failed. A reader who has left has seen enough, as with any filter: that
+    /// ends the command without a word.
+    pub(crate) fn stdout(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self { status: CLOSED, text: String::new() },
+            _ => at(STDOUT)(error),
+        }
+    }
+
+    /// There is nothing to say.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.text.is_empty()
     }
 
     /// The exit status that stands for it.

@@ -18,7 +18,7 @@ mod demo;
 mod man;
 
 use crate::args::{Cli, Command, DEMO_WRITER, DemoWriterArgs};
-use crate::failure::{Failure, at};
+use crate::failure::Failure;
 use clap::{CommandFactory, Parser};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -33,7 +33,9 @@ fn main() -> ExitCode {
     match outcome {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
-            progress::say(&failure);
+            if !failure.is_silent() {
+                progress::say(&failure);
+            }
             ExitCode::from(failure.status())
         }
     }
@@ -54,6 +56,6 @@ fn obey(cli: &Cli) -> Result<u8, Failure> {
 fn completions(shell: clap_complete::Shell) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "pipework", &mut script);
-    io::stdout().write_all(&script).map_err(at("standard output"))?;
+    io::stdout().write_all(&script).map_err(Failure::stdout)?;
     Ok(0)
 }

@@ -22,7 +22,7 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<u8, Failure> {
         let (name, page) = page(command).map_err(at("man page"))?;
         match dir.map(|dir| dir.join(name)) {
             Some(path) => fs::write(&path, page).map_err(at(path.display()))?,
-            None => io::stdout().write_all(&page).map_err(at("standard output"))?,
+            None => io::stdout().write_all(&page).map_err(Failure::stdout)?,
         }
     }
     Ok(0)

@@ -17,20 +17,15 @@ use std::process::Command;
 
 /// Bytes of output that are gathered before they are written.
 const BLOCK: usize = 64 << 10;
-/// The shortest message on the wire is a header, the shortest burst its two marks.
-const SHORTEST_MESSAGE: u64 = 16;
-const SHORTEST_BURST: u64 = 2;
 
 /// Runs `pipework recv`.
 pub(crate) fn recv(args: &RecvArgs, quiet: bool) -> Result<u8, Failure> {
     let mut reader = open(args)?;
-    let read_size = reader.read_size();
+    // Any message may turn out to be the last that is wanted before a larger read is over.
+    reader.set_exact(args.count.is_some());
     let mut left = args.count;
     let mut sink = Sink::new(args, quiet);
     while left != Some(0) {
-        if let Some(left) = left {
-            reader.set_read_size(cautious(left, args.mixed).min(read_size));
-        }
         let next = match reader.try_next_item() {
             Ok(None) => {
                 sink.flush()?;
@@ -62,7 +57,7 @@ pub(crate) fn recv(args: &RecvArgs, quiet: bool) -> Result<u8, Failure> {
 /// Why receiving ends before the end.
 fn failure(error: pipework::Error) -> Failure {
     match error.kind() {
-        ErrorKind::TimedOut => Failure::timeout("nothing arrived in time"),
+        ErrorKind::TimedOut => Failure::timeout("nothing arrived whole in time"),
         ErrorKind::Corrupt => {
             Failure::new("what comes is no message; if text shares the pipe, both ends need --mixed")
         }
@@ -114,14 +109,6 @@ fn create(path: &Path) -> Result<(), Failure> {
         Err(error) if error.errno() == Some(libc::EEXIST) => Ok(()),
         outcome => outcome.map_err(during(path.display())),
     }
-}
-
-/// A read size that cannot reach behind the `left`-th message from here.
-///
-/// At worst all but one of them are of the shortest kind, and the first lacks one byte.
-fn cautious(left: u64, mixed: bool) -> usize {
-    let shortest = if mixed { SHORTEST_BURST } else { SHORTEST_MESSAGE };
-    usize::try_from((left - 1).saturating_mul(shortest).saturating_add(1)).unwrap_or(usize::MAX)
 }
 
 /// Where received items go.
@@ -186,7 +173,7 @@ impl Sink {
         let mut stdout = io::stdout().lock();
         let outcome = stdout.write_all(&self.out).and_then(|()| stdout.flush());
         self.out.clear();
-        outcome.map_err(at("standard output"))
+        outcome.map_err(Failure::stdout)
     }
 
     fn finish(mut self) -> Result<u8, Failure> {

@@ -1,15 +1,16 @@
 //! `pipework run`: commands whose standard output is a pipe in mixed mode.
 //!
 //! One loop waits for everything: the pipes of the commands, signals (the end of a command is one of
-//! them) and room in the outputs. It never blocks anywhere else, so a Ctrl-C is heard at once, and
-//! it reads no more than the outputs take, so a slow consumer slows the commands down as any pipe does.
+//! them) and room in the outputs. So a Ctrl-C is heard at once, unless others fill the same output:
+//! a write that lost its room to them waits, and signals with it (see `outlet.rs`). No more is read
+//! than the outputs take, so a slow consumer slows the commands down as any pipe does.
 
 mod job;
 mod outlet;
 
 use crate::args::{Destination, RunArgs};
 use crate::exec;
-use crate::failure::{DAMAGE, Failure, at};
+use crate::failure::{CLOSED, DAMAGE, Failure, STDOUT, at};
 use crate::form::Form;
 use crate::progress::Progress;
 use crate::recv;
@@ -32,8 +33,6 @@ const TURN: usize = 1000;
 /// is the same one over two ways, as timeout(1) sends it to a process and to its group.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-const STDOUT: &str = "standard output";
-
 /// Runs `pipework run`.
 pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<u8, Failure> {
     // First of all, before a descriptor of our own could have the number of the user's.
@@ -41,7 +40,7 @@ pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<u8, Failure> {
     let plans = plans(args)?;
     let signals =
         Signals::take(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD]).map_err(at("signals"))?;
-    let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(at("standard output"))?;
+    let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(at(STDOUT))?;
     let options = recv::options(&args.limits)?.mixed(true);
     let many = plans.len() > 1;
     let mut run = Run {
@@ -54,6 +53,7 @@ pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<u8, Failure> {
         many,
         stopped: None,
         failed: false,
+        closed: false,
         torn: false,
         progress: Progress::new("received", quiet),
     };
@@ -160,6 +160,8 @@ struct Run {
     stopped: Option<(i32, Instant)>,
     /// Something could not be delivered or started.
     failed: bool,
+    /// Whoever read standard output has left.
+    closed: bool,
     torn: bool,
     progress: Progress,
 }
@@ -171,13 +173,18 @@ impl Run {
                 match source {
                     Source::Signals => self.hear().map_err(at("signals"))?,
                     Source::Text => {
-                        let written = self.text.write_some();
-                        self.delivered(written, STDOUT);
+                        if let Err(error) = self.text.write_some() {
+                            self.text.discard();
+                            self.closed = error.kind() == io::ErrorKind::BrokenPipe;
+                            self.stop_reading((!self.closed).then_some((STDOUT, error)));
+                        }
                     }
                     Source::Messages => {
-                        if let Messages::Outlet(outlet) = &mut self.messages {
-                            let written = outlet.write_some();
-                            self.delivered(written, "messages");
+                        if let Messages::Outlet(outlet) = &mut self.messages
+                            && let Err(error) = outlet.write_some()
+                        {
+                            outlet.discard();
+                            self.stop_reading(Some(("messages", error)));
                         }
                     }
                     Source::Job(place) => self.jobs[place].ready = true,
@@ -276,21 +283,19 @@ impl Run {
         }
     }
 
-    /// Deals with the outcome of writing. Without a destination there is no point in reading on;
-    /// the commands get SIGPIPE at their next print.
-    fn delivered(&mut self, outcome: io::Result<()>, what: &str) {
-        let Err(error) = outcome else { return };
-        let seen_enough = error.kind() == io::ErrorKind::BrokenPipe && what == STDOUT;
-        if !seen_enough {
+    /// Closes all pipes, for an output is gone; the commands get SIGPIPE at their next print. What
+    /// waits for the other output is still written.
+    fn stop_reading(&mut self, failure: Option<(&str, io::Error)>) {
+        if let Some((what, error)) = failure {
             self.failed = true;
             self.progress.warn(format!("{what}: {error}"));
         }
-        self.abandon();
+        self.jobs.iter_mut().for_each(|job| job.reader = None);
     }
 
     /// Closes all pipes and forgets what has not been written.
     fn abandon(&mut self) {
-        self.jobs.iter_mut().for_each(|job| job.reader = None);
+        self.stop_reading(None);
         self.text.discard();
         if let Messages::Outlet(outlet) = &mut self.messages {
             outlet.discard();
@@ -385,9 +390,10 @@ impl Run {
             return u8::try_from(128 + signal).unwrap_or(u8::MAX);
         }
         let highest = self.jobs.iter().map(Job::status).max().unwrap_or(0);
-        match (highest, self.failed, self.torn) {
-            (0, true, _) => 1,
-            (0, false, true) => DAMAGE,
+        match highest {
+            0 if self.failed => 1,
+            0 if self.closed => CLOSED,
+            0 if self.torn => DAMAGE,
             _ => highest,
         }
     }

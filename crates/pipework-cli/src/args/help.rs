@@ -22,6 +22,7 @@ Exit status:
   3    done, but damaged messages were reported (a writer was killed
        in the middle of one)
   124  the time given by --timeout is over
+  141  the reader of standard output has left: the end, without a word
   pipework run hands on the exit status of what it runs.
 
 `pipework COMMAND --help` has more examples.";
@@ -63,7 +64,7 @@ Examples:
   A FIFO made for the purpose, read until it is stopped:
     pipework recv --from inbox --create --forever --json
 
-  One message, or status 124 after five seconds without any:
+  One message, or status 124 if none is complete after five seconds:
     pipework recv --from inbox --count 1 --timeout 5
 
   A command for each message:
@@ -89,7 +90,8 @@ Exit status:
   1    failed, or a command of --exec did
   2    usage
   3    damaged messages were reported on standard error
-  124  nothing came for as long as --timeout";
+  124  no message or line was complete within --timeout
+  141  the reader of standard output has left";
 
 pub(super) const RUN: &str = "\
 Each command has a pipe of its own as standard output; standard error is not
@@ -102,7 +104,9 @@ destination with them; objects name their command. With exec: the message is on
 the command's standard input, as with `pipework recv --exec`.
 
 A pipe is read until everyone who holds it has left, also processes that the
-command left behind. Ctrl-C (or SIGTERM, or SIGHUP) is handed on to the
+command left behind. When an output fails or its reader leaves, the pipes are
+closed (the commands get SIGPIPE), and what has been received for the other
+output is still written there. Ctrl-C (or SIGTERM, or SIGHUP) is handed on to the
 commands, and what they still print is printed. A second one, a second later or
 more, kills them.
 
@@ -128,6 +132,7 @@ Exit status:
   130       after Ctrl-C (143 after SIGTERM, 129 after SIGHUP)
   If all commands went well:
   1         messages could not be delivered
+  141       the reader of standard output has left
   3         damaged messages were reported on standard error";
 
 pub(super) const DEMO: &str = "\
@@ -146,7 +151,8 @@ Examples:
 
 Exit status:
   0    every record arrived once and whole
-  1    otherwise";
+  1    otherwise
+  141  the reader of standard output left before that was known";
 
 pub(super) const COMPLETIONS: &str = "\
 Examples:

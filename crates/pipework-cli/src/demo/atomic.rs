@@ -6,7 +6,7 @@
 
 use super::corpus::{Corpus, Share, records};
 use crate::args::{DEMO_WRITER, DemoWriterArgs};
-use crate::failure::{Failure, at, during};
+use crate::failure::{Failure, STDOUT, at, during};
 use crate::progress::{grouped, size};
 use crate::sys;
 use pipework::atomic::{Item, Message, Options, Writer, Zstd};
@@ -28,37 +28,38 @@ const BARE_WRITE: usize = 4096;
 const BARE_READ: usize = 64 << 10;
 const LEVEL: i32 = 1;
 
-/// Shows the section; an error is a broken promise.
-pub(crate) fn show(corpus: &Corpus, writers: u32) -> Result<(), Failure> {
+/// Shows the section on `out`, standard output; any other error is a broken promise.
+pub(crate) fn show(corpus: &Corpus, writers: u32, out: &mut impl Write) -> Result<(), Failure> {
     let shares = corpus.shares(writers as usize);
-    println!("\natomic: one pipe, {writers} writing, one reading and checking every record");
-    println!(
-        "{:28}{:>9}{:>13}{:>9}{:>14}{:>14}",
+    writeln!(
+        out,
+        "\natomic: one pipe, {writers} writing, one reading and checking every record\n\
+         {:28}{:>9}{:>13}{:>9}{:>14}{:>14}",
         "", "seconds", "messages/s", "MB/s", "writers CPU s", "reader CPU s"
-    );
+    )
+    .map_err(Failure::stdout)?;
     let bare = measure(|| bare(corpus, &shares))?;
-    bare.print("bare pipe, nothing checked", None, corpus);
+    bare.print(out, "bare pipe, nothing checked", None, corpus).map_err(Failure::stdout)?;
     let expected = digest_of(corpus);
     let (mut stray, mut compressed) = (0, 0);
     for (name, zstd) in [("messages and stray text", None), ("the same, zstd level 1", Some(LEVEL))] {
         let mut ledger = Ledger::new(corpus, &shares);
         let cost = measure(|| messages(corpus, &shares, zstd, &mut ledger))?;
         ledger.close(expected)?;
-        cost.print(name, Some(corpus.records()), corpus);
+        cost.print(out, name, Some(corpus.records()), corpus).map_err(Failure::stdout)?;
         (stray, compressed) = (ledger.stray, ledger.compressed);
     }
     let records = corpus.records();
-    println!(
-        "each time: {} records compared with the text, digest {expected:016x}, {} stray lines",
+    writeln!(
+        out,
+        "each time: {} records compared with the text, digest {expected:016x}, {} stray lines\n\
+         zstd: records of {} bytes on average, each compressed by itself, became {}",
         grouped(records),
-        grouped(stray)
-    );
-    println!(
-        "zstd: records of {} bytes on average, each compressed by itself, became {}",
+        grouped(stray),
         corpus.text().len() as u64 / records,
         size(compressed)
-    );
-    Ok(())
+    )
+    .map_err(Failure::stdout)
 }
 
 /// What a run took.
@@ -69,16 +70,23 @@ struct Cost {
 }
 
 impl Cost {
-    fn print(&self, name: &str, messages: Option<u64>, corpus: &Corpus) {
+    fn print(
+        &self,
+        out: &mut impl Write,
+        name: &str,
+        messages: Option<u64>,
+        corpus: &Corpus,
+    ) -> io::Result<()> {
         let seconds = self.elapsed.as_secs_f64();
         let rate = messages.map(|count| grouped((count as f64 / seconds) as u64));
-        println!(
+        writeln!(
+            out,
             "{name:28}{seconds:>9.3}{:>13}{:>9.0}{:>14.3}{:>14.3}",
             rate.unwrap_or_else(|| "-".into()),
             corpus.text().len() as f64 / seconds / 1e6,
             self.writers.as_secs_f64(),
             self.reader.as_secs_f64(),
-        );
+        )
     }
 }
 
@@ -297,15 +305,15 @@ fn digest(index: u64, record: &[u8]) -> u64 {
 /// Is one writer process: standard input is the text, standard output the pipe.
 pub(crate) fn write(args: &DemoWriterArgs) -> Result<(), Failure> {
     let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(at("standard input"))?;
-    let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(at("standard output"))?;
+    let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(at(STDOUT))?;
     let mut stdout = File::from(stdout);
     let mut share = vec![0; args.len];
     File::from(stdin).read_exact_at(&mut share, args.start).map_err(at("standard input"))?;
     if args.bare {
         let mut chunks = share.chunks(BARE_WRITE);
-        return chunks.try_for_each(|chunk| stdout.write_all(chunk)).map_err(at("standard output"));
+        return chunks.try_for_each(|chunk| stdout.write_all(chunk)).map_err(at(STDOUT));
     }
-    let mut writer = options(args.zstd).stdout().map_err(during("standard output"))?;
+    let mut writer = options(args.zstd).stdout().map_err(during(STDOUT))?;
     let records: Vec<&[u8]> = records(&share).collect();
     let mut sent = 0;
     for batch in records.chunks(BATCH) {
@@ -313,7 +321,7 @@ pub(crate) fn write(args: &DemoWriterArgs) -> Result<(), Failure> {
         sent += batch.len() as u64;
         // An ordinary print in the middle of it all, as any library may do.
         let line = format!("writer {} has sent {sent} records\n", args.number);
-        stdout.write_all(line.as_bytes()).map_err(at("standard output"))?;
+        stdout.write_all(line.as_bytes()).map_err(at(STDOUT))?;
     }
     writer.close(Deadline::NEVER).map_err(during("closing the pipe"))
 }

@@ -1,7 +1,9 @@
 //! Bytes on their way to one descriptor, written when it can take them.
 //!
 //! The event loop asks `pending`, waits for room together with everything else it waits for, and
-//! calls `write_some`. A consumer that stands still therefore stops the output and nothing besides.
+//! calls `write_some`. A consumer that stands still therefore stops the output and nothing besides,
+//! unless others write into the same pipe: one may take the room between the wait and the write,
+//! and then the write waits. Only O_NONBLOCK could prevent that, and it would be set for them too.
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -11,7 +13,8 @@ use std::os::fd::OwnedFd;
 
 /// More than this waiting, and no more is taken in.
 const FULL: usize = 256 << 10;
-/// A pipe that polls as writable has room for a page, so that a write of this size does not block.
+/// A pipe that polls as writable has room for a page, so that a write of this size does not block
+/// as long as nobody else writes.
 const ROOM: usize = 4096;
 
 /// A destination for bytes.

@@ -1,6 +1,6 @@
 //! `pipework demo` on text of the machine and on awkward files.
 
-use crate::{Folder, fails, sh};
+use crate::{Folder, clean, fails, sh};
 use std::fs;
 
 fn shown(folder: &Folder, arguments: &str) {
@@ -35,6 +35,15 @@ fn with_files_of_every_kind() {
         for writers in [1, 3, 8] {
             shown(&folder, &format!("--writers {writers} text"));
         }
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_ends_it_quietly() {
+    // It leaves before the first line, and with the first line behind it.
+    for reader in ["{ exec <&-; : > closed; }", "{ : > closed; head -n 1 > line; }"] {
+        let script = "until [ -e closed ]; do sleep 0.01; done; pipework demo --quick; echo $? > status";
+        assert_eq!(clean(&format!("({script}) | {reader}; cat status")), "141\n", "{reader}");
     }
 }
 

@@ -184,6 +184,29 @@ fn an_output_that_closes_ends_the_commands() {
 }
 
 #[test]
+fn an_output_that_closes_costs_the_other_nothing() {
+    // The message is larger than the pipe `apart`, which nobody reads until standard output is gone.
+    let script = "mkfifo apart; exec 3<>apart
+        (pipework run --messages fd:3 --shell '
+             trap \"\" PIPE; until [ -e closed ]; do sleep 0.01; done
+             head -c 200000 /dev/zero | pipework send --mixed
+             while echo text 2> /dev/null; do sleep 0.01; done; : > gone'
+         echo $? > status) | {
+            exec <&-; : > closed; until [ -e gone ]; do sleep 0.01; done
+            timeout 60 head -c 200001 <&3 | wc -c; }
+        cat status";
+    assert_eq!(clean(script), "200001\n141\n");
+    // And the other way round; here the loss is told, for nobody asked for it.
+    let script = "(pipework run --messages fd:3 --shell '
+             until [ -e closed ]; do sleep 0.01; done
+             head -c 100000 /dev/zero | tr \"\\0\" \"\\n\"; pipework send --mixed x' 3>&1 >out) | {
+            exec <&-; : > closed; }; wc -c < out";
+    let done = sh(&Folder::new(), script);
+    assert_eq!(done.out, "100000\n", "{}", done.err);
+    assert!(done.err.contains("messages: Broken pipe"), "{}", done.err);
+}
+
+#[test]
 fn commands_start_with_a_clean_slate() {
     // A program in Rust ignores SIGPIPE, and this one blocks others: neither is handed on.
     let signals = "grep -E '^Sig(Blk|Ign)' /proc/self/status";

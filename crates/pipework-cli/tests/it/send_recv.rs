@@ -247,6 +247,21 @@ fn a_reader_that_leaves_is_told_of() {
 }
 
 #[test]
+fn a_reader_of_the_output_that_leaves_ends_it_quietly() {
+    let script = "mkfifo inbox; exec 9<>inbox; \
+                  (pipework recv --from inbox --lines; echo $? > status) | { exec <&-; \
+                  pipework send --to inbox x; }; cat status";
+    assert_eq!(clean(script), "141\n");
+    let closed = "until [ -e closed ]; do sleep 0.01; done";
+    for command in ["man", "completions bash"] {
+        let script = format!(
+            "({closed}; pipework {command}; echo $? > status) | {{ exec <&-; : > closed; }}; cat status"
+        );
+        assert_eq!(clean(&script), "141\n", "{command}");
+    }
+}
+
+#[test]
 fn errors_say_what_to_do() {
     fails(1, &["not a pipe", "| pipework recv", "--to"], "pipework send x > file");
     fails(1, &["not a pipe", "pipework send", "--from"], "pipework recv < /dev/null");
@@ -271,7 +286,11 @@ fn the_time_given_is_kept() {
         assert!(done.err.contains(words), "{script}: {}", done.err);
     };
     timed("mkfifo f; pipework send --to f --timeout 0.05 x", "nobody came");
-    timed("pipework recv --from f --timeout 0.05", "nothing arrived");
+    timed("pipework recv --from f --timeout 0.05", "nothing arrived whole");
+    // Bytes alone are nothing: a message must be complete.
+    fs::write(folder.join("begun"), unfinished_part()).unwrap();
+    let begun = "exec 9<>f; cat begun >&9;";
+    timed(&format!("{begun} pipework recv --from f --timeout 0.05"), "nothing arrived whole");
     timed("exec 9<>f; head -c 2000000 /dev/zero | pipework send --to f --timeout 0.05", "did not make room");
     // However long it is.
     assert_eq!(clean("pipework send x | pipework recv --timeout 1e18"), "x");
