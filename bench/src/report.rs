@@ -1,0 +1,344 @@
+//! What a run found, as a table for people, as bars, and as a record to keep.
+//!
+//! A record holds raw samples, the machine and the bars; everything else is derived when it is shown. It names no host and no path.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::measure::{Cost, Failure, Meter, Series, median};
+
+/// A promise: the speed of one lane over the slowest of some others is at least this. Speed is payload bytes per second.
+pub struct Bar {
+    pub name: &'static str,
+    pub of: LaneName,
+    pub slower_of: &'static [LaneName],
+    pub at_least: f64,
+}
+
+/// Case and lane.
+pub type LaneName = (&'static str, &'static str);
+
+/// A whole run. The file in `record/` is this, as JSON.
+#[derive(Serialize, Deserialize)]
+pub struct Record {
+    /// UTC, year-month-day.
+    pub date: String,
+    pub room: String,
+    pub quick: bool,
+    pub rounds: usize,
+    pub machine: Machine,
+    /// Cores that other processes kept busy meanwhile, on average.
+    pub cores_of_others: Option<f64>,
+    pub cases: Vec<CaseRecord>,
+    pub bars: Vec<BarRecord>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct Machine {
+    pub cpu: String,
+    pub cores: usize,
+    pub kernel: String,
+    pub page_bytes: usize,
+    pub rustc: String,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct CaseRecord {
+    pub name: String,
+    pub lanes: Vec<LaneRecord>,
+}
+
+/// The samples of one lane, one entry a round, in order.
+#[derive(Serialize, Deserialize)]
+pub struct LaneRecord {
+    pub name: String,
+    /// Why there are no samples.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub absent: Option<String>,
+    /// Operations and payload bytes of one round.
+    pub ops: u64,
+    pub bytes: u64,
+    /// Bytes after compression, where the lane knows them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub wire: Option<u64>,
+    pub wall_ns: Vec<u64>,
+    /// User plus system time of the writers together, and of the reader.
+    pub cpu_writers_ns: Vec<u64>,
+    pub cpu_reader_ns: Vec<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct BarRecord {
+    pub name: String,
+    /// The median over the rounds; without a value, a lane was absent.
+    pub value: Option<f64>,
+    pub at_least: f64,
+}
+
+impl Record {
+    /// The record of a run that has just ended; `meter` was started with it.
+    pub fn new(
+        room: &str,
+        quick: bool,
+        rounds: usize,
+        meter: &Meter,
+        cases: Vec<CaseRecord>,
+        bars: &[Bar],
+    ) -> Record {
+        Record {
+            date: today(),
+            room: room.to_owned(),
+            quick,
+            rounds,
+            machine: Machine::this(),
+            cores_of_others: meter.cores_of_others(),
+            bars: bars.iter().filter_map(|bar| bar.weigh(&cases)).collect(),
+            cases,
+        }
+    }
+
+    /// When and how it was measured, in one line.
+    pub fn circumstances(&self) -> String {
+        let kind = if self.quick { "quick run" } else { "full run" };
+        let others = self.cores_of_others.map_or("unknown".to_owned(), |cores| format!("{cores:.2}"));
+        let Self { date, rounds, .. } = self;
+        format!("{date}, {kind}, medians of {rounds} rounds, cores busy with other work: {others}")
+    }
+
+    /// Writes the record into `folder`, under its date and room, and says where.
+    pub fn save(&self, folder: &Path) -> Result<PathBuf, Failure> {
+        fs::create_dir_all(folder)?;
+        let path = folder.join(format!("{}-{}.json", self.date, self.room));
+        fs::write(&path, serde_json::to_string_pretty(self)? + "\n")?;
+        Ok(path)
+    }
+
+    pub fn load(path: &Path) -> Result<Record, Failure> {
+        Ok(serde_json::from_slice(&fs::read(path)?)?)
+    }
+}
+
+impl Bar {
+    /// Compares the lanes in each round and takes the median. `None` if a case was not run at all.
+    fn weigh(&self, cases: &[CaseRecord]) -> Option<BarRecord> {
+        let find = |(case, lane): LaneName| {
+            cases.iter().find(|found| found.name == case)?.lanes.iter().find(|found| found.name == lane)
+        };
+        let speeds = find(self.of)?.speeds();
+        let others: Vec<Vec<f64>> =
+            self.slower_of.iter().map(|&name| Some(find(name)?.speeds())).collect::<Option<_>>()?;
+        let ratios = speeds.iter().enumerate().map_while(|(round, speed)| {
+            let slowest = others.iter().map(|other| other.get(round).copied());
+            let slowest = slowest.reduce(|one, two| Some(one?.min(two?)))??;
+            Some(speed / slowest)
+        });
+        Some(BarRecord { name: self.name.to_owned(), value: median(ratios), at_least: self.at_least })
+    }
+}
+
+impl BarRecord {
+    /// Whether the bar was measured and missed.
+    pub fn is_short(&self) -> bool {
+        self.value.is_some_and(|value| value < self.at_least)
+    }
+}
+
+/// `ratio NAME VALUE bar BAR ok|short`; a bar with an absent peer has no value and is neither.
+impl fmt::Display for BarRecord {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, value, at_least } = self;
+        match value {
+            Some(value) => {
+                let verdict = if self.is_short() { "short" } else { "ok" };
+                write!(out, "ratio {name} {value:.3} bar {at_least} {verdict}")
+            }
+            None => write!(out, "ratio {name} none bar {at_least} absent"),
+        }
+    }
+}
+
+impl CaseRecord {
+    pub fn new(name: &str, series: Vec<Series>) -> CaseRecord {
+        CaseRecord { name: name.to_owned(), lanes: series.into_iter().map(LaneRecord::from).collect() }
+    }
+}
+
+impl From<Series> for LaneRecord {
+    fn from(series: Series) -> LaneRecord {
+        let first = series.samples.first();
+        let ns = |time: fn(&Cost) -> Duration| {
+            series.samples.iter().map(|sample| time(&sample.cost).as_nanos() as u64).collect()
+        };
+        LaneRecord {
+            name: series.name.to_owned(),
+            ops: first.map_or(0, |sample| sample.ops),
+            bytes: first.map_or(0, |sample| sample.bytes),
+            wire: first.and_then(|sample| sample.wire),
+            wall_ns: ns(|cost| cost.wall),
+            cpu_writers_ns: ns(|cost| cost.cpu_there),
+            cpu_reader_ns: ns(|cost| cost.cpu_here),
+            absent: series.absent,
+        }
+    }
+}
+
+impl LaneRecord {
+    /// Whether this is pipework, not a peer: the names of lanes say so.
+    pub fn is_ours(&self) -> bool {
+        self.name.starts_with("pipework")
+    }
+
+    /// Payload bytes per second, one value a round.
+    pub fn speeds(&self) -> Vec<f64> {
+        self.wall_ns.iter().map(|&ns| self.bytes as f64 / ns as f64 * 1e9).collect()
+    }
+
+    /// Nanoseconds per operation, the median of some times.
+    pub fn ns_per_op(&self, times: &[u64]) -> f64 {
+        median(times.iter().map(|&ns| ns as f64 / self.ops as f64)).unwrap_or(f64::NAN)
+    }
+}
+
+/// One block a case, as wide as a wide terminal.
+impl fmt::Display for CaseRecord {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            out,
+            "{:<24} {:>9} {:>11} {:>8} {:>10} {:>9} {:>9} {:>7} {:>6}",
+            self.name, "ns/op", "op/s", "MB/s", "CPU ns/op", "writers", "reader", "spread", "zstd"
+        )?;
+        self.lanes.iter().try_for_each(|lane| writeln!(out, "{lane}"))
+    }
+}
+
+impl fmt::Display for LaneRecord {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(why) = &self.absent {
+            return write!(out, "  {:<22} {why}", self.name);
+        }
+        let (wall, writers, reader) = (
+            self.ns_per_op(&self.wall_ns),
+            self.ns_per_op(&self.cpu_writers_ns),
+            self.ns_per_op(&self.cpu_reader_ns),
+        );
+        let speed = median(self.speeds()).unwrap_or(f64::NAN) / 1e6;
+        let (low, high) = (self.wall_ns.iter().min(), self.wall_ns.iter().max());
+        let spread = low.zip(high).map_or(f64::NAN, |(&low, &high)| (high as f64 / low as f64 - 1.0) * 100.0);
+        write!(
+            out,
+            "  {:<22} {wall:>9.0} {:>11.0} {speed:>8.1} {:>10.0} {writers:>9.0} {reader:>9.0} {spread:>6.0}%",
+            self.name,
+            1e9 / wall,
+            writers + reader,
+        )?;
+        match self.wire {
+            Some(wire) => write!(out, " {:>5.2}x", self.bytes as f64 / wire as f64),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Machine {
+    fn this() -> Machine {
+        let about = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let cpu = about.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+        // What follows the number is the name of a build, which tells nobody anything.
+        let number = kernel.split(|c: char| !c.is_ascii_digit() && c != '.').next().unwrap_or_default();
+        Machine {
+            cpu: cpu.map_or(std::env::consts::ARCH, |(_, model)| model).to_owned(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            kernel: format!("Linux {number}"),
+            page_bytes: rustix::param::page_size(),
+            rustc: env!("BENCH_RUSTC").to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cpu, cores, kernel, page_bytes, rustc } = self;
+        write!(out, "{cpu}, {cores} cores, {kernel}, {page_bytes}-byte pages, {rustc}")
+    }
+}
+
+fn today() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock stands after 1970");
+    date_of(since.as_secs() / 86_400)
+}
+
+/// The date of a day counted from 1970-01-01: Howard Hinnant's `civil_from_days`, for days that are not negative,
+/// <https://howardhinnant.github.io/date_algorithms.html>. Its years begin in March, so that a leap day is a last day.
+fn date_of(days: u64) -> String {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(name: &str, wall_ns: &[u64]) -> LaneRecord {
+        LaneRecord {
+            name: name.to_owned(),
+            absent: None,
+            ops: 10,
+            bytes: 1000,
+            wire: None,
+            wall_ns: wall_ns.to_vec(),
+            cpu_writers_ns: vec![50; wall_ns.len()],
+            cpu_reader_ns: vec![20; wall_ns.len()],
+        }
+    }
+
+    fn weigh(ours: &[u64], one: &[u64], two: &[u64]) -> BarRecord {
+        let lanes = vec![lane("ours", ours), lane("one", one), lane("two", two)];
+        let cases = [CaseRecord { name: "case".to_owned(), lanes }];
+        let slower_of = &[("case", "one"), ("case", "two")];
+        Bar { name: "room/bar", of: ("case", "ours"), slower_of, at_least: 0.7 }.weigh(&cases).unwrap()
+    }
+
+    #[test]
+    fn a_bar_is_the_median_of_the_rounds_against_the_slower_peer() {
+        let bar = weigh(&[100, 200, 100], &[50, 50, 50], &[80, 150, 60]);
+        assert_eq!(bar.to_string(), "ratio room/bar 0.750 bar 0.7 ok");
+        // A peer that took part in the first round only is compared in that one.
+        assert_eq!(weigh(&[100, 1, 1], &[60], &[50, 9, 9]).to_string(), "ratio room/bar 0.600 bar 0.7 short");
+        assert_eq!(weigh(&[100], &[], &[50]).to_string(), "ratio room/bar none bar 0.7 absent");
+    }
+
+    #[test]
+    fn a_bar_whose_case_was_not_run_is_left_out() {
+        let bar = Bar { name: "b", of: ("case", "ours"), slower_of: &[("other", "x")], at_least: 1.0 };
+        assert!(
+            bar.weigh(&[CaseRecord { name: "case".to_owned(), lanes: vec![lane("ours", &[1])] }]).is_none()
+        );
+    }
+
+    #[test]
+    fn a_lane_is_told_per_operation() {
+        let shown = lane("ours", &[100, 300, 200]).to_string();
+        let words: Vec<&str> = shown.split_whitespace().collect();
+        assert_eq!(words, ["ours", "20", "50000000", "5000.0", "7", "5", "2", "200%"]);
+    }
+
+    #[test]
+    fn days_have_their_dates() {
+        for (days, date) in
+            [(0, "1970-01-01"), (11_016, "2000-02-29"), (11_017, "2000-03-01"), (20_088, "2024-12-31")]
+        {
+            assert_eq!(date_of(days), date);
+        }
+    }
+}
