@@ -264,6 +264,8 @@ impl PipeEnd {
             Ok(own) => Ok(Quick::Reopened(own)),
             // To open a pipe for writing that nobody reads is refused with the number that means just that.
             Err(Errno::NXIO) => Err(Errno::PIPE),
+            // Descriptors have run out, for now: a later call shall try again.
+            Err(errno @ (Errno::MFILE | Errno::NFILE)) => Err(errno),
             Err(_) => Ok(Quick::PollFirst),
         }
     }

@@ -26,6 +26,9 @@ pub(crate) struct Errno(i32);
 impl Errno {
     pub(crate) const AGAIN: Errno = Errno(libc::EAGAIN);
     pub(crate) const INTR: Errno = Errno(libc::EINTR);
+    pub(crate) const INVAL: Errno = Errno(libc::EINVAL);
+    pub(crate) const MFILE: Errno = Errno(libc::EMFILE);
+    pub(crate) const NFILE: Errno = Errno(libc::ENFILE);
     pub(crate) const NXIO: Errno = Errno(libc::ENXIO);
     pub(crate) const OPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
     pub(crate) const PIPE: Errno = Errno(libc::EPIPE);
@@ -129,6 +132,12 @@ pub(crate) fn pipe_access(fd: BorrowedFd<'_>) -> Result<Option<Access>> {
 /// Makes a FIFO with mode 0600.
 pub(crate) fn make_fifo(path: &Path) -> Result<()> {
     sys!("mkfifo", rustix::fs::mkfifoat(rustix::fs::CWD, path, Mode::RUSR | Mode::WUSR))
+}
+
+/// Whether `path` names a FIFO; false for a symbolic link to one.
+pub(crate) fn is_fifo(path: &Path) -> Result<bool> {
+    let stat = sys!("lstat", rustix::fs::lstat(path))?;
+    Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
 }
 
 /// How to open a FIFO by its path.
@@ -246,12 +255,7 @@ pub(crate) fn read(fd: BorrowedFd<'_>, buf: &mut [u8]) -> Result<usize> {
 pub(crate) fn read_nowait(fd: BorrowedFd<'_>, buf: &mut [u8]) -> Result<usize> {
     let buf = allowed!("read_nowait", buf);
     let mut bufs = [std::io::IoSliceMut::new(buf)];
-    rustix::io::preadv2(fd, &mut bufs, u64::MAX, ReadWriteFlags::NOWAIT).map_err(|errno| {
-        match Errno::from(errno) {
-            Errno(libc::EINVAL | libc::ENOSYS) => Errno::OPNOTSUPP,
-            errno => errno,
-        }
-    })
+    rustix::io::preadv2(fd, &mut bufs, u64::MAX, ReadWriteFlags::NOWAIT).map_err(unknown_flag)
 }
 
 /// Whether a write waits for room.
@@ -291,15 +295,17 @@ impl Wait {
     }
 }
 
-/// Older kernels say EINVAL, and sandboxes ENOSYS, where newer ones say that they do not know a flag.
 fn pwritev2(fd: BorrowedFd<'_>, buf: &[u8], flags: ReadWriteFlags) -> Result<usize> {
     // Offset -1 is the descriptor's own position, the only one that a pipe has.
-    rustix::io::pwritev2(fd, &[std::io::IoSlice::new(buf)], u64::MAX, flags).map_err(
-        |errno| match Errno::from(errno) {
-            Errno(libc::EINVAL | libc::ENOSYS) => Errno::OPNOTSUPP,
-            errno => errno,
-        },
-    )
+    rustix::io::pwritev2(fd, &[std::io::IoSlice::new(buf)], u64::MAX, flags).map_err(unknown_flag)
+}
+
+/// Older kernels say EINVAL, and sandboxes ENOSYS, where newer ones say that they do not know a flag.
+fn unknown_flag(errno: rustix::io::Errno) -> Errno {
+    match Errno::from(errno) {
+        Errno(libc::EINVAL | libc::ENOSYS) => Errno::OPNOTSUPP,
+        errno => errno,
+    }
 }
 
 /// Blocks SIGPIPE in this thread for as long as it lives.

@@ -9,8 +9,8 @@ use std::ops::Deref;
 
 use crate::error::ErrorKind;
 
-/// Names one writer on the wire. Opaque: two writers that are alive at the same time never share one, whatever their processes,
-/// threads or pid namespaces.
+/// Names one writer on the wire. Opaque: two writers that are alive at the same time have different ones, whatever their processes,
+/// threads or pid namespaces (but for a chance of one in two thousand million where their process numbers are the same).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WriterKey {
     /// The sender's process number, in the sender's own pid namespace.
@@ -50,6 +50,12 @@ impl Message<'_> {
     }
 }
 
+impl AsRef<[u8]> for Message<'_> {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
 impl Deref for Message<'_> {
     type Target = [u8];
 
@@ -71,6 +77,12 @@ impl Burst<'_> {
     /// The same burst, independent of the reader.
     pub fn into_owned(self) -> Burst<'static> {
         Burst { data: owned(self.data), compressed: self.compressed.map(owned) }
+    }
+}
+
+impl AsRef<[u8]> for Burst<'_> {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
     }
 }
 
@@ -105,6 +117,12 @@ impl Line<'_> {
     /// The same line, independent of the reader.
     pub fn into_owned(self) -> Line<'static> {
         Line { data: owned(self.data) }
+    }
+}
+
+impl AsRef<[u8]> for Line<'_> {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
     }
 }
 

@@ -201,7 +201,8 @@ impl Options {
     }
 
     /// As [`Options::read_fifo`], but the pipe never ends: when the last writer has left, what it did not finish is reported, and
-    /// calls wait for the next one.
+    /// calls wait for the next one. A writer that dies at the very moment of that change is reported at the next one. Needs /proc, and the
+    /// right to open the FIFO again later.
     ///
     /// # Errors
     /// As [`Options::read_fifo`].
@@ -267,7 +268,7 @@ impl Options {
         }
     }
 
-    /// Reads what is piped into this process.
+    /// Reads what is piped into this process. What `std::io::stdin` has buffered already is not seen.
     ///
     /// # Errors
     /// `Invalid` if stdin is no pipe.
@@ -311,7 +312,9 @@ fn open_for_writing(path: &Path, deadline: Deadline) -> std::result::Result<Owne
     let mut pause = Duration::from_millis(1);
     loop {
         match sys::open_fifo(path, Open::WriteAtOnce) {
-            Err(Errno::NXIO) => {}
+            // Sockets say the same, and for ever.
+            Err(Errno::NXIO) if sys::is_fifo(path)? => {}
+            Err(Errno::NXIO) => return Err(Errno::INVAL),
             done => return done,
         }
         match deadline.remaining() {

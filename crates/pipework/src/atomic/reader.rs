@@ -25,7 +25,8 @@ const OP: &str = "atomic recv";
 ///
 /// Calls that can wait take a [`Deadline`]; each has a `try_` form that does not wait. Items come in the order of the pipe; the
 /// messages of one writer keep their order. Only one process can read from a pipe in this way: a reader that was inherited by `fork`
-/// works in the child only if the parent had nothing buffered, and otherwise says `Stale`.
+/// works in the child only if the parent had nothing buffered, and otherwise says `Stale`. (A fork that goes around the C library, by a
+/// bare system call, is not noticed.)
 pub struct Reader {
     end: PipeEnd,
     shared: Arc<Shared>,
@@ -65,6 +66,7 @@ impl Reader {
     /// - `TimedOut`; `Interrupted` by a signal handler: nothing is lost, call again.
     /// - `Invalid` in mixed mode, where [`Reader::next_item`] gives lines and bursts as well.
     /// - `Stale` in a forked child, if the parent had read what it had not used.
+    /// - `Os` with the kernel's number, for instance when a listener cannot open its FIFO again.
     pub fn recv(&mut self, deadline: impl Into<Deadline>) -> Result<Message<'_>> {
         self.refuse_mixed()?;
         match self.message(Some(deadline.into()))? {
@@ -73,7 +75,10 @@ impl Reader {
         }
     }
 
-    /// The next message if it is there; `None` if it is not. Never waits. Errors as [`Reader::recv`].
+    /// The next message if it is there; `None` if it is not. Never waits.
+    ///
+    /// # Errors
+    /// As [`Reader::recv`], but for `TimedOut`.
     pub fn try_recv(&mut self) -> Result<Option<Message<'_>>> {
         self.refuse_mixed()?;
         self.message(None)
@@ -83,7 +88,7 @@ impl Reader {
     ///
     /// # Errors
     /// - `Closed`: the pipe has ended and everything has been given out.
-    /// - `TimedOut`, `Interrupted`, `Stale` as [`Reader::recv`].
+    /// - `TimedOut`, `Interrupted`, `Stale`, `Os` as [`Reader::recv`].
     /// - `Corrupt`: a plain stream that makes no sense; in strict mode, anything that opens like a frame and is none.
     pub fn next_item(&mut self, deadline: impl Into<Deadline>) -> Result<Item<'_>> {
         match self.item(Some(deadline.into()))? {
@@ -92,7 +97,10 @@ impl Reader {
         }
     }
 
-    /// The next item if it is there; `None` if it is not. Never waits. Errors as [`Reader::next_item`].
+    /// The next item if it is there; `None` if it is not. Never waits.
+    ///
+    /// # Errors
+    /// As [`Reader::next_item`], but for `TimedOut`.
     pub fn try_next_item(&mut self) -> Result<Option<Item<'_>>> {
         self.item(None)
     }

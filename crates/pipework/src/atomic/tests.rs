@@ -228,6 +228,9 @@ fn exercise(mut reader: Reader, mut writer: Writer) {
     assert_eq!(kind(writer.try_send("nobody")).map_err(|(kind, _)| kind), Err(ErrorKind::Closed));
 }
 
+/// What is learnt of the kernel is learnt for the whole process, so tests that pretend another one take turns.
+static KERNEL: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 /// Refuses to be asked per call: for reading once, for writing with RWF_NOSIGNAL and without.
 fn refuse_nowait() {
     order("read_nowait", 0, os(libc::EOPNOTSUPP));
@@ -237,6 +240,7 @@ fn refuse_nowait() {
 
 #[test]
 fn without_nowait_per_call_the_pipe_is_opened_anew() {
+    let _turn = KERNEL.lock();
     let (reader, writer) = pair().unwrap();
     refuse_nowait();
     exercise(reader, writer);
@@ -245,6 +249,7 @@ fn without_nowait_per_call_the_pipe_is_opened_anew() {
 
 #[test]
 fn without_either_the_pipe_is_polled_first() {
+    let _turn = KERNEL.lock();
     let (reader, writer) = pair().unwrap();
     refuse_nowait();
     order("open", 0, os(libc::EACCES));
@@ -255,6 +260,7 @@ fn without_either_the_pipe_is_polled_first() {
 
 #[test]
 fn without_nosignal_sigpipe_is_held_back() {
+    let _turn = KERNEL.lock();
     for _ in 0..10_000 {
         order("nosignal", 0, os(libc::EOPNOTSUPP));
     }

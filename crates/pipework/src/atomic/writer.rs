@@ -37,7 +37,7 @@ pub struct Writer {
     zstd: Option<Compressor>,
 }
 
-/// A message or burst that waits. What was cut off it already is no longer in `data`.
+/// A message or burst that waits. `cut` counts within `data`.
 struct Queued {
     data: Vec<u8>,
     cut: Cut,
@@ -68,6 +68,7 @@ impl Writer {
     /// - `Interrupted` by a signal handler before the first part was written. Later signals do not interrupt.
     /// - `Closed`: no reader is left. What was pending is dropped.
     /// - `TooLong`: more parts than can be counted (over 16 TiB).
+    /// - `Corrupt`: the kernel has cut a write that POSIX promises to keep whole.
     /// - `Os` with the kernel's number.
     pub fn send(&mut self, data: impl AsRef<[u8]>, deadline: impl Into<Deadline>) -> Result<u32> {
         const OP: &str = "atomic send";
@@ -190,10 +191,11 @@ impl Writer {
         })
     }
 
-    /// The bytes that a burst would take on the wire; `None` if it does not fit in one write. With compression this compresses.
+    /// The bytes that a burst would take on the wire; `None` if it does not fit in one write. With compression this compresses. It does not
+    /// look for the control bytes that [`Writer::burst`] refuses.
     ///
     /// # Errors
-    /// None at present; compression may fail one day.
+    /// `TooLong`: zstd cannot compress it.
     pub fn fits_in_burst(&mut self, data: impl AsRef<[u8]>) -> Result<Option<usize>> {
         self.with_payload(data.as_ref(), "atomic burst", |writer, payload| {
             let len = payload.len() + writer.packer.mode().burst_overhead();
@@ -544,7 +546,7 @@ impl Drop for Writer {
 }
 
 impl AsFd for Writer {
-    /// The pipe's descriptor, which blocks: hand it to a child as its stdout, or poll it for writing.
+    /// The pipe's descriptor, which blocks unless it was made not to elsewhere: hand it to a child as its stdout, or poll it for writing.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.end.as_fd()
     }

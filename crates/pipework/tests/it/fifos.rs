@@ -285,6 +285,8 @@ fn what_is_no_fifo_is_refused() {
         assert!(Options::new().read_fifo(at(name)).is_err(), "read {name:?}");
         assert!(Options::new().write_fifo(at(name), SHORT).is_err(), "write {name:?}");
     }
+    let error = Options::new().write_fifo(at("socket"), PATIENCE).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "there is no reader to wait for");
     assert_eq!(fs::read(at("file")).unwrap(), b"not touched");
     assert_eq!(kept.try_recv(), Ok(None), "nobody has written through the link");
 }

@@ -277,10 +277,16 @@ pub(crate) struct Folder(PathBuf);
 impl Folder {
     pub(crate) fn new() -> Folder {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::SeqCst);
-        let path = std::env::temp_dir().join(format!("pipework-test-{}-{number}", process::id()));
-        fs::create_dir(&path).expect("a new folder");
-        Folder(path)
+        loop {
+            let number = NUMBER.fetch_add(1, Ordering::SeqCst);
+            let path = std::env::temp_dir().join(format!("pipework-test-{}-{number}", process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => return Folder(path),
+                // A test that was killed has left it, and its process number has come round.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("{}: {error}", path.display()),
+            }
+        }
     }
 
     pub(crate) fn join(&self, name: &str) -> PathBuf {
