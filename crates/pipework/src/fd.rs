@@ -264,8 +264,8 @@ impl PipeEnd {
             Ok(own) => Ok(Quick::Reopened(own)),
             // To open a pipe for writing that nobody reads is refused with the number that means just that.
             Err(Errno::NXIO) => Err(Errno::PIPE),
-            // Descriptors have run out, for now: a later call shall try again.
-            Err(errno @ (Errno::MFILE | Errno::NFILE)) => Err(errno),
+            // Descriptors have run out, for now: this call polls first, and a later one tries again.
+            Err(Errno::MFILE | Errno::NFILE) => Ok(Quick::PerCall),
             Err(_) => Ok(Quick::PollFirst),
         }
     }

@@ -35,6 +35,8 @@ pub struct Writer {
     /// Whether what was written last ends inside a message.
     inside: bool,
     zstd: Option<Compressor>,
+    /// What the latest message was compressed into: memory that is used again.
+    frame: Vec<u8>,
 }
 
 /// A message or burst that waits. `cut` counts within `data`.
@@ -57,6 +59,7 @@ impl Writer {
             max_pending,
             inside: false,
             zstd: zstd.map(Compressor::new).transpose()?,
+            frame: Vec::new(),
         })
     }
 
@@ -335,14 +338,11 @@ impl Writer {
         op: &'static str,
         use_it: impl FnOnce(&mut Writer, &[u8]) -> Result<T>,
     ) -> Result<T> {
-        match self.zstd.take() {
-            None => use_it(self, data),
-            Some(mut zstd) => {
-                let done = zstd.compress(data, op).and_then(|payload| use_it(self, payload));
-                self.zstd = Some(zstd);
-                done
-            }
-        }
+        let Some(zstd) = &mut self.zstd else { return use_it(self, data) };
+        let mut frame = std::mem::take(&mut self.frame);
+        let done = zstd.compress(data, &mut frame, op).and_then(|()| use_it(self, &frame));
+        self.frame = frame;
+        done
     }
 
     fn send_each<T: AsRef<[u8]>>(

@@ -76,7 +76,6 @@ impl Zstd {
 pub(super) struct Compressor {
     settings: Zstd,
     context: CCtx<'static>,
-    frame: Vec<u8>,
 }
 
 impl Compressor {
@@ -90,21 +89,20 @@ impl Compressor {
             context.load_dictionary(dictionary).map_err(invalid)?;
             context.set_parameter(CParameter::ChecksumFlag(true)).map_err(invalid)?;
         }
-        Ok(Compressor { settings, context, frame: Vec::new() })
+        Ok(Compressor { settings, context })
     }
 
     pub(super) fn settings(&self) -> &Zstd {
         &self.settings
     }
 
-    /// One frame that holds `data`; valid until the next call.
-    pub(super) fn compress(&mut self, data: &[u8], op: &'static str) -> Result<&[u8]> {
+    /// Puts one frame that holds `data` into `frame`.
+    pub(super) fn compress(&mut self, data: &[u8], frame: &mut Vec<u8>, op: &'static str) -> Result<()> {
         let needed = zstd_safe::compress_bound(data.len());
-        self.frame.clear();
-        give_back(&mut self.frame, needed);
-        self.frame.reserve(needed);
-        self.context.compress2(&mut self.frame, data).map_err(|_| Error::new(ErrorKind::TooLong, op))?;
-        Ok(&self.frame)
+        frame.clear();
+        give_back(frame, needed);
+        frame.reserve(needed);
+        self.context.compress2(frame, data).map(drop).map_err(|_| Error::new(ErrorKind::TooLong, op))
     }
 }
 
@@ -229,8 +227,8 @@ mod tests {
         data: &[u8],
         max: usize,
     ) -> std::result::Result<Vec<u8>, ErrorKind> {
-        let frame = Compressor::new(write).unwrap().compress(data, "test").unwrap().to_vec();
-        let mut out = Vec::new();
+        let (mut frame, mut out) = (Vec::new(), Vec::new());
+        Compressor::new(write).unwrap().compress(data, &mut frame, "test").unwrap();
         Decompressor::new(read).unwrap().decompress(&frame, &mut out, max).map(|()| out)
     }
 
@@ -270,8 +268,8 @@ mod tests {
 
     #[test]
     fn a_bomb_is_refused_before_memory_is_taken() {
-        let bomb =
-            Compressor::new(Zstd::new()).unwrap().compress(&vec![0; 256 << 20], "test").unwrap().to_vec();
+        let mut bomb = Vec::new();
+        Compressor::new(Zstd::new()).unwrap().compress(&vec![0; 256 << 20], &mut bomb, "test").unwrap();
         assert!(bomb.len() < 64 << 10, "{} bytes", bomb.len());
         let mut out = Vec::new();
         assert_eq!(

@@ -8,5 +8,6 @@ mod processes;
 mod strangers;
 mod waiting;
 mod clones;
+mod offers;
 mod tidy;
 mod vectors;
