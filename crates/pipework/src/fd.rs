@@ -49,7 +49,11 @@ impl PipeEnd {
             return Err(Error::new(ErrorKind::Invalid, op));
         }
         sys::set_cloexec(fd.as_fd()).map_err(|errno| errno.at(op))?;
-        Ok(PipeEnd { fd, access: wanted, quick: Quick::PerCall, guarded: false, raised: false })
+        Ok(PipeEnd::with(fd, wanted, Quick::PerCall))
+    }
+
+    fn with(fd: OwnedFd, access: Access, quick: Quick) -> PipeEnd {
+        PipeEnd { fd, access, quick, guarded: false, raised: false }
     }
 
     /// As [`PipeEnd::new`], for a FIFO that was just opened here for reading, non-blocking.
@@ -75,13 +79,7 @@ impl PipeEnd {
     /// Another descriptor of the same pipe.
     pub(crate) fn try_clone(&self, op: &'static str) -> Result<PipeEnd> {
         let cloned = || {
-            let end = PipeEnd {
-                fd: sys::duplicate(self.pipe())?,
-                access: self.access,
-                quick: Quick::PerCall,
-                guarded: false,
-                raised: false,
-            };
+            let end = PipeEnd::with(sys::duplicate(self.pipe())?, self.access, Quick::PerCall);
             match self.quick {
                 Quick::Listening(_) => end.listening(),
                 Quick::Native => Ok(PipeEnd { quick: Quick::Native, ..end }),
@@ -202,8 +200,7 @@ impl PipeEnd {
         let guarded = self.guarded;
         let wait = |nowait| if nowait { Wait::Never } else { Wait::Native };
         let done = self.quickly(|fd, nowait| write(fd, buf, wait(nowait), guarded));
-        self.raised |= guarded && done == Err(Errno::PIPE);
-        match done {
+        match self.noting_signal(done) {
             Ok(len) => whole(len, buf).map(|()| true),
             Err(Errno::AGAIN) => Ok(false),
             Err(errno) => Err(errno),
@@ -214,10 +211,8 @@ impl PipeEnd {
     pub(crate) fn write(&mut self, buf: &[u8], deadline: Deadline) -> std::result::Result<(), Errno> {
         loop {
             if deadline.is_never() {
-                let guarded = self.guarded;
-                let done = write(self.fd.as_fd(), buf, Wait::Native, guarded);
-                self.raised |= guarded && done == Err(Errno::PIPE);
-                match done {
+                let done = write(self.fd.as_fd(), buf, Wait::Native, self.guarded);
+                match self.noting_signal(done) {
                     Ok(len) => return whole(len, buf),
                     Err(Errno::AGAIN) => {}
                     Err(errno) => return Err(errno),
@@ -227,6 +222,12 @@ impl PipeEnd {
             }
             self.wait(For::Writing, deadline)?;
         }
+    }
+
+    /// Under the guard, a write that fails with EPIPE has raised a signal, which waits to be taken back.
+    fn noting_signal<T>(&mut self, done: std::result::Result<T, Errno>) -> std::result::Result<T, Errno> {
+        self.raised |= self.guarded && matches!(done, Err(Errno::PIPE));
+        done
     }
 
     /// Waits until a call may succeed; [`Errno::TIMEDOUT`] once the deadline has passed.

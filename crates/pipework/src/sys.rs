@@ -369,16 +369,11 @@ pub(crate) enum For {
 /// True means that one is ready. [`Errno::INTR`] if a signal handler ran.
 pub(crate) fn wait(fds: &[BorrowedFd<'_>], what: For, deadline: Deadline) -> Result<bool> {
     let events = if what == For::Reading { PollFlags::IN } else { PollFlags::OUT };
-    // Nobody waits on more than a pipe and a bell; poll wants them in one array.
-    let mut polled: [Option<PollFd<'_>>; 2] = [None, None];
-    assert!(fds.len() <= polled.len(), "at most two descriptors");
-    for (slot, fd) in polled.iter_mut().zip(fds) {
-        *slot = Some(PollFd::from_borrowed_fd(*fd, events));
-    }
-    let ready = match &mut polled {
-        [Some(one), None] => poll(std::slice::from_mut(one), deadline)?,
-        [Some(one), Some(two)] => poll(&mut [one.clone(), two.clone()], deadline)?,
-        _ => poll(&mut [], deadline)?,
+    let watch = |fd| PollFd::from_borrowed_fd(fd, events);
+    let ready = match *fds {
+        [pipe] => poll(&mut [watch(pipe)], deadline)?,
+        [pipe, bell] => poll(&mut [watch(pipe), watch(bell)], deadline)?,
+        _ => unreachable!("nobody waits for more than a pipe and a bell"),
     };
     Ok(ready > 0)
 }

@@ -257,8 +257,8 @@ impl Reader {
 
     fn refuse_mixed(&mut self) -> Result<()> {
         self.check_fork(OP)?;
-        let mode = match Arc::get_mut(&mut self.shared) {
-            Some(shared) => shared.core.get_mut().unwrap_or_else(PoisonError::into_inner).decoder.mode(),
+        let mode = match sole(&mut self.shared) {
+            Some(core) => core.decoder.mode(),
             None => lock(&self.shared).decoder.mode(),
         };
         if mode == Mode::Mixed { Err(Error::new(ErrorKind::Invalid, OP)) } else { Ok(()) }
@@ -280,17 +280,14 @@ impl Reader {
     }
 
     fn item(&mut self, deadline: Option<Deadline>) -> Result<Option<Item<'_>>> {
+        self.check_fork(OP)?;
         Ok(self.get(deadline)?.map(|got| self.lend(got)))
     }
 
-    /// The next item; without a deadline, only if it is there.
+    /// The next item; without a deadline, only if it is there. The caller has looked for a fork.
     fn get(&mut self, deadline: Option<Deadline>) -> Result<Option<Got>> {
-        self.check_fork(OP)?;
-        match Arc::get_mut(&mut self.shared) {
-            Some(shared) => {
-                let core = shared.core.get_mut().unwrap_or_else(PoisonError::into_inner);
-                Ok(core.next(&mut self.end, deadline)?.map(Got::Lent))
-            }
+        match sole(&mut self.shared) {
+            Some(core) => Ok(core.next(&mut self.end, deadline)?.map(Got::Lent)),
             None => Ok(self.get_shared(deadline)?.map(Got::Owned)),
         }
     }
@@ -331,8 +328,7 @@ impl Reader {
         match got {
             Got::Owned(item) => item,
             Got::Lent(found) => {
-                let shared = Arc::get_mut(&mut self.shared).expect("only a reader without clones lends");
-                shared.core.get_mut().unwrap_or_else(PoisonError::into_inner).decoder.item(found)
+                sole(&mut self.shared).expect("only a reader without clones lends").decoder.item(found)
             }
         }
     }
@@ -344,10 +340,7 @@ impl Reader {
             return Ok(());
         }
         // A clone's lock may have been held by a thread that the child does not have, so it is not even asked.
-        let untouched = Arc::get_mut(&mut self.shared).is_some_and(|shared| {
-            shared.core.get_mut().unwrap_or_else(PoisonError::into_inner).decoder.is_empty()
-        });
-        if !untouched {
+        if !sole(&mut self.shared).is_some_and(|core| core.decoder.is_empty()) {
             return Err(Error::new(ErrorKind::Stale, op));
         }
         self.end.after_fork().map_err(|errno| errno.at(op))?;
@@ -428,6 +421,11 @@ pub(super) fn read_size_within_limits(bytes: usize) -> usize {
 /// A panic cannot leave the core in a state that the next call would misread: it is changed by whole steps.
 fn lock(shared: &Shared) -> MutexGuard<'_, Core> {
     shared.core.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The core of a reader without clones, which needs no lock.
+fn sole(shared: &mut Arc<Shared>) -> Option<&mut Core> {
+    Arc::get_mut(shared).map(|shared| shared.core.get_mut().unwrap_or_else(PoisonError::into_inner))
 }
 
 impl AsFd for Reader {

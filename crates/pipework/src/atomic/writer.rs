@@ -169,7 +169,8 @@ impl Writer {
         let deadline = deadline.into();
         self.flush_for(deadline, OP)?;
         self.with_payload(data.as_ref(), OP, |writer, payload| {
-            writer.pack_burst(payload, OP)?;
+            writer.check_burst(payload, OP)?;
+            writer.packer.push_burst(payload);
             writer.write_packed(deadline, OP)
         })
     }
@@ -184,7 +185,7 @@ impl Writer {
         self.with_payload(data.as_ref(), OP, |writer, payload| {
             writer.check_burst(payload, OP)?;
             if idle {
-                writer.pack_burst(payload, OP)?;
+                writer.packer.push_burst(payload);
                 if writer.try_write_packed(OP)? {
                     return Ok(Some(()));
                 }
@@ -409,12 +410,6 @@ impl Writer {
         } else {
             Ok(())
         }
-    }
-
-    fn pack_burst(&mut self, payload: &[u8], op: &'static str) -> Result<()> {
-        self.check_burst(payload, op)?;
-        self.packer.push_burst(payload);
-        Ok(())
     }
 
     fn queue(&mut self, data: Vec<u8>, cut: Cut, is_burst: bool) {
