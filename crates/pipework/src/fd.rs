@@ -142,7 +142,7 @@ impl PipeEnd {
         &mut self,
         buf: &mut [u8],
         deadline: Deadline,
-        spin: &mut Spin,
+        spin: &Spin,
     ) -> std::result::Result<usize, Errno> {
         if let Some(len) = self.try_read(buf)? {
             return Ok(len);

@@ -25,6 +25,8 @@ mod deadline;
 mod sys;
 mod sync;
 mod spin;
+mod region;
+mod event;
 mod fd;
 pub mod atomic;
 

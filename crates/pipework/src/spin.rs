@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::deadline::Deadline;
+use crate::sync::Hint;
 use crate::sys;
 
 /// Without being told otherwise: about the cost of a sleep and a wake-up.
@@ -16,51 +17,59 @@ pub(crate) const DEFAULT_LIMIT: Duration = Duration::from_micros(20);
 /// Below this, spinning is not worth its clock readings.
 const LEAST: Duration = Duration::from_micros(2);
 
-/// Before the first look, and doubled before each further one, so that looking does not get into the other side's way.
+/// Where a look is a system call: the pause before the first, doubled before each further one, so that looking does not get into
+/// the other side's way.
 const PAUSE: Duration = Duration::from_nanos(700);
 
-/// One waiting place's memory of its waits.
-#[derive(Clone, Debug)]
+/// Where a look is a load: how many are made for each reading of the clock.
+const LOOKS: u32 = 32;
+
+/// One waiting place's memory of its waits. Threads may wait there at the same time: they share what was learnt.
+#[derive(Debug)]
 pub(crate) struct Spin {
     limit: Duration,
-    /// At most `limit`; nothing, or at least [`LEAST`].
-    budget: Duration,
+    /// Nanoseconds, at most `limit`; nothing, or at least [`LEAST`].
+    budget: Hint,
+    looks: Looks,
+}
+
+/// What one look costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looks {
+    /// A few loads from memory.
+    Load,
+    /// A system call.
+    Call,
 }
 
 impl Spin {
     /// Spins for up to `limit`, at most 1 ms; never, if that is zero or only one CPU may be used.
-    pub(crate) fn new(limit: Duration) -> Spin {
+    pub(crate) fn new(limit: Duration, looks: Looks) -> Spin {
         static ALONE: OnceLock<bool> = OnceLock::new();
         let alone = *ALONE.get_or_init(|| sys::usable_cpus() < 2);
         let limit = if alone || limit < LEAST { Duration::ZERO } else { limit.min(Duration::from_millis(1)) };
-        Spin { limit, budget: limit }
+        Spin { limit, budget: Hint::new(limit.as_nanos() as u64), looks }
     }
 
     /// Looks again and again for as long as that is worth it and the deadline allows, then parks. `look` returns `None` as long as there is nothing;
     /// `park` waits, and may return without anything having come.
     pub(crate) fn wait<T, E>(
-        &mut self,
+        &self,
         deadline: Deadline,
         mut look: impl FnMut() -> Result<Option<T>, E>,
         park: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        let left = deadline.remaining().unwrap_or(Duration::MAX);
-        if self.limit.is_zero() || left.is_zero() {
+        let budget = Duration::from_nanos(self.budget.get());
+        if self.limit.is_zero() {
             return park();
         }
-        let (began, budget) = (Instant::now(), self.budget.min(left));
-        let mut next_look = PAUSE;
-        loop {
-            let passed = began.elapsed();
-            if passed >= budget {
-                break;
-            }
-            if passed < next_look {
-                std::hint::spin_loop();
-                continue;
-            }
-            next_look = 2 * passed + PAUSE;
-            if let Some(found) = look()? {
+        let began = Instant::now();
+        if !budget.is_zero() {
+            let found = match self.looks {
+                Looks::Load => look_often(began, budget, deadline, &mut look)?,
+                Looks::Call => look_rarely(began, budget, deadline, &mut look)?,
+            };
+            if let Some(found) = found {
                 self.learn(true);
                 return Ok(found);
             }
@@ -71,12 +80,57 @@ impl Spin {
         Ok(found)
     }
 
-    fn learn(&mut self, soon: bool) {
-        self.budget = match soon {
-            true => (2 * self.budget).clamp(LEAST, self.limit),
-            false if self.budget < 2 * LEAST => Duration::ZERO,
-            false => self.budget / 2,
+    fn learn(&self, soon: bool) {
+        let budget = Duration::from_nanos(self.budget.get());
+        let budget = match soon {
+            true => (2 * budget).clamp(LEAST, self.limit),
+            false if budget < 2 * LEAST => Duration::ZERO,
+            false => budget / 2,
         };
+        self.budget.set(budget.as_nanos() as u64);
+    }
+}
+
+fn look_often<T, E>(
+    began: Instant,
+    budget: Duration,
+    deadline: Deadline,
+    look: &mut impl FnMut() -> Result<Option<T>, E>,
+) -> Result<Option<T>, E> {
+    loop {
+        for _ in 0..LOOKS {
+            if let Some(found) = look()? {
+                return Ok(Some(found));
+            }
+            std::hint::spin_loop();
+        }
+        if began.elapsed() >= budget || deadline.has_passed() {
+            return Ok(None);
+        }
+    }
+}
+
+fn look_rarely<T, E>(
+    began: Instant,
+    budget: Duration,
+    deadline: Deadline,
+    look: &mut impl FnMut() -> Result<Option<T>, E>,
+) -> Result<Option<T>, E> {
+    let budget = budget.min(deadline.remaining().unwrap_or(Duration::MAX));
+    let mut next_look = PAUSE;
+    loop {
+        let passed = began.elapsed();
+        if passed >= budget {
+            return Ok(None);
+        }
+        if passed < next_look {
+            std::hint::spin_loop();
+            continue;
+        }
+        next_look = 2 * passed + PAUSE;
+        if let Some(found) = look()? {
+            return Ok(Some(found));
+        }
     }
 }
 
@@ -85,7 +139,7 @@ mod tests {
     use super::*;
 
     fn spin(limit: Duration) -> Spin {
-        Spin { limit, budget: limit }
+        Spin { limit, budget: Hint::new(limit.as_nanos() as u64), looks: Looks::Call }
     }
 
     #[test]
@@ -94,11 +148,11 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
             Ok::<(), ()>(())
         };
-        let mut spin = spin(DEFAULT_LIMIT);
+        let spin = spin(DEFAULT_LIMIT);
         for _ in 0..5 {
             assert_eq!(spin.wait(Deadline::NEVER, || Ok(None), idle), Ok(()));
         }
-        assert_eq!(spin.budget, Duration::ZERO);
+        assert_eq!(spin.budget.get(), 0);
         assert_eq!(
             spin.wait(Deadline::NEVER, || unreachable!("an idle wait does not look at all"), idle),
             Ok(())
@@ -106,12 +160,15 @@ mod tests {
         for _ in 0..50 {
             assert_eq!(spin.wait(Deadline::NEVER, || Ok(None), || Ok::<(), ()>(())), Ok(()));
         }
-        assert!(spin.budget >= LEAST, "waits that end at once are worth looking again");
+        assert!(
+            spin.budget.get() >= LEAST.as_nanos() as u64,
+            "waits that end at once are worth looking again"
+        );
     }
 
     #[test]
     fn what_comes_while_spinning_is_taken_without_parking() {
-        let mut spin = spin(Duration::from_secs(60));
+        let spin = spin(Duration::from_secs(60));
         let mut looks = 0;
         let found = spin.wait(
             Deadline::NEVER,
@@ -126,7 +183,7 @@ mod tests {
 
     #[test]
     fn without_a_limit_it_parks_at_once() {
-        let mut spin = Spin::new(Duration::ZERO);
+        let spin = Spin::new(Duration::ZERO, Looks::Load);
         assert_eq!(
             spin.wait(
                 Deadline::NEVER,

@@ -1,44 +1,277 @@
 //! The wall to atomics and futexes: no other file names one.
+//!
+//! Under `cfg(loom)` the same names stand for loom's, and parking for a loom lock, so that `make model` searches the code that runs.
 
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::time::Duration;
 
-use crate::sys;
+use crate::sys::{self, Errno, memory};
 
-/// How many forks lie between the process that first asked and this one. A handle that remembers another number than this was
-/// inherited from a parent.
-pub(crate) fn generation() -> u32 {
-    static FORKS: AtomicU32 = AtomicU32::new(0);
-    static REGISTER: Once = Once::new();
-    extern "C" fn in_child() {
-        // Relaxed, here and below: it publishes no other memory, and the child's only thread sees its own store.
-        FORKS.fetch_add(1, Ordering::Relaxed);
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+// What belongs to the process and not to a model of it.
+use std::sync::atomic as process;
+
+// ---------------------------------------------------------------- parking
+
+/// Who may park on a word: threads of this process, or of every process that maps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    Process,
+    Machine,
+}
+
+/// A 64-bit word on which threads can park. The kernel compares its lower half only.
+#[cfg_attr(not(loom), repr(transparent))]
+#[derive(Debug)]
+pub(crate) struct Word {
+    bits: AtomicU64,
+    /// How many sleep, and where.
+    #[cfg(loom)]
+    bed: (loom::sync::Mutex<u32>, loom::sync::Condvar),
+}
+
+#[cfg(target_endian = "big")]
+compile_error!("the futex is the lower half of a word, and the lower half is expected to come first");
+
+impl Word {
+    pub(crate) fn new(bits: u64) -> Word {
+        Word {
+            bits: AtomicU64::new(bits),
+            #[cfg(loom)]
+            bed: (loom::sync::Mutex::new(0), loom::sync::Condvar::new()),
+        }
     }
-    REGISTER.call_once(|| sys::at_fork_in_child(in_child));
-    FORKS.load(Ordering::Relaxed)
+
+    pub(crate) fn load(&self, order: Ordering) -> u64 {
+        self.bits.load(order)
+    }
+
+    /// Replaces `from` by `to`; otherwise says what was there.
+    pub(crate) fn replace(&self, from: u64, to: u64, success: Ordering) -> Result<(), u64> {
+        self.bits.compare_exchange(from, to, success, Ordering::Acquire).map(drop)
+    }
+
+    pub(crate) fn fetch_or(&self, bits: u64, order: Ordering) -> u64 {
+        self.bits.fetch_or(bits, order)
+    }
+
+    pub(crate) fn fetch_add(&self, addend: u64, order: Ordering) -> u64 {
+        self.bits.fetch_add(addend, order)
+    }
+
+    /// Parks for as long as the lower half is that of `expected`, nobody wakes this thread, no signal handler runs
+    /// ([`Errno::INTR`]) and the limit has not passed; may also return without any reason.
+    #[cfg(not(loom))]
+    pub(crate) fn park(&self, expected: u64, limit: Option<Duration>, reach: Reach) -> Result<(), Errno> {
+        memory::futex_wait(self.bits.as_ptr().cast(), expected as u32, limit, reach == Reach::Machine)
+    }
+
+    /// Wakes at most `count` of those who are parked; says how many that were.
+    #[cfg(not(loom))]
+    pub(crate) fn wake(&self, count: u32, reach: Reach) -> u32 {
+        memory::futex_wake(self.bits.as_ptr().cast(), count, reach == Reach::Machine)
+    }
+}
+
+/// All that parks now.
+pub(crate) const EVERYONE: u32 = i32::MAX as u32;
+
+/// The kernel's part of a futex: compare and sleep, or count and wake, under one lock.
+#[cfg(loom)]
+impl Word {
+    pub(crate) fn park(&self, expected: u64, _limit: Option<Duration>, _reach: Reach) -> Result<(), Errno> {
+        let mut asleep = self.bed.0.lock().expect("a model does not panic under its lock");
+        if self.bits.load(Ordering::Relaxed) as u32 == expected as u32 {
+            *asleep += 1;
+            drop(self.bed.1.wait(asleep));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn wake(&self, count: u32, _reach: Reach) -> u32 {
+        let mut asleep = self.bed.0.lock().expect("a model does not panic under its lock");
+        let woken = count.min(*asleep);
+        *asleep -= woken;
+        (0..woken).for_each(|_| self.bed.1.notify_one());
+        woken
+    }
+}
+
+// ---------------------------------------------------------------- what needs no order
+
+/// A number that may be stale and guides only: how long to spin, where to look first.
+#[derive(Debug)]
+pub(crate) struct Hint(process::AtomicU64);
+
+impl Hint {
+    pub(crate) const fn new(value: u64) -> Hint {
+        Hint(process::AtomicU64::new(value))
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(process::Ordering::Relaxed)
+    }
+
+    /// Stores only what is new, so that threads that agree leave the line to each other's caches.
+    pub(crate) fn set(&self, value: u64) {
+        if self.get() != value {
+            self.0.store(value, process::Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the number and leaves `value`.
+    pub(crate) fn swap(&self, value: u64) -> u64 {
+        self.0.swap(value, process::Ordering::Relaxed)
+    }
 }
 
 /// A fact that, once learnt, stays true for the process.
 ///
 /// Relaxed throughout: a thread that reads it late only learns the same fact by itself.
-pub(crate) struct Fact(AtomicBool);
+pub(crate) struct Fact(process::AtomicBool);
 
 impl Fact {
     pub(crate) const fn unknown() -> Fact {
-        Fact(AtomicBool::new(false))
+        Fact(process::AtomicBool::new(false))
     }
 
     pub(crate) fn learn(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.store(true, process::Ordering::Relaxed);
     }
 
     /// A test that made it up takes it back.
     #[cfg(test)]
     pub(crate) fn forget(&self) {
-        self.0.store(false, Ordering::Relaxed);
+        self.0.store(false, process::Ordering::Relaxed);
     }
 
     pub(crate) fn is_known(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.load(process::Ordering::Relaxed)
+    }
+}
+
+// ---------------------------------------------------------------- forks
+
+/// How many forks lie between the process that first asked and this one. A handle that remembers another number than this was
+/// inherited from a parent.
+pub(crate) fn generation() -> u32 {
+    watch_forks();
+    FORKS.load(process::Ordering::Relaxed)
+}
+
+static FORKS: process::AtomicU32 = process::AtomicU32::new(0);
+
+/// Descriptors that a forked child must not have: an open file of a child keeps the locks of its parent alive.
+///
+/// The lock is held while a process forks, so that no descriptor is between being opened and being listed.
+static UNSHARED: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// The lock, while this thread forks.
+    static FORKING: std::cell::Cell<Option<MutexGuard<'static, Vec<OwnedFd>>>> = const { std::cell::Cell::new(None) };
+}
+
+fn watch_forks() {
+    static REGISTER: Once = Once::new();
+    extern "C" fn before() {
+        // Registers the thread-local's destructor, if it needs one, in the parent: a child may not allocate.
+        FORKING.set(Some(unshared()));
+    }
+    extern "C" fn in_parent() {
+        FORKING.set(None);
+    }
+    extern "C" fn in_child() {
+        // Relaxed: it publishes no other memory, and the child's only thread sees its own store.
+        FORKS.fetch_add(1, process::Ordering::Relaxed);
+        if let Some(mut unshared) = FORKING.take() {
+            // Closes them; the memory of the list stays, for the child may not free it.
+            unshared.clear();
+        }
+    }
+    REGISTER.call_once(|| sys::at_fork(before, in_parent, in_child));
+}
+
+fn unshared() -> MutexGuard<'static, Vec<OwnedFd>> {
+    UNSHARED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A descriptor that is closed in every forked child before fork returns there, and here when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Unshared {
+    fd: RawFd,
+    generation: u32,
+}
+
+impl Unshared {
+    pub(crate) fn open(open: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<Unshared, Errno> {
+        watch_forks();
+        let mut unshared = unshared();
+        let fd = open()?;
+        let raw = fd.as_raw_fd();
+        unshared.push(fd);
+        Ok(Unshared { fd: raw, generation: generation() })
+    }
+
+    /// What `call` gives for the descriptor; `None` in a forked child, where it is closed.
+    pub(crate) fn with<T>(&self, call: impl FnOnce(std::os::fd::BorrowedFd<'_>) -> T) -> Option<T> {
+        (self.generation == generation()).then(|| call(memory::borrow(self.fd)))
+    }
+}
+
+impl Drop for Unshared {
+    fn drop(&mut self) {
+        if self.generation == generation() {
+            // Closed under the lock: a child forked meanwhile would close a number that is somebody else's by then.
+            unshared().retain(|fd| fd.as_raw_fd() != self.fd);
+        }
+    }
+}
+
+// ---------------------------------------------------------------- addresses
+
+/// Ranges of addresses that a signal handler can look up.
+pub(crate) struct Ranges([Range; 256]);
+
+struct Range {
+    /// 0 in a place that nobody uses.
+    start: process::AtomicUsize,
+    end: process::AtomicUsize,
+}
+
+impl Ranges {
+    pub(crate) const fn new() -> Ranges {
+        const NONE: Range = Range { start: process::AtomicUsize::new(0), end: process::AtomicUsize::new(0) };
+        Ranges([NONE; 256])
+    }
+
+    /// False if there are too many.
+    pub(crate) fn add(&self, start: usize, end: usize) -> bool {
+        // One thread at a time writes; a handler reads at any time.
+        let _alone = unshared();
+        let free = self.0.iter().find(|range| range.start.load(process::Ordering::Relaxed) == 0);
+        if let Some(range) = free {
+            range.end.store(end, process::Ordering::Relaxed);
+            // Release: pairs with the Acquire in `contains`, which then sees the end that belongs to this start.
+            range.start.store(start, process::Ordering::Release);
+        }
+        free.is_some()
+    }
+
+    pub(crate) fn remove(&self, start: usize) {
+        let _alone = unshared();
+        let used = self.0.iter().find(|range| range.start.load(process::Ordering::Relaxed) == start);
+        used.inspect(|range| range.start.store(0, process::Ordering::Relaxed));
+    }
+
+    pub(crate) fn contains(&self, address: usize) -> bool {
+        self.0.iter().any(|range| {
+            let start = range.start.load(process::Ordering::Acquire);
+            start != 0 && (start..range.end.load(process::Ordering::Relaxed)).contains(&address)
+        })
     }
 }

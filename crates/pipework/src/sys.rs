@@ -36,6 +36,10 @@ impl Errno {
     /// Not the kernel's word but ours: it has cut a write that POSIX promises to keep whole.
     pub(crate) const CUT: Errno = Errno(libc::EPROTO);
 
+    fn last() -> Errno {
+        Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+    }
+
     /// The error of the operation `op`.
     pub(crate) fn at(self, op: &'static str) -> Error {
         let kind = match self.0 {
@@ -65,10 +69,10 @@ type Result<T> = std::result::Result<T, Errno>;
 macro_rules! sys {
     ($name:literal, $call:expr) => {{
         #[cfg(test)]
-        if let Some(fault::Fault::Errno(errno)) = fault::due($name) {
-            return Err(Errno(errno));
+        if let Some($crate::sys::fault::Fault::Errno(errno)) = $crate::sys::fault::due($name) {
+            return Err($crate::sys::Errno(errno));
         }
-        $call.map_err(Errno::from)
+        $call.map_err($crate::sys::Errno::from)
     }};
 }
 
@@ -76,9 +80,9 @@ macro_rules! sys {
 macro_rules! allowed {
     ($name:literal, $buf:expr) => {{
         #[cfg(test)]
-        let buf = match fault::due($name) {
-            Some(fault::Fault::Errno(errno)) => return Err(Errno(errno)),
-            Some(fault::Fault::Short(len)) => {
+        let buf = match $crate::sys::fault::due($name) {
+            Some($crate::sys::fault::Fault::Errno(errno)) => return Err($crate::sys::Errno(errno)),
+            Some($crate::sys::fault::Fault::Short(len)) => {
                 let len = len.min($buf.len());
                 &mut $buf[..len]
             }
@@ -89,6 +93,8 @@ macro_rules! allowed {
         buf
     }};
 }
+
+pub(crate) mod memory;
 
 // ---------------------------------------------------------------- descriptors
 
@@ -424,12 +430,12 @@ pub(crate) fn random() -> Result<u32> {
     }
 }
 
-/// Has the C library run `handler` in every child that this process forks, before fork returns there. It may only store to an
-/// atomic: between fork and exec, a child of a threaded process may do little else.
-pub(crate) fn at_fork_in_child(handler: extern "C" fn()) {
-    // SAFETY: the handler is a function that lives as long as the program, and does nothing that is forbidden there.
-    let refused = unsafe { libc::pthread_atfork(None, None, Some(handler)) };
-    assert_eq!(refused, 0, "there is memory for one fork handler");
+/// Has the C library run these around every fork of this process: `before` and `in_parent` in the thread that forks, `in_child` before fork
+/// returns there. Between fork and exec, a child of a threaded process may make system calls and store to atomics, and do little else.
+pub(crate) fn at_fork(before: extern "C" fn(), in_parent: extern "C" fn(), in_child: extern "C" fn()) {
+    // SAFETY: the handlers are functions that live as long as the program, and do nothing that is forbidden there.
+    let refused = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    assert_eq!(refused, 0, "there is memory for one set of fork handlers");
 }
 
 #[cfg(test)]
@@ -468,7 +474,7 @@ pub(crate) mod fault {
         unsafe { libc::signal(libc::SIGPIPE, before) };
     }
 
-    pub(super) fn due(name: &str) -> Option<Fault> {
+    pub(in crate::sys) fn due(name: &str) -> Option<Fault> {
         ORDERS.with_borrow_mut(|orders| {
             let mut met = None;
             orders.retain_mut(|(order, left, fault)| {

@@ -47,7 +47,7 @@ use std::time::Duration;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fd::PipeEnd;
-use crate::spin::{self, Spin};
+use crate::spin::{self, Looks, Spin};
 use crate::sys::{self, Access, Errno, Open};
 
 pub use self::item::{Burst, Item, Line, Message, Torn, WriterKey};
@@ -287,7 +287,7 @@ impl Options {
 
     fn read_from(&self, end: PipeEnd) -> Result<Reader> {
         let decoder = self.decoder(end.pipe_buf())?;
-        Ok(Reader::new(end, decoder, self.read_size, Spin::new(self.spin)))
+        Ok(Reader::new(end, decoder, self.read_size, Spin::new(self.spin, Looks::Call)))
     }
 
     fn decoder(&self, pipe_buf: usize) -> Result<Decoder> {

@@ -395,7 +395,7 @@ impl Core {
         let len = if self.exact { self.decoder.wanted() } else { self.read_size };
         let space = self.decoder.space(len)?;
         let read = match deadline {
-            Some(deadline) => end.read(space, deadline, &mut self.spin).map(Some),
+            Some(deadline) => end.read(space, deadline, &self.spin).map(Some),
             None => end.try_read(space),
         };
         let read = read.map_err(|errno| errno.at(op))?;

@@ -1,0 +1,214 @@
+//! The one wait on memory: look, spin, announce, look again, park.
+//!
+//! Whoever waits announces it in a word before the last look; whoever changes something looks at that word after the change. With a
+//! full fence on both sides one of them sees the other (Dekker), so a wake-up is lost only with a process that is killed
+//! between. Where that can be, parking goes in slices, and what was waited for is looked at when each of them ends.
+
+use std::time::{Duration, Instant};
+
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+use crate::spin::Spin;
+use crate::sync::{EVERYONE, Ordering, Reach, Word, fence};
+
+/// Lowest bit of an event's word: somebody may be parked.
+const PARKED: u64 = 1;
+/// The rest counts the notifications that found it set.
+const STEP: u64 = 2;
+
+/// The first slice of a wait that depends on other processes, doubled up to [`LONGEST_SLICE`].
+const FIRST_SLICE: Duration = Duration::from_millis(50);
+/// How late a death or a wake-up that died with its process is noticed.
+const LONGEST_SLICE: Duration = Duration::from_millis(250);
+
+/// A place to wait for something to change: `{ sequence: 63, parked: 1 }`. Zero is its beginning, and a safe state at any time.
+#[cfg_attr(not(loom), repr(transparent))]
+#[derive(Debug)]
+pub(crate) struct Event(Word);
+
+impl Event {
+    pub(crate) fn new() -> Event {
+        Event(Word::new(0))
+    }
+
+    /// Wakes one who is parked, if anybody is. To be called after the change.
+    pub(crate) fn notify(&self, reach: Reach) {
+        self.wake(1, reach);
+    }
+
+    /// Wakes everybody who is parked.
+    pub(crate) fn notify_all(&self, reach: Reach) {
+        self.wake(EVERYONE, reach);
+    }
+
+    fn wake(&self, count: u32, reach: Reach) {
+        // Pairs with the fence in `announce`: either this sees PARKED, or the waiter's next look sees the change.
+        fence(Ordering::SeqCst);
+        if self.0.load(Ordering::Relaxed) & PARKED == 0 {
+            return;
+        }
+        // Relaxed, here and below: the word orders nothing but itself; what the woken look at has orderings of its own.
+        let now = self.0.fetch_add(STEP, Ordering::Relaxed) + STEP;
+        if self.0.wake(count, reach) == 0 && self.0.replace(now, now & !PARKED, Ordering::Relaxed).is_ok() {
+            // Somebody may have gone to sleep between: on the old value, so this finds them, and no later one can.
+            self.0.wake(EVERYONE, reach);
+        }
+    }
+
+    /// Tells notifiers that somebody is about to park, and what the word must still be then.
+    fn announce(&self) -> u64 {
+        let seen = self.0.fetch_or(PARKED, Ordering::Relaxed) | PARKED;
+        fence(Ordering::SeqCst);
+        seen
+    }
+
+    /// Waits until `look` finds something, for as long as `wait` allows. `check` is run at the end of each slice.
+    pub(crate) fn wait<T>(
+        &self,
+        wait: &Wait<'_>,
+        look: impl FnMut() -> Result<Option<T>>,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<T> {
+        wait.on(&self.0, || Some(self.announce()), look, check)
+    }
+}
+
+/// How to wait, and under which name to fail.
+pub(crate) struct Wait<'a> {
+    pub(crate) deadline: Deadline,
+    pub(crate) spin: &'a Spin,
+    /// Between processes, parking goes in slices.
+    pub(crate) reach: Reach,
+    pub(crate) op: &'static str,
+}
+
+impl Wait<'_> {
+    /// Waits on any word. `announce` makes sure that whoever changes what `look` looks at wakes the word, with a full fence behind it, and says
+    /// what the word must still be when this thread parks; `None` if it changed meanwhile and is to be looked at first.
+    ///
+    /// Fails with `TimedOut`, with `Interrupted`, and as `look` and `check` do. One last look is made after the deadline.
+    pub(crate) fn on<T>(
+        &self,
+        word: &Word,
+        mut announce: impl FnMut() -> Option<u64>,
+        mut look: impl FnMut() -> Result<Option<T>>,
+        mut check: impl FnMut() -> Result<()>,
+    ) -> Result<T> {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        let look = std::cell::RefCell::new(look);
+        self.spin.wait(
+            self.deadline,
+            || look.borrow_mut()(),
+            || {
+                let mut slice = Slice::new(self.reach);
+                loop {
+                    let expected = announce();
+                    if let Some(found) = look.borrow_mut()()? {
+                        return Ok(found);
+                    }
+                    let Some(expected) = expected else { continue };
+                    let left = self.deadline.remaining();
+                    if left == Some(Duration::ZERO) {
+                        return Err(Error::new(ErrorKind::TimedOut, self.op));
+                    }
+                    word.park(expected, slice.limit(left), self.reach).map_err(|errno| errno.at(self.op))?;
+                    if slice.is_over() {
+                        check()?;
+                    }
+                }
+            },
+        )
+    }
+}
+
+/// The stretch of a wait after which it is looked whether those it depends on are alive.
+struct Slice {
+    len: Duration,
+    /// `None` where nobody dies alone: inside one process.
+    end: Option<Instant>,
+}
+
+impl Slice {
+    fn new(reach: Reach) -> Slice {
+        let end = (reach == Reach::Machine).then(|| Instant::now() + FIRST_SLICE);
+        Slice { len: FIRST_SLICE, end }
+    }
+
+    /// How long to park at most.
+    fn limit(&self, left: Option<Duration>) -> Option<Duration> {
+        let to_end = self.end.map(|end| end.saturating_duration_since(Instant::now()));
+        match (to_end, left) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    fn is_over(&mut self) -> bool {
+        let now = Instant::now();
+        let over = self.end.is_some_and(|end| now >= end);
+        if over {
+            self.len = (2 * self.len).min(LONGEST_SLICE);
+            self.end = Some(now + self.len);
+        }
+        over
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    use super::*;
+    use crate::spin::Looks;
+
+    fn wait<'a>(spin: &'a Spin, deadline: impl Into<Deadline>, reach: Reach) -> Wait<'a> {
+        Wait { deadline: deadline.into(), spin, reach, op: "test wait" }
+    }
+
+    #[test]
+    fn a_change_ends_the_wait_of_one_and_a_deadline_that_of_all() {
+        for (reach, spin_us) in [(Reach::Process, 0), (Reach::Machine, 0), (Reach::Machine, 20)] {
+            let (event, left) = (Event::new(), AtomicU32::new(0));
+            let spin = Spin::new(Duration::from_micros(spin_us), Looks::Load);
+            let take = || Ok(left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).ok());
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        for _ in 0..500 {
+                            event
+                                .wait(&wait(&spin, Deadline::NEVER, reach), take, || Ok(()))
+                                .expect("no deadline");
+                        }
+                    });
+                }
+                for _ in 0..2000 {
+                    left.fetch_add(1, SeqCst);
+                    event.notify(reach);
+                }
+            });
+            let late = event.wait(&wait(&spin, Duration::from_millis(5), reach), take, || Ok(()));
+            assert_eq!(late.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
+        }
+    }
+
+    #[test]
+    fn a_slice_ends_although_others_wake_the_waiter_all_the_time() {
+        let (event, spin) = (Event::new(), Spin::new(Duration::ZERO, Looks::Load));
+        let checks = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while checks.load(SeqCst) == 0 {
+                    event.notify_all(Reach::Machine);
+                }
+            });
+            let stop = || -> Result<()> {
+                checks.fetch_add(1, SeqCst);
+                Err(Error::new(ErrorKind::PeerDied, "test wait"))
+            };
+            let ended = event.wait(&wait(&spin, Deadline::NEVER, Reach::Machine), || Ok(None::<()>), stop);
+            assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::PeerDied));
+        });
+    }
+}

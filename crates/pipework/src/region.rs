@@ -1,0 +1,100 @@
+//! The wall to bytes that another thread or process may touch: copied in, copied out, bounds checked, never lent.
+//!
+//! A peer that breaks its promises may change such bytes in the middle of a copy. The copy then holds some mixture of bytes, which is
+//! all that it can do: bytes have no invalid values, and nobody here looks twice at the original.
+
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+/// A range of shared bytes. Whoever made it keeps the memory behind it mapped for longer than it lives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Region {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: copying from and to it is all that it offers, and who may do that at which moment is decided by the owner of its bytes.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// # Safety
+    ///
+    /// From `start` on, `len` bytes are mapped readable and writable for as long as this, or a part of it, is used, and no Rust reference to
+    /// any of them is used meanwhile.
+    pub(crate) unsafe fn new(start: NonNull<u8>, len: usize) -> Region {
+        Region { start, len }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The `len` bytes from offset `off` on; `None` if they are not all inside.
+    pub(crate) fn part(&self, off: usize, len: usize) -> Option<Region> {
+        let inside = off.checked_add(len).is_some_and(|end| end <= self.len);
+        // SAFETY: the offset is inside the range that was promised to be mapped.
+        inside.then(|| Region { start: unsafe { self.start.add(off) }, len })
+    }
+
+    /// Copies `bytes` to the beginning; false if they do not fit.
+    #[must_use]
+    pub(crate) fn copy_in(&self, bytes: &[u8]) -> bool {
+        let fits = bytes.len() <= self.len;
+        if fits {
+            // SAFETY: the target is mapped and long enough, and nobody has a reference into it, the slice least of all.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr(), bytes.len()) };
+        }
+        fits
+    }
+
+    /// Copies the first bytes out, as many as `bytes` holds; false if there are fewer.
+    #[must_use]
+    pub(crate) fn copy_out(&self, bytes: &mut [u8]) -> bool {
+        let fits = bytes.len() <= self.len;
+        if fits {
+            // SAFETY: the source is mapped and long enough; the target is exclusively borrowed, so it is elsewhere.
+            unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr(), bytes.as_mut_ptr(), bytes.len()) };
+        }
+        fits
+    }
+
+    /// Appends the first `len` bytes to `bytes`; false if there are fewer.
+    #[must_use]
+    pub(crate) fn append_to(&self, len: usize, bytes: &mut Vec<u8>) -> bool {
+        let fits = len <= self.len;
+        if fits {
+            bytes.reserve(len);
+            // SAFETY: the source is mapped and long enough; the reserved space behind the vector's end is nobody else's, and is filled
+            // before it is counted.
+            unsafe {
+                let end = bytes.as_mut_ptr().add(bytes.len());
+                std::ptr::copy_nonoverlapping(self.start.as_ptr(), end, len);
+                bytes.set_len(bytes.len() + len);
+            }
+        }
+        fits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_copied_stays_inside() {
+        let mut memory = [0u8; 8];
+        // SAFETY: the array lives to the end of the test and is not used until then.
+        let region = unsafe { Region::new(NonNull::from(&mut memory).cast(), 8) };
+        let part = region.part(2, 4).expect("it is inside");
+        assert!(part.copy_in(b"abcd") && !part.copy_in(b"abcde"));
+        assert!(region.part(5, 4).is_none() && region.part(usize::MAX, 2).is_none());
+        let (mut out, mut appended) = ([0; 6], vec![b'x']);
+        assert!(region.copy_out(&mut out) && !part.copy_out(&mut out));
+        assert_eq!(&out, b"\0\0abcd");
+        assert!(part.append_to(3, &mut appended) && !part.append_to(5, &mut appended));
+        assert_eq!(appended, b"xabc");
+    }
+}

@@ -1,0 +1,311 @@
+//! Memory that processes share: files and what maps them, locks that tell of a death, futexes, and SIGBUS kept away.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::ptr::{NonNull, null, null_mut};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
+
+use super::{Errno, Result};
+use crate::sync::Ranges;
+
+// ---------------------------------------------------------------- files
+
+/// What the kernel says of an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) is_regular: bool,
+    pub(crate) len: u64,
+    pub(crate) owner: u32,
+    /// Device and inode: which file it is.
+    pub(crate) identity: (u64, u64),
+}
+
+pub(crate) fn facts(fd: BorrowedFd<'_>) -> Result<Facts> {
+    sys!("fstat", rustix::fs::fstat(fd)).map(facts_of)
+}
+
+/// Of what `path` names, a symbolic link not followed.
+pub(crate) fn facts_at(path: &Path) -> Result<Facts> {
+    sys!("lstat", rustix::fs::lstat(path)).map(facts_of)
+}
+
+fn facts_of(stat: rustix::fs::Stat) -> Facts {
+    Facts {
+        is_regular: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
+        len: u64::try_from(stat.st_size).unwrap_or(0),
+        owner: stat.st_uid,
+        identity: (stat.st_dev, stat.st_ino),
+    }
+}
+
+/// The user that this process acts as.
+pub(crate) fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// A new file without a name in the folder `folder`. [`Errno::OPNOTSUPP`] where the file system has no such files.
+pub(crate) fn create_unnamed(folder: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match sys!("tmpfile", rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)) {
+        // What a file system says that has never heard of it.
+        Err(Errno(libc::EISDIR)) => Err(Errno::OPNOTSUPP),
+        done => done,
+    }
+}
+
+/// A new file at `path`, which must not exist.
+pub(crate) fn create_named(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
+    sys!("create", rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR))
+}
+
+/// A new file in memory that can be sealed.
+pub(crate) fn create_in_memory(name: &CStr) -> Result<OwnedFd> {
+    sys!("memfd", rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING))
+}
+
+/// Gives an open file a name, which must not exist.
+pub(crate) fn link(fd: BorrowedFd<'_>, path: &Path) -> Result<()> {
+    sys!("link", rustix::fs::linkat(CWD, own_path(fd), CWD, path, AtFlags::SYMLINK_FOLLOW))
+}
+
+/// Gives the file at `old` the name `new`, which must not exist.
+pub(crate) fn rename_new(old: &Path, new: &Path) -> Result<()> {
+    sys!("rename", rustix::fs::renameat_with(CWD, old, CWD, new, rustix::fs::RenameFlags::NOREPLACE))
+}
+
+pub(crate) fn unlink(path: &Path) -> Result<()> {
+    sys!("unlink", rustix::fs::unlink(path))
+}
+
+/// Opens an existing file, following no symbolic link in its last component and waiting for nobody.
+pub(crate) fn open(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK;
+    sys!("open", rustix::fs::open(path, flags, Mode::empty()))
+}
+
+/// Opens the file behind `fd` once more: an open file of its own, with locks of its own.
+pub(crate) fn open_again(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+    sys!("open", rustix::fs::open(own_path(fd), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()))
+}
+
+fn own_path(fd: BorrowedFd<'_>) -> String {
+    format!("/proc/thread-self/fd/{}", fd.as_raw_fd())
+}
+
+pub(crate) fn set_mode(fd: BorrowedFd<'_>, mode: u32) -> Result<()> {
+    sys!("chmod", rustix::fs::fchmod(fd, Mode::from_raw_mode(mode)))
+}
+
+/// Makes the file `len` bytes long without giving it pages.
+pub(crate) fn set_len(fd: BorrowedFd<'_>, len: u64) -> Result<()> {
+    sys!("truncate", rustix::fs::ftruncate(fd, len))
+}
+
+/// Makes the file `len` bytes long and gives it all its pages, so that a full file system is an error now and not a signal later.
+pub(crate) fn reserve(fd: BorrowedFd<'_>, len: u64) -> Result<()> {
+    sys!("fallocate", rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, len))
+}
+
+/// Nobody can change the length of the file from now on.
+pub(crate) fn seal(fd: BorrowedFd<'_>) -> Result<()> {
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    sys!("seal", rustix::fs::fcntl_add_seals(fd, seals))
+}
+
+// ---------------------------------------------------------------- locks
+
+/// Takes the write lock of one byte for this open file; false if another open file has it. It goes with the last descriptor.
+pub(crate) fn try_lock(fd: BorrowedFd<'_>, byte: u64) -> Result<bool> {
+    match lock_call(fd, libc::F_OFD_SETLK, libc::F_WRLCK, byte) {
+        Ok(_) => Ok(true),
+        Err(Errno(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Whether another open file has the lock.
+pub(crate) fn is_locked(fd: BorrowedFd<'_>, byte: u64) -> Result<bool> {
+    lock_call(fd, libc::F_OFD_GETLK, libc::F_WRLCK, byte).map(|kind| kind != libc::F_UNLCK)
+}
+
+fn lock_call(fd: BorrowedFd<'_>, command: c_int, kind: c_int, byte: u64) -> Result<c_int> {
+    #[cfg(test)]
+    if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("lock") {
+        return Err(Errno(errno));
+    }
+    // SAFETY: the struct is plain data; its pid must be 0 for these commands.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = byte as libc::off_t;
+    lock.l_len = 1;
+    // SAFETY: the descriptor is open and the struct outlives the call.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), command, &mut lock) } {
+        -1 => Err(Errno::last()),
+        _ => Ok(c_int::from(lock.l_type)),
+    }
+}
+
+/// The descriptor of that number, which its owner keeps open meanwhile.
+pub(crate) fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
+    // SAFETY: `Unshared`, the only caller, keeps it open for as long as the borrow is used.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+// ---------------------------------------------------------------- mappings
+
+/// A whole file in memory, shared with whoever else maps it. Its bytes may change at any time.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it is an address and a length; what may be done there is decided by who uses the address.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `len` bytes of a file that is at least so long.
+    pub(crate) fn new(fd: BorrowedFd<'_>, len: usize) -> Result<Mapping> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let start =
+            sys!("mmap", unsafe { rustix::mm::mmap(null_mut(), len, access, MapFlags::SHARED, fd, 0) })?;
+        let mapping = Mapping { start: NonNull::new(start.cast()).ok_or(Errno::INVAL)?, len };
+        guard_against_bus_errors();
+        if !MAPPED.add(start as usize, start as usize + len) {
+            return Err(Errno(libc::ENOMEM));
+        }
+        Ok(mapping)
+    }
+
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Writes what was changed to the file's storage, and waits for it.
+    pub(crate) fn sync(&self) -> Result<()> {
+        // SAFETY: the range is mapped for as long as this lives.
+        sys!("msync", unsafe { rustix::mm::msync(self.start.as_ptr().cast(), self.len, MsyncFlags::SYNC) })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        MAPPED.remove(self.start.as_ptr() as usize);
+        // SAFETY: it was mapped here, is unmapped once, and whoever used its address kept this alive.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Every mapping of this process that a peer could cut short under us.
+static MAPPED: Ranges = Ranges::new();
+
+/// What the program did with SIGBUS before.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// A file at a path can be truncated by whoever may write to it, and then touching its pages kills. From the first mapping on, such a page
+/// becomes an empty one of our own instead: zero is a safe state everywhere in a segment. Any other SIGBUS goes where it went before.
+fn guard_against_bus_errors() {
+    BEFORE.get_or_init(|| {
+        // SAFETY: all of sigaction's fields may be zero; the handler keeps to what is allowed in one; both structs outlive the call.
+        unsafe {
+            let mut before: libc::sigaction = std::mem::zeroed();
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction =
+                on_bus_error as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+            libc::sigemptyset(&mut action.sa_mask);
+            libc::sigaction(libc::SIGBUS, &action, &mut before);
+            before
+        }
+    });
+}
+
+extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    const PAGE: usize = 4096;
+    // SAFETY: the kernel hands a valid siginfo to an SA_SIGINFO handler; for SIGBUS it holds an address.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    if code == libc::BUS_ADRERR && MAPPED.contains(address) {
+        let (page, access) = (address & !(PAGE - 1), libc::PROT_READ | libc::PROT_WRITE);
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        // SAFETY: it replaces a page of a mapping that is ours, and that nothing but raw copies and atomics read; errno is put back.
+        let replaced = unsafe {
+            let errno = *libc::__errno_location();
+            let replaced = libc::mmap(page as *mut c_void, PAGE, access, kind, -1, 0) != libc::MAP_FAILED;
+            *libc::__errno_location() = errno;
+            replaced
+        };
+        if replaced {
+            return;
+        }
+    }
+    let before = BEFORE.get();
+    let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
+    // SAFETY: what is called was installed by the program as a handler of just this kind; the default, put back, acts as soon as the
+    // instruction is tried again.
+    unsafe {
+        if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+            libc::signal(signal, libc::SIG_DFL);
+        } else if before.is_some_and(|before| before.sa_flags & libc::SA_SIGINFO != 0) {
+            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                std::mem::transmute(handler);
+            handler(signal, info, context);
+        } else {
+            let handler: extern "C" fn(c_int) = std::mem::transmute(handler);
+            handler(signal);
+        }
+    }
+}
+
+// ---------------------------------------------------------------- futexes
+
+/// Sleeps if the 32 bits at `word` are `expected`, until woken or for at most `limit`. [`Errno::INTR`] if a signal handler ran.
+///
+/// `shared` is for words that other processes map. The word is read by the kernel, which answers a wrong address with EFAULT.
+pub(crate) fn futex_wait(
+    word: *const u32,
+    expected: u32,
+    limit: Option<Duration>,
+    shared: bool,
+) -> Result<()> {
+    #[cfg(test)]
+    if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("futex") {
+        return Err(Errno(errno));
+    }
+    let limit = limit.map(|limit| libc::timespec {
+        tv_sec: limit.as_secs().min(i64::MAX as u64) as libc::time_t,
+        tv_nsec: limit.subsec_nanos().into(),
+    });
+    let limit = limit.as_ref().map_or(null(), std::ptr::from_ref);
+    let operation = libc::FUTEX_WAIT | if shared { 0 } else { libc::FUTEX_PRIVATE_FLAG };
+    // SAFETY: the kernel checks the address; the limit outlives the call.
+    match unsafe { libc::syscall(libc::SYS_futex, word, operation, expected, limit) } {
+        -1 => match Errno::last() {
+            // It holds something else, or the time is over: the caller looks for itself.
+            Errno(libc::EAGAIN | libc::ETIMEDOUT) => Ok(()),
+            errno => Err(errno),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Wakes at most `count` who sleep on `word`; says how many it woke.
+pub(crate) fn futex_wake(word: *const u32, count: u32, shared: bool) -> u32 {
+    let operation = libc::FUTEX_WAKE | if shared { 0 } else { libc::FUTEX_PRIVATE_FLAG };
+    // SAFETY: the kernel uses the address as a name only.
+    let woken = unsafe { libc::syscall(libc::SYS_futex, word, operation, count) };
+    u32::try_from(woken).unwrap_or(0)
+}
