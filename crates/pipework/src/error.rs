@@ -43,6 +43,8 @@ pub enum ErrorKind {
     Invalid = 13,
     /// Any other refusal of the kernel; [`Error::errno`] says which.
     Os = 14,
+    /// The server gave the request up.
+    Failed = 15,
 }
 
 impl ErrorKind {
@@ -62,6 +64,7 @@ impl ErrorKind {
             ErrorKind::Unsupported => "not supported here",
             ErrorKind::Invalid => "invalid argument",
             ErrorKind::Os => "refused by the system",
+            ErrorKind::Failed => "the server gave the request up",
         }
     }
 }
@@ -135,7 +138,7 @@ impl From<Error> for std::io::Error {
             ErrorKind::PeerDied => Io::ConnectionAborted,
             ErrorKind::NoServer => Io::NotConnected,
             ErrorKind::Unsupported => Io::Unsupported,
-            ErrorKind::Stale => Io::Other,
+            ErrorKind::Stale | ErrorKind::Failed => Io::Other,
             ErrorKind::Os => std::io::Error::from_raw_os_error(error.errno).kind(),
         };
         std::io::Error::new(kind, error)

@@ -3,9 +3,9 @@
 //! | room | what it does | status |
 //! | --- | --- | --- |
 //! | [`atomic`] | whole messages of any size from many writers over one pipe or FIFO, also between ordinary text; zstd | here |
-//! | `reqrep` | request and response over shared memory | to come |
+//! | [`reqrep`] | request and response over shared memory: many clients, many competing servers, no broker | here |
 //! | `pipe` | a byte pipe inside one process | to come |
-//! | `fd` | raw descriptors | to come |
+//! | [`fd`] | raw descriptors: accept many, copy anything, read and write all of it, until a deadline | here |
 //!
 //! Every blocking call takes a [`Deadline`], but for iterators and drops; every failure is an [`Error`] that names its operation. Linux 5.10 and later.
 //!
@@ -27,8 +27,9 @@ mod sync;
 mod spin;
 mod region;
 mod event;
-mod fd;
+pub mod fd;
 pub mod atomic;
+pub mod reqrep;
 
 pub use deadline::Deadline;
 pub use error::{Error, ErrorKind, Result};

@@ -200,6 +200,14 @@ fn unshared() -> MutexGuard<'static, Vec<OwnedFd>> {
     UNSHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// As long as it lives, no other thread of this process forks.
+pub(crate) struct NoForks(MutexGuard<'static, Vec<OwnedFd>>);
+
+pub(crate) fn no_forks() -> NoForks {
+    watch_forks();
+    NoForks(unshared())
+}
+
 /// A descriptor that is closed in every forked child before fork returns there, and here when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Unshared {
@@ -208,24 +216,30 @@ pub(crate) struct Unshared {
 }
 
 impl Unshared {
-    pub(crate) fn open(open: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<Unshared, Errno> {
-        watch_forks();
-        let mut unshared = unshared();
+    pub(crate) fn open(
+        forks_wait: &mut NoForks,
+        open: impl FnOnce() -> Result<OwnedFd, Errno>,
+    ) -> Result<Unshared, Errno> {
         let fd = open()?;
         let raw = fd.as_raw_fd();
-        unshared.push(fd);
+        forks_wait.0.push(fd);
         Ok(Unshared { fd: raw, generation: generation() })
+    }
+
+    /// False in a forked child, where it is closed.
+    pub(crate) fn is_here(&self) -> bool {
+        self.generation == generation()
     }
 
     /// What `call` gives for the descriptor; `None` in a forked child, where it is closed.
     pub(crate) fn with<T>(&self, call: impl FnOnce(std::os::fd::BorrowedFd<'_>) -> T) -> Option<T> {
-        (self.generation == generation()).then(|| call(memory::borrow(self.fd)))
+        self.is_here().then(|| call(memory::borrow(self.fd)))
     }
 }
 
 impl Drop for Unshared {
     fn drop(&mut self) {
-        if self.generation == generation() {
+        if self.is_here() {
             // Closed under the lock: a child forked meanwhile would close a number that is somebody else's by then.
             unshared().retain(|fd| fd.as_raw_fd() != self.fd);
         }

@@ -25,10 +25,15 @@ pub(crate) struct Errno(i32);
 
 impl Errno {
     pub(crate) const AGAIN: Errno = Errno(libc::EAGAIN);
+    pub(crate) const BADF: Errno = Errno(libc::EBADF);
+    pub(crate) const EXIST: Errno = Errno(libc::EEXIST);
     pub(crate) const INTR: Errno = Errno(libc::EINTR);
     pub(crate) const INVAL: Errno = Errno(libc::EINVAL);
+    pub(crate) const LOOP: Errno = Errno(libc::ELOOP);
+    pub(crate) const IO: Errno = Errno(libc::EIO);
     pub(crate) const MFILE: Errno = Errno(libc::EMFILE);
     pub(crate) const NFILE: Errno = Errno(libc::ENFILE);
+    pub(crate) const NOENT: Errno = Errno(libc::ENOENT);
     pub(crate) const NXIO: Errno = Errno(libc::ENXIO);
     pub(crate) const OPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
     pub(crate) const PIPE: Errno = Errno(libc::EPIPE);
@@ -40,14 +45,19 @@ impl Errno {
         Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
     }
 
+    pub(crate) fn number(self) -> i32 {
+        self.0
+    }
+
     /// The error of the operation `op`.
     pub(crate) fn at(self, op: &'static str) -> Error {
         let kind = match self.0 {
             libc::EAGAIN => ErrorKind::WouldBlock,
             libc::EINTR => ErrorKind::Interrupted,
-            libc::EPIPE => ErrorKind::Closed,
+            libc::EPIPE | libc::ECONNRESET => ErrorKind::Closed,
             libc::EINVAL | libc::EBADF | libc::ELOOP => ErrorKind::Invalid,
-            libc::EOPNOTSUPP | libc::ENOSYS => ErrorKind::Unsupported,
+            libc::ENOTSOCK | libc::ESPIPE | libc::EISDIR => ErrorKind::Invalid,
+            libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOPROTOOPT => ErrorKind::Unsupported,
             libc::EPROTO => ErrorKind::Corrupt,
             // Not the kernel's word but ours: the deadline has passed.
             libc::ETIMEDOUT => return Error::new(ErrorKind::TimedOut, op),
@@ -76,25 +86,31 @@ macro_rules! sys {
     }};
 }
 
-/// The part of `buf` that a call may move: all of it, unless a test has ordered a short count.
+/// How much a call may move: `len`, unless a test has ordered a short count.
+macro_rules! capped {
+    ($name:literal, $len:expr) => {{
+        let len: usize = $len;
+        #[cfg(test)]
+        let len = match $crate::sys::fault::due($name) {
+            Some($crate::sys::fault::Fault::Errno(errno)) => return Err($crate::sys::Errno(errno)),
+            Some($crate::sys::fault::Fault::Short(short)) => short.min(len),
+            None => len,
+        };
+        len
+    }};
+}
+
+/// The part of `buf` that a call may move.
 macro_rules! allowed {
     ($name:literal, $buf:expr) => {{
-        #[cfg(test)]
-        let buf = match $crate::sys::fault::due($name) {
-            Some($crate::sys::fault::Fault::Errno(errno)) => return Err($crate::sys::Errno(errno)),
-            Some($crate::sys::fault::Fault::Short(len)) => {
-                let len = len.min($buf.len());
-                &mut $buf[..len]
-            }
-            None => $buf,
-        };
-        #[cfg(not(test))]
-        let buf = $buf;
-        buf
+        let len = capped!($name, $buf.len());
+        &mut $buf[..len]
     }};
 }
 
 pub(crate) mod memory;
+pub(crate) mod file;
+pub(crate) mod net;
 
 // ---------------------------------------------------------------- descriptors
 
@@ -409,6 +425,12 @@ fn poll(fds: &mut [PollFd<'_>], deadline: Deadline) -> Result<usize> {
 /// This process's number in its own pid namespace.
 pub(crate) fn process_id() -> i32 {
     rustix::process::getpid().as_raw_pid()
+}
+
+/// Nanoseconds since 1970, as far as the machine knows.
+pub(crate) fn wall_clock_ns() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
 }
 
 /// CPUs that this process may use at the same time: its affinity, and its cgroup's quota rounded down.

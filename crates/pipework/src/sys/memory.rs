@@ -118,6 +118,11 @@ pub(crate) fn seal(fd: BorrowedFd<'_>) -> Result<()> {
     sys!("seal", rustix::fs::fcntl_add_seals(fd, seals))
 }
 
+/// Reads from offset `off`; fewer bytes than `bytes` holds only at the end of the file.
+pub(crate) fn read_at(fd: BorrowedFd<'_>, bytes: &mut [u8], off: u64) -> Result<usize> {
+    sys!("pread", rustix::io::pread(fd, bytes, off))
+}
+
 // ---------------------------------------------------------------- locks
 
 /// Takes the write lock of one byte for this open file; false if another open file has it. It goes with the last descriptor.

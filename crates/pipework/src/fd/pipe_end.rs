@@ -1,4 +1,4 @@
-//! Room `fd`: raw descriptors. So far, what `atomic` stands on: one end of a pipe.
+//! One end of a pipe: what `atomic` stands on.
 //!
 //! Invariant: the flags of an open file that others may share are never changed. What must not wait is asked for per call, or
 //! done on a description of our own.

@@ -1,0 +1,168 @@
+//! Accepting many connections at once, and what to do when descriptors have run out.
+//!
+//! Invariant: what was accepted is given out, whatever happens next. Every call does at most as much as it was asked for and never waits.
+//!
+//! Linux looks for a free descriptor before it looks for a connection. So nothing is lost when there is none, but the listener stays
+//! readable, and an event loop that just tries again spins. Either it stops watching the listener until a descriptor is closed, or it
+//! keeps a [`Reserve`] and turns the waiting away.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::deadline::Deadline;
+use crate::error::{Error, Result};
+use crate::sys::net::{self, SocketAddrAny};
+use crate::sys::{self, Errno, For, file};
+
+/// What [`accept_many`] has accepted, and why it stopped.
+#[derive(Debug)]
+pub struct Accepted {
+    /// In the order in which they came.
+    pub connections: Vec<Connection>,
+    /// Why there are not more.
+    pub stopped: Stopped,
+}
+
+/// An accepted connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// Close-on-exec and non-blocking, both from the first moment.
+    pub fd: OwnedFd,
+    /// Who has connected, as the kernel says it; `None` where it says nothing.
+    pub peer: Option<SocketAddrAny>,
+}
+
+/// Why accepting stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// Nobody else is waiting.
+    WouldBlock,
+    /// As many as were asked for have been taken off the backlog; there may be more.
+    Limit,
+    /// There is no descriptor left in this process (EMFILE) or on this machine (ENFILE). Whoever waits goes on waiting, and it is not known
+    /// whether anybody does: close something, or [`Reserve::shed`].
+    NoDescriptors(Error),
+    /// Anything else; trying again at once would fail again.
+    Failed(Error),
+}
+
+/// Accepts up to `max` connections, as many as are there, without waiting.
+///
+/// A connection that its peer has given up while it waited counts as one of `max`, and is not among the accepted.
+///
+/// The listener may be of any kind that accepts. It should be non-blocking; if it is not, it is polled before every accept, and if another
+/// thread or process is quicker between poll and accept, the call waits for the next connection.
+///
+/// # Examples
+///
+/// ```
+/// use pipework::fd::{Stopped, accept_many};
+/// use std::net::{TcpListener, TcpStream};
+///
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// listener.set_nonblocking(true)?;
+/// let clients = [(); 3].map(|()| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+/// let accepted = accept_many(&listener, 64);
+/// assert_eq!((accepted.connections.len(), accepted.stopped), (3, Stopped::WouldBlock));
+/// let first = std::net::SocketAddr::try_from(accepted.connections[0].peer.clone().unwrap()).unwrap();
+/// assert_eq!(first, clients[0].local_addr()?);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn accept_many(listener: impl AsFd, max: usize) -> Accepted {
+    let mut connections = Vec::new();
+    let stopped = each(listener.as_fd(), max, "fd accept many", |connection| connections.push(connection));
+    Accepted { connections, stopped }
+}
+
+/// A descriptor that is given up when none is left, so that connections can be turned away instead of left to wait.
+///
+/// # Examples
+///
+/// ```no_run
+/// # let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+/// use pipework::fd::{Reserve, Stopped, accept_many};
+///
+/// let mut reserve = Reserve::new()?;
+/// let accepted = accept_many(&listener, 64);
+/// if let Stopped::NoDescriptors(_) = accepted.stopped {
+///     let shed = reserve.shed(&listener, 64);
+///     eprintln!("turned away {}", shed.turned_away);
+/// }
+/// # Ok::<(), pipework::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Reserve(
+    /// `None` after another thread has been quicker to take the descriptor that was given up.
+    Option<OwnedFd>,
+);
+
+/// What [`Reserve::shed`] has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shed {
+    /// How many connections were accepted and closed at once.
+    pub turned_away: usize,
+    /// Why not more: [`Stopped::NoDescriptors`] if another thread takes every descriptor first.
+    pub stopped: Stopped,
+}
+
+impl Reserve {
+    /// Takes a descriptor to hold.
+    pub fn new() -> Result<Reserve> {
+        let held = sys::eventfd().map_err(|errno| errno.at("fd reserve"))?;
+        Ok(Reserve(Some(held)))
+    }
+
+    /// Whether there is a descriptor to give up. If not, the next [`Reserve::shed`] tries to take one again.
+    pub fn is_held(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Accepts up to `max` connections and closes each at once, so that their peers learn that nobody will serve them; never waits.
+    ///
+    /// The descriptor held is given up meanwhile and taken again afterwards. Where another thread takes it first, the reserve is
+    /// not held any more and says so.
+    pub fn shed(&mut self, listener: impl AsFd, max: usize) -> Shed {
+        self.0 = None;
+        let mut turned_away = 0;
+        let stopped = each(listener.as_fd(), max, "fd shed", |connection| {
+            drop(connection);
+            turned_away += 1;
+        });
+        self.0 = sys::eventfd().ok();
+        Shed { turned_away, stopped }
+    }
+}
+
+/// Accepts up to `max` and hands each over.
+fn each(
+    listener: BorrowedFd<'_>,
+    max: usize,
+    op: &'static str,
+    mut accepted: impl FnMut(Connection),
+) -> Stopped {
+    let blocks = match file::blocks(listener) {
+        Ok(blocks) => blocks,
+        Err(errno) => return Stopped::Failed(errno.at(op)),
+    };
+    for _ in 0..max {
+        match accept(listener, blocks) {
+            Ok((fd, peer)) => accepted(Connection { fd, peer }),
+            Err(Errno::AGAIN) => return Stopped::WouldBlock,
+            Err(errno @ (Errno::MFILE | Errno::NFILE)) => return Stopped::NoDescriptors(errno.at(op)),
+            // Nobody has waited, so an interruption is nobody's affair.
+            Err(Errno::INTR) => {}
+            Err(errno) if errno.is_of_one_connection() => {}
+            Err(errno) => return Stopped::Failed(errno.at(op)),
+        }
+    }
+    Stopped::Limit
+}
+
+fn accept(
+    listener: BorrowedFd<'_>,
+    blocks: bool,
+) -> std::result::Result<(OwnedFd, Option<SocketAddrAny>), Errno> {
+    if blocks && !sys::wait(&[listener], For::Reading, Deadline::now())? {
+        return Err(Errno::AGAIN);
+    }
+    net::accept(listener)
+}

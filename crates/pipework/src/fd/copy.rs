@@ -1,0 +1,310 @@
+//! Copying between any two descriptors, inside the kernel where it can.
+//!
+//! Invariant: what has left the source has arrived. A call of the kernel's own (`copy_file_range`, `sendfile`, `splice`) takes out only what
+//! it puts in. A copy by hand looks first, writes, and takes out what was written: a file is rewound, a socket peeked at, and what
+//! stands in a pipe is copied to a pipe of our own by `tee`. Terminals and devices cannot be asked twice: they are read in small pieces, after
+//! there is room, and only a write that fails then loses one.
+//!
+//! Where the kernel refuses a way, the next one is tried. 0 is the end only when a plain read has said it: some file systems say it to a
+//! `copy_file_range` of a file whose length they do not know.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::deadline::Deadline;
+use crate::sys::file::{self, Kind};
+use crate::sys::net::{self, Take};
+use crate::sys::{self, Errno, For};
+
+use super::Unfinished;
+use super::end::{End, SMALL, guarded};
+
+/// What one call inside the kernel is asked to move, so that the deadline is looked at now and then.
+const STEP: u64 = 4 << 20;
+/// What is read and written at once by hand, and what a pipe holds.
+const BLOCK: u64 = 64 << 10;
+
+/// Copies `len` bytes, or as many as there are, and says how many that was. `u64::MAX` is everything.
+///
+/// Both positions move along. Either side may be a file, a pipe, a stream socket, a terminal or a device, blocking or not;
+/// datagram sockets, whose messages would run together, are `Unsupported`. The best of `copy_file_range`, `splice`,
+/// `sendfile` and plain reading and writing is found by itself. A pipe or socket that nobody reads is `Closed`, without SIGPIPE.
+///
+/// The deadline is looked at between steps as well as in waits, so a large file does not outlast it. One that has passed allows one step.
+///
+/// # Errors
+///
+/// `done` bytes have arrived at `to`, and no other has left `from`, so that the same call may be made again. The exception is a terminal
+/// or a device as the source: if a write fails, up to 4096 bytes that were read from there are lost.
+///
+/// # Examples
+///
+/// ```
+/// use pipework::{Deadline, fd};
+/// use std::{fs::File, io::Write, os::unix::net::UnixStream, time::Duration};
+///
+/// let (near, far) = UnixStream::pair()?;
+/// (&near).write_all(b"whatever comes")?;
+/// drop(near);
+/// let copied = fd::copy_all(&far, File::create("/dev/null")?, u64::MAX, Duration::from_secs(1))?;
+/// assert_eq!(copied, 14);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn copy_all(
+    from: impl AsFd,
+    to: impl AsFd,
+    len: u64,
+    deadline: impl Into<Deadline>,
+) -> Result<u64, Unfinished> {
+    run("fd copy", &from, &to, len, deadline.into(), |copy| {
+        copy.way = match (copy.from.kind, copy.to.kind) {
+            (Kind::File, Kind::File) => Way::Range,
+            (Kind::Pipe, _) | (_, Kind::Pipe) => Way::Splice { only: false },
+            (Kind::File, _) => copy.sendfile(),
+            _ => Way::ByHand,
+        };
+        Ok(())
+    })
+}
+
+/// Sends `len` bytes of the file `from`, beginning at `offset`, or as many as there are, and says how many that was.
+///
+/// The position of `from` stays where it is, so that many can send from one file. The rest is as with [`copy_all`].
+///
+/// # Errors
+///
+/// As with [`copy_all`]; `Invalid` if `from` has no positions.
+pub fn sendfile_all(
+    to: impl AsFd,
+    from: impl AsFd,
+    offset: u64,
+    len: u64,
+    deadline: impl Into<Deadline>,
+) -> Result<u64, Unfinished> {
+    run("fd sendfile", &from, &to, len, deadline.into(), |copy| {
+        if copy.from.kind != Kind::File {
+            return Err(Errno::INVAL);
+        }
+        copy.offset = Some(offset);
+        copy.way = copy.sendfile();
+        Ok(())
+    })
+}
+
+/// Moves `len` bytes, or as many as there are, through `splice` alone, and says how many that was. One side must be a pipe.
+///
+/// # Errors
+///
+/// As with [`copy_all`]; `Invalid` if neither side is a pipe, or where the kernel cannot splice (into a file that is open for
+/// appending, for instance).
+pub fn splice_all(
+    from: impl AsFd,
+    to: impl AsFd,
+    len: u64,
+    deadline: impl Into<Deadline>,
+) -> Result<u64, Unfinished> {
+    run("fd splice", &from, &to, len, deadline.into(), |copy| {
+        copy.way = Way::Splice { only: true };
+        Ok(())
+    })
+}
+
+fn run<'fd>(
+    op: &'static str,
+    from: &'fd impl AsFd,
+    to: &'fd impl AsFd,
+    len: u64,
+    deadline: Deadline,
+    choose: impl FnOnce(&mut Copy<'fd>) -> Result<(), Errno>,
+) -> Result<u64, Unfinished> {
+    let mut done = 0;
+    let all = || {
+        let mut copy = Copy::new(from.as_fd(), to.as_fd(), deadline)?;
+        choose(&mut copy)?;
+        while done < len {
+            let before = done;
+            copy.step(len - done, &mut done)?;
+            if done == before {
+                break;
+            }
+            if done < len && deadline.has_passed() {
+                return Err(Errno::TIMEDOUT);
+            }
+        }
+        Ok(())
+    };
+    let outcome = guarded(all);
+    outcome.map_err(|errno| Unfinished { done, error: errno.at(op) }).map(|()| done)
+}
+
+#[derive(Debug)]
+struct Copy<'fd> {
+    from: End<'fd>,
+    to: End<'fd>,
+    /// Where to read, if not at the source's own position.
+    offset: Option<u64>,
+    way: Way,
+    /// Whether there is a deadline, so that no pipe may be waited for inside the kernel.
+    nowait: bool,
+    hand: Hand,
+}
+
+/// How bytes move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// `copy_file_range`: between files.
+    Range,
+    /// `sendfile`: from a file.
+    Sendfile,
+    /// `splice`: from or to a pipe.
+    Splice { only: bool },
+    ByHand,
+}
+
+/// What is needed to copy by hand, made when it is.
+#[derive(Debug, Default)]
+struct Hand {
+    block: Vec<u8>,
+    /// A pipe of our own, read end first, to which the source's bytes are copied.
+    mirror: Option<(OwnedFd, OwnedFd)>,
+}
+
+impl<'fd> Copy<'fd> {
+    fn new(from: BorrowedFd<'fd>, to: BorrowedFd<'fd>, deadline: Deadline) -> Result<Copy<'fd>, Errno> {
+        let (from, to) = (End::new(from, deadline)?, End::new(to, deadline)?);
+        for end in [&from, &to] {
+            if end.kind == Kind::Socket && !net::is_stream(end.fd)? {
+                return Err(Errno::OPNOTSUPP);
+            }
+        }
+        let nowait = !deadline.is_never();
+        Ok(Copy { from, to, offset: None, way: Way::ByHand, nowait, hand: Hand::default() })
+    }
+
+    /// `sendfile`, unless that could wait beyond the deadline.
+    fn sendfile(&self) -> Way {
+        if self.to.may_block { Way::ByHand } else { Way::Sendfile }
+    }
+
+    /// Moves up to `len` bytes, waiting for both sides, and adds to `done` what has arrived: nothing at the end.
+    fn step(&mut self, len: u64, done: &mut u64) -> Result<(), Errno> {
+        loop {
+            let step = len.min(STEP) as usize;
+            let outcome = match self.way {
+                Way::Range => file::copy_range(self.from.fd, self.offset.as_mut(), self.to.fd, step),
+                Way::Sendfile => file::sendfile(self.from.fd, self.offset.as_mut(), self.to.fd, step),
+                Way::Splice { .. } => self.splice(step),
+                Way::ByHand => return self.by_hand(len.min(BLOCK) as usize, done),
+            };
+            match outcome {
+                Ok(0) if self.from.kind == Kind::File && self.next_way() => {}
+                Ok(moved) => {
+                    *done += moved as u64;
+                    return Ok(());
+                }
+                Err(errno) if errno.is_refusal() && self.next_way() => {}
+                Err(Errno::AGAIN) => {
+                    self.from.wait(For::Reading)?;
+                    self.to.wait(For::Writing)?;
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// False if there is none.
+    fn next_way(&mut self) -> bool {
+        self.way = match self.way {
+            Way::Range => self.sendfile(),
+            Way::Sendfile | Way::Splice { only: false } => Way::ByHand,
+            Way::Splice { only: true } | Way::ByHand => return false,
+        };
+        true
+    }
+
+    fn splice(&mut self, len: usize) -> Result<usize, Errno> {
+        // The pipe is asked not to wait. What is not a pipe cannot be asked here, so it is polled first.
+        let mut len = len;
+        if self.from.may_block && self.from.kind != Kind::Pipe {
+            self.from.wait(For::Reading)?;
+        }
+        if self.to.may_block && self.to.kind != Kind::Pipe {
+            self.to.wait(For::Writing)?;
+            len = len.min(SMALL);
+        }
+        file::splice(self.from.fd, self.offset.as_mut(), self.to.fd, len, self.nowait)
+    }
+
+    fn by_hand(&mut self, mut len: usize, done: &mut u64) -> Result<(), Errno> {
+        if self.from.kind == Kind::Other {
+            self.to.wait(For::Writing)?;
+            len = len.min(SMALL);
+        }
+        let Copy { from, to, offset, nowait, hand, .. } = self;
+        hand.block.resize(len, 0);
+        let seen = from.until_done(For::Reading, || hand.look(from, *offset, *nowait))?;
+        let (mut written, mut outcome) = (0, Ok(()));
+        while written < seen && outcome.is_ok() {
+            outcome = to
+                .until_done(For::Writing, || to.write(&hand.block[written..seen]))
+                .map(|len| written += len);
+        }
+        *done += written as u64;
+        hand.take(from, offset, seen, written)?;
+        outcome
+    }
+}
+
+impl Hand {
+    /// Fills the block with what comes next, and says how much that is. It stays in the source if the source can keep it.
+    fn look(&mut self, from: &End<'_>, offset: Option<u64>, nowait: bool) -> Result<usize, Errno> {
+        match (from.kind, offset) {
+            (Kind::File, Some(offset)) => file::pread(from.fd, &mut self.block, offset),
+            (Kind::File | Kind::Other, _) => from.read(&mut self.block),
+            (Kind::Socket, _) => net::recv(from.fd, &mut self.block, Take::Nothing, from.may_block),
+            (Kind::Pipe, _) => {
+                let (read, write) = match &self.mirror {
+                    Some(ends) => ends,
+                    None => self.mirror.insert(sys::pipe()?),
+                };
+                match file::tee(from.fd, write.as_fd(), self.block.len(), nowait)? {
+                    0 => Ok(0),
+                    seen => fill(&mut self.block[..seen], |rest| sys::read(read.as_fd(), rest)).map(|()| seen),
+                }
+            }
+        }
+    }
+
+    /// Takes out of the source what was written of what had been seen.
+    fn take(
+        &mut self,
+        from: &End<'_>,
+        offset: &mut Option<u64>,
+        seen: usize,
+        written: usize,
+    ) -> Result<(), Errno> {
+        let taken = &mut self.block[..written];
+        match (from.kind, offset) {
+            (Kind::File, Some(offset)) => *offset += written as u64,
+            (Kind::File, None) if written < seen => file::rewind(from.fd, seen - written)?,
+            (Kind::File | Kind::Other, _) => {}
+            (Kind::Socket, _) => fill(taken, |rest| net::recv(from.fd, rest, Take::Away, true))?,
+            (Kind::Pipe, _) => fill(taken, |rest| from.read(rest))?,
+        }
+        Ok(())
+    }
+}
+
+/// Fills `buf` from where as many bytes are known to be. Signals do not stop it: half a step would be known to nobody.
+fn fill(buf: &mut [u8], mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < buf.len() {
+        match read(&mut buf[done..]) {
+            // Somebody else reads the same source and has been quicker: the bytes are gone, to both of us.
+            Ok(0) | Err(Errno::AGAIN) => break,
+            Ok(len) => done += len,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}

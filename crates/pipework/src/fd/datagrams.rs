@@ -1,0 +1,151 @@
+//! Datagrams by the batch: many in one system call, whether the socket blocks or not.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::net::{self, Arrived, BATCH, SocketAddrAny};
+use crate::sys::{self, Errno, For};
+
+use super::Unfinished;
+
+/// The first and the longest pause where a socket polls as writable and is not.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// Room for datagrams, to be received into again and again.
+///
+/// # Examples
+///
+/// ```
+/// use pipework::fd::{Inbox, send_many};
+/// use std::{net::UdpSocket, time::Duration};
+///
+/// let (here, there) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+/// let to = there.local_addr()?.into();
+/// send_many(&here, &[(b"one", Some(&to)), (b"two", Some(&to))], Duration::from_secs(1))?;
+///
+/// let mut inbox = Inbox::new(64, 1500)?;
+/// let mut come = Vec::new();
+/// while come.len() < 2 {
+///     inbox.recv(&there, Duration::from_secs(1))?;
+///     come.extend(inbox.iter().map(|datagram| datagram.bytes.to_vec()));
+/// }
+/// assert_eq!(come, [b"one", b"two"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Inbox {
+    places: Vec<u8>,
+    place_bytes: usize,
+    arrived: Vec<Arrived>,
+}
+
+/// A datagram in an [`Inbox`].
+#[derive(Clone, Debug)]
+pub struct Datagram<'inbox> {
+    /// What has come, cut to what there was room for.
+    pub bytes: &'inbox [u8],
+    /// Who has sent it; `None` where the kernel does not say.
+    pub from: Option<&'inbox SocketAddrAny>,
+    /// Whether it was longer, and its end is lost.
+    pub is_cut: bool,
+}
+
+impl Inbox {
+    /// As many datagrams as one call takes at most: what a system call is asked for here.
+    pub const MOST: usize = BATCH;
+
+    /// Makes room for `max` datagrams of at most `max_bytes` each; more than [`Inbox::MOST`] count as so many. All memory is taken at once.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if one of them is 0; ENOMEM if there is not so much memory.
+    pub fn new(max: usize, max_bytes: usize) -> Result<Inbox> {
+        const OP: &str = "fd inbox";
+        if max == 0 || max_bytes == 0 {
+            return Err(Error::new(ErrorKind::Invalid, OP));
+        }
+        let max = max.min(Inbox::MOST);
+        let no_memory = Errno::NOMEM.at(OP);
+        let len = max.checked_mul(max_bytes).ok_or(no_memory)?;
+        let mut places = Vec::new();
+        places.try_reserve_exact(len).map_err(|_| no_memory)?;
+        places.resize(len, 0);
+        Ok(Inbox { places, place_bytes: max_bytes, arrived: Vec::with_capacity(max) })
+    }
+
+    /// Forgets what it holds, waits for a datagram, takes all that are there, as many as fit, and says how many that was.
+    ///
+    /// Descriptors that somebody sends along are closed.
+    pub fn recv(&mut self, socket: impl AsFd, deadline: impl Into<Deadline>) -> Result<usize> {
+        let (socket, deadline) = (socket.as_fd(), deadline.into());
+        self.arrived.clear();
+        let mut all = || loop {
+            match net::recv_batch(socket, &mut self.places, self.place_bytes, |one| self.arrived.push(one)) {
+                Err(Errno::AGAIN) => wait(socket, For::Reading, deadline)?,
+                done => return done,
+            }
+        };
+        all().map_err(|errno| errno.at("fd recv many"))
+    }
+
+    /// What the last [`Inbox::recv`] has taken, in the order in which it came.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Datagram<'_>> {
+        let places = self.places.chunks_exact(self.place_bytes);
+        self.arrived.iter().zip(places).map(|(arrived, place)| Datagram {
+            bytes: &place[..arrived.len],
+            from: arrived.from.as_ref(),
+            is_cut: arrived.is_cut,
+        })
+    }
+}
+
+/// Sends each of `datagrams` to its address, or to the socket's own peer, waiting for room until the deadline. No SIGPIPE.
+///
+/// # Errors
+///
+/// The first `done` datagrams have been sent, and the next one is what it failed at. A stream socket is `Unsupported`.
+pub fn send_many(
+    socket: impl AsFd,
+    datagrams: &[(&[u8], Option<&SocketAddrAny>)],
+    deadline: impl Into<Deadline>,
+) -> std::result::Result<(), Unfinished> {
+    let mut done = 0;
+    let mut all = || {
+        let (socket, deadline) = (socket.as_fd(), deadline.into());
+        if net::is_stream(socket)? {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let (mut pause, longest) = PAUSES;
+        let mut was_ready = false;
+        while done < datagrams.len() {
+            match net::send_batch(socket, &datagrams[done..]) {
+                Ok(sent) => {
+                    done += sent;
+                    (was_ready, pause) = (false, PAUSES.0);
+                }
+                Err(Errno::AGAIN) => {
+                    wait(socket, For::Writing, deadline)?;
+                    // A local socket polls as writable however full the queue is of somebody whom it is not connected to.
+                    if was_ready {
+                        sys::sleep(deadline.remaining().map_or(pause, |left| left.min(pause)))?;
+                        pause = (2 * pause).min(longest);
+                    }
+                    if was_ready && deadline.has_passed() {
+                        return Err(Errno::TIMEDOUT);
+                    }
+                    was_ready = true;
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    };
+    let outcome = all();
+    outcome.map_err(|errno| Unfinished::new(done, errno, "fd send many"))
+}
+
+fn wait(socket: BorrowedFd<'_>, what: For, deadline: Deadline) -> std::result::Result<(), Errno> {
+    if sys::wait(&[socket], what, deadline)? { Ok(()) } else { Err(Errno::TIMEDOUT) }
+}

@@ -1,0 +1,99 @@
+//! One end of a transfer: any descriptor from outside, read and written until a deadline.
+//!
+//! Invariant: its flags are never changed, whether it blocks or not. Where the deadline forbids waiting, each call asks not to
+//! wait: sockets and pipes can be asked. A terminal or a device cannot, nor can a pipe on kernels before 6.5; it is
+//! polled first, and if somebody else is quicker between poll and call, the call waits for its turn beyond the deadline.
+
+use std::os::fd::BorrowedFd;
+
+use crate::deadline::Deadline;
+use crate::sys::file::{self, Kind};
+use crate::sys::net::{self, Take};
+use crate::sys::{self, Errno, For, SigpipeBlocked, Wait};
+
+type Result<T> = std::result::Result<T, Errno>;
+
+/// What may be written, without waiting, to whatever polls as writable: the room that POSIX promises of a pipe.
+pub(super) const SMALL: usize = 4096;
+
+#[derive(Debug)]
+pub(super) struct End<'fd> {
+    pub(super) fd: BorrowedFd<'fd>,
+    pub(super) kind: Kind,
+    /// Whether a plain call could wait in the kernel beyond the deadline.
+    pub(super) may_block: bool,
+    /// Of a file, how long it is.
+    pub(super) len: u64,
+    deadline: Deadline,
+}
+
+impl<'fd> End<'fd> {
+    pub(super) fn new(fd: BorrowedFd<'fd>, deadline: Deadline) -> Result<End<'fd>> {
+        let (kind, len) = file::kind(fd)?;
+        let may_block = kind != Kind::File && !deadline.is_never() && file::blocks(fd)?;
+        Ok(End { fd, kind, may_block, len, deadline })
+    }
+
+    /// Waits until a call may succeed; [`Errno::TIMEDOUT`] once the deadline has passed.
+    pub(super) fn wait(&self, what: For) -> Result<()> {
+        if self.is_ready(what, self.deadline)? { Ok(()) } else { Err(Errno::TIMEDOUT) }
+    }
+
+    fn is_ready(&self, what: For, deadline: Deadline) -> Result<bool> {
+        Ok(self.kind == Kind::File || sys::wait(&[self.fd], what, deadline)?)
+    }
+
+    /// Reads what is there. 0 is end of file; [`Errno::AGAIN`] means that it is to be waited for.
+    pub(super) fn read(&self, buf: &mut [u8]) -> Result<usize> {
+        match self.kind {
+            _ if !self.may_block => sys::read(self.fd, buf),
+            Kind::Socket => net::recv(self.fd, buf, Take::Out, true),
+            _ => match sys::read_nowait(self.fd, buf) {
+                Err(Errno::OPNOTSUPP) if self.is_ready(For::Reading, Deadline::now())? => sys::read(self.fd, buf),
+                Err(Errno::OPNOTSUPP) => Err(Errno::AGAIN),
+                done => done,
+            },
+        }
+    }
+
+    /// Writes what there is room for, under [`guarded`]. [`Errno::AGAIN`] means that room is to be waited for.
+    pub(super) fn write(&self, buf: &[u8]) -> Result<usize> {
+        let outcome = match self.kind {
+            _ if !self.may_block => sys::write_under_guard(self.fd, buf, Wait::Native),
+            Kind::Socket => net::send_nowait(self.fd, buf),
+            _ => match sys::write_under_guard(self.fd, buf, Wait::Never) {
+                Err(Errno::OPNOTSUPP) if self.is_ready(For::Writing, Deadline::now())? => {
+                    sys::write_under_guard(self.fd, &buf[..buf.len().min(SMALL)], Wait::Native)
+                }
+                Err(Errno::OPNOTSUPP) => Err(Errno::AGAIN),
+                done => done,
+            },
+        };
+        outcome.and_then(progress)
+    }
+
+    /// Makes `call` until it does not ask to be made again, waiting in between.
+    pub(super) fn until_done<T>(&self, what: For, mut call: impl FnMut() -> Result<T>) -> Result<T> {
+        loop {
+            match call() {
+                Err(Errno::AGAIN) => self.wait(what)?,
+                done => return done,
+            }
+        }
+    }
+}
+
+/// Runs `write_much` with SIGPIPE blocked in this thread, and takes back the signal of a write that has met a closed end.
+pub(super) fn guarded<T>(write_much: impl FnOnce() -> Result<T>) -> Result<T> {
+    let guard = SigpipeBlocked::new();
+    let done = write_much();
+    if matches!(done, Err(Errno::PIPE)) {
+        guard.take_back();
+    }
+    done
+}
+
+/// A device that takes nothing and calls that a success would be asked for ever.
+pub(super) fn progress(len: usize) -> Result<usize> {
+    if len > 0 { Ok(len) } else { Err(Errno::IO) }
+}

@@ -1,0 +1,41 @@
+//! Socket options by their numbers, as other languages name them. Whoever writes Rust has them by name and type in rustix.
+
+use std::os::fd::AsFd;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::net;
+
+/// An option that is a whole number.
+///
+/// # Errors
+///
+/// `Unsupported` if the socket has no such option, `Incompatible` if its value is of another size.
+pub fn option_number(socket: impl AsFd, level: i32, name: i32) -> Result<i32> {
+    const OP: &str = "fd getsockopt";
+    let mut value = [0; size_of::<i32>()];
+    let len = net::option(socket.as_fd(), level, name, &mut value).map_err(|errno| errno.at(OP))?;
+    if len != value.len() {
+        return Err(Error::new(ErrorKind::Incompatible, OP));
+    }
+    Ok(i32::from_ne_bytes(value))
+}
+
+/// Sets an option that is a whole number.
+///
+/// # Errors
+///
+/// `Unsupported` if the socket has no such option.
+pub fn set_option_number(socket: impl AsFd, level: i32, name: i32, value: i32) -> Result<()> {
+    net::set_number(socket.as_fd(), level, name, value).map_err(|errno| errno.at("fd setsockopt"))
+}
+
+/// The bytes of any option: fills the beginning of `value` and says how long it is. What does not fit is left out.
+///
+/// `value` is cleared first, so it hands nothing to those few options that read what they are given.
+///
+/// # Errors
+///
+/// As with [`option_number`].
+pub fn option_bytes(socket: impl AsFd, level: i32, name: i32, value: &mut [u8]) -> Result<usize> {
+    net::option(socket.as_fd(), level, name, value).map_err(|errno| errno.at("fd getsockopt"))
+}

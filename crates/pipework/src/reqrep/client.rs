@@ -1,0 +1,459 @@
+//! The calling end: finds a slot, sends a request in it, waits for its reply, gives the slot back.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::member::{Membership, Proof, Role};
+use super::payload::Payload;
+use super::segment::{Shared, count};
+use super::slot::{MAX_REDELIVERIES, Slot, SlotWord, State};
+use super::{Kind, Segment};
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::Wait;
+use crate::spin::{Looks, Spin};
+use crate::sync::{Hint, Ordering, Reach};
+
+/// A payload with its flags, as it is sent: a request or a reply. Bytes and text convert into one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    pub(super) payload: &'a [u8],
+    pub(super) flags: u32,
+}
+
+impl<'a> Message<'a> {
+    /// A payload with flags 0.
+    pub fn new<T: AsRef<[u8]> + ?Sized>(payload: &'a T) -> Message<'a> {
+        Message { payload: payload.as_ref(), flags: 0 }
+    }
+
+    /// Sends 32 bits of the user's along.
+    pub fn flags(self, flags: u32) -> Message<'a> {
+        Message { flags, ..self }
+    }
+}
+
+impl<'a, T: AsRef<[u8]> + ?Sized> From<&'a T> for Message<'a> {
+    fn from(payload: &'a T) -> Message<'a> {
+        Message::new(payload)
+    }
+}
+
+/// A call in progress: `{ generation: 40, slot: 24 }`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(u64);
+
+impl Ticket {
+    const SLOT_BITS: u32 = 24;
+
+    fn new(idx: u32, word: SlotWord) -> Ticket {
+        Ticket(word.generation() << Ticket::SLOT_BITS | u64::from(idx))
+    }
+
+    /// As a number, for instance to keep it in another language.
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// From that number. One that no ticket had is `Stale` wherever it is used.
+    pub fn from_bits(bits: u64) -> Ticket {
+        Ticket(bits)
+    }
+
+    fn idx(self) -> u32 {
+        (self.0 & ((1 << Ticket::SLOT_BITS) - 1)) as u32
+    }
+
+    fn generation(self) -> u64 {
+        self.0 >> Ticket::SLOT_BITS
+    }
+}
+
+/// What a server answered. It dereferences to its bytes.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    payload: Payload,
+    flags: u32,
+}
+
+impl Reply {
+    /// The 32 bits that the server sent with it.
+    pub fn flags(&self) -> u32 {
+        self.flags
+    }
+
+    /// Its bytes as a vector, without a copy if they are many.
+    pub fn into_vec(self) -> Vec<u8> {
+        self.payload.into_vec()
+    }
+}
+
+impl Deref for Reply {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.payload
+    }
+}
+
+/// Sends requests and gets their replies.
+///
+/// Clones share one membership; threads may use one client, or a clone each, at the same time. A client that a forked child inherits works there, as a
+/// member of its own; calls in progress stay the parent's.
+#[derive(Clone, Debug)]
+pub struct Client {
+    inner: Arc<Inner>,
+    redeliveries: u8,
+    needs_server: bool,
+}
+
+#[derive(Debug)]
+struct Inner {
+    membership: Membership,
+    segment: Segment,
+    spin: Spin,
+    /// Where to look for a free slot first: one that was ours a moment ago is still in our caches.
+    likely: Hint,
+}
+
+const CALL: &str = "reqrep call";
+const SEND: &str = "reqrep send";
+const RECV: &str = "reqrep recv";
+
+impl Client {
+    pub(super) fn new(segment: &Segment, kind: Kind) -> Result<Client> {
+        let membership = segment.join(kind, Role::Client, "reqrep attach client")?;
+        let spin = Spin::new(segment.spin(), Looks::Load);
+        // Clients begin to look at places far from each other (2^32 divided by the golden ratio).
+        let number = u64::from(membership.number(SEND)?);
+        let likely = number.wrapping_mul(0x9E37_79B9) % u64::from(segment.geometry().slots);
+        let inner = Inner { membership, segment: segment.clone(), spin, likely: Hint::new(likely) };
+        Ok(Client { inner: Arc::new(inner), redeliveries: 0, needs_server: false })
+    }
+
+    /// If a server dies with a request of this client, another gets it, up to `times` times (at most 3); only then the call fails with `PeerDied`. For requests
+    /// that may be carried out twice. The default is 0.
+    pub fn redeliveries(self, times: u8) -> Client {
+        Client { redeliveries: times.min(MAX_REDELIVERIES), ..self }
+    }
+
+    /// Whether a call fails with `NoServer` where no server is attached, instead of waiting for one. The default is to wait.
+    pub fn needs_server(self, yes: bool) -> Client {
+        Client { needs_server: yes, ..self }
+    }
+
+    /// The segment that this client is attached to.
+    pub fn segment(&self) -> &Segment {
+        &self.inner.segment
+    }
+
+    /// Sends a request and waits for its reply.
+    ///
+    /// # Blocking
+    ///
+    /// Until the reply comes, or the deadline, which covers both halves. The death of the server that has the request is noticed within 250 ms.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut` and `Interrupted`: the call is cancelled, but a server may have begun with it; to take a wait up again after a signal, use
+    /// [`send`](Client::send) and [`recv`](Client::recv). `PeerDied`: its server has died. `Failed`: its server gave it up. `TooLong`: it does not fit into the segment's requests.
+    /// `NoServer`, if [that](Client::needs_server) was asked for. `Corrupt` if the segment was damaged.
+    pub fn call<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Reply> {
+        let deadline = deadline.into();
+        let ticket =
+            self.place(&request.into(), deadline, CALL)?.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
+        match self.wait(ticket, deadline, CALL) {
+            Err(error) if is_open(&error) && !self.cancel(ticket)? => {
+                // It came at the last moment.
+                self.look(ticket, CALL)?.ok_or(error)
+            }
+            done => done,
+        }
+    }
+
+    /// Sends a request; the ticket is for its reply. Any number of calls may be in progress, up to the slots of the segment.
+    ///
+    /// # Blocking
+    ///
+    /// Until a slot is free, or the deadline.
+    ///
+    /// # Errors
+    ///
+    /// As [`call`](Client::call), with `TimedOut` and `Interrupted` while there was no slot: nothing was sent.
+    pub fn send<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Ticket> {
+        self.place(&request.into(), deadline.into(), SEND)?.ok_or(Error::new(ErrorKind::TimedOut, SEND))
+    }
+
+    /// Sends a request if a slot is free; `None` if none is.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Client::send), but for `TimedOut` and `Interrupted`.
+    pub fn try_send<'a>(&self, request: impl Into<Message<'a>>) -> Result<Option<Ticket>> {
+        self.place(&request.into(), None, SEND)
+    }
+
+    /// Waits for the reply of a call.
+    ///
+    /// # Blocking
+    ///
+    /// As [`call`](Client::call).
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut`, `Interrupted`: the ticket stays good. `PeerDied`, `Failed`, `NoServer`: the call is over. `Stale`: the call is over already, or is not this client's.
+    pub fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Result<Reply> {
+        self.wait(ticket, deadline.into(), RECV)
+    }
+
+    /// The reply of a call; `None` if it has not come.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Client::recv), but for the first two.
+    pub fn try_recv(&self, ticket: Ticket) -> Result<Option<Reply>> {
+        if let Some(reply) = self.look(ticket, RECV)? {
+            return Ok(Some(reply));
+        }
+        // Who only ever looks must hear of a death as well.
+        if self.inner.segment.is_time_to_check() {
+            self.check(ticket, RECV)?;
+        }
+        self.look(ticket, RECV)
+    }
+
+    /// Gives up a call. False if its reply is there: then it is for [`recv`](Client::recv). A server that has the request finds out when it
+    /// replies.
+    ///
+    /// # Errors
+    ///
+    /// `Stale`: the call is over already, or is not this client's.
+    pub fn cancel(&self, ticket: Ticket) -> Result<bool> {
+        const OP: &str = "reqrep cancel";
+        let me = self.inner.membership.number(OP)?;
+        let slot = self.slot(ticket, OP)?;
+        match slot.cancel(ticket.generation(), me) {
+            Some(left) => {
+                count(&self.inner.membership.member(me).counters.0.cancelled);
+                if left.state() == Some(State::Free) {
+                    self.gave_back(ticket.idx());
+                }
+                Ok(true)
+            }
+            None => {
+                let now = slot.load();
+                let done = now.generation() == ticket.generation()
+                    && now.owner() == me
+                    && now.state().is_some_and(State::is_done);
+                if done { Ok(false) } else { Err(Error::new(ErrorKind::Stale, OP)) }
+            }
+        }
+    }
+
+    /// Calls of this client that are in progress: sent, and their replies not received.
+    pub fn pending(&self) -> usize {
+        let Ok(me) = self.inner.membership.number("reqrep pending") else { return 0 };
+        let is_mine = |slot: &Slot| match slot.load() {
+            word if word.state() == Some(State::Taken) => {
+                slot.client.load(Ordering::Relaxed) == u32::from(me)
+            }
+            word => word.owner() == me && word.state() != Some(State::Dropped),
+        };
+        self.shared().slots().filter(|(_, slot)| is_mine(slot)).count()
+    }
+
+    fn shared(&self) -> &Shared {
+        self.inner.membership.shared()
+    }
+
+    fn slot(&self, ticket: Ticket, op: &'static str) -> Result<&Slot> {
+        self.shared().slot(ticket.idx()).ok_or(Error::new(ErrorKind::Stale, op))
+    }
+
+    fn gave_back(&self, idx: u32) {
+        self.inner.likely.set(u64::from(idx));
+        self.shared().room().notify(Reach::Machine);
+    }
+}
+
+// ---------------------------------------------------------------- sending
+
+impl Client {
+    /// Puts a request into a slot and the slot into the ring; without a deadline only if that is possible now.
+    fn place(
+        &self,
+        request: &Message<'_>,
+        deadline: impl Into<Option<Deadline>>,
+        op: &'static str,
+    ) -> Result<Option<Ticket>> {
+        let (shared, deadline) = (self.shared(), deadline.into());
+        if request.payload.len() > shared.geometry().request_bytes as usize {
+            return Err(Error::new(ErrorKind::TooLong, op));
+        }
+        let me = self.inner.membership.number(op)?;
+        if self.needs_server && !shared.has_server(op)? {
+            return Err(Error::new(ErrorKind::NoServer, op));
+        }
+        let counters = &self.inner.membership.member(me).counters.0;
+        let (idx, filled) = match (self.acquire(me), deadline) {
+            (Some(slot), _) => slot,
+            (None, deadline) => {
+                count(&counters.full);
+                match self.acquire_waiting(me, deadline, op)? {
+                    Some(slot) => slot,
+                    None => return Ok(None),
+                }
+            }
+        };
+        let slot = shared.slot(idx).ok_or(Error::new(ErrorKind::Corrupt, op))?;
+        let written = shared.request(idx).is_some_and(|region| region.copy_in(request.payload));
+        debug_assert!(written, "the length was checked");
+        // Relaxed: the swap publishes them.
+        slot.client.store(u32::from(me), Ordering::Relaxed);
+        slot.redeliveries.store(u32::from(self.redeliveries), Ordering::Relaxed);
+        slot.request_len.store(request.payload.len() as u32, Ordering::Relaxed);
+        slot.request_flags.store(request.flags, Ordering::Relaxed);
+        let Some(sent) = slot.send(filled) else { return Err(Error::new(ErrorKind::Corrupt, op)) };
+        let ticket = Ticket::new(idx, sent);
+        count(&counters.requests);
+        let queued = match shared.enqueue(idx, op) {
+            Ok(false) => self.queue_waiting(ticket, deadline, op),
+            done => done,
+        };
+        match queued {
+            Ok(true) => Ok(Some(ticket)),
+            // An older entry of the slot may have led a server to it: then it is sent.
+            _ if slot
+                .cancel(ticket.generation(), me)
+                .is_none_or(|left| left.state() != Some(State::Free)) =>
+            {
+                Ok(Some(ticket))
+            }
+            refused => {
+                self.gave_back(idx);
+                refused.map(|_| None)
+            }
+        }
+    }
+
+    fn acquire(&self, me: u16) -> Option<(u32, SlotWord)> {
+        let slots = self.shared().geometry().slots;
+        let first = self.inner.likely.get() as u32 % slots;
+        let places = (first..slots).chain(0..first);
+        for idx in places {
+            if let Some(filled) = self.shared().slot(idx)?.acquire(me) {
+                // The next one is likelier to be free than this one, until this one is given back.
+                self.inner.likely.set(u64::from((idx + 1) % slots));
+                return Some((idx, filled));
+            }
+        }
+        None
+    }
+
+    /// There is no slot: maybe the dead have some; maybe one comes free.
+    fn acquire_waiting(
+        &self,
+        me: u16,
+        deadline: Option<Deadline>,
+        op: &'static str,
+    ) -> Result<Option<(u32, SlotWord)>> {
+        let shared = self.shared();
+        let recover = || shared.recover_dead(op);
+        if self.inner.segment.is_time_to_check()
+            && recover()? > 0
+            && let Some(slot) = self.acquire(me)
+        {
+            return Ok(Some(slot));
+        }
+        let Some(deadline) = deadline else { return Ok(None) };
+        let wait = Wait { deadline, spin: &self.inner.spin, reach: Reach::Machine, op };
+        let slot = shared.room().wait(&wait, || Ok(self.acquire(me)), || recover().map(drop))?;
+        Ok(Some(slot))
+    }
+
+    /// The ring is full of calls that are over: waits until a server has thrown them out. True once the request is on its way.
+    fn queue_waiting(&self, ticket: Ticket, deadline: Option<Deadline>, op: &'static str) -> Result<bool> {
+        let Some(deadline) = deadline else { return Ok(false) };
+        let slot = self.slot(ticket, op)?;
+        let wait = Wait { deadline, spin: &self.inner.spin, reach: Reach::Machine, op };
+        let look = || {
+            let waits =
+                slot.load().state() == Some(State::Sent) && slot.load().generation() == ticket.generation();
+            Ok((!waits || self.shared().enqueue(ticket.idx(), op)?).then_some(true))
+        };
+        let queued = self.shared().room().wait(&wait, look, || Ok(()));
+        // The wake-up may have been meant for somebody who waits for a slot.
+        self.shared().room().notify(Reach::Machine);
+        queued
+    }
+}
+
+// ---------------------------------------------------------------- receiving
+
+impl Client {
+    /// What has come of a call: `None` while it is in progress.
+    fn look(&self, ticket: Ticket, op: &'static str) -> Result<Option<Reply>> {
+        let me = self.inner.membership.number(op)?;
+        let slot = self.slot(ticket, op)?;
+        let now = slot.load();
+        let stale = Err(Error::new(ErrorKind::Stale, op));
+        if now.generation() != ticket.generation() {
+            return stale;
+        }
+        let outcome = match now.state() {
+            Some(State::Sent) if now.owner() == me => return Ok(None),
+            Some(State::Taken) if slot.client.load(Ordering::Relaxed) == u32::from(me) => return Ok(None),
+            Some(State::Answered) if now.owner() == me => self.read(ticket.idx(), slot, op),
+            Some(State::Failed) if now.owner() == me => Err(Error::new(ErrorKind::Failed, op)),
+            Some(State::Died) if now.owner() == me => Err(Error::new(ErrorKind::PeerDied, op)),
+            _ => return stale,
+        };
+        // Step 8. Another thread may have received the same call: then the copy may be of anything.
+        if !slot.step(now, now.freed()) {
+            return stale;
+        }
+        self.gave_back(ticket.idx());
+        outcome.map(Some)
+    }
+
+    fn read(&self, idx: u32, slot: &Slot, op: &'static str) -> Result<Reply> {
+        let len = slot.reply_len.load(Ordering::Relaxed) as usize;
+        let flags = slot.reply_flags.load(Ordering::Relaxed);
+        let payload = self.shared().reply(idx).and_then(|region| Payload::copy(&region, len));
+        payload.map(|payload| Reply { payload, flags }).ok_or(Error::new(ErrorKind::Corrupt, op))
+    }
+
+    fn wait(&self, ticket: Ticket, deadline: Deadline, op: &'static str) -> Result<Reply> {
+        let slot = self.slot(ticket, op)?;
+        let wait = Wait { deadline, spin: &self.inner.spin, reach: Reach::Machine, op };
+        slot.wait(ticket.generation(), &wait, || self.look(ticket, op), || self.check(ticket, op))
+    }
+
+    /// Whether those that a call depends on are alive; does what is to be done if they are not.
+    fn check(&self, ticket: Ticket, op: &'static str) -> Result<()> {
+        let slot = self.slot(ticket, op)?;
+        let now = slot.load();
+        if now.generation() != ticket.generation() {
+            return Ok(());
+        }
+        match now.state() {
+            Some(State::Taken) => {
+                self.shared().settle(ticket.idx(), now.owner(), Proof::Kernel, op).map(drop)
+            }
+            Some(State::Sent) if self.needs_server && !self.shared().has_server(op)? => {
+                if self.cancel(ticket).is_ok_and(|cancelled| cancelled) {
+                    return Err(Error::new(ErrorKind::NoServer, op));
+                }
+                Ok(())
+            }
+            // Whoever sent it again may have died before it was in the ring.
+            Some(State::Sent) if now.delivery() > 0 => self.shared().enqueue(ticket.idx(), op).map(drop),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether the call is still in progress after this error.
+fn is_open(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Interrupted)
+}

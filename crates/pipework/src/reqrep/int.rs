@@ -1,0 +1,142 @@
+//! The same ends for single numbers: a payload is one `i64`.
+
+use super::Segment;
+use super::client::{Client, Message, Reply, Ticket};
+use super::server::{Request, Server};
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A [`Client`] whose requests and replies are numbers.
+#[derive(Clone, Debug)]
+pub struct IntClient(pub(super) Client);
+
+/// A [`Server`] whose requests and replies are numbers.
+#[derive(Clone, Debug)]
+pub struct IntServer(pub(super) Server);
+
+/// A [`Request`] that is a number.
+#[derive(Debug)]
+pub struct IntRequest {
+    value: i64,
+    request: Request,
+}
+
+impl IntClient {
+    /// As [`Client::redeliveries`].
+    pub fn redeliveries(self, times: u8) -> IntClient {
+        IntClient(self.0.redeliveries(times))
+    }
+
+    /// As [`Client::needs_server`].
+    pub fn needs_server(self, yes: bool) -> IntClient {
+        IntClient(self.0.needs_server(yes))
+    }
+
+    /// As [`Client::segment`].
+    pub fn segment(&self) -> &Segment {
+        self.0.segment()
+    }
+
+    /// As [`Client::call`].
+    pub fn call(&self, request: i64, deadline: impl Into<Deadline>) -> Result<i64> {
+        self.0.call(&request.to_ne_bytes(), deadline).and_then(|reply| value_of(&reply))
+    }
+
+    /// As [`Client::send`].
+    pub fn send(&self, request: i64, deadline: impl Into<Deadline>) -> Result<Ticket> {
+        self.0.send(&request.to_ne_bytes(), deadline)
+    }
+
+    /// As [`Client::try_send`].
+    pub fn try_send(&self, request: i64) -> Result<Option<Ticket>> {
+        self.0.try_send(&request.to_ne_bytes())
+    }
+
+    /// As [`Client::recv`].
+    pub fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Result<i64> {
+        self.0.recv(ticket, deadline).and_then(|reply| value_of(&reply))
+    }
+
+    /// As [`Client::try_recv`].
+    pub fn try_recv(&self, ticket: Ticket) -> Result<Option<i64>> {
+        self.0.try_recv(ticket)?.map(|reply| value_of(&reply)).transpose()
+    }
+
+    /// As [`Client::cancel`].
+    pub fn cancel(&self, ticket: Ticket) -> Result<bool> {
+        self.0.cancel(ticket)
+    }
+
+    /// As [`Client::pending`].
+    pub fn pending(&self) -> usize {
+        self.0.pending()
+    }
+}
+
+impl IntServer {
+    /// As [`Server::segment`].
+    pub fn segment(&self) -> &Segment {
+        self.0.segment()
+    }
+
+    /// As [`Server::recv`].
+    pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<IntRequest> {
+        self.0.recv(deadline).map(IntRequest::new)
+    }
+
+    /// As [`Server::try_recv`].
+    pub fn try_recv(&self) -> Result<Option<IntRequest>> {
+        Ok(self.0.try_recv()?.map(IntRequest::new))
+    }
+
+    /// As [`Server::recv_many`].
+    pub fn recv_many(&self, max: usize, deadline: impl Into<Deadline>) -> Result<Vec<IntRequest>> {
+        Ok(self.0.recv_many(max, deadline)?.into_iter().map(IntRequest::new).collect())
+    }
+
+    /// As [`Server::drain`].
+    pub fn drain(&self, max: usize) -> Result<Vec<IntRequest>> {
+        Ok(self.0.drain(max)?.into_iter().map(IntRequest::new).collect())
+    }
+
+    /// As [`Server::clear`].
+    pub fn clear(&self) -> Result<usize> {
+        self.0.clear()
+    }
+}
+
+impl IntRequest {
+    fn new(request: Request) -> IntRequest {
+        // A shorter one was written by no client of ours; zero is as wrong an answer as any.
+        let value = request.payload().try_into().map_or(0, i64::from_ne_bytes);
+        IntRequest { value, request }
+    }
+
+    /// The number.
+    pub fn value(&self) -> i64 {
+        self.value
+    }
+
+    /// As [`Request::deliveries`].
+    pub fn deliveries(&self) -> u8 {
+        self.request.deliveries()
+    }
+
+    /// As [`Request::is_wanted`].
+    pub fn is_wanted(&self) -> bool {
+        self.request.is_wanted()
+    }
+
+    /// As [`Request::reply`].
+    pub fn reply(self, reply: i64) -> Result<bool> {
+        self.request.reply(Message::new(&reply.to_ne_bytes()))
+    }
+
+    /// As [`Request::fail`].
+    pub fn fail(self) {}
+}
+
+fn value_of(reply: &Reply) -> Result<i64> {
+    let bytes = (**reply).try_into().map_err(|_| Error::new(ErrorKind::Corrupt, "reqrep recv"))?;
+    Ok(i64::from_ne_bytes(bytes))
+}

@@ -1,0 +1,225 @@
+//! Where everything in a segment is. The only place that knows an offset; the byte tables are in SEGMENT.md. Pure.
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// What a payload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes, up to the sizes of the segment.
+    Bytes,
+    /// One signed number of 64 bits.
+    Integers,
+}
+
+/// The sizes of a segment. They never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// What a payload is.
+    pub kind: Kind,
+    /// Calls that can be in progress at the same time.
+    pub slots: u32,
+    /// Cells of the ring of waiting requests, a power of two.
+    pub queue: u32,
+    /// Bytes of the largest request.
+    pub request_bytes: u32,
+    /// Bytes of the largest reply.
+    pub reply_bytes: u32,
+    /// Clients and servers that can be attached at the same time.
+    pub members: u32,
+}
+
+pub(super) const MAX_SLOTS: u32 = 1 << 20;
+const MAX_QUEUE: u32 = 1 << 22;
+const MAX_PAYLOAD: u32 = 1 << 30;
+const MAX_MEMBERS: u32 = u16::MAX as u32;
+const MAX_LEN: u64 = 1 << 46;
+
+const MAGIC: [u8; 8] = *b"pipework";
+const FORMAT: u32 = 1;
+
+/// Bytes of the header, and where the members begin.
+pub(super) const HEADER: usize = 4096;
+/// Bytes of the header that never change: they end with their checksum.
+pub(super) const FIXED: usize = 64;
+/// Where the counters of the header are.
+pub(super) const COUNTERS_AT: usize = 64;
+pub(super) const HEAD_AT: usize = 128;
+pub(super) const TAIL_AT: usize = 192;
+pub(super) const REQUESTS_AT: usize = 256;
+pub(super) const ROOM_AT: usize = 320;
+
+/// Bytes of a member.
+pub(super) const MEMBER: usize = 128;
+/// Bytes of a cell of the ring.
+const CELL: usize = 8;
+/// Bytes of a slot in front of its request.
+pub(super) const SLOT_HEAD: usize = 32;
+/// Bytes that processors keep apart.
+const LINE: usize = 64;
+
+impl Geometry {
+    /// Refuses what cannot be built.
+    pub(super) fn checked(self, op: &'static str) -> Result<Geometry> {
+        let payload = match self.kind {
+            Kind::Bytes => 0..=MAX_PAYLOAD,
+            Kind::Integers => 8..=8,
+        };
+        let ok = (1..=MAX_SLOTS).contains(&self.slots)
+            && (1..=MAX_MEMBERS).contains(&self.members)
+            && self.queue.is_power_of_two()
+            && (2 * self.slots..=MAX_QUEUE).contains(&self.queue)
+            && payload.contains(&self.request_bytes)
+            && payload.contains(&self.reply_bytes)
+            && Layout::new(self).len as u64 <= MAX_LEN;
+        if ok { Ok(self) } else { Err(Error::new(ErrorKind::Invalid, op)) }
+    }
+}
+
+/// The offsets that follow from a geometry, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    pub(super) geometry: Geometry,
+    pub(super) ring: usize,
+    slots: usize,
+    stride: usize,
+    /// Of the reply inside its slot.
+    reply: usize,
+    pub(super) len: usize,
+}
+
+impl Layout {
+    pub(super) fn new(geometry: Geometry) -> Layout {
+        let ring = HEADER + geometry.members as usize * MEMBER;
+        let slots = (ring + geometry.queue as usize * CELL).next_multiple_of(LINE);
+        let reply = (SLOT_HEAD + geometry.request_bytes as usize).next_multiple_of(8);
+        let stride = (reply + geometry.reply_bytes as usize).next_multiple_of(LINE);
+        Layout { geometry, ring, slots, stride, reply, len: slots + geometry.slots as usize * stride }
+    }
+
+    /// Where member `number`, counted from 1, is; also the byte that it locks.
+    pub(super) fn member(&self, number: u16) -> Option<usize> {
+        let idx = usize::from(number).checked_sub(1)?;
+        (idx < self.geometry.members as usize).then_some(HEADER + idx * MEMBER)
+    }
+
+    pub(super) fn slot(&self, idx: u32) -> Option<usize> {
+        (idx < self.geometry.slots).then_some(self.slots + idx as usize * self.stride)
+    }
+
+    pub(super) fn request(&self, idx: u32) -> Option<usize> {
+        Some(self.slot(idx)? + SLOT_HEAD)
+    }
+
+    pub(super) fn reply(&self, idx: u32) -> Option<usize> {
+        Some(self.slot(idx)? + self.reply)
+    }
+}
+
+/// The bytes of the header that never change.
+pub(super) fn encode(geometry: &Geometry, random: u64) -> [u8; FIXED] {
+    let mut bytes = [0; FIXED];
+    let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+    put(0, &MAGIC);
+    put(8, &FORMAT.to_le_bytes());
+    put(12, &(geometry.kind as u32).to_le_bytes());
+    put(16, &geometry.slots.to_le_bytes());
+    put(20, &geometry.queue.to_le_bytes());
+    put(24, &geometry.request_bytes.to_le_bytes());
+    put(28, &geometry.reply_bytes.to_le_bytes());
+    put(32, &geometry.members.to_le_bytes());
+    put(40, &(Layout::new(*geometry).len as u64).to_le_bytes());
+    put(48, &random.to_le_bytes());
+    let checksum = fnv1a(&bytes[..56]);
+    bytes[56..].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// Reads them, and refuses what this build did not write.
+pub(super) fn decode(bytes: &[u8; FIXED], len: u64) -> Result<Layout> {
+    let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    let refused = |kind, op| Err(Error::new(kind, op));
+    if bytes[..8] != MAGIC {
+        return refused(ErrorKind::Incompatible, "reqrep open: not a segment");
+    }
+    if u32_at(8) != FORMAT {
+        return refused(ErrorKind::Incompatible, "reqrep open: another format");
+    }
+    if u64_at(56) != fnv1a(&bytes[..56]) {
+        return refused(ErrorKind::Corrupt, "reqrep open: damaged header");
+    }
+    let kind = match u32_at(12) {
+        0 => Kind::Bytes,
+        1 => Kind::Integers,
+        _ => return refused(ErrorKind::Incompatible, "reqrep open: unknown kind of payload"),
+    };
+    let (slots, queue, members) = (u32_at(16), u32_at(20), u32_at(32));
+    let geometry =
+        Geometry { kind, slots, queue, request_bytes: u32_at(24), reply_bytes: u32_at(28), members };
+    const IMPOSSIBLE: &str = "reqrep open: impossible sizes";
+    let Ok(geometry) = geometry.checked(IMPOSSIBLE) else {
+        return refused(ErrorKind::Corrupt, IMPOSSIBLE);
+    };
+    let layout = Layout::new(geometry);
+    if u64_at(40) != layout.len as u64 || len != layout.len as u64 {
+        return refused(ErrorKind::Corrupt, "reqrep open: cut short or grown");
+    }
+    Ok(layout)
+}
+
+/// FNV-1a with 64 bits (Fowler, Noll, Vo): against damage, not against malice.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GEOMETRY: Geometry =
+        Geometry { kind: Kind::Bytes, slots: 3, queue: 8, request_bytes: 100, reply_bytes: 50, members: 2 };
+
+    #[test]
+    fn parts_follow_each_other_without_overlap() {
+        let layout = Layout::new(GEOMETRY);
+        assert_eq!((layout.member(1), layout.member(2)), (Some(4096), Some(4224)));
+        assert_eq!((layout.member(0), layout.member(3)), (None, None));
+        assert_eq!((layout.ring, layout.slots), (4352, 4416));
+        assert_eq!((layout.reply, layout.stride, layout.len), (136, 192, 4416 + 3 * 192));
+        assert_eq!((layout.slot(2), layout.slot(3)), (Some(4416 + 2 * 192), None));
+    }
+
+    #[test]
+    fn a_header_says_what_was_put_in_and_every_changed_byte_is_noticed() {
+        let header = encode(&GEOMETRY, 7);
+        let len = Layout::new(GEOMETRY).len as u64;
+        assert_eq!(decode(&header, len).map(|layout| layout.geometry), Ok(GEOMETRY));
+        assert!(decode(&header, len - 1).is_err() && decode(&header, len + 1).is_err());
+        for at in 0..FIXED {
+            let mut damaged = header;
+            damaged[at] ^= 1;
+            assert!(decode(&damaged, len).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_are_refused_even_with_a_checksum() {
+        let bad = [
+            Geometry { slots: 0, ..GEOMETRY },
+            Geometry { queue: 4, ..GEOMETRY },
+            Geometry { queue: 12, ..GEOMETRY },
+            Geometry { members: 0, ..GEOMETRY },
+            Geometry { members: 1 << 16, ..GEOMETRY },
+            Geometry { slots: MAX_SLOTS + 1, queue: MAX_QUEUE, ..GEOMETRY },
+            Geometry { kind: Kind::Integers, ..GEOMETRY },
+            Geometry { request_bytes: MAX_PAYLOAD + 1, ..GEOMETRY },
+            Geometry { slots: MAX_SLOTS, queue: MAX_QUEUE, reply_bytes: MAX_PAYLOAD, ..GEOMETRY },
+        ];
+        for geometry in bad {
+            assert!(geometry.checked("test").is_err(), "{geometry:?}");
+            assert!(decode(&encode(&geometry, 0), Layout::new(geometry).len as u64).is_err(), "{geometry:?}");
+        }
+    }
+}

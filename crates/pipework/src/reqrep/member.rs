@@ -1,0 +1,265 @@
+//! Membership: a number, and the lock that proves that its holder lives. And what is done when it does not.
+//!
+//! Invariant: a word is read first, then the death of who it names is proved, then that very word is swapped. So a proof that has become old
+//! changes nothing.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::segment::{Member, Shared, count};
+use super::slot::{Slot, State};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{self, Hint, Ordering, Reach, Unshared};
+use crate::sys::{self, memory};
+
+/// What a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Role {
+    /// Calls.
+    Client = 1,
+    /// Takes requests.
+    Server = 2,
+}
+
+const ROLE: u64 = 0xFF;
+const EPOCH: u64 = ROLE + 1;
+
+/// The role in a member word; `None` if nobody is attached.
+pub(super) fn role(word: u64) -> Option<Role> {
+    match word & ROLE {
+        1 => Some(Role::Client),
+        2 => Some(Role::Server),
+        _ => None,
+    }
+}
+
+/// A place among the members of a segment, for as long as it lives. In a forked child it takes a place of its own when it is first used.
+#[derive(Debug)]
+pub(super) struct Membership {
+    shared: Arc<Shared>,
+    role: Role,
+    /// `{ fork generation: 32, number: 16 }` of `joined`.
+    known: Hint,
+    joined: Mutex<Option<Joined>>,
+}
+
+#[derive(Debug)]
+struct Joined {
+    number: u16,
+    lock: Arc<Unshared>,
+}
+
+impl Membership {
+    pub(super) fn join(shared: Arc<Shared>, role: Role, op: &'static str) -> Result<Membership> {
+        let membership = Membership { shared, role, known: Hint::new(0), joined: Mutex::new(None) };
+        membership.number(op)?;
+        Ok(membership)
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// This member's number. The first call in a forked child joins there.
+    pub(super) fn number(&self, op: &'static str) -> Result<u16> {
+        let known = self.known.get();
+        if known >> 32 == u64::from(sync::generation()) && known as u16 != 0 {
+            return Ok(known as u16);
+        }
+        self.joined(op)
+    }
+
+    pub(super) fn member(&self, number: u16) -> &Member {
+        self.shared.member(number).expect("one's own number is in the geometry")
+    }
+
+    /// What tells this membership from any other: `{ fork generation: 32, number: 16 }`.
+    pub(super) fn packed(&self, number: u16) -> u64 {
+        u64::from(sync::generation()) << 32 | u64::from(number)
+    }
+
+    /// Whether it is still the membership that [`packed`](Membership::packed) told of: not in a forked child.
+    pub(super) fn still_is(&self, packed: u64) -> bool {
+        packed >> 32 == u64::from(sync::generation()) && self.known.get() == packed
+    }
+
+    fn joined(&self, op: &'static str) -> Result<u16> {
+        // Declared first, so that it is closed last: closing waits for forks as well.
+        let lock;
+        // No fork in here, or a child could inherit a lock that nobody is left to open.
+        let mut forks_wait = sync::no_forks();
+        let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Joined { number, lock }) = &*joined
+            && lock.is_here()
+        {
+            return Ok(*number);
+        }
+        lock = Arc::new(
+            Unshared::open(&mut forks_wait, || self.shared.open_again()).map_err(|errno| errno.at(op))?,
+        );
+        let number = self.take_number(&lock, op)?;
+        // In a child, the parent's lock is closed already.
+        *joined = Some(Joined { number, lock: Arc::clone(&lock) });
+        self.known.set(self.packed(number));
+        Ok(number)
+    }
+
+    fn take_number(&self, lock: &Unshared, op: &'static str) -> Result<u16> {
+        for (number, member) in self.shared.members() {
+            let byte = self.shared.lock_byte(number).expect("the number is in the geometry");
+            let granted = lock.with(|fd| memory::try_lock(fd, byte)).expect("it was opened here");
+            if !granted.map_err(|errno| errno.at(op))? {
+                continue;
+            }
+            // Acquire: pairs with the Release of whoever set it.
+            let before = member.word.load(Ordering::Acquire);
+            if role(before).is_some() {
+                self.shared.recover(number, Proof::Lock, op)?;
+                count(&self.shared.recoveries().torn_off);
+            }
+            member.pid.store(sys::process_id() as u32, Ordering::Relaxed);
+            member.since.store(sys::wall_clock_ns(), Ordering::Relaxed);
+            let word = (member.word.load(Ordering::Acquire) & !ROLE).wrapping_add(EPOCH) | self.role as u64;
+            // Release: pairs with the Acquire of a recoverer. Nobody else changes it while the lock is held, but one who swaps the role of the dead away,
+            // and that fails from now on.
+            member.word.store(word, Ordering::Release);
+            return Ok(number);
+        }
+        Err(Error::new(ErrorKind::WouldBlock, op))
+    }
+}
+
+impl Drop for Membership {
+    /// Leaves: gives back every slot, then the number. In a forked child that never used it, there is nothing to leave.
+    fn drop(&mut self) {
+        let joined = self.joined.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Joined { number, lock }) = joined.filter(|joined| joined.lock.is_here()) else { return };
+        // What cannot be given back here is left to whoever takes the number.
+        if self.shared.recover(number, Proof::Leaving, "reqrep close").is_ok()
+            && let Some(member) = self.shared.member(number)
+        {
+            // Relaxed load: nobody else changes it. Release: pairs with the Acquire of whoever joins next.
+            member.word.store(member.word.load(Ordering::Relaxed) & !ROLE, Ordering::Release);
+        }
+        drop(lock);
+    }
+}
+
+// ---------------------------------------------------------------- recovery
+
+/// How it is known that a member is gone.
+#[derive(Clone, Copy)]
+pub(super) enum Proof {
+    /// It says so itself.
+    Leaving,
+    /// Whoever asks holds the lock of that number.
+    Lock,
+    /// The kernel is asked, anew for each word, after that was read.
+    Kernel,
+}
+
+impl Shared {
+    /// Whether a member is dead or has left. The kernel knows; this process's own members have their locks on other open files than the one that asks.
+    pub(super) fn is_gone(&self, number: u16, op: &'static str) -> Result<bool> {
+        let Some(byte) = self.lock_byte(number) else { return Ok(true) };
+        memory::is_locked(self.file(), byte).map(|locked| !locked).map_err(|errno| errno.at(op))
+    }
+
+    /// Recovers every member that died without leaving; says how many that were.
+    pub(super) fn recover_dead(&self, op: &'static str) -> Result<usize> {
+        let mut found = 0;
+        for (number, member) in self.members() {
+            // Acquire: pairs with the Release in `take_number`.
+            let word = member.word.load(Ordering::Acquire);
+            if role(word).is_none() || !self.is_gone(number, op)? {
+                continue;
+            }
+            self.recover(number, Proof::Kernel, op)?;
+            if member.word.compare_exchange(word, word & !ROLE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                count(&self.recoveries().torn_off);
+                found += 1;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether a server is attached and alive.
+    pub(super) fn has_server(&self, op: &'static str) -> Result<bool> {
+        for (number, member) in self.members() {
+            if role(member.word.load(Ordering::Acquire)) == Some(Role::Server) && !self.is_gone(number, op)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes back all that names the member `gone`.
+    fn recover(&self, gone: u16, proof: Proof, op: &'static str) -> Result<()> {
+        /// More often than a slot can change hands while its member is gone.
+        const TURNS: usize = 64;
+        for (idx, slot) in self.slots() {
+            for _ in 0..TURNS {
+                let (client, redeliveries) = fields(slot);
+                if slot.load().without(gone, client, redeliveries).is_none()
+                    || !self.settle(idx, gone, proof, op)?
+                {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one slot away from a member that is gone; false if that member lives.
+    pub(super) fn settle(&self, idx: u32, gone: u16, proof: Proof, op: &'static str) -> Result<bool> {
+        let Some(slot) = self.slot(idx) else { return Ok(true) };
+        let word = slot.load();
+        let (client, redeliveries) = fields(slot);
+        let Some(next) = word.without(gone, client, redeliveries) else { return Ok(true) };
+        if matches!(proof, Proof::Kernel) && !self.is_gone(gone, op)? {
+            return Ok(false);
+        }
+        if !slot.step(word, next) {
+            return Ok(true);
+        }
+        if !matches!(proof, Proof::Leaving) {
+            count(&self.recoveries().recovered);
+        }
+        match next.state() {
+            Some(State::Sent) => {
+                count(&self.recoveries().redelivered);
+                // Full or not: its client pushes again at the end of its slice.
+                self.enqueue(idx, op)?;
+            }
+            Some(State::Free) => self.room().notify(Reach::Machine),
+            _ => self.tell_client(slot, word.has_waiter(), client),
+        }
+        Ok(true)
+    }
+
+    /// Pushes a sent slot and wakes a server; false if the ring is full.
+    pub(super) fn enqueue(&self, idx: u32, op: &'static str) -> Result<bool> {
+        let is_sent = |idx| self.slot(idx).is_some_and(|slot| slot.load().state() == Some(State::Sent));
+        let pushed = self.queue().push(idx, is_sent, op)?;
+        if pushed {
+            self.requests().notify(Reach::Machine);
+        }
+        Ok(pushed)
+    }
+
+    /// Tells the client of a slot that its call is done.
+    pub(super) fn tell_client(&self, slot: &Slot, waiter: bool, client: u16) {
+        if waiter {
+            slot.wake();
+        }
+        if let Some(member) = self.member(client) {
+            member.bell.notify(Reach::Machine);
+        }
+    }
+}
+
+/// Who calls, and how often the request may go to another server.
+fn fields(slot: &Slot) -> (u16, u8) {
+    let redeliveries = slot.redeliveries.load(Ordering::Relaxed).min(u32::from(u8::MAX));
+    (slot.client.load(Ordering::Relaxed) as u16, redeliveries as u8)
+}

@@ -1,0 +1,312 @@
+//! The wall to the mapping: a checked file in memory, given out as shared structs.
+//!
+//! Invariant: the layout was checked against the file once, lies in private memory, and is the only source of offsets. What is
+//! given out are atomics and [`Region`]s, so whatever a peer writes has some value, and never a place outside.
+
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use super::layout::{self, COUNTERS_AT, FIXED, Geometry, HEAD_AT, Layout, REQUESTS_AT, ROOM_AT, TAIL_AT};
+use super::queue::Queue;
+use super::slot::Slot;
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::Event;
+use crate::region::Region;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sys::memory::{self, Mapping};
+use crate::sys::{self, Errno};
+
+/// A segment that this process has mapped.
+#[derive(Debug)]
+pub(super) struct Shared {
+    mapping: Mapping,
+    layout: Layout,
+    /// Opened anew for each lock. It holds none itself, so a forked child may keep it.
+    file: OwnedFd,
+    path: Option<PathBuf>,
+}
+
+/// An attached client or server, as it lies in the segment. Written by its holder; `word` also by who recovers it.
+#[repr(C, align(64))]
+pub(super) struct Member {
+    /// `{ epoch: 56, role: 8 }`
+    pub(super) word: AtomicU64,
+    /// For people.
+    pub(super) pid: AtomicU32,
+    _zero: AtomicU32,
+    /// Nanoseconds since 1970, for people.
+    pub(super) since: AtomicU64,
+    /// Its doorbell.
+    pub(super) bell: Event,
+    pub(super) counters: Line<Counters>,
+}
+
+/// What a member has done. Each may be behind by what other threads are just doing.
+#[repr(C)]
+pub(super) struct Counters {
+    pub(super) requests: AtomicU64,
+    pub(super) replies: AtomicU64,
+    pub(super) full: AtomicU64,
+    pub(super) empty: AtomicU64,
+    pub(super) cancelled: AtomicU64,
+}
+
+/// What recovery has done.
+#[repr(C)]
+pub(super) struct Recoveries {
+    pub(super) torn_off: AtomicU64,
+    pub(super) recovered: AtomicU64,
+    pub(super) redelivered: AtomicU64,
+}
+
+/// Begins a cache line of its own.
+#[repr(C, align(64))]
+pub(super) struct Line<T>(pub(super) T);
+
+const _: () = assert!(size_of::<Member>() == layout::MEMBER);
+const _: () = assert!(cfg!(loom) || size_of::<Slot>() == layout::SLOT_HEAD);
+
+// ---------------------------------------------------------------- birth
+
+/// How a segment is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Making {
+    pub(super) geometry: Geometry,
+    pub(super) mode: u32,
+    /// Pages come when they are first written, instead of all at once.
+    pub(super) sparse: bool,
+}
+
+impl Shared {
+    /// Makes a segment and gives it a name that must not exist.
+    pub(super) fn create(path: &Path, making: &Making, op: &'static str) -> Result<Shared> {
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        match memory::create_unnamed(folder) {
+            Ok(file) => {
+                let mut shared = Shared::fill(file, making, op)?;
+                memory::link(shared.file.as_fd(), path).map_err(|errno| errno.at(op))?;
+                shared.path = Some(path.to_owned());
+                Ok(shared)
+            }
+            Err(Errno::OPNOTSUPP) => Shared::create_beside(folder, path, making, op),
+            Err(errno) => Err(errno.at(op)),
+        }
+    }
+
+    /// As `create`, where a file system has no files without a name.
+    fn create_beside(folder: &Path, path: &Path, making: &Making, op: &'static str) -> Result<Shared> {
+        let random = sys::random().map_err(|errno| errno.at(op))?;
+        let beside = folder.join(format!(".pipework-{}-{random:08x}", sys::process_id()));
+        let file = memory::create_named(&beside).map_err(|errno| errno.at(op))?;
+        let made = Shared::fill(file, making, op).and_then(|shared| {
+            memory::rename_new(&beside, path).map_err(|errno| errno.at(op))?;
+            Ok(Shared { path: Some(path.to_owned()), ..shared })
+        });
+        if made.is_err() {
+            // Best effort: what made this fail is what the caller must hear of.
+            let _ = memory::unlink(&beside);
+        }
+        made
+    }
+
+    /// Makes a segment without a name in the file system; `name` is for people.
+    pub(super) fn in_memory(name: &str, making: &Making, op: &'static str) -> Result<Shared> {
+        let name = CString::new(name).map_err(|_| Error::new(ErrorKind::Invalid, op))?;
+        let file = memory::create_in_memory(&name).map_err(|errno| errno.at(op))?;
+        let shared = Shared::fill(file, making, op)?;
+        memory::seal(shared.file.as_fd()).map_err(|errno| errno.at(op))?;
+        Ok(shared)
+    }
+
+    fn fill(file: OwnedFd, making: &Making, op: &'static str) -> Result<Shared> {
+        let layout = Layout::new(making.geometry.checked(op)?);
+        let made = || {
+            let fd = file.as_fd();
+            memory::set_mode(fd, making.mode)?;
+            match making.sparse {
+                true => memory::set_len(fd, layout.len as u64)?,
+                false => memory::reserve(fd, layout.len as u64)?,
+            }
+            let random = u64::from(sys::random()?) << 32 | u64::from(sys::random()?);
+            Ok((Mapping::new(fd, layout.len)?, random))
+        };
+        let (mapping, random) = made().map_err(|errno: Errno| errno.at(op))?;
+        let shared = Shared { mapping, layout, file, path: None };
+        let written = shared.region(0, FIXED).copy_in(&layout::encode(&layout.geometry, random));
+        assert!(written, "a header is as long as its bytes");
+        Ok(shared)
+    }
+
+    /// Opens the segment at `path`; only one's own, unless `any_owner`.
+    pub(super) fn open(path: &Path, any_owner: bool) -> Result<Shared> {
+        let file = memory::open(path).map_err(|errno| match errno {
+            Errno::LOOP => errno.at("reqrep open: symbolic link"),
+            errno => errno.at("reqrep open"),
+        })?;
+        Ok(Shared { path: Some(path.to_owned()), ..Shared::check(file, any_owner)? })
+    }
+
+    /// Maps the segment behind a descriptor, after the same checks.
+    pub(super) fn check(file: OwnedFd, any_owner: bool) -> Result<Shared> {
+        const OP: &str = "reqrep open";
+        let facts = memory::facts(file.as_fd()).map_err(|errno| errno.at(OP))?;
+        if !facts.is_regular {
+            return Err(Error::new(ErrorKind::Invalid, "reqrep open: not a regular file"));
+        }
+        if facts.owner != memory::user() && !any_owner {
+            return Err(Error::new(ErrorKind::Invalid, "reqrep open: another user's file"));
+        }
+        let mut header = [0; FIXED];
+        let len = memory::read_at(file.as_fd(), &mut header, 0).map_err(|errno| errno.at(OP))?;
+        if len < FIXED {
+            return Err(Error::new(ErrorKind::Incompatible, "reqrep open: too short for a segment"));
+        }
+        let layout = layout::decode(&header, facts.len)?;
+        let mapping = Mapping::new(file.as_fd(), layout.len).map_err(|errno| errno.at(OP))?;
+        Ok(Shared { mapping, layout, file, path: None })
+    }
+
+    /// An open file of its own, for a lock.
+    pub(super) fn open_again(&self) -> std::result::Result<OwnedFd, Errno> {
+        match (memory::open_again(self.file.as_fd()), &self.path) {
+            (Ok(file), _) => Ok(file),
+            (Err(Errno::NOENT), Some(path)) => {
+                // Without /proc: by its path, if that still leads here.
+                let file = memory::open(path)?;
+                let same =
+                    memory::facts(file.as_fd())?.identity == memory::facts(self.file.as_fd())?.identity;
+                if same { Ok(file) } else { Err(Errno::NOENT) }
+            }
+            (Err(errno), _) => Err(errno),
+        }
+    }
+
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    pub(super) fn sync(&self) -> Result<()> {
+        self.mapping.sync().map_err(|errno| errno.at("reqrep sync"))
+    }
+
+    /// Takes the name away, if it still leads here; false if it does not.
+    pub(super) fn unlink(&self) -> Result<bool> {
+        const OP: &str = "reqrep unlink";
+        let Some(path) = &self.path else { return Err(Error::new(ErrorKind::Invalid, OP)) };
+        let there = match memory::facts_at(path) {
+            Ok(facts) => facts.identity,
+            Err(Errno::NOENT) => return Ok(false),
+            Err(errno) => return Err(errno.at(OP)),
+        };
+        let here = memory::facts(self.file.as_fd()).map_err(|errno| errno.at(OP))?.identity;
+        if there == here {
+            memory::unlink(path).map_err(|errno| errno.at(OP))?;
+        }
+        Ok(there == here)
+    }
+}
+
+// ---------------------------------------------------------------- what is inside
+
+impl Shared {
+    pub(super) fn geometry(&self) -> &Geometry {
+        &self.layout.geometry
+    }
+
+    pub(super) fn slot(&self, idx: u32) -> Option<&Slot> {
+        // SAFETY: the layout keeps every slot inside the mapping, aligned to 64 bytes and apart from all else.
+        self.layout.slot(idx).map(|at| unsafe { self.at(at) })
+    }
+
+    pub(super) fn slots(&self) -> impl Iterator<Item = (u32, &Slot)> {
+        (0..self.layout.geometry.slots).map_while(|idx| Some((idx, self.slot(idx)?)))
+    }
+
+    /// Where the request of a slot is.
+    pub(super) fn request(&self, idx: u32) -> Option<Region> {
+        self.layout.request(idx).map(|at| self.region(at, self.layout.geometry.request_bytes as usize))
+    }
+
+    /// Where the reply of a slot is.
+    pub(super) fn reply(&self, idx: u32) -> Option<Region> {
+        self.layout.reply(idx).map(|at| self.region(at, self.layout.geometry.reply_bytes as usize))
+    }
+
+    /// A member by its number, counted from 1.
+    pub(super) fn member(&self, number: u16) -> Option<&Member> {
+        // SAFETY: the layout keeps every member inside the mapping, aligned to 64 bytes and apart from all else.
+        self.layout.member(number).map(|at| unsafe { self.at(at) })
+    }
+
+    pub(super) fn members(&self) -> impl Iterator<Item = (u16, &Member)> {
+        (1..=self.layout.geometry.members as u16).map_while(|number| Some((number, self.member(number)?)))
+    }
+
+    /// The byte whose lock says that a member lives.
+    pub(super) fn lock_byte(&self, number: u16) -> Option<u64> {
+        self.layout.member(number).map(|at| at as u64)
+    }
+
+    pub(super) fn queue(&self) -> Queue<'_> {
+        let len = self.layout.geometry.queue as usize;
+        // SAFETY: the layout keeps the ring inside the mapping, aligned to 64 bytes and apart from all else, `len` cells long; the hints
+        // have lines of their own in the header.
+        unsafe {
+            let cells: *const AtomicU64 = self.at(self.layout.ring);
+            Queue {
+                cells: std::slice::from_raw_parts(cells, len),
+                head: self.at(HEAD_AT),
+                tail: self.at(TAIL_AT),
+            }
+        }
+    }
+
+    /// Where servers wait for a request.
+    pub(super) fn requests(&self) -> &Event {
+        // SAFETY: a line of its own in the header.
+        unsafe { self.at(REQUESTS_AT) }
+    }
+
+    /// Where clients wait for a slot.
+    pub(super) fn room(&self) -> &Event {
+        // SAFETY: a line of its own in the header.
+        unsafe { self.at(ROOM_AT) }
+    }
+
+    pub(super) fn recoveries(&self) -> &Recoveries {
+        // SAFETY: a line of its own in the header.
+        unsafe { self.at(COUNTERS_AT) }
+    }
+
+    /// # Safety
+    ///
+    /// At `at` there is room for a `T` inside the mapping, aligned for it, and all references to these bytes are to the same type, which is made of
+    /// atomics only: any bytes are one, and others may change them.
+    unsafe fn at<T>(&self, at: usize) -> &T {
+        debug_assert!(at + size_of::<T>() <= self.mapping.len() && at.is_multiple_of(align_of::<T>()));
+        // SAFETY: as above; the mapping lives as long as the borrow of `self`.
+        unsafe { self.mapping.start().add(at).cast::<T>().as_ref() }
+    }
+
+    fn region(&self, at: usize, len: usize) -> Region {
+        debug_assert!(at + len <= self.mapping.len());
+        // SAFETY: the layout keeps it inside the mapping, apart from what is given out as references. A region is used at once, while `self`
+        // is borrowed.
+        unsafe { Region::new(self.mapping.start().add(at), len) }
+    }
+}
+
+/// Counts one more.
+pub(super) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}

@@ -1,0 +1,280 @@
+//! The answering end: takes requests from the ring, answers each of them once.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::client::Message;
+use super::member::{Membership, Role};
+use super::payload::Payload;
+use super::segment::{Shared, count};
+use super::slot::{SlotWord, State};
+use super::{Kind, Segment};
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::Wait;
+use crate::spin::{Looks, Spin};
+use crate::sync::{Ordering, Reach};
+
+/// Takes requests from a segment and answers them.
+///
+/// Clones share one membership; threads may use one server, or a clone each, at the same time. Any number of servers, in any number of
+/// processes, compete for the requests of a segment: each request goes to one of them. A server that a forked child inherits works there, as a
+/// member of its own; requests taken before the fork stay the parent's.
+#[derive(Clone, Debug)]
+pub struct Server(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    membership: Membership,
+    segment: Segment,
+    spin: Spin,
+}
+
+const RECV: &str = "reqrep recv";
+
+impl Server {
+    pub(super) fn new(segment: &Segment, kind: Kind) -> Result<Server> {
+        let membership = segment.join(kind, Role::Server, "reqrep attach server")?;
+        let spin = Spin::new(segment.spin(), Looks::Load);
+        Ok(Server(Arc::new(Inner { membership, segment: segment.clone(), spin })))
+    }
+
+    /// The segment that this server is attached to.
+    pub fn segment(&self) -> &Segment {
+        &self.0.segment
+    }
+
+    /// The next request.
+    ///
+    /// # Blocking
+    ///
+    /// Until a request comes, or the deadline. It spins first, for as long as [`Options::spin`](super::Options::spin) says, if waits of late were short.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut`; `Interrupted` if a signal handler ran; `Corrupt` if the segment was damaged. `WouldBlock` in a forked child if there
+    /// is no place for another member, and `Os` if it has no descriptor for its lock.
+    pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<Request> {
+        let deadline = deadline.into();
+        if let Some(request) = self.try_recv()? {
+            return Ok(request);
+        }
+        let wait = Wait { deadline, spin: &self.0.spin, reach: Reach::Machine, op: RECV };
+        self.shared().requests().wait(&wait, || self.take(), || Ok(()))
+    }
+
+    /// The next request; `None` if none waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Server::recv), but for the first two.
+    pub fn try_recv(&self) -> Result<Option<Request>> {
+        let request = self.take()?;
+        if request.is_none() {
+            let number = self.0.membership.number(RECV)?;
+            count(&self.0.membership.member(number).counters.0.empty);
+        }
+        Ok(request)
+    }
+
+    /// Up to `max` requests: waits for the first, then takes what else is there.
+    ///
+    /// # Blocking
+    ///
+    /// As [`recv`](Server::recv).
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Server::recv). What was taken before an error is returned; the error comes again with the next call.
+    pub fn recv_many(&self, max: usize, deadline: impl Into<Deadline>) -> Result<Vec<Request>> {
+        if max == 0 {
+            return Ok(Vec::new());
+        }
+        let mut requests = vec![self.recv(deadline)?];
+        while requests.len() < max
+            && let Ok(Some(request)) = self.take()
+        {
+            requests.push(request);
+        }
+        Ok(requests)
+    }
+
+    /// Up to `max` requests that wait now.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_recv`](Server::try_recv), if it could not take any.
+    pub fn drain(&self, max: usize) -> Result<Vec<Request>> {
+        let mut requests = Vec::new();
+        while requests.len() < max {
+            match self.take() {
+                Ok(Some(request)) => requests.push(request),
+                Err(error) if requests.is_empty() => return Err(error),
+                _ => break,
+            }
+        }
+        Ok(requests)
+    }
+
+    /// Fails all requests that wait now; says how many they were.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_recv`](Server::try_recv).
+    pub fn clear(&self) -> Result<usize> {
+        let mut cleared = 0;
+        // No more than can have waited when it began: clients may send as quickly as this fails them.
+        for _ in 0..self.shared().geometry().slots {
+            match self.take()? {
+                Some(request) => request.fail(),
+                None => break,
+            }
+            cleared += 1;
+        }
+        Ok(cleared)
+    }
+
+    fn shared(&self) -> &Shared {
+        self.0.membership.shared()
+    }
+
+    fn take(&self) -> Result<Option<Request>> {
+        let (shared, membership) = (self.shared(), &self.0.membership);
+        let number = membership.number(RECV)?;
+        loop {
+            let claim = |idx| {
+                let slot = shared.slot(idx)?;
+                slot.claim(number).map(|taken| (idx, slot, taken))
+            };
+            let popped = shared.queue().pop(claim, RECV)?;
+            if popped.stale > 0 {
+                // Only stale entries fill the ring up: there is room again.
+                shared.room().notify_all(Reach::Machine);
+            }
+            let Some((idx, slot, taken)) = popped.claimed else { return Ok(None) };
+            let flags = slot.request_flags.load(Ordering::Relaxed);
+            let len = slot.request_len.load(Ordering::Relaxed) as usize;
+            let payload = shared.request(idx).and_then(|region| Payload::copy(&region, len));
+            let fits = payload.is_some();
+            let holder = membership.packed(number);
+            let request = Request { server: self.clone(), idx, taken, holder, flags, payload };
+            if fits {
+                return Ok(Some(request));
+            }
+            // No client of ours wrote that length. The request fails there, as it is dropped here.
+        }
+    }
+}
+
+/// A request that this process has taken, and that no other server gets. Dropped without a reply, it fails at its client at once.
+///
+/// It dereferences to its bytes, which are a copy.
+#[derive(Debug)]
+pub struct Request {
+    server: Server,
+    idx: u32,
+    /// The word as it was claimed; the waiter may have been set since.
+    taken: SlotWord,
+    /// Who claimed it, so that the same request in a forked child is known to be the parent's.
+    holder: u64,
+    flags: u32,
+    /// Some, until it is taken apart.
+    payload: Option<Payload>,
+}
+
+const REPLY: &str = "reqrep reply";
+
+impl Request {
+    /// The bytes of the request.
+    pub fn payload(&self) -> &[u8] {
+        self.payload.as_deref().unwrap_or_default()
+    }
+
+    /// Its bytes as a vector, without a copy if they are many.
+    pub fn take_payload(&mut self) -> Vec<u8> {
+        self.payload.take().map(Payload::into_vec).unwrap_or_default()
+    }
+
+    /// The 32 bits that the client sent with it.
+    pub fn flags(&self) -> u32 {
+        self.flags
+    }
+
+    /// How many servers have died with this request, 0 to 3. More than 0 only if the client asked for redelivery.
+    pub fn deliveries(&self) -> u8 {
+        self.taken.delivery()
+    }
+
+    /// Answers, and tells whether the client still was there to be answered: false if it has cancelled or died.
+    ///
+    /// # Errors
+    ///
+    /// `TooLong` if the reply does not fit into the segment's replies: the request then fails at its client. `Stale` in a child that was
+    /// forked after the request was taken.
+    pub fn reply<'a>(mut self, reply: impl Into<Message<'a>>) -> Result<bool> {
+        let fields = reply.into();
+        self.check()?;
+        let shared = self.server.shared();
+        let region = shared.reply(self.idx).ok_or(Error::new(ErrorKind::Corrupt, REPLY))?;
+        let slot = shared.slot(self.idx).ok_or(Error::new(ErrorKind::Corrupt, REPLY))?;
+        if !region.copy_in(fields.payload) {
+            return Err(Error::new(ErrorKind::TooLong, REPLY));
+        }
+        // Relaxed: the swap publishes them.
+        slot.reply_len.store(fields.payload.len() as u32, Ordering::Relaxed);
+        slot.reply_flags.store(fields.flags, Ordering::Relaxed);
+        Ok(self.finish(State::Answered))
+    }
+
+    /// Tells the client that this request will not be answered; its call fails with `Failed`. Dropping does the same.
+    pub fn fail(self) {}
+
+    /// Whether somebody waits for the reply: false once the client has cancelled, or its death was noticed.
+    pub fn is_wanted(&self) -> bool {
+        let slot = self.server.shared().slot(self.idx);
+        let now = slot.map(|slot| slot.load());
+        now.is_some_and(|now| {
+            now.is(State::Taken, self.taken.owner()) && now.generation() == self.taken.generation()
+        })
+    }
+
+    /// Fails with `Stale` in a forked child.
+    fn check(&self) -> Result<()> {
+        let ours = self.server.0.membership.still_is(self.holder);
+        if ours { Ok(()) } else { Err(Error::new(ErrorKind::Stale, REPLY)) }
+    }
+
+    /// Steps 5 and 7; true if the client gets it.
+    fn finish(&mut self, outcome: State) -> bool {
+        let shared = self.server.shared();
+        // It counts as finished from here on, whatever comes: a drop must not do it again.
+        let taken = std::mem::replace(&mut self.taken, SlotWord::from_bits(0));
+        let Some(slot) = shared.slot(self.idx) else { return false };
+        let client = slot.client.load(Ordering::Relaxed) as u16;
+        let Some(next) = slot.finish(taken, outcome) else { return false };
+        if next.state() == Some(State::Free) {
+            shared.room().notify(Reach::Machine);
+            return false;
+        }
+        let member = self.server.0.membership.member(taken.owner());
+        count(&member.counters.0.replies);
+        shared.tell_client(slot, next.has_waiter(), client);
+        true
+    }
+}
+
+impl Deref for Request {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.payload()
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if self.taken != SlotWord::from_bits(0) && self.check().is_ok() {
+            self.finish(State::Failed);
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! One call's state: the slot word, and every step that may change it. SEGMENT.md numbers the steps.
+//!
+//! Invariant: a word that was once left never comes back, so whoever swaps a word that it has read knows that nothing happened between.
+
+use crate::error::Result;
+use crate::event::Wait;
+use crate::sync::{AtomicU32, EVERYONE, Ordering, Reach, Word};
+
+/// `{ generation: 40, owner: 16, zero: 1, delivery: 2, waiter: 1, state: 4 }`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SlotWord(u64);
+
+/// Where a call stands. In brackets in the comments: who owns the slot meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(super) enum State {
+    Free = 0,
+    /// The request is being written (client).
+    Fill = 1,
+    /// It waits for a server (client).
+    Sent = 2,
+    /// A server has it (server).
+    Taken = 3,
+    /// A server has it, and nobody waits for the reply any more (server).
+    Dropped = 4,
+    /// Done: the reply is there (client).
+    Answered = 5,
+    /// Done: the server gave it up (client).
+    Failed = 6,
+    /// Done: the server died (client).
+    Died = 7,
+}
+
+impl State {
+    pub(super) fn is_done(self) -> bool {
+        matches!(self, State::Answered | State::Failed | State::Died)
+    }
+}
+
+const STATE: u64 = 0xF;
+const WAITER: u64 = 1 << 4;
+const DELIVERY_SHIFT: u32 = 5;
+const DELIVERY: u64 = 3 << DELIVERY_SHIFT;
+const OWNER_SHIFT: u32 = 8;
+const OWNER: u64 = 0xFFFF << OWNER_SHIFT;
+const GENERATION_SHIFT: u32 = 24;
+
+/// How often a request can go to another server after one died with it.
+pub(super) const MAX_REDELIVERIES: u8 = 3;
+
+impl SlotWord {
+    pub(super) fn from_bits(bits: u64) -> SlotWord {
+        SlotWord(bits)
+    }
+
+    /// The state; `None` for bits that nobody of ours writes.
+    pub(super) fn state(self) -> Option<State> {
+        Some(match self.0 & STATE {
+            0 => State::Free,
+            1 => State::Fill,
+            2 => State::Sent,
+            3 => State::Taken,
+            4 => State::Dropped,
+            5 => State::Answered,
+            6 => State::Failed,
+            7 => State::Died,
+            _ => return None,
+        })
+    }
+
+    pub(super) fn owner(self) -> u16 {
+        ((self.0 & OWNER) >> OWNER_SHIFT) as u16
+    }
+
+    pub(super) fn generation(self) -> u64 {
+        self.0 >> GENERATION_SHIFT
+    }
+
+    /// How many servers have died with this call.
+    pub(super) fn delivery(self) -> u8 {
+        ((self.0 & DELIVERY) >> DELIVERY_SHIFT) as u8
+    }
+
+    pub(super) fn has_waiter(self) -> bool {
+        self.0 & WAITER != 0
+    }
+
+    pub(super) fn is(self, state: State, owner: u16) -> bool {
+        self.state() == Some(state) && self.owner() == owner
+    }
+
+    fn with(self, state: State, owner: u16) -> SlotWord {
+        SlotWord(self.0 & !(STATE | OWNER) | u64::from(owner) << OWNER_SHIFT | state as u64)
+    }
+
+    /// Step 1.
+    pub(super) fn acquired(self, client: u16) -> SlotWord {
+        let generation = self.generation().wrapping_add(1) << GENERATION_SHIFT;
+        SlotWord(generation | u64::from(client) << OWNER_SHIFT | State::Fill as u64)
+    }
+
+    pub(super) fn freed(self) -> SlotWord {
+        SlotWord(self.generation() << GENERATION_SHIFT)
+    }
+
+    /// What becomes of the slot when member `dead` is: steps 10 to 14. `None` if it does not name that member. `client` and `redeliveries` are
+    /// the slot's fields; they belong to the word if it can still be swapped.
+    pub(super) fn without(self, dead: u16, client: u16, redeliveries: u8) -> Option<SlotWord> {
+        let owned = self.owner() == dead;
+        match self.state()? {
+            State::Taken if owned && self.delivery() < redeliveries.min(MAX_REDELIVERIES) => {
+                Some(SlotWord(self.with(State::Sent, client).0 + (1 << DELIVERY_SHIFT)))
+            }
+            State::Taken if owned => Some(self.with(State::Died, client)),
+            State::Taken if client == dead => Some(self.with(State::Dropped, self.owner())),
+            State::Free | State::Taken => None,
+            _ => owned.then(|| self.freed()),
+        }
+    }
+}
+
+/// The head of a slot, as it lies in the segment; request and reply follow.
+#[cfg_attr(not(loom), repr(C))]
+#[derive(Debug)]
+pub(super) struct Slot {
+    word: Word,
+    /// The member that calls. Written by the client in FILL, and so are the next three.
+    pub(super) client: AtomicU32,
+    /// 0 to [`MAX_REDELIVERIES`].
+    pub(super) redeliveries: AtomicU32,
+    /// Bytes of the request.
+    pub(super) request_len: AtomicU32,
+    /// The user's.
+    pub(super) request_flags: AtomicU32,
+    /// Bytes of the reply. Written by the server in TAKEN or DROPPED, and so is the next.
+    pub(super) reply_len: AtomicU32,
+    /// The user's.
+    pub(super) reply_flags: AtomicU32,
+}
+
+impl Slot {
+    /// A slot as creation leaves it: all zero.
+    #[cfg(loom)]
+    pub(super) fn new() -> Slot {
+        let zero = || AtomicU32::new(0);
+        Slot {
+            word: Word::new(0),
+            client: zero(),
+            redeliveries: zero(),
+            request_len: zero(),
+            request_flags: zero(),
+            reply_len: zero(),
+            reply_flags: zero(),
+        }
+    }
+
+    /// Acquire: pairs with the Release of every swap, so that the fields and the payload are those of the word.
+    pub(super) fn load(&self) -> SlotWord {
+        SlotWord(self.word.load(Ordering::Acquire))
+    }
+
+    /// Makes one step; false if the slot has moved on. AcqRel: what was written to the slot before belongs to the new word.
+    pub(super) fn step(&self, from: SlotWord, to: SlotWord) -> bool {
+        self.word.replace(from.0, to.0, Ordering::AcqRel).is_ok()
+    }
+
+    /// Step 1: takes the slot for a call, if it is free.
+    pub(super) fn acquire(&self, client: u16) -> Option<SlotWord> {
+        let free = self.load();
+        (free.state() == Some(State::Free) && self.step(free, free.acquired(client)))
+            .then(|| free.acquired(client))
+    }
+
+    /// Step 2: hands a filled slot over to the servers.
+    pub(super) fn send(&self, filled: SlotWord) -> Option<SlotWord> {
+        let sent = filled.with(State::Sent, filled.owner());
+        self.step(filled, sent).then_some(sent)
+    }
+
+    /// Step 4: takes the request, if it waits for a server.
+    pub(super) fn claim(&self, server: u16) -> Option<SlotWord> {
+        loop {
+            let sent = self.load();
+            if sent.state() != Some(State::Sent) {
+                return None;
+            }
+            // It can fail because a client has set `waiter` or has cancelled, or because another server was quicker.
+            let taken = sent.with(State::Taken, server);
+            if self.step(sent, taken) {
+                return Some(taken);
+            }
+        }
+    }
+
+    /// Steps 5 and 7: a server lets go of what it had taken. What the slot was left as; `None` if it was not this server's any more.
+    pub(super) fn finish(&self, taken: SlotWord, outcome: State) -> Option<SlotWord> {
+        loop {
+            let now = self.load();
+            if now.generation() != taken.generation() || now.delivery() != taken.delivery() {
+                return None;
+            }
+            let next = if now.is(State::Taken, taken.owner()) {
+                now.with(outcome, self.client.load(Ordering::Relaxed) as u16)
+            } else if now.is(State::Dropped, taken.owner()) {
+                now.freed()
+            } else {
+                return None;
+            };
+            if self.step(now, next) {
+                return Some(next);
+            }
+        }
+    }
+
+    /// Steps 3 and 6: a client gives up a call that no reply has come for. What the slot was left as; `None` if the reply is there, or
+    /// if the call is not this client's.
+    pub(super) fn cancel(&self, generation: u64, client: u16) -> Option<SlotWord> {
+        loop {
+            let now = self.load();
+            if now.generation() != generation {
+                return None;
+            }
+            let next = match now.state()? {
+                State::Fill | State::Sent if now.owner() == client => now.freed(),
+                State::Taken if self.client.load(Ordering::Relaxed) == u32::from(client) => {
+                    now.with(State::Dropped, now.owner())
+                }
+                _ => return None,
+            };
+            if self.step(now, next) {
+                if now.has_waiter() {
+                    self.wake();
+                }
+                return Some(next);
+            }
+        }
+    }
+
+    /// Wakes whoever waits for this call.
+    pub(super) fn wake(&self) {
+        self.word.wake(EVERYONE, Reach::Machine);
+    }
+
+    /// Waits until `look` finds something. Step 9 is how a waiter announces itself.
+    pub(super) fn wait<T>(
+        &self,
+        generation: u64,
+        wait: &Wait<'_>,
+        look: impl FnMut() -> Result<Option<T>>,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<T> {
+        let announce = || {
+            let now = self.load();
+            let waits =
+                matches!(now.state(), Some(State::Sent | State::Taken)) && now.generation() == generation;
+            let told = SlotWord(now.0 | WAITER);
+            (waits && (now == told || self.step(now, told))).then_some(told.0)
+        };
+        wait.on(&self.word, announce, look, check)
+    }
+}

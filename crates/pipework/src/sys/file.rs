@@ -1,0 +1,187 @@
+//! Any descriptor: what kind it is, bytes at a position, bytes that never leave the kernel, names in a folder, closing many.
+
+use std::ffi::OsStr;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+
+pub use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom};
+use rustix::pipe::SpliceFlags;
+
+use super::{Errno, Result};
+use crate::deadline::Deadline;
+
+/// The folder that relative names start from, where a folder's descriptor is asked for.
+pub const CWD: BorrowedFd<'static> = rustix::fs::CWD;
+
+impl Errno {
+    /// Whether this may be the kernel's way to say that it cannot do it in this way, and another way may work.
+    pub(crate) fn is_refusal(self) -> bool {
+        let refusals = [
+            libc::EBADF,
+            libc::EINVAL,
+            libc::ENOSYS,
+            libc::EOPNOTSUPP,
+            libc::EOVERFLOW,
+            libc::EPERM,
+            libc::EXDEV,
+        ];
+        refusals.contains(&self.0)
+    }
+}
+
+// ---------------------------------------------------------------- kinds
+
+/// What a descriptor stands for, as far as reading and writing differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A regular file or a block device: nobody is waited for.
+    File,
+    Pipe,
+    Socket,
+    /// Terminals, devices, folders, and what has no name.
+    Other,
+}
+
+/// Its kind and, of a file, its length.
+pub(crate) fn kind(fd: BorrowedFd<'_>) -> Result<(Kind, u64)> {
+    let stat = sys!("fstat", rustix::fs::fstat(fd))?;
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile | FileType::BlockDevice => Kind::File,
+        FileType::Fifo => Kind::Pipe,
+        FileType::Socket => Kind::Socket,
+        _ => Kind::Other,
+    };
+    Ok((kind, u64::try_from(stat.st_size).unwrap_or(0)))
+}
+
+/// Whether calls on it wait for their turn.
+pub(crate) fn blocks(fd: BorrowedFd<'_>) -> Result<bool> {
+    let flags = sys!("fcntl", rustix::fs::fcntl_getfl(fd))?;
+    Ok(!flags.contains(OFlags::NONBLOCK))
+}
+
+/// Waits until one of the descriptors is ready for what is asked of it, or until the deadline; says how many are.
+pub(crate) fn poll(fds: &mut [PollFd<'_>], deadline: Deadline) -> Result<usize> {
+    super::poll(fds, deadline)
+}
+
+/// The descriptor of that number.
+///
+/// # Safety
+///
+/// The number is not negative, and nobody closes the descriptor while the borrow is used.
+pub(crate) unsafe fn borrow<'fd>(number: RawFd) -> BorrowedFd<'fd> {
+    // SAFETY: the caller promises it.
+    unsafe { BorrowedFd::borrow_raw(number) }
+}
+
+// ---------------------------------------------------------------- bytes
+
+/// Reads into the memory that `bytes` has already, and appends.
+pub(crate) fn read_append(fd: BorrowedFd<'_>, bytes: &mut Vec<u8>) -> Result<usize> {
+    sys!("read", rustix::io::read(fd, rustix::buffer::spare_capacity(bytes)))
+}
+
+pub(crate) fn pread(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Result<usize> {
+    let buf = allowed!("pread", buf);
+    rustix::io::pread(fd, buf, offset).map_err(Errno::from)
+}
+
+pub(crate) fn pwrite(fd: BorrowedFd<'_>, buf: &[u8], offset: u64) -> Result<usize> {
+    let len = capped!("pwrite", buf.len());
+    rustix::io::pwrite(fd, &buf[..len], offset).map_err(Errno::from)
+}
+
+/// Takes the position back by `bytes`.
+pub(crate) fn rewind(fd: BorrowedFd<'_>, bytes: usize) -> Result<()> {
+    sys!("seek", rustix::fs::seek(fd, SeekFrom::Current(-(bytes as i64)))).map(drop)
+}
+
+/// Between files. 0 is the end, or a file system that does not say how long its files are.
+pub(crate) fn copy_range(
+    from: BorrowedFd<'_>,
+    offset: Option<&mut u64>,
+    to: BorrowedFd<'_>,
+    len: usize,
+) -> Result<usize> {
+    let len = capped!("copy_file_range", len);
+    rustix::fs::copy_file_range(from, offset, to, None, len).map_err(Errno::from)
+}
+
+/// From a file to anything.
+pub(crate) fn sendfile(
+    from: BorrowedFd<'_>,
+    offset: Option<&mut u64>,
+    to: BorrowedFd<'_>,
+    len: usize,
+) -> Result<usize> {
+    let len = capped!("sendfile", len);
+    rustix::fs::sendfile(to, from, offset, len).map_err(Errno::from)
+}
+
+/// Between a pipe and anything. With `nowait` the pipe is not waited for; the other side does as its flags say.
+pub(crate) fn splice(
+    from: BorrowedFd<'_>,
+    offset: Option<&mut u64>,
+    to: BorrowedFd<'_>,
+    len: usize,
+    nowait: bool,
+) -> Result<usize> {
+    let len = capped!("splice", len);
+    rustix::pipe::splice(from, offset, to, None, len, nonblock(nowait)).map_err(Errno::from)
+}
+
+/// Copies what stands in one pipe into another and takes nothing out.
+pub(crate) fn tee(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: usize, nowait: bool) -> Result<usize> {
+    let len = capped!("tee", len);
+    rustix::pipe::tee(from, to, len, nonblock(nowait)).map_err(Errno::from)
+}
+
+fn nonblock(nowait: bool) -> SpliceFlags {
+    if nowait { SpliceFlags::NONBLOCK } else { SpliceFlags::empty() }
+}
+
+// ---------------------------------------------------------------- names
+
+/// A new file of mode 0600 under `name`, which must not exist.
+pub(crate) fn create_new(folder: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
+    sys!("create", rustix::fs::openat(folder, name, flags, Mode::RUSR | Mode::WUSR))
+}
+
+/// Whether anything has that name, be it a symbolic link to nowhere.
+pub(crate) fn exists(folder: BorrowedFd<'_>, name: &OsStr) -> Result<bool> {
+    match sys!("lstat", rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)) {
+        Ok(_) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+// ---------------------------------------------------------------- many at once
+
+/// What happens to a range of descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    Now,
+    /// When the process executes another program.
+    OnExec,
+}
+
+/// Closes the open descriptors between two numbers, both included.
+///
+/// # Safety
+///
+/// With [`Closing::Now`], nobody uses one of them afterwards.
+pub(crate) unsafe fn close_range(first: u32, last: u32, when: Closing) -> Result<()> {
+    #[cfg(test)]
+    if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("close_range") {
+        return Err(Errno(errno));
+    }
+    let flags = if when == Closing::OnExec { libc::CLOSE_RANGE_CLOEXEC } else { 0 };
+    // SAFETY: the call takes plain numbers; what it closes is the caller's to answer for.
+    match unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) } {
+        -1 => Err(Errno::last()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,196 @@
+//! Sockets: accepting, bytes without waiting and without SIGPIPE, options, datagrams by the batch.
+
+use std::ffi::c_int;
+use std::mem::{MaybeUninit, zeroed};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::addr::SocketAddrStorage;
+pub use rustix::net::SocketAddrAny;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use super::{Errno, Result};
+
+// ---------------------------------------------------------------- connections
+
+impl Errno {
+    /// Whether accepting has failed for one connection that is gone, and the next may be well: accept(2), "Error handling".
+    pub(crate) fn is_of_one_connection(self) -> bool {
+        let errors = [
+            libc::ECONNABORTED,
+            libc::EHOSTDOWN,
+            libc::EHOSTUNREACH,
+            libc::ENETDOWN,
+            libc::ENETUNREACH,
+            libc::ENONET,
+            libc::ENOPROTOOPT,
+            libc::EPROTO,
+        ];
+        errors.contains(&self.0)
+    }
+}
+
+/// The next connection, close-on-exec and non-blocking from its first moment.
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddrAny>)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    sys!("accept", rustix::net::acceptfrom_with(listener, flags))
+}
+
+/// Whether it is a stream of bytes, not of messages.
+pub(crate) fn is_stream(socket: BorrowedFd<'_>) -> Result<bool> {
+    sys!("getsockopt", rustix::net::sockopt::socket_type(socket)).map(|kind| kind == SocketType::STREAM)
+}
+
+// ---------------------------------------------------------------- bytes
+
+/// What becomes of the bytes that a call receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Take {
+    Out,
+    /// They stay where they are.
+    Nothing,
+    /// They go, and the buffer may not hold them.
+    Away,
+}
+
+pub(crate) fn recv(socket: BorrowedFd<'_>, buf: &mut [u8], take: Take, nowait: bool) -> Result<usize> {
+    let buf = allowed!("recv", buf);
+    let flags = match take {
+        Take::Out => RecvFlags::empty(),
+        Take::Nothing => RecvFlags::PEEK,
+        Take::Away => RecvFlags::TRUNC,
+    };
+    let nowait = if nowait { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
+    rustix::net::recv(socket, buf, flags | nowait).map(|(len, _)| len).map_err(Errno::from)
+}
+
+/// With EPIPE, but without SIGPIPE, where nobody receives; never waits.
+pub(crate) fn send_nowait(socket: BorrowedFd<'_>, buf: &[u8]) -> Result<usize> {
+    let len = capped!("send", buf.len());
+    rustix::net::send(socket, &buf[..len], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).map_err(Errno::from)
+}
+
+// ---------------------------------------------------------------- options
+
+/// Fills the beginning of `value` and says how long it is.
+pub(crate) fn option(socket: BorrowedFd<'_>, level: i32, name: i32, value: &mut [u8]) -> Result<usize> {
+    #[cfg(test)]
+    if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("getsockopt") {
+        return Err(Errno(errno));
+    }
+    // Some options take addresses in what the caller hands in. Zeros hold none.
+    value.fill(0);
+    let mut len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the kernel writes at most `len` bytes, which are there.
+    match unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &mut len) } {
+        -1 => Err(Errno::last()),
+        _ => Ok((len as usize).min(value.len())),
+    }
+}
+
+/// Sets an option to the bytes of `value`.
+///
+/// # Safety
+///
+/// Where the option takes addresses inside `value`, they are good for what the kernel does with them.
+pub(crate) unsafe fn set_option(socket: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> Result<()> {
+    #[cfg(test)]
+    if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("setsockopt") {
+        return Err(Errno(errno));
+    }
+    let len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the kernel reads at most `len` bytes, which are there; what they mean is the caller's to answer for.
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), len) } {
+        -1 => Err(Errno::last()),
+        _ => Ok(()),
+    }
+}
+
+/// Sets an option that is a whole number.
+pub(crate) fn set_number(socket: BorrowedFd<'_>, level: i32, name: i32, value: c_int) -> Result<()> {
+    // SAFETY: four bytes are too few for an address, and an option that takes one refuses them.
+    unsafe { set_option(socket, level, name, &value.to_ne_bytes()) }
+}
+
+// ---------------------------------------------------------------- datagrams
+
+/// As many datagrams as one system call moves here.
+pub(crate) const BATCH: usize = 64;
+
+/// What the kernel says of a datagram that it has written into its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrived {
+    pub(crate) len: usize,
+    pub(crate) from: Option<SocketAddrAny>,
+    /// It was longer than its place.
+    pub(crate) is_cut: bool,
+}
+
+/// Receives what is there, at most [`BATCH`] datagrams, each into `place_bytes` bytes of `places`, and tells `arrived` of each.
+/// [`Errno::AGAIN`] if there is none. Descriptors that come along are closed by the kernel.
+pub(crate) fn recv_batch(
+    socket: BorrowedFd<'_>,
+    places: &mut [u8],
+    place_bytes: usize,
+    mut arrived: impl FnMut(Arrived),
+) -> Result<usize> {
+    // SAFETY: all of these are plain numbers and null pointers when zeroed.
+    let (mut headers, mut vectors, mut names): (
+        [libc::mmsghdr; BATCH],
+        [libc::iovec; BATCH],
+        [MaybeUninit<SocketAddrStorage>; BATCH],
+    ) = unsafe { (zeroed(), zeroed(), zeroed()) };
+    let mut count = 0;
+    for (place, ((header, vector), name)) in
+        places.chunks_exact_mut(place_bytes).zip(headers.iter_mut().zip(&mut vectors).zip(&mut names))
+    {
+        *vector = libc::iovec { iov_base: place.as_mut_ptr().cast(), iov_len: place.len() };
+        header.msg_hdr.msg_iov = vector;
+        header.msg_hdr.msg_iovlen = 1;
+        header.msg_hdr.msg_name = name.as_mut_ptr().cast();
+        header.msg_hdr.msg_namelen = size_of::<SocketAddrStorage>() as libc::socklen_t;
+        count += 1;
+    }
+    let count = capped!("recvmmsg", count);
+    // SAFETY: `count` headers point at places and names that live here and do not overlap.
+    let got = unsafe {
+        let (flags, forever) = (libc::MSG_DONTWAIT as _, std::ptr::null_mut());
+        libc::recvmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count as _, flags, forever)
+    };
+    let got = usize::try_from(got).map_err(|_| Errno::last())?;
+    for (header, name) in headers.iter().zip(&names).take(got) {
+        let len = header.msg_hdr.msg_namelen;
+        arrived(Arrived {
+            len: (header.msg_len as usize).min(place_bytes),
+            // SAFETY: the kernel has written `len` bytes of an address there.
+            from: (len >= 2).then(|| unsafe { SocketAddrAny::read(name.as_ptr(), len) }),
+            is_cut: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+        });
+    }
+    Ok(got)
+}
+
+/// Sends what there is room for, at most [`BATCH`] datagrams, without waiting and without SIGPIPE; says how many have gone.
+pub(crate) fn send_batch(
+    socket: BorrowedFd<'_>,
+    datagrams: &[(&[u8], Option<&SocketAddrAny>)],
+) -> Result<usize> {
+    // SAFETY: all of these are plain numbers and null pointers when zeroed.
+    let (mut headers, mut vectors): ([libc::mmsghdr; BATCH], [libc::iovec; BATCH]) =
+        unsafe { (zeroed(), zeroed()) };
+    for ((header, vector), (bytes, to)) in headers.iter_mut().zip(&mut vectors).zip(datagrams) {
+        *vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        header.msg_hdr.msg_iov = vector;
+        header.msg_hdr.msg_iovlen = 1;
+        if let Some(to) = to {
+            header.msg_hdr.msg_name = to.as_ptr().cast_mut().cast();
+            header.msg_hdr.msg_namelen = to.addr_len();
+        }
+    }
+    let count = capped!("sendmmsg", datagrams.len().min(BATCH));
+    // SAFETY: `count` headers point at bytes and addresses that outlive the call, which only reads them.
+    let sent = unsafe {
+        let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as _;
+        libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count as _, flags)
+    };
+    usize::try_from(sent).map_err(|_| Errno::last())
+}
