@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spin::Spin;
-use crate::sync::{EVERYONE, Ordering, Reach, Word, fence};
+use crate::sync::{EVERYONE, Ordering, Reach, Word, fence, fence_after_swap};
 
 /// Lowest bit of an event's word: somebody may be parked.
 const PARKED: u64 = 1;
@@ -33,17 +33,24 @@ impl Event {
 
     /// Wakes one who is parked, if anybody is. To be called after the change.
     pub(crate) fn notify(&self, reach: Reach) {
+        // Pairs with the fence in `announce`: either this sees PARKED, or the waiter's next look sees the change.
+        fence(Ordering::SeqCst);
+        self.wake(1, reach);
+    }
+
+    /// As `notify`, for a change that was a swap: where that is a full fence already, another would cost as much again.
+    pub(crate) fn notify_swapped(&self, reach: Reach) {
+        fence_after_swap();
         self.wake(1, reach);
     }
 
     /// Wakes everybody who is parked.
     pub(crate) fn notify_all(&self, reach: Reach) {
+        fence(Ordering::SeqCst);
         self.wake(EVERYONE, reach);
     }
 
     fn wake(&self, count: u32, reach: Reach) {
-        // Pairs with the fence in `announce`: either this sees PARKED, or the waiter's next look sees the change.
-        fence(Ordering::SeqCst);
         if self.0.load(Ordering::Relaxed) & PARKED == 0 {
             return;
         }
@@ -58,7 +65,7 @@ impl Event {
     /// Tells notifiers that somebody is about to park, and what the word must still be then.
     fn announce(&self) -> u64 {
         let seen = self.0.fetch_or(PARKED, Ordering::Relaxed) | PARKED;
-        fence(Ordering::SeqCst);
+        fence_after_swap();
         seen
     }
 

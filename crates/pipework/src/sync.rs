@@ -16,6 +16,16 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 // What belongs to the process and not to a model of it.
 use std::sync::atomic as process;
 
+/// A SeqCst fence for a thread whose last access was an atomic read-modify-write. On x86-64 that instruction was a full fence, so only the compiler
+/// has to be held back (Intel's manual, volume 3, 9.2.3.9; AMD's, volume 2, 7.4.2).
+pub(crate) fn fence_after_swap() {
+    if cfg!(all(target_arch = "x86_64", not(loom))) {
+        process::compiler_fence(process::Ordering::SeqCst);
+    } else {
+        fence(Ordering::SeqCst);
+    }
+}
+
 // ---------------------------------------------------------------- parking
 
 /// Who may park on a word: threads of this process, or of every process that maps it.

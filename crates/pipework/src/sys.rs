@@ -29,15 +29,17 @@ impl Errno {
     pub(crate) const EXIST: Errno = Errno(libc::EEXIST);
     pub(crate) const INTR: Errno = Errno(libc::EINTR);
     pub(crate) const INVAL: Errno = Errno(libc::EINVAL);
-    pub(crate) const LOOP: Errno = Errno(libc::ELOOP);
     pub(crate) const IO: Errno = Errno(libc::EIO);
+    pub(crate) const LOOP: Errno = Errno(libc::ELOOP);
     pub(crate) const MFILE: Errno = Errno(libc::EMFILE);
     pub(crate) const NFILE: Errno = Errno(libc::ENFILE);
     pub(crate) const NOENT: Errno = Errno(libc::ENOENT);
+    pub(crate) const NOMEM: Errno = Errno(libc::ENOMEM);
     pub(crate) const NXIO: Errno = Errno(libc::ENXIO);
     pub(crate) const OPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
     pub(crate) const PIPE: Errno = Errno(libc::EPIPE);
-    pub(crate) const TIMEDOUT: Errno = Errno(libc::ETIMEDOUT);
+    /// Not the kernel's word but ours: the deadline has passed. The kernel's ETIMEDOUT is that of a connection whose peer is silent.
+    pub(crate) const TIMEDOUT: Errno = Errno(0);
     /// Not the kernel's word but ours: it has cut a write that POSIX promises to keep whole.
     pub(crate) const CUT: Errno = Errno(libc::EPROTO);
 
@@ -59,8 +61,7 @@ impl Errno {
             libc::ENOTSOCK | libc::ESPIPE | libc::EISDIR => ErrorKind::Invalid,
             libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOPROTOOPT => ErrorKind::Unsupported,
             libc::EPROTO => ErrorKind::Corrupt,
-            // Not the kernel's word but ours: the deadline has passed.
-            libc::ETIMEDOUT => return Error::new(ErrorKind::TimedOut, op),
+            0 => return Error::new(ErrorKind::TimedOut, op),
             _ => ErrorKind::Os,
         };
         Error::with_errno(kind, op, self.0)

@@ -112,7 +112,7 @@ pub fn send_many(
     deadline: impl Into<Deadline>,
 ) -> std::result::Result<(), Unfinished> {
     let mut done = 0;
-    let mut all = || {
+    let all = || {
         let (socket, deadline) = (socket.as_fd(), deadline.into());
         if net::is_stream(socket)? {
             return Err(Errno::OPNOTSUPP);

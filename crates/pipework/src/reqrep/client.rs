@@ -272,7 +272,7 @@ impl Client {
 
     fn gave_back(&self, idx: u32) {
         self.inner.likely.set(u64::from(idx));
-        self.shared().room().notify(Reach::Machine);
+        self.shared().room().notify_swapped(Reach::Machine);
     }
 }
 

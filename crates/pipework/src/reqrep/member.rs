@@ -231,7 +231,7 @@ impl Shared {
                 // Full or not: its client pushes again at the end of its slice.
                 self.enqueue(idx, op)?;
             }
-            Some(State::Free) => self.room().notify(Reach::Machine),
+            Some(State::Free) => self.room().notify_swapped(Reach::Machine),
             _ => self.tell_client(slot, word.has_waiter(), client),
         }
         Ok(true)
@@ -242,7 +242,7 @@ impl Shared {
         let is_sent = |idx| self.slot(idx).is_some_and(|slot| slot.load().state() == Some(State::Sent));
         let pushed = self.queue().push(idx, is_sent, op)?;
         if pushed {
-            self.requests().notify(Reach::Machine);
+            self.requests().notify_swapped(Reach::Machine);
         }
         Ok(pushed)
     }
@@ -253,7 +253,7 @@ impl Shared {
             slot.wake();
         }
         if let Some(member) = self.member(client) {
-            member.bell.notify(Reach::Machine);
+            member.bell.notify_swapped(Reach::Machine);
         }
     }
 }

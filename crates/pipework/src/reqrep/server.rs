@@ -253,7 +253,7 @@ impl Request {
         let client = slot.client.load(Ordering::Relaxed) as u16;
         let Some(next) = slot.finish(taken, outcome) else { return false };
         if next.state() == Some(State::Free) {
-            shared.room().notify(Reach::Machine);
+            shared.room().notify_swapped(Reach::Machine);
             return false;
         }
         let member = self.server.0.membership.member(taken.owner());
