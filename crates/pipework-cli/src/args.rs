@@ -44,7 +44,7 @@ pub(crate) enum Command {
     /// Run commands, printing their text line by line and taking their messages
     #[command(after_long_help = help::RUN)]
     Run(RunArgs),
-    /// Show it at work: many writers, one pipe, a real file, every record checked
+    /// Show it at work: many processes, a real file, every record and every call checked
     #[command(after_long_help = help::DEMO)]
     Demo(DemoArgs),
     /// Print the completions of a shell
@@ -351,4 +351,27 @@ mod tests {
             assert!(destination(wrong).is_err(), "{wrong}");
         }
     }
+}
+
+/// The first argument that makes this process a client or a worker of the demo; no subcommand, for the same reason.
+pub(crate) const DEMO_PEER: &str = "demo-peer";
+
+/// What one client or worker process of the demo is told.
+#[derive(Parser)]
+pub(crate) struct DemoPeerArgs {
+    /// The segment.
+    #[arg(long)]
+    pub(crate) segment: PathBuf,
+    /// Where a client's share of the text starts, in bytes.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) start: u64,
+    /// Length of its share, in bytes; without it, this is a worker.
+    #[arg(long)]
+    pub(crate) len: Option<usize>,
+    /// How often its calls go to another worker.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) redeliveries: u8,
+    /// Makes a worker die when so many calls are answered.
+    #[arg(long)]
+    pub(crate) dies_after: Option<u64>,
 }

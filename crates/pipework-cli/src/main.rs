@@ -17,7 +17,7 @@ mod run;
 mod demo;
 mod man;
 
-use crate::args::{Cli, Command, DEMO_WRITER, DemoWriterArgs};
+use crate::args::{Cli, Command, DEMO_PEER, DEMO_WRITER, DemoPeerArgs, DemoWriterArgs};
 use crate::failure::Failure;
 use clap::{CommandFactory, Parser};
 use std::io::{self, Write};
@@ -25,10 +25,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
-    let outcome = if arguments.peek().is_some_and(|first| first == DEMO_WRITER) {
-        demo::writer(&DemoWriterArgs::parse_from(arguments))
-    } else {
-        obey(&Cli::parse())
+    let outcome = match arguments.peek().and_then(|first| first.to_str()) {
+        Some(DEMO_WRITER) => demo::writer(&DemoWriterArgs::parse_from(arguments)),
+        Some(DEMO_PEER) => demo::peer(&DemoPeerArgs::parse_from(arguments)),
+        _ => obey(&Cli::parse()),
     };
     match outcome {
         Ok(status) => ExitCode::from(status),

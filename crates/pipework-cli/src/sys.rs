@@ -57,6 +57,12 @@ pub(crate) fn inherited(number: i32) -> io::Result<OwnedFd> {
     Ok(own)
 }
 
+/// Ends this process as `kill -9` does.
+pub(crate) fn kill_self() -> ! {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
+    unreachable!("nobody survives that signal")
+}
+
 /// Sends a signal to a child that has not been waited for.
 pub(crate) fn signal(child: &Child, number: i32) {
     let signal = Signal::from_named_raw(number);

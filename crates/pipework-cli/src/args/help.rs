@@ -142,6 +142,10 @@ besides. The reader compares every record with the file, and checks that each
 comes exactly once and that a writer's records keep their order. The same bytes
 through a bare pipe, unchecked and undivided, stand beside it.
 
+Then client processes ask worker processes about the records, through a segment
+of shared memory. Half-way a worker is killed; every call must be answered
+rightly, or told that its worker has died.
+
 Examples:
   With whatever text this machine has:
     pipework demo
@@ -150,7 +154,7 @@ Examples:
     pipework demo --writers 8 /var/log/syslog
 
 Exit status:
-  0    every record arrived once and whole
+  0    every record arrived once and whole, every call was answered or told
   1    otherwise
   141  the reader of standard output left before that was known";
 

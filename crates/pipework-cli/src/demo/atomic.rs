@@ -5,6 +5,7 @@
 //! else, compares every record with the text, and holds every stray line against its own count.
 
 use super::corpus::{Corpus, Share, records};
+use super::{Children, Cost, digest, measure};
 use crate::args::{DEMO_WRITER, DemoWriterArgs};
 use crate::failure::{Failure, STDOUT, at, during};
 use crate::progress::{grouped, size};
@@ -12,12 +13,10 @@ use crate::sys;
 use pipework::atomic::{Item, Message, Options, Writer, Zstd};
 use pipework::{Deadline, ErrorKind};
 use std::fs::File;
-use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 /// Records between two stray lines of a writer.
 const BATCH: usize = 1000;
@@ -62,13 +61,6 @@ pub(crate) fn show(corpus: &Corpus, writers: u32, out: &mut impl Write) -> Resul
     .map_err(Failure::stdout)
 }
 
-/// What a run took.
-struct Cost {
-    elapsed: Duration,
-    writers: Duration,
-    reader: Duration,
-}
-
 impl Cost {
     fn print(
         &self,
@@ -84,61 +76,27 @@ impl Cost {
             "{name:28}{seconds:>9.3}{:>13}{:>9.0}{:>14.3}{:>14.3}",
             rate.unwrap_or_else(|| "-".into()),
             corpus.text().len() as f64 / seconds / 1e6,
-            self.writers.as_secs_f64(),
-            self.reader.as_secs_f64(),
+            self.children.as_secs_f64(),
+            self.own.as_secs_f64(),
         )
     }
 }
 
-fn measure(work: impl FnOnce() -> Result<(), Failure>) -> Result<Cost, Failure> {
-    let (reader, writers) = sys::cpu_time();
-    let start = Instant::now();
-    work()?;
-    let elapsed = start.elapsed();
-    let (reader_after, writers_after) = sys::cpu_time();
-    Ok(Cost { elapsed, writers: writers_after - writers, reader: reader_after - reader })
-}
-
-/// The writer processes; those that still run when this is dropped are killed.
-struct Writers(Vec<Child>);
-
-impl Writers {
-    fn start(corpus: &Corpus, shares: &[Share], pipe: &OwnedFd, mode: &[String]) -> io::Result<Self> {
-        let mut writers = Self(Vec::new());
-        for (number, share) in shares.iter().enumerate() {
-            let mut command = Command::new(std::env::current_exe()?);
-            command.arg(DEMO_WRITER).args([
-                format!("--number={number}"),
-                format!("--start={}", share.bytes.start),
-                format!("--len={}", share.bytes.len()),
-                format!("--first={}", share.records.start),
-            ]);
-            command.args(mode).stdin(corpus.file()?).stdout(pipe.try_clone()?);
-            writers.0.push(command.spawn()?);
-        }
-        Ok(writers)
+/// Starts the writer processes.
+fn start(corpus: &Corpus, shares: &[Share], pipe: &OwnedFd, mode: &[String]) -> io::Result<Children> {
+    let mut writers = Children::default();
+    for (number, share) in shares.iter().enumerate() {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(DEMO_WRITER).args([
+            format!("--number={number}"),
+            format!("--start={}", share.bytes.start),
+            format!("--len={}", share.bytes.len()),
+            format!("--first={}", share.records.start),
+        ]);
+        command.args(mode).stdin(corpus.file()?).stdout(pipe.try_clone()?);
+        writers.0.push(command.spawn()?);
     }
-
-    /// Waits for all; they have closed the pipe already.
-    fn finish(mut self) -> Result<(), Failure> {
-        for mut child in self.0.drain(..) {
-            let status = child.wait().map_err(at("waiting for a writer"))?;
-            if !status.success() {
-                return Err(Failure::new(format!("a writer process failed: {status}")));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Writers {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // It may have ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+    Ok(writers)
 }
 
 /// All bytes of the text through a bare pipe.
@@ -146,7 +104,7 @@ fn bare(corpus: &Corpus, shares: &[Share]) -> Result<(), Failure> {
     let (mut reader, writer) = io::pipe().map_err(at("pipe"))?;
     sys::widen(&writer, CAPACITY);
     let mode = ["--bare".to_string()];
-    let writers = Writers::start(corpus, shares, &writer.into(), &mode).map_err(at("writers"))?;
+    let writers = start(corpus, shares, &writer.into(), &mode).map_err(at("writers"))?;
     let mut block = vec![0; BARE_READ];
     let mut total = 0;
     loop {
@@ -174,7 +132,7 @@ fn messages(
     let pipe = writer.as_fd().try_clone_to_owned().map_err(at("pipe"))?;
     drop(writer);
     let mode: Vec<String> = zstd.map(|level| format!("--zstd={level}")).into_iter().collect();
-    let writers = Writers::start(corpus, shares, &pipe, &mode).map_err(at("writers"))?;
+    let writers = start(corpus, shares, &pipe, &mode).map_err(at("writers"))?;
     drop(pipe);
     ledger.pids = writers.0.iter().map(|child| child.id() as i32).collect();
     loop {
@@ -293,13 +251,6 @@ impl<'a> Ledger<'a> {
 fn digest_of(corpus: &Corpus) -> u64 {
     let each = records(corpus.text()).zip(0..).map(|(record, index)| digest(index, record));
     each.fold(0, u64::wrapping_add)
-}
-
-fn digest(index: u64, record: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write_u64(index);
-    hasher.write(record);
-    hasher.finish()
 }
 
 /// Is one writer process: standard input is the text, standard output the pipe.

@@ -106,20 +106,30 @@ impl Corpus {
 
     /// Cuts the text into `count` shares of about the same size; some may be empty.
     pub(crate) fn shares(&self, count: usize) -> Vec<Share> {
-        let mut shares: Vec<Share> = Vec::with_capacity(count);
-        let (mut start, mut first) = (0, 0);
-        for number in 1..=count {
-            let aim = (self.text.len() * number / count).max(start);
-            let end = match self.text[aim..].iter().position(|&byte| byte == b'\n') {
-                Some(newline) if number < count => aim + newline + 1,
-                _ => self.text.len(),
-            };
-            let next = first + records(&self.text[start..end]).count() as u64;
-            shares.push(Share { bytes: start..end, records: first..next });
-            (start, first) = (end, next);
-        }
-        shares
+        shares(&self.text, count)
     }
+
+    /// The same of its first `limit` records.
+    pub(crate) fn shares_of_first(&self, limit: usize, count: usize) -> Vec<Share> {
+        let len = self.text.split_inclusive(|&byte| byte == b'\n').take(limit).map(<[u8]>::len).sum();
+        shares(&self.text[..len], count)
+    }
+}
+
+fn shares(text: &[u8], count: usize) -> Vec<Share> {
+    let mut shares: Vec<Share> = Vec::with_capacity(count);
+    let (mut start, mut first) = (0, 0);
+    for number in 1..=count {
+        let aim = (text.len() * number / count).max(start);
+        let end = match text[aim..].iter().position(|&byte| byte == b'\n') {
+            Some(newline) if number < count => aim + newline + 1,
+            _ => text.len(),
+        };
+        let next = first + records(&text[start..end]).count() as u64;
+        shares.push(Share { bytes: start..end, records: first..next });
+        (start, first) = (end, next);
+    }
+    shares
 }
 
 /// The records of a text. A newline ends a record; it does not begin another.

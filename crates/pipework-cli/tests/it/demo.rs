@@ -6,8 +6,12 @@ use std::fs;
 fn shown(folder: &Folder, arguments: &str) {
     let done = sh(folder, &format!("pipework demo --quick {arguments}"));
     assert_eq!((done.status, done.err.as_str()), (Some(0), ""), "{}", done.out);
-    assert!(done.out.ends_with("every record arrived once and whole\n"), "{}", done.out);
-    for row in ["bare pipe", "messages and stray text", "zstd"] {
+    assert!(
+        done.out.ends_with("every record arrived once and whole, every call was answered or told\n"),
+        "{}",
+        done.out
+    );
+    for row in ["bare pipe", "messages and stray text", "zstd", "reqrep: 2 clients", "every slot is free"] {
         assert!(done.out.contains(row), "{}", done.out);
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::member::{Membership, Proof, Role};
+use super::member::{Membership, Role};
 use super::payload::Payload;
 use super::segment::{Shared, count};
 use super::slot::{MAX_REDELIVERIES, Slot, SlotWord, State};
@@ -437,9 +437,8 @@ impl Client {
             return Ok(());
         }
         match now.state() {
-            Some(State::Taken) => {
-                self.shared().settle(ticket.idx(), now.owner(), Proof::Kernel, op).map(drop)
-            }
+            // All that it had, not only this: its other callers need not wait for slices of their own.
+            Some(State::Taken) => self.shared().recover_if_dead(now.owner(), op).map(drop),
             Some(State::Sent) if self.needs_server && !self.shared().has_server(op)? => {
                 if self.cancel(ticket).is_ok_and(|cancelled| cancelled) {
                     return Err(Error::new(ErrorKind::NoServer, op));

@@ -149,7 +149,7 @@ impl Drop for Membership {
 
 /// How it is known that a member is gone.
 #[derive(Clone, Copy)]
-pub(super) enum Proof {
+enum Proof {
     /// It says so itself.
     Leaving,
     /// Whoever asks holds the lock of that number.
@@ -168,19 +168,27 @@ impl Shared {
     /// Recovers every member that died without leaving; says how many that were.
     pub(super) fn recover_dead(&self, op: &'static str) -> Result<usize> {
         let mut found = 0;
-        for (number, member) in self.members() {
-            // Acquire: pairs with the Release in `take_number`.
-            let word = member.word.load(Ordering::Acquire);
-            if role(word).is_none() || !self.is_gone(number, op)? {
-                continue;
-            }
-            self.recover(number, Proof::Kernel, op)?;
-            if member.word.compare_exchange(word, word & !ROLE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                count(&self.recoveries().torn_off);
-                found += 1;
-            }
+        for (number, _) in self.members() {
+            found += usize::from(self.recover_if_dead(number, op)?);
         }
         Ok(found)
+    }
+
+    /// Recovers a member if it died without leaving; true for whoever came first.
+    pub(super) fn recover_if_dead(&self, number: u16, op: &'static str) -> Result<bool> {
+        let Some(member) = self.member(number) else { return Ok(false) };
+        // Acquire: pairs with the Release in `take_number`. Read before the proof, and the proof is there before the first slot is looked at.
+        let word = member.word.load(Ordering::Acquire);
+        if role(word).is_none() || !self.is_gone(number, op)? {
+            return Ok(false);
+        }
+        self.recover(number, Proof::Kernel, op)?;
+        let first =
+            member.word.compare_exchange(word, word & !ROLE, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if first {
+            count(&self.recoveries().torn_off);
+        }
+        Ok(first)
     }
 
     /// Whether a server is attached and alive.
@@ -211,7 +219,7 @@ impl Shared {
     }
 
     /// Takes one slot away from a member that is gone; false if that member lives.
-    pub(super) fn settle(&self, idx: u32, gone: u16, proof: Proof, op: &'static str) -> Result<bool> {
+    fn settle(&self, idx: u32, gone: u16, proof: Proof, op: &'static str) -> Result<bool> {
         let Some(slot) = self.slot(idx) else { return Ok(true) };
         let word = slot.load();
         let (client, redeliveries) = fields(slot);
