@@ -158,6 +158,7 @@ impl Client {
     /// `TimedOut` and `Interrupted`: the call is cancelled, but a server may have begun with it; to take a wait up again after a signal, use
     /// [`send`](Client::send) and [`recv`](Client::recv). `PeerDied`: its server has died. `Failed`: its server gave it up. `TooLong`: it does not fit into the segment's requests.
     /// `NoServer`, if [that](Client::needs_server) was asked for. `Corrupt` if the segment was damaged.
+    #[inline]
     pub fn call<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Reply> {
         let deadline = deadline.into();
         let ticket =
@@ -180,6 +181,7 @@ impl Client {
     /// # Errors
     ///
     /// As [`call`](Client::call), with `TimedOut` and `Interrupted` while there was no slot: nothing was sent.
+    #[inline]
     pub fn send<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Ticket> {
         self.place(&request.into(), deadline.into(), SEND)?.ok_or(Error::new(ErrorKind::TimedOut, SEND))
     }
@@ -189,6 +191,7 @@ impl Client {
     /// # Errors
     ///
     /// As [`send`](Client::send), but for `TimedOut` and `Interrupted`.
+    #[inline]
     pub fn try_send<'a>(&self, request: impl Into<Message<'a>>) -> Result<Option<Ticket>> {
         self.place(&request.into(), None, SEND)
     }
@@ -202,6 +205,7 @@ impl Client {
     /// # Errors
     ///
     /// `TimedOut`, `Interrupted`: the ticket stays good. `PeerDied`, `Failed`, `NoServer`: the call is over. `Stale`: the call is over already, or is not this client's.
+    #[inline]
     pub fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Result<Reply> {
         self.wait(ticket, deadline.into(), RECV)
     }
@@ -211,6 +215,7 @@ impl Client {
     /// # Errors
     ///
     /// As [`recv`](Client::recv), but for the first two.
+    #[inline]
     pub fn try_recv(&self, ticket: Ticket) -> Result<Option<Reply>> {
         if let Some(reply) = self.look(ticket, RECV)? {
             return Ok(Some(reply));
@@ -270,6 +275,7 @@ impl Client {
         self.shared().slot(ticket.idx()).ok_or(Error::new(ErrorKind::Stale, op))
     }
 
+    #[inline]
     fn gave_back(&self, idx: u32) {
         self.inner.likely.set(u64::from(idx));
         self.shared().room().notify_swapped(Reach::Machine);
@@ -280,6 +286,7 @@ impl Client {
 
 impl Client {
     /// Puts a request into a slot and the slot into the ring; without a deadline only if that is possible now.
+    #[inline]
     fn place(
         &self,
         request: &Message<'_>,
@@ -294,11 +301,10 @@ impl Client {
         if self.needs_server && !shared.has_server(op)? {
             return Err(Error::new(ErrorKind::NoServer, op));
         }
-        let counters = &self.inner.membership.member(me).counters.0;
         let (idx, filled) = match (self.acquire(me), deadline) {
             (Some(slot), _) => slot,
             (None, deadline) => {
-                count(&counters.full);
+                count(&self.inner.membership.member(me).counters.0.full);
                 match self.acquire_waiting(me, deadline, op)? {
                     Some(slot) => slot,
                     None => return Ok(None),
@@ -315,7 +321,6 @@ impl Client {
         slot.request_flags.store(request.flags, Ordering::Relaxed);
         let Some(sent) = slot.send(filled) else { return Err(Error::new(ErrorKind::Corrupt, op)) };
         let ticket = Ticket::new(idx, sent);
-        count(&counters.requests);
         let queued = match shared.enqueue(idx, op) {
             Ok(false) => self.queue_waiting(ticket, deadline, op),
             done => done,
@@ -336,16 +341,20 @@ impl Client {
         }
     }
 
+    #[inline]
     fn acquire(&self, me: u16) -> Option<(u32, SlotWord)> {
         let slots = self.shared().geometry().slots;
-        let first = self.inner.likely.get() as u32 % slots;
-        let places = (first..slots).chain(0..first);
-        for idx in places {
+        let mut idx = self.inner.likely.get() as u32;
+        for _ in 0..slots {
+            if idx >= slots {
+                idx = 0;
+            }
             if let Some(filled) = self.shared().slot(idx)?.acquire(me) {
                 // The next one is likelier to be free than this one, until this one is given back.
-                self.inner.likely.set(u64::from((idx + 1) % slots));
+                self.inner.likely.set(u64::from(idx) + 1);
                 return Some((idx, filled));
             }
+            idx += 1;
         }
         None
     }
@@ -392,6 +401,7 @@ impl Client {
 
 impl Client {
     /// What has come of a call: `None` while it is in progress.
+    #[inline]
     fn look(&self, ticket: Ticket, op: &'static str) -> Result<Option<Reply>> {
         let me = self.inner.membership.number(op)?;
         let slot = self.slot(ticket, op)?;
@@ -416,6 +426,7 @@ impl Client {
         outcome.map(Some)
     }
 
+    #[inline]
     fn read(&self, idx: u32, slot: &Slot, op: &'static str) -> Result<Reply> {
         let len = slot.reply_len.load(Ordering::Relaxed) as usize;
         let flags = slot.reply_flags.load(Ordering::Relaxed);

@@ -16,9 +16,9 @@ pub struct IntServer(pub(super) Server);
 
 /// A [`Request`] that is a number.
 #[derive(Debug)]
-pub struct IntRequest {
+pub struct IntRequest<'a> {
     value: i64,
-    request: Request,
+    request: Request<'a>,
 }
 
 impl IntClient {
@@ -80,22 +80,22 @@ impl IntServer {
     }
 
     /// As [`Server::recv`].
-    pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<IntRequest> {
+    pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<IntRequest<'_>> {
         self.0.recv(deadline).map(IntRequest::new)
     }
 
     /// As [`Server::try_recv`].
-    pub fn try_recv(&self) -> Result<Option<IntRequest>> {
+    pub fn try_recv(&self) -> Result<Option<IntRequest<'_>>> {
         Ok(self.0.try_recv()?.map(IntRequest::new))
     }
 
     /// As [`Server::recv_many`].
-    pub fn recv_many(&self, max: usize, deadline: impl Into<Deadline>) -> Result<Vec<IntRequest>> {
+    pub fn recv_many(&self, max: usize, deadline: impl Into<Deadline>) -> Result<Vec<IntRequest<'_>>> {
         Ok(self.0.recv_many(max, deadline)?.into_iter().map(IntRequest::new).collect())
     }
 
     /// As [`Server::drain`].
-    pub fn drain(&self, max: usize) -> Result<Vec<IntRequest>> {
+    pub fn drain(&self, max: usize) -> Result<Vec<IntRequest<'_>>> {
         Ok(self.0.drain(max)?.into_iter().map(IntRequest::new).collect())
     }
 
@@ -105,8 +105,8 @@ impl IntServer {
     }
 }
 
-impl IntRequest {
-    fn new(request: Request) -> IntRequest {
+impl<'a> IntRequest<'a> {
+    fn new(request: Request<'a>) -> IntRequest<'a> {
         // A shorter one was written by no client of ours; zero is as wrong an answer as any.
         let value = request.payload().try_into().map_or(0, i64::from_ne_bytes);
         IntRequest { value, request }
@@ -125,6 +125,11 @@ impl IntRequest {
     /// As [`Request::is_wanted`].
     pub fn is_wanted(&self) -> bool {
         self.request.is_wanted()
+    }
+
+    /// As [`Request::into_owned`].
+    pub fn into_owned(self) -> IntRequest<'static> {
+        IntRequest { value: self.value, request: self.request.into_owned() }
     }
 
     /// As [`Request::reply`].

@@ -53,7 +53,7 @@ pub(super) const MEMBER: usize = 128;
 /// Bytes of a cell of the ring.
 const CELL: usize = 8;
 /// Bytes of a slot in front of its request.
-pub(super) const SLOT_HEAD: usize = 32;
+pub(super) const SLOT_HEAD: usize = 40;
 /// Bytes that processors keep apart.
 const LINE: usize = 64;
 
@@ -187,8 +187,8 @@ mod tests {
         assert_eq!((layout.member(1), layout.member(2)), (Some(4096), Some(4224)));
         assert_eq!((layout.member(0), layout.member(3)), (None, None));
         assert_eq!((layout.ring, layout.slots), (4352, 4416));
-        assert_eq!((layout.reply, layout.stride, layout.len), (136, 192, 4416 + 3 * 192));
-        assert_eq!((layout.slot(2), layout.slot(3)), (Some(4416 + 2 * 192), None));
+        assert_eq!((layout.reply, layout.stride, layout.len), (144, 256, 4416 + 3 * 256));
+        assert_eq!((layout.slot(2), layout.slot(3)), (Some(4416 + 2 * 256), None));
     }
 
     #[test]

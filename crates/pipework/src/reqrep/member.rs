@@ -60,6 +60,7 @@ impl Membership {
         &self.shared
     }
 
+    #[inline]
     /// This member's number. The first call in a forked child joins there.
     pub(super) fn number(&self, op: &'static str) -> Result<u16> {
         let known = self.known.get();

@@ -368,10 +368,13 @@ impl Segment {
             redelivered: get(&recoveries.redelivered),
             ..Stats::default()
         };
+        for (_, slot) in shared.slots() {
+            // Every call was a generation of its slot.
+            stats.requests = stats.requests.wrapping_add(slot.load().generation());
+            stats.replies = stats.replies.wrapping_add(slot.replies());
+        }
         for (_, member) in shared.members() {
             let counters = &member.counters.0;
-            stats.requests = stats.requests.wrapping_add(get(&counters.requests));
-            stats.replies = stats.replies.wrapping_add(get(&counters.replies));
             stats.full = stats.full.wrapping_add(get(&counters.full));
             stats.empty = stats.empty.wrapping_add(get(&counters.empty));
             stats.cancelled = stats.cancelled.wrapping_add(get(&counters.cancelled));
@@ -458,9 +461,9 @@ impl AsFd for Segment {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Requests sent.
+    /// Calls begun.
     pub requests: u64,
-    /// Replies and failures that servers left for their clients.
+    /// Requests that servers have answered or given up, whether anybody still waited or not.
     pub replies: u64,
     /// Times that a client found no free slot.
     pub full: u64,

@@ -47,8 +47,6 @@ pub(super) struct Member {
 /// What a member has done. Each may be behind by what other threads are just doing.
 #[repr(C)]
 pub(super) struct Counters {
-    pub(super) requests: AtomicU64,
-    pub(super) replies: AtomicU64,
     pub(super) full: AtomicU64,
     pub(super) empty: AtomicU64,
     pub(super) cancelled: AtomicU64,

@@ -1,5 +1,6 @@
 //! The answering end: takes requests from the ring, answers each of them once.
 
+use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -54,7 +55,8 @@ impl Server {
     ///
     /// `TimedOut`; `Interrupted` if a signal handler ran; `Corrupt` if the segment was damaged. `WouldBlock` in a forked child if there
     /// is no place for another member, and `Os` if it has no descriptor for its lock.
-    pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<Request> {
+    #[inline]
+    pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
         let deadline = deadline.into();
         if let Some(request) = self.try_recv()? {
             return Ok(request);
@@ -68,7 +70,8 @@ impl Server {
     /// # Errors
     ///
     /// As [`recv`](Server::recv), but for the first two.
-    pub fn try_recv(&self) -> Result<Option<Request>> {
+    #[inline]
+    pub fn try_recv(&self) -> Result<Option<Request<'_>>> {
         let request = self.take()?;
         if request.is_none() {
             let number = self.0.membership.number(RECV)?;
@@ -86,7 +89,7 @@ impl Server {
     /// # Errors
     ///
     /// As [`recv`](Server::recv). What was taken before an error is returned; the error comes again with the next call.
-    pub fn recv_many(&self, max: usize, deadline: impl Into<Deadline>) -> Result<Vec<Request>> {
+    pub fn recv_many(&self, max: usize, deadline: impl Into<Deadline>) -> Result<Vec<Request<'_>>> {
         if max == 0 {
             return Ok(Vec::new());
         }
@@ -104,7 +107,7 @@ impl Server {
     /// # Errors
     ///
     /// As [`try_recv`](Server::try_recv), if it could not take any.
-    pub fn drain(&self, max: usize) -> Result<Vec<Request>> {
+    pub fn drain(&self, max: usize) -> Result<Vec<Request<'_>>> {
         let mut requests = Vec::new();
         while requests.len() < max {
             match self.take() {
@@ -138,7 +141,8 @@ impl Server {
         self.0.membership.shared()
     }
 
-    fn take(&self) -> Result<Option<Request>> {
+    #[inline]
+    fn take(&self) -> Result<Option<Request<'_>>> {
         let (shared, membership) = (self.shared(), &self.0.membership);
         let number = membership.number(RECV)?;
         loop {
@@ -154,50 +158,63 @@ impl Server {
             let Some((idx, slot, taken)) = popped.claimed else { return Ok(None) };
             let flags = slot.request_flags.load(Ordering::Relaxed);
             let len = slot.request_len.load(Ordering::Relaxed) as usize;
-            let payload = shared.request(idx).and_then(|region| Payload::copy(&region, len));
-            let fits = payload.is_some();
+            let copied = shared.request(idx).and_then(|region| Payload::copy(&region, len));
             let holder = membership.packed(number);
-            let request = Request { server: self.clone(), idx, taken, holder, flags, payload };
-            if fits {
-                return Ok(Some(request));
+            let request =
+                |payload| Request { server: Cow::Borrowed(self), idx, taken, holder, flags, payload };
+            match copied {
+                Some(payload) => return Ok(Some(request(payload))),
+                // No client of ours wrote that length. The request fails there.
+                None => request(Payload::empty()).fail(),
             }
-            // No client of ours wrote that length. The request fails there, as it is dropped here.
         }
     }
 }
 
 /// A request that this process has taken, and that no other server gets. Dropped without a reply, it fails at its client at once.
 ///
-/// It dereferences to its bytes, which are a copy.
+/// It dereferences to its bytes, which are a copy. It borrows its server; [`into_owned`](Request::into_owned) lets it go to another thread by itself.
 #[derive(Debug)]
-pub struct Request {
-    server: Server,
+pub struct Request<'a> {
+    server: Cow<'a, Server>,
     idx: u32,
     /// The word as it was claimed; the waiter may have been set since.
     taken: SlotWord,
     /// Who claimed it, so that the same request in a forked child is known to be the parent's.
     holder: u64,
     flags: u32,
-    /// Some, until it is taken apart.
-    payload: Option<Payload>,
+    payload: Payload,
 }
 
 const REPLY: &str = "reqrep reply";
 
-impl Request {
+impl Request<'_> {
     /// The bytes of the request.
     pub fn payload(&self) -> &[u8] {
-        self.payload.as_deref().unwrap_or_default()
+        &self.payload
     }
 
     /// Its bytes as a vector, without a copy if they are many.
     pub fn take_payload(&mut self) -> Vec<u8> {
-        self.payload.take().map(Payload::into_vec).unwrap_or_default()
+        std::mem::replace(&mut self.payload, Payload::empty()).into_vec()
     }
 
     /// The 32 bits that the client sent with it.
     pub fn flags(&self) -> u32 {
         self.flags
+    }
+
+    /// The same request, with a clone of its server.
+    pub fn into_owned(mut self) -> Request<'static> {
+        Request {
+            server: Cow::Owned(Server::clone(&self.server)),
+            idx: self.idx,
+            // From here on, this one has nothing to let go of.
+            taken: std::mem::replace(&mut self.taken, SlotWord::from_bits(0)),
+            holder: self.holder,
+            flags: self.flags,
+            payload: std::mem::replace(&mut self.payload, Payload::empty()),
+        }
     }
 
     /// How many servers have died with this request, 0 to 3. More than 0 only if the client asked for redelivery.
@@ -211,7 +228,8 @@ impl Request {
     ///
     /// `TooLong` if the reply does not fit into the segment's replies: the request then fails at its client. `Stale` in a child that was
     /// forked after the request was taken.
-    pub fn reply<'a>(mut self, reply: impl Into<Message<'a>>) -> Result<bool> {
+    #[inline]
+    pub fn reply<'m>(mut self, reply: impl Into<Message<'m>>) -> Result<bool> {
         let fields = reply.into();
         self.check()?;
         let shared = self.server.shared();
@@ -245,6 +263,7 @@ impl Request {
     }
 
     /// Steps 5 and 7; true if the client gets it.
+    #[inline]
     fn finish(&mut self, outcome: State) -> bool {
         let shared = self.server.shared();
         // It counts as finished from here on, whatever comes: a drop must not do it again.
@@ -256,14 +275,12 @@ impl Request {
             shared.room().notify_swapped(Reach::Machine);
             return false;
         }
-        let member = self.server.0.membership.member(taken.owner());
-        count(&member.counters.0.replies);
         shared.tell_client(slot, next.has_waiter(), client);
         true
     }
 }
 
-impl Deref for Request {
+impl Deref for Request<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -271,7 +288,7 @@ impl Deref for Request {
     }
 }
 
-impl Drop for Request {
+impl Drop for Request<'_> {
     fn drop(&mut self) {
         if self.taken != SlotWord::from_bits(0) && self.check().is_ok() {
             self.finish(State::Failed);

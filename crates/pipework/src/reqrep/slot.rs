@@ -4,7 +4,7 @@
 
 use crate::error::Result;
 use crate::event::Wait;
-use crate::sync::{AtomicU32, EVERYONE, Ordering, Reach, Word};
+use crate::sync::{AtomicU32, AtomicU64, EVERYONE, Ordering, Reach, Word};
 
 /// `{ generation: 40, owner: 16, zero: 1, delivery: 2, waiter: 1, state: 4 }`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +136,9 @@ pub(super) struct Slot {
     pub(super) reply_len: AtomicU32,
     /// The user's.
     pub(super) reply_flags: AtomicU32,
+    /// How often a server was done with this slot. Written by the server in TAKEN or DROPPED: nobody else counts meanwhile, so this needs no
+    /// swap.
+    replies: AtomicU64,
 }
 
 impl Slot {
@@ -151,9 +154,11 @@ impl Slot {
             request_flags: zero(),
             reply_len: zero(),
             reply_flags: zero(),
+            replies: AtomicU64::new(0),
         }
     }
 
+    #[inline]
     /// Acquire: pairs with the Release of every swap, so that the fields and the payload are those of the word.
     pub(super) fn load(&self) -> SlotWord {
         SlotWord(self.word.load(Ordering::Acquire))
@@ -193,7 +198,9 @@ impl Slot {
     }
 
     /// Steps 5 and 7: a server lets go of what it had taken. What the slot was left as; `None` if it was not this server's any more.
+    #[inline]
     pub(super) fn finish(&self, taken: SlotWord, outcome: State) -> Option<SlotWord> {
+        self.replies.store(self.replies.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         loop {
             let now = self.load();
             if now.generation() != taken.generation() || now.delivery() != taken.delivery() {
@@ -234,6 +241,10 @@ impl Slot {
                 return Some(next);
             }
         }
+    }
+
+    pub(super) fn replies(&self) -> u64 {
+        self.replies.load(Ordering::Relaxed)
     }
 
     /// Wakes whoever waits for this call.
