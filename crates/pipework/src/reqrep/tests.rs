@@ -1,7 +1,8 @@
 //! The room as a whole, in one process.
 
+use std::collections::HashSet;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::*;
 use crate::deadline::Deadline;
@@ -11,6 +12,18 @@ const SOON: Duration = Duration::from_secs(20);
 fn small() -> Segment {
     Options::new().slots(2).members(8).request_bytes(100).reply_bytes(100).anonymous().expect("a segment")
 }
+
+fn kind<T>(outcome: Result<T>) -> Option<ErrorKind> {
+    outcome.err().map(|error| error.kind())
+}
+
+fn all_free(segment: &Segment) {
+    let slots = segment.geometry().slots as usize;
+    let audit = segment.audit().unwrap();
+    assert_eq!(Audit { entries: 0, ..audit }, Audit { free: slots, ..Audit::default() });
+}
+
+// ---------------------------------------------------------------- one call
 
 #[test]
 fn a_call_is_answered_and_its_slot_is_free_again() {
@@ -25,88 +38,324 @@ fn a_call_is_answered_and_its_slot_is_free_again() {
         assert!(request.reply(Message::new("yes").flags(!turn)).unwrap());
         let reply = client.recv(ticket, SOON).unwrap();
         assert_eq!((&*reply, reply.flags()), (&b"yes"[..], !turn));
-        assert_eq!(client.recv(ticket, SOON).map(|_| ()).unwrap_err().kind(), ErrorKind::Stale);
+        assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::Stale));
+        assert_eq!(kind(client.cancel(ticket)), Some(ErrorKind::Stale));
     }
-    assert_eq!(segment.audit().unwrap(), Audit { free: 2, ..Audit::default() });
+    all_free(&segment);
     let stats = segment.stats();
     assert_eq!((stats.requests, stats.replies, stats.cancelled), (100, 100, 0));
 }
 
 #[test]
-fn calls_between_threads_all_get_their_own_answer() {
-    let segment = Options::new().slots(8).anonymous().unwrap();
-    let servers: Vec<Server> = (0..2).map(|_| segment.server().unwrap()).collect();
+fn payloads_of_every_size_arrive_and_larger_ones_are_refused() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let bytes: Vec<u8> = (0..=101).collect();
+    for len in 0..=100 {
+        let ticket = client.try_send(&bytes[..len]).unwrap().expect("there is a slot");
+        let request = server.try_recv().unwrap().expect("it was sent");
+        assert_eq!(&*request, &bytes[..len]);
+        assert!(request.reply(&bytes[1..=len]).unwrap());
+        assert_eq!(client.recv(ticket, SOON).unwrap().into_vec(), &bytes[1..=len]);
+    }
+    assert_eq!(kind(client.try_send(&bytes[..101])), Some(ErrorKind::TooLong));
+    let ticket = client.try_send("x").unwrap().expect("there is a slot");
+    assert_eq!(kind(server.recv(SOON).unwrap().reply(&bytes[..101])), Some(ErrorKind::TooLong));
+    assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::Failed));
+    all_free(&segment);
+}
+
+#[test]
+fn a_request_that_is_given_up_fails_at_its_client_at_once() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let [first, second] = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
+    server.recv(SOON).unwrap().fail();
+    drop(server.recv(SOON).unwrap());
+    assert_eq!(kind(client.try_recv(first)), Some(ErrorKind::Failed));
+    assert_eq!(kind(client.recv(second, SOON)), Some(ErrorKind::Failed));
+    all_free(&segment);
+}
+
+#[test]
+fn a_request_travels_alone_when_it_is_owned() {
+    let segment = small();
+    let client = segment.client().unwrap();
+    let ticket = client.try_send("a").unwrap().expect("there is a slot");
+    let mut request = segment.server().unwrap().recv(SOON).map(|request| request.into_owned()).unwrap();
+    assert_eq!(segment.members().unwrap().len(), 2, "the request keeps its server attached");
+    thread::spawn(move || {
+        assert_eq!(request.take_payload(), b"a");
+        assert!(request.is_wanted() && request.reply("b").unwrap());
+    });
+    assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"b");
+}
+
+// ---------------------------------------------------------------- ends that come early
+
+#[test]
+fn a_cancelled_call_is_over_wherever_it_was() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    // In the ring.
+    let ticket = client.try_send("a").unwrap().expect("there is a slot");
+    assert!(client.cancel(ticket).unwrap());
+    assert_eq!((kind(client.try_recv(ticket)), client.pending()), (Some(ErrorKind::Stale), 0));
+    assert!(server.try_recv().unwrap().is_none());
+    // In a server's hands: the slot stays there.
+    let ticket = client.try_send("b").unwrap().expect("there is a slot");
+    let request = server.recv(SOON).unwrap();
+    assert!(request.is_wanted() && client.cancel(ticket).unwrap() && !request.is_wanted());
+    assert_eq!((segment.audit().unwrap().dropped, client.pending()), (1, 0));
+    assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::Stale));
+    assert!(!request.reply("too late").unwrap());
+    // Answered: that is for `recv`.
+    let ticket = client.try_send("c").unwrap().expect("there is a slot");
+    server.recv(SOON).unwrap().reply("d").unwrap();
+    assert!(!client.cancel(ticket).unwrap());
+    assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"d");
+    all_free(&segment);
+    assert_eq!(segment.stats().cancelled, 2);
+}
+
+#[test]
+fn a_call_that_runs_out_of_time_leaves_nothing_behind() {
+    let segment = small();
+    let client = segment.client().unwrap();
+    for _ in 0..10 {
+        assert_eq!(kind(client.call("a", Duration::from_millis(1))), Some(ErrorKind::TimedOut));
+    }
+    all_free(&segment);
+    let server = segment.server().unwrap();
+    let late = client.try_send("b").unwrap().expect("there is a slot");
+    assert_eq!(kind(client.recv(late, Duration::from_millis(1))), Some(ErrorKind::TimedOut));
+    server.recv(SOON).unwrap().reply("c").unwrap();
+    assert_eq!(&*client.recv(late, Deadline::now()).unwrap(), b"c", "the ticket stays good");
+}
+
+#[test]
+fn without_a_slot_a_client_waits_for_one() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let tickets = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
+    assert!(client.try_send("c").unwrap().is_none());
+    assert_eq!(kind(client.send("c", Duration::from_millis(1))), Some(ErrorKind::TimedOut));
+    assert_eq!(segment.stats().full, 2);
     thread::scope(|scope| {
-        for server in &servers {
-            scope.spawn(move || {
+        let other = segment.client().unwrap();
+        let waiting = scope.spawn(move || other.call("c", SOON).unwrap().into_vec());
+        for _ in 0..2 {
+            server.recv(SOON).unwrap().reply("x").unwrap();
+        }
+        tickets.map(|ticket| client.recv(ticket, SOON).unwrap());
+        server.recv(SOON).unwrap().reply("y").unwrap();
+        assert_eq!(waiting.join().unwrap(), b"y");
+    });
+    all_free(&segment);
+}
+
+#[test]
+fn cancelled_calls_fill_the_ring_behind_a_live_one_until_a_server_comes() {
+    let segment = small();
+    let client = segment.client().unwrap();
+    let first = client.try_send("first").unwrap().expect("there is a slot");
+    let mut sent = 0;
+    while let Some(ticket) = client.try_send("again").unwrap() {
+        client.cancel(ticket).unwrap();
+        sent += 1;
+    }
+    // Four cells; three of them are behind the first call.
+    assert_eq!((sent, segment.len(), segment.audit().unwrap().free), (3, 4, 1));
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| client.call("last", SOON).unwrap().into_vec());
+        let server = segment.server().unwrap();
+        for _ in 0..2 {
+            let request = server.recv(SOON).unwrap();
+            let answer = request.to_vec();
+            request.reply(&answer).unwrap();
+        }
+        assert_eq!(waiting.join().unwrap(), b"last");
+    });
+    assert_eq!(&*client.recv(first, SOON).unwrap(), b"first");
+    all_free(&segment);
+    // Without a live one in front, a push makes room by itself.
+    for _ in 0..20 {
+        client.cancel(client.try_send("alone").unwrap().expect("there is room")).unwrap();
+    }
+}
+
+#[test]
+fn who_leaves_gives_everything_back() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let _queued = client.try_send("a").unwrap();
+    let _taken = client.try_send("b").unwrap();
+    let request = server.recv(SOON).unwrap();
+    drop(client);
+    assert_eq!(segment.audit().unwrap().dropped, 1);
+    assert!(!request.reply("nobody hears it").unwrap());
+    drop(server);
+    all_free(&segment);
+    assert_eq!(segment.members().unwrap(), []);
+    assert_eq!((segment.stats().torn_off, segment.stats().recovered), (0, 0));
+}
+
+#[test]
+fn nobody_there_is_told_at_once_where_that_was_asked_for() {
+    let segment = small();
+    let client = segment.client().unwrap().needs_server(true);
+    assert_eq!(kind(client.call("a", SOON)), Some(ErrorKind::NoServer));
+    assert_eq!(kind(client.try_send("a")), Some(ErrorKind::NoServer));
+    let server = segment.server().unwrap();
+    let ticket = client.try_send("a").unwrap().expect("there is a slot");
+    drop(server);
+    assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::NoServer), "at the end of a slice");
+    all_free(&segment);
+}
+
+// ---------------------------------------------------------------- many
+
+#[test]
+fn many_requests_come_at_once() {
+    let segment = Options::new().slots(8).anonymous().unwrap();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let send =
+        |count: u8| (0..count).map(|n| client.try_send(&[n]).unwrap().expect("a slot")).collect::<Vec<_>>();
+    let first = |requests: &[Request<'_>]| requests.iter().map(|request| request[0]).collect::<Vec<_>>();
+    let tickets = send(5);
+    let requests = server.recv_many(3, SOON).unwrap();
+    assert_eq!(first(&requests), [0, 1, 2]);
+    drop(requests);
+    let requests = server.drain(usize::MAX).unwrap();
+    assert_eq!(first(&requests), [3, 4]);
+    drop(requests);
+    assert!(server.drain(9).unwrap().is_empty() && server.recv_many(0, Deadline::now()).unwrap().is_empty());
+    assert_eq!(kind(server.recv_many(9, Deadline::now())), Some(ErrorKind::TimedOut));
+    tickets.into_iter().for_each(|ticket| assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::Failed)));
+    let tickets = send(8);
+    assert_eq!((server.clear().unwrap(), segment.len()), (8, 0));
+    tickets.into_iter().for_each(|ticket| assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::Failed)));
+    all_free(&segment);
+}
+
+#[test]
+fn calls_between_threads_all_get_their_own_answer() {
+    for spin in [Duration::ZERO, Duration::from_micros(20)] {
+        let segment = Options::new().slots(4).spin(spin).anonymous().unwrap();
+        let servers: Vec<Server> = (0..2).map(|_| segment.server().unwrap()).collect();
+        thread::scope(|scope| {
+            for server in &servers {
+                scope.spawn(move || {
+                    loop {
+                        let request = server.recv(Deadline::NEVER).unwrap();
+                        let end = request.is_empty();
+                        let mut answer = request.to_vec();
+                        answer.reverse();
+                        request.reply(&answer).unwrap();
+                        if end {
+                            break;
+                        }
+                    }
+                });
+            }
+            let calls = |seed: usize| {
+                let client = segment.client().unwrap();
+                move || {
+                    for turn in 0..1000 {
+                        let request = format!("{seed} asks {turn} {}", "x".repeat((seed * turn) % 3000));
+                        let reply = client.call(&request, SOON).unwrap();
+                        assert!(reply.iter().rev().eq(request.as_bytes()));
+                    }
+                }
+            };
+            // More than there are slots.
+            let clients: Vec<_> = (1..6).map(|seed| scope.spawn(calls(seed))).collect();
+            clients.into_iter().for_each(|client| client.join().unwrap());
+            let last = segment.client().unwrap();
+            servers.iter().for_each(|_| drop(last.call("", SOON).unwrap()));
+        });
+        all_free(&segment);
+    }
+}
+
+#[test]
+fn threads_share_one_client_and_one_server() {
+    let segment = Options::new().slots(4).integers().anonymous().unwrap();
+    let (client, server) = (segment.int_client().unwrap(), segment.int_server().unwrap());
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
                 loop {
                     let request = server.recv(Deadline::NEVER).unwrap();
-                    let end = request.is_empty();
-                    let mut answer = request.to_vec();
-                    answer.reverse();
-                    request.reply(&answer).unwrap();
-                    if end {
+                    let value = request.value();
+                    request.reply(value.wrapping_neg()).unwrap();
+                    if value == i64::MIN {
                         break;
                     }
                 }
             });
         }
-        let calls = |seed: usize| {
-            let client = segment.client().unwrap();
-            move || {
-                for turn in 0..3000 {
-                    let request = format!("{seed} asks {turn} {}", "x".repeat((seed * turn) % 3000));
-                    let reply = client.call(&request, SOON).unwrap();
-                    assert!(reply.iter().rev().eq(request.as_bytes()));
-                }
-            }
-        };
-        let clients: Vec<_> = (1..4).map(|seed| scope.spawn(calls(seed))).collect();
-        clients.into_iter().for_each(|client| client.join().unwrap());
-        let last = segment.client().unwrap();
-        servers.iter().for_each(|_| drop(last.call("", SOON).unwrap()));
+        let calls: Vec<_> = (0..4i64)
+            .map(|seed| {
+                scope.spawn({
+                    let client = &client;
+                    move || {
+                        (0..1000).for_each(|n| assert_eq!(client.call(seed * n, SOON).unwrap(), -seed * n))
+                    }
+                })
+            })
+            .collect();
+        calls.into_iter().for_each(|call| call.join().unwrap());
+        (0..2).for_each(|_| drop(client.call(i64::MIN, SOON).unwrap()));
     });
-    assert_eq!(segment.audit().unwrap().free, 8);
+    assert_eq!(segment.members().unwrap().len(), 2);
+    assert_eq!(kind(segment.client()), Some(ErrorKind::Incompatible));
+    assert_eq!(kind(small().int_server()), Some(ErrorKind::Incompatible));
 }
 
 #[test]
-fn parked_both_sides() {
-    let segment = Options::new().spin(Duration::ZERO).anonymous().unwrap();
-    let server = segment.server().unwrap();
-    let client = segment.client().unwrap();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            for _ in 0..3000 {
-                server.recv(Deadline::NEVER).unwrap().reply("").unwrap();
-            }
+fn one_ticket_received_by_two_threads_gives_one_reply() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    for _ in 0..300 {
+        let ticket = client.try_send("a").unwrap().expect("there is a slot");
+        thread::scope(|scope| {
+            let both = [(); 2].map(|()| scope.spawn(|| kind(client.recv(ticket, SOON))));
+            server.recv(SOON).unwrap().reply("b").unwrap();
+            let ends: HashSet<_> = both.into_iter().map(|end| end.join().unwrap()).collect();
+            assert_eq!(ends, HashSet::from([None, Some(ErrorKind::Stale)]));
         });
-        let begin = Instant::now();
-        (0..3000).for_each(|_| drop(client.call("x", SOON).unwrap()));
-        eprintln!("parked: {:?} a call", begin.elapsed() / 3000);
-    });
-}
-
-#[test]
-fn quick() {
-    let segment = Options::new().anonymous().unwrap();
-    let server = segment.server().unwrap();
-    let client = segment.client().unwrap();
-    let begin = Instant::now();
-    for _ in 0..1_000_000 {
-        let ticket = client.try_send("hello world!").unwrap().unwrap();
-        let request = server.try_recv().unwrap().unwrap();
-        request.reply("hello world!").unwrap();
-        client.try_recv(ticket).unwrap().unwrap();
     }
-    eprintln!("one thread: {:?} a call", begin.elapsed() / 1_000_000);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            for _ in 0..1_000_000 {
-                server.recv(Deadline::NEVER).unwrap().reply("").unwrap();
-            }
-        });
-        let begin = Instant::now();
-        (0..1_000_000).for_each(|_| drop(client.call("x", Deadline::NEVER).unwrap()));
-        eprintln!("two threads: {:?} a call", begin.elapsed() / 1_000_000);
-    });
+    all_free(&segment);
+}
+
+// ---------------------------------------------------------------- numbers
+
+#[test]
+fn places_for_members_run_out_and_come_back() {
+    let segment = Options::new().members(2).anonymous().unwrap();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    assert_eq!(kind(segment.client()), Some(ErrorKind::WouldBlock));
+    let members = segment.members().unwrap();
+    let told: Vec<_> = members.iter().map(|member| (member.number, member.role, member.is_alive)).collect();
+    assert_eq!(told, [(1, Role::Client, true), (2, Role::Server, true)]);
+    assert!(members.iter().all(|member| member.pid == std::process::id()));
+    drop(client);
+    assert_eq!(segment.server().unwrap().segment().members().unwrap()[0].role, Role::Server);
+    drop(server);
+}
+
+#[test]
+fn tickets_survive_as_numbers_and_foreign_ones_are_stale() {
+    let segment = small();
+    let (client, other) = (segment.client().unwrap(), segment.client().unwrap());
+    let ticket = client.try_send("a").unwrap().expect("there is a slot");
+    assert_eq!(Ticket::from_bits(ticket.to_bits()), ticket);
+    for bits in [0, u64::MAX, ticket.to_bits() + 1, ticket.to_bits() + (1 << 24)] {
+        assert_eq!(kind(client.try_recv(Ticket::from_bits(bits))), Some(ErrorKind::Stale), "{bits:x}");
+        assert_eq!(kind(client.cancel(Ticket::from_bits(bits))), Some(ErrorKind::Stale), "{bits:x}");
+    }
+    assert_eq!(kind(other.try_recv(ticket)), Some(ErrorKind::Stale));
+    assert_eq!(kind(other.cancel(ticket)), Some(ErrorKind::Stale));
+    assert_eq!(client.pending(), 1);
 }
