@@ -301,9 +301,9 @@ impl Client {
         if self.needs_server && !shared.has_server(op)? {
             return Err(Error::new(ErrorKind::NoServer, op));
         }
-        let (idx, filled) = match (self.acquire(me), deadline) {
-            (Some(slot), _) => slot,
-            (None, deadline) => {
+        let (idx, filled) = match self.acquire(me) {
+            Some(slot) => slot,
+            None => {
                 count(&self.inner.membership.member(me).counters.0.full);
                 match self.acquire_waiting(me, deadline, op)? {
                     Some(slot) => slot,
@@ -325,20 +325,12 @@ impl Client {
             Ok(false) => self.queue_waiting(ticket, deadline, op),
             done => done,
         };
-        match queued {
-            Ok(true) => Ok(Some(ticket)),
-            // An older entry of the slot may have led a server to it: then it is sent.
-            _ if slot
-                .cancel(ticket.generation(), me)
-                .is_none_or(|left| left.state() != Some(State::Free)) =>
-            {
-                Ok(Some(ticket))
-            }
-            refused => {
-                self.gave_back(idx);
-                refused.map(|_| None)
-            }
+        // If it cannot be taken back, an older entry of the slot has led a server to it: then it is sent.
+        if queued == Ok(true) || !slot.step(sent, sent.freed()) {
+            return Ok(Some(ticket));
         }
+        self.gave_back(idx);
+        queued.map(|_| None)
     }
 
     #[inline]
