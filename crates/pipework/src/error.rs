@@ -43,7 +43,7 @@ pub enum ErrorKind {
     Invalid = 13,
     /// Any other refusal of the kernel; [`Error::errno`] says which.
     Os = 14,
-    /// The server gave the request up.
+    /// The other side gave up: a server its request, or a pipe's other end its stream.
     Failed = 15,
 }
 
@@ -64,7 +64,7 @@ impl ErrorKind {
             ErrorKind::Unsupported => "not supported here",
             ErrorKind::Invalid => "invalid argument",
             ErrorKind::Os => "refused by the system",
-            ErrorKind::Failed => "the server gave the request up",
+            ErrorKind::Failed => "the other side gave up",
         }
     }
 }
@@ -122,6 +122,46 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// An error, and how far the operation had got. What is done is done: whoever tries again goes on from there.
+///
+/// It is displayed as `pipe send: the deadline has passed; 4096 done`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Bytes that were moved, or whole datagrams where datagrams are.
+    pub done: u64,
+    /// What stopped it.
+    pub error: Error,
+}
+
+impl Unfinished {
+    /// What went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.error.kind()
+    }
+}
+
+impl fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {} done", self.error, self.done)
+    }
+}
+
+impl std::error::Error for Unfinished {}
+
+impl From<Unfinished> for Error {
+    /// Forgets how far it had got.
+    fn from(unfinished: Unfinished) -> Error {
+        unfinished.error
+    }
+}
+
+impl From<Unfinished> for std::io::Error {
+    /// Forgets how far it had got.
+    fn from(unfinished: Unfinished) -> std::io::Error {
+        unfinished.error.into()
+    }
+}
 
 impl From<Error> for std::io::Error {
     /// Keeps the operation's name in the text; the kind is the nearest of `std::io::ErrorKind`.

@@ -1,11 +1,62 @@
-//! The wall to bytes that another thread or process may touch: copied in, copied out, bounds checked, never lent.
+//! The wall to bytes that another thread or process may touch: mapped, copied in, copied out, bounds checked, never lent.
 //!
 //! A peer that breaks its promises may change such bytes in the middle of a copy. The copy then holds some mixture of bytes, which is
 //! all that it can do: bytes have no invalid values, and nobody here looks twice at the original.
 
 #![allow(unsafe_code)]
 
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+
+use crate::sync::Ranges;
+use crate::sys::{Errno, memory};
+
+/// A whole file in memory, shared with whoever else maps it.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it is an address and a length; what may be done there is decided by who uses the address.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// Every mapping of this process.
+static MAPPED: Ranges = Ranges::new();
+
+impl Mapping {
+    /// Maps the first `len` bytes of a file that is at least so long. If it is cut short later, what is gone reads as zero here.
+    pub(crate) fn new(fd: BorrowedFd<'_>, len: usize) -> Result<Mapping, Errno> {
+        memory::catch_bus_errors(|address| MAPPED.contains(address));
+        let mapping = Mapping { start: memory::map(fd, len)?, len };
+        let start = mapping.start.as_ptr() as usize;
+        if MAPPED.add(start, start + len) { Ok(mapping) } else { Err(Errno::NOMEM) }
+    }
+
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Writes what was changed to the file's storage, and waits for it.
+    pub(crate) fn write_back(&self) -> Result<(), Errno> {
+        // SAFETY: it is mapped for as long as this lives.
+        unsafe { memory::write_back(self.start, self.len) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        MAPPED.remove(self.start.as_ptr() as usize);
+        // SAFETY: it was mapped by `new`, and whoever used its address kept this alive.
+        unsafe { memory::unmap(self.start, self.len) };
+    }
+}
 
 /// A range of shared bytes. Whoever made it keeps the memory behind it mapped for longer than it lives.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +92,7 @@ impl Region {
 
     /// Copies `bytes` to the beginning; false if they do not fit.
     #[must_use]
+    #[inline]
     pub(crate) fn copy_in(&self, bytes: &[u8]) -> bool {
         let fits = bytes.len() <= self.len;
         if fits {
@@ -52,6 +104,7 @@ impl Region {
 
     /// Copies the first bytes out, as many as `bytes` holds; false if there are fewer.
     #[must_use]
+    #[inline]
     pub(crate) fn copy_out(&self, bytes: &mut [u8]) -> bool {
         let fits = bytes.len() <= self.len;
         if fits {

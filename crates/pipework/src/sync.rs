@@ -169,6 +169,7 @@ impl Fact {
 
 /// How many forks lie between the process that first asked and this one. A handle that remembers another number than this was
 /// inherited from a parent.
+#[inline]
 pub(crate) fn generation() -> u32 {
     watch_forks();
     FORKS.load(process::Ordering::Relaxed)
@@ -189,21 +190,23 @@ thread_local! {
 fn watch_forks() {
     static REGISTER: Once = Once::new();
     extern "C" fn before() {
-        // Registers the thread-local's destructor, if it needs one, in the parent: a child may not allocate.
-        FORKING.set(Some(unshared()));
+        // Refused in a thread that is almost gone; its children then keep their copies, and deaths are noticed late.
+        let _ = FORKING.try_with(|held| held.set(Some(unshared())));
     }
     extern "C" fn in_parent() {
-        FORKING.set(None);
+        let _ = FORKING.try_with(|held| held.set(None));
     }
     extern "C" fn in_child() {
         // Relaxed: it publishes no other memory, and the child's only thread sees its own store.
         FORKS.fetch_add(1, process::Ordering::Relaxed);
-        if let Some(mut unshared) = FORKING.take() {
+        if let Ok(Some(mut unshared)) = FORKING.try_with(std::cell::Cell::take) {
             // Closes them; the memory of the list stays, for the child may not free it.
             unshared.clear();
         }
     }
-    REGISTER.call_once(|| sys::at_fork(before, in_parent, in_child));
+    if !REGISTER.is_completed() {
+        REGISTER.call_once(|| sys::at_fork(before, in_parent, in_child));
+    }
 }
 
 fn unshared() -> MutexGuard<'static, Vec<OwnedFd>> {

@@ -9,6 +9,7 @@
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -61,7 +62,7 @@ impl Errno {
             libc::ENOTSOCK | libc::ESPIPE | libc::EISDIR => ErrorKind::Invalid,
             libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOPROTOOPT => ErrorKind::Unsupported,
             libc::EPROTO => ErrorKind::Corrupt,
-            0 => return Error::new(ErrorKind::TimedOut, op),
+            0 => ErrorKind::TimedOut,
             _ => ErrorKind::Os,
         };
         Error::with_errno(kind, op, self.0)
@@ -451,6 +452,30 @@ pub(crate) fn random() -> Result<u32> {
             Err(errno) => return Err(errno.into()),
         }
     }
+}
+
+/// Starts a thread that signals leave alone, so that they interrupt the calls of the program's own; but for those that an instruction causes where it runs.
+pub(crate) fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    const CAUSED_HERE: [i32; 6] =
+        [libc::SIGBUS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
+    let start = || {
+        // SAFETY: the sets are plain data, valid when zeroed and initialised by the calls that take pointers to them.
+        let before = unsafe {
+            let (mut others, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
+            libc::sigfillset(&mut others);
+            for signal in CAUSED_HERE {
+                libc::sigdelset(&mut others, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &others, &mut before);
+            before
+        };
+        // A thread begins with the mask of the one that starts it.
+        let started = std::thread::Builder::new().name(name.into()).spawn(run);
+        // SAFETY: the mask was filled in by the call that changed it.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+        started.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EAGAIN)))
+    };
+    sys!("thread", start())
 }
 
 /// Has the C library run these around every fork of this process: `before` and `in_parent` in the thread that forks, `in_child` before fork

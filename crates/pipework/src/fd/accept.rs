@@ -139,12 +139,14 @@ fn each(
     op: &'static str,
     mut accepted: impl FnMut(Connection),
 ) -> Stopped {
-    let blocks = match file::blocks(listener) {
-        Ok(blocks) => blocks,
+    // What does not listen fails at once, and says why, whether it blocks or not.
+    let may_wait = file::blocks(listener).and_then(|blocks| Ok(blocks && net::is_listening(listener)?));
+    let may_wait = match may_wait {
+        Ok(may_wait) => may_wait,
         Err(errno) => return Stopped::Failed(errno.at(op)),
     };
     for _ in 0..max {
-        match accept(listener, blocks) {
+        match accept(listener, may_wait) {
             Ok((fd, peer)) => accepted(Connection { fd, peer }),
             Err(Errno::AGAIN) => return Stopped::WouldBlock,
             Err(errno @ (Errno::MFILE | Errno::NFILE)) => return Stopped::NoDescriptors(errno.at(op)),
@@ -159,9 +161,9 @@ fn each(
 
 fn accept(
     listener: BorrowedFd<'_>,
-    blocks: bool,
+    may_wait: bool,
 ) -> std::result::Result<(OwnedFd, Option<SocketAddrAny>), Errno> {
-    if blocks && !sys::wait(&[listener], For::Reading, Deadline::now())? {
+    if may_wait && !sys::wait(&[listener], For::Reading, Deadline::now())? {
         return Err(Errno::AGAIN);
     }
     net::accept(listener)

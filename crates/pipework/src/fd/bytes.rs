@@ -3,14 +3,13 @@
 use std::os::fd::AsFd;
 
 use crate::deadline::Deadline;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Unfinished};
 use crate::sys::file::{self, Kind};
 use crate::sys::{Errno, For};
 
-use super::Unfinished;
 use super::end::{End, guarded, progress};
 
-/// What a slurp asks for where nobody says how much there is; then it asks for as much again as has come.
+/// What a slurp makes room for where nobody says how much there is; then it makes room for as much again as has come.
 const FIRST_READ: usize = 16 * 1024;
 /// As much as is read at once into memory that has to be cleared for it.
 const CLEARED_READ: usize = 64 * 1024;
@@ -22,19 +21,15 @@ const CLEARED_READ: usize = 64 * 1024;
 /// # Errors
 ///
 /// What had been read by then stands at the beginning of `buf`, `done` bytes of it.
-pub fn read_full(
-    fd: impl AsFd,
-    buf: &mut [u8],
-    deadline: impl Into<Deadline>,
-) -> Result<usize, Unfinished> {
+pub fn read_full(fd: impl AsFd, buf: &mut [u8], deadline: impl Into<Deadline>) -> Result<usize, Unfinished> {
     const OP: &str = "fd read full";
-    let end = End::new(fd.as_fd(), deadline.into()).map_err(|errno| Unfinished::new(0, errno, OP))?;
+    let end = End::to_read(fd.as_fd(), deadline.into()).map_err(|errno| errno.after(0, OP))?;
     let mut done = 0;
     while done < buf.len() {
         match end.until_done(For::Reading, || end.read(&mut buf[done..])) {
             Ok(0) => break,
             Ok(len) => done += len,
-            Err(errno) => return Err(Unfinished::new(done, errno, OP)),
+            Err(errno) => return Err(errno.after(done, OP)),
         }
     }
     Ok(done)
@@ -46,22 +41,24 @@ pub fn read_full(
 ///
 /// The first `done` bytes have been written, and none of the others.
 pub fn write_all(fd: impl AsFd, bytes: &[u8], deadline: impl Into<Deadline>) -> Result<(), Unfinished> {
+    const OP: &str = "fd write all";
+    let end = End::new(fd.as_fd(), deadline.into()).map_err(|errno| errno.after(0, OP))?;
     let mut done = 0;
     let all = || {
-        let end = End::new(fd.as_fd(), deadline.into())?;
         while done < bytes.len() {
             done += end.until_done(For::Writing, || end.write(&bytes[done..]))?;
         }
         Ok(())
     };
-    let outcome = guarded(all);
-    outcome.map_err(|errno| Unfinished::new(done, errno, "fd write all"))
+    let outcome = guarded(matches!(end.kind, Kind::Pipe | Kind::Other), all);
+    outcome.map_err(|errno| errno.after(done, OP))
 }
 
 /// Appends everything to `bytes`, from the current position to the end of file, and says how much it was.
 ///
-/// More than `max_bytes` is `TooLong`. A file of a known length is read in one call; of anything else, a read asks for as much as
-/// has come already, so `bytes` never takes more than about twice what it holds.
+/// More than `max_bytes` is `TooLong`. A file of a known length is read in one piece; for anything else, room is made for as much again as
+/// has come already, so `bytes` never takes more than about twice what it holds. All records of a fixed size are a slurp and then
+/// [`chunks`](slice::chunks).
 ///
 /// # Errors
 ///
@@ -74,25 +71,23 @@ pub fn slurp(
 ) -> Result<usize, Unfinished> {
     const OP: &str = "fd slurp";
     let before = bytes.len();
-    let deadline = deadline.into();
-    let mut all = || {
-        let end = End::new(fd.as_fd(), deadline)?;
-        // One more than there should be, so that the end of file shows at once.
-        let known = if end.kind == Kind::File { usize::try_from(end.len).unwrap_or(usize::MAX) } else { 0 };
-        let mut ask = known.saturating_add(1).max(FIRST_READ);
+    let all = || {
+        let end = End::new(fd.as_fd(), deadline.into())?;
         let limit = max_bytes.saturating_add(1);
+        // One more than there should be, so that the end of file shows in memory that is there.
+        let known = usize::try_from(end.facts.len).unwrap_or(usize::MAX).saturating_add(1);
+        reserve(bytes, if end.kind == Kind::File { known.max(FIRST_READ) } else { FIRST_READ }.min(limit))?;
         loop {
             let done = bytes.len() - before;
             if done > max_bytes {
                 return Ok(false);
             }
-            if done > 0 && deadline.has_passed() {
-                return Err(Errno::TIMEDOUT);
+            if bytes.len() == bytes.capacity() {
+                reserve(bytes, done.max(FIRST_READ).min(limit - done))?;
             }
-            if end.until_done(For::Reading, || append(&end, bytes, ask.min(limit - done)))? == 0 {
+            if end.until_done(For::Reading, || append(&end, bytes))? == 0 {
                 return Ok(true);
             }
-            ask = FIRST_READ.max(bytes.len() - before);
         }
     };
     let outcome = all();
@@ -100,7 +95,7 @@ pub fn slurp(
     match outcome {
         Ok(true) => Ok(done),
         Ok(false) => Err(Unfinished { done: done as u64, error: Error::new(ErrorKind::TooLong, OP) }),
-        Err(errno) => Err(Unfinished::new(done, errno, OP)),
+        Err(errno) => Err(Errno::after(errno, done, OP)),
     }
 }
 
@@ -115,7 +110,7 @@ pub fn pread_full(fd: impl AsFd, buf: &mut [u8], offset: u64) -> Result<usize, U
         match file::pread(fd.as_fd(), &mut buf[done..], offset.saturating_add(done as u64)) {
             Ok(0) => break,
             Ok(len) => done += len,
-            Err(errno) => return Err(Unfinished::new(done, errno, "fd pread full")),
+            Err(errno) => return Err(errno.after(done, "fd pread full")),
         }
     }
     Ok(done)
@@ -131,20 +126,22 @@ pub fn pwrite_all(fd: impl AsFd, bytes: &[u8], offset: u64) -> Result<(), Unfini
     let mut done = 0;
     while done < bytes.len() {
         let outcome = file::pwrite(fd.as_fd(), &bytes[done..], offset.saturating_add(done as u64));
-        done += outcome.and_then(progress).map_err(|errno| Unfinished::new(done, errno, "fd pwrite all"))?;
+        done += outcome.and_then(progress).map_err(|errno| errno.after(done, "fd pwrite all"))?;
     }
     Ok(())
 }
 
-/// Reads once, at most about `ask` bytes, behind what is there.
-fn append(end: &End<'_>, bytes: &mut Vec<u8>, ask: usize) -> Result<usize, Errno> {
-    let ask = if end.may_block { ask.min(CLEARED_READ) } else { ask };
-    bytes.try_reserve_exact(ask).map_err(|_| Errno::NOMEM)?;
+fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<(), Errno> {
+    bytes.try_reserve_exact(more).map_err(|_| Errno::NOMEM)
+}
+
+/// Reads once, into memory that `bytes` has already.
+fn append(end: &End<'_>, bytes: &mut Vec<u8>) -> Result<usize, Errno> {
     if !end.may_block {
         return file::read_append(end.fd, bytes);
     }
     let start = bytes.len();
-    bytes.resize(start + ask, 0);
+    bytes.resize(bytes.capacity().min(start + CLEARED_READ), 0);
     let outcome = end.read(&mut bytes[start..]);
     bytes.truncate(start + outcome.unwrap_or(0));
     outcome

@@ -11,14 +11,14 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::deadline::Deadline;
+use crate::error::Unfinished;
 use crate::sys::file::{self, Kind};
 use crate::sys::net::{self, Take};
 use crate::sys::{self, Errno, For};
 
-use super::Unfinished;
 use super::end::{End, SMALL, guarded};
 
-/// What one call inside the kernel is asked to move, so that the deadline is looked at now and then.
+/// What one call inside the kernel is asked to move, and how much may move before the deadline is looked at.
 const STEP: u64 = 4 << 20;
 /// What is read and written at once by hand, and what a pipe holds.
 const BLOCK: u64 = 64 << 10;
@@ -26,10 +26,12 @@ const BLOCK: u64 = 64 << 10;
 /// Copies `len` bytes, or as many as there are, and says how many that was. `u64::MAX` is everything.
 ///
 /// Both positions move along. Either side may be a file, a pipe, a stream socket, a terminal or a device, blocking or not;
-/// datagram sockets, whose messages would run together, are `Unsupported`. The best of `copy_file_range`, `splice`,
-/// `sendfile` and plain reading and writing is found by itself. A pipe or socket that nobody reads is `Closed`, without SIGPIPE.
+/// datagram sockets, whose messages would run together, are `Unsupported`, and a file or pipe that is both sides at once is
+/// `Invalid`. The best of `copy_file_range`, `splice`, `sendfile` and plain reading and writing is found by itself. A pipe or socket that nobody
+/// reads is `Closed`, without SIGPIPE.
 ///
-/// The deadline is looked at between steps as well as in waits, so a large file does not outlast it. One that has passed allows one step.
+/// The deadline is looked at in every wait, and after every 4 MiB that needed none, so a large file does not outlast it. One that has
+/// passed allows what needs no waiting.
 ///
 /// # Errors
 ///
@@ -120,19 +122,9 @@ fn run<'fd>(
     let all = || {
         let mut copy = Copy::new(from.as_fd(), to.as_fd(), deadline)?;
         choose(&mut copy)?;
-        while done < len {
-            let before = done;
-            copy.step(len - done, &mut done)?;
-            if done == before {
-                break;
-            }
-            if done < len && deadline.has_passed() {
-                return Err(Errno::TIMEDOUT);
-            }
-        }
-        Ok(())
+        guarded(copy.to.kind != Kind::File, || copy.all(len, deadline, &mut done))
     };
-    let outcome = guarded(all);
+    let outcome = all();
     outcome.map_err(|errno| Unfinished { done, error: errno.at(op) }).map(|()| done)
 }
 
@@ -156,7 +148,9 @@ enum Way {
     /// `sendfile`: from a file.
     Sendfile,
     /// `splice`: from or to a pipe.
-    Splice { only: bool },
+    Splice {
+        only: bool,
+    },
     ByHand,
 }
 
@@ -176,8 +170,32 @@ impl<'fd> Copy<'fd> {
                 return Err(Errno::OPNOTSUPP);
             }
         }
+        // It would read what it has written, for as long as there is room on the disk.
+        let has_bytes = [Kind::File, Kind::Pipe].contains(&from.kind);
+        if has_bytes && from.facts.identity == to.facts.identity {
+            return Err(Errno::INVAL);
+        }
         let nowait = !deadline.is_never();
         Ok(Copy { from, to, offset: None, way: Way::ByHand, nowait, hand: Hand::default() })
+    }
+
+    /// Moves `len` bytes, or as many as there are, and adds to `done` what has arrived.
+    fn all(&mut self, len: u64, deadline: Deadline, done: &mut u64) -> Result<(), Errno> {
+        let mut next_look = STEP;
+        while *done < len {
+            if *done >= next_look {
+                if deadline.has_passed() {
+                    return Err(Errno::TIMEDOUT);
+                }
+                next_look = *done + STEP;
+            }
+            let before = *done;
+            self.step(len - before, done)?;
+            if *done == before {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// `sendfile`, unless that could wait beyond the deadline.
@@ -211,7 +229,7 @@ impl<'fd> Copy<'fd> {
         }
     }
 
-    /// False if there is none.
+    /// Goes over to the next way; false if there is none.
     fn next_way(&mut self) -> bool {
         self.way = match self.way {
             Way::Range => self.sendfile(),
@@ -268,7 +286,9 @@ impl Hand {
                 };
                 match file::tee(from.fd, write.as_fd(), self.block.len(), nowait)? {
                     0 => Ok(0),
-                    seen => fill(&mut self.block[..seen], |rest| sys::read(read.as_fd(), rest)).map(|()| seen),
+                    seen => {
+                        fill(&mut self.block[..seen], |rest| sys::read(read.as_fd(), rest)).map(|()| seen)
+                    }
                 }
             }
         }

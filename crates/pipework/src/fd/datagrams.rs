@@ -4,11 +4,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use crate::deadline::Deadline;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, Unfinished};
 use crate::sys::net::{self, Arrived, BATCH, SocketAddrAny};
 use crate::sys::{self, Errno, For};
-
-use super::Unfinished;
 
 /// The first and the longest pause where a socket polls as writable and is not.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
@@ -117,33 +115,31 @@ pub fn send_many(
         if net::is_stream(socket)? {
             return Err(Errno::OPNOTSUPP);
         }
-        let (mut pause, longest) = PAUSES;
-        let mut was_ready = false;
+        let (first, longest) = PAUSES;
+        let (mut was_ready, mut pause) = (false, first);
         while done < datagrams.len() {
             match net::send_batch(socket, &datagrams[done..]) {
                 Ok(sent) => {
                     done += sent;
-                    (was_ready, pause) = (false, PAUSES.0);
+                    (was_ready, pause) = (false, first);
                 }
-                Err(Errno::AGAIN) => {
+                Err(Errno::AGAIN) if !was_ready => {
                     wait(socket, For::Writing, deadline)?;
-                    // A local socket polls as writable however full the queue is of somebody whom it is not connected to.
-                    if was_ready {
-                        sys::sleep(deadline.remaining().map_or(pause, |left| left.min(pause)))?;
-                        pause = (2 * pause).min(longest);
-                    }
-                    if was_ready && deadline.has_passed() {
-                        return Err(Errno::TIMEDOUT);
-                    }
                     was_ready = true;
                 }
+                // A local socket polls as writable however full the queue is of somebody whom it is not connected to.
+                Err(Errno::AGAIN) if !deadline.has_passed() => {
+                    sys::sleep(deadline.remaining().map_or(pause, |left| left.min(pause)))?;
+                    pause = (2 * pause).min(longest);
+                }
+                Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
                 Err(errno) => return Err(errno),
             }
         }
         Ok(())
     };
     let outcome = all();
-    outcome.map_err(|errno| Unfinished::new(done, errno, "fd send many"))
+    outcome.map_err(|errno| errno.after(done, "fd send many"))
 }
 
 fn wait(socket: BorrowedFd<'_>, what: For, deadline: Deadline) -> std::result::Result<(), Errno> {

@@ -7,7 +7,8 @@
 use std::os::fd::BorrowedFd;
 
 use crate::deadline::Deadline;
-use crate::sys::file::{self, Kind};
+use crate::error::Unfinished;
+use crate::sys::file::{self, Facts, Kind};
 use crate::sys::net::{self, Take};
 use crate::sys::{self, Errno, For, SigpipeBlocked, Wait};
 
@@ -20,18 +21,34 @@ pub(super) const SMALL: usize = 4096;
 pub(super) struct End<'fd> {
     pub(super) fd: BorrowedFd<'fd>,
     pub(super) kind: Kind,
+    pub(super) facts: Facts,
     /// Whether a plain call could wait in the kernel beyond the deadline.
     pub(super) may_block: bool,
-    /// Of a file, how long it is.
-    pub(super) len: u64,
     deadline: Deadline,
+}
+
+impl Errno {
+    /// The error of the operation `op`, which had done so much by then.
+    pub(super) fn after(self, done: usize, op: &'static str) -> Unfinished {
+        Unfinished { done: done as u64, error: self.at(op) }
+    }
 }
 
 impl<'fd> End<'fd> {
     pub(super) fn new(fd: BorrowedFd<'fd>, deadline: Deadline) -> Result<End<'fd>> {
-        let (kind, len) = file::kind(fd)?;
+        let facts = file::facts(fd)?;
+        let kind = facts.kind;
         let may_block = kind != Kind::File && !deadline.is_never() && file::blocks(fd)?;
-        Ok(End { fd, kind, may_block, len, deadline })
+        Ok(End { fd, kind, facts, may_block, deadline })
+    }
+
+    /// As [`End::new`], for reading alone: whoever may wait for ever need not know what it is.
+    pub(super) fn to_read(fd: BorrowedFd<'fd>, deadline: Deadline) -> Result<End<'fd>> {
+        if !deadline.is_never() {
+            return End::new(fd, deadline);
+        }
+        let facts = Facts { kind: Kind::Other, len: 0, identity: (0, 0) };
+        Ok(End { fd, kind: facts.kind, facts, may_block: false, deadline })
     }
 
     /// Waits until a call may succeed; [`Errno::TIMEDOUT`] once the deadline has passed.
@@ -49,18 +66,20 @@ impl<'fd> End<'fd> {
             _ if !self.may_block => sys::read(self.fd, buf),
             Kind::Socket => net::recv(self.fd, buf, Take::Out, true),
             _ => match sys::read_nowait(self.fd, buf) {
-                Err(Errno::OPNOTSUPP) if self.is_ready(For::Reading, Deadline::now())? => sys::read(self.fd, buf),
+                Err(Errno::OPNOTSUPP) if self.is_ready(For::Reading, Deadline::now())? => {
+                    sys::read(self.fd, buf)
+                }
                 Err(Errno::OPNOTSUPP) => Err(Errno::AGAIN),
                 done => done,
             },
         }
     }
 
-    /// Writes what there is room for, under [`guarded`]. [`Errno::AGAIN`] means that room is to be waited for.
+    /// Writes what there is room for, under [`guarded`] but to files and sockets. [`Errno::AGAIN`] means that room is to be waited for.
     pub(super) fn write(&self, buf: &[u8]) -> Result<usize> {
         let outcome = match self.kind {
+            Kind::Socket => net::send(self.fd, buf, self.may_block),
             _ if !self.may_block => sys::write_under_guard(self.fd, buf, Wait::Native),
-            Kind::Socket => net::send_nowait(self.fd, buf),
             _ => match sys::write_under_guard(self.fd, buf, Wait::Never) {
                 Err(Errno::OPNOTSUPP) if self.is_ready(For::Writing, Deadline::now())? => {
                     sys::write_under_guard(self.fd, &buf[..buf.len().min(SMALL)], Wait::Native)
@@ -83,8 +102,12 @@ impl<'fd> End<'fd> {
     }
 }
 
-/// Runs `write_much` with SIGPIPE blocked in this thread, and takes back the signal of a write that has met a closed end.
-pub(super) fn guarded<T>(write_much: impl FnOnce() -> Result<T>) -> Result<T> {
+/// Runs `write_much`, where it may raise SIGPIPE with that signal blocked in this thread, and takes back the signal of a write that has met
+/// a closed end.
+pub(super) fn guarded<T>(may_raise: bool, write_much: impl FnOnce() -> Result<T>) -> Result<T> {
+    if !may_raise {
+        return write_much();
+    }
     let guard = SigpipeBlocked::new();
     let done = write_much();
     if matches!(done, Err(Errno::PIPE)) {

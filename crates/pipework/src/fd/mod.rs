@@ -14,12 +14,11 @@
 //! | plain integers from other languages | [`raw`] |
 //!
 //! Descriptors are lent (`AsFd`) and their flags never changed: they may block or not, and share an open file with strangers; deadlines
-//! hold either way. What is new comes as an `OwnedFd`, close-on-exec. What fails half-way says how far it got: [`Unfinished`]. A signal
+//! hold either way. What is new comes as an `OwnedFd`, close-on-exec. What fails half-way says how far it got: [`Unfinished`](crate::Unfinished). A signal
 //! handler that ran while waiting ends the call with `Interrupted`, and nobody is killed by SIGPIPE.
 //!
 //! Types that rustix has, such as [`SocketAddrAny`], are rustix's, so that they fit the calls that stayed there.
 
-mod unfinished;
 mod pipe_end;
 mod end;
 mod accept;
@@ -43,7 +42,6 @@ pub use copy::{copy_all, sendfile_all, splice_all};
 pub use datagrams::{Datagram, Inbox, send_many};
 pub use names::{mkstemp_at, mktemp_at};
 pub use options::{option_bytes, option_number, set_option_number};
-pub use unfinished::Unfinished;
 
 pub use crate::sys::file::{CWD, PollFd, PollFlags};
 pub use crate::sys::net::SocketAddrAny;

@@ -12,12 +12,13 @@ use crate::sys::net;
 /// `Unsupported` if the socket has no such option, `Incompatible` if its value is of another size.
 pub fn option_number(socket: impl AsFd, level: i32, name: i32) -> Result<i32> {
     const OP: &str = "fd getsockopt";
-    let mut value = [0; size_of::<i32>()];
-    let len = net::option(socket.as_fd(), level, name, &mut value).map_err(|errno| errno.at(OP))?;
-    if len != value.len() {
-        return Err(Error::new(ErrorKind::Incompatible, OP));
+    // There is room for more, so that a longer value shows.
+    let mut value = [0; 2 * size_of::<i32>()];
+    match net::option(socket.as_fd(), level, name, &mut value) {
+        Ok(4) => Ok(i32::from_ne_bytes([value[0], value[1], value[2], value[3]])),
+        Ok(_) => Err(Error::new(ErrorKind::Incompatible, OP)),
+        Err(errno) => Err(errno.at(OP)),
     }
-    Ok(i32::from_ne_bytes(value))
 }
 
 /// Sets an option that is a whole number.

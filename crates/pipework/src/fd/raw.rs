@@ -52,7 +52,8 @@ pub fn close_range_on_exec(first: u32, last: u32) -> Result<()> {
     // SAFETY: nothing is closed that this program could use.
     let done = unsafe { file::close_range(first, last, Closing::OnExec) };
     // Where the numbers are in order, what is invalid is the request to mark and not to close.
-    let done = done.map_err(|errno| if errno == Errno::INVAL && first <= last { Errno::OPNOTSUPP } else { errno });
+    let done =
+        done.map_err(|errno| if errno == Errno::INVAL && first <= last { Errno::OPNOTSUPP } else { errno });
     done.map_err(|errno| errno.at("fd close range"))
 }
 
@@ -69,4 +70,89 @@ pub fn close_range_on_exec(first: u32, last: u32) -> Result<()> {
 pub unsafe fn set_option_bytes(socket: impl AsFd, level: i32, name: i32, value: &[u8]) -> Result<()> {
     // SAFETY: the caller promises it.
     unsafe { net::set_option(socket.as_fd(), level, name, value) }.map_err(|errno| errno.at("fd setsockopt"))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::os::fd::{AsRawFd, IntoRawFd};
+
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::sys::fault::{Fault, all_met, order};
+
+    /// A number that no descriptor of a test has.
+    pub(in crate::fd) fn nobody() -> BorrowedFd<'static> {
+        // SAFETY: it is never open.
+        unsafe { borrow(0x7FFF_FFF0) }.unwrap()
+    }
+
+    #[test]
+    fn a_negative_number_is_an_error_and_a_good_one_is_itself() {
+        for number in [-1, -100, i32::MIN] {
+            // SAFETY: nothing is borrowed.
+            let error = unsafe { borrow(number) }.unwrap_err();
+            assert_eq!((error.kind(), error.errno()), (ErrorKind::Invalid, Some(libc::EBADF)));
+        }
+        let (read, _write) = std::io::pipe().unwrap();
+        // SAFETY: it stays open for as long as it is borrowed.
+        assert_eq!(unsafe { borrow(read.as_raw_fd()) }.unwrap().as_raw_fd(), read.as_raw_fd());
+    }
+
+    #[test]
+    fn a_range_is_marked_and_then_closed() {
+        // Numbers that no other test of this process comes to.
+        let (first, last) = (900, 903);
+        let (read, _write) = std::io::pipe().unwrap();
+        let numbers: Vec<i32> = (first..=last)
+            .map(|number| {
+                let high = rustix::io::fcntl_dupfd_cloexec(&read, number).unwrap().into_raw_fd();
+                assert_eq!(high, number, "nobody else is there");
+                high
+            })
+            .collect();
+        // SAFETY: what is borrowed is open, or is never used again.
+        let flags = |number: &i32| rustix::io::fcntl_getfd(unsafe { borrow(*number) }.unwrap());
+        for number in &numbers {
+            // SAFETY: as above.
+            let fd = unsafe { borrow(*number) }.unwrap();
+            rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty()).unwrap();
+        }
+        match close_range_on_exec(first as u32, 901) {
+            Ok(()) => {
+                let marked = [true, true, false, false];
+                let cloexec = |number| flags(number).unwrap().contains(rustix::io::FdFlags::CLOEXEC);
+                assert_eq!(numbers.iter().map(cloexec).collect::<Vec<_>>(), marked);
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported),
+        }
+        // SAFETY: nothing owns these numbers.
+        unsafe { close_range(first as u32, last as u32) }.unwrap();
+        assert!(numbers.iter().all(|number| flags(number) == Err(rustix::io::Errno::BADF)));
+    }
+
+    #[test]
+    fn a_range_that_cannot_be_closed_says_why() {
+        assert_eq!(close_range_on_exec(2, 1).unwrap_err().kind(), ErrorKind::Invalid);
+        // SAFETY: the kernel refuses it.
+        assert_eq!(unsafe { close_range(2, 1) }.unwrap_err().kind(), ErrorKind::Invalid);
+        for errno in [libc::EINVAL, libc::ENOSYS] {
+            order("close_range", 0, Fault::Errno(errno));
+            assert_eq!(close_range_on_exec(u32::MAX, u32::MAX).unwrap_err().kind(), ErrorKind::Unsupported);
+            assert!(all_met());
+        }
+    }
+
+    #[test]
+    fn an_option_takes_bytes() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (mut seconds, mut got) = ([0; 16], [1; 64]);
+        seconds[0] = 7;
+        // SAFETY: a timeval holds no address.
+        let set =
+            |value: &[u8]| unsafe { set_option_bytes(&socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, value) };
+        set(&seconds).unwrap();
+        let len = crate::fd::option_bytes(&socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &mut got).unwrap();
+        assert_eq!(got[..len], seconds);
+        assert_eq!(set(&seconds[..3]).unwrap_err().kind(), ErrorKind::Invalid);
+    }
 }

@@ -1,0 +1,540 @@
+//! What needs the inside of the crate: system calls that move little or fail on order, against a naive copy; descriptors that are not open.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rustix::fs::OFlags;
+
+use super::raw::tests::nobody;
+use super::*;
+use crate::error::{Error, ErrorKind, Unfinished};
+use crate::sys::fault::{Fault, all_met, order, with_deadly_sigpipe};
+
+const NOW: Duration = Duration::ZERO;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A file without a name.
+fn file(content: &[u8]) -> File {
+    let mut file = File::from(rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
+    file.write_all(content).unwrap();
+    file.rewind().unwrap();
+    file
+}
+
+fn content(mut file: &File) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// Bytes that no shift or repetition leaves alike.
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+// ---------------------------------------------------------------- copying
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    File,
+    Appended,
+    Pipe,
+    Local,
+    Tcp,
+}
+
+impl Place {
+    /// A writing and a reading end, which are one file or are joined.
+    fn ends(self) -> (OwnedFd, OwnedFd) {
+        match self {
+            Place::File | Place::Appended => {
+                let file = file(b"");
+                let again = file.try_clone().unwrap();
+                if let Place::Appended = self {
+                    rustix::fs::fcntl_setfl(&file, OFlags::APPEND).unwrap();
+                }
+                (file.into(), again.into())
+            }
+            Place::Pipe => {
+                let (read, write) = std::io::pipe().unwrap();
+                (write.into(), read.into())
+            }
+            Place::Local => {
+                let (near, far) = UnixStream::pair().unwrap();
+                (near.into(), far.into())
+            }
+            Place::Tcp => {
+                let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                (near.into(), listener.accept().unwrap().0.into())
+            }
+        }
+    }
+
+    fn is_file(self) -> bool {
+        matches!(self, Place::File | Place::Appended)
+    }
+}
+
+fn place() -> impl Strategy<Value = Place> {
+    prop::sample::select(vec![Place::File, Place::Appended, Place::Pipe, Place::Local, Place::Tcp])
+}
+
+/// A call of the copying thread that moves little, is interrupted, is not its turn or is refused.
+fn mishap() -> impl Strategy<Value = (&'static str, usize, Fault)> {
+    let ways = vec!["copy_file_range", "sendfile", "splice"];
+    let waits = vec!["sendfile", "splice", "tee", "send", "write", "write_nowait"];
+    let calls =
+        vec!["copy_file_range", "sendfile", "splice", "tee", "send", "write", "read", "recv", "pread"];
+    let refusals = vec![libc::EINVAL, libc::EXDEV, libc::ENOSYS, libc::EPERM];
+    let refused = (prop::sample::select(ways), 0usize..3, prop::sample::select(refusals));
+    prop_oneof![
+        2 => refused.prop_map(|(call, nth, errno)| (call, nth, Fault::Errno(errno))),
+        2 => (prop::sample::select(waits), 0usize..6).prop_map(|(call, nth)| (call, nth, Fault::Errno(libc::EAGAIN))),
+        2 => (prop::sample::select(calls.clone()), 0usize..6).prop_map(|(call, nth)| (call, nth, Fault::Errno(libc::EINTR))),
+        4 => (prop::sample::select(calls), 0usize..8, 1usize..9000).prop_map(|(call, nth, len)| (call, nth, Fault::Short(len))),
+    ]
+}
+
+fn set_nonblocking(fd: &OwnedFd, nonblocking: bool) {
+    let flags = rustix::fs::fcntl_getfl(fd).unwrap() - OFlags::NONBLOCK;
+    rustix::fs::fcntl_setfl(fd, if nonblocking { flags | OFlags::NONBLOCK } else { flags }).unwrap();
+}
+
+fn drain(fd: OwnedFd) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    File::from(fd).read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// Repeats `step` while it is interrupted or runs out of time; the sum of what was done.
+fn persist(mut step: impl FnMut(u64) -> std::result::Result<u64, Unfinished>) -> u64 {
+    let mut done = 0;
+    for _ in 0..100_000 {
+        match step(done) {
+            Ok(last) => return done + last,
+            Err(why) => {
+                let again = [ErrorKind::Interrupted, ErrorKind::TimedOut];
+                assert!(again.contains(&why.kind()), "{why}");
+                done += why.done;
+            }
+        }
+    }
+    panic!("no progress");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn a_copy_is_what_a_naive_copy_makes_whatever_happens_on_the_way(
+        from in place(),
+        to in place(),
+        size in 0usize..200_000,
+        limit in prop_oneof![3 => Just(u64::MAX), 1 => 0u64..200_000],
+        nonblocking in any::<(bool, bool)>(),
+        // How long one attempt may take, in milliseconds; 0 is for ever.
+        patience_ms in 0u64..3,
+        mishaps in prop::collection::vec(mishap(), 0..8),
+    ) {
+        let sent = pattern(size);
+        let expected = &sent[..size.min(usize::try_from(limit).unwrap_or(usize::MAX))];
+        let (into, source) = from.ends();
+        let (target, out) = to.ends();
+        set_nonblocking(&source, nonblocking.0);
+        set_nonblocking(&target, nonblocking.1);
+        let flags = [&source, &target].map(|fd| rustix::fs::fcntl_getfl(fd).unwrap());
+
+        let (copied, came, rest) = thread::scope(|scope| {
+            // Files are filled first and read afterwards; whatever waits has somebody at its other end.
+            let fill = || File::from(into).write_all(&sent).unwrap();
+            if from.is_file() {
+                fill();
+                rustix::fs::seek(&source, rustix::fs::SeekFrom::Start(0)).unwrap();
+            } else {
+                scope.spawn(fill);
+            }
+            let (drained, kept) = if to.is_file() { (None, Some(out)) } else { (Some(scope.spawn(|| drain(out))), None) };
+
+            mishaps.iter().for_each(|(call, nth, fault)| order(call, *nth, *fault));
+            let deadline = || if patience_ms == 0 { Deadline::NEVER } else { Duration::from_millis(patience_ms).into() };
+            let copied = persist(|done| copy_all(&source, &target, limit - done, deadline()));
+            all_met();
+            assert_eq!([&source, &target].map(|fd| rustix::fs::fcntl_getfl(fd).unwrap()), flags);
+
+            drop(target);
+            let came = match (drained, kept) {
+                (Some(drained), _) => drained.join().unwrap(),
+                (None, kept) => content(&File::from(kept.unwrap())),
+            };
+            // What was not asked for is still there.
+            set_nonblocking(&source, false);
+            (copied, came, drain(source))
+        });
+        prop_assert_eq!(copied, expected.len() as u64);
+        prop_assert!(came == expected, "{} bytes came of {}", came.len(), expected.len());
+        prop_assert!(rest == sent[expected.len()..], "{} bytes were left of {}", rest.len(), size - expected.len());
+    }
+}
+
+#[test]
+fn a_refused_way_is_followed_by_the_next_and_the_last_tells_why() {
+    let sent = pattern(100_000);
+    for (call, errno) in [("copy_file_range", libc::EXDEV), ("sendfile", libc::EINVAL)] {
+        order("copy_file_range", 0, Fault::Errno(libc::EXDEV));
+        order(call, usize::from(call == "copy_file_range"), Fault::Errno(errno));
+        let (from, to) = (file(&sent), file(b""));
+        assert_eq!(copy_all(&from, &to, u64::MAX, PATIENCE), Ok(100_000));
+        assert_eq!(content(&to), sent);
+        all_met();
+    }
+    // A length of 0 is not believed before a read has said it.
+    order("copy_file_range", 0, Fault::Short(0));
+    let (from, to) = (file(&sent), file(b""));
+    assert_eq!(copy_all(&from, &to, u64::MAX, PATIENCE), Ok(100_000));
+    assert!(all_met());
+
+    let (from, to) = (file(&sent), file(b""));
+    for call in ["copy_file_range", "sendfile", "read"] {
+        order(call, 0, Fault::Errno(libc::EPERM));
+    }
+    let refused = copy_all(&from, &to, u64::MAX, PATIENCE).unwrap_err();
+    assert_eq!((refused.done, refused.kind(), refused.error.errno()), (0, ErrorKind::Os, Some(libc::EPERM)));
+    assert!(all_met());
+}
+
+#[test]
+fn a_copy_that_fails_says_what_arrived_and_leaves_the_rest() {
+    let sent = pattern(200_000);
+    for from in [Place::File, Place::Pipe, Place::Local, Place::Tcp] {
+        let (into, source) = from.ends();
+        let to = file(b"");
+        rustix::fs::fcntl_setfl(&to, OFlags::APPEND).unwrap();
+        // By hand, whatever the source is: its second block meets a full disk.
+        for call in ["copy_file_range", "sendfile"] {
+            order(call, 0, Fault::Errno(libc::EINVAL));
+        }
+        order("write", 1, Fault::Errno(libc::ENOSPC));
+        let (full, rest) = thread::scope(|scope| {
+            let fill = || File::from(into).write_all(&sent).unwrap();
+            if from.is_file() {
+                fill();
+                rustix::fs::seek(&source, rustix::fs::SeekFrom::Start(0)).unwrap();
+            } else {
+                scope.spawn(fill);
+            }
+            (copy_all(&source, &to, u64::MAX, PATIENCE).unwrap_err(), drain(source))
+        });
+        all_met();
+        assert_eq!((full.kind(), full.error.errno()), (ErrorKind::Os, Some(libc::ENOSPC)), "{from:?}");
+        assert_eq!(full.done as usize + rest.len(), sent.len(), "{from:?}");
+        assert!(full.done > 0 && content(&to) == sent[..full.done as usize], "{from:?}");
+        assert!(rest == sent[full.done as usize..], "{from:?}");
+    }
+}
+
+#[test]
+fn sendfile_goes_on_from_its_offset_and_leaves_the_position() {
+    let sent = pattern(300_000);
+    let mut from = file(&sent);
+    from.seek(SeekFrom::Start(7)).unwrap();
+    for refused in [false, true] {
+        let (target, out) = Place::Tcp.ends();
+        set_nonblocking(&target, true);
+        if refused {
+            order("sendfile", 0, Fault::Errno(libc::EINVAL));
+        }
+        for nth in 1..4 {
+            order("sendfile", nth, Fault::Errno(libc::EINTR));
+            order("pread", nth, Fault::Short(100 * nth));
+        }
+        let came = thread::scope(|scope| {
+            let drained = scope.spawn(|| drain(out));
+            let sent = persist(|done| sendfile_all(&target, &from, 1000 + done, 250_000 - done, PATIENCE));
+            assert_eq!(sent, 250_000);
+            drop(target);
+            drained.join().unwrap()
+        });
+        all_met();
+        assert!(came == sent[1000..251_000]);
+        assert_eq!(from.stream_position().unwrap(), 7);
+    }
+}
+
+// ---------------------------------------------------------------- bytes
+
+#[test]
+fn reading_and_writing_go_on_until_all_is_done() {
+    let sent = pattern(50_000);
+    for deadline in [Deadline::NEVER, PATIENCE.into()] {
+        let (write, read) = Place::Local.ends();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for call in ["write", "send"] {
+                    order(call, 0, Fault::Short(1));
+                    order(call, 0, Fault::Errno(libc::EAGAIN));
+                    order(call, 1, Fault::Short(4000));
+                }
+                write_all(&write, &sent, deadline).unwrap();
+                all_met();
+            });
+            for call in ["read", "recv"] {
+                order(call, 0, Fault::Short(1));
+                order(call, 0, Fault::Errno(libc::EAGAIN));
+            }
+            let mut got = vec![0; sent.len()];
+            assert_eq!(read_full(&read, &mut got, deadline), Ok(sent.len()));
+            all_met();
+            assert!(got == sent);
+        });
+        drop(write);
+        assert_eq!(read_full(&read, &mut [0; 10], deadline), Ok(0));
+    }
+}
+
+#[test]
+fn what_stops_half_way_says_how_far_it_got() {
+    let far = |outcome: Unfinished| (outcome.done, outcome.kind(), outcome.error.errno());
+    let (read, write) = std::io::pipe().unwrap();
+    write_all(&write, b"0123456789", NOW).unwrap();
+    let mut buf = [0; 20];
+    assert_eq!(read_full(&read, &mut buf[..4], NOW), Ok(4));
+    let short = read_full(&read, &mut buf, Duration::from_millis(5)).unwrap_err();
+    assert_eq!((far(short), &buf[..6]), ((6, ErrorKind::TimedOut, None), &b"456789"[..]));
+    assert_eq!(short.to_string(), "fd read full: the deadline has passed; 6 done");
+
+    let full = write_all(&write, &pattern(1 << 20), Duration::from_millis(5)).unwrap_err();
+    assert_eq!((full.kind(), full.done >= 4096), (ErrorKind::TimedOut, true));
+    let mut got = Vec::new();
+    let late = slurp(&read, &mut got, usize::MAX, Duration::from_millis(5)).unwrap_err();
+    assert_eq!((far(late), got.len() as u64), ((full.done, ErrorKind::TimedOut, None), full.done));
+
+    order("write", 0, Fault::Short(3));
+    order("write", 0, Fault::Errno(libc::EINTR));
+    let stopped = write_all(&write, b"abcdef", Deadline::NEVER).unwrap_err();
+    assert_eq!(far(stopped), (3, ErrorKind::Interrupted, Some(libc::EINTR)));
+    order("write", 0, Fault::Short(0));
+    assert_eq!(
+        far(write_all(&write, b"abc", Deadline::NEVER).unwrap_err()),
+        (0, ErrorKind::Os, Some(libc::EIO))
+    );
+
+    let sent = file(&pattern(1000));
+    for (call, nth, fault, expected) in [
+        ("pread", 0, Fault::Errno(libc::EINTR), (0, ErrorKind::Interrupted, Some(libc::EINTR))),
+        ("pread", 1, Fault::Errno(libc::EIO), (4, ErrorKind::Os, Some(libc::EIO))),
+    ] {
+        order("pread", 0, if nth == 0 { fault } else { Fault::Short(4) });
+        order("pread", 0, fault);
+        assert_eq!(far(pread_full(&sent, &mut [0; 8], 990).unwrap_err()), expected, "{call}");
+        all_met();
+    }
+    order("pwrite", 0, Fault::Short(5));
+    order("pwrite", 0, Fault::Errno(libc::ENOSPC));
+    assert_eq!(far(pwrite_all(&sent, &[1; 8], 0).unwrap_err()), (5, ErrorKind::Os, Some(libc::ENOSPC)));
+    assert!(all_met());
+}
+
+#[test]
+fn a_slurp_takes_everything_and_no_more_than_it_may() {
+    for size in [0, 1, 16 * 1024, 100_000] {
+        let sent = pattern(size);
+        let mut got = b"before".to_vec();
+        assert_eq!(slurp(file(&sent), &mut got, size, NOW), Ok(size));
+        assert!(got[..6] == *b"before" && got[6..] == sent);
+        for deadline in [Deadline::NEVER, PATIENCE.into()] {
+            let (write, read) = Place::Pipe.ends();
+            let mut got = Vec::new();
+            let done = thread::scope(|scope| {
+                scope.spawn(|| File::from(write).write_all(&sent).unwrap());
+                slurp(&read, &mut got, size, deadline)
+            });
+            assert_eq!(done, Ok(size));
+            assert!(got == sent);
+        }
+        if size > 0 {
+            let mut got = Vec::new();
+            let over = slurp(file(&sent), &mut got, size - 1, NOW).unwrap_err();
+            assert_eq!((over.kind(), over.done), (ErrorKind::TooLong, got.len() as u64));
+            assert!(got == sent[..got.len()]);
+        }
+    }
+    // A file that claims more than there is memory for.
+    let hole = file(b"");
+    rustix::fs::ftruncate(&hole, i64::MAX as u64).unwrap();
+    let error = slurp(&hole, &mut Vec::new(), usize::MAX, NOW).unwrap_err();
+    assert_eq!((error.done, error.error.errno()), (0, Some(libc::ENOMEM)));
+}
+
+#[test]
+fn a_closed_end_is_an_error_and_no_signal() {
+    with_deadly_sigpipe(|| {
+        for place in [Place::Pipe, Place::Local] {
+            for deadline in [Deadline::NEVER, PATIENCE.into()] {
+                let (target, out) = place.ends();
+                drop(out);
+                let gone = |outcome: Unfinished| (outcome.done, outcome.kind());
+                assert_eq!(
+                    gone(write_all(&target, b"to nobody", deadline).unwrap_err()),
+                    (0, ErrorKind::Closed)
+                );
+                let from = file(&pattern(100));
+                assert_eq!(
+                    gone(copy_all(&from, &target, u64::MAX, deadline).unwrap_err()),
+                    (0, ErrorKind::Closed)
+                );
+                assert_eq!(
+                    gone(sendfile_all(&target, &from, 0, 100, deadline).unwrap_err()),
+                    (0, ErrorKind::Closed)
+                );
+                assert_eq!(content(&from).len(), 100);
+            }
+        }
+    });
+}
+
+// ---------------------------------------------------------------- connections
+
+/// A non-blocking listener and those who wait to be accepted.
+fn waiting(count: usize) -> (TcpListener, Vec<TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let clients = (0..count).map(|_| TcpStream::connect(listener.local_addr().unwrap()).unwrap()).collect();
+    (listener, clients)
+}
+
+#[test]
+fn a_failing_accept_loses_nothing_that_was_accepted() {
+    for (errno, no_descriptors) in
+        [(libc::EMFILE, true), (libc::ENFILE, true), (libc::ENOMEM, false), (libc::EPERM, false)]
+    {
+        let (listener, _clients) = waiting(3);
+        order("accept", 2, Fault::Errno(errno));
+        let accepted = accept_many(&listener, 64);
+        assert!(all_met());
+        assert_eq!(accepted.connections.len(), 2);
+        match accepted.stopped {
+            Stopped::NoDescriptors(error) => assert!(no_descriptors && error.errno() == Some(errno)),
+            Stopped::Failed(error) => assert!(!no_descriptors && error.errno() == Some(errno)),
+            other => panic!("{other:?}"),
+        }
+        let rest = accept_many(&listener, 64);
+        assert_eq!((rest.connections.len(), rest.stopped), (1, Stopped::WouldBlock));
+    }
+}
+
+#[test]
+fn one_lost_connection_does_not_end_the_others() {
+    for errno in [libc::ECONNABORTED, libc::EINTR, libc::EPROTO, libc::ENETDOWN] {
+        let (listener, _clients) = waiting(3);
+        order("accept", 1, Fault::Errno(errno));
+        let accepted = accept_many(&listener, 64);
+        assert_eq!((accepted.connections.len(), accepted.stopped), (3, Stopped::WouldBlock));
+        // A kernel that says nothing else is not asked for ever.
+        (0..10).for_each(|_| order("accept", 0, Fault::Errno(errno)));
+        let accepted = accept_many(&listener, 10);
+        assert_eq!((accepted.connections.len(), accepted.stopped), (0, Stopped::Limit));
+        assert!(all_met());
+    }
+}
+
+#[test]
+fn a_reserve_that_was_lost_is_taken_again() {
+    let (listener, mut clients) = waiting(2);
+    order("eventfd", 0, Fault::Errno(libc::EMFILE));
+    assert_eq!(Reserve::new().unwrap_err().errno(), Some(libc::EMFILE));
+    let mut reserve = Reserve::new().unwrap();
+    order("eventfd", 0, Fault::Errno(libc::EMFILE));
+    assert_eq!(reserve.shed(&listener, 1), Shed { turned_away: 1, stopped: Stopped::Limit });
+    assert!(!reserve.is_held());
+    assert_eq!(reserve.shed(&listener, 9), Shed { turned_away: 1, stopped: Stopped::WouldBlock });
+    assert!(reserve.is_held() && all_met());
+    for client in &mut clients {
+        assert_eq!(client.read(&mut [0; 1]).unwrap(), 0);
+    }
+}
+
+// ---------------------------------------------------------------- datagrams, names
+
+#[test]
+fn a_batch_that_stops_says_how_many_have_gone() {
+    let (here, there) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    let all = [(&b"one"[..], None), (b"two", None), (b"three", None)];
+    order("sendmmsg", 0, Fault::Short(1));
+    order("sendmmsg", 0, Fault::Errno(libc::EAGAIN));
+    order("sendmmsg", 0, Fault::Short(1));
+    order("sendmmsg", 0, Fault::Errno(libc::EACCES));
+    let stopped = send_many(&here, &all, PATIENCE).unwrap_err();
+    assert_eq!((stopped.done, stopped.error.errno()), (2, Some(libc::EACCES)));
+
+    let mut inbox = Inbox::new(3, 4).unwrap();
+    order("recvmmsg", 0, Fault::Errno(libc::EAGAIN));
+    assert_eq!(inbox.recv(&there, PATIENCE), Ok(2));
+    assert_eq!(inbox.iter().map(|one| one.bytes).collect::<Vec<_>>(), [b"one", b"two"]);
+    order("recvmmsg", 0, Fault::Errno(libc::ECONNREFUSED));
+    assert_eq!(inbox.recv(&there, PATIENCE).unwrap_err().errno(), Some(libc::ECONNREFUSED));
+    assert_eq!(inbox.iter().len(), 0);
+    assert!(all_met());
+}
+
+#[test]
+fn a_name_that_is_taken_is_not_used() {
+    let folder = std::env::temp_dir();
+    let folder = File::open(&folder).unwrap();
+    let template = std::ffi::OsStr::new("pipework-unit-XXXXXXXX");
+    (0..3).for_each(|_| order("create", 0, Fault::Errno(libc::EEXIST)));
+    let (fd, name) = mkstemp_at(&folder, template).unwrap();
+    assert!(all_met());
+    assert!(file::exists(folder.as_fd(), &name).unwrap());
+    rustix::fs::unlinkat(&folder, &name, rustix::fs::AtFlags::empty()).unwrap();
+    drop(fd);
+
+    (0..100).for_each(|_| order("create", 0, Fault::Errno(libc::EEXIST)));
+    assert_eq!(mkstemp_at(&folder, template).unwrap_err().errno(), Some(libc::EEXIST));
+    order("create", 0, Fault::Errno(libc::EROFS));
+    assert_eq!(mkstemp_at(&folder, template).unwrap_err().errno(), Some(libc::EROFS));
+    order("lstat", 0, Fault::Errno(libc::EACCES));
+    assert_eq!(mktemp_at(&folder, template).unwrap_err().errno(), Some(libc::EACCES));
+    assert!(all_met());
+}
+
+// ---------------------------------------------------------------- what is not open
+
+#[test]
+fn a_descriptor_that_is_not_open_is_an_error_everywhere() {
+    let (none, some) = (nobody(), file(b"content"));
+    let bad = (ErrorKind::Invalid, Some(libc::EBADF));
+    let told = |error: Error| assert_eq!((error.kind(), error.errno()), bad);
+    for deadline in [Deadline::NEVER, Deadline::now(), PATIENCE.into()] {
+        told(copy_all(none, &some, 1, deadline).unwrap_err().error);
+        told(copy_all(&some, none, 1, deadline).unwrap_err().error);
+        told(sendfile_all(none, &some, 0, 1, deadline).unwrap_err().error);
+        told(splice_all(none, &some, 1, deadline).unwrap_err().error);
+        told(read_full(none, &mut [0; 1], deadline).unwrap_err().error);
+        told(write_all(none, b"1", deadline).unwrap_err().error);
+        told(slurp(none, &mut Vec::new(), 1, deadline).unwrap_err().error);
+        told(send_many(none, &[(b"1", None)], deadline).unwrap_err().error);
+        told(Inbox::new(1, 1).unwrap().recv(none, deadline).unwrap_err());
+    }
+    told(pread_full(none, &mut [0; 1], 0).unwrap_err().error);
+    told(pwrite_all(none, b"1", 0).unwrap_err().error);
+    told(mkstemp_at(none, "aXXXXXX".as_ref()).unwrap_err());
+    told(mktemp_at(none, "aXXXXXX".as_ref()).unwrap_err());
+    told(option_number(none, 1, 1).unwrap_err());
+    told(set_option_number(none, 1, 1, 1).unwrap_err());
+    told(option_bytes(none, 1, 1, &mut []).unwrap_err());
+    let accepted = accept_many(none, 1);
+    assert!(matches!(accepted.stopped, Stopped::Failed(error) if error.errno() == bad.1));
+    let shed = Reserve::new().unwrap().shed(none, 1);
+    assert!(matches!(shed.stopped, Stopped::Failed(error) if error.errno() == bad.1));
+    let mut polled = [PollFd::from_borrowed_fd(none, PollFlags::IN)];
+    assert_eq!(poll(&mut polled, PATIENCE), Ok(1));
+    assert!(polled[0].revents().contains(PollFlags::NVAL));
+}

@@ -14,10 +14,9 @@ use super::queue::Queue;
 use super::slot::Slot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
-use crate::region::Region;
+use crate::region::{Mapping, Region};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::sys::memory::{self, Mapping};
-use crate::sys::{self, Errno};
+use crate::sys::{self, Errno, memory};
 
 /// A segment that this process has mapped.
 #[derive(Debug)]
@@ -194,7 +193,7 @@ impl Shared {
     }
 
     pub(super) fn sync(&self) -> Result<()> {
-        self.mapping.sync().map_err(|errno| errno.at("reqrep sync"))
+        self.mapping.write_back().map_err(|errno| errno.at("reqrep sync"))
     }
 
     /// Takes the name away, if it still leads here; false if it does not.

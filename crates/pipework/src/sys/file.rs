@@ -42,8 +42,17 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// Its kind and, of a file, its length.
-pub(crate) fn kind(fd: BorrowedFd<'_>) -> Result<(Kind, u64)> {
+/// What the kernel says of an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) kind: Kind,
+    /// 0 for what has no length, and for files that are made up as they are read.
+    pub(crate) len: u64,
+    /// Device and inode: which file it is.
+    pub(crate) identity: (u64, u64),
+}
+
+pub(crate) fn facts(fd: BorrowedFd<'_>) -> Result<Facts> {
     let stat = sys!("fstat", rustix::fs::fstat(fd))?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile | FileType::BlockDevice => Kind::File,
@@ -51,7 +60,7 @@ pub(crate) fn kind(fd: BorrowedFd<'_>) -> Result<(Kind, u64)> {
         FileType::Socket => Kind::Socket,
         _ => Kind::Other,
     };
-    Ok((kind, u64::try_from(stat.st_size).unwrap_or(0)))
+    Ok(Facts { kind, len: u64::try_from(stat.st_size).unwrap_or(0), identity: (stat.st_dev, stat.st_ino) })
 }
 
 /// Whether calls on it wait for their turn.

@@ -11,7 +11,6 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, MemfdFlags, Mode, OFlag
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
 use super::{Errno, Result};
-use crate::sync::Ranges;
 
 // ---------------------------------------------------------------- files
 
@@ -165,66 +164,41 @@ pub(crate) fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
 
 // ---------------------------------------------------------------- mappings
 
-/// A whole file in memory, shared with whoever else maps it. Its bytes may change at any time.
-#[derive(Debug)]
-pub(crate) struct Mapping {
-    start: NonNull<u8>,
-    len: usize,
+/// Maps the first `len` bytes of a file that is at least so long, shared with whoever else maps them.
+pub(crate) fn map(fd: BorrowedFd<'_>, len: usize) -> Result<NonNull<u8>> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+    let start = sys!("mmap", unsafe { rustix::mm::mmap(null_mut(), len, access, MapFlags::SHARED, fd, 0) })?;
+    NonNull::new(start.cast()).ok_or(Errno::INVAL)
 }
 
-// SAFETY: it is an address and a length; what may be done there is decided by who uses the address.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// Maps the first `len` bytes of a file that is at least so long.
-    pub(crate) fn new(fd: BorrowedFd<'_>, len: usize) -> Result<Mapping> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let start =
-            sys!("mmap", unsafe { rustix::mm::mmap(null_mut(), len, access, MapFlags::SHARED, fd, 0) })?;
-        let mapping = Mapping { start: NonNull::new(start.cast()).ok_or(Errno::INVAL)?, len };
-        guard_against_bus_errors();
-        if !MAPPED.add(start as usize, start as usize + len) {
-            return Err(Errno(libc::ENOMEM));
-        }
-        Ok(mapping)
-    }
-
-    pub(crate) fn start(&self) -> NonNull<u8> {
-        self.start
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Writes what was changed to the file's storage, and waits for it.
-    pub(crate) fn sync(&self) -> Result<()> {
-        // SAFETY: the range is mapped for as long as this lives.
-        sys!("msync", unsafe { rustix::mm::msync(self.start.as_ptr().cast(), self.len, MsyncFlags::SYNC) })
-    }
+/// # Safety
+///
+/// `len` bytes from `start` on were mapped by [`map`], and nobody uses them any more.
+pub(crate) unsafe fn unmap(start: NonNull<u8>, len: usize) {
+    // SAFETY: as above. It fails only for what is no mapping.
+    let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), len) };
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        MAPPED.remove(self.start.as_ptr() as usize);
-        // SAFETY: it was mapped here, is unmapped once, and whoever used its address kept this alive.
-        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
-    }
+/// Writes what was changed in a mapping to its file's storage, and waits for it.
+///
+/// # Safety
+///
+/// `len` bytes from `start` on are mapped.
+pub(crate) unsafe fn write_back(start: NonNull<u8>, len: usize) -> Result<()> {
+    // SAFETY: as above.
+    sys!("msync", unsafe { rustix::mm::msync(start.as_ptr().cast(), len, MsyncFlags::SYNC) })
 }
 
-/// Every mapping of this process that a peer could cut short under us.
-static MAPPED: Ranges = Ranges::new();
+/// Who knows our mappings, and what the program did with SIGBUS before.
+static CAUGHT: OnceLock<(fn(usize) -> bool, libc::sigaction)> = OnceLock::new();
 
-/// What the program did with SIGBUS before.
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
-
-/// A file at a path can be truncated by whoever may write to it, and then touching its pages kills. From the first mapping on, such a page
-/// becomes an empty one of our own instead: zero is a safe state everywhere in a segment. Any other SIGBUS goes where it went before.
-fn guard_against_bus_errors() {
-    BEFORE.get_or_init(|| {
+/// A file at a path can be cut short by whoever may write to it, and then touching its pages kills. From the first call on, such a page
+/// becomes an empty one of our own instead, if it `is_ours`. Any other SIGBUS goes where it went before.
+///
+/// `is_ours` is called in a signal handler: it may only look at atomics. What it owns up to must bear to be zero at any moment.
+pub(crate) fn catch_bus_errors(is_ours: fn(usize) -> bool) {
+    CAUGHT.get_or_init(|| {
         // SAFETY: all of sigaction's fields may be zero; the handler keeps to what is allowed in one; both structs outlive the call.
         unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
@@ -234,7 +208,7 @@ fn guard_against_bus_errors() {
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
             libc::sigemptyset(&mut action.sa_mask);
             libc::sigaction(libc::SIGBUS, &action, &mut before);
-            before
+            (is_ours, before)
         }
     });
 }
@@ -243,7 +217,8 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
     const PAGE: usize = 4096;
     // SAFETY: the kernel hands a valid siginfo to an SA_SIGINFO handler; for SIGBUS it holds an address.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
-    if code == libc::BUS_ADRERR && MAPPED.contains(address) {
+    let caught = CAUGHT.get();
+    if code == libc::BUS_ADRERR && caught.is_some_and(|(is_ours, _)| is_ours(address)) {
         let (page, access) = (address & !(PAGE - 1), libc::PROT_READ | libc::PROT_WRITE);
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         // SAFETY: it replaces a page of a mapping that is ours, and that nothing but raw copies and atomics read; errno is put back.
@@ -257,7 +232,7 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
             return;
         }
     }
-    let before = BEFORE.get();
+    let before = caught.map(|(_, before)| before);
     let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
     // SAFETY: what is called was installed by the program as a handler of just this kind; the default, put back, acts as soon as the
     // instruction is tried again.

@@ -4,8 +4,8 @@ use std::ffi::c_int;
 use std::mem::{MaybeUninit, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::net::addr::SocketAddrStorage;
 pub use rustix::net::SocketAddrAny;
+use rustix::net::addr::SocketAddrStorage;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use super::{Errno, Result};
@@ -33,6 +33,11 @@ impl Errno {
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddrAny>)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     sys!("accept", rustix::net::acceptfrom_with(listener, flags))
+}
+
+/// Whether connections can be accepted from it.
+pub(crate) fn is_listening(socket: BorrowedFd<'_>) -> Result<bool> {
+    sys!("getsockopt", rustix::net::sockopt::socket_acceptconn(socket))
 }
 
 /// Whether it is a stream of bytes, not of messages.
@@ -63,10 +68,11 @@ pub(crate) fn recv(socket: BorrowedFd<'_>, buf: &mut [u8], take: Take, nowait: b
     rustix::net::recv(socket, buf, flags | nowait).map(|(len, _)| len).map_err(Errno::from)
 }
 
-/// With EPIPE, but without SIGPIPE, where nobody receives; never waits.
-pub(crate) fn send_nowait(socket: BorrowedFd<'_>, buf: &[u8]) -> Result<usize> {
+/// With EPIPE, but without SIGPIPE, where nobody receives.
+pub(crate) fn send(socket: BorrowedFd<'_>, buf: &[u8], nowait: bool) -> Result<usize> {
     let len = capped!("send", buf.len());
-    rustix::net::send(socket, &buf[..len], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).map_err(Errno::from)
+    let nowait = if nowait { SendFlags::DONTWAIT } else { SendFlags::empty() };
+    rustix::net::send(socket, &buf[..len], SendFlags::NOSIGNAL | nowait).map_err(Errno::from)
 }
 
 // ---------------------------------------------------------------- options
