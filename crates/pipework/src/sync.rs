@@ -133,11 +133,6 @@ impl Hint {
             self.0.store(value, process::Ordering::Relaxed);
         }
     }
-
-    /// Takes the number and leaves `value`.
-    pub(crate) fn swap(&self, value: u64) -> u64 {
-        self.0.swap(value, process::Ordering::Relaxed)
-    }
 }
 
 /// A fact that, once learnt, stays true for the process.
@@ -272,8 +267,9 @@ struct Range {
 
 impl Ranges {
     pub(crate) const fn new() -> Ranges {
-        const NONE: Range = Range { start: process::AtomicUsize::new(0), end: process::AtomicUsize::new(0) };
-        Ranges([NONE; 256])
+        Ranges(
+            [const { Range { start: process::AtomicUsize::new(0), end: process::AtomicUsize::new(0) } }; 256],
+        )
     }
 
     /// False if there are too many.

@@ -147,7 +147,7 @@ fn without_a_slot_a_client_waits_for_one() {
         for _ in 0..2 {
             server.recv(SOON).unwrap().reply("x").unwrap();
         }
-        tickets.map(|ticket| client.recv(ticket, SOON).unwrap());
+        tickets.into_iter().for_each(|ticket| drop(client.recv(ticket, SOON).unwrap()));
         server.recv(SOON).unwrap().reply("y").unwrap();
         assert_eq!(waiting.join().unwrap(), b"y");
     });
@@ -182,6 +182,28 @@ fn cancelled_calls_fill_the_ring_behind_a_live_one_until_a_server_comes() {
     for _ in 0..20 {
         client.cancel(client.try_send("alone").unwrap().expect("there is room")).unwrap();
     }
+}
+
+#[test]
+fn a_request_that_was_sent_again_waits_in_the_ring_once() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap().redeliveries(1), segment.server().unwrap());
+    let ticket = client.try_send("a").unwrap().expect("there is a slot");
+    std::mem::forget(server.recv(SOON).unwrap());
+    drop(server);
+    assert_eq!((segment.audit().unwrap().waiting, segment.len()), (1, 1));
+    // Long enough for several looks at the end of a slice, in a ring of four cells.
+    assert_eq!(kind(client.recv(ticket, Duration::from_millis(700))), Some(ErrorKind::TimedOut));
+    assert_eq!(segment.len(), 1);
+    let other = client.try_send("b").unwrap().expect("there is a slot, and room in the ring");
+    let server = segment.server().unwrap();
+    for request in server.drain(3).unwrap() {
+        let answer = request.deliveries().to_string();
+        assert!(request.reply(&answer).unwrap());
+    }
+    assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"1");
+    assert_eq!(&*client.recv(other, SOON).unwrap(), b"0");
+    all_free(&segment);
 }
 
 #[test]
@@ -306,7 +328,7 @@ fn threads_share_one_client_and_one_server() {
             })
             .collect();
         calls.into_iter().for_each(|call| call.join().unwrap());
-        (0..2).for_each(|_| drop(client.call(i64::MIN, SOON).unwrap()));
+        (0..2).for_each(|_| assert_eq!(client.call(i64::MIN, SOON).unwrap(), i64::MIN));
     });
     assert_eq!(segment.members().unwrap().len(), 2);
     assert_eq!(kind(segment.client()), Some(ErrorKind::Incompatible));

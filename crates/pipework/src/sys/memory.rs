@@ -190,8 +190,14 @@ pub(crate) unsafe fn write_back(start: NonNull<u8>, len: usize) -> Result<()> {
     sys!("msync", unsafe { rustix::mm::msync(start.as_ptr().cast(), len, MsyncFlags::SYNC) })
 }
 
-/// Who knows our mappings, and what the program did with SIGBUS before.
-static CAUGHT: OnceLock<(fn(usize) -> bool, libc::sigaction)> = OnceLock::new();
+static CAUGHT: OnceLock<Caught> = OnceLock::new();
+
+struct Caught {
+    /// Knows our mappings.
+    is_ours: fn(usize) -> bool,
+    /// What the program did with SIGBUS before.
+    before: libc::sigaction,
+}
 
 /// A file at a path can be cut short by whoever may write to it, and then touching its pages kills. From the first call on, such a page
 /// becomes an empty one of our own instead, if it `is_ours`. Any other SIGBUS goes where it went before.
@@ -208,7 +214,7 @@ pub(crate) fn catch_bus_errors(is_ours: fn(usize) -> bool) {
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
             libc::sigemptyset(&mut action.sa_mask);
             libc::sigaction(libc::SIGBUS, &action, &mut before);
-            (is_ours, before)
+            Caught { is_ours, before }
         }
     });
 }
@@ -218,7 +224,7 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
     // SAFETY: the kernel hands a valid siginfo to an SA_SIGINFO handler; for SIGBUS it holds an address.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     let caught = CAUGHT.get();
-    if code == libc::BUS_ADRERR && caught.is_some_and(|(is_ours, _)| is_ours(address)) {
+    if code == libc::BUS_ADRERR && caught.is_some_and(|caught| (caught.is_ours)(address)) {
         let (page, access) = (address & !(PAGE - 1), libc::PROT_READ | libc::PROT_WRITE);
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         // SAFETY: it replaces a page of a mapping that is ours, and that nothing but raw copies and atomics read; errno is put back.
@@ -232,7 +238,7 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
             return;
         }
     }
-    let before = caught.map(|(_, before)| before);
+    let before = caught.map(|caught| &caught.before);
     let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
     // SAFETY: what is called was installed by the program as a handler of just this kind; the default, put back, acts as soon as the
     // instruction is tried again.

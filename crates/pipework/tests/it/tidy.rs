@@ -23,18 +23,25 @@ const WALLS: [(&[&str], &[&str]); 5] = [
     (&["rustix::", "libc::", "unsafe extern"], &["sys.rs"]),
     (&["sync::atomic"], &["sync.rs"]),
     (&["futex"], &["sys.rs", "sync.rs"]),
-    (&["ptr::copy", "copy_to_", "copy_from_nonoverlapping", "copy_nonoverlapping"], &["region.rs"]),
+    (&["ptr::copy", "copy_to_nonoverlapping", "copy_from_nonoverlapping", "copy_nonoverlapping"], &["region.rs"]),
     (&["mmap"], &["sys.rs"]),
 ];
 
 /// Every file with `unsafe` in it. A new entry is a decision: it is reviewed as one.
-const UNSAFE: [&str; 6] = [
+const UNSAFE: [&str; 13] = [
     "bench/src/measure.rs",
+    "bench/src/reqrep/bare.rs",
     "crates/pipework-cli/src/sys.rs",
+    "crates/pipework/src/fd/raw.rs",
+    "crates/pipework/src/pipe/ring.rs",
     "crates/pipework/src/region.rs",
+    "crates/pipework/src/reqrep/segment.rs",
     "crates/pipework/src/sys.rs",
+    "crates/pipework/src/sys/file.rs",
     "crates/pipework/src/sys/memory.rs",
+    "crates/pipework/src/sys/net.rs",
     "crates/pipework/tests/it/role.rs",
+    "crates/pipework/tests/it/tracee.rs",
 ];
 
 /// Lines that are neither blank nor comment nor test, in one file of `crates/*/src`. The aim is about 400.
