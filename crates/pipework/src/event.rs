@@ -13,7 +13,7 @@ use crate::sync::{EVERYONE, Ordering, Reach, Word, fence, fence_after_swap};
 
 /// Lowest bit of an event's word: somebody may be parked.
 const PARKED: u64 = 1;
-/// The rest counts the notifications that found it set.
+/// The rest counts the notifications that found it set, and those that took it away.
 const STEP: u64 = 2;
 
 /// The first slice of a wait that depends on other processes, doubled up to [`LONGEST_SLICE`].
@@ -55,8 +55,10 @@ impl Event {
             return;
         }
         // Relaxed, here and below: the word orders nothing but itself; what the woken look at has orderings of its own.
-        let now = self.0.fetch_add(STEP, Ordering::Relaxed) + STEP;
-        if self.0.wake(count, reach) == 0 && self.0.replace(now, now & !PARKED, Ordering::Relaxed).is_ok() {
+        let now = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        // A step further: with the next waiter's PARKED it would otherwise be `now` again, on which an earlier one may be about to go to sleep.
+        let cleared = now.wrapping_add(STEP) & !PARKED;
+        if self.0.wake(count, reach) == 0 && self.0.replace(now, cleared, Ordering::Relaxed).is_ok() {
             // Somebody may have gone to sleep between: on the old value, so this finds them, and no later one can.
             self.0.wake(EVERYONE, reach);
         }
@@ -115,11 +117,12 @@ impl Wait<'_> {
                     if let Some(found) = look.borrow_mut()()? {
                         return Ok(found);
                     }
-                    let Some(expected) = expected else { continue };
                     let left = self.deadline.remaining();
                     if left == Some(Duration::ZERO) {
                         return Err(Error::new(ErrorKind::TimedOut, self.op));
                     }
+                    // Looked at anew, but not for ever: a peer that breaks the rules can change the word all the time.
+                    let Some(expected) = expected else { continue };
                     word.park(expected, slice.limit(left), self.reach).map_err(|errno| errno.at(self.op))?;
                     if slice.is_over() {
                         check()?;
@@ -198,6 +201,16 @@ mod tests {
             let late = event.wait(&wait(&spin, Duration::from_millis(5), reach), take, || Ok(()));
             assert_eq!(late.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
         }
+    }
+
+    #[test]
+    fn a_word_that_somebody_is_about_to_sleep_on_never_comes_back() {
+        let event = Event::new();
+        let slow = event.announce();
+        event.notify(Reach::Process);
+        // Nobody slept, so this notification does not change the word.
+        event.notify(Reach::Process);
+        assert_ne!(event.announce(), slow, "the slow one would sleep through both");
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! The calling end: finds a slot, sends a request in it, waits for its reply, gives the slot back.
 
+use std::collections::BTreeSet;
 use std::ops::Deref;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::bell::{Bell, Bells};
 use super::member::{Membership, Role};
+use super::notify::{Call, Lookout, Post, Watch};
 use super::payload::Payload;
 use super::segment::{Shared, count};
 use super::slot::{MAX_REDELIVERIES, Slot, SlotWord, State};
@@ -60,11 +64,11 @@ impl Ticket {
         Ticket(bits)
     }
 
-    fn idx(self) -> u32 {
+    pub(super) fn idx(self) -> u32 {
         (self.0 & ((1 << Ticket::SLOT_BITS) - 1)) as u32
     }
 
-    fn generation(self) -> u64 {
+    pub(super) fn generation(self) -> u64 {
         self.0 >> Ticket::SLOT_BITS
     }
 }
@@ -109,8 +113,12 @@ pub struct Client {
 
 #[derive(Debug)]
 struct Inner {
+    // Their threads end before the membership does.
+    replies: Lookout,
+    room: Lookout,
     membership: Membership,
     segment: Segment,
+    bells: Bells,
     spin: Spin,
     /// Where to look for a free slot first: one that was ours a moment ago is still in our caches.
     likely: Hint,
@@ -127,7 +135,15 @@ impl Client {
         // Clients begin to look at places far from each other (2^32 divided by the golden ratio).
         let number = u64::from(membership.number(SEND)?);
         let likely = number.wrapping_mul(0x9E37_79B9) % u64::from(segment.geometry().slots);
-        let inner = Inner { membership, segment: segment.clone(), spin, likely: Hint::new(likely) };
+        let inner = Inner {
+            replies: Lookout::new(),
+            room: Lookout::new(),
+            membership,
+            segment: segment.clone(),
+            bells: Bells::default(),
+            spin,
+            likely: Hint::new(likely),
+        };
         Ok(Client { inner: Arc::new(inner), redeliveries: 0, needs_server: false })
     }
 
@@ -163,12 +179,15 @@ impl Client {
         let deadline = deadline.into();
         let ticket =
             self.place(&request.into(), deadline, CALL)?.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
-        match self.wait(ticket, deadline, CALL) {
-            Err(error) if is_open(&error) && !self.cancel(ticket)? => {
-                // It came at the last moment.
-                self.look(ticket, CALL)?.ok_or(error)
-            }
-            done => done,
+        let error = match self.wait(ticket, deadline, CALL) {
+            Ok(reply) => return Ok(reply),
+            Err(error) => error,
+        };
+        // Whatever ended the wait, nobody has the ticket, so the call must not stay behind. Where it is over, this is refused.
+        match self.cancel(ticket) {
+            // The reply came at the last moment.
+            Ok(false) => self.look(ticket, CALL)?.ok_or(error),
+            _ => Err(error),
         }
     }
 
@@ -183,7 +202,11 @@ impl Client {
     /// As [`call`](Client::call), with `TimedOut` and `Interrupted` while there was no slot: nothing was sent.
     #[inline]
     pub fn send<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Ticket> {
-        self.place(&request.into(), deadline.into(), SEND)?.ok_or(Error::new(ErrorKind::TimedOut, SEND))
+        let ticket = self
+            .place(&request.into(), deadline.into(), SEND)?
+            .ok_or(Error::new(ErrorKind::TimedOut, SEND))?;
+        self.sent(ticket);
+        Ok(ticket)
     }
 
     /// Sends a request if a slot is free; `None` if none is.
@@ -193,7 +216,12 @@ impl Client {
     /// As [`send`](Client::send), but for `TimedOut` and `Interrupted`.
     #[inline]
     pub fn try_send<'a>(&self, request: impl Into<Message<'a>>) -> Result<Option<Ticket>> {
-        self.place(&request.into(), None, SEND)
+        let ticket = self.place(&request.into(), None, SEND)?;
+        match ticket {
+            Some(ticket) => self.sent(ticket),
+            None => self.inner.room.found_none(),
+        }
+        Ok(ticket)
     }
 
     /// Waits for the reply of a call.
@@ -207,7 +235,9 @@ impl Client {
     /// `TimedOut`, `Interrupted`: the ticket stays good. `PeerDied`, `Failed`, `NoServer`: the call is over. `Stale`: the call is over already, or is not this client's.
     #[inline]
     pub fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Result<Reply> {
-        self.wait(ticket, deadline.into(), RECV)
+        let reply = self.wait(ticket, deadline.into(), RECV);
+        self.looked(ticket, reply.as_ref().is_err_and(is_open));
+        reply
     }
 
     /// The reply of a call; `None` if it has not come.
@@ -217,14 +247,13 @@ impl Client {
     /// As [`recv`](Client::recv), but for the first two.
     #[inline]
     pub fn try_recv(&self, ticket: Ticket) -> Result<Option<Reply>> {
-        if let Some(reply) = self.look(ticket, RECV)? {
-            return Ok(Some(reply));
-        }
+        let mut reply = self.look(ticket, RECV);
         // Who only ever looks must hear of a death as well.
-        if self.inner.segment.is_time_to_check() {
-            self.check(ticket, RECV)?;
+        if matches!(reply, Ok(None)) && self.inner.segment.is_time_to_check() {
+            reply = self.check(ticket, RECV).and_then(|()| self.look(ticket, RECV));
         }
-        self.look(ticket, RECV)
+        self.looked(ticket, matches!(reply, Ok(None)));
+        reply
     }
 
     /// Gives up a call. False if its reply is there: then it is for [`recv`](Client::recv). A server that has the request finds out when it
@@ -257,17 +286,21 @@ impl Client {
 
     /// Calls of this client that are in progress: sent, and their replies not received.
     pub fn pending(&self) -> usize {
-        let Ok(me) = self.inner.membership.number("reqrep pending") else { return 0 };
-        let is_mine = |slot: &Slot| match slot.load() {
-            word if word.state() == Some(State::Taken) => {
-                slot.client.load(Ordering::Relaxed) == u32::from(me)
-            }
-            word => word.owner() == me && word.state() != Some(State::Dropped),
-        };
-        self.shared().slots().filter(|(_, slot)| is_mine(slot)).count()
+        self.inner.membership.number("reqrep pending").map_or(0, |me| self.in_progress(me).count())
     }
 
-    fn shared(&self) -> &Shared {
+    fn in_progress(&self, me: u16) -> impl Iterator<Item = Ticket> {
+        self.shared().slots().filter_map(move |(idx, slot)| {
+            let word = slot.load();
+            let is_mine = match word.state() {
+                Some(State::Taken) => slot.client.load(Ordering::Relaxed) == u32::from(me),
+                state => word.owner() == me && state != Some(State::Dropped),
+            };
+            is_mine.then(|| Ticket::new(idx, word))
+        })
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
         self.inner.membership.shared()
     }
 
@@ -287,7 +320,7 @@ impl Client {
 impl Client {
     /// Puts a request into a slot and the slot into the ring; without a deadline only if that is possible now.
     #[inline]
-    fn place(
+    pub(super) fn place(
         &self,
         request: &Message<'_>,
         deadline: impl Into<Option<Deadline>>,
@@ -394,7 +427,7 @@ impl Client {
 impl Client {
     /// What has come of a call: `None` while it is in progress.
     #[inline]
-    fn look(&self, ticket: Ticket, op: &'static str) -> Result<Option<Reply>> {
+    pub(super) fn look(&self, ticket: Ticket, op: &'static str) -> Result<Option<Reply>> {
         let me = self.inner.membership.number(op)?;
         let slot = self.slot(ticket, op)?;
         let now = slot.load();
@@ -433,24 +466,110 @@ impl Client {
     }
 
     /// Whether those that a call depends on are alive; does what is to be done if they are not.
-    fn check(&self, ticket: Ticket, op: &'static str) -> Result<()> {
+    pub(super) fn check(&self, ticket: Ticket, op: &'static str) -> Result<()> {
         let slot = self.slot(ticket, op)?;
         let now = slot.load();
         if now.generation() != ticket.generation() {
             return Ok(());
         }
-        match now.state() {
-            // All that it had, not only this: its other callers need not wait for slices of their own.
-            Some(State::Taken) => self.shared().recover_if_dead(now.owner(), op).map(drop),
-            Some(State::Sent) if self.needs_server && !self.shared().has_server(op)? => {
-                if self.cancel(ticket).is_ok_and(|cancelled| cancelled) {
-                    return Err(Error::new(ErrorKind::NoServer, op));
-                }
-                Ok(())
+        let waits = now.state() == Some(State::Sent);
+        if waits && self.needs_server && !self.shared().has_server(op)? {
+            if self.cancel(ticket).is_ok_and(|cancelled| cancelled) {
+                return Err(Error::new(ErrorKind::NoServer, op));
             }
-            // Whoever sent it again may have died before it was in the ring.
-            Some(State::Sent) if now.delivery() > 0 => self.shared().enqueue(ticket.idx(), op).map(drop),
-            _ => Ok(()),
+            return Ok(());
+        }
+        self.shared().tend(std::iter::once(ticket), op)
+    }
+}
+
+impl Shared {
+    /// Sees to it that calls go on whose servers are dead.
+    pub(super) fn tend(&self, tickets: impl Iterator<Item = Ticket>, op: &'static str) -> Result<()> {
+        let mut servers = BTreeSet::new();
+        for ticket in tickets {
+            let Some(now) = self.slot(ticket.idx()).map(Slot::load) else { continue };
+            match now.state() {
+                _ if now.generation() != ticket.generation() => {}
+                Some(State::Taken) => drop(servers.insert(now.owner())),
+                // Whoever sent it again may have died before it was in the ring.
+                Some(State::Sent) if now.delivery() > 0 => self.enqueue_again(ticket.idx(), op)?,
+                _ => {}
+            }
+        }
+        // All that each had, not only these: other callers need not wait for slices of their own.
+        servers.into_iter().try_for_each(|server| self.recover_if_dead(server, op).map(drop))
+    }
+}
+
+// ---------------------------------------------------------------- being told
+
+impl Client {
+    /// A descriptor for an event loop, readable while there is something to receive: a reply, or the news that there will be none. The other side may be
+    /// any process; it knows nothing of this. Told of are all calls that were sent by this client and its clones, but for those of [`call`](Client::call).
+    ///
+    /// When it is readable, try to receive each call in progress. As soon as there is nothing left, it is not readable any more. A thread of this process waits in the
+    /// place of the loop: the first who asks for a descriptor starts it, and it ends with the client.
+    ///
+    /// The descriptor is the caller's, to be closed at any time, and not to be read from; more can be asked for. A forked child asks for one of its own.
+    ///
+    /// # Errors
+    ///
+    /// `Os`, if there is no descriptor or thread left.
+    pub fn doorbell(&self) -> Result<OwnedFd> {
+        const OP: &str = "reqrep doorbell";
+        let watch = self.watch_replies(OP)?;
+        let doorbell = watch.descriptor(OP)?;
+        // Those that were sent before. One that another thread is sending is found here, or finds the watch: each has a fence between its deed and its look.
+        let me = self.inner.membership.number(OP)?;
+        self.in_progress(me).for_each(|ticket| watch.expect(self.as_awaited(ticket)));
+        Ok(doorbell)
+    }
+
+    /// As [`doorbell`](Client::doorbell), but readable while a request can be sent. It becomes unreadable when [`try_send`](Client::try_send) finds no slot.
+    ///
+    /// # Errors
+    ///
+    /// As [`doorbell`](Client::doorbell).
+    pub fn room_doorbell(&self) -> Result<OwnedFd> {
+        const OP: &str = "reqrep room doorbell";
+        self.watch_room(OP)?.descriptor(OP)
+    }
+
+    /// The eventfd by which servers are told of requests, by hand.
+    pub fn request_bell(&self) -> &Bell {
+        &self.inner.bells.request
+    }
+
+    /// The eventfd by which clients are told of replies, by hand.
+    pub fn reply_bell(&self) -> &Bell {
+        &self.inner.bells.reply
+    }
+
+    pub(super) fn watch_replies(&self, op: &'static str) -> Result<Arc<Watch>> {
+        let me = self.inner.membership.number(op)?;
+        self.inner.replies.watch(self.shared(), Post::Replies(me), op)
+    }
+
+    pub(super) fn watch_room(&self, op: &'static str) -> Result<Arc<Watch>> {
+        self.inner.room.watch(self.shared(), Post::Room, op)
+    }
+
+    pub(super) fn as_awaited(&self, ticket: Ticket) -> Call {
+        Call::new(ticket, self.needs_server)
+    }
+
+    #[inline]
+    pub(super) fn sent(&self, ticket: Ticket) {
+        if let Some(watch) = self.inner.replies.asked_for() {
+            watch.expect(self.as_awaited(ticket));
+        }
+    }
+
+    #[inline]
+    pub(super) fn looked(&self, ticket: Ticket, is_open: bool) {
+        if let Some(watch) = self.inner.replies.asked_for() {
+            watch.looked(self.as_awaited(ticket), is_open);
         }
     }
 }

@@ -71,6 +71,26 @@ impl IntClient {
     pub fn pending(&self) -> usize {
         self.0.pending()
     }
+
+    /// As [`Client::call_async`].
+    pub async fn call_async(&self, request: i64) -> Result<i64> {
+        self.0.call_async(&request.to_ne_bytes()).await.and_then(|reply| value_of(&reply))
+    }
+
+    /// As [`Client::send_async`].
+    pub async fn send_async(&self, request: i64) -> Result<Ticket> {
+        self.0.send_async(&request.to_ne_bytes()).await
+    }
+
+    /// As [`Client::recv_async`].
+    pub async fn recv_async(&self, ticket: Ticket) -> Result<i64> {
+        self.0.recv_async(ticket).await.and_then(|reply| value_of(&reply))
+    }
+
+    /// The client inside, for its bells and doorbells. Numbers are sent and received through this one.
+    pub fn get_ref(&self) -> &Client {
+        &self.0
+    }
 }
 
 impl IntServer {
@@ -102,6 +122,16 @@ impl IntServer {
     /// As [`Server::clear`].
     pub fn clear(&self) -> Result<usize> {
         self.0.clear()
+    }
+
+    /// As [`Server::recv_async`].
+    pub async fn recv_async(&self) -> Result<IntRequest<'_>> {
+        self.0.recv_async().await.map(IntRequest::new)
+    }
+
+    /// The server inside, for its bells and its doorbell. Numbers are received through this one.
+    pub fn get_ref(&self) -> &Server {
+        &self.0
     }
 }
 

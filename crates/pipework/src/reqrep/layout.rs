@@ -168,7 +168,7 @@ pub(super) fn decode(bytes: &[u8; FIXED], len: u64) -> Result<Layout> {
 }
 
 /// FNV-1a with 64 bits (Fowler, Noll, Vo): against damage, not against malice.
-fn fnv1a(bytes: &[u8]) -> u64 {
+pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))

@@ -142,6 +142,10 @@ impl Drop for Membership {
             // Relaxed load: nobody else changes it. Release: pairs with the Acquire of whoever joins next.
             member.word.store(member.word.load(Ordering::Relaxed) & !ROLE, Ordering::Release);
         }
+        if let Some(byte) = self.shared.lock_byte(number) {
+            // A child that is just being forked has a descriptor for a moment yet. If this is refused, closing does the same, then.
+            let _ = lock.with(|fd| memory::unlock(fd, byte));
+        }
         drop(lock);
     }
 }
@@ -183,7 +187,10 @@ impl Shared {
         if role(word).is_none() || !self.is_gone(number, op)? {
             return Ok(false);
         }
-        self.recover(number, Proof::Kernel, op)?;
+        // Whoever has taken the number over meanwhile believes the role, and has the rest to do.
+        if !self.recover(number, Proof::Kernel, op)? {
+            return Ok(false);
+        }
         let first =
             member.word.compare_exchange(word, word & !ROLE, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if first {
@@ -202,21 +209,22 @@ impl Shared {
         Ok(false)
     }
 
-    /// Takes back all that names the member `gone`.
-    fn recover(&self, gone: u16, proof: Proof, op: &'static str) -> Result<()> {
+    /// Takes back all that names the member `gone`; false if its number turned out to be somebody's again.
+    fn recover(&self, gone: u16, proof: Proof, op: &'static str) -> Result<bool> {
         /// More often than a slot can change hands while its member is gone.
         const TURNS: usize = 64;
         for (idx, slot) in self.slots() {
             for _ in 0..TURNS {
                 let (client, redeliveries) = fields(slot);
-                if slot.load().without(gone, client, redeliveries).is_none()
-                    || !self.settle(idx, gone, proof, op)?
-                {
+                if slot.load().without(gone, client, redeliveries).is_none() {
                     break;
+                }
+                if !self.settle(idx, gone, proof, op)? {
+                    return Ok(false);
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Takes one slot away from a member that is gone; false if that member lives.
@@ -254,6 +262,15 @@ impl Shared {
             self.requests().notify_swapped(Reach::Machine);
         }
         Ok(pushed)
+    }
+
+    /// Pushes a request that was sent again, if it has no entry.
+    pub(super) fn enqueue_again(&self, idx: u32, op: &'static str) -> Result<()> {
+        // Another with every slice would fill the ring with entries that are not stale.
+        if !self.queue().entries().any(|queued| queued == idx) {
+            self.enqueue(idx, op)?;
+        }
+        Ok(())
     }
 
     /// Tells the client of a slot that its call is done.

@@ -36,9 +36,18 @@ mod queue;
 mod segment;
 mod member;
 mod payload;
+mod bell;
+mod notify;
 mod client;
 mod server;
+mod future;
 mod int;
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(any(test, fuzzing), not(loom)))]
+pub mod fuzzing;
+#[cfg(all(test, not(loom)))]
+mod faults;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -47,6 +56,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+pub use bell::Bell;
 pub use client::{Client, Message, Reply, Ticket};
 pub use int::{IntClient, IntRequest, IntServer};
 pub use layout::{Geometry, Kind};
@@ -411,7 +421,11 @@ impl Segment {
     pub fn audit(&self) -> Result<Audit> {
         let shared = &self.0.shared;
         let mut audit = Audit::default();
-        let queued: Vec<u32> = shared.queue().entries().collect();
+        let mut queued = vec![false; shared.geometry().slots as usize];
+        for idx in shared.queue().entries() {
+            audit.entries += 1;
+            queued.get_mut(idx as usize).into_iter().for_each(|queued| *queued = true);
+        }
         for (idx, slot) in shared.slots() {
             let word = slot.load();
             let place = match word.state() {
@@ -424,14 +438,13 @@ impl Segment {
                 None => &mut audit.damaged,
             };
             *place += 1;
-            if word.state() == Some(State::Sent) && !queued.contains(&idx) {
+            if word.state() == Some(State::Sent) && !queued[idx as usize] {
                 audit.unqueued += 1;
             }
             if word.state() != Some(State::Free) && shared.is_gone(word.owner(), "reqrep audit")? {
                 audit.orphaned += 1;
             }
         }
-        audit.entries = queued.len();
         Ok(audit)
     }
 

@@ -135,7 +135,7 @@ impl Queue<'_> {
     pub(super) fn entries(&self) -> impl Iterator<Item = u32> {
         let mut pos = self.head.load(Ordering::Relaxed);
         let mut turns = self.patience();
-        std::iter::from_fn(move || {
+        let entries = std::iter::from_fn(move || {
             while turns > 0 {
                 turns -= 1;
                 let (at, lap) = self.place(pos);
@@ -150,7 +150,9 @@ impl Queue<'_> {
                 }
             }
             None
-        })
+        });
+        // Damaged cells can lead in a circle.
+        entries.take(self.cells.len())
     }
 
     fn place(&self, pos: u64) -> (&AtomicU64, u64) {

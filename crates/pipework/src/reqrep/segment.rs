@@ -63,7 +63,7 @@ pub(super) struct Recoveries {
 #[repr(C, align(64))]
 pub(super) struct Line<T>(pub(super) T);
 
-const _: () = assert!(size_of::<Member>() == layout::MEMBER);
+const _: () = assert!(cfg!(loom) || size_of::<Member>() == layout::MEMBER);
 const _: () = assert!(cfg!(loom) || size_of::<Slot>() == layout::SLOT_HEAD);
 
 // ---------------------------------------------------------------- birth
@@ -86,10 +86,13 @@ impl Shared {
         };
         match memory::create_unnamed(folder) {
             Ok(file) => {
-                let mut shared = Shared::fill(file, making, op)?;
-                memory::link(shared.file.as_fd(), path).map_err(|errno| errno.at(op))?;
-                shared.path = Some(path.to_owned());
-                Ok(shared)
+                let shared = Shared::fill(file, making, op)?;
+                match memory::link(shared.file.as_fd(), path) {
+                    Ok(()) => Ok(Shared { path: Some(path.to_owned()), ..shared }),
+                    // Without /proc, a file without a name gets none.
+                    Err(Errno::NOENT) => Shared::create_beside(folder, path, making, op),
+                    Err(errno) => Err(errno.at(op)),
+                }
             }
             Err(Errno::OPNOTSUPP) => Shared::create_beside(folder, path, making, op),
             Err(errno) => Err(errno.at(op)),

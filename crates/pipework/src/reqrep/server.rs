@@ -2,10 +2,13 @@
 
 use std::borrow::Cow;
 use std::ops::Deref;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::bell::{Bell, Bells};
 use super::client::Message;
 use super::member::{Membership, Role};
+use super::notify::{Lookout, Post, Watch};
 use super::payload::Payload;
 use super::segment::{Shared, count};
 use super::slot::{SlotWord, State};
@@ -26,8 +29,11 @@ pub struct Server(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    // Its thread ends before the membership does.
+    lookout: Lookout,
     membership: Membership,
     segment: Segment,
+    bells: Bells,
     spin: Spin,
 }
 
@@ -37,7 +43,8 @@ impl Server {
     pub(super) fn new(segment: &Segment, kind: Kind) -> Result<Server> {
         let membership = segment.join(kind, Role::Server, "reqrep attach server")?;
         let spin = Spin::new(segment.spin(), Looks::Load);
-        Ok(Server(Arc::new(Inner { membership, segment: segment.clone(), spin })))
+        let (lookout, bells) = (Lookout::new(), Bells::default());
+        Ok(Server(Arc::new(Inner { lookout, membership, segment: segment.clone(), bells, spin })))
     }
 
     /// The segment that this server is attached to.
@@ -76,6 +83,7 @@ impl Server {
         if request.is_none() {
             let number = self.0.membership.number(RECV)?;
             count(&self.0.membership.member(number).counters.0.empty);
+            self.0.lookout.found_none();
         }
         Ok(request)
     }
@@ -94,7 +102,7 @@ impl Server {
             return Ok(Vec::new());
         }
         let mut requests = vec![self.recv(deadline)?];
-        while requests.len() < max
+        while requests.len() < self.most(max)
             && let Ok(Some(request)) = self.take()
         {
             requests.push(request);
@@ -109,11 +117,15 @@ impl Server {
     /// As [`try_recv`](Server::try_recv), if it could not take any.
     pub fn drain(&self, max: usize) -> Result<Vec<Request<'_>>> {
         let mut requests = Vec::new();
-        while requests.len() < max {
+        while requests.len() < self.most(max) {
             match self.take() {
                 Ok(Some(request)) => requests.push(request),
+                Ok(None) => {
+                    self.0.lookout.found_none();
+                    break;
+                }
                 Err(error) if requests.is_empty() => return Err(error),
-                _ => break,
+                Err(_) => break,
             }
         }
         Ok(requests)
@@ -137,15 +149,53 @@ impl Server {
         Ok(cleared)
     }
 
-    fn shared(&self) -> &Shared {
+    /// A descriptor for an event loop, readable while a request waits. Its client may be any process; it knows nothing of this.
+    ///
+    /// When it is readable, take requests with [`try_recv`](Server::try_recv) or [`drain`](Server::drain) until there is none: then it is not readable any more. Until
+    /// then, further requests cost no system call. A thread of this process waits in the place of the loop: the first who asks for a descriptor
+    /// starts it, and it ends with the server. Where the loop does not come within a millisecond, another server is woken.
+    ///
+    /// The descriptor is the caller's, to be closed at any time, and not to be read from; more can be asked for. A forked child asks for one of its own.
+    ///
+    /// # Errors
+    ///
+    /// `Os`, if there is no descriptor or thread left.
+    pub fn doorbell(&self) -> Result<OwnedFd> {
+        const OP: &str = "reqrep doorbell";
+        self.watch(OP)?.descriptor(OP)
+    }
+
+    /// The eventfd by which servers are told of requests, by hand.
+    pub fn request_bell(&self) -> &Bell {
+        &self.0.bells.request
+    }
+
+    /// The eventfd by which clients are told of replies, by hand.
+    pub fn reply_bell(&self) -> &Bell {
+        &self.0.bells.reply
+    }
+
+    pub(super) fn watch(&self, op: &'static str) -> Result<Arc<Watch>> {
+        // A forked child is to be a member before its thread waits for anything.
+        self.0.membership.number(op)?;
+        self.0.lookout.watch(self.shared(), Post::Requests, op)
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
         self.0.membership.shared()
     }
 
+    /// How many requests one call may take: no more than there can be at the same time, whatever is written into the segment.
+    fn most(&self, max: usize) -> usize {
+        max.min(self.shared().geometry().slots as usize)
+    }
+
     #[inline]
-    fn take(&self) -> Result<Option<Request<'_>>> {
+    pub(super) fn take(&self) -> Result<Option<Request<'_>>> {
         let (shared, membership) = (self.shared(), &self.0.membership);
         let number = membership.number(RECV)?;
-        loop {
+        // Each turn but the last fails a request whose length no client of ours wrote. Who goes on sending such must not keep this going.
+        for _ in 0..=shared.geometry().slots {
             let claim = |idx| {
                 let slot = shared.slot(idx)?;
                 slot.claim(number).map(|taken| (idx, slot, taken))
@@ -164,10 +214,10 @@ impl Server {
                 |payload| Request { server: Cow::Borrowed(self), idx, taken, holder, flags, payload };
             match copied {
                 Some(payload) => return Ok(Some(request(payload))),
-                // No client of ours wrote that length. The request fails there.
                 None => request(Payload::empty()).fail(),
             }
         }
+        Err(Error::new(ErrorKind::Corrupt, RECV))
     }
 }
 

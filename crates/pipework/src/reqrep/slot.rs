@@ -37,6 +37,9 @@ impl State {
     }
 }
 
+/// Swaps that are tried before a step is given up. Peers of ours change a word behind somebody's back a few times at most; others may do it for ever.
+const TURNS: usize = 64;
+
 const STATE: u64 = 0xF;
 const WAITER: u64 = 1 << 4;
 const DELIVERY_SHIFT: u32 = 5;
@@ -184,7 +187,7 @@ impl Slot {
 
     /// Step 4: takes the request, if it waits for a server.
     pub(super) fn claim(&self, server: u16) -> Option<SlotWord> {
-        loop {
+        for _ in 0..TURNS {
             let sent = self.load();
             if sent.state() != Some(State::Sent) {
                 return None;
@@ -195,13 +198,14 @@ impl Slot {
                 return Some(taken);
             }
         }
+        None
     }
 
     /// Steps 5 and 7: a server lets go of what it had taken. What the slot was left as; `None` if it was not this server's any more.
     #[inline]
     pub(super) fn finish(&self, taken: SlotWord, outcome: State) -> Option<SlotWord> {
         self.replies.store(self.replies.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        loop {
+        for _ in 0..TURNS {
             let now = self.load();
             if now.generation() != taken.generation() || now.delivery() != taken.delivery() {
                 return None;
@@ -217,12 +221,13 @@ impl Slot {
                 return Some(next);
             }
         }
+        None
     }
 
     /// Steps 3 and 6: a client gives up a call that no reply has come for. What the slot was left as; `None` if the reply is there, or
     /// if the call is not this client's.
     pub(super) fn cancel(&self, generation: u64, client: u16) -> Option<SlotWord> {
-        loop {
+        for _ in 0..TURNS {
             let now = self.load();
             if now.generation() != generation {
                 return None;
@@ -241,6 +246,7 @@ impl Slot {
                 return Some(next);
             }
         }
+        None
     }
 
     pub(super) fn replies(&self) -> u64 {

@@ -1,6 +1,7 @@
 //! Memory that processes share: files and what maps them, locks that tell of a death, futexes, and SIGBUS kept away.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr::{NonNull, null, null_mut};
@@ -133,6 +134,11 @@ pub(crate) fn try_lock(fd: BorrowedFd<'_>, byte: u64) -> Result<bool> {
     }
 }
 
+/// Gives the lock of one byte back, whoever else has a descriptor of this open file.
+pub(crate) fn unlock(fd: BorrowedFd<'_>, byte: u64) -> Result<()> {
+    lock_call(fd, libc::F_OFD_SETLK, libc::F_UNLCK, byte).map(drop)
+}
+
 /// Whether another open file has the lock.
 pub(crate) fn is_locked(fd: BorrowedFd<'_>, byte: u64) -> Result<bool> {
     lock_call(fd, libc::F_OFD_GETLK, libc::F_WRLCK, byte).map(|kind| kind != libc::F_UNLCK)
@@ -193,17 +199,17 @@ pub(crate) unsafe fn write_back(start: NonNull<u8>, len: usize) -> Result<()> {
 static CAUGHT: OnceLock<Caught> = OnceLock::new();
 
 struct Caught {
-    /// Knows our mappings.
-    is_ours: fn(usize) -> bool,
+    /// Knows which of our mappings an address is in.
+    ours: fn(usize) -> Option<Range<usize>>,
     /// What the program did with SIGBUS before.
     before: libc::sigaction,
 }
 
 /// A file at a path can be cut short by whoever may write to it, and then touching its pages kills. From the first call on, such a page
-/// becomes an empty one of our own instead, if it `is_ours`. Any other SIGBUS goes where it went before.
+/// becomes an empty one of our own instead, if `ours` knows the mapping that it is in. Any other SIGBUS goes where it went before.
 ///
-/// `is_ours` is called in a signal handler: it may only look at atomics. What it owns up to must bear to be zero at any moment.
-pub(crate) fn catch_bus_errors(is_ours: fn(usize) -> bool) {
+/// `ours` is called in a signal handler: it may only look at atomics. What it owns up to must bear to be zero at any moment.
+pub(crate) fn catch_bus_errors(ours: fn(usize) -> Option<Range<usize>>) {
     CAUGHT.get_or_init(|| {
         // SAFETY: all of sigaction's fields may be zero; the handler keeps to what is allowed in one; both structs outlive the call.
         unsafe {
@@ -214,27 +220,21 @@ pub(crate) fn catch_bus_errors(is_ours: fn(usize) -> bool) {
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
             libc::sigemptyset(&mut action.sa_mask);
             libc::sigaction(libc::SIGBUS, &action, &mut before);
-            Caught { is_ours, before }
+            Caught { ours, before }
         }
     });
 }
 
 extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    const PAGE: usize = 4096;
-    // SAFETY: the kernel hands a valid siginfo to an SA_SIGINFO handler; for SIGBUS it holds an address.
-    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    // SAFETY: the kernel hands a valid siginfo to an SA_SIGINFO handler; for SIGBUS it holds an address. sysconf may be called in a handler.
+    let (code, address, page) =
+        unsafe { ((*info).si_code, (*info).si_addr() as usize, libc::sysconf(libc::_SC_PAGESIZE) as usize) };
     let caught = CAUGHT.get();
-    if code == libc::BUS_ADRERR && caught.is_some_and(|caught| (caught.is_ours)(address)) {
-        let (page, access) = (address & !(PAGE - 1), libc::PROT_READ | libc::PROT_WRITE);
-        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        // SAFETY: it replaces a page of a mapping that is ours, and that nothing but raw copies and atomics read; errno is put back.
-        let replaced = unsafe {
-            let errno = *libc::__errno_location();
-            let replaced = libc::mmap(page as *mut c_void, PAGE, access, kind, -1, 0) != libc::MAP_FAILED;
-            *libc::__errno_location() = errno;
-            replaced
-        };
-        if replaced {
+    if code == libc::BUS_ADRERR
+        && let Some(mapping) = caught.and_then(|caught| (caught.ours)(address))
+    {
+        // A process may have so many mappings and no more: where this one, full of holes, has used them up, all of it is replaced.
+        if make_empty(address & !(page - 1), page) || make_empty(mapping.start, mapping.len()) {
             return;
         }
     }
@@ -253,6 +253,19 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
             let handler: extern "C" fn(c_int) = std::mem::transmute(handler);
             handler(signal);
         }
+    }
+}
+
+/// Puts empty memory of this process in place of some of a mapping's; false if that is refused.
+fn make_empty(start: usize, len: usize) -> bool {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: what is replaced is a mapping of ours, which nothing but raw copies and atomics read; errno is put back.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let made = libc::mmap(start as *mut c_void, len, access, kind, -1, 0) != libc::MAP_FAILED;
+        *libc::__errno_location() = errno;
+        made
     }
 }
 

@@ -1,0 +1,106 @@
+//! Eventfds that are rung by hand: what those use who have related processes and an event loop, and want no thread.
+//!
+//! It knows nothing of calls. Whoever sends or replies and wants the other side's loop to run rings afterwards.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::Result;
+use crate::{sync, sys};
+
+/// A place for an eventfd that is rung by hand, for processes that are forked from each other or pass descriptors on. Nothing rings it but
+/// [`ring`](Bell::ring): not [`Client::send`](super::Client::send), not [`Request::reply`](super::Request::reply).
+///
+/// A client and a server have two each, one for requests and one for replies. What is in them belongs to the handle and its clones; processes share
+/// a bell by having the same eventfd in their handles.
+#[derive(Debug, Default)]
+pub struct Bell(Mutex<Option<Arc<OwnedFd>>>);
+
+impl Bell {
+    /// The eventfd; makes one, non-blocking and close-on-exec, if there is none.
+    ///
+    /// # Errors
+    ///
+    /// `Os`, if there is no descriptor left.
+    pub fn create(&self) -> Result<Arc<OwnedFd>> {
+        self.with(|place| {
+            if let Some(eventfd) = place {
+                return Ok(Arc::clone(eventfd));
+            }
+            let made = sys::eventfd().map_err(|errno| errno.at("reqrep bell"))?;
+            Ok(Arc::clone(place.insert(Arc::new(made))))
+        })
+    }
+
+    /// Puts an eventfd in, for instance one that was inherited. One that was there is closed.
+    pub fn set(&self, eventfd: OwnedFd) {
+        drop(self.with(|place| place.replace(Arc::new(eventfd))));
+    }
+
+    /// The eventfd, if there is one.
+    pub fn get(&self) -> Option<Arc<OwnedFd>> {
+        self.with(|place| place.clone())
+    }
+
+    /// Makes the eventfd readable; false if there is none.
+    pub fn ring(&self) -> bool {
+        self.get().inspect(|eventfd| sys::eventfd_ring(eventfd.as_fd())).is_some()
+    }
+
+    /// Makes the eventfd unreadable; false if there is none. To be called before looking for what was rung for.
+    pub fn consume(&self) -> bool {
+        self.get().inspect(|eventfd| sys::eventfd_hush(eventfd.as_fd())).is_some()
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Option<Arc<OwnedFd>>) -> T) -> T {
+        // No fork in here, or a child could inherit a lock that nobody is left to open.
+        let _forks_wait = sync::no_forks();
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The two bells of a handle.
+#[derive(Debug, Default)]
+pub(super) struct Bells {
+    pub(super) request: Bell,
+    pub(super) reply: Bell,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::Options;
+    use super::*;
+    use crate::deadline::Deadline;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn is_silent(fd: &impl AsFd) -> bool {
+        !sys::wait(&[fd.as_fd()], sys::For::Reading, Deadline::now()).expect("poll")
+    }
+
+    #[test]
+    fn a_bell_rings_by_hand_and_only_so() {
+        let segment = Options::new().anonymous().unwrap();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let bell = server.request_bell();
+        assert!(bell.get().is_none() && !bell.ring() && !bell.consume());
+        let eventfd = bell.create().unwrap();
+        assert!(Arc::ptr_eq(&eventfd, &bell.create().unwrap()));
+        // The client rings it as its own.
+        client.request_bell().set(eventfd.try_clone().unwrap());
+        client.try_send("a").unwrap().expect("there is a slot");
+        assert!(is_silent(&eventfd), "sending alone rings nothing");
+        assert!(client.request_bell().ring() && client.request_bell().ring());
+        assert!(!is_silent(&eventfd) && bell.consume() && is_silent(&eventfd));
+        // The way back is another.
+        let replies = client.clone().reply_bell().create().unwrap();
+        server.reply_bell().set(replies.try_clone().unwrap());
+        server.recv(SOON).unwrap().reply("b").unwrap();
+        assert!(is_silent(&replies) && server.reply_bell().ring() && !is_silent(&replies));
+        assert!(client.reply_bell().consume() && is_silent(&replies) && is_silent(&eventfd));
+        server.reply_bell().set(sys::eventfd().unwrap());
+        assert!(server.reply_bell().ring() && is_silent(&replies), "it was replaced");
+    }
+}

@@ -1,0 +1,277 @@
+//! Every system call of every operation, made to fail in turn: the error names its operation and carries the kernel's number, nothing stays behind, and
+//! the segment goes on working.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::*;
+use crate::deadline::Deadline;
+use crate::sys::fault::{self, Fault};
+
+/// Long enough for the end of a first slice.
+const A_SLICE: Duration = Duration::from_millis(60);
+
+/// What the kernel may say whatever it is asked.
+const REFUSALS: [Errno; 5] = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO, Errno::INTR];
+
+/// A segment with two slots at a path in a folder of its own, a client and a server.
+struct World {
+    folder: PathBuf,
+    segment: Segment,
+    client: Client,
+    server: Server,
+}
+
+impl World {
+    fn new(name: &str) -> World {
+        let folder = std::env::temp_dir().join(format!("pipework-{name}-{}", std::process::id()));
+        fs::create_dir(&folder).expect("a new folder");
+        let segment = options().create(folder.join("segment")).expect("a segment");
+        let (client, server) = (segment.client().expect("a place"), segment.server().expect("a place"));
+        World { folder, segment, client, server }
+    }
+
+    fn name(&self) -> &str {
+        self.folder.file_name().and_then(|name| name.to_str()).expect("it was made here")
+    }
+
+    /// The folder's files, and how many descriptors and mappings of this process are of files in it or of its name.
+    fn traces(&self) -> (Vec<String>, usize, usize) {
+        let entries = |folder| fs::read_dir(folder).expect("it can be read").filter_map(|entry| entry.ok());
+        let files = entries(self.folder.as_path()).map(|entry| entry.file_name().to_string_lossy().into());
+        let links = entries("/proc/self/fd".as_ref()).filter_map(|entry| fs::read_link(entry.path()).ok());
+        let descriptors = links.filter(|link| link.to_string_lossy().contains(self.name())).count();
+        let maps = fs::read_to_string("/proc/self/maps").expect("it can be read");
+        (files.collect(), descriptors, maps.matches(self.name()).count())
+    }
+
+    /// Makes the `nth` call of each name fail in each way, for every `nth` that `run` comes to. It fails as the operation `op` then, and is
+    /// well otherwise.
+    fn refuse(&self, op: &str, calls: &[&'static str], run: impl Fn() -> Result<()>) {
+        for (call, errno) in calls.iter().flat_map(|call| REFUSALS.map(|errno| (*call, errno))) {
+            let mut nth = 0;
+            loop {
+                let before = self.traces();
+                fault::order(call, nth, Fault::Errno(errno.number()));
+                let outcome = run();
+                if !fault::all_met() {
+                    assert_eq!(outcome, Ok(()), "{op} without the call {nth} of {call}");
+                    break;
+                }
+                let error = outcome.expect_err("it was refused");
+                assert_eq!((error.op(), error.errno()), (op, Some(errno.number())), "call {nth} of {call}");
+                assert_eq!(self.traces(), before, "after {error} at call {nth} of {call}");
+                self.works();
+                nth += 1;
+            }
+            assert!(nth > 0, "{op} makes no call of {call}");
+        }
+    }
+
+    fn works(&self) {
+        for turn in 0..100u32 {
+            let ticket = self.client.try_send(&turn.to_le_bytes()).expect("whole").expect("a slot is free");
+            let request = self.server.try_recv().expect("whole").expect("it was sent");
+            assert_eq!(&*request, turn.to_le_bytes());
+            assert_eq!(request.reply("yes"), Ok(true));
+            assert_eq!(&*self.client.recv(ticket, Deadline::now()).expect("it was answered"), b"yes");
+        }
+        let audit = self.segment.audit().expect("the kernel says who is alive");
+        // What was cancelled in the ring is thrown out by who comes past.
+        assert_eq!(Audit { entries: 0, ..audit }, Audit { free: 2, ..Audit::default() });
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // Best effort: it lies among the temporary files.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn options() -> Options {
+    Options::new().slots(2).members(8).request_bytes(100).reply_bytes(100)
+}
+
+/// Waiting for nothing is well if time is what ended it.
+fn timed_out<T>(outcome: Result<T>) -> Result<()> {
+    match outcome {
+        Ok(_) => panic!("nothing was to come"),
+        Err(error) if error.kind() == ErrorKind::TimedOut => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+// ---------------------------------------------------------------- birth and opening
+
+#[test]
+fn what_cannot_be_made_leaves_nothing() {
+    let world = World::new("making");
+    let path = world.folder.join("new");
+    let create = |options: &Options| options.create(&path).and_then(|segment| segment.unlink()).map(drop);
+    world.refuse("reqrep create", &["tmpfile", "chmod", "fallocate", "mmap", "link"], || create(&options()));
+    world.refuse("reqrep create", &["truncate"], || create(&options().sparse(true)));
+    world.refuse("reqrep create", &["memfd", "chmod", "fallocate", "mmap", "seal"], || {
+        options().memfd(world.name()).map(drop)
+    });
+    // Where there are no files without a name, and where they cannot be given one.
+    let otherwise = |call, errno: Errno| {
+        fault::order(call, 0, Fault::Errno(errno.number()));
+        create(&options())
+    };
+    world.refuse("reqrep create", &["create", "chmod", "fallocate", "mmap", "rename"], || {
+        otherwise("tmpfile", Errno::OPNOTSUPP)
+    });
+    world.refuse("reqrep create", &["create", "rename"], || otherwise("link", Errno::NOENT));
+}
+
+#[test]
+fn a_name_appears_with_a_whole_segment_whatever_the_file_system_can() {
+    let world = World::new("naming");
+    for (call, errno) in [("tmpfile", Errno::OPNOTSUPP), ("link", Errno::NOENT)] {
+        let path = world.folder.join(call);
+        fault::order(call, 0, Fault::Errno(errno.number()));
+        let made = options().create(&path).unwrap();
+        assert!(fault::all_met());
+        let (client, server) =
+            (made.client().unwrap(), Options::new().open(&path).unwrap().server().unwrap());
+        let ticket = client.try_send("a").unwrap().expect("a slot is free");
+        assert!(server.try_recv().unwrap().expect("it was sent").reply("b").unwrap());
+        assert_eq!(&*client.recv(ticket, Deadline::now()).unwrap(), b"b");
+        fault::order(call, 0, Fault::Errno(errno.number()));
+        let again = options().create(&path).map(drop).map_err(|error| error.errno());
+        assert_eq!((again, fault::all_met()), (Err(Some(Errno::EXIST.number())), true));
+    }
+    let mut files = world.traces().0;
+    files.sort();
+    assert_eq!(files, ["link", "segment", "tmpfile"]);
+}
+
+#[test]
+fn what_cannot_be_opened_leaves_nothing() {
+    let world = World::new("opening");
+    let path = world.folder.join("segment");
+    world.refuse("reqrep open", &["open", "fstat", "pread", "mmap"], || Options::new().open(&path).map(drop));
+    let memfd = options().memfd(world.name()).unwrap();
+    world.refuse("reqrep open", &["fcntl", "fstat", "pread", "mmap"], || {
+        let fd = memfd.as_fd().try_clone_to_owned().expect("descriptors are left");
+        Options::new().from_fd(fd).map(drop)
+    });
+}
+
+// ---------------------------------------------------------------- members
+
+#[test]
+fn who_cannot_attach_leaves_nothing() {
+    let world = World::new("attaching");
+    let segment = &world.segment;
+    world.refuse("reqrep attach client", &["open", "lock"], || segment.client().map(drop));
+    world.refuse("reqrep attach server", &["open", "lock"], || segment.server().map(drop));
+}
+
+#[test]
+fn without_proc_a_lock_is_opened_by_the_path_while_that_leads_here() {
+    let world = World::new("procless");
+    let without_proc = || fault::order("open", 0, Fault::Errno(Errno::NOENT.number()));
+    let refused = |segment: &Segment| segment.client().map(drop).map_err(|error| error.errno());
+    without_proc();
+    drop(world.segment.client().unwrap());
+    assert!(fault::all_met());
+    fs::rename(world.folder.join("segment"), world.folder.join("elsewhere")).unwrap();
+    let other = options().create(world.folder.join("segment")).unwrap();
+    for segment in [&world.segment, &options().anonymous().unwrap()] {
+        without_proc();
+        assert_eq!(refused(segment), Err(Some(Errno::NOENT.number())));
+        assert!(fault::all_met());
+    }
+    assert_eq!((world.segment.unlink(), other.unlink()), (Ok(false), Ok(true)));
+    world.works();
+}
+
+#[test]
+fn recovery_goes_on_where_it_was_stopped() {
+    let world = World::new("recovering");
+    let shared = &world.segment.0.shared;
+    world.refuse("reqrep recover", &["lock"], || {
+        // What a dead client leaves: its role, and a slot. Its number is nobody's, so nobody holds its lock.
+        let dead = shared.member(5).expect("there are eight");
+        dead.word.store(Role::Client as u64, Ordering::Relaxed);
+        shared.slot(1).expect("there are two").acquire(5).expect("it is free");
+        let stopped = world.segment.recover();
+        if stopped.is_err() {
+            // Everything else is in its place again, for the round trips that follow.
+            assert_eq!(world.segment.recover(), Ok(1));
+        }
+        assert!(member::role(dead.word.load(Ordering::Relaxed)).is_none());
+        stopped.map(drop)
+    });
+    let stats = world.segment.stats();
+    assert!(stats.torn_off == stats.recovered && stats.recovered > REFUSALS.len() as u64);
+}
+
+// ---------------------------------------------------------------- calls
+
+#[test]
+fn a_call_that_fails_leaves_no_slot_behind() {
+    let world = World::new("calling");
+    let World { client, server, .. } = &world;
+    world.refuse("reqrep call", &["futex"], || timed_out(client.call("a", Duration::from_millis(5))));
+    world.refuse("reqrep recv", &["futex"], || timed_out(server.recv(Duration::from_millis(5))));
+    let wary = client.clone().needs_server(true);
+    world.refuse("reqrep send", &["lock"], || {
+        let ticket = wary.try_send("a")?.expect("a slot is free");
+        client.cancel(ticket).map(drop)
+    });
+}
+
+#[test]
+fn a_wait_that_fails_can_be_taken_up_again() {
+    let world = World::new("waiting");
+    let World { client, server, .. } = &world;
+    world.refuse("reqrep recv", &["futex", "lock"], || {
+        let ticket = client.try_send("a")?.expect("a slot is free");
+        let request = server.try_recv()?.expect("it was sent");
+        // At the end of the slice it asks whether the server lives.
+        let waited = timed_out(client.recv(ticket, A_SLICE));
+        assert_eq!(request.reply("b"), Ok(true));
+        assert_eq!(&*client.recv(ticket, Deadline::now()).expect("the ticket stays good"), b"b");
+        waited
+    });
+}
+
+#[test]
+fn who_waits_in_vain_for_a_slot_has_sent_nothing() {
+    let world = World::new("sending");
+    let client = &world.client;
+    world.refuse("reqrep send", &["futex", "lock"], || {
+        let tickets = ["a", "b"].map(|text| client.try_send(text).expect("whole").expect("a slot is free"));
+        let waited = timed_out(client.send("c", A_SLICE));
+        assert_eq!(client.pending(), 2);
+        tickets.iter().for_each(|ticket| assert_eq!(client.cancel(*ticket), Ok(true)));
+        waited
+    });
+}
+
+// ---------------------------------------------------------------- the rest
+
+#[test]
+fn questions_that_get_no_answer_change_nothing() {
+    let world = World::new("asking");
+    let World { segment, client, .. } = &world;
+    world.refuse("reqrep members", &["lock"], || segment.members().map(drop));
+    world.refuse("reqrep audit", &["lock"], || {
+        let ticket = client.try_send("a")?.expect("a slot is free");
+        let audit = segment.audit().map(drop);
+        client.cancel(ticket).expect("nobody took it");
+        audit
+    });
+    world.refuse("reqrep sync", &["msync"], || segment.sync());
+    world.refuse("reqrep unlink", &["lstat", "fstat", "unlink"], || {
+        let path = world.folder.join("other");
+        let unlinked = options().create(&path).expect("a segment").unlink();
+        assert_eq!(unlinked.is_err(), path.exists());
+        fs::remove_file(path).ok();
+        unlinked.map(drop)
+    });
+}

@@ -1,0 +1,386 @@
+//! The ends as tasks use them: a waker is left where a thread would park. Any runtime will do, and none is needed.
+//!
+//! Invariant: a call or a request changes hands only inside a poll that is ready, so whoever drops a future that waits has lost nothing.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use super::client::{Client, Message, Reply, Ticket};
+use super::notify::{Call, Left, Watch};
+use super::server::{Request, Server};
+use crate::error::Result;
+
+const CALL: &str = "reqrep call";
+const SEND: &str = "reqrep send";
+const RECV: &str = "reqrep recv";
+
+impl Client {
+    /// As [`call`](Client::call), for a task. Dropping the future cancels the call. There is no deadline: the runtime has timers.
+    ///
+    /// The future runs on any runtime. It is woken by a thread of this process, which the first of them starts and which ends with the client.
+    ///
+    /// # Errors
+    ///
+    /// As [`call`](Client::call), but for `TimedOut` and `Interrupted`; `Os` if no thread can be started.
+    pub async fn call_async<'a>(&self, request: impl Into<Message<'a>>) -> Result<Reply> {
+        let ticket = self.place_async(&request.into(), CALL).await?;
+        let _given_up_if_dropped = Unheard { client: self, ticket };
+        self.look_async(ticket, CALL).await
+    }
+
+    /// As [`send`](Client::send), for a task. Nothing was sent if the future is dropped before it is ready.
+    ///
+    /// # Errors
+    ///
+    /// As [`call_async`](Client::call_async).
+    pub async fn send_async<'a>(&self, request: impl Into<Message<'a>>) -> Result<Ticket> {
+        let ticket = self.place_async(&request.into(), SEND).await?;
+        self.sent(ticket);
+        Ok(ticket)
+    }
+
+    /// As [`recv`](Client::recv), for a task. The ticket stays good if the future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Client::recv), but for the first two; `Os` if no thread can be started.
+    pub async fn recv_async(&self, ticket: Ticket) -> Result<Reply> {
+        let reply = self.look_async(ticket, RECV).await;
+        self.looked(ticket, false);
+        reply
+    }
+
+    async fn place_async(&self, request: &Message<'_>, op: &'static str) -> Result<Ticket> {
+        until(None, || self.watch_room(op), || self.place(request, None, op)).await
+    }
+
+    async fn look_async(&self, ticket: Ticket, op: &'static str) -> Result<Reply> {
+        let call = self.as_awaited(ticket);
+        let look = || match self.look(ticket, op)? {
+            // The thread knows whether there is a server, but it is the client that gives up.
+            None if call.needs_server => self.check(ticket, op).and_then(|()| self.look(ticket, op)),
+            reply => Ok(reply),
+        };
+        until(Some(call), || self.watch_replies(op), look).await
+    }
+}
+
+impl Server {
+    /// As [`recv`](Server::recv), for a task. A request is taken by the poll that returns it, so that none is lost if the future is dropped.
+    ///
+    /// The future runs on any runtime. It is woken by a thread of this process, which the first of them starts and which ends with the server.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Server::recv), but for the first two; `Os` if no thread can be started.
+    pub async fn recv_async(&self) -> Result<Request<'_>> {
+        until(None, || self.watch(RECV), || self.take()).await
+    }
+}
+
+/// Gives a call up when it is dropped, if it is not over.
+struct Unheard<'a> {
+    client: &'a Client,
+    ticket: Ticket,
+}
+
+impl Drop for Unheard<'_> {
+    fn drop(&mut self) {
+        if self.client.cancel(self.ticket) == Ok(false) {
+            // It came at the last moment, and gives its slot back.
+            let _ = self.client.look(self.ticket, CALL);
+        }
+    }
+}
+
+/// Waits in a task until `look` finds something. `watch` tells who is to wake it, and `call` what for.
+async fn until<T>(
+    call: Option<Call>,
+    watch: impl Fn() -> Result<Arc<Watch>>,
+    mut look: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    let mut place: Option<Left> = None;
+    poll_fn(|cx| {
+        if let Some(found) = look()? {
+            return Poll::Ready(Ok(found));
+        }
+        let left = match place.take().filter(Left::is_here) {
+            Some(left) => left,
+            None => Left::new(watch()?),
+        };
+        place.insert(left).leave(call, cx.waker());
+        // What came before the waker lay there has woken nobody.
+        look()?.map_or(Poll::Pending, |found| Poll::Ready(Ok(found)))
+    })
+    .await
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Wake, Waker};
+    use std::thread::{self, Thread};
+    use std::time::Duration;
+
+    use super::super::{Options, Segment};
+    use super::*;
+    use crate::error::ErrorKind;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn small() -> Segment {
+        Options::new().slots(2).members(8).anonymous().expect("a segment")
+    }
+
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    /// All that a runtime needs to be.
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut future = pin!(future);
+        loop {
+            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(done) => return done,
+                Poll::Pending => thread::park(),
+            }
+        }
+    }
+
+    fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn kind<T>(outcome: Result<T>) -> Option<ErrorKind> {
+        outcome.err().map(|error| error.kind())
+    }
+
+    fn all_free(segment: &Segment) {
+        assert_eq!(segment.audit().unwrap().free, segment.geometry().slots as usize);
+    }
+
+    #[test]
+    fn tasks_call_and_serve_whatever_the_other_side_is() {
+        let segment = small();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        thread::scope(|scope| {
+            // Two that serve, a thread and a task; three that call, one of them a thread. Fewer slots than callers.
+            scope.spawn(|| {
+                while let Ok(request) = server.recv(SOON)
+                    && !request.is_empty()
+                {
+                    let answer = request.to_vec();
+                    request.reply(&answer).unwrap();
+                }
+            });
+            scope.spawn(|| {
+                run(async {
+                    let server = segment.server().unwrap();
+                    while let Ok(request) = server.recv_async().await
+                        && !request.is_empty()
+                    {
+                        let answer = request.to_vec();
+                        request.reply(&answer).unwrap();
+                    }
+                });
+            });
+            let callers: Vec<_> = (0..3u32)
+                .map(|caller| {
+                    let client = client.clone();
+                    scope.spawn(move || {
+                        for turn in 0..500u32 {
+                            let request = [caller.to_le_bytes(), turn.to_le_bytes()].concat();
+                            let reply = match caller {
+                                0 => client.call(&request, SOON),
+                                1 => run(client.call_async(&request)),
+                                _ => run(async {
+                                    let ticket = client.send_async(&request).await?;
+                                    client.recv_async(ticket).await
+                                }),
+                            };
+                            assert_eq!(*reply.unwrap(), request);
+                        }
+                    })
+                })
+                .collect();
+            callers.into_iter().for_each(|caller| caller.join().unwrap());
+            (0..2).for_each(|_| assert_eq!(kind(run(client.call_async(""))), Some(ErrorKind::Failed)));
+        });
+        all_free(&segment);
+    }
+
+    #[test]
+    fn futures_go_to_other_threads() {
+        fn moves<T: Send>(future: T) -> T {
+            future
+        }
+        let segment = Options::new().integers().anonymous().unwrap();
+        let (client, server) = (segment.int_client().unwrap(), segment.int_server().unwrap());
+        thread::scope(|scope| {
+            let serve = moves(async { server.recv_async().await.unwrap().reply(-1).unwrap() });
+            scope.spawn(|| run(serve));
+            let call = moves(client.call_async(7));
+            assert_eq!(scope.spawn(|| run(call)).join().unwrap(), Ok(-1));
+            let sent = moves(client.send_async(8));
+            let ticket = run(sent).unwrap();
+            scope.spawn(|| server.recv(SOON).unwrap().reply(-2).unwrap());
+            assert_eq!(run(moves(client.recv_async(ticket))), Ok(-2));
+        });
+    }
+
+    #[test]
+    fn a_call_whose_future_is_dropped_is_cancelled_wherever_it_was() {
+        let segment = small();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        drop(client.call_async("never polled"));
+        assert_eq!(segment.stats().requests, 0);
+        // In the ring.
+        {
+            let mut call = pin!(client.call_async("a"));
+            assert!(poll_once(call.as_mut()).is_pending() && client.pending() == 1);
+        }
+        assert!(client.pending() == 0 && server.try_recv().unwrap().is_none());
+        // In a server's hands.
+        let request = {
+            let mut call = pin!(client.call_async("b"));
+            assert!(poll_once(call.as_mut()).is_pending());
+            let request = server.recv(SOON).unwrap();
+            assert!(request.is_wanted() && poll_once(call.as_mut()).is_pending());
+            request
+        };
+        assert!(!request.is_wanted() && !request.reply("too late").unwrap());
+        // Answered.
+        {
+            let mut call = pin!(client.call_async("c"));
+            assert!(poll_once(call.as_mut()).is_pending());
+            assert!(server.recv(SOON).unwrap().reply("d").unwrap());
+        }
+        all_free(&segment);
+        // A ticket is not dropped with its future.
+        let ticket = run(client.send_async("e")).unwrap();
+        assert!(poll_once(pin!(client.recv_async(ticket))).is_pending());
+        server.recv(SOON).unwrap().reply("f").unwrap();
+        assert_eq!(&*run(client.recv_async(ticket)).unwrap(), b"f");
+        assert_eq!(kind(run(client.recv_async(ticket))), Some(ErrorKind::Stale));
+        all_free(&segment);
+    }
+
+    #[test]
+    fn a_request_is_not_lost_with_the_future_that_waited_for_it() {
+        let segment = small();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let ticket = {
+            let mut given_up = pin!(server.recv_async());
+            assert!(poll_once(given_up.as_mut()).is_pending());
+            client.try_send("a").unwrap().expect("there is a slot")
+        };
+        run(server.recv_async()).unwrap().reply("b").unwrap();
+        assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"b");
+        // Likewise for a slot.
+        let tickets = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
+        {
+            let mut given_up = pin!(client.send_async("c"));
+            assert!(poll_once(given_up.as_mut()).is_pending());
+            assert!(client.cancel(tickets[0]).unwrap());
+        }
+        run(client.send_async("d")).unwrap();
+        let mut waiting: Vec<u8> = server.drain(9).unwrap().iter().map(|request| request[0]).collect();
+        waiting.sort_unstable();
+        assert_eq!(waiting, b"bd");
+    }
+
+    #[test]
+    fn errors_of_calls_are_those_of_threads() {
+        let segment = small();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        assert_eq!(kind(run(client.call_async(&[0; 5000]))), Some(ErrorKind::TooLong));
+        assert_eq!(kind(run(client.recv_async(Ticket::from_bits(0)))), Some(ErrorKind::Stale));
+        let needy = client.clone().needs_server(true);
+        thread::scope(|scope| {
+            let needy = &needy;
+            let call = scope.spawn(move || kind(run(needy.call_async("a"))));
+            // The second ends at the end of a slice.
+            server.recv(SOON).unwrap().fail();
+            assert_eq!(call.join().unwrap(), Some(ErrorKind::Failed));
+            let ticket = needy.try_send("b").unwrap().expect("there is a slot");
+            let call = scope.spawn(move || kind(run(needy.recv_async(ticket))));
+            drop(server);
+            assert_eq!(call.join().unwrap(), Some(ErrorKind::NoServer));
+        });
+        assert_eq!(kind(run(client.clone().needs_server(true).call_async("c"))), Some(ErrorKind::NoServer));
+        all_free(&segment);
+    }
+
+    /// One task waits for two calls with one waker, and two tasks for one call.
+    #[test]
+    fn whoever_waits_is_woken() {
+        let segment = small();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let [first, second] = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
+        thread::scope(|scope| {
+            let both = scope.spawn(|| {
+                let (mut one, mut other) = (pin!(client.recv_async(first)), pin!(client.recv_async(second)));
+                let mut ends = Vec::new();
+                run(poll_fn(|cx| {
+                    if !ends.contains(&b'x')
+                        && let Poll::Ready(reply) = one.as_mut().poll(cx)
+                    {
+                        ends.push(reply.unwrap()[0]);
+                    }
+                    if !ends.contains(&b'y')
+                        && let Poll::Ready(reply) = other.as_mut().poll(cx)
+                    {
+                        ends.push(reply.unwrap()[0]);
+                    }
+                    if ends.len() == 2 { Poll::Ready(()) } else { Poll::Pending }
+                }));
+            });
+            let [one, other] = [server.recv(SOON).unwrap(), server.recv(SOON).unwrap()];
+            other.reply("y").unwrap();
+            thread::sleep(Duration::from_millis(2));
+            one.reply("x").unwrap();
+            both.join().unwrap();
+            let ticket = client.try_send("c").unwrap().expect("there is a slot");
+            let twice = [&client; 2].map(|client| scope.spawn(move || kind(run(client.recv_async(ticket)))));
+            thread::sleep(Duration::from_millis(2));
+            server.recv(SOON).unwrap().reply("d").unwrap();
+            let mut ends = twice.map(|end| end.join().unwrap());
+            ends.sort_by_key(Option::is_some);
+            assert_eq!(ends, [None, Some(ErrorKind::Stale)]);
+        });
+    }
+
+    /// The last handle goes inside the thread that would be waited for.
+    #[test]
+    fn a_waker_may_drop_the_handle_that_it_was_left_at() {
+        type Task = Pin<Box<dyn Future<Output = Result<Reply>> + Send>>;
+        struct Owner(std::sync::Mutex<Option<Task>>);
+        impl Wake for Owner {
+            fn wake(self: Arc<Self>) {
+                let task = self.0.lock().expect("nobody panics here").take();
+                drop(task);
+            }
+        }
+        let segment = small();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let task: Task = Box::pin(async move { client.call_async("a").await });
+        let owner = Arc::new(Owner(Some(task).into()));
+        let polled = owner.0.lock().unwrap().as_mut().map(|task| {
+            task.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&owner)))).is_pending()
+        });
+        assert_eq!(polled, Some(true));
+        server.recv(SOON).unwrap().reply("b").unwrap();
+        let began = std::time::Instant::now();
+        while segment.members().unwrap().len() > 1 {
+            assert!(began.elapsed() < SOON);
+            thread::yield_now();
+        }
+        all_free(&segment);
+    }
+}

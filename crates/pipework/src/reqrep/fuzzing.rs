@@ -1,0 +1,391 @@
+//! What must hold for any bytes in a segment: the properties that the fuzz target and the tests share.
+//!
+//! The input says how a segment is made, or is one itself. What is left of it is a script, in which one client and one server take turns with a vandal, who
+//! writes into their segment whatever the script says. Errors and lost service may come of that, and nothing else.
+
+#![allow(unreachable_pub)] // The fuzz target reaches it, under cfg(fuzzing); the tests need no more than the crate.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+
+use super::client::{Client, Ticket};
+use super::int::{IntClient, IntServer};
+use super::layout::{self, FIXED, Layout};
+use super::server::{Request, Server};
+use super::{Audit, Geometry, Kind, Options, Segment};
+use crate::deadline::Deadline;
+use crate::error::ErrorKind;
+use crate::sys::memory;
+
+/// No bytes in a segment make anybody panic, loop, or use more memory than its sizes allow.
+pub fn segment(data: &[u8]) {
+    let mut script = Script(data);
+    let opened = match script.byte() % 3 {
+        0 => any_file(&mut script),
+        _ => Some(well_formed(&mut script)),
+    };
+    if let Some(segment) = opened {
+        Company::new(&segment).play(&mut script);
+    }
+}
+
+/// The longest file that is made. A larger one behaves no differently, and slower.
+const MAX_LEN: u64 = 1 << 18;
+
+/// More steps than this show nothing new: what one leaves behind, the next few meet.
+const STEPS: usize = 200;
+
+// ---------------------------------------------------------------- the script
+
+/// The input; it goes on with zeros when it is at its end.
+struct Script<'a>(&'a [u8]);
+
+impl Script<'_> {
+    fn byte(&mut self) -> u8 {
+        self.bytes::<1>()[0]
+    }
+
+    fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        let (now, rest) = self.0.split_at(N.min(self.0.len()));
+        self.0 = rest;
+        let mut bytes = [0; N];
+        bytes[..now.len()].copy_from_slice(now);
+        bytes
+    }
+
+    /// A number below `limit`.
+    fn below(&mut self, limit: usize) -> usize {
+        usize::from(u16::from_le_bytes(self.bytes())) % limit.max(1)
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+// ---------------------------------------------------------------- the segment
+
+fn geometry(script: &mut Script<'_>) -> Geometry {
+    let [kind, slots, queue, members, request_bytes, reply_bytes] = script.bytes();
+    let kind = if kind % 4 == 0 { Kind::Integers } else { Kind::Bytes };
+    let slots = 1 + u32::from(slots % 5);
+    let payload = |bytes: u8| if kind == Kind::Integers { 8 } else { u32::from(bytes) };
+    Geometry {
+        kind,
+        slots,
+        queue: (2 * slots).next_power_of_two() << (queue % 3),
+        request_bytes: payload(request_bytes),
+        reply_bytes: payload(reply_bytes),
+        members: 1 + u32::from(members % 5),
+    }
+}
+
+fn well_formed(script: &mut Script<'_>) -> Segment {
+    let sizes = geometry(script);
+    let options = Options { kind: sizes.kind, ..Options::new() };
+    let options = options.slots(sizes.slots).queue(sizes.queue).members(sizes.members);
+    let segment = options.request_bytes(sizes.request_bytes).reply_bytes(sizes.reply_bytes).anonymous();
+    let segment = segment.expect("the sizes are possible, and memory is left");
+    assert_eq!(*segment.geometry(), sizes);
+    segment
+}
+
+/// A file that the script wrote, if it can be opened.
+fn any_file(script: &mut Script<'_>) -> Option<Segment> {
+    let how = script.byte();
+    let mut header = if how & 1 == 0 { script.bytes() } else { layout::encode(&geometry(script), 0) };
+    for _ in 0..how >> 6 {
+        let at = 4 * script.below(FIXED / 4);
+        header[at..at + 4].copy_from_slice(&script.bytes::<4>());
+    }
+    if how & 2 != 0 {
+        let checksum = layout::fnv1a(&header[..56]);
+        header[56..].copy_from_slice(&checksum.to_le_bytes());
+    }
+    let said = u64::from_le_bytes(header[40..48].try_into().expect("eight bytes"));
+    let len = if how & 4 != 0 { script.below(usize::from(u16::MAX)) as u64 } else { said.min(MAX_LEN) };
+    let file = File::from(memory::create_in_memory(c"fuzz").expect("descriptors and memory are left"));
+    file.write_all_at(&header, 0).expect("memory is left");
+    if how & 8 != 0 {
+        // The rest of the header, the members, the ring and the slots are whatever comes next, which is the script as well.
+        file.write_all_at(script.0, FIXED as u64).expect("memory is left");
+    }
+    file.set_len(len).expect("memory is left");
+    match Options::new().from_fd(file.into()) {
+        Ok(segment) => {
+            let sizes = *segment.geometry();
+            assert_eq!(sizes.checked("fuzzing"), Ok(sizes));
+            assert_eq!((Layout::new(sizes).len as u64, len), (said, said));
+            Some(segment)
+        }
+        Err(error) => {
+            let kinds = [ErrorKind::Incompatible, ErrorKind::Corrupt];
+            assert!(kinds.contains(&error.kind()) && error.errno().is_none(), "{error}");
+            None
+        }
+    }
+}
+
+// ---------------------------------------------------------------- the company
+
+/// One client, one server, and what they have in their hands.
+struct Company<'a> {
+    segment: &'a Segment,
+    vandal: File,
+    client: Option<Client>,
+    server: Option<Server>,
+    tickets: Vec<Ticket>,
+    requests: Vec<Request<'static>>,
+}
+
+impl Company<'_> {
+    fn new(segment: &Segment) -> Company<'_> {
+        let vandal = File::from(segment.as_fd().try_clone_to_owned().expect("descriptors are left"));
+        let kind = segment.geometry().kind;
+        Company {
+            segment,
+            vandal,
+            client: Client::new(segment, kind).ok(),
+            server: Server::new(segment, kind).ok(),
+            tickets: Vec::new(),
+            requests: Vec::new(),
+        }
+    }
+
+    fn play(mut self, script: &mut Script<'_>) {
+        for _ in 0..STEPS {
+            if script.is_over() {
+                break;
+            }
+            self.step(script);
+        }
+        self.check();
+        drop((self.requests, self.client, self.server));
+        self.segment.recover().ok();
+        starts_anew(self.segment, &self.vandal);
+    }
+
+    fn step(&mut self, script: &mut Script<'_>) {
+        match script.byte() % 24 {
+            0..=7 => self.vandalise(script),
+            8..=9 => self.send(script),
+            10 => self.receive(script),
+            11 => self.cancel(script),
+            12..=13 => self.take(),
+            14 => self.answer(script),
+            15 => drop(self.requests.pop()),
+            16 => self.call(script),
+            17 => self.many(script),
+            18 => self.integers(script),
+            19 => drop(self.segment.recover()),
+            20 => self.check(),
+            21 => {
+                self.client = None;
+                self.client = Client::new(self.segment, self.segment.geometry().kind).ok();
+            }
+            22 => {
+                // The requests in hand keep the old one attached.
+                self.server = None;
+                self.server = Server::new(self.segment, self.segment.geometry().kind).ok();
+            }
+            _ => self.requests.clear(),
+        }
+    }
+
+    /// Writes one word of the segment, behind the bytes that nobody reads twice: all of it, or one byte of it.
+    fn vandalise(&self, script: &mut Script<'_>) {
+        let layout = Layout::new(*self.segment.geometry());
+        let sizes = layout.geometry;
+        let [place, how] = script.bytes();
+        let at = match place % 6 {
+            0 | 1 => layout.slot(script.below(sizes.slots as usize) as u32),
+            2 => {
+                layout.slot(script.below(sizes.slots as usize) as u32).map(|slot| slot + 8 * script.below(8))
+            }
+            3 => Some(layout.ring + 8 * script.below(sizes.queue as usize)),
+            4 => layout
+                .member(1 + script.below(sizes.members as usize) as u16)
+                .map(|at| at + 8 * script.below(12)),
+            _ => Some(FIXED + 8 * script.below(41)),
+        };
+        let at = at.expect("it is inside the segment") as u64;
+        let mut word = [0; 8];
+        match how % 4 {
+            0 => word = script.bytes(),
+            1 => word = [script.byte(); 8],
+            _ => {
+                self.vandal.read_exact_at(&mut word, at).expect("it is inside the segment");
+                word[script.below(8)] = script.byte();
+            }
+        }
+        self.vandal.write_all_at(&word, at).expect("it is inside the segment");
+    }
+
+    fn send(&mut self, script: &mut Script<'_>) {
+        let Some(client) = &self.client else { return };
+        let [len, redeliveries] = script.bytes();
+        let client = client.clone().redeliveries(redeliveries % 5).needs_server(redeliveries & 8 != 0);
+        if let Ok(Some(ticket)) = client.try_send(&vec![7; usize::from(len)]) {
+            self.tickets.push(ticket);
+        }
+    }
+
+    fn receive(&mut self, script: &mut Script<'_>) {
+        let (Some(client), false) = (&self.client, self.tickets.is_empty()) else { return };
+        let ticket = self.tickets[script.below(self.tickets.len())];
+        let received = match script.byte() % 2 {
+            0 => client.recv(ticket, Deadline::now()).ok(),
+            _ => client.try_recv(ticket).ok().flatten(),
+        };
+        if let Some(reply) = received {
+            assert!(reply.into_vec().len() <= self.segment.geometry().reply_bytes as usize);
+        }
+    }
+
+    fn cancel(&mut self, script: &mut Script<'_>) {
+        let (Some(client), false) = (&self.client, self.tickets.is_empty()) else { return };
+        let ticket = self.tickets.swap_remove(script.below(self.tickets.len()));
+        if let Err(error) = client.cancel(ticket) {
+            assert_eq!(error.kind(), ErrorKind::Stale);
+        }
+    }
+
+    fn take(&mut self) {
+        let Some(server) = &self.server else { return };
+        if let Ok(Some(request)) = server.try_recv() {
+            assert!(request.len() <= self.segment.geometry().request_bytes as usize);
+            self.requests.push(request.into_owned());
+        }
+    }
+
+    fn answer(&mut self, script: &mut Script<'_>) {
+        if self.requests.is_empty() {
+            return;
+        }
+        let request = self.requests.swap_remove(script.below(self.requests.len()));
+        let reply = vec![9; usize::from(script.byte())];
+        let wanted = request.is_wanted();
+        if let Ok(heard) = request.reply(&reply) {
+            assert!(reply.len() <= self.segment.geometry().reply_bytes as usize);
+            assert_eq!(heard, wanted, "nobody else moves meanwhile");
+        }
+    }
+
+    /// A call that nobody answers, with and without time to wait.
+    fn call(&self, script: &mut Script<'_>) {
+        if let Some(client) = &self.client {
+            let called = client.call(&[script.byte(); 8], Deadline::now());
+            assert!(called.is_err(), "nobody else moves meanwhile");
+        }
+        if let Some(server) = &self.server {
+            server.recv(Deadline::now()).ok();
+        }
+    }
+
+    fn many(&self, script: &mut Script<'_>) {
+        let (Some(server), most) = (&self.server, self.segment.geometry().slots as usize) else { return };
+        match script.byte() % 3 {
+            0 => assert!(server.clear().is_ok_and(|cleared| cleared <= most) || server.clear().is_err()),
+            1 => assert!(server.drain(usize::MAX).map_or(0, |requests| requests.len()) <= most),
+            _ => {
+                assert!(server.recv_many(usize::MAX, Deadline::now()).map_or(0, |taken| taken.len()) <= most)
+            }
+        }
+    }
+
+    fn integers(&mut self, script: &mut Script<'_>) {
+        if self.segment.geometry().kind != Kind::Integers {
+            return;
+        }
+        if let Some(client) = self.client.clone().map(IntClient) {
+            self.tickets.extend(client.try_send(i64::from(script.byte())).ok().flatten());
+            for ticket in &self.tickets {
+                client.try_recv(*ticket).ok();
+            }
+        }
+        if let Some(request) = self.server.clone().map(IntServer)
+            && let Ok(Some(request)) = request.try_recv()
+        {
+            request.reply(1).ok();
+        }
+    }
+
+    /// What the segment tells of itself stays within its sizes.
+    fn check(&self) {
+        let sizes = self.segment.geometry();
+        let audit = self.segment.audit().expect("the kernel says who is alive");
+        let Audit { free, filling, waiting, taken, dropped, done, damaged, .. } = audit;
+        assert_eq!(free + filling + waiting + taken + dropped + done + damaged, sizes.slots as usize);
+        assert!(audit.unqueued <= waiting && audit.orphaned <= sizes.slots as usize);
+        assert!(audit.entries <= sizes.queue as usize && self.segment.len() <= sizes.queue as usize);
+        assert!(self.segment.members().is_ok_and(|members| members.len() <= sizes.members as usize));
+        let pending = self.client.as_ref().map_or(0, Client::pending);
+        assert!(pending <= sizes.slots as usize);
+        self.segment.stats();
+    }
+}
+
+/// With zeros behind its first bytes, a segment is as good as new, whatever it was before.
+fn starts_anew(segment: &Segment, vandal: &File) {
+    let layout = Layout::new(*segment.geometry());
+    let zeros = vec![0; layout.len - FIXED];
+    vandal.write_all_at(&zeros, FIXED as u64).expect("it is inside the segment");
+    if layout.geometry.members < 2 {
+        return;
+    }
+    let kind = layout.geometry.kind;
+    let client = Client::new(segment, kind).expect("nobody else is attached");
+    let server = Server::new(segment, kind).expect("there are two places");
+    let (request, reply) = ([1; 8], [2; 8]);
+    let request = &request[..request.len().min(layout.geometry.request_bytes as usize)];
+    let reply = &reply[..reply.len().min(layout.geometry.reply_bytes as usize)];
+    for _ in 0..2 * layout.geometry.queue {
+        let ticket = client.try_send(request).expect("nothing is damaged").expect("a slot is free");
+        let taken = server.try_recv().expect("nothing is damaged").expect("it was sent");
+        assert_eq!(&*taken, request);
+        assert_eq!(taken.reply(reply), Ok(true));
+        assert_eq!(&*client.try_recv(ticket).expect("nothing is damaged").expect("it was answered"), reply);
+    }
+    drop((client, server));
+    let slots = layout.geometry.slots as usize;
+    assert_eq!(segment.audit(), Ok(Audit { free: slots, ..Audit::default() }));
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        #[test]
+        fn no_bytes_do_more_than_cost_service(how in 0u8..=255, data in prop::collection::vec(any::<u8>(), 0..1500)) {
+            segment(&[&[how], &data[..]].concat());
+        }
+    }
+
+    /// Cells whose laps lead in a circle: with laps of 40 bits, each of four is ahead of the one before it.
+    #[test]
+    fn a_ring_that_leads_in_a_circle_is_corrupt() {
+        let segment = Options::new().slots(2).members(2).anonymous().expect("memory is left");
+        let layout = Layout::new(*segment.geometry());
+        let company = Company::new(&segment);
+        for cell in 0..4u64 {
+            let word = (cell << 62 | 1 << 23).to_le_bytes();
+            company
+                .vandal
+                .write_all_at(&word, layout.ring as u64 + 8 * cell)
+                .expect("it is inside the segment");
+        }
+        company.check();
+        let (client, server) =
+            (company.client.as_ref().expect("joined"), company.server.as_ref().expect("joined"));
+        let corrupt = Some(ErrorKind::Corrupt);
+        assert_eq!(client.try_send("a").err().map(|error| error.kind()), corrupt);
+        assert_eq!(server.try_recv().err().map(|error| error.kind()), corrupt);
+        company.play(&mut Script(&[]));
+    }
+}

@@ -1,0 +1,361 @@
+//! Every interleaving of what processes share, under loom: ring, slot and event, with the orders of memory that the code asks for. Run by
+//! `make model`.
+//!
+//! Threads stand for processes, and one that stops for a process that was killed there. Payloads are relaxed atomics, so whoever reads
+//! one without being entitled to finds an old one or another's; loom itself finds whoever sleeps for ever. `tests/model` searches deaths at
+//! every step, and what comes after them, on a model of its own.
+//! `PIPEWORK_MODEL_SWITCHES=n` lets a thread be interrupted n times where it could go on, instead of 3 times.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use loom::sync::Mutex;
+use loom::thread;
+
+use super::queue::Queue;
+use super::slot::{Slot, SlotWord, State};
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind};
+use crate::event::{Event, Wait};
+use crate::spin::{Looks, Spin};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, Reach};
+
+const OP: &str = "model";
+const CLIENT: u16 = 1;
+const SERVER: u16 = 2;
+
+fn search(model: impl Fn() + Send + Sync + 'static) {
+    let switches = std::env::var("PIPEWORK_MODEL_SWITCHES").map_or(3, |n| n.parse().expect("a number"));
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(switches);
+    builder.check(model);
+}
+
+/// What a segment is for its slots and its ring.
+struct Segment {
+    slots: [Slot; 2],
+    payloads: [Payload; 2],
+    cells: Vec<AtomicU64>,
+    head: AtomicU64,
+    tail: AtomicU64,
+    requests: Event,
+    /// Of member [`SERVER`]: whether the kernel holds it.
+    lock: Mutex<bool>,
+}
+
+struct Payload {
+    request: AtomicU32,
+    reply: AtomicU32,
+}
+
+/// A request in a server's hands.
+struct Taken {
+    idx: u32,
+    word: SlotWord,
+    request: u32,
+}
+
+impl Segment {
+    fn new(cells: usize) -> Arc<Segment> {
+        let payload = || Payload { request: AtomicU32::new(0), reply: AtomicU32::new(0) };
+        Arc::new(Segment {
+            slots: [Slot::new(), Slot::new()],
+            payloads: [payload(), payload()],
+            cells: (0..cells).map(|_| AtomicU64::new(0)).collect(),
+            head: AtomicU64::new(0),
+            tail: AtomicU64::new(0),
+            requests: Event::new(),
+            lock: Mutex::new(false),
+        })
+    }
+
+    fn queue(&self) -> Queue<'_> {
+        Queue { cells: &self.cells, head: &self.head, tail: &self.tail }
+    }
+
+    fn slot(&self, idx: u32) -> &Slot {
+        &self.slots[idx as usize]
+    }
+
+    fn push(&self, idx: u32) -> bool {
+        let is_sent = |idx| self.slot(idx).load().state() == Some(State::Sent);
+        let pushed = self.queue().push(idx, is_sent, OP).expect("nobody breaks the ring");
+        if pushed {
+            self.requests.notify_swapped(Reach::Machine);
+        }
+        pushed
+    }
+
+    /// Sends a request; what was sent, and whether it is in the ring. `None` if the slot is in use.
+    fn send(&self, idx: u32, request: u32, redeliveries: u32) -> Option<(SlotWord, bool)> {
+        let slot = self.slot(idx);
+        let filled = slot.acquire(CLIENT)?;
+        slot.client.store(u32::from(CLIENT), Ordering::Relaxed);
+        slot.redeliveries.store(redeliveries, Ordering::Relaxed);
+        self.payloads[idx as usize].request.store(request, Ordering::Relaxed);
+        let sent = slot.send(filled).expect("nobody else may touch it");
+        Some((sent, self.push(idx)))
+    }
+
+    fn take(&self) -> Option<Taken> {
+        let claim = |idx| self.slot(idx).claim(SERVER).map(|word| (idx, word));
+        let (idx, word) = self.queue().pop(claim, OP).expect("nobody breaks the ring").claimed?;
+        Some(Taken { idx, word, request: self.payloads[idx as usize].request.load(Ordering::Relaxed) })
+    }
+
+    /// A server that is killed as soon as it has claimed a request.
+    fn take_and_die(&self) -> Option<u32> {
+        let mut claimed = None;
+        let claim = |idx| {
+            self.slot(idx).claim(SERVER)?;
+            claimed = Some(idx);
+            resume_unwind(Box::new(()))
+        };
+        let died = catch_unwind(AssertUnwindSafe(|| self.queue().pop::<()>(claim, OP).map(drop)));
+        assert_eq!(died.is_err(), claimed.is_some());
+        claimed
+    }
+
+    /// Answers with the request itself; true if the client gets it.
+    fn echo(&self, taken: &Taken) -> bool {
+        self.payloads[taken.idx as usize].reply.store(taken.request, Ordering::Relaxed);
+        let left = self.slot(taken.idx).finish(taken.word, State::Answered).expect("it is this server's");
+        if left.has_waiter() {
+            self.slot(taken.idx).wake();
+        }
+        left.state() == Some(State::Answered)
+    }
+
+    /// The reply of a call, which is over then; `None` as long as there is none.
+    fn look(&self, idx: u32, generation: u64) -> Option<u32> {
+        let now = self.slot(idx).load();
+        assert_eq!(now.generation(), generation, "the slot is its client's until that frees it");
+        if now.state() != Some(State::Answered) {
+            return None;
+        }
+        let reply = self.payloads[idx as usize].reply.load(Ordering::Relaxed);
+        assert!(self.slot(idx).step(now, now.freed()), "a reply is there to stay");
+        Some(reply)
+    }
+
+    /// Takes slot 0 away from member [`SERVER`], as long as the kernel says that it is dead; pushes what is sent again.
+    fn recover(&self, is_dead: impl Fn() -> bool) {
+        let slot = self.slot(0);
+        loop {
+            let word = slot.load();
+            let Some(next) = word.without(SERVER, CLIENT, 1) else { return };
+            if !is_dead() {
+                return;
+            }
+            if slot.step(word, next) && next.state() == Some(State::Sent) {
+                self.push(0);
+            }
+        }
+    }
+}
+
+/// A wait that sleeps at once: to spin is to look again, which loom does by itself.
+fn sleepily<T>(wait: impl FnOnce(&Wait<'_>) -> T) -> T {
+    let spin = Spin::new(Duration::ZERO, Looks::Load);
+    wait(&Wait { deadline: Deadline::NEVER, spin: &spin, reach: Reach::Process, op: OP })
+}
+
+// ---------------------------------------------------------------- ring and slot
+
+#[test]
+fn a_call_is_taken_and_answered_however_both_sides_sleep() {
+    search(|| {
+        let segment = Segment::new(4);
+        let server = Arc::clone(&segment);
+        let server = thread::spawn(move || {
+            let look = || Ok(server.take());
+            let taken = sleepily(|wait| server.requests.wait(wait, look, || Ok(()))).expect("no deadline");
+            assert!(server.echo(&taken));
+        });
+        let (sent, queued) = segment.send(0, 7, 0).expect("it is free");
+        assert!(queued);
+        let look = || Ok(segment.look(0, sent.generation()));
+        let reply = sleepily(|wait| segment.slot(0).wait(sent.generation(), wait, look, || Ok(())));
+        assert_eq!(reply, Ok(7));
+        server.join().expect("it does not panic");
+    });
+}
+
+#[test]
+fn a_request_is_taken_once_although_two_servers_push_and_pop() {
+    search(|| {
+        let segment = Segment::new(2);
+        let (first, second) = (Arc::clone(&segment), Arc::clone(&segment));
+        segment.send(0, 7, 0).expect("it is free");
+        let first = thread::spawn(move || first.take().map(|taken| (taken.idx, taken.request)));
+        let second = thread::spawn(move || {
+            let (_, queued) = second.send(1, 8, 0).expect("it is free");
+            assert!(queued, "a ring with as many cells as slots has room");
+            second.take().map(|taken| (taken.idx, taken.request))
+        });
+        let taken = [first.join(), second.join()].map(|taken| taken.expect("it does not panic"));
+        let rest = std::iter::from_fn(|| segment.take()).map(|taken| (taken.idx, taken.request));
+        let mut all: Vec<_> = taken.into_iter().flatten().chain(rest).collect();
+        all.sort_unstable();
+        assert_eq!(all, [(0, 7), (1, 8)]);
+    });
+}
+
+#[test]
+fn a_server_that_dies_before_unlinking_stands_in_nobodys_way() {
+    search(|| {
+        let segment = Segment::new(2);
+        let (victim, client) = (Arc::clone(&segment), Arc::clone(&segment));
+        segment.send(0, 7, 0).expect("it is free");
+        let victim = thread::spawn(move || victim.take_and_die());
+        let client = thread::spawn(move || assert!(client.send(1, 8, 0).expect("it is free").1));
+        let taken = segment.take().map(|taken| taken.idx);
+        let lost = victim.join().expect("it does not panic");
+        client.join().expect("it does not panic");
+        let rest = std::iter::from_fn(|| segment.take()).map(|taken| taken.idx);
+        let mut all: Vec<_> = taken.into_iter().chain(lost).chain(rest).collect();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1]);
+    });
+}
+
+#[test]
+fn a_full_ring_loses_only_what_is_over() {
+    search(|| {
+        let segment = Segment::new(2);
+        for _ in 0..2 {
+            let (sent, _) = segment.send(0, 6, 0).expect("it is free");
+            segment.slot(0).cancel(sent.generation(), CLIENT).expect("nobody has it");
+        }
+        let (one, other) = (Arc::clone(&segment), Arc::clone(&segment));
+        let one = thread::spawn(move || one.send(0, 7, 0).expect("it is free").1);
+        let other = thread::spawn(move || other.send(1, 8, 0).expect("it is free").1);
+        let taken = segment.take().map(|taken| (taken.idx, taken.request));
+        for (idx, queued) in [one.join(), other.join()].into_iter().enumerate() {
+            if !queued.expect("it does not panic") {
+                // Full, for the moment: its client tries again.
+                segment.push(idx as u32);
+            }
+        }
+        let rest = std::iter::from_fn(|| segment.take()).map(|taken| (taken.idx, taken.request));
+        let mut all: Vec<_> = taken.into_iter().chain(rest).collect();
+        all.sort_unstable();
+        assert_eq!(all, [(0, 7), (1, 8)]);
+    });
+}
+
+#[test]
+fn a_reply_reaches_no_later_call_whenever_its_own_is_cancelled() {
+    search(|| {
+        let segment = Segment::new(2);
+        let (sent, _) = segment.send(0, 7, 0).expect("it is free");
+        let server = Arc::clone(&segment);
+        let server = thread::spawn(move || {
+            for _ in 0..2 {
+                let Some(taken) = server.take() else { continue };
+                assert!(matches!(taken.request, 7 | 8));
+                server.echo(&taken);
+            }
+        });
+        if segment.slot(0).cancel(sent.generation(), CLIENT).is_none() {
+            assert_eq!(segment.look(0, sent.generation()), Some(7));
+        }
+        let second = segment.send(0, 8, 0);
+        server.join().expect("it does not panic");
+        if let Some((sent, _)) = second {
+            segment.take().inspect(|taken| assert!(segment.echo(taken)));
+            assert_eq!(segment.look(0, sent.generation()), Some(8));
+        }
+    });
+}
+
+// ---------------------------------------------------------------- recovery
+
+#[test]
+fn whoever_takes_a_dead_servers_number_keeps_the_request_that_it_took_again() {
+    search(|| {
+        let segment = Segment::new(2);
+        let (sent, _) = segment.send(0, 7, 1).expect("it is free");
+        assert_eq!(segment.take_and_die(), Some(0));
+        let recoverer = Arc::clone(&segment);
+        let recoverer = thread::spawn(move || recoverer.recover(|| !*recoverer.lock.lock().unwrap()));
+        *segment.lock.lock().unwrap() = true;
+        segment.recover(|| true);
+        // The other may have sent it again and not yet pushed it.
+        let mut answered = segment.take().map(|taken| segment.echo(&taken));
+        recoverer.join().expect("it does not panic");
+        answered = answered.or_else(|| segment.take().map(|taken| segment.echo(&taken)));
+        assert_eq!((answered, segment.look(0, sent.generation())), (Some(true), Some(7)));
+    });
+}
+
+#[test]
+fn a_call_is_cancelled_once_although_its_dead_server_is_being_recovered() {
+    search(|| {
+        let segment = Segment::new(2);
+        let (sent, _) = segment.send(0, 7, 1).expect("it is free");
+        assert_eq!(segment.take_and_die(), Some(0));
+        let [one, other] = [(); 2].map(|()| {
+            let segment = Arc::clone(&segment);
+            thread::spawn(move || segment.recover(|| true))
+        });
+        let left = segment.slot(0).cancel(sent.generation(), CLIENT).expect("there is no reply");
+        [one, other].map(|recoverer| recoverer.join().expect("it does not panic"));
+        // What was dropped when both had looked already is for the next.
+        segment.recover(|| true);
+        assert_eq!(segment.slot(0).load(), left.freed());
+        assert!(segment.take().is_none() && segment.send(0, 8, 0).is_some());
+    });
+}
+
+// ---------------------------------------------------------------- event
+
+/// Takes one, if there is one.
+fn take_one(things: &AtomicU32) -> Option<u32> {
+    things.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |things| things.checked_sub(1)).ok()
+}
+
+#[test]
+fn two_waiters_and_two_things_come_together() {
+    search(|| {
+        let shared = Arc::new((Event::new(), AtomicU32::new(0)));
+        let waiters = [(); 2].map(|()| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let look = || Ok(take_one(&shared.1));
+                sleepily(|wait| shared.0.wait(wait, look, || Ok(()))).expect("no deadline");
+            })
+        });
+        for _ in 0..2 {
+            shared.1.fetch_add(1, Ordering::Relaxed);
+            shared.0.notify(Reach::Process);
+        }
+        waiters.map(|waiter| waiter.join().expect("it does not panic"));
+    });
+}
+
+#[test]
+fn a_mark_without_a_sleeper_puts_nobody_to_sleep() {
+    search(|| {
+        let shared = Arc::new((Event::new(), AtomicU32::new(0)));
+        // Killed, or served by its last look: announced, and not asleep.
+        let mut looks = 0;
+        let stop = || {
+            looks += 1;
+            if looks == 2 { Err(Error::new(ErrorKind::PeerDied, OP)) } else { Ok(None::<()>) }
+        };
+        assert!(sleepily(|wait| shared.0.wait(wait, stop, || Ok(()))).is_err());
+        let waiters = [(); 2].map(|()| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let look = || Ok(take_one(&shared.1));
+                sleepily(|wait| shared.0.wait(wait, look, || Ok(()))).expect("no deadline");
+            })
+        });
+        shared.0.notify(Reach::Process);
+        shared.1.fetch_add(2, Ordering::Relaxed);
+        shared.0.notify_all(Reach::Process);
+        waiters.map(|waiter| waiter.join().expect("it does not panic"));
+    });
+}

@@ -1,0 +1,795 @@
+//! How those hear of something who do not wait in a thread of theirs: descriptors for event loops, wakers for tasks.
+//!
+//! Only threads wait for a futex, and before Linux 5.16 each for one word. So a handle that is asked for a descriptor or a future gets a thread of its own,
+//! which parks where the handle would, tells those who want to be told, and rests until somebody wants to be told again.
+//!
+//! Invariant: who wants to be told puts that down first and then looks once more; the thread announces itself in the event first and then reads what
+//! was put down. Whoever changes something looks at the event after the change. With a full fence in each of the three, nothing is missed.
+
+use std::collections::HashMap;
+use std::mem;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::client::Ticket;
+use super::segment::Shared;
+use super::slot::State;
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::{Event, Wait};
+use crate::spin::{Looks, Spin};
+use crate::sync::{self, Hint, Ordering, Reach, Unshared};
+use crate::sys;
+
+/// What a lookout looks out for, and so where its thread parks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Post {
+    /// A request that waits for a server.
+    Requests,
+    /// Room for one more call.
+    Room,
+    /// The ends of calls of this member.
+    Replies(u16),
+}
+
+/// A call whose end is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) ticket: Ticket,
+    pub(super) needs_server: bool,
+    /// It does need one, and there was none when the thread last asked.
+    is_forsaken: bool,
+    /// The descriptor has been rung since this was done.
+    is_told: bool,
+}
+
+impl Call {
+    pub(super) fn new(ticket: Ticket, needs_server: bool) -> Call {
+        Call { ticket, needs_server, is_forsaken: false, is_told: false }
+    }
+}
+
+/// How a call stands, as somebody who waits for it sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Open,
+    /// There is something to receive.
+    Done,
+    /// Somebody has received it, or given it up.
+    Over,
+}
+
+/// A handle's place for a thread that looks out on its behalf. It starts when it is first asked for; in a forked child, once more.
+#[derive(Debug)]
+pub(super) struct Lookout {
+    /// 1 once it was asked for, so that those who never do pay for one load.
+    asked: Hint,
+    running: Mutex<Option<Running>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    watch: Arc<Watch>,
+    thread: JoinHandle<()>,
+}
+
+impl Lookout {
+    pub(super) fn new() -> Lookout {
+        Lookout { asked: Hint::new(0), running: Mutex::new(None) }
+    }
+
+    /// The watch, if this process has asked for it.
+    #[inline]
+    pub(super) fn asked_for(&self) -> Option<Arc<Watch>> {
+        if self.asked.get() == 0 { None } else { self.here() }
+    }
+
+    #[cold]
+    fn here(&self) -> Option<Arc<Watch>> {
+        let _forks_wait = sync::no_forks();
+        let running = locked(&self.running);
+        running.as_ref().map(|running| &running.watch).filter(|watch| watch.is_here()).cloned()
+    }
+
+    /// Whoever has looked found nothing: a descriptor is to be rung when something comes.
+    #[inline]
+    pub(super) fn found_none(&self) {
+        if let Some(watch) = self.asked_for() {
+            watch.arm();
+        }
+    }
+
+    /// The watch; starts its thread if there is none.
+    pub(super) fn watch(&self, shared: &Arc<Shared>, post: Post, op: &'static str) -> Result<Arc<Watch>> {
+        let _forks_wait = sync::no_forks();
+        let mut running = locked(&self.running);
+        if let Some(Running { watch, .. }) = &*running
+            && watch.is_here()
+        {
+            return Ok(Arc::clone(watch));
+        }
+        let watch = Arc::new(Watch::new(Arc::clone(shared), post));
+        let watching = Arc::clone(&watch);
+        let thread = sys::start_thread("pipework-watch", move || watching.run())
+            .map_err(|errno| Error::with_errno(ErrorKind::Os, op, errno.number()))?;
+        // What was a parent's is left as it lies: its thread is not here, and may have been in the middle of anything.
+        mem::forget(running.replace(Running { watch: Arc::clone(&watch), thread }));
+        self.asked.set(1);
+        Ok(watch)
+    }
+}
+
+impl Drop for Lookout {
+    /// Ends the thread and waits for that.
+    fn drop(&mut self) {
+        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Running { watch, thread }) = running else { return };
+        if !watch.is_here() {
+            mem::forget((watch, thread));
+            return;
+        }
+        watch.stop();
+        // A waker may have dropped the handle in the thread itself.
+        if thread.thread().id() != thread::current().id() {
+            // It has not panicked, unless a waker did, and then that was told.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What a handle and its thread share.
+#[derive(Debug)]
+pub(super) struct Watch {
+    shared: Arc<Shared>,
+    post: Post,
+    generation: u32,
+    /// Off: this is for those who can wait.
+    spin: Spin,
+    /// Where the thread parks while nobody wants to be told.
+    rest: Event,
+    /// What makes the descriptors readable that were given out, once one was.
+    eventfd: OnceLock<Unshared>,
+    wishes: Mutex<Wishes>,
+}
+
+/// Who wants to be told.
+#[derive(Debug, Default)]
+struct Wishes {
+    /// The eventfd is unreadable, and is to be rung.
+    armed: bool,
+    /// The calls that it is rung for, by slot. Each stays until it was received.
+    calls: HashMap<u32, Call, foldhash::fast::RandomState>,
+    /// Those that wait, by the number of their [`Left`]. Each stays until it was woken.
+    tasks: HashMap<u64, Task, foldhash::fast::RandomState>,
+    /// The highest number so far.
+    last: u64,
+    /// The handle is gone.
+    stop: bool,
+}
+
+#[derive(Debug)]
+struct Task {
+    /// What it waits for, where that is a call.
+    call: Option<Call>,
+    waker: Waker,
+}
+
+/// Whom a look has found to be told.
+#[derive(Debug, Default)]
+struct Told {
+    /// Those behind the eventfd, who know already.
+    descriptor: bool,
+    tasks: Vec<Waker>,
+}
+
+const WATCH: &str = "reqrep watch";
+
+/// An event wakes one who waits. If that was a watch, and those it told have not come to look within this time, others are woken.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+// ---------------------------------------------------------------- wishes
+
+impl Watch {
+    fn new(shared: Arc<Shared>, post: Post) -> Watch {
+        Watch {
+            shared,
+            post,
+            generation: sync::generation(),
+            spin: Spin::new(Duration::ZERO, Looks::Load),
+            rest: Event::new(),
+            eventfd: OnceLock::new(),
+            wishes: Mutex::default(),
+        }
+    }
+
+    /// False in a forked child, where nothing of it may be touched.
+    fn is_here(&self) -> bool {
+        self.generation == sync::generation()
+    }
+
+    /// A descriptor that is readable while there is something, as far as anybody has looked.
+    pub(super) fn descriptor(&self, op: &'static str) -> Result<OwnedFd> {
+        {
+            let mut forks_wait = sync::no_forks();
+            let mut wishes = self.wishes();
+            if self.eventfd.get().is_none() {
+                let made = Unshared::open(&mut forks_wait, sys::eventfd).map_err(|errno| errno.at(op))?;
+                self.eventfd.set(made).expect("it was just looked for, under the lock");
+                wishes.armed = true;
+            }
+        }
+        self.look_once_more();
+        let copy = self.eventfd.get().and_then(|eventfd| eventfd.with(sys::duplicate));
+        copy.ok_or(Error::new(ErrorKind::Stale, op))?.map_err(|errno| errno.at(op))
+    }
+
+    /// Has the descriptor tell of a call.
+    pub(super) fn expect(&self, call: Call) {
+        if self.eventfd.get().is_some() {
+            self.wishes().calls.insert(call.ticket.idx(), call);
+            self.wake_thread();
+            if self.stage(&call) == Stage::Done {
+                self.ring_if_due(&mut self.wishes());
+            }
+        }
+    }
+
+    /// Somebody has looked after a call. From now on, the descriptor tells of it if it is in progress, and of what else there is.
+    pub(super) fn looked(&self, call: Call, is_open: bool) {
+        if is_open {
+            self.expect(call);
+        } else {
+            let of_slot = |wishes: &Wishes| wishes.calls.get(&call.ticket.idx()).map(|call| call.ticket);
+            let mut wishes = self.wishes();
+            if of_slot(&wishes) == Some(call.ticket) {
+                wishes.calls.remove(&call.ticket.idx());
+            }
+        }
+        self.arm();
+    }
+
+    /// Makes the descriptor unreadable until something comes, if nothing is there. Rings once more for what has come since the last ring: it may be
+    /// watched by somebody who is told of each ring only, and that one may have been taken for what is gone by now.
+    fn arm(&self) {
+        let Some(eventfd) = self.eventfd.get() else { return };
+        let mut wishes = self.wishes();
+        if wishes.armed {
+            return;
+        }
+        if self.has_something(&mut wishes) {
+            if self.has_news(&wishes) {
+                self.ring(&mut wishes);
+            }
+            return;
+        }
+        eventfd.with(sys::eventfd_hush);
+        wishes.armed = true;
+        drop(wishes);
+        self.look_once_more();
+    }
+
+    fn look_once_more(&self) {
+        self.wake_thread();
+        self.ring_if_due(&mut self.wishes());
+    }
+
+    /// Lets the thread know of a wish that was put down. Where the thread watches already, the fence in here is what is needed: a look after this sees what came before
+    /// the thread read the wish, and whoever brings something after that look sees that the thread is parked.
+    fn wake_thread(&self) {
+        self.rest.notify(Reach::Process);
+    }
+
+    /// Rings the eventfd if that is due.
+    fn ring_if_due(&self, wishes: &mut Wishes) -> bool {
+        let due = wishes.armed && self.has_something(wishes);
+        if due {
+            self.ring(wishes);
+        }
+        due
+    }
+
+    fn ring(&self, wishes: &mut Wishes) {
+        wishes.armed = false;
+        // Before it rings: what is done after this is news.
+        wishes.calls.values_mut().for_each(|call| call.is_told = self.stage(call) == Stage::Done);
+        self.eventfd.get().and_then(|eventfd| eventfd.with(sys::eventfd_ring));
+    }
+
+    fn wishes(&self) -> MutexGuard<'_, Wishes> {
+        locked(&self.wishes)
+    }
+}
+
+/// A place to leave a task's waker. What lies there is taken away when this is dropped.
+#[derive(Debug)]
+pub(super) struct Left {
+    watch: Arc<Watch>,
+    number: u64,
+}
+
+impl Left {
+    pub(super) fn new(watch: Arc<Watch>) -> Left {
+        let mut wishes = watch.wishes();
+        wishes.last += 1;
+        let number = wishes.last;
+        drop(wishes);
+        Left { watch, number }
+    }
+
+    /// False in a forked child.
+    pub(super) fn is_here(&self) -> bool {
+        self.watch.is_here()
+    }
+
+    /// Has a task woken, once. It must look once more after this.
+    pub(super) fn leave(&self, call: Option<Call>, waker: &Waker) {
+        let task = Task { call, waker: waker.clone() };
+        // Dropped outside of the lock, as everywhere: what a waker does is a stranger's affair.
+        let before = self.watch.wishes().tasks.insert(self.number, task);
+        drop(before);
+        self.watch.wake_thread();
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        if self.is_here() {
+            let task = self.watch.wishes().tasks.remove(&self.number);
+            drop(task);
+        }
+    }
+}
+
+// ---------------------------------------------------------------- the thread
+
+impl Watch {
+    fn run(&self) {
+        loop {
+            match self.rest(Deadline::NEVER) {
+                Ok(Order::Watch) => self.pass_on(self.tell()),
+                Ok(Order::Stop) => return,
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Parks until there is something to do, or the deadline.
+    fn rest(&self, deadline: Deadline) -> Result<Order> {
+        let wait = Wait { deadline, spin: &self.spin, reach: Reach::Process, op: WATCH };
+        let look = || {
+            let wishes = self.wishes();
+            Ok(if wishes.stop { Some(Order::Stop) } else { self.is_wanted(&wishes).then_some(Order::Watch) })
+        };
+        self.rest.wait(&wait, look, || Ok(()))
+    }
+
+    /// Waits until there is something for somebody, and tells them; false if nobody is left to be told.
+    fn tell(&self) -> bool {
+        let wait = Wait { deadline: Deadline::NEVER, spin: &self.spin, reach: Reach::Machine, op: WATCH };
+        let told = match self.event().wait(&wait, || Ok(self.look(false)), || self.check()) {
+            Ok(told) => told,
+            Err(error) if error.kind() == ErrorKind::Interrupted => Told::default(),
+            // It is for those who wait to meet it.
+            Err(_) => self.look(true).unwrap_or_default(),
+        };
+        let any = told.descriptor || !told.tasks.is_empty();
+        told.tasks.into_iter().for_each(Waker::wake);
+        any
+    }
+
+    /// Whom to tell now; `None` if nobody, but somebody waits.
+    fn look(&self, everybody: bool) -> Option<Told> {
+        let mut wishes = self.wishes();
+        if wishes.stop {
+            return Some(Told::default());
+        }
+        let descriptor = self.ring_if_due(&mut wishes);
+        if everybody {
+            self.ring(&mut wishes);
+        }
+        let for_all = everybody || !wishes.tasks.is_empty() && self.is_there();
+        let is_due = |task: &mut Task| {
+            for_all || task.call.as_ref().is_some_and(|call| self.stage(call) != Stage::Open)
+        };
+        let tasks: Vec<Waker> =
+            wishes.tasks.extract_if(|_, task| is_due(task)).map(|(_, task)| task.waker).collect();
+        let over = descriptor || everybody || !tasks.is_empty() || !self.is_wanted(&wishes);
+        over.then_some(Told { descriptor, tasks })
+    }
+
+    /// The event has woken one, and that was this thread. If those it has told do not come to look, others are to. Where replies are told of, nobody else waits.
+    fn pass_on(&self, told: bool) {
+        if matches!(self.post, Post::Replies(_)) {
+            return;
+        }
+        let came = told && matches!(self.rest(Deadline::after(PATIENCE)), Ok(Order::Watch));
+        if !came && self.is_there() {
+            self.event().notify(Reach::Machine);
+        }
+    }
+
+    /// At the end of a slice: looks after those that the calls depend on, as the client itself does in a wait.
+    fn check(&self) -> Result<()> {
+        match self.post {
+            Post::Requests => Ok(()),
+            Post::Room => self.shared.recover_dead(WATCH).map(drop),
+            Post::Replies(_) => self.check_calls(),
+        }
+    }
+
+    fn check_calls(&self) -> Result<()> {
+        let calls: Vec<Call> = self.wishes().all_calls().map(|call| *call).collect();
+        self.shared.tend(calls.iter().map(|call| call.ticket), WATCH)?;
+        let lonely = calls.iter().any(|call| call.needs_server) && !self.shared.has_server(WATCH)?;
+        if lonely {
+            self.wishes().all_calls().for_each(|call| call.is_forsaken = call.needs_server);
+        }
+        Ok(())
+    }
+
+    fn stop(&self) {
+        self.wishes().stop = true;
+        self.rest.notify_all(Reach::Process);
+        // Whoever else parks there looks, and parks again.
+        self.event().notify_all(Reach::Machine);
+    }
+}
+
+/// What the thread is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Watch,
+    Stop,
+}
+
+// ---------------------------------------------------------------- looking
+
+impl Watch {
+    fn event(&self) -> &Event {
+        match self.post {
+            Post::Requests => self.shared.requests(),
+            Post::Room => self.shared.room(),
+            Post::Replies(me) => &self.shared.member(me).expect("one's own number is in the geometry").bell,
+        }
+    }
+
+    fn is_wanted(&self, wishes: &Wishes) -> bool {
+        let for_calls = matches!(self.post, Post::Replies(_));
+        !wishes.tasks.is_empty() || wishes.armed && !(for_calls && wishes.calls.is_empty())
+    }
+
+    /// Whether there is what everybody here waits for, where that is the same for all.
+    fn is_there(&self) -> bool {
+        match self.post {
+            Post::Requests => self.shared.has_request(),
+            Post::Room => self.shared.has_room(),
+            Post::Replies(_) => false,
+        }
+    }
+
+    /// Whether there is something that the descriptor is to tell.
+    fn has_something(&self, wishes: &mut Wishes) -> bool {
+        let found = self.is_there() || wishes.calls.values().any(|call| self.stage(call) == Stage::Done);
+        if !found {
+            wishes.calls.retain(|_, call| self.stage(call) == Stage::Open);
+        }
+        found
+    }
+
+    /// Of what there is, whether some has come since the descriptor was rung. Where it is the same for all, nothing was there a moment ago.
+    fn has_news(&self, wishes: &Wishes) -> bool {
+        let is_news = |call: &Call| !call.is_told && self.stage(call) == Stage::Done;
+        !matches!(self.post, Post::Replies(_)) || wishes.calls.values().any(is_news)
+    }
+
+    fn stage(&self, call: &Call) -> Stage {
+        let (Post::Replies(me), Some(slot)) = (self.post, self.shared.slot(call.ticket.idx())) else {
+            return Stage::Over;
+        };
+        let now = slot.load();
+        match now.state() {
+            _ if now.generation() != call.ticket.generation() => Stage::Over,
+            Some(State::Sent) if now.owner() == me && !call.is_forsaken => Stage::Open,
+            Some(State::Taken) if slot.client.load(Ordering::Relaxed) == u32::from(me) => Stage::Open,
+            Some(State::Sent | State::Answered | State::Failed | State::Died) if now.owner() == me => {
+                Stage::Done
+            }
+            _ => Stage::Over,
+        }
+    }
+}
+
+impl Shared {
+    /// Whether a request waits for a server.
+    fn has_request(&self) -> bool {
+        self.queue().entries().any(|idx| self.is_sent(idx))
+    }
+
+    /// Whether a request could be sent: there is a free slot, and the ring is not full, or would not be after a push has thrown the first one out.
+    fn has_room(&self) -> bool {
+        let queue = self.queue();
+        let first_waits = || queue.entries().next().is_some_and(|idx| self.is_sent(idx));
+        let is_full = || queue.len() >= self.geometry().queue as usize && first_waits();
+        self.slots().any(|(_, slot)| slot.load().state() == Some(State::Free)) && !is_full()
+    }
+
+    fn is_sent(&self, idx: u32) -> bool {
+        self.slot(idx).is_some_and(|slot| slot.load().state() == Some(State::Sent))
+    }
+}
+
+impl Wishes {
+    fn all_calls(&mut self) -> impl Iterator<Item = &mut Call> {
+        let of_tasks = self.tasks.values_mut().filter_map(|task| task.call.as_mut());
+        self.calls.values_mut().chain(of_tasks)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The invariant, searched for what could be missed: one wants to be told, one brings something, and the thread is between them.
+#[cfg(all(test, loom))]
+mod model {
+    use loom::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::sync::AtomicU64;
+
+    struct World {
+        event: Event,
+        rest: Event,
+        is_there: AtomicU64,
+        /// `{ wanted, stop }`
+        wishes: Mutex<(bool, bool)>,
+    }
+
+    #[test]
+    fn nobody_waits_for_what_is_there() {
+        loom::model(|| {
+            let world = Arc::new(World {
+                event: Event::new(),
+                rest: Event::new(),
+                is_there: AtomicU64::new(0),
+                wishes: Mutex::new((false, false)),
+            });
+            let thread = loom::thread::spawn({
+                let world = Arc::clone(&world);
+                move || {
+                    let spin = Spin::new(Duration::ZERO, Looks::Load);
+                    let wait =
+                        Wait { deadline: Deadline::NEVER, spin: &spin, reach: Reach::Machine, op: WATCH };
+                    let look = || {
+                        let (wanted, stop) = *world.wishes.lock().unwrap();
+                        let due = stop || wanted && world.is_there.load(Ordering::Acquire) == 1;
+                        Ok(due.then_some(()))
+                    };
+                    // One that is never woken is a deadlock, which loom reports.
+                    world.event.wait(&wait, look, || Ok(())).unwrap();
+                }
+            });
+            let bringer = loom::thread::spawn({
+                let world = Arc::clone(&world);
+                move || {
+                    world.is_there.store(1, Ordering::Release);
+                    world.event.notify(Reach::Machine);
+                }
+            });
+            world.wishes.lock().unwrap().0 = true;
+            world.rest.notify(Reach::Process);
+            if world.is_there.load(Ordering::Acquire) == 1 {
+                // Found by the second look: nobody else needs to.
+                world.wishes.lock().unwrap().1 = true;
+                world.event.notify_all(Reach::Machine);
+            }
+            bringer.join().unwrap();
+            thread.join().unwrap();
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::time::Instant;
+
+    use super::super::{Options, Segment};
+    use super::*;
+    use crate::sys::fault;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn small() -> Segment {
+        Options::new().slots(2).members(8).anonymous().expect("a segment")
+    }
+
+    /// Whether a descriptor becomes readable.
+    fn rings(fd: &impl AsFd) -> bool {
+        sys::wait(&[fd.as_fd()], sys::For::Reading, SOON.into()).expect("poll")
+    }
+
+    fn is_silent(fd: &impl AsFd) -> bool {
+        !sys::wait(&[fd.as_fd()], sys::For::Reading, Deadline::now()).expect("poll")
+    }
+
+    #[test]
+    fn a_servers_doorbell_is_readable_until_nothing_is_left() {
+        let segment = small();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let doorbell = server.doorbell().unwrap();
+        for _ in 0..50 {
+            assert!(is_silent(&doorbell));
+            let tickets = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
+            assert!(rings(&doorbell));
+            server.try_recv().unwrap().expect("it rang").reply("x").unwrap();
+            assert!(!is_silent(&doorbell), "there is another");
+            server.clone().drain(5).unwrap().into_iter().for_each(|last| drop(last.reply("y").unwrap()));
+            tickets.map(|ticket| client.recv(ticket, SOON).unwrap());
+        }
+        // What is there already when it is asked for, also the second time.
+        client.try_send("a").unwrap().expect("there is a slot");
+        let [second, other] = [server.doorbell(), segment.server().unwrap().doorbell()].map(Result::unwrap);
+        assert!(rings(&second) && rings(&doorbell) && rings(&other));
+        assert!(server.try_recv().unwrap().is_some() && server.try_recv().unwrap().is_none());
+        assert!(is_silent(&second) && is_silent(&doorbell));
+    }
+
+    #[test]
+    fn a_clients_doorbell_tells_of_every_call_that_was_sent() {
+        let segment = Options::new().slots(4).anonymous().unwrap();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let before = client.try_send("a").unwrap().expect("there is a slot");
+        let doorbell = client.doorbell().unwrap();
+        let after = client.send("b", SOON).unwrap();
+        let cancelled = client.send("c", SOON).unwrap();
+        assert!(is_silent(&doorbell));
+        server.recv(SOON).unwrap().reply("x").unwrap();
+        assert!(rings(&doorbell));
+        // To look after one that is in progress is not to have received the other.
+        assert!(client.try_recv(after).unwrap().is_none() && !is_silent(&doorbell));
+        assert_eq!(&*client.try_recv(before).unwrap().expect("it rang"), b"x");
+        assert!(is_silent(&doorbell));
+        // A request that was given up, and one that was called back, are two ends as well.
+        server.recv(SOON).unwrap().fail();
+        assert!(client.cancel(cancelled).unwrap() && rings(&doorbell));
+        assert_eq!(client.recv(after, SOON).map_err(|error| error.kind()).err(), Some(ErrorKind::Failed));
+        assert!(is_silent(&doorbell) && server.try_recv().unwrap().is_none());
+        // A `call` waits itself.
+        thread::scope(|scope| {
+            let answer = scope.spawn(|| client.call("d", SOON).unwrap().into_vec());
+            server.recv(SOON).unwrap().reply("z").unwrap();
+            assert_eq!(answer.join().unwrap(), b"z");
+        });
+        assert!(is_silent(&doorbell));
+        // One that is done before the descriptor is asked for.
+        let late = segment.client().unwrap();
+        let ticket = late.try_send("e").unwrap().expect("there is a slot");
+        server.recv(SOON).unwrap().reply("f").unwrap();
+        let doorbell = late.doorbell().unwrap();
+        assert!(rings(&doorbell) && late.recv(ticket, SOON).is_ok() && is_silent(&doorbell));
+    }
+
+    #[test]
+    fn a_client_without_a_slot_is_told_of_room() {
+        let segment = small();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let room = client.room_doorbell().unwrap();
+        for _ in 0..50 {
+            assert!(rings(&room));
+            let tickets = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
+            assert!(client.try_send("c").unwrap().is_none() && is_silent(&room));
+            server.recv(SOON).unwrap().reply("x").unwrap();
+            server.recv(SOON).unwrap().reply("y").unwrap();
+            assert!(is_silent(&room), "replies are not room");
+            tickets.map(|ticket| client.recv(ticket, SOON).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_call_that_finds_no_server_is_told_of_once_more() {
+        let segment = small();
+        let client = segment.client().unwrap().needs_server(true);
+        let server = segment.server().unwrap();
+        let ticket = client.try_send("a").unwrap().expect("there is a slot");
+        let doorbell = client.doorbell().unwrap();
+        assert!(is_silent(&doorbell));
+        drop(server);
+        // It is rung for in vain where somebody else was just looking for the dead.
+        let begin = Instant::now();
+        let end = loop {
+            assert!(rings(&doorbell) && begin.elapsed() < SOON);
+            match client.try_recv(ticket) {
+                Ok(None) => assert!(is_silent(&doorbell)),
+                end => break end,
+            }
+        };
+        assert_eq!(end.map_err(|error| error.kind()).err(), Some(ErrorKind::NoServer));
+        assert!(is_silent(&doorbell));
+    }
+
+    /// Both sides only ever do what their descriptors tell them to.
+    #[test]
+    fn two_event_loops_keep_each_other_going() {
+        const CALLS: u32 = 2000;
+        let segment = Options::new().slots(4).anonymous().unwrap();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let doorbell = server.doorbell().unwrap();
+                let mut served = 0;
+                while served < CALLS {
+                    assert!(rings(&doorbell));
+                    while let Some(request) = server.try_recv().unwrap() {
+                        let answer = request.to_vec();
+                        request.reply(&answer).unwrap();
+                        served += 1;
+                    }
+                }
+            });
+            let doorbell = client.doorbell().unwrap();
+            let (mut open, mut sent, mut received) = (HashMap::new(), 0, 0);
+            while received < CALLS {
+                while sent < CALLS
+                    && let Some(ticket) = client.try_send(&sent.to_le_bytes()).unwrap()
+                {
+                    open.insert(ticket, sent);
+                    sent += 1;
+                }
+                assert!(rings(&doorbell));
+                open.retain(|ticket, number| match client.try_recv(*ticket).unwrap() {
+                    Some(reply) => {
+                        assert_eq!(*reply, number.to_le_bytes());
+                        received += 1;
+                        false
+                    }
+                    None => true,
+                });
+            }
+        });
+    }
+
+    /// Its loop is busy, and a server that sleeps gets the request long before a slice ends.
+    #[test]
+    fn a_wake_up_that_a_busy_loop_cannot_use_is_passed_on() {
+        let segment = small();
+        let (client, busy, idle) =
+            (segment.client().unwrap(), segment.server().unwrap(), segment.server().unwrap());
+        let doorbell = busy.doorbell().unwrap();
+        let shortest = (0..10).map(|_| {
+            assert!(busy.try_recv().unwrap().is_none() && is_silent(&doorbell));
+            // The kernel wakes those first who came first.
+            thread::sleep(Duration::from_millis(5));
+            thread::scope(|scope| {
+                let sleeping = scope.spawn(|| drop(idle.recv(SOON).unwrap()));
+                thread::sleep(Duration::from_millis(5));
+                let began = Instant::now();
+                let ticket = client.try_send("a").unwrap().expect("there is a slot");
+                sleeping.join().unwrap();
+                let ended = began.elapsed();
+                assert!(client.recv(ticket, SOON).is_err() && busy.try_recv().unwrap().is_none());
+                ended
+            })
+        });
+        assert!(shortest.min() < Some(Duration::from_millis(25)), "a slice is twice as long");
+    }
+
+    #[test]
+    fn what_the_system_refuses_is_said_and_can_be_tried_again() {
+        let segment = small();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        for name in ["thread", "eventfd", "fcntl"] {
+            fault::order(name, 0, fault::Fault::Errno(24));
+            let refused = client.doorbell().map_err(|error| (error.kind(), error.errno()));
+            assert_eq!(refused.err(), Some((ErrorKind::Os, Some(24))), "{name}");
+            assert!(fault::all_met());
+        }
+        let doorbell = client.doorbell().unwrap();
+        client.try_send("a").unwrap().expect("there is a slot");
+        server.recv(SOON).unwrap().fail();
+        assert!(rings(&doorbell));
+    }
+}

@@ -1,0 +1,210 @@
+//! The ring: push, pop, and hints that may lag by any amount.
+
+use super::{Cell, Done, Main, Rule, State, Turn, Word};
+
+/// A push of `slot`, and its next access. Positions in here are this process's idea of where the tail is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Push {
+    slot: u8,
+    at: PushAt,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum PushAt {
+    Tail,
+    Cell {
+        pos: u8,
+    },
+    Insert {
+        pos: u8,
+    },
+    StoreTail {
+        pos: u8,
+    },
+    /// Is the oldest entry, of slot `of`, stale?
+    Look {
+        pos: u8,
+        of: u8,
+    },
+    Clean {
+        pos: u8,
+        of: u8,
+    },
+}
+
+impl Push {
+    pub fn of(slot: u8) -> Push {
+        Push { slot, at: PushAt::Tail }
+    }
+}
+
+/// A pop, and its next access; the load of the head comes first. `stale`: it has unlinked an entry of a call that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pop {
+    Cell { pos: u8, stale: bool },
+    Load { pos: u8, slot: u8, stale: bool },
+    Claim { pos: u8, slot: u8, seen: Word, stale: bool },
+    Unlink { pos: u8, slot: u8, taken: Option<Word>, stale: bool },
+    StoreHead { pos: u8, taken: Option<(u8, Word)> },
+}
+
+impl Pop {
+    pub fn claimed(self) -> Option<(u8, Word)> {
+        match self {
+            Pop::Unlink { slot, taken, .. } => Some((slot, taken?)),
+            Pop::StoreHead { taken, .. } => taken,
+            _ => None,
+        }
+    }
+}
+
+const CORRUPT: &str = "the ring looks corrupt to an honest process";
+
+impl Turn<'_> {
+    pub fn push(&mut self) -> Done {
+        let Some(Push { slot, at }) = self.actor().push else { unreachable!("it pushes") };
+        let next = match at {
+            PushAt::Tail => PushAt::Cell { pos: self.world.tail },
+            PushAt::Cell { pos } => match (self.cell(pos).slot, self.ahead(pos)) {
+                (None, 0) => PushAt::Insert { pos },
+                (_, ahead) if ahead > 1 && !self.scope.keeps(Rule::HintsMayLag) => return Err(CORRUPT),
+                (Some(_), ahead @ 0..) => PushAt::Cell { pos: self.behind(pos, ahead) },
+                (None, ahead @ 1..) => PushAt::Cell { pos: self.behind(pos, ahead - 1) },
+                (Some(of), -1) if of == slot => PushAt::Clean { pos, of },
+                (Some(of), -1) => PushAt::Look { pos, of },
+                _ => return Err(CORRUPT),
+            },
+            PushAt::Insert { pos } => {
+                let lap = self.lap(pos);
+                match self.swap_cell(pos, Cell { lap, slot: None }, Cell { lap, slot: Some(slot) }) {
+                    true => PushAt::StoreTail { pos },
+                    false => PushAt::Cell { pos },
+                }
+            }
+            PushAt::StoreTail { pos } => {
+                self.world.tail = pos + 1;
+                return Ok(self.pushed(true));
+            }
+            PushAt::Look { pos, of } => {
+                if self.slot(of).word.state == State::Sent && self.scope.keeps(Rule::CleanOnlyStale) {
+                    return Ok(self.pushed(false));
+                }
+                PushAt::Clean { pos, of }
+            }
+            PushAt::Clean { pos, of } => {
+                let lap = self.lap(pos);
+                self.swap_cell(pos, Cell { lap: lap - 1, slot: Some(of) }, Cell { lap, slot: None });
+                PushAt::Cell { pos }
+            }
+        };
+        self.actor().push = Some(Push { slot, at: next });
+        Ok("pushes")
+    }
+
+    fn pushed(&mut self, queued: bool) -> &'static str {
+        let actor = self.actor();
+        actor.push = None;
+        if actor.main == Main::Queue {
+            actor.main = if queued { Main::Wait } else { Main::QueueWait };
+        }
+        if queued { "has pushed" } else { "finds the ring full" }
+    }
+
+    pub fn pop(&mut self, at: Pop) -> Done {
+        let number = self.actor().number;
+        let claims_first = self.scope.keeps(Rule::ClaimBeforeUnlink);
+        let next = match at {
+            Pop::Cell { pos, stale } => match (self.cell(pos).slot, self.ahead(pos)) {
+                (Some(slot), 0) if claims_first => Pop::Load { pos, slot, stale },
+                (Some(slot), 0) => Pop::Unlink { pos, slot, taken: None, stale },
+                (None, 0) if stale => Pop::StoreHead { pos, taken: None },
+                (None, 0) => return Ok(self.popped(None)),
+                (_, ahead) if ahead > 1 && !self.scope.keeps(Rule::HintsMayLag) => return Err(CORRUPT),
+                (_, ahead @ 1..) => Pop::Cell { pos: self.behind(pos, ahead - 1), stale },
+                _ => return Err(CORRUPT),
+            },
+            Pop::Load { pos, slot, stale } => match self.slot(slot).word {
+                seen if seen.state == State::Sent => Pop::Claim { pos, slot, seen, stale },
+                _ if claims_first => Pop::Unlink { pos, slot, taken: None, stale },
+                _ => Pop::Cell { pos, stale },
+            },
+            Pop::Claim { pos, slot, seen, stale } => {
+                let taken = seen.with(State::Taken, number);
+                if !self.swap(slot, seen, taken) {
+                    Pop::Load { pos, slot, stale }
+                } else if std::mem::replace(&mut self.slot(slot).claimed, true) {
+                    return Err("a request was claimed twice");
+                } else if claims_first {
+                    Pop::Unlink { pos, slot, taken: Some(taken), stale }
+                } else {
+                    Pop::StoreHead { pos: pos + 1, taken: Some((slot, taken)) }
+                }
+            }
+            Pop::Unlink { pos, slot, taken, stale } => {
+                let lap = self.lap(pos);
+                let unlinked =
+                    self.swap_cell(pos, Cell { lap, slot: Some(slot) }, Cell { lap: lap + 1, slot: None });
+                match taken {
+                    Some(taken) => Pop::StoreHead { pos: pos + 1, taken: Some((slot, taken)) },
+                    None if unlinked && !claims_first => Pop::Load { pos, slot, stale: true },
+                    None => Pop::Cell { pos, stale: stale || unlinked },
+                }
+            }
+            Pop::StoreHead { pos, taken } => {
+                self.world.head = pos;
+                return Ok(self.popped(taken));
+            }
+        };
+        self.actor().main = Main::Pop(next);
+        Ok("pops")
+    }
+
+    fn popped(&mut self, taken: Option<(u8, Word)>) -> &'static str {
+        self.actor().main = taken.map_or(Main::Idle, |(slot, taken)| Main::Read { slot, taken });
+        if taken.is_some() { "has popped" } else { "finds the ring empty" }
+    }
+
+    /// Looks once whether `slot` has an entry at `pos` or later; where to look next, if it may.
+    pub fn scan(&mut self, pos: u8, slot: u8) -> Scan {
+        match (self.cell(pos).slot, self.ahead(pos)) {
+            (Some(of), 0) if of == slot => Scan::Found,
+            (Some(_), 0) => Scan::Next { pos: pos + 1 },
+            (_, ahead @ 1..) => Scan::Next { pos: self.behind(pos, ahead - 1) },
+            _ => Scan::Missing,
+        }
+    }
+
+    fn lap(&self, pos: u8) -> u8 {
+        pos / self.scope.cells
+    }
+
+    /// How many laps the cell of a position is ahead of it.
+    fn ahead(&mut self, pos: u8) -> i8 {
+        self.cell(pos).lap as i8 - self.lap(pos) as i8
+    }
+
+    /// The position behind that of the same cell `laps` later.
+    fn behind(&self, pos: u8, laps: i8) -> u8 {
+        pos + laps as u8 * self.scope.cells + 1
+    }
+
+    fn cell(&mut self, pos: u8) -> &mut Cell {
+        &mut self.world.cells[usize::from(pos % self.scope.cells)]
+    }
+
+    fn swap_cell(&mut self, pos: u8, from: Cell, to: Cell) -> bool {
+        let cell = self.cell(pos);
+        let done = *cell == from;
+        if done {
+            *cell = to;
+        }
+        done
+    }
+}
+
+/// What a look for one's own slot in the ring found.
+pub enum Scan {
+    Found,
+    Next { pos: u8 },
+    Missing,
+}

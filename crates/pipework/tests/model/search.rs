@@ -1,0 +1,240 @@
+//! A search of everything that can happen: all states of a model, breadth first, each once.
+//!
+//! States are remembered by 64 bits of their hash, so that tens of millions fit: two of n states are taken for one with a
+//! probability of about n² / 2^65. Found faults are real in any case, and come with a shortest path to them.
+//!
+//! Besides faults of a step or of a state, it looks for states from which some end cannot be reached any more, whoever runs and in
+//! whatever order: the calls that hang, the slots that leak. So a schedule that neglects nothing for ever reaches that end.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
+use std::time::{Duration, Instant};
+
+use foldhash::quality::FixedState;
+
+/// What is searched.
+pub trait Model: Sized + 'static {
+    type State: Clone + Eq + Hash + fmt::Debug + 'static;
+
+    fn initial(&self) -> Self::State;
+
+    /// All that can happen next.
+    fn steps(&self, state: &Self::State, steps: &mut Vec<Step<Self::State>>);
+
+    /// What is wrong with a state, if anything is.
+    fn fault(&self, state: &Self::State) -> Option<&'static str>;
+
+    /// What must stay within reach.
+    const PROMISES: &'static [Promise<Self, Self::State>];
+}
+
+/// From every state that `asks`, one that `keeps` can be reached by steps of the kinds in `by`.
+pub struct Promise<M, S> {
+    pub name: &'static str,
+    pub by: &'static [Kind],
+    pub asks: fn(&M, &S) -> bool,
+    pub keeps: fn(&M, &S) -> bool,
+}
+
+/// Why a step is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Somebody who lives goes on.
+    Work,
+    /// What comes with time: a new process in the place of one that died, the end of a slice.
+    Time,
+    /// Somebody dies, or gives up, or leaves.
+    Whim,
+}
+
+pub struct Step<S> {
+    pub kind: Kind,
+    pub actor: usize,
+    pub what: &'static str,
+    /// The next state; or what is wrong with this step.
+    pub to: Result<S, &'static str>,
+}
+
+/// What a search came back with.
+pub struct Found {
+    pub states: usize,
+    pub steps: usize,
+    /// Steps from the initial state to the farthest.
+    pub depth: usize,
+    pub took: Duration,
+    pub fault: Option<Fault>,
+}
+
+pub struct Fault {
+    pub what: String,
+    /// How to get there, a line for each step.
+    pub path: Vec<String>,
+}
+
+impl fmt::Debug for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}, after {} steps:", self.what, self.path.len())?;
+        self.path.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+/// Looks at every state, until a fault.
+pub fn search<M: Model>(model: &M) -> Found {
+    let began = Instant::now();
+    let mut search = Search::new(model);
+    let fault = search.explore().or_else(|| search.broken_promise());
+    Found {
+        states: search.came.len(),
+        steps: search.edges.len(),
+        depth: search.depth,
+        took: began.elapsed(),
+        fault,
+    }
+}
+
+struct Search<'a, M: Model> {
+    model: &'a M,
+    /// The number of each state, by its hash.
+    seen: HashMap<u64, u32, BuildHasherDefault<Itself>>,
+    /// From which state, and by which of its steps, each was first reached.
+    came: Vec<(u32, u8)>,
+    waiting: VecDeque<M::State>,
+    /// Of each state, for each promise: whether it asks, and whether it keeps.
+    marks: Vec<u8>,
+    /// Where the steps of each state begin in `edges`.
+    starts: Vec<usize>,
+    edges: Vec<(u32, Kind)>,
+    depth: usize,
+}
+
+impl<'a, M: Model> Search<'a, M> {
+    fn new(model: &'a M) -> Search<'a, M> {
+        let mut search = Search {
+            model,
+            seen: HashMap::default(),
+            came: vec![],
+            waiting: VecDeque::new(),
+            marks: vec![],
+            starts: vec![],
+            edges: vec![],
+            depth: 0,
+        };
+        search.number(model.initial(), 0, 0);
+        search
+    }
+
+    fn explore(&mut self) -> Option<Fault> {
+        let mut steps = vec![];
+        let (mut from, mut level_ends) = (0, 1);
+        while let Some(state) = self.waiting.pop_front() {
+            if let Some(what) = self.model.fault(&state) {
+                return Some(self.fault(what, from, None));
+            }
+            if from == level_ends {
+                self.depth += 1;
+                level_ends = self.came.len();
+            }
+            self.marks.push(self.marks_of(&state));
+            self.starts.push(self.edges.len());
+            self.model.steps(&state, &mut steps);
+            for (which, step) in steps.drain(..).enumerate() {
+                match step.to {
+                    Ok(next) => {
+                        let to = self.number(next, from, which);
+                        self.edges.push((to, step.kind));
+                    }
+                    Err(what) => return Some(self.fault(what, from, Some((step.actor, step.what)))),
+                }
+            }
+            from += 1;
+        }
+        self.starts.push(self.edges.len());
+        None
+    }
+
+    /// The number of a state; a new one waits to be looked at.
+    fn number(&mut self, state: M::State, from: usize, which: usize) -> u32 {
+        let new = u32::try_from(self.came.len()).expect("fewer states than 2^32");
+        let number = *self.seen.entry(FixedState::with_seed(1).hash_one(&state)).or_insert(new);
+        if number == new {
+            self.came.push((from as u32, u8::try_from(which).expect("fewer steps than 256")));
+            self.waiting.push_back(state);
+        }
+        number
+    }
+
+    fn marks_of(&self, state: &M::State) -> u8 {
+        M::PROMISES.iter().enumerate().fold(0, |marks, (idx, promise)| {
+            let asks = u8::from((promise.asks)(self.model, state));
+            let keeps = u8::from((promise.keeps)(self.model, state));
+            marks | asks << (2 * idx) | keeps << (2 * idx + 1)
+        })
+    }
+
+    fn broken_promise(&self) -> Option<Fault> {
+        for (idx, promise) in M::PROMISES.iter().enumerate() {
+            let mut good: Vec<bool> =
+                self.marks.iter().map(|marks| marks >> (2 * idx + 1) & 1 == 1).collect();
+            // Most steps lead to later states: going backwards, one round finds nearly all.
+            while self.round(&mut good, promise.by) {}
+            let asks = |state: &usize| self.marks[*state] >> (2 * idx) & 1 == 1;
+            if let Some(state) = (0..good.len()).filter(asks).find(|state| !good[*state]) {
+                return Some(self.fault(promise.name, state, None));
+            }
+        }
+        None
+    }
+
+    /// Marks the states that a step of the given kinds leads from to a good one; false if all were marked before.
+    fn round(&self, good: &mut [bool], by: &[Kind]) -> bool {
+        let mut changed = false;
+        for state in (0..good.len()).rev() {
+            let mut steps = self.edges[self.starts[state]..self.starts[state + 1]].iter();
+            if !good[state] && steps.any(|(to, kind)| by.contains(kind) && good[*to as usize]) {
+                good[state] = true;
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// A fault in a state, or in a step from it.
+    fn fault(&self, what: &str, mut at: usize, step: Option<(usize, &'static str)>) -> Fault {
+        let mut way = vec![];
+        while at != 0 {
+            let (from, which) = self.came[at];
+            way.push(usize::from(which));
+            at = from as usize;
+        }
+        let mut state = self.model.initial();
+        let mut path = vec![format!("{state:?}")];
+        for which in way.into_iter().rev() {
+            let mut steps = vec![];
+            self.model.steps(&state, &mut steps);
+            let step = steps.swap_remove(which);
+            state = step.to.expect("a faulty step ends the search");
+            path.push(format!("{}: {:<28} {state:?}", step.actor, step.what));
+        }
+        path.extend(step.map(|(actor, what)| format!("{actor}: {what}")));
+        Fault { what: what.into(), path }
+    }
+}
+
+/// For keys that are hashes already.
+#[derive(Default)]
+struct Itself(u64);
+
+impl Hasher for Itself {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("keys are 64 bits");
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
+}
