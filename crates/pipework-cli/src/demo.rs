@@ -4,6 +4,7 @@
 //! their promise. A section is a file in `demo/`; it prints its own table and returns its verdict.
 
 mod corpus;
+mod pipe;
 mod atomic;
 mod reqrep;
 
@@ -34,6 +35,7 @@ pub(crate) fn demo(args: &DemoArgs, quiet: bool) -> Result<u8, Failure> {
     let (bytes, records) = (size(corpus.text().len() as u64), grouped(corpus.records()));
     writeln!(out, "text: {}\n      {bytes}, {records} records, one a line", corpus.origin())
         .map_err(Failure::stdout)?;
+    pipe::show(&corpus, &mut out)?;
     atomic::show(&corpus, u32::from(args.writers), &mut out)?;
     reqrep::show(&corpus, &mut out)?;
     writeln!(out, "\nevery record arrived once and whole, every call was answered or told")

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | [`atomic`] | whole messages of any size from many writers over one pipe or FIFO, also between ordinary text; zstd | here |
 //! | [`reqrep`] | request and response over shared memory: many clients, many competing servers, no broker | here |
-//! | `pipe` | a byte pipe inside one process | to come |
+//! | [`pipe`] | a byte pipe inside one process: `Read` and `Write` ends for threads and tasks, without system calls | here |
 //! | [`fd`] | raw descriptors: accept many, copy anything, read and write all of it, until a deadline | here |
 //!
 //! Every blocking call takes a [`Deadline`], but for iterators and drops; every failure is an [`Error`] that names its operation. Linux 5.10 and later.
@@ -28,14 +28,19 @@ mod spin;
 mod region;
 mod event;
 pub mod fd;
+pub mod pipe;
 pub mod atomic;
 pub mod reqrep;
 
 pub use deadline::Deadline;
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, Result, Unfinished};
 
+/// What must hold for any bytes.
 #[cfg(fuzzing)]
-pub use atomic::fuzzing;
+pub mod fuzzing {
+    pub use crate::atomic::fuzzing::*;
+    pub use crate::reqrep::fuzzing::*;
+}
 
 /// The examples of the README, as tests.
 #[cfg(doctest)]

@@ -1,0 +1,149 @@
+//! The ends as tasks use them: they wait with a waker where a thread would sleep. No runtime is needed.
+//!
+//! Invariant: bytes move only in a call that is ready, so whoever drops a future that waits has lost nothing. The traits of tokio and of
+//! futures-io stand in files of their own.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll, ready};
+
+use super::reader::{self, Reader};
+use super::writer::{self, Writer};
+use crate::deadline::Deadline;
+use crate::error::Result;
+
+/// The reading end of a pipe, for a task. Made by [`Reader::into_async`].
+///
+/// It implements tokio's `AsyncRead` and `AsyncBufRead` with the feature `tokio`, and those of `futures-io` with that. What does not wait is
+/// reached through [`AsyncReader::get_mut`].
+#[derive(Debug)]
+pub struct AsyncReader {
+    reader: Reader,
+}
+
+impl AsyncReader {
+    pub(super) fn new(reader: Reader) -> AsyncReader {
+        AsyncReader { reader }
+    }
+
+    /// Waits for the first byte and takes what is there, as much as `buf` holds. 0 is the end of the stream.
+    ///
+    /// # Errors
+    /// `Failed` as [`Reader::recv`].
+    pub async fn recv(&mut self, buf: &mut [u8]) -> Result<usize> {
+        poll_fn(|cx| self.poll_recv(cx, buf)).await
+    }
+
+    /// As [`AsyncReader::recv`], for whoever polls by hand.
+    ///
+    /// # Errors
+    /// `Failed` as [`Reader::recv`].
+    pub fn poll_recv(&mut self, cx: &Context<'_>, buf: &mut [u8]) -> Poll<Result<usize>> {
+        if !buf.is_empty() {
+            ready!(self.reader.half.poll_settle(1, buf.len(), cx, reader::OP))?;
+        }
+        Poll::Ready(self.reader.take(buf))
+    }
+
+    /// Waits until the calls of `std::io` do not.
+    #[cfg(any(feature = "tokio", feature = "futures-io"))]
+    pub(super) fn poll_ready(&mut self, cx: &Context<'_>, want: usize) -> Poll<std::io::Result<&mut Reader>> {
+        let reader = &mut self.reader;
+        reader.half.poll_settle(want.min(1), want, cx, reader::OP).map_ok(|()| reader).map_err(Into::into)
+    }
+
+    /// As [`Reader::peek`].
+    ///
+    /// # Errors
+    /// `TooLong` and `Failed` as [`Reader::peek`].
+    pub async fn peek(&mut self, min: usize) -> Result<(&[u8], &[u8])> {
+        poll_fn(|cx| self.reader.half.poll_settle(min, min.max(1), cx, "pipe peek")).await?;
+        self.reader.peek(0, Deadline::NEVER)
+    }
+
+    /// The end inside, to look at.
+    pub fn get_ref(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// The end inside: to consume what [`AsyncReader::peek`] lent, or to try without waiting. Its calls that wait would stop the whole thread.
+    pub fn get_mut(&mut self) -> &mut Reader {
+        &mut self.reader
+    }
+
+    /// The same end, for a thread.
+    pub fn into_blocking(self) -> Reader {
+        self.reader
+    }
+}
+
+/// The writing end of a pipe, for a task. Made by [`Writer::into_async`].
+///
+/// It implements tokio's `AsyncWrite` with the feature `tokio`, and that of `futures-io` with that. What does not wait is reached through
+/// [`AsyncWriter::get_mut`]. After a shutdown its calls are `Closed`.
+#[derive(Debug)]
+pub struct AsyncWriter {
+    writer: Writer,
+}
+
+impl AsyncWriter {
+    pub(super) fn new(writer: Writer) -> AsyncWriter {
+        AsyncWriter { writer }
+    }
+
+    /// Waits for room for the first byte and puts in as much of `buf` as there is room for.
+    ///
+    /// # Errors
+    /// `Closed` and `Failed` as [`Writer::send`].
+    pub async fn send(&mut self, buf: &[u8]) -> Result<usize> {
+        poll_fn(|cx| self.poll_send(cx, buf)).await
+    }
+
+    /// As [`AsyncWriter::send`], for whoever polls by hand.
+    ///
+    /// # Errors
+    /// `Closed` and `Failed` as [`Writer::send`].
+    pub fn poll_send(&mut self, cx: &Context<'_>, buf: &[u8]) -> Poll<Result<usize>> {
+        if !buf.is_empty() {
+            ready!(self.writer.half.poll_settle(1, buf.len(), cx, writer::OP))?;
+        }
+        Poll::Ready(self.writer.put(buf))
+    }
+
+    /// Waits until the calls of `std::io` do not.
+    #[cfg(any(feature = "tokio", feature = "futures-io"))]
+    pub(super) fn poll_ready(&mut self, cx: &Context<'_>, want: usize) -> Poll<std::io::Result<&mut Writer>> {
+        let writer = &mut self.writer;
+        writer.half.poll_settle(want.min(1), want, cx, writer::OP).map_ok(|()| writer).map_err(Into::into)
+    }
+
+    /// Closes this end, which stays here.
+    #[cfg(any(feature = "tokio", feature = "futures-io"))]
+    pub(super) fn shut_down(&self) {
+        self.writer.half.close(None);
+    }
+
+    /// As [`Writer::reserve`].
+    ///
+    /// # Errors
+    /// `TooLong`, `Closed` and `Failed` as [`Writer::reserve`].
+    pub async fn reserve(&mut self, min: usize) -> Result<(&mut [u8], &mut [u8])> {
+        poll_fn(|cx| self.writer.half.poll_settle(min, min.max(1), cx, "pipe reserve")).await?;
+        self.writer.reserve(0, Deadline::NEVER)
+    }
+
+    /// The end inside, to look at.
+    pub fn get_ref(&self) -> &Writer {
+        &self.writer
+    }
+
+    /// The end inside: to commit what was put into the room that [`AsyncWriter::reserve`] lent, or to try without waiting. Its calls that wait
+    /// would stop the whole thread.
+    pub fn get_mut(&mut self) -> &mut Writer {
+        &mut self.writer
+    }
+
+    /// The same end, for a thread.
+    pub fn into_blocking(self) -> Writer {
+        self.writer
+    }
+}

@@ -1,0 +1,246 @@
+//! One end of a pipe: its side of the ring, and how it waits for the other end and takes leave of it.
+//!
+//! Both ends are this, with the direction as a parameter: the contract of waiting, closing and failing is written once. An end waits until as many bytes as
+//! it wants are its own (filled ones for the reader, free ones for the writer), or until there will be no more because an end is
+//! closed. What that means, `Reader` and `Writer` decide.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::bell::Bell;
+use super::ring::{self, FILLED, FREE, Window};
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::Wait;
+use crate::spin::{self, Looks, Spin};
+use crate::sync::{AtomicU32, Ordering, Reach};
+
+pub(super) struct Half<const SIDE: bool> {
+    window: Window<SIDE>,
+    ends: Arc<Ends>,
+    spin: Spin,
+}
+
+/// What both ends know of each other. It changes only when somebody sleeps, wakes or leaves, so that it stays in the caches of two busy ends.
+#[repr(align(128))]
+struct Ends {
+    /// `{ writer: 1, reader: 1 }`: who is closed. Bits are set and never cleared.
+    closed: AtomicU32,
+    reader: End,
+    writer: End,
+}
+
+struct End {
+    /// Where this end waits.
+    bell: Bell,
+    /// What it closed with, if not well. Set before it is closed.
+    failure: OnceLock<Arc<io::Error>>,
+}
+
+/// The two ends of a new pipe.
+pub(super) fn halves(capacity: usize, op: &'static str) -> Result<(Half<FILLED>, Half<FREE>)> {
+    let (free, filled) = ring::ring(capacity, op)?;
+    let end = || End { bell: Bell::new(), failure: OnceLock::new() };
+    let ends = Arc::new(Ends { closed: AtomicU32::new(0), reader: end(), writer: end() });
+    let spin = || Spin::new(spin::DEFAULT_LIMIT, Looks::Load);
+    let reader = Half { window: filled, ends: Arc::clone(&ends), spin: spin() };
+    Ok((reader, Half { window: free, ends, spin: spin() }))
+}
+
+impl<const SIDE: bool> Half<SIDE> {
+    /// Waits until `min` bytes are this end's, or there will be no more; for `want` bytes or more, the other end is not even looked at.
+    #[inline]
+    pub(super) fn settle(
+        &mut self,
+        min: usize,
+        want: usize,
+        deadline: Deadline,
+        op: &'static str,
+    ) -> Result<()> {
+        if self.window.len() >= want {
+            return Ok(());
+        }
+        self.settle_slowly(min, deadline, op)
+    }
+
+    fn settle_slowly(&mut self, min: usize, deadline: Deadline, op: &'static str) -> Result<()> {
+        self.refuse_more_than_fits(min, op)?;
+        let Half { window, ends, spin } = self;
+        let wait = Wait { deadline, spin, reach: Reach::Process, op };
+        ends.end(SIDE).bell.wait(&wait, || is_settled(window, ends, min))
+    }
+
+    /// Whether [`Half::settle`] would return at once.
+    #[inline]
+    pub(super) fn try_settle(&mut self, min: usize, want: usize) -> bool {
+        self.window.len() >= want || is_settled(&mut self.window, &self.ends, min)
+    }
+
+    /// As [`Half::settle`], for a task. Nothing is taken or given before it is ready, so a task may give up at any time.
+    pub(super) fn poll_settle(
+        &mut self,
+        min: usize,
+        want: usize,
+        cx: &Context<'_>,
+        op: &'static str,
+    ) -> Poll<Result<()>> {
+        self.refuse_more_than_fits(min, op)?;
+        if self.try_settle(min, want) {
+            return Poll::Ready(Ok(()));
+        }
+        let bell = &self.ends.end(SIDE).bell;
+        bell.leave(cx.waker());
+        if is_settled(&mut self.window, &self.ends, min) {
+            bell.hush();
+            return Poll::Ready(Ok(()));
+        }
+        Poll::Pending
+    }
+
+    fn refuse_more_than_fits(&self, min: usize, op: &'static str) -> Result<()> {
+        if min > self.window.capacity() { Err(Error::new(ErrorKind::TooLong, op)) } else { Ok(()) }
+    }
+
+    /// This end's bytes.
+    pub(super) fn window(&mut self) -> &mut Window<SIDE> {
+        &mut self.window
+    }
+
+    /// Gives the first `len` of this end's bytes to the other end.
+    #[inline]
+    pub(super) fn advance(&mut self, len: usize) {
+        self.window.advance(len);
+        self.ends.end(!SIDE).bell.ring();
+    }
+
+    /// Bytes in the pipe now.
+    pub(super) fn buffered(&self) -> usize {
+        self.window.buffered()
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.window.capacity()
+    }
+
+    pub(super) fn set_spin(&mut self, limit: Duration) {
+        self.spin = Spin::new(limit, Looks::Load);
+    }
+
+    /// Closes this end, once: a second time changes nothing.
+    pub(super) fn close(&self, failure: Option<io::Error>) {
+        if self.ends.is_closed(SIDE) {
+            return;
+        }
+        if let Some(failure) = failure {
+            // This end is closed here only, so nothing was set before.
+            let _ = self.ends.end(SIDE).failure.set(Arc::new(failure));
+        }
+        // Release: pairs with the Acquire in `is_closed`. Who sees the end closed sees the failure and the last position.
+        self.ends.closed.fetch_or(bit(SIDE), Ordering::Release);
+        self.ends.end(!SIDE).bell.ring();
+    }
+
+    /// Whether an end is closed: this one only where a task has shut it down and goes on using it.
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.ends.is_over()
+    }
+
+    /// Whether the other end is closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.ends.is_closed(!SIDE)
+    }
+
+    /// What the other end closed with, if not well.
+    pub(super) fn failure(&self) -> Option<io::Error> {
+        if !self.is_closed() {
+            return None;
+        }
+        self.ends.end(!SIDE).failure.get().map(tell)
+    }
+
+    /// The error of a call that found an end closed.
+    pub(super) fn ended(&self, op: &'static str) -> Error {
+        let failed = self.is_closed() && self.ends.end(!SIDE).failure.get().is_some();
+        Error::new(if failed { ErrorKind::Failed } else { ErrorKind::Closed }, op)
+    }
+
+    /// The same for the traits of `std::io`, with what the other end closed with in full.
+    pub(super) fn in_full(&self, error: Error) -> io::Error {
+        let failure = if error.kind() == ErrorKind::Failed { self.failure() } else { None };
+        failure.unwrap_or_else(|| error.into())
+    }
+}
+
+/// Whether `min` bytes are there, or there will be no more. In that case the other end may have moved since the look at the ring: whoever finds too
+/// little there looks once more.
+fn is_settled<const SIDE: bool>(window: &mut Window<SIDE>, ends: &Ends, min: usize) -> bool {
+    window.refresh() >= min || ends.is_over()
+}
+
+impl Ends {
+    fn end(&self, side: bool) -> &End {
+        if side == FREE { &self.writer } else { &self.reader }
+    }
+
+    #[inline]
+    fn is_over(&self) -> bool {
+        // Acquire: pairs with the Release in `Half::close`.
+        self.closed.load(Ordering::Acquire) != 0
+    }
+
+    fn is_closed(&self, side: bool) -> bool {
+        self.closed.load(Ordering::Acquire) & bit(side) != 0
+    }
+}
+
+fn bit(side: bool) -> u32 {
+    if side == FREE { 2 } else { 1 }
+}
+
+impl<const SIDE: bool> Drop for Half<SIDE> {
+    /// A stream that its writer's panic has cut short must not look complete.
+    fn drop(&mut self) {
+        let cut = SIDE == FREE && std::thread::panicking();
+        self.close(
+            cut.then(|| io::Error::other("the writer's thread panicked before the end of the stream")),
+        );
+    }
+}
+
+impl<const SIDE: bool> fmt::Debug for Half<SIDE> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(if SIDE == FREE { "Writer" } else { "Reader" })
+            .field("len", &self.buffered())
+            .field("capacity", &self.capacity())
+            .field("is_closed", &self.is_closed())
+            .finish()
+    }
+}
+
+/// An error that can be told as often as somebody asks.
+fn tell(failure: &Arc<io::Error>) -> io::Error {
+    match failure.raw_os_error() {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => io::Error::new(failure.kind(), Told(Arc::clone(failure))),
+    }
+}
+
+#[derive(Debug)]
+struct Told(Arc<io::Error>);
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Told {
+    /// What the other end made its error of.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.get_ref().map(|error| error as _)
+    }
+}

@@ -1,0 +1,244 @@
+//! The reading end: takes bytes out, or lends them where they lie. Mirrors `writer.rs`.
+
+use std::io::{self, BufRead, IoSliceMut, Read};
+use std::time::Duration;
+
+use super::AsyncReader;
+use super::half::Half;
+use super::ring::FILLED;
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result, Unfinished};
+
+/// The reading end of a pipe.
+///
+/// Calls that can wait take a [`Deadline`]; those of [`Read`] and [`BufRead`] wait as long as it takes. A stream that has ended well gives 0 bytes.
+#[derive(Debug)]
+pub struct Reader {
+    pub(super) half: Half<FILLED>,
+}
+
+/// At most this much is copied before the other end may have it, so that both copy at the same time.
+pub(super) const PIECE: usize = 8 << 10;
+
+impl Reader {
+    /// Waits for the first byte and takes what is there, as much as `buf` holds. 0 is the end of the stream.
+    ///
+    /// # Errors
+    /// - `Failed`: the writer closed with an error or panicked, and everything before that has been taken. [`Reader::failure`] says why.
+    /// - `TimedOut`; `Interrupted` by a signal handler: nothing was taken, call again.
+    #[inline]
+    pub fn recv(&mut self, buf: &mut [u8], deadline: impl Into<Deadline>) -> Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        self.half.settle(1, buf.len(), deadline.into(), OP)?;
+        self.take(buf)
+    }
+
+    /// Takes what is there now; `None` if nothing is. Never waits.
+    ///
+    /// # Errors
+    /// `Failed` as [`Reader::recv`].
+    pub fn try_recv(&mut self, buf: &mut [u8]) -> Result<Option<usize>> {
+        if buf.is_empty() {
+            return Ok(Some(0));
+        }
+        if !self.half.try_settle(1, buf.len()) {
+            return Ok(None);
+        }
+        self.take(buf).map(Some)
+    }
+
+    /// Takes until `buf` is full, and says how much it took: less only at the end of the stream.
+    ///
+    /// # Errors
+    /// As [`Reader::recv`]. What was taken before is in `buf`, and the error says how much that is: go on behind it.
+    pub fn recv_full(
+        &mut self,
+        buf: &mut [u8],
+        deadline: impl Into<Deadline>,
+    ) -> std::result::Result<usize, Unfinished> {
+        let deadline = deadline.into();
+        let mut done = 0;
+        while done < buf.len() {
+            match self.recv(&mut buf[done..], deadline) {
+                Ok(0) => break,
+                Ok(len) => done += len,
+                Err(error) => return Err(Unfinished { done: done as u64, error }),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Takes up to and with the first byte that equals `delimiter`, or until `buf` is full, and says how much it took. Without that byte at
+    /// its end, either `buf` is full or the stream has ended.
+    ///
+    /// # Errors
+    /// As [`Reader::recv_full`].
+    pub fn recv_until(
+        &mut self,
+        delimiter: u8,
+        buf: &mut [u8],
+        deadline: impl Into<Deadline>,
+    ) -> std::result::Result<usize, Unfinished> {
+        let deadline = deadline.into();
+        let mut done = 0;
+        while done < buf.len() && !buf[..done].ends_with(&[delimiter]) {
+            let (there, _) =
+                self.peek(1, deadline).map_err(|error| Unfinished { done: done as u64, error })?;
+            if there.is_empty() {
+                break;
+            }
+            let there = &there[..there.len().min(buf.len() - done)];
+            let len = memchr::memchr(delimiter, there).map_or(there.len(), |at| at + 1);
+            buf[done..done + len].copy_from_slice(&there[..len]);
+            self.half.advance(len);
+            done += len;
+        }
+        Ok(done)
+    }
+
+    /// Waits until at least `min` bytes are there and lends them where they lie: in two pieces where they reach round the end of the ring. Fewer
+    /// only at the end of the stream. With `min` 0 it never waits and lends what is there.
+    ///
+    /// Meanwhile the writer may add to them, but not change them.
+    ///
+    /// # Errors
+    /// - `TooLong`: `min` is more than the capacity.
+    /// - Others as [`Reader::recv`]; `Failed` only once there is nothing left.
+    pub fn peek(&mut self, min: usize, deadline: impl Into<Deadline>) -> Result<(&[u8], &[u8])> {
+        self.half.settle(min, min.max(1), deadline.into(), "pipe peek")?;
+        self.refuse_failed("pipe peek")?;
+        Ok(self.half.window().bytes())
+    }
+
+    /// Is done with the first `len` bytes of what [`Reader::peek`] lent.
+    ///
+    /// # Errors
+    /// `Invalid` if it lent fewer.
+    #[inline]
+    pub fn consume(&mut self, len: usize) -> Result<()> {
+        if len > self.half.window().len() {
+            return Err(Error::new(ErrorKind::Invalid, "pipe consume"));
+        }
+        self.half.advance(len);
+        Ok(())
+    }
+
+    /// Closes this end: what was not read is gone, and the writer's calls are `Closed` (`BrokenPipe`). Dropping does the same.
+    pub fn close(self) {}
+
+    /// Closes this end with an error, which the writer's calls give instead.
+    pub fn close_with_error(self, error: impl Into<io::Error>) {
+        self.half.close(Some(error.into()));
+    }
+
+    /// Whether the writer is closed. There may be bytes left.
+    pub fn is_closed(&self) -> bool {
+        self.half.is_closed()
+    }
+
+    /// The error that the writer closed with, each time anew. There may be bytes left.
+    pub fn failure(&self) -> Option<io::Error> {
+        self.half.failure()
+    }
+
+    /// Bytes that can be taken now. The writer may add to them at any time.
+    pub fn len(&self) -> usize {
+        self.half.buffered()
+    }
+
+    /// Whether there is nothing to take now.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that the pipe holds at most.
+    pub fn capacity(&self) -> usize {
+        self.half.capacity()
+    }
+
+    /// Sets for how long a thread looks again and again before it sleeps, while waits of late have ended within that time; zero for never. At
+    /// most 1 ms. Default 20 microseconds, and never where this process may use only one CPU.
+    pub fn set_spin(&mut self, limit: Duration) {
+        self.half.set_spin(limit);
+    }
+
+    /// The same end, for a task.
+    pub fn into_async(self) -> AsyncReader {
+        AsyncReader::new(self)
+    }
+
+    /// Hands out what is there, up to `limit` bytes, piece by piece; nothing at the end of the stream.
+    #[inline]
+    pub(super) fn hand_out(&mut self, limit: usize, mut give: impl FnMut(&[u8])) -> Result<usize> {
+        let mut done = 0;
+        while done < limit {
+            let window = self.half.window();
+            if window.len() == 0 && window.refresh() == 0 {
+                break;
+            }
+            let (there, _) = window.bytes();
+            let piece = &there[..there.len().min(limit - done).min(PIECE)];
+            let len = piece.len();
+            give(piece);
+            self.half.advance(len);
+            done += len;
+        }
+        if done == 0 {
+            self.refuse_failed(OP)?;
+        }
+        Ok(done)
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, mut buf: &mut [u8]) -> Result<usize> {
+        self.hand_out(buf.len(), |piece| {
+            let (now, later) = std::mem::take(&mut buf).split_at_mut(piece.len());
+            now.copy_from_slice(piece);
+            buf = later;
+        })
+    }
+
+    fn refuse_failed(&mut self, op: &'static str) -> Result<()> {
+        // First whether it is over, then what is there: bytes may have come before the end, but none come after it.
+        let ended = self.half.is_over() && self.half.window().refresh() == 0;
+        if ended && self.half.failure().is_some() { Err(self.half.ended(op)) } else { Ok(()) }
+    }
+}
+
+pub(super) const OP: &str = "pipe recv";
+
+impl Read for Reader {
+    #[inline]
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.recv(buf, Deadline::NEVER).map_err(|error| self.half.in_full(error))
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut done = 0;
+        for buf in bufs.iter_mut().filter(|buf| !buf.is_empty()) {
+            // Only the first byte is waited for.
+            let len = if done == 0 { self.read(buf)? } else { self.take(buf).unwrap_or(0) };
+            done += len;
+            if len < buf.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+}
+
+impl BufRead for Reader {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if let Err(error) = self.peek(1, Deadline::NEVER) {
+            return Err(self.half.in_full(error));
+        }
+        Ok(self.half.window().bytes().0)
+    }
+
+    fn consume(&mut self, len: usize) {
+        let len = len.min(self.half.window().len());
+        self.half.advance(len);
+    }
+}

@@ -1,0 +1,190 @@
+//! The ring: bytes from one writer to one reader, with two positions and no lock.
+//!
+//! Invariant: at any time each byte of the memory belongs to one side. The reader owns those between the two positions, the
+//! writer all others that the capacity allows. A side moves its own position only, and by that gives bytes to the other side when it is done with them; so it
+//! may lend what it owns as plain slices. This file holds all that is unsafe in the room.
+//!
+//! A position counts bytes from the beginning and never turns back: 64 bits last for centuries. The memory is a power of two long, so that
+//! a position becomes an index by a mask; the capacity is what was asked for. This is Lamport's queue (1983) for two
+//! processes, with a stale copy of the other side's position on either side, after FastForward (2008), so that
+//! two busy sides touch each other's cache lines only when they have used up what they knew of.
+
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fmt;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{AtomicU64, Ordering};
+use crate::sys::Errno;
+
+/// A ring of `capacity` bytes, as its two sides see it.
+pub(super) fn ring(capacity: usize, op: &'static str) -> Result<(Window<FREE>, Window<FILLED>)> {
+    let ring = Arc::new(Ring::new(capacity, op)?);
+    let free = Window { ring: Arc::clone(&ring), pos: 0, end: capacity as u64 };
+    Ok((free, Window { ring, pos: 0, end: 0 }))
+}
+
+/// The writer's side.
+pub(super) const FREE: bool = true;
+/// The reader's side.
+pub(super) const FILLED: bool = false;
+
+/// One side of a ring: the bytes that are its own now. There is one for each side.
+pub(super) struct Window<const SIDE: bool> {
+    ring: Arc<Ring>,
+    /// This side's position: where its bytes begin.
+    pos: u64,
+    /// Where they end, by the last look at the other side's position; from `pos` to `pos + capacity`. May be stale: then there are more.
+    end: u64,
+}
+
+impl<const SIDE: bool> Window<SIDE> {
+    /// Bytes that this side owns for certain: there may be more, never less.
+    pub(super) fn len(&self) -> usize {
+        (self.end - self.pos) as usize
+    }
+
+    /// Looks at the other side's position, and says how many bytes this side owns now.
+    pub(super) fn refresh(&mut self) -> usize {
+        let ring = &*self.ring;
+        // Acquire: pairs with the Release in `advance` of the other side, which was done with these bytes then.
+        self.end = match SIDE {
+            FREE => ring.read.0.load(Ordering::Acquire) + ring.capacity as u64,
+            FILLED => ring.written.0.load(Ordering::Acquire),
+        };
+        self.len()
+    }
+
+    /// Gives the first `len` of its bytes to the other side, by a swap.
+    pub(super) fn advance(&mut self, len: usize) {
+        assert!(len <= self.len(), "a side gives away only what it owns");
+        #[cfg(loom)]
+        self.ring.witness::<SIDE>(self.pos, len);
+        self.pos += len as u64;
+        let own = if SIDE == FREE { &self.ring.written } else { &self.ring.read };
+        // Release: pairs with the Acquire in `refresh` of the other side. A swap, because the bell needs a fence next, and on x86-64 this is one.
+        own.0.swap(self.pos, Ordering::Release);
+    }
+
+    /// Bytes that are written and not read, now.
+    pub(super) fn buffered(&self) -> usize {
+        let ring = &*self.ring;
+        match SIDE {
+            FREE => (self.pos - ring.read.0.load(Ordering::Relaxed)) as usize,
+            FILLED => (ring.written.0.load(Ordering::Relaxed) - self.pos) as usize,
+        }
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.ring.capacity
+    }
+
+    /// Where its bytes are: two ranges of the memory, each a start and a length, the second empty unless they reach round its end.
+    fn places(&self) -> [(NonNull<u8>, usize); 2] {
+        let idx = self.pos as usize & self.ring.mask;
+        let first = self.len().min(self.ring.mask + 1 - idx);
+        // SAFETY: the index is below the length of the memory.
+        [(unsafe { self.ring.start.add(idx) }, first), (self.ring.start, self.len() - first)]
+    }
+}
+
+impl Window<FREE> {
+    /// What may be written to: the bytes in their order, in two pieces where they reach round the end of the memory.
+    pub(super) fn bytes(&mut self) -> (&mut [u8], &mut [u8]) {
+        let [first, second] = self.places();
+        // SAFETY: the places lie in the memory, which is initialised and lives as long as this side; they do not overlap, being at most the
+        // capacity together. They are the writer's own until it advances, for which this borrow must have ended; the reader
+        // was done with them when it moved the position that `end` came from.
+        unsafe {
+            (
+                slice::from_raw_parts_mut(first.0.as_ptr(), first.1),
+                slice::from_raw_parts_mut(second.0.as_ptr(), second.1),
+            )
+        }
+    }
+}
+
+impl Window<FILLED> {
+    /// What can be read: the bytes in their order, in two pieces where they reach round the end of the memory.
+    pub(super) fn bytes(&self) -> (&[u8], &[u8]) {
+        let [first, second] = self.places();
+        // SAFETY: the places lie in the memory, which is initialised and lives as long as this side. They are the reader's own until
+        // it advances, for which this borrow must have ended; the writer was done with them when it moved the position that `end` came from.
+        unsafe {
+            (
+                slice::from_raw_parts(first.0.as_ptr(), first.1),
+                slice::from_raw_parts(second.0.as_ptr(), second.1),
+            )
+        }
+    }
+}
+
+impl<const SIDE: bool> fmt::Debug for Window<SIDE> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Window").field("pos", &self.pos).field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
+struct Ring {
+    /// Bytes written since the beginning: from `read` to `read + capacity`. The writer stores, the reader loads.
+    written: Line<AtomicU64>,
+    /// Bytes read since the beginning, at most `written`. The reader stores, the writer loads.
+    read: Line<AtomicU64>,
+    start: NonNull<u8>,
+    /// One less than the length of the memory, which is a power of two and not less than the capacity.
+    mask: usize,
+    capacity: usize,
+    /// What loom sees of the memory: one cell for each byte.
+    #[cfg(loom)]
+    cells: Vec<loom::cell::UnsafeCell<()>>,
+}
+
+/// What one side stores all the time lies in a cache line that the other side's data is not in. Two lines: processors fetch them in pairs.
+#[repr(align(128))]
+struct Line<T>(T);
+
+// SAFETY: a ring is reached through its two windows only. They touch disjoint bytes of the memory, as the opening of this file says;
+// all else is atomic or never changes.
+unsafe impl Send for Ring {}
+// SAFETY: as above.
+unsafe impl Sync for Ring {}
+
+impl Ring {
+    fn new(capacity: usize, op: &'static str) -> Result<Ring> {
+        let len = capacity.checked_next_power_of_two().filter(|_| capacity > 0);
+        let layout =
+            len.and_then(|len| Layout::array::<u8>(len).ok()).ok_or(Error::new(ErrorKind::Invalid, op))?;
+        // SAFETY: the layout is not empty.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::NOMEM.at(op))?;
+        Ok(Ring {
+            written: Line(AtomicU64::new(0)),
+            read: Line(AtomicU64::new(0)),
+            start,
+            mask: layout.size() - 1,
+            capacity,
+            #[cfg(loom)]
+            cells: std::iter::repeat_with(Default::default).take(layout.size()).collect(),
+        })
+    }
+
+    /// Lets loom know that a side has touched bytes, so that it finds any that were not its own.
+    #[cfg(loom)]
+    fn witness<const SIDE: bool>(&self, pos: u64, len: usize) {
+        for pos in pos..pos + len as u64 {
+            let cell = &self.cells[pos as usize & self.mask];
+            if SIDE == FREE { cell.with_mut(|_| ()) } else { cell.with(|_| ()) }
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let layout = Layout::array::<u8>(self.mask + 1).expect("it was one when the memory was taken");
+        // SAFETY: it was allocated with this layout, and both windows are gone.
+        unsafe { dealloc(self.start.as_ptr(), layout) };
+    }
+}

@@ -1,0 +1,340 @@
+//! What one thread can see of a pipe: every call against a naive model, every error, system calls that fail on order.
+
+use std::collections::VecDeque;
+use std::error::Error as _;
+use std::io::{self, BufRead, IoSlice, IoSliceMut, Read, Write};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::{Reader, Writer, pipe};
+use crate::deadline::Deadline;
+use crate::error::ErrorKind;
+use crate::sys::fault::{Fault, all_met, order};
+
+fn kind<T>(outcome: crate::error::Result<T>) -> ErrorKind {
+    outcome.map(drop).expect_err("it must fail").kind()
+}
+
+// ---------------------------------------------------------------- against a model
+
+#[derive(Clone, Debug)]
+enum Op {
+    Send(usize),
+    TrySend(usize),
+    SendAll(usize),
+    WriteVectored(usize, usize),
+    Reserve { min: usize, put: usize },
+    Recv(usize),
+    TryRecv(usize),
+    RecvFull(usize),
+    RecvUntil(usize),
+    ReadVectored(usize, usize),
+    Peek { min: usize, take: usize },
+    FillBuf(usize),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let len = || 0..25usize;
+    prop_oneof![
+        len().prop_map(Op::Send),
+        len().prop_map(Op::TrySend),
+        len().prop_map(Op::SendAll),
+        (len(), len()).prop_map(|(a, b)| Op::WriteVectored(a, b)),
+        (len(), len()).prop_map(|(min, put)| Op::Reserve { min, put }),
+        len().prop_map(Op::Recv),
+        len().prop_map(Op::TryRecv),
+        len().prop_map(Op::RecvFull),
+        len().prop_map(Op::RecvUntil),
+        (len(), len()).prop_map(|(a, b)| Op::ReadVectored(a, b)),
+        (len(), len()).prop_map(|(min, take)| Op::Peek { min, take }),
+        len().prop_map(Op::FillBuf),
+    ]
+}
+
+/// The pipe, and the queue that it must be like.
+struct Twins {
+    reader: Reader,
+    writer: Writer,
+    queue: VecDeque<u8>,
+    /// The next byte to be sent.
+    next: u8,
+}
+
+impl Twins {
+    fn room(&self) -> usize {
+        self.writer.capacity() - self.queue.len()
+    }
+
+    /// The next `len` bytes of the stream. Some are newlines.
+    fn bytes(&self, len: usize) -> Vec<u8> {
+        (0..len).map(|i| self.next.wrapping_add(i as u8) % 12 + b'\n' - 3).collect()
+    }
+
+    fn sent(&mut self, len: usize) {
+        self.queue.extend(self.bytes(len));
+        self.next = (self.next + len as u8) % 12;
+    }
+
+    fn received(&mut self, bytes: &[u8]) {
+        let expected: Vec<u8> = self.queue.drain(..bytes.len()).collect();
+        assert_eq!(bytes, expected);
+    }
+
+    fn run(&mut self, op: &Op) {
+        let (room, there) = (self.room(), self.queue.len());
+        let mut buf = [0; 64];
+        match *op {
+            Op::Send(len) => {
+                let sent = self.writer.send(&self.bytes(len), Deadline::now());
+                match sent {
+                    Ok(sent) => assert_eq!(sent, len.min(room)),
+                    Err(error) => assert_eq!((error.kind(), room), (ErrorKind::TimedOut, 0)),
+                }
+                self.sent(sent.unwrap_or(0));
+            }
+            Op::TrySend(len) => {
+                let sent = self.writer.try_send(&self.bytes(len)).expect("the reader is there");
+                assert_eq!(sent, (len == 0 || room > 0).then_some(len.min(room)));
+                self.sent(sent.unwrap_or(0));
+            }
+            Op::SendAll(len) => {
+                let sent = self.writer.send_all(&self.bytes(len), Deadline::now());
+                let (done, kind) = sent.map_or_else(|e| (e.done as usize, Some(e.kind())), |()| (len, None));
+                assert_eq!((done, kind), (len.min(room), (len > room).then_some(ErrorKind::TimedOut)));
+                self.sent(done);
+            }
+            Op::WriteVectored(a, b) if room > 0 || a + b == 0 => {
+                let bytes = self.bytes(a + b);
+                let bufs = [IoSlice::new(&bytes[..a]), IoSlice::new(&[]), IoSlice::new(&bytes[a..])];
+                assert_eq!(self.writer.write_vectored(&bufs).unwrap(), (a + b).min(room));
+                self.sent((a + b).min(room));
+            }
+            Op::Reserve { min, put } => {
+                let bytes = self.bytes(64);
+                let capacity = self.writer.capacity();
+                match self.writer.reserve(min, Deadline::now()) {
+                    Ok((first, second)) => {
+                        let len = first.len() + second.len();
+                        assert!(min <= len && len <= room && (min == 0 || len > 0));
+                        let put = put.min(len);
+                        first.iter_mut().chain(second).zip(&bytes[..put]).for_each(|(to, from)| *to = *from);
+                        assert_eq!(kind(self.writer.commit(len + 1)), ErrorKind::Invalid);
+                        self.writer.commit(put).unwrap();
+                        self.sent(put);
+                    }
+                    Err(error) if min > capacity => assert_eq!(error.kind(), ErrorKind::TooLong),
+                    Err(error) => assert_eq!((error.kind(), room < min), (ErrorKind::TimedOut, true)),
+                }
+            }
+            Op::Recv(len) => match self.reader.recv(&mut buf[..len], Deadline::now()) {
+                Ok(got) => {
+                    assert_eq!(got, len.min(there));
+                    self.received(&buf[..got]);
+                }
+                Err(error) => assert_eq!((error.kind(), there), (ErrorKind::TimedOut, 0)),
+            },
+            Op::TryRecv(len) => {
+                let got = self.reader.try_recv(&mut buf[..len]).expect("the writer has not failed");
+                assert_eq!(got, (len == 0 || there > 0).then_some(len.min(there)));
+                self.received(&buf[..got.unwrap_or(0)]);
+            }
+            Op::RecvFull(len) => {
+                let got = self.reader.recv_full(&mut buf[..len], Deadline::now());
+                let (done, kind) = got.map_or_else(|e| (e.done as usize, Some(e.kind())), |got| (got, None));
+                assert_eq!((done, kind), (len.min(there), (len > there).then_some(ErrorKind::TimedOut)));
+                self.received(&buf[..done]);
+            }
+            Op::RecvUntil(len) => {
+                let line = self.queue.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
+                let got = self.reader.recv_until(b'\n', &mut buf[..len], Deadline::now());
+                let (done, kind) = got.map_or_else(|e| (e.done as usize, Some(e.kind())), |got| (got, None));
+                let ends = line.filter(|line| *line <= len).or((len <= there).then_some(len));
+                assert_eq!(
+                    (done, kind),
+                    (ends.unwrap_or(there), ends.is_none().then_some(ErrorKind::TimedOut))
+                );
+                self.received(&buf[..done]);
+            }
+            Op::ReadVectored(a, b) if there > 0 || a + b == 0 => {
+                let (first, second) = buf.split_at_mut(a);
+                let bufs = &mut [
+                    IoSliceMut::new(first),
+                    IoSliceMut::new(&mut []),
+                    IoSliceMut::new(&mut second[..b]),
+                ];
+                assert_eq!(self.reader.read_vectored(bufs).unwrap(), (a + b).min(there));
+                self.received(&buf[..(a + b).min(there)]);
+            }
+            Op::Peek { min, take } => {
+                let capacity = self.reader.capacity();
+                match self.reader.peek(min, Deadline::now()) {
+                    Ok((first, second)) => {
+                        let seen = [first, second].concat();
+                        assert!(min <= seen.len() && seen.len() <= there && (there == 0 || !seen.is_empty()));
+                        assert_eq!(kind(self.reader.consume(seen.len() + 1)), ErrorKind::Invalid);
+                        let take = take.min(seen.len());
+                        self.reader.consume(take).unwrap();
+                        self.received(&seen[..take]);
+                    }
+                    Err(error) if min > capacity => assert_eq!(error.kind(), ErrorKind::TooLong),
+                    Err(error) => assert_eq!((error.kind(), there < min), (ErrorKind::TimedOut, true)),
+                }
+            }
+            Op::FillBuf(take) if there > 0 => {
+                let seen = self.reader.fill_buf().unwrap().to_vec();
+                assert!(!seen.is_empty());
+                // More than it lent is as much as it lent: nobody can be told.
+                BufRead::consume(&mut self.reader, take.max(seen.len() + 1));
+                let all: Vec<u8> = self.queue.iter().copied().take(there - self.reader.len()).collect();
+                assert!(all.starts_with(&seen) && all.len() <= take.max(seen.len() + 1));
+                self.received(&all);
+            }
+            // What `std::io` would wait for.
+            Op::WriteVectored(..) | Op::ReadVectored(..) | Op::FillBuf(_) => {}
+        }
+        assert_eq!((self.reader.len(), self.writer.len()), (self.queue.len(), self.queue.len()));
+        assert_eq!(self.reader.is_empty(), self.queue.is_empty());
+    }
+}
+
+proptest! {
+    #[test]
+    fn it_is_like_a_queue_of_bytes(capacity in 1..20usize, ops in prop::collection::vec(op(), 0..200)) {
+        let (reader, writer) = pipe(capacity).unwrap();
+        let mut twins = Twins { reader, writer, queue: VecDeque::new(), next: 0 };
+        prop_assert_eq!((twins.reader.capacity(), twins.writer.capacity()), (capacity, capacity));
+        for op in &ops {
+            twins.run(op);
+        }
+        let Twins { mut reader, writer, queue, .. } = twins;
+        drop(writer);
+        let mut rest = vec![];
+        reader.read_to_end(&mut rest).unwrap();
+        prop_assert_eq!(rest, Vec::from(queue));
+    }
+}
+
+// ---------------------------------------------------------------- errors
+
+#[test]
+fn a_capacity_that_cannot_be_is_refused() {
+    for (capacity, expected) in [
+        (0, ErrorKind::Invalid),
+        (usize::MAX, ErrorKind::Invalid),
+        (1 << (usize::BITS - 1), ErrorKind::Invalid),
+        (1 << (usize::BITS - 2), ErrorKind::Os),
+    ] {
+        assert_eq!(kind(pipe(capacity)), expected, "{capacity}");
+    }
+}
+
+#[test]
+fn an_end_that_was_shut_down_and_kept_takes_nothing_more() {
+    let (mut reader, mut writer) = pipe(8).unwrap();
+    writer.write_all(b"rest").unwrap();
+    writer.half.close(None);
+    writer.half.close(Some(io::Error::other("too late")));
+    assert_eq!(writer.write(b"more").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    assert_eq!(kind(writer.reserve(1, Deadline::NEVER)), ErrorKind::Closed);
+    assert_eq!((reader.is_closed(), reader.failure().is_none()), (true, true));
+    assert_eq!(io::read_to_string(&mut reader).unwrap(), "rest");
+    assert!(!writer.is_closed(), "that is whether the reader is");
+}
+
+#[test]
+fn an_error_is_told_in_full_and_again_and_again() {
+    let (mut reader, mut writer) = pipe(8).unwrap();
+    writer.write_all(b"rest").unwrap();
+    writer.close_with_error(io::Error::new(io::ErrorKind::InvalidData, "spoilt".parse::<i32>().unwrap_err()));
+    assert_eq!(reader.failure().unwrap().kind(), io::ErrorKind::InvalidData);
+    assert_eq!(reader.peek(5, Deadline::NEVER).unwrap().0, b"rest");
+    assert_eq!(reader.recv(&mut [0; 8], Deadline::NEVER).unwrap(), 4);
+    for _ in 0..2 {
+        assert_eq!(kind(reader.recv(&mut [0; 8], Deadline::NEVER)), ErrorKind::Failed);
+        assert_eq!(kind(reader.try_recv(&mut [0; 8])), ErrorKind::Failed);
+        assert_eq!(kind(reader.peek(0, Deadline::NEVER)), ErrorKind::Failed);
+        for error in [reader.read(&mut [0; 8]).unwrap_err(), reader.fill_buf().unwrap_err()] {
+            assert_eq!(
+                (error.kind(), error.to_string().as_str()),
+                (io::ErrorKind::InvalidData, "invalid digit found in string")
+            );
+            assert!(error.source().unwrap().is::<std::num::ParseIntError>());
+        }
+        let unfinished = reader.recv_full(&mut [0; 8], Deadline::NEVER).unwrap_err();
+        assert_eq!((unfinished.done, unfinished.kind()), (0, ErrorKind::Failed));
+    }
+}
+
+#[test]
+fn an_error_of_the_system_keeps_its_number() {
+    let (reader, mut writer) = pipe(8).unwrap();
+    reader.close_with_error(io::Error::from_raw_os_error(28));
+    assert_eq!(kind(writer.send(b"x", Deadline::NEVER)), ErrorKind::Failed);
+    assert_eq!(writer.write(b"x").unwrap_err().raw_os_error(), Some(28));
+    assert_eq!(writer.write_vectored(&[IoSlice::new(b"x")]).unwrap_err().raw_os_error(), Some(28));
+    assert_eq!(writer.failure().unwrap().raw_os_error(), Some(28));
+    // An empty write asks for nothing.
+    assert_eq!(writer.write(b"").unwrap(), 0);
+}
+
+#[test]
+fn a_wait_that_a_signal_ends_is_told_and_taken_up_again() {
+    let (mut reader, mut writer) = pipe(1).unwrap();
+    for end in [&mut reader.half as &mut dyn SetSpin, &mut writer.half] {
+        end.never();
+    }
+    order("futex", 0, Fault::Errno(libc::EINTR));
+    assert_eq!(kind(reader.recv(&mut [0], Deadline::NEVER)), ErrorKind::Interrupted);
+    assert_eq!(writer.send(b"xy", Deadline::NEVER).unwrap(), 1);
+    order("futex", 0, Fault::Errno(libc::EINTR));
+    assert_eq!(writer.write(b"y").unwrap_err().kind(), io::ErrorKind::Interrupted);
+    assert!(all_met());
+    assert_eq!(kind(writer.send(b"y", Duration::from_millis(1))), ErrorKind::TimedOut);
+    assert_eq!(reader.recv(&mut [0; 2], Deadline::NEVER).unwrap(), 1);
+}
+
+trait SetSpin {
+    fn never(&mut self);
+}
+
+impl<const SIDE: bool> SetSpin for super::half::Half<SIDE> {
+    fn never(&mut self) {
+        self.set_spin(Duration::ZERO);
+    }
+}
+
+// ---------------------------------------------------------------- descriptors
+
+#[test]
+fn copying_with_short_counts_and_errors_loses_nothing() {
+    let (mut reader, mut writer) = pipe(64).unwrap();
+    let (read_end, write_end) = io::pipe().unwrap();
+    let text: Vec<u8> = (0..60).collect();
+    // Into the kernel's pipe, out of it again, and into the other pipe: short, interrupted, short, and the rest.
+    writer.write_all(&text).unwrap();
+    order("write", 0, Fault::Short(7));
+    order("write", 0, Fault::Errno(libc::EINTR));
+    order("write", 0, Fault::Short(1));
+    let stopped = reader.copy_to_fd(&write_end, u64::MAX, Deadline::NEVER).unwrap_err();
+    assert_eq!((stopped.done, stopped.kind()), (7, ErrorKind::Interrupted));
+    assert_eq!(reader.copy_to_fd(&write_end, 20, Deadline::NEVER).unwrap(), 20);
+    writer.close();
+    assert_eq!(reader.copy_to_fd(&write_end, u64::MAX, Duration::from_secs(60)).unwrap(), 33);
+    drop(write_end);
+
+    let (mut reader, mut writer) = pipe(64).unwrap();
+    order("read", 0, Fault::Short(5));
+    order("read", 0, Fault::Errno(libc::EIO));
+    order("read", 0, Fault::Errno(libc::EAGAIN));
+    let stopped = writer.copy_from_fd(&read_end, u64::MAX, Duration::from_secs(60)).unwrap_err();
+    assert_eq!((stopped.done, stopped.error.errno()), (5, Some(libc::EIO)));
+    assert_eq!(writer.copy_from_fd(&read_end, 10, Deadline::NEVER).unwrap(), 10);
+    assert_eq!(writer.copy_from_fd(&read_end, 0, Deadline::NEVER).unwrap(), 0);
+    assert_eq!(writer.copy_from_fd(&read_end, u64::MAX, Deadline::NEVER).unwrap(), 45);
+    assert!(all_met());
+    writer.close();
+    let mut arrived = vec![];
+    reader.read_to_end(&mut arrived).unwrap();
+    assert_eq!(arrived, text);
+}

@@ -1,0 +1,195 @@
+//! The writing end: puts bytes in, or lends the room for them. Mirrors `reader.rs`.
+
+use std::io::{self, IoSlice, Write};
+use std::time::Duration;
+
+use super::AsyncWriter;
+use super::half::Half;
+use super::reader::PIECE;
+use super::ring::FREE;
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result, Unfinished};
+
+/// The writing end of a pipe.
+///
+/// Calls that can wait take a [`Deadline`]; those of [`Write`] wait as long as it takes. What is written can be read at once: there is nothing
+/// to flush.
+#[derive(Debug)]
+pub struct Writer {
+    pub(super) half: Half<FREE>,
+}
+
+impl Writer {
+    /// Waits for room for the first byte and puts in as much of `buf` as there is room for.
+    ///
+    /// # Errors
+    /// - `Closed`: nobody will read it.
+    /// - `Failed`: the reader closed with an error. [`Writer::failure`] says why.
+    /// - `TimedOut`; `Interrupted` by a signal handler: nothing was put in, call again.
+    #[inline]
+    pub fn send(&mut self, buf: &[u8], deadline: impl Into<Deadline>) -> Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        self.half.settle(1, buf.len(), deadline.into(), OP)?;
+        self.put(buf)
+    }
+
+    /// Puts in what there is room for now; `None` if there is none. Never waits.
+    ///
+    /// # Errors
+    /// `Closed` and `Failed` as [`Writer::send`].
+    pub fn try_send(&mut self, buf: &[u8]) -> Result<Option<usize>> {
+        if buf.is_empty() {
+            return Ok(Some(0));
+        }
+        if !self.half.try_settle(1, buf.len()) {
+            return Ok(None);
+        }
+        self.put(buf).map(Some)
+    }
+
+    /// Puts in all of `buf`.
+    ///
+    /// # Errors
+    /// As [`Writer::send`]. The error says how much was put in before: go on behind it.
+    pub fn send_all(
+        &mut self,
+        buf: &[u8],
+        deadline: impl Into<Deadline>,
+    ) -> std::result::Result<(), Unfinished> {
+        let deadline = deadline.into();
+        let mut done = 0;
+        while done < buf.len() {
+            match self.send(&buf[done..], deadline) {
+                Ok(len) => done += len,
+                Err(error) => return Err(Unfinished { done: done as u64, error }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until there is room for at least `min` bytes and lends it: in two pieces where it reaches round the end of the ring. With `min` 0 it
+    /// never waits and lends the room there is.
+    ///
+    /// It holds bytes of long ago. Nobody reads them before [`Writer::commit`]; meanwhile there may come more room, never less.
+    ///
+    /// # Errors
+    /// - `TooLong`: `min` is more than the capacity.
+    /// - Others as [`Writer::send`].
+    pub fn reserve(&mut self, min: usize, deadline: impl Into<Deadline>) -> Result<(&mut [u8], &mut [u8])> {
+        self.half.settle(min, min.max(1), deadline.into(), "pipe reserve")?;
+        self.refuse_over("pipe reserve")?;
+        Ok(self.half.window().bytes())
+    }
+
+    /// Puts in the first `len` bytes of the room that [`Writer::reserve`] lent.
+    ///
+    /// # Errors
+    /// `Invalid` if it lent less.
+    #[inline]
+    pub fn commit(&mut self, len: usize) -> Result<()> {
+        if len > self.half.window().len() {
+            return Err(Error::new(ErrorKind::Invalid, "pipe commit"));
+        }
+        self.half.advance(len);
+        Ok(())
+    }
+
+    /// Closes this end: the reader gets what is in the pipe and then the end of the stream. Dropping does the same, unless this thread
+    /// is panicking: then the stream ends with an error.
+    pub fn close(self) {
+        self.half.close(None);
+    }
+
+    /// Closes this end with an error: the reader gets what is in the pipe and then that error, as often as it asks.
+    pub fn close_with_error(self, error: impl Into<io::Error>) {
+        self.half.close(Some(error.into()));
+    }
+
+    /// Whether the reader is closed.
+    pub fn is_closed(&self) -> bool {
+        self.half.is_closed()
+    }
+
+    /// The error that the reader closed with, each time anew.
+    pub fn failure(&self) -> Option<io::Error> {
+        self.half.failure()
+    }
+
+    /// Bytes that wait to be read now. The reader may take some at any time.
+    pub fn len(&self) -> usize {
+        self.half.buffered()
+    }
+
+    /// Whether everything has been read.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that the pipe holds at most.
+    pub fn capacity(&self) -> usize {
+        self.half.capacity()
+    }
+
+    /// As [`Reader::set_spin`](super::Reader::set_spin).
+    pub fn set_spin(&mut self, limit: Duration) {
+        self.half.set_spin(limit);
+    }
+
+    /// The same end, for a task.
+    pub fn into_async(self) -> AsyncWriter {
+        AsyncWriter::new(self)
+    }
+
+    /// Puts in what there is room for.
+    #[inline]
+    pub(super) fn put(&mut self, buf: &[u8]) -> Result<usize> {
+        self.refuse_over(OP)?;
+        let mut done = 0;
+        while done < buf.len() {
+            let window = self.half.window();
+            if window.len() == 0 && window.refresh() == 0 {
+                break;
+            }
+            let (room, _) = window.bytes();
+            let len = room.len().min(buf.len() - done).min(PIECE);
+            room[..len].copy_from_slice(&buf[done..done + len]);
+            self.half.advance(len);
+            done += len;
+        }
+        Ok(done)
+    }
+
+    #[inline]
+    fn refuse_over(&self, op: &'static str) -> Result<()> {
+        if self.half.is_over() { Err(self.half.ended(op)) } else { Ok(()) }
+    }
+}
+
+pub(super) const OP: &str = "pipe send";
+
+impl Write for Writer {
+    #[inline]
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.send(buf, Deadline::NEVER).map_err(|error| self.half.in_full(error))
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut done = 0;
+        for buf in bufs.iter().filter(|buf| !buf.is_empty()) {
+            // Only the room for the first byte is waited for.
+            let len = if done == 0 { self.write(buf)? } else { self.put(buf).unwrap_or(0) };
+            done += len;
+            if len < buf.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Does nothing: what is written can be read at once.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
