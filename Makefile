@@ -1,9 +1,10 @@
 # The one door. A target fetches what it misses, or says in one line what to install; each runs alone.
-# Knobs: FILE=path (demo)  SECONDS=60 (fuzz, for each target)  ROOM=atomic (bench)
+# Knobs: FILE=path (demo)  SECONDS=60 (fuzz, for each target)  ROOM=atomic (bench)  KILLS=1000000 (storm)
 
 ROOM ?= atomic
 SECONDS ?= 60
 FILE ?=
+KILLS ?= 1000000
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BENCH := --manifest-path bench/Cargo.toml
@@ -14,7 +15,7 @@ LOCKED := $(if $(CI),--locked)
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test check model fuzz fuzz-frame fuzz-mixed fuzz-reader bench bench-quick clean \
+.PHONY: help setup build demo test storm check model fuzz fuzz-frame fuzz-mixed fuzz-reader fuzz-segment bench bench-quick clean \
 	cargo lints strace nightly
 
 help: ## list the targets
@@ -33,16 +34,21 @@ demo: cargo ## stream a real file from many processes through one pipe (FILE=pat
 
 test: cargo strace ## run every test, those of bench/ first
 	cargo test $(LOCKED) --quiet $(BENCH) --all-targets
-	cargo test $(LOCKED) --workspace --no-fail-fast
+	cargo test $(LOCKED) --workspace --all-features --no-fail-fast
+
+# One after the other: what idle processes cost is measured as well.
+storm: cargo ## kill KILLS=1000000 processes in each room that must survive it; takes an hour or more
+	PIPEWORK_KILLS=$(KILLS) cargo test $(LOCKED) --release --package pipework --test it -- \
+		--test-threads=1 storm parked_waiters
 
 check: cargo lints ## formatting, lints and docs with warnings as errors; licences, duplicates
 	cargo fmt --all --check
 	cargo fmt --check $(BENCH)
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
-	cargo clippy $(LOCKED) --workspace --all-targets -- -D warnings
+	cargo clippy $(LOCKED) --workspace --all-features --all-targets -- -D warnings
 	cargo clippy $(LOCKED) --package pipework --lib -- -D warnings --cfg fuzzing
 	cargo clippy $(LOCKED) $(BENCH) --all-targets -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc $(LOCKED) --workspace --no-deps
+	RUSTDOCFLAGS='-D warnings' cargo doc $(LOCKED) --workspace --all-features --no-deps
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny check licenses bans sources; \
 	else echo 'check: licences and duplicates not looked at: cargo install cargo-deny --locked'; fi
 
@@ -53,17 +59,20 @@ model: cargo ## search every interleaving of the shared-memory code (loom)
 		echo 'model: nothing to search yet: what threads share in the rooms that are built is behind locks'; \
 	fi
 
-fuzz: fuzz-frame fuzz-mixed fuzz-reader ## fuzz each target for SECONDS=60, with a nightly Rust
+fuzz: fuzz-frame fuzz-mixed fuzz-reader fuzz-segment ## fuzz each target for SECONDS=60, with a nightly Rust
 
-# Vectors are good seeds: the fuzzer starts from whole messages instead of finding a header by luck. The bytes in front
-# are the settings that each target takes from its input: see atomic/fuzzing.rs.
+# Vectors are good seeds: the fuzzer starts from whole messages and segments instead of finding a header by luck. The bytes in front
+# are the settings that each target takes from its input: see the room's fuzzing.rs.
+fuzz-frame fuzz-mixed fuzz-reader: VECTORS := vectors/atomic
+fuzz-segment: VECTORS := vectors/reqrep
 SETTINGS_frame := '\020\001\020'
 SETTINGS_mixed := '\377\077\007'
 SETTINGS_reader := '\010\377\077\003' '\011\377\077\003'
+SETTINGS_segment := '\000\010'
 
-fuzz-frame fuzz-mixed fuzz-reader: fuzz-%: cargo nightly
+fuzz-frame fuzz-mixed fuzz-reader fuzz-segment: fuzz-%: cargo nightly
 	@mkdir -p fuzz/corpus/$*
-	@for vector in vectors/atomic/*.bin; do n=0; for settings in $(SETTINGS_$*); do n=$$((n + 1)); \
+	@for vector in $(VECTORS)/*.bin; do n=0; for settings in $(SETTINGS_$*); do n=$$((n + 1)); \
 		{ printf "$$settings"; cat "$$vector"; } >"fuzz/corpus/$*/$$(basename "$$vector")-$$n"; done; done
 	cargo +nightly fuzz run $* -- -max_total_time=$(SECONDS) -timeout=10 -max_len=8192 -print_final_stats=1
 

@@ -8,6 +8,9 @@ mod measure;
 mod corpus;
 mod report;
 mod atomic;
+mod fd;
+mod pipe;
+mod reqrep;
 mod plot;
 
 use std::io::{self, IsTerminal, Write};
@@ -60,12 +63,29 @@ enum Action {
 enum Room {
     /// Whole messages over one pipe
     Atomic,
+    /// Raw descriptors
+    Fd,
+    /// A byte pipe inside one process
+    Pipe,
+    /// Request and response over shared memory
+    Reqrep,
 }
 
 impl Room {
     fn definition(self) -> (&'static str, Vec<Case>, &'static [Bar]) {
         match self {
             Room::Atomic => ("atomic", atomic::cases(), atomic::BARS),
+            Room::Fd => ("fd", fd::cases(), fd::BARS),
+            Room::Pipe => ("pipe", pipe::cases(), pipe::BARS),
+            Room::Reqrep => ("reqrep", reqrep::cases(), reqrep::BARS),
+        }
+    }
+
+    /// What the two sides are called whose CPU time is told apart: the other processes, and this one or who stands for it.
+    fn sides(self) -> [&'static str; 2] {
+        match self {
+            Room::Reqrep => ["clients", "servers"],
+            _ => ["writers", "reader"],
         }
     }
 }
@@ -109,7 +129,7 @@ fn run(args: &Args, room: Room) -> Result<bool, Failure> {
     let mut told = Vec::new();
     for mut case in cases {
         progress(case.name);
-        let measured = CaseRecord::new(case.name, interleaved(&mut case.lanes, rounds));
+        let measured = CaseRecord::new(case.name, room.sides(), interleaved(&mut case.lanes, rounds));
         progress("");
         if !args.json {
             writeln!(out, "{measured}")?;

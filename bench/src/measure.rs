@@ -10,8 +10,11 @@ use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use nix::time::clock_getcpuclockid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, waitpid};
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 /// Whatever stops a lane: a missing peer or a failure. It is shown in the table and does not end the run.
 pub type Failure = Box<dyn std::error::Error>;
@@ -43,14 +46,24 @@ pub struct Sample {
     pub cost: Cost,
 }
 
-/// Time on the clock, and CPU time on either side.
+/// Time on the clock, CPU time on either side, and how long single operations took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     pub wall: Duration,
-    /// CPU of the measuring process: the reader, or all of it where there is one process only.
+    /// CPU of the measuring process: the reader, or all of it where there is one process only. Where calls are measured, of the servers.
     pub cpu_here: Duration,
-    /// CPU of all other processes together: the writers.
+    /// CPU of all other processes together: the writers. Where calls are measured, of the clients.
     pub cpu_there: Duration,
+    /// Where the lane asked the clock around some of its operations.
+    pub latency: Option<Latency>,
+}
+
+/// Nanoseconds within which half, 99 % and 99.9 % of the operations were done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latency {
+    pub p50: u64,
+    pub p99: u64,
+    pub p999: u64,
 }
 
 /// All samples of one lane, or why there are none.
@@ -90,13 +103,19 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 pub fn alone<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<(T, Cost), Failure> {
     let (cpu, start) = (cpu_time(), Instant::now());
     let made = work()?;
-    Ok((made, Cost { wall: start.elapsed(), cpu_here: cpu_time() - cpu, cpu_there: Duration::ZERO }))
+    Ok((made, Cost { wall: start.elapsed(), cpu_here: cpu_time() - cpu, ..Cost::default() }))
 }
 
 /// User plus system time that this process has used so far.
 pub fn cpu_time() -> Duration {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
+}
+
+/// Nanoseconds of the monotonic clock, which all processes share.
+pub fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Tells how busy the machine was with anything else: a run beside a compiler says little, and its record should show that.
@@ -155,6 +174,8 @@ pub struct Start {
 const REPORT_BYTES: usize = 9;
 const READY: u8 = b'r';
 const DONE: u8 = b'd';
+/// A member that says nothing for longer than this hangs: one that it waits for has failed.
+const PATIENCE: Timespec = Timespec { tv_sec: 120, tv_nsec: 0 };
 
 impl Crew {
     /// Forks `members` processes, each running `work(nth, end, start)`, and waits until all of them have called [`Start::wait`].
@@ -197,12 +218,33 @@ impl Crew {
             drop(go);
             work()
         })?;
-        cost.cpu_there = self.collect(DONE)?;
+        cost.cpu_there = self.finish()?;
+        Ok((made, cost))
+    }
+
+    /// Says "go" to a crew that works beside another one.
+    pub fn go(&mut self) {
+        drop(self.go.take());
+    }
+
+    /// CPU time that all members together have used so far.
+    pub fn cpu_time(&self) -> Result<Duration, Failure> {
+        let mut total = Duration::ZERO;
+        for pid in &self.pids {
+            let pid = nix::unistd::Pid::from_raw(pid.as_raw_nonzero().get());
+            total += Duration::from(clock_getcpuclockid(pid)?.now()?);
+        }
+        Ok(total)
+    }
+
+    /// Waits for the crew to finish, and says how much CPU time its work took.
+    pub fn finish(mut self) -> Result<Duration, Failure> {
+        let cpu = self.collect(DONE)?;
         drop(self.leave.take());
         for pid in std::mem::take(&mut self.pids) {
             waitpid(Some(pid), WaitOptions::empty())?;
         }
-        Ok((made, cost))
+        Ok(cpu)
     }
 
     /// Takes one report of each member and adds their numbers up.
@@ -210,9 +252,13 @@ impl Crew {
         let mut total_ns = 0;
         for _ in &self.pids {
             let mut report = [0; REPORT_BYTES];
+            let mut reports = [PollFd::new(&self.reports, PollFlags::IN)];
+            if rustix::io::retry_on_intr(|| poll(&mut reports, Some(&PATIENCE)))? == 0 {
+                return Err("a process hung, and was ended".into());
+            }
             let len = rustix::io::retry_on_intr(|| rustix::io::read(&self.reports, &mut report))?;
             if len != REPORT_BYTES || report[0] != expected {
-                return Err("a writer process failed; its message is above".into());
+                return Err("a process failed; its message is above".into());
             }
             total_ns += u64::from_ne_bytes(report[1..].try_into().expect("eight bytes follow the tag"));
         }
@@ -261,6 +307,8 @@ fn member<E>(
     work: impl Fn(usize, E, &mut Start) -> Result<(), Failure>,
 ) -> ! {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
+        // A run that is ended from outside leaves nobody behind who waits, or spins, for ever.
+        set_parent_process_death_signal(Some(Signal::KILL))?;
         work(nth, end, &mut start)?;
         start.report(DONE, cpu_time() - start.cpu_before)?;
         wait_for_end(&start.leave)
@@ -268,7 +316,7 @@ fn member<E>(
     let status = match outcome {
         Ok(Ok(())) => 0,
         Ok(Err(why)) => {
-            eprintln!("writer {nth}: {why}");
+            eprintln!("process {nth}: {why}");
             1
         }
         Err(_) => 1,

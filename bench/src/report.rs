@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Cost, Failure, Meter, Series, median};
+use crate::measure::{Cost, Failure, Latency, Meter, Series, median};
 
 /// A promise: the speed of one lane over the slowest of some others is at least this. Speed is payload bytes per second.
 pub struct Bar {
@@ -49,7 +49,14 @@ pub struct Machine {
 #[derive(Serialize, Deserialize)]
 pub struct CaseRecord {
     pub name: String,
+    /// What those are called whose CPU time is told apart.
+    #[serde(default = "usual_sides")]
+    pub sides: [String; 2],
     pub lanes: Vec<LaneRecord>,
+}
+
+fn usual_sides() -> [String; 2] {
+    ["writers", "reader"].map(str::to_owned)
 }
 
 /// The samples of one lane, one entry a round, in order.
@@ -66,9 +73,12 @@ pub struct LaneRecord {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub wire: Option<u64>,
     pub wall_ns: Vec<u64>,
-    /// User plus system time of the writers together, and of the reader.
+    /// User plus system time of the writers together, and of the reader; or of clients and servers.
     pub cpu_writers_ns: Vec<u64>,
     pub cpu_reader_ns: Vec<u64>,
+    /// Of single operations, where the lane asked the clock for them.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub latency_ns: Vec<Latency>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -162,8 +172,14 @@ impl fmt::Display for BarRecord {
 }
 
 impl CaseRecord {
-    pub fn new(name: &str, series: Vec<Series>) -> CaseRecord {
-        CaseRecord { name: name.to_owned(), lanes: series.into_iter().map(LaneRecord::from).collect() }
+    pub fn new(name: &str, sides: [&str; 2], series: Vec<Series>) -> CaseRecord {
+        let lanes = series.into_iter().map(LaneRecord::from).collect();
+        CaseRecord { name: name.to_owned(), sides: sides.map(str::to_owned), lanes }
+    }
+
+    /// Whether single operations were timed.
+    pub fn has_latencies(&self) -> bool {
+        self.lanes.iter().any(|lane| !lane.latency_ns.is_empty())
     }
 }
 
@@ -181,6 +197,7 @@ impl From<Series> for LaneRecord {
             wall_ns: ns(|cost| cost.wall),
             cpu_writers_ns: ns(|cost| cost.cpu_there),
             cpu_reader_ns: ns(|cost| cost.cpu_here),
+            latency_ns: series.samples.iter().filter_map(|sample| sample.cost.latency).collect(),
             absent: series.absent,
         }
     }
@@ -206,11 +223,16 @@ impl LaneRecord {
 /// One block a case, as wide as a wide terminal.
 impl fmt::Display for CaseRecord {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
+        let [there, here] = &self.sides;
+        write!(
             out,
-            "{:<24} {:>9} {:>11} {:>8} {:>10} {:>9} {:>9} {:>7} {:>6}",
-            self.name, "ns/op", "op/s", "MB/s", "CPU ns/op", "writers", "reader", "spread", "zstd"
+            "{:<24} {:>9} {:>11} {:>8} {:>10} {there:>9} {here:>9} {:>7}",
+            self.name, "ns/op", "op/s", "MB/s", "CPU ns/op", "spread"
         )?;
+        match self.has_latencies() {
+            true => writeln!(out, " {:>8} {:>8} {:>8}", "p50 ns", "p99", "p99.9")?,
+            false => writeln!(out, " {:>6}", "zstd")?,
+        }
         self.lanes.iter().try_for_each(|lane| writeln!(out, "{lane}"))
     }
 }
@@ -235,10 +257,15 @@ impl fmt::Display for LaneRecord {
             1e9 / wall,
             writers + reader,
         )?;
-        match self.wire {
-            Some(wire) => write!(out, " {:>5.2}x", self.bytes as f64 / wire as f64),
-            None => Ok(()),
+        if let Some(wire) = self.wire {
+            write!(out, " {:>5.2}x", self.bytes as f64 / wire as f64)?;
         }
+        let within = |of: fn(&Latency) -> u64| median(self.latency_ns.iter().map(|one| of(one) as f64));
+        for ns in [within(|one| one.p50), within(|one| one.p99), within(|one| one.p999)].into_iter().flatten()
+        {
+            write!(out, " {ns:>8.0}")?;
+        }
+        Ok(())
     }
 }
 
@@ -299,12 +326,13 @@ mod tests {
             wall_ns: wall_ns.to_vec(),
             cpu_writers_ns: vec![50; wall_ns.len()],
             cpu_reader_ns: vec![20; wall_ns.len()],
+            latency_ns: Vec::new(),
         }
     }
 
     fn weigh(ours: &[u64], one: &[u64], two: &[u64]) -> BarRecord {
         let lanes = vec![lane("ours", ours), lane("one", one), lane("two", two)];
-        let cases = [CaseRecord { name: "case".to_owned(), lanes }];
+        let cases = [CaseRecord { name: "case".to_owned(), sides: usual_sides(), lanes }];
         let slower_of = &[("case", "one"), ("case", "two")];
         Bar { name: "room/bar", of: ("case", "ours"), slower_of, at_least: 0.7 }.weigh(&cases).unwrap()
     }
@@ -321,9 +349,9 @@ mod tests {
     #[test]
     fn a_bar_whose_case_was_not_run_is_left_out() {
         let bar = Bar { name: "b", of: ("case", "ours"), slower_of: &[("other", "x")], at_least: 1.0 };
-        assert!(
-            bar.weigh(&[CaseRecord { name: "case".to_owned(), lanes: vec![lane("ours", &[1])] }]).is_none()
-        );
+        let lanes = vec![lane("ours", &[1])];
+        let case = CaseRecord { name: "case".to_owned(), sides: usual_sides(), lanes };
+        assert!(bar.weigh(&[case]).is_none());
     }
 
     #[test]
@@ -331,6 +359,20 @@ mod tests {
         let shown = lane("ours", &[100, 300, 200]).to_string();
         let words: Vec<&str> = shown.split_whitespace().collect();
         assert_eq!(words, ["ours", "20", "50000000", "5000.0", "7", "5", "2", "200%"]);
+    }
+
+    #[test]
+    fn latencies_are_medians_of_the_rounds_and_have_columns_where_they_were_taken() {
+        let latency = |p50| Latency { p50, p99: 2 * p50, p999: 3 * p50 };
+        let timed =
+            LaneRecord { latency_ns: vec![latency(30), latency(10), latency(20)], ..lane("timed", &[1]) };
+        let sides = ["clients", "servers"].map(str::to_owned);
+        let case = CaseRecord { name: "case".to_owned(), sides, lanes: vec![timed, lane("untimed", &[1])] };
+        let shown = case.to_string();
+        let lines: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0][6..], ["clients", "servers", "spread", "p50", "ns", "p99", "p99.9"]);
+        assert_eq!(lines[1][8..], ["20", "40", "60"]);
+        assert_eq!(lines[2].len(), 8);
     }
 
     #[test]

@@ -366,7 +366,12 @@ fn original(job: Job, level: Option<i32>) -> Result<Sample, Failure> {
         return Err(format!("{records} records arrived of {}", sent.records).into());
     }
     let [wall, cpu_there, cpu_here] = [wall, there, here].map(Duration::from_secs_f64);
-    Ok(Sample { ops: sent.records, bytes: sent.bytes, wire: None, cost: Cost { wall, cpu_here, cpu_there } })
+    Ok(Sample {
+        ops: sent.records,
+        bytes: sent.bytes,
+        wire: None,
+        cost: Cost { wall, cpu_here, cpu_there, latency: None },
+    })
 }
 
 fn waiting(at_once: u64) -> Result<Sample, Failure> {

@@ -29,7 +29,7 @@ static MAPPED: Ranges = Ranges::new();
 impl Mapping {
     /// Maps the first `len` bytes of a file that is at least so long. If it is cut short later, what is gone reads as zero here.
     pub(crate) fn new(fd: BorrowedFd<'_>, len: usize) -> Result<Mapping, Errno> {
-        memory::catch_bus_errors(|address| MAPPED.contains(address));
+        memory::catch_bus_errors(|address| MAPPED.find(address));
         let mapping = Mapping { start: memory::map(fd, len)?, len };
         let start = mapping.start.as_ptr() as usize;
         if MAPPED.add(start, start + len) { Ok(mapping) } else { Err(Errno::NOMEM) }

@@ -279,7 +279,7 @@ impl Ranges {
         let free = self.0.iter().find(|range| range.start.load(process::Ordering::Relaxed) == 0);
         if let Some(range) = free {
             range.end.store(end, process::Ordering::Relaxed);
-            // Release: pairs with the Acquire in `contains`, which then sees the end that belongs to this start.
+            // Release: pairs with the Acquire in `find`, which then sees the end that belongs to this start.
             range.start.store(start, process::Ordering::Release);
         }
         free.is_some()
@@ -291,10 +291,12 @@ impl Ranges {
         used.inspect(|range| range.start.store(0, process::Ordering::Relaxed));
     }
 
-    pub(crate) fn contains(&self, address: usize) -> bool {
-        self.0.iter().any(|range| {
+    /// The range that an address is in.
+    pub(crate) fn find(&self, address: usize) -> Option<std::ops::Range<usize>> {
+        self.0.iter().find_map(|range| {
             let start = range.start.load(process::Ordering::Acquire);
-            start != 0 && (start..range.end.load(process::Ordering::Relaxed)).contains(&address)
+            let end = range.end.load(process::Ordering::Relaxed);
+            (start != 0 && (start..end).contains(&address)).then_some(start..end)
         })
     }
 }

@@ -2,12 +2,25 @@
 
 mod interop;
 mod role;
+mod damage;
+#[cfg(target_arch = "x86_64")]
+mod tracee;
 mod storm;
+mod reqstorm;
+mod reqprocs;
+mod reqbells;
+mod reqfiles;
+mod reqhostile;
+mod fd;
+mod pipe;
 mod fifos;
 mod processes;
 mod strangers;
 mod waiting;
 mod clones;
 mod offers;
+#[cfg(target_arch = "x86_64")]
+mod crash;
 mod tidy;
 mod vectors;
+mod reqvectors;

@@ -14,13 +14,18 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, WaitOptions};
 
 /// How long something may take that should take no time at all. Long, so that a busy machine does not fail a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long somebody alive may wait for somebody who has died, or for a wake-up that died with somebody.
+pub(crate) const PROMPT: Duration = Duration::from_millis(250);
+/// What a busy machine may add to that.
+pub(crate) const TOLERANCE: Duration = Duration::from_secs(2);
 
 /// Holds the name of the test that this process was started for.
 const ALONE: &str = "PIPEWORK_TEST_ALONE";
@@ -57,6 +62,8 @@ pub(crate) fn alone_for<F: FnOnce()>(patience: Duration, body: F) {
     // The name of the closure is that of its test: `it::fifos::a_test::{{closure}}`.
     let name = type_name::<F>().trim_end_matches("::{{closure}}");
     let test = name.split_once("::").expect("a test stands in a module").1;
+    // A name that no test has would run none, well. The harness names its threads, but for the main one.
+    assert!([test, "main"].contains(&thread::current().name().unwrap_or(test)), "{test} is not the test");
     let child = again(&[], test).stdout(Stdio::null()).spawn().expect("a process");
     let status = within(patience, child);
     assert!(status.success(), "{test} failed in its own process, see above: {status}");
@@ -78,9 +85,21 @@ pub(crate) fn within(patience: Duration, mut child: process::Child) -> ExitStatu
     }
 }
 
+/// A number that a test is told from outside.
+pub(crate) fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
+}
+
+/// What the choices of a test at random begin with: PIPEWORK_SEED, or something new.
+pub(crate) fn seed() -> u64 {
+    let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    setting("PIPEWORK_SEED").unwrap_or_else(clock)
+}
+
 /// Prints past the test harness, which keeps what a passing test prints with `println!` to itself.
 pub(crate) fn say(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
+    // In one write, for others print at the same time.
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// How many descriptors this process has open.
@@ -97,7 +116,8 @@ pub(crate) struct Child(Pid);
 /// Runs `body` in a forked child, which ends with it.
 pub(crate) fn fork(body: impl FnOnce()) -> Child {
     assert!(is_alone(), "only a process that runs a single test may fork");
-    // SAFETY: the only other thread waits for the test to end and holds no lock meanwhile, so the child may do as it likes.
+    // SAFETY: the harness's thread waits for the test to end and holds no lock meanwhile. A test that forks among threads of its own has them hold
+    // none but those that a fork waits for, the allocator's among them. So the child may do as it likes.
     match unsafe { libc::fork() } {
         0 => {
             // Unwinding would end in a harness that the child has no thread for; and would that be a failure?
@@ -110,6 +130,21 @@ pub(crate) fn fork(body: impl FnOnce()) -> Child {
             leave(0)
         }
         pid => Child(Pid::from_raw(pid).unwrap_or_else(|| panic!("fork: {}", io::Error::last_os_error()))),
+    }
+}
+
+/// Forks a child that sleeps, past the C library: no fork handler runs, and it has everything that its parent had.
+pub(crate) fn fork_unnoticed() -> Child {
+    // SAFETY: without further flags this is a fork; the child makes system calls and nothing else.
+    match unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } {
+        0 => {
+            die_with_parent();
+            loop {
+                // SAFETY: the call takes nothing.
+                unsafe { libc::pause() };
+            }
+        }
+        pid => Child(Pid::from_raw(pid as i32).unwrap_or_else(|| panic!("{}", io::Error::last_os_error()))),
     }
 }
 
@@ -139,6 +174,39 @@ impl Child {
         Doomed(self)
     }
 
+    /// Stops it wherever it is.
+    pub(crate) fn stop(&self) {
+        rustix::process::kill_process(self.0, Signal::STOP).expect("a child can be stopped");
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) {
+        rustix::process::kill_process(self.0, Signal::CONT).expect("a child can be continued");
+    }
+
+    /// Stops it as a debugger does; false if that is not permitted here.
+    pub(crate) fn seize(&self) -> bool {
+        // SAFETY: the request uses neither of its last two arguments.
+        let seized = unsafe { libc::ptrace(libc::PTRACE_ATTACH, self.pid(), 0, 0) == 0 };
+        if seized {
+            let stopped = rustix::process::waitpid(Some(self.0), WaitOptions::UNTRACED);
+            assert!(stopped.is_ok_and(|status| status.is_some_and(|(_, status)| status.stopped())));
+        }
+        seized
+    }
+
+    /// Lets it go on as a debugger does that goes away.
+    pub(crate) fn release(&self) {
+        // SAFETY: the request uses neither of its last two arguments.
+        let released = unsafe { libc::ptrace(libc::PTRACE_DETACH, self.pid(), 0, 0) == 0 };
+        assert!(released, "ptrace: {}", io::Error::last_os_error());
+    }
+
+    /// Waits until it is in that state, as /proc names it: `S` asleep, `T` stopped, `Z` dead and not buried.
+    pub(crate) fn settle(&self, state: char) {
+        settle(&format!("/proc/{}", self.pid()), state);
+    }
+
     /// Waits until it ends, which must be well.
     pub(crate) fn join(self) {
         let (pid, status) = self.wait();
@@ -160,6 +228,11 @@ impl Child {
 pub(crate) struct Doomed(Child);
 
 impl Doomed {
+    /// Waits until it is dead, and leaves it unburied.
+    pub(crate) fn settle(&self) {
+        self.0.settle('Z');
+    }
+
     /// Waits until it is dead.
     pub(crate) fn bury(self) {
         let (pid, status) = self.0.wait();
@@ -168,6 +241,20 @@ impl Doomed {
             Some(libc::SIGKILL),
             "process {pid:?} ended by itself: {status:?}"
         );
+    }
+}
+
+/// Waits until the process or thread with that folder in /proc is in that state, as its `stat` names it.
+pub(crate) fn settle(folder: &str, state: char) {
+    let begin = Instant::now();
+    loop {
+        let stat = fs::read_to_string(format!("{folder}/stat")).expect("it is there");
+        // The name in brackets may hold anything.
+        if stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(state)) {
+            return;
+        }
+        assert!(begin.elapsed() < PATIENCE, "stuck for {PATIENCE:?}, not in {state}: {stat}");
+        thread::sleep(Duration::from_micros(100));
     }
 }
 
@@ -201,6 +288,55 @@ pub(crate) fn let_sigpipe_kill() {
     // SAFETY: SIG_DFL is no code of ours, and the Rust runtime does not rely on its own choice.
     let before = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     assert_ne!(before, libc::SIG_ERR);
+}
+
+/// Lets this process live on when its parent's thread ends. It must end by itself.
+pub(crate) fn outlive_parent() {
+    rustix::process::set_parent_process_death_signal(None).expect("prctl");
+}
+
+/// Ends this thread alone, without running anything: in the first of a process, the others go on without it.
+pub(crate) fn leave_thread() -> ! {
+    // SAFETY: the call takes a plain number, and what this thread's stack holds stays there.
+    unsafe { libc::syscall(libc::SYS_exit, 0) };
+    unreachable!("the thread has ended")
+}
+
+/// Lets this process and those it forks from now on use one CPU only.
+pub(crate) fn use_one_cpu() {
+    // SAFETY: the set is plain data, all zero is an empty one, and it outlives the calls.
+    let done = unsafe {
+        let mut cpus: libc::cpu_set_t = std::mem::zeroed();
+        let size = size_of_val(&cpus);
+        let known = libc::sched_getaffinity(0, size, &mut cpus) == 0;
+        let last = (0..8 * size).rev().find(|cpu| libc::CPU_ISSET(*cpu, &cpus));
+        libc::CPU_ZERO(&mut cpus);
+        last.inspect(|cpu| libc::CPU_SET(*cpu, &mut cpus));
+        known && libc::sched_setaffinity(0, size, &cpus) == 0
+    };
+    assert!(done, "sched_setaffinity: {}", io::Error::last_os_error());
+}
+
+/// Whoever runs when this process wakes up may go on first.
+pub(crate) fn be_patient() {
+    let only = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the struct outlives the call.
+    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &only) == 0 };
+    assert!(done, "sched_setscheduler: {}", io::Error::last_os_error());
+}
+
+/// What this process has cost so far: time on a CPU, and how often it went to sleep.
+pub(crate) fn cost() -> (Duration, u64) {
+    // SAFETY: all of the structs' fields may be zero, and they outlive the calls.
+    let (clock, usage, done) = unsafe {
+        let mut clock: libc::timespec = std::mem::zeroed();
+        let mut usage: libc::rusage = std::mem::zeroed();
+        let done = libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut clock) == 0
+            && libc::getrusage(libc::RUSAGE_SELF, &mut usage) == 0;
+        (clock, usage, done)
+    };
+    assert!(done, "clock_gettime or getrusage: {}", io::Error::last_os_error());
+    (Duration::new(clock.tv_sec as u64, clock.tv_nsec as u32), usage.ru_nvcsw as u64)
 }
 
 static ALARMS: AtomicU64 = AtomicU64::new(0);

@@ -14,13 +14,15 @@ use std::ops::AddAssign;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread::sleep;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use pipework::atomic::{Item, Options, Writer, Zstd};
 use pipework::{Deadline, ErrorKind};
 use rustix::event::PollFlags;
 
-use crate::role::{Child, Doomed, PATIENCE, Random, alone, alone_for, fork, say, shared, wait_for};
+use crate::role::{
+    Child, Doomed, PATIENCE, Random, alone, alone_for, fork, say, seed, setting, shared, wait_for,
+};
 use check::{Check, unfinished};
 
 mod check;
@@ -34,11 +36,9 @@ const KILLS_A_RUN: usize = 625;
 
 #[test]
 fn killed_writers_harm_nobody() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
-    let kills = number("PIPEWORK_KILLS").unwrap_or(10_000) as usize;
+    let kills = setting("PIPEWORK_KILLS").unwrap_or(10_000) as usize;
     alone_for(PATIENCE * 2 + Duration::from_millis(20) * kills as u32, || {
-        let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
-        let seed = number("PIPEWORK_SEED").unwrap_or_else(clock);
+        let seed = seed();
         say(&format!("storm: PIPEWORK_SEED={seed} PIPEWORK_KILLS={kills}"));
         let (mut all, mut round) = (Tally::default(), 0);
         while all.kills < kills {

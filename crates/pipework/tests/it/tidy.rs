@@ -28,7 +28,7 @@ const WALLS: [(&[&str], &[&str]); 5] = [
 ];
 
 /// Every file with `unsafe` in it. A new entry is a decision: it is reviewed as one.
-const UNSAFE: [&str; 13] = [
+const UNSAFE: [&str; 14] = [
     "bench/src/measure.rs",
     "bench/src/reqrep/bare.rs",
     "crates/pipework-cli/src/sys.rs",
@@ -40,6 +40,7 @@ const UNSAFE: [&str; 13] = [
     "crates/pipework/src/sys/file.rs",
     "crates/pipework/src/sys/memory.rs",
     "crates/pipework/src/sys/net.rs",
+    "crates/pipework/tests/it/damage.rs",
     "crates/pipework/tests/it/role.rs",
     "crates/pipework/tests/it/tracee.rs",
 ];

@@ -1,0 +1,308 @@
+//! The room `reqrep`: its cases and bars, as data. Who carries the calls stands in `reqrep/ours.rs`, `reqrep/bare.rs` and `reqrep/peers.rs`,
+//! and how they are measured in `reqrep/calls.rs`.
+//!
+//! Every lane of a case echoes the same payloads. Nothing is pinned to a CPU.
+
+mod calls;
+mod ours;
+mod bare;
+mod peers;
+
+use crate::measure::{Case, Failure, Lane, Sample};
+use crate::report::Bar;
+use bare::{PingPong, Queues, Streams};
+use calls::{Job, Place, anywhere};
+use ours::{Pipework, PipeworkIntegers, Settings, USUAL};
+use peers::Crossbeam;
+
+struct Definition {
+    name: &'static str,
+    quick: bool,
+    job: Job,
+    lanes: &'static [Entry],
+}
+
+/// A contestant: its name in the table, and who carries the calls.
+type Entry = (&'static str, Engine);
+
+#[derive(Clone, Copy)]
+enum Engine {
+    Pipework(Settings),
+    Integers,
+    /// Looking again and again, or parking on a futex.
+    Flags {
+        parks: bool,
+    },
+    Pipes,
+    Unix,
+    Tcp,
+    Queues,
+    Crossbeam,
+    Iceoryx2,
+    IpcChannel,
+    ZeroMq,
+    Perl,
+    Idle,
+    IdleAllowance,
+}
+
+const PIPEWORK: &str = "pipework";
+const INTEGERS: &str = "pipework integers";
+const FLAGS: &str = "two flags";
+const FUTEXES: &str = "two futexes";
+const PIPES: &str = "pipe pair";
+const CROSSBEAM: &str = "crossbeam, bounded";
+const ICEORYX2: &str = "iceoryx2, polling";
+const PERL: &str = "Data::ReqRep::Shared";
+
+const THREAD: [Entry; 4] = [
+    (PIPEWORK, Engine::Pipework(USUAL)),
+    (CROSSBEAM, Engine::Crossbeam),
+    (PIPES, Engine::Pipes),
+    ("Unix socket pair", Engine::Unix),
+];
+
+/// Numbers have eight bytes, so they take part there only.
+const THREAD_INTEGERS: [Entry; 5] =
+    [THREAD[0], (INTEGERS, Engine::Integers), THREAD[1], THREAD[2], THREAD[3]];
+
+/// Flags carry the news and no bytes, so they take part where there are few.
+const THREADS: [Entry; 5] =
+    [THREAD[0], (FLAGS, Engine::Flags { parks: false }), THREAD[1], THREAD[2], THREAD[3]];
+
+const PROCESSES: [Entry; 8] = [
+    (PIPEWORK, Engine::Pipework(USUAL)),
+    (PIPES, Engine::Pipes),
+    ("Unix socket pair", Engine::Unix),
+    ("TCP loopback", Engine::Tcp),
+    ("POSIX queues", Engine::Queues),
+    (ICEORYX2, Engine::Iceoryx2),
+    ("ipc-channel", Engine::IpcChannel),
+    ("ZeroMQ ipc", Engine::ZeroMq),
+];
+
+const PROCESSES_INTEGERS: [Entry; 3] = [
+    (PIPEWORK, Engine::Pipework(USUAL)),
+    (INTEGERS, Engine::Integers),
+    (FLAGS, Engine::Flags { parks: false }),
+];
+
+const PROCESSES_ALL: [Entry; 11] = [
+    PROCESSES[0],
+    ("pipework, deadlines", Engine::Pipework(Settings { deadline: true, ..USUAL })),
+    (FLAGS, Engine::Flags { parks: false }),
+    PROCESSES[1],
+    PROCESSES[2],
+    PROCESSES[3],
+    PROCESSES[4],
+    PROCESSES[5],
+    PROCESSES[6],
+    PROCESSES[7],
+    (PERL, Engine::Perl),
+];
+
+const PARKED: [Entry; 3] = [
+    (PIPEWORK, Engine::Pipework(Settings { spin: false, ..USUAL })),
+    (FUTEXES, Engine::Flags { parks: true }),
+    (PIPES, Engine::Pipes),
+];
+
+const PIPELINED: [Entry; 5] = [
+    (PIPEWORK, Engine::Pipework(USUAL)),
+    (PIPES, Engine::Pipes),
+    ("Unix socket pair", Engine::Unix),
+    ("POSIX queues", Engine::Queues),
+    (ICEORYX2, Engine::Iceoryx2),
+];
+
+const CROWD: [Entry; 2] = [(PIPEWORK, Engine::Pipework(USUAL)), ("POSIX queues", Engine::Queues)];
+
+const SLOTS: [Entry; 2] = [
+    ("pipework, 64", Engine::Pipework(USUAL)),
+    ("pipework, 65,536", Engine::Pipework(Settings { slots: 1 << 16, ..USUAL })),
+];
+
+const MEMBERS: [Entry; 2] = [
+    ("pipework, 2", Engine::Pipework(USUAL)),
+    ("pipework, 200", Engine::Pipework(Settings { members: 200, ..USUAL })),
+];
+
+const IDLE: [Entry; 2] = [("pipework", Engine::Idle), ("allowed", Engine::IdleAllowance)];
+
+const fn thread(bytes: usize) -> Job {
+    Job { bytes, clients: 1, servers: 1, depth: 1, place: Place::OneThread }
+}
+
+const fn threads(bytes: usize) -> Job {
+    Job { place: Place::TwoThreads, ..thread(bytes) }
+}
+
+const fn processes(bytes: usize) -> Job {
+    crowd(bytes, 1, 1)
+}
+
+const fn pipelined(bytes: usize, depth: usize) -> Job {
+    Job { depth, ..processes(bytes) }
+}
+
+const fn crowd(bytes: usize, clients: usize, servers: usize) -> Job {
+    Job { bytes, clients, servers, depth: 1, place: Place::Processes }
+}
+
+#[rustfmt::skip]
+const DEFINITIONS: &[Definition] = &[
+    Definition { name: "1-thread/8",        quick: false, job: thread(8),           lanes: &THREAD_INTEGERS },
+    Definition { name: "1-thread/12",       quick: true,  job: thread(12),          lanes: &THREAD },
+    Definition { name: "1-thread/64",       quick: false, job: thread(64),          lanes: &THREAD },
+    Definition { name: "1-thread/1024",     quick: false, job: thread(1024),        lanes: &THREAD },
+    Definition { name: "1-thread/16384",    quick: false, job: thread(16384),       lanes: &THREAD },
+    Definition { name: "2-threads/8",       quick: false, job: threads(8),          lanes: &THREAD_INTEGERS },
+    Definition { name: "2-threads/12",      quick: true,  job: threads(12),         lanes: &THREADS },
+    Definition { name: "2-threads/64",      quick: false, job: threads(64),         lanes: &THREAD },
+    Definition { name: "2-threads/1024",    quick: false, job: threads(1024),       lanes: &THREAD },
+    Definition { name: "2-threads/16384",   quick: false, job: threads(16384),      lanes: &THREAD },
+    Definition { name: "2-processes/8",     quick: false, job: processes(8),        lanes: &PROCESSES_INTEGERS },
+    Definition { name: "2-processes/12",    quick: true,  job: processes(12),       lanes: &PROCESSES_ALL },
+    Definition { name: "2-processes/64",    quick: false, job: processes(64),       lanes: &PROCESSES },
+    Definition { name: "2-processes/1024",  quick: false, job: processes(1024),     lanes: &PROCESSES },
+    Definition { name: "2-processes/16384", quick: false, job: processes(16384),    lanes: &PROCESSES },
+    Definition { name: "parked/12",         quick: true,  job: processes(12),       lanes: &PARKED },
+    Definition { name: "parked/1024",       quick: false, job: processes(1024),     lanes: &PARKED },
+    Definition { name: "pipelined/12x4",    quick: false, job: pipelined(12, 4),    lanes: &PIPELINED },
+    Definition { name: "pipelined/12x32",   quick: true,  job: pipelined(12, 32),   lanes: &PIPELINED },
+    Definition { name: "pipelined/1024x32", quick: false, job: pipelined(1024, 32), lanes: &PIPELINED },
+    Definition { name: "crowd/1x2",         quick: false, job: crowd(64, 1, 2),     lanes: &CROWD },
+    Definition { name: "crowd/1x4",         quick: false, job: crowd(64, 1, 4),     lanes: &CROWD },
+    Definition { name: "crowd/2x1",         quick: false, job: crowd(64, 2, 1),     lanes: &CROWD },
+    Definition { name: "crowd/2x2",         quick: false, job: crowd(64, 2, 2),     lanes: &CROWD },
+    Definition { name: "crowd/4x1",         quick: false, job: crowd(64, 4, 1),     lanes: &CROWD },
+    Definition { name: "crowd/4x4",         quick: true,  job: crowd(64, 4, 4),     lanes: &CROWD },
+    Definition { name: "flat/slots",        quick: true,  job: thread(12),          lanes: &SLOTS },
+    Definition { name: "flat/members",      quick: true,  job: thread(12),          lanes: &MEMBERS },
+    Definition { name: "idle",              quick: true,  job: processes(4),        lanes: &IDLE },
+];
+
+/// What the design promises. Time limits are turned over, because a bar compares speeds: within 2.5 times the time of two flags is 0.4 of their speed.
+#[rustfmt::skip]
+pub const BARS: &[Bar] = &[
+    Bar { name: "reqrep/2-processes/vs-flags",     of: ("2-processes/12", PIPEWORK),    slower_of: &[("2-processes/12", FLAGS)],    at_least: 0.4 },
+    Bar { name: "reqrep/2-processes/vs-iceoryx2",  of: ("2-processes/12", PIPEWORK),    slower_of: &[("2-processes/12", ICEORYX2)], at_least: 2.0 },
+    Bar { name: "reqrep/2-processes/vs-pipe-pair", of: ("2-processes/12", PIPEWORK),    slower_of: &[("2-processes/12", PIPES)],    at_least: 20.0 },
+    Bar { name: "reqrep/1-thread/vs-crossbeam",    of: ("1-thread/12", PIPEWORK),       slower_of: &[("1-thread/12", CROSSBEAM)],   at_least: 0.8 },
+    Bar { name: "reqrep/parked/vs-futexes",        of: ("parked/12", PIPEWORK),         slower_of: &[("parked/12", FUTEXES)],       at_least: 0.833 },
+    Bar { name: "reqrep/flat/slots",               of: ("flat/slots", SLOTS[1].0),      slower_of: &[("flat/slots", SLOTS[0].0)],   at_least: 0.8 },
+    Bar { name: "reqrep/flat/members",             of: ("flat/members", MEMBERS[1].0),  slower_of: &[("flat/members", MEMBERS[0].0)], at_least: 0.8 },
+    Bar { name: "reqrep/idle/vs-10-ms",            of: ("idle", IDLE[0].0),             slower_of: &[("idle", IDLE[1].0)],          at_least: 1.0 },
+];
+
+/// The cases of this room, ready to run.
+pub fn cases() -> Vec<Case> {
+    let lane = |job: Job, &(name, engine): &Entry| {
+        let rounds_at_most = match engine {
+            // Ten seconds of nothing.
+            Engine::Idle | Engine::IdleAllowance => 1,
+            Engine::Perl => 3,
+            _ => usize::MAX,
+        };
+        Lane { name, rounds_at_most, run: engine.runner(job) }
+    };
+    let case = |definition: &'static Definition| Case {
+        name: definition.name,
+        quick: definition.quick,
+        lanes: definition.lanes.iter().map(|entry| lane(definition.job, entry)).collect(),
+    };
+    DEFINITIONS.iter().map(case).collect()
+}
+
+impl Engine {
+    /// The engine with its job, ready to run again and again.
+    fn runner(self, job: Job) -> Box<dyn FnMut() -> Result<Sample, Failure>> {
+        match self {
+            Engine::Pipework(settings) => anywhere(job, move |job| Pipework::new(job, settings)),
+            Engine::Integers => anywhere(job, PipeworkIntegers::new),
+            Engine::Flags { parks } => anywhere(job, move |job| PingPong::new(job, parks)),
+            Engine::Pipes => anywhere(job, Streams::pipes),
+            Engine::Unix => anywhere(job, Streams::unix),
+            Engine::Tcp => anywhere(job, Streams::tcp),
+            Engine::Queues => anywhere(job, Queues::new),
+            Engine::Crossbeam => match job.bytes {
+                8 => anywhere(job, Crossbeam::<[u8; 8]>::new),
+                12 => anywhere(job, Crossbeam::<[u8; 12]>::new),
+                64 => anywhere(job, Crossbeam::<[u8; 64]>::new),
+                _ => anywhere(job, Crossbeam::<Vec<u8>>::new),
+            },
+            Engine::Perl => Box::new(move || peers::perl(&job)),
+            Engine::Idle => Box::new(ours::idle),
+            Engine::IdleAllowance => Box::new(ours::idle_allowance),
+            Engine::Iceoryx2 | Engine::IpcChannel | Engine::ZeroMq => self.peer(job),
+        }
+    }
+
+    #[cfg(feature = "peers")]
+    fn peer(self, job: Job) -> Box<dyn FnMut() -> Result<Sample, Failure>> {
+        use calls::between_processes;
+        match self {
+            Engine::Iceoryx2 => between_processes(job, peers::Iceoryx2::new),
+            Engine::IpcChannel => between_processes(job, peers::IpcChannel::new),
+            Engine::ZeroMq => between_processes(job, peers::ZeroMq::new),
+            _ => unreachable!("the others are always built"),
+        }
+    }
+
+    #[cfg(not(feature = "peers"))]
+    fn peer(self, _job: Job) -> Box<dyn FnMut() -> Result<Sample, Failure>> {
+        Box::new(|| Err("not built: cargo run --features peers".into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::calls::{Carrier, Client, Server};
+    use super::*;
+
+    /// Three calls at once, answered between: what one thread can do without waiting. (Forks need a process with one thread, and tests have many.)
+    fn echoes(carrier: &impl Carrier, bytes: usize) {
+        let request = vec![7; bytes];
+        let mut client = carrier.client(0).expect("a client");
+        let mut server = carrier.server(0).expect("a server");
+        for _ in 0..3 {
+            (0..3).for_each(|_| client.send(&request).expect("there is room"));
+            (0..3).for_each(|_| assert!(server.answer().expect("a request waits")));
+            (0..3).for_each(|_| assert_eq!(client.receive().expect("a reply waits"), bytes));
+        }
+    }
+
+    #[test]
+    fn what_carries_bytes_brings_them_all_back() {
+        for bytes in [12, 1024] {
+            let job = Job { depth: 3, ..thread(bytes) };
+            let settings = Settings { slots: 4, members: 20, spin: false, deadline: true };
+            echoes(&Pipework::new(&job, settings).expect("a segment"), bytes);
+            echoes(&Streams::pipes(&job).expect("pipes"), bytes);
+            echoes(&Streams::unix(&job).expect("sockets"), bytes);
+            echoes(&Streams::tcp(&job).expect("sockets"), bytes);
+            echoes(&Crossbeam::<Vec<u8>>::new(&job).expect("channels"), bytes);
+            #[cfg(feature = "peers")]
+            echoes(&peers::IpcChannel::new(&job).expect("channels"), bytes);
+            // A kernel may be built without them.
+            if let Ok(queues) = Queues::new(&job) {
+                echoes(&queues, bytes);
+            }
+        }
+        echoes(&Crossbeam::<[u8; 12]>::new(&thread(12)).expect("channels"), 12);
+        echoes(&PipeworkIntegers::new(&thread(8)).expect("a segment"), 8);
+    }
+
+    #[test]
+    fn every_bar_names_lanes_that_there_are() {
+        let cases = cases();
+        let has = |&(case, lane): &(&str, &str)| {
+            cases.iter().any(|found| {
+                found.name == case && found.quick && found.lanes.iter().any(|found| found.name == lane)
+            })
+        };
+        for bar in BARS {
+            assert!(has(&bar.of) && bar.slower_of.iter().all(has), "{}", bar.name);
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! How calls are measured, whoever carries them.
+//!
+//! Every process that takes part is forked, so that what a peer does to its process (threads, signal handlers, files) stays there. Servers
+//! work before the clients begin, and clients call a while before the clock starts. Each client takes the time on its own clock: the sample lasts
+//! from the first one's beginning to the last one's end. An operation is a call with its reply; its bytes are those of the request, and the
+//! reply is as long.
+
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rustix::fs::{MemfdFlags, memfd_create};
+use serde::{Deserialize, Serialize};
+
+use crate::measure::{Cost, Crew, Failure, Latency, Sample, cpu_time, now_ns};
+
+/// What is to be called, by whom, and how.
+#[derive(Clone, Copy)]
+pub struct Job {
+    /// Of a request, and of its reply.
+    pub bytes: usize,
+    pub clients: usize,
+    pub servers: usize,
+    /// Calls that a client has in progress at the same time.
+    pub depth: usize,
+    pub place: Place,
+}
+
+/// Where client and server are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// One thread sends, answers and receives.
+    OneThread,
+    /// Two threads of one process.
+    TwoThreads,
+    /// A process for each client and each server.
+    Processes,
+}
+
+/// A way to carry calls. It is made before the processes are forked, and its ends in the processes that use them.
+pub trait Carrier {
+    type Client: Client;
+    type Server: Server;
+
+    fn client(&self, nth: usize) -> Result<Self::Client, Failure>;
+
+    fn server(&self, nth: usize) -> Result<Self::Server, Failure>;
+
+    /// Asks the servers to end. False for servers that cannot be asked: those are killed.
+    fn ask_to_end(&self) -> bool {
+        false
+    }
+}
+
+/// The calling end.
+pub trait Client {
+    fn send(&mut self, request: &[u8]) -> Result<(), Failure>;
+
+    /// Waits for the reply of the oldest request that was sent, and says how long it is.
+    fn receive(&mut self) -> Result<usize, Failure>;
+
+    /// Both, for those who have one call for it.
+    fn call(&mut self, request: &[u8]) -> Result<usize, Failure> {
+        self.send(request)?;
+        self.receive()
+    }
+}
+
+/// The answering end.
+pub trait Server {
+    /// Waits for a request and sends its bytes back. False if there is none and it was asked to end.
+    fn answer(&mut self) -> Result<bool, Failure>;
+}
+
+/// How long a run of a lane is to take.
+const RUN: Duration = Duration::from_millis(100);
+/// Calls with which each client begins to find out how many a run needs.
+const PILOT_CALLS: u64 = 500;
+/// No run needs more of them to tell one call in a thousand.
+const LATENCIES: u64 = 8192;
+
+/// A lane that works wherever it is told to.
+pub fn anywhere<C: Carrier + 'static>(
+    job: Job,
+    make: impl Fn(&Job) -> Result<C, Failure> + 'static,
+) -> Box<dyn FnMut() -> Result<Sample, Failure>>
+where
+    C::Server: Send + 'static,
+{
+    match job.place {
+        Place::OneThread => steady(job, make, one_thread),
+        Place::TwoThreads => steady(job, make, two_threads),
+        Place::Processes => steady(job, make, processes),
+    }
+}
+
+/// A lane whose ends must be in processes of their own.
+#[cfg(feature = "peers")]
+pub fn between_processes<C: Carrier + 'static>(
+    job: Job,
+    make: impl Fn(&Job) -> Result<C, Failure> + 'static,
+) -> Box<dyn FnMut() -> Result<Sample, Failure>> {
+    assert!(job.place == Place::Processes, "this carrier has no threads to share");
+    steady(job, make, processes)
+}
+
+/// Makes a carrier for each run, and as many calls in each as take [`RUN`].
+fn steady<C: Carrier + 'static>(
+    job: Job,
+    make: impl Fn(&Job) -> Result<C, Failure> + 'static,
+    run: fn(&Job, &C, u64) -> Result<Sample, Failure>,
+) -> Box<dyn FnMut() -> Result<Sample, Failure>> {
+    let mut known = None;
+    Box::new(move || {
+        let mut once = |calls| run(&job, &make(&job)?, calls);
+        let calls = match known {
+            Some(calls) => calls,
+            None => *known.insert(calibrate(PILOT_CALLS * job.clients as u64, &mut once)?),
+        };
+        once(calls)
+    })
+}
+
+/// How many calls take [`RUN`]. Short runs say little, so only one of a quarter of that is believed.
+fn calibrate(mut calls: u64, mut run: impl FnMut(u64) -> Result<Sample, Failure>) -> Result<u64, Failure> {
+    loop {
+        let factor = RUN.div_duration_f64(run(calls)?.cost.wall);
+        if factor <= 4.0 {
+            return Ok(((calls as f64 * factor) as u64).max(PILOT_CALLS));
+        }
+        calls *= factor.min(64.0) as u64;
+    }
+}
+
+fn one_thread<C: Carrier>(job: &Job, carrier: &C, calls: u64) -> Result<Sample, Failure> {
+    let both = |nth| Ok(Both { client: carrier.client(nth)?, server: carrier.server(0)? });
+    clients(job, calls, None, both)
+}
+
+fn two_threads<C: Carrier>(job: &Job, carrier: &C, calls: u64) -> Result<Sample, Failure>
+where
+    C::Server: Send + 'static,
+{
+    clients(job, calls, None, |nth| {
+        let server = carrier.server(0)?;
+        // It ends with its process.
+        std::thread::spawn(move || {
+            if let Err(why) = serve(server) {
+                eprintln!("server: {why}");
+                std::process::abort();
+            }
+        });
+        carrier.client(nth)
+    })
+}
+
+fn processes<C: Carrier>(job: &Job, carrier: &C, calls: u64) -> Result<Sample, Failure> {
+    let mut servers = Crew::fork(job.servers, (), |nth, (), start| {
+        let server = carrier.server(nth)?;
+        start.wait()?;
+        serve(server)
+    })?;
+    servers.go();
+    let sample = clients(job, calls, Some(&servers), |nth| carrier.client(nth))?;
+    if carrier.ask_to_end() {
+        servers.finish()?;
+    }
+    Ok(sample)
+}
+
+fn serve(mut server: impl Server) -> Result<(), Failure> {
+    while server.answer()? {}
+    Ok(())
+}
+
+/// Client and server in one thread: what was sent is answered when it is waited for.
+struct Both<C, S> {
+    client: C,
+    server: S,
+}
+
+impl<C: Client, S: Server> Client for Both<C, S> {
+    fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
+        self.client.send(request)
+    }
+
+    fn receive(&mut self) -> Result<usize, Failure> {
+        self.server.answer()?;
+        self.client.receive()
+    }
+}
+
+/// What one client measured.
+#[derive(Serialize, Deserialize)]
+struct Findings {
+    began_ns: u64,
+    ended_ns: u64,
+    cpu: Duration,
+    latencies_ns: Vec<u64>,
+}
+
+/// Forks the clients, lets them make `calls` calls in all, and gathers what they found and what the servers used meanwhile.
+fn clients<C: Client>(
+    job: &Job,
+    calls: u64,
+    servers: Option<&Crew>,
+    make: impl Fn(usize) -> Result<C, Failure>,
+) -> Result<Sample, Failure> {
+    let each = calls / job.clients as u64;
+    let papers = (0..job.clients)
+        .map(|_| Ok(File::from(memfd_create("findings", MemfdFlags::CLOEXEC)?)))
+        .collect::<Result<Vec<File>, Failure>>()?;
+    let crew = Crew::fork(job.clients, (), |nth, (), start| {
+        let mut client = make(nth)?;
+        drive(job, &mut client, each / 8 + 1)?;
+        start.wait()?;
+        Ok(serde_json::to_writer(&papers[nth], &drive(job, &mut client, each)?)?)
+    })?;
+    let used = || servers.map_or(Ok(Duration::ZERO), Crew::cpu_time);
+    let before = used()?;
+    crew.run(|| Ok(()))?;
+    let cpu_here = used()? - before;
+    let found = papers.into_iter().map(read_again).collect::<Result<Vec<Findings>, Failure>>()?;
+    let began_ns = found.iter().map(|one| one.began_ns).min().ok_or("no client")?;
+    let ended_ns = found.iter().map(|one| one.ended_ns).max().ok_or("no client")?;
+    let cost = Cost {
+        wall: Duration::from_nanos(ended_ns - began_ns),
+        cpu_here,
+        cpu_there: found.iter().map(|one| one.cpu).sum(),
+        latency: latency(found.iter().flat_map(|one| &one.latencies_ns))?,
+    };
+    let ops = each * job.clients as u64;
+    Ok(Sample { ops, bytes: ops * job.bytes as u64, wire: None, cost })
+}
+
+/// Makes `calls` calls. Of some that are spread evenly, no more than [`LATENCIES`], the clock is asked; not of calls that overlap.
+fn drive(job: &Job, client: &mut impl Client, calls: u64) -> Result<Findings, Failure> {
+    let request: Vec<u8> = (0..job.bytes).map(|at| at as u8).collect();
+    let stride = calls.div_ceil(LATENCIES);
+    let mut latencies_ns = Vec::with_capacity(LATENCIES as usize);
+    let mut bytes = 0;
+    let (began_ns, cpu) = (now_ns(), cpu_time());
+    if job.depth == 1 {
+        let mut untimed = 0;
+        for _ in 0..calls {
+            if untimed > 0 {
+                untimed -= 1;
+                bytes += client.call(&request)?;
+                continue;
+            }
+            untimed = stride - 1;
+            let asked = Instant::now();
+            bytes += client.call(&request)?;
+            latencies_ns.push(asked.elapsed().as_nanos() as u64);
+        }
+    } else {
+        let ahead = calls.min(job.depth as u64);
+        for _ in 0..ahead {
+            client.send(&request)?;
+        }
+        for _ in ahead..calls {
+            bytes += client.receive()?;
+            client.send(&request)?;
+        }
+        for _ in 0..ahead {
+            bytes += client.receive()?;
+        }
+    }
+    let (ended_ns, cpu) = (now_ns(), cpu_time() - cpu);
+    let expected = calls as usize * job.bytes;
+    if bytes != expected {
+        return Err(format!("{bytes} bytes came back of {expected}").into());
+    }
+    Ok(Findings { began_ns, ended_ns, cpu, latencies_ns })
+}
+
+/// What a child wrote into a file whose position it shares.
+fn read_again(mut file: File) -> Result<Findings, Failure> {
+    std::io::Seek::rewind(&mut file)?;
+    Ok(serde_json::from_reader(std::io::BufReader::new(file))?)
+}
+
+fn latency<'a>(all_ns: impl Iterator<Item = &'a u64>) -> Result<Option<Latency>, Failure> {
+    let mut histogram = Histogram::<u64>::new(3)?;
+    for &ns in all_ns {
+        histogram.record(ns)?;
+    }
+    let within = |share| histogram.value_at_quantile(share);
+    Ok((!histogram.is_empty()).then(|| Latency { p50: within(0.5), p99: within(0.99), p999: within(0.999) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_takes_as_many_calls_as_fill_its_time_although_the_first_pilot_was_slow() {
+        let cases =
+            [(80, 1_250_000, 20), (1_000, 100_000, 20), (30_000, 3333, 0), (10_000_000, PILOT_CALLS, 0)];
+        for (each_ns, calls, hiccup_ms) in cases {
+            let mut hiccup = Duration::from_millis(hiccup_ms);
+            let run = |calls: u64| {
+                let wall = std::mem::take(&mut hiccup) + calls as u32 * Duration::from_nanos(each_ns);
+                Ok(Sample { ops: calls, bytes: calls, wire: None, cost: Cost { wall, ..Cost::default() } })
+            };
+            let found = calibrate(PILOT_CALLS, run).expect("no run fails");
+            assert!(found.abs_diff(calls) * 4 <= calls, "{found} calls of {each_ns} ns");
+        }
+    }
+
+    #[test]
+    fn a_latency_is_what_that_share_of_the_calls_took_at_most() {
+        let all: Vec<u64> = (1..=1000).collect();
+        assert_eq!(
+            latency(all.iter()).expect("they are in range"),
+            Some(Latency { p50: 500, p99: 990, p999: 999 })
+        );
+        assert_eq!(latency([].iter()).expect("nothing is in range"), None);
+    }
+
+    /// Counts what it is asked, and loses a byte of each reply if told to.
+    struct Echo {
+        lens: std::collections::VecDeque<usize>,
+        most: usize,
+        lost: usize,
+    }
+
+    impl Client for Echo {
+        fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
+            self.lens.push_back(request.len());
+            self.most = self.most.max(self.lens.len());
+            Ok(())
+        }
+
+        fn receive(&mut self) -> Result<usize, Failure> {
+            Ok(self.lens.pop_front().ok_or("nothing was sent")? - self.lost)
+        }
+    }
+
+    #[test]
+    fn calls_are_driven_to_the_depth_asked_for_and_a_lost_byte_is_a_failure() {
+        for (depth, calls, timed) in [(1, 20_000, 6667), (32, 1000, 0), (32, 5, 0)] {
+            let job = Job { bytes: 12, clients: 1, servers: 1, depth, place: Place::OneThread };
+            let mut echo = Echo { lens: Default::default(), most: 0, lost: 0 };
+            let found = drive(&job, &mut echo, calls).expect("it echoes");
+            assert_eq!(echo.most as u64, (depth as u64).min(calls));
+            assert_eq!(found.latencies_ns.len(), timed);
+            echo.lost = 1;
+            assert!(drive(&job, &mut echo, calls).is_err());
+        }
+    }
+}

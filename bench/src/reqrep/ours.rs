@@ -1,0 +1,211 @@
+//! The room `reqrep` as a carrier of calls, and what its waiters cost while nothing happens.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use pipework::Deadline;
+use pipework::reqrep::{self, IntClient, IntServer, Options, Segment, Ticket};
+
+use super::calls::{Carrier, Client, Job, Server};
+use crate::measure::{Cost, Crew, Failure, Sample};
+
+/// What differs from lane to lane.
+#[derive(Clone, Copy)]
+pub struct Settings {
+    pub slots: u32,
+    /// Attached in all; those that are too many do nothing.
+    pub members: usize,
+    /// False parks at once.
+    pub spin: bool,
+    /// Whether calls have a deadline, one that never comes.
+    pub deadline: bool,
+}
+
+/// As `Options` has it, one client and one server.
+pub const USUAL: Settings = Settings { slots: 64, members: 2, spin: true, deadline: false };
+
+/// Payloads up to this are answered by way of a buffer, larger ones with the vector that they came in.
+const SMALL: usize = 64;
+
+pub struct Pipework {
+    segment: Segment,
+    settings: Settings,
+    _idle: Vec<reqrep::Client>,
+}
+
+impl Pipework {
+    pub fn new(job: &Job, settings: Settings) -> Result<Pipework, Failure> {
+        let options = Options::new()
+            .slots(settings.slots)
+            .request_bytes(job.bytes as u32)
+            .reply_bytes(job.bytes as u32);
+        let options = if settings.spin { options } else { options.spin(Duration::ZERO) };
+        let segment = options.anonymous()?;
+        let idle = (2..settings.members).map(|_| segment.client());
+        let idle = idle.collect::<pipework::Result<_>>()?;
+        Ok(Pipework { segment, settings, _idle: idle })
+    }
+}
+
+impl Carrier for Pipework {
+    type Client = PipeworkClient;
+    type Server = PipeworkServer;
+
+    fn client(&self, _nth: usize) -> Result<PipeworkClient, Failure> {
+        let client = self.segment.client()?;
+        Ok(PipeworkClient { client, deadline: self.settings.deadline, tickets: VecDeque::new() })
+    }
+
+    fn server(&self, _nth: usize) -> Result<PipeworkServer, Failure> {
+        Ok(PipeworkServer { server: self.segment.server()?, reply: Vec::new() })
+    }
+}
+
+pub struct PipeworkClient {
+    client: reqrep::Client,
+    deadline: bool,
+    tickets: VecDeque<Ticket>,
+}
+
+impl PipeworkClient {
+    fn deadline(&self) -> Deadline {
+        if self.deadline { Deadline::after(Duration::from_secs(60)) } else { Deadline::NEVER }
+    }
+}
+
+impl Client for PipeworkClient {
+    fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
+        self.tickets.push_back(self.client.send(request, self.deadline())?);
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<usize, Failure> {
+        let ticket = self.tickets.pop_front().ok_or("nothing was sent")?;
+        Ok(self.client.recv(ticket, self.deadline())?.len())
+    }
+
+    fn call(&mut self, request: &[u8]) -> Result<usize, Failure> {
+        Ok(self.client.call(request, self.deadline())?.len())
+    }
+}
+
+pub struct PipeworkServer {
+    server: reqrep::Server,
+    reply: Vec<u8>,
+}
+
+impl Server for PipeworkServer {
+    fn answer(&mut self) -> Result<bool, Failure> {
+        let mut request = self.server.recv(Deadline::NEVER)?;
+        if request.len() > SMALL {
+            self.reply = request.take_payload();
+        } else {
+            self.reply.clear();
+            self.reply.extend_from_slice(&request);
+        }
+        request.reply(&self.reply)?;
+        Ok(true)
+    }
+}
+
+/// The same with numbers for payloads.
+pub struct PipeworkIntegers(Segment);
+
+impl PipeworkIntegers {
+    pub fn new(job: &Job) -> Result<PipeworkIntegers, Failure> {
+        if job.bytes != size_of::<i64>() {
+            return Err("a number has eight bytes".into());
+        }
+        Ok(PipeworkIntegers(Options::new().integers().anonymous()?))
+    }
+}
+
+impl Carrier for PipeworkIntegers {
+    type Client = IntegerClient;
+    type Server = IntegerServer;
+
+    fn client(&self, _nth: usize) -> Result<IntegerClient, Failure> {
+        Ok(IntegerClient { client: self.0.int_client()?, tickets: VecDeque::new() })
+    }
+
+    fn server(&self, _nth: usize) -> Result<IntegerServer, Failure> {
+        Ok(IntegerServer(self.0.int_server()?))
+    }
+}
+
+pub struct IntegerClient {
+    client: IntClient,
+    tickets: VecDeque<Ticket>,
+}
+
+impl Client for IntegerClient {
+    fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
+        let number = i64::from_ne_bytes(request.try_into()?);
+        self.tickets.push_back(self.client.send(number, Deadline::NEVER)?);
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<usize, Failure> {
+        let ticket = self.tickets.pop_front().ok_or("nothing was sent")?;
+        Ok(size_of_val(&self.client.recv(ticket, Deadline::NEVER)?))
+    }
+
+    fn call(&mut self, request: &[u8]) -> Result<usize, Failure> {
+        let number = i64::from_ne_bytes(request.try_into()?);
+        Ok(size_of_val(&self.client.call(number, Deadline::NEVER)?))
+    }
+}
+
+pub struct IntegerServer(IntServer);
+
+impl Server for IntegerServer {
+    fn answer(&mut self) -> Result<bool, Failure> {
+        let request = self.0.recv(Deadline::NEVER)?;
+        let number = request.value();
+        request.reply(number)?;
+        Ok(true)
+    }
+}
+
+/// Clients and servers that wait, in a process each.
+const WAITERS: usize = 10;
+const IDLE: Duration = Duration::from_secs(10);
+/// What they may cost in all.
+const ALLOWED: Duration = Duration::from_millis(10);
+
+/// The CPU time that waiters cost while nothing happens. It stands in the place of the time on the clock; an operation is one waiter's second.
+pub fn idle() -> Result<Sample, Failure> {
+    let segment = Options::new().anonymous()?;
+    // This process takes the requests and keeps them, so that their clients wait for replies and the servers for requests.
+    let holder = segment.server()?;
+    let mut clients = Crew::fork(WAITERS / 2, (), |_, (), start| {
+        let client = segment.client()?;
+        start.wait()?;
+        Ok(client.call("wait", Deadline::NEVER).map(drop)?)
+    })?;
+    clients.go();
+    let _held = (0..WAITERS / 2)
+        .map(|_| holder.recv(Duration::from_secs(10)))
+        .collect::<pipework::Result<Vec<_>>>()?;
+    let mut servers = Crew::fork(WAITERS - WAITERS / 2, (), |_, (), start| {
+        let server = segment.server()?;
+        start.wait()?;
+        Ok(server.recv(Deadline::NEVER).map(drop)?)
+    })?;
+    servers.go();
+    let used = || Ok::<Duration, Failure>(clients.cpu_time()? + servers.cpu_time()?);
+    // The first slices are shorter than all that follow; they are the beginning of a wait, and belong to it.
+    let before = used()?;
+    std::thread::sleep(IDLE);
+    Ok(idle_sample(used()? - before))
+}
+
+/// What the waiters may cost, to be compared with.
+pub fn idle_allowance() -> Result<Sample, Failure> {
+    Ok(idle_sample(ALLOWED))
+}
+
+fn idle_sample(cpu: Duration) -> Sample {
+    let ops = WAITERS as u64 * IDLE.as_secs();
+    Sample { ops, bytes: ops, wire: None, cost: Cost { wall: cpu, cpu_there: cpu, ..Cost::default() } }
+}

@@ -1,0 +1,344 @@
+//! What people use today for calls between threads and processes.
+//!
+//! Each as its manual shows it. Those that the feature `peers` brings in are at the end.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::calls::{Carrier, Client, Job, Server};
+use crate::measure::{Cost, Failure, Sample};
+
+/// Data::ReqRep::Shared between two processes.
+pub fn perl(job: &Job) -> Result<Sample, Failure> {
+    const CALLS: usize = 5000;
+    let perl = Command::new("perl")
+        .args(["-e", include_str!("../../peer/reqrep_shared.pl"), "--"])
+        .args([CALLS, job.bytes].map(|number| number.to_string()))
+        .output()
+        .map_err(|_| "not installed: perl")?;
+    if !perl.status.success() {
+        let why = String::from_utf8_lossy(&perl.stderr);
+        let missing = why.contains("Data/ReqRep/Shared.pm");
+        return Err(if missing { "not installed: Data/ReqRep/Shared.pm" } else { why.trim() }.into());
+    }
+    let numbers: Vec<f64> = String::from_utf8(perl.stdout)?.split_whitespace().flat_map(str::parse).collect();
+    let &[bytes, wall, there, here] = &numbers[..] else { return Err("no four numbers came back".into()) };
+    if bytes as usize != CALLS * job.bytes {
+        return Err(format!("{bytes} bytes came back of {}", CALLS * job.bytes).into());
+    }
+    let [wall, cpu_there, cpu_here] = [wall, there, here].map(Duration::from_secs_f64);
+    let cost = Cost { wall, cpu_here, cpu_there, latency: None };
+    Ok(Sample { ops: CALLS as u64, bytes: bytes as u64, wire: None, cost })
+}
+
+// ---------------------------------------------------------------- crossbeam
+
+/// Two bounded channels of as many messages as a segment has slots.
+pub struct Crossbeam<M> {
+    requests: (Sender<M>, Receiver<M>),
+    replies: (Sender<M>, Receiver<M>),
+}
+
+/// What goes through a channel: a small message in place, a large one on the heap.
+pub trait Parcel: Send + 'static {
+    fn pack(bytes: &[u8]) -> Self;
+    fn len(&self) -> usize;
+}
+
+impl<const N: usize> Parcel for [u8; N] {
+    fn pack(bytes: &[u8]) -> [u8; N] {
+        bytes.try_into().expect("the lane's messages have this size")
+    }
+
+    fn len(&self) -> usize {
+        N
+    }
+}
+
+impl Parcel for Vec<u8> {
+    fn pack(bytes: &[u8]) -> Vec<u8> {
+        bytes.to_vec()
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+}
+
+impl<M: Parcel> Crossbeam<M> {
+    const MESSAGES: usize = 64;
+
+    pub fn new(_job: &Job) -> Result<Crossbeam<M>, Failure> {
+        Ok(Crossbeam { requests: bounded(Self::MESSAGES), replies: bounded(Self::MESSAGES) })
+    }
+}
+
+impl<M: Parcel> Carrier for Crossbeam<M> {
+    type Client = CrossbeamClient<M>;
+    type Server = CrossbeamServer<M>;
+
+    fn client(&self, _nth: usize) -> Result<CrossbeamClient<M>, Failure> {
+        Ok(CrossbeamClient { requests: self.requests.0.clone(), replies: self.replies.1.clone() })
+    }
+
+    fn server(&self, _nth: usize) -> Result<CrossbeamServer<M>, Failure> {
+        Ok(CrossbeamServer { requests: self.requests.1.clone(), replies: self.replies.0.clone() })
+    }
+}
+
+pub struct CrossbeamClient<M> {
+    requests: Sender<M>,
+    replies: Receiver<M>,
+}
+
+impl<M: Parcel> Client for CrossbeamClient<M> {
+    fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
+        self.requests.send(M::pack(request)).map_err(|_| "no server is left".into())
+    }
+
+    fn receive(&mut self) -> Result<usize, Failure> {
+        Ok(self.replies.recv()?.len())
+    }
+}
+
+pub struct CrossbeamServer<M> {
+    requests: Receiver<M>,
+    replies: Sender<M>,
+}
+
+impl<M: Parcel> Server for CrossbeamServer<M> {
+    fn answer(&mut self) -> Result<bool, Failure> {
+        let request = self.requests.recv()?;
+        self.replies.send(request).map_err(|_| "no client is left")?;
+        Ok(true)
+    }
+}
+
+// ---------------------------------------------------------------- the feature `peers`
+
+#[cfg(feature = "peers")]
+pub use heavy::{Iceoryx2, IpcChannel, ZeroMq};
+
+#[cfg(feature = "peers")]
+mod heavy {
+    use std::cell::Cell;
+    use std::collections::VecDeque;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use iceoryx2::pending_response::PendingResponse;
+    use iceoryx2::port::{client, server};
+    use iceoryx2::prelude::{LogLevel, NodeBuilder, ServiceName, ipc, set_log_level};
+    use iceoryx2::service::port_factory::request_response::PortFactory;
+    use ipc_channel::ipc::{IpcBytesReceiver, IpcBytesSender, bytes_channel};
+
+    use super::super::bare::Flags;
+    use super::*;
+
+    /// A name that no other run uses.
+    fn fresh_name() -> String {
+        static RUNS: AtomicU32 = AtomicU32::new(0);
+        format!("pipework-bench-{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// iceoryx2's request and response, both sides looking again and again, slices written once and read in place.
+    pub struct Iceoryx2 {
+        name: String,
+        job: Job,
+        flags: &'static Flags,
+    }
+
+    type Service = PortFactory<ipc::Service, [u8], (), [u8], ()>;
+    type Pending = PendingResponse<ipc::Service, [u8], (), [u8], ()>;
+
+    impl Iceoryx2 {
+        pub fn new(job: &Job) -> Result<Iceoryx2, Failure> {
+            set_log_level(LogLevel::Error);
+            Ok(Iceoryx2 { name: fresh_name(), job: *job, flags: Flags::shared()? })
+        }
+
+        fn service(&self) -> Result<Service, Failure> {
+            let node = NodeBuilder::new().create::<ipc::Service>()?;
+            let service = node.service_builder(&ServiceName::new(&self.name)?);
+            let service = service.request_response::<[u8], [u8]>();
+            Ok(service.max_active_requests_per_client(self.job.depth).open_or_create()?)
+        }
+    }
+
+    impl Carrier for Iceoryx2 {
+        type Client = Iceoryx2Client;
+        type Server = Iceoryx2Server;
+
+        fn client(&self, _nth: usize) -> Result<Iceoryx2Client, Failure> {
+            let service = self.service()?;
+            let client = service.client_builder().initial_max_slice_len(self.job.bytes).create()?;
+            Ok(Iceoryx2Client { client, pending: VecDeque::new(), _service: service })
+        }
+
+        fn server(&self, _nth: usize) -> Result<Iceoryx2Server, Failure> {
+            let service = self.service()?;
+            let server = service.server_builder().initial_max_slice_len(self.job.bytes).create()?;
+            Ok(Iceoryx2Server { server, flags: self.flags, _service: service })
+        }
+
+        /// Killed servers would leave their files in /dev/shm.
+        fn ask_to_end(&self) -> bool {
+            self.flags.end.0.store(true, Ordering::Relaxed);
+            true
+        }
+    }
+
+    pub struct Iceoryx2Client {
+        client: client::Client<ipc::Service, [u8], (), [u8], ()>,
+        pending: VecDeque<Pending>,
+        _service: Service,
+    }
+
+    impl Client for Iceoryx2Client {
+        fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
+            let loan = self.client.loan_slice_uninit(request.len())?;
+            self.pending.push_back(loan.write_from_slice(request).send()?);
+            Ok(())
+        }
+
+        fn receive(&mut self) -> Result<usize, Failure> {
+            let pending = self.pending.pop_front().ok_or("nothing was sent")?;
+            loop {
+                if let Some(response) = pending.receive()? {
+                    return Ok(response.payload().len());
+                }
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    pub struct Iceoryx2Server {
+        server: server::Server<ipc::Service, [u8], (), [u8], ()>,
+        flags: &'static Flags,
+        _service: Service,
+    }
+
+    impl Server for Iceoryx2Server {
+        fn answer(&mut self) -> Result<bool, Failure> {
+            loop {
+                if let Some(request) = self.server.receive()? {
+                    let loan = request.loan_slice_uninit(request.payload().len())?;
+                    loan.write_from_slice(request.payload()).send()?;
+                    return Ok(true);
+                }
+                if self.flags.end.0.load(Ordering::Relaxed) {
+                    return Ok(false);
+                }
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// A channel of bytes each way.
+    pub struct IpcChannel {
+        client: Cell<Option<ChannelEnd>>,
+        server: Cell<Option<ChannelEnd>>,
+    }
+
+    impl IpcChannel {
+        pub fn new(_job: &Job) -> Result<IpcChannel, Failure> {
+            let (requests, replies) = (bytes_channel()?, bytes_channel()?);
+            let client = ChannelEnd { sender: requests.0, receiver: replies.1 };
+            let server = ChannelEnd { sender: replies.0, receiver: requests.1 };
+            Ok(IpcChannel { client: Cell::new(Some(client)), server: Cell::new(Some(server)) })
+        }
+    }
+
+    /// Each process takes its end from its own copy.
+    impl Carrier for IpcChannel {
+        type Client = ChannelEnd;
+        type Server = ChannelEnd;
+
+        fn client(&self, _nth: usize) -> Result<ChannelEnd, Failure> {
+            self.client.take().ok_or("there is one client".into())
+        }
+
+        fn server(&self, _nth: usize) -> Result<ChannelEnd, Failure> {
+            self.server.take().ok_or("there is one server".into())
+        }
+    }
+
+    pub struct ChannelEnd {
+        sender: IpcBytesSender,
+        receiver: IpcBytesReceiver,
+    }
+
+    impl Client for ChannelEnd {
+        fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
+            Ok(self.sender.send(request)?)
+        }
+
+        fn receive(&mut self) -> Result<usize, Failure> {
+            Ok(self.receiver.recv()?.len())
+        }
+    }
+
+    impl Server for ChannelEnd {
+        fn answer(&mut self) -> Result<bool, Failure> {
+            self.sender.send(&self.receiver.recv()?)?;
+            Ok(true)
+        }
+    }
+
+    /// A REQ and a REP socket on an address of the ipc transport. Contexts start threads, so each process makes its own.
+    pub struct ZeroMq(String);
+
+    impl ZeroMq {
+        pub fn new(_job: &Job) -> Result<ZeroMq, Failure> {
+            // An address without a file.
+            Ok(ZeroMq(format!("ipc://@{}", fresh_name())))
+        }
+
+        fn end(&self, kind: zmq::SocketType) -> Result<ZeroMqEnd, Failure> {
+            let socket = zmq::Context::new().socket(kind)?;
+            Ok(ZeroMqEnd { socket, message: zmq::Message::new() })
+        }
+    }
+
+    impl Carrier for ZeroMq {
+        type Client = ZeroMqEnd;
+        type Server = ZeroMqEnd;
+
+        fn client(&self, _nth: usize) -> Result<ZeroMqEnd, Failure> {
+            let end = self.end(zmq::REQ)?;
+            end.socket.connect(&self.0)?;
+            Ok(end)
+        }
+
+        fn server(&self, _nth: usize) -> Result<ZeroMqEnd, Failure> {
+            let end = self.end(zmq::REP)?;
+            end.socket.bind(&self.0)?;
+            Ok(end)
+        }
+    }
+
+    pub struct ZeroMqEnd {
+        socket: zmq::Socket,
+        message: zmq::Message,
+    }
+
+    impl Client for ZeroMqEnd {
+        fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
+            Ok(self.socket.send(request, 0)?)
+        }
+
+        fn receive(&mut self) -> Result<usize, Failure> {
+            self.socket.recv(&mut self.message, 0)?;
+            Ok(self.message.len())
+        }
+    }
+
+    impl Server for ZeroMqEnd {
+        fn answer(&mut self) -> Result<bool, Failure> {
+            self.socket.recv(&mut self.message, 0)?;
+            self.socket.send(&*self.message, 0)?;
+            Ok(true)
+        }
+    }
+}
