@@ -15,8 +15,8 @@ LOCKED := $(if $(CI),--locked)
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test storm check model fuzz fuzz-frame fuzz-mixed fuzz-reader fuzz-segment bench bench-quick clean \
-	cargo lints strace nightly
+.PHONY: help setup build demo test storm crash check model sanitize sanitize-thread sanitize-address fuzz fuzz-frame fuzz-mixed fuzz-reader fuzz-segment bench bench-quick clean \
+	cargo lints strace nightly rust-src
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,11 +35,15 @@ demo: cargo ## stream a real file from many processes through one pipe (FILE=pat
 test: cargo strace ## run every test, those of bench/ first
 	cargo test $(LOCKED) --quiet $(BENCH) --all-targets
 	cargo test $(LOCKED) --workspace --all-features --no-fail-fast
+	RUSTFLAGS='--cfg loom' PIPEWORK_MODEL_SWITCHES=2 cargo test $(LOCKED) --package pipework --lib model
 
 # One after the other: what idle processes cost is measured as well.
 storm: cargo ## kill KILLS=1000000 processes in each room that must survive it; takes an hour or more
 	PIPEWORK_KILLS=$(KILLS) cargo test $(LOCKED) --release --package pipework --test it -- \
 		--test-threads=1 storm parked_waiters
+
+crash: cargo ## kill at every instruction of every operation on shared memory; takes some minutes
+	PIPEWORK_CRASH=all cargo test $(LOCKED) --release --package pipework --test it -- --nocapture crash::
 
 check: cargo lints ## formatting, lints and docs with warnings as errors; licences, duplicates
 	cargo fmt --all --check
@@ -52,12 +56,9 @@ check: cargo lints ## formatting, lints and docs with warnings as errors; licenc
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny check licenses bans sources; \
 	else echo 'check: licences and duplicates not looked at: cargo install cargo-deny --locked'; fi
 
-model: cargo ## search every interleaving of the shared-memory code (loom)
-	@if grep -rq 'cfg(loom)' crates/pipework/src; then \
-		RUSTFLAGS='--cfg loom' cargo test $(LOCKED) --release --package pipework --lib model; \
-	else \
-		echo 'model: nothing to search yet: what threads share in the rooms that are built is behind locks'; \
-	fi
+model: cargo ## search every order of what processes and threads do to shared memory
+	PIPEWORK_MODEL=large cargo test $(LOCKED) --release --package pipework --test model -- --nocapture --test-threads=1
+	RUSTFLAGS='--cfg loom' cargo test $(LOCKED) --release --package pipework --lib model -- --nocapture --test-threads=1
 
 fuzz: fuzz-frame fuzz-mixed fuzz-reader fuzz-segment ## fuzz each target for SECONDS=60, with a nightly Rust
 
@@ -108,3 +109,9 @@ nightly:
 		|| { echo 'fuzz: needs a nightly Rust: rustup toolchain install nightly --profile minimal' >&2; exit 1; }
 	@command -v c++ >/dev/null || { echo 'fuzz: needs a C++ compiler (g++)' >&2; exit 1; }
 	@cargo +nightly fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
+
+rust-src:
+	@rustup run nightly cargo --version >/dev/null 2>&1 \
+		|| { echo 'sanitize: needs a nightly Rust: rustup toolchain install nightly --profile minimal' >&2; exit 1; }
+	@rustup component list --toolchain nightly | grep -q 'rust-src (installed)' \
+		|| rustup component add rust-src --toolchain nightly

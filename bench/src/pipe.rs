@@ -112,7 +112,7 @@ pub fn cases() -> Vec<Case> {
 /// The document of the example `json_body` as the body of a request, server included. An operation is an integer.
 fn documents() -> Vec<Lane> {
     let digits: u64 = (0..INTEGERS).map(|number| number.max(1).ilog10() as u64 + 1).sum();
-    let lane = |(name, over): (&'static str, fn(u64) -> json_body::Result<()>)| Lane {
+    let lane = |(name, over): (&'static str, json_body::Upload)| Lane {
         name,
         rounds_at_most: usize::MAX,
         run: Box::new(move || {

@@ -31,8 +31,11 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What lies between the writing thread and the client. The benchmarks run these, too.
-pub(crate) const OVER: [(&str, fn(u64) -> Result<()>); 3] = [
+/// Uploads a document of so many numbers.
+pub(crate) type Upload = fn(u64) -> Result<()>;
+
+/// By what lies between the writing thread and the client. The benchmarks run these, too.
+pub(crate) const OVER: [(&str, Upload); 3] = [
     ("pipework", |count| {
         let (reader, writer) = pipe(CAPACITY)?;
         upload(count, writer, reader)

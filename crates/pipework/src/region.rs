@@ -26,10 +26,17 @@ unsafe impl Sync for Mapping {}
 /// Every mapping of this process.
 static MAPPED: Ranges = Ranges::new();
 
+/// Pages of a mapping that are replaced one by one before the whole of it is: each can make two more mappings, and the kernel allows a process
+/// 65,530.
+const HOLES: u32 = 64;
+
 impl Mapping {
     /// Maps the first `len` bytes of a file that is at least so long. If it is cut short later, what is gone reads as zero here.
     pub(crate) fn new(fd: BorrowedFd<'_>, len: usize) -> Result<Mapping, Errno> {
-        memory::catch_bus_errors(|address| MAPPED.find(address));
+        memory::catch_bus_errors(|address| {
+            let (mapping, holes) = MAPPED.find(address)?;
+            Some(if holes < HOLES { address..address + 1 } else { mapping })
+        });
         let mapping = Mapping { start: memory::map(fd, len)?, len };
         let start = mapping.start.as_ptr() as usize;
         if MAPPED.add(start, start + len) { Ok(mapping) } else { Err(Errno::NOMEM) }

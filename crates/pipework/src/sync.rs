@@ -263,13 +263,21 @@ struct Range {
     /// 0 in a place that nobody uses.
     start: process::AtomicUsize,
     end: process::AtomicUsize,
+    /// How often an address in it was found.
+    found: process::AtomicU32,
+}
+
+impl Range {
+    const UNUSED: Range = Range {
+        start: process::AtomicUsize::new(0),
+        end: process::AtomicUsize::new(0),
+        found: process::AtomicU32::new(0),
+    };
 }
 
 impl Ranges {
     pub(crate) const fn new() -> Ranges {
-        Ranges(
-            [const { Range { start: process::AtomicUsize::new(0), end: process::AtomicUsize::new(0) } }; 256],
-        )
+        Ranges([const { Range::UNUSED }; 256])
     }
 
     /// False if there are too many.
@@ -279,6 +287,7 @@ impl Ranges {
         let free = self.0.iter().find(|range| range.start.load(process::Ordering::Relaxed) == 0);
         if let Some(range) = free {
             range.end.store(end, process::Ordering::Relaxed);
+            range.found.store(0, process::Ordering::Relaxed);
             // Release: pairs with the Acquire in `find`, which then sees the end that belongs to this start.
             range.start.store(start, process::Ordering::Release);
         }
@@ -291,12 +300,13 @@ impl Ranges {
         used.inspect(|range| range.start.store(0, process::Ordering::Relaxed));
     }
 
-    /// The range that an address is in.
-    pub(crate) fn find(&self, address: usize) -> Option<std::ops::Range<usize>> {
+    /// The range that an address is in, and how often this has found it before.
+    pub(crate) fn find(&self, address: usize) -> Option<(std::ops::Range<usize>, u32)> {
         self.0.iter().find_map(|range| {
             let start = range.start.load(process::Ordering::Acquire);
             let end = range.end.load(process::Ordering::Relaxed);
-            (start != 0 && (start..end).contains(&address)).then_some(start..end)
+            (start != 0 && (start..end).contains(&address))
+                .then(|| (start..end, range.found.fetch_add(1, process::Ordering::Relaxed)))
         })
     }
 }

@@ -11,7 +11,14 @@ fn shown(folder: &Folder, arguments: &str) {
         "{}",
         done.out
     );
-    for row in ["a pipe of pipework", "bare pipe", "messages and stray text", "zstd", "reqrep: 2 clients", "every slot is free"] {
+    for row in [
+        "a pipe of pipework",
+        "bare pipe",
+        "messages and stray text",
+        "zstd",
+        "reqrep: 2 clients",
+        "every slot is free",
+    ] {
         assert!(done.out.contains(row), "{}", done.out);
     }
 }

@@ -37,7 +37,7 @@ impl AsyncReader {
     ///
     /// # Errors
     /// `Failed` as [`Reader::recv`].
-    pub fn poll_recv(&mut self, cx: &Context<'_>, buf: &mut [u8]) -> Poll<Result<usize>> {
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<Result<usize>> {
         if !buf.is_empty() {
             ready!(self.reader.half.poll_settle(1, buf.len(), cx, reader::OP))?;
         }
@@ -102,7 +102,7 @@ impl AsyncWriter {
     ///
     /// # Errors
     /// `Closed` and `Failed` as [`Writer::send`].
-    pub fn poll_send(&mut self, cx: &Context<'_>, buf: &[u8]) -> Poll<Result<usize>> {
+    pub fn poll_send(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<Result<usize>> {
         if !buf.is_empty() {
             ready!(self.writer.half.poll_settle(1, buf.len(), cx, writer::OP))?;
         }

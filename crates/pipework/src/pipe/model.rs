@@ -181,7 +181,7 @@ fn an_end_whose_task_gave_up_serves_a_thread() {
         let thread = loom::thread::spawn(move || send(writer, b"a"));
         let mut reader = reader.into_async();
         let mut buf = [0; 1];
-        let polled = reader.poll_recv(&Context::from_waker(Waker::noop()), &mut buf);
+        let polled = reader.poll_recv(&mut Context::from_waker(Waker::noop()), &mut buf);
         let taken = usize::from(polled.is_ready());
         assert_eq!(recv(reader.into_blocking()).len() + taken, 1);
         thread.join().unwrap();

@@ -59,15 +59,15 @@ impl<const SIDE: bool> Window<SIDE> {
         self.len()
     }
 
-    /// Gives the first `len` of its bytes to the other side, by a swap.
+    /// Gives the first `len` of its bytes to the other side.
     pub(super) fn advance(&mut self, len: usize) {
         assert!(len <= self.len(), "a side gives away only what it owns");
         #[cfg(loom)]
         self.ring.witness::<SIDE>(self.pos, len);
         self.pos += len as u64;
         let own = if SIDE == FREE { &self.ring.written } else { &self.ring.read };
-        // Release: pairs with the Acquire in `refresh` of the other side. A swap, because the bell needs a fence next, and on x86-64 this is one.
-        own.0.swap(self.pos, Ordering::Release);
+        // Release: pairs with the Acquire in `refresh` of the other side.
+        own.0.store(self.pos, Ordering::Release);
     }
 
     /// Bytes that are written and not read, now.

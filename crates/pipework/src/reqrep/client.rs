@@ -1,6 +1,5 @@
 //! The calling end: finds a slot, sends a request in it, waits for its reply, gives the slot back.
 
-use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -480,25 +479,6 @@ impl Client {
             return Ok(());
         }
         self.shared().tend(std::iter::once(ticket), op)
-    }
-}
-
-impl Shared {
-    /// Sees to it that calls go on whose servers are dead.
-    pub(super) fn tend(&self, tickets: impl Iterator<Item = Ticket>, op: &'static str) -> Result<()> {
-        let mut servers = BTreeSet::new();
-        for ticket in tickets {
-            let Some(now) = self.slot(ticket.idx()).map(Slot::load) else { continue };
-            match now.state() {
-                _ if now.generation() != ticket.generation() => {}
-                Some(State::Taken) => drop(servers.insert(now.owner())),
-                // Whoever sent it again may have died before it was in the ring.
-                Some(State::Sent) if now.delivery() > 0 => self.enqueue_again(ticket.idx(), op)?,
-                _ => {}
-            }
-        }
-        // All that each had, not only these: other callers need not wait for slices of their own.
-        servers.into_iter().try_for_each(|server| self.recover_if_dead(server, op).map(drop))
     }
 }
 

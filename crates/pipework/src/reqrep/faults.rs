@@ -48,7 +48,7 @@ impl World {
 
     /// Makes the `nth` call of each name fail in each way, for every `nth` that `run` comes to. It fails as the operation `op` then, and is
     /// well otherwise.
-    fn refuse(&self, op: &str, calls: &[&'static str], run: impl Fn() -> Result<()>) {
+    fn refuse<T>(&self, op: &str, calls: &[&'static str], run: impl Fn() -> Result<T>) {
         for (call, errno) in calls.iter().flat_map(|call| REFUSALS.map(|errno| (*call, errno))) {
             let mut nth = 0;
             loop {
@@ -56,10 +56,11 @@ impl World {
                 fault::order(call, nth, Fault::Errno(errno.number()));
                 let outcome = run();
                 if !fault::all_met() {
-                    assert_eq!(outcome, Ok(()), "{op} without the call {nth} of {call}");
+                    let error = outcome.err();
+                    assert_eq!(error, None, "{op} without the call {nth} of {call}");
                     break;
                 }
-                let error = outcome.expect_err("it was refused");
+                let error = outcome.err().unwrap_or_else(|| panic!("call {nth} of {call} was refused"));
                 assert_eq!((error.op(), error.errno()), (op, Some(errno.number())), "call {nth} of {call}");
                 assert_eq!(self.traces(), before, "after {error} at call {nth} of {call}");
                 self.works();
@@ -109,11 +110,11 @@ fn timed_out<T>(outcome: Result<T>) -> Result<()> {
 fn what_cannot_be_made_leaves_nothing() {
     let world = World::new("making");
     let path = world.folder.join("new");
-    let create = |options: &Options| options.create(&path).and_then(|segment| segment.unlink()).map(drop);
+    let create = |options: &Options| options.create(&path).and_then(|segment| segment.unlink());
     world.refuse("reqrep create", &["tmpfile", "chmod", "fallocate", "mmap", "link"], || create(&options()));
     world.refuse("reqrep create", &["truncate"], || create(&options().sparse(true)));
     world.refuse("reqrep create", &["memfd", "chmod", "fallocate", "mmap", "seal"], || {
-        options().memfd(world.name()).map(drop)
+        options().memfd(world.name())
     });
     // Where there are no files without a name, and where they cannot be given one.
     let otherwise = |call, errno: Errno| {
@@ -152,11 +153,11 @@ fn a_name_appears_with_a_whole_segment_whatever_the_file_system_can() {
 fn what_cannot_be_opened_leaves_nothing() {
     let world = World::new("opening");
     let path = world.folder.join("segment");
-    world.refuse("reqrep open", &["open", "fstat", "pread", "mmap"], || Options::new().open(&path).map(drop));
+    world.refuse("reqrep open", &["open", "fstat", "pread", "mmap"], || Options::new().open(&path));
     let memfd = options().memfd(world.name()).unwrap();
     world.refuse("reqrep open", &["fcntl", "fstat", "pread", "mmap"], || {
         let fd = memfd.as_fd().try_clone_to_owned().expect("descriptors are left");
-        Options::new().from_fd(fd).map(drop)
+        Options::new().from_fd(fd)
     });
 }
 
@@ -166,8 +167,15 @@ fn what_cannot_be_opened_leaves_nothing() {
 fn who_cannot_attach_leaves_nothing() {
     let world = World::new("attaching");
     let segment = &world.segment;
-    world.refuse("reqrep attach client", &["open", "lock"], || segment.client().map(drop));
-    world.refuse("reqrep attach server", &["open", "lock"], || segment.server().map(drop));
+    world.refuse("reqrep attach client", &["open", "lock"], || segment.client());
+    world.refuse("reqrep attach server", &["open", "lock"], || segment.server());
+    // Who leaves cannot be told of anything; what it had is given back all the same.
+    let (before, client) = (world.traces(), segment.client().unwrap());
+    fault::order("lock", 0, Fault::Errno(Errno::IO.number()));
+    drop(client);
+    assert!(fault::all_met());
+    assert_eq!((world.traces(), segment.members().unwrap().len()), (before, 2));
+    world.works();
 }
 
 #[test]
@@ -204,7 +212,7 @@ fn recovery_goes_on_where_it_was_stopped() {
             assert_eq!(world.segment.recover(), Ok(1));
         }
         assert!(member::role(dead.word.load(Ordering::Relaxed)).is_none());
-        stopped.map(drop)
+        stopped
     });
     let stats = world.segment.stats();
     assert!(stats.torn_off == stats.recovered && stats.recovered > REFUSALS.len() as u64);
@@ -259,7 +267,7 @@ fn who_waits_in_vain_for_a_slot_has_sent_nothing() {
 fn questions_that_get_no_answer_change_nothing() {
     let world = World::new("asking");
     let World { segment, client, .. } = &world;
-    world.refuse("reqrep members", &["lock"], || segment.members().map(drop));
+    world.refuse("reqrep members", &["lock"], || segment.members());
     world.refuse("reqrep audit", &["lock"], || {
         let ticket = client.try_send("a")?.expect("a slot is free");
         let audit = segment.audit().map(drop);
@@ -272,6 +280,6 @@ fn questions_that_get_no_answer_change_nothing() {
         let unlinked = options().create(&path).expect("a segment").unlink();
         assert_eq!(unlinked.is_err(), path.exists());
         fs::remove_file(path).ok();
-        unlinked.map(drop)
+        unlinked
     });
 }

@@ -3,8 +3,10 @@
 //! Invariant: a word is read first, then the death of who it names is proved, then that very word is swapped. So a proof that has become old
 //! changes nothing.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::client::Ticket;
 use super::segment::{Member, Shared, count};
 use super::slot::{Slot, State};
 use crate::error::{Error, ErrorKind, Result};
@@ -197,6 +199,23 @@ impl Shared {
             count(&self.recoveries().torn_off);
         }
         Ok(first)
+    }
+
+    /// Sees to it that calls go on whose servers are dead.
+    pub(super) fn tend(&self, tickets: impl Iterator<Item = Ticket>, op: &'static str) -> Result<()> {
+        let mut servers = BTreeSet::new();
+        for ticket in tickets {
+            let Some(now) = self.slot(ticket.idx()).map(Slot::load) else { continue };
+            match now.state() {
+                _ if now.generation() != ticket.generation() => {}
+                Some(State::Taken) => drop(servers.insert(now.owner())),
+                // Whoever sent it again may have died before it was in the ring.
+                Some(State::Sent) if now.delivery() > 0 => self.enqueue_again(ticket.idx(), op)?,
+                _ => {}
+            }
+        }
+        // All that each had, not only these: other callers need not wait for slices of their own.
+        servers.into_iter().try_for_each(|server| self.recover_if_dead(server, op).map(drop))
     }
 
     /// Whether a server is attached and alive.

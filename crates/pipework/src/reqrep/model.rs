@@ -8,7 +8,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use loom::sync::Mutex;
 use loom::thread;
@@ -19,7 +19,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, Wait};
 use crate::spin::{Looks, Spin};
-use crate::sync::{AtomicU32, AtomicU64, Ordering, Reach};
+use crate::sync::{AtomicU32, AtomicU64, Hint, Ordering, Reach};
 
 const OP: &str = "model";
 const CLIENT: u16 = 1;
@@ -29,7 +29,14 @@ fn search(model: impl Fn() + Send + Sync + 'static) {
     let switches = std::env::var("PIPEWORK_MODEL_SWITCHES").map_or(3, |n| n.parse().expect("a number"));
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(switches);
-    builder.check(model);
+    let (began, runs) = (Instant::now(), Arc::new(Hint::new(0)));
+    let counter = Arc::clone(&runs);
+    builder.check(move || {
+        counter.set(counter.get() + 1);
+        model();
+    });
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    println!("{name}: {} interleavings, {:.1} s", runs.get(), began.elapsed().as_secs_f64());
 }
 
 /// What a segment is for its slots and its ring.

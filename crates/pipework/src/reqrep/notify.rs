@@ -597,7 +597,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::time::Instant;
 
-    use super::super::{Options, Segment};
+    use super::super::{Client, Options, Segment, Server};
     use super::*;
     use crate::sys::fault;
 
@@ -775,6 +775,31 @@ mod tests {
             })
         });
         assert!(shortest.min() < Some(Duration::from_millis(25)), "a slice is twice as long");
+    }
+
+    /// Wherever the thread is, it does not sleep the slice out.
+    #[test]
+    fn handles_go_at_once() {
+        let segment = small();
+        let dropped_in = |handles: (Client, Server)| {
+            thread::sleep(Duration::from_millis(5));
+            let began = Instant::now();
+            drop(handles);
+            began.elapsed()
+        };
+        let shortest = (0..10).map(|turn| {
+            let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+            client.try_send("a").unwrap().expect("there is a slot");
+            // At rest in the second case, parked in the segment in the first.
+            let doorbell = if turn % 2 == 0 { client.doorbell() } else { server.doorbell() };
+            assert_eq!(is_silent(&doorbell.unwrap()), turn % 2 == 0);
+            (turn % 2, dropped_in((client, server)))
+        });
+        let (parked, resting): (Vec<_>, Vec<_>) = shortest.partition(|(at_rest, _)| *at_rest == 0);
+        for times in [parked, resting] {
+            let shortest = times.iter().map(|(_, time)| *time).min();
+            assert!(shortest < Some(Duration::from_millis(25)), "{times:?}: a slice is twice as long");
+        }
     }
 
     #[test]

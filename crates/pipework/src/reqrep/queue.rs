@@ -167,7 +167,9 @@ impl Queue<'_> {
 
     /// Turns that are far more than any honest company of processes makes necessary.
     fn patience(&self) -> usize {
-        (1 << 20) + 8 * self.cells.len()
+        // A fuzzer breaks rings all the time, and has no company to wait for.
+        let turns = if cfg!(fuzzing) { 1 << 10 } else { 1 << 20 };
+        turns + 8 * self.cells.len()
     }
 }
 

@@ -199,17 +199,17 @@ pub(crate) unsafe fn write_back(start: NonNull<u8>, len: usize) -> Result<()> {
 static CAUGHT: OnceLock<Caught> = OnceLock::new();
 
 struct Caught {
-    /// Knows which of our mappings an address is in.
-    ours: fn(usize) -> Option<Range<usize>>,
+    /// Which bytes to replace where one is gone; `None` if it is not ours.
+    lost: fn(usize) -> Option<Range<usize>>,
     /// What the program did with SIGBUS before.
     before: libc::sigaction,
 }
 
-/// A file at a path can be cut short by whoever may write to it, and then touching its pages kills. From the first call on, such a page
-/// becomes an empty one of our own instead, if `ours` knows the mapping that it is in. Any other SIGBUS goes where it went before.
+/// A file at a path can be cut short by whoever may write to it, and then touching its pages kills. From the first call on, `lost` is asked which
+/// bytes are to be replaced; their pages become empty ones of our own. If it knows none, the signal goes where it went before.
 ///
-/// `ours` is called in a signal handler: it may only look at atomics. What it owns up to must bear to be zero at any moment.
-pub(crate) fn catch_bus_errors(ours: fn(usize) -> Option<Range<usize>>) {
+/// `lost` is called in a signal handler: it may only use atomics. What it owns up to must bear to be zero at any moment.
+pub(crate) fn catch_bus_errors(lost: fn(usize) -> Option<Range<usize>>) {
     CAUGHT.get_or_init(|| {
         // SAFETY: all of sigaction's fields may be zero; the handler keeps to what is allowed in one; both structs outlive the call.
         unsafe {
@@ -220,7 +220,7 @@ pub(crate) fn catch_bus_errors(ours: fn(usize) -> Option<Range<usize>>) {
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
             libc::sigemptyset(&mut action.sa_mask);
             libc::sigaction(libc::SIGBUS, &action, &mut before);
-            Caught { ours, before }
+            Caught { lost, before }
         }
     });
 }
@@ -231,12 +231,10 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
         unsafe { ((*info).si_code, (*info).si_addr() as usize, libc::sysconf(libc::_SC_PAGESIZE) as usize) };
     let caught = CAUGHT.get();
     if code == libc::BUS_ADRERR
-        && let Some(mapping) = caught.and_then(|caught| (caught.ours)(address))
+        && let Some(lost) = caught.and_then(|caught| (caught.lost)(address))
+        && make_empty(lost.start & !(page - 1)..lost.end)
     {
-        // A process may have so many mappings and no more: where this one, full of holes, has used them up, all of it is replaced.
-        if make_empty(address & !(page - 1), page) || make_empty(mapping.start, mapping.len()) {
-            return;
-        }
+        return;
     }
     let before = caught.map(|caught| &caught.before);
     let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
@@ -256,14 +254,15 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
     }
 }
 
-/// Puts empty memory of this process in place of some of a mapping's; false if that is refused.
-fn make_empty(start: usize, len: usize) -> bool {
+/// Puts empty memory of this process in place of some pages of a mapping, the first and the last of them whole; false if that is refused.
+fn make_empty(pages: Range<usize>) -> bool {
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
     // SAFETY: what is replaced is a mapping of ours, which nothing but raw copies and atomics read; errno is put back.
     unsafe {
         let errno = *libc::__errno_location();
-        let made = libc::mmap(start as *mut c_void, len, access, kind, -1, 0) != libc::MAP_FAILED;
+        let made =
+            libc::mmap(pages.start as *mut c_void, pages.len(), access, kind, -1, 0) != libc::MAP_FAILED;
         *libc::__errno_location() = errno;
         made
     }

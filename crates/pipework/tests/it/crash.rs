@@ -85,7 +85,9 @@ fn whoever_is_killed_at_any_instruction_harms_nobody() {
         say(&format!("crash: PIPEWORK_SEED={seed}"));
         assert_whole(&small(2));
         let (only, trail, mut random) = (setting("PIPEWORK_SCENE"), Trail::new(), Random::new(seed));
-        for (name, scene) in SCENES.iter().filter(|(name, _)| only.as_deref().is_none_or(|only| only == *name)) {
+        for (name, scene) in
+            SCENES.iter().filter(|(name, _)| only.as_deref().is_none_or(|only| only == *name))
+        {
             play_all(name, *scene, trail, |trail| match all {
                 true => (0..=trail.len()).collect(),
                 false => trail.sample(sample, &mut random),
@@ -120,6 +122,7 @@ fn play_all<I: IntoIterator<Item = usize>>(
         play(name, scene, &fates);
         missed = chosen.iter().copied().filter(|point| !trail.is_hit(*point)).collect();
     }
+    assert!(2 * missed.len() <= chosen.len(), "crash: {name}: victims do not go the way of the first");
     let late: Vec<_> = missed.iter().filter(|point| trail.is_late(**point)).collect();
     assert!(late.is_empty(), "crash: {name}: somebody alive waited too long for who had died at {late:?}");
     say(&format!(

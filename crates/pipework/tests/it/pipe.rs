@@ -249,7 +249,7 @@ fn many_small_writes_wake_a_sleeper_once() {
     }
     let count = Arc::new(Count(AtomicU32::new(0)));
     let waker = Waker::from(Arc::clone(&count));
-    let cx = &Context::from_waker(&waker);
+    let cx = &mut Context::from_waker(&waker);
     let (reader, mut writer) = pipe(8000).unwrap();
     let (mut reader, mut buf) = (reader.into_async(), [0; 1000]);
     for sleeps in 1..=3 {

@@ -110,9 +110,13 @@ fn threads() -> Vec<String> {
 
 /// Waits until there are so many threads: one that has ended is in `/proc` for a moment longer.
 fn await_threads(count: usize) {
+    await_that(|| threads().len() == count);
+}
+
+fn await_that(is_so: impl Fn() -> bool) {
     let began = Instant::now();
-    while threads().len() != count {
-        assert!(began.elapsed() < PATIENCE, "{:?} are not {count}", threads());
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "stuck for {PATIENCE:?}");
         thread::yield_now();
     }
 }
@@ -237,7 +241,6 @@ fn a_stopped_process_keeps_no_request_from_others() {
             server.recv(PROMPT + TOLERANCE).expect("a request").reply("b").expect("an answer");
             assert_eq!(call.join().expect("no panic"), Ok(b"b".to_vec()));
         });
-        stopped.resume();
         stopped.kill();
     });
 }
@@ -330,13 +333,16 @@ fn threads_come_when_they_are_asked_for_and_end_with_their_handles() {
         await_threads(before.len() + 3);
         // Signals are for the program's own threads; but for those that an access to the segment may cause.
         for watch in threads().iter().filter(|thread| !before.contains(thread)) {
-            let status =
-                fs::read_to_string(format!("/proc/self/task/{watch}/status")).expect("/proc is there");
-            let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("a mask");
-            let blocked = u64::from_str_radix(blocked.trim(), 16).expect("a number");
-            let is_blocked = |signal: i32| blocked >> (signal - 1) & 1 == 1;
+            let blocked = || {
+                let status =
+                    fs::read_to_string(format!("/proc/self/task/{watch}/status")).expect("/proc is there");
+                let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("a mask");
+                u64::from_str_radix(mask.trim(), 16).expect("a number")
+            };
+            let is_blocked = |signal: i32| blocked() >> (signal - 1) & 1 == 1;
+            // A thread begins with all of them blocked.
+            await_that(|| !is_blocked(libc::SIGBUS) && !is_blocked(libc::SIGSEGV));
             assert!([libc::SIGINT, libc::SIGTERM, libc::SIGALRM, libc::SIGCHLD].into_iter().all(is_blocked));
-            assert!(!is_blocked(libc::SIGBUS) && !is_blocked(libc::SIGSEGV));
         }
         drop(client);
         await_threads(before.len() + 3);

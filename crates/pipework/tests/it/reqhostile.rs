@@ -100,7 +100,7 @@ impl Company {
                 let open = &open;
                 fork(move || {
                     let (segment, random) = (open(), Random::new(seed ^ nth << 32));
-                    let mut peer = Peer { segment, board, random };
+                    let mut peer = Peer { segment, board, random, has_doorbell: nth < 2 };
                     if nth % 2 == 0 { peer.call() } else { peer.serve() }
                 })
             })
@@ -150,11 +150,18 @@ struct Peer {
     segment: Segment,
     board: &'static [AtomicU64],
     random: Random,
+    /// Whether a thread of its own waits at a doorbell as well.
+    has_doorbell: bool,
 }
 
 impl Peer {
     fn call(&mut self) {
-        self.live(Segment::client, |peer, client| {
+        let has_doorbell = self.has_doorbell;
+        let attach = |segment: &Segment| {
+            let client = segment.client()?;
+            if has_doorbell { client.doorbell().map(|_| client) } else { Ok(client) }
+        };
+        self.live(attach, |peer, client| {
             let len = peer.random.below(300);
             let request = peer.random.bytes(len);
             match peer.random.below(8) {
@@ -186,7 +193,12 @@ impl Peer {
     }
 
     fn serve(&mut self) {
-        self.live(Segment::server, |peer, server| {
+        let has_doorbell = self.has_doorbell;
+        let attach = |segment: &Segment| {
+            let server = segment.server()?;
+            if has_doorbell { server.doorbell().map(|_| server) } else { Ok(server) }
+        };
+        self.live(attach, |peer, server| {
             let taken = match peer.random.below(16) {
                 0 => peer.timed("drain", || server.drain(usize::MAX)).unwrap_or_default(),
                 1 => peer.timed("recv_many", || server.recv_many(usize::MAX, WAIT)).unwrap_or_default(),
@@ -223,7 +235,7 @@ impl Peer {
             }
             if end.is_none() || self.random.below(200) == 0 {
                 // What was attached leaves first.
-                drop(end.take());
+                self.timed("leave", || Ok(drop(end.take())));
                 end = self.timed("attach", || attach(&segment));
             }
             if self.random.below(50) == 0 {
@@ -233,7 +245,7 @@ impl Peer {
                 begun = Some(own_memory());
             }
         }
-        drop(end);
+        self.timed("leave", || Ok(drop(end)));
         let grown = begun.map_or(0, |begun| own_memory().saturating_sub(begun));
         assert!(grown < GROWTH, "grown by {grown} bytes");
     }
@@ -455,7 +467,7 @@ fn punch(file: &File, off: u64, len: u64) {
     rustix::fs::fallocate(file, hole, off, len).expect("a file in memory or of a common kind can have holes");
 }
 
-/// Every second page of a large mapping is replaced by one of its own, until the kernel counts no more mappings.
+/// If each of its pages were replaced by itself, the kernel would soon allow no more mappings.
 #[test]
 fn a_large_file_that_is_cut_short_kills_nobody_either() {
     alone_for(PATIENCE, || {

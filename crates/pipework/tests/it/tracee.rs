@@ -192,6 +192,7 @@ pub(crate) fn asleep<'scope, T: Send + 'scope>(
 
 /// Whether the thread with that folder in /proc sleeps on a futex.
 fn sleeps(task: &str) -> bool {
-    fs::read_to_string(format!("{task}/syscall"))
-        .is_ok_and(|call| call.split(' ').next().and_then(|number| number.parse().ok()) == Some(libc::SYS_futex))
+    fs::read_to_string(format!("{task}/syscall")).is_ok_and(|call| {
+        call.split(' ').next().and_then(|number| number.parse().ok()) == Some(libc::SYS_futex)
+    })
 }

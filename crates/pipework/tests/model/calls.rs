@@ -181,7 +181,7 @@ impl Model for Scope {
     }
 
     fn fault(&self, world: &World) -> Option<&'static str> {
-        for (me, actor) in world.actors[..self.cast.len()].iter().enumerate() {
+        for actor in &world.actors[..self.cast.len()] {
             if actor.is_attached() && !world.members[usize::from(actor.number) - 1].role {
                 return Some("a living member has lost its role");
             }
@@ -195,7 +195,6 @@ impl Model for Scope {
             {
                 return Some("a living server was robbed of its request");
             }
-            debug_assert!(self.part(me) == Part::Client || actor.call.is_none());
         }
         (is_quiet(self, world) && !accounts(self, *world))
             .then_some("a slot leaks: recovery leaves it behind")
@@ -240,7 +239,6 @@ fn accounts(scope: &Scope, mut world: World) -> bool {
             }
         }
     }
-    // Nobody has a request in hand, so what is sent was sent again, by its redelivery, for a client that is gone.
     world.slots.iter().all(|slot| slot.word.state == State::Free)
 }
 

@@ -116,7 +116,55 @@ const CALLS: &[(&str, calls::Scope)] = &[
     ),
 ];
 
-const LARGE_CALLS: &[(&str, calls::Scope)] = &[];
+const LARGE_CALLS: &[(&str, calls::Scope)] = &[
+    (
+        "one client, one server, a number to spare, everything",
+        calls::Scope { members: 3, redeliveries: 1, deaths: 2, cancels: 1, leaves: 2, ..ONE },
+    ),
+    (
+        "the same with calls that follow each other",
+        calls::Scope { calls: 2, redeliveries: 2, deaths: 3, cancels: 1, leaves: 1, ..ONE },
+    ),
+    (
+        "two slots and a ring of four",
+        calls::Scope { slots: 2, cells: 4, calls: 2, redeliveries: 1, deaths: 2, cancels: 1, ..ONE },
+    ),
+    (
+        "two slots and a small ring that laps",
+        calls::Scope { slots: 2, calls: 5, deaths: 1, cancels: 5, ..ONE },
+    ),
+    (
+        "two servers, two deaths",
+        calls::Scope {
+            cast: &[Client, Server, Server],
+            members: 3,
+            redeliveries: 1,
+            deaths: 2,
+            cancels: 1,
+            ..ONE
+        },
+    ),
+    (
+        "two clients, two slots and a small ring",
+        calls::Scope {
+            cast: &[Client, Client, Server],
+            slots: 2,
+            members: 3,
+            redeliveries: 1,
+            deaths: 1,
+            cancels: 1,
+            ..ONE
+        },
+    ),
+    (
+        "somebody who recovers, three deaths",
+        calls::Scope { cast: &[Client, Server, Helper], redeliveries: 1, deaths: 3, ..ONE },
+    ),
+    (
+        "two clients, two servers",
+        calls::Scope { cast: &[Client, Client, Server, Server], members: 4, deaths: 1, ..ONE },
+    ),
+];
 
 const WAKES: &[(&str, wake::Scope)] =
     &[("three wait, two wake", wake::Scope { waiters: 3, brings: &[2, 1], deaths: 1, without: None })];

@@ -138,7 +138,8 @@ impl Trail {
     }
 }
 
-/// Full speed ends at a point: where the instruction there is next for the so-maniest time after the beginning.
+/// A way to go at full speed: to a point, which is where its instruction is next for the `times`-th time after the beginning. Or none, if
+/// that is 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Leap {
     point: usize,

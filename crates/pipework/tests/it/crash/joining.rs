@@ -1,7 +1,6 @@
 //! Victims that become members, and members that fork.
 
-use std::thread;
-use std::time::Duration;
+use std::sync::atomic::Ordering::SeqCst;
 
 use rustix::process::WaitOptions;
 
@@ -10,7 +9,7 @@ use super::fate::Fate;
 use super::recovering::Living;
 use super::serving::{answered, outcome};
 use super::{assert_whole, small};
-use crate::role::fork;
+use crate::role::{awaited, fork, outlive_parent, shared};
 use crate::tracee::mark;
 
 pub(super) fn attach_client(fate: &Fate) {
@@ -68,19 +67,24 @@ pub(super) fn join_after_fork(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// What the victim leaves behind lives on and is no member.
+/// The victim's child lives on, and is no member.
 pub(super) fn fork_as_a_member(fate: &Fate) {
     let segment = small(1);
     let next = segment.client().unwrap();
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
+    let is_over = &shared(1)[0];
     let victim = fate.victim(&segment, || {
         let client = segment.client().unwrap();
         client.try_send("ping").unwrap().unwrap();
         mark();
-        let _child = fork(|| thread::sleep(Duration::from_millis(200)));
+        let _heir = fork(|| {
+            outlive_parent();
+            awaited(is_over);
+        });
         mark();
     });
     next_gets_the_slot(fate, &next, || victim.on_foot().die());
     assert_whole(&segment);
+    is_over.store(1, SeqCst);
     while rustix::process::wait(WaitOptions::empty()).is_ok() {}
 }

@@ -143,7 +143,7 @@ fn no_wake_up_is_lost_among_the_living() {
         let late = late.load(SeqCst);
         say(&format!("reqprocs: {late} of {} calls took as long as a slice", 3 * CALLS));
         // A busy machine makes some late.
-        assert!(late < CALLS as u64 / 20, "{late} calls took as long as a slice");
+        assert!(late < CALLS as u64 / 33, "{late} calls took as long as a slice");
     });
 }
 

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use pipework::reqrep::{Segment, Ticket};
 use pipework::{Deadline, ErrorKind, Result};
+use rustix::event::PollFlags;
 
 use super::Hall;
 use super::board::{ANSWERED, Board, Count, FAILED, IN_PROGRESS};
 use super::ends::{Asking, Name};
-use crate::role::{PATIENCE, Random};
+use crate::role::{PATIENCE, Random, is_ready};
 
 /// Calls until it is told to end.
 pub(super) fn call(hall: &Hall<'_>, number: usize, segment: &Segment, inherited: Option<Asking>) {
@@ -111,7 +112,10 @@ impl Caller<'_> {
         }
     }
 
+    /// Looks now and then, or when the doorbell rings.
     fn poll(&mut self) {
+        let doorbell =
+            (self.random.below(4) == 0).then(|| self.client().as_client().doorbell().expect("a descriptor"));
         for Sent { name, ticket } in self.send_some() {
             let (began_ns, deadline) = (self.board().now_ns(), Deadline::after(PATIENCE));
             let outcome = loop {
@@ -119,7 +123,12 @@ impl Caller<'_> {
                     Ok(None) => assert!(!deadline.has_passed(), "no end of {name:?}"),
                     done => break done.map(|reply| reply.expect("it was there")),
                 }
-                thread::sleep(Duration::from_micros(50));
+                match &doorbell {
+                    Some(doorbell) => {
+                        assert!(is_ready(doorbell, PollFlags::IN, PATIENCE), "no end of {name:?}")
+                    }
+                    None => thread::sleep(Duration::from_micros(50)),
+                }
             };
             self.settle(name, began_ns, Patience::Long, outcome);
         }
@@ -130,7 +139,7 @@ impl Caller<'_> {
             if self.random.below(2) == 0 {
                 thread::sleep(Duration::from_micros(self.random.below(300) as u64));
             }
-            match self.client().cancel(ticket) {
+            match self.client().as_client().cancel(ticket) {
                 Ok(true) => self.board().add(Count::Cancelled, 1),
                 Ok(false) => {
                     let began_ns = self.board().now_ns();
@@ -148,7 +157,7 @@ impl Caller<'_> {
         self.client = None;
         self.board().add(Count::Left, sent.len() as u64);
         let client = Asking::attach(self.segment, self.hall.run);
-        assert_eq!(client.segment().geometry(), self.segment.geometry());
+        assert_eq!(client.as_client().segment().geometry(), self.segment.geometry());
         for Sent { name, ticket } in sent {
             let stale = client.try_recv(ticket).map_err(|error| error.kind());
             assert_eq!(stale, Err(ErrorKind::Stale), "{name:?}");

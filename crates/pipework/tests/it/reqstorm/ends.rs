@@ -121,17 +121,11 @@ impl Asking {
         }
     }
 
-    pub(super) fn cancel(&self, ticket: Ticket) -> Result<bool> {
+    /// What is the same for bytes and numbers.
+    pub(super) fn as_client(&self) -> &Client {
         match self {
-            Asking::Bytes(client) => client.cancel(ticket),
-            Asking::Integers(client) => client.cancel(ticket),
-        }
-    }
-
-    pub(super) fn segment(&self) -> &Segment {
-        match self {
-            Asking::Bytes(client) => client.segment(),
-            Asking::Integers(client) => client.segment(),
+            Asking::Bytes(client) => client,
+            Asking::Integers(client) => client.get_ref(),
         }
     }
 
@@ -219,10 +213,11 @@ impl Serving {
         })
     }
 
-    pub(super) fn segment(&self) -> &Segment {
+    /// What is the same for bytes and numbers.
+    pub(super) fn as_server(&self) -> &Server {
         match self {
-            Serving::Bytes(server) => server.segment(),
-            Serving::Integers(server) => server.segment(),
+            Serving::Bytes(server) => server,
+            Serving::Integers(server) => server.get_ref(),
         }
     }
 }

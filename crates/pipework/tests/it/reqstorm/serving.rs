@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use pipework::ErrorKind;
 use pipework::reqrep::Segment;
+use rustix::event::PollFlags;
 
 use super::board::{ANSWERED, Board, Count, FAILED};
 use super::ends::{Asking, Name, Serving, Taken};
 use super::{Hall, Run};
-use crate::role::{PATIENCE, Random};
+use crate::role::{PATIENCE, Random, is_ready};
 
 /// Serves until it is dismissed.
 pub(super) fn serve(hall: &Hall<'_>, number: usize, segment: &Segment, inherited: Option<Serving>) {
@@ -20,7 +21,7 @@ pub(super) fn serve(hall: &Hall<'_>, number: usize, segment: &Segment, inherited
         if worker.random.below(32) == 0 {
             drop(server);
             server = Serving::attach(segment, hall.run);
-            assert_eq!(server.segment().geometry(), segment.geometry());
+            assert_eq!(server.as_server().segment().geometry(), segment.geometry());
         }
     }
     hall.board.count_dismissed();
@@ -52,8 +53,13 @@ impl Worker<'_> {
             6..8 => server.recv(soon).map(|taken| vec![taken]),
             8..10 => server.try_recv().map(|taken| taken.into_iter().collect()),
             10..13 => server.recv_many(3, PATIENCE),
-            13..15 => server.drain(8),
-            _ => server.segment().recover().map(|_| vec![]),
+            13..15 => {
+                if self.random.below(4) == 0 {
+                    is_ready(server.as_server().doorbell().expect("a descriptor"), PollFlags::IN, soon);
+                }
+                server.drain(8)
+            }
+            _ => server.as_server().segment().recover().map(|_| vec![]),
         };
         let taken = match taken {
             Ok(taken) => taken,
