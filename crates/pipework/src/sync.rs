@@ -268,16 +268,18 @@ struct Range {
 }
 
 impl Range {
-    const UNUSED: Range = Range {
-        start: process::AtomicUsize::new(0),
-        end: process::AtomicUsize::new(0),
-        found: process::AtomicU32::new(0),
-    };
+    const fn unused() -> Range {
+        Range {
+            start: process::AtomicUsize::new(0),
+            end: process::AtomicUsize::new(0),
+            found: process::AtomicU32::new(0),
+        }
+    }
 }
 
 impl Ranges {
     pub(crate) const fn new() -> Ranges {
-        Ranges([const { Range::UNUSED }; 256])
+        Ranges([const { Range::unused() }; 256])
     }
 
     /// False if there are too many.

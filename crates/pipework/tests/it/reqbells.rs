@@ -389,8 +389,7 @@ fn three_threads() -> runtime::Runtime {
 /// Answers from `tasks` tasks, until killed. Each takes some time.
 async fn serve_in_tasks(server: Server, tasks: usize, work: Duration) {
     let serve = |server: Server| async move {
-        loop {
-            let request = server.recv_async().await.expect("a segment in order");
+        while let Ok(request) = server.recv_async().await {
             if !work.is_zero() {
                 tokio::time::sleep(work).await;
             }
@@ -402,6 +401,7 @@ async fn serve_in_tasks(server: Server, tasks: usize, work: Duration) {
     for task in tasks {
         task.await.expect("no panic");
     }
+    panic!("the segment is out of order");
 }
 
 /// Calls from `tasks` tasks, `each` one after the other, and gives how they ended.

@@ -101,7 +101,7 @@ impl Company {
                 fork(move || {
                     let (segment, random) = (open(), Random::new(seed ^ nth << 32));
                     let mut peer = Peer { segment, board, random, has_doorbell: nth < 2 };
-                    if nth % 2 == 0 { peer.call() } else { peer.serve() }
+                    if nth.is_multiple_of(2) { peer.call() } else { peer.serve() }
                 })
             })
             .collect();
@@ -235,7 +235,10 @@ impl Peer {
             }
             if end.is_none() || self.random.below(200) == 0 {
                 // What was attached leaves first.
-                self.timed("leave", || Ok(drop(end.take())));
+                self.timed("leave", || {
+                    end = None;
+                    Ok(())
+                });
                 end = self.timed("attach", || attach(&segment));
             }
             if self.random.below(50) == 0 {
@@ -245,7 +248,10 @@ impl Peer {
                 begun = Some(own_memory());
             }
         }
-        self.timed("leave", || Ok(drop(end)));
+        self.timed("leave", || {
+            drop(end);
+            Ok(())
+        });
         let grown = begun.map_or(0, |begun| own_memory().saturating_sub(begun));
         assert!(grown < GROWTH, "grown by {grown} bytes");
     }
@@ -259,7 +265,8 @@ impl Peer {
         self.timed("recover", || segment.recover());
         let members = self.timed("members", || segment.members());
         assert!(members.is_none_or(|members| members.len() <= 8));
-        self.timed("numbers", || Ok(assert!(segment.len() <= segment.geometry().queue as usize)));
+        let len = self.timed("numbers", || Ok(segment.len()));
+        assert!(len.is_none_or(|len| len <= segment.geometry().queue as usize));
         self.timed("stats", || Ok(segment.stats()));
     }
 
@@ -318,7 +325,7 @@ fn scribble(words: &[AtomicU64], map: &Map, mut random: Random) {
                 4 => {
                     let at = map.slot(&mut random);
                     let generation = (words[at].load(Ordering::SeqCst) >> 24).wrapping_add(random.next() % 2);
-                    put(at, generation << 24 | random.next() % 10 << 8 | random.next() % 256);
+                    put(at, (generation << 24) | ((random.next() % 10) << 8) | (random.next() % 256));
                 }
                 // The lengths, and who calls.
                 5 => put(map.slot(&mut random) + 1 + random.below(4), random.next() % (1 << 34)),
@@ -326,7 +333,7 @@ fn scribble(words: &[AtomicU64], map: &Map, mut random: Random) {
                 6 => {
                     let at = map.ring + random.below(map.geometry.queue as usize);
                     let lap = (words[at].load(Ordering::SeqCst) >> 24).wrapping_add(random.next() % 3);
-                    put(at, lap << 24 | random.next() % 2 << 23 | random.next() % 8);
+                    put(at, (lap << 24) | ((random.next() % 2) << 23) | (random.next() % 8));
                 }
                 // Head, tail, events and counters.
                 7 => put(FIXED + random.below(36), random.next() >> random.below(64)),

@@ -14,33 +14,33 @@ mod recovery;
 mod client;
 mod server;
 
-pub use world::*;
+pub(crate) use world::*;
 
 /// What is searched: who takes part, with how much, and what may go wrong.
 #[derive(Clone, Debug)]
-pub struct Scope {
+pub(crate) struct Scope {
     /// Who takes part. All of them are attached at the beginning, in this order, but for helpers, which never are.
-    pub cast: &'static [Part],
-    pub slots: u8,
-    pub cells: u8,
-    pub members: u8,
+    pub(crate) cast: &'static [Part],
+    pub(crate) slots: u8,
+    pub(crate) cells: u8,
+    pub(crate) members: u8,
     /// Calls that each client begins, its successors included.
-    pub calls: u8,
+    pub(crate) calls: u8,
     /// How often a request may go to another server.
-    pub redeliveries: u8,
-    pub deaths: u8,
-    pub cancels: u8,
+    pub(crate) redeliveries: u8,
+    pub(crate) deaths: u8,
+    pub(crate) cancels: u8,
     /// How often a member leaves.
-    pub leaves: u8,
+    pub(crate) leaves: u8,
     /// Whether the dead come back as new processes.
-    pub returns: bool,
+    pub(crate) returns: bool,
     /// A rule that is left out, to see that the search finds what it is for.
-    pub without: Option<Rule>,
+    pub(crate) without: Option<Rule>,
 }
 
 /// What somebody does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub(crate) enum Part {
     Client,
     Server,
     /// Recovers whoever is dead, and is no member.
@@ -49,7 +49,7 @@ pub enum Part {
 
 /// The rules that the protocol stands on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
+pub(crate) enum Rule {
     /// A death is proved for each word anew, after that word was read.
     ProofAfterTheWord,
     /// The role goes when all slots are done.
@@ -80,7 +80,7 @@ pub enum Rule {
     DropForTheDead,
 }
 
-pub const RULES: [Rule; 14] = [
+pub(crate) const RULES: [Rule; 14] = [
     Rule::ProofAfterTheWord,
     Rule::SlotsBeforeRole,
     Rule::StopWhenTakenOver,

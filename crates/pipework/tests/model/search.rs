@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use foldhash::quality::FixedState;
 
 /// What is searched.
-pub trait Model: Sized + 'static {
+pub(crate) trait Model: Sized + 'static {
     type State: Clone + Eq + Hash + fmt::Debug + 'static;
 
     fn initial(&self) -> Self::State;
@@ -30,16 +30,16 @@ pub trait Model: Sized + 'static {
 }
 
 /// From every state that `asks`, one that `keeps` can be reached by steps of the kinds in `by`.
-pub struct Promise<M, S> {
-    pub name: &'static str,
-    pub by: &'static [Kind],
-    pub asks: fn(&M, &S) -> bool,
-    pub keeps: fn(&M, &S) -> bool,
+pub(crate) struct Promise<M, S> {
+    pub(crate) name: &'static str,
+    pub(crate) by: &'static [Kind],
+    pub(crate) asks: fn(&M, &S) -> bool,
+    pub(crate) keeps: fn(&M, &S) -> bool,
 }
 
 /// Why a step is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Somebody who lives goes on.
     Work,
     /// What comes with time: a new process in the place of one that died, the end of a slice.
@@ -48,28 +48,28 @@ pub enum Kind {
     Whim,
 }
 
-pub struct Step<S> {
-    pub kind: Kind,
-    pub actor: usize,
-    pub what: &'static str,
+pub(crate) struct Step<S> {
+    pub(crate) kind: Kind,
+    pub(crate) actor: usize,
+    pub(crate) what: &'static str,
     /// The next state; or what is wrong with this step.
-    pub to: Result<S, &'static str>,
+    pub(crate) to: Result<S, &'static str>,
 }
 
 /// What a search came back with.
-pub struct Found {
-    pub states: usize,
-    pub steps: usize,
+pub(crate) struct Found {
+    pub(crate) states: usize,
+    pub(crate) steps: usize,
     /// Steps from the initial state to the farthest.
-    pub depth: usize,
-    pub took: Duration,
-    pub fault: Option<Fault>,
+    pub(crate) depth: usize,
+    pub(crate) took: Duration,
+    pub(crate) fault: Option<Fault>,
 }
 
-pub struct Fault {
-    pub what: String,
+pub(crate) struct Fault {
+    pub(crate) what: String,
     /// How to get there, a line for each step.
-    pub path: Vec<String>,
+    pub(crate) path: Vec<String>,
 }
 
 impl fmt::Debug for Fault {
@@ -80,7 +80,7 @@ impl fmt::Debug for Fault {
 }
 
 /// Looks at every state, until a fault.
-pub fn search<M: Model>(model: &M) -> Found {
+pub(crate) fn search<M: Model>(model: &M) -> Found {
     let began = Instant::now();
     let mut search = Search::new(model);
     let fault = search.explore().or_else(|| search.broken_promise());

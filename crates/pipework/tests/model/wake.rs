@@ -6,18 +6,18 @@
 use crate::search::{Kind, Model, Promise, Step};
 
 #[derive(Clone, Debug)]
-pub struct Scope {
-    pub waiters: usize,
+pub(crate) struct Scope {
+    pub(crate) waiters: usize,
     /// How many things each of those who wake brings.
-    pub brings: &'static [u8],
-    pub deaths: u8,
+    pub(crate) brings: &'static [u8],
+    pub(crate) deaths: u8,
     /// A rule that is left out, to see that the search finds what it is for.
-    pub without: Option<Rule>,
+    pub(crate) without: Option<Rule>,
 }
 
 /// The rules that the handshake stands on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
+pub(crate) enum Rule {
     /// Who waits looks once more after announcing it.
     LookAgain,
     /// Who has changed something loads the word after that.
@@ -32,7 +32,7 @@ pub enum Rule {
     Slices,
 }
 
-pub const RULES: [Rule; 6] = [
+pub(crate) const RULES: [Rule; 6] = [
     Rule::LookAgain,
     Rule::ChangeFirst,
     Rule::Compare,
@@ -44,7 +44,7 @@ pub const RULES: [Rule; 6] = [
 const ACTORS: usize = 5;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct World {
+pub(crate) struct World {
     word: Word,
     things: u8,
     actors: [Actor; ACTORS],

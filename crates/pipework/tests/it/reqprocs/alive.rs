@@ -66,7 +66,11 @@ fn a_server_in_a_debugger_is_alive() {
     alone(|| {
         let permitted = Cell::new(true);
         let seize = |child: &Child| permitted.set(child.seize());
-        let release = |child: &Child| permitted.get().then(|| child.release()).unwrap_or_default();
+        let release = |child: &Child| {
+            if permitted.get() {
+                child.release()
+            }
+        };
         is_not_robbed(seize, release, holder);
         if !permitted.get() {
             say("a_server_in_a_debugger_is_alive: processes cannot be traced here, so it was not");

@@ -231,6 +231,8 @@ fn a_program_that_a_member_starts_keeps_no_lock() {
             let server = segment.server().unwrap();
             let _request = server.recv(PATIENCE).unwrap();
             let mut command = Command::new("cat");
+            // Whoever would wait for it is killed first.
+            #[expect(clippy::zombie_processes)]
             let cat = command.stdin(stdin.try_clone().unwrap()).stdout(Stdio::null()).spawn().unwrap();
             started.store(cat.id().into(), SeqCst);
             sleep_until_killed();

@@ -6,7 +6,7 @@ use super::{Call, Done, Main, Rule, State, Tag, Turn, Word};
 
 impl Turn<'_> {
     /// Looks at one slot while it needs one. Which one, and whether it rather recovers somebody, is open.
-    pub fn look_for_slot(&mut self, slot: u8) -> &'static str {
+    pub(crate) fn look_for_slot(&mut self, slot: u8) -> &'static str {
         let seen = self.slot(slot).word;
         if seen.state == State::Free {
             self.actor().main = Main::AcquireSwap { slot, seen };
@@ -14,7 +14,7 @@ impl Turn<'_> {
         "finds a free slot"
     }
 
-    pub fn client(&mut self) -> Done {
+    pub(crate) fn client(&mut self) -> Done {
         let number = self.actor().number;
         let tag = Tag { actor: self.me as u8, call: self.actor().calls };
         let Some(call) = self.actor().call else { return Ok(self.without_call(number)) };

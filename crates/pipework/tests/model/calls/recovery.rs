@@ -4,7 +4,7 @@ use super::{Done, Main, Member, Rule, State, Turn, Word};
 
 /// A recovery of member `gone`, and its next access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Recovery {
+pub(crate) struct Recovery {
     gone: u8,
     proof: Proof,
     at: At,
@@ -33,13 +33,13 @@ enum At {
 }
 
 impl Recovery {
-    pub fn of(gone: u8) -> Recovery {
+    pub(crate) fn of(gone: u8) -> Recovery {
         Recovery { gone, proof: Proof::Kernel { epoch: 0 }, at: At::Role }
     }
 }
 
 impl Turn<'_> {
-    pub fn recover(&mut self) -> Done {
+    pub(crate) fn recover(&mut self) -> Done {
         let Some(Recovery { gone, mut proof, at }) = self.actor().recovery else {
             unreachable!("it recovers")
         };
@@ -111,7 +111,7 @@ impl Turn<'_> {
     }
 
     /// The lock is there; what is left is to recover whoever had the number, and to say so.
-    pub fn join(&mut self) -> &'static str {
+    pub(crate) fn join(&mut self) -> &'static str {
         let number = self.actor().number;
         match self.main() {
             Main::JoinLook => {
@@ -137,7 +137,7 @@ impl Turn<'_> {
         }
     }
 
-    pub fn leave(&mut self) -> &'static str {
+    pub(crate) fn leave(&mut self) -> &'static str {
         let number = self.actor().number;
         let actor = self.actor();
         (actor.main, actor.call) = (Main::LeaveRole, None);
@@ -148,7 +148,7 @@ impl Turn<'_> {
         "begins to leave"
     }
 
-    pub fn leave_on(&mut self) -> &'static str {
+    pub(crate) fn leave_on(&mut self) -> &'static str {
         let number = self.actor().number;
         match self.main() {
             Main::LeaveRole => {

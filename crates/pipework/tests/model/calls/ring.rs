@@ -4,7 +4,7 @@ use super::{Cell, Done, Main, Rule, State, Turn, Word};
 
 /// A push of `slot`, and its next access. Positions in here are this process's idea of where the tail is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Push {
+pub(crate) struct Push {
     slot: u8,
     at: PushAt,
 }
@@ -33,14 +33,14 @@ enum PushAt {
 }
 
 impl Push {
-    pub fn of(slot: u8) -> Push {
+    pub(crate) fn of(slot: u8) -> Push {
         Push { slot, at: PushAt::Tail }
     }
 }
 
 /// A pop, and its next access; the load of the head comes first. `stale`: it has unlinked an entry of a call that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Pop {
+pub(crate) enum Pop {
     Cell { pos: u8, stale: bool },
     Load { pos: u8, slot: u8, stale: bool },
     Claim { pos: u8, slot: u8, seen: Word, stale: bool },
@@ -49,7 +49,7 @@ pub enum Pop {
 }
 
 impl Pop {
-    pub fn claimed(self) -> Option<(u8, Word)> {
+    pub(crate) fn claimed(self) -> Option<(u8, Word)> {
         match self {
             Pop::Unlink { slot, taken, .. } => Some((slot, taken?)),
             Pop::StoreHead { taken, .. } => taken,
@@ -61,7 +61,7 @@ impl Pop {
 const CORRUPT: &str = "the ring looks corrupt to an honest process";
 
 impl Turn<'_> {
-    pub fn push(&mut self) -> Done {
+    pub(crate) fn push(&mut self) -> Done {
         let Some(Push { slot, at }) = self.actor().push else { unreachable!("it pushes") };
         let next = match at {
             PushAt::Tail => PushAt::Cell { pos: self.world.tail },
@@ -110,7 +110,7 @@ impl Turn<'_> {
         if queued { "has pushed" } else { "finds the ring full" }
     }
 
-    pub fn pop(&mut self, at: Pop) -> Done {
+    pub(crate) fn pop(&mut self, at: Pop) -> Done {
         let number = self.actor().number;
         let claims_first = self.scope.keeps(Rule::ClaimBeforeUnlink);
         let next = match at {
@@ -165,7 +165,7 @@ impl Turn<'_> {
     }
 
     /// Looks once whether `slot` has an entry at `pos` or later; where to look next, if it may.
-    pub fn scan(&mut self, pos: u8, slot: u8) -> Scan {
+    pub(crate) fn scan(&mut self, pos: u8, slot: u8) -> Scan {
         match (self.cell(pos).slot, self.ahead(pos)) {
             (Some(of), 0) if of == slot => Scan::Found,
             (Some(_), 0) => Scan::Next { pos: pos + 1 },
@@ -203,7 +203,7 @@ impl Turn<'_> {
 }
 
 /// What a look for one's own slot in the ring found.
-pub enum Scan {
+pub(crate) enum Scan {
     Found,
     Next { pos: u8 },
     Missing,

@@ -4,7 +4,7 @@ use super::ring::Pop;
 use super::{Done, Main, State, Turn};
 
 impl Turn<'_> {
-    pub fn server(&mut self) -> Done {
+    pub(crate) fn server(&mut self) -> Done {
         let (next, what) = match self.main() {
             Main::Idle => (Main::Pop(Pop::Cell { pos: self.world.head, stale: false }), "begins to pop"),
             Main::Pop(pop) => return self.pop(pop),

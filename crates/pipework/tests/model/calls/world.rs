@@ -8,15 +8,15 @@ use super::{Rule, Scope};
 
 /// A slot's word; the waiter bit is left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Word {
-    pub generation: u8,
-    pub owner: u8,
-    pub delivery: u8,
-    pub state: State,
+pub(crate) struct Word {
+    pub(crate) generation: u8,
+    pub(crate) owner: u8,
+    pub(crate) delivery: u8,
+    pub(crate) state: State,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum State {
+pub(crate) enum State {
     #[default]
     Free,
     Fill,
@@ -28,21 +28,21 @@ pub enum State {
 }
 
 impl Word {
-    pub fn with(self, state: State, owner: u8) -> Word {
+    pub(crate) fn with(self, state: State, owner: u8) -> Word {
         Word { state, owner, ..self }
     }
 
-    pub fn acquired(self, client: u8, scope: &Scope) -> Word {
+    pub(crate) fn acquired(self, client: u8, scope: &Scope) -> Word {
         let generation = self.generation + u8::from(scope.keeps(Rule::GenerationsCount));
         Word { generation, owner: client, delivery: 0, state: State::Fill }
     }
 
-    pub fn freed(self) -> Word {
+    pub(crate) fn freed(self) -> Word {
         Word { generation: self.generation, ..Word::default() }
     }
 
     /// Steps 10 to 14.
-    pub fn without(self, dead: u8, client: u8, scope: &Scope) -> Option<Word> {
+    pub(crate) fn without(self, dead: u8, client: u8, scope: &Scope) -> Option<Word> {
         let owned = self.owner == dead;
         match self.state {
             State::Taken if owned && self.delivery < scope.redeliveries => {
@@ -59,53 +59,53 @@ impl Word {
     }
 
     /// Whether the server that claimed this word still has the request, now that the word is `now`.
-    pub fn is_held(self, now: Word) -> bool {
+    pub(crate) fn is_held(self, now: Word) -> bool {
         now == self || now == self.with(State::Dropped, self.owner)
     }
 }
 
 /// Which call of which actor: the payload of its request and of its reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Tag {
-    pub actor: u8,
-    pub call: u8,
+pub(crate) struct Tag {
+    pub(crate) actor: u8,
+    pub(crate) call: u8,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Slot {
-    pub word: Word,
-    pub client: u8,
-    pub request: Tag,
-    pub reply: Tag,
+pub(crate) struct Slot {
+    pub(crate) word: Word,
+    pub(crate) client: u8,
+    pub(crate) request: Tag,
+    pub(crate) reply: Tag,
     /// Not in shared memory: a server has had this request since it was last sent.
-    pub claimed: bool,
+    pub(crate) claimed: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Cell {
-    pub lap: u8,
-    pub slot: Option<u8>,
+pub(crate) struct Cell {
+    pub(crate) lap: u8,
+    pub(crate) slot: Option<u8>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Member {
-    pub epoch: u8,
+pub(crate) struct Member {
+    pub(crate) epoch: u8,
     /// Whether it has one.
-    pub role: bool,
+    pub(crate) role: bool,
     /// The actor that the kernel holds the lock for.
-    pub holder: Option<u8>,
+    pub(crate) holder: Option<u8>,
 }
 
 /// A call that a client waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Call {
-    pub slot: u8,
-    pub generation: u8,
+pub(crate) struct Call {
+    pub(crate) slot: u8,
+    pub(crate) generation: u8,
 }
 
 impl Call {
     /// Whether a slot is still this call's.
-    pub fn is_mine(self, slot: &Slot, client: &Actor) -> bool {
+    pub(crate) fn is_mine(self, slot: &Slot, client: &Actor) -> bool {
         let word = slot.word;
         let filling = matches!(client.main, Main::Fill | Main::Send);
         let owner = if word.state == State::Taken { slot.client } else { word.owner };
@@ -120,20 +120,20 @@ impl Call {
 
 /// A process: what it is doing. It loses all of it when it dies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Actor {
-    pub number: u8,
+pub(crate) struct Actor {
+    pub(crate) number: u8,
     /// How many calls were begun in its place.
-    pub calls: u8,
-    pub call: Option<Call>,
-    pub main: Main,
+    pub(crate) calls: u8,
+    pub(crate) call: Option<Call>,
+    pub(crate) main: Main,
     /// Goes on first.
-    pub recovery: Option<Recovery>,
+    pub(crate) recovery: Option<Recovery>,
     /// Goes on before that.
-    pub push: Option<Push>,
+    pub(crate) push: Option<Push>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Main {
+pub(crate) enum Main {
     #[default]
     Gone,
     /// It has the lock and looks whether somebody is to be recovered.
@@ -200,7 +200,7 @@ pub enum Main {
 
 impl Main {
     /// The request that a server has in hand.
-    pub fn request(self) -> Option<(u8, Word)> {
+    pub(crate) fn request(self) -> Option<(u8, Word)> {
         match self {
             Main::Read { slot, taken }
             | Main::Write { slot, taken, .. }
@@ -214,7 +214,7 @@ impl Main {
 
 impl Actor {
     /// Its word says that it is there.
-    pub fn is_attached(&self) -> bool {
+    pub(crate) fn is_attached(&self) -> bool {
         self.number != 0
             && !matches!(
                 self.main,
@@ -228,28 +228,28 @@ impl Actor {
     }
 
     /// It lives, and is not about to leave.
-    pub fn is_staying(&self) -> bool {
+    pub(crate) fn is_staying(&self) -> bool {
         !matches!(self.main, Main::Gone | Main::LeaveRole | Main::LeaveLock)
     }
 }
 
-pub const SLOTS: usize = 2;
-pub const CELLS: usize = 4;
-pub const MEMBERS: usize = 4;
-pub const ACTORS: usize = 4;
+pub(crate) const SLOTS: usize = 2;
+pub(crate) const CELLS: usize = 4;
+pub(crate) const MEMBERS: usize = 4;
+pub(crate) const ACTORS: usize = 4;
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct World {
-    pub slots: [Slot; SLOTS],
-    pub cells: [Cell; CELLS],
-    pub head: u8,
-    pub tail: u8,
-    pub members: [Member; MEMBERS],
-    pub actors: [Actor; ACTORS],
+pub(crate) struct World {
+    pub(crate) slots: [Slot; SLOTS],
+    pub(crate) cells: [Cell; CELLS],
+    pub(crate) head: u8,
+    pub(crate) tail: u8,
+    pub(crate) members: [Member; MEMBERS],
+    pub(crate) actors: [Actor; ACTORS],
     /// How many may still happen.
-    pub deaths: u8,
-    pub cancels: u8,
-    pub leaves: u8,
+    pub(crate) deaths: u8,
+    pub(crate) cancels: u8,
+    pub(crate) leaves: u8,
 }
 
 impl fmt::Debug for World {
