@@ -34,12 +34,8 @@ const KERNEL: &str = "kernel pipe";
 const RTRB: &str = "rtrb";
 const DUPLEX: &str = "tokio duplex";
 
-const ALONE: &[(&str, Engine)] = &[
-    (OURS, Engine::Pipework),
-    (RTRB, Engine::Rtrb),
-    ("ringbuf", Engine::Ringbuf),
-    (KERNEL, Engine::Kernel),
-];
+const ALONE: &[(&str, Engine)] =
+    &[(OURS, Engine::Pipework), (RTRB, Engine::Rtrb), ("ringbuf", Engine::Ringbuf), (KERNEL, Engine::Kernel)];
 
 /// The rings only spin, and the duplex has tasks for threads: neither can do otherwise.
 const THREADS: &[(&str, Engine)] = &[
@@ -50,7 +46,8 @@ const THREADS: &[(&str, Engine)] = &[
     (DUPLEX, Engine::Duplex),
 ];
 
-const TASKS: &[(&str, Engine)] = &[(OURS, Engine::Pipework), (DUPLEX, Engine::Duplex), ("piper", Engine::Piper)];
+const TASKS: &[(&str, Engine)] =
+    &[(OURS, Engine::Pipework), (DUPLEX, Engine::Duplex), ("piper", Engine::Piper)];
 
 /// What a thread can write to and a task read from.
 const MIXED: &[(&str, Engine)] = &[(OURS, Engine::Pipework), (KERNEL, Engine::Kernel)];
