@@ -149,15 +149,15 @@ fn play(
         tally.longest = tally.longest.max(Duration::from_micros(longest_us));
     }
     clients.finish()?;
-    // Of a short text it may not have got a single record. Dead or not, this changes nothing for one that has died.
+    // Of a short text it may not have got a single record, and then it lives still. It must be gone before the others are sent home.
     workers.0[0].kill().map_err(at("killing a worker"))?;
+    workers.0.remove(0).wait().map_err(at("waiting for the dead worker"))?;
     // The workers leave when they are asked about nothing.
     let last = segment.client().map_err(during("attaching"))?;
     for _ in 1..WORKERS {
         last.call("", PATIENCE).map_err(during("sending a worker home"))?;
     }
     segment.recover().map_err(during("recovering"))?;
-    workers.0.remove(0).wait().map_err(at("waiting for the dead worker"))?;
     workers.finish()?;
     Ok(tally)
 }
