@@ -367,25 +367,38 @@ mod tests {
         }
     }
 
-    /// Cells whose laps lead in a circle: with laps of 40 bits, each of four is ahead of the one before it.
+    /// A company whose ring holds an entry of each of these laps, which have 40 bits.
+    fn with_laps(segment: &Segment, laps: impl IntoIterator<Item = u64>) -> Company<'_> {
+        let company = Company::new(segment);
+        let ring = Layout::new(*segment.geometry()).ring as u64;
+        for (cell, lap) in laps.into_iter().enumerate() {
+            let word = (lap << 24 | 1 << 23).to_le_bytes();
+            company.vandal.write_all_at(&word, ring + 8 * cell as u64).expect("it is inside the segment");
+        }
+        company
+    }
+
     #[test]
     fn a_ring_that_leads_in_a_circle_is_corrupt() {
         let segment = Options::new().slots(2).members(2).anonymous().expect("memory is left");
-        let layout = Layout::new(*segment.geometry());
-        let company = Company::new(&segment);
-        for cell in 0..4u64 {
-            let word = (cell << 62 | 1 << 23).to_le_bytes();
-            company
-                .vandal
-                .write_all_at(&word, layout.ring as u64 + 8 * cell)
-                .expect("it is inside the segment");
-        }
+        // Each of them is ahead of the one before it.
+        let company = with_laps(&segment, (0..4).map(|cell| cell << 38));
         company.check();
         let (client, server) =
             (company.client.as_ref().expect("joined"), company.server.as_ref().expect("joined"));
         let corrupt = Some(ErrorKind::Corrupt);
         assert_eq!(client.try_send("a").err().map(|error| error.kind()), corrupt);
         assert_eq!(server.try_recv().err().map(|error| error.kind()), corrupt);
+        company.play(&mut Script(&[]));
+    }
+
+    #[test]
+    fn entries_on_a_circle_are_not_counted_for_ever() {
+        let segment = Options::new().slots(4).members(2).anonymous().expect("memory is left");
+        // Four of them lead all the way around the laps, to where the other four are what comes next.
+        let laps = [0, 0, 1 << 38, 2 << 38, 3 << 38, 0, u64::MAX, u64::MAX];
+        let company = with_laps(&segment, laps);
+        assert_eq!((segment.len(), segment.audit().map(|audit| audit.entries)), (8, Ok(8)));
         company.play(&mut Script(&[]));
     }
 }

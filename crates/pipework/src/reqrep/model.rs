@@ -253,6 +253,24 @@ fn a_full_ring_loses_only_what_is_over() {
 }
 
 #[test]
+fn a_full_ring_keeps_what_waits_in_it() {
+    search(|| {
+        let segment = Segment::new(2);
+        segment.send(0, 7, 0).expect("it is free");
+        let (sent, _) = segment.send(1, 6, 0).expect("it is free");
+        segment.slot(1).cancel(sent.generation(), CLIENT).expect("nobody has it");
+        let client = Arc::clone(&segment);
+        let client = thread::spawn(move || client.send(1, 8, 0).expect("it is free").1);
+        let taken = segment.take().map(|taken| (taken.idx, taken.request));
+        if !client.join().expect("it does not panic") {
+            segment.push(1);
+        }
+        let rest = std::iter::from_fn(|| segment.take()).map(|taken| (taken.idx, taken.request));
+        assert!(taken.into_iter().chain(rest).eq([(0, 7), (1, 8)]));
+    });
+}
+
+#[test]
 fn a_reply_reaches_no_later_call_whenever_its_own_is_cancelled() {
     search(|| {
         let segment = Segment::new(2);

@@ -190,6 +190,17 @@ pub(crate) fn asleep<'scope, T: Send + 'scope>(
     thread
 }
 
+/// Waits until all other threads of this process sleep.
+pub(crate) fn others_sleep() {
+    let this = fs::read_link("/proc/thread-self").expect("/proc is there");
+    let tasks = fs::read_dir("/proc/self/task").expect("/proc is there").map(|task| task.expect("a thread"));
+    for task in tasks.filter(|task| Some(&*task.file_name()) != this.file_name()) {
+        while !sleeps(&task.path().display().to_string()) {
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
 /// Whether the thread with that folder in /proc sleeps on a futex.
 fn sleeps(task: &str) -> bool {
     fs::read_to_string(format!("{task}/syscall")).is_ok_and(|call| {

@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use pipework::ErrorKind;
 use pipework::reqrep::{Client, Server, Ticket};
+use rustix::event::PollFlags;
 
 use super::calling::{END, answer_all, next_gets_the_slot, serve};
 use super::fate::Fate;
 use super::{SOON, assert_whole, small};
-use crate::role::PATIENCE;
-use crate::tracee::{asleep, mark, trace};
+use crate::role::{PATIENCE, wait_for};
+use crate::tracee::{asleep, mark, others_sleep, trace};
 
 pub(super) fn take(fate: &Fate) {
     let segment = small(1);
@@ -91,6 +92,29 @@ pub(super) fn reply(fate: &Fate) {
         mark();
     });
     let outcome = outcome_of_waiting(fate, &client, ticket, || victim.die());
+    assert!([answered("pong"), Err(ErrorKind::PeerDied)].contains(&outcome), "{outcome:?}");
+    assert_whole(&segment);
+}
+
+/// The client's event loop is to be told, by a thread that sleeps.
+pub(super) fn reply_to_a_doorbell(fate: &Fate) {
+    let segment = small(1);
+    let client = segment.client().unwrap();
+    let ticket = client.try_send("ping").unwrap().unwrap();
+    let victim = fate.victim(&segment, || {
+        let server = segment.server().unwrap();
+        let request = server.try_recv().unwrap().unwrap();
+        mark();
+        assert_eq!(request.reply("pong"), Ok(true));
+        mark();
+    });
+    let doorbell = client.doorbell().unwrap();
+    others_sleep();
+    let died = victim.die();
+    wait_for(&doorbell, PollFlags::IN);
+    fate.got_on(died);
+    let outcome = client.try_recv(ticket).map(|reply| reply.expect("it rang").to_vec());
+    let outcome = outcome.map_err(|error| error.kind());
     assert!([answered("pong"), Err(ErrorKind::PeerDied)].contains(&outcome), "{outcome:?}");
     assert_whole(&segment);
 }

@@ -68,7 +68,7 @@ fn a_server_in_a_debugger_is_alive() {
         let seize = |child: &Child| permitted.set(child.seize());
         let release = |child: &Child| {
             if permitted.get() {
-                child.release()
+                child.release();
             }
         };
         is_not_robbed(seize, release, holder);

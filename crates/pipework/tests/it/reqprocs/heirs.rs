@@ -231,11 +231,9 @@ fn a_program_that_a_member_starts_keeps_no_lock() {
             let server = segment.server().unwrap();
             let _request = server.recv(PATIENCE).unwrap();
             let mut command = Command::new("cat");
-            // Whoever would wait for it is killed first.
-            #[expect(clippy::zombie_processes)]
-            let cat = command.stdin(stdin.try_clone().unwrap()).stdout(Stdio::null()).spawn().unwrap();
+            let mut cat = command.stdin(stdin.try_clone().unwrap()).stdout(Stdio::null()).spawn().unwrap();
             started.store(cat.id().into(), SeqCst);
-            sleep_until_killed();
+            panic!("nobody has killed this process before that: {:?}", cat.wait());
         });
         let cat = awaited(started) as i32;
         let killed = Instant::now();

@@ -152,8 +152,8 @@ impl Board {
         CallMarks { events, taker, sent_ns, done_ns }
     }
 
-    /// Holds the wait of `waiter` against the promise. It could have ended at the last of the times in `since_ns`, and has ended now. What
-    /// happens while one of the `parties` is stopped is not held against anybody.
+    /// Holds a wait against the promise. It could have ended at the last of the times in `since_ns`, and has ended now. What happens while one of
+    /// the `parties` is stopped is not held against anybody.
     pub(super) fn waited(&self, since_ns: &[u64], parties: &[usize], what: &dyn Fn() -> String) {
         let moving = |number: &usize| self.party(*number).moving_ns.load(SeqCst);
         let latest_ns = parties.iter().map(moving).chain(since_ns.iter().copied()).max().unwrap_or(0);

@@ -89,8 +89,9 @@ impl Worker<'_> {
         }
         assert!(delivery <= run.redeliveries, "{name:?} was delivered {delivery} times before");
         let marks = board.call(name.n());
-        let events = marks.events.fetch_or(1 << delivery, SeqCst);
+        // In this order: who finds the event finds its taker, although this process may be killed between.
         let last = marks.taker.swap(self.number as u64 + 1, SeqCst);
+        let events = marks.events.fetch_or(1 << delivery, SeqCst);
         let what = || format!("{name:?} in delivery {delivery}: {events:#x}, server {last} before, {run:?}");
         assert_eq!(events >> delivery & 1, 0, "taken twice: {}", what());
         if last > 0 {
