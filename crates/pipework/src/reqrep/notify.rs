@@ -474,7 +474,8 @@ impl Watch {
     fn has_something(&self, wishes: &mut Wishes) -> bool {
         let found = self.is_there() || wishes.calls.values().any(|call| self.stage(call) == Stage::Done);
         if !found {
-            wishes.calls.retain(|_, call| self.stage(call) == Stage::Open);
+            // One that is done by now stays: it is to be rung for.
+            wishes.calls.retain(|_, call| self.stage(call) != Stage::Over);
         }
         found
     }

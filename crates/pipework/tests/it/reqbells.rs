@@ -123,9 +123,7 @@ fn await_that(is_so: impl Fn() -> bool) {
 
 // ---------------------------------------------------------------- event loops
 
-// Without a tracer around it, nearly every ring comes only at the end of a slice: a fault that is to be found.
 #[test]
-#[ignore = "fails: rings come a slice late"]
 fn two_processes_that_share_a_path_and_nothing_else_ring_each_others_doorbells() {
     alone(|| {
         for told in [Told::OfStates, Told::OfEdges] {
