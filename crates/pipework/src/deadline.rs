@@ -39,6 +39,14 @@ impl Deadline {
         self.remaining() == Some(Duration::ZERO)
     }
 
+    /// The same instant, but not later than `time` from now: for waits that look up in between.
+    pub fn capped(self, time: Duration) -> Deadline {
+        match self.remaining() {
+            Some(left) if left <= time => self,
+            _ => Deadline::after(time),
+        }
+    }
+
     pub(crate) fn is_never(self) -> bool {
         self.0.is_none()
     }
@@ -74,5 +82,14 @@ mod tests {
         assert!(!Deadline::after(Duration::from_secs(60)).has_passed());
         assert_eq!(Deadline::after(Duration::MAX), Deadline::NEVER);
         assert_eq!(Deadline::from(None), Deadline::NEVER);
+    }
+
+    #[test]
+    fn a_cap_only_brings_it_nearer() {
+        let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
+        let soon = Deadline::after(minute);
+        assert_eq!(soon.capped(hour), soon);
+        assert!(Deadline::NEVER.capped(minute).remaining().is_some_and(|left| left <= minute));
+        assert!(Deadline::after(hour).capped(minute).remaining().is_some_and(|left| left <= minute));
     }
 }

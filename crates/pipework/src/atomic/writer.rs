@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use super::frame::{Cut, DATA_LINK_ESCAPE, Mode, Packer, SHIFT_IN, SHIFT_OUT, parts_of};
 use super::item::WriterKey;
@@ -37,7 +38,12 @@ pub struct Writer {
     zstd: Option<Compressor>,
     /// What the latest message was compressed into: memory that is used again.
     frame: Vec<u8>,
+    /// Whom to ask, while waiting, whether to go on.
+    attention: Option<fn() -> bool>,
 }
+
+/// How often [`Writer::set_attention`]'s function is asked.
+const ATTENTION: Duration = Duration::from_millis(250);
 
 /// A message or burst that waits. `cut` counts within `data`.
 struct Queued {
@@ -60,6 +66,7 @@ impl Writer {
             inside: false,
             zstd: zstd.map(Compressor::new).transpose()?,
             frame: Vec::new(),
+            attention: None,
         })
     }
 
@@ -68,7 +75,8 @@ impl Writer {
     /// # Errors
     /// After any error the message is not delivered, and it is safe to send it again.
     /// - `TimedOut`: parts that were in the pipe already reach the reader as a `Torn` report.
-    /// - `Interrupted` by a signal handler before the first part was written. Later signals do not interrupt.
+    /// - `Interrupted` by a signal handler before the first part was written. Later signals do not interrupt. (For both there is
+    ///   [`Writer::set_attention`].)
     /// - `Closed`: no reader is left. What was pending is dropped.
     /// - `TooLong`: more parts than can be counted (over 16 TiB).
     /// - `Corrupt`: the kernel has cut a write that POSIX promises to keep whole.
@@ -307,6 +315,13 @@ impl Writer {
         self.max_pending = bytes;
     }
 
+    /// Sets whom to ask, while a call waits, whether to go on: after each signal handler, and every 250 ms. Who says no ends the call with
+    /// `Interrupted`, inside a message too, which is given up then and not delivered; nothing else does. For languages that run
+    /// their signal handlers themselves. A drop asks as well, and after a no it drops what is pending.
+    pub fn set_attention(&mut self, go_on: Option<fn() -> bool>) {
+        self.attention = go_on;
+    }
+
     /// Bytes that the pipe holds before a writer waits.
     ///
     /// # Errors
@@ -428,7 +443,7 @@ impl Writer {
     fn flush_for(&mut self, deadline: Deadline, op: &'static str) -> Result<()> {
         self.after_fork();
         while self.pack_queue() {
-            match self.end.write(self.packer.bytes(), deadline) {
+            match self.write_attentively(deadline) {
                 Ok(()) => self.written(),
                 Err(errno @ (Errno::TIMEDOUT | Errno::INTR)) => return Err(errno.at(op)),
                 Err(errno) => return Err(self.fail(errno, op)),
@@ -472,17 +487,31 @@ impl Writer {
     }
 
     /// Writes the packer's bytes, which have not been queued. Inside a message signals do not interrupt: the caller could not repeat
-    /// the half that is left.
+    /// the half that is left. Unless somebody pays attention to them, who knows.
     fn write_packed(&mut self, deadline: Deadline, op: &'static str) -> Result<()> {
         loop {
-            match self.end.write(self.packer.bytes(), deadline) {
+            match self.write_attentively(deadline) {
                 Ok(()) => break,
-                Err(Errno::INTR) if self.inside => {}
+                Err(Errno::INTR) if self.inside && self.attention.is_none() => {}
                 Err(errno) => return Err(self.fail(errno, op)),
             }
         }
         self.written();
         Ok(())
+    }
+
+    fn write_attentively(&mut self, deadline: Deadline) -> std::result::Result<(), Errno> {
+        let Some(go_on) = self.attention else { return self.end.write(self.packer.bytes(), deadline) };
+        loop {
+            match self.end.write(self.packer.bytes(), deadline.capped(ATTENTION)) {
+                Err(Errno::INTR) => {}
+                Err(Errno::TIMEDOUT) if !deadline.has_passed() => {}
+                done => return done,
+            }
+            if !go_on() {
+                return Err(Errno::INTR);
+            }
+        }
     }
 
     fn try_write_packed(&mut self, op: &'static str) -> Result<bool> {
@@ -535,6 +564,7 @@ impl Drop for Writer {
         // There is nobody to tell; `close` is for those who want to know.
         while self.pending() > 0
             && matches!(self.flush(Deadline::NEVER), Err(error) if error.kind() == ErrorKind::Interrupted)
+            && self.attention.is_none()
         {
         }
     }
