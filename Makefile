@@ -7,6 +7,8 @@ FILE ?=
 KILLS ?= 1000000
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+PYTHON ?= python3
+VENV := $(abspath $(TARGET))/python-venv
 BENCH := --manifest-path bench/Cargo.toml
 # A lock file that no longer fits is mended on a desk and an error in CI.
 LOCKED := $(if $(CI),--locked)
@@ -15,13 +17,13 @@ LOCKED := $(if $(CI),--locked)
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test storm crash check model sanitize sanitize-thread sanitize-address fuzz fuzz-frame fuzz-mixed fuzz-reader fuzz-segment bench bench-quick clean \
+.PHONY: help setup build demo test python storm crash check model sanitize sanitize-thread sanitize-address fuzz fuzz-frame fuzz-mixed fuzz-reader fuzz-segment bench bench-quick clean \
 	cargo lints strace nightly rust-src
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: cargo lints strace ## fetch what build, test and check need
+setup: cargo lints strace $(VENV)/ready ## fetch what build, test and check need
 	cargo fetch $(LOCKED)
 	cargo fetch $(LOCKED) $(BENCH)
 
@@ -36,6 +38,13 @@ test: cargo strace ## run every test, those of bench/ first
 	cargo test $(LOCKED) --quiet $(BENCH) --all-targets
 	cargo test $(LOCKED) --workspace --all-features --no-fail-fast
 	RUSTFLAGS='--cfg loom' PIPEWORK_MODEL_SWITCHES=2 cargo test $(LOCKED) --package pipework --lib model
+	@$(MAKE) --no-print-directory python
+
+python: cargo $(VENV)/ready ## build the Python package, run its tests, prove its stubs and types (PYTHON=python3)
+	cd python && VIRTUAL_ENV=$(VENV) $(VENV)/bin/maturin develop $(LOCKED) --quiet
+	cd python && $(VENV)/bin/python -m pytest
+	cd python && $(VENV)/bin/python -m mypy pipework tests
+	cd python && $(VENV)/bin/python -m mypy.stubtest pipework._core
 
 # One after the other: what idle processes cost is measured as well.
 storm: cargo ## kill KILLS=1000000 processes in each room that must survive it; takes an hour or more
@@ -97,6 +106,15 @@ lints:
 		|| { echo 'make: install rustfmt for this Rust' >&2; exit 1; }
 	@cargo clippy --version >/dev/null 2>&1 || rustup component add clippy \
 		|| { echo 'make: install clippy for this Rust' >&2; exit 1; }
+
+# Made anew when the requirements change. What is installed stands there to the last number.
+$(VENV)/ready: python/requirements.txt
+	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null \
+		|| { echo 'make: install Python 3.10 or later with its venv module (Debian: python3-venv)' >&2; exit 1; }
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement python/requirements.txt
+	@touch $@
 
 # One test looks at the program from outside.
 strace:

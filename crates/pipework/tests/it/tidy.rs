@@ -31,7 +31,7 @@ const WALLS: [(&[&str], &[&str]); 5] = [
 ];
 
 /// Every file with `unsafe` in it. A new entry is a decision: it is reviewed as one.
-const UNSAFE: [&str; 15] = [
+const UNSAFE: [&str; 17] = [
     "bench/src/measure.rs",
     "bench/src/reqrep/bare.rs",
     "crates/pipework-cli/src/sys.rs",
@@ -47,6 +47,8 @@ const UNSAFE: [&str; 15] = [
     "crates/pipework/tests/it/role.rs",
     "crates/pipework/tests/it/sanitizer.rs",
     "crates/pipework/tests/it/tracee.rs",
+    "python/src/buffer.rs",
+    "python/src/fd.rs",
 ];
 
 /// Lines that are neither blank nor comment nor test, in one file of `crates/*/src`. The aim is about 400.

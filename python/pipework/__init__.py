@@ -1,0 +1,58 @@
+"""Whole messages, requests and bytes between the processes and threads of one machine.
+
+| module | what it does |
+| --- | --- |
+| `pipework.atomic` | whole messages of any size from many writers over one pipe or FIFO, also between ordinary text; zstd |
+
+Calls that wait take a `timeout` in seconds, None for ever; they give the interpreter lock away meanwhile, and signal handlers run (Ctrl-C works).
+Every failure is an `Error` that names its operation, and is also the built-in exception that one expects: `TimeoutError`, `BrokenPipeError`, ...
+
+>>> import pipework.atomic
+>>> reader, writer = pipework.atomic.pair()
+>>> writer.send(b"hello")
+1
+>>> reader.recv()
+b'hello'
+"""
+
+from ._core import __version__
+from ._errors import (
+    Closed,
+    Corrupt,
+    Error,
+    ErrorKind,
+    Failed,
+    Incompatible,
+    Interrupted,
+    Invalid,
+    NoServer,
+    Os,
+    PeerDied,
+    Stale,
+    TimedOut,
+    TooLong,
+    TornMessage,
+    Unsupported,
+    WouldBlock,
+)
+
+__all__ = [
+    "Closed",
+    "Corrupt",
+    "Error",
+    "ErrorKind",
+    "Failed",
+    "Incompatible",
+    "Interrupted",
+    "Invalid",
+    "NoServer",
+    "Os",
+    "PeerDied",
+    "Stale",
+    "TimedOut",
+    "TooLong",
+    "TornMessage",
+    "Unsupported",
+    "WouldBlock",
+    "__version__",
+]

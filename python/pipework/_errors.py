@@ -1,0 +1,148 @@
+"""The exceptions: one for each kind of error, which is also the built-in exception that people catch.
+
+The compiled half calls `make` with the fields of an error; which class that is, is decided here alone.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import functools
+import io
+from typing import Any
+
+
+class ErrorKind(enum.IntEnum):
+    """What went wrong, as one of a fixed list that all languages share. The numbers are those of the C library."""
+
+    WOULD_BLOCK = 1
+    TIMED_OUT = 2
+    INTERRUPTED = 3
+    CLOSED = 4
+    TOO_LONG = 5
+    STALE = 6
+    PEER_DIED = 7
+    NO_SERVER = 8
+    TORN = 9
+    CORRUPT = 10
+    INCOMPATIBLE = 11
+    UNSUPPORTED = 12
+    INVALID = 13
+    OS = 14
+    FAILED = 15
+
+
+class Error(OSError):
+    """Any failure of this package. `str(error)` names the operation, and says how far it had got if that matters."""
+
+    kind: ErrorKind
+    """What went wrong."""
+    op: str
+    """The operation that failed, for instance "atomic send"."""
+    done: int | None = None
+    """Bytes that were moved (or whole datagrams) before it failed, where the operation makes progress: go on from there."""
+
+    def __str__(self) -> str:
+        return self.strerror or super().__str__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Classes for `Os` are made as they are needed, so pickle could not find them.
+        return (make, (self.kind, self.op, self.errno, self.strerror, self.done), self.__dict__)
+
+
+class WouldBlock(Error, BlockingIOError):
+    """It cannot be done at once, and waiting was not asked for."""
+
+
+class TimedOut(Error, TimeoutError):
+    """The time was over first. What the operation had not done, it has not done."""
+
+
+class Interrupted(Error, InterruptedError):
+    """A signal handler ran. Not seen in Python: signal handlers run, and the wait goes on."""
+
+
+class Closed(Error, BrokenPipeError, EOFError):
+    """The other side is gone: end of file for a reader, no reader for a writer."""
+
+
+class TooLong(Error, ValueError):
+    """Larger than a limit that this end was given."""
+
+
+class Stale(Error):
+    """The handle or ticket belongs to a time that is over."""
+
+
+class PeerDied(Error, ConnectionAbortedError):
+    """The process that had the request has died."""
+
+
+class NoServer(Error, ConnectionRefusedError):
+    """Nobody is there to take the request."""
+
+
+class TornMessage(Error):
+    """A message whose rest never came. Its attribute `torn` is the report."""
+
+
+class Corrupt(Error):
+    """Bytes that no correct peer writes."""
+
+
+class Incompatible(Error):
+    """Made by a build or a machine that this one cannot work with."""
+
+
+class Unsupported(Error, io.UnsupportedOperation):
+    """This kernel or this kind of descriptor cannot do it."""
+
+
+class Invalid(Error, ValueError):
+    """The caller asked for something that has no meaning, or used a handle that is closed."""
+
+
+class Os(Error):
+    """Any other refusal of the kernel. It is also the built-in exception for its `errno`: FileNotFoundError, PermissionError, ..."""
+
+
+class Failed(Error):
+    """The other side gave up: a server its request, or a pipe's other end its stream."""
+
+
+_CLASSES: dict[int, tuple[type[Error], int | None]] = {
+    ErrorKind.WOULD_BLOCK: (WouldBlock, errno.EAGAIN),
+    ErrorKind.TIMED_OUT: (TimedOut, errno.ETIMEDOUT),
+    ErrorKind.INTERRUPTED: (Interrupted, errno.EINTR),
+    ErrorKind.CLOSED: (Closed, errno.EPIPE),
+    ErrorKind.TOO_LONG: (TooLong, errno.EMSGSIZE),
+    ErrorKind.STALE: (Stale, errno.ESTALE),
+    ErrorKind.PEER_DIED: (PeerDied, errno.ECONNABORTED),
+    ErrorKind.NO_SERVER: (NoServer, errno.ECONNREFUSED),
+    ErrorKind.TORN: (TornMessage, None),
+    ErrorKind.CORRUPT: (Corrupt, None),
+    ErrorKind.INCOMPATIBLE: (Incompatible, None),
+    ErrorKind.UNSUPPORTED: (Unsupported, errno.EOPNOTSUPP),
+    ErrorKind.INVALID: (Invalid, errno.EINVAL),
+    ErrorKind.OS: (Os, None),
+    ErrorKind.FAILED: (Failed, None),
+}
+"""For each kind its class, and its errno where the kernel had no part in it."""
+
+
+@functools.cache
+def _os_class(number: int | None) -> type[Error]:
+    builtin = type(OSError(number, ""))
+    return Os if builtin is OSError else type(builtin.__name__, (Os, builtin), {"__doc__": Os.__doc__})
+
+
+def make(kind: int, op: str, number: int | None, text: str, done: int | None = None) -> Error:
+    """The exception for an error of the core."""
+    found, usual = _CLASSES[kind]
+    if found is Os:
+        found = _os_class(number)
+    error = found(usual if number is None else number, text)
+    error.kind = ErrorKind(kind)
+    error.op = op
+    error.done = done
+    return error

@@ -1,0 +1,93 @@
+"""What comes out of a pipe, as named tuples that `match` takes apart. The compiled half fills them in."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Union
+
+from ._errors import ErrorKind
+
+
+class WriterKey(NamedTuple):
+    """Names one writer in the pipe. Two writers that are alive at the same time have different ones."""
+
+    pid: int
+    """The sender's process number, in the sender's own pid namespace."""
+    tid: int
+    """A random number, drawn for each writer and again after a fork. (Atomic::Pipe puts the thread's number here.)"""
+
+    def __str__(self) -> str:
+        return f"{self.pid}:{self.tid}"
+
+
+class Message(NamedTuple):
+    """A message, whole.
+
+    >>> import pipework.atomic
+    >>> reader, writer = pipework.atomic.pair()
+    >>> parts = writer.send(b"hello")
+    >>> match reader.next_item():
+    ...     case pipework.atomic.Message(data, parts=1):
+    ...         print(data)
+    b'hello'
+    """
+
+    data: bytes
+    """What was sent."""
+    writer: WriterKey
+    """Who sent it."""
+    parts: int
+    """In how many parts it came; at least 1."""
+    compressed: bytes | None = None
+    """The zstd frame that it came in, if the reader was told to keep it."""
+
+
+class Burst(NamedTuple):
+    """Bytes that were sent in one write, without a sender's name."""
+
+    data: bytes
+    """What was sent."""
+    compressed: bytes | None = None
+    """The zstd frame that it came in, if the reader was told to keep it."""
+
+
+class Line(NamedTuple):
+    r"""A line of ordinary text.
+
+    >>> line = Line(b"caf\xc3\xa9\r\n")
+    >>> line.content, line.text
+    (b'caf\xc3\xa9', 'café')
+    """
+
+    data: bytes
+    r"""The text with its terminator: `\n`, `\r\n` or `\r`. The last line before the end of the pipe may have none."""
+
+    @property
+    def content(self) -> bytes:
+        """The text without its terminator."""
+        return self.data.removesuffix(b"\n").removesuffix(b"\r")
+
+    @property
+    def text(self) -> str:
+        """The content as UTF-8. What is no UTF-8 becomes surrogates, as in file names: `os.fsencode` gives it back."""
+        return self.content.decode("utf-8", "surrogateescape")
+
+
+class Torn(NamedTuple):
+    """The report of a message or burst that is lost."""
+
+    writer: WriterKey | None
+    """Whose it was, where the pipe says so."""
+    parts: int
+    """Parts that had come."""
+    bytes: int
+    """Bytes of data that had come."""
+    kind: ErrorKind
+    """TORN: its rest never came. TOO_LONG: over a limit of the reader. CORRUPT: it does not decompress."""
+
+
+Item = Union[Line, Burst, Message, Torn]
+"""Anything that comes out of a pipe."""
+
+
+def _torn(writer: WriterKey | None, parts: int, size: int, kind: int) -> Torn:
+    return Torn(writer, parts, size, ErrorKind(kind))

@@ -1,0 +1,75 @@
+"""Whole messages of any size from many writers over one POSIX pipe or FIFO, also between ordinary text.
+
+A pipe keeps 4096 bytes together and tears anything larger. Here any number of processes and threads send messages of any size into one pipe, and each
+comes out whole, once, and in the order of its writer. In mixed mode the same pipe carries text as well: a child process prints to its
+stdout whatever it likes, and sends messages through it.
+
+>>> import subprocess, sys, pipework.atomic
+>>> program = '''
+... import pipework.atomic
+... print("loading...", flush=True)
+... pipework.atomic.Writer.stdout(mixed=True).send(bytes(50_000))
+... '''
+>>> reader, writer = pipework.atomic.pair(mixed=True)
+>>> with writer:
+...     child = subprocess.Popen([sys.executable, "-c", program], stdout=writer)
+>>> for item in reader:
+...     match item:
+...         case Line():
+...             print("printed:", item.text)
+...         case Message(data):
+...             print("sent:", len(data), "bytes")
+printed: loading...
+sent: 50000 bytes
+>>> child.wait()
+0
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict, Union
+
+from ._core import AtomicReader as Reader
+from ._core import AtomicWriter as Writer
+from ._core import Messages, Zstd, create_fifo, max_capacity, pair
+from ._items import Burst, Item, Line, Message, Torn, WriterKey
+
+__all__ = [
+    "Burst",
+    "Item",
+    "Line",
+    "Message",
+    "Messages",
+    "Options",
+    "Reader",
+    "Torn",
+    "Writer",
+    "WriterKey",
+    "Zstd",
+    "create_fifo",
+    "max_capacity",
+    "pair",
+]
+
+
+class Options(TypedDict, total=False):
+    """The keyword arguments of whatever makes an end. The same for both ends, but for what concerns only one of them."""
+
+    mixed: bool
+    """Whether text may lie between the messages. Both ends must agree. Default False."""
+    strict: bool
+    """Reader, mixed mode: whether a control byte 0x0E that opens no well-formed part or burst is an error. By default it is text."""
+    zstd: Union[Zstd, int, None]
+    """How to compress each message and burst: a `Zstd`, a level alone, or None. Both ends must agree on whether. Default None."""
+    keep_compressed: bool
+    """Reader: whether messages and bursts come with the zstd frame that held them. Default False."""
+    max_message: int
+    """Reader: the largest message in bytes, and the longest line that is given out in one piece. Default 256 MiB."""
+    max_unfinished: int
+    """Reader: the memory in bytes for all unfinished messages together. Default 1 GiB."""
+    read_size: int
+    """Reader: how many bytes one read asks for, from 1 to 16 MiB. Default 64 KiB."""
+    max_pending: int
+    """Writer: how many bytes may be pending before `try_send` takes no more. Default 1 MiB."""
+    spin: float
+    """Reader: for how many seconds it looks again and again before it sleeps; 0 for never. At most 0.001. Default 0.00002."""

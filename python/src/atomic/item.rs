@@ -1,0 +1,53 @@
+//! What a reader gives out. The classes are Python's own named tuples, in `pipework/_items.py`; here they are filled in.
+
+use pipework::atomic::{Item, Torn, WriterKey};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyBytes;
+
+/// The item as Python sees it.
+pub(super) fn to_python(py: Python<'_>, item: Item<'_>) -> PyResult<Py<PyAny>> {
+    static MESSAGE: Class = Class::new("Message");
+    static BURST: Class = Class::new("Burst");
+    static LINE: Class = Class::new("Line");
+    let bytes = |data: &[u8]| PyBytes::new(py, data);
+    match item {
+        Item::Message(message) => {
+            let writer = key(py, message.writer)?;
+            let compressed = message.compressed.as_deref().map(bytes);
+            MESSAGE.make(py, (bytes(&message.data), writer, message.parts, compressed))
+        }
+        Item::Burst(burst) => BURST.make(py, (bytes(&burst.data), burst.compressed.as_deref().map(bytes))),
+        Item::Line(line) => LINE.make(py, (bytes(&line.data),)),
+        Item::Torn(report) => torn(py, report),
+    }
+}
+
+/// The report of a loss.
+pub(super) fn torn(py: Python<'_>, torn: Torn) -> PyResult<Py<PyAny>> {
+    static TORN: Class = Class::new("_torn");
+    let writer = torn.writer.map(|writer| key(py, writer)).transpose()?;
+    TORN.make(py, (writer, torn.parts, torn.bytes, torn.kind as i32))
+}
+
+/// The name of a writer.
+pub(super) fn key(py: Python<'_>, key: WriterKey) -> PyResult<Py<PyAny>> {
+    static KEY: Class = Class::new("WriterKey");
+    KEY.make(py, (key.pid, key.tid))
+}
+
+/// Something to call in `pipework/_items.py`, looked up once.
+struct Class {
+    name: &'static str,
+    found: PyOnceLock<Py<PyAny>>,
+}
+
+impl Class {
+    const fn new(name: &'static str) -> Class {
+        Class { name, found: PyOnceLock::new() }
+    }
+
+    fn make<'py>(&self, py: Python<'py>, fields: impl pyo3::call::PyCallArgs<'py>) -> PyResult<Py<PyAny>> {
+        Ok(self.found.import(py, "pipework._items", self.name)?.call1(fields)?.unbind())
+    }
+}

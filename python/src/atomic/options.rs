@@ -1,0 +1,137 @@
+//! How ends are made: keyword arguments to the core's options.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pipework::atomic::{self, Options};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+
+use super::reader::Reader;
+use super::writer::Writer;
+use crate::buffer::Bytes;
+use crate::error::OrRaise;
+
+/// How to compress: a level from -131072 (fastest) to 22 (smallest), and a dictionary: raw bytes that resemble the messages.
+///
+/// Both ends must agree on whether to compress, and on the dictionary. With `accept_unchecked`, a reader that has a dictionary also
+/// takes frames without a checksum, which Atomic::Pipe writes; a wrong dictionary may then give wrong bytes.
+///
+/// >>> import pipework.atomic
+/// >>> pipework.atomic.Zstd(level=1, dictionary=b"like this").level
+/// 1
+#[pyclass(frozen, eq, from_py_object, module = "pipework.atomic")]
+#[derive(Clone, PartialEq)]
+pub(crate) struct Zstd(pub(super) atomic::Zstd, bool);
+
+#[pymethods]
+impl Zstd {
+    #[new]
+    #[pyo3(signature = (level=3, dictionary=None, accept_unchecked=false))]
+    fn new(level: i32, dictionary: Option<Bytes<'_, '_>>, accept_unchecked: bool) -> Zstd {
+        let zstd = atomic::Zstd::new().level(level).accept_unchecked(accept_unchecked);
+        match dictionary {
+            Some(dictionary) => Zstd(zstd.dictionary(&*dictionary), accept_unchecked),
+            None => Zstd(zstd, accept_unchecked),
+        }
+    }
+
+    /// The level that this was given.
+    #[getter]
+    fn level(&self) -> i32 {
+        self.0.get_level()
+    }
+
+    /// The dictionary that this was given.
+    #[getter]
+    fn dictionary<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.0.get_dictionary().map(|dictionary| PyBytes::new(py, dictionary))
+    }
+
+    fn __repr__(&self) -> String {
+        let dictionary =
+            self.0.get_dictionary().map_or(String::from("None"), |bytes| format!("<{} bytes>", bytes.len()));
+        format!("Zstd(level={}, dictionary={dictionary})", self.level())
+    }
+}
+
+/// A `Zstd`, its level alone, or None.
+pub(super) struct Compression(pub(super) Option<atomic::Zstd>);
+
+impl FromPyObject<'_, '_> for Compression {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Compression> {
+        if object.is_none() {
+            return Ok(Compression(None));
+        }
+        if let Ok(zstd) = object.cast::<Zstd>() {
+            return Ok(Compression(Some(zstd.get().0.clone())));
+        }
+        let level = object
+            .extract::<i32>()
+            .map_err(|_| PyTypeError::new_err("zstd must be a Zstd, a level, or None"))?;
+        Ok(Compression(Some(atomic::Zstd::new().level(level))))
+    }
+}
+
+/// The options that `named` holds; each must be one of those that the caller takes.
+pub(super) fn options(named: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
+    let mut options = Options::new();
+    for (name, value) in named.into_iter().flatten() {
+        options = match name.cast::<PyString>()?.to_str()? {
+            "mixed" => options.mixed(value.extract()?),
+            "strict" => options.strict(value.extract()?),
+            "zstd" => match value.extract::<Compression>()?.0 {
+                Some(zstd) => options.zstd(zstd),
+                None => options,
+            },
+            "keep_compressed" => options.keep_compressed(value.extract()?),
+            "max_message" => options.max_message(value.extract()?),
+            "max_unfinished" => options.max_unfinished(value.extract()?),
+            "read_size" => options.read_size(value.extract()?),
+            "max_pending" => options.max_pending(value.extract()?),
+            "spin" => options.spin(spin(value.extract()?)?),
+            other => return Err(PyTypeError::new_err(format!("there is no option {other:?}"))),
+        };
+    }
+    Ok(options)
+}
+
+fn spin(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err("spin must be a number of seconds, 0 or more"))
+}
+
+/// A new pipe: its two ends.
+///
+/// The keyword arguments are those of `Options`. Both descriptors are close-on-exec; a child process gets one of them as its stdin or
+/// stdout, or through `pass_fds`.
+///
+/// >>> import pipework.atomic
+/// >>> reader, writer = pipework.atomic.pair(mixed=True, zstd=3)
+/// >>> writer.send(b"x" * 10_000)
+/// 1
+/// >>> len(reader.next_item().data)
+/// 10000
+#[pyfunction]
+#[pyo3(signature = (**options))]
+pub(super) fn pair(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<(Reader, Writer)> {
+    let (reader, writer) = self::options(options)?.pair().or_raise(py)?;
+    Ok((Reader::new(reader), Writer::new(writer)))
+}
+
+/// Makes a FIFO at `path` that only this user may open (mode 0600).
+///
+/// Raises `FileExistsError` if something is there already.
+#[pyfunction]
+pub(super) fn create_fifo(py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    atomic::create_fifo(path).or_raise(py)
+}
+
+/// The largest capacity in bytes that an unprivileged user may give a pipe.
+#[pyfunction]
+pub(super) fn max_capacity(py: Python<'_>) -> PyResult<usize> {
+    atomic::max_capacity().or_raise(py)
+}

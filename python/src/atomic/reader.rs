@@ -1,0 +1,327 @@
+//! The reading end. Mirrors `writer.rs`.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+
+use pipework::{Deadline, Error, ErrorKind, atomic};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use super::item;
+use super::options::{Compression, options};
+use crate::buffer::Room;
+use crate::error::{OrRaise, Raise, of_kind};
+use crate::fd::take_over;
+use crate::handle::{Handle, drop_detached};
+use crate::wait::{Timeout, until};
+
+const RECV: &str = "atomic recv";
+
+/// The reading end of a pipe or FIFO.
+///
+/// `Reader(fd)` takes over a descriptor that is the reading end of a pipe; the keyword arguments are those of `Options`. Time-outs are
+/// seconds, None is for ever. Any thread may call it, one call at a time; `clone()` makes a reader for another thread.
+///
+/// Iterating gives `Line`, `Burst`, `Message` and `Torn` items until the end of the pipe, `messages()` only what was sent as a message.
+///
+/// >>> import pipework.atomic
+/// >>> reader, writer = pipework.atomic.pair()
+/// >>> with writer:
+/// ...     _ = writer.send(b"one"), writer.send(b"two")
+/// >>> list(reader.messages())
+/// [b'one', b'two']
+#[pyclass(frozen, module = "pipework.atomic")]
+pub(crate) struct Reader {
+    handle: Handle<atomic::Reader>,
+}
+
+impl Reader {
+    pub(super) fn new(reader: atomic::Reader) -> Reader {
+        Reader { handle: Handle::new("reader", reader) }
+    }
+
+    fn next(&self, py: Python<'_>, deadline: Deadline) -> PyResult<Py<PyAny>> {
+        self.handle.wait(py, deadline, RECV, |reader, slice| {
+            py.detach(|| reader.next_item(slice)).map(|item| item::to_python(py, item))
+        })?
+    }
+
+    fn message<T>(
+        &self,
+        py: Python<'_>,
+        deadline: Deadline,
+        mut take: impl FnMut(&[u8]) -> T,
+    ) -> PyResult<T> {
+        self.handle.wait(py, deadline, RECV, |reader, slice| {
+            let taken = py.detach(|| reader.recv(slice)).map(|message| take(&message));
+            taken.map_err(|error| Loss::of(reader, error))
+        })
+    }
+}
+
+#[pymethods]
+impl Reader {
+    #[new]
+    #[pyo3(signature = (fd, **options))]
+    fn open(py: Python<'_>, fd: i32, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
+        let options = self::options(options)?;
+        Ok(Reader::new(take_over(py, fd, |fd| options.dup_reader(fd).map(drop), |fd| options.reader(fd))?))
+    }
+
+    /// Opens the FIFO at `path`, at once. The pipe ends when the last writer has left; before the first has come, calls wait for it.
+    #[staticmethod]
+    #[pyo3(signature = (path, **options))]
+    fn fifo(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
+        self::options(options)?.read_fifo(path).map(Reader::new).or_raise(py)
+    }
+
+    /// As `fifo`, but the pipe never ends: when the last writer has left, calls wait for the next one.
+    #[staticmethod]
+    #[pyo3(signature = (path, **options))]
+    fn listen(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
+        self::options(options)?.listen_fifo(path).map(Reader::new).or_raise(py)
+    }
+
+    /// Reads what is piped into this process. What `sys.stdin` has buffered already is not seen.
+    #[staticmethod]
+    #[pyo3(signature = (**options))]
+    fn stdin(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
+        self::options(options)?.stdin().map(Reader::new).or_raise(py)
+    }
+
+    /// Waits for the next message and returns its bytes.
+    ///
+    /// Raises `Closed` (an `EOFError`) at the end of the pipe; `TimedOut`; and `TornMessage`, `TooLong` or `Corrupt` for a message that is lost:
+    /// its `torn` attribute says whose, and the next call goes on. `Invalid` in mixed mode: there is `next_item`.
+    #[pyo3(signature = (timeout=None))]
+    fn recv(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<Py<PyBytes>> {
+        self.message(py, until(timeout), |message| PyBytes::new(py, message).unbind())
+    }
+
+    /// The next message if it is there; None if it is not. Never waits. Raises as `recv`, but for `TimedOut`.
+    fn try_recv(&self, py: Python<'_>) -> PyResult<Option<Py<PyBytes>>> {
+        let taken = self.handle.try_with(py, RECV, |reader| {
+            let message = py.detach(|| reader.try_recv());
+            let taken = message.map(|message| message.map(|message| PyBytes::new(py, &message).unbind()));
+            taken.map_err(|error| Loss::of(reader, error))
+        })?;
+        taken.unwrap_or(Ok(None)).or_raise(py)
+    }
+
+    /// Waits for the next message, puts it at the beginning of `buffer` and returns its length in bytes.
+    ///
+    /// Raises as `recv`, and `TooLong` for a message that does not fit; then the exception's `message` attribute has it whole.
+    ///
+    /// >>> import pipework.atomic
+    /// >>> reader, writer = pipework.atomic.pair()
+    /// >>> _ = writer.send(b"again and again")
+    /// >>> buffer = bytearray(4096)
+    /// >>> reader.recv_into(buffer)
+    /// 15
+    #[pyo3(signature = (buffer, timeout=None))]
+    fn recv_into(&self, py: Python<'_>, mut buffer: Room<'_>, timeout: Option<Timeout>) -> PyResult<usize> {
+        let len = self.message(py, until(timeout), |message| {
+            if message.len() > buffer.len() {
+                return Err(PyBytes::new(py, message).unbind());
+            }
+            buffer.fill(0, message);
+            Ok(message.len())
+        })?;
+        len.or_else(|message| {
+            let raised =
+                of_kind(py, ErrorKind::TooLong, "atomic recv_into", "the message does not fit in the buffer");
+            raised.value(py).setattr("message", message)?;
+            Err(raised)
+        })
+    }
+
+    /// Waits for the next `Line`, `Burst`, `Message` or `Torn`.
+    ///
+    /// Raises `Closed` (an `EOFError`) at the end of the pipe, and `TimedOut`.
+    #[pyo3(signature = (timeout=None))]
+    fn next_item(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<Py<PyAny>> {
+        self.next(py, until(timeout))
+    }
+
+    /// The next item if it is there; None if it is not. Never waits. Raises as `next_item`, but for `TimedOut`.
+    fn try_next_item(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let item = |reader: &mut atomic::Reader| {
+            let item = py.detach(|| reader.try_next_item()).or_raise(py)?;
+            item.map(|item| item::to_python(py, item)).transpose()
+        };
+        self.handle.try_with(py, RECV, item)?.unwrap_or(Ok(None))
+    }
+
+    /// All messages until the end of the pipe, as bytes. Raises as `recv`; after the exception for a lost message it can be gone on with.
+    fn messages(slf: Py<Reader>) -> Messages {
+        Messages { reader: slf }
+    }
+
+    fn __iter__(slf: Py<Reader>) -> Py<Reader> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        until_closed(py, self.next(py, Deadline::NEVER))
+    }
+
+    /// The text of a line that has begun and not ended, as far as it was parsed; None if there is none. Does not read.
+    fn peek(&self, py: Python<'_>) -> PyResult<Option<Py<PyBytes>>> {
+        let text = self.handle.with(py, "atomic peek", |reader| reader.peek())?;
+        Ok(text.map(|text| PyBytes::new(py, &text).unbind()))
+    }
+
+    /// Waits for bytes and reads some without parsing them, to make room for writers. Returns how many; 0 at the end of the pipe.
+    ///
+    /// Raises `TooLong` once `max_unfinished` bytes lie unparsed, and `TimedOut`.
+    #[pyo3(signature = (timeout=None))]
+    fn fill(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<usize> {
+        self.handle.wait(py, until(timeout), "atomic fill", |reader, slice| py.detach(|| reader.fill(slice)))
+    }
+
+    /// Whether the pipe has ended and everything was given out. Does not read.
+    #[getter]
+    fn eof(&self, py: Python<'_>) -> PyResult<bool> {
+        self.handle.with(py, "atomic eof", |reader| reader.is_eof())
+    }
+
+    /// Another reader of the same pipe, for another thread. The clones share one buffer: each item goes to one of them.
+    fn clone(&self, py: Python<'_>) -> PyResult<Reader> {
+        self.handle.with(py, "clone reader", |reader| reader.try_clone())?.map(Reader::new).or_raise(py)
+    }
+
+    /// Closes this end. A second time does nothing.
+    fn close(&self, py: Python<'_>) {
+        let end = self.handle.close();
+        py.detach(|| drop(end));
+    }
+
+    /// Whether this end is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.handle.is_closed()
+    }
+
+    /// The descriptor to poll. When it is readable, call a `try_` method until that has nothing.
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        self.handle.with(py, "fileno", |reader| reader.as_fd().as_raw_fd())
+    }
+
+    /// Bytes that one read asks for, from 1 to 16 MiB.
+    #[getter]
+    fn read_size(&self, py: Python<'_>) -> PyResult<usize> {
+        self.handle.with(py, "read_size", |reader| reader.read_size())
+    }
+
+    #[setter]
+    fn set_read_size(&self, py: Python<'_>, read_size: usize) -> PyResult<()> {
+        self.handle.with(py, "read_size", |reader| reader.set_read_size(read_size))
+    }
+
+    /// Sets whether reads stop at the end of the item that is given out next, so that what lies behind it stays in the pipe for somebody else.
+    fn set_exact(&self, py: Python<'_>, exact: bool) -> PyResult<()> {
+        self.handle.with(py, "set_exact", |reader| reader.set_exact(exact))
+    }
+
+    /// Whether text may lie between the messages. Set it at the place of the stream where the writers do.
+    #[getter]
+    fn mixed(&self, py: Python<'_>) -> PyResult<bool> {
+        self.handle.with(py, "mixed", |reader| reader.is_mixed())
+    }
+
+    #[setter]
+    fn set_mixed(&self, py: Python<'_>, mixed: bool) -> PyResult<()> {
+        self.handle.with(py, "mixed", |reader| reader.set_mixed(mixed))?.or_raise(py)
+    }
+
+    /// Sets how messages are compressed, for all that was not given out yet: a `Zstd`, a level, or None.
+    fn set_zstd(&self, py: Python<'_>, zstd: Compression) -> PyResult<()> {
+        self.handle.with(py, "set_zstd", |reader| reader.set_zstd(zstd.0))?.or_raise(py)
+    }
+
+    /// Sets whether messages and bursts come with the zstd frame that held them.
+    fn set_keep_compressed(&self, py: Python<'_>, keep: bool) -> PyResult<()> {
+        self.handle.with(py, "set_keep_compressed", |reader| reader.set_keep_compressed(keep))
+    }
+
+    /// Bytes that the pipe holds before a writer waits.
+    #[getter]
+    fn capacity(&self, py: Python<'_>) -> PyResult<usize> {
+        self.handle.with(py, "capacity", |reader| reader.capacity())?.or_raise(py)
+    }
+
+    /// Asks for another capacity and returns the one that the kernel chose, at least as large.
+    fn set_capacity(&self, py: Python<'_>, capacity: usize) -> PyResult<usize> {
+        self.handle.with(py, "set_capacity", |reader| reader.set_capacity(capacity))?.or_raise(py)
+    }
+
+    /// As `set_capacity`, with at most `max_capacity()` bytes.
+    fn set_capacity_or_max(&self, py: Python<'_>, capacity: usize) -> PyResult<usize> {
+        self.handle.with(py, "set_capacity", |reader| reader.set_capacity_or_max(capacity))?.or_raise(py)
+    }
+
+    fn __enter__(slf: Py<Reader>) -> Py<Reader> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, pyo3::types::PyTuple>) {
+        self.close(py);
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        drop_detached(self.handle.close());
+    }
+}
+
+/// An error, and whose message was lost, if one was.
+struct Loss {
+    error: Error,
+    torn: Option<atomic::Torn>,
+}
+
+impl Loss {
+    fn of(reader: &atomic::Reader, error: Error) -> Loss {
+        Loss { error, torn: reader.torn() }
+    }
+}
+
+impl Raise for Loss {
+    fn kind(&self) -> ErrorKind {
+        self.error.kind()
+    }
+
+    fn raise(&self, py: Python<'_>) -> PyErr {
+        let raised = self.error.raise(py);
+        let Some(torn) = self.torn else { return raised };
+        let told = item::torn(py, torn).and_then(|torn| raised.value(py).setattr("torn", torn));
+        told.map_or_else(|error| error, |()| raised)
+    }
+}
+
+/// The iterator of `Reader.messages`.
+#[pyclass(frozen, module = "pipework.atomic")]
+pub(crate) struct Messages {
+    reader: Py<Reader>,
+}
+
+#[pymethods]
+impl Messages {
+    fn __iter__(slf: Py<Messages>) -> Py<Messages> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyBytes>>> {
+        until_closed(py, self.reader.get().recv(py, None))
+    }
+}
+
+/// The end of the pipe ends an iteration.
+fn until_closed<T>(py: Python<'_>, next: PyResult<T>) -> PyResult<Option<T>> {
+    match next {
+        Err(error) if error.is_instance_of::<pyo3::exceptions::PyEOFError>(py) => Ok(None),
+        next => next.map(Some),
+    }
+}

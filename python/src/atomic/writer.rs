@@ -1,0 +1,295 @@
+//! The writing end. Mirrors `reader.rs`.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+
+use pipework::{Deadline, atomic};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::item;
+use super::options::{Compression, options};
+use crate::buffer::Bytes;
+use crate::error::OrRaise;
+use crate::fd::take_over;
+use crate::handle::{Handle, drop_detached};
+use crate::wait::{Timeout, go_on, until, wait};
+
+const SEND: &str = "atomic send";
+
+/// The writing end of a pipe or FIFO.
+///
+/// `Writer(fd)` takes over a descriptor that is the writing end of a pipe; the keyword arguments are those of `Options`. Time-outs are
+/// seconds, None is for ever. Any thread may call it, one call at a time; `clone()` makes a writer for another thread. It may be used on in a forked
+/// child. Messages are any bytes-like objects, of any size.
+///
+/// >>> import pipework.atomic
+/// >>> reader, writer = pipework.atomic.pair()
+/// >>> writer.send(b"hello", timeout=5.0)
+/// 1
+/// >>> reader.recv()
+/// b'hello'
+#[pyclass(frozen, module = "pipework.atomic")]
+pub(crate) struct Writer {
+    handle: Handle<atomic::Writer>,
+}
+
+impl Writer {
+    pub(super) fn new(mut writer: atomic::Writer) -> Writer {
+        writer.set_attention(Some(go_on));
+        Writer { handle: Handle::new("writer", writer) }
+    }
+
+    /// Makes a call that listens to signals by itself: see `new`.
+    fn call<T: Send>(
+        &self,
+        py: Python<'_>,
+        deadline: Deadline,
+        op: &'static str,
+        mut call: impl FnMut(&mut atomic::Writer) -> pipework::Result<T> + Send,
+    ) -> PyResult<T> {
+        self.handle.wait(py, deadline, op, |writer, _| py.detach(|| call(writer)))
+    }
+
+    /// Makes a call that does not wait; None while another thread is in the middle of one that does.
+    fn try_call<T: Send>(
+        &self,
+        py: Python<'_>,
+        op: &'static str,
+        call: impl FnOnce(&mut atomic::Writer) -> pipework::Result<Option<T>> + Send,
+    ) -> PyResult<Option<T>> {
+        self.handle.try_with(py, op, |writer| py.detach(|| call(writer)))?.unwrap_or(Ok(None)).or_raise(py)
+    }
+}
+
+#[pymethods]
+impl Writer {
+    #[new]
+    #[pyo3(signature = (fd, **options))]
+    fn open(py: Python<'_>, fd: i32, options: Option<&Bound<'_, PyDict>>) -> PyResult<Writer> {
+        let options = self::options(options)?;
+        Ok(Writer::new(take_over(py, fd, |fd| options.dup_writer(fd).map(drop), |fd| options.writer(fd))?))
+    }
+
+    /// Opens the FIFO at `path` as soon as it has a reader. Raises `TimedOut` if nobody reads it.
+    #[staticmethod]
+    #[pyo3(signature = (path, timeout=None, **options))]
+    fn fifo(
+        py: Python<'_>,
+        path: PathBuf,
+        timeout: Option<Timeout>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Writer> {
+        let options = self::options(options)?;
+        wait(py, until(timeout), |slice| py.detach(|| options.write_fifo(&path, slice))).map(Writer::new)
+    }
+
+    /// Writes to this process's stdout, which must be a pipe. What the program prints goes through `sys.stdout`'s own buffer: flush that
+    /// before a message that shall come after it.
+    #[staticmethod]
+    #[pyo3(signature = (**options))]
+    fn stdout(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Writer> {
+        self::options(options)?.stdout().map(Writer::new).or_raise(py)
+    }
+
+    /// Sends one message, after what is pending, and waits until all of it is in the pipe. Returns the number of parts, at least 1.
+    ///
+    /// After any exception the message is not delivered, and may be sent again. Raises `TimedOut`; `Closed` (a `BrokenPipeError`)
+    /// where nobody reads; and whatever a signal handler raises: parts that were in the pipe already reach the reader as `Torn`.
+    #[pyo3(signature = (data, timeout=None))]
+    fn send(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<u32> {
+        let data: &[u8] = &data;
+        self.call(py, until(timeout), SEND, |writer| writer.send(data, until(timeout)))
+    }
+
+    /// Sends one message without waiting and returns the number of parts. What the pipe has no room for is pending, and is written by the next call
+    /// that writes, or by `close`. None, with nothing taken, if more than `max_pending` bytes would be pending.
+    ///
+    /// Raises `Closed` where nobody reads.
+    fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>) -> PyResult<Option<u32>> {
+        let data: &[u8] = &data;
+        self.try_call(py, SEND, |writer| writer.try_send(data))
+    }
+
+    /// Sends messages in their order, several small ones in one write. Returns how many were sent whole: all, or fewer if the time was over.
+    ///
+    /// Raises as `send`, if not one was sent.
+    ///
+    /// >>> import pipework.atomic
+    /// >>> reader, writer = pipework.atomic.pair()
+    /// >>> writer.send_many([b"many", b"small", b"ones"])
+    /// 3
+    #[pyo3(signature = (messages, timeout=None))]
+    fn send_many(
+        &self,
+        py: Python<'_>,
+        messages: &Bound<'_, PyAny>,
+        timeout: Option<Timeout>,
+    ) -> PyResult<usize> {
+        let messages = messages.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        let messages =
+            messages.iter().map(|message| message.extract()).collect::<PyResult<Vec<Bytes<'_, '_>>>>()?;
+        let messages: Vec<&[u8]> = messages.iter().map(|message| &**message).collect();
+        let mut sent = 0;
+        self.call(py, until(timeout), "atomic send_many", |writer| {
+            sent += writer.send_many(&messages[sent..], until(timeout))?;
+            Ok(sent)
+        })
+    }
+
+    /// Puts one message behind what is pending and writes nothing. Returns the number of parts. Has no limit but memory.
+    fn enqueue(&self, py: Python<'_>, data: Bytes<'_, '_>) -> PyResult<u32> {
+        let data: &[u8] = &data;
+        self.handle.with(py, "atomic enqueue", |writer| py.detach(|| writer.enqueue(data)))?.or_raise(py)
+    }
+
+    /// Sends bytes in one write, after what is pending, without a sender's name.
+    ///
+    /// Raises `TooLong` if they do not fit in one write, `Invalid` if they hold the bytes 0x0E or 0x0F or begin with 0x10 (in mixed mode without
+    /// compression), and as `send`.
+    #[pyo3(signature = (data, timeout=None))]
+    fn burst(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<()> {
+        let data: &[u8] = &data;
+        self.call(py, until(timeout), "atomic burst", |writer| writer.burst(data, until(timeout)))
+    }
+
+    /// As `burst`, without waiting. Whether it was taken.
+    fn try_burst(&self, py: Python<'_>, data: Bytes<'_, '_>) -> PyResult<bool> {
+        let data: &[u8] = &data;
+        Ok(self.try_call(py, "atomic burst", |writer| writer.try_burst(data))?.is_some())
+    }
+
+    /// The bytes that a burst would take in the pipe; None if it does not fit in one write.
+    fn fits_in_burst(&self, py: Python<'_>, data: Bytes<'_, '_>) -> PyResult<Option<usize>> {
+        let data: &[u8] = &data;
+        self.handle.with(py, "atomic burst", |writer| py.detach(|| writer.fits_in_burst(data)))?.or_raise(py)
+    }
+
+    /// Bytes that were taken and are not in the pipe yet.
+    #[getter]
+    fn pending(&self, py: Python<'_>) -> PyResult<usize> {
+        self.handle.with(py, "pending", |writer| writer.pending())
+    }
+
+    /// Writes what is pending.
+    ///
+    /// Raises `TimedOut`: the rest is still pending. After `Closed` it is dropped.
+    #[pyo3(signature = (timeout=None))]
+    fn flush(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<()> {
+        self.call(py, until(timeout), "atomic flush", |writer| writer.flush(until(timeout)))
+    }
+
+    /// Writes what the pipe has room for. Whether nothing is pending any more.
+    fn try_flush(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.try_call(py, "atomic flush", |writer| writer.try_flush().map(Some))?.unwrap_or(false))
+    }
+
+    /// Drops what is pending. A message that was written in part reaches the reader as `Torn`.
+    fn discard(&self, py: Python<'_>) -> PyResult<()> {
+        self.handle.with(py, "discard", |writer| writer.discard())
+    }
+
+    /// Writes what is pending and closes this end. A second time does nothing.
+    ///
+    /// Raises as `flush`; the end is closed all the same, and what was still pending is dropped.
+    #[pyo3(signature = (timeout=None))]
+    fn close(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<()> {
+        if self.handle.is_closed() {
+            return Ok(());
+        }
+        let flushed = self.flush(py, timeout);
+        if let Some(mut end) = self.handle.close() {
+            py.detach(|| {
+                end.discard();
+                drop(end);
+            });
+        }
+        flushed
+    }
+
+    /// Whether this end is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.handle.is_closed()
+    }
+
+    /// Another writer of the same pipe with a key of its own, for another thread. What is pending stays here.
+    fn clone(&self, py: Python<'_>) -> PyResult<Writer> {
+        self.handle.with(py, "clone writer", |writer| writer.try_clone())?.map(Writer::new).or_raise(py)
+    }
+
+    /// The pipe's descriptor: hand it to a child process as its stdout, or poll it for writing.
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        self.handle.with(py, "fileno", |writer| writer.as_fd().as_raw_fd())
+    }
+
+    /// The name under which the next message goes out.
+    #[getter]
+    fn key(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        item::key(py, self.handle.with(py, "key", |writer| writer.key())?)
+    }
+
+    /// The largest write that the kernel never splits, in bytes.
+    #[getter]
+    fn pipe_buf(&self, py: Python<'_>) -> PyResult<usize> {
+        self.handle.with(py, "pipe_buf", |writer| writer.pipe_buf())
+    }
+
+    /// The largest message, in bytes, that goes out as a single part.
+    #[getter]
+    fn max_part(&self, py: Python<'_>) -> PyResult<usize> {
+        self.handle.with(py, "max_part", |writer| writer.max_part())
+    }
+
+    /// Whether text may lie between the messages. Set it at the place of the stream where the reader does, with nothing pending.
+    #[getter]
+    fn mixed(&self, py: Python<'_>) -> PyResult<bool> {
+        self.handle.with(py, "mixed", |writer| writer.is_mixed())
+    }
+
+    #[setter]
+    fn set_mixed(&self, py: Python<'_>, mixed: bool) -> PyResult<()> {
+        self.handle.with(py, "mixed", |writer| writer.set_mixed(mixed))?.or_raise(py)
+    }
+
+    /// Sets how messages are compressed from now on: a `Zstd`, a level, or None.
+    fn set_zstd(&self, py: Python<'_>, zstd: Compression) -> PyResult<()> {
+        self.handle.with(py, "set_zstd", |writer| writer.set_zstd(zstd.0))?.or_raise(py)
+    }
+
+    /// Sets how many bytes may be pending before `try_send` takes no more.
+    fn set_max_pending(&self, py: Python<'_>, max_pending: usize) -> PyResult<()> {
+        self.handle.with(py, "set_max_pending", |writer| writer.set_max_pending(max_pending))
+    }
+
+    /// Bytes that the pipe holds before a writer waits.
+    #[getter]
+    fn capacity(&self, py: Python<'_>) -> PyResult<usize> {
+        self.handle.with(py, "capacity", |writer| writer.capacity())?.or_raise(py)
+    }
+
+    /// Asks for another capacity and returns the one that the kernel chose, at least as large.
+    fn set_capacity(&self, py: Python<'_>, capacity: usize) -> PyResult<usize> {
+        self.handle.with(py, "set_capacity", |writer| writer.set_capacity(capacity))?.or_raise(py)
+    }
+
+    /// As `set_capacity`, with at most `max_capacity()` bytes.
+    fn set_capacity_or_max(&self, py: Python<'_>, capacity: usize) -> PyResult<usize> {
+        self.handle.with(py, "set_capacity", |writer| writer.set_capacity_or_max(capacity))?.or_raise(py)
+    }
+
+    fn __enter__(slf: Py<Writer>) -> Py<Writer> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py, None)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop_detached(self.handle.close());
+    }
+}

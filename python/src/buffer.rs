@@ -1,0 +1,156 @@
+//! Bytes in and out: any object with Python's buffer protocol.
+//!
+//! `bytes` cannot change, so they are lent as they are, also while the interpreter lock is given away. Everything else is copied first, as another thread could
+//! write to it meanwhile. What goes out is copied into the caller's buffer under the lock, after the wait.
+//!
+//! The protocol's functions belong to the stable ABI from Python 3.11 on; 3.10 has the same ones, with the same
+//! structure, and only does not promise them. They are declared here, since pyo3 keeps to the promise.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ops::Deref;
+
+use pyo3::ffi::{Py_ssize_t, PyObject};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// Any bytes-like object, as an argument.
+pub(crate) enum Bytes<'a, 'py> {
+    Lent(Borrowed<'a, 'py, PyBytes>),
+    Copied(Vec<u8>),
+}
+
+impl Deref for Bytes<'_, '_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Lent(bytes) => bytes.as_bytes(),
+            Bytes::Copied(copy) => copy,
+        }
+    }
+}
+
+impl AsRef<[u8]> for Bytes<'_, '_> {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Bytes<'a, 'py> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Bytes<'a, 'py>> {
+        match object.cast::<PyBytes>() {
+            Ok(bytes) => Ok(Bytes::Lent(bytes)),
+            Err(_) => Ok(Bytes::Copied(Exported::of(&object, READ)?.into_copy(object.py()))),
+        }
+    }
+}
+
+/// A writable buffer that belongs to the caller. It cannot be resized while this is there.
+pub(crate) struct Room<'py> {
+    exported: Exported,
+    py: Python<'py>,
+}
+
+impl Room<'_> {
+    pub(crate) fn len(&self) -> usize {
+        self.exported.len()
+    }
+
+    /// Copies `data` to the place `at`; both must lie within the buffer.
+    pub(crate) fn fill(&mut self, at: usize, data: &[u8]) {
+        assert!(data.len() <= self.len() && at <= self.len() - data.len(), "the caller has looked at len()");
+        if data.is_empty() {
+            return;
+        }
+        // SAFETY: the buffer was exported as writable and has `len` bytes, of which these are within; `data` is no part of it, as nothing of the core
+        // lies in a Python object. The interpreter lock is held, so no Python code writes to it at the same time.
+        unsafe {
+            self.exported.0.buf.cast::<u8>().add(at).copy_from_nonoverlapping(data.as_ptr(), data.len())
+        };
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Room<'py> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Room<'py>> {
+        Ok(Room { exported: Exported::of(&object, WRITE)?, py: object.py() })
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.exported.release(self.py);
+    }
+}
+
+const READ: c_int = 0;
+const WRITE: c_int = 1;
+
+/// A contiguous row of bytes that an object has exported.
+struct Exported(Box<Buffer>);
+
+impl Exported {
+    fn of(object: &Bound<'_, PyAny>, how: c_int) -> PyResult<Exported> {
+        let mut buffer = Box::new(MaybeUninit::<Buffer>::uninit());
+        // SAFETY: the object is alive and the lock held; on success the function has filled the structure in.
+        unsafe {
+            if PyObject_GetBuffer(object.as_ptr(), buffer.as_mut_ptr(), how) != 0 {
+                return Err(PyErr::fetch(object.py()));
+            }
+            Ok(Exported(buffer.assume_init()))
+        }
+    }
+
+    fn len(&self) -> usize {
+        usize::try_from(self.0.len).unwrap_or(0)
+    }
+
+    /// A copy of the bytes; the buffer is given back.
+    fn into_copy(mut self, py: Python<'_>) -> Vec<u8> {
+        let len = self.len();
+        let mut copy = Vec::with_capacity(len);
+        if len > 0 {
+            // SAFETY: the buffer has `len` bytes, the copy has room for as many, and the lock is held, so no Python code changes them now.
+            unsafe {
+                self.0.buf.cast::<u8>().copy_to_nonoverlapping(copy.as_mut_ptr(), len);
+                copy.set_len(len);
+            }
+        }
+        self.release(py);
+        copy
+    }
+
+    /// Gives the buffer back, under the lock. A second time does nothing.
+    fn release(&mut self, _py: Python<'_>) {
+        // SAFETY: the structure was filled in by `PyObject_GetBuffer`; released ones have no object and are left alone.
+        unsafe { PyBuffer_Release(&mut *self.0) };
+    }
+}
+
+/// `Py_buffer` of the C interface.
+#[repr(C)]
+struct Buffer {
+    buf: *mut c_void,
+    obj: *mut PyObject,
+    len: Py_ssize_t,
+    itemsize: Py_ssize_t,
+    readonly: c_int,
+    ndim: c_int,
+    format: *mut c_char,
+    shape: *mut Py_ssize_t,
+    strides: *mut Py_ssize_t,
+    suboffsets: *mut Py_ssize_t,
+    internal: *mut c_void,
+}
+
+// SAFETY: these are the functions of CPython's C interface, with its types.
+unsafe extern "C" {
+    fn PyObject_GetBuffer(object: *mut PyObject, view: *mut Buffer, flags: c_int) -> c_int;
+    fn PyBuffer_Release(view: *mut Buffer);
+}

@@ -1,0 +1,64 @@
+//! The one error map: an error of the core becomes the exception that Python people expect.
+//!
+//! Which class that is, `pipework/_errors.py` says; here an error only gives up its fields.
+
+use pipework::{Error, ErrorKind, Unfinished};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+/// What can be raised.
+pub(crate) trait Raise {
+    fn kind(&self) -> ErrorKind;
+    fn raise(&self, py: Python<'_>) -> PyErr;
+}
+
+impl Raise for Error {
+    fn kind(&self) -> ErrorKind {
+        Error::kind(self)
+    }
+
+    fn raise(&self, py: Python<'_>) -> PyErr {
+        make(py, self, &self.to_string(), None)
+    }
+}
+
+impl Raise for Unfinished {
+    fn kind(&self) -> ErrorKind {
+        Unfinished::kind(self)
+    }
+
+    fn raise(&self, py: Python<'_>) -> PyErr {
+        make(py, &self.error, &self.to_string(), Some(self.done))
+    }
+}
+
+/// For the `?` of functions that Python calls.
+pub(crate) trait OrRaise<T> {
+    fn or_raise(self, py: Python<'_>) -> PyResult<T>;
+}
+
+impl<T, E: Raise> OrRaise<T> for Result<T, E> {
+    fn or_raise(self, py: Python<'_>) -> PyResult<T> {
+        self.map_err(|error| error.raise(py))
+    }
+}
+
+/// An `Invalid` of the face itself: an argument that has no meaning, or a handle that is closed.
+pub(crate) fn invalid(py: Python<'_>, op: &str, text: &str) -> PyErr {
+    call_make(py, (ErrorKind::Invalid as i32, op, None, format!("{op}: {text}"), None))
+}
+
+/// An error of that kind, where the core had no part in it.
+pub(crate) fn of_kind(py: Python<'_>, kind: ErrorKind, op: &str, text: &str) -> PyErr {
+    call_make(py, (kind as i32, op, None, format!("{op}: {text}"), None))
+}
+
+fn make(py: Python<'_>, error: &Error, text: &str, done: Option<u64>) -> PyErr {
+    call_make(py, (error.kind() as i32, error.op(), error.errno(), text.to_owned(), done))
+}
+
+fn call_make(py: Python<'_>, fields: (i32, &str, Option<i32>, String, Option<u64>)) -> PyErr {
+    static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let made = MAKE.import(py, "pipework._errors", "make").and_then(|make| make.call1(fields));
+    made.map_or_else(|error| error, PyErr::from_value)
+}

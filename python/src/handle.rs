@@ -1,0 +1,203 @@
+//! One end of something, as Python holds it: any thread may call it, one at a time, and any thread may close it.
+//!
+//! A call takes the end out of its handle for as long as one slice of a wait lasts, and puts it back. Between slices Python's signal handlers run, and
+//! they, or another thread, may use the end meanwhile. Nothing here is locked while a thread waits, so that no child can inherit a lock.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread, ThreadId};
+
+use pipework::{Deadline, ErrorKind};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::error::{OrRaise, Raise, invalid, of_kind};
+use crate::wait::{SLICE, attend, is_early, report_raised};
+
+pub(crate) struct Handle<T: Send> {
+    /// What it is, for messages: "reader".
+    noun: &'static str,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    /// None while a call has it, or once it is closed.
+    end: Option<Box<T>>,
+    /// Who has it: a thread, and how many forks lay between the first process and that thread's. A forked child inherits the note, but not the thread.
+    holder: Option<(ThreadId, u32)>,
+    closed: bool,
+    waiting: Vec<Thread>,
+}
+
+impl<T: Send> Handle<T> {
+    pub(crate) fn new(noun: &'static str, end: T) -> Handle<T> {
+        let state = State { end: Some(Box::new(end)), holder: None, closed: false, waiting: Vec::new() };
+        Handle { noun, state: Mutex::new(state) }
+    }
+
+    /// Makes `call` with the end, again after each signal and slice, until it ends in something else. It gives the interpreter lock away
+    /// by itself where it waits, and loses nothing when it ends early.
+    pub(crate) fn wait<O, E: Raise>(
+        &self,
+        py: Python<'_>,
+        deadline: Deadline,
+        op: &'static str,
+        mut call: impl FnMut(&mut T, Deadline) -> Result<O, E>,
+    ) -> PyResult<O> {
+        loop {
+            let mut turn = self.turn(py, deadline, op)?;
+            let done = call(&mut turn, deadline.capped(SLICE));
+            drop(turn);
+            match done {
+                Err(error) if is_early(error.kind(), deadline) => attend(py)?,
+                done => return done.or_raise(py),
+            }
+        }
+    }
+
+    /// Makes a call that does not wait. Where another thread has the end, this one waits for its turn.
+    pub(crate) fn with<O>(
+        &self,
+        py: Python<'_>,
+        op: &'static str,
+        call: impl FnOnce(&mut T) -> O,
+    ) -> PyResult<O> {
+        Ok(call(&mut *self.turn(py, Deadline::NEVER, op)?))
+    }
+
+    /// As [`Handle::with`]; None, with nothing done, while another thread has the end.
+    pub(crate) fn try_with<O>(
+        &self,
+        py: Python<'_>,
+        op: &'static str,
+        call: impl FnOnce(&mut T) -> O,
+    ) -> PyResult<Option<O>> {
+        Ok(self.try_turn(py, op)?.map(|mut turn| call(&mut turn)))
+    }
+
+    /// Takes the end out for good. None if it is closed already, or if a call has it: then it is dropped when that call leaves it, within a slice.
+    pub(crate) fn close(&self) -> Option<Box<T>> {
+        let mut state = self.lock();
+        state.closed = true;
+        state.end.take()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    fn turn(&self, py: Python<'_>, deadline: Deadline, op: &'static str) -> PyResult<Turn<'_, T>> {
+        loop {
+            if let Some(turn) = self.try_turn(py, op)? {
+                return Ok(turn);
+            }
+            if deadline.has_passed() {
+                return Err(of_kind(py, ErrorKind::TimedOut, op, "another thread is using it"));
+            }
+            self.lock().waiting.push(thread::current());
+            if self.lock().end.is_none() {
+                let time = deadline.capped(SLICE).remaining().unwrap_or(SLICE);
+                py.detach(|| thread::park_timeout(time));
+            }
+            py.check_signals()?;
+        }
+    }
+
+    fn try_turn(&self, py: Python<'_>, op: &'static str) -> PyResult<Option<Turn<'_, T>>> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(invalid(py, op, &format!("this {} is closed", self.noun)));
+        }
+        let this_thread = thread::current().id();
+        if let Some(end) = state.end.take() {
+            state.holder = Some((this_thread, forks()));
+            return Ok(Some(Turn { handle: self, end: Some(end) }));
+        }
+        match state.holder {
+            Some((_, at)) if at != forks() => Err(of_kind(
+                py,
+                ErrorKind::Stale,
+                op,
+                &format!("another thread was using this {} when the process was forked", self.noun),
+            )),
+            Some((thread, _)) if thread == this_thread => {
+                Err(PyRuntimeError::new_err(format!("{op}: a call of this {} is under way", self.noun)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// A panic cannot leave the state half changed.
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The end, for one call.
+struct Turn<'a, T: Send> {
+    handle: &'a Handle<T>,
+    end: Option<Box<T>>,
+}
+
+impl<T: Send> Deref for Turn<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.end.as_ref().expect("a turn has its end until it is dropped")
+    }
+}
+
+impl<T: Send> DerefMut for Turn<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.end.as_mut().expect("a turn has its end until it is dropped")
+    }
+}
+
+impl<T: Send> Drop for Turn<'_, T> {
+    fn drop(&mut self) {
+        let mut state = self.handle.lock();
+        state.holder = None;
+        let waiting = std::mem::take(&mut state.waiting);
+        if state.closed {
+            let end = self.end.take();
+            drop(state);
+            drop_detached(end);
+        } else {
+            state.end = self.end.take();
+            drop(state);
+        }
+        for thread in waiting {
+            thread.unpark();
+        }
+    }
+}
+
+/// Drops what may wait, or take its time, while it is dropped.
+pub(crate) fn drop_detached<T: Send>(end: T) {
+    // Without an interpreter, which may have gone already, there is no lock to give away: the closure is dropped, and the end with it.
+    Python::try_attach(|py| {
+        py.detach(|| drop(end));
+        report_raised(py);
+    });
+}
+
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// How often this process, and those it comes from, were forked by Python.
+fn forks() -> u32 {
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// Lets Python say when it has forked.
+pub(crate) fn watch_forks(py: Python<'_>) -> PyResult<()> {
+    #[pyfunction]
+    fn after_fork() {
+        // A child has one thread only, so there is nobody to pair with.
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    let hooks = PyDict::new(py);
+    hooks.set_item("after_in_child", wrap_pyfunction!(after_fork, py)?)?;
+    py.import("os")?.call_method("register_at_fork", (), Some(&hooks)).map(drop)
+}

@@ -1,0 +1,23 @@
+//! `pipework._core`: the core of pipework as a Python extension.
+//!
+//! It converts arguments, gives the interpreter lock away while something waits, and maps errors. What anything does is decided in the
+//! crate `pipework`. Classes are found under their public names in `pipework.atomic` and its sisters.
+
+mod error;
+mod wait;
+mod buffer;
+mod handle;
+mod fd;
+mod atomic;
+
+use pyo3::prelude::*;
+
+/// The core of pipework. Its contents are public as `pipework.atomic`, `pipework.reqrep`, `pipework.pipe` and `pipework.fd`.
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    handle::watch_forks(module.py())?;
+    atomic::add_to(module)?;
+    // The public names are those of the Python modules.
+    module.delattr("__all__")
+}

@@ -1,0 +1,85 @@
+//! The one wait of this face: time-outs, and signals.
+//!
+//! Python's signal handlers run between two steps of the interpreter, so a wait must come back to it: at once when a system call was interrupted, and four
+//! times a second besides, for a signal may reach another thread, may arrive just before the system call, and may have a handler
+//! that lets system calls go on. Deadlines are absolute, so nothing grows longer by being taken up again.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use pipework::{Deadline, ErrorKind};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::error::{OrRaise, Raise};
+
+/// The longest time without a look at signals, and at whether the handle was closed by another thread.
+pub(crate) const SLICE: Duration = Duration::from_millis(250);
+
+/// Seconds as Python gives them, counted from now on.
+#[derive(Clone, Copy)]
+pub(crate) struct Timeout(Deadline);
+
+impl FromPyObject<'_, '_> for Timeout {
+    type Error = PyErr;
+
+    fn extract(timeout: Borrowed<'_, '_, PyAny>) -> PyResult<Timeout> {
+        let seconds = timeout.extract::<f64>()?;
+        if seconds.is_nan() || seconds < 0.0 {
+            return Err(PyValueError::new_err("timeout must be a number of seconds, 0 or more, or None"));
+        }
+        // What is beyond a Duration is beyond anybody's patience.
+        Ok(Timeout(Duration::try_from_secs_f64(seconds).map_or(Deadline::NEVER, Deadline::after)))
+    }
+}
+
+/// None is for ever.
+pub(crate) fn until(timeout: Option<Timeout>) -> Deadline {
+    timeout.map_or(Deadline::NEVER, |timeout| timeout.0)
+}
+
+/// Makes `call` until it ends in something else than a signal or the end of a slice, and runs Python's signal handlers in between.
+/// `call` gives the interpreter lock away by itself, and loses nothing when it ends early.
+pub(crate) fn wait<T, E: Raise>(
+    py: Python<'_>,
+    deadline: Deadline,
+    mut call: impl FnMut(Deadline) -> Result<T, E>,
+) -> PyResult<T> {
+    loop {
+        match call(deadline.capped(SLICE)) {
+            Err(error) if is_early(error.kind(), deadline) => attend(py)?,
+            done => return done.or_raise(py),
+        }
+    }
+}
+
+/// Whether a call that ended so is to be made again, after a look at signals.
+pub(crate) fn is_early(kind: ErrorKind, deadline: Deadline) -> bool {
+    kind == ErrorKind::Interrupted || kind == ErrorKind::TimedOut && !deadline.has_passed()
+}
+
+/// Runs Python's signal handlers, or tells what they raised when [`go_on`] ran them.
+pub(crate) fn attend(py: Python<'_>) -> PyResult<()> {
+    match RAISED.take() {
+        Some(raised) => Err(raised),
+        None => py.check_signals(),
+    }
+}
+
+thread_local! {
+    /// What a signal handler has raised inside a call of the core that cannot hand it on.
+    static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// For calls of the core that cannot just end and be made again: runs signal handlers, and keeps what they raise for [`attend`].
+pub(crate) fn go_on() -> bool {
+    Python::try_attach(|py| py.check_signals().map_err(|raised| RAISED.set(Some(raised))).is_ok())
+        .unwrap_or(true)
+}
+
+/// Tells of what was raised where nobody can catch it, as Python does with what `__del__` raises.
+pub(crate) fn report_raised(py: Python<'_>) {
+    if let Some(raised) = RAISED.take() {
+        raised.write_unraisable(py, None);
+    }
+}
