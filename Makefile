@@ -107,13 +107,14 @@ lints:
 	@cargo clippy --version >/dev/null 2>&1 || rustup component add clippy \
 		|| { echo 'make: install clippy for this Rust' >&2; exit 1; }
 
-# Made anew when the requirements change. What is installed stands there to the last number.
+# Made anew when the requirements change. The tag tells backups, and tests/it/tidy.rs, that it can be made again.
 $(VENV)/ready: python/requirements.txt
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null \
 		|| { echo 'make: install Python 3.10 or later with its venv module (Debian: python3-venv)' >&2; exit 1; }
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement python/requirements.txt
+	@printf 'Signature: 8a477f597d28d172789f06886806bc55\n' >$(VENV)/CACHEDIR.TAG
 	@touch $@
 
 # One test looks at the program from outside.

@@ -565,8 +565,7 @@ impl Drop for Writer {
         while self.pending() > 0
             && matches!(self.flush(Deadline::NEVER), Err(error) if error.kind() == ErrorKind::Interrupted)
             && self.attention.is_none()
-        {
-        }
+        {}
     }
 }
 

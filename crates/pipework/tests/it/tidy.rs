@@ -503,15 +503,15 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Every text file of the project. Left out: what cargo or the fuzzer built, and what is hidden, but for CI.
+/// Every text file of the project. Left out: what cargo, Python or the fuzzer built, and what is hidden, but for CI.
 fn tree() -> Vec<File> {
     fn walk(folder: &Path, path: &str, files: &mut Vec<File>) {
         let found = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         for entry in found.map(|entry| entry.expect("a folder can be read to its end")) {
             let name = entry.file_name().into_string().expect("names are UTF-8");
             let place = entry.path();
-            let is_built =
-                place.join("CACHEDIR.TAG").exists() || ["corpus", "artifacts"].contains(&name.as_str());
+            let is_built = place.join("CACHEDIR.TAG").exists()
+                || ["corpus", "artifacts", "__pycache__"].contains(&name.as_str());
             if is_built || (name.starts_with('.') && name != ".ci") {
                 continue;
             }
