@@ -26,6 +26,23 @@ pub(crate) fn fence_after_swap() {
     }
 }
 
+/// Searches the interleavings of a loom model in which a thread is interrupted 3 times where it could go on, or as often as PIPEWORK_MODEL_SWITCHES
+/// says, and prints how many there are.
+#[cfg(all(test, loom))]
+pub(crate) fn search(model: impl Fn() + Send + Sync + 'static) {
+    let switches = std::env::var("PIPEWORK_MODEL_SWITCHES").map_or(3, |n| n.parse().expect("a number"));
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(switches);
+    let (began, runs) = (std::time::Instant::now(), std::sync::Arc::new(Hint::new(0)));
+    let counter = std::sync::Arc::clone(&runs);
+    builder.check(move || {
+        counter.set(counter.get() + 1);
+        model();
+    });
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    println!("{name}: {} interleavings, {:.1} s", runs.get(), began.elapsed().as_secs_f64());
+}
+
 // ---------------------------------------------------------------- parking
 
 /// Who may park on a word: threads of this process, or of every process that maps it.

@@ -1,7 +1,6 @@
 //! Every interleaving of two ends, under loom: the ring's hand-over, sleeping and waking, both closes, wakers. Run by `make model`.
 //!
 //! The ring's cells find any byte that is touched by the side that does not own it; loom itself finds whoever sleeps for ever.
-//! `PIPEWORK_MODEL_SWITCHES=n` lets a thread be interrupted n times where it could go on, instead of 3 times.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,14 +10,7 @@ use std::time::Duration;
 use super::{Reader, Writer, pipe};
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
-use crate::sync::{Ordering, Reach, Word};
-
-fn search(model: impl Fn() + Send + Sync + 'static) {
-    let switches = std::env::var("PIPEWORK_MODEL_SWITCHES").map_or(3, |n| n.parse().expect("a number"));
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(switches);
-    builder.check(model);
-}
+use crate::sync::{Ordering, Reach, Word, search};
 
 /// A pipe whose ends sleep at once: to spin is to look again, which loom does by itself.
 fn sleepy(capacity: usize) -> (Reader, Writer) {

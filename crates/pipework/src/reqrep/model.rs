@@ -4,11 +4,10 @@
 //! Threads stand for processes, and one that stops for a process that was killed there. Payloads are relaxed atomics, so whoever reads
 //! one without being entitled to finds an old one or another's; loom itself finds whoever sleeps for ever. `tests/model` searches deaths at
 //! every step, and what comes after them, on a model of its own.
-//! `PIPEWORK_MODEL_SWITCHES=n` lets a thread be interrupted n times where it could go on, instead of 3 times.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use loom::sync::Mutex;
 use loom::thread;
@@ -19,25 +18,11 @@ use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, Wait};
 use crate::spin::{Looks, Spin};
-use crate::sync::{AtomicU32, AtomicU64, Hint, Ordering, Reach};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, Reach, search};
 
 const OP: &str = "model";
 const CLIENT: u16 = 1;
 const SERVER: u16 = 2;
-
-fn search(model: impl Fn() + Send + Sync + 'static) {
-    let switches = std::env::var("PIPEWORK_MODEL_SWITCHES").map_or(3, |n| n.parse().expect("a number"));
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(switches);
-    let (began, runs) = (Instant::now(), Arc::new(Hint::new(0)));
-    let counter = Arc::clone(&runs);
-    builder.check(move || {
-        counter.set(counter.get() + 1);
-        model();
-    });
-    let name = std::thread::current().name().unwrap_or_default().to_owned();
-    println!("{name}: {} interleavings, {:.1} s", runs.get(), began.elapsed().as_secs_f64());
-}
 
 /// What a segment is for its slots and its ring.
 struct Segment {
@@ -326,7 +311,7 @@ fn a_call_is_cancelled_once_although_its_dead_server_is_being_recovered() {
             thread::spawn(move || segment.recover(|| true))
         });
         let left = segment.slot(0).cancel(sent.generation(), CLIENT).expect("there is no reply");
-        [one, other].map(|recoverer| recoverer.join().expect("it does not panic"));
+        [one, other].into_iter().for_each(|recoverer| recoverer.join().expect("it does not panic"));
         // What was dropped when both had looked already is for the next.
         segment.recover(|| true);
         assert_eq!(segment.slot(0).load(), left.freed());
@@ -356,7 +341,7 @@ fn two_waiters_and_two_things_come_together() {
             shared.1.fetch_add(1, Ordering::Relaxed);
             shared.0.notify(Reach::Process);
         }
-        waiters.map(|waiter| waiter.join().expect("it does not panic"));
+        waiters.into_iter().for_each(|waiter| waiter.join().expect("it does not panic"));
     });
 }
 
@@ -381,6 +366,6 @@ fn a_mark_without_a_sleeper_puts_nobody_to_sleep() {
         shared.0.notify(Reach::Process);
         shared.1.fetch_add(2, Ordering::Relaxed);
         shared.0.notify_all(Reach::Process);
-        waiters.map(|waiter| waiter.join().expect("it does not panic"));
+        waiters.into_iter().for_each(|waiter| waiter.join().expect("it does not panic"));
     });
 }

@@ -551,7 +551,7 @@ mod model {
 
     #[test]
     fn nobody_waits_for_what_is_there() {
-        loom::model(|| {
+        sync::search(|| {
             let world = Arc::new(World {
                 event: Event::new(),
                 rest: Event::new(),

@@ -39,7 +39,8 @@ pub(crate) fn is_alone() -> bool {
 pub(crate) fn again(through: &[&str], test: &str) -> Command {
     let binary = std::env::current_exe().expect("the test binary has a name");
     let words = through.iter().map(|word| OsStr::new(*word)).chain([binary.as_os_str()]);
-    let words: Vec<&OsStr> = words.chain([test, "--exact", "--nocapture", "--include-ignored"].map(OsStr::new)).collect();
+    let words: Vec<&OsStr> =
+        words.chain([test, "--exact", "--nocapture", "--include-ignored"].map(OsStr::new)).collect();
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).env(ALONE, test);
     command
