@@ -273,7 +273,7 @@ fn make_empty(pages: Range<usize>) -> bool {
 /// Sleeps if the 32 bits at `word` are `expected`, until woken or for at most `limit`. [`Errno::INTR`] if a signal handler ran.
 ///
 /// `shared` is for words that other processes map. The word is read by the kernel, which answers a wrong address with EFAULT.
-#[cfg(not(loom))]
+#[cfg_attr(loom, expect(dead_code, reason = "a model parks on a lock"))]
 pub(crate) fn futex_wait(
     word: *const u32,
     expected: u32,
@@ -302,7 +302,7 @@ pub(crate) fn futex_wait(
 }
 
 /// Wakes at most `count` who sleep on `word`; says how many it woke.
-#[cfg(not(loom))]
+#[cfg_attr(loom, expect(dead_code, reason = "a model parks on a lock"))]
 pub(crate) fn futex_wake(word: *const u32, count: u32, shared: bool) -> u32 {
     let operation = libc::FUTEX_WAKE | if shared { 0 } else { libc::FUTEX_PRIVATE_FLAG };
     // SAFETY: the kernel uses the address as a name only.
