@@ -8,7 +8,8 @@
 use loom::sync::Mutex;
 #[cfg(not(loom))]
 use std::sync::Mutex;
-use std::task::Waker;
+use std::sync::TryLockError;
+use std::task::{Context, Poll, Waker};
 
 use crate::error::Result;
 use crate::event::Wait;
@@ -22,9 +23,10 @@ const TASK: u64 = 2;
 
 #[derive(Debug)]
 pub(super) struct Bell {
-    /// `{ task: 1, thread: 1 }`. The end that waits sets bits, either end clears them. Both at once if a task was given up and a thread took
-    /// over its end.
+    /// `{ task: 1, thread: 1 }`. The end that waits sets its bits, either end clears them. Both are set at once where a task that was told to wait, and may
+    /// still rely on that, was given up or has its thread wait for a while.
     word: Word,
+    /// The task's, while its bit is set; afterwards it may still be there. The end that waits puts it in, either end takes it out.
     waker: Mutex<Option<Waker>>,
 }
 
@@ -46,7 +48,7 @@ impl Bell {
 
     #[cold]
     fn wake(&self) {
-        let waiting = self.clear();
+        let waiting = self.clear(THREAD | TASK);
         if waiting & THREAD != 0 {
             self.word.wake(1, Reach::Process);
         }
@@ -63,12 +65,33 @@ impl Bell {
     pub(super) fn wait(&self, wait: &Wait<'_>, mut look: impl FnMut() -> bool) -> Result<()> {
         let announce = || Some(self.announce(THREAD));
         let waited = wait.on(&self.word, announce, || Ok(look().then_some(())), || Ok(()));
-        self.hush();
+        self.hush(THREAD);
         waited
     }
 
-    /// Has this task woken at the next ring. It must look once more after this.
-    pub(super) fn leave(&self, waker: &Waker) {
+    /// Has this task woken at the next ring, unless `look` says that it need not wait.
+    pub(super) fn poll(&self, cx: &Context<'_>, look: impl FnOnce() -> bool) -> Poll<()> {
+        self.leave(cx.waker());
+        self.announce(TASK);
+        if !look() {
+            return Poll::Pending;
+        }
+        self.hush(TASK);
+        Poll::Ready(())
+    }
+
+    /// Lets go of the waker of an end that is gone. As long as it is kept, so is its task's memory.
+    pub(super) fn forget(&self) {
+        let slot = match self.waker.try_lock() {
+            Ok(mut slot) => slot.take(),
+            Err(TryLockError::Poisoned(slot)) => slot.into_inner().take(),
+            // The other end is taking the waker. (Or this is a forked child, and the thread that held the lock is not here.)
+            Err(TryLockError::WouldBlock) => None,
+        };
+        drop(slot);
+    }
+
+    fn leave(&self, waker: &Waker) {
         let mut slot = self.slot();
         let before = match &*slot {
             Some(left) if left.will_wake(waker) => None,
@@ -77,34 +100,33 @@ impl Bell {
         // The lock first: with its last waker a task may be dropped, and with that the other end.
         drop(slot);
         drop(before);
-        self.announce(TASK);
-    }
-
-    /// Nobody waits any more: spares the other end a wake-up for nothing.
-    pub(super) fn hush(&self) {
-        if self.word.load(Ordering::Relaxed) != NOBODY {
-            self.clear();
-        }
     }
 
     /// Says who waits, and what the word must still be when a thread parks.
     fn announce(&self, who: u64) -> u64 {
-        // Release: pairs with the Acquire in `clear`, so that who sees the bit finds the waker.
-        let word = self.word.fetch_or(who, Ordering::Release) | who;
+        // Relaxed, here and in `clear`: the waker has its lock, and all else has the fences.
+        let word = self.word.fetch_or(who, Ordering::Relaxed) | who;
         fence_after_swap();
         word
     }
 
-    /// Takes the word away and says what it was.
-    fn clear(&self) -> u64 {
+    /// This one does not wait any more: spares the other end a wake-up for nothing.
+    fn hush(&self, who: u64) {
+        if self.word.load(Ordering::Relaxed) & who != NOBODY {
+            self.clear(who);
+        }
+    }
+
+    /// Takes bits away and says which of them were set.
+    fn clear(&self, who: u64) -> u64 {
         let mut seen = self.word.load(Ordering::Relaxed);
-        while seen != NOBODY {
-            match self.word.replace(seen, NOBODY, Ordering::Acquire) {
+        while seen & who != NOBODY {
+            match self.word.replace(seen, seen & !who, Ordering::Relaxed) {
                 Ok(()) => break,
                 Err(now) => seen = now,
             }
         }
-        seen
+        seen & who
     }
 
     #[cfg(not(loom))]

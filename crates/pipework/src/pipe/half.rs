@@ -22,7 +22,12 @@ pub(super) struct Half<const SIDE: bool> {
     window: Window<SIDE>,
     ends: Arc<Ends>,
     spin: Spin,
+    /// Calls of a task since it last had to wait, at most [`TURN`].
+    turn: u8,
 }
+
+/// After so many calls that need not wait, a task lets others have the thread once. As many as tokio allows its tasks.
+const TURN: u8 = 128;
 
 /// What both ends know of each other. It changes only when somebody sleeps, wakes or leaves, so that it stays in the caches of two busy ends.
 #[repr(align(128))]
@@ -46,8 +51,8 @@ pub(super) fn halves(capacity: usize, op: &'static str) -> Result<(Half<FILLED>,
     let end = || End { bell: Bell::new(), failure: OnceLock::new() };
     let ends = Arc::new(Ends { closed: AtomicU32::new(0), reader: end(), writer: end() });
     let spin = || Spin::new(spin::DEFAULT_LIMIT, Looks::Load);
-    let reader = Half { window: filled, ends: Arc::clone(&ends), spin: spin() };
-    Ok((reader, Half { window: free, ends, spin: spin() }))
+    let reader = Half { window: filled, ends: Arc::clone(&ends), spin: spin(), turn: 0 };
+    Ok((reader, Half { window: free, ends, spin: spin(), turn: 0 }))
 }
 
 impl<const SIDE: bool> Half<SIDE> {
@@ -68,7 +73,7 @@ impl<const SIDE: bool> Half<SIDE> {
 
     fn settle_slowly(&mut self, min: usize, deadline: Deadline, op: &'static str) -> Result<()> {
         self.refuse_more_than_fits(min, op)?;
-        let Half { window, ends, spin } = self;
+        let Half { window, ends, spin, .. } = self;
         let wait = Wait { deadline, spin, reach: Reach::Process, op };
         ends.end(SIDE).bell.wait(&wait, || is_settled(window, ends, min))
     }
@@ -79,7 +84,9 @@ impl<const SIDE: bool> Half<SIDE> {
         self.window.len() >= want || is_settled(&mut self.window, &self.ends, min)
     }
 
-    /// As [`Half::settle`], for a task. Nothing is taken or given before it is ready, so a task may give up at any time.
+    /// As [`Half::settle`], for a task, which may give up at any time: nothing is taken or given before it is ready.
+    ///
+    /// A task that always finds something would keep its thread from all others, so now and then it is pending and woken at once.
     pub(super) fn poll_settle(
         &mut self,
         min: usize,
@@ -88,16 +95,18 @@ impl<const SIDE: bool> Half<SIDE> {
         op: &'static str,
     ) -> Poll<Result<()>> {
         self.refuse_more_than_fits(min, op)?;
-        if self.try_settle(min, want) {
+        let settled = self.try_settle(min, want);
+        if settled && self.turn < TURN {
+            self.turn += 1;
             return Poll::Ready(Ok(()));
         }
-        let bell = &self.ends.end(SIDE).bell;
-        bell.leave(cx.waker());
-        if is_settled(&mut self.window, &self.ends, min) {
-            bell.hush();
-            return Poll::Ready(Ok(()));
+        self.turn = 0;
+        if settled {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
-        Poll::Pending
+        let Half { window, ends, .. } = self;
+        ends.end(SIDE).bell.poll(cx, || is_settled(window, ends, min)).map(Ok)
     }
 
     fn refuse_more_than_fits(&self, min: usize, op: &'static str) -> Result<()> {
@@ -208,6 +217,7 @@ impl<const SIDE: bool> Drop for Half<SIDE> {
         self.close(
             cut.then(|| io::Error::other("the writer's thread panicked before the end of the stream")),
         );
+        self.ends.end(SIDE).bell.forget();
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The ring's cells find any byte that is touched by the side that does not own it; loom itself finds whoever sleeps for ever.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -176,6 +177,23 @@ fn an_end_whose_task_gave_up_serves_a_thread() {
         let polled = reader.poll_recv(&mut Context::from_waker(Waker::noop()), &mut buf);
         let taken = usize::from(polled.is_ready());
         assert_eq!(recv(reader.into_blocking()).len() + taken, 1);
+        thread.join().unwrap();
+    });
+}
+
+/// A task that was told to wait looks once more, as a thread with a deadline that has passed: it must be woken all the same.
+#[test]
+fn a_task_that_looks_again_before_it_sleeps_is_woken() {
+    search(|| {
+        let (reader, writer) = sleepy(1);
+        let thread = loom::thread::spawn(move || send(writer, b"a"));
+        let (mut reader, mut buf) = (reader.into_async(), [0; 1]);
+        let got = block_on(poll_fn(|cx| {
+            let polled = reader.poll_recv(cx, &mut buf).map(Result::unwrap);
+            let mut looked = || reader.get_mut().recv(&mut buf, Deadline::now());
+            if polled.is_ready() { polled } else { looked().map_or(Poll::Pending, Poll::Ready) }
+        }));
+        assert_eq!((got, buf), (1, *b"a"));
         thread.join().unwrap();
     });
 }

@@ -3,13 +3,11 @@
 use std::collections::VecDeque;
 use std::error::Error as _;
 use std::io::{self, BufRead, IoSlice, IoSliceMut, Read, Write};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{AsyncReader, Reader, Writer, pipe};
+use super::{Reader, Writer, pipe};
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
 use crate::sys::fault::{Fault, all_met, order};
@@ -283,9 +281,8 @@ fn an_error_of_the_system_keeps_its_number() {
 #[test]
 fn a_wait_that_a_signal_ends_is_told_and_taken_up_again() {
     let (mut reader, mut writer) = pipe(1).unwrap();
-    for end in [&mut reader.half as &mut dyn SetSpin, &mut writer.half] {
-        end.never();
-    }
+    reader.set_spin(Duration::ZERO);
+    writer.set_spin(Duration::ZERO);
     order("futex", 0, Fault::Errno(libc::EINTR));
     assert_eq!(kind(reader.recv(&mut [0], Deadline::NEVER)), ErrorKind::Interrupted);
     assert_eq!(writer.send(b"xy", Deadline::NEVER).unwrap(), 1);
@@ -294,58 +291,6 @@ fn a_wait_that_a_signal_ends_is_told_and_taken_up_again() {
     assert!(all_met());
     assert_eq!(kind(writer.send(b"y", Duration::from_millis(1))), ErrorKind::TimedOut);
     assert_eq!(reader.recv(&mut [0; 2], Deadline::NEVER).unwrap(), 1);
-}
-
-trait SetSpin {
-    fn never(&mut self);
-}
-
-impl<const SIDE: bool> SetSpin for super::half::Half<SIDE> {
-    fn never(&mut self) {
-        self.set_spin(Duration::ZERO);
-    }
-}
-
-// ---------------------------------------------------------------- wakers
-
-/// A waker's code may do anything: run the task there and then, or drop the other end with the last waker of a task.
-#[test]
-fn a_waker_may_use_the_pipe() {
-    struct RunHere(Mutex<Option<AsyncReader>>, Mutex<Vec<u8>>);
-    impl Wake for RunHere {
-        fn wake(self: Arc<Self>) {
-            let waker = Waker::from(Arc::clone(&self));
-            let (mut reader, mut buf) = (self.0.lock().unwrap(), [0; 4]);
-            let Some(task) = reader.as_mut() else { return };
-            while let Poll::Ready(got) = task.poll_recv(&mut Context::from_waker(&waker), &mut buf) {
-                match got.unwrap() {
-                    0 => return *reader = None,
-                    len => self.1.lock().unwrap().extend(&buf[..len]),
-                }
-            }
-        }
-    }
-    let (reader, mut writer) = pipe(16).unwrap();
-    let task = Arc::new(RunHere(Mutex::new(Some(reader.into_async())), Mutex::default()));
-    Arc::clone(&task).wake();
-    for i in 0..100 {
-        writer.write_all(&[i]).unwrap();
-        assert_eq!(task.1.lock().unwrap().len(), usize::from(i) + 1);
-    }
-    drop(writer);
-    assert!(task.0.lock().unwrap().is_none());
-
-    struct Owner(#[allow(dead_code, reason = "it is there to be dropped")] Writer);
-    impl Wake for Owner {
-        fn wake(self: Arc<Self>) {}
-    }
-    let (reader, writer) = pipe(16).unwrap();
-    let mut reader = reader.into_async();
-    let owner = Waker::from(Arc::new(Owner(writer)));
-    assert!(reader.poll_recv(&mut Context::from_waker(&owner), &mut [0]).is_pending());
-    drop(owner);
-    assert!(reader.poll_recv(&mut Context::from_waker(Waker::noop()), &mut [0]).is_ready());
-    assert!(reader.get_ref().is_closed());
 }
 
 // ---------------------------------------------------------------- descriptors
