@@ -37,7 +37,7 @@ const DUPLEX: &str = "tokio duplex";
 const ALONE: &[(&str, Engine)] =
     &[(OURS, Engine::Pipework), (RTRB, Engine::Rtrb), ("ringbuf", Engine::Ringbuf), (KERNEL, Engine::Kernel)];
 
-/// The rings only spin, and the duplex has tasks for threads: neither can do otherwise.
+/// The rings only spin, and each thread of the duplex runs a task: neither can do otherwise.
 const THREADS: &[(&str, Engine)] = &[
     (OURS, Engine::Pipework),
     (RTRB, Engine::Rtrb),

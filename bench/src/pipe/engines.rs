@@ -97,7 +97,11 @@ impl Engine {
                 let (reader, writer) = pipe(capacity)?;
                 tasks(job, writer.into_async(), reader.into_async())
             }
-            (Sides::TwoThreads | Sides::TwoTasks | Sides::OneWorker, Engine::Duplex) => {
+            (Sides::TwoThreads, Engine::Duplex) => {
+                let (writer, reader) = tokio::io::duplex(capacity);
+                task_on_each_thread(job, writer, reader)
+            }
+            (Sides::TwoTasks | Sides::OneWorker, Engine::Duplex) => {
                 let (writer, reader) = tokio::io::duplex(capacity);
                 tasks(job, writer, reader)
             }
@@ -179,16 +183,10 @@ fn write_blocks(job: Job, mut writer: impl Write, start: &Barrier) -> io::Result
 
 fn tasks(
     job: Job,
-    mut writer: impl AsyncWrite + Unpin + Send + 'static,
+    writer: impl AsyncWrite + Unpin + Send + 'static,
     mut reader: impl AsyncRead + Unpin + Send + 'static,
 ) -> Result<Sample, Failure> {
-    let writing = async move {
-        let block = vec![7; job.block];
-        for _ in 0..job.blocks {
-            writer.write_all(black_box(&block)).await?;
-        }
-        io::Result::Ok(())
-    };
+    let writing = write_all(job, writer);
     let reading = async move { read_all(job, &mut reader).await };
     let (bytes, cost) = if job.sides == Sides::OneWorker {
         let runtime = runtime(1)?;
@@ -206,6 +204,26 @@ fn tasks(
         })?
     };
     job.sample(bytes, cost)
+}
+
+/// Two tasks, each of which has a thread and a runtime to itself.
+fn task_on_each_thread(
+    job: Job,
+    writer: impl AsyncWrite + Unpin + Send,
+    mut reader: impl AsyncRead + Unpin,
+) -> Result<Sample, Failure> {
+    let (here, there) = (runtime(1)?, runtime(1)?);
+    let start = Barrier::new(2);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            start.wait();
+            there.block_on(write_all(job, writer))
+        });
+        start.wait();
+        let (bytes, cost) = alone(|| Ok(here.block_on(read_all(job, &mut reader))?))?;
+        writer.join().expect("a writer does not panic")?;
+        job.sample(bytes, cost)
+    })
 }
 
 fn mixed<R: AsyncRead + Unpin>(
@@ -227,6 +245,14 @@ fn mixed<R: AsyncRead + Unpin>(
         writer.join().expect("a writer does not panic")?;
         job.sample(bytes, cost)
     })
+}
+
+async fn write_all(job: Job, mut writer: impl AsyncWrite + Unpin) -> io::Result<()> {
+    let block = vec![7; job.block];
+    for _ in 0..job.blocks {
+        writer.write_all(black_box(&block)).await?;
+    }
+    Ok(())
 }
 
 async fn read_all(job: Job, reader: &mut (impl AsyncRead + Unpin)) -> io::Result<u64> {

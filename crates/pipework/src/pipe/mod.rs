@@ -28,6 +28,9 @@
 //! | a deadline passes | `TimedOut`; nothing is lost | `TimedOut`; what was put in is told |
 //! | a future that waits is dropped | nothing is lost | nothing was put in |
 //!
+//! A writer that is dropped because its function returns early, or its task is aborted, looks like one that is done: who must tell the two apart
+//! closes with an error.
+//!
 //! An end that waits learns of all this at once. The calls with a deadline say `Failed` where the other end's error is due, and
 //! `failure()` is that error; those of `std::io` give it directly.
 //!
@@ -37,7 +40,8 @@
 //! to come, what is written meanwhile costs nothing more, and when it comes it takes all there is. Then it looks again and again for
 //! up to 20 microseconds, as long as waits of late have ended within that, before it sleeps once more. So small writes wake a reader
 //! not for each byte but once for each time that it has run dry for good. The same holds for a writer that waits for
-//! room. A thread or task that sleeps costs nothing.
+//! room. A thread or task that sleeps costs nothing. A task that always finds something lets others have its thread after 128 calls: it is
+//! pending for once, and woken at once.
 //!
 //! A pipe belongs to one process: a forked child has a copy of its memory, and nobody at the other end.
 

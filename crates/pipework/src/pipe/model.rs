@@ -140,19 +140,24 @@ fn a_reader_that_leaves_wakes_the_writer() {
 
 #[test]
 fn an_error_comes_behind_the_last_byte() {
-    search(|| {
-        let (mut reader, mut writer) = sleepy(2);
-        let thread = loom::thread::spawn(move || {
-            writer.send(b"a", Deadline::NEVER).unwrap();
-            writer.close_with_error(std::io::ErrorKind::InvalidData);
+    for lent in [false, true] {
+        search(move || {
+            let (mut reader, mut writer) = sleepy(2);
+            let thread = loom::thread::spawn(move || {
+                writer.send(b"a", Deadline::NEVER).unwrap();
+                writer.close_with_error(std::io::ErrorKind::InvalidData);
+            });
+            let mut buf = [0; 2];
+            if lent {
+                assert_eq!(reader.peek(1, Deadline::NEVER).map(|(there, _)| there.len()), Ok(1));
+            }
+            assert_eq!(reader.recv(&mut buf, Deadline::NEVER), Ok(1));
+            let error = reader.recv(&mut buf, Deadline::NEVER).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Failed);
+            assert_eq!(reader.failure().unwrap().kind(), std::io::ErrorKind::InvalidData);
+            thread.join().unwrap();
         });
-        let mut buf = [0; 2];
-        assert_eq!(reader.recv(&mut buf, Deadline::NEVER), Ok(1));
-        let error = reader.recv(&mut buf, Deadline::NEVER).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Failed);
-        assert_eq!(reader.failure().unwrap().kind(), std::io::ErrorKind::InvalidData);
-        thread.join().unwrap();
-    });
+    }
 }
 
 #[test]
