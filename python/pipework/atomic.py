@@ -12,7 +12,7 @@ stdout whatever it likes, and sends messages through it.
 ... '''
 >>> reader, writer = pipework.atomic.pair(mixed=True)
 >>> with writer:
-...     child = subprocess.Popen([sys.executable, "-c", program], stdout=writer)
+...     child = subprocess.Popen([sys.executable, "-c", program], stdout=writer.fileno())
 >>> for item in reader:
 ...     match item:
 ...         case Line():

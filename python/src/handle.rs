@@ -4,8 +4,8 @@
 //! they, or another thread, may use the end meanwhile. Nothing here is locked while a thread waits, so that no child can inherit a lock.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread, ThreadId};
 
 use pipework::{Deadline, ErrorKind};
@@ -20,6 +20,8 @@ pub(crate) struct Handle<T: Send> {
     /// What it is, for messages: "reader".
     noun: &'static str,
     state: Mutex<State<T>>,
+    /// Set once, under the lock of the state.
+    closed: Arc<AtomicBool>,
 }
 
 struct State<T> {
@@ -27,14 +29,13 @@ struct State<T> {
     end: Option<Box<T>>,
     /// Who has it: a thread, and how many forks lay between the first process and that thread's. A forked child inherits the note, but not the thread.
     holder: Option<(ThreadId, u32)>,
-    closed: bool,
     waiting: Vec<Thread>,
 }
 
 impl<T: Send> Handle<T> {
     pub(crate) fn new(noun: &'static str, end: T) -> Handle<T> {
-        let state = State { end: Some(Box::new(end)), holder: None, closed: false, waiting: Vec::new() };
-        Handle { noun, state: Mutex::new(state) }
+        let state = State { end: Some(Box::new(end)), holder: None, waiting: Vec::new() };
+        Handle { noun, state: Mutex::new(state), closed: Arc::default() }
     }
 
     /// Makes `call` with the end, again after each signal and slice, until it ends in something else. It gives the interpreter lock away
@@ -80,12 +81,17 @@ impl<T: Send> Handle<T> {
     /// Takes the end out for good. None if it is closed already, or if a call has it: then it is dropped when that call leaves it, within a slice.
     pub(crate) fn close(&self) -> Option<Box<T>> {
         let mut state = self.lock();
-        state.closed = true;
+        self.closed.store(true, Ordering::Relaxed);
         state.end.take()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.lock().closed
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// The mark that the handle is closed, for calls that must look at it in the middle.
+    pub(crate) fn closed(&self) -> &Arc<AtomicBool> {
+        &self.closed
     }
 
     fn turn(&self, py: Python<'_>, deadline: Deadline, op: &'static str) -> PyResult<Turn<'_, T>> {
@@ -107,7 +113,7 @@ impl<T: Send> Handle<T> {
 
     fn try_turn(&self, py: Python<'_>, op: &'static str) -> PyResult<Option<Turn<'_, T>>> {
         let mut state = self.lock();
-        if state.closed {
+        if self.is_closed() {
             return Err(invalid(py, op, &format!("this {} is closed", self.noun)));
         }
         let this_thread = thread::current().id();
@@ -160,7 +166,7 @@ impl<T: Send> Drop for Turn<'_, T> {
         let mut state = self.handle.lock();
         state.holder = None;
         let waiting = std::mem::take(&mut state.waiting);
-        if state.closed {
+        if self.handle.is_closed() {
             let end = self.end.take();
             drop(state);
             drop_detached(end);

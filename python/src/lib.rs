@@ -7,6 +7,7 @@ mod error;
 mod wait;
 mod buffer;
 mod handle;
+mod aio;
 mod fd;
 mod atomic;
 

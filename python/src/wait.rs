@@ -4,7 +4,9 @@
 //! times a second besides, for a signal may reach another thread, may arrive just before the system call, and may have a handler
 //! that lets system calls go on. Deadlines are absolute, so nothing grows longer by being taken up again.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pipework::{Deadline, ErrorKind};
@@ -69,12 +71,25 @@ pub(crate) fn attend(py: Python<'_>) -> PyResult<()> {
 thread_local! {
     /// What a signal handler has raised inside a call of the core that cannot hand it on.
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
+    /// Whether the handle was closed that such a call of this thread uses.
+    static CLOSED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// For calls of the core that cannot just end and be made again: runs signal handlers, and keeps what they raise for [`attend`].
+/// For calls of the core that cannot just end and be made again, and ask instead: runs signal handlers, and keeps what they raise for [`attend`].
 pub(crate) fn go_on() -> bool {
-    Python::try_attach(|py| py.check_signals().map_err(|raised| RAISED.set(Some(raised))).is_ok())
-        .unwrap_or(true)
+    let closed =
+        CLOSED.with_borrow(|closed| closed.as_ref().is_some_and(|closed| closed.load(Ordering::Relaxed)));
+    let ran =
+        || Python::try_attach(|py| py.check_signals().map_err(|raised| RAISED.set(Some(raised))).is_ok());
+    !closed && ran().unwrap_or(true)
+}
+
+/// Makes a call that asks [`go_on`], for a handle with that mark.
+pub(crate) fn asking<T>(closed: &Arc<AtomicBool>, call: impl FnOnce() -> T) -> T {
+    let outer = CLOSED.replace(Some(Arc::clone(closed)));
+    let done = call();
+    CLOSED.set(outer);
+    done
 }
 
 /// Tells of what was raised where nobody can catch it, as Python does with what `__del__` raises.

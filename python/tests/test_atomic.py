@@ -2,27 +2,78 @@
 
 from __future__ import annotations
 
+import array
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
 import pipework
 import pytest
 from pipework import atomic
+from stage import SOON, after
 
 
-def test_messages_of_any_size_come_out_whole() -> None:
+def content(size: int) -> bytes:
+    return bytes(i % 251 for i in range(size))
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("zstd", [None, -3, atomic.Zstd(1, b"a dictionary")])
+def test_messages_of_any_size_come_out_whole(mixed: bool, zstd: atomic.Zstd | int | None) -> None:
+    reader, writer = atomic.pair(mixed=mixed, zstd=zstd)
+    for size in (0, 1, 4079, 4080, 4081, 50_000):
+        parts = writer.send(content(size), SOON)
+        item = reader.next_item(SOON)
+        assert item == atomic.Message(content(size), writer.key, parts)
+
+
+def test_a_message_may_be_much_larger_than_the_pipe() -> None:
     reader, writer = atomic.pair()
-    for size in (0, 1, 4080, 4081, 50_000):
-        data = bytes(i % 251 for i in range(size))
-        parts = writer.send(data, timeout=5)
-        item = reader.next_item(timeout=5)
-        assert isinstance(item, atomic.Message)
-        assert (item.data, item.parts, item.writer) == (data, parts, writer.key)
+    data = os.urandom(3_000_000)
+    sender = after(0, lambda: writer.send(data, SOON))
+    assert reader.recv(SOON) == data
+    sender.join()
+
+
+def test_any_bytes_like_object_goes_in() -> None:
+    reader, writer = atomic.pair()
+    numbers = array.array("i", [1, 2, 3])
+    for data in (b"x", bytearray(b"x"), memoryview(b"axb")[1:2], numbers, memoryview(b""), bytearray()):
+        writer.send(data)
+        assert reader.recv(SOON) == bytes(data)
+    for wrong in ("text", 5, None, memoryview(b"abcd")[::2]):
+        with pytest.raises((TypeError, BufferError)):
+            writer.send(wrong)  # type: ignore[arg-type]
+    assert reader.try_recv() is None
+
+
+def test_a_buffer_is_used_again() -> None:
+    reader, writer = atomic.pair()
+    buffer = bytearray(b"-" * 10)
+    for data in (b"", b"four", b"0123456789"):
+        writer.send(data)
+        assert reader.recv_into(buffer, SOON) == len(data)
+        assert bytes(buffer).startswith(data)
+    writer.send(b"0123456789A")
+    with pytest.raises(pipework.TooLong) as raised:
+        reader.recv_into(buffer)
+    assert raised.value.message == b"0123456789A"  # type: ignore[attr-defined]
+    for wrong in (b"read-only", memoryview(b"x")):
+        with pytest.raises((TypeError, BufferError)):
+            reader.recv_into(wrong)
+    buffer.append(0)  # nothing holds it any more
 
 
 def test_the_end_of_the_pipe_is_an_eof_error_and_ends_iterations() -> None:
     reader, writer = atomic.pair()
     with writer:
-        writer.send_many([b"one", bytearray(b"two"), memoryview(b"three")])
+        assert writer.send_many([b"one", bytearray(b"two"), memoryview(b"three")]) == 3
+    assert not reader.eof
     assert list(reader.messages()) == [b"one", b"two", b"three"]
     assert list(reader) == []
+    assert reader.eof
     with pytest.raises(EOFError) as raised:
         reader.recv()
     assert isinstance(raised.value, pipework.Closed)
@@ -31,17 +82,312 @@ def test_the_end_of_the_pipe_is_an_eof_error_and_ends_iterations() -> None:
 def test_nobody_reads_is_a_broken_pipe() -> None:
     reader, writer = atomic.pair()
     reader.close()
-    with pytest.raises(BrokenPipeError, match="atomic send"):
-        writer.send(b"x")
+    for send in (writer.send, writer.try_send, writer.burst, writer.try_burst):
+        with pytest.raises(BrokenPipeError, match="atomic"):
+            send(b"x")
 
 
 def test_a_timeout_is_a_timeout_error() -> None:
     reader, writer = atomic.pair()
-    for timeout in (0, 0.01):
+    for timeout in (0, 0.01, 0.3):
         with pytest.raises(TimeoutError) as raised:
             reader.recv(timeout)
         assert isinstance(raised.value, pipework.TimedOut)
-    for wrong in (-1, float("nan")):
-        with pytest.raises(ValueError):
-            reader.recv(wrong)
+    for wrong in (-1, float("nan"), "1"):
+        with pytest.raises((ValueError, TypeError)):
+            reader.recv(wrong)  # type: ignore[arg-type]
+    writer.send(b"in time")
+    assert reader.recv(float("inf")) == b"in time"
+
+
+def test_a_message_that_meets_its_deadline_is_not_delivered() -> None:
+    reader, writer = atomic.pair()
+    with pytest.raises(TimeoutError):
+        writer.send(bytes(1_000_000), timeout=0.4)
+
+    def send_another() -> None:
+        writer.send(b"next", SOON)
+        writer.close()
+
+    done = after(0, send_another)
+    items = list(reader)
+    done.join()
+    assert [type(item) for item in items] == [atomic.Message, atomic.Torn]
+    assert items[0][0] == b"next"
+
+
+def test_text_bursts_and_messages_share_a_pipe() -> None:
+    reader, writer = atomic.pair(mixed=True, keep_compressed=True)
+    os.write(writer.fileno(), b"caf\xc3\xa9\r\n")
+    writer.burst(b"burst")
+    assert writer.try_burst(b"another")
+    writer.send(b"message")
+    os.write(writer.fileno(), b"no end")
+    taken: list[tuple[object, ...]] = []
+    for _ in range(4):
+        match reader.next_item(SOON):
+            case atomic.Line(data) as line:
+                taken.append((data, line.content, line.text))
+            case atomic.Burst(data, compressed=None):
+                taken.append((data,))
+            case atomic.Message(data, key, parts):
+                taken.append((data, key == writer.key, parts))
+    assert taken == [(b"caf\xc3\xa9\r\n", b"caf\xc3\xa9", "café"), (b"burst",), (b"another",), (b"message", True, 1)]
+    assert reader.try_next_item() is None
+    assert reader.peek() == b"no end"
+    with pytest.raises(pipework.Invalid):
+        reader.recv()
+    with pytest.raises(pipework.Invalid):
+        writer.burst(b"\x0e")
+    with pytest.raises(pipework.TooLong):
+        writer.burst(bytes(5000))
+    assert (writer.fits_in_burst(b"x"), writer.fits_in_burst(bytes(5000))) == (3, None)
     writer.close()
+    assert reader.next_item() == atomic.Line(b"no end")
+
+
+def test_compressed_frames_come_along() -> None:
+    reader, writer = atomic.pair(zstd=3, keep_compressed=True)
+    writer.send(b"x" * 10_000)
+    item = reader.next_item(SOON)
+    assert isinstance(item, atomic.Message) and item.compressed is not None
+    assert item.data == b"x" * 10_000 and item.compressed.startswith(b"\x28\xb5\x2f\xfd")
+    reader.set_keep_compressed(False)
+    reader.set_zstd(None)
+    writer.set_zstd(None)
+    writer.send(b"plain")
+    assert reader.next_item(SOON) == atomic.Message(b"plain", writer.key, 1, None)
+    for wrong in (1000, atomic.Zstd(1000)):
+        with pytest.raises(ValueError):
+            writer.set_zstd(wrong)
+    with pytest.raises(TypeError):
+        writer.set_zstd("fast")  # type: ignore[arg-type]
+    zstd = atomic.Zstd(1, b"dict")
+    assert (zstd.level, zstd.dictionary, zstd == atomic.Zstd(1, b"dict"), zstd == atomic.Zstd(1)) == (1, b"dict", True, False)
+
+
+def test_options_are_checked() -> None:
+    for wrong in ({"mixd": True}, {"mixed": "yes"}, {"zstd": "fast"}, {"max_message": -1}, {"spin": -1.0}):
+        with pytest.raises((TypeError, ValueError, OverflowError)):
+            atomic.pair(**wrong)
+    reader, _ = atomic.pair(strict=True, max_message=10, max_unfinished=100, read_size=7, max_pending=1, spin=0.0)
+    assert reader.read_size == 7
+    reader.read_size = 9
+    assert reader.read_size == 9
+
+
+def test_a_message_over_the_limit_is_lost_and_the_next_is_not() -> None:
+    reader, writer = atomic.pair(max_message=100)
+    writer.send(bytes(101))
+    writer.send(b"next")
+    with pytest.raises(pipework.TooLong) as raised:
+        reader.recv()
+    torn = raised.value.torn  # type: ignore[attr-defined]
+    assert torn == atomic.Torn(writer.key, 1, 101, pipework.ErrorKind.TOO_LONG)
+    assert reader.recv() == b"next"
+    writer.send(bytes(101))
+    writer.send(b"next")
+    messages = reader.messages()
+    with pytest.raises(pipework.TooLong):
+        next(messages)
+    assert next(messages) == b"next"
+
+
+def test_what_does_not_fit_is_pending() -> None:
+    reader, writer = atomic.pair(max_pending=200_000)
+    assert writer.try_send(bytes(150_000)) is not None
+    assert writer.pending > 0
+    assert writer.try_send(bytes(150_000)) is None
+    assert not writer.try_flush()
+    with pytest.raises(TimeoutError):
+        writer.flush(0.01)
+    with pytest.raises(pipework.WouldBlock):
+        writer.mixed = True
+    closer = after(0, writer.close)
+    assert len(reader.recv(SOON)) == 150_000
+    closer.join()
+    assert writer.closed
+
+
+def test_what_is_pending_can_be_dropped() -> None:
+    reader, writer = atomic.pair()
+    writer.set_max_pending(10)
+    assert writer.enqueue(b"one") == 1
+    writer.discard()
+    assert writer.pending == 0
+    writer.send(b"two")
+    assert reader.recv() == b"two"
+
+
+def test_close_with_a_deadline_closes_all_the_same() -> None:
+    reader, writer = atomic.pair()
+    writer.enqueue(bytes(1_000_000))
+    with pytest.raises(TimeoutError):
+        writer.close(0.05)
+    assert writer.closed
+    writer.close()
+    assert [type(item) for item in reader] == [atomic.Torn]
+
+
+def test_a_closed_end_says_so() -> None:
+    reader, writer = atomic.pair()
+    with reader, writer:
+        assert not reader.closed and not writer.closed
+    assert reader.closed and writer.closed
+    reader.close()
+    writer.close()
+    for call in (reader.recv, reader.fileno, writer.fileno, reader.peek, lambda: writer.send(b"")):
+        with pytest.raises(ValueError, match="is closed"):
+            call()
+
+
+def test_modes_and_sizes() -> None:
+    reader, writer = atomic.pair()
+    assert (reader.mixed, writer.mixed, writer.pipe_buf, writer.max_part) == (False, False, 4096, 4080)
+    reader.mixed = writer.mixed = True
+    assert (reader.mixed, writer.mixed, writer.max_part) == (True, True, 4077)
+    assert reader.capacity == writer.capacity == 65536
+    assert reader.set_capacity(8192) == 8192 == writer.capacity
+    assert writer.set_capacity(100_000) == 131_072
+    assert writer.set_capacity_or_max(1 << 40) == atomic.max_capacity() == reader.set_capacity_or_max(1 << 40)
+
+
+def test_reads_can_stop_where_an_item_ends() -> None:
+    reader, writer = atomic.pair()
+    reader.set_exact(True)
+    writer.send_many([b"one", b"two"])
+    assert reader.recv() == b"one"
+    second = atomic.Reader(os.dup(reader.fileno()))
+    assert second.recv(SOON) == b"two"
+
+
+def test_fill_makes_room() -> None:
+    reader, writer = atomic.pair()
+    writer.send(bytes(40_000))
+    assert reader.fill(SOON) == 40_000 + 16 * 10
+    writer.send(bytes(40_000), SOON)
+    writer.close()
+    assert [len(message) for message in reader.messages()] == [40_000, 40_000]
+    assert reader.fill() == 0
+
+
+def test_fifos_by_path(tmp_path: Path) -> None:
+    path = tmp_path / "fifo"
+    atomic.create_fifo(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(TimeoutError):
+        atomic.Writer.fifo(path, timeout=0.01)
+    for make, ends in ((atomic.Reader.fifo, True), (atomic.Reader.listen, False)):
+        with make(str(path), mixed=True) as reader:
+            for text in (b"one", b"two"):
+                with atomic.Writer.fifo(path, SOON, mixed=True) as writer:
+                    writer.send(text)
+                item = reader.next_item(SOON)
+                assert isinstance(item, atomic.Message) and item.data == text
+                if ends:
+                    break
+            with pytest.raises(EOFError if ends else TimeoutError):
+                reader.next_item(0.01)
+
+
+def test_a_descriptor_is_taken_over_or_left_alone() -> None:
+    read, write = os.pipe()
+    for make, wrong in ((atomic.Reader, write), (atomic.Writer, read)):
+        for number in (wrong, -1, 1 << 20):
+            with pytest.raises(pipework.Invalid):
+                make(number)
+    with pytest.raises(ValueError):
+        atomic.Writer(write, zstd=1000)
+    with atomic.Reader(read) as reader, atomic.Writer(write) as writer:
+        assert (reader.fileno(), writer.fileno()) == (read, write)
+        writer.send(b"x")
+        assert reader.recv() == b"x"
+    for number in (read, write):
+        with pytest.raises(OSError):
+            os.fstat(number)
+
+
+def test_children_send_through_their_stdout() -> None:
+    program = (
+        "import pipework.atomic, sys\n"
+        "sys.stdout.write('printed\\n'); sys.stdout.flush()\n"
+        "with pipework.atomic.Writer.stdout(mixed=True) as writer: writer.send(sys.argv[1].encode() * 3000)\n"
+    )
+    reader, writer = atomic.pair(mixed=True)
+    children = [subprocess.Popen([sys.executable, "-c", program, name], stdout=writer.fileno()) for name in "abc"]
+    writer.close()
+    items = list(reader)
+    assert [child.wait(SOON) for child in children] == [0, 0, 0]
+    assert sorted(item.data for item in items if isinstance(item, atomic.Message)) == [c * 3000 for c in (b"a", b"b", b"c")]
+    assert [item.text for item in items if isinstance(item, atomic.Line)] == ["printed"] * 3
+
+
+def test_a_child_reads_its_stdin() -> None:
+    program = "import pipework.atomic\nfor message in pipework.atomic.Reader.stdin().messages(): print(message)"
+    reader, writer = atomic.pair()
+    child = subprocess.Popen([sys.executable, "-c", program], stdin=reader.fileno(), stdout=subprocess.PIPE)
+    reader.close()
+    with writer:
+        writer.send(b"to the child")
+    assert child.communicate(timeout=SOON) == (b"b'to the child'\n", None)
+
+
+def test_many_threads_and_clones() -> None:
+    reader, writer = atomic.pair()
+    sent = [f"{thread}:{number}".encode() * 50 for thread in range(4) for number in range(200)]
+    got: list[bytes] = []
+
+    def send(thread: int, writer: atomic.Writer) -> None:
+        for data in sent[thread * 200 : (thread + 1) * 200]:
+            writer.send(data, SOON)
+        if thread % 2:
+            writer.close()
+
+    def receive(reader: atomic.Reader) -> None:
+        got.extend(reader.messages())
+
+    # Two threads share one handle, two have a clone each; the same for those who receive.
+    writers = [writer, writer.clone(), writer, writer.clone()]
+    readers = [reader, reader, reader.clone()]
+    threads = [threading.Thread(target=send, args=(i, w)) for i, w in enumerate(writers)]
+    receivers = [threading.Thread(target=receive, args=(r,)) for r in readers]
+    for thread in threads + receivers:
+        thread.start()
+    for thread in threads:
+        thread.join(SOON)
+    writer.close()
+    for thread in receivers:
+        thread.join(SOON)
+        assert not thread.is_alive()
+    assert sorted(got) == sorted(sent)
+
+
+def test_closing_ends_a_wait_in_another_thread() -> None:
+    reader, writer = atomic.pair()
+    closer = after(0.05, reader.close)
+    with pytest.raises(ValueError, match="is closed"):
+        reader.recv()
+    closer.join()
+
+    def close() -> None:
+        with pytest.raises(TimeoutError):
+            writer.close(0)  # does not get its turn in this time
+
+    reader, writer = atomic.pair()
+    closer = after(0.05, close)
+    with pytest.raises(ValueError, match="is closed"):
+        writer.send(bytes(1_000_000))
+    closer.join()
+
+
+def test_a_call_waits_for_its_turn_no_longer_than_its_time() -> None:
+    reader, writer = atomic.pair()
+    thread = threading.Thread(target=lambda: reader.recv(SOON))
+    thread.start()
+    while writer.pending:
+        pass
+    assert reader.try_recv() is None
+    with pytest.raises(TimeoutError):
+        reader.recv(0.02)
+    writer.send(b"x")
+    thread.join()

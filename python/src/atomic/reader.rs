@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use pipework::{Deadline, Error, ErrorKind, atomic};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use super::item;
 use super::options::{Compression, options};
+use crate::aio;
 use crate::buffer::Room;
 use crate::error::{OrRaise, Raise, of_kind};
 use crate::fd::take_over;
@@ -165,6 +166,21 @@ impl Reader {
         until_closed(py, self.next(py, Deadline::NEVER))
     }
 
+    /// As `recv`, in asyncio. A task that is cancelled has taken nothing. Not for readers with clones, which may have read the message along.
+    fn arecv<'py>(slf: &Bound<'py, Reader>) -> PyResult<Bound<'py, PyAny>> {
+        aio::start(slf.py(), "recv", (slf,))
+    }
+
+    /// As `next_item`, in asyncio. A task that is cancelled has taken nothing. Not for readers with clones.
+    fn anext_item<'py>(slf: &Bound<'py, Reader>) -> PyResult<Bound<'py, PyAny>> {
+        aio::start(slf.py(), "next_item", (slf,))
+    }
+
+    /// All items until the end of the pipe, in asyncio: `async for item in reader`.
+    fn __aiter__<'py>(slf: &Bound<'py, Reader>) -> PyResult<Bound<'py, PyAny>> {
+        aio::start(slf.py(), "Items", (slf,))
+    }
+
     /// The text of a line that has begun and not ended, as far as it was parsed; None if there is none. Does not read.
     fn peek(&self, py: Python<'_>) -> PyResult<Option<Py<PyBytes>>> {
         let text = self.handle.with(py, "atomic peek", |reader| reader.peek())?;
@@ -191,9 +207,11 @@ impl Reader {
     }
 
     /// Closes this end. A second time does nothing.
-    fn close(&self, py: Python<'_>) {
-        let end = self.handle.close();
-        py.detach(|| drop(end));
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(end) = self.handle.close() else { return Ok(()) };
+        let told = aio::forget(py, end.as_fd().as_raw_fd());
+        drop_detached(end);
+        told
     }
 
     /// Whether this end is closed.
@@ -265,8 +283,8 @@ impl Reader {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, pyo3::types::PyTuple>) {
-        self.close(py);
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
     }
 }
 

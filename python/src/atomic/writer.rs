@@ -9,11 +9,12 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::item;
 use super::options::{Compression, options};
+use crate::aio;
 use crate::buffer::Bytes;
 use crate::error::OrRaise;
 use crate::fd::take_over;
 use crate::handle::{Handle, drop_detached};
-use crate::wait::{Timeout, go_on, until, wait};
+use crate::wait::{Timeout, asking, go_on, until, wait};
 
 const SEND: &str = "atomic send";
 
@@ -48,7 +49,8 @@ impl Writer {
         op: &'static str,
         mut call: impl FnMut(&mut atomic::Writer) -> pipework::Result<T> + Send,
     ) -> PyResult<T> {
-        self.handle.wait(py, deadline, op, |writer, _| py.detach(|| call(writer)))
+        let closed = self.handle.closed();
+        self.handle.wait(py, deadline, op, |writer, _| py.detach(|| asking(closed, || call(writer))))
     }
 
     /// Makes a call that does not wait; None while another thread is in the middle of one that does.
@@ -137,6 +139,17 @@ impl Writer {
         })
     }
 
+    /// As `send`, in asyncio, and without a time-out. A task that is cancelled may have sent the message, or a part that is pending: then the next call
+    /// that writes, or `close`, completes it.
+    fn asend<'py>(slf: &Bound<'py, Writer>, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        aio::start(slf.py(), "send", (slf, data))
+    }
+
+    /// As `flush`, in asyncio, and without a time-out. After it, `close` does not wait.
+    fn aflush<'py>(slf: &Bound<'py, Writer>) -> PyResult<Bound<'py, PyAny>> {
+        aio::start(slf.py(), "flush", (slf,))
+    }
+
     /// Puts one message behind what is pending and writes nothing. Returns the number of parts. Has no limit but memory.
     fn enqueue(&self, py: Python<'_>, data: Bytes<'_, '_>) -> PyResult<u32> {
         let data: &[u8] = &data;
@@ -198,13 +211,11 @@ impl Writer {
             return Ok(());
         }
         let flushed = self.flush(py, timeout);
-        if let Some(mut end) = self.handle.close() {
-            py.detach(|| {
-                end.discard();
-                drop(end);
-            });
-        }
-        flushed
+        let Some(mut end) = self.handle.close() else { return flushed };
+        let told = aio::forget(py, end.as_fd().as_raw_fd());
+        end.discard();
+        drop(end);
+        flushed.and(told)
     }
 
     /// Whether this end is closed.

@@ -1,0 +1,73 @@
+"""What several tests need: a signal at the right moment, a child that is forked, a pipe that is full."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+SOON = 20.0
+"""Seconds after which something that ought to have happened will not happen any more."""
+
+
+class Alarm(Exception):
+    """What the signal handler of a test raises."""
+
+
+@contextlib.contextmanager
+def signal_after(seconds: float, handler: Callable[[], None] | None = None, restart: bool = False) -> Iterator[None]:
+    """SIGALRM after that time; its handler raises `Alarm` unless it is another. With `restart`, system calls go on after it."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if handler is None:
+            raise Alarm
+        handler()
+
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.siginterrupt(signal.SIGALRM, not restart)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def in_child(work: Callable[[], None]) -> None:
+    """Forks, does `work` in the child, and fails if the child failed or did not end."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException as error:
+            os.write(2, f"in the child: {error!r}\n".encode())
+        finally:
+            os._exit(status)
+    end = time.monotonic() + SOON
+    while time.monotonic() < end:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            assert status == 0, f"the child failed: {status}"
+            return
+        time.sleep(0.005)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    raise AssertionError("the child did not end")
+
+
+def after(seconds: float, work: Callable[[], object]) -> threading.Thread:
+    """Does something in a thread, later."""
+
+    def run() -> None:
+        time.sleep(seconds)
+        work()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread

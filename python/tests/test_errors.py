@@ -1,0 +1,78 @@
+"""The error map: who catches what."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import io
+import pickle
+from pathlib import Path
+
+import pipework
+import pytest
+from pipework import ErrorKind, _errors, atomic
+
+EXPECTED: dict[ErrorKind, tuple[type[BaseException], ...]] = {
+    ErrorKind.WOULD_BLOCK: (pipework.WouldBlock, BlockingIOError),
+    ErrorKind.TIMED_OUT: (pipework.TimedOut, TimeoutError),
+    ErrorKind.INTERRUPTED: (pipework.Interrupted, InterruptedError),
+    ErrorKind.CLOSED: (pipework.Closed, BrokenPipeError, EOFError),
+    ErrorKind.TOO_LONG: (pipework.TooLong, ValueError),
+    ErrorKind.STALE: (pipework.Stale,),
+    ErrorKind.PEER_DIED: (pipework.PeerDied, ConnectionError),
+    ErrorKind.NO_SERVER: (pipework.NoServer, ConnectionRefusedError),
+    ErrorKind.TORN: (pipework.TornMessage,),
+    ErrorKind.CORRUPT: (pipework.Corrupt,),
+    ErrorKind.INCOMPATIBLE: (pipework.Incompatible,),
+    ErrorKind.UNSUPPORTED: (pipework.Unsupported, io.UnsupportedOperation),
+    ErrorKind.INVALID: (pipework.Invalid, ValueError),
+    ErrorKind.OS: (pipework.Os,),
+    ErrorKind.FAILED: (pipework.Failed,),
+}
+
+
+@pytest.mark.parametrize("kind", ErrorKind)
+def test_each_kind_is_what_people_catch(kind: ErrorKind) -> None:
+    error = _errors.make(kind, "room verb", None, "room verb: it went wrong", 7)
+    assert isinstance(error, (pipework.Error, OSError))
+    for expected in EXPECTED[kind]:
+        assert isinstance(error, expected)
+    assert (error.kind, error.op, error.done, str(error)) == (kind, "room verb", 7, "room verb: it went wrong")
+
+
+@pytest.mark.parametrize("kind", ErrorKind)
+def test_an_exception_travels_between_processes(kind: ErrorKind) -> None:
+    error = _errors.make(kind, "room verb", errno.ENOENT, "text", 3)
+    vars(error)["extra"] = "kept"
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(other) is type(error)
+        assert (other.kind, other.op, other.errno, str(other), other.done) == (kind, "room verb", errno.ENOENT, "text", 3)
+        assert vars(other)["extra"] == "kept"
+
+
+@pytest.mark.parametrize(
+    ("number", "builtin"),
+    [
+        (errno.ENOENT, FileNotFoundError),
+        (errno.EEXIST, FileExistsError),
+        (errno.EACCES, PermissionError),
+        (errno.ENOTDIR, NotADirectoryError),
+        (errno.EMFILE, OSError),
+    ],
+)
+def test_what_the_kernel_refuses_is_the_builtin_exception_for_its_number(number: int, builtin: type[OSError]) -> None:
+    error = _errors.make(ErrorKind.OS, "open", number, "text")
+    assert isinstance(error, builtin) and isinstance(error, pipework.Os)
+    assert error.errno == number
+
+
+def test_the_numbers_and_names_come_from_the_core(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as missing:
+        atomic.Reader.fifo(tmp_path / "nothing")
+    assert (missing.value.errno, isinstance(missing.value, pipework.Os)) == (errno.ENOENT, True)
+    assert str(missing.value) == "open fifo for reading: refused by the system: No such file or directory (os error 2)"
+    atomic.create_fifo(tmp_path / "fifo")
+    with pytest.raises(FileExistsError):
+        atomic.create_fifo(tmp_path / "fifo")
+    with pytest.raises(ValueError, match="open fifo for reading"):
+        atomic.Reader.fifo(__file__)

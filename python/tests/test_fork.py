@@ -1,0 +1,87 @@
+"""Handles in forked children."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import warnings
+
+import pipework
+import pytest
+from pipework import atomic
+from stage import SOON, in_child
+
+
+def test_parent_and_child_write_as_two_writers() -> None:
+    reader, writer = atomic.pair()
+    writer.enqueue(b"the parent's")
+
+    def child() -> None:
+        assert writer.pending == 0
+        writer.send(b"the child's", SOON)
+        writer.close()
+
+    in_child(child)
+    writer.close()
+    items = [item for item in reader if isinstance(item, atomic.Message)]
+    assert [item.data for item in items] == [b"the child's", b"the parent's"]
+    assert items[0].writer != items[1].writer
+
+
+def test_a_child_reads_on_only_where_the_parent_has_nothing_buffered() -> None:
+    reader, writer = atomic.pair()
+    writer.send(b"for the child")
+
+    def reads() -> None:
+        assert reader.recv(SOON) == b"for the child"
+
+    in_child(reads)
+    writer.send_many([b"one", b"two"])
+    assert reader.recv() == b"one"
+
+    def refuses() -> None:
+        with pytest.raises(pipework.Stale):
+            reader.recv(SOON)
+
+    in_child(refuses)
+    assert reader.recv() == b"two"
+
+
+def test_a_handle_that_a_thread_was_using_is_stale_in_the_child() -> None:
+    reader, writer = atomic.pair()
+    thread = threading.Thread(target=lambda: reader.recv(SOON))
+    thread.start()
+    while reader.try_recv() is not None:
+        pass
+
+    def child() -> None:
+        for _ in range(100):
+            try:
+                reader.recv(0.01)
+            except pipework.Stale as stale:
+                assert "forked" in str(stale)
+            except TimeoutError:
+                pass  # forked between two slices, when nobody had it
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks beside threads
+        in_child(child)
+    writer.send(b"x")
+    thread.join()
+
+
+def test_a_killed_writer_leaves_a_report() -> None:
+    reader, writer = atomic.pair()
+    pid = os.fork()
+    if pid == 0:
+        writer.send(bytes(1_000_000))
+        os._exit(0)
+    writer.close()
+    assert reader.fill(SOON) > 0
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    items = list(reader)
+    assert [type(item) for item in items] == [atomic.Torn]
+    assert isinstance(items[0], atomic.Torn)
+    assert (items[0].kind, items[0].writer is not None and items[0].writer.pid) == (pipework.ErrorKind.TORN, pid)

@@ -1,0 +1,93 @@
+"""Nothing is left behind by many operations: no memory, no references. (Descriptors: conftest.py, for every test.)"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pipework
+import pytest
+from pipework import atomic
+
+OPERATIONS = 100_000
+
+
+def resident() -> int:
+    """Bytes of memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def operations() -> dict[str, Callable[[], object]]:
+    reader, writer = atomic.pair()
+    text_reader, text_writer = atomic.pair(mixed=True)
+    data, buffer, view = bytes(200), bytearray(200), memoryview(bytearray(200))
+    empty, idle = atomic.pair()
+    closed, _ = atomic.pair()
+    closed.close()
+
+    def refused() -> None:
+        with pytest.raises(ValueError):
+            closed.recv()
+
+    def lost() -> None:
+        with pytest.raises(TypeError):
+            writer.send("text")  # type: ignore[arg-type]
+
+    return {
+        "send and recv": lambda: (writer.send(data), reader.recv()),
+        "views": lambda: (writer.send(view), reader.recv_into(buffer)),
+        "items": lambda: (text_writer.send(data), text_reader.next_item()),
+        "nothing there": lambda: (idle.closed, empty.try_recv()),
+        "an error": refused,
+        "another error": lost,
+    }
+
+
+@pytest.mark.parametrize("name", ["send and recv", "views", "items", "nothing there", "an error", "another error"])
+def test_many_operations_leave_nothing(name: str) -> None:
+    operation = operations()[name]
+    rounds = OPERATIONS if "error" not in name else OPERATIONS // 10
+    for _ in range(rounds // 10):
+        operation()
+    gc.collect()
+    before, blocks = resident(), sys.getallocatedblocks()
+    for _ in range(rounds):
+        operation()
+    gc.collect()
+    assert sys.getallocatedblocks() - blocks < 500
+    assert resident() - before < 2 << 20
+
+
+def test_handles_give_back_what_they_had() -> None:
+    def once() -> None:
+        reader, writer = atomic.pair(zstd=1)
+        writer.send(bytes(100))
+        writer.clone(), reader.clone(), reader.messages()
+
+    for _ in range(50):
+        once()
+    gc.collect()
+    before, blocks = resident(), sys.getallocatedblocks()
+    for _ in range(1000):
+        once()
+    gc.collect()
+    assert sys.getallocatedblocks() - blocks < 500
+    assert resident() - before < 4 << 20
+
+
+def test_objects_are_counted_right() -> None:
+    reader, writer = atomic.pair()
+    data, buffer = bytes(100), bytearray(100)
+    counts = [sys.getrefcount(each) for each in (data, buffer, reader, writer)]
+    for _ in range(10):
+        writer.send(data), writer.send(buffer), writer.send_many([data, buffer])
+        with pytest.raises(pipework.Invalid):
+            writer.mixed = True
+            writer.burst(b"\x0e")
+        writer.mixed = False
+        for _ in range(4):
+            reader.recv_into(buffer)
+        iter(reader), reader.messages()
+    assert [sys.getrefcount(each) for each in (data, buffer, reader, writer)] == counts

@@ -1,0 +1,155 @@
+"""Signal handlers run in every wait, and what they raise ends it. What they do not raise does not."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pipework import atomic
+from stage import SOON, Alarm, after, signal_after
+
+
+@pytest.fixture
+def waits(tmp_path: Path) -> Iterator[dict[str, Callable[[], object]]]:
+    """Calls that wait for ever."""
+    reader, writer = atomic.pair()
+    full_reader, full = atomic.pair()
+    while not full.pending:
+        full.try_send(bytes(4000))
+    other_reader, other = atomic.pair()
+    fifo = tmp_path / "fifo"
+    atomic.create_fifo(fifo)
+    yield {
+        "recv": reader.recv,
+        "recv_into": lambda: reader.recv_into(bytearray(10)),
+        "next_item": reader.next_item,
+        "fill": reader.fill,
+        "for item": lambda: next(reader),
+        "messages": lambda: next(reader.messages()),
+        "a long message": lambda: other.send(bytes(1_000_000)),
+        "flush": full.flush,
+        "send after what is pending": lambda: full.send(b"x"),
+        "burst": lambda: full.burst(b"x"),
+        "send_many": lambda: full.send_many([b"x"] * 10),
+        "open a fifo": lambda: atomic.Writer.fifo(fifo),
+    }
+    full.discard()
+    for each in (reader, writer, full_reader, full, other_reader, other):
+        each.close()
+
+
+NAMES = """recv, recv_into, next_item, fill, for item, messages, a long message, flush, send after what is pending, burst, send_many,
+open a fifo""".replace("\n", " ").split(", ")
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["interrupting", "restarting"])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_handler_raises_ends_the_wait(name: str, restart: bool, waits: dict[str, Callable[[], object]]) -> None:
+    began = time.monotonic()
+    with pytest.raises(Alarm), signal_after(0.05, restart=restart):
+        waits[name]()
+    assert time.monotonic() - began < SOON
+
+
+def test_a_handler_that_returns_does_not_end_the_wait() -> None:
+    reader, writer = atomic.pair()
+    ran: list[float] = []
+    sender = after(0.3, lambda: writer.send(b"after the signal"))
+    with signal_after(0.05, handler=lambda: ran.append(time.monotonic())):
+        assert reader.recv(SOON) == b"after the signal"
+    sender.join()
+    assert len(ran) == 1
+
+
+def test_a_handler_that_returns_does_not_make_the_time_longer() -> None:
+    reader, writer = atomic.pair()
+    began = time.monotonic()
+    with pytest.raises(TimeoutError), signal_after(0.1, handler=lambda: None):
+        reader.recv(0.3)
+    assert 0.3 <= time.monotonic() - began < 0.3 + SOON / 2
+    del writer
+
+
+def test_a_message_goes_on_after_a_handler_that_returns() -> None:
+    reader, writer = atomic.pair()
+    data = os.urandom(1_000_000)
+    got: list[bytes] = []
+    receiver = after(0.3, lambda: got.append(reader.recv(SOON)))
+    with signal_after(0.05, handler=lambda: None):
+        writer.send(data)
+    receiver.join()
+    assert got == [data]
+
+
+def test_a_message_that_a_handler_ends_is_not_delivered() -> None:
+    reader, writer = atomic.pair()
+    with pytest.raises(Alarm), signal_after(0.05):
+        writer.send(bytes(1_000_000))
+
+    def send_another() -> None:
+        writer.send(b"next", SOON)
+        writer.close()
+
+    closer = after(0, send_another)
+    items = list(reader)
+    closer.join()
+    assert [type(item) for item in items] == [atomic.Message, atomic.Torn]
+
+
+def test_a_handler_ends_what_a_dropped_writer_waits_for() -> None:
+    reader, writer = atomic.pair()
+    writer.enqueue(bytes(1_000_000))
+    raised: list[object] = []
+    sys.unraisablehook = lambda unraisable: raised.append(unraisable.exc_type)
+    try:
+        with signal_after(0.05):
+            del writer
+    finally:
+        sys.unraisablehook = sys.__unraisablehook__
+    assert raised == [Alarm]
+    assert [type(item) for item in reader] == [atomic.Torn]
+
+
+def test_a_handler_may_use_the_end_that_waits() -> None:
+    reader, writer = atomic.pair()
+    with signal_after(0.05, handler=lambda: (writer.send(b"from the handler"), None)[1]):
+        assert reader.recv(SOON) == b"from the handler"
+    with pytest.raises(ValueError, match="is closed"), signal_after(0.05, handler=reader.close):
+        reader.recv(SOON)
+
+
+def test_a_handler_inside_a_message_cannot_send_another() -> None:
+    reader, writer = atomic.pair()
+    with pytest.raises(RuntimeError, match="under way"), signal_after(0.05, handler=lambda: (writer.send(b"x"), None)[1]):
+        writer.send(bytes(1_000_000))
+    del reader
+
+
+def test_ctrl_c_from_another_thread() -> None:
+    """`interrupt_main` wakes no system call: only the look at signals at the end of a slice finds it."""
+    reader, writer = atomic.pair()
+    interrupter = after(0.05, lambda: _thread.interrupt_main(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        reader.recv()
+    interrupter.join()
+    del writer
+
+
+def test_the_lock_is_free_while_something_waits() -> None:
+    reader, writer = atomic.pair()
+    counted = 0
+    waiter = threading.Thread(target=reader.recv)
+    waiter.start()
+    end = time.monotonic() + 0.05
+    while time.monotonic() < end:
+        counted += 1
+    writer.send(b"x")
+    waiter.join()
+    assert counted > 1000
