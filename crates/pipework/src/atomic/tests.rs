@@ -345,3 +345,34 @@ fn a_deadline_that_has_passed_is_not_spun_away() {
         assert!(!all_met(), "it looks once before it waits and once while it does");
     }
 }
+
+thread_local! {
+    /// How often the next writer that asks whether to go on is told that it should.
+    static PATIENCE: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+#[test]
+fn who_pays_attention_decides_whether_a_message_goes_on() {
+    let patient = || PATIENCE.replace(PATIENCE.get().saturating_sub(1)) > 0;
+    let (mut reader, mut writer) = pair().unwrap();
+    writer.set_attention(Some(patient));
+
+    // A signal, and the end of a quarter of a second: asked twice, and told to go on once.
+    PATIENCE.set(1);
+    order("write_nowait", 5, os(libc::EINTR));
+    assert_eq!(
+        kind(writer.send(vec![1; 1 << 20], Deadline::NEVER).map(drop)),
+        Err((ErrorKind::Interrupted, Some(libc::EINTR)))
+    );
+    assert!(all_met());
+    assert_eq!(PATIENCE.get(), 0);
+
+    // Nobody need be asked about the time that the call was given.
+    let sent = writer.send(vec![2; 1 << 20], Duration::from_millis(1));
+    assert_eq!(kind(sent.map(drop)), Err((ErrorKind::TimedOut, Some(libc::ETIMEDOUT))));
+
+    // A drop does not wait for ever either, and what was given up is told.
+    writer.enqueue(vec![3; 1 << 20]).unwrap();
+    drop(writer);
+    assert!(reader.items().all(|item| matches!(item, Ok(Item::Torn(_)))));
+}
