@@ -369,7 +369,7 @@ fn who_pays_attention_decides_whether_a_message_goes_on() {
 
     // Nobody need be asked about the time that the call was given.
     let sent = writer.send(vec![2; 1 << 20], Duration::from_millis(1));
-    assert_eq!(kind(sent.map(drop)), Err((ErrorKind::TimedOut, Some(libc::ETIMEDOUT))));
+    assert_eq!(kind(sent.map(drop)), Err((ErrorKind::TimedOut, None)));
 
     // A drop does not wait for ever either, and what was given up is told.
     writer.enqueue(vec![3; 1 << 20]).unwrap();
