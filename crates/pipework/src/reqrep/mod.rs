@@ -66,7 +66,7 @@ pub use server::{Request, Server};
 use crate::error::{Error, ErrorKind, Result};
 use crate::spin;
 use crate::sync::{AtomicU64, Hint, Ordering};
-use crate::sys::Errno;
+use crate::sys::{self, Errno};
 use member::Membership;
 use segment::{Making, Shared};
 use slot::State;
@@ -229,8 +229,17 @@ impl Options {
     ///
     /// As [`open`](Options::open).
     pub fn from_fd(&self, fd: OwnedFd) -> Result<Segment> {
-        crate::sys::set_cloexec(fd.as_fd()).map_err(|errno| errno.at("reqrep open"))?;
+        sys::set_cloexec(fd.as_fd()).map_err(|errno| errno.at("reqrep open"))?;
         Shared::check(fd, self.any_owner).map(|shared| self.segment(shared))
+    }
+
+    /// Opens the segment behind a duplicate of a descriptor.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Options::open); `Os` when descriptors have run out.
+    pub fn dup_fd(&self, fd: impl AsFd) -> Result<Segment> {
+        self.from_fd(sys::duplicate(fd.as_fd()).map_err(|errno| errno.at("reqrep open"))?)
     }
 
     fn making(&self) -> Making {

@@ -151,6 +151,7 @@ fn a_descriptor_is_checked_as_a_path_is() {
     }
     let whole = segment.as_fd().try_clone_to_owned().unwrap();
     answers(&segment, &Options::new().from_fd(whole).unwrap());
+    answers(&segment, &Options::new().dup_fd(&segment).unwrap());
 }
 
 // ---------------------------------------------------------------- whose it is
