@@ -10,6 +10,7 @@ mod handle;
 mod aio;
 mod fd;
 mod atomic;
+mod reqrep;
 
 use pyo3::prelude::*;
 
@@ -19,6 +20,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     handle::watch_forks(module.py())?;
     atomic::add_to(module)?;
+    reqrep::add_to(module)?;
     // The public names are those of the Python modules.
     module.delattr("__all__")
 }

@@ -1,0 +1,49 @@
+"""Request and response over shared memory: many clients, many competing servers, no broker.
+
+A `Segment` is a file in shared memory, at a path or without a name. Clients put requests into it, each request goes to one of the servers, and each reply
+goes back to the client that asked. Any process may be killed at any instruction: the others go on, a caller hears `PeerDied` within 250 ms, and
+what the dead held is taken back.
+
+>>> import multiprocessing, os, tempfile
+>>> from pipework.reqrep import Client, Server
+>>> def work(path):
+...     for request in Server(path):
+...         request.reply(request.data.upper())
+>>> with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+...     path = os.path.join(folder, "segment")
+...     segment = Segment.create(path, slots=8)
+...     workers = [multiprocessing.get_context("fork").Process(target=work, args=(path,)) for _ in range(2)]
+...     for worker in workers:
+...         worker.start()
+...     with Client(path) as client:
+...         print(client.call(b"hello", timeout=10))
+...     for worker in workers:
+...         worker.kill(); worker.join()
+b'HELLO'
+
+In asyncio, on any event loop: `await client.acall(data)`, `async for request in server`. The other side need not know of it.
+
+Flags are 32 bits beside a payload, both ways. They are the programs' own: nothing here reads them.
+"""
+
+from __future__ import annotations
+
+from ._calls import Audit, Geometry, Member, Message, Options, Stats, Ticket
+from ._core import Client, IntClient, IntRequest, IntServer, Request, Segment, Server
+
+__all__ = [
+    "Audit",
+    "Client",
+    "Geometry",
+    "IntClient",
+    "IntRequest",
+    "IntServer",
+    "Member",
+    "Message",
+    "Options",
+    "Request",
+    "Segment",
+    "Server",
+    "Stats",
+    "Ticket",
+]

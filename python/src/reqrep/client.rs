@@ -1,0 +1,395 @@
+//! The calling end. Mirrors `server.rs`.
+
+use std::os::fd::IntoRawFd;
+
+use pipework::reqrep::{self, Message, Reply, Ticket};
+use pipework::{Deadline, Result};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use super::segment::{Place, Segment, Tuple};
+use super::shared::Shared;
+use super::task::Task;
+use crate::buffer::Bytes;
+use crate::error::{OrRaise, Raise};
+use crate::wait::{SLICE, Timeout, attend, is_early, until, wait};
+
+/// Sends requests and gets their replies.
+///
+/// `Client(segment)` attaches to a `Segment`, or to the one at a path, which must be there. Any number of threads and tasks may use one
+/// client at the same time. In a forked child it works on, as a member of its own; calls in progress stay the parent's. It can be pickled for another process.
+///
+/// If a server dies with a request, another gets it, up to `redeliveries` times (at most 3): for requests that may be carried out twice. With
+/// `needs_server`, a call raises `NoServer` where no server is attached, instead of waiting for one.
+///
+/// >>> import threading
+/// >>> from pipework.reqrep import Client, Segment, Server
+/// >>> segment = Segment.anonymous()
+/// >>> server, client = Server(segment), Client(segment)
+/// >>> def serve():
+/// ...     for request in server:
+/// ...         request.reply(request.data.upper())
+/// >>> thread = threading.Thread(target=serve)
+/// >>> thread.start()
+/// >>> client.call(b"hello", timeout=5.0)
+/// b'HELLO'
+/// >>> server.close(); thread.join()
+#[pyclass(frozen, module = "pipework.reqrep")]
+pub(crate) struct Client(Calls<reqrep::Client>);
+
+#[pymethods]
+impl Client {
+    #[new]
+    #[pyo3(signature = (segment, redeliveries=0, needs_server=false))]
+    fn attach(
+        py: Python<'_>,
+        segment: Place<'_, '_>,
+        redeliveries: u8,
+        needs_server: bool,
+    ) -> PyResult<Client> {
+        let segment = segment.opened(py)?;
+        let client = segment.get().get_ref().client().or_raise(py)?;
+        let client = client.redeliveries(redeliveries).needs_server(needs_server);
+        Ok(Client(Calls::new(client, segment, redeliveries, needs_server)))
+    }
+
+    /// Sends a request and waits for its reply; returns its bytes. `timeout` covers both. `flags` are 32 bits of the user's that travel along.
+    ///
+    /// Raises `TimedOut`: the call is cancelled then, as it is when a signal handler raises, but a server may have begun with it. `PeerDied` within 250 ms if its server has
+    /// died; `Failed` if its server gave it up; `TooLong` if it does not fit into the segment's requests; `NoServer`, if that was asked for.
+    #[pyo3(signature = (data, timeout=None, flags=0))]
+    fn call(
+        &self,
+        py: Python<'_>,
+        data: Bytes<'_, '_>,
+        timeout: Option<Timeout>,
+        flags: u32,
+    ) -> PyResult<Py<PyBytes>> {
+        Ok(bytes(py, &self.0.call(py, message(&data, flags), until(timeout))?))
+    }
+
+    /// As `call`; returns a `Message`: the reply with its flags.
+    #[pyo3(signature = (data, timeout=None, flags=0))]
+    fn call_message(
+        &self,
+        py: Python<'_>,
+        data: Bytes<'_, '_>,
+        timeout: Option<Timeout>,
+        flags: u32,
+    ) -> PyResult<Py<PyAny>> {
+        with_flags(py, self.0.call(py, message(&data, flags), until(timeout))?)
+    }
+
+    /// Sends a request and returns the ticket for its reply. Waits until a slot is free. Any number of calls may be in progress, up to the slots of the segment.
+    ///
+    /// Raises `TimedOut` if there was no slot, `TooLong` and `NoServer`: then nothing was sent.
+    #[pyo3(signature = (data, timeout=None, flags=0))]
+    fn send(
+        &self,
+        py: Python<'_>,
+        data: Bytes<'_, '_>,
+        timeout: Option<Timeout>,
+        flags: u32,
+    ) -> PyResult<u64> {
+        self.0.send(py, message(&data, flags), until(timeout))
+    }
+
+    /// Sends a request if a slot is free; None if none is. Raises as `send`, but for `TimedOut`.
+    #[pyo3(signature = (data, flags=0))]
+    fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>, flags: u32) -> PyResult<Option<u64>> {
+        self.0.try_send(py, message(&data, flags))
+    }
+
+    /// Waits for the reply of a call and returns its bytes.
+    ///
+    /// Raises `TimedOut`, with the ticket still good. `PeerDied`, `Failed`, `NoServer`: the call is over. `Stale`: it was over already, or is not this client's.
+    #[pyo3(signature = (ticket, timeout=None))]
+    fn recv(&self, py: Python<'_>, ticket: u64, timeout: Option<Timeout>) -> PyResult<Py<PyBytes>> {
+        Ok(bytes(py, &self.0.recv(py, ticket, until(timeout))?))
+    }
+
+    /// As `recv`; returns a `Message`: the reply with its flags.
+    #[pyo3(signature = (ticket, timeout=None))]
+    fn recv_message(&self, py: Python<'_>, ticket: u64, timeout: Option<Timeout>) -> PyResult<Py<PyAny>> {
+        with_flags(py, self.0.recv(py, ticket, until(timeout))?)
+    }
+
+    /// The bytes of a call's reply; None if it has not come. Raises as `recv`, but for `TimedOut`.
+    fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Py<PyBytes>>> {
+        Ok(self.0.try_recv(py, ticket)?.map(|reply| bytes(py, &reply)))
+    }
+
+    /// As `try_recv`; returns a `Message`: the reply with its flags.
+    fn try_recv_message(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Py<PyAny>>> {
+        self.0.try_recv(py, ticket)?.map(|reply| with_flags(py, reply)).transpose()
+    }
+
+    /// As `call`, in asyncio, on any event loop. Cancelling the task cancels the call. The time-out is asyncio's own: `asyncio.wait_for`.
+    #[pyo3(signature = (data, flags=0))]
+    fn acall<'py>(&self, py: Python<'py>, data: Bytes<'_, '_>, flags: u32) -> PyResult<Bound<'py, PyAny>> {
+        self.start_call(py, &data, flags, |py, reply| Ok(bytes(py, &reply).into_any()))
+    }
+
+    /// As `call_message`, in asyncio.
+    #[pyo3(signature = (data, flags=0))]
+    fn acall_message<'py>(
+        &self,
+        py: Python<'py>,
+        data: Bytes<'_, '_>,
+        flags: u32,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.start_call(py, &data, flags, with_flags)
+    }
+
+    /// As `recv`, in asyncio. The ticket stays good if the task is cancelled.
+    fn arecv<'py>(&self, py: Python<'py>, ticket: u64) -> PyResult<Bound<'py, PyAny>> {
+        self.start_recv(py, ticket, |py, reply| Ok(bytes(py, &reply).into_any()))
+    }
+
+    /// As `recv_message`, in asyncio. The ticket stays good if the task is cancelled.
+    fn arecv_message<'py>(&self, py: Python<'py>, ticket: u64) -> PyResult<Bound<'py, PyAny>> {
+        self.start_recv(py, ticket, with_flags)
+    }
+
+    /// Gives up a call. False if its reply is there: then it is for `recv`. A server that has the request finds out when it replies.
+    ///
+    /// Raises `Stale` if the call is over already, or is not this client's.
+    fn cancel(&self, py: Python<'_>, ticket: u64) -> PyResult<bool> {
+        self.0.cancel(py, ticket)
+    }
+
+    /// Calls of this client that are in progress: sent, and their replies not received.
+    #[getter]
+    fn pending(&self, py: Python<'_>) -> PyResult<usize> {
+        self.0.pending(py)
+    }
+
+    /// A descriptor for another event loop than asyncio's, readable while there is something to receive for a ticket. It is the caller's to close, and not to be
+    /// read from. When it is readable, `try_recv` each call in progress. A forked child asks for one of its own.
+    fn doorbell(&self, py: Python<'_>) -> PyResult<i32> {
+        self.0.doorbell(py)
+    }
+
+    /// As `doorbell`, but readable while a request can be sent. It becomes unreadable when `try_send` finds no slot.
+    fn room_doorbell(&self, py: Python<'_>) -> PyResult<i32> {
+        self.0.room_doorbell(py)
+    }
+
+    /// The segment that this client is attached to.
+    #[getter]
+    fn segment(&self, py: Python<'_>) -> Py<Segment> {
+        self.0.segment(py)
+    }
+
+    /// Leaves the segment, as soon as calls under way in other threads and tasks are over. A second time does nothing.
+    fn close(&self) {
+        self.0.close();
+    }
+
+    /// Whether this client is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    fn __enter__(slf: Py<Client>) -> Py<Client> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
+        self.close();
+    }
+
+    fn __reduce__(slf: &Bound<'_, Client>) -> (Py<PyAny>, Settings) {
+        (slf.get_type().into_any().unbind(), slf.get().0.settings(slf.py()))
+    }
+}
+
+impl Client {
+    fn start_call<'py>(
+        &self,
+        py: Python<'py>,
+        data: &[u8],
+        flags: u32,
+        give: impl Fn(Python<'_>, Reply) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (client, data) = (self.0.get(py)?, data.to_vec());
+        let reply = async move { client.call_async(message(&data, flags)).await };
+        Task::new(reply, move |py, reply| give(py, reply.or_raise(py)?)).start(py)
+    }
+
+    fn start_recv<'py>(
+        &self,
+        py: Python<'py>,
+        ticket: u64,
+        give: impl Fn(Python<'_>, Reply) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.0.get(py)?;
+        let reply = async move { client.recv_async(Ticket::from_bits(ticket)).await };
+        Task::new(reply, move |py, reply| give(py, reply.or_raise(py)?)).start(py)
+    }
+}
+
+fn message(data: &[u8], flags: u32) -> Message<'_> {
+    Message::new(data).flags(flags)
+}
+
+fn bytes(py: Python<'_>, data: &[u8]) -> Py<PyBytes> {
+    PyBytes::new(py, data).unbind()
+}
+
+fn with_flags(py: Python<'_>, reply: Reply) -> PyResult<Py<PyAny>> {
+    static MESSAGE: Tuple = Tuple::new("Message");
+    MESSAGE.make(py, (bytes(py, &reply), reply.flags()))
+}
+
+// ---------------------------------------------------------------- whatever the payload is
+
+/// A client of the core.
+pub(super) trait Caller: Clone + Send + Sync {
+    type Request<'a>: Copy + Send + Sync;
+    type Reply: Send;
+
+    fn client(&self) -> &reqrep::Client;
+    fn send(&self, request: Self::Request<'_>, deadline: Deadline) -> Result<Ticket>;
+    fn try_send(&self, request: Self::Request<'_>) -> Result<Option<Ticket>>;
+    fn recv(&self, ticket: Ticket, deadline: Deadline) -> Result<Self::Reply>;
+    fn try_recv(&self, ticket: Ticket) -> Result<Option<Self::Reply>>;
+}
+
+impl Caller for reqrep::Client {
+    type Request<'a> = Message<'a>;
+    type Reply = Reply;
+
+    fn client(&self) -> &reqrep::Client {
+        self
+    }
+
+    fn send(&self, request: Message<'_>, deadline: Deadline) -> Result<Ticket> {
+        self.send(request, deadline)
+    }
+
+    fn try_send(&self, request: Message<'_>) -> Result<Option<Ticket>> {
+        self.try_send(request)
+    }
+
+    fn recv(&self, ticket: Ticket, deadline: Deadline) -> Result<Reply> {
+        self.recv(ticket, deadline)
+    }
+
+    fn try_recv(&self, ticket: Ticket) -> Result<Option<Reply>> {
+        self.try_recv(ticket)
+    }
+}
+
+/// What makes a client like this one in another process: segment, redeliveries, needs_server.
+pub(super) type Settings = (Py<Segment>, u8, bool);
+
+/// What a client does, on Python's terms.
+pub(super) struct Calls<C> {
+    client: Shared<C>,
+    segment: Py<Segment>,
+    redeliveries: u8,
+    needs_server: bool,
+}
+
+impl<C: Caller> Calls<C> {
+    pub(super) fn new(client: C, segment: Py<Segment>, redeliveries: u8, needs_server: bool) -> Calls<C> {
+        Calls { client: Shared::new("client", client), segment, redeliveries, needs_server }
+    }
+
+    pub(super) fn call(
+        &self,
+        py: Python<'_>,
+        request: C::Request<'_>,
+        deadline: Deadline,
+    ) -> PyResult<C::Reply> {
+        let client = self.get(py)?;
+        let mut sent = None;
+        loop {
+            let reply = py.detach(|| {
+                let slice = deadline.capped(SLICE);
+                let ticket = match sent {
+                    Some(ticket) => ticket,
+                    None => *sent.insert(client.send(request, slice)?),
+                };
+                client.recv(ticket, slice)
+            });
+            // Nobody has the ticket but this, so the call must not stay behind.
+            let error = match reply {
+                Ok(reply) => return Ok(reply),
+                Err(error) if is_early(error.kind(), deadline) => match attend(py) {
+                    Ok(()) => continue,
+                    Err(raised) => {
+                        give_up(&client, sent);
+                        return Err(raised);
+                    }
+                },
+                Err(error) => error,
+            };
+            return give_up(&client, sent).ok_or_else(|| error.raise(py));
+        }
+    }
+
+    pub(super) fn send(&self, py: Python<'_>, request: C::Request<'_>, deadline: Deadline) -> PyResult<u64> {
+        let client = self.get(py)?;
+        wait(py, deadline, |slice| py.detach(|| client.send(request, slice))).map(Ticket::to_bits)
+    }
+
+    pub(super) fn try_send(&self, py: Python<'_>, request: C::Request<'_>) -> PyResult<Option<u64>> {
+        Ok(self.get(py)?.try_send(request).or_raise(py)?.map(Ticket::to_bits))
+    }
+
+    pub(super) fn recv(&self, py: Python<'_>, ticket: u64, deadline: Deadline) -> PyResult<C::Reply> {
+        let (client, ticket) = (self.get(py)?, Ticket::from_bits(ticket));
+        wait(py, deadline, |slice| py.detach(|| client.recv(ticket, slice)))
+    }
+
+    pub(super) fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<C::Reply>> {
+        self.get(py)?.try_recv(Ticket::from_bits(ticket)).or_raise(py)
+    }
+
+    pub(super) fn cancel(&self, py: Python<'_>, ticket: u64) -> PyResult<bool> {
+        self.get(py)?.client().cancel(Ticket::from_bits(ticket)).or_raise(py)
+    }
+
+    pub(super) fn pending(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.get(py)?.client().pending())
+    }
+
+    pub(super) fn doorbell(&self, py: Python<'_>) -> PyResult<i32> {
+        self.get(py)?.client().doorbell().or_raise(py).map(IntoRawFd::into_raw_fd)
+    }
+
+    pub(super) fn room_doorbell(&self, py: Python<'_>) -> PyResult<i32> {
+        self.get(py)?.client().room_doorbell().or_raise(py).map(IntoRawFd::into_raw_fd)
+    }
+
+    pub(super) fn segment(&self, py: Python<'_>) -> Py<Segment> {
+        self.segment.clone_ref(py)
+    }
+
+    pub(super) fn settings(&self, py: Python<'_>) -> Settings {
+        (self.segment(py), self.redeliveries, self.needs_server)
+    }
+
+    pub(super) fn get(&self, py: Python<'_>) -> PyResult<C> {
+        self.client.get(py, "reqrep client")
+    }
+
+    pub(super) fn close(&self) {
+        self.client.close();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+}
+
+/// Ends a call, if it is not over; gives its reply if that came at the last moment.
+fn give_up<C: Caller>(client: &C, sent: Option<Ticket>) -> Option<C::Reply> {
+    let ticket = sent?;
+    let has_come = client.client().cancel(ticket) == Ok(false);
+    if has_come { client.try_recv(ticket).ok().flatten() } else { None }
+}

@@ -1,0 +1,25 @@
+//! `pipework.reqrep`: request and response over shared memory.
+//!
+//! Bytes and integers are the same ends twice: what they have in common is written once, in `Calls` and `Requests`, for whatever the payload is.
+
+mod segment;
+mod shared;
+mod task;
+mod client;
+mod int_client;
+mod server;
+mod int_server;
+
+use pyo3::prelude::*;
+
+pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<segment::Segment>()?;
+    module.add_class::<client::Client>()?;
+    module.add_class::<int_client::IntClient>()?;
+    module.add_class::<server::Server>()?;
+    module.add_class::<server::Request>()?;
+    module.add_class::<int_server::IntServer>()?;
+    module.add_class::<int_server::IntRequest>()?;
+    module.add_class::<task::Task>()?;
+    module.add_class::<task::Inbox>()
+}

@@ -1,0 +1,322 @@
+//! The segment: how it is made, opened and passed on, and what it tells about itself.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{PathBuf, absolute};
+use std::time::{Duration, UNIX_EPOCH};
+
+use pipework::reqrep::{self, Kind, Options, Role};
+use pyo3::call::PyCallArgs;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyString};
+
+use crate::error::OrRaise;
+use crate::fd::take_over;
+
+/// A segment that this process has opened: the shared memory in which clients and servers meet.
+///
+/// `Segment(path)` opens the one at `path`, or makes it if there is none; the keyword arguments are those of `Options`. A segment on /dev/shm lies
+/// in memory alone. It can be pickled for other processes: by its path, or else its descriptor goes along, as with sockets in `multiprocessing`.
+///
+/// The numbers that it tells may be outdated as soon as they are told.
+///
+/// >>> from pipework.reqrep import Client, Segment, Server
+/// >>> segment = Segment.anonymous(slots=8, request_bytes=100)
+/// >>> server, client = Server(segment), Client(segment)
+/// >>> ticket = client.send(b"hello")
+/// >>> segment.waiting, segment.audit().free
+/// (1, 7)
+#[pyclass(frozen, module = "pipework.reqrep")]
+pub(crate) struct Segment {
+    segment: reqrep::Segment,
+    any_owner: bool,
+    spin: Option<f64>,
+}
+
+#[pymethods]
+impl Segment {
+    #[new]
+    #[pyo3(signature = (path, **options))]
+    fn open_or_create(
+        py: Python<'_>,
+        path: Absolute,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Segment> {
+        Settings::of(options)?.make(py, |options| options.open_or_create(path.0))
+    }
+
+    /// Makes a segment at `path`. The name appears when the segment is complete.
+    ///
+    /// Raises `FileExistsError` if there is such a file; `Invalid` for impossible sizes; `OSError` with ENOSPC if the file system is full.
+    #[staticmethod]
+    #[pyo3(signature = (path, **options))]
+    fn create(py: Python<'_>, path: Absolute, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
+        Settings::of(options)?.make(py, |options| options.create(path.0))
+    }
+
+    /// Opens the segment at `path`. Of the options, only `any_owner` and `spin` matter.
+    ///
+    /// Raises `FileNotFoundError` if there is none; `Invalid` for a symbolic link, what is no regular file, or another user's file; `Incompatible` for what is no
+    /// segment, or is one of another format; `Corrupt` for one that was damaged or cut short.
+    #[staticmethod]
+    #[pyo3(signature = (path, **options))]
+    fn open(py: Python<'_>, path: Absolute, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
+        Settings::of(options)?.make(py, |options| options.open(path.0))
+    }
+
+    /// Makes a segment without a name: for threads, for processes that are forked from this one, and for those it is pickled for.
+    #[staticmethod]
+    #[pyo3(signature = (**options))]
+    fn anonymous(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
+        Settings::of(options)?.make(py, |options| options.anonymous())
+    }
+
+    /// As `anonymous`; `name` shows up in /proc/PID/maps. Another process that is given the descriptor opens it by `from_fd`.
+    #[staticmethod]
+    #[pyo3(signature = (name, **options))]
+    fn memfd(py: Python<'_>, name: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
+        Settings::of(options)?.make(py, |options| options.memfd(name))
+    }
+
+    /// Opens the segment behind a descriptor and takes the descriptor over. Raises as `open`; then it stays the caller's.
+    #[staticmethod]
+    #[pyo3(signature = (fd, **options))]
+    fn from_fd(py: Python<'_>, fd: i32, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
+        let settings = Settings::of(options)?;
+        let segment =
+            take_over(py, fd, |fd| settings.options.dup_fd(fd).map(drop), |fd| settings.options.from_fd(fd))?;
+        Ok(Segment { segment, any_owner: settings.any_owner, spin: settings.spin })
+    }
+
+    /// Where it was made or opened; None for one without a name.
+    #[getter]
+    fn path(&self) -> Option<PathBuf> {
+        self.segment.path().map(PathBuf::from)
+    }
+
+    /// Its sizes, as a `Geometry`.
+    #[getter]
+    fn geometry(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        static GEOMETRY: Tuple = Tuple::new("Geometry");
+        let sizes = self.segment.geometry();
+        let integers = sizes.kind == Kind::Integers;
+        let of = (integers, sizes.slots, sizes.queue, sizes.request_bytes, sizes.reply_bytes, sizes.members);
+        GEOMETRY.make(py, of)
+    }
+
+    /// Requests that wait for a server. Calls that were cancelled there count until a server comes past.
+    #[getter]
+    fn waiting(&self) -> usize {
+        self.segment.len()
+    }
+
+    /// What was done so far, as `Stats`: by all members together, those of the past included.
+    fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        static STATS: Tuple = Tuple::new("Stats");
+        let stats = self.segment.stats();
+        let calls = (stats.requests, stats.replies, stats.full, stats.empty, stats.cancelled);
+        let (requests, replies, full, empty, cancelled) = calls;
+        let (torn_off, recovered, redelivered) = (stats.torn_off, stats.recovered, stats.redelivered);
+        STATS.make(py, (requests, replies, full, empty, cancelled, torn_off, recovered, redelivered))
+    }
+
+    /// Who is attached, and who died attached and was not noticed yet: a list of `Member`.
+    fn members(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
+        static MEMBER: Tuple = Tuple::new("Member");
+        let make = |member: reqrep::Member| {
+            let role = if member.role == Role::Client { "client" } else { "server" };
+            let since = member.since.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+            MEMBER.make(py, (member.number, role, member.pid, since, member.is_alive))
+        };
+        self.segment.members().or_raise(py)?.into_iter().map(make).collect()
+    }
+
+    /// Accounts for every slot, as an `Audit`. Of a segment that is in use, it tells of no single moment.
+    fn audit(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        static AUDIT: Tuple = Tuple::new("Audit");
+        let audit = self.segment.audit().or_raise(py)?;
+        let reqrep::Audit { free, filling, waiting, taken, dropped, done, damaged, .. } = audit;
+        let (orphaned, unqueued, entries) = (audit.orphaned, audit.unqueued, audit.entries);
+        let of = (free, filling, waiting, taken, dropped, done, damaged, orphaned, unqueued, entries);
+        AUDIT.make(py, of)
+    }
+
+    /// Takes back what dead members held; returns how many had died. It happens by itself, where somebody waits for it.
+    fn recover(&self, py: Python<'_>) -> PyResult<usize> {
+        self.segment.recover().or_raise(py)
+    }
+
+    /// Writes the segment to the storage that its file lies on, if it lies on any, and waits for that.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.segment.sync()).or_raise(py)
+    }
+
+    /// Removes its name, if that still leads here; False if it does not. Whoever is attached stays so. Raises `Invalid` for one without a name.
+    fn unlink(&self, py: Python<'_>) -> PyResult<bool> {
+        self.segment.unlink().or_raise(py)
+    }
+
+    /// The descriptor of its file, for instance to pass it on. It holds no lock.
+    fn fileno(&self) -> i32 {
+        self.segment.as_fd().as_raw_fd()
+    }
+
+    fn __reduce__(slf: &Bound<'_, Segment>) -> PyResult<Py<PyAny>> {
+        static REDUCE: Tuple = Tuple::new("reduce_segment");
+        let this = slf.get();
+        REDUCE.make(slf.py(), (this.path(), this.fileno(), this.any_owner, this.spin))
+    }
+
+    fn __repr__(&self) -> String {
+        let sizes = self.segment.geometry();
+        let place = match self.segment.path() {
+            Some(path) => format!("{path:?}"),
+            None => format!("descriptor {}", self.fileno()),
+        };
+        format!("<Segment {place}, {} slots, {} members>", sizes.slots, sizes.members)
+    }
+}
+
+/// A path as it is meant now, whatever folder the process goes to later.
+pub(super) struct Absolute(PathBuf);
+
+impl FromPyObject<'_, '_> for Absolute {
+    type Error = PyErr;
+
+    fn extract(path: Borrowed<'_, '_, PyAny>) -> PyResult<Absolute> {
+        let path: PathBuf = path.extract()?;
+        // One that cannot be is for the core to refuse.
+        Ok(Absolute(absolute(&path).unwrap_or(path)))
+    }
+}
+
+/// The segment itself, or its path: where an end is to be attached.
+pub(super) enum Place<'a, 'py> {
+    Segment(Borrowed<'a, 'py, Segment>),
+    Path(Absolute),
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Place<'a, 'py> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Place<'a, 'py>> {
+        match object.cast::<Segment>() {
+            Ok(segment) => Ok(Place::Segment(segment)),
+            Err(_) => object
+                .extract()
+                .map(Place::Path)
+                .map_err(|_| PyTypeError::new_err("an end is attached to a Segment, or to the path of one")),
+        }
+    }
+}
+
+impl Place<'_, '_> {
+    /// The segment, which is there already.
+    pub(super) fn opened(self, py: Python<'_>) -> PyResult<Py<Segment>> {
+        match self {
+            Place::Segment(segment) => Ok(segment.to_owned().unbind()),
+            Place::Path(path) => Py::new(py, Segment::open(py, path, None)?),
+        }
+    }
+
+    /// The segment, which is made if there is none; of integers, if nothing else was said.
+    pub(super) fn made(
+        self,
+        py: Python<'_>,
+        kind: Kind,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<Segment>> {
+        match self {
+            Place::Segment(_) if options.is_some_and(|options| !options.is_empty()) => {
+                Err(PyTypeError::new_err("options are for a path: this segment is there already"))
+            }
+            Place::Segment(segment) => Ok(segment.to_owned().unbind()),
+            Place::Path(path) => {
+                let mut settings = Settings::of(options)?;
+                if kind == Kind::Integers {
+                    settings.options = settings.options.integers();
+                }
+                Py::new(py, settings.make(py, |options| options.open_or_create(path.0))?)
+            }
+        }
+    }
+}
+
+impl Segment {
+    pub(super) fn get_ref(&self) -> &reqrep::Segment {
+        &self.segment
+    }
+}
+
+/// What keyword arguments say.
+struct Settings {
+    options: Options,
+    any_owner: bool,
+    spin: Option<f64>,
+}
+
+impl Settings {
+    fn of(named: Option<&Bound<'_, PyDict>>) -> PyResult<Settings> {
+        let mut options = Options::new();
+        let (mut any_owner, mut spin, mut integers) = (false, None, false);
+        for (name, value) in named.into_iter().flatten() {
+            options = match name.cast::<PyString>()?.to_str()? {
+                "slots" => options.slots(value.extract()?),
+                "queue" => options.queue(value.extract()?),
+                "request_bytes" => options.request_bytes(value.extract()?),
+                "reply_bytes" => options.reply_bytes(value.extract()?),
+                "members" => options.members(value.extract()?),
+                "mode" => options.mode(value.extract()?),
+                "sparse" => options.sparse(value.extract()?),
+                "any_owner" => {
+                    any_owner = value.extract()?;
+                    options.any_owner(any_owner)
+                }
+                "spin" => {
+                    spin = value.extract()?;
+                    spin.map_or(Ok(options.clone()), |spin| seconds(spin).map(|spin| options.spin(spin)))?
+                }
+                "integers" => {
+                    integers = value.extract()?;
+                    options
+                }
+                other => return Err(PyTypeError::new_err(format!("there is no option {other:?}"))),
+            };
+        }
+        // After the sizes, of which it has its own.
+        let options = if integers { options.integers() } else { options };
+        Ok(Settings { options, any_owner, spin })
+    }
+
+    fn make(
+        self,
+        py: Python<'_>,
+        make: impl FnOnce(&Options) -> pipework::Result<reqrep::Segment> + Send,
+    ) -> PyResult<Segment> {
+        // Memory that is reserved may take a while.
+        let segment = py.detach(|| make(&self.options)).or_raise(py)?;
+        Ok(Segment { segment, any_owner: self.any_owner, spin: self.spin })
+    }
+}
+
+fn seconds(spin: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(spin)
+        .map_err(|_| PyValueError::new_err("spin must be a number of seconds, 0 or more"))
+}
+
+/// Something to call in `pipework/_calls.py`, looked up once.
+pub(super) struct Tuple {
+    name: &'static str,
+    found: PyOnceLock<Py<PyAny>>,
+}
+
+impl Tuple {
+    pub(super) const fn new(name: &'static str) -> Tuple {
+        Tuple { name, found: PyOnceLock::new() }
+    }
+
+    pub(super) fn make<'py>(&self, py: Python<'py>, fields: impl PyCallArgs<'py>) -> PyResult<Py<PyAny>> {
+        Ok(self.found.import(py, "pipework._calls", self.name)?.call1(fields)?.unbind())
+    }
+}

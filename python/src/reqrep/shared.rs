@@ -1,0 +1,118 @@
+//! One end of a segment, as Python holds it: threads use it at the same time, until one of them closes it.
+//!
+//! Each call works on a clone of its own, so that nothing is locked while a thread waits, and no child can inherit a lock.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use pipework::{Deadline, Result};
+use pyo3::prelude::*;
+
+use crate::error::{OrRaise, invalid};
+use crate::wait::{SLICE, attend, is_early};
+
+pub(super) struct Shared<T> {
+    /// What it is, for messages: "server".
+    noun: &'static str,
+    state: Arc<Mutex<State<T>>>,
+}
+
+struct State<T> {
+    /// None once it is closed.
+    end: Option<T>,
+    /// Tasks that want to hear of its end.
+    tasks: HashMap<u64, Waker>,
+}
+
+impl<T: Clone> Shared<T> {
+    pub(super) fn new(noun: &'static str, end: T) -> Shared<T> {
+        Shared { noun, state: Arc::new(Mutex::new(State { end: Some(end), tasks: HashMap::new() })) }
+    }
+
+    /// The end, for one call.
+    pub(super) fn get(&self, py: Python<'_>, op: &str) -> PyResult<T> {
+        lock(&self.state).end.clone().ok_or_else(|| closed(py, self.noun, op))
+    }
+
+    /// Makes `call` with the end, again after each signal and slice, until it ends in something else. It gives the interpreter lock away by itself.
+    pub(super) fn wait<O>(
+        &self,
+        py: Python<'_>,
+        deadline: Deadline,
+        op: &str,
+        mut call: impl FnMut(&T, Deadline) -> Result<O>,
+    ) -> PyResult<O> {
+        loop {
+            match call(&self.get(py, op)?, deadline.capped(SLICE)) {
+                Err(error) if is_early(error.kind(), deadline) => attend(py)?,
+                done => return done.or_raise(py),
+            }
+        }
+    }
+
+    /// What `future` comes to, or None as soon as the end is closed.
+    pub(super) fn until_closed<O, F: Future<Output = O> + Send>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = Option<O>> + Send + use<T, O, F>
+    where
+        T: Send,
+    {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let place = Place { state: Arc::clone(&self.state), number: LAST.fetch_add(1, Ordering::Relaxed) };
+        async move {
+            let mut future = pin!(future);
+            poll_fn(|cx| {
+                if let Poll::Ready(done) = future.as_mut().poll(cx) {
+                    return Poll::Ready(Some(done));
+                }
+                let mut state = lock(&place.state);
+                if state.end.is_none() {
+                    return Poll::Ready(None);
+                }
+                state.tasks.insert(place.number, cx.waker().clone());
+                Poll::Pending
+            })
+            .await
+        }
+    }
+
+    /// Takes the end out for good. Calls under way go on with their own.
+    pub(super) fn close(&self) {
+        let mut state = lock(&self.state);
+        let (end, tasks) = (state.end.take(), std::mem::take(&mut state.tasks));
+        drop(state);
+        drop(end);
+        tasks.into_values().for_each(Waker::wake);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        lock(&self.state).end.is_none()
+    }
+}
+
+/// What is raised for an end that is closed.
+pub(super) fn closed(py: Python<'_>, noun: &str, op: &str) -> PyErr {
+    invalid(py, op, &format!("this {noun} is closed"))
+}
+
+/// Where a task's waker lies.
+struct Place<T> {
+    state: Arc<Mutex<State<T>>>,
+    number: u64,
+}
+
+impl<T> Drop for Place<T> {
+    fn drop(&mut self) {
+        lock(&self.state).tasks.remove(&self.number);
+    }
+}
+
+/// A panic cannot leave the state half changed.
+fn lock<T>(state: &Mutex<State<T>>) -> MutexGuard<'_, State<T>> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

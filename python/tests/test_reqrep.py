@@ -1,0 +1,421 @@
+"""Room `reqrep`: what each public call does."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pipework
+import pytest
+from crew import all_free, ends, until
+from pipework.reqrep import Client, Geometry, IntClient, IntRequest, IntServer, Message, Request, Segment, Server
+from stage import SOON, after
+
+
+def served(server: Server, answer: Callable[[Request], object], count: int = 1) -> threading.Thread:
+    """A thread that takes so many requests."""
+    thread = threading.Thread(target=lambda: [answer(server.recv(SOON)) for _ in range(count)])
+    thread.start()
+    return thread
+
+
+def test_a_call_brings_the_reply() -> None:
+    segment = Segment.anonymous(request_bytes=10_000, reply_bytes=20_000)
+    client, server = ends(segment)
+    sizes = (0, 1, 47, 48, 49, 4095, 4096, 10_000)
+    thread = served(server, lambda request: request.reply(request.data * 2), 3 * len(sizes))
+    for size in sizes:
+        data = os.urandom(size)
+        for bytes_like in (data, bytearray(data), memoryview(data)):
+            assert client.call(bytes_like, timeout=SOON) == data * 2
+    thread.join()
+    assert all_free(segment)
+    assert (segment.stats().requests, segment.stats().replies) == (24, 24)
+
+
+def test_flags_travel_both_ways() -> None:
+    client, server = ends(Segment.anonymous())
+    thread = served(server, lambda request: request.reply(b"answer", flags=request.flags ^ 0xFFFF_FFFF), 2)
+    assert client.call_message(b"", SOON, flags=0x8000_0001) == Message(b"answer", 0x7FFF_FFFE)
+    ticket = client.send(b"", flags=5)
+    assert client.recv_message(ticket, SOON).flags == 0xFFFF_FFFA
+    thread.join()
+    plain = client.try_send(b"x")
+    assert plain is not None and client.try_recv_message(plain) is None
+    request = server.recv()
+    assert request.flags == 0
+    request.reply(b"y")
+    assert client.try_recv_message(plain) == Message(b"y", 0)
+    for wrong in (-1, 1 << 32):
+        with pytest.raises(OverflowError):
+            client.send(b"", flags=wrong)
+
+
+def test_what_does_not_fit_is_told_to_both() -> None:
+    segment = Segment.anonymous(request_bytes=100, reply_bytes=50)
+    client, server = ends(segment)
+    for send in (client.call, client.send, client.try_send):
+        with pytest.raises(ValueError, match="reqrep send: larger than the limit") as raised:
+            send(bytes(101))
+        assert isinstance(raised.value, pipework.TooLong)
+    ticket = client.send(bytes(100))
+    request = server.recv()
+    with pytest.raises(pipework.TooLong):
+        request.reply(bytes(51))
+    with pytest.raises(pipework.Failed):
+        client.recv(ticket)
+    assert all_free(segment)
+
+
+def test_a_request_is_answered_once() -> None:
+    client, server = ends(Segment.anonymous())
+    ticket = client.send(b"one")
+    request = server.recv()
+    assert request.wanted and repr(request) == "<Request of 3 bytes>"
+    assert request.reply(b"1") and not request.wanted and repr(request) == "<Request of 3 bytes, answered>"
+    with pytest.raises(ValueError, match="answered already"):
+        request.reply(b"2")
+    request.fail()
+    assert (client.recv(ticket), request.data) == (b"1", b"one")
+
+
+def test_a_request_that_is_let_go_of_fails_at_once() -> None:
+    segment = Segment.anonymous()
+    client, server = ends(segment)
+
+    def dropped() -> None:
+        server.recv()
+
+    def in_a_block() -> None:
+        with pytest.raises(ZeroDivisionError), server.recv() as request:
+            request.wanted / 0
+
+    for let_go in (dropped, in_a_block, lambda: server.recv().fail()):
+        ticket = client.send(b"x")
+        let_go()
+        with pytest.raises(pipework.Failed, match="gave up"):
+            client.recv(ticket)
+    assert all_free(segment)
+
+
+def test_tickets_in_any_order() -> None:
+    segment = Segment.anonymous(slots=16)
+    client, server = ends(segment)
+    tickets = [client.send(bytes([i])) for i in range(16)]
+    assert (client.pending, segment.waiting, client.try_send(b"")) == (16, 16, None)
+    with pytest.raises(TimeoutError):
+        client.send(b"", timeout=0.01)
+    assert segment.stats().full == 2
+    requests = server.recv_many(100)
+    assert [request.data for request in requests] == [bytes([i]) for i in range(16)]
+    assert client.try_recv(tickets[3]) is None
+    for request in reversed(requests):
+        request.reply(request.data + b"!")
+    for i in (7, 0, 15, 3):
+        assert client.recv(tickets[i]) == bytes([i]) + b"!"
+        with pytest.raises(pipework.Stale):
+            client.recv(tickets[i])
+    assert client.pending == 12
+    other = Client(segment)
+    with pytest.raises(pipework.Stale):
+        other.recv(tickets[1])
+    for i in (1, 2, 4, 5, 6, *range(8, 15)):
+        assert client.try_recv(tickets[i]) == bytes([i]) + b"!"
+    assert client.pending == 0 and all_free(segment)
+
+
+def test_cancel() -> None:
+    segment = Segment.anonymous()
+    client, server = ends(segment)
+    waiting, taken, done = (client.send(name) for name in (b"taken", b"done", b"waiting"))
+    waiting, taken, done = done, waiting, taken
+    requests = server.drain(2)
+    requests[1].reply(b"")
+    assert client.cancel(waiting) and client.cancel(taken) and not client.cancel(done)
+    assert not requests[0].wanted and not requests[0].reply(b"too late")
+    assert client.recv(done) == b""
+    for ticket in (waiting, taken, done):
+        with pytest.raises(pipework.Stale, match="reqrep cancel"):
+            client.cancel(ticket)
+    assert server.try_recv() is None and all_free(segment) and segment.stats().cancelled == 2
+
+
+def test_many_at_once_now_or_none() -> None:
+    client, server = ends(Segment.anonymous())
+    assert server.try_recv() is None and server.drain(10) == [] and server.recv_many(0) == []
+    with pytest.raises(TimeoutError):
+        server.recv_many(10, timeout=0.01)
+    tickets = [client.send(b"") for _ in range(5)]
+    assert len(server.recv_many(2)) == 2 and server.clear() == 3
+    for ticket in tickets:
+        with pytest.raises(pipework.Failed):
+            client.recv(ticket)
+
+
+def test_timeouts() -> None:
+    segment = Segment.anonymous()
+    client, server = ends(segment)
+    for timeout in (0, 0.01, 0.3):
+        began = time.monotonic()
+        with pytest.raises(TimeoutError) as raised:
+            client.call(b"x", timeout=timeout)
+        assert isinstance(raised.value, pipework.TimedOut) and time.monotonic() - began >= timeout
+    assert (client.pending, server.try_recv(), all_free(segment)) == (0, None, True), "such a call is cancelled"
+    ticket = client.send(b"y")
+    with pytest.raises(TimeoutError):
+        client.recv(ticket, 0.01)
+    server.recv(SOON).reply(b"z")
+    assert client.recv(ticket, 0) == b"z", "the ticket stays good"
+    with pytest.raises(TimeoutError):
+        server.recv(0)
+    for wrong in (-1, float("nan")):
+        for wait in (client.call, client.send):
+            with pytest.raises(ValueError, match="timeout"):
+                wait(b"", wrong)
+        with pytest.raises(ValueError, match="timeout"):
+            server.recv(wrong)
+    with pytest.raises(TypeError):
+        server.recv("soon")  # type: ignore[arg-type]
+
+
+def test_no_server() -> None:
+    segment = Segment.anonymous()
+    client = Client(segment, needs_server=True)
+    for call in (client.call, client.send, client.try_send):
+        with pytest.raises(ConnectionRefusedError) as raised:
+            call(b"x")
+        assert isinstance(raised.value, pipework.NoServer)
+    server = Server(segment)
+    ticket = client.send(b"x")
+    server.close()
+    with pytest.raises(pipework.NoServer):
+        client.recv(ticket, SOON)
+    assert all_free(segment)
+
+
+def test_integers() -> None:
+    segment = Segment.anonymous(integers=True, request_bytes=100)
+    client, server = IntClient(segment), IntServer(segment)
+    assert segment.geometry == Geometry(True, 64, 128, 8, 8, 256)
+    extremes = (0, -1, 2**63 - 1, -(2**63))
+    tickets = [client.send(value) for value in extremes]
+    for request in server.recv_many(10):
+        assert isinstance(request, IntRequest) and request.wanted and request.deliveries == 0
+        assert repr(request) == f"<IntRequest {request.value}>"
+        request.reply(~request.value)
+    assert [client.recv(ticket) for ticket in tickets] == [~value for value in extremes]
+    with pytest.raises(OverflowError):
+        client.send(2**63)
+    thread = after(0, lambda: server.recv(SOON).reply(8))
+    assert client.call(7, SOON) == 8
+    thread.join()
+    first, second = client.try_send(1), client.try_send(2)
+    assert first is not None and second is not None
+    with pytest.raises(pipework.Failed):
+        with server.recv():
+            pass
+        client.recv(first)
+    request = server.drain(1)[0]
+    request.reply(3)
+    with pytest.raises(ValueError, match="answered already"):
+        request.reply(3)
+    assert client.try_recv(second) == 3 and client.pending == 0 and all_free(segment)
+    with pytest.raises(pipework.Incompatible):
+        Client(segment)
+    with pytest.raises(pipework.Incompatible):
+        IntServer(Segment.anonymous())
+
+
+def test_matching() -> None:
+    client, server = ends(Segment.anonymous())
+    client.send(b"stop")
+    match server.recv():
+        case Request(b"go"):
+            raise AssertionError
+        case Request(data):
+            assert data == b"stop"
+
+
+def test_iterating_ends_when_the_server_is_closed() -> None:
+    client, server = ends(Segment.anonymous())
+    got: list[bytes] = []
+
+    def serve() -> None:
+        for request in server:
+            got.append(request.data)
+            request.reply(b"")
+
+    threads = [after(0, serve) for _ in range(3)]
+    for i in range(100):
+        client.call(bytes([i]), SOON)
+    server.close()
+    server.close()
+    for thread in threads:
+        thread.join(SOON)
+        assert not thread.is_alive()
+    assert sorted(got) == [bytes([i]) for i in range(100)] and server.closed
+    with pytest.raises(ValueError, match="this server is closed"):
+        server.recv()
+    assert list(server) == []
+
+
+def test_closing_leaves_the_segment() -> None:
+    segment = Segment.anonymous()
+    with Client(segment) as client, Server(segment) as server:
+        roles = [(member.role, member.pid, member.is_alive) for member in segment.members()]
+        assert roles == [("client", os.getpid(), True), ("server", os.getpid(), True)]
+        assert all(abs(member.since - time.time()) < SOON for member in segment.members())
+    assert segment.members() == [] and client.closed and server.closed
+    with pytest.raises(pipework.Invalid, match="this client is closed"):
+        client.call(b"")
+    client, server = ends(segment)
+    client.send(b"x")
+    request = server.recv()
+    server.close()
+    assert [member.role for member in segment.members()] == ["client", "server"], "it still has a request"
+    request.reply(b"y")
+    assert [member.role for member in segment.members()] == ["client"]
+
+
+def test_threads_share_a_client() -> None:
+    segment = Segment.anonymous(slots=4)
+    client = Client(segment)
+    servers = [Server(segment) for _ in range(2)]
+    serving = [threading.Thread(target=lambda s=server: [r.reply(r.data) for r in s]) for server in servers]
+    wrong: list[bytes] = []
+
+    def call(name: int) -> None:
+        for turn in range(200):
+            data = b"%d-%d" % (name, turn)
+            if client.call(data, SOON) != data:
+                wrong.append(data)
+
+    calling = [threading.Thread(target=call, args=(name,)) for name in range(8)]
+    for thread in serving + calling:
+        thread.start()
+    for thread in calling:
+        thread.join()
+    for server in servers:
+        server.close()
+    for thread in serving:
+        thread.join()
+    assert wrong == [] and all_free(segment)
+
+
+# ---------------------------------------------------------------- segments
+
+
+def test_a_segment_by_path(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    with pytest.raises(FileNotFoundError, match="reqrep open"):
+        Client(path)
+    server = Server(path, slots=2, queue=64, request_bytes=10, reply_bytes=20, members=3, mode=0o640, sparse=True, spin=0)
+    assert server.segment.geometry == Geometry(False, 2, 64, 10, 20, 3)
+    assert server.segment.path == path and stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert repr(server.segment) == f'<Segment "{path}", 2 slots, 3 members>'
+    client = Client(str(path))
+    assert client.segment.geometry == server.segment.geometry
+    with pytest.raises(FileExistsError):
+        Segment.create(path)
+    again = Segment(path, slots=50)
+    assert again.geometry.slots == 2, "it was there"
+    client.send(b"x")
+    assert again.waiting == 1
+    Client(again)
+    both = Client(again)
+    with pytest.raises(BlockingIOError, match="reqrep attach"):
+        Client(again)
+    both.close()
+    again.sync()
+    assert again.unlink() and not again.unlink() and not path.exists()
+    assert server.recv(0).reply(b"y"), "who is attached stays so"
+    assert IntServer(path).segment.geometry.integers
+
+
+def test_a_segment_without_a_name() -> None:
+    segment = Segment.memfd("by another name")
+    assert segment.path is None and "by another name" in os.readlink(f"/proc/self/fd/{segment.fileno()}")
+    with pytest.raises(pipework.Invalid):
+        segment.unlink()
+    copy = os.dup(segment.fileno())
+    client, server = Client(segment), Server(Segment.from_fd(copy))
+    assert server.segment.fileno() == copy, "it is taken over"
+    client.send(b"x")
+    assert server.recv().data == b"x"
+    read, write = os.pipe()
+    with pytest.raises(pipework.Invalid):
+        Segment.from_fd(read)
+    os.close(read)
+    os.close(write)
+    for wrong in (-1, 1 << 20):
+        with pytest.raises(OSError):
+            Segment.from_fd(wrong)
+
+
+def test_what_is_no_segment_is_refused(tmp_path: Path) -> None:
+    good = tmp_path / "good"
+    Segment.create(good)
+    link = tmp_path / "link"
+    link.symlink_to(good)
+    for path in (link, tmp_path):
+        with pytest.raises(pipework.Invalid):
+            Segment.open(path)
+    cut = tmp_path / "cut"
+    cut.write_bytes(good.read_bytes()[:5000])
+    strange = tmp_path / "strange"
+    strange.write_bytes(os.urandom(10_000))
+    empty = tmp_path / "empty"
+    empty.touch()
+    for path, refusal in ((cut, pipework.Corrupt), (strange, pipework.Incompatible), (empty, pipework.Incompatible)):
+        with pytest.raises(refusal):
+            Segment(path)
+        assert path.exists()
+    for sizes in ({"slots": 0}, {"slots": 1 << 21}, {"members": 0}, {"members": 1 << 16}, {"request_bytes": (1 << 30) + 1}):
+        with pytest.raises(pipework.Invalid):
+            Segment.anonymous(**sizes)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="no option .slot."):
+        Segment.anonymous(slot=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="there already"):
+        Server(Segment.anonymous(), slots=5)
+    with pytest.raises(TypeError, match="path"):
+        Client(5)  # type: ignore[arg-type]
+    for spin in (-1, float("inf")):
+        with pytest.raises(ValueError):
+            Segment.anonymous(spin=spin)
+    with pytest.raises(OSError) as raised:
+        Segment.create(f"/dev/shm/pipework-too-large-{os.getpid()}", slots=1 << 20, request_bytes=1 << 20, reply_bytes=1 << 20)
+    assert isinstance(raised.value, pipework.Os)
+
+
+# ---------------------------------------------------------------- other event loops than asyncio's
+
+
+def test_doorbells() -> None:
+    import select
+
+    segment = Segment.anonymous(slots=1)
+    client, server = ends(segment)
+    bells = requests, replies, room = server.doorbell(), client.doorbell(), client.room_doorbell()
+
+    def readable() -> list[int]:
+        return select.select(bells, [], [], 0)[0]
+
+    try:
+        until(lambda: readable() == [room])
+        ticket = client.send(b"x")
+        assert client.try_send(b"y") is None
+        until(lambda: readable() == [requests])
+        request = server.recv()
+        assert server.try_recv() is None
+        until(lambda: readable() == [])
+        request.reply(b"z")
+        until(lambda: readable() == [replies])
+        assert client.try_recv(ticket) == b"z"
+        until(lambda: readable() == [room])
+    finally:
+        for bell in bells:
+            os.close(bell)
