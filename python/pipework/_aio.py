@@ -7,6 +7,8 @@ no `await`, so a cancelled task has taken nothing. The compiled half makes these
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -45,6 +47,21 @@ async def when_readable(fd: Callable[[], int], attempt: Callable[[], T | None]) 
     return done
 
 
+async def when_polled(attempt: Callable[[], T | None], poll: Callable[[Callable[[], object]], bool]) -> T:
+    """What `attempt` returns, once it is something; in between waits until `poll` says yes, or what it was given is called, from any thread."""
+    loop = asyncio.get_running_loop()
+    while (done := attempt()) is None:
+        future = loop.create_future()
+        if not poll(functools.partial(_wake_from_anywhere, loop, {future})):
+            await future
+    return done
+
+
+def _wake_from_anywhere(loop: asyncio.AbstractEventLoop, futures: set[asyncio.Future[None]]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits there
+        loop.call_soon_threadsafe(_wake, futures)
+
+
 async def _ready(fd: int, writing: bool) -> None:
     loop = asyncio.get_running_loop()
     waiting = _loops.setdefault(loop, {})
@@ -77,8 +94,8 @@ def forget(fd: int) -> None:
             if loop is running:
                 _unwatch(loop, waiting, fd, writing)
                 _wake(futures)
-            elif not loop.is_closed():
-                loop.call_soon_threadsafe(_wake, futures)
+            else:
+                _wake_from_anywhere(loop, futures)
 
 
 def _unwatch(loop: asyncio.AbstractEventLoop, waiting: _Waiting, fd: int, writing: bool) -> None:

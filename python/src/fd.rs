@@ -18,8 +18,13 @@ pub(crate) fn take_over<T>(
     check: impl FnOnce(BorrowedFd<'_>) -> Result<()>,
     make: impl FnOnce(OwnedFd) -> Result<T>,
 ) -> PyResult<T> {
-    // SAFETY: the lock is held, so no Python code closes it meanwhile.
-    unsafe { raw::borrow(number) }.and_then(check).or_raise(py)?;
+    check(borrow(py, number)?).or_raise(py)?;
     // SAFETY: it is open, and the caller has given it away.
     make(unsafe { OwnedFd::from_raw_fd(number) }).or_raise(py)
+}
+
+/// The descriptor of that number. Python code that closes it during a call has its call done on nothing, or on another file, as with the functions of `os`.
+pub(crate) fn borrow(py: Python<'_>, number: i32) -> PyResult<BorrowedFd<'static>> {
+    // SAFETY: what Python code does with its numbers is its own affair; no memory depends on it.
+    unsafe { raw::borrow(number) }.or_raise(py)
 }

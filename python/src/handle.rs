@@ -30,11 +30,15 @@ struct State<T> {
     /// Who has it: a thread, and how many forks lay between the first process and that thread's. A forked child inherits the note, but not the thread.
     holder: Option<(ThreadId, u32)>,
     waiting: Vec<Thread>,
+    /// What a call that has the end does with it when it leaves, because the handle was closed meanwhile.
+    parting: Option<Parting<T>>,
 }
+
+type Parting<T> = Box<dyn FnOnce(Python<'_>, Box<T>) + Send>;
 
 impl<T: Send> Handle<T> {
     pub(crate) fn new(noun: &'static str, end: T) -> Handle<T> {
-        let state = State { end: Some(Box::new(end)), holder: None, waiting: Vec::new() };
+        let state = State { end: Some(Box::new(end)), holder: None, waiting: Vec::new(), parting: None };
         Handle { noun, state: Mutex::new(state), closed: Arc::default() }
     }
 
@@ -78,11 +82,20 @@ impl<T: Send> Handle<T> {
         Ok(self.try_turn(py, op)?.map(|mut turn| call(&mut turn)))
     }
 
-    /// Takes the end out for good. None if it is closed already, or if a call has it: then it is dropped when that call leaves it, within a slice.
-    pub(crate) fn close(&self) -> Option<Box<T>> {
+    /// Closes the handle: `parting` gets the end, at once, or from a call that has it as soon as that leaves it, within a slice. A second time does
+    /// nothing.
+    pub(crate) fn close(&self, py: Python<'_>, parting: impl FnOnce(Python<'_>, Box<T>) + Send + 'static) {
         let mut state = self.lock();
-        self.closed.store(true, Ordering::Relaxed);
-        state.end.take()
+        if self.closed.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        match state.end.take() {
+            None => state.parting = Some(Box::new(parting)),
+            Some(end) => {
+                drop(state);
+                parting(py, end);
+            }
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -166,13 +179,16 @@ impl<T: Send> Drop for Turn<'_, T> {
         let mut state = self.handle.lock();
         state.holder = None;
         let waiting = std::mem::take(&mut state.waiting);
-        if self.handle.is_closed() {
-            let end = self.end.take();
-            drop(state);
-            drop_detached(end);
-        } else {
-            state.end = self.end.take();
-            drop(state);
+        let end = self.end.take().expect("a turn has its end until it is dropped");
+        match state.parting.take() {
+            None => {
+                state.end = Some(end);
+                drop(state);
+            }
+            Some(parting) => {
+                drop(state);
+                Python::attach(|py| parting(py, end));
+            }
         }
         for thread in waiting {
             thread.unpark();
@@ -180,13 +196,19 @@ impl<T: Send> Drop for Turn<'_, T> {
     }
 }
 
+impl<T: Send> Drop for Handle<T> {
+    fn drop(&mut self) {
+        // No call is under way, for it would hold the handle.
+        let end = self.lock().end.take();
+        // Without an interpreter, which may have gone already, there is no lock to give away: the closure is dropped, and the end with it.
+        Python::try_attach(|py| drop_detached(py, end));
+    }
+}
+
 /// Drops what may wait, or take its time, while it is dropped.
-pub(crate) fn drop_detached<T: Send>(end: T) {
-    // Without an interpreter, which may have gone already, there is no lock to give away: the closure is dropped, and the end with it.
-    Python::try_attach(|py| {
-        py.detach(|| drop(end));
-        report_raised(py);
-    });
+pub(crate) fn drop_detached<T: Send>(py: Python<'_>, end: T) {
+    py.detach(|| drop(end));
+    report_raised(py);
 }
 
 static FORKS: AtomicU32 = AtomicU32::new(0);

@@ -9,6 +9,7 @@ mod buffer;
 mod handle;
 mod aio;
 mod fd;
+mod pipe;
 mod atomic;
 mod reqrep;
 
@@ -19,6 +20,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     handle::watch_forks(module.py())?;
+    pipe::add_to(module)?;
     atomic::add_to(module)?;
     reqrep::add_to(module)?;
     // The public names are those of the Python modules.

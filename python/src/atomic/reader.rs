@@ -207,11 +207,11 @@ impl Reader {
     }
 
     /// Closes this end. A second time does nothing.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(end) = self.handle.close() else { return Ok(()) };
-        let told = aio::forget(py, end.as_fd().as_raw_fd());
-        drop_detached(end);
-        told
+    fn close(&self, py: Python<'_>) {
+        self.handle.close(py, |py, end| {
+            aio::forget(py, end.as_fd().as_raw_fd());
+            drop_detached(py, end);
+        });
     }
 
     /// Whether this end is closed.
@@ -283,14 +283,8 @@ impl Reader {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        self.close(py)
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        drop_detached(self.handle.close());
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
+        self.close(py);
     }
 }
 

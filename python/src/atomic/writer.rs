@@ -13,7 +13,7 @@ use crate::aio;
 use crate::buffer::Bytes;
 use crate::error::OrRaise;
 use crate::fd::take_over;
-use crate::handle::{Handle, drop_detached};
+use crate::handle::Handle;
 use crate::wait::{Timeout, asking, go_on, until, wait};
 
 const SEND: &str = "atomic send";
@@ -211,11 +211,11 @@ impl Writer {
             return Ok(());
         }
         let flushed = self.flush(py, timeout);
-        let Some(mut end) = self.handle.close() else { return flushed };
-        let told = aio::forget(py, end.as_fd().as_raw_fd());
-        end.discard();
-        drop(end);
-        flushed.and(told)
+        self.handle.close(py, |py, mut end| {
+            aio::forget(py, end.as_fd().as_raw_fd());
+            end.discard();
+        });
+        flushed
     }
 
     /// Whether this end is closed.
@@ -296,11 +296,5 @@ impl Writer {
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
         self.close(py, None)
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        drop_detached(self.handle.close());
     }
 }

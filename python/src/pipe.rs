@@ -1,0 +1,350 @@
+//! `pipework.pipe`: what the `io` classes of `pipework/pipe.py` stand on.
+//!
+//! Bytes are copied between the ring and Python's objects where they lie, under the interpreter lock; only waits, and writes that are larger than the room
+//! there is, give it away. The exception that one end closes with is raised at the other as the same object.
+
+use std::io;
+use std::pin::pin;
+use std::task::Context;
+
+use pipework::pipe::{self, AsyncReader, AsyncWriter};
+use pipework::{Deadline, Error, ErrorKind, Unfinished};
+use pyo3::exceptions::PyBaseException;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTraceback};
+
+use crate::aio;
+use crate::buffer::{Bytes, Room};
+use crate::error::{OrRaise, Raise};
+use crate::fd::borrow;
+use crate::handle::{Handle, drop_detached};
+use crate::wait::{Timeout, until};
+
+pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PipeReader>()?;
+    module.add_class::<PipeWriter>()?;
+    module.add("PIPE_CAPACITY", pipe::CAPACITY)?;
+    module.add_function(wrap_pyfunction!(byte_pipe, module)?)
+}
+
+/// The two ends of a new pipe that holds up to `capacity` bytes.
+#[pyfunction]
+fn byte_pipe(py: Python<'_>, capacity: usize) -> PyResult<(PipeReader, PipeWriter)> {
+    let (reader, writer) = pipe::pipe(capacity).or_raise(py)?;
+    let reader = PipeReader { handle: Handle::new("reader", reader.into_async()) };
+    Ok((reader, PipeWriter { handle: Handle::new("writer", writer.into_async()) }))
+}
+
+const RECV: &str = "pipe recv";
+const SEND: &str = "pipe send";
+
+/// The reading end, as far as it is not Python's `io`.
+#[pyclass(frozen, module = "pipework._core")]
+struct PipeReader {
+    handle: Handle<AsyncReader>,
+}
+
+impl PipeReader {
+    /// Waits until there is something, or the end of the stream, and hands it out as `take` likes; that says how much it has used.
+    fn take<T>(
+        &self,
+        py: Python<'_>,
+        deadline: Deadline,
+        mut take: impl FnMut(&[u8], &[u8]) -> (T, usize),
+    ) -> PyResult<T> {
+        self.handle.wait(py, deadline, RECV, |end, slice| {
+            let reader = end.get_mut();
+            if reader.is_empty() {
+                py.detach(|| reader.peek(1, slice).map(drop))
+                    .map_err(|error| Ended::of(py, error, reader.failure()))?;
+            }
+            take_now(py, reader, &mut take)
+        })
+    }
+}
+
+fn take_now<T>(
+    py: Python<'_>,
+    reader: &mut pipe::Reader,
+    take: impl FnOnce(&[u8], &[u8]) -> (T, usize),
+) -> Result<T, Ended<Error>> {
+    // So many are there already, so this does not wait.
+    let done = reader.peek(reader.len(), Deadline::NEVER).map(|(now, later)| take(now, later));
+    let (taken, len) = done.map_err(|error| Ended::of(py, error, reader.failure()))?;
+    reader.consume(len).expect("no more was used than was lent");
+    Ok(taken)
+}
+#[pymethods]
+impl PipeReader {
+    /// Waits for the first byte and returns what is there, up to `n` bytes; b"" at the end of the stream.
+    #[pyo3(signature = (n, timeout=None))]
+    fn recv(&self, py: Python<'_>, n: usize, timeout: Option<Timeout>) -> PyResult<Py<PyBytes>> {
+        if n == 0 {
+            return Ok(PyBytes::new(py, b"").unbind());
+        }
+        self.take(py, until(timeout), |now, later| to_bytes(py, now, later, n))?
+    }
+
+    /// What is there now, up to `n` bytes; None if there is nothing.
+    fn try_recv(&self, py: Python<'_>, n: usize) -> PyResult<Option<Py<PyBytes>>> {
+        let taken = self.handle.try_with(py, RECV, |end| {
+            let reader = end.get_mut();
+            // First whether it is over, then what is there: nothing comes after the end.
+            let over = reader.is_closed();
+            take_now(py, reader, |now, later| {
+                let nothing = n > 0 && now.is_empty() && !over;
+                if nothing { (Ok(None), 0) } else { to_bytes_or_none(to_bytes(py, now, later, n)) }
+            })
+        })?;
+        taken.unwrap_or(Ok(Ok(None))).or_raise(py)?
+    }
+
+    /// As `recv`, into a buffer of the caller's. Returns the number of bytes; 0 at the end of the stream.
+    #[pyo3(signature = (buffer, timeout=None))]
+    fn recv_into(&self, py: Python<'_>, mut buffer: Room<'_>, timeout: Option<Timeout>) -> PyResult<usize> {
+        if buffer.len() == 0 {
+            return Ok(0);
+        }
+        self.take(py, until(timeout), |now, later| {
+            let (now, later) = within(now, later, buffer.len());
+            buffer.fill(0, now);
+            buffer.fill(now.len(), later);
+            (now.len() + later.len(), now.len() + later.len())
+        })
+    }
+
+    /// Whether something can be received now. If not, `wake` is called as soon as that may have changed, from any thread.
+    fn poll(&self, py: Python<'_>, wake: Py<PyAny>) -> PyResult<bool> {
+        self.handle.with(py, RECV, |end| {
+            pin!(end.peek(1)).poll(&mut Context::from_waker(&aio::waker(wake))).is_ready()
+        })
+    }
+
+    /// Copies `n` bytes to a descriptor, or everything until the end of the stream. Returns how many.
+    #[pyo3(signature = (fd, n=None, timeout=None))]
+    fn copy_to_fd(&self, py: Python<'_>, fd: i32, n: Option<u64>, timeout: Option<Timeout>) -> PyResult<u64> {
+        let (fd, n, mut total) = (borrow(py, fd)?, n.unwrap_or(u64::MAX), 0);
+        self.handle.wait(py, until(timeout), "pipe copy to descriptor", |end, slice| {
+            let reader = end.get_mut();
+            let done = py.detach(|| reader.copy_to_fd(fd, n - total, slice));
+            add_up(&mut total, done).map_err(|error| Ended::of(py, error, reader.failure()))
+        })
+    }
+
+    /// Closes this end: the writer finds that nobody reads.
+    fn close(&self, py: Python<'_>) {
+        self.handle.close(py, drop_detached);
+    }
+
+    /// Closes this end with an exception, which the writer's calls raise.
+    fn close_with_error(&self, py: Python<'_>, error: Bound<'_, PyBaseException>) {
+        let failure = raised(error);
+        self.handle.close(py, |_, end| end.into_blocking().close_with_error(failure));
+    }
+
+    /// Whether the writer is closed. There may be bytes left.
+    #[getter]
+    fn peer_closed(&self, py: Python<'_>) -> PyResult<bool> {
+        self.handle.with(py, "pipe closed", |end| end.get_ref().is_closed())
+    }
+
+    /// Bytes that can be taken now.
+    #[getter]
+    fn buffered(&self, py: Python<'_>) -> PyResult<usize> {
+        self.handle.with(py, "pipe buffered", |end| end.get_ref().len())
+    }
+
+    /// Bytes that the pipe holds at most.
+    #[getter]
+    fn capacity(&self, py: Python<'_>) -> PyResult<usize> {
+        self.handle.with(py, "pipe capacity", |end| end.get_ref().capacity())
+    }
+}
+
+/// The writing end, as far as it is not Python's `io`.
+#[pyclass(frozen, module = "pipework._core")]
+struct PipeWriter {
+    handle: Handle<AsyncWriter>,
+}
+
+#[pymethods]
+impl PipeWriter {
+    /// Waits for room for the first byte and puts in as much as there is room for. Returns how much.
+    #[pyo3(signature = (data, timeout=None))]
+    fn send(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<usize> {
+        let data: &[u8] = &data;
+        self.handle.wait(py, until(timeout), SEND, |end, slice| {
+            let writer = end.get_mut();
+            let sent = py.detach(|| writer.send(data, slice));
+            sent.map_err(|error| Ended::of(py, error, writer.failure()))
+        })
+    }
+
+    /// Puts in what there is room for now. Returns how much; None if there is no room.
+    fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>) -> PyResult<Option<usize>> {
+        let sent = self.handle.try_with(py, SEND, |end| {
+            let writer = end.get_mut();
+            writer.try_send(&data).map_err(|error| Ended::of(py, error, writer.failure()))
+        })?;
+        sent.unwrap_or(Ok(None)).or_raise(py)
+    }
+
+    /// Puts in all of `data`. Returns its length. The exception's `done` says how much was put in before it failed.
+    #[pyo3(signature = (data, timeout=None))]
+    fn send_all(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<usize> {
+        let data: &[u8] = &data;
+        let mut total = 0;
+        self.handle.wait(py, until(timeout), SEND, |end, slice| {
+            let writer = end.get_mut();
+            let rest = &data[total as usize..];
+            let room = writer.capacity() - writer.len();
+            let done = match rest.len() <= room.min(SMALL) {
+                true => writer.send_all(rest, slice),
+                false => py.detach(|| writer.send_all(rest, slice)),
+            };
+            let done = add_up(&mut total, done.map(|()| rest.len() as u64));
+            done.map(|total| total as usize).map_err(|error| Ended::of(py, error, writer.failure()))
+        })
+    }
+
+    /// Whether something can be sent now. If not, `wake` is called as soon as that may have changed, from any thread.
+    fn poll(&self, py: Python<'_>, wake: Py<PyAny>) -> PyResult<bool> {
+        self.handle.with(py, SEND, |end| {
+            pin!(end.reserve(1)).poll(&mut Context::from_waker(&aio::waker(wake))).is_ready()
+        })
+    }
+
+    /// Copies `n` bytes from a descriptor, or everything that it has. Returns how many.
+    #[pyo3(signature = (fd, n=None, timeout=None))]
+    fn copy_from_fd(
+        &self,
+        py: Python<'_>,
+        fd: i32,
+        n: Option<u64>,
+        timeout: Option<Timeout>,
+    ) -> PyResult<u64> {
+        let (fd, n, mut total) = (borrow(py, fd)?, n.unwrap_or(u64::MAX), 0);
+        self.handle.wait(py, until(timeout), "pipe copy from descriptor", |end, slice| {
+            let writer = end.get_mut();
+            let done = py.detach(|| writer.copy_from_fd(fd, n - total, slice));
+            add_up(&mut total, done).map_err(|error| Ended::of(py, error, writer.failure()))
+        })
+    }
+
+    /// Closes this end: the reader gets what is in the pipe, and then the end of the stream.
+    fn close(&self, py: Python<'_>) {
+        self.handle.close(py, drop_detached);
+    }
+
+    /// Closes this end with an exception: the reader gets what is in the pipe, and then that exception.
+    fn close_with_error(&self, py: Python<'_>, error: Bound<'_, PyBaseException>) {
+        let failure = raised(error);
+        self.handle.close(py, |_, end| end.into_blocking().close_with_error(failure));
+    }
+
+    /// Whether the reader is closed.
+    #[getter]
+    fn peer_closed(&self, py: Python<'_>) -> PyResult<bool> {
+        self.handle.with(py, "pipe closed", |end| end.get_ref().is_closed())
+    }
+
+    /// Bytes that wait to be read now.
+    #[getter]
+    fn buffered(&self, py: Python<'_>) -> PyResult<usize> {
+        self.handle.with(py, "pipe buffered", |end| end.get_ref().len())
+    }
+
+    /// Bytes that the pipe holds at most.
+    #[getter]
+    fn capacity(&self, py: Python<'_>) -> PyResult<usize> {
+        self.handle.with(py, "pipe capacity", |end| end.get_ref().capacity())
+    }
+}
+
+/// Copying this many bytes takes less time than to give the interpreter lock away and get it again.
+const SMALL: usize = 16 << 10;
+
+/// The part of what is lent that `n` bytes have room for.
+fn within<'a>(now: &'a [u8], later: &'a [u8], n: usize) -> (&'a [u8], &'a [u8]) {
+    let now = &now[..now.len().min(n)];
+    (now, &later[..later.len().min(n - now.len())])
+}
+
+/// Up to `n` bytes of what is lent, and how many those are.
+fn to_bytes(py: Python<'_>, now: &[u8], later: &[u8], n: usize) -> (PyResult<Py<PyBytes>>, usize) {
+    let (now, later) = within(now, later, n);
+    let len = now.len() + later.len();
+    let bytes = PyBytes::new_with(py, len, |bytes| {
+        let (first, second) = bytes.split_at_mut(now.len());
+        first.copy_from_slice(now);
+        second.copy_from_slice(later);
+        Ok(())
+    });
+    // Without memory for them, they stay in the pipe.
+    let used = if bytes.is_ok() { len } else { 0 };
+    (bytes.map(Bound::unbind), used)
+}
+
+fn to_bytes_or_none((bytes, used): (PyResult<Py<PyBytes>>, usize)) -> (PyResult<Option<Py<PyBytes>>>, usize) {
+    (bytes.map(Some), used)
+}
+
+/// Adds what one slice has done to what was done before.
+fn add_up(total: &mut u64, done: Result<u64, Unfinished>) -> Result<u64, Unfinished> {
+    *total += done.unwrap_or_else(|unfinished| unfinished.done);
+    done.map(|_| *total).map_err(|unfinished| Unfinished { done: *total, ..unfinished })
+}
+
+// ---------------------------------------------------------------- how a stream ends
+
+/// The exception that an end was closed with, on its way through the core.
+#[derive(Debug)]
+struct Raised {
+    error: PyErr,
+    /// Where it was raised first. Raising it again would add to that, time after time.
+    traceback: Option<Py<PyTraceback>>,
+}
+
+fn raised(error: Bound<'_, PyBaseException>) -> io::Error {
+    let py = error.py();
+    let error = PyErr::from_value(error.into_any());
+    let traceback = error.traceback(py).map(Bound::unbind);
+    io::Error::other(Raised { error, traceback })
+}
+
+impl std::fmt::Display for Raised {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Raised {}
+
+/// Why a call failed: an error of the core, or what the other end was closed with.
+struct Ended<E> {
+    error: E,
+    raised: Option<PyErr>,
+}
+
+impl<E: Raise> Ended<E> {
+    fn of(py: Python<'_>, error: E, failure: Option<io::Error>) -> Ended<E> {
+        let failed = failure.filter(|_| error.kind() == ErrorKind::Failed);
+        let raised = failed.as_ref().and_then(|failed| failed.get_ref()?.source()?.downcast_ref::<Raised>());
+        let raised = raised.map(|raised| {
+            let traceback = raised.traceback.as_ref().map(|traceback| traceback.bind(py).clone());
+            raised.error.set_traceback(py, traceback);
+            raised.error.clone_ref(py)
+        });
+        Ended { error, raised }
+    }
+}
+
+impl<E: Raise> Raise for Ended<E> {
+    fn kind(&self) -> ErrorKind {
+        self.error.kind()
+    }
+
+    fn raise(&self, py: Python<'_>) -> PyErr {
+        self.raised.as_ref().map_or_else(|| self.error.raise(py), |raised| raised.clone_ref(py))
+    }
+}
