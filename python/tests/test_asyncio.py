@@ -1,0 +1,438 @@
+"""Room `reqrep` in asyncio, on its own event loop and on uvloop's."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pipework
+import pytest
+import uvloop
+from crew import all_free, echo, ends, forked, until
+from pipework.reqrep import Client, IntClient, IntServer, Message, Request, Segment, Server, Ticket
+from stage import SOON, after, in_child
+from test_leaks import resident
+
+uvloop.new_event_loop().close()  # the first one opens what all of them share
+
+T = TypeVar("T")
+Run = Callable[[Coroutine[Any, Any, T]], T]
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Iterator[Run[Any]]:
+    """Runs a coroutine on an event loop of its own, and nothing for longer than `SOON`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks beside threads
+        yield lambda coroutine: run_on(request.param(), coroutine)
+
+
+def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
+    async def main() -> T:
+        return await asyncio.wait_for(coroutine, SOON)
+
+    try:
+        return loop.run_until_complete(main())
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+async def answer(server: Server) -> int:
+    """Answers until the server is closed; says how many it were."""
+    count = 0
+    async for request in server:
+        request.reply(request.data.upper(), request.flags)
+        count += 1
+    return count
+
+
+async def turns(count: int = 5) -> None:
+    """Lets other tasks run."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_many_calls_in_flight_on_one_loop(run: Run[None]) -> None:
+    async def main() -> None:
+        segment = Segment.anonymous(slots=8)
+        client, server = ends(segment)
+        serving = [asyncio.create_task(answer(server)) for _ in range(2)]
+        replies = await asyncio.gather(*(client.acall(b"call %d" % i) for i in range(500)))
+        assert replies == [b"CALL %d" % i for i in range(500)]
+        server.close()
+        assert sum(await asyncio.gather(*serving)) == 500
+        assert client.pending == 0 and all_free(segment)
+
+    run(main())
+
+
+def test_every_awaitable(run: Run[None]) -> None:
+    async def main() -> None:
+        segment = Segment.anonymous()
+        client, server = ends(segment)
+        tickets = [client.send(b"x", flags=i) for i in range(4)]
+        request = await server.arecv()
+        assert request.data == b"x"
+        request.reply(b"one")
+        assert await client.arecv(tickets[0]) == b"one"
+        assert await server.arecv_many(0) == []
+        for request in await server.arecv_many(10):
+            request.reply(b"more", request.flags)
+        assert await client.arecv_message(tickets[1]) == Message(b"more", 1)
+        assert [await client.arecv(ticket) for ticket in tickets[2:]] == [b"more"] * 2
+        serving = asyncio.create_task(answer(server))
+        assert await client.acall_message(bytearray(b"y"), flags=9) == Message(b"Y", 9)
+        server.close()
+        await serving
+        for refused in (server.arecv, lambda: client.arecv(tickets[0]), lambda: client.acall(bytes(5000))):
+            with pytest.raises((pipework.Invalid, pipework.Stale, pipework.TooLong)):
+                await refused()
+
+    run(main())
+
+
+def test_integers(run: Run[None]) -> None:
+    async def main() -> None:
+        segment = Segment.anonymous(integers=True)
+        client, server = IntClient(segment), IntServer(segment)
+
+        async def serve() -> None:
+            async for request in server:
+                request.reply(request.value + 1)
+
+        serving = asyncio.create_task(serve())
+        assert await asyncio.gather(*(client.acall(i) for i in range(100))) == list(range(1, 101))
+        assert await client.arecv(client.send(-1)) == 0
+        server.close()
+        await serving
+        other = IntServer(segment)
+        tickets = [client.send(1), client.send(2)]
+        (await other.arecv()).reply(5)
+        assert [request.value for request in await other.arecv_many(5)] == [2]
+        assert await client.arecv(tickets[0]) == 5
+
+    run(main())
+
+
+# ---------------------------------------------------------------- cancelling
+
+
+def test_cancelling_a_task_cancels_its_call(run: Run[None]) -> None:
+    async def main() -> None:
+        segment = Segment.anonymous(slots=2)
+        client, server = ends(segment)
+        # In the ring; in a server's hands; answered, and the loop has not come to it.
+        for stage in ("waiting", "taken", "answered"):
+            task = asyncio.create_task(client.acall(b"x"))
+            await turns()
+            assert client.pending == 1
+            request: Request | None = None
+            if stage != "waiting":
+                request = server.recv()
+                assert request.wanted
+            if request is not None and stage == "answered":
+                request.reply(b"too early")
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert client.pending == 0 and server.try_recv() is None
+            if request is not None and stage == "taken":
+                assert not request.wanted and not request.reply(b"too late")
+            assert all_free(segment)
+        # Without a slot.
+        tickets = [client.send(b"") for _ in range(2)]
+        task = asyncio.create_task(client.acall(b"x"))
+        await turns()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert segment.stats().requests == 5 and client.pending == 2
+        # A ticket stays good.
+        receiving = asyncio.create_task(client.arecv(tickets[0]))
+        await turns()
+        receiving.cancel()
+        await turns()
+        server.recv().reply(b"later")
+        assert await client.arecv(tickets[0]) == b"later"
+        # What was never begun has sent nothing.
+        client.acall(b"x").close()
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(client.acall(b"x"), 0.01)
+        assert client.pending == 1
+
+    run(main())
+
+
+def test_a_cancelled_receiver_has_taken_nothing(run: Run[None]) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+
+    async def main() -> None:
+        segment = Segment.anonymous(slots=64)
+        client, server = ends(segment)
+        got: set[bytes] = set()
+        tickets: list[Ticket] = []
+
+        async def receive() -> None:
+            request = await server.arecv()
+            got.add(request.data)
+            request.reply(b"")
+
+        sent = 0
+        for _ in range(300):
+            tasks = [asyncio.create_task(receive()) for _ in range(3)]
+            await turns(draw.randrange(3))
+            for _ in range(draw.randrange(3)):
+                tickets.append(client.send(sent.to_bytes(4, "little")))
+                sent += 1
+            if draw.random() < 0.5:
+                await asyncio.sleep(draw.uniform(0, 0.002))
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            while (request := server.try_recv()) is not None:
+                got.add(request.data)
+                request.reply(b"")
+            assert len(got) == sent
+            for ticket in tickets:
+                assert client.recv(ticket) == b""
+            tickets.clear()
+        assert sent > 100 and all_free(segment)
+
+    run(main())
+
+
+def test_closing_the_server_ends_what_waits(run: Run[None]) -> None:
+    async def main() -> None:
+        segment = Segment.anonymous()
+        server = Server(segment)
+        serving = [asyncio.create_task(answer(server)) for _ in range(3)]
+        receiving = asyncio.create_task(server.arecv())
+        await turns()
+        closer = after(0.02, server.close)
+        assert await asyncio.gather(*serving) == [0, 0, 0]
+        with pytest.raises(pipework.Invalid, match="this server is closed"):
+            await receiving
+        closer.join()
+        assert segment.members() == []
+
+    run(main())
+
+
+# ---------------------------------------------------------------- other processes, other threads
+
+SERVE = """
+import asyncio, os, sys, pipework.reqrep
+async def main():
+    async for request in pipework.reqrep.Server(sys.argv[1]):
+        request.reply(request.data.upper())
+asyncio.run(main())
+"""
+
+
+def test_processes_that_share_nothing_but_a_name(run: Run[None], tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    segment = Segment.create(path, slots=8)
+    with subprocess.Popen([sys.executable, "-c", SERVE, path]) as one, subprocess.Popen([sys.executable, "-c", SERVE, path]) as two:
+
+        async def main() -> None:
+            client = Client(path)
+            for _ in range(3):
+                replies = await asyncio.gather(*(client.acall(b"call %d" % i) for i in range(50)))
+                assert replies == [b"CALL %d" % i for i in range(50)]
+                await asyncio.sleep(0.01)
+
+        run(main())
+        assert Client(path).call(b"not in a loop", SOON) == b"NOT IN A LOOP"
+        one.kill()
+        two.kill()
+    segment.recover()
+    assert all_free(segment)
+
+
+def test_a_killed_worker_is_reported(run: Run[None]) -> None:
+    segment = Segment.anonymous()
+
+    def work() -> None:
+        server = Server(segment)
+        with server.recv():
+            time.sleep(SOON)
+
+    with forked(work) as pid:
+
+        async def main() -> None:
+            client = Client(segment)
+            call = asyncio.create_task(client.acall(b"x"))
+            while segment.audit().taken == 0:
+                await asyncio.sleep(0.001)
+            os.kill(pid, signal.SIGKILL)
+            began = time.monotonic()
+            with pytest.raises(pipework.PeerDied):
+                await call
+            assert time.monotonic() - began < 0.25 + 1.0
+            with pytest.raises(pipework.NoServer):
+                await Client(segment, needs_server=True).acall(b"x")
+
+        run(main())
+    assert all_free(segment)
+
+
+def test_loops_in_threads_share_their_ends(run: Run[None]) -> None:
+    segment = Segment.anonymous(slots=8)
+    client, server = ends(segment)
+    done: list[int] = []
+
+    async def call() -> None:
+        serving = asyncio.create_task(answer(server))
+        replies = await asyncio.gather(*(client.acall(b"call %d" % i) for i in range(200)))
+        assert replies == [b"CALL %d" % i for i in range(200)]
+        done.append(1)
+        if len(done) == 3:
+            server.close()
+        await serving
+
+    threads = [threading.Thread(target=run, args=(call(),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 3 and all_free(segment)
+
+
+def test_a_fork_inside_a_running_loop(run: Run[None]) -> None:
+    segment = Segment.anonymous()
+    client, server = ends(segment)
+
+    async def in_a_loop_of_its_own() -> None:
+        serving = asyncio.create_task(answer(server))
+        assert await client.acall(b"the child's") == b"THE CHILD'S"
+        server.close()
+        assert await serving == 1
+
+    def child() -> None:
+        assert client.pending == 0
+        ticket = client.send(b"by hand")
+        assert server.recv(SOON).reply(b"")
+        client.recv(ticket, SOON)
+        loop = asyncio.new_event_loop()
+        run_on(loop, in_a_loop_of_its_own())
+
+    async def main() -> None:
+        # Both have a thread of theirs, which the child does not get.
+        call = asyncio.create_task(client.acall(b"the parent's"))
+        request = await server.arecv()
+        receiving = asyncio.create_task(server.arecv())
+        await turns()
+        in_child(child)
+        request.reply(b"kept")
+        assert await call == b"kept"
+        again = asyncio.create_task(client.acall(b"again"))
+        (await receiving).reply(b"and again")
+        assert await again == b"and again"
+
+    run(main())
+
+
+# ---------------------------------------------------------------- costs
+
+
+def test_a_loop_that_waits_does_nothing(run: Run[None]) -> None:
+    segment = Segment.anonymous()
+    client, server = ends(segment)
+
+    async def main() -> None:
+        # A reply that nobody asks for is no reason to wake anybody.
+        ticket = client.send(b"")
+        (await server.arecv()).reply(b"")
+        receiving, call = asyncio.create_task(server.arecv()), asyncio.create_task(client.acall(b"x"))
+        request = await receiving
+        receiving = asyncio.create_task(server.arecv())
+        await turns(20)
+        before = time.process_time()
+        await asyncio.sleep(0.5)
+        assert time.process_time() - before < 0.1
+        request.reply(b"")
+        await call
+        receiving.cancel()
+        client.recv(ticket)
+
+    run(main())
+
+
+def test_many_calls_leave_nothing(run: Run[None]) -> None:
+    segment = Segment.anonymous()
+    client, server = ends(segment)
+
+    async def main() -> None:
+        serving = asyncio.create_task(answer(server))
+
+        async def some(count: int) -> None:
+            for _ in range(count):
+                await asyncio.gather(*(client.acall(b"x" * 100) for _ in range(50)))
+
+        await some(40)
+        gc.collect()
+        before, blocks = resident(), sys.getallocatedblocks()
+        await some(200)
+        gc.collect()
+        assert sys.getallocatedblocks() - blocks < 1000
+        assert resident() - before < 2 << 20
+        for _ in range(2000):
+            task = asyncio.create_task(client.acall(b"cancelled"))
+            await turns(1)
+            task.cancel()
+            await asyncio.wait([task])
+        gc.collect()
+        assert sys.getallocatedblocks() - blocks < 2000
+        server.close()
+        await serving
+
+    run(main())
+    assert client.pending == 0
+
+
+def test_loops_one_after_the_other_leave_nothing(run: Run[None]) -> None:
+    segment = Segment.anonymous()
+    client, server = ends(segment)
+
+    async def main() -> None:
+        serving = asyncio.create_task(server.arecv())
+        call = asyncio.create_task(client.acall(b"x"))
+        (await serving).reply(b"y")
+        assert await call == b"y"
+
+    for _ in range(20):
+        run(main())
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) < 100
+    until(lambda: threading.active_count() == 1)
+
+
+def test_callers_among_workers_that_are_killed(run: Run[None]) -> None:
+    segment = Segment.anonymous(slots=8)
+
+    async def main() -> None:
+        client = Client(segment, redeliveries=3)
+        for _ in range(5):
+            with forked(lambda: echo(segment)), forked(lambda: echo(segment)) as victim:
+                calls = [asyncio.create_task(client.acall(b"%d" % i)) for i in range(300)]
+                await asyncio.sleep(random.uniform(0, 0.03))
+                os.kill(victim, signal.SIGKILL)
+                assert await asyncio.gather(*calls) == [b"%d" % i for i in range(300)]
+
+    run(main())
+    segment.recover()
+    assert all_free(segment)
