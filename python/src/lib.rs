@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     handle::watch_forks(module.py())?;
+    fd::add_to(module)?;
     pipe::add_to(module)?;
     atomic::add_to(module)?;
     reqrep::add_to(module)?;

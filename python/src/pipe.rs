@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::task::Context;
 
 use pipework::pipe::{self, AsyncReader, AsyncWriter};
-use pipework::{Deadline, Error, ErrorKind, Unfinished};
+use pipework::{Deadline, Error, ErrorKind};
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTraceback};
@@ -16,7 +16,7 @@ use pyo3::types::{PyBytes, PyTraceback};
 use crate::aio;
 use crate::buffer::{Bytes, Room};
 use crate::error::{OrRaise, Raise};
-use crate::fd::borrow;
+use crate::fd::{add_up, borrow};
 use crate::handle::{Handle, drop_detached};
 use crate::wait::{Timeout, until};
 
@@ -287,12 +287,6 @@ fn to_bytes(py: Python<'_>, now: &[u8], later: &[u8], n: usize) -> (PyResult<Py<
 
 fn to_bytes_or_none((bytes, used): (PyResult<Py<PyBytes>>, usize)) -> (PyResult<Option<Py<PyBytes>>>, usize) {
     (bytes.map(Some), used)
-}
-
-/// Adds what one slice has done to what was done before.
-fn add_up(total: &mut u64, done: Result<u64, Unfinished>) -> Result<u64, Unfinished> {
-    *total += done.unwrap_or_else(|unfinished| unfinished.done);
-    done.map(|_| *total).map_err(|unfinished| Unfinished { done: *total, ..unfinished })
 }
 
 // ---------------------------------------------------------------- how a stream ends

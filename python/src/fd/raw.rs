@@ -1,0 +1,46 @@
+//! Where plain integers become descriptors. Python code owns its numbers: it may close one at any time, and then a call does its work on nothing, or on
+//! another file, as the functions of `os` would. No memory depends on it.
+
+#![allow(unsafe_code)]
+
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+
+use pipework::Result;
+use pipework::fd::raw;
+use pyo3::prelude::*;
+
+use crate::error::OrRaise;
+
+/// The descriptor of that number, for one call.
+pub(crate) fn borrow(py: Python<'_>, number: i32) -> PyResult<BorrowedFd<'static>> {
+    // SAFETY: whoever closes it meanwhile loses no more than with any function of `os`.
+    unsafe { raw::borrow(number) }.or_raise(py)
+}
+
+/// Gives a descriptor of the caller's to `make`, after `check` has found nothing wrong with it: then it belongs to what is made. Otherwise it
+/// stays the caller's.
+pub(crate) fn take_over<T>(
+    py: Python<'_>,
+    number: i32,
+    check: impl FnOnce(BorrowedFd<'_>) -> Result<()>,
+    make: impl FnOnce(OwnedFd) -> Result<T>,
+) -> PyResult<T> {
+    check(borrow(py, number)?).or_raise(py)?;
+    // SAFETY: it is open, and the caller has given it away.
+    make(unsafe { OwnedFd::from_raw_fd(number) }).or_raise(py)
+}
+
+/// Closes, or marks as close-on-exec, every descriptor between two numbers, both included.
+///
+/// `on_exec` marks them only. Raises `Invalid` if `first` is larger than `last`.
+#[pyfunction]
+#[pyo3(signature = (first, last, on_exec=false))]
+pub(super) fn close_range(py: Python<'_>, first: u32, last: u32, on_exec: bool) -> PyResult<()> {
+    let done = if on_exec {
+        raw::close_range_on_exec(first, last)
+    } else {
+        // SAFETY: as `os.closerange`: the caller answers for what used these numbers.
+        unsafe { raw::close_range(first, last) }
+    };
+    done.or_raise(py)
+}
