@@ -34,6 +34,9 @@ pub(super) fn send_many(
     progress(py, until(timeout), &mut 0, all).map(drop)
 }
 
+/// What has come, its sender, and whether the end is lost.
+type Come = (Py<PyBytes>, Py<PyAny>, bool);
+
 /// Room for `max` datagrams of at most `max_bytes` each, to be received into again and again. All memory is taken at once.
 #[pyclass(frozen, module = "pipework.fd")]
 pub(crate) struct InboxCore {
@@ -49,12 +52,7 @@ impl InboxCore {
 
     /// Waits for a datagram and returns all that are there, as many as fit: bytes, sender, and whether the end is lost.
     #[pyo3(signature = (fd, timeout=None))]
-    fn recv(
-        &self,
-        py: Python<'_>,
-        fd: i32,
-        timeout: Option<Timeout>,
-    ) -> PyResult<Vec<(Py<PyBytes>, Py<PyAny>, bool)>> {
+    fn recv(&self, py: Python<'_>, fd: i32, timeout: Option<Timeout>) -> PyResult<Vec<Come>> {
         let fd = borrow(py, fd)?;
         self.handle.wait(py, until(timeout), "fd recv many", |inbox, slice| {
             py.detach(|| inbox.recv(fd, slice))?;
