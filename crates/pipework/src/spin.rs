@@ -80,6 +80,11 @@ impl Spin {
         Ok(found)
     }
 
+    /// Whether it parks at once, always.
+    pub(crate) fn is_off(&self) -> bool {
+        self.limit.is_zero()
+    }
+
     fn learn(&self, soon: bool) {
         let budget = Duration::from_nanos(self.budget.get());
         let budget = match soon {

@@ -6,6 +6,7 @@
 
 #[cfg(loom)]
 use loom::sync::Mutex;
+use std::cell::Cell;
 #[cfg(not(loom))]
 use std::sync::Mutex;
 use std::sync::TryLockError;
@@ -61,10 +62,15 @@ impl Bell {
         }
     }
 
-    /// Parks this thread until `look` says that it need not wait, for as long as `wait` allows.
-    pub(super) fn wait(&self, wait: &Wait<'_>, mut look: impl FnMut() -> bool) -> Result<()> {
-        let announce = || Some(self.announce(THREAD));
-        let waited = wait.on(&self.word, announce, || Ok(look().then_some(())), || Ok(()));
+    /// Spins, and then parks this thread, until `look` says that it need not wait, for as long as `wait` allows. It is told whether the thread would
+    /// park otherwise.
+    pub(super) fn wait(&self, wait: &Wait<'_>, mut look: impl FnMut(bool) -> bool) -> Result<()> {
+        let parking = Cell::new(false);
+        let announce = || {
+            parking.set(true);
+            Some(self.announce(THREAD))
+        };
+        let waited = wait.on(&self.word, announce, || Ok(look(parking.get()).then_some(())), || Ok(()));
         self.hush(THREAD);
         waited
     }

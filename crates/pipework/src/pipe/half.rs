@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::bell::Bell;
-use super::ring::{self, FILLED, FREE, Window};
+use super::ring::{self, FILLED, FREE, WARM, Window};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
@@ -74,8 +74,16 @@ impl<const SIDE: bool> Half<SIDE> {
     fn settle_slowly(&mut self, min: usize, deadline: Deadline, op: &'static str) -> Result<()> {
         self.refuse_more_than_fits(min, op)?;
         let Half { window, ends, spin, .. } = self;
+        if is_settled(window, ends, min) {
+            return Ok(());
+        }
+        // A writer that is awake comes back to a full pipe when the reader has almost caught up: for the first bit of room it would
+        // come far more often, and always with the whole memory in use.
+        let plenty = if SIDE == FREE { window.capacity().saturating_sub(WARM as usize) } else { 0 };
         let wait = Wait { deadline, spin, reach: Reach::Process, op };
-        ends.end(SIDE).bell.wait(&wait, || is_settled(window, ends, min))
+        ends.end(SIDE)
+            .bell
+            .wait(&wait, |parking| is_settled(window, ends, if parking { min } else { min.max(plenty) }))
     }
 
     /// Whether [`Half::settle`] would return at once.
@@ -132,6 +140,11 @@ impl<const SIDE: bool> Half<SIDE> {
 
     pub(super) fn capacity(&self) -> usize {
         self.window.capacity()
+    }
+
+    /// Whether this end's thread may look again and again for a while.
+    pub(super) fn may_spin(&self) -> bool {
+        !self.spin.is_off()
     }
 
     pub(super) fn set_spin(&mut self, limit: Duration) {

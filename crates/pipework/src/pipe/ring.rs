@@ -4,8 +4,8 @@
 //! writer all others that the capacity allows. A side moves its own position only, and by that gives bytes to the other side when it is done with them; so it
 //! may lend what it owns as plain slices. This file holds all that is unsafe in the room.
 //!
-//! A position counts bytes from the beginning and never turns back: 64 bits last for centuries. The memory is a power of two long, so that
-//! a position becomes an index by a mask; the capacity is what was asked for. This is Lamport's queue (1983) for two
+//! A position counts bytes and never turns back: 64 bits last for centuries. The memory is a power of two long, so that
+//! a position, counted from where the writer began anew, becomes an index by a mask. The capacity is what was asked for. This is Lamport's queue (1983) for two
 //! processes, with a stale copy of the other side's position on either side, after FastForward (2008), so that
 //! two busy sides touch each other's cache lines only when they have used up what they knew of.
 
@@ -24,9 +24,12 @@ use crate::sys::Errno;
 /// A ring of `capacity` bytes, as its two sides see it.
 pub(super) fn ring(capacity: usize, op: &'static str) -> Result<(Window<FREE>, Window<FILLED>)> {
     let ring = Arc::new(Ring::new(capacity, op)?);
-    let free = Window { ring: Arc::clone(&ring), pos: 0, end: capacity as u64 };
-    Ok((free, Window { ring, pos: 0, end: 0 }))
+    let free = Window { ring: Arc::clone(&ring), pos: 0, end: capacity as u64, base: 0 };
+    Ok((free, Window { ring, pos: 0, end: 0, base: 0 }))
 }
+
+/// So many bytes of memory stay in the nearest cache of a core, together with what is copied there and from there.
+pub(super) const WARM: u64 = if cfg!(any(test, loom)) { 1 } else { 16 << 10 };
 
 /// The writer's side.
 pub(super) const FREE: bool = true;
@@ -40,6 +43,8 @@ pub(super) struct Window<const SIDE: bool> {
     pos: u64,
     /// Where they end, by the last look at the other side's position; from `pos` to `pos + capacity`. May be stale: then there are more.
     end: u64,
+    /// The position that the memory begins with, at most `pos`. A reader without bytes may still have an earlier one.
+    base: u64,
 }
 
 impl<const SIDE: bool> Window<SIDE> {
@@ -52,10 +57,13 @@ impl<const SIDE: bool> Window<SIDE> {
     pub(super) fn refresh(&mut self) -> usize {
         let ring = &*self.ring;
         // Acquire: pairs with the Release in `advance` of the other side, which was done with these bytes then.
-        self.end = match SIDE {
-            FREE => ring.read.0.load(Ordering::Acquire) + ring.capacity as u64,
-            FILLED => ring.written.0.load(Ordering::Acquire),
-        };
+        if SIDE == FREE {
+            self.end = ring.read.0.load(Ordering::Acquire) + ring.capacity as u64;
+        } else {
+            self.end = ring.written.0.pos.load(Ordering::Acquire);
+            // Relaxed: the base of these bytes was stored before their position, and stays until they are read.
+            self.base = ring.written.0.base.load(Ordering::Relaxed);
+        }
         self.len()
     }
 
@@ -63,11 +71,11 @@ impl<const SIDE: bool> Window<SIDE> {
     pub(super) fn advance(&mut self, len: usize) {
         assert!(len <= self.len(), "a side gives away only what it owns");
         #[cfg(loom)]
-        self.ring.witness::<SIDE>(self.pos, len);
+        self.witness(len);
         self.pos += len as u64;
-        let own = if SIDE == FREE { &self.ring.written } else { &self.ring.read };
+        let own = if SIDE == FREE { &self.ring.written.0.pos } else { &self.ring.read.0 };
         // Release: pairs with the Acquire in `refresh` of the other side.
-        own.0.store(self.pos, Ordering::Release);
+        own.store(self.pos, Ordering::Release);
     }
 
     /// Bytes that are written and not read, now.
@@ -75,17 +83,35 @@ impl<const SIDE: bool> Window<SIDE> {
         let ring = &*self.ring;
         match SIDE {
             FREE => (self.pos - ring.read.0.load(Ordering::Relaxed)) as usize,
-            FILLED => (ring.written.0.load(Ordering::Relaxed) - self.pos) as usize,
+            FILLED => (ring.written.0.pos.load(Ordering::Relaxed) - self.pos) as usize,
         }
+    }
+
+    pub(super) fn pos(&self) -> u64 {
+        self.pos
     }
 
     pub(super) fn capacity(&self) -> usize {
         self.ring.capacity
     }
 
+    /// Where in the memory its bytes begin.
+    fn idx(&self) -> usize {
+        (self.pos - self.base) as usize & self.ring.mask
+    }
+
+    /// Lets loom know that this side has touched bytes, so that it finds any that were not its own.
+    #[cfg(loom)]
+    fn witness(&self, len: usize) {
+        for idx in self.idx()..self.idx() + len {
+            let cell = &self.ring.cells[idx & self.ring.mask];
+            if SIDE == FREE { cell.with_mut(|_| ()) } else { cell.with(|_| ()) }
+        }
+    }
+
     /// Where its bytes are: two ranges of the memory, each a start and a length, the second empty unless they reach round its end.
     fn places(&self) -> [(NonNull<u8>, usize); 2] {
-        let idx = self.pos as usize & self.ring.mask;
+        let idx = self.idx();
         let first = self.len().min(self.ring.mask + 1 - idx);
         // SAFETY: the index is below the length of the memory.
         [(unsafe { self.ring.start.add(idx) }, first), (self.ring.start, self.len() - first)]
@@ -93,6 +119,17 @@ impl<const SIDE: bool> Window<SIDE> {
 }
 
 impl Window<FREE> {
+    /// Lets the next bytes lie at the beginning of the memory, provided that all others have been read; says whether they have.
+    pub(super) fn begin_anew(&mut self) -> bool {
+        let is_empty = self.refresh() == self.ring.capacity;
+        if is_empty {
+            self.base = self.pos;
+            // Relaxed: `advance` releases it with the first of these bytes. The reader has none, so it needs none.
+            self.ring.written.0.base.store(self.base, Ordering::Relaxed);
+        }
+        is_empty
+    }
+
     /// What may be written to: the bytes in their order, in two pieces where they reach round the end of the memory.
     pub(super) fn bytes(&mut self) -> (&mut [u8], &mut [u8]) {
         let [first, second] = self.places();
@@ -130,8 +167,8 @@ impl<const SIDE: bool> fmt::Debug for Window<SIDE> {
 }
 
 struct Ring {
-    /// Bytes written since the beginning: from `read` to `read + capacity`. The writer stores, the reader loads.
-    written: Line<AtomicU64>,
+    /// The writer stores, the reader loads.
+    written: Line<Written>,
     /// Bytes read since the beginning, at most `written`. The reader stores, the writer loads.
     read: Line<AtomicU64>,
     start: NonNull<u8>,
@@ -141,6 +178,13 @@ struct Ring {
     /// What loom sees of the memory: one cell for each byte.
     #[cfg(loom)]
     cells: Vec<loom::cell::UnsafeCell<()>>,
+}
+
+struct Written {
+    /// Bytes written since the beginning: from `read` to `read + capacity`.
+    pos: AtomicU64,
+    /// The position that the memory begins with, at most `read`. Changes only while nothing is written that was not read.
+    base: AtomicU64,
 }
 
 /// What one side stores all the time lies in a cache line that the other side's data is not in. Two lines: processors fetch them in pairs.
@@ -161,7 +205,7 @@ impl Ring {
         // SAFETY: the layout is not empty.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::NOMEM.at(op))?;
         Ok(Ring {
-            written: Line(AtomicU64::new(0)),
+            written: Line(Written { pos: AtomicU64::new(0), base: AtomicU64::new(0) }),
             read: Line(AtomicU64::new(0)),
             start,
             mask: layout.size() - 1,
@@ -169,15 +213,6 @@ impl Ring {
             #[cfg(loom)]
             cells: std::iter::repeat_with(Default::default).take(layout.size()).collect(),
         })
-    }
-
-    /// Lets loom know that a side has touched bytes, so that it finds any that were not its own.
-    #[cfg(loom)]
-    fn witness<const SIDE: bool>(&self, pos: u64, len: usize) {
-        for pos in pos..pos + len as u64 {
-            let cell = &self.cells[pos as usize & self.mask];
-            if SIDE == FREE { cell.with_mut(|_| ()) } else { cell.with(|_| ()) }
-        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! The writing end: puts bytes in, or lends the room for them. Mirrors `reader.rs`.
 
+use std::hint::spin_loop;
 use std::io::{self, IoSlice, Write};
 use std::time::Duration;
 
 use super::AsyncWriter;
 use super::half::Half;
 use super::reader::PIECE;
-use super::ring::FREE;
+use super::ring::{FREE, WARM};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result, Unfinished};
 
@@ -17,9 +18,22 @@ use crate::error::{Error, ErrorKind, Result, Unfinished};
 #[derive(Debug)]
 pub struct Writer {
     pub(super) half: Half<FREE>,
+    /// The position from which on it is worth to begin anew in the memory.
+    renew_at: u64,
+    /// The position from which on it is worth to wait a little for that.
+    wait_at: u64,
+    /// How far that is from the last time: [`WARM`], or more where it was of no use of late.
+    stride: u64,
 }
 
+/// How often to look whether the reader has come so far. It takes a microsecond or two, less than to write what is [`WARM`].
+const LOOKS: u32 = 64;
+
 impl Writer {
+    pub(super) fn new(half: Half<FREE>) -> Writer {
+        Writer { half, renew_at: WARM, wait_at: WARM, stride: WARM }
+    }
+
     /// Waits for room for the first byte and puts in as much of `buf` as there is room for.
     ///
     /// # Errors
@@ -72,7 +86,8 @@ impl Writer {
     /// Waits until there is room for at least `min` bytes and lends it: in two pieces where it reaches round the end of the ring. With `min` 0 it
     /// never waits and lends the room there is.
     ///
-    /// It holds bytes of long ago. Nobody reads them before [`Writer::commit`]; meanwhile there may come more room, never less.
+    /// It holds bytes of long ago. Nobody reads them before [`Writer::commit`]; meanwhile there may come more room, never less. The next call
+    /// may lend other room: what was put in and not committed is gone then.
     ///
     /// # Errors
     /// - `TooLong`: `min` is more than the capacity.
@@ -80,6 +95,7 @@ impl Writer {
     pub fn reserve(&mut self, min: usize, deadline: impl Into<Deadline>) -> Result<(&mut [u8], &mut [u8])> {
         self.half.settle(min, min.max(1), deadline.into(), "pipe reserve")?;
         self.refuse_over("pipe reserve")?;
+        self.keep_warm(false);
         Ok(self.half.window().bytes())
     }
 
@@ -148,6 +164,7 @@ impl Writer {
         self.refuse_over(OP)?;
         let mut done = 0;
         while done < buf.len() {
+            self.keep_warm(done > 0);
             let window = self.half.window();
             if window.len() == 0 && window.refresh() == 0 {
                 break;
@@ -159,6 +176,38 @@ impl Writer {
             done += len;
         }
         Ok(done)
+    }
+
+    /// Where the reader keeps up, leads the stream through the beginning of the memory again and again. Both cores then have it at hand: going
+    /// round the whole memory is up to half as fast. In the middle of a write the reader has surely not come so far without some waiting.
+    #[inline]
+    fn keep_warm(&mut self, in_the_middle: bool) {
+        let pos = self.half.window().pos();
+        if pos >= self.wait_at || pos >= self.renew_at && !in_the_middle {
+            self.begin_anew(in_the_middle);
+        }
+    }
+
+    #[cold]
+    fn begin_anew(&mut self, in_the_middle: bool) {
+        let may_wait = self.half.may_spin();
+        let window = self.half.window();
+        let pos = window.pos();
+        let mut begun = window.begin_anew();
+        if pos >= self.wait_at {
+            // A reader that is further behind is slow, or sleeps.
+            if !begun && may_wait && window.buffered() as u64 <= WARM {
+                begun = (0..LOOKS).any(|_| {
+                    spin_loop();
+                    window.begin_anew()
+                });
+                self.stride = if begun { WARM } else { (2 * self.stride).min(64 * WARM) };
+            }
+            self.wait_at = pos + self.stride;
+        }
+        if begun || !in_the_middle {
+            self.renew_at = pos + WARM;
+        }
     }
 
     #[inline]
