@@ -11,7 +11,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::bell::Bell;
-use super::ring::{self, FILLED, FREE, WARM, Window};
+use super::ring::{self, FILLED, FREE, Window};
+use super::warmth::WARM;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;

@@ -49,6 +49,7 @@
 //! A pipe belongs to one process: a forked child has a copy of its memory, and nobody at the other end.
 
 mod ring;
+mod warmth;
 mod bell;
 mod half;
 mod reader;

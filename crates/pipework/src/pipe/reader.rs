@@ -1,5 +1,6 @@
 //! The reading end: takes bytes out, or lends them where they lie. Mirrors `writer.rs`.
 
+use std::fmt;
 use std::io::{self, BufRead, IoSliceMut, Read};
 use std::time::Duration;
 
@@ -12,7 +13,6 @@ use crate::error::{Error, ErrorKind, Result, Unfinished};
 /// The reading end of a pipe.
 ///
 /// Calls that can wait take a [`Deadline`]; those of [`Read`] and [`BufRead`] wait as long as it takes. A stream that has ended well gives 0 bytes.
-#[derive(Debug)]
 pub struct Reader {
     pub(super) half: Half<FILLED>,
 }
@@ -240,5 +240,11 @@ impl BufRead for Reader {
     fn consume(&mut self, len: usize) {
         let len = len.min(self.half.window().len());
         self.half.advance(len);
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.half.fmt(f)
     }
 }

@@ -28,9 +28,6 @@ pub(super) fn ring(capacity: usize, op: &'static str) -> Result<(Window<FREE>, W
     Ok((free, Window { ring, pos: 0, end: 0, base: 0 }))
 }
 
-/// So many bytes of memory stay in the nearest cache of a core, together with what is copied there and from there.
-pub(super) const WARM: u64 = if cfg!(any(test, loom)) { 1 } else { 16 << 10 };
-
 /// The writer's side.
 pub(super) const FREE: bool = true;
 /// The reader's side.

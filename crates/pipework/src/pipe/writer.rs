@@ -1,13 +1,14 @@
 //! The writing end: puts bytes in, or lends the room for them. Mirrors `reader.rs`.
 
-use std::hint::spin_loop;
+use std::fmt;
 use std::io::{self, IoSlice, Write};
 use std::time::Duration;
 
 use super::AsyncWriter;
 use super::half::Half;
 use super::reader::PIECE;
-use super::ring::{FREE, WARM};
+use super::ring::FREE;
+use super::warmth::Warmth;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result, Unfinished};
 
@@ -15,23 +16,14 @@ use crate::error::{Error, ErrorKind, Result, Unfinished};
 ///
 /// Calls that can wait take a [`Deadline`]; those of [`Write`] wait as long as it takes. What is written can be read at once: there is nothing
 /// to flush.
-#[derive(Debug)]
 pub struct Writer {
     pub(super) half: Half<FREE>,
-    /// The position from which on it is worth to begin anew in the memory.
-    renew_at: u64,
-    /// The position from which on it is worth to wait a little for that.
-    wait_at: u64,
-    /// How far that is from the last time: [`WARM`], or more where it was of no use of late.
-    stride: u64,
+    warmth: Warmth,
 }
-
-/// How often to look whether the reader has come so far. It takes a microsecond or two, less than to write what is [`WARM`].
-const LOOKS: u32 = 64;
 
 impl Writer {
     pub(super) fn new(half: Half<FREE>) -> Writer {
-        Writer { half, renew_at: WARM, wait_at: WARM, stride: WARM }
+        Writer { half, warmth: Warmth::NEW }
     }
 
     /// Waits for room for the first byte and puts in as much of `buf` as there is room for.
@@ -178,36 +170,10 @@ impl Writer {
         Ok(done)
     }
 
-    /// Where the reader keeps up, leads the stream through the beginning of the memory again and again. Both cores then have it at hand: going
-    /// round the whole memory is up to half as fast. In the middle of a write the reader has surely not come so far without some waiting.
     #[inline]
     fn keep_warm(&mut self, in_the_middle: bool) {
-        let pos = self.half.window().pos();
-        if pos >= self.wait_at || pos >= self.renew_at && !in_the_middle {
-            self.begin_anew(in_the_middle);
-        }
-    }
-
-    #[cold]
-    fn begin_anew(&mut self, in_the_middle: bool) {
         let may_wait = self.half.may_spin();
-        let window = self.half.window();
-        let pos = window.pos();
-        let mut begun = window.begin_anew();
-        if pos >= self.wait_at {
-            // A reader that is further behind is slow, or sleeps.
-            if !begun && may_wait && window.buffered() as u64 <= WARM {
-                begun = (0..LOOKS).any(|_| {
-                    spin_loop();
-                    window.begin_anew()
-                });
-                self.stride = if begun { WARM } else { (2 * self.stride).min(64 * WARM) };
-            }
-            self.wait_at = pos + self.stride;
-        }
-        if begun || !in_the_middle {
-            self.renew_at = pos + WARM;
-        }
+        self.warmth.keep(self.half.window(), may_wait, in_the_middle);
     }
 
     #[inline]
@@ -240,5 +206,11 @@ impl Write for Writer {
     /// Does nothing: what is written can be read at once.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.half.fmt(f)
     }
 }
