@@ -241,6 +241,31 @@ fn a_stream_that_does_not_pile_up_takes_little_memory() {
     });
 }
 
+/// A writer that is awake may hope for more room than a byte, but it must not insist.
+#[test]
+fn a_full_pipe_takes_a_byte_for_each_that_is_read() {
+    alone(|| {
+        for spin in [Duration::ZERO, Duration::from_millis(1)] {
+            let (mut reader, mut writer) = pipe(CAPACITY).unwrap();
+            writer.set_spin(spin);
+            let (tell, told) = std::sync::mpsc::channel();
+            let producer = thread::spawn(move || {
+                writer.write_all(&vec![b'x'; CAPACITY]).unwrap();
+                for i in 0..10 {
+                    tell.send(i).unwrap();
+                    writer.write_all(b"y").unwrap();
+                }
+            });
+            for i in 0..10 {
+                assert_eq!(told.recv_timeout(PATIENCE), Ok(i));
+                assert_eq!(reader.recv(&mut [0], PATIENCE), Ok(1));
+            }
+            producer.join().unwrap();
+            assert_eq!(reader.len(), CAPACITY);
+        }
+    });
+}
+
 // ---------------------------------------------------------------- deadlines
 
 #[test]
