@@ -82,9 +82,8 @@ impl<const SIDE: bool> Half<SIDE> {
         // come far more often, and always with the whole memory in use.
         let plenty = if SIDE == FREE { window.capacity().saturating_sub(WARM as usize) } else { 0 };
         let wait = Wait { deadline, spin, reach: Reach::Process, op };
-        ends.end(SIDE)
-            .bell
-            .wait(&wait, |parking| is_settled(window, ends, if parking { min } else { min.max(plenty) }))
+        let enough = |parking| if parking { min } else { min.max(plenty) };
+        ends.end(SIDE).bell.wait(&wait, |parking| is_settled(window, ends, enough(parking)))
     }
 
     /// Whether [`Half::settle`] would return at once.
