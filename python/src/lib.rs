@@ -2,6 +2,8 @@
 //!
 //! It converts arguments, gives the interpreter lock away while something waits, and maps errors. What anything does is decided in the
 //! crate `pipework`. Classes are found under their public names in `pipework.atomic` and its sisters.
+//!
+//! It needs the interpreter lock: `buffer.rs` copies from and to Python's objects under it.
 
 mod error;
 mod wait;
@@ -16,7 +18,7 @@ mod reqrep;
 use pyo3::prelude::*;
 
 /// The core of pipework. Its contents are public as `pipework.atomic`, `pipework.reqrep`, `pipework.pipe` and `pipework.fd`.
-#[pymodule]
+#[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     handle::watch_forks(module.py())?;
