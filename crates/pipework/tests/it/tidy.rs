@@ -80,7 +80,9 @@ impl File {
     /// A source file of any of the crates, tests not included.
     fn is_source(&self) -> bool {
         let in_src = self.path.starts_with("crates/") && self.path.contains("/src/");
-        (in_src || self.path.starts_with("python/src/")) && self.is_rust() && !self.path.ends_with("/tests.rs")
+        (in_src || self.path.starts_with("python/src/"))
+            && self.is_rust()
+            && !self.path.ends_with("/tests.rs")
     }
 
     fn is_rust(&self) -> bool {

@@ -1,0 +1,27 @@
+"""The examples in the texts run as they stand there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from stage import SOON
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = [
+    pytest.param(example, id=f"{text}-{number}")
+    for text in ("README.md", "python/README.md")
+    for number, example in enumerate(re.findall(r"^```python\n(.*?)^```$", (ROOT / text).read_text(), re.DOTALL | re.MULTILINE))
+]
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 4
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_runs(example: str) -> None:
+    subprocess.run([sys.executable, "-W", "error", "-c", example], check=True, timeout=SOON, stdout=subprocess.DEVNULL)
