@@ -70,6 +70,8 @@ impl Drop for Mapping {
 pub(crate) struct Region {
     start: NonNull<u8>,
     len: usize,
+    /// `len`, and the padding behind it that can be read along.
+    room: usize,
 }
 
 // SAFETY: copying from and to it is all that it offers, and who may do that at which moment is decided by the owner of its bytes.
@@ -80,14 +82,11 @@ unsafe impl Sync for Region {}
 impl Region {
     /// # Safety
     ///
-    /// From `start` on, `len` bytes are mapped readable and writable for as long as this, or a part of it, is used, and no Rust reference to
-    /// any of them is used meanwhile.
-    pub(crate) unsafe fn new(start: NonNull<u8>, len: usize) -> Region {
-        Region { start, len }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
+    /// From `start` on, `room` bytes, of which there are at least `len`, are mapped readable and writable for as long as this, or a part of it, is
+    /// used, and no Rust reference to any of them is used meanwhile.
+    pub(crate) unsafe fn new(start: NonNull<u8>, len: usize, room: usize) -> Region {
+        debug_assert!(len <= room);
+        Region { start, len, room }
     }
 
     /// Copies `bytes` to the beginning; false if they do not fit.
@@ -102,14 +101,30 @@ impl Region {
         fits
     }
 
-    /// Copies the first bytes out, as many as `bytes` holds; false if there are fewer.
+    /// Copies the first `len` bytes out, and maybe some of the padding; false if there are fewer, or `bytes` holds fewer.
+    ///
+    /// Of a few bytes, a copy of fixed size is a move or two; and when those are moved on, no larger move waits for smaller ones.
     #[must_use]
     #[inline]
-    pub(crate) fn copy_out(&self, bytes: &mut [u8]) -> bool {
-        let fits = bytes.len() <= self.len;
+    pub(crate) fn copy_few<const N: usize>(&self, len: usize, bytes: &mut [u8; N]) -> bool {
+        let fits = len <= self.len && len <= N;
         if fits {
-            // SAFETY: the source is mapped and long enough; the target is exclusively borrowed, so it is elsewhere.
-            unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr(), bytes.as_mut_ptr(), bytes.len()) };
+            let whole = match len {
+                ..=16 if N >= 16 => 16,
+                ..=32 if N >= 32 => 32,
+                _ => N,
+            };
+            let len = if whole <= self.room { whole } else { len };
+            let (from, to) = (self.start.as_ptr(), bytes.as_mut_ptr());
+            // SAFETY: the source is mapped for `room` bytes, and the target is an exclusively borrowed one of N; `len` is at most both.
+            unsafe {
+                match len {
+                    16 => std::ptr::copy_nonoverlapping(from, to, 16),
+                    32 => std::ptr::copy_nonoverlapping(from, to, 32),
+                    _ if len == N => std::ptr::copy_nonoverlapping(from, to, N),
+                    _ => std::ptr::copy_nonoverlapping(from, to, len),
+                }
+            }
         }
         fits
     }
@@ -141,12 +156,34 @@ mod tests {
         let mut memory = [0u8; 8];
         // SAFETY: the array lives to the end of the test and is not used until then; both regions are inside it.
         let [all, part] = [(0, 8), (2, 4)]
-            .map(|(off, len)| unsafe { Region::new(NonNull::from(&mut memory).cast().add(off), len) });
+            .map(|(off, len)| unsafe { Region::new(NonNull::from(&mut memory).cast().add(off), len, len) });
         assert!(part.copy_in(b"abcd") && !part.copy_in(b"abcde"));
         let (mut out, mut appended) = ([0; 6], vec![b'x']);
-        assert!(all.copy_out(&mut out) && !part.copy_out(&mut out));
+        assert!(all.copy_few(6, &mut out) && !part.copy_few(6, &mut out));
         assert_eq!(&out, b"\0\0abcd");
         assert!(part.append_to(3, &mut appended) && !part.append_to(5, &mut appended));
         assert_eq!(appended, b"xabc");
+    }
+
+    #[test]
+    fn a_few_bytes_come_out_with_padding_where_there_is_some() {
+        let mut memory = std::array::from_fn::<u8, 64, _>(|at| at as u8);
+        let start = NonNull::from(&mut memory).cast();
+        for (len, room) in
+            [(0, 0), (5, 5), (5, 15), (5, 16), (16, 17), (17, 64), (32, 48), (48, 48), (48, 64)]
+        {
+            // SAFETY: the array lives to the end of the test and is not used until then; the region is inside it.
+            let region = unsafe { Region::new(start, len, room) };
+            for few in 0..=len {
+                let mut bytes = [0xFF; 48];
+                assert!(region.copy_few(few, &mut bytes), "{few} of {len} in {room}");
+                assert!(
+                    bytes[..few].iter().zip(0..).all(|(byte, at)| *byte == at),
+                    "{few} of {len} in {room}"
+                );
+            }
+            assert!(!region.copy_few(len + 1, &mut [0; 48]) && !region.copy_few(len.max(1), &mut [0; 0]));
+        }
+        assert!(memory.iter().zip(0..).all(|(byte, at)| *byte == at));
     }
 }

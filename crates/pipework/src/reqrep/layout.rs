@@ -106,13 +106,25 @@ impl Layout {
         (idx < self.geometry.slots).then_some(self.slots + idx as usize * self.stride)
     }
 
-    pub(super) fn request(&self, idx: u32) -> Option<usize> {
-        Some(self.slot(idx)? + SLOT_HEAD)
+    pub(super) fn request(&self, idx: u32) -> Option<Area> {
+        let (at, len) = (self.slot(idx)? + SLOT_HEAD, self.geometry.request_bytes as usize);
+        Some(Area { at, len, room: self.reply - SLOT_HEAD })
     }
 
-    pub(super) fn reply(&self, idx: u32) -> Option<usize> {
-        Some(self.slot(idx)? + self.reply)
+    pub(super) fn reply(&self, idx: u32) -> Option<Area> {
+        let (at, len) = (self.slot(idx)? + self.reply, self.geometry.reply_bytes as usize);
+        Some(Area { at, len, room: self.stride - self.reply })
     }
+}
+
+/// Where a payload is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Area {
+    pub(super) at: usize,
+    /// Bytes of the largest payload.
+    pub(super) len: usize,
+    /// The same with the padding behind it.
+    pub(super) room: usize,
 }
 
 /// The bytes of the header that never change.

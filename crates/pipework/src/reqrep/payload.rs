@@ -35,8 +35,7 @@ impl Payload {
     pub(super) fn copy(region: &Region, len: usize) -> Option<Payload> {
         let mut payload = Payload { len, ..Payload::empty() };
         let copied = match len {
-            0..=SMALL if region.len() >= SMALL => region.copy_out(&mut payload.small.0),
-            0..=SMALL => region.copy_out(&mut payload.small.0[..len]),
+            0..=SMALL => region.copy_few(len, &mut payload.small.0),
             // It checks before it asks for memory: a length from the segment may be any number.
             _ => region.append_to(len, &mut payload.large),
         };

@@ -9,7 +9,9 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use super::layout::{self, COUNTERS_AT, FIXED, Geometry, HEAD_AT, Layout, REQUESTS_AT, ROOM_AT, TAIL_AT};
+use super::layout::{
+    self, Area, COUNTERS_AT, FIXED, Geometry, HEAD_AT, Layout, REQUESTS_AT, ROOM_AT, TAIL_AT,
+};
 use super::queue::Queue;
 use super::slot::Slot;
 use crate::error::{Error, ErrorKind, Result};
@@ -138,7 +140,9 @@ impl Shared {
         };
         let (mapping, random) = made().map_err(|errno: Errno| errno.at(op))?;
         let shared = Shared { mapping, layout, file, path: None };
-        let written = shared.region(0, FIXED).copy_in(&layout::encode(&layout.geometry, random));
+        let written = shared
+            .region(Area { at: 0, len: FIXED, room: FIXED })
+            .copy_in(&layout::encode(&layout.geometry, random));
         assert!(written, "a header is as long as its bytes");
         Ok(shared)
     }
@@ -234,12 +238,12 @@ impl Shared {
 
     /// Where the request of a slot is.
     pub(super) fn request(&self, idx: u32) -> Option<Region> {
-        self.layout.request(idx).map(|at| self.region(at, self.layout.geometry.request_bytes as usize))
+        self.layout.request(idx).map(|area| self.region(area))
     }
 
     /// Where the reply of a slot is.
     pub(super) fn reply(&self, idx: u32) -> Option<Region> {
-        self.layout.reply(idx).map(|at| self.region(at, self.layout.geometry.reply_bytes as usize))
+        self.layout.reply(idx).map(|area| self.region(area))
     }
 
     /// A member by its number, counted from 1.
@@ -298,11 +302,11 @@ impl Shared {
         unsafe { self.mapping.start().add(at).cast::<T>().as_ref() }
     }
 
-    fn region(&self, at: usize, len: usize) -> Region {
-        debug_assert!(at + len <= self.mapping.len());
+    fn region(&self, Area { at, len, room }: Area) -> Region {
+        debug_assert!(at + room <= self.mapping.len());
         // SAFETY: the layout keeps it inside the mapping, apart from what is given out as references. A region is used at once, while `self`
         // is borrowed.
-        unsafe { Region::new(self.mapping.start().add(at), len) }
+        unsafe { Region::new(self.mapping.start().add(at), len, room) }
     }
 }
 
