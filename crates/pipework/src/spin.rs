@@ -1,8 +1,9 @@
 //! How long to spin before parking.
 //!
 //! To park and be woken costs about 20 microseconds, and the other side pays part of it. A wait that is over sooner is cheaper spent
-//! spinning; any other spin is wasted. So the time to spin follows the waits of late: it doubles when one ended within it and
-//! halves when one did not, and it is nothing where only one CPU may be used, because there the other side cannot run meanwhile.
+//! spinning; any other spin is wasted, and worse than that where both sides have been put on one CPU: then it keeps the other side from running. So one
+//! spin in vain puts the next off, and each further one for twice as many waits. Only short waits count: long ones are no better for spinning.
+//! It is nothing where only one CPU may be used.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -17,6 +18,9 @@ pub(crate) const DEFAULT_LIMIT: Duration = Duration::from_micros(20);
 /// Below this, spinning is not worth its clock readings.
 const LEAST: Duration = Duration::from_micros(2);
 
+/// How many short waits go by without a spin, at most.
+const LONGEST_REST: u32 = 64;
+
 /// Where a look is a system call: the pause before the first, doubled before each further one, so that looking does not get into
 /// the other side's way.
 const PAUSE: Duration = Duration::from_nanos(700);
@@ -28,8 +32,9 @@ const LOOKS: u32 = 32;
 #[derive(Debug)]
 pub(crate) struct Spin {
     limit: Duration,
-    /// Nanoseconds, at most `limit`; nothing, or at least [`LEAST`].
-    budget: Hint,
+    /// `{ last rest: 32, rest: 32 }`, in short waits, each at most [`LONGEST_REST`]: how many the last spin in vain has put off the next, and how many are to
+    /// come.
+    rests: Hint,
     looks: Looks,
 }
 
@@ -48,7 +53,7 @@ impl Spin {
         static ALONE: OnceLock<bool> = OnceLock::new();
         let alone = *ALONE.get_or_init(|| sys::usable_cpus() < 2);
         let limit = if alone || limit < LEAST { Duration::ZERO } else { limit.min(Duration::from_millis(1)) };
-        Spin { limit, budget: Hint::new(limit.as_nanos() as u64), looks }
+        Spin { limit, rests: Hint::new(0), looks }
     }
 
     /// Looks again and again for as long as that is worth it and the deadline allows, then parks. `look` returns `None` as long as there is nothing;
@@ -59,24 +64,31 @@ impl Spin {
         mut look: impl FnMut() -> Result<Option<T>, E>,
         park: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        let budget = Duration::from_nanos(self.budget.get());
         if self.limit.is_zero() {
             return park();
         }
         let began = Instant::now();
-        if !budget.is_zero() {
-            let found = match self.looks {
-                Looks::Load => look_often(began, budget, deadline, &mut look)?,
-                Looks::Call => look_rarely(began, budget, deadline, &mut look)?,
-            };
-            if let Some(found) = found {
-                self.learn(true);
-                return Ok(found);
+        let rests = self.rests.get();
+        let (last, rest) = ((rests >> 32) as u32, rests as u32);
+        if rest > 0 {
+            let found = park()?;
+            // What a sleep and its wake-up add is not held against the wait.
+            if began.elapsed() < 2 * self.limit + DEFAULT_LIMIT {
+                self.remember(last, rest - 1);
             }
+            return Ok(found);
+        }
+        let found = match self.looks {
+            Looks::Load => look_often(began, self.limit, deadline, &mut look)?,
+            Looks::Call => look_rarely(began, self.limit, deadline, &mut look)?,
+        };
+        if let Some(found) = found {
+            self.remember(0, 0);
+            return Ok(found);
         }
         let found = park()?;
-        // What a sleep and its wake-up add is not held against the wait.
-        self.learn(began.elapsed() < 2 * self.limit + DEFAULT_LIMIT);
+        let next = (2 * last).clamp(1, LONGEST_REST);
+        self.remember(next, next);
         Ok(found)
     }
 
@@ -85,14 +97,8 @@ impl Spin {
         self.limit.is_zero()
     }
 
-    fn learn(&self, soon: bool) {
-        let budget = Duration::from_nanos(self.budget.get());
-        let budget = match soon {
-            true => (2 * budget).clamp(LEAST, self.limit),
-            false if budget < 2 * LEAST => Duration::ZERO,
-            false => budget / 2,
-        };
-        self.budget.set(budget.as_nanos() as u64);
+    fn remember(&self, last: u32, rest: u32) {
+        self.rests.set(u64::from(last) << 32 | u64::from(rest));
     }
 }
 
@@ -144,31 +150,50 @@ mod tests {
     use super::*;
 
     fn spin(limit: Duration) -> Spin {
-        Spin { limit, budget: Hint::new(limit.as_nanos() as u64), looks: Looks::Call }
+        Spin { limit, rests: Hint::new(0), looks: Looks::Call }
     }
 
     #[test]
     fn long_waits_end_the_spinning_and_short_ones_bring_it_back() {
-        let idle = || {
-            std::thread::sleep(Duration::from_millis(1));
-            Ok::<(), ()>(())
-        };
         let spin = spin(DEFAULT_LIMIT);
-        for _ in 0..5 {
-            assert_eq!(spin.wait(Deadline::NEVER, || Ok(None), idle), Ok(()));
+        let (mut looks, mut waited) = (0, 0);
+        let mut wait = |park_us| {
+            let park = || {
+                std::thread::sleep(Duration::from_micros(park_us));
+                Ok::<(), ()>(())
+            };
+            let before = looks;
+            let look = || {
+                looks += 1;
+                Ok(None)
+            };
+            assert_eq!(spin.wait(Deadline::NEVER, look, park), Ok(()));
+            looks > before
+        };
+        assert!(wait(1000), "it begins with a spin");
+        assert!((0..100).all(|_| !wait(1000)));
+        while !wait(0) {
+            waited += 1;
+            // This thread may be put aside now and then, which makes a wait long.
+            assert!(waited < 1000, "waits that end at once are worth looking again");
         }
-        assert_eq!(spin.budget.get(), 0);
-        assert_eq!(
-            spin.wait(Deadline::NEVER, || unreachable!("an idle wait does not look at all"), idle),
-            Ok(())
-        );
-        for _ in 0..50 {
-            assert_eq!(spin.wait(Deadline::NEVER, || Ok(None), || Ok::<(), ()>(())), Ok(()));
+    }
+
+    #[test]
+    fn what_is_looked_for_in_vain_is_looked_for_ever_more_rarely() {
+        let spin = spin(LEAST);
+        let mut spins = 0;
+        for _ in 0..1000 {
+            let mut looked = false;
+            let look = || {
+                looked = true;
+                Ok::<_, ()>(None)
+            };
+            assert_eq!(spin.wait(Deadline::NEVER, look, || Ok(())), Ok(()));
+            spins += u32::from(looked);
         }
-        assert!(
-            spin.budget.get() >= LEAST.as_nanos() as u64,
-            "waits that end at once are worth looking again"
-        );
+        // 1, 2, 4 ... 64 waits between them, and then 64 each.
+        assert!((3..=7 + 1000 / 65).contains(&spins), "{spins}");
     }
 
     #[test]
