@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from ._errors import Closed
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -127,7 +129,7 @@ class Items:
             await asyncio.sleep(0)
         try:
             return await next_item(self._reader)
-        except EOFError:
+        except Closed:
             raise StopAsyncIteration from None
 
 

@@ -3,6 +3,7 @@
 //! A call takes the end out of its handle for as long as one slice of a wait lasts, and puts it back. Between slices Python's signal handlers run, and
 //! they, or another thread, may use the end meanwhile. Nothing here is locked while a thread waits, so that no child can inherit a lock.
 
+use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,9 +28,11 @@ pub(crate) struct Handle<T: Send> {
 struct State<T> {
     /// None while a call has it, or once it is closed.
     end: Option<Box<T>>,
-    /// Who has it: a thread, and how many forks lay between the first process and that thread's. A forked child inherits the note, but not the thread.
-    holder: Option<(ThreadId, u32)>,
-    waiting: Vec<Thread>,
+    holder: Option<ThreadId>,
+    /// Who wants it next, in order. Nobody else takes it meanwhile, or a call that goes on slice after slice would have it for ever.
+    waiting: VecDeque<Thread>,
+    /// `forks()` in the process of these threads. A forked child inherits the notes, but not the threads.
+    forks: u32,
     /// What a call that has the end does with it when it leaves, because the handle was closed meanwhile.
     parting: Option<Parting<T>>,
 }
@@ -38,7 +41,8 @@ type Parting<T> = Box<dyn FnOnce(Python<'_>, Box<T>) + Send>;
 
 impl<T: Send> Handle<T> {
     pub(crate) fn new(noun: &'static str, end: T) -> Handle<T> {
-        let state = State { end: Some(Box::new(end)), holder: None, waiting: Vec::new(), parting: None };
+        let end = Some(Box::new(end));
+        let state = State { end, holder: None, waiting: VecDeque::new(), forks: forks(), parting: None };
         Handle { noun, state: Mutex::new(state), closed: Arc::default() }
     }
 
@@ -108,49 +112,85 @@ impl<T: Send> Handle<T> {
     }
 
     fn turn(&self, py: Python<'_>, deadline: Deadline, op: &'static str) -> PyResult<Turn<'_, T>> {
-        loop {
+        if let Some(turn) = self.try_turn(py, op)? {
+            return Ok(turn);
+        }
+        let _place = Place::behind_the_others(self);
+        while !deadline.has_passed() {
+            let time = deadline.capped(SLICE).remaining().unwrap_or(SLICE);
+            py.detach(|| thread::park_timeout(time));
+            attend(py)?;
             if let Some(turn) = self.try_turn(py, op)? {
                 return Ok(turn);
             }
-            if deadline.has_passed() {
-                return Err(of_kind(py, ErrorKind::TimedOut, op, "another thread is using it"));
-            }
-            self.lock().waiting.push(thread::current());
-            if self.lock().end.is_none() {
-                let time = deadline.capped(SLICE).remaining().unwrap_or(SLICE);
-                py.detach(|| thread::park_timeout(time));
-            }
-            py.check_signals()?;
         }
+        Err(of_kind(py, ErrorKind::TimedOut, op, "another thread is using it"))
     }
 
+    /// The end, if nobody has it and nobody else is next.
     fn try_turn(&self, py: Python<'_>, op: &'static str) -> PyResult<Option<Turn<'_, T>>> {
         let mut state = self.lock();
         if self.is_closed() {
             return Err(invalid(py, op, &format!("this {} is closed", self.noun)));
         }
-        let this_thread = thread::current().id();
-        if let Some(end) = state.end.take() {
-            state.holder = Some((this_thread, forks()));
-            return Ok(Some(Turn { handle: self, end: Some(end) }));
-        }
-        match state.holder {
-            Some((_, at)) if at != forks() => Err(of_kind(
-                py,
-                ErrorKind::Stale,
-                op,
-                &format!("another thread was using this {} when the process was forked", self.noun),
-            )),
-            Some((thread, _)) if thread == this_thread => {
-                Err(PyRuntimeError::new_err(format!("{op}: a call of this {} is under way", self.noun)))
+        let now = forks();
+        if state.forks != now {
+            if state.end.is_none() {
+                let text = format!("another thread was using this {} when the process was forked", self.noun);
+                return Err(of_kind(py, ErrorKind::Stale, op, &text));
             }
-            _ => Ok(None),
+            state.waiting.clear();
+            state.forks = now;
         }
+        let this_thread = thread::current().id();
+        if state.holder == Some(this_thread) {
+            return Err(PyRuntimeError::new_err(format!("{op}: a call of this {} is under way", self.noun)));
+        }
+        if state.waiting.front().is_some_and(|next| next.id() != this_thread) {
+            return Ok(None);
+        }
+        let end = state.end.take();
+        state.holder = end.is_some().then_some(this_thread).or(state.holder);
+        Ok(end.map(|end| Turn { handle: self, end: Some(end) }))
     }
 
     /// A panic cannot leave the state half changed.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place in the line of those who wait.
+struct Place<'a, T: Send> {
+    handle: &'a Handle<T>,
+}
+
+impl<T: Send> Place<'_, T> {
+    fn behind_the_others(handle: &Handle<T>) -> Place<'_, T> {
+        handle.lock().waiting.push_back(thread::current());
+        Place { handle }
+    }
+}
+
+impl<T: Send> Drop for Place<'_, T> {
+    fn drop(&mut self) {
+        let mut state = self.handle.lock();
+        let this_thread = thread::current().id();
+        if let Some(index) = state.waiting.iter().position(|thread| thread.id() == this_thread) {
+            state.waiting.remove(index);
+        }
+        // Whoever leaves without the end has perhaps been woken for it.
+        if state.end.is_some() {
+            state.wake_next();
+        }
+    }
+}
+
+impl<T> State<T> {
+    fn wake_next(&self) {
+        if let Some(next) = self.waiting.front() {
+            next.unpark();
+        }
     }
 }
 
@@ -178,20 +218,17 @@ impl<T: Send> Drop for Turn<'_, T> {
     fn drop(&mut self) {
         let mut state = self.handle.lock();
         state.holder = None;
-        let waiting = std::mem::take(&mut state.waiting);
         let end = self.end.take().expect("a turn has its end until it is dropped");
         match state.parting.take() {
             None => {
                 state.end = Some(end);
-                drop(state);
+                state.wake_next();
             }
             Some(parting) => {
+                state.waiting.iter().for_each(Thread::unpark);
                 drop(state);
                 Python::attach(|py| parting(py, end));
             }
-        }
-        for thread in waiting {
-            thread.unpark();
         }
     }
 }

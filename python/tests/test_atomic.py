@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pipework
@@ -391,3 +392,18 @@ def test_a_call_waits_for_its_turn_no_longer_than_its_time() -> None:
         reader.recv(0.02)
     writer.send(b"x")
     thread.join()
+
+
+def test_who_waits_for_its_turn_gets_it_after_a_slice() -> None:
+    reader, writer = atomic.pair()
+    threads = [threading.Thread(target=lambda: reader.recv(SOON)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    began = time.monotonic()
+    for _ in range(4):
+        assert reader.capacity == 65536
+    assert time.monotonic() - began < SOON / 2
+    writer.send_many([b"x"] * 3)
+    for thread in threads:
+        thread.join(SOON)
+        assert not thread.is_alive()

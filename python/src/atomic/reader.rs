@@ -163,7 +163,10 @@ impl Reader {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        until_closed(py, self.next(py, Deadline::NEVER))
+        let item = self.handle.wait(py, Deadline::NEVER, RECV, |reader, slice| {
+            unless_closed(py.detach(|| reader.next_item(slice)).map(|item| item::to_python(py, item)))
+        })?;
+        item.transpose()
     }
 
     /// As `recv`, in asyncio. A task that is cancelled has taken nothing. Not for readers with clones, which may have read the message along.
@@ -326,14 +329,17 @@ impl Messages {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyBytes>>> {
-        until_closed(py, self.reader.get().recv(py, None))
+        self.reader.get().handle.wait(py, Deadline::NEVER, RECV, |reader, slice| {
+            let message = py.detach(|| reader.recv(slice)).map(|message| PyBytes::new(py, &message).unbind());
+            unless_closed(message.map_err(|error| Loss::of(reader, error)))
+        })
     }
 }
 
 /// The end of the pipe ends an iteration.
-fn until_closed<T>(py: Python<'_>, next: PyResult<T>) -> PyResult<Option<T>> {
+fn unless_closed<T, E: Raise>(next: Result<T, E>) -> Result<Option<T>, E> {
     match next {
-        Err(error) if error.is_instance_of::<pyo3::exceptions::PyEOFError>(py) => Ok(None),
+        Err(error) if error.kind() == ErrorKind::Closed => Ok(None),
         next => next.map(Some),
     }
 }
