@@ -168,6 +168,8 @@ struct Ring {
     written: Line<Written>,
     /// Bytes read since the beginning, at most `written`. The reader stores, the writer loads.
     read: Line<AtomicU64>,
+    /// What was allocated, and where the memory begins in it: at a cache line, so that the two sides meet in as few as can be.
+    allocated: (NonNull<u8>, Layout),
     start: NonNull<u8>,
     /// One less than the length of the memory, which is a power of two and not less than the capacity.
     mask: usize,
@@ -188,6 +190,8 @@ struct Written {
 #[repr(align(128))]
 struct Line<T>(T);
 
+const LINE: usize = align_of::<Line<u8>>();
+
 // SAFETY: a ring is reached through its two windows only. They touch disjoint bytes of the memory, as the opening of this file says;
 // all else is atomic or never changes.
 unsafe impl Send for Ring {}
@@ -197,26 +201,31 @@ unsafe impl Sync for Ring {}
 impl Ring {
     fn new(capacity: usize, op: &'static str) -> Result<Ring> {
         let len = capacity.checked_next_power_of_two().filter(|_| capacity > 0);
-        let layout =
-            len.and_then(|len| Layout::array::<u8>(len).ok()).ok_or(Error::new(ErrorKind::Invalid, op))?;
+        // More than a layout that is aligned: for those, the allocator would write the zeros, and so take all pages at once.
+        let layout = len.and_then(|len| Layout::array::<u8>(len.checked_add(LINE - 1)?).ok());
+        let (len, layout) = len.zip(layout).ok_or(Error::new(ErrorKind::Invalid, op))?;
         // SAFETY: the layout is not empty.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::NOMEM.at(op))?;
+        let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::NOMEM.at(op))?;
+        let off = allocated.addr().get().wrapping_neg() % LINE;
+        // SAFETY: the offset is less than a line, and so much was allocated besides the memory.
+        let start = unsafe { allocated.add(off) };
         Ok(Ring {
             written: Line(Written { pos: AtomicU64::new(0), base: AtomicU64::new(0) }),
             read: Line(AtomicU64::new(0)),
+            allocated: (allocated, layout),
             start,
-            mask: layout.size() - 1,
+            mask: len - 1,
             capacity,
             #[cfg(loom)]
-            cells: std::iter::repeat_with(Default::default).take(layout.size()).collect(),
+            cells: std::iter::repeat_with(Default::default).take(len).collect(),
         })
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        let layout = Layout::array::<u8>(self.mask + 1).expect("it was one when the memory was taken");
+        let (allocated, layout) = self.allocated;
         // SAFETY: it was allocated with this layout, and both windows are gone.
-        unsafe { dealloc(self.start.as_ptr(), layout) };
+        unsafe { dealloc(allocated.as_ptr(), layout) };
     }
 }
