@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from pipework import atomic
+
 SOON = 20.0
 """Seconds after which something that ought to have happened will not happen any more."""
 
@@ -59,6 +61,16 @@ def in_child(work: Callable[[], None]) -> None:
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     raise AssertionError("the child did not end")
+
+
+def until_used(reader: atomic.Reader) -> None:
+    """Waits until another thread is in a call of the reader."""
+    while True:
+        try:
+            reader.recv(0)
+        except TimeoutError as error:
+            if "another thread" in str(error):
+                return
 
 
 def after(seconds: float, work: Callable[[], object]) -> threading.Thread:

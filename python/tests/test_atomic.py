@@ -13,7 +13,7 @@ from pathlib import Path
 import pipework
 import pytest
 from pipework import atomic
-from stage import SOON, after
+from stage import SOON, after, until_used
 
 
 def content(size: int) -> bytes:
@@ -385,8 +385,7 @@ def test_a_call_waits_for_its_turn_no_longer_than_its_time() -> None:
     reader, writer = atomic.pair()
     thread = threading.Thread(target=lambda: reader.recv(SOON))
     thread.start()
-    while writer.pending:
-        pass
+    until_used(reader)
     assert reader.try_recv() is None
     with pytest.raises(TimeoutError):
         reader.recv(0.02)

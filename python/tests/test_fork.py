@@ -10,7 +10,7 @@ import warnings
 import pipework
 import pytest
 from pipework import atomic
-from stage import SOON, in_child
+from stage import SOON, in_child, until_used
 
 
 def test_parent_and_child_write_as_two_writers() -> None:
@@ -52,8 +52,7 @@ def test_a_handle_that_a_thread_was_using_is_stale_in_the_child() -> None:
     reader, writer = atomic.pair()
     thread = threading.Thread(target=lambda: reader.recv(SOON))
     thread.start()
-    while reader.try_recv() is not None:
-        pass
+    until_used(reader)
 
     def child() -> None:
         for _ in range(100):

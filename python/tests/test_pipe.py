@@ -14,6 +14,7 @@ import shutil
 import sys
 import tarfile
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -318,14 +319,16 @@ def test_signal_handlers_run_in_every_wait(name: str) -> None:
 
 
 def test_the_lock_is_free_while_an_end_waits() -> None:
-    reader, writer = pipe()
+    reader, writer = pipe(10)
     waiter = after(0, lambda: reader.read(1))
-    counted = 0
-    for _ in range(10_000):
-        counted += 1
+    time.sleep(0.05)  # would not end if the thread that reads kept the lock
     writer.write(b"x")
     waiter.join(SOON)
     assert not waiter.is_alive()
+    waiter = after(0, lambda: writer.write(bytes(100)))
+    time.sleep(0.05)
+    assert len(io.BufferedReader(reader).read(100)) == 100
+    waiter.join()
 
 
 def test_tasks_and_threads_share_a_pipe() -> None:
