@@ -393,6 +393,21 @@ def test_a_call_waits_for_its_turn_no_longer_than_its_time() -> None:
     thread.join()
 
 
+def test_a_program_ends_while_threads_wait() -> None:
+    program = """
+import threading
+from pipework import atomic, pipe
+reader, writer = atomic.pair()
+other_reader, other_writer = atomic.pair()
+bytes_out, bytes_in = pipe.pipe(10)
+waits = [reader.recv, lambda: other_writer.send(bytes(1_000_000)), lambda: bytes_in.write(bytes(100))]
+for wait in waits:
+    threading.Thread(target=wait, daemon=True).start()
+other_reader.fill()
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=SOON)
+
+
 def test_who_waits_for_its_turn_gets_it_after_a_slice() -> None:
     reader, writer = atomic.pair()
     threads = [threading.Thread(target=lambda: reader.recv(SOON)) for _ in range(3)]
