@@ -17,7 +17,7 @@ LOCKED := $(if $(CI),--locked)
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test python storm crash check model sanitize sanitize-thread sanitize-address fuzz fuzz-frame fuzz-mixed fuzz-reader fuzz-segment bench bench-quick clean \
+.PHONY: help setup build demo python-demo test python storm crash check model sanitize sanitize-thread sanitize-address fuzz fuzz-frame fuzz-mixed fuzz-reader fuzz-segment bench bench-quick clean \
 	cargo lints strace nightly rust-src
 
 help: ## list the targets
@@ -30,9 +30,21 @@ setup: cargo lints strace $(VENV)/ready ## fetch what build, test and check need
 build: cargo ## build everything, optimised
 	cargo build $(LOCKED) --release --workspace
 
-demo: cargo ## stream a real file from many processes through one pipe (FILE=path)
+demo: cargo ## see every room at work on a real file, and a web application in Python (FILE=path)
 	@cargo build $(LOCKED) --release --package pipework-cli
 	@$(TARGET)/release/pipework demo $(if $(FILE),'$(FILE)')
+	@$(MAKE) --no-print-directory python-demo
+
+# Who only wants to look may have no Python, or no network to fetch the build's tools from: that is said, and no failure.
+python-demo: cargo
+	@if ! $(MAKE) --no-print-directory $(VENV)/ready >$(TARGET)/python-demo.log 2>&1; then \
+		echo 'demo: the example in Python is left out: it needs Python 3.10 or later with venv, and the network once'; \
+	else \
+		(cd python && VIRTUAL_ENV=$(VENV) $(VENV)/bin/maturin develop $(LOCKED) --release --quiet) >$(TARGET)/python-demo.log 2>&1 \
+			|| { cat $(TARGET)/python-demo.log >&2; exit 1; }; \
+		printf '\npython/examples/batching_web.py\n'; \
+		$(VENV)/bin/python python/examples/batching_web.py; \
+	fi
 
 test: cargo strace ## run every test, those of bench/ first
 	cargo test $(LOCKED) --quiet $(BENCH) --all-targets
@@ -43,7 +55,7 @@ test: cargo strace ## run every test, those of bench/ first
 python: cargo $(VENV)/ready ## build the Python package, run its tests, prove its stubs and types (PYTHON=python3)
 	cd python && VIRTUAL_ENV=$(VENV) $(VENV)/bin/maturin develop $(LOCKED) --quiet
 	cd python && $(VENV)/bin/python -m pytest
-	cd python && $(VENV)/bin/python -m mypy pipework tests
+	cd python && $(VENV)/bin/python -m mypy pipework tests examples
 	cd python && $(VENV)/bin/python -m mypy.stubtest pipework._core
 
 # One after the other: what idle processes cost is measured as well.
