@@ -10,6 +10,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTHON ?= python3
 VENV := $(abspath $(TARGET))/python-venv
 BENCH := --manifest-path bench/Cargo.toml
+# What the benchmark of the Python package runs.
+export PIPEWORK_PYTHON := $(VENV)/bin/python
 # A lock file that no longer fits is mended on a desk and an error in CI.
 LOCKED := $(if $(CI),--locked)
 
@@ -17,7 +19,7 @@ LOCKED := $(if $(CI),--locked)
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo python-demo test python storm crash check model sanitize sanitize-thread sanitize-address fuzz fuzz-frame fuzz-mixed fuzz-reader fuzz-segment bench bench-quick clean \
+.PHONY: help setup build demo python-demo python-bench test python storm crash check model sanitize sanitize-thread sanitize-address fuzz fuzz-frame fuzz-mixed fuzz-reader fuzz-segment bench bench-quick clean \
 	cargo lints strace nightly rust-src
 
 help: ## list the targets
@@ -116,11 +118,16 @@ fuzz-frame fuzz-mixed fuzz-reader fuzz-segment: fuzz-%: cargo nightly
 		{ printf "$$settings"; cat "$$vector"; } >"fuzz/corpus/$*/$$(basename "$$vector")-$$n"; done; done
 	cargo +nightly fuzz run $* -- -max_total_time=$(SECONDS) -timeout=10 -max_len=8192 -print_final_stats=1
 
-bench: cargo ## measure beside the peers and keep a dated record (ROOM=atomic)
+bench: cargo $(if $(filter python,$(ROOM)),python-bench) ## measure beside the peers and keep a dated record (ROOM=atomic)
 	cargo run $(LOCKED) --release $(BENCH) -- $(ROOM) --record
 
-bench-quick: cargo ## a look at the same in less than a minute; keeps nothing
+bench-quick: cargo $(if $(filter python,$(ROOM)),python-bench) ## a look at the same in less than a minute; keeps nothing
 	cargo run $(LOCKED) --release $(BENCH) -- $(ROOM) --quick
+
+# A peer that cannot be installed here is shown as absent.
+python-bench: cargo $(VENV)/ready
+	cd python && VIRTUAL_ENV=$(VENV) $(VENV)/bin/maturin develop $(LOCKED) --release --quiet
+	@while read -r peer; do $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check "$$peer" || true; done <bench/peer/requirements.txt
 
 clean: ## remove what was built
 	rm -rf target bench/target fuzz/target fuzz/corpus fuzz/artifacts

@@ -11,6 +11,7 @@ mod atomic;
 mod fd;
 mod pipe;
 mod reqrep;
+mod python;
 mod plot;
 
 use std::io::{self, IsTerminal, Write};
@@ -69,6 +70,8 @@ enum Room {
     Pipe,
     /// Request and response over shared memory
     Reqrep,
+    /// The Python package, calls and messages
+    Python,
 }
 
 impl Room {
@@ -78,6 +81,7 @@ impl Room {
             Room::Fd => ("fd", fd::cases(), fd::BARS),
             Room::Pipe => ("pipe", pipe::cases(), pipe::BARS),
             Room::Reqrep => ("reqrep", reqrep::cases(), reqrep::BARS),
+            Room::Python => ("python", python::cases(), python::BARS),
         }
     }
 
@@ -85,6 +89,7 @@ impl Room {
     fn sides(self) -> [&'static str; 2] {
         match self {
             Room::Reqrep => ["clients", "servers"],
+            Room::Python => ["senders", "receiver"],
             _ => ["writers", "reader"],
         }
     }

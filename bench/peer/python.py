@@ -1,0 +1,395 @@
+# What carries messages and calls between processes of Python, each as its manual shows it.
+#
+# python python.py call|stream ENGINE MESSAGES BYTES WRITERS. Prints one line of five numbers: messages, bytes that came, seconds on the clock, CPU
+# seconds of the senders and of the receiver. A call is sent by this process and answered by a forked one; a stream is written by
+# WRITERS forked processes and received by this one. Making and ending processes is not counted.
+# Whoever is not installed ends with ModuleNotFoundError.
+import multiprocessing
+import os
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import time
+
+FOLDER = tempfile.TemporaryDirectory()
+
+# ---------------------------------------------------------------- calls: a function that calls, and one that answers for ever
+
+
+def call_pipework(size):
+    from pipework.reqrep import Client, Segment, Server
+
+    segment = Segment.anonymous(request_bytes=size, reply_bytes=size)
+
+    def answer():
+        for request in Server(segment):
+            request.reply(request.data)
+
+    def prepare():
+        return Client(segment).call
+
+    return prepare, answer
+
+
+def call_pipework_asyncio(size):
+    import asyncio
+
+    from pipework.reqrep import Client, Segment, Server
+
+    segment = Segment.anonymous(request_bytes=size, reply_bytes=size)
+
+    async def serve():
+        async for request in Server(segment):
+            request.reply(request.data)
+
+    def prepare():
+        loop, client = asyncio.new_event_loop(), Client(segment)
+        return lambda data: loop.run_until_complete(client.acall(data))
+
+    return prepare, lambda: asyncio.run(serve())
+
+
+def call_connection(size):
+    here, there = multiprocessing.Pipe()
+    return lambda: both(here.send_bytes, here.recv_bytes), lambda: echo(there.recv_bytes, there.send_bytes)
+
+
+def call_simple_queue(size):
+    requests, replies = multiprocessing.SimpleQueue(), multiprocessing.SimpleQueue()
+    return lambda: both(requests.put, replies.get), lambda: echo(requests.get, replies.put)
+
+
+def call_queue(size):
+    requests, replies = multiprocessing.Queue(), multiprocessing.Queue()
+    return lambda: both(requests.put, replies.get), lambda: echo(requests.get, replies.put)
+
+
+def call_socketpair(size):
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return (
+        lambda: both(here.send, lambda: here.recv(size)),
+        lambda: echo(lambda: there.recv(size), there.send),
+    )
+
+
+def call_os_pipe(size):
+    (request_out, request_in), (reply_out, reply_in) = os.pipe(), os.pipe()
+    return (
+        lambda: both(lambda data: os.write(request_in, data), lambda: os.read(reply_out, size)),
+        lambda: echo(lambda: os.read(request_out, size), lambda data: os.write(reply_in, data)),
+    )
+
+
+def call_zeromq(size):
+    import zmq
+
+    address = f"ipc://{FOLDER.name}/socket"
+
+    def prepare():
+        client = zmq.Context().socket(zmq.REQ)
+        client.connect(address)
+        return both(client.send, client.recv)
+
+    def answer():
+        server = zmq.Context().socket(zmq.REP)
+        server.bind(address)
+        echo(server.recv, server.send)
+
+    return prepare, answer
+
+
+def call_faster_fifo(size):
+    from faster_fifo import Queue
+
+    requests, replies = Queue(1 << 20), Queue(1 << 20)
+    return lambda: both(requests.put, lambda: replies.get(timeout=60)), lambda: echo(lambda: requests.get(timeout=60), replies.put)
+
+
+def call_iceoryx2(size):
+    import ctypes
+
+    import iceoryx2
+
+    class Payload(ctypes.Structure):
+        _fields_ = [("data", ctypes.c_uint8 * size)]
+
+    iceoryx2.set_log_level(iceoryx2.LogLevel.Error)
+    name = iceoryx2.ServiceName.new(f"pipework-bench-{os.getpid()}")
+
+    def service():
+        node = iceoryx2.NodeBuilder.new().create(iceoryx2.ServiceType.Ipc)
+        return node, node.service_builder(name).request_response(Payload, Payload).open_or_create()
+
+    def prepare():
+        node, factory = service()
+        client = factory.client_builder().create()
+        while client.send_copy(Payload()).number_of_server_connections == 0:
+            time.sleep(0.001)
+
+        def call(data):
+            pending = client.send_copy(Payload.from_buffer_copy(data))
+            while (response := pending.receive()) is None:
+                pass
+            return bytes(response.payload().contents.data)
+
+        call.keep = node, factory
+        return call
+
+    def answer():
+        node, factory = service()
+        server = factory.server_builder().create()
+        while True:
+            if (request := server.receive()) is not None:
+                request.send_copy(request.payload().contents)
+
+    return prepare, answer
+
+
+def both(send, receive):
+    def call(data):
+        send(data)
+        return receive()
+
+    return call
+
+
+def echo(receive, send):
+    while True:
+        send(receive())
+
+
+# ---------------------------------------------------------------- streams: a function that sends, and an iterator of what came
+
+
+def stream_pipework(size, writers):
+    from pipework import atomic
+
+    reader, writer = atomic.pair()
+    return lambda: (writer.send, lambda: None), lambda: (writer.close(), reader.messages())[1]
+
+
+def stream_pipework_many(size, writers):
+    from pipework import atomic
+
+    reader, writer = atomic.pair()
+
+    def prepare():
+        batch = []
+
+        def send(data):
+            batch.append(data)
+            if len(batch) == 64:
+                flush()
+
+        def flush():
+            writer.send_many(batch)
+            batch.clear()
+
+        return send, flush
+
+    return prepare, lambda: (writer.close(), reader.messages())[1]
+
+
+def stream_connection(size, writers):
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    return lambda: (locked(sender.send_bytes, writers), lambda: None), lambda: iter(receiver.recv_bytes, None)
+
+
+def stream_simple_queue(size, writers):
+    queue = multiprocessing.SimpleQueue()
+    return lambda: (queue.put, lambda: None), lambda: iter(queue.get, None)
+
+
+def stream_queue(size, writers):
+    # Bounded, as a pipe is: otherwise it measures how quickly memory is filled.
+    queue = multiprocessing.Queue(max(2, (1 << 20) // size))
+
+    def flush():
+        queue.close()
+        queue.join_thread()
+
+    return lambda: (queue.put, flush), lambda: iter(queue.get, None)
+
+
+def stream_socketpair(size, writers):
+    here, there = socket.socketpair()
+    source = here.makefile("rb", 1 << 16)
+    return lambda: (locked(lambda data: there.sendall(framed(data)), writers), lambda: None), lambda: frames(source)
+
+
+def stream_os_pipe(size, writers):
+    read_end, write_end = os.pipe()
+    source = os.fdopen(read_end, "rb", 1 << 16)
+
+    def send(data):
+        rest = memoryview(framed(data))
+        while rest:
+            rest = rest[os.write(write_end, rest) :]
+
+    return lambda: (locked(send, writers), lambda: None), lambda: frames(source)
+
+
+def stream_zeromq(size, writers):
+    import zmq
+
+    address = f"ipc://{FOLDER.name}/socket"
+
+    def prepare():
+        context = zmq.Context()
+        sender = context.socket(zmq.PUSH)
+        sender.connect(address)
+        return sender.send, lambda: (sender.close(), context.term())
+
+    def receive():
+        receiver = zmq.Context().socket(zmq.PULL)
+        receiver.bind(address)
+        return iter(receiver.recv, None)
+
+    return prepare, receive
+
+
+def stream_faster_fifo(size, writers):
+    from faster_fifo import Queue
+
+    queue = Queue(max(1 << 20, 4 * size))
+
+    def receive():
+        while True:
+            yield from queue.get_many(timeout=60)
+
+    return lambda: (lambda data: queue.put(data, timeout=60), lambda: None), receive
+
+
+LOCK = multiprocessing.Lock()
+
+
+def locked(send, writers):
+    """Where several write, nothing else keeps their messages apart."""
+    if writers == 1:
+        return send
+
+    def send_alone(data):
+        with LOCK:
+            send(data)
+
+    return send_alone
+
+
+def framed(data):
+    return struct.pack("=I", len(data)) + data
+
+
+def frames(source):
+    while head := source.read(4):
+        yield source.read(struct.unpack("=I", head)[0])
+
+
+# ---------------------------------------------------------------- measuring
+
+
+def measure_calls(engine, calls, size, _writers):
+    prepare, answer = engine(size)
+    server = forked(answer)
+    call, data = prepare(), os.urandom(size)
+    for _ in range(calls // 20):
+        call(data)
+    here, there = time.process_time(), cpu_of(server)
+    began = time.perf_counter()
+    came = 0
+    for _ in range(calls):
+        came += len(call(data))
+    seconds = time.perf_counter() - began
+    return calls, came, seconds, time.process_time() - here, cpu_of(server) - there
+
+
+def measure_stream(engine, messages, size, writers):
+    prepare, receive = engine(size, writers)
+    (prepared, prepare_now), (told, tell), (started, start) = os.pipe(), os.pipe(), os.pipe()
+
+    def write():
+        os.read(prepared, 1)
+        (send, flush), data = prepare(), os.urandom(size)
+        os.write(tell, b"ready")
+        os.read(started, 1)
+        for _ in range(messages // writers):
+            send(data)
+        flush()
+        signal.pause()
+
+    pids = [forked(write) for _ in range(writers)]
+    source = receive()
+    os.write(prepare_now, b"p" * writers)
+    for _ in pids:
+        os.read(told, 5)
+    here, there = time.process_time(), sum(map(cpu_of, pids))
+    began = time.perf_counter()
+    os.write(start, b"s" * writers)
+    left, came = messages // writers * writers, 0
+    for message in source:
+        came += len(message)
+        left -= 1
+        if left == 0:
+            break
+    seconds = time.perf_counter() - began
+    return messages // writers * writers, came, seconds, sum(map(cpu_of, pids)) - there, time.process_time() - here
+
+
+CHILDREN = []
+
+
+def forked(work):
+    """A process that does `work` until it is ended."""
+    pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        signal.alarm(PATIENCE)
+        try:
+            work()
+        except SystemExit:
+            pass
+        except BaseException as error:
+            os.write(2, f"{error!r}\n".encode())
+        finally:
+            os._exit(0)
+    CHILDREN.append(pid)
+    return pid
+
+
+def end_children():
+    """Asks them first: one that is killed may leave files behind."""
+    for pid in CHILDREN:
+        os.kill(pid, signal.SIGTERM)
+    end = time.monotonic() + 1
+    for pid in CHILDREN:
+        while os.waitpid(pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > end:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.001)
+
+
+def cpu_of(pid):
+    """CPU seconds that a process has used so far: its clock, as clock_getcpuclockid(3) numbers it."""
+    return time.clock_gettime(~pid << 3 | 2)
+
+
+PATIENCE = 100
+"""Seconds after which whatever hangs is ended."""
+
+
+def main():
+    shape, engine, messages, size, writers = sys.argv[1:]
+    signal.alarm(PATIENCE)
+    measure = measure_calls if shape == "call" else measure_stream
+    try:
+        print("%d %d %.9f %.9f %.9f" % measure(globals()[f"{shape}_{engine}"], int(messages), int(size), int(writers)), flush=True)
+    finally:
+        end_children()
+        FOLDER.cleanup()
+    # Without waiting for the peers' threads and sockets.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

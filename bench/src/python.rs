@@ -1,0 +1,150 @@
+//! What the Python package carries between processes, beside what Python people pick today.
+//!
+//! Every lane is one run of `peer/python.py`, which measures itself in there: starting an interpreter is not counted. The interpreter is that of the
+//! environment that `make bench ROOM=python` sets up, or whatever PIPEWORK_PYTHON says.
+
+use std::env;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::measure::{Case, Cost, Failure, Lane, Sample};
+use crate::report::Bar;
+
+struct Definition {
+    name: &'static str,
+    quick: bool,
+    job: Job,
+}
+
+#[derive(Clone, Copy)]
+enum Job {
+    /// Calls of so many bytes, sent back as they came.
+    Calls { bytes: usize },
+    /// Messages of so many bytes, from so many writers.
+    Stream { bytes: usize, writers: usize },
+}
+
+const PIPEWORK: &str = "pipework";
+const MANY: &str = "pipework send_many";
+const CONNECTION: &str = "Connection";
+
+/// Contestants: the name in the table, the one in the script, and how many calls it makes; slow ones make fewer.
+const CALLS: [(&str, &str, usize); 10] = [
+    (PIPEWORK, "pipework", 100_000),
+    ("pipework asyncio", "pipework_asyncio", 4_000),
+    (CONNECTION, "connection", 8_000),
+    ("SimpleQueue", "simple_queue", 5_000),
+    ("Queue", "queue", 2_000),
+    ("socketpair", "socketpair", 10_000),
+    ("os.pipe", "os_pipe", 10_000),
+    ("pyzmq ipc", "zeromq", 3_000),
+    ("faster-fifo", "faster_fifo", 3_000),
+    ("iceoryx2, polling", "iceoryx2", 10_000),
+];
+
+/// The same for streams, with how much of the bytes it is given.
+const STREAMS: [(&str, &str, f64); 9] = [
+    (PIPEWORK, "pipework", 1.0),
+    (MANY, "pipework_many", 1.0),
+    (CONNECTION, "connection", 1.0),
+    ("SimpleQueue", "simple_queue", 0.5),
+    ("Queue", "queue", 0.5),
+    ("socketpair", "socketpair", 1.0),
+    ("os.pipe", "os_pipe", 1.0),
+    ("pyzmq ipc", "zeromq", 0.5),
+    ("faster-fifo", "faster_fifo", 0.25),
+];
+
+const fn stream(bytes: usize, writers: usize) -> Job {
+    Job::Stream { bytes, writers }
+}
+
+#[rustfmt::skip]
+const DEFINITIONS: &[Definition] = &[
+    Definition { name: "call/12",         quick: true,  job: Job::Calls { bytes: 12 } },
+    Definition { name: "call/1024",       quick: false, job: Job::Calls { bytes: 1024 } },
+    Definition { name: "call/16384",      quick: false, job: Job::Calls { bytes: 16384 } },
+    Definition { name: "stream/100/1w",   quick: true,  job: stream(100, 1) },
+    Definition { name: "stream/100/4w",   quick: false, job: stream(100, 4) },
+    Definition { name: "stream/900/1w",   quick: true,  job: stream(900, 1) },
+    Definition { name: "stream/900/4w",   quick: true,  job: stream(900, 4) },
+    Definition { name: "stream/5k/1w",    quick: true,  job: stream(5_000, 1) },
+    Definition { name: "stream/5k/4w",    quick: false, job: stream(5_000, 4) },
+    Definition { name: "stream/64k/1w",   quick: true,  job: stream(65_536, 1) },
+    Definition { name: "stream/64k/4w",   quick: false, job: stream(65_536, 4) },
+    Definition { name: "stream/1m/1w",    quick: true,  job: stream(1_000_000, 1) },
+    Definition { name: "stream/1m/4w",    quick: false, job: stream(1_000_000, 4) },
+];
+
+#[rustfmt::skip]
+pub const BARS: &[Bar] = &[
+    Bar { name: "python/call/vs-connection",          of: ("call/12", PIPEWORK),       slower_of: &[("call/12", CONNECTION)],       at_least: 20.0 },
+    Bar { name: "python/stream/100/1w/vs-connection", of: ("stream/100/1w", PIPEWORK), slower_of: &[("stream/100/1w", CONNECTION)], at_least: 1.0 },
+    Bar { name: "python/stream/100/4w/vs-connection", of: ("stream/100/4w", PIPEWORK), slower_of: &[("stream/100/4w", CONNECTION)], at_least: 1.0 },
+    Bar { name: "python/stream/900/1w/vs-connection", of: ("stream/900/1w", PIPEWORK), slower_of: &[("stream/900/1w", CONNECTION)], at_least: 1.0 },
+    Bar { name: "python/stream/900/4w/vs-connection", of: ("stream/900/4w", PIPEWORK), slower_of: &[("stream/900/4w", CONNECTION)], at_least: 1.0 },
+    Bar { name: "python/stream/5k/1w/vs-connection",  of: ("stream/5k/1w", PIPEWORK),  slower_of: &[("stream/5k/1w", CONNECTION)],  at_least: 1.0 },
+    Bar { name: "python/stream/5k/4w/vs-connection",  of: ("stream/5k/4w", PIPEWORK),  slower_of: &[("stream/5k/4w", CONNECTION)],  at_least: 1.0 },
+    Bar { name: "python/stream/64k/1w/vs-connection", of: ("stream/64k/1w", PIPEWORK), slower_of: &[("stream/64k/1w", CONNECTION)], at_least: 1.0 },
+    Bar { name: "python/stream/64k/4w/vs-connection", of: ("stream/64k/4w", PIPEWORK), slower_of: &[("stream/64k/4w", CONNECTION)], at_least: 1.0 },
+    Bar { name: "python/stream/1m/1w/vs-connection",  of: ("stream/1m/1w", PIPEWORK),  slower_of: &[("stream/1m/1w", CONNECTION)],  at_least: 1.0 },
+    Bar { name: "python/stream/1m/4w/vs-connection",  of: ("stream/1m/4w", PIPEWORK),  slower_of: &[("stream/1m/4w", CONNECTION)],  at_least: 1.0 },
+];
+
+/// The cases of this room, ready to run.
+pub fn cases() -> Vec<Case> {
+    let case = |definition: &'static Definition| Case {
+        name: definition.name,
+        quick: definition.quick,
+        lanes: lanes(definition.job),
+    };
+    DEFINITIONS.iter().map(case).collect()
+}
+
+fn lanes(job: Job) -> Vec<Lane> {
+    let lane = |name, shape, engine, ops, bytes, writers| {
+        let run = move || python(shape, engine, ops, bytes, writers);
+        Lane { name, rounds_at_most: usize::MAX, run: Box::new(run) }
+    };
+    match job {
+        Job::Calls { bytes } => {
+            CALLS.iter().map(|&(name, engine, calls)| lane(name, "call", engine, calls, bytes, 1)).collect()
+        }
+        Job::Stream { bytes, writers } => {
+            let share = |share: f64| (messages(bytes) as f64 * share) as usize;
+            let lane = |&(name, engine, part)| lane(name, "stream", engine, share(part), bytes, writers);
+            STREAMS.iter().map(lane).collect()
+        }
+    }
+}
+
+/// Enough for a few tenths of a second: up to 200,000 messages, and up to 200 MB.
+fn messages(bytes: usize) -> usize {
+    (200_000_000 / bytes).min(200_000)
+}
+
+/// One run of the script.
+fn python(shape: &str, engine: &str, ops: usize, bytes: usize, writers: usize) -> Result<Sample, Failure> {
+    let python = env::var_os("PIPEWORK_PYTHON").unwrap_or_else(|| "python3".into());
+    let ran = Command::new(python)
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/peer/python.py"))
+        .args([shape, engine])
+        .args([ops, bytes, writers].map(|number| number.to_string()))
+        .output()
+        .map_err(|_| "not installed: python3")?;
+    if !ran.status.success() {
+        let why = String::from_utf8_lossy(&ran.stderr);
+        let last = why.trim().lines().last().unwrap_or("it was ended").to_owned();
+        return Err(last.replace("ModuleNotFoundError: No module named", "not installed:").into());
+    }
+    let numbers: Vec<f64> = String::from_utf8(ran.stdout)?.split_whitespace().flat_map(str::parse).collect();
+    let &[ops, came, wall, there, here] = &numbers[..] else {
+        return Err("no five numbers came back".into());
+    };
+    if came as usize != ops as usize * bytes {
+        return Err(format!("{came} bytes came of {}", ops as usize * bytes).into());
+    }
+    let [wall, cpu_there, cpu_here] = [wall, there, here].map(Duration::from_secs_f64);
+    let cost = Cost { wall, cpu_here, cpu_there, latency: None };
+    Ok(Sample { ops: ops as u64, bytes: came as u64, wire: None, cost })
+}
