@@ -45,7 +45,7 @@ impl<T, E: Raise> OrRaise<T> for Result<T, E> {
 
 /// An `Invalid` of the face itself: an argument that has no meaning, or a handle that is closed.
 pub(crate) fn invalid(py: Python<'_>, op: &str, text: &str) -> PyErr {
-    call_make(py, (ErrorKind::Invalid as i32, op, None, format!("{op}: {text}"), None))
+    of_kind(py, ErrorKind::Invalid, op, text)
 }
 
 /// An error of that kind, where the core had no part in it.

@@ -23,7 +23,7 @@ use crate::error::OrRaise;
 /// 1
 #[pyclass(frozen, eq, from_py_object, module = "pipework.atomic")]
 #[derive(Clone, PartialEq)]
-pub(crate) struct Zstd(pub(super) atomic::Zstd, bool);
+pub(crate) struct Zstd(atomic::Zstd);
 
 #[pymethods]
 impl Zstd {
@@ -31,10 +31,10 @@ impl Zstd {
     #[pyo3(signature = (level=3, dictionary=None, accept_unchecked=false))]
     fn new(level: i32, dictionary: Option<Bytes<'_, '_>>, accept_unchecked: bool) -> Zstd {
         let zstd = atomic::Zstd::new().level(level).accept_unchecked(accept_unchecked);
-        match dictionary {
-            Some(dictionary) => Zstd(zstd.dictionary(&*dictionary), accept_unchecked),
-            None => Zstd(zstd, accept_unchecked),
-        }
+        Zstd(match dictionary {
+            Some(dictionary) => zstd.dictionary(&*dictionary),
+            None => zstd,
+        })
     }
 
     /// The level that this was given.
