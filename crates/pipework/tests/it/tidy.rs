@@ -512,8 +512,9 @@ fn tree() -> Vec<File> {
         for entry in found.map(|entry| entry.expect("a folder can be read to its end")) {
             let name = entry.file_name().into_string().expect("names are UTF-8");
             let place = entry.path();
+            // Cargo marks only a folder that it has made itself, and `target` may be made by others first.
             let is_built = place.join("CACHEDIR.TAG").exists()
-                || ["corpus", "artifacts", "__pycache__"].contains(&name.as_str());
+                || ["target", "corpus", "artifacts", "__pycache__"].contains(&name.as_str());
             if is_built || (name.starts_with('.') && name != ".ci") {
                 continue;
             }
