@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import signal
@@ -37,6 +38,18 @@ def signal_after(seconds: float, handler: Callable[[], None] | None = None, rest
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def ctrl_c_after(seconds: float) -> Iterator[None]:
+    """Ctrl-C after that time, as far as Python is concerned. A shell that runs the tests in the background has SIGINT ignored, so its handler is put in."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupter = after(seconds, lambda: _thread.interrupt_main(signal.SIGINT))
+    try:
+        yield
+    finally:
+        interrupter.join()
+        signal.signal(signal.SIGINT, before)
 
 
 def in_child(work: Callable[[], None]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import json
 import multiprocessing
 import os
@@ -24,7 +23,7 @@ from crew import all_free, echo, ends, forked, until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipework.reqrep import Audit, Client, IntClient, IntServer, Segment, Server, Stats
-from stage import SOON, Alarm, after, in_child, signal_after
+from stage import SOON, Alarm, after, ctrl_c_after, in_child, signal_after
 
 PROMPT = 0.25 + 1.0
 """Seconds after which a death must be known, with time for a busy machine."""
@@ -320,10 +319,8 @@ def test_a_handler_may_close_the_server_that_waits() -> None:
 
 def test_ctrl_c_from_another_thread() -> None:
     client = Client(Segment.anonymous())
-    interrupter = after(0.05, lambda: _thread.interrupt_main(signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        client.call(b"x")
-    interrupter.join()
+    with pytest.raises(KeyboardInterrupt), ctrl_c_after(0.05):
+        client.call(b"x", SOON)
 
 
 def test_the_lock_is_free_while_something_waits() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import _thread
 import os
-import signal
 import sys
 import threading
 import time
@@ -13,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from pipework import atomic
-from stage import SOON, Alarm, after, signal_after
+from stage import SOON, Alarm, after, ctrl_c_after, signal_after
 
 
 @pytest.fixture
@@ -135,10 +133,8 @@ def test_a_handler_inside_a_message_cannot_send_another() -> None:
 def test_ctrl_c_from_another_thread() -> None:
     """`interrupt_main` wakes no system call: only the look at signals at the end of a slice finds it."""
     reader, writer = atomic.pair()
-    interrupter = after(0.05, lambda: _thread.interrupt_main(signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        reader.recv()
-    interrupter.join()
+    with pytest.raises(KeyboardInterrupt), ctrl_c_after(0.05):
+        reader.recv(SOON)
     del writer
 
 
