@@ -427,27 +427,42 @@ impl Client {
     /// What has come of a call: `None` while it is in progress.
     #[inline]
     pub(super) fn look(&self, ticket: Ticket, op: &'static str) -> Result<Option<Reply>> {
+        let done = self.poll(ticket, op)?;
+        done.map(|done| self.collect(ticket, done, op)).transpose()
+    }
+
+    /// The word of a call that is done; `None` while it is in progress. Waits go by this: a payload is moved no more often than it must be.
+    #[inline]
+    fn poll(&self, ticket: Ticket, op: &'static str) -> Result<Option<SlotWord>> {
         let me = self.inner.membership.number(op)?;
         let slot = self.slot(ticket, op)?;
         let now = slot.load();
-        let stale = Err(Error::new(ErrorKind::Stale, op));
-        if now.generation() != ticket.generation() {
-            return stale;
-        }
-        let outcome = match now.state() {
-            Some(State::Sent) if now.owner() == me => return Ok(None),
+        let is_mine = now.owner() == me;
+        match now.state() {
+            _ if now.generation() != ticket.generation() => {}
+            Some(State::Sent) if is_mine => return Ok(None),
             Some(State::Taken) if slot.client.load(Ordering::Relaxed) == u32::from(me) => return Ok(None),
-            Some(State::Answered) if now.owner() == me => self.read(ticket.idx(), slot, op),
-            Some(State::Failed) if now.owner() == me => Err(Error::new(ErrorKind::Failed, op)),
-            Some(State::Died) if now.owner() == me => Err(Error::new(ErrorKind::PeerDied, op)),
-            _ => return stale,
+            Some(state) if state.is_done() && is_mine => return Ok(Some(now)),
+            _ => {}
+        }
+        Err(Error::new(ErrorKind::Stale, op))
+    }
+
+    /// Takes out what a call that is done has brought, and gives its slot back.
+    #[inline]
+    fn collect(&self, ticket: Ticket, done: SlotWord, op: &'static str) -> Result<Reply> {
+        let slot = self.slot(ticket, op)?;
+        let outcome = match done.state() {
+            Some(State::Answered) => self.read(ticket.idx(), slot, op),
+            Some(State::Failed) => Err(Error::new(ErrorKind::Failed, op)),
+            _ => Err(Error::new(ErrorKind::PeerDied, op)),
         };
         // Step 8. Another thread may have received the same call: then the copy may be of anything.
-        if !slot.step(now, now.freed()) {
-            return stale;
+        if !slot.step(done, done.freed()) {
+            return Err(Error::new(ErrorKind::Stale, op));
         }
         self.gave_back(ticket.idx());
-        outcome.map(Some)
+        outcome
     }
 
     #[inline]
@@ -458,10 +473,13 @@ impl Client {
         payload.map(|payload| Reply { payload, flags }).ok_or(Error::new(ErrorKind::Corrupt, op))
     }
 
+    #[inline]
     fn wait(&self, ticket: Ticket, deadline: Deadline, op: &'static str) -> Result<Reply> {
         let slot = self.slot(ticket, op)?;
         let wait = Wait { deadline, spin: &self.inner.spin, reach: Reach::Machine, op };
-        slot.wait(ticket.generation(), &wait, || self.look(ticket, op), || self.check(ticket, op))
+        let done =
+            slot.wait(ticket.generation(), &wait, || self.poll(ticket, op), || self.check(ticket, op))?;
+        self.collect(ticket, done, op)
     }
 
     /// Whether those that a call depends on are alive; does what is to be done if they are not.

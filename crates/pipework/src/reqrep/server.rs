@@ -65,11 +65,16 @@ impl Server {
     #[inline]
     pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
         let deadline = deadline.into();
-        if let Some(request) = self.try_recv()? {
-            return Ok(request);
+        for _ in 0..self.turns() {
+            let claimed = match self.claim()? {
+                Some(claimed) => claimed,
+                None => self.claim_waiting(deadline)?,
+            };
+            if let Some(request) = self.read(claimed) {
+                return Ok(request);
+            }
         }
-        let wait = Wait { deadline, spin: &self.0.spin, reach: Reach::Machine, op: RECV };
-        self.shared().requests().wait(&wait, || self.take(), || Ok(()))
+        Err(Error::new(ErrorKind::Corrupt, RECV))
     }
 
     /// The next request; `None` if none waits.
@@ -81,9 +86,7 @@ impl Server {
     pub fn try_recv(&self) -> Result<Option<Request<'_>>> {
         let request = self.take()?;
         if request.is_none() {
-            let number = self.0.membership.number(RECV)?;
-            count(&self.0.membership.member(number).counters.0.empty);
-            self.0.lookout.found_none();
+            self.found_none()?;
         }
         Ok(request)
     }
@@ -192,32 +195,62 @@ impl Server {
 
     #[inline]
     pub(super) fn take(&self) -> Result<Option<Request<'_>>> {
-        let (shared, membership) = (self.shared(), &self.0.membership);
-        let number = membership.number(RECV)?;
-        // Each turn but the last fails a request whose length no client of ours wrote. Who goes on sending such must not keep this going.
-        for _ in 0..=shared.geometry().slots {
-            let claim = |idx| {
-                let slot = shared.slot(idx)?;
-                slot.claim(number).map(|taken| (idx, slot, taken))
-            };
-            let popped = shared.queue().pop(claim, RECV)?;
-            if popped.stale > 0 {
-                // Only stale entries fill the ring up: there is room again.
-                shared.room().notify_all(Reach::Machine);
-            }
-            let Some((idx, slot, taken)) = popped.claimed else { return Ok(None) };
-            let flags = slot.request_flags.load(Ordering::Relaxed);
-            let len = slot.request_len.load(Ordering::Relaxed) as usize;
-            let copied = shared.request(idx).and_then(|region| Payload::copy(&region, len));
-            let holder = membership.packed(number);
-            let request =
-                |payload| Request { server: Cow::Borrowed(self), idx, taken, holder, flags, payload };
-            match copied {
-                Some(payload) => return Ok(Some(request(payload))),
-                None => request(Payload::empty()).fail(),
+        for _ in 0..self.turns() {
+            let Some(claimed) = self.claim()? else { return Ok(None) };
+            if let Some(request) = self.read(claimed) {
+                return Ok(Some(request));
             }
         }
         Err(Error::new(ErrorKind::Corrupt, RECV))
+    }
+
+    /// How often to claim. Each turn but the last fails a request whose length no client of ours wrote; who goes on sending such must not keep this
+    /// going.
+    fn turns(&self) -> u32 {
+        self.shared().geometry().slots + 1
+    }
+
+    /// The first request that waits, with its word as it is now this server's. Waits go by this: a payload is moved no more often than it must be.
+    #[inline]
+    fn claim(&self) -> Result<Option<(u32, SlotWord)>> {
+        let (shared, number) = (self.shared(), self.0.membership.number(RECV)?);
+        let claim = |idx| Some((idx, shared.slot(idx)?.claim(number)?));
+        let popped = shared.queue().pop(claim, RECV)?;
+        if popped.stale > 0 {
+            // Only stale entries fill the ring up: there is room again.
+            shared.room().notify_all(Reach::Machine);
+        }
+        Ok(popped.claimed)
+    }
+
+    fn claim_waiting(&self, deadline: Deadline) -> Result<(u32, SlotWord)> {
+        self.found_none()?;
+        let wait = Wait { deadline, spin: &self.0.spin, reach: Reach::Machine, op: RECV };
+        self.shared().requests().wait(&wait, || self.claim(), || Ok(()))
+    }
+
+    fn found_none(&self) -> Result<()> {
+        let number = self.0.membership.number(RECV)?;
+        count(&self.0.membership.member(number).counters.0.empty);
+        self.0.lookout.found_none();
+        Ok(())
+    }
+
+    /// What was claimed, copied out; `None` if that is nothing that a client of ours sends: then it was failed.
+    #[inline]
+    fn read(&self, (idx, taken): (u32, SlotWord)) -> Option<Request<'_>> {
+        let (shared, holder) = (self.shared(), self.0.membership.packed(taken.owner()));
+        let slot = shared.slot(idx)?;
+        let flags = slot.request_flags.load(Ordering::Relaxed);
+        let len = slot.request_len.load(Ordering::Relaxed) as usize;
+        let request = |payload| Request { server: Cow::Borrowed(self), idx, taken, holder, flags, payload };
+        match shared.request(idx).and_then(|region| Payload::copy(&region, len)) {
+            Some(payload) => Some(request(payload)),
+            None => {
+                request(Payload::empty()).fail();
+                None
+            }
+        }
     }
 }
 
