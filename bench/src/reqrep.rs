@@ -10,7 +10,7 @@ mod peers;
 
 use crate::measure::{Case, Failure, Lane, Sample};
 use crate::report::Bar;
-use bare::{PingPong, Queues, Streams};
+use bare::{PingPong, Queues, Streams, Waiting};
 use calls::{Job, Place, anywhere};
 use ours::{Pipework, PipeworkIntegers, Settings, USUAL};
 use peers::Crossbeam;
@@ -29,10 +29,7 @@ type Entry = (&'static str, Engine);
 enum Engine {
     Pipework(Settings),
     Integers,
-    /// Looking again and again, or parking on a futex.
-    Flags {
-        parks: bool,
-    },
+    Flags(Waiting),
     Pipes,
     Unix,
     Tcp,
@@ -68,7 +65,7 @@ const THREAD_INTEGERS: [Entry; 5] =
 
 /// Flags carry the news and no bytes, so they take part where there are few.
 const THREADS: [Entry; 5] =
-    [THREAD[0], (FLAGS, Engine::Flags { parks: false }), THREAD[1], THREAD[2], THREAD[3]];
+    [THREAD[0], (FLAGS, Engine::Flags(Waiting::Looking)), THREAD[1], THREAD[2], THREAD[3]];
 
 const PROCESSES: [Entry; 8] = [
     (PIPEWORK, Engine::Pipework(USUAL)),
@@ -84,13 +81,13 @@ const PROCESSES: [Entry; 8] = [
 const PROCESSES_INTEGERS: [Entry; 3] = [
     (PIPEWORK, Engine::Pipework(USUAL)),
     (INTEGERS, Engine::Integers),
-    (FLAGS, Engine::Flags { parks: false }),
+    (FLAGS, Engine::Flags(Waiting::Looking)),
 ];
 
 const PROCESSES_ALL: [Entry; 11] = [
     PROCESSES[0],
     ("pipework, deadlines", Engine::Pipework(Settings { deadline: true, ..USUAL })),
-    (FLAGS, Engine::Flags { parks: false }),
+    (FLAGS, Engine::Flags(Waiting::Looking)),
     PROCESSES[1],
     PROCESSES[2],
     PROCESSES[3],
@@ -101,9 +98,10 @@ const PROCESSES_ALL: [Entry; 11] = [
     (PERL, Engine::Perl),
 ];
 
-const PARKED: [Entry; 3] = [
+const PARKED: [Entry; 4] = [
     (PIPEWORK, Engine::Pipework(Settings { spin: false, ..USUAL })),
-    (FUTEXES, Engine::Flags { parks: true }),
+    (FUTEXES, Engine::Flags(Waiting::Parked)),
+    ("two futexes, in slices", Engine::Flags(Waiting::ParkedInSlices)),
     (PIPES, Engine::Pipes),
 ];
 
@@ -220,7 +218,7 @@ impl Engine {
         match self {
             Engine::Pipework(settings) => anywhere(job, move |job| Pipework::new(job, settings)),
             Engine::Integers => anywhere(job, PipeworkIntegers::new),
-            Engine::Flags { parks } => anywhere(job, move |job| PingPong::new(job, parks)),
+            Engine::Flags(waiting) => anywhere(job, move |job| PingPong::new(job, waiting)),
             Engine::Pipes => anywhere(job, Streams::pipes),
             Engine::Unix => anywhere(job, Streams::unix),
             Engine::Tcp => anywhere(job, Streams::tcp),

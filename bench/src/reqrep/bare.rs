@@ -15,12 +15,23 @@ use nix::mqueue::{MQ_OFlag, MqAttr, MqdT, mq_close, mq_open, mq_receive, mq_send
 use nix::sys::stat::Mode;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-use rustix::thread::futex;
+use rustix::thread::futex::{self, Timespec};
 
 use super::calls::{Carrier, Client, Job, Server};
 use crate::measure::Failure;
 
 // ---------------------------------------------------------------- flags
+
+/// How a side waits for its flag.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// Again and again.
+    Looking,
+    /// On a futex.
+    Parked,
+    /// On a futex, and up every 50 ms to see whether the other side lives: what the timer costs.
+    ParkedInSlices,
+}
 
 /// What forked processes share: the number of the last request and of the last reply, on cache lines that prefetching does not pair.
 #[derive(Default)]
@@ -57,17 +68,17 @@ impl Flags {
 /// Two flags. Both sides look until they change, or park on them.
 pub struct PingPong {
     flags: &'static Flags,
-    parks: bool,
+    waiting: Waiting,
     bytes: usize,
 }
 
 impl PingPong {
-    pub fn new(job: &Job, parks: bool) -> Result<PingPong, Failure> {
-        Ok(PingPong { flags: Flags::shared()?, parks, bytes: job.bytes })
+    pub fn new(job: &Job, waiting: Waiting) -> Result<PingPong, Failure> {
+        Ok(PingPong { flags: Flags::shared()?, waiting, bytes: job.bytes })
     }
 
     fn end(&self) -> PingPongEnd {
-        PingPongEnd { flags: self.flags, parks: self.parks, bytes: self.bytes, turn: 0 }
+        PingPongEnd { flags: self.flags, waiting: self.waiting, bytes: self.bytes, turn: 0 }
     }
 }
 
@@ -86,7 +97,7 @@ impl Carrier for PingPong {
 
 pub struct PingPongEnd {
     flags: &'static Flags,
-    parks: bool,
+    waiting: Waiting,
     bytes: usize,
     turn: u32,
 }
@@ -94,7 +105,7 @@ pub struct PingPongEnd {
 impl PingPongEnd {
     fn set(&self, flag: &AtomicU32) -> Result<(), Failure> {
         flag.store(self.turn, Ordering::Release);
-        if self.parks {
+        if self.waiting != Waiting::Looking {
             futex::wake(flag, futex::Flags::empty(), 1)?;
         }
         Ok(())
@@ -107,13 +118,17 @@ impl PingPongEnd {
             if now == self.turn {
                 return Ok(());
             }
-            if self.parks {
-                match futex::wait(flag, futex::Flags::empty(), now, None) {
-                    Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
-                    Err(why) => return Err(why.into()),
+            let limit = match self.waiting {
+                Waiting::Looking => {
+                    std::hint::spin_loop();
+                    continue;
                 }
-            } else {
-                std::hint::spin_loop();
+                Waiting::Parked => None,
+                Waiting::ParkedInSlices => Some(Timespec { tv_sec: 0, tv_nsec: 50_000_000 }),
+            };
+            match futex::wait(flag, futex::Flags::empty(), now, limit.as_ref()) {
+                Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}
+                Err(why) => return Err(why.into()),
             }
         }
     }
