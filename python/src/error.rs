@@ -4,7 +4,8 @@
 
 use pipework::{Error, ErrorKind, Unfinished};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
+
+use crate::named::Named;
 
 /// What can be raised.
 pub(crate) trait Raise {
@@ -58,7 +59,6 @@ fn make(py: Python<'_>, error: &Error, text: &str, done: Option<u64>) -> PyErr {
 }
 
 fn call_make(py: Python<'_>, fields: (i32, &str, Option<i32>, String, Option<u64>)) -> PyErr {
-    static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let made = MAKE.import(py, "pipework._errors", "make").and_then(|make| make.call1(fields));
-    made.map_or_else(|error| error, PyErr::from_value)
+    static MAKE: Named = Named::new("pipework._errors", "make");
+    MAKE.call(py, fields).map_or_else(|error| error, PyErr::from_value)
 }

@@ -5,6 +5,7 @@
 //!
 //! It needs the interpreter lock: `buffer.rs` copies from and to Python's objects under it.
 
+mod named;
 mod error;
 mod wait;
 mod buffer;

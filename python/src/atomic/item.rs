@@ -2,14 +2,17 @@
 
 use pipework::atomic::{Item, Torn, WriterKey};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
+
+use crate::named::Named;
+
+const ITEMS: &str = "pipework._items";
 
 /// The item as Python sees it.
 pub(super) fn to_python(py: Python<'_>, item: Item<'_>) -> PyResult<Py<PyAny>> {
-    static MESSAGE: Class = Class::new("Message");
-    static BURST: Class = Class::new("Burst");
-    static LINE: Class = Class::new("Line");
+    static MESSAGE: Named = Named::new(ITEMS, "Message");
+    static BURST: Named = Named::new(ITEMS, "Burst");
+    static LINE: Named = Named::new(ITEMS, "Line");
     let bytes = |data: &[u8]| PyBytes::new(py, data);
     match item {
         Item::Message(message) => {
@@ -25,29 +28,13 @@ pub(super) fn to_python(py: Python<'_>, item: Item<'_>) -> PyResult<Py<PyAny>> {
 
 /// The report of a loss.
 pub(super) fn torn(py: Python<'_>, torn: Torn) -> PyResult<Py<PyAny>> {
-    static TORN: Class = Class::new("_torn");
+    static TORN: Named = Named::new(ITEMS, "_torn");
     let writer = torn.writer.map(|writer| key(py, writer)).transpose()?;
     TORN.make(py, (writer, torn.parts, torn.bytes, torn.kind as i32))
 }
 
 /// The name of a writer.
 pub(super) fn key(py: Python<'_>, key: WriterKey) -> PyResult<Py<PyAny>> {
-    static KEY: Class = Class::new("WriterKey");
+    static KEY: Named = Named::new(ITEMS, "WriterKey");
     KEY.make(py, (key.pid, key.tid))
-}
-
-/// Something to call in `pipework/_items.py`, looked up once.
-struct Class {
-    name: &'static str,
-    found: PyOnceLock<Py<PyAny>>,
-}
-
-impl Class {
-    const fn new(name: &'static str) -> Class {
-        Class { name, found: PyOnceLock::new() }
-    }
-
-    fn make<'py>(&self, py: Python<'py>, fields: impl pyo3::call::PyCallArgs<'py>) -> PyResult<Py<PyAny>> {
-        Ok(self.found.import(py, "pipework._items", self.name)?.call1(fields)?.unbind())
-    }
 }

@@ -7,11 +7,12 @@ use pipework::{Deadline, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
-use super::segment::{Place, Segment, Tuple};
+use super::segment::{CALLS, Place, Segment};
 use super::shared::Shared;
 use super::task::Task;
 use crate::buffer::Bytes;
 use crate::error::{OrRaise, Raise};
+use crate::named::Named;
 use crate::wait::{SLICE, Timeout, attend, is_early, until, wait};
 
 /// Sends requests and gets their replies.
@@ -240,7 +241,7 @@ fn bytes(py: Python<'_>, data: &[u8]) -> Py<PyBytes> {
 }
 
 fn with_flags(py: Python<'_>, reply: Reply) -> PyResult<Py<PyAny>> {
-    static MESSAGE: Tuple = Tuple::new("Message");
+    static MESSAGE: Named = Named::new(CALLS, "Message");
     MESSAGE.make(py, (bytes(py, &reply), reply.flags()))
 }
 

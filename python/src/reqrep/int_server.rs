@@ -7,7 +7,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::segment::{Place, Segment};
 use super::server::{Given, Open, Requests, Taker};
-use super::task::coroutine;
+use super::task::requests;
 use crate::error::OrRaise;
 use crate::wait::{Timeout, until};
 
@@ -84,7 +84,7 @@ impl IntServer {
     }
 
     fn __aiter__<'py>(slf: &Bound<'py, IntServer>) -> PyResult<Bound<'py, PyAny>> {
-        coroutine(slf.py(), "Requests", slf)
+        requests(slf.py(), slf)
     }
 
     /// As `Server.doorbell`.

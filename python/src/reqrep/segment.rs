@@ -5,14 +5,16 @@ use std::path::{PathBuf, absolute};
 use std::time::{Duration, UNIX_EPOCH};
 
 use pipework::reqrep::{self, Kind, Options, Role};
-use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 
 use crate::error::OrRaise;
 use crate::fd::take_over;
+use crate::named::Named;
+
+/// Where the named tuples and the other Python of this room are.
+pub(super) const CALLS: &str = "pipework._calls";
 
 /// A segment that this process has opened: the shared memory in which clients and servers meet.
 ///
@@ -98,7 +100,7 @@ impl Segment {
     /// Its sizes, as a `Geometry`.
     #[getter]
     fn geometry(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        static GEOMETRY: Tuple = Tuple::new("Geometry");
+        static GEOMETRY: Named = Named::new(CALLS, "Geometry");
         let sizes = self.segment.geometry();
         let integers = sizes.kind == Kind::Integers;
         let of = (integers, sizes.slots, sizes.queue, sizes.request_bytes, sizes.reply_bytes, sizes.members);
@@ -113,7 +115,7 @@ impl Segment {
 
     /// What was done so far, as `Stats`: by all members together, those of the past included.
     fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        static STATS: Tuple = Tuple::new("Stats");
+        static STATS: Named = Named::new(CALLS, "Stats");
         let stats = self.segment.stats();
         let calls = (stats.requests, stats.replies, stats.full, stats.empty, stats.cancelled);
         let (requests, replies, full, empty, cancelled) = calls;
@@ -123,7 +125,7 @@ impl Segment {
 
     /// Who is attached, and who died attached and was not noticed yet: a list of `Member`.
     fn members(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
-        static MEMBER: Tuple = Tuple::new("Member");
+        static MEMBER: Named = Named::new(CALLS, "Member");
         let make = |member: reqrep::Member| {
             let role = if member.role == Role::Client { "client" } else { "server" };
             let since = member.since.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
@@ -134,7 +136,7 @@ impl Segment {
 
     /// Accounts for every slot, as an `Audit`. Of a segment that is in use, it tells of no single moment.
     fn audit(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        static AUDIT: Tuple = Tuple::new("Audit");
+        static AUDIT: Named = Named::new(CALLS, "Audit");
         let audit = self.segment.audit().or_raise(py)?;
         let reqrep::Audit { free, filling, waiting, taken, dropped, done, damaged, .. } = audit;
         let (orphaned, unqueued, entries) = (audit.orphaned, audit.unqueued, audit.entries);
@@ -163,7 +165,7 @@ impl Segment {
     }
 
     fn __reduce__(slf: &Bound<'_, Segment>) -> PyResult<Py<PyAny>> {
-        static REDUCE: Tuple = Tuple::new("reduce_segment");
+        static REDUCE: Named = Named::new(CALLS, "reduce_segment");
         let this = slf.get();
         REDUCE.make(slf.py(), (this.path(), this.fileno(), this.any_owner, this.spin))
     }
@@ -303,20 +305,4 @@ impl Settings {
 fn seconds(spin: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(spin)
         .map_err(|_| PyValueError::new_err("spin must be a number of seconds, 0 or more"))
-}
-
-/// Something to call in `pipework/_calls.py`, looked up once.
-pub(super) struct Tuple {
-    name: &'static str,
-    found: PyOnceLock<Py<PyAny>>,
-}
-
-impl Tuple {
-    pub(super) const fn new(name: &'static str) -> Tuple {
-        Tuple { name, found: PyOnceLock::new() }
-    }
-
-    pub(super) fn make<'py>(&self, py: Python<'py>, fields: impl PyCallArgs<'py>) -> PyResult<Py<PyAny>> {
-        Ok(self.found.import(py, "pipework._calls", self.name)?.call1(fields)?.unbind())
-    }
 }

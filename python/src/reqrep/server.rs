@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use super::segment::{Place, Segment};
 use super::shared::{Shared, closed};
-use super::task::{Task, coroutine};
+use super::task::{Task, requests};
 use crate::buffer::Bytes;
 use crate::error::{OrRaise, invalid};
 use crate::wait::{Timeout, until};
@@ -96,7 +96,7 @@ impl Server {
     }
 
     fn __aiter__<'py>(slf: &Bound<'py, Server>) -> PyResult<Bound<'py, PyAny>> {
-        coroutine(slf.py(), "Requests", slf)
+        requests(slf.py(), slf)
     }
 
     /// A descriptor for another event loop than asyncio's, readable while a request waits. It is the caller's to close, and not to be read from. When it is

@@ -10,9 +10,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use pipework::reqrep::Bell;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 
 use crate::error::OrRaise;
+use crate::named::Named;
+
+const TASKS: &str = "pipework._tasks";
 
 type Polled = dyn FnMut(Python<'_>, &mut Context<'_>) -> Poll<PyResult<Py<PyAny>>> + Send;
 
@@ -33,7 +35,8 @@ impl Task {
 
     /// The coroutine.
     pub(super) fn start(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-        coroutine(py, "finish", self)
+        static FINISH: Named = Named::new(TASKS, "finish");
+        FINISH.call(py, (self,))
     }
 
     fn future(&self) -> MutexGuard<'_, Option<Box<Polled>>> {
@@ -41,15 +44,10 @@ impl Task {
     }
 }
 
-/// What the function of that name in `pipework/_tasks.py` returns for `argument`.
-pub(super) fn coroutine<'py>(
-    py: Python<'py>,
-    name: &str,
-    argument: impl IntoPyObject<'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let module = MODULE.get_or_try_init(py, || py.import("pipework._tasks").map(Bound::unbind))?;
-    module.bind(py).getattr(name)?.call1((argument,))
+/// Requests, one after the other, for `async for`.
+pub(super) fn requests<'py>(py: Python<'py>, server: impl IntoPyObject<'py>) -> PyResult<Bound<'py, PyAny>> {
+    static REQUESTS: Named = Named::new(TASKS, "Requests");
+    REQUESTS.call(py, (server,))
 }
 
 #[pymethods]

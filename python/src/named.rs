@@ -1,0 +1,30 @@
+//! What lies in the Python half of the package and is called from here, each looked up once.
+
+use pyo3::call::PyCallArgs;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+pub(crate) struct Named {
+    module: &'static str,
+    name: &'static str,
+    found: PyOnceLock<Py<PyAny>>,
+}
+
+impl Named {
+    pub(crate) const fn new(module: &'static str, name: &'static str) -> Named {
+        Named { module, name, found: PyOnceLock::new() }
+    }
+
+    pub(crate) fn call<'py>(
+        &self,
+        py: Python<'py>,
+        arguments: impl PyCallArgs<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.found.import(py, self.module, self.name)?.call1(arguments)
+    }
+
+    /// As [`Named::call`], for what is kept or handed on.
+    pub(crate) fn make<'py>(&self, py: Python<'py>, fields: impl PyCallArgs<'py>) -> PyResult<Py<PyAny>> {
+        self.call(py, fields).map(Bound::unbind)
+    }
+}
