@@ -62,8 +62,8 @@ impl Membership {
         &self.shared
     }
 
-    #[inline]
     /// This member's number. The first call in a forked child joins there.
+    #[inline]
     pub(super) fn number(&self, op: &'static str) -> Result<u16> {
         let known = self.known.get();
         if known >> 32 == u64::from(sync::generation()) && known as u16 != 0 {

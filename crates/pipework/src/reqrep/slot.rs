@@ -161,8 +161,8 @@ impl Slot {
         }
     }
 
-    #[inline]
     /// Acquire: pairs with the Release of every swap, so that the fields and the payload are those of the word.
+    #[inline]
     pub(super) fn load(&self) -> SlotWord {
         SlotWord(self.word.load(Ordering::Acquire))
     }
