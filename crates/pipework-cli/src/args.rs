@@ -1,12 +1,21 @@
-//! Every option of the command, once.
+//! Every option of the command, once: here what subcommands share, in `args/` what is theirs.
 //!
-//! `--help`, the shell completions and the man pages are all made from these definitions, so they cannot disagree. What is
-//! written here is what users read: plain sentences, and an example for each thing that one would want to do.
+//! `--help`, the shell completions and the man pages are all made from these definitions, so they
+//! cannot disagree. What is written here is what users read: plain sentences, and an example for each
+//! thing that one would want to do. Lines of help are at most 79 characters long and examples are
+//! indented, for `man.rs` keeps both as they are: "Words:" alone on a line becomes a section.
 
-mod help;
+mod demo;
+mod recv;
+mod run;
+mod send;
+
+pub(crate) use demo::{DEMO_PEER, DEMO_WRITER, DemoArgs, DemoPeerArgs, DemoWriterArgs};
+pub(crate) use recv::RecvArgs;
+pub(crate) use run::{Destination, RunArgs};
+pub(crate) use send::SendArgs;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
-use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,7 +28,7 @@ use std::time::Duration;
     long_about = "Sends and receives whole messages of any size through ordinary pipes and FIFOs. Any number of processes may write \
                   to one pipe: a message is never torn, mixed with another, or lost in silence. In mixed mode the same pipe also \
                   carries ordinary text, so that a program may print while it sends.",
-    after_long_help = help::TOP,
+    after_long_help = TOP,
     disable_help_subcommand = true
 )]
 pub(crate) struct Cli {
@@ -36,162 +45,30 @@ pub(crate) struct Cli {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Send messages to a FIFO or to standard output
-    #[command(after_long_help = help::SEND)]
+    #[command(after_long_help = send::HELP)]
     Send(SendArgs),
     /// Receive messages from a FIFO or from standard input
-    #[command(after_long_help = help::RECV)]
+    #[command(after_long_help = recv::HELP)]
     Recv(RecvArgs),
     /// Run commands, printing their text line by line and taking their messages
-    #[command(after_long_help = help::RUN)]
+    #[command(after_long_help = run::HELP)]
     Run(RunArgs),
     /// Show it at work: many processes, a real file, every record and every call checked
-    #[command(after_long_help = help::DEMO)]
+    #[command(after_long_help = demo::HELP)]
     Demo(DemoArgs),
     /// Print the completions of a shell
-    #[command(after_long_help = help::COMPLETIONS)]
+    #[command(after_long_help = COMPLETIONS)]
     Completions {
         /// The shell to print them for
         shell: clap_complete::Shell,
     },
     /// Print the man pages, or write them into a folder
-    #[command(after_long_help = help::MAN)]
+    #[command(after_long_help = MAN)]
     Man {
         /// The folder for the pages, which is made if need be; without it they are printed
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         dir: Option<PathBuf>,
     },
-}
-
-/// Options of `pipework send`.
-#[derive(Args)]
-pub(crate) struct SendArgs {
-    /// The messages; without any, standard input is the message
-    #[arg(value_name = "MESSAGE", conflicts_with_all = ["lines", "nul"])]
-    pub(crate) messages: Vec<OsString>,
-
-    /// Each line of standard input is a message (without its newline)
-    #[arg(long, short, group = "framing")]
-    pub(crate) lines: bool,
-
-    /// Each NUL-terminated record of standard input is a message
-    #[arg(long, short = '0', group = "framing")]
-    pub(crate) nul: bool,
-
-    /// Each argument names a file whose content is a message (- is standard input)
-    #[arg(long, short, group = "framing", requires = "messages")]
-    pub(crate) files: bool,
-
-    /// Send to this FIFO, waiting until somebody reads from it
-    #[arg(long, short, value_name = "FIFO", value_hint = ValueHint::FilePath)]
-    pub(crate) to: Option<PathBuf>,
-
-    /// Give up when no reader comes, or a message cannot be sent whole, within this time
-    #[arg(long, value_name = "SECS", value_parser = seconds)]
-    pub(crate) timeout: Option<Duration>,
-
-    /// Mark messages off from the text that shares the pipe (both ends must agree)
-    #[arg(long, short)]
-    pub(crate) mixed: bool,
-
-    /// Send each message as a burst: one short piece without a writer's name
-    #[arg(long, requires = "mixed")]
-    pub(crate) burst: bool,
-
-    /// Compress each message (both ends must agree); levels run from -131072 to 22
-    #[arg(
-        long,
-        short,
-        value_name = "LEVEL",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "3",
-        allow_negative_numbers = true,
-        value_parser = clap::value_parser!(i32).range(-131_072..=22)
-    )]
-    pub(crate) zstd: Option<i32>,
-
-    /// Compress with this dictionary (both ends must have the same)
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) dictionary: Option<PathBuf>,
-}
-
-/// Options of `pipework recv`.
-#[derive(Args)]
-pub(crate) struct RecvArgs {
-    /// Receive from this FIFO; otherwise from standard input
-    #[arg(long, short, value_name = "FIFO", value_hint = ValueHint::FilePath)]
-    pub(crate) from: Option<PathBuf>,
-
-    /// Make the FIFO if it does not exist (only its owner may use it)
-    #[arg(long, requires = "from")]
-    pub(crate) create: bool,
-
-    /// Go on when the last writer has left, and wait for the next one
-    #[arg(long, requires = "from")]
-    pub(crate) forever: bool,
-
-    /// The pipe carries text besides messages
-    #[arg(long, short)]
-    pub(crate) mixed: bool,
-
-    #[command(flatten)]
-    pub(crate) limits: ReadingArgs,
-
-    /// End each message with a newline
-    #[arg(long, short, group = "form")]
-    pub(crate) lines: bool,
-
-    #[command(flatten)]
-    pub(crate) form: FormArgs,
-
-    /// Run a command for each message, with the message on its standard input; must be the last option
-    #[arg(
-        long,
-        value_names = ["CMD", "ARGS"],
-        num_args = 1..,
-        allow_hyphen_values = true,
-        group = "form",
-        value_hint = ValueHint::CommandName
-    )]
-    pub(crate) exec: Vec<OsString>,
-
-    /// Stop after this many messages, leaving in the pipe what comes behind them
-    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) count: Option<u64>,
-
-    /// Give up when no message (or line of text) is complete within this time
-    #[arg(long, value_name = "SECS", value_parser = seconds)]
-    pub(crate) timeout: Option<Duration>,
-}
-
-/// Options of `pipework run`.
-#[derive(Args)]
-pub(crate) struct RunArgs {
-    /// Put the name of its command before each line of text
-    #[arg(long, short)]
-    pub(crate) tag: bool,
-
-    /// Where messages go: a file, fd:N (an open descriptor) or exec:CMD (a shell command for each message)
-    #[arg(long, short, value_name = "FILE|fd:N|exec:CMD", value_parser = destination)]
-    pub(crate) messages: Option<Destination>,
-
-    #[command(flatten)]
-    pub(crate) form: FormArgs,
-
-    /// Run this line with the shell (may be given many times)
-    #[arg(long, short, value_name = "LINE", value_hint = ValueHint::CommandString)]
-    pub(crate) shell: Vec<OsString>,
-
-    /// What stands between two commands
-    #[arg(long, value_name = "WORD", default_value = ":::")]
-    pub(crate) separator: OsString,
-
-    #[command(flatten)]
-    pub(crate) limits: ReadingArgs,
-
-    /// The command and its arguments; further commands follow after :::
-    #[arg(value_name = "CMD", trailing_var_arg = true, required_unless_present = "shell", value_hint = ValueHint::CommandWithArguments)]
-    pub(crate) command: Vec<OsString>,
 }
 
 /// How a receiver understands and limits messages.
@@ -222,74 +99,41 @@ pub(crate) struct FormArgs {
     pub(crate) json: bool,
 }
 
-/// Options of `pipework demo`.
-#[derive(Args)]
-pub(crate) struct DemoArgs {
-    /// The file whose lines are sent; without it, text found on this machine
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) file: Option<PathBuf>,
+const TOP: &str = "\
+Examples:
+  Two programs write whole messages into one pipe:
+    (pipework send one & pipework send two & wait) | pipework recv --lines
 
-    /// How many processes write at once
-    #[arg(long, short, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub(crate) writers: u8,
+  A FIFO that any process may send to, for as long as the receiver runs:
+    pipework recv --from inbox --create --forever --lines &
+    pipework send --to inbox 'a message'
 
-    /// Take less text, to be done in about a second
-    #[arg(long)]
-    pub(crate) quick: bool,
-}
+  A build whose lines stay whole and tell where they come from:
+    pipework run --tag make ::: npm run build
 
-/// The first argument that makes this process a writer of the demo.
-///
-/// It is no subcommand, so that it appears in no help, completion or page.
-pub(crate) const DEMO_WRITER: &str = "demo-writer";
+Exit status:
+  0    done
+  1    failed; the message on standard error says why and what to do
+  2    the command line was not understood
+  3    done, but damaged messages were reported (a writer was killed
+       in the middle of one)
+  124  the time given by --timeout is over
+  141  the reader of standard output has left: the end, without a word
+  pipework run hands on the exit status of what it runs.
 
-/// What one writer process of the demo is told.
-#[derive(Parser)]
-pub(crate) struct DemoWriterArgs {
-    /// Its number among the writers.
-    #[arg(long)]
-    pub(crate) number: u32,
-    /// Where its share of the text starts, in bytes.
-    #[arg(long)]
-    pub(crate) start: u64,
-    /// Length of its share, in bytes.
-    #[arg(long)]
-    pub(crate) len: usize,
-    /// Index of its first record.
-    #[arg(long)]
-    pub(crate) first: u64,
-    /// Write the bytes only, as to any pipe.
-    #[arg(long)]
-    pub(crate) bare: bool,
-    /// Compress, at this level.
-    #[arg(long, allow_negative_numbers = true)]
-    pub(crate) zstd: Option<i32>,
-}
+`pipework COMMAND --help` has more examples.";
 
-/// Where `pipework run` puts messages.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Destination {
-    /// A file, made or emptied first.
-    File(PathBuf),
-    /// A descriptor that is open already.
-    Descriptor(i32),
-    /// A shell command, run for each message.
-    Command(OsString),
-}
+const COMPLETIONS: &str = "\
+Examples:
+  pipework completions bash \\
+    > ~/.local/share/bash-completion/completions/pipework
+  pipework completions zsh > ~/.zfunc/_pipework
+  pipework completions fish > ~/.config/fish/completions/pipework.fish";
 
-fn destination(text: &str) -> Result<Destination, String> {
-    if let Some(number) = text.strip_prefix("fd:") {
-        return match number.parse() {
-            Ok(number) if number >= 0 => Ok(Destination::Descriptor(number)),
-            _ => Err("after fd: comes the number of an open descriptor, as in fd:3".into()),
-        };
-    }
-    match text.strip_prefix("exec:") {
-        Some("") => Err("after exec: comes a shell command, as in exec:'cat >> log'".into()),
-        Some(line) => Ok(Destination::Command(line.into())),
-        None => Ok(Destination::File(OsStr::new(text).into())),
-    }
-}
+const MAN: &str = "\
+Examples:
+  pipework man ~/.local/share/man/man1
+  pipework man | man -l -";
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let number: f64 = text.parse().map_err(|_| "a number of seconds, as in 5 or 0.25".to_string())?;
@@ -341,37 +185,4 @@ mod tests {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
     }
-
-    #[test]
-    fn destinations() {
-        assert_eq!(destination("fd:3"), Ok(Destination::Descriptor(3)));
-        assert_eq!(destination("exec:jq .id"), Ok(Destination::Command("jq .id".into())));
-        assert_eq!(destination("log"), Ok(Destination::File("log".into())));
-        for wrong in ["fd:", "fd:-1", "fd:x", "exec:"] {
-            assert!(destination(wrong).is_err(), "{wrong}");
-        }
-    }
-}
-
-/// The first argument that makes this process a client or a worker of the demo; no subcommand, for the same reason.
-pub(crate) const DEMO_PEER: &str = "demo-peer";
-
-/// What one client or worker process of the demo is told.
-#[derive(Parser)]
-pub(crate) struct DemoPeerArgs {
-    /// The segment.
-    #[arg(long)]
-    pub(crate) segment: PathBuf,
-    /// Where a client's share of the text starts, in bytes.
-    #[arg(long, default_value_t = 0)]
-    pub(crate) start: u64,
-    /// Length of its share, in bytes; without it, this is a worker.
-    #[arg(long)]
-    pub(crate) len: Option<usize>,
-    /// How often its calls go to another worker.
-    #[arg(long, default_value_t = 0)]
-    pub(crate) redeliveries: u8,
-    /// Makes a worker die when so many calls are answered.
-    #[arg(long)]
-    pub(crate) dies_after: Option<u64>,
 }

@@ -1,0 +1,94 @@
+//! The options and the help of `pipework recv`.
+
+use super::{FormArgs, ReadingArgs, seconds};
+use clap::{Args, ValueHint};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Options of `pipework recv`.
+#[derive(Args)]
+pub(crate) struct RecvArgs {
+    /// Receive from this FIFO; otherwise from standard input
+    #[arg(long, short, value_name = "FIFO", value_hint = ValueHint::FilePath)]
+    pub(crate) from: Option<PathBuf>,
+
+    /// Make the FIFO if it does not exist (only its owner may use it)
+    #[arg(long, requires = "from")]
+    pub(crate) create: bool,
+
+    /// Go on when the last writer has left, and wait for the next one
+    #[arg(long, requires = "from")]
+    pub(crate) forever: bool,
+
+    /// The pipe carries text besides messages
+    #[arg(long, short)]
+    pub(crate) mixed: bool,
+
+    #[command(flatten)]
+    pub(crate) limits: ReadingArgs,
+
+    /// End each message with a newline
+    #[arg(long, short, group = "form")]
+    pub(crate) lines: bool,
+
+    #[command(flatten)]
+    pub(crate) form: FormArgs,
+
+    /// Run a command for each message, with the message on its standard input; must be the last option
+    #[arg(
+        long,
+        value_names = ["CMD", "ARGS"],
+        num_args = 1..,
+        allow_hyphen_values = true,
+        group = "form",
+        value_hint = ValueHint::CommandName
+    )]
+    pub(crate) exec: Vec<OsString>,
+
+    /// Stop after this many messages, leaving in the pipe what comes behind them
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+
+    /// Give up when no message (or line of text) is complete within this time
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// What `--help` says beside the options.
+pub(crate) const HELP: &str = "\
+Examples:
+  Every message on a line of its own:
+    pipework send one two three | pipework recv --lines
+
+  A FIFO made for the purpose, read until it is stopped:
+    pipework recv --from inbox --create --forever --json
+
+  One message, or status 124 if none is complete after five seconds:
+    pipework recv --from inbox --count 1 --timeout 5
+
+  A command for each message:
+    pipework recv --from inbox \\
+      --exec sh -c 'echo \"$PIPEWORK_PID sent $(wc -c) bytes\"'
+
+Forms:
+  Messages are written out as they are, nothing between them (on a terminal
+  each ends with a newline); --lines, --nul and --json mark them off. In
+  mixed mode text lines are written out too, in the order of arrival.
+
+  --json writes objects like
+    {\"type\":\"message\",\"pid\":7,\"writer\":\"7:9\",\"parts\":1,\"data\":\"hello\"}
+  Data that is not UTF-8 comes as \"data_base64\". A \"burst\" has only data,
+  and so has a \"line\", without its end.
+
+  --exec gives the message to the command as its standard input, an unnamed
+  file. PIPEWORK_TYPE (message or burst), PIPEWORK_PID, PIPEWORK_WRITER and
+  PIPEWORK_PARTS are in its environment. One command runs at a time.
+
+Exit status:
+  0    the writers have left, or --count messages have come
+  1    failed, or a command of --exec did
+  2    usage
+  3    damaged messages were reported on standard error
+  124  no message or line was complete within --timeout
+  141  the reader of standard output has left";

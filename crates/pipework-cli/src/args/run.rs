@@ -1,0 +1,119 @@
+//! The options and the help of `pipework run`.
+
+use super::{FormArgs, ReadingArgs};
+use clap::{Args, ValueHint};
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+/// Options of `pipework run`.
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    /// Put the name of its command before each line of text
+    #[arg(long, short)]
+    pub(crate) tag: bool,
+
+    /// Where messages go: a file, fd:N (an open descriptor) or exec:CMD (a shell command for each message)
+    #[arg(long, short, value_name = "FILE|fd:N|exec:CMD", value_parser = destination)]
+    pub(crate) messages: Option<Destination>,
+
+    #[command(flatten)]
+    pub(crate) form: FormArgs,
+
+    /// Run this line with the shell (may be given many times)
+    #[arg(long, short, value_name = "LINE", value_hint = ValueHint::CommandString)]
+    pub(crate) shell: Vec<OsString>,
+
+    /// What stands between two commands
+    #[arg(long, value_name = "WORD", default_value = ":::")]
+    pub(crate) separator: OsString,
+
+    #[command(flatten)]
+    pub(crate) limits: ReadingArgs,
+
+    /// The command and its arguments; further commands follow after :::
+    #[arg(value_name = "CMD", trailing_var_arg = true, required_unless_present = "shell", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Where `pipework run` puts messages.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Destination {
+    /// A file, made or emptied first.
+    File(PathBuf),
+    /// A descriptor that is open already.
+    Descriptor(i32),
+    /// A shell command, run for each message.
+    Command(OsString),
+}
+
+fn destination(text: &str) -> Result<Destination, String> {
+    if let Some(number) = text.strip_prefix("fd:") {
+        return match number.parse() {
+            Ok(number) if number >= 0 => Ok(Destination::Descriptor(number)),
+            _ => Err("after fd: comes the number of an open descriptor, as in fd:3".into()),
+        };
+    }
+    match text.strip_prefix("exec:") {
+        Some("") => Err("after exec: comes a shell command, as in exec:'cat >> log'".into()),
+        Some(line) => Ok(Destination::Command(line.into())),
+        None => Ok(Destination::File(OsStr::new(text).into())),
+    }
+}
+
+/// What `--help` says beside the options.
+pub(crate) const HELP: &str = "\
+Each command has a pipe of its own as standard output; standard error is not
+touched. A single command keeps standard input, many get an empty one. Lines
+are printed whole, never mixed with each other.
+
+Without --messages, messages go to standard output with a newline behind them.
+--nul and --json choose another form for them, and for lines that share the
+destination with them; objects name their command. With exec: the message is on
+the command's standard input, as with `pipework recv --exec`.
+
+A pipe is read until everyone who holds it has left, also processes that the
+command left behind. When an output fails or its reader leaves, the pipes are
+closed (the commands get SIGPIPE), and what has been received for the other
+output is still written there. Ctrl-C (or SIGTERM, or SIGHUP) is handed on to the
+commands, and what they still print is printed. A second one, a second later or
+more, kills them.
+
+Examples:
+  Messages and stray prints of a program, told apart (the program sends with
+  `pipework send --mixed`, or with the library):
+    pipework run --messages messages.log -- ./collect --fast
+
+  Many commands at once, each line whole and marked:
+    pipework run --tag make lint ::: make test ::: make docs
+
+  Shell lines, their messages as JSON:
+    pipework run --json --shell 'echo text; pipework send --mixed data' \\
+      --shell 'sleep 1; echo more'
+
+  A command for each message:
+    pipework run --messages exec:'jq .id' -- ./collect
+
+Exit status:
+  That of the command, or 128 + N if signal N killed it; of many commands the
+  highest.
+  126, 127  a command could not be started, or was not found
+  130       after Ctrl-C (143 after SIGTERM, 129 after SIGHUP)
+  If all commands went well:
+  1         messages could not be delivered
+  141       the reader of standard output has left
+  3         damaged messages were reported on standard error";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations() {
+        assert_eq!(destination("fd:3"), Ok(Destination::Descriptor(3)));
+        assert_eq!(destination("exec:jq .id"), Ok(Destination::Command("jq .id".into())));
+        assert_eq!(destination("log"), Ok(Destination::File("log".into())));
+        for wrong in ["fd:", "fd:-1", "fd:x", "exec:"] {
+            assert!(destination(wrong).is_err(), "{wrong}");
+        }
+    }
+}
