@@ -64,6 +64,7 @@ pub(super) struct Decoder {
     text: usize,
     mode: Mode,
     strict: bool,
+    bursts: bool,
     limits: Limits,
     assembly: Assembly,
     lines: Lines,
@@ -84,6 +85,7 @@ impl Decoder {
             text: 0,
             mode,
             strict,
+            bursts: true,
             limits,
             assembly: Assembly::new(),
             lines: Lines::new(),
@@ -112,6 +114,10 @@ impl Decoder {
     pub(super) fn set_zstd(&mut self, zstd: Option<Zstd>) -> Result<()> {
         self.zstd = zstd.map(Decompressor::new).transpose()?;
         Ok(())
+    }
+
+    pub(super) fn set_bursts(&mut self, bursts: bool) {
+        self.bursts = bursts;
     }
 
     pub(super) fn set_keep_compressed(&mut self, keep: bool) {
@@ -244,7 +250,12 @@ impl Decoder {
         if self.text > 0 {
             return Ok(self.line());
         }
-        let rules = Rules { limit: self.limits.pipe_buf, zstd: self.zstd.is_some(), strict: self.strict };
+        let rules = Rules {
+            limit: self.limits.pipe_buf,
+            zstd: self.zstd.is_some(),
+            strict: self.strict,
+            bursts: self.bursts,
+        };
         // A strict reader waits for the rest of a frame as long as there may be one.
         let over = if self.strict { tail == Tail::Ended } else { tail != Tail::Unknown };
         let rest = if over { Rest::Impossible } else { Rest::Possible };

@@ -35,6 +35,8 @@ pub(super) struct Rules {
     pub(super) zstd: bool,
     /// A burst ends at the first [`SHIFT_IN`] and may hold [`SHIFT_OUT`]; what is not well formed is no text.
     pub(super) strict: bool,
+    /// Whether there are bursts; otherwise only a part is a frame, and all else that opens like one is text.
+    pub(super) bursts: bool,
 }
 
 /// Whether an incomplete frame at the end of a buffer can still be completed.
@@ -66,6 +68,7 @@ fn frame(bytes: &[u8], rest: Rest, rules: Rules) -> Found {
     match bytes.get(1) {
         None => Found::Undecided,
         Some(&DATA_LINK_ESCAPE) => part(bytes, rules),
+        Some(_) if !rules.bursts => Found::NoFrame,
         Some(_) if rules.zstd && zstd::is_frame(&bytes[1..]) => compressed_burst(bytes, rest, rules),
         Some(_) => burst(bytes, rules),
     }

@@ -96,6 +96,7 @@ pub enum End {
 pub struct Options {
     mode: Mode,
     strict: bool,
+    bursts: bool,
     zstd: Option<Zstd>,
     keep_compressed: bool,
     max_message: usize,
@@ -110,6 +111,7 @@ impl Default for Options {
         Options {
             mode: Mode::Plain,
             strict: false,
+            bursts: true,
             zstd: None,
             keep_compressed: false,
             max_message: 256 << 20,
@@ -137,6 +139,13 @@ impl Options {
     /// Atomic::Pipe. By default it is text.
     pub fn strict(self, strict: bool) -> Options {
         Options { strict, ..self }
+    }
+
+    /// Reader, mixed mode: whether bursts are looked for. Default true. Without them only parts of
+    /// messages are frames, and what lies between `0x0E` and `0x0F` is text: for the output of
+    /// programs that may print any bytes. A sender's bursts then come out as text.
+    pub fn bursts(self, bursts: bool) -> Options {
+        Options { bursts, ..self }
     }
 
     /// Compresses each message and burst. Both ends must agree.
@@ -294,6 +303,7 @@ impl Options {
         let limits = Limits { pipe_buf, max_message: self.max_message, max_unfinished: self.max_unfinished };
         let mut decoder = Decoder::new(self.mode, self.strict, limits);
         decoder.set_zstd(self.zstd.clone())?;
+        decoder.set_bursts(self.bursts);
         decoder.set_keep_compressed(self.keep_compressed);
         Ok(decoder)
     }

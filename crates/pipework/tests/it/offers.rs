@@ -97,6 +97,33 @@ fn a_burst_is_as_long_as_one_write() {
 }
 
 #[test]
+fn without_bursts_only_messages_are_taken_out_of_the_text() {
+    for zstd in [false, true] {
+        let options = Options::new().mixed(true).bursts(false);
+        let options = if zstd { options.zstd(Zstd::new()) } else { options };
+        let (mut reader, mut writer) = options.pair().unwrap();
+        let mut stdout = fs::File::from(writer.as_fd().try_clone_to_owned().unwrap());
+        let all: Vec<u8> = (0..=255).chain([0x0E, b'x', 0x0F, 0x0E]).collect();
+        stdout.write_all(&all).unwrap();
+        writer.burst("burst", Deadline::NEVER).unwrap();
+        writer.send("message", Deadline::NEVER).unwrap();
+        stdout.write_all(&all).unwrap();
+        drop((stdout, writer));
+        let (mut text, mut messages) = (Vec::new(), Vec::new());
+        for item in reader.items() {
+            match item.unwrap() {
+                Item::Line(line) => text.extend_from_slice(&line.data),
+                Item::Message(message) => messages.push(message.data.into_owned()),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(messages, [b"message"]);
+        let around = text.len() - 2 * all.len();
+        assert!(text.starts_with(&all) && text.ends_with(&all) && around >= 7, "zstd {zstd}");
+    }
+}
+
+#[test]
 fn an_unfinished_line_can_be_looked_at() {
     let (mut reader, mut writer) = Options::new().mixed(true).pair().unwrap();
     let mut print = fs::File::from(writer.as_fd().try_clone_to_owned().unwrap());
