@@ -75,24 +75,56 @@ impl fmt::Display for ErrorKind {
     }
 }
 
+/// What the caller can look at or do, where the kind alone would leave them guessing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum Hint {
+    SentPlain = 1,
+    SentMixed,
+    NoMessages,
+    OtherDirection,
+    Terminal,
+    File,
+    Device,
+    OtherSocket,
+}
+
+impl Hint {
+    const ALL: [(Hint, &str); 8] = [
+        (Hint::SentPlain, "what comes was sent without `mixed`: is `mixed` set on both sides?"),
+        (Hint::SentMixed, "what comes was sent with `mixed`: is `mixed` set on both sides?"),
+        (Hint::NoMessages, "what comes is no message: is `mixed` set on both sides?"),
+        (Hint::OtherDirection, "it is open for the other direction only"),
+        (Hint::Terminal, "it is a terminal, and not a pipe, a FIFO or a Unix stream socket"),
+        (Hint::File, "it is a file, and not a pipe, a FIFO or a Unix stream socket"),
+        (Hint::Device, "it is a device or a folder, and not a pipe, a FIFO or a Unix stream socket"),
+        (Hint::OtherSocket, "it is a socket, but not a connected stream socket of the Unix family"),
+    ];
+}
+
 /// A failed operation: its kind, its name and the kernel's number, if the kernel had a part in it.
 ///
 /// It is displayed as `atomic send: the other side is closed: Broken pipe (os error 32)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
     op: &'static str,
-    /// 0 where the kernel had no part in it.
-    errno: i32,
+    /// Above 0 the kernel's number, below 0 a [`Hint`]. Both in one, so that an error stays three
+    /// words.
+    detail: i32,
 }
 
 impl Error {
     pub(crate) const fn new(kind: ErrorKind, op: &'static str) -> Error {
-        Error { kind, op, errno: 0 }
+        Error { kind, op, detail: 0 }
+    }
+
+    pub(crate) const fn with_hint(kind: ErrorKind, op: &'static str, hint: Hint) -> Error {
+        Error { kind, op, detail: -(hint as i32) }
     }
 
     pub(crate) const fn with_errno(kind: ErrorKind, op: &'static str, errno: i32) -> Error {
-        Error { kind, op, errno }
+        Error { kind, op, detail: errno }
     }
 
     /// What went wrong.
@@ -107,12 +139,33 @@ impl Error {
 
     /// The kernel's error number, if the kernel had a part in it.
     pub fn errno(&self) -> Option<i32> {
-        (self.errno != 0).then_some(self.errno)
+        (self.detail > 0).then_some(self.detail)
+    }
+
+    /// What went wrong in this case, and what to look at, in words for whoever set it up; where
+    /// more can be said than the kind does.
+    pub fn hint(&self) -> Option<&'static str> {
+        let is_it = |(hint, _): &&(Hint, &'static str)| *hint as i32 == -self.detail;
+        Hint::ALL.iter().find(is_it).map(|(_, text)| *text)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.kind)
+            .field("op", &self.op)
+            .field("errno", &self.errno())
+            .field("hint", &self.hint())
+            .finish()
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(hint) = self.hint() {
+            return write!(f, "{}: {hint}", self.op);
+        }
         write!(f, "{}: {}", self.op, self.kind)?;
         match self.errno() {
             Some(errno) => write!(f, ": {}", std::io::Error::from_raw_os_error(errno)),
@@ -179,7 +232,7 @@ impl From<Error> for std::io::Error {
             ErrorKind::NoServer => Io::NotConnected,
             ErrorKind::Unsupported => Io::Unsupported,
             ErrorKind::Stale | ErrorKind::Failed => Io::Other,
-            ErrorKind::Os => std::io::Error::from_raw_os_error(error.errno).kind(),
+            ErrorKind::Os => std::io::Error::from_raw_os_error(error.detail).kind(),
         };
         std::io::Error::new(kind, error)
     }
@@ -198,6 +251,18 @@ mod tests {
             "atomic recv: the rest of the message never came"
         );
         assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn every_hint_is_told_in_place_of_the_kind() {
+        for (hint, text) in Hint::ALL {
+            let error = Error::with_hint(ErrorKind::Invalid, "atomic recv", hint);
+            assert_eq!((error.hint(), error.errno()), (Some(text), None));
+            assert_eq!(error.to_string(), format!("atomic recv: {text}"));
+        }
+        let without = Error::new(ErrorKind::Invalid, "atomic recv");
+        assert_eq!((without.hint(), without.errno()), (None, None));
+        assert_eq!(Error::with_errno(ErrorKind::Os, "atomic recv", 5).hint(), None);
     }
 
     #[test]

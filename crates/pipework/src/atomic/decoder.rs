@@ -8,11 +8,11 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::assembly::{Assembly, Step};
-use super::frame::{DATA_LINK_ESCAPE, Header, Mode, SHIFT_OUT};
+use super::frame::{self, DATA_LINK_ESCAPE, Header, Mode, SHIFT_OUT};
 use super::item::{Burst, Item, Line, Message, Torn, WriterKey};
 use super::mixed::{self, LineAt, Lines, Rest, Rules};
 use super::zstd::{Decompressor, Zstd};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Hint, Result};
 
 const OP: &str = "atomic recv";
 
@@ -73,7 +73,8 @@ pub(super) struct Decoder {
     decompressed: Vec<u8>,
     /// An item that waits behind a report.
     next: Option<Found>,
-    lost: bool,
+    /// Why nothing more can be made of the stream.
+    lost: Option<Error>,
 }
 
 impl Decoder {
@@ -93,12 +94,16 @@ impl Decoder {
             keep_compressed: false,
             decompressed: Vec::new(),
             next: None,
-            lost: false,
+            lost: None,
         }
     }
 
     pub(super) fn mode(&self) -> Mode {
         self.mode
+    }
+
+    pub(super) fn pipe_buf(&self) -> usize {
+        self.limits.pipe_buf
     }
 
     /// For the bytes that have not been given out yet.
@@ -195,10 +200,11 @@ impl Decoder {
     /// The next item of what was fed; `None` if that takes more bytes.
     ///
     /// # Errors
-    /// `Corrupt`, for good, if the stream makes no sense.
+    /// `Corrupt`, or `Incompatible` where it was sent in mixed mode, for good, if the stream makes
+    /// no sense.
     pub(super) fn next(&mut self, tail: Tail) -> Result<Option<Found>> {
-        if self.lost {
-            return Err(Error::new(ErrorKind::Corrupt, OP));
+        if let Some(error) = self.lost {
+            return Err(error);
         }
         loop {
             if let Some(torn) = self.assembly.report() {
@@ -226,7 +232,13 @@ impl Decoder {
         let header = Header::from_bytes(bytes);
         if let Some(header) = header {
             if header.len as usize > self.limits.pipe_buf - Header::LEN {
-                return Err(self.lose());
+                let is_mixed = frame::shows_mixed(bytes, self.limits.pipe_buf);
+                let (kind, hint) = if is_mixed {
+                    (ErrorKind::Incompatible, Hint::SentMixed)
+                } else {
+                    (ErrorKind::Corrupt, Hint::NoMessages)
+                };
+                return Err(self.lose(Error::with_hint(kind, OP, hint)));
             }
             if bytes.len() >= Header::LEN + header.len as usize {
                 return Ok(self.part(header, Header::LEN, Header::LEN + header.len as usize));
@@ -271,7 +283,7 @@ impl Decoder {
                 Ok(Progress::Found(self.burst(data)))
             }
             mixed::Found::Undecided => Ok(Progress::Stuck),
-            mixed::Found::NoFrame => Err(self.lose()),
+            mixed::Found::NoFrame => Err(self.lose(Error::new(ErrorKind::Corrupt, OP))),
         }
     }
 
@@ -369,9 +381,9 @@ impl Decoder {
         self.assembly.report().map(Found::Torn)
     }
 
-    fn lose(&mut self) -> Error {
-        self.lost = true;
-        Error::new(ErrorKind::Corrupt, OP)
+    fn lose(&mut self, error: Error) -> Error {
+        self.lost = Some(error);
+        error
     }
 
     fn bytes<'a>(&'a self, place: &'a Place) -> &'a [u8] {

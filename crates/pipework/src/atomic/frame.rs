@@ -76,6 +76,54 @@ impl Header {
             len: u32::from_ne_bytes(word(12)),
         })
     }
+
+    /// Whether a writer of this library may have written it, with at most `max` bytes of data: far
+    /// less than any sixteen bytes.
+    fn is_likely(self, max: usize) -> bool {
+        // The largest process number of Linux, and more parts than a message of 4 GiB has. The key
+        // is a nonce, not the small number that Atomic::Pipe uses: rows of small numbers are no
+        // rarity.
+        let WriterKey { pid, tid } = self.writer;
+        (1..=1 << 22).contains(&pid) && tid >= 1 << 16 && self.parts() < 1 << 20 && self.len as usize <= max
+    }
+
+    /// The id without the bit that marks a first part.
+    fn parts(self) -> u32 {
+        self.id & !(1 << 31)
+    }
+}
+
+/// The first bytes of a stream, which tell a wrong mode from text. Text that these rules fit is
+/// hardly ever met: its fourth byte is zero, and so are the last two of sixteen.
+#[derive(Debug)]
+pub(super) struct Opening {
+    bytes: [u8; Header::LEN],
+    len: usize,
+}
+
+impl Opening {
+    pub(super) const NEW: Opening = Opening { bytes: [0; Header::LEN], len: 0 };
+
+    /// The next bytes of the stream. True once: when they have become enough to see that a writer
+    /// of this library sends in plain mode.
+    #[inline]
+    pub(super) fn shows_plain(&mut self, read: &[u8], limit: usize) -> bool {
+        self.len < Header::LEN && self.shows_plain_now(read, limit)
+    }
+
+    fn shows_plain_now(&mut self, read: &[u8], limit: usize) -> bool {
+        let len = read.len().min(Header::LEN - self.len);
+        self.bytes[self.len..self.len + len].copy_from_slice(&read[..len]);
+        self.len += len;
+        let whole = Header::from_bytes(&self.bytes[..self.len]);
+        whole.is_some_and(|header| header.is_likely(limit - Mode::Plain.part_overhead()))
+    }
+}
+
+/// Whether these bytes begin as a part in mixed mode does.
+pub(super) fn shows_mixed(bytes: &[u8], limit: usize) -> bool {
+    let header = bytes.strip_prefix(&[SHIFT_OUT, DATA_LINK_ESCAPE]).and_then(Header::from_bytes);
+    header.is_some_and(|header| header.is_likely(limit - Mode::Mixed.part_overhead()))
 }
 
 /// How far a payload has been cut into parts.

@@ -9,11 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::decoder::{Decoder, Found, Tail};
-use super::frame::Mode;
+use super::frame::{Mode, Opening};
 use super::item::{Item, Message, Torn};
 use super::zstd::Zstd;
 use crate::deadline::Deadline;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Hint, Result};
 use crate::fd::PipeEnd;
 use crate::spin::Spin;
 use crate::sync;
@@ -42,6 +42,7 @@ struct Shared {
 
 struct Core {
     decoder: Decoder,
+    opening: Opening,
     tail: Tail,
     read_size: usize,
     exact: bool,
@@ -52,7 +53,8 @@ struct Core {
 
 impl Reader {
     pub(super) fn new(end: PipeEnd, decoder: Decoder, read_size: usize, spin: Spin) -> Reader {
-        let core = Core { decoder, tail: Tail::Unknown, read_size, exact: false, spin, waiting: 0 };
+        let tail = Tail::Unknown;
+        let core = Core { decoder, opening: Opening::NEW, tail, read_size, exact: false, spin, waiting: 0 };
         let shared = Arc::new(Shared { core: Mutex::new(core), bell: OnceLock::new() });
         Reader { end, shared, generation: sync::generation(), torn: None }
     }
@@ -63,6 +65,7 @@ impl Reader {
     /// - `Closed`: the pipe has ended and everything usable has been given out.
     /// - `Torn`, `TooLong`, `Corrupt`: a message is lost; [`Reader::torn`] says whose. The stream goes on: call again. (Only a plain
     ///   stream that makes no sense at all is `Corrupt` for good; then `torn` is `None`.)
+    /// - `Incompatible`, for good: the messages were sent in mixed mode.
     /// - `TimedOut`; `Interrupted` by a signal handler: nothing is lost, call again.
     /// - `Invalid` in mixed mode, where [`Reader::next_item`] gives lines and bursts as well.
     /// - `Stale` in a forked child, if the parent had read what it had not used.
@@ -90,6 +93,9 @@ impl Reader {
     /// - `Closed`: the pipe has ended and everything has been given out.
     /// - `TimedOut`, `Interrupted`, `Stale`, `Os` as [`Reader::recv`].
     /// - `Corrupt`: a plain stream that makes no sense; in strict mode, anything that opens like a frame and is none.
+    /// - `Incompatible`: a mixed reader's stream begins with a message that was sent in plain mode.
+    ///   It is said once; whoever calls again gets the bytes as text. (Only for writers of this
+    ///   library: those of Atomic::Pipe cannot be told from text.)
     pub fn next_item(&mut self, deadline: impl Into<Deadline>) -> Result<Item<'_>> {
         match self.item(Some(deadline.into()))? {
             Some(item) => Ok(item),
@@ -371,7 +377,7 @@ impl Core {
                     return Err(Error::new(ErrorKind::Closed, OP));
                 }
                 end.forget_writers().map_err(|errno| errno.at(OP))?;
-                self.tail = Tail::Unknown;
+                (self.tail, self.opening) = (Tail::Unknown, Opening::NEW);
             }
             // What is left over is decided by whether the pipe is drained, so the pipe is asked before anybody waits.
             let undecided = self.decoder.has_bytes() && self.tail == Tail::Unknown;
@@ -393,6 +399,7 @@ impl Core {
         op: &'static str,
     ) -> Result<Option<usize>> {
         let len = if self.exact { self.decoder.wanted() } else { self.read_size };
+        let limit = self.decoder.pipe_buf();
         let space = self.decoder.space(len)?;
         let read = match deadline {
             Some(deadline) => end.read(space, deadline, &self.spin).map(Some),
@@ -400,8 +407,12 @@ impl Core {
         };
         let read = read.map_err(|errno| errno.at(op))?;
         if let Some(len) = read {
+            let is_plain = self.opening.shows_plain(&space[..len], limit);
             self.decoder.fed(len);
             self.tail = if len == 0 { Tail::Ended } else { Tail::Unknown };
+            if is_plain && self.decoder.mode() == Mode::Mixed {
+                return Err(Error::with_hint(ErrorKind::Incompatible, op, Hint::SentPlain));
+            }
         }
         Ok(read)
     }

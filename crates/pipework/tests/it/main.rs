@@ -19,6 +19,7 @@ mod strangers;
 mod waiting;
 mod clones;
 mod offers;
+mod settings;
 mod sanitizer;
 #[cfg(target_arch = "x86_64")]
 mod crash;
