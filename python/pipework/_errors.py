@@ -75,7 +75,7 @@ class Stale(Error):
 
 
 class PeerDied(Error, ConnectionAbortedError):
-    """The process that had the request has died."""
+    """The process that had the request has died. It is noticed within 250 ms of the kernel closing its files, which comes after a core dump."""
 
 
 class NoServer(Error, ConnectionRefusedError):

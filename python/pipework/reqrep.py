@@ -1,8 +1,8 @@
 """Request and response over shared memory: many clients, many competing servers, no broker.
 
 A `Segment` is a file in shared memory, at a path or without a name. Clients put requests into it, each request goes to one of the servers, and each reply
-goes back to the client that asked. Any process may be killed at any instruction: the others go on, a caller hears `PeerDied` within 250 ms, and
-what the dead held is taken back.
+goes back to the client that asked. Any process may be killed at any instruction: the others go on, a caller hears `PeerDied` within 250 ms of
+the kernel closing the process's files (which comes after a core dump), and what the dead held is taken back. A client that lives and does not receive its replies keeps their slots.
 
 >>> import multiprocessing, os, tempfile
 >>> from pipework.reqrep import Client, Server

@@ -27,7 +27,8 @@ pub enum ErrorKind {
     TooLong = 5,
     /// The handle or ticket belongs to a time that is over.
     Stale = 6,
-    /// The process that had the request has died.
+    /// The process that had the request has died. It is noticed within 250 ms of the kernel closing
+    /// that process's files, which comes after a core dump.
     PeerDied = 7,
     /// Nobody is there to take the request.
     NoServer = 8,

@@ -129,12 +129,12 @@ impl Region {
         fits
     }
 
-    /// Appends the first `len` bytes to `bytes`; false if there are fewer.
-    #[must_use]
-    pub(crate) fn append_to(&self, len: usize, bytes: &mut Vec<u8>) -> bool {
+    /// Appends the first `len` bytes to `bytes`; false if there are fewer. `NOMEM` if there is no
+    /// memory for so many.
+    pub(crate) fn append_to(&self, len: usize, bytes: &mut Vec<u8>) -> Result<bool, Errno> {
         let fits = len <= self.len;
         if fits {
-            bytes.reserve(len);
+            bytes.try_reserve(len).map_err(|_| Errno::NOMEM)?;
             // SAFETY: the source is mapped and long enough; the reserved space behind the vector's end is nobody else's, and is filled
             // before it is counted.
             unsafe {
@@ -143,7 +143,7 @@ impl Region {
                 bytes.set_len(bytes.len() + len);
             }
         }
-        fits
+        Ok(fits)
     }
 }
 
@@ -161,7 +161,10 @@ mod tests {
         let (mut out, mut appended) = ([0; 6], vec![b'x']);
         assert!(all.copy_few(6, &mut out) && !part.copy_few(6, &mut out));
         assert_eq!(&out, b"\0\0abcd");
-        assert!(part.append_to(3, &mut appended) && !part.append_to(5, &mut appended));
+        assert_eq!(
+            (part.append_to(3, &mut appended), part.append_to(5, &mut appended)),
+            (Ok(true), Ok(false))
+        );
         assert_eq!(appended, b"xabc");
     }
 

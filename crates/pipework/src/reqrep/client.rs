@@ -166,13 +166,15 @@ impl Client {
     ///
     /// # Blocking
     ///
-    /// Until the reply comes, or the deadline, which covers both halves. The death of the server that has the request is noticed within 250 ms.
+    /// Until the reply comes, or the deadline, which covers both halves. The death of the server that has the request is noticed within 250 ms of the kernel
+    /// closing its files, which comes after a core dump and after much memory is freed.
     ///
     /// # Errors
     ///
     /// `TimedOut` and `Interrupted`: the call is cancelled, but a server may have begun with it; to take a wait up again after a signal, use
     /// [`send`](Client::send) and [`recv`](Client::recv). `PeerDied`: its server has died. `Failed`: its server gave it up. `TooLong`: it does not fit into the segment's requests.
-    /// `NoServer`, if [that](Client::needs_server) was asked for. `Corrupt` if the segment was damaged.
+    /// `NoServer`, if [that](Client::needs_server) was asked for. `Corrupt` if the segment was damaged. `Os` with ENOMEM if this process has no memory for the reply: the call is
+    /// over then.
     #[inline]
     pub fn call<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Reply> {
         let deadline = deadline.into();
@@ -344,8 +346,11 @@ impl Client {
             }
         };
         let slot = shared.slot(idx).ok_or(Error::new(ErrorKind::Corrupt, op))?;
-        let written = shared.request(idx).is_some_and(|region| region.copy_in(request.payload));
-        debug_assert!(written, "the length was checked");
+        if let Err(error) = shared.put_request(idx, request.payload, op) {
+            slot.step(filled, filled.freed());
+            self.gave_back(idx);
+            return Err(error);
+        }
         // Relaxed: the swap publishes them.
         slot.client.store(u32::from(me), Ordering::Relaxed);
         slot.redeliveries.store(u32::from(self.redeliveries), Ordering::Relaxed);
@@ -467,9 +472,9 @@ impl Client {
 
     #[inline]
     fn read(&self, idx: u32, slot: &Slot, op: &'static str) -> Result<Reply> {
-        let len = slot.reply_len.load(Ordering::Relaxed) as usize;
+        let len = slot.reply_len.load(Ordering::Relaxed);
         let flags = slot.reply_flags.load(Ordering::Relaxed);
-        let payload = self.shared().reply(idx).and_then(|region| Payload::copy(&region, len));
+        let payload = self.shared().get_reply(idx, len, op)?;
         payload.map(|payload| Reply { payload, flags }).ok_or(Error::new(ErrorKind::Corrupt, op))
     }
 

@@ -57,6 +57,9 @@ pub(super) const SLOT_HEAD: usize = 40;
 /// Bytes that processors keep apart.
 const LINE: usize = 64;
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("a segment has up to 2^46 bytes, and so do its offsets");
+
 impl Geometry {
     /// Refuses what cannot be built.
     pub(super) fn checked(self, op: &'static str) -> Result<Geometry> {

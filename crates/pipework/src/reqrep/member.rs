@@ -3,12 +3,14 @@
 //! Invariant: a word is read first, then the death of who it names is proved, then that very word is swapped. So a proof that has become old
 //! changes nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::client::Ticket;
 use super::segment::{Member, Shared, count};
 use super::slot::{Slot, State};
+use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{self, Hint, Ordering, Reach, Unshared};
 use crate::sys::{self, memory};
@@ -117,7 +119,7 @@ impl Membership {
             // Acquire: pairs with the Release of whoever set it.
             let before = member.word.load(Ordering::Acquire);
             if role(before).is_some() {
-                self.shared.recover(number, Proof::Lock, op)?;
+                self.shared.recover(&mut Gone::from([(number, before)]), Proof::Lock, Deadline::NEVER, op)?;
                 count(&self.shared.recoveries().torn_off);
             }
             member.pid.store(sys::process_id() as u32, Ordering::Relaxed);
@@ -138,7 +140,8 @@ impl Drop for Membership {
         let joined = self.joined.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Joined { number, lock }) = joined.filter(|joined| joined.lock.is_here()) else { return };
         // What cannot be given back here is left to whoever takes the number.
-        if self.shared.recover(number, Proof::Leaving, "reqrep close").is_ok()
+        let mut left = Gone::from([(number, 0)]);
+        if self.shared.recover(&mut left, Proof::Leaving, Deadline::NEVER, "reqrep close").is_ok()
             && let Some(member) = self.shared.member(number)
         {
             // Relaxed load: nobody else changes it. Release: pairs with the Acquire of whoever joins next.
@@ -153,6 +156,13 @@ impl Drop for Membership {
 }
 
 // ---------------------------------------------------------------- recovery
+
+/// For how long those who wait for something else look for the dead at a time, and take back what
+/// these held: peers that break the rules can make as many as there are numbers.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Members that are gone, and the words that named them.
+type Gone = BTreeMap<u16, u64>;
 
 /// How it is known that a member is gone.
 #[derive(Clone, Copy)]
@@ -172,33 +182,75 @@ impl Shared {
         memory::is_locked(self.file(), byte).map(|locked| !locked).map_err(|errno| errno.at(op))
     }
 
-    /// Recovers every member that died without leaving; says how many that were.
+    /// Recovers every member that died without leaving; says how many that were. For who waits for
+    /// something else: it ends soon, and the next goes on from there.
     pub(super) fn recover_dead(&self, op: &'static str) -> Result<usize> {
-        let mut found = 0;
-        for (number, _) in self.members() {
-            found += usize::from(self.recover_if_dead(number, op)?);
-        }
+        let members = self.geometry().members as u16;
+        let (first, limit) = (self.looked_at.get() as u16 % members, Deadline::after(LOOK));
+        let round = (first..members).chain(0..first).map(|idx| idx + 1);
+        let (gone, last) = self.gone_of(round, limit, op)?;
+        let found = self.recover_gone(gone, Deadline::after(LOOK), op)?;
+        self.looked_at.set(u64::from(last));
         Ok(found)
+    }
+
+    /// The same, however long it takes.
+    pub(super) fn recover_all(&self, op: &'static str) -> Result<usize> {
+        let (gone, _) = self.gone_of(1..=self.geometry().members as u16, Deadline::NEVER, op)?;
+        self.recover_gone(gone, Deadline::NEVER, op)
     }
 
     /// Recovers a member if it died without leaving; true for whoever came first.
     pub(super) fn recover_if_dead(&self, number: u16, op: &'static str) -> Result<bool> {
-        let Some(member) = self.member(number) else { return Ok(false) };
-        // Acquire: pairs with the Release in `take_number`. Read before the proof, and the proof is there before the first slot is looked at.
-        let word = member.word.load(Ordering::Acquire);
-        if role(word).is_none() || !self.is_gone(number, op)? {
-            return Ok(false);
+        let (gone, _) = self.gone_of(std::iter::once(number), Deadline::NEVER, op)?;
+        self.recover_gone(gone, Deadline::NEVER, op).map(|found| found > 0)
+    }
+
+    /// Those of `numbers` that died without leaving, with their words; and the last that was looked at.
+    fn gone_of(
+        &self,
+        numbers: impl IntoIterator<Item = u16>,
+        limit: Deadline,
+        op: &'static str,
+    ) -> Result<(Gone, u16)> {
+        let (mut gone, mut last) = (Gone::new(), 0);
+        for number in numbers {
+            last = number;
+            let Some(member) = self.member(number) else { continue };
+            // Acquire: pairs with the Release in `take_number`. Read before the proof, and the proof
+            // is there before the first slot is looked at.
+            let word = member.word.load(Ordering::Acquire);
+            if role(word).is_none() {
+                continue;
+            }
+            if self.is_gone(number, op)? {
+                gone.insert(number, word);
+            }
+            if limit.has_passed() {
+                break;
+            }
         }
-        // Whoever has taken the number over meanwhile believes the role, and has the rest to do.
-        if !self.recover(number, Proof::Kernel, op)? {
-            return Ok(false);
+        Ok((gone, last))
+    }
+
+    /// Takes back all that they held, and then their roles; says how many of these it was first at.
+    fn recover_gone(&self, mut gone: Gone, limit: Deadline, op: &'static str) -> Result<usize> {
+        // Whoever has taken a number over meanwhile believes the role, and has the rest to do.
+        if !self.recover(&mut gone, Proof::Kernel, limit, op)? {
+            return Ok(0);
         }
-        let first =
-            member.word.compare_exchange(word, word & !ROLE, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        if first {
-            count(&self.recoveries().torn_off);
+        let mut found = 0;
+        for (number, word) in gone {
+            let Some(member) = self.member(number) else { continue };
+            let swap = |from, to| {
+                member.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            };
+            if swap(word, word & !ROLE) {
+                count(&self.recoveries().torn_off);
+                found += 1;
+            }
         }
-        Ok(first)
+        Ok(found)
     }
 
     /// Sees to it that calls go on whose servers are dead.
@@ -228,17 +280,26 @@ impl Shared {
         Ok(false)
     }
 
-    /// Takes back all that names the member `gone`; false if its number turned out to be somebody's again.
-    fn recover(&self, gone: u16, proof: Proof, op: &'static str) -> Result<bool> {
+    /// Takes back all that names the members `gone`, in one pass over the slots; false if time was
+    /// up before. Who turned out to live is not among them any more.
+    fn recover(&self, gone: &mut Gone, proof: Proof, limit: Deadline, op: &'static str) -> Result<bool> {
         /// More often than a slot can change hands while its member is gone.
         const TURNS: usize = 64;
+        if gone.is_empty() {
+            return Ok(true);
+        }
         for (idx, slot) in self.slots() {
             for _ in 0..TURNS {
                 let (client, redeliveries) = fields(slot);
-                if slot.load().without(gone, client, redeliveries).is_none() {
-                    break;
+                let now = slot.load();
+                let names = |number: &u16| {
+                    gone.contains_key(number) && now.without(*number, client, redeliveries).is_some()
+                };
+                let Some(number) = [now.owner(), client].into_iter().find(names) else { break };
+                if !self.settle(idx, number, proof, op)? {
+                    gone.remove(&number);
                 }
-                if !self.settle(idx, gone, proof, op)? {
+                if limit.has_passed() {
                     return Ok(false);
                 }
             }

@@ -1,9 +1,50 @@
-//! A payload that was copied out of a segment: in place if it is small, else on the heap.
+//! Payloads into a segment and out of it. What was copied out is kept in place if it is small, else on the heap.
 
 use std::fmt;
 use std::ops::Deref;
 
+use super::segment::Shared;
+use crate::error::{Error, ErrorKind, Result};
 use crate::region::Region;
+use crate::sys::Errno;
+
+impl Shared {
+    /// Writes a request to its slot.
+    #[inline]
+    pub(super) fn put_request(&self, idx: u32, bytes: &[u8], op: &'static str) -> Result<()> {
+        put(self.request(idx), bytes, op)
+    }
+
+    /// Writes a reply to its slot.
+    #[inline]
+    pub(super) fn put_reply(&self, idx: u32, bytes: &[u8], op: &'static str) -> Result<()> {
+        put(self.reply(idx), bytes, op)
+    }
+
+    /// A request of that length; `None` if no client of ours wrote it.
+    #[inline]
+    pub(super) fn get_request(&self, idx: u32, len: u32, op: &'static str) -> Result<Option<Payload>> {
+        get(self.request(idx), len, op)
+    }
+
+    /// A reply of that length; `None` if no server of ours wrote it.
+    #[inline]
+    pub(super) fn get_reply(&self, idx: u32, len: u32, op: &'static str) -> Result<Option<Payload>> {
+        get(self.reply(idx), len, op)
+    }
+}
+
+#[inline]
+fn put(area: Option<Region>, bytes: &[u8], op: &'static str) -> Result<()> {
+    let area = area.ok_or(Error::new(ErrorKind::Corrupt, op))?;
+    if area.copy_in(bytes) { Ok(()) } else { Err(Error::new(ErrorKind::TooLong, op)) }
+}
+
+#[inline]
+fn get(area: Option<Region>, len: u32, op: &'static str) -> Result<Option<Payload>> {
+    let Some(area) = area else { return Ok(None) };
+    Payload::copy(&area, len as usize).map_err(|errno| errno.at(op))
+}
 
 /// Bytes that are kept in place.
 const SMALL: usize = 48;
@@ -32,14 +73,14 @@ impl Payload {
 
     /// The first `len` bytes of `region`; `None` if there are fewer.
     #[inline]
-    pub(super) fn copy(region: &Region, len: usize) -> Option<Payload> {
+    fn copy(region: &Region, len: usize) -> std::result::Result<Option<Payload>, Errno> {
         let mut payload = Payload { len, ..Payload::empty() };
         let copied = match len {
             0..=SMALL => region.copy_few(len, &mut payload.small.0),
             // It checks before it asks for memory: a length from the segment may be any number.
-            _ => region.append_to(len, &mut payload.large),
+            _ => region.append_to(len, &mut payload.large)?,
         };
-        copied.then_some(payload)
+        Ok(copied.then_some(payload))
     }
 
     pub(super) fn into_vec(self) -> Vec<u8> {

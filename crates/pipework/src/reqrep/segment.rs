@@ -17,7 +17,7 @@ use super::slot::Slot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::region::{Mapping, Region};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Hint, Ordering};
 use crate::sys::{self, Errno, memory};
 
 /// A segment that this process has mapped.
@@ -28,6 +28,8 @@ pub(super) struct Shared {
     /// Opened anew for each lock. It holds none itself, so a forked child may keep it.
     file: OwnedFd,
     path: Option<PathBuf>,
+    /// The member that was the last to be looked at for whether it is dead.
+    pub(super) looked_at: Hint,
 }
 
 /// An attached client or server, as it lies in the segment. Written by its holder; `word` also by who recovers it.
@@ -139,7 +141,7 @@ impl Shared {
             Ok((Mapping::new(fd, layout.len)?, random))
         };
         let (mapping, random) = made().map_err(|errno: Errno| errno.at(op))?;
-        let shared = Shared { mapping, layout, file, path: None };
+        let shared = Shared { mapping, layout, file, path: None, looked_at: Hint::new(0) };
         let written = shared
             .region(Area { at: 0, len: FIXED, room: FIXED })
             .copy_in(&layout::encode(&layout.geometry, random));
@@ -173,7 +175,7 @@ impl Shared {
         }
         let layout = layout::decode(&header, facts.len)?;
         let mapping = Mapping::new(file.as_fd(), layout.len).map_err(|errno| errno.at(OP))?;
-        Ok(Shared { mapping, layout, file, path: None })
+        Ok(Shared { mapping, layout, file, path: None, looked_at: Hint::new(0) })
     }
 
     /// An open file of its own, for a lock.

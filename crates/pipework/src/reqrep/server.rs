@@ -60,8 +60,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// `TimedOut`; `Interrupted` if a signal handler ran; `Corrupt` if the segment was damaged. `WouldBlock` in a forked child if there
-    /// is no place for another member, and `Os` if it has no descriptor for its lock.
+    /// `TimedOut`; `Interrupted` if a signal handler ran; `Corrupt` if the segment was damaged. `Os` with ENOMEM if there is no memory for
+    /// the request, which then fails at its client. `WouldBlock` in a forked child if there is no place for another member, and `Os` if it has no descriptor for its lock.
     #[inline]
     pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
         let deadline = deadline.into();
@@ -70,7 +70,7 @@ impl Server {
                 Some(claimed) => claimed,
                 None => self.claim_waiting(deadline)?,
             };
-            if let Some(request) = self.read(claimed) {
+            if let Some(request) = self.read(claimed)? {
                 return Ok(request);
             }
         }
@@ -197,7 +197,7 @@ impl Server {
     pub(super) fn take(&self) -> Result<Option<Request<'_>>> {
         for _ in 0..self.turns() {
             let Some(claimed) = self.claim()? else { return Ok(None) };
-            if let Some(request) = self.read(claimed) {
+            if let Some(request) = self.read(claimed)? {
                 return Ok(Some(request));
             }
         }
@@ -236,21 +236,20 @@ impl Server {
         Ok(())
     }
 
-    /// What was claimed, copied out; `None` if that is nothing that a client of ours sends: then it was failed.
+    /// What was claimed, copied out; `None` if that is nothing that a client of ours sends. What
+    /// cannot be copied out was failed.
     #[inline]
-    fn read(&self, (idx, taken): (u32, SlotWord)) -> Option<Request<'_>> {
+    fn read(&self, (idx, taken): (u32, SlotWord)) -> Result<Option<Request<'_>>> {
         let (shared, holder) = (self.shared(), self.0.membership.packed(taken.owner()));
-        let slot = shared.slot(idx)?;
+        let Some(slot) = shared.slot(idx) else { return Ok(None) };
         let flags = slot.request_flags.load(Ordering::Relaxed);
-        let len = slot.request_len.load(Ordering::Relaxed) as usize;
+        let len = slot.request_len.load(Ordering::Relaxed);
         let request = |payload| Request { server: Cow::Borrowed(self), idx, taken, holder, flags, payload };
-        match shared.request(idx).and_then(|region| Payload::copy(&region, len)) {
-            Some(payload) => Some(request(payload)),
-            None => {
-                request(Payload::empty()).fail();
-                None
-            }
+        let copied = shared.get_request(idx, len, RECV);
+        if !matches!(copied, Ok(Some(_))) {
+            request(Payload::empty()).fail();
         }
+        copied.map(|payload| payload.map(request))
     }
 }
 
@@ -305,22 +304,25 @@ impl Request<'_> {
         self.taken.delivery()
     }
 
-    /// Answers, and tells whether the client still was there to be answered: false if it has cancelled or died.
+    /// Answers, and tells whether the client still waited when it was answered: false if it has
+    /// cancelled, or if its death was noticed before. Whether it takes the reply, nobody can know.
     ///
     /// # Errors
     ///
-    /// `TooLong` if the reply does not fit into the segment's replies: the request then fails at its client. `Stale` in a child that was
-    /// forked after the request was taken.
+    /// `TooLong` if the reply does not fit into the segment's replies: the request then fails at its
+    /// client. `Stale` if the request is not this server's any more: in a child that was forked after
+    /// it was taken, and where others had to take this server for dead.
     #[inline]
     pub fn reply<'m>(mut self, reply: impl Into<Message<'m>>) -> Result<bool> {
         let fields = reply.into();
         self.check()?;
         let shared = self.server.shared();
-        let region = shared.reply(self.idx).ok_or(Error::new(ErrorKind::Corrupt, REPLY))?;
         let slot = shared.slot(self.idx).ok_or(Error::new(ErrorKind::Corrupt, REPLY))?;
-        if !region.copy_in(fields.payload) {
-            return Err(Error::new(ErrorKind::TooLong, REPLY));
+        // Before the copy: if it was taken away, the bytes there are somebody else's by now.
+        if !slot.load().is_held(self.taken) {
+            return Err(Error::new(ErrorKind::Stale, REPLY));
         }
+        shared.put_reply(self.idx, fields.payload, REPLY)?;
         // Relaxed: the swap publishes them.
         slot.reply_len.store(fields.payload.len() as u32, Ordering::Relaxed);
         slot.reply_flags.store(fields.flags, Ordering::Relaxed);

@@ -92,6 +92,13 @@ impl SlotWord {
         self.state() == Some(state) && self.owner() == owner
     }
 
+    /// Whether the server that claimed `taken` still has that call.
+    #[inline]
+    pub(super) fn is_held(self, taken: SlotWord) -> bool {
+        const CALL: u64 = !(STATE | WAITER);
+        self.0 & CALL == taken.0 & CALL && matches!(self.state(), Some(State::Taken | State::Dropped))
+    }
+
     fn with(self, state: State, owner: u16) -> SlotWord {
         SlotWord(self.0 & !(STATE | OWNER) | u64::from(owner) << OWNER_SHIFT | state as u64)
     }

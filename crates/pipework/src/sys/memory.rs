@@ -230,6 +230,7 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
     let (code, address, page) =
         unsafe { ((*info).si_code, (*info).si_addr() as usize, libc::sysconf(libc::_SC_PAGESIZE) as usize) };
     let caught = CAUGHT.get();
+    // Only the kernel says so, and only where an instruction met it.
     if code == libc::BUS_ADRERR
         && let Some(lost) = caught.and_then(|caught| (caught.lost)(address))
         && make_empty(lost.start & !(page - 1)..lost.end)
@@ -238,11 +239,18 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
     }
     let before = caught.map(|caught| &caught.before);
     let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
-    // SAFETY: what is called was installed by the program as a handler of just this kind; the default, put back, acts as soon as the
-    // instruction is tried again.
+    // Sent by a process, not by an instruction: nothing is tried again, and what ignores may go on.
+    let sent = code <= 0;
+    // SAFETY: what is called was installed by the program as a handler of just this kind; the
+    // default, put back, acts as soon as the instruction is tried again, or the signal comes again,
+    // which is when this returns.
     unsafe {
-        if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        if sent && handler == libc::SIG_IGN {
+        } else if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
             libc::signal(signal, libc::SIG_DFL);
+            if sent {
+                libc::raise(signal);
+            }
         } else if before.is_some_and(|before| before.sa_flags & libc::SA_SIGINFO != 0) {
             let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
                 std::mem::transmute(handler);

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use pipework::reqrep::{Geometry, Options, Segment};
 use pipework::{Error, ErrorKind, Result};
 use rustix::fs::FallocateFlags;
+use rustix::process::{Resource, Rlimit};
 
 use crate::damage::{Before, HANDLED, end_of, leave_no_core, set_up_bus_errors, words};
-use crate::role::{Child, Folder, PATIENCE, Random, alone_for, fork, say, seed, shared};
+use crate::role::{Child, Folder, PATIENCE, Random, alone_for, awaited, fork, say, seed, shared};
 
 /// How long each wait of a peer may take.
 const WAIT: Duration = Duration::from_millis(40);
@@ -383,6 +384,65 @@ fn whoever_scribbles_costs_service_and_nothing_else() {
     });
 }
 
+/// Roles that nobody has, as many as there are numbers.
+#[test]
+fn however_many_seem_to_have_died_a_short_wait_ends() {
+    const SLOTS: u32 = 1 << 14;
+    alone_for(PATIENCE, || {
+        let options = Options::new().slots(SLOTS).members(65_535).request_bytes(0).reply_bytes(0);
+        let segment = options.anonymous().unwrap();
+        let client = segment.client().unwrap();
+        for _ in 0..SLOTS {
+            client.try_send("").unwrap().expect("a slot is free");
+        }
+        let (map, words) = (Map::new(segment.geometry()), words(&file_of(&segment)));
+        for number in 1..65_535 {
+            words[map.members + 16 * number].store(1 << 8 | 1, Ordering::SeqCst);
+        }
+        thread::sleep(Duration::from_millis(60));
+        let began = Instant::now();
+        assert!(client.try_send("").unwrap().is_none());
+        let waited = client.send("", Duration::from_millis(1)).map_err(|error| error.kind());
+        let took = began.elapsed();
+        assert_eq!(waited, Err(ErrorKind::TimedOut));
+        assert!(took < Duration::from_millis(500), "took {took:?}");
+        // Who does nothing else sees them all.
+        let found = segment.stats().torn_off + segment.recover().unwrap() as u64;
+        assert_eq!((found, segment.members().unwrap().len()), (65_534, 1));
+    });
+}
+
+/// A length that fits into the segment, and not into what is left to this process.
+#[test]
+fn a_payload_that_memory_is_missing_for_is_an_error() {
+    const LARGE: u32 = 1 << 30;
+    alone_for(PATIENCE, || {
+        fork(|| {
+            let options = Options::new().slots(1).members(4).request_bytes(LARGE).reply_bytes(LARGE);
+            let segment = options.sparse(true).anonymous().unwrap();
+            let (map, words) = (Map::new(segment.geometry()), words(&file_of(&segment)));
+            let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+            let rich = rustix::process::getrlimit(Resource::As);
+            rustix::process::setrlimit(Resource::As, Rlimit { current: Some(1 << 30), ..rich }).unwrap();
+            let told =
+                |error: Error| assert_eq!((error.kind(), error.errno()), (ErrorKind::Os, Some(libc::ENOMEM)));
+            let ticket = client.try_send("a").unwrap().expect("a slot is free");
+            words[map.slots + 2].store(u64::from(LARGE), Ordering::SeqCst);
+            server.try_recv().map(drop).map_err(told).unwrap_err();
+            let failed = client.recv(ticket, PATIENCE).map(drop);
+            assert_eq!(failed.unwrap_err().kind(), ErrorKind::Failed);
+            // And the other way round.
+            let ticket = client.try_send("a").unwrap().expect("a slot is free");
+            assert!(server.try_recv().unwrap().expect("it was sent").reply("b").unwrap());
+            words[map.slots + 3].store(u64::from(LARGE), Ordering::SeqCst);
+            client.recv(ticket, PATIENCE).map(drop).map_err(told).unwrap_err();
+            drop((client, server));
+            works(&segment);
+        })
+        .join();
+    });
+}
+
 // ---------------------------------------------------------------- files that lose their bytes
 
 #[test]
@@ -520,6 +580,38 @@ fn another_bus_error_goes_where_it_went_before() {
                 file.set_len(0).unwrap();
                 panic!("read {} where nothing is", theirs[0].load(Ordering::SeqCst));
             });
+            assert_eq!(end_of(child), end, "{before:?}");
+        }
+    });
+}
+
+/// `kill -BUS`: no instruction of ours met it.
+#[test]
+fn a_bus_error_that_a_process_sends_does_what_it_did_before() {
+    alone_for(PATIENCE, || {
+        let folder = Folder::new();
+        for (nth, (before, end)) in
+            [(Before::Nothing, Err(libc::SIGBUS)), (Before::Ignored, Ok(0)), (Before::Handled, Ok(HANDLED))]
+                .into_iter()
+                .enumerate()
+        {
+            let ready = shared(2);
+            let path = folder.join(&format!("segment-{nth}"));
+            let child = fork(|| {
+                leave_no_core();
+                set_up_bus_errors(before);
+                let segment = small().create(&path).unwrap();
+                ready[0].store(1, Ordering::SeqCst);
+                awaited(&ready[1]);
+                // Who goes on is still guarded.
+                file_of(&segment).set_len(0).unwrap();
+                let _ = segment.stats();
+            });
+            awaited(&ready[0]);
+            let pid = rustix::process::Pid::from_raw(child.pid()).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::BUS).unwrap();
+            thread::sleep(Duration::from_millis(20));
+            ready[1].store(1, Ordering::SeqCst);
             assert_eq!(end_of(child), end, "{before:?}");
         }
     });
