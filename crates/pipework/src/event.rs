@@ -2,21 +2,22 @@
 //!
 //! Whoever waits announces it in a word before the last look; whoever changes something looks at that word after the change. With a
 //! full fence on both sides one of them sees the other (Dekker), so a wake-up is lost only with a process that is killed
-//! between. Where that can be, parking goes in slices, and what was waited for is looked at when each of them ends.
+//! between. Where that can be, parking goes in slices, and what was waited for is looked at when each of them ends. What the wait
+//! depends on is looked after by its [`Tick`], which outlives the wait: whoever waits in small pieces would never end a slice.
 
 use std::time::{Duration, Instant};
 
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spin::Spin;
-use crate::sync::{EVERYONE, Ordering, Reach, Word, fence, fence_after_swap};
+use crate::sync::{EVERYONE, Hint, Ordering, Reach, Word, fence, fence_after_swap};
 
 /// Lowest bit of an event's word: somebody may be parked.
 const PARKED: u64 = 1;
 /// The rest counts the notifications that found it set, and those that took it away.
 const STEP: u64 = 2;
 
-/// The first slice of a wait that depends on other processes, doubled up to [`LONGEST_SLICE`].
+/// The first slice of a wait that depends on other processes, doubled up to [`LONGEST_SLICE`]. Also the time from one tick to the next.
 const FIRST_SLICE: Duration = Duration::from_millis(50);
 /// How late a death or a wake-up that died with its process is noticed.
 const LONGEST_SLICE: Duration = Duration::from_millis(250);
@@ -71,7 +72,7 @@ impl Event {
         seen
     }
 
-    /// Waits until `look` finds something, for as long as `wait` allows. `check` is run at the end of each slice.
+    /// Waits until `look` finds something, for as long as `wait` allows. `check` is run whenever its tick is due.
     pub(crate) fn wait<T>(
         &self,
         wait: &Wait<'_>,
@@ -82,12 +83,51 @@ impl Event {
     }
 }
 
+/// When those that waits depend on were last looked after.
+///
+/// It belongs to all waits and looks that depend on the same. It outlives them, so that one that comes back all the time finds it
+/// due as soon as any other, whatever ended its waits: a deadline, a signal, or something that came.
+#[derive(Debug)]
+pub(crate) struct Tick {
+    began: Instant,
+    /// Nanoseconds since `began`; 0 for not yet.
+    last_ns: Hint,
+}
+
+impl Tick {
+    /// One that is due.
+    pub(crate) fn new() -> Tick {
+        Tick { began: Instant::now(), last_ns: Hint::new(0) }
+    }
+
+    /// Whether it is due. If so, it is the caller's to look after everybody whom it stands for; two threads may both be told so.
+    pub(crate) fn take(&self) -> bool {
+        let (now_ns, last_ns) = (self.now_ns(), self.last_ns.get());
+        let due = last_ns == 0 || now_ns.saturating_sub(last_ns) >= FIRST_SLICE.as_nanos() as u64;
+        if due {
+            self.last_ns.set(now_ns.max(1));
+        }
+        due
+    }
+
+    /// The time until a slice of this length is over that began when it was last taken.
+    fn until(&self, slice: Duration) -> Duration {
+        let passed_ns = self.now_ns().saturating_sub(self.last_ns.get());
+        slice.saturating_sub(Duration::from_nanos(passed_ns))
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+}
+
 /// How to wait, and under which name to fail.
 pub(crate) struct Wait<'a> {
     pub(crate) deadline: Deadline,
     pub(crate) spin: &'a Spin,
-    /// Between processes, parking goes in slices.
     pub(crate) reach: Reach,
+    /// Between processes, parking goes in slices. `None` where nobody dies alone: inside one process.
+    pub(crate) tick: Option<&'a Tick>,
     pub(crate) op: &'static str,
 }
 
@@ -111,8 +151,13 @@ impl Wait<'_> {
             self.deadline,
             || look.borrow_mut()(),
             || {
-                let mut slice = Slice::new(self.reach);
+                let mut slice = None;
                 loop {
+                    // In front of everything that can end this wait.
+                    if self.tick.is_some_and(Tick::take) {
+                        check()?;
+                        slice = Some(slice.map_or(FIRST_SLICE, |len: Duration| (2 * len).min(LONGEST_SLICE)));
+                    }
                     let expected = announce();
                     if let Some(found) = look.borrow_mut()()? {
                         return Ok(found);
@@ -123,46 +168,12 @@ impl Wait<'_> {
                     }
                     // Looked at anew, but not for ever: a peer that breaks the rules can change the word all the time.
                     let Some(expected) = expected else { continue };
-                    word.park(expected, slice.limit(left), self.reach).map_err(|errno| errno.at(self.op))?;
-                    if slice.is_over() {
-                        check()?;
-                    }
+                    let to_end = self.tick.map(|tick| tick.until(slice.unwrap_or(FIRST_SLICE)));
+                    let limit = [to_end, left].into_iter().flatten().min();
+                    word.park(expected, limit, self.reach).map_err(|errno| errno.at(self.op))?;
                 }
             },
         )
-    }
-}
-
-/// The stretch of a wait after which it is looked whether those it depends on are alive.
-struct Slice {
-    len: Duration,
-    /// `None` where nobody dies alone: inside one process.
-    end: Option<Instant>,
-}
-
-impl Slice {
-    fn new(reach: Reach) -> Slice {
-        let end = (reach == Reach::Machine).then(|| Instant::now() + FIRST_SLICE);
-        Slice { len: FIRST_SLICE, end }
-    }
-
-    /// How long to park at most.
-    fn limit(&self, left: Option<Duration>) -> Option<Duration> {
-        let to_end = self.end.map(|end| end.saturating_duration_since(Instant::now()));
-        match (to_end, left) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
-    }
-
-    fn is_over(&mut self) -> bool {
-        let now = Instant::now();
-        let over = self.end.is_some_and(|end| now >= end);
-        if over {
-            self.len = (2 * self.len).min(LONGEST_SLICE);
-            self.end = Some(now + self.len);
-        }
-        over
     }
 }
 
@@ -174,7 +185,7 @@ mod tests {
     use crate::spin::Looks;
 
     fn wait<'a>(spin: &'a Spin, deadline: impl Into<Deadline>, reach: Reach) -> Wait<'a> {
-        Wait { deadline: deadline.into(), spin, reach, op: "test wait" }
+        Wait { deadline: deadline.into(), spin, reach, tick: None, op: "test wait" }
     }
 
     #[test]
@@ -214,21 +225,42 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_ends_although_others_wake_the_waiter_all_the_time() {
-        let (event, spin) = (Event::new(), Spin::new(Duration::ZERO, Looks::Load));
+    fn a_tick_comes_although_others_wake_the_waiter_all_the_time() {
+        let (event, spin, tick) = (Event::new(), Spin::new(Duration::ZERO, Looks::Load), Tick::new());
         let checks = AtomicU32::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while checks.load(SeqCst) == 0 {
+                while checks.load(SeqCst) < 2 {
                     event.notify_all(Reach::Machine);
                 }
             });
-            let stop = || -> Result<()> {
-                checks.fetch_add(1, SeqCst);
-                Err(Error::new(ErrorKind::PeerDied, "test wait"))
+            let stop = || match checks.fetch_add(1, SeqCst) {
+                0 => Ok(()),
+                _ => Err(Error::new(ErrorKind::PeerDied, "test wait")),
             };
-            let ended = event.wait(&wait(&spin, Deadline::NEVER, Reach::Machine), || Ok(None::<()>), stop);
+            let wait = Wait { tick: Some(&tick), ..wait(&spin, Deadline::NEVER, Reach::Machine) };
+            let ended = event.wait(&wait, || Ok(None::<()>), stop);
             assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::PeerDied));
         });
+    }
+
+    #[test]
+    fn a_tick_outlives_the_waits_that_it_stands_for() {
+        let (event, spin, tick) = (Event::new(), Spin::new(Duration::ZERO, Looks::Load), Tick::new());
+        let (mut checks, mut waits) = (0, 0);
+        let began = Instant::now();
+        while checks < 3 {
+            let wait = Wait { tick: Some(&tick), ..wait(&spin, Duration::from_micros(100), Reach::Machine) };
+            let count = || {
+                checks += 1;
+                Ok(())
+            };
+            let ended = event.wait(&wait, || Ok(None::<()>), count);
+            assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
+            waits += 1;
+        }
+        assert!(began.elapsed() >= 2 * FIRST_SLICE, "it is due at once, and then no more often than that");
+        assert!(waits > 3, "no wait was as long as a slice");
+        assert!(!tick.take() && tick.until(FIRST_SLICE) <= FIRST_SLICE);
     }
 }

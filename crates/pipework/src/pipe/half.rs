@@ -81,7 +81,7 @@ impl<const SIDE: bool> Half<SIDE> {
         // A writer that is awake comes back to a full pipe when the reader has almost caught up: for the first bit of room it would
         // come far more often, and always with the whole memory in use.
         let plenty = if SIDE == FREE { window.capacity().saturating_sub(WARM as usize) } else { 0 };
-        let wait = Wait { deadline, spin, reach: Reach::Process, op };
+        let wait = Wait { deadline, spin, reach: Reach::Process, tick: None, op };
         let enough = |parking| if parking { min } else { min.max(plenty) };
         ends.end(SIDE).bell.wait(&wait, |parking| is_settled(window, ends, enough(parking)))
     }

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::bell::{Bell, Bells};
+use super::liveness::Liveness;
 use super::member::{Membership, Role};
 use super::notify::{Call, Lookout, Post, Watch};
 use super::payload::Payload;
@@ -49,7 +50,7 @@ pub struct Ticket(u64);
 impl Ticket {
     const SLOT_BITS: u32 = 24;
 
-    fn new(idx: u32, word: SlotWord) -> Ticket {
+    pub(super) fn new(idx: u32, word: SlotWord) -> Ticket {
         Ticket(word.generation() << Ticket::SLOT_BITS | u64::from(idx))
     }
 
@@ -105,22 +106,24 @@ impl Deref for Reply {
 /// member of its own; calls in progress stay the parent's.
 #[derive(Clone, Debug)]
 pub struct Client {
-    inner: Arc<Inner>,
-    redeliveries: u8,
-    needs_server: bool,
+    pub(super) inner: Arc<Inner>,
+    pub(super) redeliveries: u8,
+    pub(super) needs_server: bool,
 }
 
 #[derive(Debug)]
-struct Inner {
+pub(super) struct Inner {
     // Their threads end before the membership does.
     replies: Lookout,
     room: Lookout,
-    membership: Membership,
+    pub(super) membership: Membership,
     segment: Segment,
     bells: Bells,
     spin: Spin,
+    /// Shared with the threads above.
+    pub(super) liveness: Arc<Liveness>,
     /// Where to look for a free slot first: one that was ours a moment ago is still in our caches.
-    likely: Hint,
+    pub(super) likely: Hint,
 }
 
 const CALL: &str = "reqrep call";
@@ -141,6 +144,7 @@ impl Client {
             segment: segment.clone(),
             bells: Bells::default(),
             spin,
+            liveness: Arc::new(Liveness::new()),
             likely: Hint::new(likely),
         };
         Ok(Client { inner: Arc::new(inner), redeliveries: 0, needs_server: false })
@@ -250,8 +254,8 @@ impl Client {
     pub fn try_recv(&self, ticket: Ticket) -> Result<Option<Reply>> {
         let mut reply = self.look(ticket, RECV);
         // Who only ever looks must hear of a death as well.
-        if matches!(reply, Ok(None)) && self.inner.segment.is_time_to_check() {
-            reply = self.check(ticket, RECV).and_then(|()| self.look(ticket, RECV));
+        if matches!(reply, Ok(None)) && self.look_after_others(RECV)? {
+            reply = self.look(ticket, RECV);
         }
         self.looked(ticket, matches!(reply, Ok(None)));
         reply
@@ -301,128 +305,18 @@ impl Client {
         })
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<Shared> {
         self.inner.membership.shared()
     }
 
-    fn slot(&self, ticket: Ticket, op: &'static str) -> Result<&Slot> {
+    pub(super) fn slot(&self, ticket: Ticket, op: &'static str) -> Result<&Slot> {
         self.shared().slot(ticket.idx()).ok_or(Error::new(ErrorKind::Stale, op))
     }
 
     #[inline]
-    fn gave_back(&self, idx: u32) {
+    pub(super) fn gave_back(&self, idx: u32) {
         self.inner.likely.set(u64::from(idx));
         self.shared().room().notify_swapped(Reach::Machine);
-    }
-}
-
-// ---------------------------------------------------------------- sending
-
-impl Client {
-    /// Puts a request into a slot and the slot into the ring; without a deadline only if that is possible now.
-    #[inline]
-    pub(super) fn place(
-        &self,
-        request: &Message<'_>,
-        deadline: impl Into<Option<Deadline>>,
-        op: &'static str,
-    ) -> Result<Option<Ticket>> {
-        let (shared, deadline) = (self.shared(), deadline.into());
-        if request.payload.len() > shared.geometry().request_bytes as usize {
-            return Err(Error::new(ErrorKind::TooLong, op));
-        }
-        let me = self.inner.membership.number(op)?;
-        if self.needs_server && !shared.has_server(op)? {
-            return Err(Error::new(ErrorKind::NoServer, op));
-        }
-        let (idx, filled) = match self.acquire(me) {
-            Some(slot) => slot,
-            None => {
-                count(&self.inner.membership.member(me).counters.0.full);
-                match self.acquire_waiting(me, deadline, op)? {
-                    Some(slot) => slot,
-                    None => return Ok(None),
-                }
-            }
-        };
-        let slot = shared.slot(idx).ok_or(Error::new(ErrorKind::Corrupt, op))?;
-        if let Err(error) = shared.put_request(idx, request.payload, op) {
-            slot.step(filled, filled.freed());
-            self.gave_back(idx);
-            return Err(error);
-        }
-        // Relaxed: the swap publishes them.
-        slot.client.store(u32::from(me), Ordering::Relaxed);
-        slot.redeliveries.store(u32::from(self.redeliveries), Ordering::Relaxed);
-        slot.request_len.store(request.payload.len() as u32, Ordering::Relaxed);
-        slot.request_flags.store(request.flags, Ordering::Relaxed);
-        let Some(sent) = slot.send(filled) else { return Err(Error::new(ErrorKind::Corrupt, op)) };
-        let ticket = Ticket::new(idx, sent);
-        let queued = match shared.enqueue(idx, op) {
-            Ok(false) => self.queue_waiting(ticket, deadline, op),
-            done => done,
-        };
-        // If it cannot be taken back, an older entry of the slot has led a server to it: then it is sent.
-        if queued == Ok(true) || !slot.step(sent, sent.freed()) {
-            return Ok(Some(ticket));
-        }
-        self.gave_back(idx);
-        queued.map(|_| None)
-    }
-
-    #[inline]
-    fn acquire(&self, me: u16) -> Option<(u32, SlotWord)> {
-        let slots = self.shared().geometry().slots;
-        let mut idx = self.inner.likely.get() as u32;
-        for _ in 0..slots {
-            if idx >= slots {
-                idx = 0;
-            }
-            if let Some(filled) = self.shared().slot(idx)?.acquire(me) {
-                // The next one is likelier to be free than this one, until this one is given back.
-                self.inner.likely.set(u64::from(idx) + 1);
-                return Some((idx, filled));
-            }
-            idx += 1;
-        }
-        None
-    }
-
-    /// There is no slot: maybe the dead have some; maybe one comes free.
-    fn acquire_waiting(
-        &self,
-        me: u16,
-        deadline: Option<Deadline>,
-        op: &'static str,
-    ) -> Result<Option<(u32, SlotWord)>> {
-        let shared = self.shared();
-        let recover = || shared.recover_dead(op);
-        if self.inner.segment.is_time_to_check()
-            && recover()? > 0
-            && let Some(slot) = self.acquire(me)
-        {
-            return Ok(Some(slot));
-        }
-        let Some(deadline) = deadline else { return Ok(None) };
-        let wait = Wait { deadline, spin: &self.inner.spin, reach: Reach::Machine, op };
-        let slot = shared.room().wait(&wait, || Ok(self.acquire(me)), || recover().map(drop))?;
-        Ok(Some(slot))
-    }
-
-    /// The ring is full of calls that are over: waits until a server has thrown them out. True once the request is on its way.
-    fn queue_waiting(&self, ticket: Ticket, deadline: Option<Deadline>, op: &'static str) -> Result<bool> {
-        let Some(deadline) = deadline else { return Ok(false) };
-        let slot = self.slot(ticket, op)?;
-        let wait = Wait { deadline, spin: &self.inner.spin, reach: Reach::Machine, op };
-        let look = || {
-            let waits =
-                slot.load().state() == Some(State::Sent) && slot.load().generation() == ticket.generation();
-            Ok((!waits || self.shared().enqueue(ticket.idx(), op)?).then_some(true))
-        };
-        let queued = self.shared().room().wait(&wait, look, || Ok(()));
-        // The wake-up may have been meant for somebody who waits for a slot.
-        self.shared().room().notify(Reach::Machine);
-        queued
     }
 }
 
@@ -445,6 +339,9 @@ impl Client {
         let is_mine = now.owner() == me;
         match now.state() {
             _ if now.generation() != ticket.generation() => {}
+            Some(State::Sent) if is_mine && self.needs_server && self.inner.liveness.is_forsaken() => {
+                return self.give_up_without_server(ticket, op);
+            }
             Some(State::Sent) if is_mine => return Ok(None),
             Some(State::Taken) if slot.client.load(Ordering::Relaxed) == u32::from(me) => return Ok(None),
             Some(state) if state.is_done() && is_mine => return Ok(Some(now)),
@@ -481,27 +378,50 @@ impl Client {
     #[inline]
     fn wait(&self, ticket: Ticket, deadline: Deadline, op: &'static str) -> Result<Reply> {
         let slot = self.slot(ticket, op)?;
-        let wait = Wait { deadline, spin: &self.inner.spin, reach: Reach::Machine, op };
-        let done =
-            slot.wait(ticket.generation(), &wait, || self.poll(ticket, op), || self.check(ticket, op))?;
+        let (me, wait) = (self.inner.membership.number(op)?, self.waiting(deadline, op));
+        let poll = || self.poll(ticket, op);
+        let done = slot.wait(ticket.generation(), &wait, poll, || self.check(me, op))?;
         self.collect(ticket, done, op)
     }
 
-    /// Whether those that a call depends on are alive; does what is to be done if they are not.
-    pub(super) fn check(&self, ticket: Ticket, op: &'static str) -> Result<()> {
-        let slot = self.slot(ticket, op)?;
-        let now = slot.load();
-        if now.generation() != ticket.generation() {
+    pub(super) fn waiting(&self, deadline: Deadline, op: &'static str) -> Wait<'_> {
+        let Inner { spin, liveness, .. } = &*self.inner;
+        Wait { deadline, spin, reach: Reach::Machine, tick: Some(liveness.tick()), op }
+    }
+}
+
+// ---------------------------------------------------------------- deaths
+
+impl Client {
+    /// For those who have looked in vain: looks after everybody that calls of this client depend on, if it is time. Whether it was.
+    pub(super) fn look_after_others(&self, op: &'static str) -> Result<bool> {
+        self.inner.liveness.look_after(self.shared(), self.inner.membership.number(op)?, op)
+    }
+
+    /// The same at the end of a slice.
+    pub(super) fn check(&self, me: u16, op: &'static str) -> Result<()> {
+        self.inner.liveness.check(self.shared(), me, op)
+    }
+
+    /// Fails with `NoServer` where one is needed and none was there at the last tick, nor is now.
+    pub(super) fn refuse_without_server(&self, op: &'static str) -> Result<()> {
+        let liveness = &self.inner.liveness;
+        if !self.needs_server || !liveness.is_forsaken() {
             return Ok(());
         }
-        let waits = now.state() == Some(State::Sent);
-        if waits && self.needs_server && !self.shared().has_server(op)? {
-            if self.cancel(ticket).is_ok_and(|cancelled| cancelled) {
-                return Err(Error::new(ErrorKind::NoServer, op));
-            }
-            return Ok(());
+        if !self.shared().has_server(op)? {
+            return Err(Error::new(ErrorKind::NoServer, op));
         }
-        self.shared().tend(std::iter::once(ticket), op)
+        liveness.has_server();
+        Ok(())
+    }
+
+    /// Ends a call that no server has taken, as long as there is none.
+    #[cold]
+    fn give_up_without_server(&self, ticket: Ticket, op: &'static str) -> Result<Option<SlotWord>> {
+        let refused = self.refuse_without_server(op);
+        // If it cannot be cancelled, one has taken it at the last moment, and the next look finds out what has come of it.
+        if refused.is_err() && self.cancel(ticket)? { refused.map(|()| None) } else { Ok(None) }
     }
 }
 
@@ -551,11 +471,12 @@ impl Client {
 
     pub(super) fn watch_replies(&self, op: &'static str) -> Result<Arc<Watch>> {
         let me = self.inner.membership.number(op)?;
-        self.inner.replies.watch(self.shared(), Post::Replies(me), op)
+        self.inner.replies.watch(self.shared(), &self.inner.liveness, Post::Replies(me), op)
     }
 
     pub(super) fn watch_room(&self, op: &'static str) -> Result<Arc<Watch>> {
-        self.inner.room.watch(self.shared(), Post::Room, op)
+        let me = self.inner.membership.number(op)?;
+        self.inner.room.watch(self.shared(), &self.inner.liveness, Post::Room(me), op)
     }
 
     pub(super) fn as_awaited(&self, ticket: Ticket) -> Call {

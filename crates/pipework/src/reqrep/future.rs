@@ -56,13 +56,7 @@ impl Client {
     }
 
     async fn look_async(&self, ticket: Ticket, op: &'static str) -> Result<Reply> {
-        let call = self.as_awaited(ticket);
-        let look = || match self.look(ticket, op)? {
-            // The thread knows whether there is a server, but it is the client that gives up.
-            None if call.needs_server => self.check(ticket, op).and_then(|()| self.look(ticket, op)),
-            reply => Ok(reply),
-        };
-        until(Some(call), || self.watch_replies(op), look).await
+        until(Some(self.as_awaited(ticket)), || self.watch_replies(op), || self.look(ticket, op)).await
     }
 }
 

@@ -3,11 +3,10 @@
 //! Invariant: a word is read first, then the death of who it names is proved, then that very word is swapped. So a proof that has become old
 //! changes nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::client::Ticket;
 use super::segment::{Member, Shared, count};
 use super::slot::{Slot, State};
 use crate::deadline::Deadline;
@@ -164,6 +163,15 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Members that are gone, and the words that named them.
 type Gone = BTreeMap<u16, u64>;
 
+/// What a search for the dead has found.
+struct Survey {
+    gone: Gone,
+    /// Who was looked at last.
+    last: u16,
+    /// A server lives, or time was up before all had been asked after.
+    has_server: bool,
+}
+
 /// How it is known that a member is gone.
 #[derive(Clone, Copy)]
 enum Proof {
@@ -182,55 +190,52 @@ impl Shared {
         memory::is_locked(self.file(), byte).map(|locked| !locked).map_err(|errno| errno.at(op))
     }
 
-    /// Recovers every member that died without leaving; says how many that were. For who waits for
-    /// something else: it ends soon, and the next goes on from there.
-    pub(super) fn recover_dead(&self, op: &'static str) -> Result<usize> {
+    /// Recovers the members that died without leaving, if their role `matters`; says whether a server
+    /// lives, or may. For who waits for something else: it ends soon, and the next goes on from there.
+    pub(super) fn recover_dead(&self, matters: impl Fn(Role) -> bool, op: &'static str) -> Result<bool> {
         let members = self.geometry().members as u16;
         let (first, limit) = (self.looked_at.get() as u16 % members, Deadline::after(LOOK));
         let round = (first..members).chain(0..first).map(|idx| idx + 1);
-        let (gone, last) = self.gone_of(round, limit, op)?;
-        let found = self.recover_gone(gone, Deadline::after(LOOK), op)?;
+        let Survey { gone, last, has_server } = self.survey(round, matters, limit, op)?;
+        self.recover_gone(gone, Deadline::after(LOOK), op)?;
         self.looked_at.set(u64::from(last));
-        Ok(found)
+        Ok(has_server)
     }
 
-    /// The same, however long it takes.
+    /// Recovers all, however long it takes; says how many had died.
     pub(super) fn recover_all(&self, op: &'static str) -> Result<usize> {
-        let (gone, _) = self.gone_of(1..=self.geometry().members as u16, Deadline::NEVER, op)?;
-        self.recover_gone(gone, Deadline::NEVER, op)
+        let all = 1..=self.geometry().members as u16;
+        let survey = self.survey(all, |_| true, Deadline::NEVER, op)?;
+        self.recover_gone(survey.gone, Deadline::NEVER, op)
     }
 
-    /// Recovers a member if it died without leaving; true for whoever came first.
-    pub(super) fn recover_if_dead(&self, number: u16, op: &'static str) -> Result<bool> {
-        let (gone, _) = self.gone_of(std::iter::once(number), Deadline::NEVER, op)?;
-        self.recover_gone(gone, Deadline::NEVER, op).map(|found| found > 0)
-    }
-
-    /// Those of `numbers` that died without leaving, with their words; and the last that was looked at.
-    fn gone_of(
+    /// Who of `numbers` died without leaving.
+    fn survey(
         &self,
         numbers: impl IntoIterator<Item = u16>,
+        matters: impl Fn(Role) -> bool,
         limit: Deadline,
         op: &'static str,
-    ) -> Result<(Gone, u16)> {
-        let (mut gone, mut last) = (Gone::new(), 0);
+    ) -> Result<Survey> {
+        let mut survey = Survey { gone: Gone::new(), last: 0, has_server: false };
         for number in numbers {
-            last = number;
+            survey.last = number;
             let Some(member) = self.member(number) else { continue };
             // Acquire: pairs with the Release in `take_number`. Read before the proof, and the proof
             // is there before the first slot is looked at.
             let word = member.word.load(Ordering::Acquire);
-            if role(word).is_none() {
-                continue;
-            }
+            let Some(role) = role(word).filter(|role| matters(*role)) else { continue };
             if self.is_gone(number, op)? {
-                gone.insert(number, word);
+                survey.gone.insert(number, word);
+            } else {
+                survey.has_server |= role == Role::Server;
             }
             if limit.has_passed() {
+                survey.has_server = true;
                 break;
             }
         }
-        Ok((gone, last))
+        Ok(survey)
     }
 
     /// Takes back all that they held, and then their roles; says how many of these it was first at.
@@ -251,23 +256,6 @@ impl Shared {
             }
         }
         Ok(found)
-    }
-
-    /// Sees to it that calls go on whose servers are dead.
-    pub(super) fn tend(&self, tickets: impl Iterator<Item = Ticket>, op: &'static str) -> Result<()> {
-        let mut servers = BTreeSet::new();
-        for ticket in tickets {
-            let Some(now) = self.slot(ticket.idx()).map(Slot::load) else { continue };
-            match now.state() {
-                _ if now.generation() != ticket.generation() => {}
-                Some(State::Taken) => drop(servers.insert(now.owner())),
-                // Whoever sent it again may have died before it was in the ring.
-                Some(State::Sent) if now.delivery() > 0 => self.enqueue_again(ticket.idx(), op)?,
-                _ => {}
-            }
-        }
-        // All that each had, not only these: other callers need not wait for slices of their own.
-        servers.into_iter().try_for_each(|server| self.recover_if_dead(server, op).map(drop))
     }
 
     /// Whether a server is attached and alive.
@@ -325,7 +313,7 @@ impl Shared {
         match next.state() {
             Some(State::Sent) => {
                 count(&self.recoveries().redelivered);
-                // Full or not: its client pushes again at the end of its slice.
+                // Full or not: its client pushes again with its next tick.
                 self.enqueue(idx, op)?;
             }
             Some(State::Free) => self.room().notify_swapped(Reach::Machine),
@@ -342,15 +330,6 @@ impl Shared {
             self.requests().notify_swapped(Reach::Machine);
         }
         Ok(pushed)
-    }
-
-    /// Pushes a request that was sent again, if it has no entry.
-    pub(super) fn enqueue_again(&self, idx: u32, op: &'static str) -> Result<()> {
-        // Another with every slice would fill the ring with entries that are not stale.
-        if !self.queue().entries().any(|queued| queued == idx) {
-            self.enqueue(idx, op)?;
-        }
-        Ok(())
     }
 
     /// Tells the client of a slot that its call is done.

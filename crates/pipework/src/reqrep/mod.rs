@@ -39,8 +39,10 @@ mod segment;
 mod member;
 mod payload;
 mod bell;
+mod liveness;
 mod notify;
 mod client;
+mod place;
 mod server;
 mod future;
 mod int;
@@ -56,7 +58,7 @@ mod tests;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 pub use bell::Bell;
 pub use client::{Client, Message, Reply, Ticket};
@@ -67,7 +69,7 @@ pub use server::{Request, Server};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::spin;
-use crate::sync::{AtomicU64, Hint, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 use crate::sys::{self, Errno};
 use member::Membership;
 use segment::{Making, Shared};
@@ -258,12 +260,7 @@ impl Options {
     }
 
     fn segment(&self, shared: Shared) -> Segment {
-        Segment(Arc::new(Inner {
-            shared: Arc::new(shared),
-            spin: self.spin,
-            opened: Instant::now(),
-            checked_ms: Hint::new(0),
-        }))
+        Segment(Arc::new(Inner { shared: Arc::new(shared), spin: self.spin }))
     }
 }
 
@@ -279,13 +276,7 @@ pub struct Segment(Arc<Inner>);
 struct Inner {
     shared: Arc<Shared>,
     spin: Duration,
-    opened: Instant,
-    /// When somebody who did not wait last looked for the dead, in milliseconds since `opened`.
-    checked_ms: Hint,
 }
-
-/// How often those who do not wait look for the dead.
-const CHECK_MS: u64 = 50;
 
 impl Segment {
     /// Attaches a client.
@@ -461,16 +452,6 @@ impl Segment {
 
     fn spin(&self) -> Duration {
         self.0.spin
-    }
-
-    /// Whether it is some time since this was last true.
-    fn is_time_to_check(&self) -> bool {
-        let now_ms = self.0.opened.elapsed().as_millis() as u64;
-        let due = now_ms >= self.0.checked_ms.get() + CHECK_MS;
-        if due {
-            self.0.checked_ms.set(now_ms);
-        }
-        due
     }
 }
 

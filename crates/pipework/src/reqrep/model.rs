@@ -150,7 +150,7 @@ impl Segment {
 /// A wait that sleeps at once: to spin is to look again, which loom does by itself.
 fn sleepily<T>(wait: impl FnOnce(&Wait<'_>) -> T) -> T {
     let spin = Spin::new(Duration::ZERO, Looks::Load);
-    wait(&Wait { deadline: Deadline::NEVER, spin: &spin, reach: Reach::Process, op: OP })
+    wait(&Wait { deadline: Deadline::NEVER, spin: &spin, reach: Reach::Process, tick: None, op: OP })
 }
 
 // ---------------------------------------------------------------- ring and slot

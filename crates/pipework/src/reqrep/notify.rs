@@ -15,6 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::client::Ticket;
+use super::liveness::Liveness;
 use super::segment::Shared;
 use super::slot::State;
 use crate::deadline::Deadline;
@@ -29,8 +30,8 @@ use crate::sys;
 pub(super) enum Post {
     /// A request that waits for a server.
     Requests,
-    /// Room for one more call.
-    Room,
+    /// Room for one more call of this member.
+    Room(u16),
     /// The ends of calls of this member.
     Replies(u16),
 }
@@ -39,16 +40,14 @@ pub(super) enum Post {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
     pub(super) ticket: Ticket,
-    pub(super) needs_server: bool,
-    /// It does need one, and there was none when the thread last asked.
-    is_forsaken: bool,
+    needs_server: bool,
     /// The descriptor has been rung since this was done.
     is_told: bool,
 }
 
 impl Call {
     pub(super) fn new(ticket: Ticket, needs_server: bool) -> Call {
-        Call { ticket, needs_server, is_forsaken: false, is_told: false }
+        Call { ticket, needs_server, is_told: false }
     }
 }
 
@@ -103,7 +102,13 @@ impl Lookout {
     }
 
     /// The watch; starts its thread if there is none.
-    pub(super) fn watch(&self, shared: &Arc<Shared>, post: Post, op: &'static str) -> Result<Arc<Watch>> {
+    pub(super) fn watch(
+        &self,
+        shared: &Arc<Shared>,
+        liveness: &Arc<Liveness>,
+        post: Post,
+        op: &'static str,
+    ) -> Result<Arc<Watch>> {
         let _forks_wait = sync::no_forks();
         let mut running = locked(&self.running);
         if let Some(Running { watch, .. }) = &*running
@@ -111,7 +116,7 @@ impl Lookout {
         {
             return Ok(Arc::clone(watch));
         }
-        let watch = Arc::new(Watch::new(Arc::clone(shared), post));
+        let watch = Arc::new(Watch::new(Arc::clone(shared), Arc::clone(liveness), post));
         let watching = Arc::clone(&watch);
         let thread = sys::start_thread("pipework-watch", move || watching.run())
             .map_err(|errno| Error::with_errno(ErrorKind::Os, op, errno.number()))?;
@@ -144,6 +149,7 @@ impl Drop for Lookout {
 #[derive(Debug)]
 pub(super) struct Watch {
     shared: Arc<Shared>,
+    liveness: Arc<Liveness>,
     post: Post,
     generation: u32,
     /// Off: this is for those who can wait.
@@ -193,9 +199,10 @@ const PATIENCE: Duration = Duration::from_millis(1);
 // ---------------------------------------------------------------- wishes
 
 impl Watch {
-    fn new(shared: Arc<Shared>, post: Post) -> Watch {
+    fn new(shared: Arc<Shared>, liveness: Arc<Liveness>, post: Post) -> Watch {
         Watch {
             shared,
+            liveness,
             post,
             generation: sync::generation(),
             spin: Spin::new(Duration::ZERO, Looks::Load),
@@ -358,7 +365,7 @@ impl Watch {
 
     /// Parks until there is something to do, or the deadline.
     fn rest(&self, deadline: Deadline) -> Result<Order> {
-        let wait = Wait { deadline, spin: &self.spin, reach: Reach::Process, op: WATCH };
+        let wait = Wait { deadline, spin: &self.spin, reach: Reach::Process, tick: None, op: WATCH };
         let look = || {
             let wishes = self.wishes();
             Ok(if wishes.stop { Some(Order::Stop) } else { self.is_wanted(&wishes).then_some(Order::Watch) })
@@ -368,7 +375,9 @@ impl Watch {
 
     /// Waits until there is something for somebody, and tells them; false if nobody is left to be told.
     fn tell(&self) -> bool {
-        let wait = Wait { deadline: Deadline::NEVER, spin: &self.spin, reach: Reach::Machine, op: WATCH };
+        let tick = Some(self.liveness.tick());
+        let (deadline, reach) = (Deadline::NEVER, Reach::Machine);
+        let wait = Wait { deadline, spin: &self.spin, reach, tick, op: WATCH };
         let told = match self.event().wait(&wait, || Ok(self.look(false)), || self.check()) {
             Ok(told) => told,
             Err(error) if error.kind() == ErrorKind::Interrupted => Told::default(),
@@ -385,6 +394,9 @@ impl Watch {
         let mut wishes = self.wishes();
         if wishes.stop {
             return Some(Told::default());
+        }
+        if matches!(self.post, Post::Room(_)) {
+            self.liveness.lacks_slot();
         }
         let descriptor = self.ring_if_due(&mut wishes);
         if everybody {
@@ -411,23 +423,12 @@ impl Watch {
         }
     }
 
-    /// At the end of a slice: looks after those that the calls depend on, as the client itself does in a wait.
+    /// When the tick is due: what the client itself does in a wait.
     fn check(&self) -> Result<()> {
         match self.post {
             Post::Requests => Ok(()),
-            Post::Room => self.shared.recover_dead(WATCH).map(drop),
-            Post::Replies(_) => self.check_calls(),
+            Post::Room(me) | Post::Replies(me) => self.liveness.check(&self.shared, me, WATCH),
         }
-    }
-
-    fn check_calls(&self) -> Result<()> {
-        let calls: Vec<Call> = self.wishes().all_calls().map(|call| *call).collect();
-        self.shared.tend(calls.iter().map(|call| call.ticket), WATCH)?;
-        let lonely = calls.iter().any(|call| call.needs_server) && !self.shared.has_server(WATCH)?;
-        if lonely {
-            self.wishes().all_calls().for_each(|call| call.is_forsaken = call.needs_server);
-        }
-        Ok(())
     }
 
     fn stop(&self) {
@@ -451,7 +452,7 @@ impl Watch {
     fn event(&self) -> &Event {
         match self.post {
             Post::Requests => self.shared.requests(),
-            Post::Room => self.shared.room(),
+            Post::Room(_) => self.shared.room(),
             Post::Replies(me) => &self.shared.member(me).expect("one's own number is in the geometry").bell,
         }
     }
@@ -465,7 +466,7 @@ impl Watch {
     fn is_there(&self) -> bool {
         match self.post {
             Post::Requests => self.shared.has_request(),
-            Post::Room => self.shared.has_room(),
+            Post::Room(_) => self.shared.has_room(),
             Post::Replies(_) => false,
         }
     }
@@ -490,10 +491,10 @@ impl Watch {
         let (Post::Replies(me), Some(slot)) = (self.post, self.shared.slot(call.ticket.idx())) else {
             return Stage::Over;
         };
-        let now = slot.load();
+        let (now, is_forsaken) = (slot.load(), call.needs_server && self.liveness.is_forsaken());
         match now.state() {
             _ if now.generation() != call.ticket.generation() => Stage::Over,
-            Some(State::Sent) if now.owner() == me && !call.is_forsaken => Stage::Open,
+            Some(State::Sent) if now.owner() == me && !is_forsaken => Stage::Open,
             Some(State::Taken) if slot.client.load(Ordering::Relaxed) == u32::from(me) => Stage::Open,
             Some(State::Sent | State::Answered | State::Failed | State::Died) if now.owner() == me => {
                 Stage::Done
@@ -519,13 +520,6 @@ impl Shared {
 
     fn is_sent(&self, idx: u32) -> bool {
         self.slot(idx).is_some_and(|slot| slot.load().state() == Some(State::Sent))
-    }
-}
-
-impl Wishes {
-    fn all_calls(&mut self) -> impl Iterator<Item = &mut Call> {
-        let of_tasks = self.tasks.values_mut().filter_map(|task| task.call.as_mut());
-        self.calls.values_mut().chain(of_tasks)
     }
 }
 
@@ -562,8 +556,8 @@ mod model {
                 let world = Arc::clone(&world);
                 move || {
                     let spin = Spin::new(Duration::ZERO, Looks::Load);
-                    let wait =
-                        Wait { deadline: Deadline::NEVER, spin: &spin, reach: Reach::Machine, op: WATCH };
+                    let (deadline, reach) = (Deadline::NEVER, Reach::Machine);
+                    let wait = Wait { deadline, spin: &spin, reach, tick: None, op: WATCH };
                     let look = || {
                         let (wanted, stop) = *world.wishes.lock().unwrap();
                         let due = stop || wanted && world.is_there.load(Ordering::Acquire) == 1;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::bell::{Bell, Bells};
 use super::client::Message;
+use super::liveness::Liveness;
 use super::member::{Membership, Role};
 use super::notify::{Lookout, Post, Watch};
 use super::payload::Payload;
@@ -35,6 +36,7 @@ struct Inner {
     segment: Segment,
     bells: Bells,
     spin: Spin,
+    liveness: Arc<Liveness>,
 }
 
 const RECV: &str = "reqrep recv";
@@ -43,8 +45,9 @@ impl Server {
     pub(super) fn new(segment: &Segment, kind: Kind) -> Result<Server> {
         let membership = segment.join(kind, Role::Server, "reqrep attach server")?;
         let spin = Spin::new(segment.spin(), Looks::Load);
-        let (lookout, bells) = (Lookout::new(), Bells::default());
-        Ok(Server(Arc::new(Inner { lookout, membership, segment: segment.clone(), bells, spin })))
+        let (lookout, bells, liveness) = (Lookout::new(), Bells::default(), Arc::new(Liveness::new()));
+        let segment = segment.clone();
+        Ok(Server(Arc::new(Inner { lookout, membership, segment, bells, spin, liveness })))
     }
 
     /// The segment that this server is attached to.
@@ -181,7 +184,7 @@ impl Server {
     pub(super) fn watch(&self, op: &'static str) -> Result<Arc<Watch>> {
         // A forked child is to be a member before its thread waits for anything.
         self.0.membership.number(op)?;
-        self.0.lookout.watch(self.shared(), Post::Requests, op)
+        self.0.lookout.watch(self.shared(), &self.0.liveness, Post::Requests, op)
     }
 
     fn shared(&self) -> &Arc<Shared> {
@@ -225,7 +228,8 @@ impl Server {
 
     fn claim_waiting(&self, deadline: Deadline) -> Result<(u32, SlotWord)> {
         self.found_none()?;
-        let wait = Wait { deadline, spin: &self.0.spin, reach: Reach::Machine, op: RECV };
+        let tick = Some(self.0.liveness.tick());
+        let wait = Wait { deadline, spin: &self.0.spin, reach: Reach::Machine, tick, op: RECV };
         self.shared().requests().wait(&wait, || self.claim(), || Ok(()))
     }
 

@@ -13,6 +13,7 @@ use crate::role::{Child, PATIENCE, PROMPT, TOLERANCE, awaited, fork};
 mod alive;
 mod dead;
 mod heirs;
+mod pieces;
 mod waits;
 
 /// Longer than the first four slices of a wait.

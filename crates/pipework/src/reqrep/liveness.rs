@@ -1,0 +1,99 @@
+//! Looks after those that an end depends on: dead members, and calls that go on without them.
+//!
+//! Invariant: whoever takes the tick does all of the work, for every call of this client, whichever it waits for itself. So a death is noticed
+//! by anybody who looks in vain, and it does not matter what else ends that one's waits. Servers depend on nobody.
+
+use std::collections::BTreeSet;
+
+use super::member::Role;
+use super::segment::Shared;
+use super::slot::State;
+use crate::error::Result;
+use crate::event::Tick;
+use crate::sync::Hint;
+
+/// One end's knowledge of those that it depends on. Its clones and the threads that look out on its behalf share it.
+#[derive(Debug)]
+pub(super) struct Liveness {
+    tick: Tick,
+    /// For how many ticks more dead clients matter, too: somebody has found no slot.
+    lacks_slot: Hint,
+    /// 1 once a call was sent that may go to another server.
+    redelivers: Hint,
+    /// 1 if there was no server at the last tick.
+    is_forsaken: Hint,
+}
+
+/// Whoever waits for a slot says so at least as often as this many ticks can come: once in the longest slice.
+const LACKING_TICKS: u64 = 8;
+
+impl Liveness {
+    pub(super) fn new() -> Liveness {
+        let no = || Hint::new(0);
+        Liveness { tick: Tick::new(), lacks_slot: no(), redelivers: no(), is_forsaken: no() }
+    }
+
+    /// For waits, whose slices are its own.
+    pub(super) fn tick(&self) -> &Tick {
+        &self.tick
+    }
+
+    /// Somebody has found no slot, and wants one.
+    pub(super) fn lacks_slot(&self) {
+        self.lacks_slot.set(LACKING_TICKS);
+    }
+
+    /// A call is sent that may go to another server.
+    pub(super) fn redelivers(&self) {
+        self.redelivers.set(1);
+    }
+
+    /// Whether there was no server at the last tick.
+    pub(super) fn is_forsaken(&self) -> bool {
+        self.is_forsaken.get() == 1
+    }
+
+    /// There is one after all.
+    pub(super) fn has_server(&self) {
+        self.is_forsaken.set(0);
+    }
+
+    /// Does what is due, if the tick is; false if it is not.
+    pub(super) fn look_after(&self, shared: &Shared, me: u16, op: &'static str) -> Result<bool> {
+        let due = self.tick.take();
+        if due {
+            self.check(shared, me, op)?;
+        }
+        Ok(due)
+    }
+
+    /// Takes back what the dead had, so that their calls end or go to another server, and puts requests into the ring again whose
+    /// recoverer died before it could. `me` is the client.
+    pub(super) fn check(&self, shared: &Shared, me: u16, op: &'static str) -> Result<()> {
+        let lacks_slot = self.lacks_slot.get() > 0;
+        self.lacks_slot.set(self.lacks_slot.get().saturating_sub(1));
+        let has_server = shared.recover_dead(|role| lacks_slot || role == Role::Server, op)?;
+        self.is_forsaken.set(u64::from(!has_server));
+        if self.redelivers.get() == 1 {
+            shared.enqueue_again(me, op)?;
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Puts requests of `me` into the ring that were sent again and have no entry.
+    fn enqueue_again(&self, me: u16, op: &'static str) -> Result<()> {
+        let is_sent_again = |idx: &u32| {
+            let word = self.slot(*idx).map(|slot| slot.load());
+            word.is_some_and(|word| word.is(State::Sent, me) && word.delivery() > 0)
+        };
+        let again: BTreeSet<u32> = self.slots().map(|(idx, _)| idx).filter(is_sent_again).collect();
+        if again.is_empty() {
+            return Ok(());
+        }
+        // Another entry with every tick would fill the ring with entries that are not stale.
+        let queued: BTreeSet<u32> = self.queue().entries().collect();
+        again.difference(&queued).try_for_each(|idx| self.enqueue(*idx, op).map(drop))
+    }
+}
