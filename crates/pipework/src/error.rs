@@ -84,22 +84,30 @@ pub(crate) enum Hint {
     SentMixed,
     NoMessages,
     OtherDirection,
-    Terminal,
-    File,
-    Device,
+    BothDirections,
+    ReadTerminal,
+    ReadFile,
+    ReadDevice,
+    WriteTerminal,
+    WriteFile,
+    WriteDevice,
     OtherSocket,
 }
 
 impl Hint {
-    const ALL: [(Hint, &str); 8] = [
+    const ALL: [(Hint, &str); 12] = [
         (Hint::SentPlain, "what comes was sent without `mixed`: is `mixed` set on both sides?"),
         (Hint::SentMixed, "what comes was sent with `mixed`: is `mixed` set on both sides?"),
         (Hint::NoMessages, "what comes is no message: is `mixed` set on both sides?"),
         (Hint::OtherDirection, "it is open for the other direction only"),
-        (Hint::Terminal, "it is a terminal, and not a pipe, a FIFO or a Unix stream socket"),
-        (Hint::File, "it is a file, and not a pipe, a FIFO or a Unix stream socket"),
-        (Hint::Device, "it is a device or a folder, and not a pipe, a FIFO or a Unix stream socket"),
-        (Hint::OtherSocket, "it is a socket, but not a connected stream socket of the Unix family"),
+        (Hint::BothDirections, "it can be read and written: say which end it shall be"),
+        (Hint::ReadTerminal, "it is a terminal, and no pipe, FIFO or Unix stream socket"),
+        (Hint::ReadFile, "it is a file, and no pipe, FIFO or Unix stream socket"),
+        (Hint::ReadDevice, "it is a device or a folder, and no pipe, FIFO or Unix stream socket"),
+        (Hint::WriteTerminal, "it is a terminal, where nobody takes messages apart: pipe it into a reader"),
+        (Hint::WriteFile, "it is a file, where nobody takes messages apart: pipe it into a reader"),
+        (Hint::WriteDevice, "it is a device, where nobody takes messages apart: pipe it into a reader"),
+        (Hint::OtherSocket, "it is a socket, but no connected stream socket of the Unix family"),
     ];
 }
 

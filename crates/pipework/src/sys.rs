@@ -27,6 +27,7 @@ pub(crate) struct Errno(i32);
 impl Errno {
     pub(crate) const AGAIN: Errno = Errno(libc::EAGAIN);
     pub(crate) const BADF: Errno = Errno(libc::EBADF);
+    pub(crate) const CONNRESET: Errno = Errno(libc::ECONNRESET);
     pub(crate) const EXIST: Errno = Errno(libc::EEXIST);
     pub(crate) const INTR: Errno = Errno(libc::EINTR);
     pub(crate) const INVAL: Errno = Errno(libc::EINVAL);
@@ -131,7 +132,7 @@ pub(crate) fn set_cloexec(fd: BorrowedFd<'_>) -> Result<()> {
     sys!("fcntl", rustix::io::fcntl_setfd(fd, FdFlags::CLOEXEC))
 }
 
-/// Which way a pipe's descriptor was opened.
+/// Which way a pipe's descriptor was opened, or a socket is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -139,18 +140,37 @@ pub(crate) enum Access {
     Both,
 }
 
-/// How the descriptor was opened; `None` if it is no pipe or FIFO.
-pub(crate) fn pipe_access(fd: BorrowedFd<'_>) -> Result<Option<Access>> {
+/// What a descriptor is to somebody who wants to send or receive whole messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// A pipe or FIFO, opened so.
+    Pipe(Access),
+    /// A connected stream socket of the Unix family, which goes both ways.
+    Socket,
+    OtherSocket,
+    Terminal,
+    /// A regular file or a block device.
+    File,
+    /// Anything else.
+    Device,
+}
+
+pub(crate) fn carrier(fd: BorrowedFd<'_>) -> Result<Carrier> {
     let stat = sys!("fstat", rustix::fs::fstat(fd))?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::Fifo {
-        return Ok(None);
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Fifo => {}
+        FileType::Socket if net::is_unix_stream(fd)? => return Ok(Carrier::Socket),
+        FileType::Socket => return Ok(Carrier::OtherSocket),
+        FileType::RegularFile | FileType::BlockDevice => return Ok(Carrier::File),
+        _ if rustix::termios::isatty(fd) => return Ok(Carrier::Terminal),
+        _ => return Ok(Carrier::Device),
     }
     let flags = sys!("fcntl", rustix::fs::fcntl_getfl(fd))?;
-    Ok(match flags & OFlags::ACCMODE {
-        OFlags::RDONLY => Some(Access::Read),
-        OFlags::WRONLY => Some(Access::Write),
-        _ => Some(Access::Both),
-    })
+    Ok(Carrier::Pipe(match flags & OFlags::ACCMODE {
+        OFlags::RDONLY => Access::Read,
+        OFlags::WRONLY => Access::Write,
+        _ => Access::Both,
+    }))
 }
 
 /// Makes a FIFO with mode 0600.

@@ -45,7 +45,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::deadline::Deadline;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::fd::PipeEnd;
 use crate::spin::{self, Looks, Spin};
 use crate::sys::{self, Access, Errno, Open};
@@ -57,6 +57,9 @@ pub use self::zstd::Zstd;
 
 use self::decoder::{Decoder, Limits};
 use self::frame::Mode;
+
+const READING: &str = "use as the reading end of a pipe";
+const WRITING: &str = "use as the writing end of a pipe";
 
 /// A new pipe in plain mode with the default [`Options`].
 ///
@@ -231,20 +234,24 @@ impl Options {
         self.write_to(PipeEnd::new(fd, Access::Write, OP)?)
     }
 
-    /// Reads from a descriptor, which now belongs to the reader and is close-on-exec.
+    /// Reads from a descriptor, which now belongs to the reader and is close-on-exec: a pipe, a
+    /// FIFO, or a connected stream socket of the Unix family.
     ///
     /// # Errors
-    /// `Invalid` if it is no pipe or FIFO, or not open for reading.
+    /// `Invalid` if it is none of these, or not open for reading;
+    /// [`Error::hint`](crate::Error::hint) says what it is.
     pub fn reader(&self, fd: impl Into<OwnedFd>) -> Result<Reader> {
-        self.read_from(PipeEnd::new(fd.into(), Access::Read, "use as the reading end of a pipe")?)
+        self.read_from(PipeEnd::new(fd.into(), Access::Read, READING)?)
     }
 
-    /// Writes to a descriptor, which now belongs to the writer and is close-on-exec.
+    /// Writes to a descriptor, which now belongs to the writer and is close-on-exec: a pipe, a
+    /// FIFO, or a connected stream socket of the Unix family.
     ///
     /// # Errors
-    /// `Invalid` if it is no pipe or FIFO, or not open for writing.
+    /// `Invalid` if it is none of these, or not open for writing;
+    /// [`Error::hint`](crate::Error::hint) says what it is.
     pub fn writer(&self, fd: impl Into<OwnedFd>) -> Result<Writer> {
-        self.write_to(PipeEnd::new(fd.into(), Access::Write, "use as the writing end of a pipe")?)
+        self.write_to(PipeEnd::new(fd.into(), Access::Write, WRITING)?)
     }
 
     /// Reads from a duplicate of a descriptor.
@@ -252,7 +259,7 @@ impl Options {
     /// # Errors
     /// As [`Options::reader`]; `Os` when descriptors have run out.
     pub fn dup_reader(&self, fd: impl AsFd) -> Result<Reader> {
-        self.reader(sys::duplicate(fd.as_fd()).map_err(|errno| errno.at("use as the reading end of a pipe"))?)
+        self.reader(sys::duplicate(fd.as_fd()).map_err(|errno| errno.at(READING))?)
     }
 
     /// Writes to a duplicate of a descriptor.
@@ -260,27 +267,26 @@ impl Options {
     /// # Errors
     /// As [`Options::writer`]; `Os` when descriptors have run out.
     pub fn dup_writer(&self, fd: impl AsFd) -> Result<Writer> {
-        self.writer(sys::duplicate(fd.as_fd()).map_err(|errno| errno.at("use as the writing end of a pipe"))?)
+        self.writer(sys::duplicate(fd.as_fd()).map_err(|errno| errno.at(WRITING))?)
     }
 
     /// A reader or a writer, as the descriptor was opened.
     ///
     /// # Errors
-    /// `Invalid` if it is no pipe or FIFO, or open for both.
+    /// `Invalid` if it is no pipe or FIFO, or open for both, as every socket is.
     pub fn end(&self, fd: impl Into<OwnedFd>) -> Result<End> {
         const OP: &str = "use as the end of a pipe";
         let fd = fd.into();
-        match sys::pipe_access(fd.as_fd()).map_err(|errno| errno.at(OP))? {
-            Some(Access::Read) => self.reader(fd).map(End::Reader),
-            Some(Access::Write) => self.writer(fd).map(End::Writer),
-            Some(Access::Both) | None => Err(Error::new(ErrorKind::Invalid, OP)),
+        match PipeEnd::access(fd.as_fd(), OP)? {
+            Access::Write => self.writer(fd).map(End::Writer),
+            _ => self.reader(fd).map(End::Reader),
         }
     }
 
     /// Reads what is piped into this process. What `std::io::stdin` has buffered already is not seen.
     ///
     /// # Errors
-    /// `Invalid` if stdin is no pipe.
+    /// As [`Options::reader`]; `Os` when descriptors have run out.
     pub fn stdin(&self) -> Result<Reader> {
         self.dup_reader(std::io::stdin())
     }
@@ -289,13 +295,13 @@ impl Options {
     /// flush, before a message that shall come after them.
     ///
     /// # Errors
-    /// `Invalid` if stdout is no pipe.
+    /// As [`Options::writer`]; `Os` when descriptors have run out.
     pub fn stdout(&self) -> Result<Writer> {
         self.dup_writer(std::io::stdout())
     }
 
     fn read_from(&self, end: PipeEnd) -> Result<Reader> {
-        let decoder = self.decoder(end.pipe_buf())?;
+        let decoder = self.decoder(end.whole_write(READING)?)?;
         Ok(Reader::new(end, decoder, self.read_size, Spin::new(self.spin, Looks::Call)))
     }
 

@@ -21,7 +21,7 @@ use crate::sys::{self, Errno, For};
 
 const OP: &str = "atomic recv";
 
-/// The reading end of a pipe or FIFO.
+/// The reading end of a pipe, FIFO or Unix stream socket.
 ///
 /// Calls that can wait take a [`Deadline`]; each has a `try_` form that does not wait. Items come in the order of the pipe; the
 /// messages of one writer keep their order. Only one process can read from a pipe in this way: a reader that was inherited by `fork`
@@ -239,7 +239,7 @@ impl Reader {
     /// Bytes that the pipe holds before a writer waits.
     ///
     /// # Errors
-    /// `Os` with the kernel's number.
+    /// `Os` with the kernel's number; `Unsupported` for a socket, here and in the next two.
     pub fn capacity(&self) -> Result<usize> {
         self.end.capacity()
     }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::fuzzing::{self, decode, naive};
 use super::*;
+use crate::error::ErrorKind;
 use crate::fd::NOSIGNAL_REFUSED;
 use crate::sys::fault::{Fault, all_met, order, with_deadly_sigpipe};
 

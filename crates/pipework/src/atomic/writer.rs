@@ -17,7 +17,7 @@ use crate::fd::PipeEnd;
 use crate::sync;
 use crate::sys::{self, Errno};
 
-/// The writing end of a pipe or FIFO.
+/// The writing end of a pipe, FIFO or Unix stream socket.
 ///
 /// One writer serves one thread; [`Writer::try_clone`] makes another for another thread, and any number of processes can have theirs.
 /// It is its own in a forked child: under another key there, and without what the parent had pending. Dropping a writer writes
@@ -54,7 +54,7 @@ struct Queued {
 
 impl Writer {
     pub(super) fn new(end: PipeEnd, mode: Mode, max_pending: usize, zstd: Option<Zstd>) -> Result<Writer> {
-        let packer = Packer::new(end.pipe_buf(), mode);
+        let packer = Packer::new(end.whole_write("use as the writing end of a pipe")?, mode);
         Ok(Writer {
             end,
             key: draw_key()?,
@@ -268,7 +268,8 @@ impl Writer {
         self.key
     }
 
-    /// The largest write that the kernel never splits, in bytes: 4096 on Linux.
+    /// The largest write that the kernel never splits, in bytes: 4096 on Linux; into a socket with
+    /// small buffers less.
     pub fn pipe_buf(&self) -> usize {
         self.packer.limit()
     }
@@ -325,7 +326,7 @@ impl Writer {
     /// Bytes that the pipe holds before a writer waits.
     ///
     /// # Errors
-    /// `Os` with the kernel's number.
+    /// `Os` with the kernel's number; `Unsupported` for a socket, here and in the next two.
     pub fn capacity(&self) -> Result<usize> {
         self.end.capacity()
     }

@@ -1,18 +1,24 @@
-//! One end of a pipe: what `atomic` stands on.
+//! One end of a pipe, or of what serves as one: what `atomic` stands on.
 //!
-//! Invariant: the flags of an open file that others may share are never changed. What must not wait is asked for per call, or
-//! done on a description of our own.
+//! Invariant: the flags of an open file that others may share are never changed. What must not wait
+//! is asked for per call, or done on a description of our own.
+//!
+//! A connected stream socket of the Unix family is as good as a pipe: Linux queues what one call
+//! sends as one piece, up to a size that [`PipeEnd::whole_write`] tells, and gives the pieces out
+//! in their order. Node and others hand such sockets to their children as stdin and stdout.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::deadline::Deadline;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Hint, Result};
 use crate::spin::Spin;
 use crate::sync::Fact;
-use crate::sys::{self, Access, Errno, For, SigpipeBlocked, Wait};
+use crate::sys::net::{self, Take};
+use crate::sys::{self, Access, Carrier, Errno, For, SigpipeBlocked, Wait};
 
-/// One end of a pipe or FIFO: reads or writes with a deadline and without SIGPIPE.
+/// One end of a pipe, FIFO or Unix stream socket: reads or writes with a deadline and without
+/// SIGPIPE.
 #[derive(Debug)]
 pub(crate) struct PipeEnd {
     fd: OwnedFd,
@@ -36,20 +42,35 @@ enum Quick {
     /// As `Native`, but the pipe is opened anew whenever its last writer has left. This is the pipe; `PipeEnd::fd` is an epoll
     /// descriptor around it, so that an event loop sees one descriptor for as long as the reader lives.
     Listening(OwnedFd),
+    /// `MSG_DONTWAIT`: sockets.
+    Socket,
     /// Neither was granted (no /proc, or the pipe belongs to another user): poll first. If another reader or writer of the same
     /// pipe is quicker between poll and call, the call waits for its turn beyond the deadline.
     PollFirst,
 }
 
 impl PipeEnd {
-    /// Takes over a descriptor, checks that it is a pipe opened the right way, and marks it close-on-exec.
+    /// Takes over a descriptor, checks that it is a pipe opened the right way or a Unix stream
+    /// socket, and marks it close-on-exec.
     pub(crate) fn new(fd: OwnedFd, wanted: Access, op: &'static str) -> Result<PipeEnd> {
-        let access = sys::pipe_access(fd.as_fd()).map_err(|errno| errno.at(op))?;
-        if access != Some(wanted) && access != Some(Access::Both) {
-            return Err(Error::new(ErrorKind::Invalid, op));
-        }
+        let carrier = sys::carrier(fd.as_fd()).map_err(|errno| errno.at(op))?;
+        let quick = match carrier {
+            Carrier::Pipe(access) if access == wanted || access == Access::Both => Quick::PerCall,
+            Carrier::Socket => Quick::Socket,
+            other => return Err(Error::with_hint(ErrorKind::Invalid, op, refusal(other, wanted))),
+        };
         sys::set_cloexec(fd.as_fd()).map_err(|errno| errno.at(op))?;
-        Ok(PipeEnd::with(fd, wanted, Quick::PerCall))
+        Ok(PipeEnd::with(fd, wanted, quick))
+    }
+
+    /// Which end of a pipe the descriptor is.
+    pub(crate) fn access(fd: BorrowedFd<'_>, op: &'static str) -> Result<Access> {
+        let hint = match sys::carrier(fd).map_err(|errno| errno.at(op))? {
+            Carrier::Pipe(access @ (Access::Read | Access::Write)) => return Ok(access),
+            Carrier::Pipe(Access::Both) | Carrier::Socket => Hint::BothDirections,
+            other => refusal(other, Access::Read),
+        };
+        Err(Error::with_hint(ErrorKind::Invalid, op, hint))
     }
 
     fn with(fd: OwnedFd, access: Access, quick: Quick) -> PipeEnd {
@@ -83,6 +104,7 @@ impl PipeEnd {
             match self.quick {
                 Quick::Listening(_) => end.listening(),
                 Quick::Native => Ok(PipeEnd { quick: Quick::Native, ..end }),
+                Quick::Socket => Ok(PipeEnd { quick: Quick::Socket, ..end }),
                 _ => Ok(end),
             }
         };
@@ -115,15 +137,22 @@ impl PipeEnd {
         if let Quick::Listening(pipe) = &self.quick { pipe.as_fd() } else { self.fd.as_fd() }
     }
 
+    fn is_socket(&self) -> bool {
+        matches!(self.quick, Quick::Socket)
+    }
+
     fn is_fifo_reader(&self) -> bool {
         matches!(self.quick, Quick::Native | Quick::Listening(_))
     }
 
     /// What is there now; `None` if nothing is. 0 is end of file, which a FIFO has not reached before its first writer came.
     pub(crate) fn try_read(&mut self, buf: &mut [u8]) -> std::result::Result<Option<usize>, Errno> {
-        let mut read = |end: &mut PipeEnd| match end
-            .quickly(|fd, nowait| if nowait { sys::read_nowait(fd, buf) } else { sys::read(fd, buf) })
-        {
+        let is_socket = self.is_socket();
+        let mut read = |end: &mut PipeEnd| match end.quickly(|fd, nowait| match nowait {
+            true if is_socket => read_socket(fd, buf, true),
+            true => sys::read_nowait(fd, buf),
+            false => sys::read(fd, buf),
+        }) {
             Ok(len) => Ok(Some(len)),
             Err(Errno::AGAIN) => Ok(None),
             Err(errno) => Err(errno),
@@ -165,7 +194,9 @@ impl PipeEnd {
     fn read_parked(&mut self, buf: &mut [u8], deadline: Deadline) -> std::result::Result<usize, Errno> {
         loop {
             if deadline.is_never() && !self.is_fifo_reader() {
-                match sys::read(self.fd.as_fd(), buf) {
+                let fd = self.fd.as_fd();
+                let read = if self.is_socket() { read_socket(fd, buf, false) } else { sys::read(fd, buf) };
+                match read {
                     // A stranger who shares the open file has made it non-blocking.
                     Err(Errno::AGAIN) => {}
                     done => return done,
@@ -197,9 +228,12 @@ impl PipeEnd {
 
     /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece; false if there is no room for it now.
     pub(crate) fn try_write(&mut self, buf: &[u8]) -> std::result::Result<bool, Errno> {
-        let guarded = self.guarded;
+        let (is_socket, guarded) = (self.is_socket(), self.guarded);
         let wait = |nowait| if nowait { Wait::Never } else { Wait::Native };
-        let done = self.quickly(|fd, nowait| write(fd, buf, wait(nowait), guarded));
+        let done = self.quickly(|fd, nowait| match is_socket {
+            true => net::send(fd, buf, nowait),
+            false => write(fd, buf, wait(nowait), guarded),
+        });
         match self.noting_signal(done) {
             Ok(len) => whole(len, buf).map(|()| true),
             Err(Errno::AGAIN) => Ok(false),
@@ -211,7 +245,11 @@ impl PipeEnd {
     pub(crate) fn write(&mut self, buf: &[u8], deadline: Deadline) -> std::result::Result<(), Errno> {
         loop {
             if deadline.is_never() {
-                let done = write(self.fd.as_fd(), buf, Wait::Native, self.guarded);
+                let fd = self.fd.as_fd();
+                let done = match self.is_socket() {
+                    true => net::send(fd, buf, false),
+                    false => write(fd, buf, Wait::Native, self.guarded),
+                };
                 match self.noting_signal(done) {
                     Ok(len) => return whole(len, buf),
                     Err(Errno::AGAIN) => {}
@@ -224,9 +262,10 @@ impl PipeEnd {
         }
     }
 
-    /// Under the guard, a write that fails with EPIPE has raised a signal, which waits to be taken back.
+    /// Under the guard, a write to a pipe that fails with EPIPE has raised a signal, which waits to
+    /// be taken back.
     fn noting_signal<T>(&mut self, done: std::result::Result<T, Errno>) -> std::result::Result<T, Errno> {
-        self.raised |= self.guarded && matches!(done, Err(Errno::PIPE));
+        self.raised |= self.guarded && !self.is_socket() && matches!(done, Err(Errno::PIPE));
         done
     }
 
@@ -249,6 +288,7 @@ impl PipeEnd {
         match &self.quick {
             Quick::Reopened(own) | Quick::Listening(own) => call(own.as_fd(), false),
             Quick::Native => call(self.fd.as_fd(), false),
+            Quick::Socket => call(self.fd.as_fd(), true),
             Quick::PerCall | Quick::PollFirst => {
                 let what = if self.access == Access::Write { For::Writing } else { For::Reading };
                 if sys::wait(&[self.fd.as_fd()], what, Deadline::now())? {
@@ -271,16 +311,31 @@ impl PipeEnd {
         }
     }
 
-    pub(crate) fn pipe_buf(&self) -> usize {
-        sys::pipe_buf(self.pipe())
+    /// The largest write that stays in one piece, in bytes. Whoever writes at the other end of a
+    /// socket may have a smaller one, never a larger one.
+    pub(crate) fn whole_write(&self, op: &'static str) -> Result<usize> {
+        let pipe_buf = sys::pipe_buf(self.pipe());
+        if !self.is_socket() || self.access == Access::Read {
+            return Ok(pipe_buf);
+        }
+        let queued = net::whole_send(self.fd.as_fd()).map_err(|errno| errno.at(op))?;
+        Ok(pipe_buf.min(queued))
     }
 
     pub(crate) fn capacity(&self) -> Result<usize> {
-        sys::pipe_capacity(self.pipe()).map_err(|errno| errno.at("get pipe capacity"))
+        const OP: &str = "get pipe capacity";
+        self.refuse_socket(OP)?;
+        sys::pipe_capacity(self.pipe()).map_err(|errno| errno.at(OP))
     }
 
     pub(crate) fn set_capacity(&self, bytes: usize) -> Result<usize> {
-        sys::set_pipe_capacity(self.pipe(), bytes).map_err(|errno| errno.at("set pipe capacity"))
+        const OP: &str = "set pipe capacity";
+        self.refuse_socket(OP)?;
+        sys::set_pipe_capacity(self.pipe(), bytes).map_err(|errno| errno.at(OP))
+    }
+
+    fn refuse_socket(&self, op: &'static str) -> Result<()> {
+        if self.is_socket() { Err(Error::new(ErrorKind::Unsupported, op)) } else { Ok(()) }
     }
 
     pub(crate) fn set_capacity_or_max(&self, bytes: usize) -> Result<usize> {
@@ -300,8 +355,31 @@ pub(crate) fn max_capacity() -> Result<usize> {
     sys::max_pipe_capacity().map_err(|errno| errno.at("get largest pipe capacity"))
 }
 
+/// Why a descriptor of that kind is no end of a pipe.
+fn refusal(carrier: Carrier, wanted: Access) -> Hint {
+    match (carrier, wanted) {
+        (Carrier::Pipe(_) | Carrier::Socket, _) => Hint::OtherDirection,
+        (Carrier::OtherSocket, _) => Hint::OtherSocket,
+        (Carrier::Terminal, Access::Write) => Hint::WriteTerminal,
+        (Carrier::Terminal, _) => Hint::ReadTerminal,
+        (Carrier::File, Access::Write) => Hint::WriteFile,
+        (Carrier::File, _) => Hint::ReadFile,
+        (Carrier::Device, Access::Write) => Hint::WriteDevice,
+        (Carrier::Device, _) => Hint::ReadDevice,
+    }
+}
+
 /// Known once the kernel has refused to write without SIGPIPE what it then wrote.
 pub(crate) static NOSIGNAL_REFUSED: Fact = Fact::unknown();
+
+/// Reads from a socket. The other side may leave before it has read what was sent to it: the kernel
+/// calls that a reset, once, behind all that has come from there. It is the end.
+fn read_socket(fd: BorrowedFd<'_>, buf: &mut [u8], nowait: bool) -> std::result::Result<usize, Errno> {
+    match net::recv(fd, buf, Take::Out, nowait) {
+        Err(Errno::CONNRESET) => Ok(0),
+        done => done,
+    }
+}
 
 /// Writes without ever raising SIGPIPE, whatever the program has done with that signal.
 fn write(fd: BorrowedFd<'_>, buf: &[u8], wait: Wait, guarded: bool) -> std::result::Result<usize, Errno> {

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 pub use rustix::net::SocketAddrAny;
 use rustix::net::addr::SocketAddrStorage;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use super::{Errno, Result};
 
@@ -43,6 +43,30 @@ pub(crate) fn is_listening(socket: BorrowedFd<'_>) -> Result<bool> {
 /// Whether it is a stream of bytes, not of messages.
 pub(crate) fn is_stream(socket: BorrowedFd<'_>) -> Result<bool> {
     sys!("getsockopt", rustix::net::sockopt::socket_type(socket)).map(|kind| kind == SocketType::STREAM)
+}
+
+/// Whether it is a stream of bytes between two processes of this machine, and not one that listens
+/// or has yet to connect.
+pub(crate) fn is_unix_stream(socket: BorrowedFd<'_>) -> Result<bool> {
+    if sys!("getsockopt", rustix::net::sockopt::socket_domain(socket))? != AddressFamily::UNIX
+        || !is_stream(socket)?
+        || is_listening(socket)?
+    {
+        return Ok(false);
+    }
+    match sys!("getpeername", rustix::net::getpeername(socket)) {
+        Ok(_) => Ok(true),
+        Err(Errno(libc::ENOTCONN)) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The largest number of bytes that a Unix stream socket queues as one piece, whoever else writes
+/// into it: what the kernel takes at once, which is half of the send buffer but for 64 bytes
+/// (net/unix/af_unix.c, `unix_stream_sendmsg`).
+pub(crate) fn whole_send(socket: BorrowedFd<'_>) -> Result<usize> {
+    let buffer = sys!("getsockopt", rustix::net::sockopt::socket_send_buffer_size(socket))?;
+    Ok((buffer / 2).saturating_sub(64))
 }
 
 // ---------------------------------------------------------------- bytes

@@ -20,6 +20,7 @@ mod waiting;
 mod clones;
 mod offers;
 mod settings;
+mod sockets;
 mod sanitizer;
 #[cfg(target_arch = "x86_64")]
 mod crash;
