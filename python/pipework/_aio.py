@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
+import os
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -28,76 +28,71 @@ _Waiting = dict[tuple[int, bool], set["asyncio.Future[None]"]]
 _loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting] = weakref.WeakKeyDictionary()
 """For each loop who waits for what: a descriptor, and whether for writing. A loop watches a descriptor for one callback only, so tasks share it."""
 
+os.register_at_fork(after_in_child=_loops.clear)  # a child's loops are its own
+
 _TURN = 64
 """After so many results without a wait, other tasks are let in."""
-
-
-async def readable(fd: int) -> None:
-    """Waits until `fd` can be read."""
-    await _ready(fd, False)
-
-
-async def writable(fd: int) -> None:
-    """Waits until `fd` can be written to."""
-    await _ready(fd, True)
 
 
 async def when_readable(fd: Callable[[], int], attempt: Callable[[], T | None]) -> T:
     """What `attempt` returns, once it is something; in between waits until `fd()` can be read."""
     while (done := attempt()) is None:
-        await readable(fd())
+        await _ready(fd, False)
     return done
 
 
-async def when_polled(attempt: Callable[[], T | None], poll: Callable[[Callable[[], object]], bool]) -> T:
-    """What `attempt` returns, once it is something; in between waits until `poll` says yes, or what it was given is called, from any thread."""
-    loop = asyncio.get_running_loop()
-    while (done := attempt()) is None:
-        future = loop.create_future()
-        if not poll(functools.partial(_wake_from_anywhere, loop, {future})):
-            await future
-    return done
-
-
-def _wake_from_anywhere(loop: asyncio.AbstractEventLoop, futures: set[asyncio.Future[None]]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits there
-        loop.call_soon_threadsafe(_wake, futures)
-
-
-async def _ready(fd: int, writing: bool) -> None:
+async def _ready(fd: Callable[[], int], writing: bool) -> None:
+    """Waits until `fd()` can be read, or written to."""
     loop = asyncio.get_running_loop()
     waiting = _loops.setdefault(loop, {})
-    futures = waiting.get((fd, writing))
+    number = fd()
+    futures = waiting.get((number, writing))
     if futures is None:
-        futures = set()
-        (loop.add_writer if writing else loop.add_reader)(fd, _wake, futures)
-        waiting[fd, writing] = futures
+        futures = waiting[number, writing] = set()
+        try:
+            (loop.add_writer if writing else loop.add_reader)(number, _wake, futures)
+        except BaseException:
+            del waiting[number, writing]
+            fd()  # another thread may have closed it, which is the better reason
+            raise
     future = loop.create_future()
     futures.add(future)
     try:
+        fd()  # what another thread closes from here on is told to this future; what it closed before, to nobody
         await future
     finally:
         futures.discard(future)
-        if not futures and waiting.get((fd, writing)) is futures:
-            _unwatch(loop, waiting, fd, writing)
+        if not futures and waiting.get((number, writing)) is futures:
+            _unwatch(loop, waiting, number, writing)
 
 
-def forget(fd: int) -> None:
-    """Wakes who waits for a descriptor that is about to be closed."""
+def forget(fd: int, parting: object) -> None:
+    """Wakes who waits for a descriptor that is about to be closed: it is, as soon as nobody refers to `parting` any more.
+
+    The loop of another thread must stop watching it first, and only its own thread can tell it to.
+    """
     try:
         running = asyncio.get_running_loop()
     except RuntimeError:
         running = None
-    for loop, waiting in list(_loops.items()):
-        for writing in (False, True):
-            futures = waiting.get((fd, writing))
-            if futures is None:
-                continue
-            if loop is running:
-                _unwatch(loop, waiting, fd, writing)
-                _wake(futures)
-            else:
-                _wake_from_anywhere(loop, futures)
+    for reference in _loops.keyrefs():  # at one stroke: other threads add theirs
+        loop = reference()
+        waiting = None if loop is None else _loops.get(loop)
+        if loop is None or waiting is None or not ((fd, False) in waiting or (fd, True) in waiting):
+            continue
+        if loop is running:
+            _let_go(loop, waiting, fd, parting)
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and watches nothing
+                loop.call_soon_threadsafe(_let_go, loop, waiting, fd, parting)
+
+
+def _let_go(loop: asyncio.AbstractEventLoop, waiting: _Waiting, fd: int, parting: object) -> None:
+    for writing in (False, True):
+        futures = waiting.get((fd, writing))
+        if futures is not None:
+            _unwatch(loop, waiting, fd, writing)
+            _wake(futures)
 
 
 def _unwatch(loop: asyncio.AbstractEventLoop, waiting: _Waiting, fd: int, writing: bool) -> None:
@@ -144,11 +139,11 @@ async def recv(reader: AtomicReader) -> bytes:
 async def send(writer: AtomicWriter, data: Buffer) -> int:
     await flush(writer)
     while (parts := writer.try_send(data)) is None:
-        await writable(writer.fileno())
+        await _ready(writer.fileno, True)
     await flush(writer)
     return parts
 
 
 async def flush(writer: AtomicWriter) -> None:
     while not writer.try_flush():
-        await writable(writer.fileno())
+        await _ready(writer.fileno, True)

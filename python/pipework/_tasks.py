@@ -7,12 +7,15 @@ the number into the inbox and rings. Between a poll that has found something and
 from __future__ import annotations
 
 import asyncio
+import os
 import weakref
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from . import _core
 from ._errors import Invalid
 
+T = TypeVar("T")
 R = TypeVar("R", "_core.Request", "_core.IntRequest")
 
 _TURN = 64
@@ -44,20 +47,30 @@ class _Watched:
 _watched: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Watched] = weakref.WeakKeyDictionary()
 
 
-async def finish(task: _core.Task) -> Any:
-    """What `task` comes to. It is given up if this is cancelled."""
+os.register_at_fork(after_in_child=_watched.clear)  # a child's inboxes are its own
+
+
+async def when_told(attempt: Callable[[_core.Inbox, int], T | None]) -> T:
+    """What `attempt` returns, once it is something. In between waits until the inbox that it gets is told the number that it gets."""
     loop = asyncio.get_running_loop()
     watched = _watched.get(loop)
     if watched is None:
         watched = _watched.setdefault(loop, _Watched(loop))
     number = watched.number()
     try:
-        while (result := task.poll(watched.inbox, number)) is None:
+        while (result := attempt(watched.inbox, number)) is None:
             future = watched.waiting[number] = loop.create_future()
             await future
         return result
     finally:
         watched.waiting.pop(number, None)
+
+
+async def finish(task: _core.Task) -> Any:
+    """What `task` comes to. It is given up if this is cancelled."""
+    try:
+        return await when_told(task.poll)
+    finally:
         # Not when the last reference goes: an exception's traceback may keep one.
         task.drop()
 

@@ -24,12 +24,14 @@ import io
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from . import _aio
+from . import _tasks
 from ._core import PIPE_CAPACITY as CAPACITY
 from ._core import PipeReader, PipeWriter, byte_pipe
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from ._core import Inbox
 
 __all__ = ["CAPACITY", "Reader", "Writer", "pipe"]
 
@@ -130,7 +132,14 @@ class Reader(_End):
 
     async def arecv(self, n: int = CAPACITY) -> bytes:
         """As `recv`, in asyncio. A task that is cancelled has taken nothing."""
-        return await _aio.when_polled(lambda: self._end.try_recv(n), self._end.poll)
+        end = self._end
+
+        def attempt(inbox: Inbox, number: int) -> bytes | None:
+            while (taken := end.try_recv(n)) is None and end.poll(inbox, number):
+                pass
+            return taken
+
+        return await _tasks.when_told(attempt)
 
     def copy_to_fd(self, fd: int, n: int | None = None, timeout: float | None = None) -> int:
         """Copies `n` bytes to a descriptor, or everything until the end of the stream. Returns how many.
@@ -173,10 +182,16 @@ class Writer(_End):
 
     async def asend(self, data: Buffer) -> int:
         """As `write`, in asyncio. A task that is cancelled may have put in a part."""
-        view = memoryview(data).cast("B")
-        done = 0
-        while done < len(view):
-            done += await _aio.when_polled(lambda: self._end.try_send(view[done:]), self._end.poll)
+        # Bytes are lent, and everything else would be copied at each attempt.
+        end, whole, done = self._end, data if isinstance(data, bytes) else bytes(data), 0
+
+        def attempt(inbox: Inbox, number: int) -> int | None:
+            while (sent := end.try_send(whole, done)) is None and end.poll(inbox, number):
+                pass
+            return sent
+
+        while done < len(whole):
+            done += await _tasks.when_told(attempt)
         return done
 
     def copy_from_fd(self, fd: int, n: int | None = None, timeout: float | None = None) -> int:

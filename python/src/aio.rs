@@ -1,11 +1,10 @@
 //! Coroutines: made here, run in `pipework/_aio.py`, on whatever event loop there is.
 
-use std::sync::Arc;
-use std::task::{Wake, Waker};
-
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+
+use crate::locked::Locked;
 
 static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
 
@@ -19,28 +18,26 @@ pub(crate) fn start<'py>(
     module.bind(py).getattr(name)?.call1(arguments)
 }
 
-/// Wakes tasks that wait for a descriptor which is about to be closed. Where nobody has made a coroutine yet, nobody waits.
-pub(crate) fn forget(py: Python<'_>, fd: i32) {
+type Act = dyn FnOnce(Python<'_>) + Send;
+
+/// Closes a descriptor by `act`, once every event loop has let go of it: a loop of another thread goes on watching the number until it has run, and by then the
+/// number may be somebody else's. Tasks that wait for it are woken. Where nobody has made a coroutine yet, nobody waits.
+pub(crate) fn close(py: Python<'_>, fd: i32, act: impl FnOnce(Python<'_>) + Send + 'static) {
+    let act = Parting(Locked::new(Some(Box::new(act))));
     let Some(module) = MODULE.get(py) else { return };
-    if let Err(error) = module.bind(py).getattr("forget").and_then(|forget| forget.call1((fd,))) {
+    if let Err(error) = module.bind(py).getattr("forget").and_then(|forget| forget.call1((fd, act))) {
         error.write_unraisable(py, None);
     }
 }
 
-/// A waker that calls `wake`, a Python function, from whatever thread wakes.
-pub(crate) fn waker(wake: Py<PyAny>) -> Waker {
-    struct Call(Py<PyAny>);
+/// Closes something as soon as nobody refers to this any more.
+#[pyclass(frozen, module = "pipework._core")]
+struct Parting(Locked<Option<Box<Act>>>);
 
-    impl Wake for Call {
-        fn wake(self: Arc<Self>) {
-            // Without an interpreter there is no task either.
-            Python::try_attach(|py| {
-                if let Err(error) = self.0.call0(py) {
-                    error.write_unraisable(py, None);
-                }
-            });
+impl Drop for Parting {
+    fn drop(&mut self) {
+        if let Some(act) = self.0.take() {
+            Python::try_attach(act);
         }
     }
-
-    Waker::from(Arc::new(Call(wake)))
 }

@@ -1,7 +1,7 @@
 //! Bytes in and out: any object with Python's buffer protocol.
 //!
 //! `bytes` cannot change, so they are lent as they are, also while the interpreter lock is given away. Everything else is copied first, as another thread could
-//! write to it meanwhile. What goes out is copied into the caller's buffer under the lock, after the wait.
+//! write to it meanwhile. What goes out into a caller's buffer is copied under the lock, after the wait; into new `bytes`, without it where that takes long.
 //!
 //! The protocol's functions belong to the stable ABI from Python 3.11 on; 3.10 has the same ones, with the same
 //! structure, and only does not promise them. They are declared here, since pyo3 keeps to the promise.
@@ -11,8 +11,10 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Deref;
+use std::ptr::null;
 
-use pyo3::ffi::{Py_ssize_t, PyObject};
+use pyo3::exceptions::PyMemoryError;
+use pyo3::ffi::{Py_ssize_t, PyBytes_AsString, PyBytes_FromStringAndSize, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -87,6 +89,91 @@ impl Drop for Room<'_> {
     fn drop(&mut self) {
         self.exported.release(self.py);
     }
+}
+
+/// Bytes-like, for as long as one likes, and without the interpreter lock: what a task sends.
+pub(crate) enum Held {
+    /// Where its bytes lie is told once, under the lock: they neither move nor change.
+    Bytes {
+        _object: Py<PyBytes>,
+        start: *const u8,
+        len: usize,
+    },
+    Copied(Vec<u8>),
+}
+
+// SAFETY: a `Py` may go to any thread; the pointer leads into its object, which is alive as long as it is, and whose bytes nobody changes.
+unsafe impl Send for Held {}
+// SAFETY: as above: all that is shared is read.
+unsafe impl Sync for Held {}
+
+impl Bytes<'_, '_> {
+    /// The same, for longer than a call.
+    pub(crate) fn hold(self) -> Held {
+        match self {
+            Bytes::Lent(bytes) => {
+                let (start, len) = (bytes.as_bytes().as_ptr(), bytes.as_bytes().len());
+                Held::Bytes { _object: bytes.to_owned().unbind(), start, len }
+            }
+            Bytes::Copied(copy) => Held::Copied(copy),
+        }
+    }
+}
+
+impl Deref for Held {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            // SAFETY: the object is alive, as `self` refers to it, and its bytes lie there and never change.
+            Held::Bytes { start, len, .. } => unsafe { std::slice::from_raw_parts(*start, *len) },
+            Held::Copied(copy) => copy,
+        }
+    }
+}
+
+/// New `bytes` of what lies in these pieces, one after the other.
+pub(crate) fn bytes<const N: usize>(py: Python<'_>, pieces: [&[u8]; N]) -> PyResult<Py<PyBytes>> {
+    let len = pieces.iter().map(|piece| piece.len()).sum::<usize>();
+    if N == 1 && len <= SMALL {
+        return Ok(PyBytes::new(py, pieces[0]).unbind());
+    }
+    let wanted = Py_ssize_t::try_from(len).map_err(|_| PyMemoryError::new_err(()))?;
+    // SAFETY: without bytes to copy, the function makes an object with room for `wanted`, or sets an exception.
+    let made = unsafe { Bound::from_owned_ptr_or_err(py, PyBytes_FromStringAndSize(null(), wanted)) }?;
+    let made = made.cast_into::<PyBytes>()?;
+    // SAFETY: it is such an object.
+    let mut room = Fresh(unsafe { PyBytes_AsString(made.as_ptr()) }.cast());
+    unless_small(py, len, move || {
+        for piece in pieces {
+            room = room.fill(piece);
+        }
+    });
+    Ok(made.unbind())
+}
+
+/// The rest of the room in an object that nobody else has seen yet.
+struct Fresh(*mut u8);
+
+// SAFETY: until `bytes` returns, nobody but its owner knows of the object.
+unsafe impl Send for Fresh {}
+
+impl Fresh {
+    fn fill(self, piece: &[u8]) -> Fresh {
+        // SAFETY: `bytes` made room for all pieces, and this is the place of this one; nothing of the core lies in a Python object.
+        unsafe {
+            self.0.copy_from_nonoverlapping(piece.as_ptr(), piece.len());
+            Fresh(self.0.add(piece.len()))
+        }
+    }
+}
+
+/// Copying so many bytes takes less time than to give the interpreter lock away and get it again.
+pub(crate) const SMALL: usize = 16 << 10;
+
+/// Does `work` that copies `len` bytes: without the interpreter lock, unless there are few.
+pub(crate) fn unless_small<T: Send>(py: Python<'_>, len: usize, work: impl FnOnce() -> T + Send) -> T {
+    if len <= SMALL { work() } else { py.detach(work) }
 }
 
 const READ: c_int = 0;

@@ -1,12 +1,13 @@
 //! One end of something, as Python holds it: any thread may call it, one at a time, and any thread may close it.
 //!
 //! A call takes the end out of its handle for as long as one slice of a wait lasts, and puts it back. Between slices Python's signal handlers run, and
-//! they, or another thread, may use the end meanwhile. Nothing here is locked while a thread waits, so that no child can inherit a lock.
+//! they, or another thread, may use the end meanwhile. Nothing here is locked while a thread waits, and what is locked is so under the interpreter lock only, so
+//! that no child can inherit a lock.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread, ThreadId};
 
 use pipework::{Deadline, ErrorKind};
@@ -15,12 +16,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::{OrRaise, Raise, invalid, of_kind};
-use crate::wait::{SLICE, attend, is_early, report_raised};
+use crate::locked::Locked;
+use crate::wait::{SLICE, attend, in_slices, report_raised};
 
 pub(crate) struct Handle<T: Send> {
     /// What it is, for messages: "reader".
     noun: &'static str,
-    state: Mutex<State<T>>,
+    state: Locked<State<T>>,
     /// Set once, under the lock of the state.
     closed: Arc<AtomicBool>,
 }
@@ -43,7 +45,7 @@ impl<T: Send> Handle<T> {
     pub(crate) fn new(noun: &'static str, end: T) -> Handle<T> {
         let end = Some(Box::new(end));
         let state = State { end, holder: None, waiting: VecDeque::new(), forks: forks(), parting: None };
-        Handle { noun, state: Mutex::new(state), closed: Arc::default() }
+        Handle { noun, state: Locked::new(state), closed: Arc::default() }
     }
 
     /// Makes `call` with the end, again after each signal and slice, until it ends in something else. It gives the interpreter lock away
@@ -55,15 +57,8 @@ impl<T: Send> Handle<T> {
         op: &'static str,
         mut call: impl FnMut(&mut T, Deadline) -> Result<O, E>,
     ) -> PyResult<O> {
-        loop {
-            let mut turn = self.turn(py, deadline, op)?;
-            let done = call(&mut turn, deadline.capped(SLICE));
-            drop(turn);
-            match done {
-                Err(error) if is_early(error.kind(), deadline) => attend(py)?,
-                done => return done.or_raise(py),
-            }
-        }
+        let done = in_slices(py, deadline, |slice| Ok(call(&mut *self.turn(py, deadline, op)?, slice)));
+        done?.or_raise(py)
     }
 
     /// Makes a call that does not wait. Where another thread has the end, this one waits for its turn.
@@ -89,17 +84,26 @@ impl<T: Send> Handle<T> {
     /// Closes the handle: `parting` gets the end, at once, or from a call that has it as soon as that leaves it, within a slice. A second time does
     /// nothing.
     pub(crate) fn close(&self, py: Python<'_>, parting: impl FnOnce(Python<'_>, Box<T>) + Send + 'static) {
-        let mut state = self.lock();
-        if self.closed.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        match state.end.take() {
-            None => state.parting = Some(Box::new(parting)),
-            Some(end) => {
-                drop(state);
-                parting(py, end);
+        let parting: Parting<T> = Box::new(parting);
+        let left = self.state.with(|state| {
+            if self.closed.swap(true, Ordering::Relaxed) {
+                return None;
             }
+            let Some(end) = state.end.take() else {
+                state.parting = Some(parting);
+                return None;
+            };
+            Some((parting, end))
+        });
+        if let Some((parting, end)) = left {
+            parting(py, end);
         }
+    }
+
+    /// Whether this thread has the end: then a signal handler asks, in the middle of a call.
+    pub(crate) fn is_under_way_here(&self) -> bool {
+        let this_thread = thread::current().id();
+        self.state.with(|state| state.holder == Some(this_thread))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -129,35 +133,50 @@ impl<T: Send> Handle<T> {
 
     /// The end, if nobody has it and nobody else is next.
     fn try_turn(&self, py: Python<'_>, op: &'static str) -> PyResult<Option<Turn<'_, T>>> {
-        let mut state = self.lock();
+        let noun = self.noun;
+        match self.state.with(|state| self.take_end(state)) {
+            Ok(end) => Ok(end.map(|end| Turn { handle: self, end: Some(end) })),
+            Err(Refused::Closed) => Err(invalid(py, op, &format!("this {noun} is closed"))),
+            Err(Refused::Forked) => {
+                let text = format!("another thread was using this {noun} when the process was forked");
+                Err(of_kind(py, ErrorKind::Stale, op, &text))
+            }
+            Err(Refused::UnderWay) => {
+                Err(PyRuntimeError::new_err(format!("{op}: a call of this {noun} is under way")))
+            }
+        }
+    }
+
+    fn take_end(&self, state: &mut State<T>) -> Result<Option<Box<T>>, Refused> {
         if self.is_closed() {
-            return Err(invalid(py, op, &format!("this {} is closed", self.noun)));
+            return Err(Refused::Closed);
         }
         let now = forks();
         if state.forks != now {
             if state.end.is_none() {
-                let text = format!("another thread was using this {} when the process was forked", self.noun);
-                return Err(of_kind(py, ErrorKind::Stale, op, &text));
+                return Err(Refused::Forked);
             }
             state.waiting.clear();
             state.forks = now;
         }
         let this_thread = thread::current().id();
         if state.holder == Some(this_thread) {
-            return Err(PyRuntimeError::new_err(format!("{op}: a call of this {} is under way", self.noun)));
+            return Err(Refused::UnderWay);
         }
         if state.waiting.front().is_some_and(|next| next.id() != this_thread) {
             return Ok(None);
         }
         let end = state.end.take();
         state.holder = end.is_some().then_some(this_thread).or(state.holder);
-        Ok(end.map(|end| Turn { handle: self, end: Some(end) }))
+        Ok(end)
     }
+}
 
-    /// A panic cannot leave the state half changed.
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Why there is no turn.
+enum Refused {
+    Closed,
+    Forked,
+    UnderWay,
 }
 
 /// A place in the line of those who wait.
@@ -167,22 +186,24 @@ struct Place<'a, T: Send> {
 
 impl<T: Send> Place<'_, T> {
     fn behind_the_others(handle: &Handle<T>) -> Place<'_, T> {
-        handle.lock().waiting.push_back(thread::current());
+        let this_thread = thread::current();
+        handle.state.with(|state| state.waiting.push_back(this_thread));
         Place { handle }
     }
 }
 
 impl<T: Send> Drop for Place<'_, T> {
     fn drop(&mut self) {
-        let mut state = self.handle.lock();
         let this_thread = thread::current().id();
-        if let Some(index) = state.waiting.iter().position(|thread| thread.id() == this_thread) {
-            state.waiting.remove(index);
-        }
-        // Whoever leaves without the end has perhaps been woken for it.
-        if state.end.is_some() {
-            state.wake_next();
-        }
+        self.handle.state.with(|state| {
+            if let Some(index) = state.waiting.iter().position(|thread| thread.id() == this_thread) {
+                state.waiting.remove(index);
+            }
+            // Whoever leaves without the end has perhaps been woken for it.
+            if state.end.is_some() {
+                state.wake_next();
+            }
+        });
     }
 }
 
@@ -216,19 +237,19 @@ impl<T: Send> DerefMut for Turn<'_, T> {
 
 impl<T: Send> Drop for Turn<'_, T> {
     fn drop(&mut self) {
-        let mut state = self.handle.lock();
-        state.holder = None;
         let end = self.end.take().expect("a turn has its end until it is dropped");
-        match state.parting.take() {
-            None => {
+        let left = self.handle.state.with(|state| {
+            state.holder = None;
+            let Some(parting) = state.parting.take() else {
                 state.end = Some(end);
                 state.wake_next();
-            }
-            Some(parting) => {
-                state.waiting.iter().for_each(Thread::unpark);
-                drop(state);
-                Python::attach(|py| parting(py, end));
-            }
+                return None;
+            };
+            state.waiting.iter().for_each(Thread::unpark);
+            Some((parting, end))
+        });
+        if let Some((parting, end)) = left {
+            Python::attach(|py| parting(py, end));
         }
     }
 }
@@ -236,7 +257,7 @@ impl<T: Send> Drop for Turn<'_, T> {
 impl<T: Send> Drop for Handle<T> {
     fn drop(&mut self) {
         // No call is under way, for it would hold the handle.
-        let end = self.lock().end.take();
+        let end = self.state.with(|state| state.end.take());
         // Without an interpreter, which may have gone already, there is no lock to give away: the closure is dropped, and the end with it.
         Python::try_attach(|py| drop_detached(py, end));
     }
@@ -251,7 +272,7 @@ pub(crate) fn drop_detached<T: Send>(py: Python<'_>, end: T) {
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// How often this process, and those it comes from, were forked by Python.
-fn forks() -> u32 {
+pub(crate) fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 

@@ -9,8 +9,10 @@ mod named;
 mod error;
 mod wait;
 mod buffer;
+mod locked;
 mod handle;
 mod aio;
+mod task;
 mod fd;
 mod pipe;
 mod atomic;
@@ -23,6 +25,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     handle::watch_forks(module.py())?;
+    task::add_to(module)?;
     fd::add_to(module)?;
     pipe::add_to(module)?;
     atomic::add_to(module)?;

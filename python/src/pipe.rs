@@ -5,19 +5,21 @@
 
 use std::io;
 use std::pin::pin;
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::Context;
 
 use pipework::pipe::{self, AsyncReader, AsyncWriter};
 use pipework::{Deadline, Error, ErrorKind};
 use pyo3::exceptions::PyBaseException;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTraceback};
 
-use crate::aio;
-use crate::buffer::{Bytes, Room};
+use crate::buffer::{Bytes, Room, SMALL, bytes, unless_small};
 use crate::error::{OrRaise, Raise};
 use crate::fd::{add_up, borrow};
 use crate::handle::{Handle, drop_detached};
+use crate::task::Inbox;
 use crate::wait::{Timeout, until};
 
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -31,8 +33,13 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 fn byte_pipe(py: Python<'_>, capacity: usize) -> PyResult<(PipeReader, PipeWriter)> {
     let (reader, writer) = pipe::pipe(capacity).or_raise(py)?;
-    let reader = PipeReader { handle: Handle::new("reader", reader.into_async()) };
-    Ok((reader, PipeWriter { handle: Handle::new("writer", writer.into_async()) }))
+    let (to_reader, to_writer) = (Told::default(), Told::default());
+    let (of_reader, of_writer) = (Arc::downgrade(&to_reader), Arc::downgrade(&to_writer));
+    let reader =
+        PipeReader { handle: Handle::new("reader", reader.into_async()), told: to_reader, peer: of_writer };
+    let writer =
+        PipeWriter { handle: Handle::new("writer", writer.into_async()), told: to_writer, peer: of_reader };
+    Ok((reader, writer))
 }
 
 const RECV: &str = "pipe recv";
@@ -42,6 +49,8 @@ const SEND: &str = "pipe send";
 #[pyclass(frozen, module = "pipework._core")]
 struct PipeReader {
     handle: Handle<AsyncReader>,
+    told: Told,
+    peer: Peer,
 }
 
 impl PipeReader {
@@ -56,9 +65,9 @@ impl PipeReader {
             let reader = end.get_mut();
             if reader.is_empty() {
                 py.detach(|| reader.peek(1, slice).map(drop))
-                    .map_err(|error| Ended::of(py, error, reader.failure()))?;
+                    .map_err(|error| Ended::of(py, error, &self.told))?;
             }
-            take_now(py, reader, &mut take)
+            take_now(py, reader, &self.told, &mut take)
         })
     }
 }
@@ -66,11 +75,12 @@ impl PipeReader {
 fn take_now<T>(
     py: Python<'_>,
     reader: &mut pipe::Reader,
+    told: &Told,
     take: impl FnOnce(&[u8], &[u8]) -> (T, usize),
 ) -> Result<T, Ended<Error>> {
     // So many are there already, so this does not wait.
     let done = reader.peek(reader.len(), Deadline::NEVER).map(|(now, later)| take(now, later));
-    let (taken, len) = done.map_err(|error| Ended::of(py, error, reader.failure()))?;
+    let (taken, len) = done.map_err(|error| Ended::of(py, error, told))?;
     reader.consume(len).expect("no more was used than was lent");
     Ok(taken)
 }
@@ -91,7 +101,7 @@ impl PipeReader {
             let reader = end.get_mut();
             // First whether it is over, then what is there: nothing comes after the end.
             let over = reader.is_closed();
-            take_now(py, reader, |now, later| {
+            take_now(py, reader, &self.told, |now, later| {
                 let nothing = n > 0 && now.is_empty() && !over;
                 if nothing { (Ok(None), 0) } else { to_bytes_or_none(to_bytes(py, now, later, n)) }
             })
@@ -113,10 +123,10 @@ impl PipeReader {
         })
     }
 
-    /// Whether something can be received now. If not, `wake` is called as soon as that may have changed, from any thread.
-    fn poll(&self, py: Python<'_>, wake: Py<PyAny>) -> PyResult<bool> {
+    /// Whether something can be received now. If not, `inbox` is told under `number` as soon as that may have changed.
+    fn poll(&self, py: Python<'_>, inbox: &Inbox, number: u64) -> PyResult<bool> {
         self.handle.with(py, RECV, |end| {
-            pin!(end.peek(1)).poll(&mut Context::from_waker(&aio::waker(wake))).is_ready()
+            pin!(end.peek(1)).poll(&mut Context::from_waker(&inbox.waker(number))).is_ready()
         })
     }
 
@@ -127,7 +137,7 @@ impl PipeReader {
         self.handle.wait(py, until(timeout), "pipe copy to descriptor", |end, slice| {
             let reader = end.get_mut();
             let done = py.detach(|| reader.copy_to_fd(fd, n - total, slice));
-            add_up(&mut total, done).map_err(|error| Ended::of(py, error, reader.failure()))
+            add_up(&mut total, done).map_err(|error| Ended::of(py, error, &self.told))
         })
     }
 
@@ -138,8 +148,9 @@ impl PipeReader {
 
     /// Closes this end with an exception, which the writer's calls raise.
     fn close_with_error(&self, py: Python<'_>, error: Bound<'_, PyBaseException>) {
-        let failure = raised(error);
-        self.handle.close(py, |_, end| end.into_blocking().close_with_error(failure));
+        let peer = Peer::clone(&self.peer);
+        let raised = Raised::of(error);
+        self.handle.close(py, move |_, end| end.into_blocking().close_with_error(tell(&peer, raised)));
     }
 
     /// Whether the writer is closed. There may be bytes left.
@@ -159,12 +170,20 @@ impl PipeReader {
     fn capacity(&self, py: Python<'_>) -> PyResult<usize> {
         self.handle.with(py, "pipe capacity", |end| end.get_ref().capacity())
     }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let Some(raised) = self.told.get() else { return Ok(()) };
+        visit.call(&raised.error)?;
+        visit.call(&raised.traceback)
+    }
 }
 
 /// The writing end, as far as it is not Python's `io`.
 #[pyclass(frozen, module = "pipework._core")]
 struct PipeWriter {
     handle: Handle<AsyncWriter>,
+    told: Told,
+    peer: Peer,
 }
 
 #[pymethods]
@@ -176,15 +195,20 @@ impl PipeWriter {
         self.handle.wait(py, until(timeout), SEND, |end, slice| {
             let writer = end.get_mut();
             let sent = py.detach(|| writer.send(data, slice));
-            sent.map_err(|error| Ended::of(py, error, writer.failure()))
+            sent.map_err(|error| Ended::of(py, error, &self.told))
         })
     }
 
-    /// Puts in what there is room for now. Returns how much; None if there is no room.
-    fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>) -> PyResult<Option<usize>> {
+    /// Puts in what there is room for now of `data` from `start` on. Returns how much; None if there is no room.
+    #[pyo3(signature = (data, start=0))]
+    fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>, start: usize) -> PyResult<Option<usize>> {
+        let rest = data.get(start..).unwrap_or_default();
         let sent = self.handle.try_with(py, SEND, |end| {
             let writer = end.get_mut();
-            writer.try_send(&data).map_err(|error| Ended::of(py, error, writer.failure()))
+            let sent = unless_small(py, (writer.capacity() - writer.len()).min(rest.len()), || {
+                writer.try_send(rest)
+            });
+            sent.map_err(|error| Ended::of(py, error, &self.told))
         })?;
         sent.unwrap_or(Ok(None)).or_raise(py)
     }
@@ -203,14 +227,14 @@ impl PipeWriter {
                 false => py.detach(|| writer.send_all(rest, slice)),
             };
             let done = add_up(&mut total, done.map(|()| rest.len() as u64));
-            done.map(|total| total as usize).map_err(|error| Ended::of(py, error, writer.failure()))
+            done.map(|total| total as usize).map_err(|error| Ended::of(py, error, &self.told))
         })
     }
 
-    /// Whether something can be sent now. If not, `wake` is called as soon as that may have changed, from any thread.
-    fn poll(&self, py: Python<'_>, wake: Py<PyAny>) -> PyResult<bool> {
+    /// Whether something can be sent now. If not, `inbox` is told under `number` as soon as that may have changed.
+    fn poll(&self, py: Python<'_>, inbox: &Inbox, number: u64) -> PyResult<bool> {
         self.handle.with(py, SEND, |end| {
-            pin!(end.reserve(1)).poll(&mut Context::from_waker(&aio::waker(wake))).is_ready()
+            pin!(end.reserve(1)).poll(&mut Context::from_waker(&inbox.waker(number))).is_ready()
         })
     }
 
@@ -227,7 +251,7 @@ impl PipeWriter {
         self.handle.wait(py, until(timeout), "pipe copy from descriptor", |end, slice| {
             let writer = end.get_mut();
             let done = py.detach(|| writer.copy_from_fd(fd, n - total, slice));
-            add_up(&mut total, done).map_err(|error| Ended::of(py, error, writer.failure()))
+            add_up(&mut total, done).map_err(|error| Ended::of(py, error, &self.told))
         })
     }
 
@@ -238,8 +262,9 @@ impl PipeWriter {
 
     /// Closes this end with an exception: the reader gets what is in the pipe, and then that exception.
     fn close_with_error(&self, py: Python<'_>, error: Bound<'_, PyBaseException>) {
-        let failure = raised(error);
-        self.handle.close(py, |_, end| end.into_blocking().close_with_error(failure));
+        let peer = Peer::clone(&self.peer);
+        let raised = Raised::of(error);
+        self.handle.close(py, move |_, end| end.into_blocking().close_with_error(tell(&peer, raised)));
     }
 
     /// Whether the reader is closed.
@@ -259,10 +284,13 @@ impl PipeWriter {
     fn capacity(&self, py: Python<'_>) -> PyResult<usize> {
         self.handle.with(py, "pipe capacity", |end| end.get_ref().capacity())
     }
-}
 
-/// Copying this many bytes takes less time than to give the interpreter lock away and get it again.
-const SMALL: usize = 16 << 10;
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let Some(raised) = self.told.get() else { return Ok(()) };
+        visit.call(&raised.error)?;
+        visit.call(&raised.traceback)
+    }
+}
 
 /// The part of what is lent that `n` bytes have room for.
 fn within<'a>(now: &'a [u8], later: &'a [u8], n: usize) -> (&'a [u8], &'a [u8]) {
@@ -273,16 +301,10 @@ fn within<'a>(now: &'a [u8], later: &'a [u8], n: usize) -> (&'a [u8], &'a [u8]) 
 /// Up to `n` bytes of what is lent, and how many those are.
 fn to_bytes(py: Python<'_>, now: &[u8], later: &[u8], n: usize) -> (PyResult<Py<PyBytes>>, usize) {
     let (now, later) = within(now, later, n);
-    let len = now.len() + later.len();
-    let bytes = PyBytes::new_with(py, len, |bytes| {
-        let (first, second) = bytes.split_at_mut(now.len());
-        first.copy_from_slice(now);
-        second.copy_from_slice(later);
-        Ok(())
-    });
+    let bytes = bytes(py, [now, later]);
     // Without memory for them, they stay in the pipe.
-    let used = if bytes.is_ok() { len } else { 0 };
-    (bytes.map(Bound::unbind), used)
+    let used = if bytes.is_ok() { now.len() + later.len() } else { 0 };
+    (bytes, used)
 }
 
 fn to_bytes_or_none((bytes, used): (PyResult<Py<PyBytes>>, usize)) -> (PyResult<Option<Py<PyBytes>>>, usize) {
@@ -291,28 +313,34 @@ fn to_bytes_or_none((bytes, used): (PyResult<Py<PyBytes>>, usize)) -> (PyResult<
 
 // ---------------------------------------------------------------- how a stream ends
 
-/// The exception that an end was closed with, on its way through the core.
-#[derive(Debug)]
+/// The exception that the other end was closed with, once it was. It lies with the end that raises it, where Python's garbage collector sees it: its traceback may
+/// lead back to that end.
+type Told = Arc<OnceLock<Raised>>;
+
+/// Where an end puts what it is closed with; nowhere once the other end is gone.
+type Peer = Weak<OnceLock<Raised>>;
+
 struct Raised {
-    error: PyErr,
+    error: Py<PyBaseException>,
     /// Where it was raised first. Raising it again would add to that, time after time.
     traceback: Option<Py<PyTraceback>>,
 }
 
-fn raised(error: Bound<'_, PyBaseException>) -> io::Error {
-    let py = error.py();
-    let error = PyErr::from_value(error.into_any());
-    let traceback = error.traceback(py).map(Bound::unbind);
-    io::Error::other(Raised { error, traceback })
-}
-
-impl std::fmt::Display for Raised {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.error.fmt(f)
+impl Raised {
+    fn of(error: Bound<'_, PyBaseException>) -> Raised {
+        let traceback = PyErr::from_value(error.clone().into_any()).traceback(error.py()).map(Bound::unbind);
+        Raised { error: error.unbind(), traceback }
     }
 }
 
-impl std::error::Error for Raised {}
+/// Hands an exception over. What goes through the core only says that there is one.
+fn tell(peer: &Peer, raised: Raised) -> io::Error {
+    if let Some(told) = peer.upgrade() {
+        // An end is closed once, so this is the first.
+        let _ = told.set(raised);
+    }
+    io::Error::other("an exception of Python's")
+}
 
 /// Why a call failed: an error of the core, or what the other end was closed with.
 struct Ended<E> {
@@ -321,13 +349,11 @@ struct Ended<E> {
 }
 
 impl<E: Raise> Ended<E> {
-    fn of(py: Python<'_>, error: E, failure: Option<io::Error>) -> Ended<E> {
-        let failed = failure.filter(|_| error.kind() == ErrorKind::Failed);
-        let raised = failed.as_ref().and_then(|failed| failed.get_ref()?.source()?.downcast_ref::<Raised>());
-        let raised = raised.map(|raised| {
-            let traceback = raised.traceback.as_ref().map(|traceback| traceback.bind(py).clone());
-            raised.error.set_traceback(py, traceback);
-            raised.error.clone_ref(py)
+    fn of(py: Python<'_>, error: E, told: &Told) -> Ended<E> {
+        let raised = told.get().filter(|_| error.kind() == ErrorKind::Failed).map(|raised| {
+            let error = PyErr::from_value(raised.error.bind(py).clone().into_any());
+            error.set_traceback(py, raised.traceback.as_ref().map(|traceback| traceback.bind(py).clone()));
+            error
         });
         Ended { error, raised }
     }

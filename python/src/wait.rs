@@ -47,16 +47,26 @@ pub(crate) fn wait<T, E: Raise>(
     deadline: Deadline,
     mut call: impl FnMut(Deadline) -> Result<T, E>,
 ) -> PyResult<T> {
+    in_slices(py, deadline, |slice| Ok(call(slice)))?.or_raise(py)
+}
+
+/// As [`wait`], for a call that may also be refused, which ends the wait. What the core said is left to the caller, who may have to tell it from what a signal
+/// handler has raised.
+pub(crate) fn in_slices<T, E: Raise>(
+    py: Python<'_>,
+    deadline: Deadline,
+    mut call: impl FnMut(Deadline) -> PyResult<Result<T, E>>,
+) -> PyResult<Result<T, E>> {
     loop {
-        match call(deadline.capped(SLICE)) {
+        match call(deadline.capped(SLICE))? {
             Err(error) if is_early(error.kind(), deadline) => attend(py)?,
-            done => return done.or_raise(py),
+            done => return Ok(done),
         }
     }
 }
 
 /// Whether a call that ended so is to be made again, after a look at signals.
-pub(crate) fn is_early(kind: ErrorKind, deadline: Deadline) -> bool {
+fn is_early(kind: ErrorKind, deadline: Deadline) -> bool {
     kind == ErrorKind::Interrupted || kind == ErrorKind::TimedOut && !deadline.has_passed()
 }
 

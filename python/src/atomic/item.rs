@@ -2,8 +2,8 @@
 
 use pipework::atomic::{Item, Torn, WriterKey};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
+use crate::buffer::bytes;
 use crate::named::Named;
 
 const ITEMS: &str = "pipework._items";
@@ -13,15 +13,16 @@ pub(super) fn to_python(py: Python<'_>, item: Item<'_>) -> PyResult<Py<PyAny>> {
     static MESSAGE: Named = Named::new(ITEMS, "Message");
     static BURST: Named = Named::new(ITEMS, "Burst");
     static LINE: Named = Named::new(ITEMS, "Line");
-    let bytes = |data: &[u8]| PyBytes::new(py, data);
+    let bytes = |data: &[u8]| bytes(py, [data]);
+    let frame = |compressed: Option<&[u8]>| compressed.map(bytes).transpose();
     match item {
         Item::Message(message) => {
             let writer = key(py, message.writer)?;
-            let compressed = message.compressed.as_deref().map(bytes);
-            MESSAGE.make(py, (bytes(&message.data), writer, message.parts, compressed))
+            let compressed = frame(message.compressed.as_deref())?;
+            MESSAGE.make(py, (bytes(&message.data)?, writer, message.parts, compressed))
         }
-        Item::Burst(burst) => BURST.make(py, (bytes(&burst.data), burst.compressed.as_deref().map(bytes))),
-        Item::Line(line) => LINE.make(py, (bytes(&line.data),)),
+        Item::Burst(burst) => BURST.make(py, (bytes(&burst.data)?, frame(burst.compressed.as_deref())?)),
+        Item::Line(line) => LINE.make(py, (bytes(&line.data)?,)),
         Item::Torn(report) => torn(py, report),
     }
 }

@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use super::item;
 use super::options::{Compression, options};
 use crate::aio;
-use crate::buffer::Room;
+use crate::buffer::{Room, bytes};
 use crate::error::{OrRaise, Raise, of_kind};
 use crate::fd::take_over;
 use crate::handle::{Handle, drop_detached};
@@ -96,17 +96,17 @@ impl Reader {
     /// its `torn` attribute says whose, and the next call goes on. `Invalid` in mixed mode: there is `next_item`.
     #[pyo3(signature = (timeout=None))]
     fn recv(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<Py<PyBytes>> {
-        self.message(py, until(timeout), |message| PyBytes::new(py, message).unbind())
+        self.message(py, until(timeout), |message| bytes(py, [message]))?
     }
 
     /// The next message if it is there; None if it is not. Never waits. Raises as `recv`, but for `TimedOut`.
     fn try_recv(&self, py: Python<'_>) -> PyResult<Option<Py<PyBytes>>> {
         let taken = self.handle.try_with(py, RECV, |reader| {
             let message = py.detach(|| reader.try_recv());
-            let taken = message.map(|message| message.map(|message| PyBytes::new(py, &message).unbind()));
+            let taken = message.map(|message| message.map(|message| bytes(py, [&message])).transpose());
             taken.map_err(|error| Loss::of(reader, error))
         })?;
-        taken.unwrap_or(Ok(None)).or_raise(py)
+        taken.unwrap_or(Ok(Ok(None))).or_raise(py)?
     }
 
     /// Waits for the next message, puts it at the beginning of `buffer` and returns its length in bytes.
@@ -123,12 +123,13 @@ impl Reader {
     fn recv_into(&self, py: Python<'_>, mut buffer: Room<'_>, timeout: Option<Timeout>) -> PyResult<usize> {
         let len = self.message(py, until(timeout), |message| {
             if message.len() > buffer.len() {
-                return Err(PyBytes::new(py, message).unbind());
+                return Err(bytes(py, [message]));
             }
             buffer.fill(0, message);
             Ok(message.len())
         })?;
         len.or_else(|message| {
+            let message = message?;
             let raised =
                 of_kind(py, ErrorKind::TooLong, "atomic recv_into", "the message does not fit in the buffer");
             raised.value(py).setattr("message", message)?;
@@ -212,8 +213,7 @@ impl Reader {
     /// Closes this end. A second time does nothing.
     fn close(&self, py: Python<'_>) {
         self.handle.close(py, |py, end| {
-            aio::forget(py, end.as_fd().as_raw_fd());
-            drop_detached(py, end);
+            aio::close(py, end.as_fd().as_raw_fd(), |py| drop_detached(py, end));
         });
     }
 
@@ -329,10 +329,11 @@ impl Messages {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyBytes>>> {
-        self.reader.get().handle.wait(py, Deadline::NEVER, RECV, |reader, slice| {
-            let message = py.detach(|| reader.recv(slice)).map(|message| PyBytes::new(py, &message).unbind());
+        let message = self.reader.get().handle.wait(py, Deadline::NEVER, RECV, |reader, slice| {
+            let message = py.detach(|| reader.recv(slice)).map(|message| bytes(py, [&message]));
             unless_closed(message.map_err(|error| Loss::of(reader, error)))
-        })
+        })?;
+        message.transpose()
     }
 }
 

@@ -202,18 +202,19 @@ impl Writer {
         self.handle.with(py, "discard", |writer| writer.discard())
     }
 
-    /// Writes what is pending and closes this end. A second time does nothing.
+    /// Writes what is pending, after what another thread is sending, and closes this end. A second time does nothing.
     ///
-    /// Raises as `flush`; the end is closed all the same, and what was still pending is dropped.
+    /// Raises as `flush`; the end is closed all the same, and what was still pending is dropped. In a signal handler that interrupts a call of this end, that call
+    /// is given up.
     #[pyo3(signature = (timeout=None))]
     fn close(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<()> {
         if self.handle.is_closed() {
             return Ok(());
         }
-        let flushed = self.flush(py, timeout);
+        let flushed = if self.handle.is_under_way_here() { Ok(()) } else { self.flush(py, timeout) };
         self.handle.close(py, |py, mut end| {
-            aio::forget(py, end.as_fd().as_raw_fd());
             end.discard();
+            aio::close(py, end.as_fd().as_raw_fd(), |_| drop(end));
         });
         flushed
     }

@@ -8,12 +8,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use super::segment::{CALLS, Place, Segment};
-use super::shared::Shared;
-use super::task::Task;
-use crate::buffer::Bytes;
+use super::shared::{Shared, closed};
+use crate::buffer::{Bytes, Held, bytes, unless_small};
 use crate::error::{OrRaise, Raise};
 use crate::named::Named;
-use crate::wait::{SLICE, Timeout, attend, is_early, until, wait};
+use crate::task::Task;
+use crate::wait::{Timeout, in_slices, until};
 
 /// Sends requests and gets their replies.
 ///
@@ -66,7 +66,7 @@ impl Client {
         timeout: Option<Timeout>,
         flags: u32,
     ) -> PyResult<Py<PyBytes>> {
-        Ok(bytes(py, &self.0.call(py, message(&data, flags), until(timeout))?))
+        bytes(py, [&self.0.call(py, (&data, flags), until(timeout))?])
     }
 
     /// As `call`; returns a `Message`: the reply with its flags.
@@ -78,7 +78,7 @@ impl Client {
         timeout: Option<Timeout>,
         flags: u32,
     ) -> PyResult<Py<PyAny>> {
-        with_flags(py, self.0.call(py, message(&data, flags), until(timeout))?)
+        with_flags(py, self.0.call(py, (&data, flags), until(timeout))?)
     }
 
     /// Sends a request and returns the ticket for its reply. Waits until a slot is free. Any number of calls may be in progress, up to the slots of the segment.
@@ -92,13 +92,13 @@ impl Client {
         timeout: Option<Timeout>,
         flags: u32,
     ) -> PyResult<u64> {
-        self.0.send(py, message(&data, flags), until(timeout))
+        self.0.send(py, (&data, flags), until(timeout))
     }
 
     /// Sends a request if a slot is free; None if none is. Raises as `send`, but for `TimedOut`.
     #[pyo3(signature = (data, flags=0))]
     fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>, flags: u32) -> PyResult<Option<u64>> {
-        self.0.try_send(py, message(&data, flags))
+        self.0.try_send(py, (&data, flags))
     }
 
     /// Waits for the reply of a call and returns its bytes.
@@ -106,7 +106,7 @@ impl Client {
     /// Raises `TimedOut`, with the ticket still good. `PeerDied`, `Failed`, `NoServer`: the call is over. `Stale`: it was over already, or is not this client's.
     #[pyo3(signature = (ticket, timeout=None))]
     fn recv(&self, py: Python<'_>, ticket: u64, timeout: Option<Timeout>) -> PyResult<Py<PyBytes>> {
-        Ok(bytes(py, &self.0.recv(py, ticket, until(timeout))?))
+        bytes(py, [&self.0.recv(py, ticket, until(timeout))?])
     }
 
     /// As `recv`; returns a `Message`: the reply with its flags.
@@ -117,7 +117,7 @@ impl Client {
 
     /// The bytes of a call's reply; None if it has not come. Raises as `recv`, but for `TimedOut`.
     fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Py<PyBytes>>> {
-        Ok(self.0.try_recv(py, ticket)?.map(|reply| bytes(py, &reply)))
+        self.0.try_recv(py, ticket)?.map(|reply| bytes(py, [&reply])).transpose()
     }
 
     /// As `try_recv`; returns a `Message`: the reply with its flags.
@@ -128,7 +128,7 @@ impl Client {
     /// As `call`, in asyncio, on any event loop. Cancelling the task cancels the call. The time-out is asyncio's own: `asyncio.wait_for`.
     #[pyo3(signature = (data, flags=0))]
     fn acall<'py>(&self, py: Python<'py>, data: Bytes<'_, '_>, flags: u32) -> PyResult<Bound<'py, PyAny>> {
-        self.start_call(py, &data, flags, |py, reply| Ok(bytes(py, &reply).into_any()))
+        self.start_call(py, data.hold(), flags, |py, reply| Ok(bytes(py, [&reply])?.into_any()))
     }
 
     /// As `call_message`, in asyncio.
@@ -139,12 +139,12 @@ impl Client {
         data: Bytes<'_, '_>,
         flags: u32,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.start_call(py, &data, flags, with_flags)
+        self.start_call(py, data.hold(), flags, with_flags)
     }
 
     /// As `recv`, in asyncio. The ticket stays good if the task is cancelled.
     fn arecv<'py>(&self, py: Python<'py>, ticket: u64) -> PyResult<Bound<'py, PyAny>> {
-        self.start_recv(py, ticket, |py, reply| Ok(bytes(py, &reply).into_any()))
+        self.start_recv(py, ticket, |py, reply| Ok(bytes(py, [&reply])?.into_any()))
     }
 
     /// As `recv_message`, in asyncio. The ticket stays good if the task is cancelled.
@@ -211,13 +211,14 @@ impl Client {
     fn start_call<'py>(
         &self,
         py: Python<'py>,
-        data: &[u8],
+        data: Held,
         flags: u32,
         give: impl Fn(Python<'_>, Reply) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (client, data) = (self.0.get(py)?, data.to_vec());
-        let reply = async move { client.call_async(message(&data, flags)).await };
-        Task::new(reply, move |py, reply| give(py, reply.or_raise(py)?)).start(py)
+        let len = data.len();
+        let call =
+            move |client: reqrep::Client| async move { client.call_async(message((&data, flags))).await };
+        self.0.start(py, len, call, give)
     }
 
     fn start_recv<'py>(
@@ -226,32 +227,30 @@ impl Client {
         ticket: u64,
         give: impl Fn(Python<'_>, Reply) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let client = self.0.get(py)?;
-        let reply = async move { client.recv_async(Ticket::from_bits(ticket)).await };
-        Task::new(reply, move |py, reply| give(py, reply.or_raise(py)?)).start(py)
+        let recv =
+            move |client: reqrep::Client| async move { client.recv_async(Ticket::from_bits(ticket)).await };
+        self.0.start(py, 0, recv, give)
     }
 }
 
-fn message(data: &[u8], flags: u32) -> Message<'_> {
+fn message((data, flags): (&[u8], u32)) -> Message<'_> {
     Message::new(data).flags(flags)
-}
-
-fn bytes(py: Python<'_>, data: &[u8]) -> Py<PyBytes> {
-    PyBytes::new(py, data).unbind()
 }
 
 fn with_flags(py: Python<'_>, reply: Reply) -> PyResult<Py<PyAny>> {
     static MESSAGE: Named = Named::new(CALLS, "Message");
-    MESSAGE.make(py, (bytes(py, &reply), reply.flags()))
+    MESSAGE.make(py, (bytes(py, [&reply])?, reply.flags()))
 }
 
 // ---------------------------------------------------------------- whatever the payload is
 
 /// A client of the core.
-pub(super) trait Caller: Clone + Send + Sync {
+pub(super) trait Caller: Clone + Send + Sync + 'static {
     type Request<'a>: Copy + Send + Sync;
     type Reply: Send;
 
+    /// Bytes that are copied to send it.
+    fn len(request: Self::Request<'_>) -> usize;
     fn client(&self) -> &reqrep::Client;
     fn send(&self, request: Self::Request<'_>, deadline: Deadline) -> Result<Ticket>;
     fn try_send(&self, request: Self::Request<'_>) -> Result<Option<Ticket>>;
@@ -260,19 +259,23 @@ pub(super) trait Caller: Clone + Send + Sync {
 }
 
 impl Caller for reqrep::Client {
-    type Request<'a> = Message<'a>;
+    type Request<'a> = (&'a [u8], u32);
     type Reply = Reply;
+
+    fn len((data, _): (&[u8], u32)) -> usize {
+        data.len()
+    }
 
     fn client(&self) -> &reqrep::Client {
         self
     }
 
-    fn send(&self, request: Message<'_>, deadline: Deadline) -> Result<Ticket> {
-        self.send(request, deadline)
+    fn send(&self, request: (&[u8], u32), deadline: Deadline) -> Result<Ticket> {
+        self.send(message(request), deadline)
     }
 
-    fn try_send(&self, request: Message<'_>) -> Result<Option<Ticket>> {
-        self.try_send(request)
+    fn try_send(&self, request: (&[u8], u32)) -> Result<Option<Ticket>> {
+        self.try_send(message(request))
     }
 
     fn recv(&self, ticket: Ticket, deadline: Deadline) -> Result<Reply> {
@@ -283,6 +286,8 @@ impl Caller for reqrep::Client {
         self.try_recv(ticket)
     }
 }
+
+const CLIENT: &str = "reqrep client";
 
 /// What makes a client like this one in another process: segment, redeliveries, needs_server.
 pub(super) type Settings = (Py<Segment>, u8, bool);
@@ -306,49 +311,45 @@ impl<C: Caller> Calls<C> {
         request: C::Request<'_>,
         deadline: Deadline,
     ) -> PyResult<C::Reply> {
-        let client = self.get(py)?;
-        let mut sent = None;
-        loop {
-            let reply = py.detach(|| {
-                let slice = deadline.capped(SLICE);
+        let (mut client, mut sent) = (None, None);
+        let done = in_slices(py, deadline, |slice| {
+            // Refused once it is closed; the clone from before is still good to give the call up with.
+            let client = &*client.insert(self.get(py)?);
+            Ok(py.detach(|| {
                 let ticket = match sent {
                     Some(ticket) => ticket,
                     None => *sent.insert(client.send(request, slice)?),
                 };
                 client.recv(ticket, slice)
-            });
-            // Nobody has the ticket but this, so the call must not stay behind.
-            let error = match reply {
-                Ok(reply) => return Ok(reply),
-                Err(error) if is_early(error.kind(), deadline) => match attend(py) {
-                    Ok(()) => continue,
-                    Err(raised) => {
-                        give_up(&client, sent);
-                        return Err(raised);
-                    }
-                },
-                Err(error) => error,
-            };
-            return give_up(&client, sent).ok_or_else(|| error.raise(py));
+            }))
+        });
+        if let Ok(Ok(reply)) = done {
+            return Ok(reply);
         }
+        // Nobody has the ticket but this, so the call must not stay behind. What a signal handler has raised counts more than a reply at the last moment.
+        let at_last = client.and_then(|client| give_up(&client, sent));
+        done?.or_else(|error| at_last.ok_or_else(|| error.raise(py)))
     }
 
     pub(super) fn send(&self, py: Python<'_>, request: C::Request<'_>, deadline: Deadline) -> PyResult<u64> {
-        let client = self.get(py)?;
-        wait(py, deadline, |slice| py.detach(|| client.send(request, slice))).map(Ticket::to_bits)
+        let send = |client: &C, slice| py.detach(|| client.send(request, slice));
+        self.client.wait(py, deadline, CLIENT, send).map(Ticket::to_bits)
     }
 
     pub(super) fn try_send(&self, py: Python<'_>, request: C::Request<'_>) -> PyResult<Option<u64>> {
-        Ok(self.get(py)?.try_send(request).or_raise(py)?.map(Ticket::to_bits))
+        let client = self.get(py)?;
+        let sent = unless_small(py, C::len(request), || client.try_send(request));
+        Ok(sent.or_raise(py)?.map(Ticket::to_bits))
     }
 
     pub(super) fn recv(&self, py: Python<'_>, ticket: u64, deadline: Deadline) -> PyResult<C::Reply> {
-        let (client, ticket) = (self.get(py)?, Ticket::from_bits(ticket));
-        wait(py, deadline, |slice| py.detach(|| client.recv(ticket, slice)))
+        let ticket = Ticket::from_bits(ticket);
+        self.client.wait(py, deadline, CLIENT, |client, slice| py.detach(|| client.recv(ticket, slice)))
     }
 
     pub(super) fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<C::Reply>> {
-        self.get(py)?.try_recv(Ticket::from_bits(ticket)).or_raise(py)
+        let client = self.get(py)?;
+        unless_small(py, self.largest_reply(), || client.try_recv(Ticket::from_bits(ticket))).or_raise(py)
     }
 
     pub(super) fn cancel(&self, py: Python<'_>, ticket: u64) -> PyResult<bool> {
@@ -375,8 +376,32 @@ impl<C: Caller> Calls<C> {
         (self.segment(py), self.redeliveries, self.needs_server)
     }
 
+    /// Bytes of the largest reply there can be.
+    fn largest_reply(&self) -> usize {
+        self.segment.get().get_ref().geometry().reply_bytes as usize
+    }
+
     pub(super) fn get(&self, py: Python<'_>) -> PyResult<C> {
-        self.client.get(py, "reqrep client")
+        self.client.get(py, CLIENT)
+    }
+
+    /// The coroutine of what `start` begins with the client, and with `len` bytes: it ends when the client is closed.
+    pub(super) fn start<'py, F: Future<Output = Result<C::Reply>> + Send + 'static>(
+        &self,
+        py: Python<'py>,
+        len: usize,
+        start: impl FnOnce(C) -> F,
+        give: impl Fn(Python<'_>, C::Reply) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Bound<'py, PyAny>>
+    where
+        C::Reply: 'static,
+    {
+        let reply = self.client.until_closed(start(self.get(py)?));
+        let give = move |py: Python<'_>, reply: Option<Result<C::Reply>>| match reply {
+            Some(reply) => give(py, reply.or_raise(py)?),
+            None => Err(closed(py, "client", CLIENT)),
+        };
+        Task::new(len.max(self.largest_reply()), reply, give).start(py)
     }
 
     pub(super) fn close(&self) {

@@ -7,7 +7,6 @@ use pyo3::types::PyTuple;
 
 use super::client::{Caller, Calls, Settings};
 use super::segment::{Place, Segment};
-use super::task::Task;
 use crate::error::OrRaise;
 use crate::wait::{Timeout, until};
 
@@ -71,14 +70,15 @@ impl IntClient {
 
     /// As `Client.acall`.
     fn acall<'py>(&self, py: Python<'py>, value: i64) -> PyResult<Bound<'py, PyAny>> {
-        let client = self.0.get(py)?;
-        start(py, async move { client.call_async(value).await })
+        let call = move |client: reqrep::IntClient| async move { client.call_async(value).await };
+        self.0.start(py, 0, call, number)
     }
 
     /// As `Client.arecv`.
     fn arecv<'py>(&self, py: Python<'py>, ticket: u64) -> PyResult<Bound<'py, PyAny>> {
-        let client = self.0.get(py)?;
-        start(py, async move { client.recv_async(Ticket::from_bits(ticket)).await })
+        let ticket = Ticket::from_bits(ticket);
+        let recv = move |client: reqrep::IntClient| async move { client.recv_async(ticket).await };
+        self.0.start(py, 0, recv, number)
     }
 
     /// As `Client.cancel`.
@@ -133,18 +133,17 @@ impl IntClient {
     }
 }
 
-fn start(
-    py: Python<'_>,
-    reply: impl Future<Output = Result<i64>> + Send + 'static,
-) -> PyResult<Bound<'_, PyAny>> {
-    let give =
-        |py: Python<'_>, reply: Result<i64>| Ok(reply.or_raise(py)?.into_pyobject(py)?.into_any().unbind());
-    Task::new(reply, give).start(py)
+fn number(py: Python<'_>, reply: i64) -> PyResult<Py<PyAny>> {
+    Ok(reply.into_pyobject(py)?.into_any().unbind())
 }
 
 impl Caller for reqrep::IntClient {
     type Request<'a> = i64;
     type Reply = i64;
+
+    fn len(_request: i64) -> usize {
+        size_of::<i64>()
+    }
 
     fn client(&self) -> &reqrep::Client {
         self.get_ref()

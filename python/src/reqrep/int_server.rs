@@ -7,8 +7,8 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::segment::{Place, Segment};
 use super::server::{Given, Open, Requests, Taker};
-use super::task::requests;
 use crate::error::OrRaise;
+use crate::task::requests;
 use crate::wait::{Timeout, until};
 
 /// A `Server` whose requests and replies are numbers, -2**63 to 2**63 - 1. The segment is one of integers, also where this makes it.
@@ -183,8 +183,8 @@ impl IntRequest {
 impl Given for IntRequest {
     type Taken = reqrep::IntRequest<'static>;
 
-    fn of(_py: Python<'_>, request: reqrep::IntRequest<'static>) -> IntRequest {
-        IntRequest { value: request.value(), deliveries: request.deliveries(), open: Open::new(request) }
+    fn of(_py: Python<'_>, request: reqrep::IntRequest<'static>) -> PyResult<IntRequest> {
+        Ok(IntRequest { value: request.value(), deliveries: request.deliveries(), open: Open::new(request) })
     }
 }
 

@@ -4,7 +4,6 @@
 
 mod segment;
 mod shared;
-mod task;
 mod client;
 mod int_client;
 mod server;
@@ -19,7 +18,5 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<server::Server>()?;
     module.add_class::<server::Request>()?;
     module.add_class::<int_server::IntServer>()?;
-    module.add_class::<int_server::IntRequest>()?;
-    module.add_class::<task::Task>()?;
-    module.add_class::<task::Inbox>()
+    module.add_class::<int_server::IntRequest>()
 }

@@ -1,7 +1,6 @@
 //! The answering end. Mirrors `client.rs`.
 
 use std::os::fd::IntoRawFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pipework::reqrep::{self, Kind, Message};
 use pipework::{Deadline, Result};
@@ -12,9 +11,10 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use super::segment::{Place, Segment};
 use super::shared::{Shared, closed};
-use super::task::{Task, requests};
-use crate::buffer::Bytes;
+use crate::buffer::{Bytes, bytes, unless_small};
 use crate::error::{OrRaise, invalid};
+use crate::locked::Locked;
+use crate::task::{Task, requests};
 use crate::wait::{Timeout, until};
 
 /// Takes requests from a segment and answers them.
@@ -183,7 +183,8 @@ impl Request {
     /// child that was forked after the request was taken.
     #[pyo3(signature = (data, flags=0))]
     fn reply(&self, py: Python<'_>, data: Bytes<'_, '_>, flags: u32) -> PyResult<bool> {
-        self.open.take(py)?.reply(Message::new(&*data).flags(flags)).or_raise(py)
+        let (request, data): (_, &[u8]) = (self.open.take(py)?, &data);
+        unless_small(py, data.len(), || request.reply(Message::new(data).flags(flags))).or_raise(py)
     }
 
     /// Tells the client that there will be no answer: its call raises `Failed`. Nothing happens if it is answered already.
@@ -209,13 +210,18 @@ impl Request {
 impl Given for Request {
     type Taken = reqrep::Request<'static>;
 
-    fn of(py: Python<'_>, mut request: reqrep::Request<'static>) -> Request {
-        let data = PyBytes::new(py, &request).unbind();
+    fn of(py: Python<'_>, mut request: reqrep::Request<'static>) -> PyResult<Request> {
+        let data = bytes(py, [&request])?;
         if request.len() >= LARGE {
             // Python has its copy.
             drop(request.take_payload());
         }
-        Request { data, flags: request.flags(), deliveries: request.deliveries(), open: Open::new(request) }
+        Ok(Request {
+            data,
+            flags: request.flags(),
+            deliveries: request.deliveries(),
+            open: Open::new(request),
+        })
     }
 }
 
@@ -268,7 +274,7 @@ impl Taker for reqrep::Server {
 pub(super) trait Given: Sized + Into<PyClassInitializer<Self>> + PyClass {
     type Taken: Send;
 
-    fn of(py: Python<'_>, taken: Self::Taken) -> Self;
+    fn of(py: Python<'_>, taken: Self::Taken) -> PyResult<Self>;
 }
 
 /// What a server does, on Python's terms.
@@ -286,11 +292,13 @@ impl<S: Taker> Requests<S> {
 
     pub(super) fn recv<G: Given<Taken = S::Taken>>(&self, py: Python<'_>, deadline: Deadline) -> PyResult<G> {
         let taken = self.server.wait(py, deadline, RECV, |server, slice| py.detach(|| server.recv(slice)))?;
-        Ok(G::of(py, taken))
+        G::of(py, taken)
     }
 
     pub(super) fn try_recv<G: Given<Taken = S::Taken>>(&self, py: Python<'_>) -> PyResult<Option<G>> {
-        Ok(self.get(py)?.try_recv().or_raise(py)?.map(|taken| G::of(py, taken)))
+        let server = self.get(py)?;
+        let taken = unless_small(py, self.largest_request(), || server.try_recv()).or_raise(py)?;
+        taken.map(|taken| G::of(py, taken)).transpose()
     }
 
     pub(super) fn recv_many<G: Given<Taken = S::Taken>>(
@@ -301,11 +309,13 @@ impl<S: Taker> Requests<S> {
     ) -> PyResult<Vec<G>> {
         let recv = |server: &S, slice| py.detach(|| server.recv_many(max, slice));
         let taken = self.server.wait(py, deadline, RECV, recv)?;
-        Ok(taken.into_iter().map(|taken| G::of(py, taken)).collect())
+        taken.into_iter().map(|taken| G::of(py, taken)).collect()
     }
 
     pub(super) fn drain<G: Given<Taken = S::Taken>>(&self, py: Python<'_>, max: usize) -> PyResult<Vec<G>> {
-        Ok(self.get(py)?.drain(max).or_raise(py)?.into_iter().map(|taken| G::of(py, taken)).collect())
+        let server = self.get(py)?;
+        let taken = unless_small(py, self.largest_request(), || server.drain(max)).or_raise(py)?;
+        taken.into_iter().map(|taken| G::of(py, taken)).collect()
     }
 
     /// As `recv`; None once the server is closed.
@@ -323,7 +333,7 @@ impl<S: Taker> Requests<S> {
         self.start(
             py,
             |server| async move { server.recv_async().await },
-            |py, taken| Ok(Py::new(py, G::of(py, taken))?.into_any()),
+            |py, taken| Ok(Py::new(py, G::of(py, taken)?)?.into_any()),
         )
     }
 
@@ -342,12 +352,12 @@ impl<S: Taker> Requests<S> {
             Ok(taken)
         };
         self.start(py, recv, |py, taken| {
-            let given = taken.into_iter().map(|taken| Py::new(py, G::of(py, taken)));
+            let given = taken.into_iter().map(|taken| Py::new(py, G::of(py, taken)?));
             Ok(given.collect::<PyResult<Vec<_>>>()?.into_pyobject(py)?.unbind())
         })
     }
 
-    fn start<'py, T: 'static, F: Future<Output = Result<T>> + Send + 'static>(
+    fn start<'py, T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
         &self,
         py: Python<'py>,
         recv: impl FnOnce(S) -> F,
@@ -358,7 +368,12 @@ impl<S: Taker> Requests<S> {
             Some(taken) => give(py, taken.or_raise(py)?),
             None => Err(closed(py, "server", RECV)),
         };
-        Task::new(taken, give).start(py)
+        Task::new(self.largest_request(), taken, give).start(py)
+    }
+
+    /// Bytes of the largest request there can be.
+    fn largest_request(&self) -> usize {
+        self.segment.get().get_ref().geometry().request_bytes as usize
     }
 
     pub(super) fn clear(&self, py: Python<'_>) -> PyResult<usize> {
@@ -387,29 +402,23 @@ impl<S: Taker> Requests<S> {
 }
 
 /// What can be answered, once.
-pub(super) struct Open<T>(Mutex<Option<T>>);
+pub(super) struct Open<T>(Locked<Option<T>>);
 
-impl<T> Open<T> {
+impl<T: Send> Open<T> {
     pub(super) fn new(request: T) -> Open<T> {
-        Open(Mutex::new(Some(request)))
+        Open(Locked::new(Some(request)))
     }
 
     pub(super) fn take(&self, py: Python<'_>) -> PyResult<T> {
-        let taken = self.lock().take();
-        taken.ok_or_else(|| invalid(py, "reqrep reply", "this request is answered already"))
+        self.0.take().ok_or_else(|| invalid(py, "reqrep reply", "this request is answered already"))
     }
 
     /// Lets go of it, which fails the request, if it is not answered.
     pub(super) fn fail(&self) {
-        let request = self.lock().take();
-        drop(request);
+        drop(self.0.take());
     }
 
-    pub(super) fn is(&self, look: impl FnOnce(&T) -> bool) -> bool {
-        self.lock().as_ref().is_some_and(look)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn is(&self, look: impl FnOnce(&T) -> bool + Send) -> bool {
+        self.0.with(|request| request.as_ref().is_some_and(look))
     }
 }

@@ -5,20 +5,21 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use pipework::{Deadline, Result};
 use pyo3::prelude::*;
 
 use crate::error::{OrRaise, invalid};
-use crate::wait::{SLICE, attend, is_early};
+use crate::locked::Locked;
+use crate::wait::in_slices;
 
 pub(super) struct Shared<T> {
     /// What it is, for messages: "server".
     noun: &'static str,
-    state: Arc<Mutex<State<T>>>,
+    state: Arc<Locked<State<T>>>,
 }
 
 struct State<T> {
@@ -28,17 +29,19 @@ struct State<T> {
     tasks: HashMap<u64, Waker>,
 }
 
-impl<T: Clone> Shared<T> {
+impl<T: Clone + Send> Shared<T> {
     pub(super) fn new(noun: &'static str, end: T) -> Shared<T> {
-        Shared { noun, state: Arc::new(Mutex::new(State { end: Some(end), tasks: HashMap::new() })) }
+        Shared { noun, state: Arc::new(Locked::new(State { end: Some(end), tasks: HashMap::new() })) }
     }
 
     /// The end, for one call.
     pub(super) fn get(&self, py: Python<'_>, op: &str) -> PyResult<T> {
-        lock(&self.state).end.clone().ok_or_else(|| closed(py, self.noun, op))
+        let end = self.state.with(|state| state.end.clone());
+        end.ok_or_else(|| closed(py, self.noun, op))
     }
 
-    /// Makes `call` with the end, again after each signal and slice, until it ends in something else. It gives the interpreter lock away by itself.
+    /// Makes `call` with the end, again after each signal and slice, until it ends in something else, or the end is closed. It gives the interpreter lock away by
+    /// itself.
     pub(super) fn wait<O>(
         &self,
         py: Python<'_>,
@@ -46,12 +49,7 @@ impl<T: Clone> Shared<T> {
         op: &str,
         mut call: impl FnMut(&T, Deadline) -> Result<O>,
     ) -> PyResult<O> {
-        loop {
-            match call(&self.get(py, op)?, deadline.capped(SLICE)) {
-                Err(error) if is_early(error.kind(), deadline) => attend(py)?,
-                done => return done.or_raise(py),
-            }
-        }
+        in_slices(py, deadline, |slice| Ok(call(&self.get(py, op)?, slice)))?.or_raise(py)
     }
 
     /// What `future` comes to, or None as soon as the end is closed.
@@ -70,12 +68,12 @@ impl<T: Clone> Shared<T> {
                 if let Poll::Ready(done) = future.as_mut().poll(cx) {
                     return Poll::Ready(Some(done));
                 }
-                let mut state = lock(&place.state);
-                if state.end.is_none() {
-                    return Poll::Ready(None);
-                }
-                state.tasks.insert(place.number, cx.waker().clone());
-                Poll::Pending
+                let waker = cx.waker().clone();
+                let (is_open, _before) = place.state.with(|state| {
+                    let is_open = state.end.is_some();
+                    (is_open, is_open.then(|| state.tasks.insert(place.number, waker)))
+                });
+                if is_open { Poll::Pending } else { Poll::Ready(None) }
             })
             .await
         }
@@ -83,15 +81,13 @@ impl<T: Clone> Shared<T> {
 
     /// Takes the end out for good. Calls under way go on with their own.
     pub(super) fn close(&self) {
-        let mut state = lock(&self.state);
-        let (end, tasks) = (state.end.take(), std::mem::take(&mut state.tasks));
-        drop(state);
+        let (end, tasks) = self.state.with(|state| (state.end.take(), std::mem::take(&mut state.tasks)));
         drop(end);
         tasks.into_values().for_each(Waker::wake);
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        lock(&self.state).end.is_none()
+        self.state.with(|state| state.end.is_none())
     }
 }
 
@@ -101,18 +97,13 @@ pub(super) fn closed(py: Python<'_>, noun: &str, op: &str) -> PyErr {
 }
 
 /// Where a task's waker lies.
-struct Place<T> {
-    state: Arc<Mutex<State<T>>>,
+struct Place<T: Send> {
+    state: Arc<Locked<State<T>>>,
     number: u64,
 }
 
-impl<T> Drop for Place<T> {
+impl<T: Send> Drop for Place<T> {
     fn drop(&mut self) {
-        lock(&self.state).tasks.remove(&self.number);
+        drop(self.state.with(|state| state.tasks.remove(&self.number)));
     }
-}
-
-/// A panic cannot leave the state half changed.
-fn lock<T>(state: &Mutex<State<T>>) -> MutexGuard<'_, State<T>> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -131,6 +131,40 @@ fn what_a_wall_holds_is_named_behind_it_only() {
 }
 
 #[test]
+fn no_python_runs_under_a_lock() {
+    /// What a lock needs is named in one file, whose lock is lent to closures that are `Send`; what makes a `Python` token out of nothing, and could do so in
+    /// such a closure, is named in few.
+    const NAMED_IN: [(&[&str], &[&str]); 2] = [
+        (&["Mutex", "RwLock", "Condvar", ".lock(", ".try_lock("], &["locked.rs"]),
+        (&["Python::attach", "try_attach", "attach_unchecked"], &["aio.rs", "handle.rs", "wait.rs"]),
+    ];
+    fn rule(file: &File) -> Vec<Fault> {
+        let Some(path) = file.path.strip_prefix("python/src/") else { return vec![] };
+        let mut faults = vec![];
+        for (number, line) in numbered(&flat_uses(&code(&file.text))) {
+            for (words, homes) in NAMED_IN.iter().filter(|(_, homes)| !homes.contains(&path)) {
+                faults.extend(words.iter().filter(|word| line.contains(*word)).map(|word| {
+                    (number, format!("`{word}` is for {} only: share by `Locked`", homes.join(", ")))
+                }));
+            }
+        }
+        faults
+    }
+    const FACE: &str = "python/src/";
+    let bad = [
+        (FACE, "reqrep/shared.rs", "use std::sync::{Arc, Mutex};"),
+        (FACE, "pipe.rs", "fn f() { state.lock().end.clone().ok_or_else(|| closed(py)) }"),
+        (FACE, "task.rs", "fn f() { self.0.with(|_| Python::attach(|py| py.None())) }"),
+    ];
+    let good = [
+        (FACE, "locked.rs", "use std::sync::Mutex;"),
+        (FACE, "wait.rs", "fn f() { Python::try_attach(|py| py.check_signals()) }"),
+        (CORE, "fd.rs", "use std::sync::Mutex;"),
+    ];
+    hold(rule, &bad, &good);
+}
+
+#[test]
 fn modules_use_only_what_stands_before_them() {
     fn may_use(user: &str, used: &str) -> bool {
         let place = |name| ORDER.iter().position(|module| *module == name);

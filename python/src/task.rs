@@ -4,48 +4,56 @@
 
 use std::future::Future;
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use pipework::reqrep::Bell;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
+use crate::buffer::unless_small;
 use crate::error::OrRaise;
+use crate::handle::forks;
+use crate::locked::Locked;
 use crate::named::Named;
 
 const TASKS: &str = "pipework._tasks";
 
-type Polled = dyn FnMut(Python<'_>, &mut Context<'_>) -> Poll<PyResult<Py<PyAny>>> + Send;
+type Polled = dyn FnMut(Python<'_>, &Waker) -> Poll<PyResult<Py<PyAny>>> + Send;
+
+pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Task>()?;
+    module.add_class::<Inbox>()
+}
 
 /// A future of the core. Once it is over or dropped, there is nothing left in it.
 #[pyclass(frozen, module = "pipework._core")]
-pub(crate) struct Task(Mutex<Option<Box<Polled>>>);
+pub(crate) struct Task(Locked<Option<Box<Polled>>>);
 
 impl Task {
-    /// `give` makes of what the future comes to what Python gets, which is not None.
-    pub(super) fn new<T>(
+    /// `give` makes of what the future comes to what Python gets, which is not None. A poll may copy up to `len` bytes.
+    pub(crate) fn new<T: Send>(
+        len: usize,
         future: impl Future<Output = T> + Send + 'static,
         give: impl Fn(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> Task {
         let mut future = Box::pin(future);
-        let polled: Box<Polled> = Box::new(move |py, cx| future.as_mut().poll(cx).map(|done| give(py, done)));
-        Task(Mutex::new(Some(polled)))
+        let polled: Box<Polled> = Box::new(move |py, waker| {
+            let poll = || future.as_mut().poll(&mut Context::from_waker(waker));
+            unless_small(py, len, poll).map(|done| give(py, done))
+        });
+        Task(Locked::new(Some(polled)))
     }
 
     /// The coroutine.
-    pub(super) fn start(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    pub(crate) fn start(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         static FINISH: Named = Named::new(TASKS, "finish");
         FINISH.call(py, (self,))
-    }
-
-    fn future(&self) -> MutexGuard<'_, Option<Box<Polled>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Requests, one after the other, for `async for`.
-pub(super) fn requests<'py>(py: Python<'py>, server: impl IntoPyObject<'py>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn requests<'py>(py: Python<'py>, server: impl IntoPyObject<'py>) -> PyResult<Bound<'py, PyAny>> {
     static REQUESTS: Named = Named::new(TASKS, "Requests");
     REQUESTS.call(py, (server,))
 }
@@ -54,23 +62,22 @@ pub(super) fn requests<'py>(py: Python<'py>, server: impl IntoPyObject<'py>) -> 
 impl Task {
     /// What has come of it, once; None while there is nothing. `inbox` is told under `number` when it is worth to ask again.
     fn poll(&self, py: Python<'_>, inbox: &Inbox, number: u64) -> PyResult<Option<Py<PyAny>>> {
-        let mut future = self.future();
-        let Some(polled) = future.as_mut() else {
+        // Out of the lock while it is polled, which makes Python objects.
+        let Some(mut polled) = self.0.take() else {
             return Err(PyRuntimeError::new_err("this task is over"));
         };
-        let waker = Waker::from(Arc::new(Woken { post: Arc::clone(&inbox.0), number }));
-        match polled(py, &mut Context::from_waker(&waker)) {
-            Poll::Pending => Ok(None),
-            Poll::Ready(done) => {
-                *future = None;
-                done.map(Some)
+        match polled(py, &inbox.waker(number)) {
+            Poll::Pending => {
+                self.0.with(|future| *future = Some(polled));
+                Ok(None)
             }
+            Poll::Ready(done) => done.map(Some),
         }
     }
 
     /// Gives it up, if it is not over.
     fn drop(&self) {
-        let future = self.future().take();
+        let future = self.0.take();
         drop(future);
     }
 }
@@ -79,15 +86,23 @@ impl Task {
 #[pyclass(frozen, module = "pipework._core")]
 pub(crate) struct Inbox(Arc<Post>);
 
-#[derive(Default)]
 struct Post {
     bell: Bell,
-    numbers: Mutex<Vec<u64>>,
+    numbers: Locked<Vec<u64>>,
+    /// `forks()` in the process that made it. In a forked child nobody waits for it, and its lock may have been held by a thread that the child does not have.
+    forks: u32,
 }
 
 impl Post {
-    fn numbers(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn is_of_this_process(&self) -> bool {
+        self.forks == forks()
+    }
+}
+
+impl Inbox {
+    /// Wakes the task of that number.
+    pub(crate) fn waker(&self, number: u64) -> Waker {
+        Waker::from(Arc::new(Woken { post: Arc::clone(&self.0), number }))
     }
 }
 
@@ -95,7 +110,7 @@ impl Post {
 impl Inbox {
     #[new]
     fn new() -> Inbox {
-        Inbox(Arc::new(Post::default()))
+        Inbox(Arc::new(Post { bell: Bell::default(), numbers: Locked::new(Vec::new()), forks: forks() }))
     }
 
     /// The descriptor to watch: readable while there is something to take.
@@ -105,9 +120,12 @@ impl Inbox {
 
     /// The numbers of those that are to be asked again.
     fn take(&self) -> Vec<u64> {
+        if !self.0.is_of_this_process() {
+            return Vec::new();
+        }
         // First this: what is written down after it rings once more.
         self.0.bell.consume();
-        std::mem::take(&mut *self.0.numbers())
+        self.0.numbers.with(std::mem::take)
     }
 }
 
@@ -119,10 +137,13 @@ struct Woken {
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
-        let mut numbers = self.post.numbers();
-        numbers.push(self.number);
-        let is_first = numbers.len() == 1;
-        drop(numbers);
+        if !self.post.is_of_this_process() {
+            return;
+        }
+        let is_first = self.post.numbers.with(|numbers| {
+            numbers.push(self.number);
+            numbers.len() == 1
+        });
         if is_first {
             self.post.bell.ring();
         }

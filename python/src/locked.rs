@@ -1,0 +1,30 @@
+//! **Wall**: what threads share behind a lock, under which no Python runs.
+//!
+//! A thread may wait for a lock while it holds the interpreter's, so whoever has the lock must never need the interpreter: not to make an exception, not to drop
+//! an object, not to run a signal handler, which may come back for the same lock. So the lock is held for the length of a closure, and the closure
+//! must be `Send`, which a `Python` token and all that is bound to one are not. What may be a Python object is handed out and dropped by the caller.
+//!
+//! No other file names a lock; `tests/it/tidy.rs` of the core checks it.
+
+use std::sync::{Mutex, PoisonError};
+
+pub(crate) struct Locked<T>(Mutex<T>);
+
+impl<T: Send> Locked<T> {
+    pub(crate) const fn new(value: T) -> Locked<T> {
+        Locked(Mutex::new(value))
+    }
+
+    /// Lends the value. `look` does not wait, and makes, drops and calls no Python object.
+    pub(crate) fn with<R: Send>(&self, look: impl FnOnce(&mut T) -> R + Send) -> R {
+        // A panic cannot leave a value half changed: nothing here takes two steps that belong together.
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<T: Send> Locked<Option<T>> {
+    /// What is there, which is then gone from here.
+    pub(crate) fn take(&self) -> Option<T> {
+        self.with(Option::take)
+    }
+}
