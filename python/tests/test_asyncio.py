@@ -243,6 +243,47 @@ asyncio.run(main())
 """
 
 
+def test_closing_the_client_ends_what_waits(run: Run[None]) -> None:
+    async def main() -> None:
+        segment = Segment.anonymous(slots=2)
+        client, server = ends(segment)
+        calls = [asyncio.create_task(client.acall(b"taken"))]
+        await turns()
+        request = server.try_recv()
+        calls.append(asyncio.create_task(client.acall(b"not taken")))
+        await turns()
+        calls.append(asyncio.create_task(client.acall(b"no slot")))
+        await turns()
+        client.close()
+        for call in calls:
+            with pytest.raises(pipework.Invalid, match="closed"):
+                await call
+        assert request is not None and not request.reply(b"too late")
+        assert all_free(segment) and [member.role for member in segment.members()] == ["server"]
+
+    run(main())
+
+
+def test_an_inbox_is_left_alone_in_a_forked_child(run: Run[None]) -> None:
+    """The child closes what its parent's tasks wait for: those are not its own to wake."""
+
+    async def main() -> None:
+        client, server = ends(Segment.anonymous())
+        waiting = [asyncio.create_task(client.acall(b"x")), asyncio.create_task(client.acall(b"y"))]
+        await turns()
+
+        def child() -> None:
+            client.close()
+            server.close()
+
+        in_child(child)
+        for _ in range(2):
+            (await server.arecv()).reply(b"done")
+        assert await asyncio.gather(*waiting) == [b"done"] * 2
+
+    run(main())
+
+
 def test_processes_that_share_nothing_but_a_name(run: Run[None], tmp_path: Path) -> None:
     path = tmp_path / "segment"
     segment = Segment.create(path, slots=8)

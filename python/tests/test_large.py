@@ -1,0 +1,110 @@
+"""Large payloads: other threads go on while they are copied, and nothing is copied more often than it must be."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from crew import ends
+from pipework import atomic
+from pipework.pipe import pipe
+from pipework.reqrep import Segment
+
+SIZE = 32 << 20
+
+
+@pytest.fixture
+def steps_of_others() -> Iterator[Callable[[Callable[[], object]], int]]:
+    """Runs something, and says how often another thread got the interpreter lock meanwhile: never, unless it was given away."""
+    counted = 0
+    stop = threading.Event()
+
+    def count() -> None:
+        nonlocal counted
+        while not stop.is_set():
+            counted += 1
+            time.sleep(0.0001)
+
+    def steps(work: Callable[[], object]) -> int:
+        before = counted
+        work()
+        return counted - before
+
+    interval = sys.getswitchinterval()
+    thread = threading.Thread(target=count)
+    thread.start()
+    sys.setswitchinterval(100)  # nobody is asked to give it away
+    try:
+        yield steps
+    finally:
+        sys.setswitchinterval(interval)
+        stop.set()
+        thread.join()
+
+
+def test_other_threads_go_on_while_a_payload_is_copied(steps_of_others: Callable[[Callable[[], object]], int]) -> None:
+    client, server = ends(Segment.anonymous(slots=2, request_bytes=SIZE, reply_bytes=SIZE))
+    data = bytes(SIZE)
+    for _ in range(3):  # the first touch of a page is the slow one: all are alike from the second on
+        requests: list[Any] = []
+        tickets: list[Any] = []
+        replies: list[object] = []
+        assert steps_of_others(lambda: tickets.append(client.try_send(data))) > 0
+        assert steps_of_others(lambda: requests.append(server.try_recv())) > 0
+        assert steps_of_others(lambda: requests[0].reply(requests[0].data)) > 0
+        assert steps_of_others(lambda: replies.append(client.try_recv(tickets[0]))) > 0
+        assert replies == [data]
+
+    async def in_tasks() -> None:
+        calling = asyncio.create_task(client.acall(data))
+        request = await server.arecv()
+        request.reply(request.data)
+        assert await calling == data
+
+    assert steps_of_others(lambda: asyncio.run(in_tasks())) > 4
+    sends: list[object] = []
+    reader, writer = pipe(SIZE)
+    assert steps_of_others(lambda: sends.append(writer.try_send(data))) > 0
+    assert steps_of_others(lambda: sends.append(reader.try_recv(SIZE))) > 0
+    assert sends == [SIZE, data]
+
+
+def test_a_message_of_many_parts_is_handed_out_without_the_lock(steps_of_others: Callable[[Callable[[], object]], int]) -> None:
+    reader, writer = atomic.pair()
+    thread = threading.Thread(target=lambda: writer.send(bytes(SIZE)))
+    thread.start()
+    assert steps_of_others(lambda: reader.recv()) > 0
+    thread.join()
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_what_a_task_sends_into_a_pipe_is_not_copied_at_every_attempt(kind: type[bytes | bytearray]) -> None:
+    async def seconds(pieces: int) -> float:
+        reader, writer = pipe()
+        data = kind(SIZE // pieces)
+
+        async def send() -> None:
+            with writer:
+                for _ in range(pieces):
+                    assert await writer.asend(data) == len(data)
+
+        began = time.monotonic()
+        sending = asyncio.create_task(send())
+        total = 0
+        while taken := await reader.arecv():
+            total += len(taken)
+        await sending
+        assert total == SIZE
+        return time.monotonic() - began
+
+    async def main() -> None:
+        in_pieces = min([await seconds(512) for _ in range(2)])
+        in_one = min([await seconds(1) for _ in range(2)])
+        assert in_one < in_pieces * 5
+
+    asyncio.run(main())
