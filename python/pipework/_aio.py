@@ -34,15 +34,15 @@ _TURN = 64
 """After so many results without a wait, other tasks are let in."""
 
 
-async def when_readable(fd: Callable[[], int], attempt: Callable[[], T | None]) -> T:
-    """What `attempt` returns, once it is something; in between waits until `fd()` can be read."""
+async def _when_readable(reader: AtomicReader, attempt: Callable[[], T | None]) -> T:
+    """What `attempt` returns, once it is something; in between waits until the reader's descriptor can be read, or it is due."""
     while (done := attempt()) is None:
-        await _ready(fd, False)
+        await _ready(reader.fileno, False, reader.due())
     return done
 
 
-async def _ready(fd: Callable[[], int], writing: bool) -> None:
-    """Waits until `fd()` can be read, or written to."""
+async def _ready(fd: Callable[[], int], writing: bool, seconds: float | None = None) -> None:
+    """Waits until `fd()` can be read, or written to; or for so many seconds."""
     loop = asyncio.get_running_loop()
     waiting = _loops.setdefault(loop, {})
     number = fd()
@@ -57,10 +57,13 @@ async def _ready(fd: Callable[[], int], writing: bool) -> None:
             raise
     future = loop.create_future()
     futures.add(future)
+    timer = None if seconds is None else loop.call_later(seconds, _wake, {future})
     try:
         fd()  # what another thread closes from here on is told to this future; what it closed before, to nobody
         await future
     finally:
+        if timer is not None:
+            timer.cancel()
         futures.discard(future)
         if not futures and waiting.get((number, writing)) is futures:
             _unwatch(loop, waiting, number, writing)
@@ -129,11 +132,11 @@ class Items:
 
 
 async def next_item(reader: AtomicReader) -> Item:
-    return await when_readable(reader.fileno, reader.try_next_item)
+    return await _when_readable(reader, reader.try_next_item)
 
 
 async def recv(reader: AtomicReader) -> bytes:
-    return await when_readable(reader.fileno, reader.try_recv)
+    return await _when_readable(reader, reader.try_recv)
 
 
 async def send(writer: AtomicWriter, data: Buffer) -> int:

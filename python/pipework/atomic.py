@@ -69,6 +69,9 @@ class Options(TypedDict, total=False):
     """Reader: the memory in bytes for all unfinished messages together. Default 1 GiB."""
     read_size: int
     """Reader: how many bytes one read asks for, from 1 to 16 MiB. Default 64 KiB."""
+    frame_timeout: float | None
+    """Reader, mixed mode: for how many seconds the rest of a part that has begun is waited for while not one byte comes, before it is text and
+    its message is reported as torn; None: until the end. A relay (`tee`, ssh) may cut anywhere and stop for a while. Default 5."""
     max_pending: int
     """Writer: how many bytes may be pending before `try_send` takes no more. Default 1 MiB."""
     spin: float

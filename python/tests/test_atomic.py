@@ -171,7 +171,7 @@ def test_options_are_checked() -> None:
     for wrong in ({"mixd": True}, {"mixed": "yes"}, {"zstd": "fast"}, {"max_message": -1}, {"spin": -1.0}):
         with pytest.raises((TypeError, ValueError, OverflowError)):
             atomic.pair(**wrong)
-    reader, _ = atomic.pair(strict=True, max_message=10, max_unfinished=100, read_size=7, max_pending=1, spin=0.0)
+    reader, _ = atomic.pair(strict=True, max_message=10, max_unfinished=100, read_size=7, frame_timeout=None, max_pending=1, spin=0.0)
     assert reader.read_size == 7
     reader.read_size = 9
     assert reader.read_size == 9

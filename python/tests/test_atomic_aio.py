@@ -182,3 +182,17 @@ def test_a_fifo_is_listened_to(run: Run, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # child watchers of Python 3.12
         run(work())
+
+
+def test_a_frame_that_nothing_completes_becomes_text_in_time(run: Run) -> None:
+    async def work() -> None:
+        reader, writer = atomic.pair(mixed=True, frame_timeout=0.05)
+        with reader, writer:
+            os.write(writer.fileno(), b"\x0estray\n")
+            assert reader.try_next_item() is None
+            due = reader.due()
+            assert due is not None and 0 <= due <= 0.05
+            assert await reader.anext_item() == atomic.Line(b"\x0estray\n")
+            assert reader.due() is None
+
+    run(work())

@@ -277,8 +277,9 @@ def cut_short():
     for name, length in (("after-shift-out", 1), ("after-escape", 2), ("in-header", 9), ("in-data", 20),
                          ("before-shift-in", 22)):
         wire = b"text\n" + GOOD + GOOD[:length]
-        yield vector(f"mixed-cut-{name}", "What is left of a frame at the end is text.", wire,
-                     [line("text\n"), IS_GOOD, line(GOOD[:length])])
+        lost = [torn("torn", ONE, 1, min(length - 18, 4))] if length >= 18 else []
+        yield vector(f"mixed-cut-{name}", "What is left of a frame at the end is text, and its message is lost.", wire,
+                     [line("text\n"), IS_GOOD, *lost, line(GOOD[:length])])
         yield vector(f"mixed-cut-{name}-strict", "Strictly, it is an error.", wire,
                      [line("text\n"), IS_GOOD], strict=True, ends="corrupt")
     yield vector("mixed-cut-in-burst", "A burst that never ends is text.", b"\x0ehalf", [line("\x0ehalf")])
@@ -290,16 +291,20 @@ def stray_control_bytes():
     no_end = part(ONE, 0, "abc", mixed=True)[:-1] + b"Z\n"
     too_large = b"\x0e\x10" + part(ONE, 0, "abc", size=4078) + b"\n"
     broken = (
-        ("stray-shift-out", "A stray 0x0E before a frame.", b"a\x0eb\n"),
-        ("half-burst", "A burst that another 0x0E cuts off.", b"\x0ehalf\n"),
-        ("burst-too-long", "A burst longer than PIPE_BUF.", too_long),
-        ("no-shift-in", "A part that no 0x0F closes.", no_end),
-        ("size-too-large", "One byte more than fits in PIPE_BUF.", too_large),
-        ("half-part", "A part that promises more than is there.", GOOD[:20] + b"\n"),
+        ("stray-shift-out", "A stray 0x0E before a frame.", b"a\x0eb\n", []),
+        ("half-burst", "A burst that another 0x0E cuts off.", b"\x0ehalf\n", []),
+        ("burst-too-long", "A burst longer than PIPE_BUF.", too_long, []),
+        ("no-shift-in", "A part that no 0x0F closes.", no_end, [torn("torn", ONE, 1, 3)]),
+        ("size-too-large", "One byte more than fits in PIPE_BUF.", too_large, []),
+        ("half-part", "A part that promises more than is there.", GOOD[:20] + b"\n", [torn("torn", ONE, 1, 4)]),
     )
-    for name, about, wire in broken:
+    for name, about, wire, lost in broken:
         yield vector(f"mixed-{name}", about + " It is text, and the frame after it is found.",
-                     wire + GOOD + b"tail\n", [line(wire), IS_GOOD, line("tail\n")])
+                     wire + GOOD + b"tail\n", [*lost, line(wire), IS_GOOD, line("tail\n")])
+    first, second, third = (part(ONE, nth, data, mixed=True) for nth, data in ((2, "one"), (1, "two"), (0, "three")))
+    yield vector("mixed-part-damaged", "A part in the middle is none: its message is lost, and its other parts too.",
+                 first + second[:-1] + b"\n" + third + GOOD,
+                 [torn("torn", ONE, 2, 6), line(second[:-1] + b"\n"), IS_GOOD])
     for name, wire in (("burst-too-long", too_long), ("no-shift-in", no_end), ("size-too-large", too_large)):
         yield vector(f"mixed-{name}-strict", "Strictly, it is an error.", b"text\n" + wire + GOOD, [line("text\n")],
                      strict=True, ends="corrupt")

@@ -47,6 +47,14 @@ impl Deadline {
         }
     }
 
+    /// The one of the two that passes first.
+    pub(crate) fn or_earlier(self, other: Deadline) -> Deadline {
+        match (self.0, other.0) {
+            (Some(one), Some(two)) => Deadline(Some(one.min(two))),
+            (one, two) => Deadline(one.or(two)),
+        }
+    }
+
     pub(crate) fn is_never(self) -> bool {
         self.0.is_none()
     }
@@ -82,6 +90,14 @@ mod tests {
         assert!(!Deadline::after(Duration::from_secs(60)).has_passed());
         assert_eq!(Deadline::after(Duration::MAX), Deadline::NEVER);
         assert_eq!(Deadline::from(None), Deadline::NEVER);
+    }
+
+    #[test]
+    fn of_two_the_earlier_counts() {
+        let (soon, late) = (Deadline::after(Duration::from_secs(1)), Deadline::after(Duration::from_secs(2)));
+        assert_eq!((soon.or_earlier(late), late.or_earlier(soon)), (soon, soon));
+        assert_eq!((soon.or_earlier(Deadline::NEVER), Deadline::NEVER.or_earlier(soon)), (soon, soon));
+        assert_eq!(Deadline::NEVER.or_earlier(Deadline::NEVER), Deadline::NEVER);
     }
 
     #[test]

@@ -91,17 +91,21 @@ pub(super) fn options(named: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
             "max_message" => options.max_message(value.extract()?),
             "max_unfinished" => options.max_unfinished(value.extract()?),
             "read_size" => options.read_size(value.extract()?),
+            "frame_timeout" => options.frame_timeout(match value.extract::<Option<f64>>()? {
+                Some(time) => seconds("frame_timeout", time)?,
+                None => Duration::MAX,
+            }),
             "max_pending" => options.max_pending(value.extract()?),
-            "spin" => options.spin(spin(value.extract()?)?),
+            "spin" => options.spin(seconds("spin", value.extract()?)?),
             other => return Err(PyTypeError::new_err(format!("there is no option {other:?}"))),
         };
     }
     Ok(options)
 }
 
-fn spin(seconds: f64) -> PyResult<Duration> {
+fn seconds(option: &str, seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err("spin must be a number of seconds, 0 or more"))
+        .map_err(|_| PyValueError::new_err(format!("{option} must be a number of seconds, 0 or more")))
 }
 
 /// A new pipe: its two ends.

@@ -191,6 +191,13 @@ impl Reader {
         Ok(text.map(|text| PyBytes::new(py, &text).unbind()))
     }
 
+    /// In how many seconds an event loop should call again although the descriptor is not readable; None: not before it is. Ask after a
+    /// `try_` method had nothing: a frame that waits for its rest becomes text then (`frame_timeout`), or with 0 there is more to read.
+    fn due(&self, py: Python<'_>) -> PyResult<Option<f64>> {
+        let due = self.handle.with(py, "atomic due", |reader| reader.due())?;
+        Ok(due.and_then(Deadline::remaining).map(|left| left.as_secs_f64()))
+    }
+
     /// Waits for bytes and reads some without parsing them, to make room for writers. Returns how many; 0 at the end of the pipe.
     ///
     /// Raises `TooLong` once `max_unfinished` bytes lie unparsed, and `TimedOut`.

@@ -114,18 +114,23 @@ impl Assembly {
         Step::Nothing
     }
 
-    /// Reports the message of a part of which only `len` bytes of data came before the pipe ended.
+    /// Reports the message of a part of which only `len` bytes of data came, and passes over the rest of it.
     pub(super) fn cut_off(&mut self, header: Header, len: usize) {
         if self.passes_over(header) {
             return;
         }
-        let torn = match self.unfinished.get(&header.writer) {
-            Some(message) if message.next_id == header.id => {
-                self.remove(header.writer).torn(header.writer, ErrorKind::Torn)
+        let nothing = Torn { writer: Some(header.writer), parts: 0, bytes: 0, kind: ErrorKind::Torn };
+        let mut torn = nothing;
+        if let Some(next_id) = self.unfinished.get(&header.writer).map(|message| message.next_id) {
+            torn = self.remove(header.writer).torn(header.writer, ErrorKind::Torn);
+            if next_id != header.id {
+                self.reports.push_back(std::mem::replace(&mut torn, nothing));
             }
-            _ => Torn { writer: Some(header.writer), parts: 0, bytes: 0, kind: ErrorKind::Torn },
-        };
+        }
         self.reports.push_back(Torn { parts: torn.parts.saturating_add(1), bytes: torn.bytes + len, ..torn });
+        if let Some(next_id) = header.id.checked_sub(1) {
+            self.pass_over_from(header.writer, next_id);
+        }
     }
 
     /// Reports all that is unfinished: the pipe has ended, or no writer is left.

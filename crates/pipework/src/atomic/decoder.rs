@@ -29,10 +29,10 @@ pub(super) struct Limits {
 /// What is known of the pipe behind the bytes that were fed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tail {
-    /// Nothing.
+    /// Nothing: more may come.
     Unknown,
-    /// It was empty.
-    Drained,
+    /// Nothing has come for so long that nothing will complete what has begun.
+    Silent,
     /// It has ended.
     Ended,
 }
@@ -132,6 +132,11 @@ impl Decoder {
     /// Whether bytes wait to be parsed.
     pub(super) fn has_bytes(&self) -> bool {
         self.start < self.end || self.next.is_some()
+    }
+
+    /// Whether a frame has begun that becomes text if nothing completes it. A strict reader, and a plain stream, wait for the end.
+    pub(super) fn awaits_rest(&self) -> bool {
+        self.mode == Mode::Mixed && !self.strict && self.start < self.end
     }
 
     /// Whether an item may be had without feeding it more.
@@ -268,13 +273,16 @@ impl Decoder {
             strict: self.strict,
             bursts: self.bursts,
         };
-        // A strict reader waits for the rest of a frame as long as there may be one.
-        let over = if self.strict { tail == Tail::Ended } else { tail != Tail::Unknown };
-        let rest = if over { Rest::Impossible } else { Rest::Possible };
+        let rest = if tail == Tail::Unknown { Rest::Possible } else { Rest::Impossible };
         match mixed::scan(&self.buf[self.start..self.end], rest, rules) {
             mixed::Found::Text(len) => {
                 self.text = len;
                 Ok(self.line())
+            }
+            mixed::Found::Broken { header, came, len } => {
+                self.assembly.cut_off(header, came);
+                self.text = len;
+                Ok(Progress::Parsed)
             }
             mixed::Found::Part { header, data, len } => Ok(self.part(header, data.start, len)),
             mixed::Found::Burst { data, len } => {

@@ -58,7 +58,7 @@ pub fn reader(data: &[u8]) {
         decoder.space(chunk.len()).expect("room").copy_from_slice(chunk);
         decoder.fed(chunk.len());
         let drained = drain > 0 && nth % usize::from(drain) == 0;
-        let tail = if drained { Tail::Drained } else { Tail::Unknown };
+        let tail = if drained { Tail::Silent } else { Tail::Unknown };
         if !take_all(&mut decoder, tail, chunk.len() + 4096) {
             return;
         }
@@ -164,6 +164,9 @@ pub(crate) fn naive(stream: &[u8], pipe_buf: usize, max_message: usize) -> Vec<E
             at += len;
             continue;
         }
+        if let Some(header) = naive_beginning(&stream[at..], pipe_buf) {
+            writers.cut_off(header, &mut events);
+        }
         let byte = stream[at];
         let joins = line.last() == Some(&b'\r') && byte == b'\n';
         if !joins && (line.last() == Some(&b'\r') || line.len() >= max_message) {
@@ -207,6 +210,14 @@ fn naive_frame(bytes: &[u8], pipe_buf: usize) -> Option<(NaiveFrame, usize)> {
     None
 }
 
+/// The header of what begins like a part and is none.
+fn naive_beginning(bytes: &[u8], pipe_buf: usize) -> Option<Header> {
+    if !bytes.starts_with(&[SHIFT_OUT, DATA_LINK_ESCAPE]) {
+        return None;
+    }
+    Header::from_bytes(&bytes[2..]).filter(|header| header.len as usize <= pipe_buf - 19)
+}
+
 #[derive(Default)]
 struct NaiveWriters {
     /// The id that comes next, parts, data; in the order of the latest part.
@@ -245,6 +256,24 @@ impl NaiveWriters {
         } else {
             message.1 = header.id - 1;
             self.unfinished.push(message);
+        }
+    }
+
+    /// A part that is none: its message is lost.
+    fn cut_off(&mut self, header: Header, events: &mut Vec<Event>) {
+        let passed_over = self.given_up.remove(&header.writer) == Some(header.id);
+        let known = self.unfinished.iter().position(|(writer, ..)| *writer == header.writer);
+        if !passed_over {
+            let mut parts = 1;
+            match known.map(|at| self.unfinished.remove(at)) {
+                Some((_, expected, before, _)) if expected == header.id => parts += before,
+                Some((writer, _, before, _)) => events.push(Event::Lost(writer, before)),
+                None => {}
+            }
+            events.push(Event::Lost(header.writer, parts));
+        }
+        if header.id > 0 {
+            self.given_up.insert(header.writer, header.id - 1);
         }
     }
 

@@ -1,8 +1,8 @@
 //! Finds parts and bursts between ordinary text. Pure.
 //!
-//! A part or burst is written by one atomic `write`, so a reader that has drained the pipe holds all of it or nothing. Hence
-//! the rule that a stray control byte cannot break: what opens like a frame and is not well formed, or is still incomplete when the
-//! pipe is drained, is text. [`scan`] looks at the start of a buffer; [`Lines`] divides the text that it finds.
+//! What opens like a frame and is not well formed is text, so a stray control byte breaks nothing. What is well begun waits for its
+//! rest: a part or burst is written by one atomic `write`, but a relay between the two ends may cut anywhere. [`scan`] looks at
+//! the start of a buffer; [`Lines`] divides the text that it finds.
 
 use std::ops::Range;
 
@@ -16,6 +16,8 @@ use super::zstd;
 pub(super) enum Found {
     /// So many bytes of text.
     Text(usize),
+    /// What began like a part, of whose data `came` bytes are there, and is none: its first `len` bytes are text.
+    Broken { header: Header, came: usize, len: usize },
     /// A part, `len` bytes in all.
     Part { header: Header, data: Range<usize>, len: usize },
     /// A burst, `len` bytes in all.
@@ -39,12 +41,19 @@ pub(super) struct Rules {
     pub(super) bursts: bool,
 }
 
+impl Rules {
+    /// The most data that a part can hold.
+    fn max_part(self) -> usize {
+        self.limit - Mode::Mixed.part_overhead()
+    }
+}
+
 /// Whether an incomplete frame at the end of a buffer can still be completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// It may: more may lie in the pipe.
+    /// It may: more may come.
     Possible,
-    /// It cannot: the pipe is drained, and frames are written in one piece.
+    /// It cannot: the pipe has ended, or nothing has come for too long.
     Impossible,
 }
 
@@ -57,10 +66,29 @@ pub(super) fn scan(bytes: &[u8], rest: Rest, rules: Rules) -> Found {
         Found::Undecided if rest == Rest::Possible => Found::Undecided,
         Found::Undecided | Found::NoFrame if rules.strict => Found::NoFrame,
         Found::Undecided | Found::NoFrame => {
-            Found::Text(1 + memchr(SHIFT_OUT, &bytes[1..]).unwrap_or(bytes.len() - 1))
+            let len = 1 + memchr(SHIFT_OUT, &bytes[1..]).unwrap_or(bytes.len() - 1);
+            match part_header(bytes, rules) {
+                Some(header) => {
+                    let came = (bytes.len() - DATA).min(header.len as usize);
+                    Found::Broken { header, came, len }
+                }
+                None => Found::Text(len),
+            }
         }
         found => found,
     }
+}
+
+/// Where the data of a part begin.
+const DATA: usize = Mode::Mixed.prefix() + Header::LEN;
+
+/// The header of the part that `bytes` begin with; `None` if it is not all there, or promises more than a part can hold.
+fn part_header(bytes: &[u8], rules: Rules) -> Option<Header> {
+    if !bytes.starts_with(&[SHIFT_OUT, DATA_LINK_ESCAPE]) {
+        return None;
+    }
+    Header::from_bytes(&bytes[Mode::Mixed.prefix()..])
+        .filter(|header| header.len as usize <= rules.max_part())
 }
 
 /// The frame that [`SHIFT_OUT`] at the start of `bytes` opens.
@@ -75,15 +103,14 @@ fn frame(bytes: &[u8], rest: Rest, rules: Rules) -> Found {
 }
 
 fn part(bytes: &[u8], rules: Rules) -> Found {
-    let start = Mode::Mixed.prefix() + Header::LEN;
     let Some(header) = Header::from_bytes(&bytes[Mode::Mixed.prefix()..]) else { return Found::Undecided };
     let len = header.len as usize;
-    if len > rules.limit - Mode::Mixed.part_overhead() {
+    if len > rules.max_part() {
         return Found::NoFrame;
     }
-    match bytes.get(start + len) {
+    match bytes.get(DATA + len) {
         None => Found::Undecided,
-        Some(&SHIFT_IN) => Found::Part { header, data: start..start + len, len: start + len + 1 },
+        Some(&SHIFT_IN) => Found::Part { header, data: DATA..DATA + len, len: DATA + len + 1 },
         Some(_) => Found::NoFrame,
     }
 }

@@ -105,9 +105,14 @@ pub struct Options {
     max_message: usize,
     max_unfinished: usize,
     read_size: usize,
+    frame_timeout: Duration,
     max_pending: usize,
     spin: Duration,
 }
+
+/// Long enough for a relay that a busy machine lets wait, or whose network sends again (after 1 s, then 2 s), and short enough for whoever
+/// looks at text.
+const FRAME_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Default for Options {
     fn default() -> Options {
@@ -119,7 +124,8 @@ impl Default for Options {
             keep_compressed: false,
             max_message: 256 << 20,
             max_unfinished: 1 << 30,
-            read_size: 64 << 10,
+            read_size: reader::DEFAULT_READ_SIZE,
+            frame_timeout: FRAME_TIMEOUT,
             max_pending: 1 << 20,
             spin: spin::DEFAULT_LIMIT,
         }
@@ -175,6 +181,15 @@ impl Options {
     /// Reader: how many bytes one read asks for, from 1 to 16 MiB. Default 64 KiB, which is what a pipe holds unless it was resized.
     pub fn read_size(self, bytes: usize) -> Options {
         Options { read_size: reader::read_size_within_limits(bytes), ..self }
+    }
+
+    /// Reader, mixed mode, not strict: how long the rest of a part or burst that has begun is waited for while not one byte comes. Then what
+    /// there is of it is text, and its message is reported as `Torn`. Default 5 s: a relay between the ends (`tee`, ssh, a log collector)
+    /// may cut anywhere and stop for a while, and what is given up too early is lost. A stray `0x0E` in text holds what follows it
+    /// back for as long, or until 4096 bytes have come. Zero is right where all writers write into this very pipe; `Duration::MAX` waits
+    /// for the end. The time counts from the last byte that came, by the clock, across calls; event loops ask [`Reader::due`].
+    pub fn frame_timeout(self, time: Duration) -> Options {
+        Options { frame_timeout: time, ..self }
     }
 
     /// Writer: how many bytes may be pending before `try_send` takes no more. Default 1 MiB.
@@ -302,7 +317,8 @@ impl Options {
 
     fn read_from(&self, end: PipeEnd) -> Result<Reader> {
         let decoder = self.decoder(end.whole_write(READING)?)?;
-        Ok(Reader::new(end, decoder, self.read_size, Spin::new(self.spin, Looks::Call)))
+        let spin = Spin::new(self.spin, Looks::Call);
+        Ok(Reader::new(end, decoder, self.read_size, self.frame_timeout, spin))
     }
 
     fn decoder(&self, pipe_buf: usize) -> Result<Decoder> {

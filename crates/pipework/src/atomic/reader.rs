@@ -6,7 +6,8 @@
 
 use std::iter::FusedIterator;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use super::decoder::{Decoder, Found, Tail};
 use super::frame::{Mode, Opening};
@@ -20,6 +21,13 @@ use crate::sync;
 use crate::sys::{self, Errno, For};
 
 const OP: &str = "atomic recv";
+
+/// How many bytes a call reads on without an item when it has no time left: what a pipe can hold that no privileged process has made.
+const LAST_LOOK: usize = 1 << 20;
+/// Who wakes so much later than asked was stopped meanwhile.
+const OVERSLEPT: Duration = Duration::from_secs(1);
+/// What a read counts for at least, so that many small ones come to an end as well.
+const LEAST_READ: usize = 256;
 
 /// The reading end of a pipe, FIFO or Unix stream socket.
 ///
@@ -47,14 +55,35 @@ struct Core {
     read_size: usize,
     exact: bool,
     spin: Spin,
+    frame_timeout: Duration,
+    /// Since when nothing has come, while a frame waits for its rest.
+    quiet_since: Option<Instant>,
+    /// Whether the latest call ended with bytes still in the pipe.
+    cut_short: bool,
     /// Clones that wait, or are about to.
     waiting: usize,
 }
 
 impl Reader {
-    pub(super) fn new(end: PipeEnd, decoder: Decoder, read_size: usize, spin: Spin) -> Reader {
-        let tail = Tail::Unknown;
-        let core = Core { decoder, opening: Opening::NEW, tail, read_size, exact: false, spin, waiting: 0 };
+    pub(super) fn new(
+        end: PipeEnd,
+        decoder: Decoder,
+        read_size: usize,
+        frame_timeout: Duration,
+        spin: Spin,
+    ) -> Reader {
+        let core = Core {
+            decoder,
+            opening: Opening::NEW,
+            tail: Tail::Unknown,
+            read_size,
+            exact: false,
+            spin,
+            frame_timeout,
+            quiet_since: None,
+            cut_short: false,
+            waiting: 0,
+        };
         let shared = Arc::new(Shared { core: Mutex::new(core), bell: OnceLock::new() });
         Reader { end, shared, generation: sync::generation(), torn: None }
     }
@@ -130,8 +159,17 @@ impl Reader {
     /// The text of a line that has begun and not ended, as far as it has been parsed; `None` if there is none. Does not read: call it
     /// when [`Reader::try_next_item`] has nothing.
     pub fn peek(&mut self) -> Option<Vec<u8>> {
-        let line = lock(&self.shared).decoder.unfinished_line().to_vec();
+        let line = self.look(Vec::new(), |core| core.decoder.unfinished_line().to_vec());
         (!line.is_empty()).then_some(line)
+    }
+
+    /// By when an event loop should call again although the descriptor is not readable; `None`: not before it is. Ask after a
+    /// `try_` method had nothing. A frame that waits for its rest becomes text then (see [`Options::frame_timeout`]), or the
+    /// call came back before it had looked at all that is in the pipe: the deadline has passed already.
+    ///
+    /// [`Options::frame_timeout`]: super::Options::frame_timeout
+    pub fn due(&self) -> Option<Deadline> {
+        self.look(None, Core::due)
     }
 
     /// Waits for bytes and reads up to the read size of them without parsing any, to make room for writers. Returns how many it read;
@@ -162,8 +200,8 @@ impl Reader {
     /// Whether the pipe has ended and everything usable has been given out. Does not read: it turns true with the `Closed` of another
     /// call, or just before it.
     pub fn is_eof(&self) -> bool {
-        let core = lock(&self.shared);
-        core.tail == Tail::Ended && core.decoder.is_empty() && !self.end.is_listener()
+        let over = self.look(false, |core| core.tail == Tail::Ended && core.decoder.is_empty());
+        over && !self.end.is_listener()
     }
 
     /// Another reader of the same pipe, for another thread. The clones share one buffer: each item goes to one of them.
@@ -186,54 +224,57 @@ impl Reader {
 
     /// Bytes that one read asks for.
     pub fn read_size(&self) -> usize {
-        lock(&self.shared).read_size
+        self.look(DEFAULT_READ_SIZE, |core| core.read_size)
     }
 
     /// Sets how many bytes one read asks for: from 1 to 16 MiB.
     pub fn set_read_size(&mut self, bytes: usize) {
-        lock(&self.shared).read_size = read_size_within_limits(bytes);
+        self.look((), |core| core.read_size = read_size_within_limits(bytes));
     }
 
     /// Whether reads stop at the end of the item that is given out next, so that what lies behind it stays in the pipe for somebody else.
     /// It costs two reads or more for each message, and one for each byte of text. What was read before is not put back.
     pub fn set_exact(&mut self, exact: bool) {
-        lock(&self.shared).exact = exact;
+        self.look((), |core| core.exact = exact);
     }
 
     /// Whether text may lie between the messages.
     pub fn is_mixed(&self) -> bool {
-        lock(&self.shared).decoder.mode() == Mode::Mixed
+        self.look(false, |core| core.decoder.mode() == Mode::Mixed)
     }
 
     /// Changes the mode for all that has not been given out yet. The writers must do the same at the same place of the stream.
     ///
     /// # Errors
-    /// `WouldBlock` while a line is unfinished, which only a mixed stream can give out.
+    /// `WouldBlock` while a line is unfinished, which only a mixed stream can give out. `Stale` in a forked child, as elsewhere.
     pub fn set_mixed(&mut self, mixed: bool) -> Result<()> {
-        let mut core = lock(&self.shared);
-        if !core.decoder.unfinished_line().is_empty() {
-            return Err(Error::new(ErrorKind::WouldBlock, "set mixed mode"));
-        }
-        core.decoder.set_mode(if mixed { Mode::Mixed } else { Mode::Plain });
-        Ok(())
+        const OP: &str = "set mixed mode";
+        self.look(Err(Error::new(ErrorKind::Stale, OP)), |core| {
+            if !core.decoder.unfinished_line().is_empty() {
+                return Err(Error::new(ErrorKind::WouldBlock, OP));
+            }
+            core.decoder.set_mode(if mixed { Mode::Mixed } else { Mode::Plain });
+            Ok(())
+        })
     }
 
     /// How messages are compressed.
     pub fn zstd(&self) -> Option<Zstd> {
-        lock(&self.shared).decoder.zstd().cloned()
+        self.look(None, |core| core.decoder.zstd().cloned())
     }
 
     /// Sets how messages are compressed, for all that has not been given out yet.
     ///
     /// # Errors
-    /// `Invalid`: there is no such level, or the dictionary is none.
+    /// `Invalid`: there is no such level, or the dictionary is none. `Stale` in a forked child, as elsewhere.
     pub fn set_zstd(&mut self, zstd: Option<Zstd>) -> Result<()> {
-        lock(&self.shared).decoder.set_zstd(zstd)
+        let stale = Err(Error::new(ErrorKind::Stale, "set zstd decompression"));
+        self.look(stale, |core| core.decoder.set_zstd(zstd))
     }
 
     /// Whether messages and bursts come with the zstd frame that held them.
     pub fn set_keep_compressed(&mut self, keep: bool) {
-        lock(&self.shared).decoder.set_keep_compressed(keep);
+        self.look((), |core| core.decoder.set_keep_compressed(keep));
     }
 
     /// Bytes that the pipe holds before a writer waits.
@@ -313,15 +354,19 @@ impl Reader {
                 return Ok(Some(core.decoder.item(found).into_owned()));
             }
             let Some(deadline) = deadline else { return Ok(None) };
+            if deadline.has_passed() {
+                return Err(Errno::TIMEDOUT.at(OP));
+            }
+            let wait = core.due().map_or(deadline, |due| deadline.or_earlier(due));
             core.waiting += 1;
             drop(core);
             let woken = match self.shared.bell.get() {
-                Some(bell) => sys::wait(&[self.end.as_fd(), bell.as_fd()], For::Reading, deadline),
-                None => sys::wait(&[self.end.as_fd()], For::Reading, deadline),
+                Some(bell) => sys::wait(&[self.end.as_fd(), bell.as_fd()], For::Reading, wait),
+                None => sys::wait(&[self.end.as_fd()], For::Reading, wait),
             };
             lock(&self.shared).waiting -= 1;
             if !woken.map_err(|errno| errno.at(OP))? {
-                return Err(Errno::TIMEDOUT.at(OP));
+                continue;
             }
             // Only a clone that looks again may silence the bell; one that leaves would take the others' wake-up with it.
             if let Some(bell) = self.shared.bell.get() {
@@ -336,6 +381,18 @@ impl Reader {
             Got::Lent(found) => {
                 sole(&mut self.shared).expect("only a reader without clones lends").decoder.item(found)
             }
+        }
+    }
+
+    /// Looks at what the clones share, or changes it. `stale` in a forked child where a thread that did not come along held the lock.
+    fn look<T>(&self, stale: T, look: impl FnOnce(&mut Core) -> T) -> T {
+        if sync::generation() == self.generation {
+            return look(&mut lock(&self.shared));
+        }
+        match self.shared.core.try_lock() {
+            Ok(mut core) => look(&mut core),
+            Err(TryLockError::Poisoned(core)) => look(&mut core.into_inner()),
+            Err(TryLockError::WouldBlock) => stale,
         }
     }
 
@@ -368,6 +425,8 @@ impl Shared {
 impl Core {
     /// The next item; without a deadline, only if it is there.
     fn next(&mut self, end: &mut PipeEnd, deadline: Option<Deadline>) -> Result<Option<Found>> {
+        let mut looked_at = 0;
+        self.cut_short = false;
         loop {
             if let Some(found) = self.decoder.next(self.tail)? {
                 return Ok(Some(found));
@@ -379,19 +438,46 @@ impl Core {
                 end.forget_writers().map_err(|errno| errno.at(OP))?;
                 (self.tail, self.opening) = (Tail::Unknown, Opening::NEW);
             }
-            // What is left over is decided by whether the pipe is drained, so the pipe is asked before anybody waits.
-            let undecided = self.decoder.has_bytes() && self.tail == Tail::Unknown;
-            let wait = if undecided { None } else { deadline };
-            if self.feed(end, wait, OP)?.is_none() {
-                self.tail = Tail::Drained;
-                if !undecided {
-                    return Ok(None);
-                }
+            // Bytes may come for ever and never make an item.
+            if looked_at >= LAST_LOOK && deadline.is_none_or(Deadline::has_passed) {
+                self.cut_short = true;
+                return self.nothing(deadline);
+            }
+            let due = self.text_at().map(|due| (due, Instant::now()));
+            let wait =
+                deadline.map(|deadline| due.map_or(deadline, |(due, _)| deadline.or_earlier(due.into())));
+            if let Some(len) = self.feed(end, wait, OP)? {
+                looked_at += len.max(LEAST_READ);
+                continue;
+            }
+            match due.map(|(due, began)| Instant::now().checked_duration_since(due.max(began))) {
+                // Who oversleeps was stopped, as a shell's job control stops all of a pipeline, and so perhaps was the relay.
+                Some(Some(late)) if late > OVERSLEPT => self.quiet_since = None,
+                Some(Some(_)) => self.tail = Tail::Silent,
+                _ if deadline.is_none_or(Deadline::has_passed) => return self.nothing(deadline),
+                _ => {}
             }
         }
     }
 
-    /// Reads one block; `None` if there is nothing and no deadline to wait for.
+    fn nothing(&self, deadline: Option<Deadline>) -> Result<Option<Found>> {
+        if deadline.is_none() { Ok(None) } else { Err(Errno::TIMEDOUT.at(OP)) }
+    }
+
+    /// When the frame that waits for its rest becomes text, if nothing comes.
+    fn text_at(&mut self) -> Option<Instant> {
+        if !self.decoder.awaits_rest() {
+            return None;
+        }
+        self.quiet_since.get_or_insert_with(Instant::now).checked_add(self.frame_timeout)
+    }
+
+    /// By when to look again although nothing comes.
+    fn due(&mut self) -> Option<Deadline> {
+        if self.cut_short { Some(Deadline::now()) } else { self.text_at().map(Deadline::at) }
+    }
+
+    /// Reads one block; `None` if nothing is there, or comes before the deadline.
     fn feed(
         &mut self,
         end: &mut PipeEnd,
@@ -405,11 +491,15 @@ impl Core {
             Some(deadline) => end.read(space, deadline, &self.spin).map(Some),
             None => end.try_read(space),
         };
-        let read = read.map_err(|errno| errno.at(op))?;
+        let read = match read {
+            Err(Errno::TIMEDOUT) => None,
+            read => read.map_err(|errno| errno.at(op))?,
+        };
         if let Some(len) = read {
             let is_plain = self.opening.shows_plain(&space[..len], limit);
             self.decoder.fed(len);
             self.tail = if len == 0 { Tail::Ended } else { Tail::Unknown };
+            self.quiet_since = None;
             if is_plain && self.decoder.mode() == Mode::Mixed {
                 return Err(Error::with_hint(ErrorKind::Incompatible, op, Hint::SentPlain));
             }
@@ -423,6 +513,9 @@ enum Got {
     Lent(Found),
     Owned(Item<'static>),
 }
+
+/// What a pipe holds unless it was resized.
+pub(super) const DEFAULT_READ_SIZE: usize = 64 << 10;
 
 /// Larger reads gain nothing, for no pipe holds more at once unless its owner is privileged.
 pub(super) fn read_size_within_limits(bytes: usize) -> usize {

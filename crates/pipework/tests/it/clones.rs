@@ -7,10 +7,10 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pipework::atomic::pair;
+use pipework::atomic::{Options, pair};
 use pipework::{Deadline, ErrorKind};
 
-use crate::role::{PATIENCE, alone};
+use crate::role::{PATIENCE, alone, fork};
 
 #[test]
 fn each_message_goes_to_one_clone_and_all_see_the_end() {
@@ -133,5 +133,44 @@ fn clones_that_wait_sleep() {
         });
         let used = ticks() - before;
         assert!(used < 10, "{used} hundredths of a second of CPU in one second of waiting");
+    });
+}
+
+/// A thread that a forked child does not have may have held the clones' lock: nothing there waits for it.
+#[test]
+fn nothing_hangs_in_a_child_that_was_forked_while_a_clone_read() {
+    alone(|| {
+        let (reader, mut writer) = Options::new().mixed(true).pair().unwrap();
+        let mut clone = reader.try_clone().unwrap();
+        let mut idle = reader.try_clone().unwrap();
+        let over = AtomicU64::new(0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while over.load(SeqCst) == 0 {
+                    drop(clone.try_next_item());
+                }
+            });
+            for _ in 0..200 {
+                writer.send("something to look at", PATIENCE).unwrap();
+                fork(|| {
+                    assert!(!idle.is_eof());
+                    assert!(idle.peek().is_none() && idle.zstd().is_none() && idle.due().is_none());
+                    let _ = (idle.read_size(), idle.is_mixed(), format!("{idle:?}"));
+                    idle.set_read_size(1);
+                    idle.set_exact(true);
+                    idle.set_keep_compressed(false);
+                    let _ = (idle.set_mixed(true), idle.set_zstd(None), idle.try_clone().map(drop));
+                    for refused in [
+                        idle.try_next_item().map(drop),
+                        idle.fill(Deadline::NEVER).map(drop),
+                        idle.recv(Deadline::NEVER).map(drop),
+                    ] {
+                        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Stale);
+                    }
+                })
+                .join();
+            }
+            over.store(1, SeqCst);
+        });
     });
 }

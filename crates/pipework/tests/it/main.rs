@@ -18,6 +18,7 @@ mod processes;
 mod strangers;
 mod waiting;
 mod clones;
+mod relays;
 mod offers;
 mod settings;
 mod sockets;

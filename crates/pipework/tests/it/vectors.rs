@@ -1,7 +1,4 @@
 //! Plays the byte vectors of `vectors/atomic` through real pipes: what a reader makes of them, and that a writer writes the same.
-//!
-//! All bytes lie in the pipe before the first read, for a reader that is quicker than the writer of half a frame rightly takes
-//! that half for text.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
