@@ -45,6 +45,12 @@ impl Event {
         self.wake(1, reach);
     }
 
+    /// Wakes everybody who is parked; as `notify_swapped`.
+    pub(crate) fn notify_all_swapped(&self, reach: Reach) {
+        fence_after_swap();
+        self.wake(EVERYONE, reach);
+    }
+
     /// Wakes everybody who is parked.
     pub(crate) fn notify_all(&self, reach: Reach) {
         fence(Ordering::SeqCst);

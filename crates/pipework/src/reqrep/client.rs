@@ -185,7 +185,7 @@ impl Client {
         let ticket =
             self.place(&request.into(), deadline, CALL)?.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
         let error = match self.wait(ticket, deadline, CALL) {
-            Ok(reply) => return Ok(reply),
+            Ok(done) => return self.take_out(ticket, done, done, CALL),
             Err(error) => error,
         };
         // Whatever ended the wait, nobody has the ticket, so the call must not stay behind. Where it is over, this is refused.
@@ -240,7 +240,8 @@ impl Client {
     /// `TimedOut`, `Interrupted`: the ticket stays good. `PeerDied`, `Failed`, `NoServer`: the call is over. `Stale`: the call is over already, or is not this client's.
     #[inline]
     pub fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Result<Reply> {
-        let reply = self.wait(ticket, deadline.into(), RECV);
+        let done = self.wait(ticket, deadline.into(), RECV);
+        let reply = done.and_then(|done| self.collect(ticket, done, RECV));
         self.looked(ticket, reply.as_ref().is_err_and(is_open));
         reply
     }
@@ -275,7 +276,7 @@ impl Client {
             Some(left) => {
                 count(&self.inner.membership.member(me).counters.0.cancelled);
                 if left.state() == Some(State::Free) {
-                    self.gave_back(ticket.idx());
+                    self.gave_up(ticket.idx());
                 }
                 Ok(true)
             }
@@ -311,6 +312,12 @@ impl Client {
 
     pub(super) fn slot(&self, ticket: Ticket, op: &'static str) -> Result<&Slot> {
         self.shared().slot(ticket.idx()).ok_or(Error::new(ErrorKind::Stale, op))
+    }
+
+    /// A slot is free again, and its entry is stale: a full ring may have room.
+    pub(super) fn gave_up(&self, idx: u32) {
+        self.gave_back(idx);
+        self.shared().cells().notify_all_swapped(Reach::Machine);
     }
 
     #[inline]
@@ -354,13 +361,23 @@ impl Client {
     #[inline]
     fn collect(&self, ticket: Ticket, done: SlotWord, op: &'static str) -> Result<Reply> {
         let slot = self.slot(ticket, op)?;
+        // Another thread may receive the same call. Whoever came second must not copy: the slot may be
+        // another call's by then, whose reply a server of this very process is writing.
+        let held = slot.hold(done).ok_or(Error::new(ErrorKind::Stale, op))?;
+        self.take_out(ticket, done, held, op)
+    }
+
+    /// The same for a call whose ticket nobody else has.
+    #[inline]
+    fn take_out(&self, ticket: Ticket, done: SlotWord, held: SlotWord, op: &'static str) -> Result<Reply> {
+        let slot = self.slot(ticket, op)?;
         let outcome = match done.state() {
             Some(State::Answered) => self.read(ticket.idx(), slot, op),
             Some(State::Failed) => Err(Error::new(ErrorKind::Failed, op)),
             _ => Err(Error::new(ErrorKind::PeerDied, op)),
         };
-        // Step 8. Another thread may have received the same call: then the copy may be of anything.
-        if !slot.step(done, done.freed()) {
+        // Step 8.
+        if !slot.step(held, held.freed()) {
             return Err(Error::new(ErrorKind::Stale, op));
         }
         self.gave_back(ticket.idx());
@@ -375,13 +392,12 @@ impl Client {
         payload.map(|payload| Reply { payload, flags }).ok_or(Error::new(ErrorKind::Corrupt, op))
     }
 
+    /// Waits until a call is done; its word then.
     #[inline]
-    fn wait(&self, ticket: Ticket, deadline: Deadline, op: &'static str) -> Result<Reply> {
+    fn wait(&self, ticket: Ticket, deadline: Deadline, op: &'static str) -> Result<SlotWord> {
         let slot = self.slot(ticket, op)?;
         let (me, wait) = (self.inner.membership.number(op)?, self.waiting(deadline, op));
-        let poll = || self.poll(ticket, op);
-        let done = slot.wait(ticket.generation(), &wait, poll, || self.check(me, op))?;
-        self.collect(ticket, done, op)
+        slot.wait(ticket.generation(), &wait, || self.poll(ticket, op), || self.check(me, op))
     }
 
     pub(super) fn waiting(&self, deadline: Deadline, op: &'static str) -> Wait<'_> {

@@ -47,6 +47,7 @@ pub(super) const HEAD_AT: usize = 128;
 pub(super) const TAIL_AT: usize = 192;
 pub(super) const REQUESTS_AT: usize = 256;
 pub(super) const ROOM_AT: usize = 320;
+pub(super) const CELLS_AT: usize = 384;
 
 /// Bytes of a member.
 pub(super) const MEMBER: usize = 128;

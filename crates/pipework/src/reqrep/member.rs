@@ -316,7 +316,11 @@ impl Shared {
                 // Full or not: its client pushes again with its next tick.
                 self.enqueue(idx, op)?;
             }
-            Some(State::Free) => self.room().notify_swapped(Reach::Machine),
+            Some(State::Free) => {
+                self.room().notify_swapped(Reach::Machine);
+                // It may have been the first in a full ring.
+                self.cells().notify_all_swapped(Reach::Machine);
+            }
             _ => self.tell_client(slot, word.has_waiter(), client),
         }
         Ok(true)

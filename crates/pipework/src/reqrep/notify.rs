@@ -9,9 +9,10 @@
 use std::collections::HashMap;
 use std::mem;
 use std::os::fd::OwnedFd;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::client::Ticket;
@@ -128,7 +129,8 @@ impl Lookout {
 }
 
 impl Drop for Lookout {
-    /// Ends the thread and waits for that.
+    /// Ends the thread, and waits for that unless it is waking somebody: that may need what the one who drops this holds, or
+    /// be what drops this.
     fn drop(&mut self) {
         let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Running { watch, thread }) = running else { return };
@@ -136,10 +138,8 @@ impl Drop for Lookout {
             mem::forget((watch, thread));
             return;
         }
-        watch.stop();
-        // A waker may have dropped the handle in the thread itself.
-        if thread.thread().id() != thread::current().id() {
-            // It has not panicked, unless a waker did, and then that was told.
+        if watch.stop() {
+            // It does not panic: what wakers do is caught.
             let _ = thread.join();
         }
     }
@@ -174,6 +174,8 @@ struct Wishes {
     last: u64,
     /// The handle is gone.
     stop: bool,
+    /// The thread is running strangers' code.
+    is_waking: bool,
 }
 
 #[derive(Debug)]
@@ -385,7 +387,8 @@ impl Watch {
             Err(_) => self.look(true).unwrap_or_default(),
         };
         let any = told.descriptor || !told.tasks.is_empty();
-        told.tasks.into_iter().for_each(Waker::wake);
+        told.tasks.into_iter().for_each(wake);
+        self.wishes().is_waking = false;
         any
     }
 
@@ -408,6 +411,7 @@ impl Watch {
         };
         let tasks: Vec<Waker> =
             wishes.tasks.extract_if(|_, task| is_due(task)).map(|(_, task)| task.waker).collect();
+        wishes.is_waking = !tasks.is_empty();
         let over = descriptor || everybody || !tasks.is_empty() || !self.is_wanted(&wishes);
         over.then_some(Told { descriptor, tasks })
     }
@@ -431,11 +435,17 @@ impl Watch {
         }
     }
 
-    fn stop(&self) {
-        self.wishes().stop = true;
+    /// Has the thread end; whether that will be soon. It wakes nobody any more, but may be in the middle of it.
+    fn stop(&self) -> bool {
+        let is_waking = {
+            let mut wishes = self.wishes();
+            wishes.stop = true;
+            wishes.is_waking
+        };
         self.rest.notify_all(Reach::Process);
         // Whoever else parks there looks, and parks again.
         self.event().notify_all(Reach::Machine);
+        !is_waking
     }
 }
 
@@ -523,6 +533,14 @@ impl Shared {
     }
 }
 
+/// What a stranger's waker does must not end the thread that others rely on. The panic was told by its hook.
+fn wake(waker: Waker) {
+    if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+        // To drop it could be the next.
+        mem::forget(panic);
+    }
+}
+
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -590,6 +608,9 @@ mod model {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::os::fd::AsFd;
+    use std::sync::mpsc;
+    use std::task::{Context, Wake};
+    use std::thread;
     use std::time::Instant;
 
     use super::super::{Client, Options, Segment, Server};
@@ -795,6 +816,70 @@ mod tests {
             let shortest = times.iter().map(|(_, time)| *time).min();
             assert!(shortest < Some(Duration::from_millis(25)), "{times:?}: a slice is twice as long");
         }
+    }
+
+    /// Calls a function when it wakes.
+    struct Calls<F>(F);
+
+    impl<F: Fn() + Send + Sync + 'static> Wake for Calls<F> {
+        fn wake(self: Arc<Self>) {
+            self.0();
+        }
+    }
+
+    /// Polls `future` once, which must wait then.
+    fn leave<T>(future: &mut (impl Future<Output = T> + Unpin), wake: impl Fn() + Send + Sync + 'static) {
+        let waker = Waker::from(Arc::new(Calls(wake)));
+        assert!(std::pin::Pin::new(future).poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+
+    #[test]
+    fn a_waker_that_panics_takes_nobody_with_it() {
+        let segment = small();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let tickets = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
+        let (tell, told) = mpsc::channel();
+        let mut futures = tickets.map(|ticket| Box::pin(client.recv_async(ticket)));
+        let tell_again = tell.clone();
+        leave(&mut futures[0], move || {
+            tell.send(0).unwrap();
+            panic!("a waker's own affair, which is told of here");
+        });
+        server.recv(SOON).unwrap().reply("c").unwrap();
+        assert_eq!(told.recv_timeout(SOON), Ok(0));
+        leave(&mut futures[1], move || tell_again.send(1).unwrap());
+        server.recv(SOON).unwrap().reply("d").unwrap();
+        assert_eq!(told.recv_timeout(SOON), Ok(1));
+    }
+
+    #[test]
+    fn a_handle_goes_under_a_lock_that_its_waker_waits_for() {
+        let segment = small();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let ticket = client.try_send("a").unwrap().expect("there is a slot");
+        let (lock, (tell, told)) = (Arc::new(Mutex::new(())), mpsc::channel());
+        let mut future = Box::pin({
+            let client = client.clone();
+            async move { client.recv_async(ticket).await }
+        });
+        let needed = Arc::clone(&lock);
+        leave(&mut future, move || {
+            tell.send(()).unwrap();
+            drop(needed.lock().unwrap());
+        });
+        let dropping = thread::spawn(move || {
+            let held = lock.lock().unwrap();
+            server.recv(SOON).unwrap().reply("b").unwrap();
+            told.recv_timeout(SOON).unwrap();
+            drop((future, client));
+            drop(held);
+        });
+        let began = Instant::now();
+        while !dropping.is_finished() {
+            assert!(began.elapsed() < SOON, "each waits for the other");
+            thread::sleep(Duration::from_millis(1));
+        }
+        dropping.join().unwrap();
     }
 
     #[test]

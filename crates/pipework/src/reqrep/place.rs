@@ -5,7 +5,7 @@ use super::segment::count;
 use super::slot::{SlotWord, State};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::{Ordering, Reach};
+use crate::sync::Ordering;
 
 impl Client {
     /// Puts a request into a slot and the slot into the ring; without a deadline only if that is possible now.
@@ -111,10 +111,90 @@ impl Client {
                 slot.load().state() == Some(State::Sent) && slot.load().generation() == ticket.generation();
             Ok((!waits || self.shared().enqueue(ticket.idx(), op)?).then_some(true))
         };
-        let wait = self.waiting(deadline, op);
-        let queued = self.shared().room().wait(&wait, look, || self.check(me, op));
-        // The wake-up may have been meant for somebody who waits for a slot.
-        self.shared().room().notify(Reach::Machine);
-        queued
+        // A server that claims wakes all who wait here, the one whose request it was among them.
+        self.shared().cells().wait(&self.waiting(deadline, op), look, || self.check(me, op))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::super::{Options, Segment};
+
+    const SOON: Duration = Duration::from_secs(20);
+    /// Half a slice: who is late by less was woken.
+    const AT_ONCE: Duration = Duration::from_millis(25);
+
+    /// A segment of two slots and four cells, which are full: a live call, and three that are over.
+    fn full_ring() -> Segment {
+        let segment = Options::new().slots(2).members(8).anonymous().expect("a segment");
+        let client = segment.client().expect("a place");
+        assert!(client.try_send("first").unwrap().is_some());
+        while let Some(ticket) = client.try_send("again").unwrap() {
+            assert!(client.cancel(ticket).unwrap());
+        }
+        assert_eq!(segment.len(), 4);
+        // It leaves when the segment goes, and keeps the first call.
+        std::mem::forget(client);
+        segment
+    }
+
+    /// The shortest time between an end and its notice, of a few: others use the machine as well.
+    fn shortest(end: impl Fn(&Segment) -> Instant) -> Duration {
+        let rounds = (0..5).map(|_| {
+            let segment = full_ring();
+            let client = segment.client().unwrap();
+            thread::scope(|scope| {
+                let sending = scope.spawn(|| {
+                    client.send("last", SOON).unwrap();
+                    Instant::now()
+                });
+                thread::sleep(Duration::from_millis(10));
+                assert!(!sending.is_finished(), "the ring is full");
+                let ended = end(&segment);
+                sending.join().unwrap().saturating_duration_since(ended)
+            })
+        });
+        rounds.min().expect("there are some")
+    }
+
+    #[test]
+    fn a_claim_wakes_who_waits_for_the_ring() {
+        let woken = shortest(|segment| {
+            let server = segment.server().unwrap();
+            assert_eq!(*server.recv(SOON).unwrap(), *b"first");
+            Instant::now()
+        });
+        assert!(woken < AT_ONCE, "{woken:?}");
+    }
+
+    /// Its request goes out through the entry of a call that its slot had before.
+    #[test]
+    fn who_is_claimed_through_an_older_entry_need_not_wait_for_the_ring() {
+        let woken = shortest(|segment| {
+            let server = segment.server().unwrap();
+            let requests = server.drain(2).unwrap();
+            assert_eq!(*requests[0], *b"first");
+            let taken = requests.len();
+            assert!(taken == 2 || *server.recv(SOON).unwrap() == *b"last");
+            Instant::now()
+        });
+        assert!(woken < AT_ONCE, "{woken:?}");
+    }
+
+    #[test]
+    fn a_call_that_is_cancelled_wakes_who_waits_for_the_ring() {
+        let woken = shortest(|segment| {
+            let (_, slot) = segment.0.shared.slots().next().expect("there are two");
+            let first = slot.load();
+            let client = segment.client().unwrap();
+            // As its client would.
+            assert!(slot.cancel(first.generation(), first.owner()).is_some());
+            client.gave_up(0);
+            Instant::now()
+        });
+        assert!(woken < AT_ONCE, "{woken:?}");
     }
 }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use super::layout::{
-    self, Area, COUNTERS_AT, FIXED, Geometry, HEAD_AT, Layout, REQUESTS_AT, ROOM_AT, TAIL_AT,
+    self, Area, CELLS_AT, COUNTERS_AT, FIXED, Geometry, HEAD_AT, Layout, REQUESTS_AT, ROOM_AT, TAIL_AT,
 };
 use super::queue::Queue;
 use super::slot::Slot;
@@ -281,6 +281,12 @@ impl Shared {
     pub(super) fn requests(&self) -> &Event {
         // SAFETY: a line of its own in the header.
         unsafe { self.at(REQUESTS_AT) }
+    }
+
+    /// Where clients wait for a cell of the ring.
+    pub(super) fn cells(&self) -> &Event {
+        // SAFETY: a line of its own in the header.
+        unsafe { self.at(CELLS_AT) }
     }
 
     /// Where clients wait for a slot.

@@ -219,8 +219,12 @@ impl Server {
         let (shared, number) = (self.shared(), self.0.membership.number(RECV)?);
         let claim = |idx| Some((idx, shared.slot(idx)?.claim(number)?));
         let popped = shared.queue().pop(claim, RECV)?;
+        if popped.claimed.is_some() || popped.stale > 0 {
+            // All of them: the one that was claimed may be any of those who wait, by an older entry.
+            shared.cells().notify_all_swapped(Reach::Machine);
+        }
         if popped.stale > 0 {
-            // Only stale entries fill the ring up: there is room again.
+            // An event loop that waits for a slot waits for a cell, too.
             shared.room().notify_all(Reach::Machine);
         }
         Ok(popped.claimed)

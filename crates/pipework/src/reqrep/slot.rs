@@ -15,7 +15,7 @@ pub(super) struct SlotWord(u64);
 #[repr(u64)]
 pub(super) enum State {
     Free = 0,
-    /// The request is being written (client).
+    /// The request is being written, or the reply being copied out (client).
     Fill = 1,
     /// It waits for a server (client).
     Sent = 2,
@@ -231,6 +231,13 @@ impl Slot {
         None
     }
 
+    /// Step 15: takes a call that is done out of the reach of every other thread that has its ticket.
+    pub(super) fn hold(&self, done: SlotWord) -> Option<SlotWord> {
+        // With w, which no slot has while its request is written: so this word is another than that one.
+        let held = SlotWord(done.with(State::Fill, done.owner()).0 | WAITER);
+        self.step(done, held).then_some(held)
+    }
+
     /// Steps 3 and 6: a client gives up a call that no reply has come for. What the slot was left as; `None` if the reply is there, or
     /// if the call is not this client's.
     pub(super) fn cancel(&self, generation: u64, client: u16) -> Option<SlotWord> {
@@ -240,7 +247,7 @@ impl Slot {
                 return None;
             }
             let next = match now.state()? {
-                State::Fill | State::Sent if now.owner() == client => now.freed(),
+                State::Sent if now.owner() == client => now.freed(),
                 State::Taken if self.client.load(Ordering::Relaxed) == u32::from(client) => {
                     now.with(State::Dropped, now.owner())
                 }

@@ -351,6 +351,31 @@ fn one_ticket_received_by_two_threads_gives_one_reply() {
     all_free(&segment);
 }
 
+/// In the middle of a copy, the slot is out of everybody's reach: of who has the same ticket, and of who makes one up.
+#[test]
+fn nobody_touches_a_slot_that_a_sibling_is_copying_from_or_to() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let ticket = client.try_send("a").unwrap().expect("there is a slot");
+    server.recv(SOON).unwrap().reply("b").unwrap();
+    let slot = segment.0.shared.slot(ticket.idx()).unwrap();
+    let held = slot.hold(slot.load()).expect("it is done");
+    let stale = || {
+        assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::Stale));
+        assert_eq!(kind(client.cancel(ticket)), Some(ErrorKind::Stale));
+    };
+    stale();
+    assert!(slot.step(held, held.freed()));
+    stale();
+    let (idx, other) = segment.0.shared.slots().nth(1).expect("there are two");
+    let filling = other.acquire(1).expect("it is free");
+    let guessed = Ticket::from_bits(filling.generation() << 24 | u64::from(idx));
+    assert_eq!(kind(client.cancel(guessed)), Some(ErrorKind::Stale));
+    assert_eq!(kind(client.try_recv(guessed)), Some(ErrorKind::Stale));
+    assert!(other.step(filling, filling.freed()), "it is still being filled");
+    all_free(&segment);
+}
+
 // ---------------------------------------------------------------- numbers
 
 #[test]

@@ -45,6 +45,13 @@ impl Turn<'_> {
                     (Main::Wait, "pushes again")
                 }
             },
+            Main::Hold { seen } => {
+                let held = seen.with(State::Held, seen.owner);
+                if !self.swap(call.slot, seen, held) {
+                    return Err("a living client was robbed of its reply");
+                }
+                (Main::Copy { seen: held }, "holds its reply")
+            }
             Main::Copy { seen } => {
                 (Main::Free { seen, reply: self.slot(call.slot).reply }, "copies the reply")
             }
@@ -52,7 +59,7 @@ impl Turn<'_> {
                 if !self.swap(call.slot, seen, seen.freed()) {
                     return Err("a living client was robbed of its reply");
                 }
-                if seen.state == State::Answered && reply != tag {
+                if seen.state == State::Held && reply != tag {
                     return Err("a reply went to another call");
                 }
                 self.actor().call = None;
@@ -127,7 +134,7 @@ impl Turn<'_> {
                 self.actor().recovery = Some(Recovery::of(seen.owner));
                 (Main::Wait, "asks whether its server lives")
             }
-            State::Answered => (Main::Copy { seen }, "finds its reply"),
+            State::Answered => (Main::Hold { seen }, "finds its reply"),
             State::Died => (Main::Free { seen, reply: Tag::default() }, "hears of a death"),
             _ => (Main::Wait, "waits"),
         }

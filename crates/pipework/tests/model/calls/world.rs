@@ -25,6 +25,8 @@ pub(crate) enum State {
     Dropped,
     Answered,
     Died,
+    /// FILL with the waiter bit: its reply is being copied out.
+    Held,
 }
 
 impl Word {
@@ -111,6 +113,7 @@ impl Call {
         let owner = if word.state == State::Taken { slot.client } else { word.owner };
         let state = match word.state {
             State::Fill => filling,
+            State::Held => matches!(client.main, Main::Copy { .. } | Main::Free { .. }),
             State::Free | State::Dropped => false,
             _ => !filling,
         };
@@ -161,6 +164,9 @@ pub(crate) enum Main {
     ScanHead,
     Scan {
         pos: u8,
+    },
+    Hold {
+        seen: Word,
     },
     Copy {
         seen: Word,
