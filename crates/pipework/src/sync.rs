@@ -179,15 +179,48 @@ impl Fact {
 
 // ---------------------------------------------------------------- forks
 
-/// How many forks lie between the process that first asked and this one. A handle that remembers another number than this was
-/// inherited from a parent.
+/// What tells this process from those that it was forked from: a number that none of them had. A
+/// handle that remembers another one was inherited.
 #[inline]
 pub(crate) fn generation() -> u32 {
-    watch_forks();
-    FORKS.load(process::Ordering::Relaxed)
+    // Relaxed: it publishes nothing but itself.
+    match PROCESS.0.load(process::Ordering::Relaxed) {
+        0 => begin(),
+        generation => generation,
+    }
 }
 
-static FORKS: process::AtomicU32 = process::AtomicU32::new(0);
+/// This process's generation, 0 until it is first asked for. The kernel wipes the page in every
+/// child, also where no fork handler runs: after `_Fork` and a bare `clone`.
+static PROCESS: OwnPage = OwnPage(process::AtomicU32::new(0));
+
+/// No smaller than a page, and nothing else is in it.
+#[cfg_attr(target_arch = "x86_64", repr(align(4096)))]
+#[cfg_attr(not(target_arch = "x86_64"), repr(align(65536)))]
+struct OwnPage(process::AtomicU32);
+
+/// The last generation that was given out, by this process or before it.
+static GENERATIONS: process::AtomicU32 = process::AtomicU32::new(0);
+
+/// The first look in a process: closes what it must not have inherited, and gives it a generation.
+///
+/// A child that no handler ran for may wait here for ever if another thread of its parent was just
+/// attaching, as it may in the allocator: of a process with threads, it may only do what a signal
+/// handler may.
+#[cold]
+fn begin() -> u32 {
+    watch_forks();
+    // In a fork handler of somebody else's, this thread holds the lock already.
+    let held = FORKING.try_with(std::cell::Cell::take).ok().flatten();
+    let mut unshared = held.unwrap_or_else(unshared);
+    if PROCESS.0.load(process::Ordering::Relaxed) == 0 {
+        // The memory of the list stays, for a child may not free it.
+        unshared.clear();
+        let last = GENERATIONS.fetch_add(1, process::Ordering::Relaxed);
+        PROCESS.0.store(last.wrapping_add(1), process::Ordering::Relaxed);
+    }
+    PROCESS.0.load(process::Ordering::Relaxed)
+}
 
 /// Descriptors that a forked child must not have: an open file of a child keeps the locks of its parent alive.
 ///
@@ -201,6 +234,8 @@ thread_local! {
 
 fn watch_forks() {
     static REGISTER: Once = Once::new();
+    /// Whether the kernel wipes the page: not before Linux 4.14.
+    static WIPED: Fact = Fact::unknown();
     extern "C" fn before() {
         // Refused in a thread that is almost gone; its children then keep their copies, and deaths are noticed late.
         let _ = FORKING.try_with(|held| held.set(Some(unshared())));
@@ -209,15 +244,19 @@ fn watch_forks() {
         let _ = FORKING.try_with(|held| held.set(None));
     }
     extern "C" fn in_child() {
-        // Relaxed: it publishes no other memory, and the child's only thread sees its own store.
-        FORKS.fetch_add(1, process::Ordering::Relaxed);
-        if let Ok(Some(mut unshared)) = FORKING.try_with(std::cell::Cell::take) {
-            // Closes them; the memory of the list stays, for the child may not free it.
-            unshared.clear();
+        if !WIPED.is_known() {
+            PROCESS.0.store(0, process::Ordering::Relaxed);
         }
+        generation();
+        in_parent();
     }
     if !REGISTER.is_completed() {
-        REGISTER.call_once(|| sys::at_fork(before, in_parent, in_child));
+        REGISTER.call_once(|| {
+            if memory::wipe_in_children(&PROCESS).is_ok() {
+                WIPED.learn();
+            }
+            sys::at_fork(before, in_parent, in_child);
+        });
     }
 }
 
@@ -229,11 +268,12 @@ fn unshared() -> MutexGuard<'static, Vec<OwnedFd>> {
 pub(crate) struct NoForks(MutexGuard<'static, Vec<OwnedFd>>);
 
 pub(crate) fn no_forks() -> NoForks {
-    watch_forks();
+    // Before the lock: the first look takes it as well.
+    generation();
     NoForks(unshared())
 }
 
-/// A descriptor that is closed in every forked child before fork returns there, and here when this is dropped.
+/// A descriptor that is closed in every forked child before fork returns there, or when the child first looks where no handler runs; and here when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Unshared {
     fd: RawFd,

@@ -196,6 +196,16 @@ pub(crate) unsafe fn write_back(start: NonNull<u8>, len: usize) -> Result<()> {
     sys!("msync", unsafe { rustix::mm::msync(start.as_ptr().cast(), len, MsyncFlags::SYNC) })
 }
 
+/// From now on children find `page` filled with zeros, whichever way they are made. `EINVAL` where the
+/// kernel cannot do that, or where it is no whole page of memory.
+///
+/// What is there must bear to be zero, and that others write to it: it is made of atomics.
+pub(crate) fn wipe_in_children<T>(page: &'static T) -> Result<()> {
+    let (start, advice) = (std::ptr::from_ref(page).cast_mut().cast(), rustix::mm::Advice::LinuxWipeOnFork);
+    // SAFETY: nothing changes in this process, and what a child finds is a value, as said above.
+    sys!("madvise", unsafe { rustix::mm::madvise(start, size_of::<T>(), advice) })
+}
+
 static CAUGHT: OnceLock<Caught> = OnceLock::new();
 
 struct Caught {

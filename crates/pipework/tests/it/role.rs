@@ -119,7 +119,19 @@ pub(crate) fn fork(body: impl FnOnce()) -> Child {
     assert!(is_alone(), "only a process that runs a single test may fork");
     // SAFETY: the harness's thread waits for the test to end and holds no lock meanwhile. A test that forks among threads of its own has them hold
     // none but those that a fork waits for, the allocator's among them. So the child may do as it likes.
-    match unsafe { libc::fork() } {
+    forked(unsafe { libc::fork() }, body)
+}
+
+/// As `fork`, past the C library: no fork handler runs. The process must have no threads but the test's.
+pub(crate) fn fork_past_handlers(body: impl FnOnce()) -> Child {
+    assert!(is_alone(), "only a process that runs a single test may fork");
+    // SAFETY: without further flags this is a fork. Nobody else runs in here, so no lock is held.
+    forked(unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as i32, body)
+}
+
+/// Runs `body` if this is the child.
+fn forked(pid: i32, body: impl FnOnce()) -> Child {
+    match pid {
         0 => {
             // Unwinding would end in a harness that the child has no thread for; and would that be a failure?
             panic::set_hook(Box::new(|panic| {

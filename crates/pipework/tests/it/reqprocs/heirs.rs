@@ -13,7 +13,9 @@ use pipework::{Deadline, ErrorKind};
 use super::{
     assert_all_free, assert_answers, assert_prompt, kind, options, serve, server, sleep_until_killed, small,
 };
-use crate::role::{Folder, PATIENCE, alone, awaited, fork, fork_unnoticed, outlive_parent, shared};
+use crate::role::{
+    Folder, PATIENCE, alone, awaited, fork, fork_past_handlers, fork_unnoticed, outlive_parent, shared,
+};
 
 #[test]
 fn an_inherited_client_is_a_member_of_its_own_in_the_child() {
@@ -86,6 +88,57 @@ fn a_child_takes_nothing_from_its_parent() {
         assert_eq!(*client.unwrap().recv(ticket, PATIENCE).unwrap(), *b"the parent's");
         drop(server);
         assert_eq!((segment.members().unwrap(), segment.stats().torn_off), (vec![], 0));
+    });
+}
+
+/// As `_Fork` and a bare `clone` make them.
+#[test]
+fn a_child_that_no_fork_handler_told_of_takes_nothing_either() {
+    alone(|| {
+        let segment = small();
+        let (mut client, mut server) = (segment.client().ok(), segment.server().ok());
+        let ticket = client.as_ref().unwrap().send("a", PATIENCE).unwrap();
+        let mut request = server.as_ref().unwrap().recv(PATIENCE).ok().map(|request| request.into_owned());
+        fork_past_handlers(|| drop((request.take(), client.take(), server.take()))).join();
+        fork_past_handlers(|| {
+            assert_eq!(kind(request.take().unwrap().reply("the child's")), Some(ErrorKind::Stale))
+        })
+        .join();
+        // As a member of its own, in the second generation as well.
+        fork_past_handlers(|| {
+            let client = client.as_ref().unwrap();
+            assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::Stale));
+            fork_past_handlers(|| assert_eq!(client.try_send("the child's").unwrap().is_some(), true)).join();
+            assert_eq!(segment.members().unwrap().len(), 4);
+        })
+        .join();
+        assert_eq!(segment.recover(), Ok(2), "the child and its own");
+        assert!(request.as_ref().unwrap().is_wanted());
+        assert_eq!(request.unwrap().reply("the parent's"), Ok(true));
+        assert_eq!(*client.unwrap().recv(ticket, PATIENCE).unwrap(), *b"the parent's");
+        drop(server);
+        assert_eq!(segment.members(), Ok(vec![]));
+        assert_all_free(&segment);
+        // A child that has looked at anything keeps no lock of its parent's.
+        let (flags, client) = (shared(2), segment.client().unwrap());
+        let ticket = client.send("b", PATIENCE).unwrap();
+        let parent = fork(|| {
+            let server = segment.server().unwrap();
+            let _request = server.recv(PATIENCE).unwrap();
+            let _heir = fork_past_handlers(|| {
+                outlive_parent();
+                assert!(segment.client().is_ok());
+                flags[0].store(1, SeqCst);
+                awaited(&flags[1]);
+            });
+            sleep_until_killed();
+        });
+        awaited(&flags[0]);
+        let killed = Instant::now();
+        parent.kill();
+        assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::PeerDied));
+        assert_prompt(killed);
+        flags[1].store(1, SeqCst);
     });
 }
 
