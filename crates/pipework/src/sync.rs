@@ -2,10 +2,11 @@
 //!
 //! Under `cfg(loom)` the same names stand for loom's, and parking for a loom lock, so that `make model` searches the code that runs.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
+use crate::sys::memory::KnownFile;
 use crate::sys::{self, Errno, memory};
 
 #[cfg(loom)]
@@ -225,11 +226,17 @@ fn begin() -> u32 {
 /// Descriptors that a forked child must not have: an open file of a child keeps the locks of its parent alive.
 ///
 /// The lock is held while a process forks, so that no descriptor is between being opened and being listed.
-static UNSHARED: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+static UNSHARED: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
+
+struct Listed {
+    file: KnownFile,
+    /// Which [`Unshared`] it is.
+    id: u64,
+}
 
 thread_local! {
     /// The lock, while this thread forks.
-    static FORKING: std::cell::Cell<Option<MutexGuard<'static, Vec<OwnedFd>>>> = const { std::cell::Cell::new(None) };
+    static FORKING: std::cell::Cell<Option<MutexGuard<'static, Vec<Listed>>>> = const { std::cell::Cell::new(None) };
 }
 
 fn watch_forks() {
@@ -260,12 +267,12 @@ fn watch_forks() {
     }
 }
 
-fn unshared() -> MutexGuard<'static, Vec<OwnedFd>> {
+fn unshared() -> MutexGuard<'static, Vec<Listed>> {
     UNSHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// As long as it lives, no other thread of this process forks.
-pub(crate) struct NoForks(MutexGuard<'static, Vec<OwnedFd>>);
+pub(crate) struct NoForks(MutexGuard<'static, Vec<Listed>>);
 
 pub(crate) fn no_forks() -> NoForks {
     // Before the lock: the first look takes it as well.
@@ -273,27 +280,48 @@ pub(crate) fn no_forks() -> NoForks {
     NoForks(unshared())
 }
 
-/// A descriptor that is closed in every forked child before fork returns there, or when the child first looks where no handler runs; and here when this is dropped.
+impl NoForks {
+    /// Closes a descriptor before its `Unshared` is dropped.
+    pub(crate) fn close(&mut self, unshared: &Unshared) {
+        self.0.retain(|listed| listed.id != unshared.id);
+    }
+}
+
+/// A descriptor that is closed in every forked child before fork returns there, or when the child
+/// first looks where no handler runs; and here when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Unshared {
     fd: RawFd,
+    id: u64,
     generation: u32,
 }
 
 impl Unshared {
     pub(crate) fn open(
         forks_wait: &mut NoForks,
-        open: impl FnOnce() -> Result<OwnedFd, Errno>,
+        open: impl FnOnce() -> Result<KnownFile, Errno>,
     ) -> Result<Unshared, Errno> {
-        let fd = open()?;
-        let raw = fd.as_raw_fd();
-        forks_wait.0.push(fd);
-        Ok(Unshared { fd: raw, generation: generation() })
+        static LAST: process::AtomicU64 = process::AtomicU64::new(0);
+        let file = open()?;
+        let fd = file.as_fd().as_raw_fd();
+        // Whose number the kernel gives out again was closed by the program.
+        for lost in forks_wait.0.extract_if(.., |listed| listed.file.as_fd().as_raw_fd() == fd) {
+            let Listed { mut file, .. } = lost;
+            file.forget();
+        }
+        let id = LAST.fetch_add(1, process::Ordering::Relaxed);
+        forks_wait.0.push(Listed { file, id });
+        Ok(Unshared { fd, id, generation: generation() })
     }
 
     /// False in a forked child, where it is closed.
     pub(crate) fn is_here(&self) -> bool {
         self.generation == generation()
+    }
+
+    /// Whether the program has left it open.
+    pub(crate) fn is_intact(&self) -> bool {
+        self.is_here() && unshared().iter().any(|listed| listed.id == self.id && listed.file.is_intact())
     }
 
     /// What `call` gives for the descriptor; `None` in a forked child, where it is closed.
@@ -306,9 +334,14 @@ impl Drop for Unshared {
     fn drop(&mut self) {
         if self.is_here() {
             // Closed under the lock: a child forked meanwhile would close a number that is somebody else's by then.
-            unshared().retain(|fd| fd.as_raw_fd() != self.fd);
+            unshared().retain(|listed| listed.id != self.id);
         }
     }
+}
+
+/// Whether that number is the descriptor of an [`Unshared`].
+pub(crate) fn is_unshared(fd: RawFd) -> bool {
+    unshared().iter().any(|listed| listed.file.as_fd().as_raw_fd() == fd)
 }
 
 // ---------------------------------------------------------------- addresses

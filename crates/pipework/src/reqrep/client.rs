@@ -411,11 +411,16 @@ impl Client {
 impl Client {
     /// For those who have looked in vain: looks after everybody that calls of this client depend on, if it is time. Whether it was.
     pub(super) fn look_after_others(&self, op: &'static str) -> Result<bool> {
-        self.inner.liveness.look_after(self.shared(), self.inner.membership.number(op)?, op)
+        let due = self.inner.liveness.tick().take();
+        if due {
+            self.check(self.inner.membership.number(op)?, op)?;
+        }
+        Ok(due)
     }
 
     /// The same at the end of a slice.
     pub(super) fn check(&self, me: u16, op: &'static str) -> Result<()> {
+        self.inner.membership.hold(op)?;
         self.inner.liveness.check(self.shared(), me, op)
     }
 

@@ -58,15 +58,6 @@ impl Liveness {
         self.is_forsaken.set(0);
     }
 
-    /// Does what is due, if the tick is; false if it is not.
-    pub(super) fn look_after(&self, shared: &Shared, me: u16, op: &'static str) -> Result<bool> {
-        let due = self.tick.take();
-        if due {
-            self.check(shared, me, op)?;
-        }
-        Ok(due)
-    }
-
     /// Takes back what the dead had, so that their calls end or go to another server, and puts requests into the ring again whose
     /// recoverer died before it could. `me` is the client.
     pub(super) fn check(&self, shared: &Shared, me: u16, op: &'static str) -> Result<()> {

@@ -12,7 +12,7 @@ use super::slot::{Slot, State};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{self, Hint, Ordering, Reach, Unshared};
-use crate::sys::{self, memory};
+use crate::sys::{self, Errno, memory};
 
 /// What a member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,25 +36,39 @@ pub(super) fn role(word: u64) -> Option<Role> {
     }
 }
 
-/// A place among the members of a segment, for as long as it lives. In a forked child it takes a place of its own when it is first used.
+/// A place among the members of a segment, for as long as it lives. In a forked child it takes a place of its own when it is first used, and so it
+/// does where others had to take it for dead.
 #[derive(Debug)]
 pub(super) struct Membership {
     shared: Arc<Shared>,
     role: Role,
     /// `{ fork generation: 32, number: 16 }` of `joined`.
     known: Hint,
+    /// Its member word, which nobody changes but who takes it for dead.
+    word: Hint,
     joined: Mutex<Option<Joined>>,
 }
 
 #[derive(Debug)]
 struct Joined {
     number: u16,
-    lock: Arc<Unshared>,
+    word: u64,
+    lock: Unshared,
+}
+
+/// What fails where the program has closed what the segment needs. The kernel's word for it: nothing
+/// is wrong with the segment, nor with a ticket, and trying again does not help.
+const LOST: &str = "reqrep: the program has closed a descriptor of the segment";
+
+/// The error of `op`, or what is to be said of a lost descriptor.
+fn refused(errno: Errno, op: &'static str) -> Error {
+    if errno == Errno::BADF { Error::with_errno(ErrorKind::Os, LOST, errno.number()) } else { errno.at(op) }
 }
 
 impl Membership {
     pub(super) fn join(shared: Arc<Shared>, role: Role, op: &'static str) -> Result<Membership> {
-        let membership = Membership { shared, role, known: Hint::new(0), joined: Mutex::new(None) };
+        let (known, word) = (Hint::new(0), Hint::new(0));
+        let membership = Membership { shared, role, known, word, joined: Mutex::new(None) };
         membership.number(op)?;
         Ok(membership)
     }
@@ -63,14 +77,52 @@ impl Membership {
         &self.shared
     }
 
-    /// This member's number. The first call in a forked child joins there.
+    /// This member's number. The first call in a forked child joins there, and so does the first after
+    /// others have taken the number away.
     #[inline]
     pub(super) fn number(&self, op: &'static str) -> Result<u16> {
         let known = self.known.get();
-        if known >> 32 == u64::from(sync::generation()) && known as u16 != 0 {
-            return Ok(known as u16);
+        let number = known as u16;
+        if known >> 32 == u64::from(sync::generation()) && self.has_word(number, self.word.get()) {
+            return Ok(number);
         }
         self.joined(op)
+    }
+
+    #[inline]
+    fn has_word(&self, number: u16, word: u64) -> bool {
+        // Relaxed: who finds that it lags goes on as one who looked before it was changed.
+        self.shared.member(number).is_some_and(|member| member.word.load(Ordering::Relaxed) == word)
+    }
+
+    /// For the end of a slice: makes sure that this member has its lock. Where the program has closed
+    /// that, it is taken again, if nobody has noticed yet; else this joins anew.
+    pub(super) fn hold(&self, op: &'static str) -> Result<()> {
+        let number = self.number(op)?;
+        let Some(byte) = self.shared.lock_byte(number) else { return Ok(()) };
+        match memory::is_locked(self.shared.file(), byte) {
+            Ok(true) => return Ok(()),
+            Ok(false) | Err(Errno::BADF) => {}
+            Err(errno) => return Err(errno.at(op)),
+        }
+        let mut forks_wait = sync::no_forks();
+        let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        let again = Unshared::open(&mut forks_wait, || self.shared.open_again())
+            .map_err(|errno| refused(errno, op))?;
+        let granted = again.with(|fd| memory::try_lock(fd, byte)).expect("it was opened here");
+        let unneeded = match &mut *joined {
+            // Not granted: it is there after all, or somebody has the number, and a word tells of that.
+            Some(mine) if mine.number == number && granted == Ok(true) => {
+                std::mem::replace(&mut mine.lock, again)
+            }
+            _ => again,
+        };
+        forks_wait.close(&unneeded);
+        // Its drop waits for forks as well.
+        drop((joined, forks_wait));
+        drop(unneeded);
+        granted.map_err(|errno| refused(errno, op))?;
+        self.number(op).map(drop)
     }
 
     pub(super) fn member(&self, number: u16) -> &Member {
@@ -88,27 +140,32 @@ impl Membership {
     }
 
     fn joined(&self, op: &'static str) -> Result<u16> {
-        // Declared first, so that it is closed last: closing waits for forks as well.
-        let lock;
+        // Declared first, so that they are closed last: closing waits for forks as well.
+        let (lock, left);
         // No fork in here, or a child could inherit a lock that nobody is left to open.
         let mut forks_wait = sync::no_forks();
         let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Joined { number, lock }) = &*joined
+        if let Some(Joined { number, word, lock }) = &*joined
             && lock.is_here()
+            && self.has_word(*number, *word)
         {
             return Ok(*number);
         }
-        lock = Arc::new(
-            Unshared::open(&mut forks_wait, || self.shared.open_again()).map_err(|errno| errno.at(op))?,
-        );
-        let number = self.take_number(&lock, op)?;
-        // In a child, the parent's lock is closed already.
-        *joined = Some(Joined { number, lock: Arc::clone(&lock) });
+        left = joined.take();
+        if let Some(Joined { lock, .. }) = &left {
+            // In a child, it is closed already.
+            forks_wait.close(lock);
+        }
+        lock = Unshared::open(&mut forks_wait, || self.shared.open_again())
+            .map_err(|errno| refused(errno, op))?;
+        let (number, word) = self.take_number(&lock, op)?;
+        *joined = Some(Joined { number, word, lock });
+        self.word.set(word);
         self.known.set(self.packed(number));
         Ok(number)
     }
 
-    fn take_number(&self, lock: &Unshared, op: &'static str) -> Result<u16> {
+    fn take_number(&self, lock: &Unshared, op: &'static str) -> Result<(u16, u64)> {
         for (number, member) in self.shared.members() {
             let byte = self.shared.lock_byte(number).expect("the number is in the geometry");
             let granted = lock.with(|fd| memory::try_lock(fd, byte)).expect("it was opened here");
@@ -127,17 +184,19 @@ impl Membership {
             // Release: pairs with the Acquire of a recoverer. Nobody else changes it while the lock is held, but one who swaps the role of the dead away,
             // and that fails from now on.
             member.word.store(word, Ordering::Release);
-            return Ok(number);
+            return Ok((number, word));
         }
         Err(Error::new(ErrorKind::WouldBlock, op))
     }
 }
 
 impl Drop for Membership {
-    /// Leaves: gives back every slot, then the number. In a forked child that never used it, there is nothing to leave.
+    /// Leaves: gives back every slot, then the number. In a forked child that never used it, there is nothing to leave, nor where the number may be
+    /// somebody else's.
     fn drop(&mut self) {
         let joined = self.joined.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Joined { number, lock }) = joined.filter(|joined| joined.lock.is_here()) else { return };
+        let Some(joined) = joined.filter(|joined| self.is_held(joined)) else { return };
+        let Joined { number, lock, .. } = joined;
         // What cannot be given back here is left to whoever takes the number.
         let mut left = Gone::from([(number, 0)]);
         if self.shared.recover(&mut left, Proof::Leaving, Deadline::NEVER, "reqrep close").is_ok()
@@ -150,7 +209,17 @@ impl Drop for Membership {
             // A child that is just being forked has a descriptor for a moment yet. If this is refused, closing does the same, then.
             let _ = lock.with(|fd| memory::unlock(fd, byte));
         }
-        drop(lock);
+    }
+}
+
+impl Membership {
+    /// Whether the number and its lock still are this member's.
+    fn is_held(&self, Joined { number, word, lock }: &Joined) -> bool {
+        let Some(byte) = self.shared.lock_byte(*number) else { return false };
+        // It is seen from another open file and not through its own; what the kernel refuses to say tells nothing.
+        let seen = memory::is_locked(self.shared.file(), byte) != Ok(false);
+        let others = lock.with(|fd| memory::is_locked(fd, byte)) == Some(Ok(true));
+        lock.is_intact() && self.has_word(*number, *word) && seen && !others
     }
 }
 
@@ -187,7 +256,11 @@ impl Shared {
     /// Whether a member is dead or has left. The kernel knows; this process's own members have their locks on other open files than the one that asks.
     pub(super) fn is_gone(&self, number: u16, op: &'static str) -> Result<bool> {
         let Some(byte) = self.lock_byte(number) else { return Ok(true) };
-        memory::is_locked(self.file(), byte).map(|locked| !locked).map_err(|errno| errno.at(op))
+        if memory::is_locked(self.file(), byte).map_err(|errno| refused(errno, op))? {
+            return Ok(false);
+        }
+        // "Not locked" is believed of this file only: of another one it would rob the living.
+        if self.is_lost() { Err(refused(Errno::BADF, op)) } else { Ok(true) }
     }
 
     /// Recovers the members that died without leaving, if their role `matters`; says whether a server

@@ -25,6 +25,7 @@ use crate::event::{Event, Wait};
 use crate::spin::{Looks, Spin};
 use crate::sync::{self, Hint, Ordering, Reach, Unshared};
 use crate::sys;
+use crate::sys::memory::KnownFile;
 
 /// What a lookout looks out for, and so where its thread parks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,7 +226,8 @@ impl Watch {
             let mut forks_wait = sync::no_forks();
             let mut wishes = self.wishes();
             if self.eventfd.get().is_none() {
-                let made = Unshared::open(&mut forks_wait, sys::eventfd).map_err(|errno| errno.at(op))?;
+                let made = Unshared::open(&mut forks_wait, || sys::eventfd().and_then(KnownFile::of))
+                    .map_err(|errno| errno.at(op))?;
                 self.eventfd.set(made).expect("it was just looked for, under the lock");
                 wishes.armed = true;
             }

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use super::layout::{
@@ -17,7 +17,8 @@ use super::slot::Slot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::region::{Mapping, Region};
-use crate::sync::{AtomicU32, AtomicU64, Hint, Ordering};
+use crate::sync::{self, AtomicU32, AtomicU64, Hint, Ordering};
+use crate::sys::memory::KnownFile;
 use crate::sys::{self, Errno, memory};
 
 /// A segment that this process has mapped.
@@ -26,7 +27,7 @@ pub(super) struct Shared {
     mapping: Mapping,
     layout: Layout,
     /// Opened anew for each lock. It holds none itself, so a forked child may keep it.
-    file: OwnedFd,
+    file: KnownFile,
     path: Option<PathBuf>,
     /// The member that was the last to be looked at for whether it is dead.
     pub(super) looked_at: Hint,
@@ -92,7 +93,7 @@ impl Shared {
             Ok(file) => {
                 let shared = Shared::fill(file, making, op)?;
                 match memory::link(shared.file.as_fd(), path) {
-                    Ok(()) => Ok(Shared { path: Some(path.to_owned()), ..shared }),
+                    Ok(()) => Ok(shared.named(path)),
                     // Without /proc, a file without a name gets none.
                     Err(Errno::NOENT) => Shared::create_beside(folder, path, making, op),
                     Err(errno) => Err(errno.at(op)),
@@ -110,7 +111,7 @@ impl Shared {
         let file = memory::create_named(&beside).map_err(|errno| errno.at(op))?;
         let made = Shared::fill(file, making, op).and_then(|shared| {
             memory::rename_new(&beside, path).map_err(|errno| errno.at(op))?;
-            Ok(Shared { path: Some(path.to_owned()), ..shared })
+            Ok(shared.named(path))
         });
         if made.is_err() {
             // Best effort: what made this fail is what the caller must hear of.
@@ -138,9 +139,10 @@ impl Shared {
                 false => memory::reserve(fd, layout.len as u64)?,
             }
             let random = u64::from(sys::random()?) << 32 | u64::from(sys::random()?);
-            Ok((Mapping::new(fd, layout.len)?, random))
+            Ok((Mapping::new(fd, layout.len)?, memory::facts(fd)?.identity, random))
         };
-        let (mapping, random) = made().map_err(|errno: Errno| errno.at(op))?;
+        let (mapping, identity, random) = made().map_err(|errno: Errno| errno.at(op))?;
+        let file = KnownFile::new(file, identity);
         let shared = Shared { mapping, layout, file, path: None, looked_at: Hint::new(0) };
         let written = shared
             .region(Area { at: 0, len: FIXED, room: FIXED })
@@ -155,7 +157,7 @@ impl Shared {
             Errno::LOOP => errno.at("reqrep open: symbolic link"),
             errno => errno.at("reqrep open"),
         })?;
-        Ok(Shared { path: Some(path.to_owned()), ..Shared::check(file, any_owner)? })
+        Ok(Shared::check(file, any_owner)?.named(path))
     }
 
     /// Maps the segment behind a descriptor, after the same checks.
@@ -175,22 +177,33 @@ impl Shared {
         }
         let layout = layout::decode(&header, facts.len)?;
         let mapping = Mapping::new(file.as_fd(), layout.len).map_err(|errno| errno.at(OP))?;
+        let file = KnownFile::new(file, facts.identity);
         Ok(Shared { mapping, layout, file, path: None, looked_at: Hint::new(0) })
     }
 
+    fn named(mut self, path: &Path) -> Shared {
+        self.path = Some(path.to_owned());
+        self
+    }
+
     /// An open file of its own, for a lock.
-    pub(super) fn open_again(&self) -> std::result::Result<OwnedFd, Errno> {
-        match (memory::open_again(self.file.as_fd()), &self.path) {
-            (Ok(file), _) => Ok(file),
-            (Err(Errno::NOENT), Some(path)) => {
-                // Without /proc: by its path, if that still leads here.
-                let file = memory::open(path)?;
-                let same =
-                    memory::facts(file.as_fd())?.identity == memory::facts(self.file.as_fd())?.identity;
-                if same { Ok(file) } else { Err(Errno::NOENT) }
-            }
-            (Err(errno), _) => Err(errno),
+    pub(super) fn open_again(&self) -> std::result::Result<KnownFile, Errno> {
+        let here = self.file.identity();
+        let known = |file: OwnedFd| {
+            let found = memory::facts(file.as_fd())?.identity;
+            if found == here { Ok(KnownFile::new(file, found)) } else { Err(Errno::NOENT) }
+        };
+        match (memory::open_again(self.file.as_fd()).and_then(known), &self.path) {
+            // Without /proc, or without the descriptor: by its path, if that still leads here.
+            (Err(Errno::NOENT), Some(path)) => memory::open(path).and_then(known),
+            (again, _) => again,
         }
+        .map_err(|errno| if self.file.is_intact() { errno } else { Errno::BADF })
+    }
+
+    /// Whether the program has closed the descriptor, and maybe opened something else under its number.
+    pub(super) fn is_lost(&self) -> bool {
+        !self.file.is_intact() || sync::is_unshared(self.file().as_raw_fd())
     }
 
     pub(super) fn path(&self) -> Option<&Path> {
@@ -214,11 +227,20 @@ impl Shared {
             Err(Errno::NOENT) => return Ok(false),
             Err(errno) => return Err(errno.at(OP)),
         };
-        let here = memory::facts(self.file.as_fd()).map_err(|errno| errno.at(OP))?.identity;
-        if there == here {
+        let is_here = there == self.file.identity();
+        if is_here {
             memory::unlink(path).map_err(|errno| errno.at(OP))?;
         }
-        Ok(there == here)
+        Ok(is_here)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // What has its number now is of the same file, and holds a lock.
+        if sync::is_unshared(self.file().as_raw_fd()) {
+            self.file.forget();
+        }
     }
 }
 

@@ -90,6 +90,9 @@ impl Server {
         let request = self.take()?;
         if request.is_none() {
             self.found_none()?;
+            if self.0.liveness.tick().take() {
+                self.0.membership.hold(RECV)?;
+            }
         }
         Ok(request)
     }
@@ -234,7 +237,7 @@ impl Server {
         self.found_none()?;
         let tick = Some(self.0.liveness.tick());
         let wait = Wait { deadline, spin: &self.0.spin, reach: Reach::Machine, tick, op: RECV };
-        self.shared().requests().wait(&wait, || self.claim(), || Ok(()))
+        self.shared().requests().wait(&wait, || self.claim(), || self.0.membership.hold(RECV))
     }
 
     fn found_none(&self) -> Result<()> {

@@ -1,8 +1,9 @@
 //! Memory that processes share: files and what maps them, locks that tell of a death, futexes, and SIGBUS kept away.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::OnceLock;
@@ -40,6 +41,57 @@ fn facts_of(stat: rustix::fs::Stat) -> Facts {
         len: u64::try_from(stat.st_size).unwrap_or(0),
         owner: stat.st_uid,
         identity: (stat.st_dev, stat.st_ino),
+    }
+}
+
+/// A descriptor, and which file it is of.
+///
+/// Programs close descriptors that they do not know, and what they open next gets the number. So it is
+/// asked for before it matters, and what is somebody else's by then is not closed.
+#[derive(Debug)]
+pub(crate) struct KnownFile {
+    fd: ManuallyDrop<OwnedFd>,
+    identity: (u64, u64),
+}
+
+impl KnownFile {
+    pub(crate) fn new(fd: OwnedFd, identity: (u64, u64)) -> KnownFile {
+        KnownFile { fd: ManuallyDrop::new(fd), identity }
+    }
+
+    pub(crate) fn of(fd: OwnedFd) -> Result<KnownFile> {
+        let identity = facts(fd.as_fd())?.identity;
+        Ok(KnownFile::new(fd, identity))
+    }
+
+    /// Device and inode of the file that it was, and is to be.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+
+    /// Whether the descriptor still is of that file.
+    pub(crate) fn is_intact(&self) -> bool {
+        rustix::fs::fstat(self.as_fd()).is_ok_and(|stat| facts_of(stat).identity == self.identity)
+    }
+
+    /// Leaves the number to whoever has it now.
+    pub(crate) fn forget(&mut self) {
+        self.identity = (0, 0);
+    }
+}
+
+impl AsFd for KnownFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for KnownFile {
+    fn drop(&mut self) {
+        if self.is_intact() {
+            // SAFETY: it is not used after this.
+            unsafe { ManuallyDrop::drop(&mut self.fd) };
+        }
     }
 }
 

@@ -22,6 +22,28 @@ pub(crate) fn words(file: &File) -> &'static [AtomicU64] {
     unsafe { slice::from_raw_parts(start.cast(), len / size_of::<AtomicU64>()) }
 }
 
+// ---------------------------------------------------------------- descriptors
+
+/// What a program does that becomes a daemon, or starts others: closes all but the first three.
+pub(crate) fn close_all() {
+    // SAFETY: that is what is tried: those who own one of them must bear it.
+    assert_eq!(unsafe { libc::close_range(3, u32::MAX, 0) }, 0);
+}
+
+/// Descriptors of this process that are of the file at `path`.
+pub(crate) fn descriptors_of(path: &Path) -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc/self/fd").expect("/proc is there").flatten();
+    let ours = entries.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|link| link == path));
+    ours.map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()).expect("a number"))
+        .collect()
+}
+
+/// Closes one of somebody else's.
+pub(crate) fn close(fd: i32) {
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::close(fd) }, 0);
+}
+
 // ---------------------------------------------------------------- SIGBUS
 
 /// What a program did with SIGBUS before it came to know us.

@@ -13,6 +13,7 @@ use crate::role::{Child, PATIENCE, PROMPT, TOLERANCE, awaited, fork};
 mod alive;
 mod dead;
 mod heirs;
+mod lost;
 mod pieces;
 mod waits;
 

@@ -108,7 +108,7 @@ fn a_child_that_no_fork_handler_told_of_takes_nothing_either() {
         fork_past_handlers(|| {
             let client = client.as_ref().unwrap();
             assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::Stale));
-            fork_past_handlers(|| assert_eq!(client.try_send("the child's").unwrap().is_some(), true)).join();
+            fork_past_handlers(|| assert!(client.try_send("the child's").unwrap().is_some())).join();
             assert_eq!(segment.members().unwrap().len(), 4);
         })
         .join();
