@@ -28,8 +28,7 @@ use std::time::Duration;
     long_about = "Sends and receives whole messages of any size through ordinary pipes and FIFOs. Any number of processes may write \
                   to one pipe: a message is never torn, mixed with another, or lost in silence. In mixed mode the same pipe also \
                   carries ordinary text, so that a program may print while it sends.",
-    after_long_help = TOP,
-    disable_help_subcommand = true
+    after_long_help = TOP
 )]
 pub(crate) struct Cli {
     /// What to do.

@@ -11,10 +11,10 @@ mod reqrep;
 use crate::args::{DemoArgs, DemoPeerArgs, DemoWriterArgs};
 use crate::failure::{Failure, at};
 use crate::progress::{grouped, say, size};
-use crate::sys;
+use crate::{streams, sys};
 use corpus::Corpus;
 use std::hash::{DefaultHasher, Hasher};
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::io::{LineWriter, Write};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -24,14 +24,14 @@ const QUICK_TEXT: usize = 2 << 20;
 
 /// Runs `pipework demo`.
 pub(crate) fn demo(args: &DemoArgs, quiet: bool) -> Result<u8, Failure> {
-    if !quiet && stderr().is_terminal() {
+    if !quiet && streams::stderr().is_terminal() {
         say("a few seconds of work for all processors; Ctrl-C ends it");
     }
     let corpus = match &args.file {
         Some(path) => Corpus::read(path, args.quick.then_some(QUICK_TEXT))?,
         None => Corpus::find(if args.quick { QUICK_TEXT } else { TEXT })?,
     };
-    let mut out = stdout().lock();
+    let mut out = LineWriter::new(streams::stdout()?);
     let (bytes, records) = (size(corpus.text().len() as u64), grouped(corpus.records()));
     writeln!(out, "text: {}\n      {bytes}, {records} records, one a line", corpus.origin())
         .map_err(Failure::stdout)?;

@@ -7,6 +7,8 @@ use pipework::ErrorKind;
 use std::fmt::{self, Display};
 use std::io;
 
+/// The command line was not understood.
+pub(crate) const USAGE: u8 = 2;
 /// The work was done, but damaged messages were reported.
 pub(crate) const DAMAGE: u8 = 3;
 /// The time given by `--timeout` is over (the status of timeout(1)).
@@ -39,9 +41,19 @@ impl Failure {
     /// ends the command without a word.
     pub(crate) fn stdout(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Self { status: CLOSED, text: String::new() },
+            io::ErrorKind::BrokenPipe => Self::silent(CLOSED),
             _ => at(STDOUT)(error),
         }
+    }
+
+    /// The same with another exit status.
+    pub(crate) fn with_status(self, status: u8) -> Self {
+        Self { status, ..self }
+    }
+
+    /// All has been said; only the exit status remains.
+    pub(crate) fn silent(status: u8) -> Self {
+        Self { status, text: String::new() }
     }
 
     /// There is nothing to say.
@@ -84,7 +96,7 @@ pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> pipework::Result<T>) ->
 /// Why a descriptor was refused, in the words that help: almost always it is something else.
 pub(crate) fn no_pipe(error: pipework::Error) -> String {
     match error.kind() {
-        ErrorKind::Invalid => "it is not a pipe".into(),
+        ErrorKind::Invalid => "it is not a pipe that is open that way".into(),
         _ => error.to_string(),
     }
 }

@@ -1,10 +1,10 @@
 //! How messages, bursts and lines are written out: as they are, ended by a newline or a NUL, or as JSON.
 //!
-//! A form appends bytes to a buffer; it neither writes nor waits. Torn reports are not data: they
-//! have no form, their place is standard error.
+//! A form appends bytes to a buffer; it neither writes nor waits. Torn reports are not data: only JSON
+//! has a form for them, elsewhere their place is standard error.
 
 use crate::args::FormArgs;
-use pipework::atomic::{Item, WriterKey};
+use pipework::atomic::{Item, Torn, WriterKey};
 use std::borrow::Cow;
 use std::io::Write;
 
@@ -33,6 +33,9 @@ impl Form {
 
     /// Appends `item` to `out`; `command` names the sender where there are several.
     pub(crate) fn append(self, out: &mut Vec<u8>, item: &Item<'_>, command: Option<&str>) {
+        if let (Form::Json, Item::Torn(torn)) = (self, item) {
+            return append_torn(out, torn, command);
+        }
         let Some(parts) = Parts::of(item) else { return };
         match self {
             Form::Json => return parts.append_json(out, command),
@@ -74,15 +77,9 @@ impl<'a> Parts<'a> {
     }
 
     fn append_json(&self, out: &mut Vec<u8>, command: Option<&str>) {
-        const IN_MEMORY: &str = "writing to a Vec cannot fail";
-        write!(out, "{{\"type\":\"{}\"", self.kind).expect(IN_MEMORY);
-        if let Some(command) = command {
-            out.extend_from_slice(b",\"command\":");
-            serde_json::to_writer(&mut *out, command).expect(IN_MEMORY);
-        }
-        if let Some((writer, parts)) = self.origin {
-            let pid = writer.pid;
-            write!(out, ",\"pid\":{pid},\"writer\":\"{writer}\",\"parts\":{parts}").expect(IN_MEMORY);
+        open_json(out, self.kind, command, self.origin.map(|(writer, _)| writer));
+        if let Some((_, parts)) = self.origin {
+            write!(out, ",\"parts\":{parts}").expect(IN_MEMORY);
         }
         let (key, text) = match std::str::from_utf8(self.content) {
             Ok(text) => ("data", Cow::Borrowed(text)),
@@ -92,6 +89,28 @@ impl<'a> Parts<'a> {
         serde_json::to_writer(&mut *out, text.as_ref()).expect(IN_MEMORY);
         out.extend_from_slice(b"}\n");
     }
+}
+
+const IN_MEMORY: &str = "writing to a Vec cannot fail";
+
+/// The beginning of every object.
+fn open_json(out: &mut Vec<u8>, kind: &str, command: Option<&str>, writer: Option<WriterKey>) {
+    write!(out, "{{\"type\":\"{kind}\"").expect(IN_MEMORY);
+    if let Some(command) = command {
+        out.extend_from_slice(b",\"command\":");
+        serde_json::to_writer(&mut *out, command).expect(IN_MEMORY);
+    }
+    if let Some(writer) = writer {
+        write!(out, ",\"pid\":{},\"writer\":\"{writer}\"", writer.pid).expect(IN_MEMORY);
+    }
+}
+
+/// The report of a lost message as an object: what had come of it, and why it is lost.
+fn append_torn(out: &mut Vec<u8>, torn: &Torn, command: Option<&str>) {
+    open_json(out, "torn", command, torn.writer);
+    write!(out, ",\"parts\":{},\"bytes\":{},\"reason\":", torn.parts, torn.bytes).expect(IN_MEMORY);
+    serde_json::to_writer(&mut *out, &torn.to_string()).expect(IN_MEMORY);
+    out.extend_from_slice(b"}\n");
 }
 
 /// RFC 4648, section 4, with padding.
@@ -117,6 +136,7 @@ fn base64(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pipework::ErrorKind;
     use pipework::atomic::{Burst, Line, Message};
 
     fn written(form: Form, item: &Item<'_>) -> String {
@@ -152,6 +172,12 @@ mod tests {
         });
         let burst = Item::Burst(Burst { data: b"\xff\n".into(), compressed: None });
         let line = Item::Line(Line { data: b"text\r\n".into() });
+        let writer = Some(WriterKey { pid: 7, tid: 9 });
+        let torn = Torn { writer, parts: 2, bytes: 5000, kind: ErrorKind::Torn };
+        let reason = format!("\"bytes\":5000,\"reason\":\"{torn}\"}}\n");
+        let report = format!("{{\"type\":\"torn\",\"pid\":7,\"writer\":\"7:9\",\"parts\":2,{reason}");
+        assert_eq!(written(Form::Json, &Item::Torn(torn)), report);
+        assert_eq!(written(Form::Lines, &Item::Torn(torn)), "");
         let expected = [
             (Form::Raw, &message, "a \"b\""),
             (Form::Lines, &message, "a \"b\"\n"),

@@ -8,8 +8,10 @@
 mod args;
 mod failure;
 mod sys;
+mod streams;
 mod progress;
 mod form;
+mod place;
 mod exec;
 mod send;
 mod recv;
@@ -18,9 +20,9 @@ mod demo;
 mod man;
 
 use crate::args::{Cli, Command, DEMO_PEER, DEMO_WRITER, DemoPeerArgs, DemoWriterArgs};
-use crate::failure::Failure;
+use crate::failure::{Failure, USAGE};
 use clap::{CommandFactory, Parser};
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -28,7 +30,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.peek().and_then(|first| first.to_str()) {
         Some(DEMO_WRITER) => demo::writer(&DemoWriterArgs::parse_from(arguments)),
         Some(DEMO_PEER) => demo::peer(&DemoPeerArgs::parse_from(arguments)),
-        _ => obey(&Cli::parse()),
+        _ => Cli::try_parse().map_err(|error| misread(&error)).and_then(|cli| obey(&cli)),
     };
     match outcome {
         Ok(status) => ExitCode::from(status),
@@ -56,6 +58,27 @@ fn obey(cli: &Cli) -> Result<u8, Failure> {
 fn completions(shell: clap_complete::Shell) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "pipework", &mut script);
-    io::stdout().write_all(&script).map_err(Failure::stdout)?;
+    streams::print(&script)?;
     Ok(0)
+}
+
+/// What came of a command line that names nothing to do: help that was asked for is printed here, and
+/// the failure says nothing; any other is a usage error in the words of the parser.
+fn misread(error: &clap::Error) -> Failure {
+    let text = error.render();
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let words = |terminal: bool| match terminal && !plain {
+        true => text.ansi().to_string(),
+        false => text.to_string(),
+    };
+    if error.use_stderr() {
+        let mut stderr = streams::stderr();
+        // Where it cannot be written nobody could be told so.
+        let _ = stderr.write_all(words(stderr.is_terminal()).as_bytes());
+        return Failure::silent(USAGE);
+    }
+    let printed = streams::stdout().and_then(|mut stdout| {
+        stdout.write_all(words(stdout.is_terminal()).as_bytes()).map_err(Failure::stdout)
+    });
+    printed.err().unwrap_or(Failure::silent(0))
 }

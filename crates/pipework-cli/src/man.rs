@@ -5,10 +5,11 @@
 
 use crate::args::Cli;
 use crate::failure::{Failure, at};
+use crate::streams;
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 /// Prints all pages one after another, as `man -l -` takes them, or writes a file for each.
@@ -18,11 +19,12 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<u8, Failure> {
     if let Some(dir) = dir {
         fs::create_dir_all(dir).map_err(at(dir.display()))?;
     }
-    for command in std::iter::once(&top).chain(top.get_subcommands()) {
+    let subcommands = top.get_subcommands().filter(|command| command.get_name() != "help");
+    for command in std::iter::once(&top).chain(subcommands) {
         let (name, page) = page(command).map_err(at("man page"))?;
         match dir.map(|dir| dir.join(name)) {
             Some(path) => fs::write(&path, page).map_err(at(path.display()))?,
-            None => io::stdout().write_all(&page).map_err(Failure::stdout)?,
+            None => streams::print(&page)?,
         }
     }
     Ok(0)

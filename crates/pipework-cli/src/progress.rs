@@ -4,8 +4,9 @@
 //! The counter is left out when standard output is a terminal too, where it would run into the data,
 //! and by a sender into standard output, for the receiver at the other end has one.
 
+use crate::streams::{self, Stream};
 use std::fmt::Display;
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// How often the counter is drawn, at most.
@@ -26,11 +27,11 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new(verb: &'static str, quiet: bool) -> Self {
-        let summary = !quiet && stderr().is_terminal();
+        let summary = !quiet && streams::stderr().is_terminal();
         Self {
             verb,
             summary,
-            counter: summary && !stdout().is_terminal(),
+            counter: summary && !streams::stdout().is_ok_and(Stream::is_terminal),
             started: Instant::now(),
             drawn: None,
             messages: 0,
@@ -95,7 +96,7 @@ pub(crate) fn say(text: impl Display) {
 /// One write for all of it: standard error is not buffered, and others may share it.
 fn write(text: &str) {
     // Where it cannot be written nobody could be told so.
-    let _ = stderr().write_all(text.as_bytes());
+    let _ = streams::stderr().write_all(text.as_bytes());
 }
 
 /// A number with its thousands set apart: 1,234,567.

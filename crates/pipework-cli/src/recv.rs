@@ -7,11 +7,13 @@ use crate::args::{ReadingArgs, RecvArgs};
 use crate::exec;
 use crate::failure::{DAMAGE, Failure, at, during, no_pipe};
 use crate::form::{Form, Parts};
+use crate::place::{self, Place};
 use crate::progress::Progress;
+use crate::streams::{self, Stream};
 use pipework::atomic::{Item, Options, Reader, Zstd, create_fifo};
 use pipework::{Deadline, ErrorKind};
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -20,11 +22,15 @@ const BLOCK: usize = 64 << 10;
 
 /// Runs `pipework recv`.
 pub(crate) fn recv(args: &RecvArgs, quiet: bool) -> Result<u8, Failure> {
+    if let Some(name) = args.exec.first() {
+        exec::find(name)?;
+    }
+    // Before anything is taken out of the pipe it is known where to put it.
+    let mut sink = Sink::new(args, quiet)?;
     let mut reader = open(args)?;
-    // Any message may turn out to be the last that is wanted before a larger read is over.
-    reader.set_exact(args.count.is_some());
+    // Any message may turn out to be the last that is wanted, or that a command could be run for.
+    reader.set_exact(args.count.is_some() || !args.exec.is_empty());
     let mut left = args.count;
-    let mut sink = Sink::new(args, quiet);
     while left != Some(0) {
         let next = match reader.try_next_item() {
             Ok(None) => {
@@ -83,6 +89,7 @@ pub(crate) fn options(limits: &ReadingArgs) -> Result<Options, Failure> {
 fn open(args: &RecvArgs) -> Result<Reader, Failure> {
     let options = options(&args.limits)?.mixed(args.mixed);
     let Some(path) = &args.from else {
+        streams::stdin()?;
         return options.stdin().map_err(|error| {
             Failure::new(format!(
                 "standard input brings no messages, {}: pipe a sender into it, as in \
@@ -91,6 +98,21 @@ fn open(args: &RecvArgs) -> Result<Reader, Failure> {
             ))
         });
     };
+    let path = match Place::of(path, 0) {
+        Place::Path(path) => path,
+        Place::Descriptor(number) if args.forever => {
+            return Err(Failure::new(format!(
+                "{}: --forever opens the FIFO again and again, so it needs its path; descriptor \
+                 {number} has none",
+                path.display()
+            )));
+        }
+        Place::Descriptor(number) => {
+            let refused = |error| Failure::new(format!("{}: {}", path.display(), no_pipe(error)));
+            return options.reader(place::inherited(number)?).map_err(refused);
+        }
+    };
+    let path = &*path;
     if args.create {
         create(path)?;
     }
@@ -117,32 +139,37 @@ struct Sink {
     /// The command of `--exec`; empty: items are written out.
     exec: Vec<OsString>,
     out: Vec<u8>,
+    stdout: Stream,
     progress: Progress,
     torn: u64,
     failed: u64,
 }
 
 impl Sink {
-    fn new(args: &RecvArgs, quiet: bool) -> Self {
+    fn new(args: &RecvArgs, quiet: bool) -> Result<Self, Failure> {
+        let stdout = streams::stdout()?;
         // A person reads better with the messages on lines of their own.
-        let lines = args.lines || io::stdout().is_terminal();
+        let lines = args.lines || stdout.is_terminal();
         let default = if lines { Form::Lines } else { Form::Raw };
-        Self {
+        Ok(Self {
             form: Form::of(&args.form, default),
             exec: args.exec.clone(),
             out: Vec::new(),
+            stdout,
             progress: Progress::new("received", quiet),
             torn: 0,
             failed: 0,
-        }
+        })
     }
 
     fn take(&mut self, item: &Item<'_>) -> Result<(), Failure> {
         match item {
             Item::Torn(torn) => {
                 self.torn += 1;
-                self.progress.warn(torn);
-                return Ok(());
+                match self.form {
+                    Form::Json => self.form.append(&mut self.out, item, None),
+                    _ => self.progress.warn(torn),
+                }
             }
             Item::Message(_) | Item::Burst(_) if !self.exec.is_empty() => self.execute(item)?,
             _ => self.form.append(&mut self.out, item, None),
@@ -170,8 +197,7 @@ impl Sink {
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        let mut stdout = io::stdout().lock();
-        let outcome = stdout.write_all(&self.out).and_then(|()| stdout.flush());
+        let outcome = self.stdout.write_all(&self.out);
         self.out.clear();
         outcome.map_err(Failure::stdout)
     }

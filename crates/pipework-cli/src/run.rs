@@ -5,26 +5,29 @@
 //! a write that lost its room to them waits, and signals with it (see `outlet.rs`). No more is read
 //! than the outputs take, so a slow consumer slows the commands down as any pipe does.
 
+mod group;
 mod job;
+mod messages;
 mod outlet;
 
-use crate::args::{Destination, RunArgs};
+use crate::args::RunArgs;
 use crate::exec;
 use crate::failure::{CLOSED, DAMAGE, Failure, STDOUT, at};
 use crate::form::Form;
 use crate::progress::Progress;
 use crate::recv;
+use crate::streams;
 use crate::sys::{self, Arrived, Signals};
+use group::{Group, Start};
 use job::{Job, Plan};
+use messages::Messages;
 use outlet::Outlet;
 use pipework::ErrorKind;
-use pipework::atomic::{Burst, Item, Line, Message};
+use pipework::atomic::{Burst, Item, Line, Message, Reader};
 use rustix::event::{PollFd, PollFlags};
-use std::ffi::OsString;
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Items taken from one command before the others have their turn.
@@ -32,23 +35,28 @@ const TURN: usize = 1000;
 /// A second signal kills the commands, unless it comes sooner than this after the first: then it
 /// is the same one over two ways, as timeout(1) sends it to a process and to its group.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Bytes of an unfinished line that are shown before it ends.
+const LONGEST_PROMPT: usize = 4096;
 
 /// Runs `pipework run`.
 pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<u8, Failure> {
     // First of all, before a descriptor of our own could have the number of the user's.
-    let messages = Messages::open(args.messages.as_ref())?;
+    let stdout = streams::stdout()?;
+    let messages = Messages::open(args.messages.as_ref(), stdout)?;
     let plans = plans(args)?;
-    let signals =
-        Signals::take(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD]).map_err(at("signals"))?;
-    let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(at(STDOUT))?;
-    let options = recv::options(&args.limits)?.mixed(true);
+    let signals = Signals::take(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGCHLD])
+        .map_err(at("signals"))?;
+    let options = recv::options(&args.limits)?.mixed(true).bursts(args.bursts);
     let many = plans.len() > 1;
+    let form = Form::of(&args.form, Form::Lines);
     let mut run = Run {
         jobs: Vec::new(),
         signals,
-        text: Outlet::new(stdout),
+        apart: !sys::has_terminal(),
+        text: Outlet::new(stdout.as_fd().try_clone_to_owned().map_err(at(STDOUT))?),
+        prompts: !many && !args.tag && messages.form_of_lines(form) == Form::Lines && stdout.is_terminal(),
         messages,
-        form: Form::of(&args.form, Form::Lines),
+        form,
         tag: args.tag,
         many,
         stopped: None,
@@ -59,7 +67,8 @@ pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<u8, Failure> {
     };
     for plan in plans {
         let stdin = if many { Stdio::null() } else { Stdio::inherit() };
-        match Job::start(plan, stdin, &options, &run.signals) {
+        let start = Start { signals: &run.signals, apart: run.apart };
+        match Job::start(plan, stdin, &options, start) {
             Ok(job) => run.jobs.push(job),
             Err(failure) => {
                 // What has been started is not left to itself.
@@ -94,48 +103,6 @@ fn plans(args: &RunArgs) -> Result<Vec<Plan>, Failure> {
     Ok(plans)
 }
 
-/// Where messages and bursts go.
-enum Messages {
-    /// Between the lines, on standard output.
-    WithText,
-    Outlet(Outlet),
-    /// A shell line, and the process that has the latest message.
-    Command(OsString, Option<Child>),
-}
-
-impl Messages {
-    fn open(destination: Option<&Destination>) -> Result<Self, Failure> {
-        Ok(match destination {
-            None => Self::WithText,
-            Some(Destination::File(path)) => {
-                Self::Outlet(Outlet::new(File::create(path).map_err(at(path.display()))?))
-            }
-            Some(Destination::Descriptor(number)) => {
-                let fd = sys::inherited(*number).map_err(at(format!("descriptor {number}")))?;
-                Self::Outlet(Outlet::new(fd))
-            }
-            Some(Destination::Command(line)) => Self::Command(line.clone(), None),
-        })
-    }
-
-    /// Another message has to wait.
-    fn is_busy(&self) -> bool {
-        match self {
-            Self::WithText => false,
-            Self::Outlet(outlet) => outlet.is_full(),
-            Self::Command(_, child) => child.is_some(),
-        }
-    }
-
-    /// The outlet, while something is waiting in it.
-    fn pending(&self) -> Option<&Outlet> {
-        match self {
-            Self::Outlet(outlet) if outlet.is_pending() => Some(outlet),
-            _ => None,
-        }
-    }
-}
-
 /// What the loop waits for.
 #[derive(Clone, Copy)]
 enum Source {
@@ -149,6 +116,8 @@ enum Source {
 struct Run {
     jobs: Vec<Job>,
     signals: Signals,
+    /// There is no terminal, so commands get process groups of their own.
+    apart: bool,
     /// Standard output.
     text: Outlet,
     messages: Messages,
@@ -156,6 +125,8 @@ struct Run {
     tag: bool,
     /// There is more than one command.
     many: bool,
+    /// A person sees what is printed, and may be asked something by a line that has no end.
+    prompts: bool,
     /// The first signal to stop, and when it came.
     stopped: Option<(i32, Instant)>,
     /// Something could not be delivered or started.
@@ -199,7 +170,7 @@ impl Run {
 
     fn is_over(&self) -> bool {
         let handed_over = match &self.messages {
-            Messages::Command(_, child) => child.is_none(),
+            Messages::Command(_, group) => group.is_none(),
             messages => messages.pending().is_none(),
         };
         handed_over && !self.text.is_pending() && self.jobs.iter().all(Job::is_over)
@@ -245,10 +216,10 @@ impl Run {
                 continue;
             }
             self.jobs.iter_mut().try_for_each(Job::look_after)?;
-            if let Messages::Command(line, child) = &mut self.messages
-                && let Some(status) = child.as_mut().map(Child::try_wait).transpose()?.flatten()
+            if let Messages::Command(line, group) = &mut self.messages
+                && let Some(status) = group.as_mut().map(Group::try_wait).transpose()?.flatten()
             {
-                *child = None;
+                *group = None;
                 if !status.success() {
                     self.failed = true;
                     self.progress.warn(format!("{}: {status}", line.display()));
@@ -265,7 +236,7 @@ impl Run {
                 self.stopped = Some((arrived.number, Instant::now()));
                 for job in &mut self.jobs {
                     // Those who share the terminal with us have had its Ctrl-C already.
-                    if arrived.from_process {
+                    if arrived.from_process || self.apart {
                         job.signal(arrived.number);
                     }
                     // It is to be seen now whether the pipe still holds anything.
@@ -274,8 +245,8 @@ impl Run {
             }
             Some((_, since)) if since.elapsed() >= PATIENCE => {
                 self.jobs.iter().for_each(|job| job.signal(libc::SIGKILL));
-                if let Messages::Command(_, Some(child)) = &self.messages {
-                    sys::signal(child, libc::SIGKILL);
+                if let Messages::Command(_, Some(group)) = &self.messages {
+                    group.signal(libc::SIGKILL);
                 }
                 self.abandon();
             }
@@ -313,6 +284,7 @@ impl Run {
             match reader.try_next_item() {
                 Ok(Some(item)) => self.pass_on(place, &item),
                 Ok(None) => {
+                    self.show_prompt(place, &mut reader);
                     let job = &mut self.jobs[place];
                     job.ready = false;
                     if self.stopped.is_some() && job.has_ended() {
@@ -337,19 +309,41 @@ impl Run {
         self.jobs[place].reader = Some(reader);
     }
 
+    /// Shows a person what has been printed of a line that has not ended.
+    fn show_prompt(&mut self, place: usize, reader: &mut Reader) {
+        let shown = &mut self.jobs[place].shown;
+        // What is longer than this is no prompt, and each look at it costs its length.
+        if self.prompts
+            && *shown < LONGEST_PROMPT
+            && let Some(line) = reader.peek()
+        {
+            self.text.buffer().extend_from_slice(&line[*shown..]);
+            *shown = line.len();
+        }
+    }
+
     /// Passes an item on to where it belongs.
     fn pass_on(&mut self, place: usize, item: &Item<'_>) {
         let name = &self.jobs[place].name;
         match item {
             Item::Torn(torn) => {
                 self.torn = true;
-                self.progress.warn(format!("{name}: {torn}"));
+                let out = match &mut self.messages {
+                    Messages::WithText => Some(&mut self.text),
+                    Messages::Outlet(outlet) => Some(outlet),
+                    Messages::Command(..) => None,
+                };
+                match out.filter(|_| self.form == Form::Json) {
+                    Some(out) => self.form.append(out.buffer(), item, Some(name)),
+                    None => self.progress.warn(format!("{name}: {torn}")),
+                }
+            }
+            Item::Line(line) if self.jobs[place].shown > 0 => {
+                let shown = std::mem::take(&mut self.jobs[place].shown);
+                self.text.buffer().extend_from_slice(line.data.get(shown..).unwrap_or_default());
             }
             Item::Line(line) => {
-                let form = match self.messages {
-                    Messages::WithText => self.form,
-                    _ => Form::Lines,
-                };
+                let form = self.messages.form_of_lines(self.form);
                 let out = self.text.buffer();
                 if self.tag && form != Form::Json {
                     out.extend_from_slice(format!("[{name}] ").as_bytes());
@@ -363,15 +357,21 @@ impl Run {
             }
             Item::Message(Message { data, .. }) | Item::Burst(Burst { data, .. }) => {
                 match &mut self.messages {
-                    Messages::WithText => self.form.append(self.text.buffer(), item, Some(name)),
+                    Messages::WithText => {
+                        if self.jobs[place].shown > 0 && self.form == Form::Lines {
+                            self.text.buffer().push(b'\n');
+                        }
+                        self.form.append(self.text.buffer(), item, Some(name));
+                    }
                     Messages::Outlet(outlet) => {
                         self.form.append(outlet.buffer(), item, Some(name));
                     }
-                    Messages::Command(line, child) => {
+                    Messages::Command(line, group) => {
                         let mut command = Command::new("sh");
-                        self.signals.give_back(&mut command);
+                        let start = Start { signals: &self.signals, apart: self.apart };
+                        start.prepare(&mut command);
                         match exec::start(command.arg("-c").arg(line), item) {
-                            Ok(started) => *child = Some(started),
+                            Ok(child) => *group = Some(start.group(child)),
                             Err(error) => {
                                 self.failed = true;
                                 self.progress.warn(format!("cannot run sh: {error}"));

@@ -6,10 +6,12 @@
 
 use crate::args::SendArgs;
 use crate::failure::{Failure, at, during, no_pipe, uninterrupted};
+use crate::place::{self, Place};
 use crate::progress::{Progress, say};
+use crate::streams::{self, Stream};
 use pipework::atomic::{Options, Writer, Zstd};
 use pipework::{Deadline, ErrorKind};
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
@@ -25,7 +27,6 @@ pub(crate) fn send(args: &SendArgs, quiet: bool) -> Result<u8, Failure> {
     }
     let writer = open(args)?;
     let mut out = Outgoing { writer, burst: args.burst, timeout: args.timeout, progress };
-    let stdin = io::stdin();
     if args.files {
         for path in &args.messages {
             out.one(&content(Path::new(path))?)?;
@@ -35,7 +36,7 @@ pub(crate) fn send(args: &SendArgs, quiet: bool) -> Result<u8, Failure> {
         out.many(&messages)?;
     } else if args.lines || args.nul {
         invite(quiet, "reading messages from the terminal; Ctrl-D ends them");
-        out.records(stdin.lock(), if args.nul { 0 } else { b'\n' })?;
+        out.records(streams::stdin()?, if args.nul { 0 } else { b'\n' })?;
     } else {
         invite(quiet, "reading the message from the terminal; Ctrl-D ends it");
         out.one(&content(Path::new("-"))?)?;
@@ -57,6 +58,7 @@ fn open(args: &SendArgs) -> Result<Writer, Failure> {
         options = options.zstd(zstd);
     }
     let Some(path) = &args.to else {
+        streams::stdout()?;
         return options.stdout().map_err(|error| {
             Failure::new(format!(
                 "standard output cannot take messages, {}: pipe it into a receiver, as in \
@@ -65,8 +67,15 @@ fn open(args: &SendArgs) -> Result<Writer, Failure> {
             ))
         });
     };
+    let path = match Place::of(path, 1) {
+        Place::Path(path) => path,
+        Place::Descriptor(number) => {
+            let refused = |error| Failure::new(format!("{}: {}", path.display(), no_pipe(error)));
+            return options.writer(place::inherited(number)?).map_err(refused);
+        }
+    };
     let deadline = Deadline::from(args.timeout);
-    uninterrupted(|| options.write_fifo(path, deadline)).map_err(|error| {
+    uninterrupted(|| options.write_fifo(&path, deadline)).map_err(|error| {
         let path = path.display();
         match (error.kind(), error.errno()) {
             (ErrorKind::TimedOut, _) => {
@@ -84,17 +93,17 @@ fn open(args: &SendArgs) -> Result<Writer, Failure> {
 
 /// All of a file; `-` is standard input.
 fn content(path: &Path) -> Result<Vec<u8>, Failure> {
-    if path == Path::new("-") {
-        let mut content = Vec::new();
-        io::stdin().lock().read_to_end(&mut content).map_err(at("standard input"))?;
-        return Ok(content);
+    if Place::of(path, 0) != Place::Descriptor(0) {
+        return std::fs::read(path).map_err(at(path.display()));
     }
-    std::fs::read(path).map_err(at(path.display()))
+    let mut content = Vec::new();
+    streams::stdin()?.read_to_end(&mut content).map_err(at("standard input"))?;
+    Ok(content)
 }
 
 /// Tells a person that the command waits for them.
 fn invite(quiet: bool, text: &str) {
-    if !quiet && io::stdin().is_terminal() {
+    if !quiet && streams::stdin().is_ok_and(Stream::is_terminal) {
         say(text);
     }
 }

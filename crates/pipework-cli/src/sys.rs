@@ -4,15 +4,17 @@
 //! number and for `getrusage`, which rustix lacks. No other file of the command has unsafe code.
 
 use rustix::event::{PollFd, Timespec, poll};
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 /// Waits until a descriptor is ready; without `wait`, only looks. A signal ends the wait early.
@@ -27,6 +29,32 @@ pub(crate) fn wait_for(fds: &mut [PollFd<'_>], wait: bool) -> io::Result<()> {
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Bit N: descriptor N was closed when this process began.
+static CLOSED_AT_START: AtomicU8 = AtomicU8::new(0);
+
+/// Notes which of the standard descriptors are closed, before the standard library opens /dev/null
+/// in their place.
+extern "C" fn note_closed() {
+    for number in 0..3u8 {
+        // SAFETY: F_GETFD only looks at the number, which may be open or not.
+        if unsafe { libc::fcntl(number.into(), libc::F_GETFD) } < 0 {
+            CLOSED_AT_START.fetch_or(1 << number, Ordering::Relaxed);
+        }
+    }
+}
+
+// SAFETY: the C library calls each pointer of this section once before `main`, and the function needs
+// nothing that is not there yet: it makes system calls and writes one static.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = note_closed;
+
+/// Whether this is a standard descriptor, and whoever started the command had closed it.
+pub(crate) fn was_closed(number: i32) -> bool {
+    let bit = 1u8.checked_shl(number as u32).unwrap_or(0);
+    CLOSED_AT_START.load(Ordering::Relaxed) & bit != 0
 }
 
 /// An unnamed file in memory that holds `content` and stands at its start.
@@ -57,18 +85,91 @@ pub(crate) fn inherited(number: i32) -> io::Result<OwnedFd> {
     Ok(own)
 }
 
+/// Whether this process may execute the file.
+pub(crate) fn may_execute(path: &Path) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+/// Whether two descriptors lead to the same file, pipe or device.
+pub(crate) fn same_file(one: impl AsFd, other: impl AsFd) -> io::Result<bool> {
+    Ok(identity(&rustix::fs::fstat(one)?) == identity(&rustix::fs::fstat(other)?))
+}
+
+/// Whether the path leads to what the descriptor leads to.
+pub(crate) fn is_file_at(fd: impl AsFd, path: &Path) -> bool {
+    let open = rustix::fs::fstat(fd).map(|stat| identity(&stat));
+    let named = rustix::fs::stat(path).map(|stat| identity(&stat));
+    open.is_ok() && open == named
+}
+
+fn identity(stat: &rustix::fs::Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
+
 /// Ends this process as `kill -9` does.
 pub(crate) fn kill_self() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
     unreachable!("nobody survives that signal")
 }
 
-/// Sends a signal to a child that has not been waited for.
-pub(crate) fn signal(child: &Child, number: i32) {
-    let signal = Signal::from_named_raw(number);
-    if let (Some(pid), Some(signal)) = (Pid::from_raw(child.id() as i32), signal) {
-        // The only error left is that the child has ended already.
-        let _ = rustix::process::kill_process(pid, signal);
+/// Sends a signal to a process.
+pub(crate) fn signal(id: i32, number: i32) {
+    if let (Some(id), Some(signal)) = (Pid::from_raw(id), Signal::from_named_raw(number)) {
+        // It has ended already, or has become another user's; both are out of our hands.
+        let _ = rustix::process::kill_process(id, signal);
+    }
+}
+
+/// Sends a signal to all of a process group.
+pub(crate) fn signal_group(id: i32, number: i32) {
+    if let (Some(id), Some(signal)) = (Pid::from_raw(id), Signal::from_named_raw(number)) {
+        // As above.
+        let _ = rustix::process::kill_process_group(id, signal);
+    }
+}
+
+/// The living children of a process, their children and so on, as far as they are in the process group
+/// of this process.
+pub(crate) fn descendants_in_our_group(id: i32) -> Vec<i32> {
+    let ours = rustix::process::getpgrp();
+    let mut found = vec![id];
+    let mut next = 0;
+    while let Some(id) = found.get(next) {
+        // A process that has ended meanwhile has no children any more.
+        for task in std::fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten() {
+            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            found.extend(children.split_ascii_whitespace().filter_map(|id| id.parse::<i32>().ok()));
+        }
+        next += 1;
+    }
+    found.remove(0);
+    found.retain(|id| rustix::process::getpgid(Pid::from_raw(*id)) == Ok(ours));
+    found
+}
+
+/// How a child has ended, if it has; it stays to be waited for.
+pub(crate) fn ended(id: i32) -> io::Result<Option<ExitStatus>> {
+    let Some(id) = Pid::from_raw(id) else { return Ok(None) };
+    let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let status = rustix::process::waitid(WaitId::Pid(id), how)?;
+    Ok(status.map(|status| {
+        // As wait(2) would give it.
+        let raw = status.exit_status().map(|code| (code & 0xff) << 8);
+        ExitStatus::from_raw(raw.or(status.terminating_signal()).unwrap_or(1 << 8))
+    }))
+}
+
+/// Whether this process has a terminal, which may be none of its standard streams.
+pub(crate) fn has_terminal() -> bool {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/tty", flags, Mode::empty()).is_ok()
+}
+
+/// Has a child get SIGTERM when this process is killed, who can then hand nothing on.
+pub(crate) fn end_with_parent(command: &mut Command) {
+    // SAFETY: between fork and exec only prctl is called, which is a bare system call.
+    unsafe {
+        command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?));
     }
 }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 /// Options of `pipework recv`.
 #[derive(Args)]
 pub(crate) struct RecvArgs {
-    /// Receive from this FIFO; otherwise from standard input
+    /// Receive from this FIFO or open pipe (/dev/fd/3, <(command), - for standard input); otherwise
+    /// from standard input
     #[arg(long, short, value_name = "FIFO", value_hint = ValueHint::FilePath)]
     pub(crate) from: Option<PathBuf>,
 
@@ -79,7 +80,8 @@ Forms:
   --json writes objects like
     {\"type\":\"message\",\"pid\":7,\"writer\":\"7:9\",\"parts\":1,\"data\":\"hello\"}
   Data that is not UTF-8 comes as \"data_base64\". A \"burst\" has only data,
-  and so has a \"line\", without its end.
+  and so has a \"line\", without its end. A message that is lost comes as
+    {\"type\":\"torn\",\"writer\":\"7:9\",\"parts\":1,\"bytes\":4,\"reason\":\"...\"}
 
   --exec gives the message to the command as its standard input, an unnamed
   file. PIPEWORK_TYPE (message or burst), PIPEWORK_PID, PIPEWORK_WRITER and
@@ -88,7 +90,9 @@ Forms:
 Exit status:
   0    the writers have left, or --count messages have come
   1    failed, or a command of --exec did
+  126, 127  the command of --exec cannot be run, or is not there; then no
+       message was taken
   2    usage
-  3    damaged messages were reported on standard error
+  3    damaged messages were reported: on standard error, or as objects
   124  no message or line was complete within --timeout
   141  the reader of standard output has left";

@@ -12,9 +12,14 @@ pub(crate) struct RunArgs {
     #[arg(long, short)]
     pub(crate) tag: bool,
 
-    /// Where messages go: a file, fd:N (an open descriptor) or exec:CMD (a shell command for each message)
+    /// Where messages go: a file, which is emptied first, fd:N (an open descriptor), or exec:CMD (a
+    /// shell command for each message)
     #[arg(long, short, value_name = "FILE|fd:N|exec:CMD", value_parser = destination)]
     pub(crate) messages: Option<Destination>,
+
+    /// Take bursts for messages, too; otherwise what lies between the bytes 0x0E and 0x0F is text
+    #[arg(long)]
+    pub(crate) bursts: bool,
 
     #[command(flatten)]
     pub(crate) form: FormArgs,
@@ -38,7 +43,7 @@ pub(crate) struct RunArgs {
 /// Where `pipework run` puts messages.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Destination {
-    /// A file, made or emptied first.
+    /// A file, made or emptied first, or one of the names of a descriptor.
     File(PathBuf),
     /// A descriptor that is open already.
     Descriptor(i32),
@@ -69,14 +74,20 @@ are printed whole, never mixed with each other.
 Without --messages, messages go to standard output with a newline behind them.
 --nul and --json choose another form for them, and for lines that share the
 destination with them; objects name their command. With exec: the message is on
-the command's standard input, as with `pipework recv --exec`.
+the command's standard input, as with `pipework recv --exec`. A destination that
+is standard output by another name (fd:1, /dev/stdout, -) is the same as none.
+
+A single command is passed through to the byte, and what it asks a person at a
+terminal is shown before the line ends. Bursts are taken out of the text only
+with --bursts: other programs print their bytes for other reasons.
 
 A pipe is read until everyone who holds it has left, also processes that the
 command left behind. When an output fails or its reader leaves, the pipes are
 closed (the commands get SIGPIPE), and what has been received for the other
-output is still written there. Ctrl-C (or SIGTERM, or SIGHUP) is handed on to the
-commands, and what they still print is printed. A second one, a second later or
-more, kills them.
+output is still written there. Ctrl-C (or SIGTERM, SIGHUP, SIGQUIT) is handed on
+to the commands and to what they have started, and what they still print is
+printed. A second one, a second later or more, kills them. Where there is no
+terminal each command has a process group of its own, and the group is signalled.
 
 Examples:
   Messages and stray prints of a program, told apart (the program sends with
@@ -97,11 +108,11 @@ Exit status:
   That of the command, or 128 + N if signal N killed it; of many commands the
   highest.
   126, 127  a command could not be started, or was not found
-  130       after Ctrl-C (143 after SIGTERM, 129 after SIGHUP)
+  130       after Ctrl-C (143 after SIGTERM, 129 SIGHUP, 131 SIGQUIT)
   If all commands went well:
   1         messages could not be delivered
   141       the reader of standard output has left
-  3         damaged messages were reported on standard error";
+  3         damaged messages were reported: on standard error, or as objects";
 
 #[cfg(test)]
 mod tests {

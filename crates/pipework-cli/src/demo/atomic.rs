@@ -9,7 +9,7 @@ use super::{Children, Cost, digest, measure};
 use crate::args::{DEMO_WRITER, DemoWriterArgs};
 use crate::failure::{Failure, STDOUT, at, during};
 use crate::progress::{grouped, size};
-use crate::sys;
+use crate::{streams, sys};
 use pipework::atomic::{Item, Message, Options, Writer, Zstd};
 use pipework::{Deadline, ErrorKind};
 use std::fs::File;
@@ -255,8 +255,8 @@ fn digest_of(corpus: &Corpus) -> u64 {
 
 /// Is one writer process: standard input is the text, standard output the pipe.
 pub(crate) fn write(args: &DemoWriterArgs) -> Result<(), Failure> {
-    let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(at("standard input"))?;
-    let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(at(STDOUT))?;
+    let stdin = streams::stdin()?.as_fd().try_clone_to_owned().map_err(at("standard input"))?;
+    let stdout = streams::stdout()?.as_fd().try_clone_to_owned().map_err(at(STDOUT))?;
     let mut stdout = File::from(stdout);
     let mut share = vec![0; args.len];
     File::from(stdin).read_exact_at(&mut share, args.start).map_err(at("standard input"))?;

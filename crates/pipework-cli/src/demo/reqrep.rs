@@ -7,9 +7,9 @@
 use super::corpus::{Corpus, Share, records};
 use super::{Children, digest, measure};
 use crate::args::{DEMO_PEER, DemoPeerArgs};
-use crate::failure::{Failure, STDOUT, at, during, uninterrupted};
+use crate::failure::{Failure, at, during, uninterrupted};
 use crate::progress::grouped;
-use crate::sys;
+use crate::{streams, sys};
 use pipework::reqrep::{Client, Message, Options, Segment, Ticket};
 use pipework::{Deadline, ErrorKind};
 use std::collections::VecDeque;
@@ -201,7 +201,7 @@ fn worker(segment: &Segment, dies_after: u64) -> Result<(), Failure> {
 
 /// Standard input is the text; the tally goes to standard output.
 fn client(segment: &Segment, args: &DemoPeerArgs, len: usize) -> Result<(), Failure> {
-    let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(at("standard input"))?;
+    let stdin = streams::stdin()?.as_fd().try_clone_to_owned().map_err(at("standard input"))?;
     let mut share = vec![0; len];
     File::from(stdin).read_exact_at(&mut share, args.start).map_err(at("standard input"))?;
     let client = segment.client().map_err(during("attaching a client"))?.redeliveries(args.redeliveries);
@@ -220,7 +220,7 @@ fn client(segment: &Segment, args: &DemoPeerArgs, len: usize) -> Result<(), Fail
     }
     calls.into_iter().try_for_each(|call| end(&client, call, &mut tally))?;
     let Tally { answered, told, longest } = tally;
-    writeln!(io::stdout(), "{answered} {told} {}", longest.as_micros()).map_err(at(STDOUT))
+    streams::print(format!("{answered} {told} {}\n", longest.as_micros()).as_bytes())
 }
 
 struct Call {

@@ -3,19 +3,16 @@
 //! A job is over when its process has ended and its pipe is at its end. The two come in either order:
 //! a process may leave others behind that still hold the pipe, and may close its output early.
 
+use super::group::{Group, Start};
+use crate::exec::{CANNOT_EXECUTE, NOT_FOUND};
 use crate::failure::Failure;
 use crate::progress::say;
-use crate::sys::{self, Signals};
 use pipework::atomic::{Options, Reader};
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-
-/// The statuses of a shell for a command that it cannot start.
-const CANNOT_EXECUTE: u8 = 126;
-const NOT_FOUND: u8 = 127;
+use std::process::{Command, ExitStatus, Stdio};
 
 /// A command that runs, or has run.
 pub(crate) struct Job {
@@ -24,7 +21,11 @@ pub(crate) struct Job {
     pub(crate) reader: Option<Reader>,
     /// The reader may hold items already read, which no poll would tell of.
     pub(crate) ready: bool,
-    child: Option<Child>,
+    /// Bytes of the unfinished line that a person has seen already.
+    pub(crate) shown: usize,
+    /// None if it could not be started.
+    group: Option<Group>,
+    /// Once its process has ended.
     status: Option<u8>,
 }
 
@@ -34,32 +35,34 @@ impl Job {
         plan: Plan,
         stdin: Stdio,
         options: &Options,
-        signals: &Signals,
+        start: Start<'_>,
     ) -> Result<Self, Failure> {
         let Plan { words, name } = plan;
         let failed = |error: &dyn std::fmt::Display| Failure::new(format!("{name}: {error}"));
         let (reader, writer) = options.pair().map_err(|error| failed(&error))?;
         let stdout = writer.as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
         let mut command = Command::new(&words[0]);
-        signals.give_back(&mut command);
+        start.prepare(&mut command);
         let spawned = command.args(&words[1..]).stdin(stdin).stdout(stdout).spawn();
         // Our copies of the writing end would keep the pipe from ever ending.
         drop((command, writer));
-        let (child, status) = match spawned {
-            Ok(child) => (Some(child), None),
+        let (group, status) = match spawned {
+            Ok(child) => (Some(start.group(child)), None),
             Err(error) => {
                 say(format!("cannot run {}: {error}", words[0].display()));
                 let found = error.kind() != std::io::ErrorKind::NotFound;
                 (None, Some(if found { CANNOT_EXECUTE } else { NOT_FOUND }))
             }
         };
-        Ok(Self { name, reader: Some(reader), ready: true, child, status })
+        Ok(Self { name, reader: Some(reader), ready: true, shown: 0, group, status })
     }
 
     /// Takes note if the process has ended.
     pub(crate) fn look_after(&mut self) -> std::io::Result<()> {
-        if let Some(status) = self.child.as_mut().map(Child::try_wait).transpose()?.flatten() {
-            self.child = None;
+        if self.has_ended() {
+            return Ok(());
+        }
+        if let Some(status) = self.group.as_ref().map(Group::ended).transpose()?.flatten() {
             self.status = Some(status_of(status));
             // Where only this was waited for, the pipe is looked at once more.
             self.ready = true;
@@ -67,16 +70,17 @@ impl Job {
         Ok(())
     }
 
-    /// Hands a signal on to the process, if it still runs.
+    /// Hands a signal on to the process and to what it has started, as long as any of them may be
+    /// there.
     pub(crate) fn signal(&self, number: i32) {
-        if let Some(child) = &self.child {
-            sys::signal(child, number);
+        if let Some(group) = self.group.as_ref().filter(|_| !self.is_over()) {
+            group.signal(number);
         }
     }
 
     /// The process has ended; others may still hold the pipe.
     pub(crate) fn has_ended(&self) -> bool {
-        self.child.is_none()
+        self.status.is_some()
     }
 
     /// The process has ended and the pipe is at its end.

@@ -68,7 +68,8 @@ impl Outlet {
         if self.written == self.waiting.len() {
             self.waiting.clear();
             self.written = 0;
-        } else if self.written >= FULL {
+        } else if self.written >= FULL.max(self.waiting.len() / 2) {
+            // No more moves than has been written since the last move, however much is waiting.
             self.waiting.drain(..self.written);
             self.written = 0;
         }

@@ -4,6 +4,8 @@
 //! processes that are meant to be ended before them.
 
 mod send_recv;
+mod places;
+mod streams;
 mod run;
 mod demo;
 mod pages;

@@ -25,6 +25,9 @@ fn help_teaches() {
         assert!(clean(&format!("pipework {command} --help")).contains("Examples:\n"), "{command}");
     }
     assert!(!top.contains("demo-writer"));
+    assert_eq!(clean("pipework help"), top);
+    assert_eq!(clean("pipework help recv"), clean("pipework recv --help"));
+    fails(2, &["recieve"], "pipework help recieve");
     assert!(options("recv").contains("--max-message"));
     assert!(clean("pipework --version").starts_with("pipework "));
     fails(2, &["Usage:"], "pipework");

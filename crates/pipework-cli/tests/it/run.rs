@@ -3,7 +3,7 @@
 use crate::{Folder, clean, fails, outcome, sh, shell};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Stdio};
 
 fn send_signal(pid: u32, signal: Signal) {
@@ -141,12 +141,65 @@ fn those_left_behind_are_heard_but_do_not_hold_up_a_signal() {
     assert_eq!(lines, ["0", "early", "late"]);
     assert!(out.ends_with("0\n"), "{out}");
     // Here the one left behind would hold the pipe for ever.
-    let (mut child, left, mut out) = started("exec pipework run --shell 'sleep 1000 & echo $!'");
-    send_signal(child.id(), Signal::TERM);
-    let mut rest = String::new();
-    out.read_to_string(&mut rest).unwrap();
-    assert_eq!((rest.as_str(), child.wait().unwrap().code()), ("", Some(143)));
-    send_signal(left.parse().unwrap(), Signal::KILL);
+    for started_as in SESSIONS {
+        let script = format!("exec {started_as} pipework run --shell 'setsid sleep 1000 & echo $!'");
+        let (mut child, left, mut out) = started(&script);
+        send_signal(child.id(), Signal::TERM);
+        let mut rest = String::new();
+        out.read_to_string(&mut rest).unwrap();
+        assert_eq!((rest.as_str(), child.wait().unwrap().code()), ("", Some(143)));
+        send_signal(left.parse().unwrap(), Signal::KILL);
+    }
+}
+
+/// Without a terminal commands have process groups of their own; with one they share that of `pipework`.
+const SESSIONS: [&str; 2] = ["setsid", ""];
+
+#[test]
+fn a_signal_leaves_no_orphans() {
+    let shells = [
+        // A shell that waits for others, and one that has ended before them.
+        "sleep 1000 & echo $!; sleep 1000",
+        "(trap \"\" INT; sleep 1000) & echo $!; sleep 1000",
+        "sleep 1000 & echo $!",
+        "sh -c \"sleep 1000 & echo \\$!; wait\"; echo never",
+        // One that is stopped.
+        "sleep 1000 & kill -STOP $!; echo $!; wait",
+    ];
+    for line in shells {
+        let script = format!("exec setsid pipework run --shell '{line}'");
+        let (mut child, orphan, mut out) = started(&script);
+        send_signal(child.id(), Signal::TERM);
+        out.read_to_string(&mut String::new()).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(143), "{line}");
+        gone(&orphan);
+    }
+    // Commands for messages end with the second signal.
+    let script = "exec setsid pipework run --messages exec:'trap \"\" TERM; sleep 1000 & \
+                  echo $! >&2; wait; wait' pipework send -m x 2>&1";
+    let (mut child, orphan, _out) = started(script);
+    while child.try_wait().unwrap().is_none() {
+        send_signal(child.id(), Signal::TERM);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    gone(&orphan);
+}
+
+/// Waits until a process is no more, or only a line in the table of processes.
+fn gone(id: &str) {
+    let id: u32 = id.parse().unwrap();
+    let alive = || {
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+    };
+    for _ in 0..5000 {
+        if !alive() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    send_signal(id, Signal::KILL);
+    panic!("process {id} was left behind");
 }
 
 #[test]
@@ -166,8 +219,8 @@ fn a_second_signal_kills() {
 fn a_signal_is_heard_while_nobody_takes_the_output() {
     let (mut child, first, mut out) = started("exec pipework run sh -c 'echo ready; exec yes'");
     assert_eq!(first, "ready");
-    // 64 KiB are a full pipe, less what its last pages lack.
-    while rustix::io::ioctl_fionread(out.get_ref()).unwrap() < 60_000 {
+    // A full pipe has 64 KiB, less what its pages lack: a short write takes a whole one.
+    while rustix::io::ioctl_fionread(out.get_ref()).unwrap() < 40_000 {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     send_signal(child.id(), Signal::TERM);
@@ -229,4 +282,108 @@ fn an_ignored_interrupt_stays_ignored() {
     let script = "trap '' INT; pipework run --shell 'kill -INT $PPID; kill -INT $$; echo alive'";
     let done = outcome(shell(&Folder::new(), script).output().unwrap());
     assert_eq!((done.status, done.out.as_str()), (Some(0), "alive\n"));
+}
+
+#[test]
+fn any_bytes_pass_through_one_command() {
+    let script = "printf 'a\\016b\\017c\\016\\020d\\017\\000\\377\\016' > in; head -c 300000 /dev/urandom >> in; \
+                  pipework run -- cat in | cmp - in";
+    assert_eq!(clean(script), "");
+    let burst = "pipework send --mixed --burst data";
+    assert_eq!(clean(&format!("pipework run -m /dev/null {burst}")), "\u{e}data\u{f}");
+    assert_eq!(clean(&format!("pipework run -m out --bursts {burst}; cat out")), "data\n");
+}
+
+#[test]
+fn torn_messages_are_objects_among_objects() {
+    let folder = Folder::new();
+    let mut part = vec![0x0e, 0x10];
+    for word in [7u32, 9, 1, 4] {
+        part.extend(word.to_ne_bytes());
+    }
+    part.extend(b"head\x0f");
+    fs::write(folder.join("torn"), part).unwrap();
+    for script in [
+        "pipework run --json cat torn",
+        "(pipework run --json --messages fd:3 cat torn) 3>&1 >/dev/null",
+        "cat torn | pipework recv --mixed --json",
+    ] {
+        let done = sh(&folder, script);
+        assert_eq!((done.status, done.err.as_str()), (Some(3), ""), "{script}");
+        let object: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+        assert_eq!(object["type"], "torn");
+        assert_eq!((&object["writer"], &object["bytes"]), (&"7:9".into(), &4.into()), "{script}");
+        assert!(object["reason"].as_str().unwrap().contains("writer 7:9"), "{object}");
+        assert_eq!(object.get("command").is_some(), script.contains("run"), "{object}");
+    }
+}
+
+/// A command on a terminal of its own, with what is typed there.
+fn on_a_terminal(command: &str) -> (Child, std::process::ChildStdin, ChildStdout) {
+    let mut child = shell(&Folder::new(), &format!("exec script -qec '{command}' /dev/null"))
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (typed, shown) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    (child, typed, shown)
+}
+
+/// Reads what a terminal shows up to `words`, which must come.
+fn until(shown: &mut ChildStdout, words: &str) -> String {
+    let mut text = Vec::new();
+    while !text.ends_with(words.as_bytes()) {
+        let mut byte = [0];
+        assert_eq!(shown.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&text));
+        text.extend(byte);
+    }
+    String::from_utf8(text).unwrap()
+}
+
+#[test]
+fn a_question_without_a_newline_is_seen_on_a_terminal() {
+    let ask = "printf \"name? \"; read name; echo \"hello $name\"; pipework send -q -m message; printf bye";
+    let (mut child, mut typed, mut shown) = on_a_terminal(&format!("pipework run -s '\\''{ask}'\\''"));
+    until(&mut shown, "name? ");
+    typed.write_all(b"you\n").unwrap();
+    let rest = until(&mut shown, "bye");
+    assert!(rest.replace('\r', "").ends_with("\nhello you\nmessage\nbye"), "{rest:?}");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn on_a_terminal_an_interrupt_reaches_all_and_a_signal_leaves_no_orphans() {
+    let trap = "trap \"echo ended; exit 5\" INT; echo ready; while :; do sleep 0.01; done";
+    let (mut child, mut typed, mut shown) = on_a_terminal(&format!("pipework run -s '\\''{trap}'\\''"));
+    until(&mut shown, "ready\r\n");
+    typed.write_all(b"\x03").unwrap();
+    until(&mut shown, "ended\r\n");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+
+    let run = "pipework run -s \"sleep 1000 & echo \\$!; sleep 1000\"; echo status $?";
+    let script = format!("({run}) & wait");
+    let (mut child, _typed, mut shown) = on_a_terminal(&script);
+    let orphan = until(&mut shown, "\n").trim().to_string();
+    let parent = |id: &str| {
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
+        stat.rsplit(") ").next().unwrap().split(' ').nth(1).unwrap().to_string()
+    };
+    send_signal(parent(&parent(&orphan)).parse().unwrap(), Signal::TERM);
+    until(&mut shown, "status 143\r\n");
+    assert!(child.wait().unwrap().success());
+    gone(&orphan);
+}
+
+#[test]
+fn a_large_message_is_written_in_time_that_grows_with_its_size() {
+    // CPU time of writing 40 times as much, in one run on one machine; quadratic would be 1600.
+    let cpu = |bytes: usize| {
+        let script = format!(
+            "head -c {bytes} /dev/zero > in; \
+             bash -c 'TIMEFORMAT=%U; time pipework run -m /dev/null pipework send -m -f in' 2>&1"
+        );
+        clean(&script).trim().parse::<f64>().unwrap()
+    };
+    let (small, large) = (cpu(6_000_000), cpu(240_000_000));
+    assert!(large < 200.0 * small.max(0.01), "{small} s for 6 MB, {large} s for 240 MB");
 }

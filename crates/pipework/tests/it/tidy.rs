@@ -165,6 +165,39 @@ fn no_python_runs_under_a_lock() {
 }
 
 #[test]
+fn the_command_uses_standard_streams_by_way_of_one_file() {
+    const COMMAND: &str = "crates/pipework-cli/src/";
+    fn rule(file: &File) -> Vec<Fault> {
+        if !file.path.starts_with(COMMAND) || file.path.ends_with("/streams.rs") {
+            return vec![];
+        }
+        let ways = ["io::stdin", "io::stdout", "io::stderr", "stdio::"];
+        let macros = ["print!", "println!", "eprint!", "eprintln!"];
+        let mut faults = vec![];
+        for (number, line) in numbered(&flat_uses(&without_tests(&code(&file.text)))) {
+            let ways = ways.iter().filter(|way| names(line, way));
+            let macros =
+                macros.iter().filter(|name| line.split_whitespace().any(|word| word.starts_with(*name)));
+            faults.extend(ways.chain(macros).map(|name| {
+                (number, format!("`{name}` hides a closed or non-blocking stream: use streams.rs"))
+            }));
+        }
+        faults
+    }
+    let bad = [
+        (COMMAND, "man.rs", "fn f() { io::stdout().write_all(page); }"),
+        (COMMAND, "man.rs", "use std::io::{Write, stdout};"),
+        (COMMAND, "demo/pipe.rs", "fn f() {\n    println!(\"{}\", 1);\n}"),
+    ];
+    let good = [
+        (COMMAND, "streams.rs", "fn f() { rustix::stdio::stdout(); }"),
+        (COMMAND, "man.rs", "fn f() { streams::stdout(); }"),
+        (CORE, "atomic/mod.rs", "fn f() { std::io::stdin(); }"),
+    ];
+    hold(rule, &bad, &good);
+}
+
+#[test]
 fn modules_use_only_what_stands_before_them() {
     fn may_use(user: &str, used: &str) -> bool {
         let place = |name| ORDER.iter().position(|module| *module == name);

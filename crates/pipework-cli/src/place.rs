@@ -1,0 +1,113 @@
+//! What a path on the command line stands for: a descriptor that is open already, or a file.
+//!
+//! /dev/stdin, /dev/fd/3 and what a shell puts for <(command) and >(command) name descriptors.
+//! Opening them anew would make another open file, empty a log that was opened for appending, or
+//! fail; so the descriptor itself is used.
+
+use crate::failure::{Failure, at};
+use crate::sys;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// As many links are followed as the kernel follows.
+const LINKS: usize = 40;
+
+/// Where data comes from or goes to.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Place {
+    /// The number of an open descriptor.
+    Descriptor(i32),
+    /// A path that is no symbolic link.
+    Path(PathBuf),
+}
+
+impl Place {
+    /// What `path` stands for; `-` is the descriptor `standard`.
+    pub(crate) fn of(path: &Path, standard: i32) -> Self {
+        if path == Path::new("-") {
+            return Self::Descriptor(standard);
+        }
+        let mut path = path.to_path_buf();
+        for _ in 0..LINKS {
+            if let Some(number) = number(&path) {
+                return Self::Descriptor(number);
+            }
+            let Ok(target) = fs::read_link(&path) else { break };
+            let target = path.parent().unwrap_or(Path::new("")).join(target);
+            let leads_nowhere = number(&target).is_none() && target.symlink_metadata().is_err();
+            if leads_nowhere && path.exists() {
+                // One of the links of /proc, whose text only looks like a path.
+                break;
+            }
+            path = target;
+        }
+        Self::Path(path)
+    }
+}
+
+/// The number of the descriptor that a path names.
+fn number(path: &Path) -> Option<i32> {
+    let path = path.to_str()?;
+    match path {
+        "/dev/stdin" => Some(0),
+        "/dev/stdout" => Some(1),
+        "/dev/stderr" => Some(2),
+        _ => {
+            let folders = ["/dev/fd/", "/proc/self/fd/"];
+            let number = folders.into_iter().find_map(|folder| path.strip_prefix(folder))?;
+            number.parse().ok().filter(|number| *number >= 0)
+        }
+    }
+}
+
+/// A duplicate of a descriptor that whoever started the command left open; see `sys::inherited`.
+pub(crate) fn inherited(number: i32) -> Result<OwnedFd, Failure> {
+    if sys::was_closed(number) {
+        return Err(Failure::new(format!("descriptor {number} is closed")));
+    }
+    sys::inherited(number).map_err(at(format!("descriptor {number}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn paths_that_name_descriptors() {
+        let of = |path: &str| Place::of(Path::new(path), 7);
+        for (path, number) in [
+            ("-", 7),
+            ("/dev/stdin", 0),
+            ("/dev/stdout", 1),
+            ("/dev/stderr", 2),
+            ("/dev/fd/63", 63),
+            ("/proc/self/fd/3", 3),
+        ] {
+            assert_eq!(of(path), Place::Descriptor(number), "{path}");
+        }
+        for path in ["./-", "/dev/fd/x", "/dev/fd/-1", "/dev/null", "nothing-here"] {
+            assert_eq!(of(path), Place::Path(path.into()), "{path}");
+        }
+    }
+
+    #[test]
+    fn links_are_followed() {
+        let name = format!("pipework-links-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("file"), "").unwrap();
+        for (target, link) in
+            [("file", "one"), ("one", "two"), ("/dev/fd/5", "five"), ("gone", "dangling"), ("loop", "loop")]
+        {
+            symlink(target, folder.join(link)).unwrap();
+        }
+        let of = |link: &str| Place::of(&folder.join(link), 0);
+        assert_eq!(of("two"), Place::Path(folder.join("file")));
+        assert_eq!(of("five"), Place::Descriptor(5));
+        assert_eq!(of("dangling"), Place::Path(folder.join("gone")));
+        assert_eq!(of("loop"), Place::Path(folder.join("loop")));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

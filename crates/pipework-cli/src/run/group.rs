@@ -1,0 +1,67 @@
+//! A process that `pipework run` has started, together with what that process starts.
+//!
+//! Where there is no terminal it gets a process group of its own, and signals go to the group, so a
+//! shell's children end with their shell. On a terminal it stays in the group of `pipework`: Ctrl-C
+//! and Ctrl-Z reach all of it, and it may read; then signals go to its descendants one by one, for
+//! the group may hold others, the pager at the end of a pipeline for instance.
+
+use crate::sys::{self, Signals};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+
+/// How processes are started, which is the same for all.
+#[derive(Clone, Copy)]
+pub(super) struct Start<'a> {
+    pub(super) signals: &'a Signals,
+    /// Whether each gets a process group of its own.
+    pub(super) apart: bool,
+}
+
+impl Start<'_> {
+    /// To be called before a command is spawned whose child becomes a [`Group`].
+    pub(super) fn prepare(self, command: &mut Command) {
+        self.signals.give_back(command);
+        sys::end_with_parent(command);
+        if self.apart {
+            command.process_group(0);
+        }
+    }
+
+    pub(super) fn group(self, child: Child) -> Group {
+        Group { child, apart: self.apart }
+    }
+}
+
+/// A process and what it starts.
+pub(super) struct Group {
+    child: Child,
+    apart: bool,
+}
+
+impl Group {
+    /// Sends a signal to all of it. The process may have ended, but not been waited for: until then
+    /// nobody else can bear its number.
+    pub(super) fn signal(&self, number: i32) {
+        let id = self.child.id() as i32;
+        if self.apart {
+            sys::signal_group(id, number);
+            // One that is stopped takes no notice before it goes on.
+            sys::signal_group(id, libc::SIGCONT);
+        } else {
+            // Listed before the first is gone, for then its children would be nobody's.
+            let descendants = sys::descendants_in_our_group(id);
+            descendants.into_iter().chain([id]).for_each(|id| sys::signal(id, number));
+        }
+    }
+
+    /// Its process's status if that has ended; it is left unwaited for.
+    pub(super) fn ended(&self) -> io::Result<Option<ExitStatus>> {
+        sys::ended(self.child.id() as i32)
+    }
+
+    /// The same, waited for.
+    pub(super) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+}

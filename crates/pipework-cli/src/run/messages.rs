@@ -1,0 +1,70 @@
+//! Where `pipework run` puts messages: among the text, in a file or descriptor, or into commands.
+
+use super::group::Group;
+use super::outlet::Outlet;
+use crate::args::Destination;
+use crate::failure::{Failure, at};
+use crate::form::Form;
+use crate::place::{self, Place};
+use crate::streams::Stream;
+use crate::sys;
+use std::ffi::OsString;
+use std::fs::File;
+
+/// Where messages and bursts go.
+pub(super) enum Messages {
+    /// Between the lines, on standard output.
+    WithText,
+    Outlet(Outlet),
+    /// A shell line, and the process that has the latest message.
+    Command(OsString, Option<Group>),
+}
+
+impl Messages {
+    /// Before a descriptor of our own could have the number of the user's.
+    pub(super) fn open(destination: Option<&Destination>, stdout: Stream) -> Result<Self, Failure> {
+        let place = match destination {
+            None => return Ok(Self::WithText),
+            Some(Destination::Command(line)) => return Ok(Self::Command(line.clone(), None)),
+            Some(Destination::Descriptor(number)) => Place::Descriptor(*number),
+            Some(Destination::File(path)) => Place::of(path, 1),
+        };
+        // Two ways into one file would cut each other's lines, and one might empty what the other has.
+        match place {
+            Place::Descriptor(number) => {
+                let fd = place::inherited(number)?;
+                let shared = sys::same_file(&fd, stdout).map_err(at(format!("descriptor {number}")))?;
+                Ok(if shared { Self::WithText } else { Self::Outlet(Outlet::new(fd)) })
+            }
+            Place::Path(path) if sys::is_file_at(stdout, &path) => Ok(Self::WithText),
+            Place::Path(path) => {
+                Ok(Self::Outlet(Outlet::new(File::create(&path).map_err(at(path.display()))?)))
+            }
+        }
+    }
+
+    /// The form of lines, which share that of the messages only where they share their destination.
+    pub(super) fn form_of_lines(&self, form: Form) -> Form {
+        match self {
+            Self::WithText => form,
+            _ => Form::Lines,
+        }
+    }
+
+    /// Another message has to wait.
+    pub(super) fn is_busy(&self) -> bool {
+        match self {
+            Self::WithText => false,
+            Self::Outlet(outlet) => outlet.is_full(),
+            Self::Command(_, group) => group.is_some(),
+        }
+    }
+
+    /// The outlet, while something is waiting in it.
+    pub(super) fn pending(&self) -> Option<&Outlet> {
+        match self {
+            Self::Outlet(outlet) if outlet.is_pending() => Some(outlet),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Standard input, output and error as they are: perhaps closed, full, or shared with strangers.
+//!
+//! What the standard library does well for most programs loses data here: it puts /dev/null where a
+//! descriptor is closed, takes EBADF for success, and hands EAGAIN to callers who have nothing else
+//! to do. So every read and write of the command on a standard stream goes through this file, each
+//! one system call, nothing buffered.
+
+use crate::failure::{Failure, STDOUT};
+use crate::sys;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// A standard stream. Waits for room or data also where a stranger made it non-blocking.
+#[derive(Clone, Copy)]
+pub(crate) struct Stream(BorrowedFd<'static>);
+
+/// Standard input; a failure if whoever started the command had closed it.
+pub(crate) fn stdin() -> Result<Stream, Failure> {
+    open(rustix::stdio::stdin(), "standard input")
+}
+
+/// Standard output; a failure if whoever started the command had closed it.
+pub(crate) fn stdout() -> Result<Stream, Failure> {
+    open(rustix::stdio::stdout(), STDOUT)
+}
+
+/// Standard error; where it is closed, what is written is gone.
+pub(crate) fn stderr() -> Stream {
+    Stream(rustix::stdio::stderr())
+}
+
+/// Prints a whole text on standard output.
+pub(crate) fn print(text: &[u8]) -> Result<(), Failure> {
+    stdout()?.write_all(text).map_err(Failure::stdout)
+}
+
+fn open(fd: BorrowedFd<'static>, name: &str) -> Result<Stream, Failure> {
+    match sys::was_closed(fd.as_raw_fd()) {
+        true => Err(Failure::new(format!("{name} is closed"))),
+        false => Ok(Stream(fd)),
+    }
+}
+
+impl Stream {
+    pub(crate) fn is_terminal(self) -> bool {
+        self.0.is_terminal()
+    }
+
+    /// Makes a call, again and again after waits, until it does more than ask for patience.
+    fn patiently<T>(self, what: PollFlags, mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+        loop {
+            match call() {
+                Err(Errno::AGAIN) => sys::wait_for(&mut [PollFd::new(&self.0, what)], true)?,
+                Err(Errno::INTR) => {}
+                outcome => return Ok(outcome?),
+            }
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.patiently(PollFlags::IN, || rustix::io::read(self.0, &mut *buffer))
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.patiently(PollFlags::OUT, || rustix::io::write(self.0, bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0
+    }
+}

@@ -1,0 +1,64 @@
+//! What a path may be: what shells put for <(command), names of descriptors, links.
+
+use crate::{Folder, clean, fails, sh};
+
+#[test]
+fn descriptors_have_names() {
+    let both = "pipework send a b |";
+    for from in ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"] {
+        assert_eq!(clean(&format!("{both} pipework recv --lines --from {from}")), "a\nb\n", "{from}");
+    }
+    for to in ["-", "/dev/stdout", "/dev/fd/1"] {
+        assert_eq!(clean(&format!("pipework send a b --to {to} | pipework recv --lines")), "a\nb\n");
+    }
+    let script = "mkfifo f; exec 3<>f; pipework send a b --to /dev/fd/3; \
+                  pipework recv --lines --count 2 --from /dev/fd/3";
+    assert_eq!(clean(script), "a\nb\n");
+    assert_eq!(clean("echo x | pipework send -f /dev/stdin | pipework recv"), "x\n");
+    fails(1, &["descriptor 3"], "pipework recv --from /dev/fd/3");
+    fails(1, &["/dev/stdin", "not a pipe"], "pipework recv --from /dev/stdin < /dev/null");
+    fails(1, &["descriptor 1 is closed"], "pipework send x --to - >&-");
+    fails(1, &["--forever", "path"], "pipework send x | pipework recv --forever --from -");
+}
+
+#[test]
+fn shells_put_pipes_in_the_place_of_commands() {
+    if sh(&Folder::new(), "bash -c true").status != Some(0) {
+        return;
+    }
+    let bash = |line: &str| clean(&format!("bash -c '{line}'"));
+    assert_eq!(bash("pipework recv --lines --from <(pipework send a b)"), "a\nb\n");
+    let line = "pipework send a b --to >(pipework recv --lines > out; : > done)";
+    assert_eq!(bash(&format!("{line}; until [ -e done ]; do sleep 0.01; done; cat out")), "a\nb\n");
+    let line = "pipework run -m >(cat > out; : > done) -s \"echo text; pipework send -m message\"";
+    let out = bash(&format!("{line}; until [ -e done ]; do sleep 0.01; done; cat out"));
+    assert_eq!(out, "text\nmessage\n");
+}
+
+#[test]
+fn links_to_fifos_are_followed() {
+    let script = "mkdir d; mkfifo d/f; ln -s d/f one; ln -s one two; exec 9<>d/f; \
+                  pipework send --to two a; pipework recv --from one --create --count 1";
+    assert_eq!(clean(script), "a");
+    fails(1, &["nothing", "--create"], "ln -s nothing dangling; pipework recv --from dangling");
+}
+
+#[test]
+fn messages_share_standard_output_where_that_is_their_destination() {
+    // Each line is printed in two pieces; what goes two ways would meet in the middle of lines.
+    let job = "--shell 'for i in $(seq 300); do printf line-; echo end; done' \
+               --shell 'seq 300 | sed s/^/message-/ | pipework send --mixed --lines'";
+    let lines = "sort | uniq -c | sort -rn | sed 's/^ *//' | head -2";
+    for to in ["fd:1", "/dev/stdout", "/dev/fd/1", "-", "fd:3 3>&1"] {
+        let script = format!("pipework run --messages {to} {job} | sed 's/-[0-9]*$//' | {lines}");
+        assert_eq!(clean(&script), "300 message\n300 line-end\n", "{to}");
+    }
+    // A log that is open for appending keeps what it has.
+    for to in ["fd:1", "/dev/stdout", "log", "./log"] {
+        let script =
+            format!("echo before > log; pipework run -m {to} {job} >> log; wc -l < log; head -1 log");
+        assert_eq!(clean(&script), "601\nbefore\n", "{to}");
+    }
+    let script = "echo before > log; pipework run -m /dev/stderr pipework send -m x 2>> log; cat log";
+    assert_eq!(clean(script), "before\nx\n");
+}

@@ -1,0 +1,138 @@
+//! Standard streams that are closed, full, non-blocking, or somebody else's: nothing is lost without a
+//! word and a status.
+
+use crate::{Folder, PIPEWORK, clean, fails, sh, shell};
+use rustix::io::ioctl_fionbio;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::process::{Command, Stdio};
+use std::thread;
+
+/// Every way to print something on standard output.
+const PRINTERS: [&str; 12] = [
+    "pipework recv --from inbox",
+    "pipework run echo text",
+    "pipework run --json pipework send -m message",
+    "pipework demo --quick",
+    "pipework completions bash",
+    "pipework completions fish",
+    "pipework man",
+    "pipework --help",
+    "pipework -h",
+    "pipework help",
+    "pipework help recv",
+    "pipework --version",
+];
+
+/// A message waits in `inbox`, and is there for whoever comes next.
+const INBOX: &str = "mkfifo inbox; exec 9<>inbox; pipework send --to inbox kept 9>&-;";
+
+#[test]
+fn what_cannot_be_printed_is_a_failure() {
+    for printer in PRINTERS {
+        fails(1, &["standard output", "No space"], &format!("{INBOX} {printer} > /dev/full"));
+        fails(1, &["standard output is closed"], &format!("{INBOX} {printer} >&-"));
+        // Open, but for reading.
+        fails(1, &["standard output", "Bad file"], &format!("{INBOX} {printer} 1< /dev/null"));
+        let closed = "until [ -e closed ]; do sleep 0.01; done";
+        let script = format!(
+            "{INBOX} ({closed}; {printer}; echo $? > status) | {{ exec <&-; : > closed; }}; cat status"
+        );
+        assert_eq!(clean(&script), "141\n", "{printer}");
+    }
+}
+
+#[test]
+fn with_standard_output_closed_nothing_is_taken_out_of_the_pipe() {
+    let rest = "pipework recv --from inbox --count 1";
+    for lost in ["pipework recv --from inbox >&-", "pipework recv --exec cat --from inbox >&-"] {
+        let script = format!("{INBOX} {lost} 2> err; echo $?; {rest}; cat err");
+        assert_eq!(clean(&script), "1\nkeptpipework: standard output is closed\n");
+    }
+}
+
+#[test]
+fn closed_streams_are_not_taken_for_empty_ones() {
+    let send = "(pipework send OPTIONS <&-; echo $? > status) | pipework recv --json; cat status >&2";
+    for options in ["", "--lines", "--nul", "--files -", "--files /dev/stdin"] {
+        let done = sh(&Folder::new(), &send.replace("OPTIONS", options));
+        assert_eq!(done.out, "", "{options}: nothing was sent");
+        assert!(done.err.contains("standard input is closed") && done.err.ends_with("1\n"), "{}", done.err);
+    }
+    fails(1, &["standard input is closed"], "pipework recv <&-");
+    fails(1, &["standard output is closed"], "pipework send x >&-");
+    // Where nobody can be told, the status remains.
+    for silent in ["pipework recv 2>&- <&-", "pipework run --messages fd:2 echo 2>&-"] {
+        assert_eq!(sh(&Folder::new(), silent).status, Some(1), "{silent}");
+    }
+    assert_eq!(clean("pipework send x 2>&- | pipework recv 2>&-"), "x");
+}
+
+#[test]
+fn a_command_that_is_not_there_costs_no_message() {
+    for (command, status) in [("no-such-command", 127), ("./no-such-file", 127), ("./plain", 126)] {
+        let script = format!(
+            ": > plain; {INBOX} pipework recv --from inbox --exec {command} 2> err; echo $?; \
+             pipework recv --from inbox --count 1; echo; cat err"
+        );
+        let out = clean(&script);
+        assert!(out.starts_with(&format!("{status}\nkept\n")), "{out}");
+        assert!(out.contains(command) && out.contains("no message was taken"), "{out}");
+    }
+}
+
+/// Runs `command` with one of its streams a pipe that a stranger has made non-blocking, and a far end
+/// that is slower than the command.
+#[test]
+fn streams_that_a_stranger_made_non_blocking_lose_nothing() {
+    let folder = Folder::new();
+    let lines: String = (0..300_000).map(|i| format!("{i} {}\n", "x".repeat(i % 80))).collect();
+    fs::write(folder.join("in"), &lines).unwrap();
+
+    let slowly = |mut reader: io::PipeReader| {
+        let mut all = Vec::new();
+        let mut piece = vec![0; 200_000];
+        while let len @ 1.. = reader.read(&mut piece).unwrap() {
+            all.extend_from_slice(&piece[..len]);
+            thread::yield_now();
+        }
+        all
+    };
+    for command in [
+        "pipework send --lines < in | pipework recv --lines",
+        "pipework run cat in",
+        "pipework run -j cat in",
+    ] {
+        let (reader, writer) = io::pipe().unwrap();
+        ioctl_fionbio(&writer, true).unwrap();
+        let mut child = shell(&folder, command).stdout(writer).stderr(Stdio::inherit()).spawn().unwrap();
+        let all = slowly(reader);
+        assert!(child.wait().unwrap().success(), "{command}");
+        if command.contains("-j") {
+            assert_eq!(all.split(|byte| *byte == b'\n').count(), 300_001, "{command}");
+        } else {
+            assert!(all == lines.as_bytes(), "{command}: {} of {} bytes", all.len(), lines.len());
+        }
+    }
+
+    let (reader, mut writer) = io::pipe().unwrap();
+    ioctl_fionbio(&reader, true).unwrap();
+    let mut sender = Command::new(PIPEWORK)
+        .args(["send", "--lines"])
+        .stdin(reader)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    let mut receiver = shell(&folder, "pipework recv --lines | cmp - in")
+        .stdin(sender.stdout.take().unwrap())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    for piece in lines.as_bytes().chunks(1_000_000) {
+        writer.write_all(piece).unwrap();
+        thread::yield_now();
+    }
+    drop(writer);
+    assert!(sender.wait().unwrap().success() && receiver.wait().unwrap().success());
+}
