@@ -27,10 +27,8 @@ base of the former. A descriptor belongs to the caller, who closes it.
 from __future__ import annotations
 
 import array
-import contextlib
 import enum
 import os as _os
-import socket as _socket
 import termios
 from collections.abc import Iterator
 from fcntl import fcntl, ioctl
@@ -43,24 +41,39 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from . import _core
 from ._core import (
+    accept,
+    accept4,
+    bind,
     close_range,
+    connect,
     copy_all,
+    getpeername,
+    getsockname,
+    getsockopt,
+    listen,
     mkstemp,
     mktemp,
     poll,
     pread_full,
     pwrite_all,
     read_full,
+    recv,
+    recvfrom,
+    send,
     send_many,
     sendfile_all,
+    setsockopt,
+    shutdown,
     slurp,
+    socket,
+    socketpair,
     splice_all,
     write_all,
 )
 from ._errors import Error
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer, Self
+    from typing_extensions import Self
 
 __all__ = [
     "AF_INET",
@@ -139,7 +152,8 @@ __all__ = [
 ]
 
 Address = Union[tuple[Any, ...], str, bytes]
-"""As the module `socket` has them: a tuple for the Internet, a string for the path of a local socket, bytes for an abstract name."""
+"""As the module `socket` has them: a tuple for the Internet, a string for the path of a local socket, bytes for an abstract name. (Of other
+families, there are sockets here, and no addresses.)"""
 
 
 # ---------------------------------------------------------------- what finishes a job
@@ -274,120 +288,7 @@ def records(fd: int, size: int, timeout: float | None = None) -> Iterator[bytes]
         yield record
 
 
-# ---------------------------------------------------------------- sockets, one system call each
-
-
-@contextlib.contextmanager
-def _lent(fd: int) -> Iterator[_socket.socket]:
-    """The descriptor as an object of the module `socket`, which knows every kind of address."""
-    # An object for which a default time-out holds makes its descriptor non-blocking.
-    blocking = None if _socket.getdefaulttimeout() is None else _os.get_blocking(fd)
-    lent = _socket.socket(fileno=fd)
-    try:
-        if blocking is not None:
-            lent.settimeout(None)
-            _os.set_blocking(fd, blocking)
-        yield lent
-    finally:
-        lent.detach()
-
-
-def socket(family: int, type: int, proto: int = 0) -> int:
-    """A new socket. `type` may hold SOCK_NONBLOCK."""
-    made = _socket.socket(family, type & ~SOCK_NONBLOCK, proto)
-    _os.set_blocking(made.fileno(), not type & SOCK_NONBLOCK)
-    return made.detach()
-
-
-def socketpair(family: int, type: int, proto: int = 0) -> tuple[int, int]:
-    """Two sockets that are connected with each other. `type` may hold SOCK_NONBLOCK."""
-    pair = _socket.socketpair(family, type & ~SOCK_NONBLOCK, proto)
-    for made in pair:
-        _os.set_blocking(made.fileno(), not type & SOCK_NONBLOCK)
-    return pair[0].detach(), pair[1].detach()
-
-
-def bind(fd: int, address: Address) -> None:
-    """Gives a socket its address."""
-    with _lent(fd) as lent:
-        lent.bind(address)
-
-
-def listen(fd: int, backlog: int) -> None:
-    """Lets others connect; up to `backlog` of them wait."""
-    with _lent(fd) as lent:
-        lent.listen(backlog)
-
-
-def accept(fd: int) -> tuple[int, Address]:
-    """Waits for a connection, if the listener blocks: its descriptor, which blocks, and its peer."""
-    with _lent(fd) as lent:
-        made, peer = lent.accept()
-        _os.set_blocking(made.fileno(), True)
-        return made.detach(), peer
-
-
-def accept4(fd: int, flags: int) -> tuple[int, Address]:
-    """As `accept`; with SOCK_NONBLOCK the connection does not block. None is ever inherited, SOCK_CLOEXEC or not."""
-    made, peer = accept(fd)
-    _os.set_blocking(made, not flags & SOCK_NONBLOCK)
-    return made, peer
-
-
-def connect(fd: int, address: Address) -> None:
-    """Connects. A socket that does not block raises `BlockingIOError` (EINPROGRESS), and is writable when it is done."""
-    with _lent(fd) as lent:
-        lent.connect(address)
-
-
-def shutdown(fd: int, how: int) -> None:
-    """Ends a direction of a connection: 0 for reading, 1 for writing, 2 for both."""
-    with _lent(fd) as lent:
-        lent.shutdown(how)
-
-
-def send(fd: int, data: Buffer, flags: int = 0, address: Address | None = None) -> int:
-    """Sends what there is room for, to an address or to the socket's peer. Returns how many bytes."""
-    with _lent(fd) as lent:
-        return lent.send(data, flags) if address is None else lent.sendto(data, flags, address)
-
-
-def recv(fd: int, n: int, flags: int = 0) -> bytes:
-    """Receives what is there, up to `n` bytes; b"" at the end of a stream."""
-    with _lent(fd) as lent:
-        return lent.recv(n, flags)
-
-
-def recvfrom(fd: int, n: int, flags: int = 0) -> tuple[bytes, Address | None]:
-    """As `recv`, with the address of the sender."""
-    with _lent(fd) as lent:
-        return lent.recvfrom(n, flags)
-
-
-def getsockname(fd: int) -> Address:
-    """The socket's own address."""
-    with _lent(fd) as lent:
-        address: Address = lent.getsockname()
-        return address
-
-
-def getpeername(fd: int) -> Address:
-    """The address of its peer."""
-    with _lent(fd) as lent:
-        address: Address = lent.getpeername()
-        return address
-
-
-def getsockopt(fd: int, level: int, name: int, buflen: int = 0) -> int | bytes:
-    """An option that is a number; or, with `buflen`, up to so many bytes."""
-    with _lent(fd) as lent:
-        return lent.getsockopt(level, name, buflen) if buflen else lent.getsockopt(level, name)
-
-
-def setsockopt(fd: int, level: int, name: int, value: int | Buffer) -> None:
-    """Sets an option to a number or to bytes."""
-    with _lent(fd) as lent:
-        lent.setsockopt(level, name, value)
+# ---------------------------------------------------------------- the rest
 
 
 def sockatmark(fd: int) -> bool:
@@ -395,9 +296,6 @@ def sockatmark(fd: int) -> bool:
     answer = array.array("i", [0])
     ioctl(fd, getattr(termios, "SIOCATMARK", 0x8905), answer)
     return bool(answer[0])
-
-
-# ---------------------------------------------------------------- the rest
 
 
 def dup2(fd: int, number: int) -> int:

@@ -249,6 +249,42 @@ def test_each_call_of_a_socket(pair: tuple[int, int]) -> None:
     close(server, client, made)
 
 
+def test_names_of_hosts_are_looked_up() -> None:
+    server = fd.socket(fd.AF_INET, fd.SOCK_STREAM)
+    fd.bind(server, ("localhost", 0))
+    fd.listen(server, 5)
+    address = fd.getsockname(server)
+    assert isinstance(address, tuple)
+    host, port = address
+    assert host == "127.0.0.1"
+    client = fd.socket(fd.AF_INET, fd.SOCK_STREAM)
+    fd.connect(client, ("localhost", port))
+    every = fd.socket(fd.AF_INET, fd.SOCK_DGRAM)
+    fd.bind(every, ("", 0))
+    assert fd.getsockname(every)[0] == "0.0.0.0"
+    with pytest.raises(socket.gaierror):
+        fd.connect(client, ("no such host.invalid", 1))
+    with pytest.raises(OverflowError):
+        fd.connect(client, ("localhost", 70_000))
+    close(server, client, every)
+
+
+def test_a_signal_does_not_break_a_call_that_waits(pair: tuple[int, int]) -> None:
+    server = listener()
+    with pytest.raises(Alarm), signal_after(0.05):
+        fd.recv(pair[0], 1)
+    os.set_blocking(server, True)
+    with pytest.raises(Alarm), signal_after(0.05):
+        fd.accept(server)
+    rang: list[bool] = []
+    sending = after(0.2, lambda: fd.send(pair[1], b"x"))
+    with signal_after(0.05, handler=lambda: rang.append(True)):
+        assert fd.recv(pair[0], 1) == b"x"
+    sending.join()
+    assert rang == [True]
+    close(server)
+
+
 def test_the_flags_of_a_descriptor_are_left_alone(pair: tuple[int, int]) -> None:
     socket.setdefaulttimeout(5)
     try:

@@ -29,13 +29,13 @@ pub(super) fn to_python(py: Python<'_>, address: Option<&SocketAddrAny>) -> PyRe
 
 fn local_to_python(py: Python<'_>, address: &SocketAddrUnix) -> PyResult<Py<PyAny>> {
     let found = match (address.abstract_name(), address.path_bytes()) {
-        (Some(name), _) => PyBytes::new(py, &[b"\0", name].concat()).into_any(),
-        (None, Some(path)) => {
+        (Some(name), _) if !name.is_empty() => PyBytes::new(py, &[b"\0", name].concat()).into_any(),
+        (_, Some(path)) => {
             // The kernel ends a path with a zero byte, and says so in its length.
             let path = path.strip_suffix(b"\0").unwrap_or(path);
             OsStr::from_bytes(path).into_pyobject(py)?.into_any()
         }
-        (None, None) => PyString::new(py, "").into_any(),
+        (_, None) => PyString::new(py, "").into_any(),
     };
     Ok(found.unbind())
 }

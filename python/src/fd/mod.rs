@@ -4,6 +4,7 @@ mod accept;
 mod address;
 mod datagrams;
 mod raw;
+mod sockets;
 
 use std::ffi::OsString;
 use std::os::fd::IntoRawFd;
@@ -22,6 +23,7 @@ use crate::error::OrRaise;
 use crate::wait::{SLICE, Timeout, attend, until, wait};
 
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    sockets::add_to(module)?;
     module.add_class::<accept::ReserveCore>()?;
     module.add_class::<datagrams::InboxCore>()?;
     module.add_function(wrap_pyfunction!(accept::accept_connections, module)?)?;
@@ -112,7 +114,7 @@ fn sendfile_all(
 #[pyfunction]
 #[pyo3(signature = (fd, n, timeout=None))]
 fn read_full(py: Python<'_>, fd: i32, n: usize, timeout: Option<Timeout>) -> PyResult<Py<PyBytes>> {
-    let (fd, mut buffer, mut len) = (borrow(py, fd)?, room_for(n)?, 0);
+    let (fd, mut buffer, mut len) = (borrow(py, fd)?, zeros(n)?, 0);
     let done = progress(py, until(timeout), &mut len, |done, slice| {
         fd::read_full(fd, &mut buffer[done as usize..], slice).map(|len| len as u64)
     });
@@ -122,7 +124,7 @@ fn read_full(py: Python<'_>, fd: i32, n: usize, timeout: Option<Timeout>) -> PyR
 /// As `read_full`, from `offset` on. The descriptor's own position stays.
 #[pyfunction]
 fn pread_full(py: Python<'_>, fd: i32, n: usize, offset: u64) -> PyResult<Py<PyBytes>> {
-    let (fd, mut buffer, mut len) = (borrow(py, fd)?, room_for(n)?, 0);
+    let (fd, mut buffer, mut len) = (borrow(py, fd)?, zeros(n)?, 0);
     let done = progress(py, Deadline::NEVER, &mut len, |done, _| {
         fd::pread_full(fd, &mut buffer[done as usize..], offset + done).map(|len| len as u64)
     });
@@ -172,11 +174,17 @@ fn slurp(
     with_data(py, done, &data)
 }
 
+/// Memory for `n` bytes, and none of them in it.
 fn room_for(n: usize) -> PyResult<Vec<u8>> {
     let mut room = Vec::new();
     room.try_reserve_exact(n).map_err(|_| PyMemoryError::new_err(()))?;
-    room.resize(n, 0);
     Ok(room)
+}
+
+fn zeros(n: usize) -> PyResult<Vec<u8>> {
+    let mut zeros = room_for(n)?;
+    zeros.resize(n, 0);
+    Ok(zeros)
 }
 
 /// What was read, or the exception that ended it with what was read.

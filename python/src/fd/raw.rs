@@ -44,3 +44,10 @@ pub(super) fn close_range(py: Python<'_>, first: u32, last: u32, on_exec: bool) 
     };
     done.or_raise(py)
 }
+
+/// Sets a socket's option to bytes.
+pub(super) fn set_option_bytes(py: Python<'_>, fd: i32, level: i32, name: i32, value: &[u8]) -> PyResult<()> {
+    let fd = borrow(py, fd)?;
+    // SAFETY: as `socket.setsockopt`: where the option takes addresses, the caller answers for what lies there.
+    unsafe { raw::set_option_bytes(fd, level, name, value) }.or_raise(py)
+}
