@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import concurrent.futures
 import http.client
 import math
@@ -60,9 +61,12 @@ def serve_model(path: str, sizes: Any) -> None:
     model, server = Model(), Server(path)
     while True:
         batch = server.recv_many(32)
-        answers = model.run([request.data.decode(errors="replace") for request in batch])
-        for request, answer in zip(batch, answers):
-            request.reply(answer.encode())
+        with contextlib.ExitStack() as open_ones:  # what is not answered in here fails at its caller
+            for request in batch:
+                open_ones.enter_context(request)
+            answers = model.run([request.data.decode(errors="replace") for request in batch])
+            for request, answer in zip(batch, answers):
+                request.reply(answer.encode())
         sizes.append(len(batch))
 
 

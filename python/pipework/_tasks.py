@@ -78,23 +78,29 @@ async def finish(task: _core.Task) -> Any:
 class Requests(Generic[R]):
     """The asynchronous iterator of a server: requests until it is closed."""
 
-    __slots__ = ("_given", "_server")
+    __slots__ = ("_given", "_server", "_turns")
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: Any, turns: _core.Requests[R]) -> None:
         self._server = server
+        self._turns: _core.Requests[R] = turns
         self._given = 0
 
     def __aiter__(self) -> Requests[R]:
         return self
 
     async def __anext__(self) -> R:
+        self._turns.come_back()
         self._given += 1
         if self._given % _TURN == 0:
             await asyncio.sleep(0)
         try:
             request: R | None = self._server.try_recv()
-            return await self._server.arecv() if request is None else request
+            if request is None:
+                request = await self._server.arecv()
         except Invalid:
             if self._server.closed:
                 raise StopAsyncIteration from None
             raise
+        assert request is not None
+        self._turns.lend(request)
+        return request

@@ -8,7 +8,8 @@ the kernel closing the process's files (which comes after a core dump), and what
 >>> from pipework.reqrep import Client, Server
 >>> def work(path):
 ...     for request in Server(path):
-...         request.reply(request.data.upper())
+...         with request:
+...             request.reply(request.data.upper())
 >>> with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
 ...     path = os.path.join(folder, "segment")
 ...     segment = Segment.create(path, slots=8)
@@ -20,6 +21,9 @@ the kernel closing the process's files (which comes after a core dump), and what
 ...     for worker in workers:
 ...         worker.kill(); worker.join()
 b'HELLO'
+
+A request is answered, failed, or kept waiting, so take it in a `with` block: whatever happens in there, its caller hears of it. A loop over a server fails what it gave
+out last when it comes back, if nobody has answered it; `request.detach()` hands one on to a thread or a task.
 
 In asyncio, on any event loop: `await client.acall(data)`, `async for request in server`. The other side need not know of it.
 

@@ -52,12 +52,6 @@ impl Task {
     }
 }
 
-/// Requests, one after the other, for `async for`.
-pub(crate) fn requests<'py>(py: Python<'py>, server: impl IntoPyObject<'py>) -> PyResult<Bound<'py, PyAny>> {
-    static REQUESTS: Named = Named::new(TASKS, "Requests");
-    REQUESTS.call(py, (server,))
-}
-
 #[pymethods]
 impl Task {
     /// What has come of it, once; None while there is nothing. `inbox` is told under `number` when it is worth to ask again.

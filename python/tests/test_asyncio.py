@@ -243,6 +243,39 @@ asyncio.run(main())
 """
 
 
+def test_a_loop_of_a_task_fails_what_its_body_has_failed_at(run: Run[None]) -> None:
+    async def main() -> None:
+        client, server = ends(Segment.anonymous())
+        handed_on: list[asyncio.Task[None]] = []
+
+        async def work(request: Request) -> None:
+            with request:
+                await asyncio.sleep(0.01)
+                request.reply(b"later")
+
+        async def serve() -> None:
+            async for request in server:
+                try:
+                    if request.data == b"hand on":
+                        handed_on.append(asyncio.create_task(work(request.detach())))
+                    else:
+                        request.reply(b"%d" % (100 // int(request.data)))
+                except ArithmeticError:
+                    pass
+
+        serving = asyncio.create_task(serve())
+        for _ in range(3):
+            later = asyncio.create_task(client.acall(b"hand on"))
+            with pytest.raises(pipework.Failed):
+                await client.acall(b"0")
+            assert await client.acall(b"5") == b"20"
+            assert await later == b"later"
+        server.close()
+        await asyncio.gather(serving, *handed_on)
+
+    run(main())
+
+
 def test_closing_the_client_ends_what_waits(run: Run[None]) -> None:
     async def main() -> None:
         segment = Segment.anonymous(slots=2)

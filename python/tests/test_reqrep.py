@@ -102,6 +102,62 @@ def test_a_request_that_is_let_go_of_fails_at_once() -> None:
     assert all_free(segment)
 
 
+def test_a_loop_fails_what_its_body_has_failed_at() -> None:
+    """The variable of the loop goes on to hold the request, while the loop waits for the next one."""
+    segment = Segment.anonymous()
+    client, server = ends(segment)
+
+    def serve() -> None:
+        for request in server:
+            try:
+                request.reply(b"%d" % (100 // int(request.data)))
+            except ArithmeticError:
+                pass
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    for _ in range(3):
+        with pytest.raises(pipework.Failed):
+            client.call(b"0", SOON)
+        assert client.call(b"5", SOON) == b"20"
+    server.close()
+    thread.join()
+    ints = IntServer(int_segment := Segment.anonymous(integers=True))
+    int_client = IntClient(int_segment)
+    ticket = int_client.send(1)
+    for number, _request in enumerate(ints):
+        if number == 1:
+            break
+        other = int_client.send(2)
+    with pytest.raises(pipework.Failed):
+        int_client.recv(ticket, SOON)
+    assert _request.value == 2 and _request.reply(3)  # a loop that is left has not come back
+    assert int_client.recv(other) == 3
+
+
+def test_what_is_detached_outlives_its_turn() -> None:
+    segment = Segment.anonymous()
+    client, server = ends(segment)
+    tickets = [client.send(b"%d" % number) for number in range(4)]
+    detached, forgotten = [], []
+    for number, request in enumerate(server):
+        if number < 2:
+            detached.append(request.detach())
+        else:
+            forgotten.append(request)
+        if number == 3:
+            server.close()
+    for request in detached:
+        assert request.wanted and request.reply(request.data)
+    for request in forgotten:
+        with pytest.raises(pipework.Invalid, match="detach"):
+            request.reply(b"")
+    assert [client.recv(ticket, SOON) for ticket in tickets[:2]] == [b"0", b"1"]
+    for ticket in tickets[2:]:
+        with pytest.raises(pipework.Failed):
+            client.recv(ticket, SOON)
+
+
 def test_tickets_in_any_order() -> None:
     segment = Segment.anonymous(slots=16)
     client, server = ends(segment)

@@ -255,10 +255,10 @@ def waits() -> dict[str, Callable[[], object]]:
         "send without a slot": lambda: full.send(b"x"),
         "client recv": lambda: client.recv(taken),
         "server recv": server.recv,
-        "for request": lambda: next(server),
+        "for request": lambda: next(iter(server)),
         "recv_many": lambda: server.recv_many(10),
         "int call": lambda: int_client.call(1),
-        "int server recv": lambda: next(int_server),
+        "int server recv": lambda: next(iter(int_server)),
     }
     return {name: partial(lambda call, keep: call(), call, keep) for name, call in calls.items()}
 

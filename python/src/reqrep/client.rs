@@ -29,7 +29,8 @@ use crate::wait::{Timeout, in_slices, until};
 /// >>> server, client = Server(segment), Client(segment)
 /// >>> def serve():
 /// ...     for request in server:
-/// ...         request.reply(request.data.upper())
+/// ...         with request:
+/// ...             request.reply(request.data.upper())
 /// >>> thread = threading.Thread(target=serve)
 /// >>> thread.start()
 /// >>> client.call(b"hello", timeout=5.0)

@@ -1,14 +1,16 @@
 //! The answering end for single numbers. Mirrors `int_client.rs`.
 
+use std::sync::{Arc, Weak};
+
 use pipework::reqrep::{self, Kind};
 use pipework::{Deadline, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::segment::{Place, Segment};
-use super::server::{Given, Open, Requests, Taker};
+use super::server::{Given, Lent, Open, Taker, Taking};
+use super::turns::{Requests, lent};
 use crate::error::OrRaise;
-use crate::task::requests;
 use crate::wait::{Timeout, until};
 
 /// A `Server` whose requests and replies are numbers, -2**63 to 2**63 - 1. The segment is one of integers, also where this makes it.
@@ -18,11 +20,12 @@ use crate::wait::{Timeout, until};
 /// >>> server, client = IntServer(segment), IntClient(segment)
 /// >>> tickets = [client.send(value) for value in range(3)]
 /// >>> for request in server.recv_many(100):
-/// ...     done = request.reply(request.value ** 2)
+/// ...     with request:
+/// ...         done = request.reply(request.value ** 2)
 /// >>> [client.recv(ticket) for ticket in tickets]
 /// [0, 1, 4]
 #[pyclass(frozen, module = "pipework.reqrep")]
-pub(crate) struct IntServer(Requests<reqrep::IntServer>);
+pub(crate) struct IntServer(Taking<reqrep::IntServer>);
 
 #[pymethods]
 impl IntServer {
@@ -35,7 +38,7 @@ impl IntServer {
     ) -> PyResult<IntServer> {
         let segment = segment.made(py, Kind::Integers, options)?;
         let server = segment.get().get_ref().int_server().or_raise(py)?;
-        Ok(IntServer(Requests::new(server, segment)))
+        Ok(IntServer(Taking::new(server, segment)))
     }
 
     /// As `Server.recv`.
@@ -65,12 +68,8 @@ impl IntServer {
         self.0.clear(py)
     }
 
-    fn __iter__(slf: Py<IntServer>) -> Py<IntServer> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<IntRequest>> {
-        self.0.next(py)
+    fn __iter__(slf: Py<IntServer>) -> Requests {
+        Requests::new(move |py| slf.get().0.next::<IntRequest>(py))
     }
 
     /// As `Server.arecv`.
@@ -84,7 +83,7 @@ impl IntServer {
     }
 
     fn __aiter__<'py>(slf: &Bound<'py, IntServer>) -> PyResult<Bound<'py, PyAny>> {
-        requests(slf.py(), slf)
+        IntServer::__iter__(slf.clone().unbind()).in_tasks(slf)
     }
 
     /// As `Server.doorbell`.
@@ -128,7 +127,7 @@ impl IntServer {
 pub(crate) struct IntRequest {
     value: i64,
     deliveries: u8,
-    open: Open<reqrep::IntRequest<'static>>,
+    open: Arc<Open<reqrep::IntRequest<'static>>>,
 }
 
 #[pymethods]
@@ -165,6 +164,12 @@ impl IntRequest {
         self.open.fail();
     }
 
+    /// As `Request.detach`.
+    fn detach(slf: Py<IntRequest>) -> Py<IntRequest> {
+        slf.get().open.detach();
+        slf
+    }
+
     fn __enter__(slf: Py<IntRequest>) -> Py<IntRequest> {
         slf
     }
@@ -184,7 +189,15 @@ impl Given for IntRequest {
     type Taken = reqrep::IntRequest<'static>;
 
     fn of(_py: Python<'_>, request: reqrep::IntRequest<'static>) -> PyResult<IntRequest> {
-        Ok(IntRequest { value: request.value(), deliveries: request.deliveries(), open: Open::new(request) })
+        Ok(IntRequest {
+            value: request.value(),
+            deliveries: request.deliveries(),
+            open: Arc::new(Open::new(request)),
+        })
+    }
+
+    fn lend(&self) -> Weak<dyn Lent> {
+        lent(&self.open)
     }
 }
 

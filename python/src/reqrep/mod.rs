@@ -1,6 +1,6 @@
 //! `pipework.reqrep`: request and response over shared memory.
 //!
-//! Bytes and integers are the same ends twice: what they have in common is written once, in `Calls` and `Requests`, for whatever the payload is.
+//! Bytes and integers are the same ends twice: what they have in common is written once, in `Calls` and `Taking`, for whatever the payload is.
 
 mod segment;
 mod shared;
@@ -8,6 +8,7 @@ mod client;
 mod int_client;
 mod server;
 mod int_server;
+mod turns;
 
 use pyo3::prelude::*;
 
@@ -18,5 +19,6 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<server::Server>()?;
     module.add_class::<server::Request>()?;
     module.add_class::<int_server::IntServer>()?;
-    module.add_class::<int_server::IntRequest>()
+    module.add_class::<int_server::IntRequest>()?;
+    module.add_class::<turns::Requests>()
 }

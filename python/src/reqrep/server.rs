@@ -1,6 +1,7 @@
 //! The answering end. Mirrors `client.rs`.
 
 use std::os::fd::IntoRawFd;
+use std::sync::{Arc, Weak};
 
 use pipework::reqrep::{self, Kind, Message};
 use pipework::{Deadline, Result};
@@ -11,10 +12,11 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use super::segment::{Place, Segment};
 use super::shared::{Shared, closed};
+use super::turns::{Requests, lent};
 use crate::buffer::{Bytes, bytes, unless_small};
 use crate::error::{OrRaise, invalid};
 use crate::locked::Locked;
-use crate::task::{Task, requests};
+use crate::task::Task;
 use crate::wait::{Timeout, until};
 
 /// Takes requests from a segment and answers them.
@@ -23,18 +25,21 @@ use crate::wait::{Timeout, until};
 /// `Options`. Any number of servers, in any number of processes and threads, compete for the requests: each request goes to one of them. In a forked
 /// child it works on, as a member of its own; requests taken before stay the parent's. It can be pickled for another process.
 ///
-/// Iterating gives requests until the server is closed, `async for` too.
+/// Iterating gives requests until the server is closed, `async for` too. A loop that comes back fails the request that it gave out last, if that is neither answered
+/// nor detached: who hands it to a thread or a task hands on `request.detach()`. What `recv` and `recv_many` return is one's own: until it is answered, failed
+/// or dropped, its caller waits, so use it in a `with` block.
 ///
 /// >>> from pipework.reqrep import Client, Segment, Server
 /// >>> segment = Segment.anonymous()
 /// >>> server, client = Server(segment), Client(segment)
 /// >>> tickets = [client.send(data) for data in (b"a", b"b", b"c")]
 /// >>> for request in server.recv_many(100):
-/// ...     done = request.reply(request.data * 3)
+/// ...     with request:
+/// ...         done = request.reply(request.data * 3)
 /// >>> [client.recv(ticket) for ticket in tickets]
 /// [b'aaa', b'bbb', b'ccc']
 #[pyclass(frozen, module = "pipework.reqrep")]
-pub(crate) struct Server(Requests<reqrep::Server>);
+pub(crate) struct Server(Taking<reqrep::Server>);
 
 #[pymethods]
 impl Server {
@@ -47,7 +52,7 @@ impl Server {
     ) -> PyResult<Server> {
         let segment = segment.made(py, Kind::Bytes, options)?;
         let server = segment.get().get_ref().server().or_raise(py)?;
-        Ok(Server(Requests::new(server, segment)))
+        Ok(Server(Taking::new(server, segment)))
     }
 
     /// Waits for the next request. Raises `TimedOut`, and `Corrupt` if the segment was damaged.
@@ -77,12 +82,8 @@ impl Server {
         self.0.clear(py)
     }
 
-    fn __iter__(slf: Py<Server>) -> Py<Server> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Request>> {
-        self.0.next(py)
+    fn __iter__(slf: Py<Server>) -> Requests {
+        Requests::new(move |py| slf.get().0.next::<Request>(py))
     }
 
     /// As `recv`, in asyncio, on any event loop. A task that is cancelled has taken nothing. Raises `Invalid` when the server is closed.
@@ -96,7 +97,7 @@ impl Server {
     }
 
     fn __aiter__<'py>(slf: &Bound<'py, Server>) -> PyResult<Bound<'py, PyAny>> {
-        requests(slf.py(), slf)
+        Server::__iter__(slf.clone().unbind()).in_tasks(slf)
     }
 
     /// A descriptor for another event loop than asyncio's, readable while a request waits. It is the caller's to close, and not to be read from. When it is
@@ -144,7 +145,7 @@ pub(crate) struct Request {
     data: Py<PyBytes>,
     flags: u32,
     deliveries: u8,
-    open: Open<reqrep::Request<'static>>,
+    open: Arc<Open<reqrep::Request<'static>>>,
 }
 
 #[pymethods]
@@ -192,6 +193,13 @@ impl Request {
         self.open.fail();
     }
 
+    /// Takes it out of the loop that gave it out, which would fail it when it comes back. Returns the request, for the thread or the task that answers it:
+    /// `pool.submit(work, request.detach())`.
+    fn detach(slf: Py<Request>) -> Py<Request> {
+        slf.get().open.detach();
+        slf
+    }
+
     fn __enter__(slf: Py<Request>) -> Py<Request> {
         slf
     }
@@ -220,8 +228,12 @@ impl Given for Request {
             data,
             flags: request.flags(),
             deliveries: request.deliveries(),
-            open: Open::new(request),
+            open: Arc::new(Open::new(request)),
         })
+    }
+
+    fn lend(&self) -> Weak<dyn Lent> {
+        lent(&self.open)
     }
 }
 
@@ -275,19 +287,22 @@ pub(super) trait Given: Sized + Into<PyClassInitializer<Self>> + PyClass {
     type Taken: Send;
 
     fn of(py: Python<'_>, taken: Self::Taken) -> PyResult<Self>;
+
+    /// Makes it a loop's, for a turn.
+    fn lend(&self) -> Weak<dyn Lent>;
 }
 
 /// What a server does, on Python's terms.
-pub(super) struct Requests<S> {
+pub(super) struct Taking<S> {
     server: Shared<S>,
     segment: Py<Segment>,
 }
 
 const RECV: &str = "reqrep recv";
 
-impl<S: Taker> Requests<S> {
-    pub(super) fn new(server: S, segment: Py<Segment>) -> Requests<S> {
-        Requests { server: Shared::new("server", server), segment }
+impl<S: Taker> Taking<S> {
+    pub(super) fn new(server: S, segment: Py<Segment>) -> Taking<S> {
+        Taking { server: Shared::new("server", server), segment }
     }
 
     pub(super) fn recv<G: Given<Taken = S::Taken>>(&self, py: Python<'_>, deadline: Deadline) -> PyResult<G> {
@@ -402,23 +417,71 @@ impl<S: Taker> Requests<S> {
 }
 
 /// What can be answered, once.
-pub(super) struct Open<T>(Locked<Option<T>>);
+pub(super) struct Open<T>(Locked<State<T>>);
+
+enum State<T> {
+    /// Here to be answered. `lent`: a loop that gave it out may fail it.
+    Here {
+        request: T,
+        lent: bool,
+    },
+    Answered,
+    /// The loop's turn was over.
+    Expired,
+}
 
 impl<T: Send> Open<T> {
     pub(super) fn new(request: T) -> Open<T> {
-        Open(Locked::new(Some(request)))
+        Open(Locked::new(State::Here { request, lent: true }))
     }
 
     pub(super) fn take(&self, py: Python<'_>) -> PyResult<T> {
-        self.0.take().ok_or_else(|| invalid(py, "reqrep reply", "this request is answered already"))
+        let why = match self.end(State::Answered, |_| true) {
+            State::Here { request, .. } => return Ok(request),
+            State::Answered => "this request is answered already",
+            State::Expired => {
+                "the loop that gave this request out has gone on, which failed it: detach() it in the loop"
+            }
+        };
+        Err(invalid(py, "reqrep reply", why))
     }
 
     /// Lets go of it, which fails the request, if it is not answered.
     pub(super) fn fail(&self) {
-        drop(self.0.take());
+        drop(self.end(State::Answered, |_| true));
     }
 
     pub(super) fn is(&self, look: impl FnOnce(&T) -> bool + Send) -> bool {
-        self.0.with(|request| request.as_ref().is_some_and(look))
+        self.0.with(|state| matches!(state, State::Here { request, .. } if look(request)))
+    }
+
+    /// From now on it does not end with a loop's turn.
+    pub(super) fn detach(&self) {
+        self.0.with(|state| {
+            if let State::Here { lent, .. } = state {
+                *lent = false;
+            }
+        });
+    }
+
+    /// What it was until now, if that is `meant`; and what it is from now on.
+    fn end(&self, now: State<T>, meant: impl FnOnce(bool) -> bool + Send) -> State<T> {
+        self.0.with(|state| match state {
+            State::Here { lent, .. } if meant(*lent) => std::mem::replace(state, now),
+            State::Here { .. } | State::Answered => State::Answered,
+            State::Expired => State::Expired,
+        })
+    }
+}
+
+/// What a loop gives out.
+pub(crate) trait Lent: Send + Sync {
+    /// Fails it, if it is neither answered nor detached.
+    fn expire(&self);
+}
+
+impl<T: Send> Lent for Open<T> {
+    fn expire(&self) {
+        drop(self.end(State::Expired, |lent| lent));
     }
 }

@@ -1,0 +1,85 @@
+//! Loops over a server: each request is the loop's until its turn is over.
+//!
+//! A loop variable goes on to refer to a request that its body has failed at, while the loop waits for the next one, perhaps for ever; and so would the caller. So a loop
+//! that comes back fails what it gave out last, if that is neither answered nor detached.
+
+use std::sync::{Arc, Weak};
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+use super::int_server::IntRequest;
+use super::server::{Given, Lent, Request};
+use crate::locked::Locked;
+use crate::named::Named;
+
+type Next = dyn Fn(Python<'_>) -> PyResult<Option<(Py<PyAny>, Weak<dyn Lent>)>> + Send + Sync;
+
+/// The iterator of a server: requests until it is closed.
+#[pyclass(frozen, module = "pipework._core")]
+pub(crate) struct Requests {
+    next: Box<Next>,
+    last: Locked<Option<Weak<dyn Lent>>>,
+}
+
+impl Requests {
+    /// `next` gives None once the server is closed.
+    pub(super) fn new<G: Given>(
+        next: impl Fn(Python<'_>) -> PyResult<Option<G>> + Send + Sync + 'static,
+    ) -> Requests {
+        let next = move |py: Python<'_>| {
+            let Some(given) = next(py)? else { return Ok(None) };
+            let lent = given.lend();
+            Ok(Some((Py::new(py, given)?.into_any(), lent)))
+        };
+        Requests { next: Box::new(next), last: Locked::new(None) }
+    }
+
+    /// The same for `async for`.
+    pub(super) fn in_tasks<'py>(self, server: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        static REQUESTS: Named = Named::new("pipework._tasks", "Requests");
+        REQUESTS.call(server.py(), (server, self))
+    }
+
+    fn give_out(&self, lent: Weak<dyn Lent>) {
+        drop(self.last.with(|last| last.replace(lent)));
+    }
+}
+
+#[pymethods]
+impl Requests {
+    fn __iter__(slf: Py<Requests>) -> Py<Requests> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.come_back();
+        let Some((request, lent)) = (self.next)(py)? else { return Ok(None) };
+        self.give_out(lent);
+        Ok(Some(request))
+    }
+
+    /// Ends the turn of the request that was given out last.
+    fn come_back(&self) {
+        if let Some(last) = self.last.take().and_then(|last| last.upgrade()) {
+            last.expire();
+        }
+    }
+
+    /// Begins the turn of that request.
+    fn lend(&self, request: &Bound<'_, PyAny>) -> PyResult<()> {
+        let lent = match (request.cast::<Request>(), request.cast::<IntRequest>()) {
+            (Ok(request), _) => request.get().lend(),
+            (_, Ok(request)) => request.get().lend(),
+            _ => return Err(PyTypeError::new_err("a server gives out requests")),
+        };
+        self.give_out(lent);
+        Ok(())
+    }
+}
+
+/// What `open` is to the loop that gives it out.
+pub(super) fn lent<L: Lent + 'static>(open: &Arc<L>) -> Weak<dyn Lent> {
+    let open: Arc<dyn Lent> = Arc::clone(open) as Arc<dyn Lent>;
+    Arc::downgrade(&open)
+}
