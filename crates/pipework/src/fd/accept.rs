@@ -47,7 +47,8 @@ pub enum Stopped {
 
 /// Accepts up to `max` connections, as many as are there, without waiting.
 ///
-/// A connection that its peer has given up while it waited counts as one of `max`, and is not among the accepted.
+/// A connection that its peer has given up while it waited, or that a firewall forbids, counts as
+/// one of `max`, and is not among the accepted.
 ///
 /// The listener may be of any kind that accepts. It should be non-blocking; if it is not, it is polled before every accept, and if another
 /// thread or process is quicker between poll and accept, the call waits for the next connection.
@@ -140,9 +141,9 @@ fn each(
     mut accepted: impl FnMut(Connection),
 ) -> Stopped {
     // What does not listen fails at once, and says why, whether it blocks or not.
-    let may_wait = file::blocks(listener).and_then(|blocks| Ok(blocks && net::is_listening(listener)?));
-    let may_wait = match may_wait {
-        Ok(may_wait) => may_wait,
+    let facts = file::blocks(listener).and_then(|blocks| Ok((blocks, net::is_listening(listener)?)));
+    let (may_wait, listens) = match facts {
+        Ok((blocks, listens)) => (blocks && listens, listens),
         Err(errno) => return Stopped::Failed(errno.at(op)),
     };
     for _ in 0..max {
@@ -152,7 +153,7 @@ fn each(
             Err(errno @ (Errno::MFILE | Errno::NFILE)) => return Stopped::NoDescriptors(errno.at(op)),
             // Nobody has waited, so an interruption is nobody's affair.
             Err(Errno::INTR) => {}
-            Err(errno) if errno.is_of_one_connection() => {}
+            Err(errno) if listens && errno.is_of_one_connection() => {}
             Err(errno) => return Stopped::Failed(errno.at(op)),
         }
     }

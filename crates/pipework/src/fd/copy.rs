@@ -1,9 +1,11 @@
 //! Copying between any two descriptors, inside the kernel where it can.
 //!
-//! Invariant: what has left the source has arrived. A call of the kernel's own (`copy_file_range`, `sendfile`, `splice`) takes out only what
-//! it puts in. A copy by hand looks first, writes, and takes out what was written: a file is rewound, a socket peeked at, and what
-//! stands in a pipe is copied to a pipe of our own by `tee`. Terminals and devices cannot be asked twice: they are read in small pieces, after
-//! there is room, and only a write that fails then loses one.
+//! Invariant: what has left the source has arrived. A call of the kernel's own (`copy_file_range`,
+//! `sendfile`, `splice`) takes out only what it puts in. A copy by hand looks first, writes, and
+//! takes out what was written: a file is rewound, a socket peeked at, and what stands in a pipe is
+//! copied to a pipe of our own by `tee`. Terminals, devices and sockets that somebody peeks into at
+//! an offset cannot be asked twice: they are read in small pieces, after there is room, and only a
+//! write that fails then loses one.
 //!
 //! Where the kernel refuses a way, the next one is tried. 0 is the end only when a plain read has said it: some file systems say it to a
 //! `copy_file_range` of a file whose length they do not know.
@@ -35,8 +37,16 @@ const BLOCK: u64 = 64 << 10;
 ///
 /// # Errors
 ///
-/// `done` bytes have arrived at `to`, and no other has left `from`, so that the same call may be made again. The exception is a terminal
-/// or a device as the source: if a write fails, up to 4096 bytes that were read from there are lost.
+/// `done` bytes have arrived at `to`, and no other has left `from`, so that the same call may be
+/// made again. The exception is a source that cannot be asked twice, which is a terminal, a device,
+/// or a socket with `SO_PEEK_OFF` set: if a write fails, up to 4096 bytes that were read from there
+/// are lost.
+///
+/// # Concurrency
+///
+/// One source has one reader. A copy looks at what it will take out, so two calls that copy from
+/// the same socket or pipe at the same time (or one, and anybody else who reads there) can both
+/// write the same bytes. Many may write to one destination.
 ///
 /// # Examples
 ///
@@ -155,8 +165,10 @@ enum Way {
 }
 
 /// What is needed to copy by hand, made when it is.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Hand {
+    /// Whether the source can be looked at before anything is taken out.
+    keeps: bool,
     block: Vec<u8>,
     /// A pipe of our own, read end first, to which the source's bytes are copied.
     mirror: Option<(OwnedFd, OwnedFd)>,
@@ -175,8 +187,14 @@ impl<'fd> Copy<'fd> {
         if has_bytes && from.facts.identity == to.facts.identity {
             return Err(Errno::INVAL);
         }
+        let keeps = match from.kind {
+            Kind::File | Kind::Pipe => true,
+            Kind::Socket => !net::has_peek_offset(from.fd)?,
+            Kind::Other => false,
+        };
         let nowait = !deadline.is_never();
-        Ok(Copy { from, to, offset: None, way: Way::ByHand, nowait, hand: Hand::default() })
+        let hand = Hand { keeps, block: vec![], mirror: None };
+        Ok(Copy { from, to, offset: None, way: Way::ByHand, nowait, hand })
     }
 
     /// Moves `len` bytes, or as many as there are, and adds to `done` what has arrived.
@@ -253,7 +271,7 @@ impl<'fd> Copy<'fd> {
     }
 
     fn by_hand(&mut self, mut len: usize, done: &mut u64) -> Result<(), Errno> {
-        if self.from.kind == Kind::Other {
+        if !self.hand.keeps {
             self.to.wait(For::Writing)?;
             len = len.min(SMALL);
         }
@@ -277,9 +295,10 @@ impl Hand {
     fn look(&mut self, from: &End<'_>, offset: Option<u64>, nowait: bool) -> Result<usize, Errno> {
         match (from.kind, offset) {
             (Kind::File, Some(offset)) => file::pread(from.fd, &mut self.block, offset),
-            (Kind::File | Kind::Other, _) => from.read(&mut self.block),
+            (Kind::File, _) => from.read(&mut self.block),
+            _ if !self.keeps => from.read(&mut self.block),
             (Kind::Socket, _) => net::recv(from.fd, &mut self.block, Take::Nothing, from.may_block),
-            (Kind::Pipe, _) => {
+            (Kind::Pipe | Kind::Other, _) => {
                 let (read, write) = match &self.mirror {
                     Some(ends) => ends,
                     None => self.mirror.insert(sys::pipe()?),
@@ -304,6 +323,7 @@ impl Hand {
     ) -> Result<(), Errno> {
         let taken = &mut self.block[..written];
         match (from.kind, offset) {
+            _ if !self.keeps => {}
             (Kind::File, Some(offset)) => *offset += written as u64,
             (Kind::File, None) if written < seen => file::rewind(from.fd, seen - written)?,
             (Kind::File | Kind::Other, _) => {}

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::thread;
 use std::time::Duration;
 
@@ -413,7 +413,7 @@ fn waiting(count: usize) -> (TcpListener, Vec<TcpStream>) {
 #[test]
 fn a_failing_accept_loses_nothing_that_was_accepted() {
     for (errno, no_descriptors) in
-        [(libc::EMFILE, true), (libc::ENFILE, true), (libc::ENOMEM, false), (libc::EPERM, false)]
+        [(libc::EMFILE, true), (libc::ENFILE, true), (libc::ENOMEM, false), (libc::ENOBUFS, false)]
     {
         let (listener, _clients) = waiting(3);
         order("accept", 2, Fault::Errno(errno));
@@ -432,7 +432,24 @@ fn a_failing_accept_loses_nothing_that_was_accepted() {
 
 #[test]
 fn one_lost_connection_does_not_end_the_others() {
-    for errno in [libc::ECONNABORTED, libc::EINTR, libc::EPROTO, libc::ENETDOWN] {
+    // All that accept(2) calls a fault of the connection.
+    let errors = [
+        libc::ECONNABORTED,
+        libc::EHOSTDOWN,
+        libc::EHOSTUNREACH,
+        libc::EINTR,
+        libc::ENETDOWN,
+        libc::ENETUNREACH,
+        libc::ENONET,
+        libc::ENOPROTOOPT,
+        libc::EOPNOTSUPP,
+        libc::EPERM,
+        libc::EPROTO,
+        libc::EPROTONOSUPPORT,
+        libc::ESOCKTNOSUPPORT,
+        libc::ETIMEDOUT,
+    ];
+    for errno in errors {
         let (listener, _clients) = waiting(3);
         order("accept", 1, Fault::Errno(errno));
         let accepted = accept_many(&listener, 64);
@@ -443,6 +460,14 @@ fn one_lost_connection_does_not_end_the_others() {
         assert_eq!((accepted.connections.len(), accepted.stopped), (0, Stopped::Limit));
         assert!(all_met());
     }
+}
+
+#[test]
+fn what_does_not_listen_is_a_failure_whatever_the_number() {
+    let (socket, _other) = UnixDatagram::pair().unwrap();
+    let accepted = accept_many(&socket, 10);
+    let Stopped::Failed(error) = accepted.stopped else { panic!("{accepted:?}") };
+    assert_eq!(error.errno(), Some(libc::EOPNOTSUPP));
 }
 
 #[test]

@@ -13,10 +13,18 @@ use super::{Errno, Result};
 // ---------------------------------------------------------------- connections
 
 impl Errno {
-    /// Whether accepting has failed for one connection that is gone, and the next may be well: accept(2), "Error handling".
+    /// Whether accepting has failed for one connection that is gone or forbidden, and the next may
+    /// be well: accept(2), "Error handling" and "ERRORS". (EOPNOTSUPP says so only where the socket
+    /// listens; whoever asks here has seen that it does.)
     pub(crate) fn is_of_one_connection(self) -> bool {
         let errors = [
             libc::ECONNABORTED,
+            libc::ECONNRESET,
+            libc::EOPNOTSUPP,
+            libc::EPERM,
+            libc::EPROTONOSUPPORT,
+            libc::ESOCKTNOSUPPORT,
+            libc::ETIMEDOUT,
             libc::EHOSTDOWN,
             libc::EHOSTUNREACH,
             libc::ENETDOWN,
@@ -57,6 +65,18 @@ pub(crate) fn is_unix_stream(socket: BorrowedFd<'_>) -> Result<bool> {
     match sys!("getpeername", rustix::net::getpeername(socket)) {
         Ok(_) => Ok(true),
         Err(Errno(libc::ENOTCONN)) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Whether those who peek do not see the first bytes: somebody has set `SO_PEEK_OFF`, and it moves
+/// with each of their looks.
+pub(crate) fn has_peek_offset(socket: BorrowedFd<'_>) -> Result<bool> {
+    let mut off = [0; size_of::<c_int>()];
+    match option(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, &mut off) {
+        Ok(_) => Ok(c_int::from_ne_bytes(off) >= 0),
+        // Sockets of this kind have no such thing.
+        Err(Errno::OPNOTSUPP) => Ok(false),
         Err(errno) => Err(errno),
     }
 }

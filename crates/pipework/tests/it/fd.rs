@@ -22,7 +22,9 @@ use rustix::fs::OFlags;
 use rustix::io::FdFlags;
 use rustix::process::{Resource, Rlimit};
 
-use crate::role::{Folder, PATIENCE, Random, alarms, alone, descriptors, let_sigpipe_kill, ring_alarms, say};
+use crate::role::{
+    Folder, PATIENCE, Random, alarms, alone, cost, descriptors, let_sigpipe_kill, ring_alarms, say,
+};
 
 const SHORT: Duration = Duration::from_millis(20);
 
@@ -253,6 +255,43 @@ fn persist(step: impl Fn(u64) -> Result<u64, Unfinished>) -> u64 {
             }
         }
     }
+}
+
+/// Somebody who shares the socket peeks into it at an offset, which moves with every look of
+/// everybody.
+#[test]
+fn a_socket_that_is_peeked_into_at_an_offset_is_copied_from_its_beginning() {
+    alone(|| {
+        let sent = pattern(300_000);
+        let folder = Folder::new();
+        for kind in [Kind::Local, Kind::Tcp] {
+            for (off, patience) in [0, 1, 5000].into_iter().flat_map(|off| [(off, true), (off, false)]) {
+                let (into, source) = kind.ends();
+                if set_option_number(&source, libc::SOL_SOCKET, libc::SO_PEEK_OFF, off).is_err() {
+                    say(&format!("no peek offset for {kind:?} sockets here"));
+                    continue;
+                }
+                let deadline = if patience { Deadline::from(PATIENCE) } else { Deadline::NEVER };
+                let path = folder.join("copy");
+                let copied = thread::scope(|scope| {
+                    scope.spawn(|| write_all(&{ into }, &sent, PATIENCE).unwrap());
+                    copy_all(&source, File::create(&path).unwrap(), u64::MAX, deadline).unwrap()
+                });
+                assert_eq!(copied, sent.len() as u64);
+                assert!(fs::read(&path).unwrap() == sent, "{kind:?}, offset {off}");
+            }
+            // With nothing behind the offset, a copy waits for its deadline, and sleeps meanwhile.
+            let (into, source) = kind.ends();
+            if set_option_number(&source, libc::SOL_SOCKET, libc::SO_PEEK_OFF, 3).is_ok() {
+                write_all(&into, b"abc", PATIENCE).unwrap();
+                let (begin, before) = (Instant::now(), cost().0);
+                let target = File::create(folder.join("copy")).unwrap();
+                let (done, why, _) = refusal(copy_all(&source, &target, u64::MAX, 10 * SHORT));
+                assert_eq!((done, why), (3, ErrorKind::TimedOut));
+                assert!(begin.elapsed() < PATIENCE && cost().0 - before < 5 * SHORT);
+            }
+        }
+    });
 }
 
 #[test]
