@@ -1,8 +1,11 @@
 //! Uploads a folder as a tar archive that is never held whole, on either side.
 //!
-//! Archivers and unpackers are code that blocks; servers and clients are tasks. A thread writes the archive into one end of a pipe, and
-//! a task sends what comes out of the other. The server's task writes what it receives into another pipe, from which a thread unpacks. If the
-//! archiver fails half-way, the client gets its error instead of an end, and the server never takes half an archive for a whole one.
+//! Archivers and unpackers are code that blocks; servers and clients are tasks. A thread writes the
+//! archive into one end of a pipe, and a task sends what comes out of the other. The server's task
+//! writes what it receives into another pipe, from which a thread unpacks. If the archiver fails
+//! half-way, the client gets its error instead of an end, and the server never takes half an
+//! archive for a whole one. Both writers must finish: one that is dropped on the way, by an early
+//! `?` or with an aborted task, is an error to its reader, too.
 //!
 //! `cargo run --release --features tokio --example archive_upload [FOLDER]`
 
@@ -57,8 +60,9 @@ async fn upload(folder: &Path) -> io::Result<(Contents, Contents)> {
 
     let (body, writer) = pipe(CAPACITY)?;
     let folder = folder.to_owned();
-    let archiver = thread::spawn(move || archive(&folder, writer));
+    let archiver = thread::spawn(move || archive(&folder, writer.must_finish()));
     let (reader, unpacked) = pipe(CAPACITY)?;
+    let unpacked = unpacked.must_finish();
     let unpacker = thread::spawn(move || unpack(reader));
 
     let serving = async { receive(listener.accept().await?.0, unpacked).await };
@@ -77,7 +81,10 @@ async fn upload(folder: &Path) -> io::Result<(Contents, Contents)> {
 fn archive(folder: &Path, mut writer: Writer) -> io::Result<Contents> {
     let mut contents = Contents::default();
     match append_all(folder, &mut writer, &mut contents) {
-        Ok(()) => Ok(contents),
+        Ok(()) => {
+            writer.finish()?;
+            Ok(contents)
+        }
         Err(error) => {
             writer.close_with_error(io::Error::new(error.kind(), error.to_string()));
             Err(error)
@@ -137,7 +144,7 @@ async fn receive(connection: TcpStream, writer: Writer) -> io::Result<()> {
     let mut connection = BufReader::new(connection);
     let mut writer = writer.into_async();
     match receive_body(&mut connection, &mut writer).await {
-        Ok(()) => writer.shutdown().await?,
+        Ok(()) => writer.finish()?,
         Err(error) => {
             let told = io::Error::new(error.kind(), error.to_string());
             writer.into_blocking().close_with_error(told);

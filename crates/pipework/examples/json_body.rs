@@ -38,24 +38,39 @@ pub(crate) type Upload = fn(u64) -> Result<()>;
 pub(crate) const OVER: [(&str, Upload); 3] = [
     ("pipework", |count| {
         let (reader, writer) = pipe(CAPACITY)?;
-        upload(count, writer, reader)
+        // A producer that returns early leaves half a document: the client is told, and sends no
+        // end.
+        upload(count, writer.must_finish(), reader, |writer| Ok(writer.finish()?))
     }),
     ("kernel pipe", |count| {
         let (reader, writer) = io::pipe()?;
-        upload(count, writer, reader)
+        upload(count, writer, reader, end_by_drop)
     }),
     ("kernel pipe, BufWriter", |count| {
         let (reader, writer) = io::pipe()?;
-        upload(count, BufWriter::new(writer), reader)
+        upload(count, BufWriter::new(writer), reader, |mut writer| writer.flush())
     }),
 ];
 
+/// A kernel's pipe has one end, for documents that are done and those that are not.
+fn end_by_drop(_: impl Write) -> io::Result<()> {
+    Ok(())
+}
+
 /// Uploads the document through a pipe, and checks what the server says of it.
-fn upload(count: u64, writer: impl Write + Send + 'static, reader: impl Read) -> Result<()> {
+fn upload<W: Write + Send + 'static>(
+    count: u64,
+    mut writer: W,
+    reader: impl Read,
+    finish: fn(W) -> io::Result<()>,
+) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     let server = thread::spawn(move || serve(&listener));
-    let producer = thread::spawn(move || write_document(writer, count));
+    let producer = thread::spawn(move || {
+        write_document(&mut writer, count)?;
+        finish(writer)
+    });
     let answer = post(address, reader)?;
     producer.join().expect("the producer does not panic")?;
     server.join().expect("the server does not panic")?;
@@ -64,14 +79,13 @@ fn upload(count: u64, writer: impl Write + Send + 'static, reader: impl Read) ->
 }
 
 /// `[0,1,2]`, written as a serialiser writes: in very small pieces.
-fn write_document(mut to: impl Write, count: u64) -> io::Result<()> {
+fn write_document(to: &mut impl Write, count: u64) -> io::Result<()> {
     to.write_all(b"[")?;
     for number in 0..count {
         let comma = if number > 0 { "," } else { "" };
         write!(to, "{comma}{number}")?;
     }
-    to.write_all(b"]")?;
-    to.flush()
+    to.write_all(b"]")
 }
 
 // ---------------------------------------------------------------- a small HTTP client and server
@@ -158,6 +172,24 @@ fn cpu_time() -> Result<(Duration, Duration)> {
     let mut next =
         || -> Result<Duration> { Ok(Duration::from_millis(10 * ticks.next().ok_or("too short")??)) };
     Ok((next()?, next()?))
+}
+
+#[test]
+fn a_document_that_breaks_off_is_no_body() {
+    fn produce(mut to: pipework::pipe::Writer, numbers: [&str; 3]) -> Result<()> {
+        for number in numbers {
+            writeln!(to, "{},", number.parse::<u64>()?)?;
+        }
+        Ok(to.finish()?)
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = thread::spawn(move || serve(&listener));
+    let (reader, writer) = pipe(CAPACITY).unwrap();
+    assert!(produce(writer.must_finish(), ["1", "2", "three"]).is_err());
+    let error = post(address, reader).unwrap_err();
+    assert_eq!(error.to_string(), "the writer was dropped before the end of the stream");
+    assert!(server.join().unwrap().is_err(), "the server took half a document for a whole one");
 }
 
 #[test]

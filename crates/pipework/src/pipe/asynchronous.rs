@@ -131,6 +131,14 @@ impl AsyncWriter {
         self.writer.reserve(0, Deadline::NEVER)
     }
 
+    /// As [`Writer::finish`]. A shutdown by the traits does the same.
+    ///
+    /// # Errors
+    /// `Closed` and `Failed` as [`Writer::finish`].
+    pub fn finish(self) -> Result<()> {
+        self.writer.finish()
+    }
+
     /// The end inside, to look at.
     pub fn get_ref(&self) -> &Writer {
         &self.writer

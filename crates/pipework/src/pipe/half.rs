@@ -25,6 +25,8 @@ pub(super) struct Half<const SIDE: bool> {
     spin: Spin,
     /// Calls of a task since it last had to wait, at most [`TURN`].
     turn: u8,
+    /// Whether a drop that nothing has ended the stream before is a failure. The writer's alone.
+    must_finish: bool,
 }
 
 /// After so many calls that need not wait, a task lets others have the thread once. As many as tokio allows its tasks.
@@ -52,8 +54,8 @@ pub(super) fn halves(capacity: usize, op: &'static str) -> Result<(Half<FILLED>,
     let end = || End { bell: Bell::new(), failure: OnceLock::new() };
     let ends = Arc::new(Ends { closed: AtomicU32::new(0), reader: end(), writer: end() });
     let spin = || Spin::new(spin::DEFAULT_LIMIT, Looks::Load);
-    let reader = Half { window: filled, ends: Arc::clone(&ends), spin: spin(), turn: 0 };
-    Ok((reader, Half { window: free, ends, spin: spin(), turn: 0 }))
+    let reader = Half { window: filled, ends: Arc::clone(&ends), spin: spin(), turn: 0, must_finish: false };
+    Ok((reader, Half { window: free, ends, spin: spin(), turn: 0, must_finish: false }))
 }
 
 impl<const SIDE: bool> Half<SIDE> {
@@ -151,6 +153,10 @@ impl<const SIDE: bool> Half<SIDE> {
         self.spin = Spin::new(limit, Looks::Load);
     }
 
+    pub(super) fn must_finish(&mut self) {
+        self.must_finish = true;
+    }
+
     /// Closes this end, once: a second time changes nothing.
     pub(super) fn close(&self, failure: Option<io::Error>) {
         if self.ends.is_closed(SIDE) {
@@ -224,12 +230,14 @@ fn bit(side: bool) -> u32 {
 }
 
 impl<const SIDE: bool> Drop for Half<SIDE> {
-    /// A stream that its writer's panic has cut short must not look complete.
+    /// A stream that was cut short must not look complete.
     fn drop(&mut self) {
-        let cut = SIDE == FREE && std::thread::panicking();
-        self.close(
-            cut.then(|| io::Error::other("the writer's thread panicked before the end of the stream")),
-        );
+        let cut = match SIDE == FREE && std::thread::panicking() {
+            true => Some("the writer's thread panicked before the end of the stream"),
+            false if self.must_finish => Some("the writer was dropped before the end of the stream"),
+            false => None,
+        };
+        self.close(cut.map(io::Error::other));
         self.ends.end(SIDE).bell.forget();
     }
 }

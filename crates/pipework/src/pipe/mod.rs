@@ -7,9 +7,14 @@
 //! ```
 //! use std::io::{BufRead, Write};
 //!
-//! let (reader, mut writer) = pipework::pipe::pipe(pipework::pipe::CAPACITY)?;
-//! let producer = std::thread::spawn(move || (0..1000).try_for_each(|i| writeln!(writer, "line {i}")));
-//! assert_eq!(reader.lines().count(), 1000);
+//! let (reader, writer) = pipework::pipe::pipe(pipework::pipe::CAPACITY)?;
+//! let mut writer = writer.must_finish(); // else an early `?` would look like the end
+//! let producer = std::thread::spawn(move || {
+//!     (0..1000).try_for_each(|i| writeln!(writer, "line {i}"))?;
+//!     writer.finish().map_err(std::io::Error::from)
+//! });
+//! let lines: Vec<String> = reader.lines().collect::<Result<_, _>>()?;
+//! assert_eq!(lines.len(), 1000);
 //! producer.join().unwrap()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -20,7 +25,8 @@
 //!
 //! | when | the reader gets | the writer gets |
 //! | --- | --- | --- |
-//! | the writer is closed or dropped | the rest, then the end of the stream, 0 bytes, as often as it asks | |
+//! | the writer is finished, closed or dropped | the rest, then the end of the stream, 0 bytes, as often as it asks | |
+//! | one that [must finish](Writer::must_finish) is dropped | the rest, then an error that says so | |
 //! | the writer closes with an error | the rest, then that error, as often as it asks | |
 //! | the writer is dropped by a panic | the rest, then an error that says so | |
 //! | the reader is closed or dropped, also by a panic | | `Closed` (`BrokenPipe`), although there be room |
@@ -28,20 +34,27 @@
 //! | a deadline passes | `TimedOut`; nothing is lost | `TimedOut`; what was put in is told |
 //! | a future that waits is dropped | nothing is lost | nothing was put in |
 //!
-//! A writer that is dropped because its function returns early, or its task is aborted, looks like one that is done: who must tell the two apart
-//! closes with an error.
+//! A writer that is dropped because its function returns early, or its task is aborted, looks like
+//! one that is done. Whoever produces what must not be taken for whole when it is not, as the body
+//! of a request, makes it one that [must finish](Writer::must_finish).
 //!
 //! An end that waits learns of all this at once. The calls with a deadline say `Failed` where the other end's error is due, and
 //! `failure()` is that error; those of `std::io` give it directly.
 //!
 //! # What it costs
 //!
-//! A write is a copy, a store and a fence. Only where the reader sleeps does it also wake it, and that once: the reader needs some microseconds
-//! to come, what is written meanwhile costs nothing more, and when it comes it takes all there is. Then it looks again and again for
-//! up to 20 microseconds, as long as waits of late have ended within that, before it sleeps once more. So small writes wake a reader
-//! not for each byte but once for each time that it has run dry for good. The same holds for a writer that waits for
-//! room. A thread or task that sleeps costs nothing. A task that always finds something lets others have its thread after 128 calls: it is
-//! pending for once, and woken at once.
+//! A write is a copy, a store and a fence. What `write!` and `writeln!` format is one write,
+//! whatever the number of its pieces. Where lines need not be seen one by one, a `BufWriter` around
+//! the writer, which tells the reader once in 8 KiB, is 2 to 3 times as fast for lines and 5 to 15
+//! times for writes of 8 bytes; end it with `into_inner()?.finish()`.
+//!
+//! Only where the reader sleeps does it also wake it, and that once: the reader needs some
+//! microseconds to come, what is written meanwhile costs nothing more, and when it comes it takes
+//! all there is. Then it looks again and again for up to 20 microseconds, as long as waits of late
+//! have ended within that, before it sleeps once more. So small writes wake a reader not for each
+//! byte but once for each time that it has run dry for good. The same holds for a writer that waits
+//! for room. A thread or task that sleeps costs nothing. A task that always finds something lets
+//! others have its thread after 128 calls: it is pending for once, and woken at once.
 //!
 //! The memory is used from its beginning. Where the reader keeps up, the writer begins there anew after every 16 KiB, so the stream stays in the nearest
 //! caches of the cores at both ends; only what piles up takes more.

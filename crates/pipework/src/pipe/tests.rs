@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::error::Error as _;
+use std::fmt;
 use std::io::{self, BufRead, IoSlice, IoSliceMut, Read, Write};
 use std::time::Duration;
 
@@ -240,6 +241,107 @@ fn an_end_that_was_shut_down_and_kept_takes_nothing_more() {
     assert_eq!((reader.is_closed(), reader.failure().is_none()), (true, true));
     assert_eq!(io::read_to_string(&mut reader).unwrap(), "rest");
     assert!(!writer.is_closed(), "that is whether the reader is");
+}
+
+/// What an early `?` does to whatever the writer is wrapped in.
+#[test]
+fn a_writer_that_must_finish_and_does_not_is_a_failure_through_any_wrapper() {
+    fn produce(mut to: impl Write) -> Result<(), Box<dyn std::error::Error>> {
+        writeln!(to, "{}", "1".parse::<i32>()?)?;
+        writeln!(to, "{}", "two".parse::<i32>()?)?;
+        Ok(())
+    }
+    type Wrap = fn(Writer) -> Box<dyn Write>;
+    let wraps: [Wrap; 3] = [
+        |writer| Box::new(writer),
+        |writer| Box::new(io::BufWriter::new(writer)),
+        |writer| Box::new(io::LineWriter::new(Box::new(writer) as Box<dyn Write>)),
+    ];
+    for wrap in wraps {
+        let (mut reader, writer) = pipe(64).unwrap();
+        assert!(produce(wrap(writer.must_finish())).is_err());
+        let mut body = String::new();
+        let error = reader.read_to_string(&mut body).unwrap_err();
+        assert_eq!(error.to_string(), "the writer was dropped before the end of the stream");
+    }
+    let (reader, writer) = pipe(64).unwrap();
+    let mut writer = io::BufWriter::new(writer.must_finish());
+    writer.write_all(b"whole").unwrap();
+    writer.into_inner().unwrap().finish().unwrap();
+    assert_eq!(io::read_to_string(reader).unwrap(), "whole");
+}
+
+#[test]
+fn finishing_says_whether_the_reader_was_still_there() {
+    let (reader, writer) = pipe(8).unwrap();
+    drop(reader);
+    assert_eq!(kind(writer.finish()), ErrorKind::Closed);
+    let (reader, writer) = pipe(8).unwrap();
+    reader.close_with_error(io::Error::other("enough"));
+    assert_eq!(kind(writer.finish()), ErrorKind::Failed);
+}
+
+/// Looks into the pipe while it is formatted, and may fail.
+struct Look<'a> {
+    reader: &'a Reader,
+    seen: usize,
+    fails: bool,
+}
+
+impl fmt::Display for Look<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        assert_eq!(self.reader.len(), self.seen);
+        if self.fails { Err(fmt::Error) } else { f.write_str("|") }
+    }
+}
+
+#[test]
+fn a_formatted_text_is_put_in_as_one() {
+    let (mut reader, mut writer) = pipe(20).unwrap();
+    for round in 0..50 {
+        let look = Look { reader: &reader, seen: 0, fails: false };
+        write!(writer, "{round:02}{look}text{look}").unwrap();
+        assert_eq!(reader.len(), 8);
+        let text = format!("{round:02}|text|");
+        assert_eq!(reader.recv(&mut [0; 20], Deadline::NEVER).unwrap(), text.len());
+        // What a failing piece comes behind is there, as with any other writer.
+        let fails = Look { reader: &reader, seen: 0, fails: true };
+        assert!(write!(writer, "{}{fails}never", 12).is_err());
+        let mut buf = [0; 20];
+        assert_eq!(reader.recv(&mut buf, Deadline::NEVER).unwrap(), 2);
+        assert_eq!(&buf[..2], b"12");
+        // A piece that panics takes what was not told yet with it, and no more.
+        let look = Look { reader: &reader, seen: 1, fails: false };
+        let panics = std::panic::AssertUnwindSafe(|| write!(writer, "gone{look}"));
+        assert!(std::panic::catch_unwind(panics).is_err());
+        assert_eq!((reader.len(), writer.write(b"on").unwrap()), (0, 2));
+        assert_eq!(reader.recv(&mut buf, Deadline::NEVER).unwrap(), 2);
+        assert_eq!(&buf[..2], b"on");
+    }
+    drop(reader);
+    assert_eq!(write!(writer, "{}{}", 1, 2).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+}
+
+/// Pieces of any length through rings of any size, and a reader who comes when there is no room.
+#[test]
+fn a_formatted_text_of_any_length_comes_out_as_it_went_in() {
+    for capacity in [1, 2, 7, 64, 5000, 20_000] {
+        let (reader, mut writer) = pipe(capacity).unwrap();
+        let reading = std::thread::spawn(move || io::read_to_string(reader).unwrap());
+        let mut expected = String::new();
+        for len in (0..200).chain([4095, 4096, 4097, 30_000]) {
+            let (one, two) = ("x".repeat(len), "y".repeat(len / 3));
+            writeln!(writer, "{len}{one}{two}{len}").unwrap();
+            expected += &format!("{len}{one}{two}{len}\n");
+        }
+        writer.finish().unwrap();
+        assert!(reading.join().unwrap() == expected, "capacity {capacity}");
+    }
+    // A reader who leaves in the middle is an error.
+    let (mut reader, mut writer) = pipe(4).unwrap();
+    let reading = std::thread::spawn(move || reader.read(&mut [0; 4]).map(drop));
+    assert_eq!(write!(writer, "{}{}", "x".repeat(100), 2).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    reading.join().unwrap().unwrap();
 }
 
 #[test]

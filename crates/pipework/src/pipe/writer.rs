@@ -104,8 +104,48 @@ impl Writer {
         Ok(())
     }
 
-    /// Closes this end: the reader gets what is in the pipe and then the end of the stream. Dropping does the same, unless this thread
-    /// is panicking: then the stream ends with an error.
+    /// The same end, whose drop is a failure: unless [`Writer::finish`] or [`Writer::close`] has
+    /// ended the stream, its reader gets an error behind the last byte. For producers that may
+    /// return early, by `?` or because their task is aborted: half a document then never looks like
+    /// a whole one.
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    ///
+    /// fn produce(mut to: pipework::pipe::Writer, numbers: &[&str]) -> Result<(), Box<dyn
+    /// std::error::Error>> {
+    ///     for number in numbers {
+    ///         writeln!(to, "{}", number.parse::<i32>()?)?;
+    ///     }
+    ///     Ok(to.finish()?)
+    /// }
+    ///
+    /// let (mut reader, writer) = pipework::pipe::pipe(pipework::pipe::CAPACITY)?;
+    /// assert!(produce(writer.must_finish(), &["1", "two", "3"]).is_err());
+    /// let mut body = String::new();
+    /// assert!(reader.read_to_string(&mut body).is_err()); // "1" alone is not the body
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use = "it is this end that must be finished"]
+    pub fn must_finish(mut self) -> Writer {
+        self.half.must_finish();
+        self
+    }
+
+    /// Ends the stream: the reader gets what is in the pipe and then the end.
+    ///
+    /// # Errors
+    /// `Closed` and `Failed` as [`Writer::send`]: the reader has closed before, and so has not got
+    /// all of it. Whether one that is still open takes the rest is not waited for.
+    pub fn finish(self) -> Result<()> {
+        let outcome = self.refuse_over("pipe finish");
+        self.close();
+        outcome
+    }
+
+    /// As [`Writer::finish`], whether the reader is still there or not. Dropping does the same,
+    /// unless this thread is panicking, or the end [must be finished](Writer::must_finish): then
+    /// the stream ends with an error.
     pub fn close(self) {
         self.half.close(None);
     }
@@ -203,8 +243,87 @@ impl Write for Writer {
         Ok(done)
     }
 
+    /// Puts in the pieces of a formatted text, and then tells the reader: once for all, or every 4
+    /// KiB.
+    fn write_fmt(&mut self, text: fmt::Arguments<'_>) -> io::Result<()> {
+        if let Some(text) = text.as_str() {
+            return self.write_all(text.as_bytes());
+        }
+        self.refuse_over(OP).map_err(|error| self.half.in_full(error))?;
+        self.keep_warm(false);
+        let mut pieces = Pieces { writer: self, put: 0, outcome: Ok(()) };
+        let formatted = fmt::write(&mut pieces, text);
+        pieces.commit();
+        pieces.outcome?;
+        // What was not formatted is its own `Display` to blame for.
+        formatted.map_err(|_| io::Error::other("a formatting trait returned an error"))
+    }
+
     /// Does nothing: what is written can be read at once.
     fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Takes the pieces that a text is formatted into. A serialiser's text has many, of few bytes each:
+/// to tell the reader of each would cost more than to put it in.
+struct Pieces<'a> {
+    writer: &'a mut Writer,
+    /// Bytes that were put in, of which the reader does not know.
+    put: usize,
+    outcome: io::Result<()>,
+}
+
+impl Pieces<'_> {
+    /// Tells the reader.
+    fn commit(&mut self) {
+        if self.put > 0 {
+            self.writer.half.advance(std::mem::take(&mut self.put));
+        }
+    }
+
+    /// Makes room for at least one byte behind those that were put in.
+    fn wait_for_room(&mut self) -> io::Result<()> {
+        let half = &mut self.writer.half;
+        if half.window().refresh() > self.put {
+            return Ok(());
+        }
+        self.commit();
+        let half = &mut self.writer.half;
+        let settled = half.settle(1, 1, Deadline::NEVER, OP).and_then(|()| self.writer.refuse_over(OP));
+        settled.map_err(|error| self.writer.half.in_full(error))
+    }
+
+    /// Puts in what there is room for.
+    fn put(&mut self, bytes: &[u8]) -> usize {
+        let (first, second) = self.writer.half.window().bytes();
+        let room = match self.put.checked_sub(first.len()) {
+            Some(off) => &mut second[off..],
+            None => &mut first[self.put..],
+        };
+        let len = room.len().min(bytes.len());
+        room[..len].copy_from_slice(&bytes[..len]);
+        self.put += len;
+        len
+    }
+}
+
+impl fmt::Write for Pieces<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut bytes = text.as_bytes();
+        while !bytes.is_empty() {
+            let len = self.put(bytes);
+            bytes = &bytes[len..];
+            if self.put >= PIECE {
+                self.commit();
+            }
+            if len == 0
+                && let Err(error) = self.wait_for_room()
+            {
+                self.outcome = Err(error);
+                return Err(fmt::Error);
+            }
+        }
         Ok(())
     }
 }

@@ -139,19 +139,32 @@ pub(super) enum Farewell {
     Close,
     /// By the trait of its kind; where there is none, as `Drop`.
     ShutDown,
+    /// A writer that must be finished is; a reader leaves as with `Drop`.
+    Finish,
+    /// It is not.
+    Unfinished,
     Error,
     Panic,
 }
 
 impl Farewell {
-    pub(super) const ALL: [Farewell; 5] =
-        [Farewell::Drop, Farewell::Close, Farewell::ShutDown, Farewell::Error, Farewell::Panic];
+    pub(super) const ALL: [Farewell; 7] = [
+        Farewell::Drop,
+        Farewell::Close,
+        Farewell::ShutDown,
+        Farewell::Finish,
+        Farewell::Unfinished,
+        Farewell::Error,
+        Farewell::Panic,
+    ];
 
     pub(super) fn leave<E: End>(self, kind: Kind, end: E) {
         match self {
             Farewell::Drop => drop(end),
             Farewell::Close => end.close(),
             Farewell::ShutDown => end.shut_down(kind),
+            Farewell::Finish => end.finish(kind),
+            Farewell::Unfinished => end.leave_unfinished(kind),
             Farewell::Error => end.close_with_error(io::Error::other("enough")),
             // As a panic, without its words on standard error.
             Farewell::Panic => {
@@ -163,7 +176,8 @@ impl Farewell {
 
     pub(super) fn to_reader(self) -> Result<(), String> {
         match self {
-            Farewell::Drop | Farewell::Close | Farewell::ShutDown => Ok(()),
+            Farewell::Drop | Farewell::Close | Farewell::ShutDown | Farewell::Finish => Ok(()),
+            Farewell::Unfinished => Err("the writer was dropped before the end of the stream".into()),
             Farewell::Error => Err("enough".into()),
             Farewell::Panic => Err("the writer's thread panicked before the end of the stream".into()),
         }
@@ -181,6 +195,8 @@ impl Farewell {
 pub(super) trait End: fmt::Debug {
     fn close(self);
     fn shut_down(self, kind: Kind);
+    fn finish(self, kind: Kind);
+    fn leave_unfinished(self, kind: Kind);
     fn close_with_error(self, error: io::Error);
 }
 
@@ -190,6 +206,10 @@ impl End for Reader {
     }
 
     fn shut_down(self, _: Kind) {}
+
+    fn finish(self, _: Kind) {}
+
+    fn leave_unfinished(self, _: Kind) {}
 
     fn close_with_error(self, error: io::Error) {
         Reader::close_with_error(self, error);
@@ -221,6 +241,16 @@ impl End for Writer {
                 assert_eq!(block_on(task.send(b"x")).unwrap_err().kind(), ErrorKind::Closed);
             }
         }
+    }
+
+    fn finish(self, kind: Kind) {
+        let end = self.must_finish();
+        if kind == Kind::Thread { end.finish() } else { end.into_async().finish() }.unwrap();
+    }
+
+    fn leave_unfinished(self, kind: Kind) {
+        let end = self.must_finish();
+        if kind == Kind::Thread { drop(end) } else { drop(end.into_async()) }
     }
 
     fn close_with_error(self, error: io::Error) {
