@@ -1,6 +1,6 @@
 """Uploads a document while it is written: no file, and never more than 64 KiB of it in memory.
 
-One thread writes a compressed CSV table into a pipe, and `http.client` takes the other end as the body of a request. If the thread fails, the upload
+A thread writes a compressed CSV table into a pipe, and `http.client` takes the other end as the body of a request. If the thread fails, the upload
 fails with its exception, and no server gets half a table for a whole one.
 
     python stream_upload.py [ROWS]
@@ -21,7 +21,7 @@ from pipework import pipe
 
 def write_table(sink: pipe.Writer, rows: int) -> None:
     """Writes a table row by row, compressed. Any exception in here reaches whoever reads."""
-    with sink, gzip.open(sink, "wb", compresslevel=1) as packed, io.TextIOWrapper(packed, "utf-8", newline="") as text:
+    with gzip.open(sink, "wb", compresslevel=1) as packed, io.TextIOWrapper(packed, "utf-8", newline="") as text:
         table = csv.writer(text)
         table.writerow(["number", "square", "cube"])
         for number in range(rows):
@@ -30,14 +30,10 @@ def write_table(sink: pipe.Writer, rows: int) -> None:
 
 def upload(port: int, rows: int) -> str:
     """Sends the table to a server; gives what it said."""
-    source, sink = pipe.pipe()
-    writer = threading.Thread(target=write_table, args=(sink, rows))
-    writer.start()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    with source:
+    with pipe.produce(lambda sink: write_table(sink, rows)) as source:
         connection.request("PUT", "/table.csv.gz", source, encode_chunked=True, headers={"Transfer-Encoding": "chunked"})
         answer = connection.getresponse().read().decode()
-    writer.join()
     connection.close()
     return answer
 

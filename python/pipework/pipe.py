@@ -3,37 +3,41 @@
 One thread or task produces a stream (a JSON document, an archive, a compressed file), and whatever wants a file to read from takes it: an HTTP body, a parser,
 a hasher. The ends are `io.RawIOBase` objects; `io.BufferedReader`, `io.TextIOWrapper` and the like go around them.
 
->>> import io, json, threading
->>> from pipework.pipe import pipe
->>> reader, writer = pipe()
->>> def produce():
+>>> import io, json
+>>> from pipework.pipe import produce
+>>> def write(writer):
 ...     with io.TextIOWrapper(io.BufferedWriter(writer)) as text:
 ...         json.dump(list(range(100_000)), text)
->>> thread = threading.Thread(target=produce)
->>> thread.start()
->>> sum(json.load(reader))
+>>> with produce(write) as reader:
+...     sum(json.load(reader))
 4999950000
->>> thread.join()
 
-A writer that a `with` statement closes on account of an exception hands that exception to the reader: half a stream does not look whole.
+Half a stream does not look whole. What `write` raises is raised by `reader`, after the last byte that came before. In a thread or a task of one's own,
+`with writer, io.TextIOWrapper(io.BufferedWriter(writer)) as text:` does the same. A writer that is closed while an exception is on its way hands that over,
+whoever closes it; one that is dropped without being closed is a failure, and no end.
 """
 
 from __future__ import annotations
 
+import contextvars
 import io
+import sys
+import threading
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from . import _tasks
 from ._core import PIPE_CAPACITY as CAPACITY
 from ._core import PipeReader, PipeWriter, byte_pipe
+from ._errors import Error, ErrorKind, make
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from ._core import Inbox
 
-__all__ = ["CAPACITY", "Reader", "Writer", "pipe"]
+__all__ = ["CAPACITY", "Reader", "Writer", "pipe", "produce"]
 
 
 def pipe(capacity: int = CAPACITY) -> tuple[Reader, Writer]:
@@ -45,10 +49,67 @@ def pipe(capacity: int = CAPACITY) -> tuple[Reader, Writer]:
     return Reader(reader), Writer(writer)
 
 
+def produce(function: Callable[[Writer], object], capacity: int = CAPACITY) -> Reader:
+    """Runs `function(writer)` in a thread of its own, and returns the reader of what it writes.
+
+    The stream ends when the function returns. When it raises, the reader's calls raise the same exception, once it has got what was written before. Until then the
+    function, and whatever it wraps around the writer, may close the writer without ending the stream. If the reader is closed first, the function's next write raises
+    `Closed`, or the exception that the reader was closed with; what becomes of the function then, nobody is told.
+
+    >>> import gzip
+    >>> def write(writer):
+    ...     with gzip.open(writer, "wb") as packed:
+    ...         packed.write(b"some of it")
+    ...         raise RuntimeError("the disk is gone")
+    >>> with produce(write) as reader, gzip.open(reader) as unpacked:
+    ...     unpacked.read()
+    Traceback (most recent call last):
+        ...
+    RuntimeError: the disk is gone
+    """
+    reader, end = byte_pipe(capacity)
+    run = contextvars.copy_context().run
+    # A program that ends does not wait for a stream that nobody reads.
+    threading.Thread(target=run, args=(_produce, function, _Produced(end)), name="produce", daemon=True).start()
+    return Reader(reader)
+
+
+def _produce(function: Callable[[Writer], object], writer: Writer) -> None:
+    try:
+        function(writer)
+    except BaseException as error:
+        writer._end.close_with_error(_for_the_other_end(error))
+    else:
+        writer._end.close()
+
+
+_FLOW = (StopIteration, StopAsyncIteration, EOFError, BlockingIOError, InterruptedError)
+"""What loops, `io` and parsers take for something else than a failure: the end, or a call to be made again."""
+
+
+def _for_the_other_end(error: BaseException) -> BaseException:
+    """The exception that the other end raises. What would end a loop, a thread or a task there as if all were well is only the cause of it."""
+    if isinstance(error, _FLOW) or (isinstance(error, BaseException) and not isinstance(error, Exception)):
+        failed = _failed(f"the other end was closed with {type(error).__name__}: {error}")
+        failed.__cause__ = error
+        return failed
+    return error
+
+
+def _wrong(op: str, what: str) -> Error:
+    return make(ErrorKind.UNSUPPORTED, f"pipe {op}", None, f"pipe {op}: this end can only be {what}")
+
+
+def _failed(text: str) -> Error:
+    return make(ErrorKind.FAILED, "pipe", None, f"pipe: {text}")
+
+
 class _End(io.RawIOBase):
     """What both ends have. Time-outs are seconds, None is for ever."""
 
     _end: PipeReader | PipeWriter
+    _handled: BaseException | None
+    """What an `except` block was about in which this end was made. It is not on its way through this end."""
 
     @property
     def capacity(self) -> int:
@@ -67,14 +128,17 @@ class _End(io.RawIOBase):
 
     def close(self) -> None:
         """Closes this end. The reader gets what is in the pipe, and then the end of the stream; a writer finds that nobody reads. A second time
-        does nothing."""
-        try:
-            super().close()
-        finally:
-            self._end.close()
+        does nothing.
+
+        While an exception is on its way, in a `finally` for instance or as the end of a wrapper's `with` block, this hands it over: see `close_with_error`.
+        """
+        error = sys.exc_info()[1]
+        self._shut(None if error is self._handled else error)
 
     def close_with_error(self, error: BaseException) -> None:
         """Closes this end with an exception, which the calls of the other end raise; a reader's once it has got what is in the pipe.
+
+        What would look like something else there (`StopIteration`, `EOFError`, `KeyboardInterrupt`, a cancelled task, ...) comes as the cause of a `Failed`.
 
         >>> reader, writer = pipe()
         >>> _ = writer.write(b"half")
@@ -84,15 +148,21 @@ class _End(io.RawIOBase):
             ...
         RuntimeError: the disk is full
         """
-        self._end.close_with_error(error)
-        self.close()
+        self._shut(error)
+
+    def _shut(self, error: BaseException | None) -> None:
+        if error is not None and not self.closed:
+            self._end.close_with_error(_for_the_other_end(error))
+        self._handled = None
+        try:
+            super().close()
+        finally:
+            self._end.close()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None:
-            self._end.close_with_error(error)
-        self.close()
+        self._shut(error)
 
 
 class Reader(_End):
@@ -105,10 +175,15 @@ class Reader(_End):
 
     def __init__(self, end: PipeReader) -> None:
         self._end = end
+        self._handled = sys.exc_info()[1]
 
     def readable(self) -> bool:
         """True."""
         return True
+
+    def write(self, data: Buffer, /) -> NoReturn:
+        """Raises `Unsupported` (an `io.UnsupportedOperation`): this is the end for reading."""
+        raise _wrong("write", "read")
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Waits for the first byte and returns what is there, up to `size` bytes; everything until the end of the stream if it is negative or None."""
@@ -159,10 +234,43 @@ class Writer(_End):
 
     def __init__(self, end: PipeWriter) -> None:
         self._end = end
+        self._handled = sys.exc_info()[1]
+        self._dropped = False
+
+    def __del__(self) -> None:
+        if not self.closed:
+            self._dropped = True
+            self.close()
+
+    def _dealloc_warn(self, wrapper: object) -> None:
+        # How `io` tells a raw stream that its wrapper was dropped, just before it closes it.
+        self._dropped = True
+
+    def close(self) -> None:
+        """Closes this end: the reader gets what is in the pipe, and then the end of the stream. A second time does nothing.
+
+        While an exception is on its way, in a `finally` for instance or as the end of a wrapper's `with` block, this hands it over: see `close_with_error`.
+        """
+        if self._dropped and not self.closed:
+            self._shut(_failed("the writer was dropped without being closed"))
+        else:
+            super().close()
 
     def writable(self) -> bool:
         """True."""
         return True
+
+    def read(self, size: int | None = -1, /) -> NoReturn:
+        """Raises `Unsupported` (an `io.UnsupportedOperation`): this is the end for writing."""
+        raise _wrong("read", "written to")
+
+    def readall(self) -> NoReturn:
+        """As `read`."""
+        raise _wrong("readall", "written to")
+
+    def readinto(self, buffer: Buffer, /) -> NoReturn:
+        """As `read`."""
+        raise _wrong("readinto", "written to")
 
     def write(self, data: Buffer, /) -> int:
         """Puts in all of `data`, unlike other raw streams, and returns its length in bytes."""
@@ -200,3 +308,10 @@ class Writer(_End):
         The `done` of an exception says how many are in the pipe; no other has left the descriptor.
         """
         return self._end.copy_from_fd(fd, n, timeout)
+
+
+class _Produced(Writer):
+    """The writer of a function that `produce` runs: what closes it does not end the stream, for the function may fail afterwards."""
+
+    def _shut(self, error: BaseException | None) -> None:
+        io.RawIOBase.close(self)
