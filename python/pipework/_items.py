@@ -13,7 +13,7 @@ class WriterKey(NamedTuple):
     pid: int
     """The sender's process number, in the sender's own pid namespace."""
     tid: int
-    """A random number, drawn for each writer and again after a fork. (Atomic::Pipe puts the thread's number here.)"""
+    """An even random number from 65536 on, drawn for each writer and again after a fork. (Atomic::Pipe puts the thread's number here.)"""
 
     def __str__(self) -> str:
         return f"{self.pid}:{self.tid}"
@@ -82,12 +82,14 @@ class Torn(NamedTuple):
     bytes: int
     """Bytes of data that had come."""
     kind: ErrorKind
-    """TORN: its rest never came. TOO_LONG: over a limit of the reader. CORRUPT: it does not decompress."""
+    """TORN: its beginning, its rest or something in between never came. TOO_LONG: over `limit`. CORRUPT: it is not what was sent, or does not decompress."""
+    limit: str | None = None
+    """Which limit of the reader a message that is TOO_LONG passed: "max_message", "max_unfinished", or "memory"."""
 
 
 Item = Union[Line, Burst, Message, Torn]
 """Anything that comes out of a pipe."""
 
 
-def _torn(writer: WriterKey | None, parts: int, size: int, kind: int) -> Torn:
-    return Torn(writer, parts, size, ErrorKind(kind))
+def _torn(writer: WriterKey | None, parts: int, size: int, kind: int, limit: str | None) -> Torn:
+    return Torn(writer, parts, size, ErrorKind(kind), limit)

@@ -66,7 +66,7 @@ class Options(TypedDict, total=False):
     max_message: int
     """Reader: the largest message in bytes, and the longest line that is given out in one piece. Default 256 MiB."""
     max_unfinished: int
-    """Reader: the memory in bytes for all unfinished messages together. Default 1 GiB."""
+    """Reader: the bytes of all unfinished messages together; past it the one that waited longest is given up. Default 8 times `max_message`, at least 1 GiB."""
     read_size: int
     """Reader: how many bytes one read asks for, from 1 to 16 MiB. Default 64 KiB."""
     frame_timeout: float | None

@@ -184,7 +184,7 @@ def test_a_message_over_the_limit_is_lost_and_the_next_is_not() -> None:
     with pytest.raises(pipework.TooLong) as raised:
         reader.recv()
     torn = raised.value.torn  # type: ignore[attr-defined]
-    assert torn == atomic.Torn(writer.key, 1, 101, pipework.ErrorKind.TOO_LONG)
+    assert torn == atomic.Torn(writer.key, 1, 101, pipework.ErrorKind.TOO_LONG, "max_message")
     assert reader.recv() == b"next"
     writer.send(bytes(101))
     writer.send(b"next")

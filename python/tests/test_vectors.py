@@ -38,7 +38,8 @@ def item(said: dict[str, Any]) -> atomic.Item:
             assert writer is not None
             return atomic.Message(data(said["data"]), writer, said["parts"])
         case "torn":
-            return atomic.Torn(writer, said["parts"], said["bytes"], KINDS[said["kind"]])
+            limit = "max_message" if said["kind"] == "too_long" else None
+            return atomic.Torn(writer, said["parts"], said["bytes"], KINDS[said["kind"]], limit)
     raise AssertionError(f"a pipe does not give out {said}")
 
 

@@ -51,6 +51,37 @@ def parts(writer, *datas, mixed=False):
     return b"".join(part(writer, last - nth, data, mixed) for nth, data in enumerate(datas))
 
 
+# ---------------------------------------------------------------- what a writer of this library says of a message
+
+FIRST = 1 << 31
+FACTOR = 0x9E3779B97F4A7C15
+
+
+def check(payload):
+    """The check of WIRE.md, word by word."""
+    payload = raw(payload)
+    rows = [struct.unpack("<8I", row) for row in zip_rows(payload + bytes(32 - len(payload) % 32))]
+    total = len(payload)
+    for lane in range(8):
+        plain = sum(row[lane] for row in rows) % 2**32
+        placed = sum(row[lane] * (len(rows) - nth) for nth, row in enumerate(rows)) % 2**32
+        total += (plain + (placed << 32)) * (FACTOR * (2 * lane + 1) % 2**64)
+    total %= 2**64
+    return 1 + ((total ^ total >> 32) * FACTOR % 2**64 >> 32) % 1023
+
+
+def zip_rows(data):
+    return [data[at:at + 32] for at in range(0, len(data), 32)]
+
+
+def marked(writer, *datas, mixed=False, number=None):
+    """One message, part by part: with its check (or `number`), its first part marked, its key even or odd."""
+    number = check(b"".join(raw(data) for data in datas)) if number is None else number
+    pid, tid, last = writer[0] | number << 22, writer[1] + (len(datas) > 1), len(datas) - 1
+    key = struct.unpack("<ii", struct.pack("<Ii", pid, tid))
+    return [part(key, last - nth | (FIRST if nth == 0 and last else 0), data, mixed) for nth, data in enumerate(datas)]
+
+
 def cut(data, first, most):
     """Pieces of `data`: the first of `first` bytes, the others as large as they may be."""
     data = raw(data)
@@ -172,6 +203,8 @@ IS_GOOD = message("good", ONE)
 
 def by_hand():
     yield from valid_by_hand()
+    yield from by_this_library()
+    yield from not_what_was_sent()
     yield from broken_sequences()
     yield from over_the_limit()
     yield from cut_short()
@@ -213,6 +246,65 @@ def valid_by_hand():
                  b"\x0elqqqk\x0f box\n", [burst("lqqqk"), line(" box\n")])
 
 
+OURS = (2001, 70000)
+
+
+def by_this_library():
+    for mode, most in (("plain", 4080), ("mixed", 4077)):
+        mixed = mode == "mixed"
+        sent = [cut(data, most, most) or [b""] for data in ("hello", "", ALL_BYTES, Count(most), Count(9000, 3), Count(40))]
+        yield vector(f"{mode}-marked", "What a writer of this library writes: with a check, first parts marked.",
+                     b"".join(b"".join(marked(OURS, *pieces, mixed=mixed)) for pieces in sent),
+                     [message("hello", OURS), message("", OURS), message(ALL_BYTES, OURS), message(Count(most), OURS),
+                      message(Count(9000, 3), OURS, 3), message(Count(40), OURS)], write="each")
+        yield vector(f"{mode}-unchecked", "A writer may leave the check out.",
+                     b"".join(marked(OURS, "one", mixed=mixed, number=0)
+                              + marked(OURS, "t", "wo", mixed=mixed, number=0)),
+                     [message("one", OURS), message("two", OURS, 2)])
+        one, two = (marked(OURS, *pieces, mixed=mixed) for pieces in (("one ", "two ", "three"), ("1 ", "2 ", "3")))
+        good, is_good = marked(OURS, "good", mixed=mixed)[0], message("good", OURS)
+
+        def lost(name, about, pieces, items):
+            return vector(f"{mode}-marked-{name}", about, b"".join(pieces), items)
+
+        yield lost("first-missing", "Who reads from the middle sees that the first part is missing: one report.",
+                   [*one[1:], good], [torn("torn", OURS, 1, 4), is_good])
+        yield lost("last-missing", "Who goes on to another message has given up the one before.",
+                   [*one[:2], good, *two[:2], *one], [torn("torn", OURS, 2, 8), is_good, torn("torn", OURS, 2, 4),
+                                                      message("one two three", OURS, 3)])
+        yield lost("middle-missing", "One report for what comes before and after the gap.", [one[0], one[2], good],
+                   [torn("torn", OURS, 1, 4), is_good])
+        yield lost("part-repeated", "A part that comes twice breaks its message.", [*one[:2], *one[1:], good],
+                   [torn("torn", OURS, 2, 8), is_good])
+        yield lost("first-repeated", "A first part that comes twice begins its message anew.", [one[0], *one],
+                   [torn("torn", OURS, 1, 4), message("one two three", OURS, 3)])
+        yield lost("spliced", "The beginning of one message and the end of the next, with ids that fit.",
+                   [one[0], *two[1:], good], [torn("torn", OURS, 1, 4), torn("torn", OURS, 1, 2), is_good])
+        yield lost("repeated", "A message that comes twice is given out twice.", [*one, *one, good, good],
+                   [message("one two three", OURS, 3)] * 2 + [is_good] * 2)
+    several = marked(OURS, "one ", "two ", "three")
+    yield vector("plain-check-fails", "A byte was changed on the way.",
+                 marked(OURS, "good")[0][:-1] + b"?" + b"".join(several)[:-1] + b"?" + marked(OURS, "good")[0],
+                 [torn("corrupt", OURS, 1, 4), torn("corrupt", OURS, 3, 13), message("good", OURS)])
+    wrong = marked(OURS, "good", mixed=True)[0].replace(b"good", b"goad") + b"\n"
+    yield vector("mixed-check-fails", "Between text, what the check does not vouch for is no part.",
+                 wrong + marked(OURS, "good", mixed=True)[0],
+                 [torn("torn", OURS, 1, 4), line(wrong), message("good", OURS)])
+    lengths = [b"%07d" % nth for nth in range(40)]
+    small = [marked(OURS, data, mixed=True)[0] for data in lengths]
+    yield vector("mixed-frames-joined", "Bytes were lost from inside one part to the same place in another.",
+                 small[0] + small[1][:22] + small[2][22:] + b"\n" + small[3],
+                 [message(lengths[0], OURS), torn("torn", OURS, 1, 7), line(small[1][:22] + small[2][22:] + b"\n"),
+                  message(lengths[3], OURS)])
+
+
+def not_what_was_sent():
+    other = (2002, 70000)
+    yield vector("plain-keys-alike", "An even key with several parts, an odd one with an only part: no writer does that.",
+                 part(other, FIRST | 1, "one") + part((2002, 70001), 0, "one") + marked(OURS, "good")[0],
+                 [torn("torn", other, 1, 3), torn("torn", other, 1, 3), message("good", OURS)])
+
+
 def broken_sequences():
     one, two = b"one", b"four"
     yield vector("plain-id-skipped", "Ids that descend by two: what came before is torn, what follows counts anew.",
@@ -229,7 +321,7 @@ def broken_sequences():
                  [torn("torn", ONE, 2, 7), message("next", ONE), message("and next", ONE)])
     yield vector("plain-key-reused", "What only a fresh key prevents: the next id of a dead writer under its old key.",
                  part(ONE, 1, one) + part(ONE, 0, "another's"), [message("oneanother's", ONE, 2)])
-    yield vector("plain-first-part-missing", "Who reads from the middle cannot know: no part says that it is the first.",
+    yield vector("plain-first-part-missing", "Atomic::Pipe does not say which part is the first: who reads from the middle cannot know.",
                  part(ONE, 1, one) + part(ONE, 0, two), [message(one + two, ONE, 2)])
     yield vector("plain-unfinished", "At the end what is unfinished is reported, longest waiting first.",
                  part(ONE, 2, one) + part(TWO, 1, one) + part(ONE, 1, two) + part(THREE, 0, "whole"),

@@ -173,7 +173,7 @@ mod tests {
         let burst = Item::Burst(Burst { data: b"\xff\n".into(), compressed: None });
         let line = Item::Line(Line { data: b"text\r\n".into() });
         let writer = Some(WriterKey { pid: 7, tid: 9 });
-        let torn = Torn { writer, parts: 2, bytes: 5000, kind: ErrorKind::Torn };
+        let torn = Torn { writer, parts: 2, bytes: 5000, kind: ErrorKind::Torn, limit: None };
         let reason = format!("\"bytes\":5000,\"reason\":\"{torn}\"}}\n");
         let report = format!("{{\"type\":\"torn\",\"pid\":7,\"writer\":\"7:9\",\"parts\":2,{reason}");
         assert_eq!(written(Form::Json, &Item::Torn(torn)), report);

@@ -1,6 +1,6 @@
 //! What a reader gives out. The classes are Python's own named tuples, in `pipework/_items.py`; here they are filled in.
 
-use pipework::atomic::{Item, Torn, WriterKey};
+use pipework::atomic::{Item, Limit, Torn, WriterKey};
 use pyo3::prelude::*;
 
 use crate::buffer::bytes;
@@ -31,7 +31,7 @@ pub(super) fn to_python(py: Python<'_>, item: Item<'_>) -> PyResult<Py<PyAny>> {
 pub(super) fn torn(py: Python<'_>, torn: Torn) -> PyResult<Py<PyAny>> {
     static TORN: Named = Named::new(ITEMS, "_torn");
     let writer = torn.writer.map(|writer| key(py, writer)).transpose()?;
-    TORN.make(py, (writer, torn.parts, torn.bytes, torn.kind as i32))
+    TORN.make(py, (writer, torn.parts, torn.bytes, torn.kind as i32, torn.limit.map(Limit::name)))
 }
 
 /// The name of a writer.

@@ -1,19 +1,23 @@
 //! Puts parts together into messages, for each writer by itself. Pure.
 //!
-//! Invariant: a message is given out only if its parts came with ids that descend by one to 0; everything else ends in exactly one
-//! [`Torn`] report. Memory for what is unfinished never exceeds `max_message` for one and `max_unfinished` for all.
+//! Invariant: a message is given out only if its parts came with ids that descend by one to 0, from one that is known to be the first
+//! where its writer says so, and if they add up to the check that it sent along; everything else ends in exactly one [`Torn`]
+//! report. What is unfinished never exceeds `max_message` for one and `max_unfinished` for all.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
 
-use super::frame::Header;
-use super::item::{Torn, WriterKey};
-use crate::error::ErrorKind;
+use super::check::Sums;
+use super::frame::{Header, Place};
+use super::item::{Limit, Torn, Unfit, WriterKey};
 
 /// What an unfinished message costs beside its data: its entry in the map, rounded up. It bounds how many there can be.
 const OVERHEAD: usize = 256;
+
+/// Memory that is set aside for what a first part announces, and charged in full. What grows beyond it is charged by its bytes.
+const BELIEVED: usize = 64 << 10;
 
 /// Messages that were given up and whose last part has not come yet. More than so many only a hostile peer makes.
 const MAX_GIVEN_UP: usize = 65_536;
@@ -21,11 +25,11 @@ const MAX_GIVEN_UP: usize = 65_536;
 #[derive(Debug)]
 pub(super) struct Assembly {
     unfinished: HashMap<WriterKey, Unfinished, RandomState>,
-    /// Writers whose message was given up, with the id that comes next and when the latest part came: the rest is passed over.
-    given_up: HashMap<WriterKey, (u32, u64), RandomState>,
+    /// Writers whose message was given up: the rest of it is passed over.
+    given_up: HashMap<WriterKey, GivenUp, RandomState>,
     /// Counts parts.
     clock: u64,
-    /// Allocated bytes and overhead of all that is unfinished.
+    /// What all that is unfinished costs.
     held: usize,
     /// Reports that had no call to return them yet.
     reports: VecDeque<Torn>,
@@ -33,10 +37,19 @@ pub(super) struct Assembly {
 
 #[derive(Debug)]
 struct Unfinished {
-    next_id: u32,
+    /// Of its latest part. The next one has the same key, and an id that is less by one.
+    header: Header,
     parts: u32,
     data: Vec<u8>,
+    sums: Sums,
     /// When its latest part came.
+    stamp: u64,
+}
+
+/// The header of the latest part that came, or should have, and when that was.
+#[derive(Debug)]
+struct GivenUp {
+    header: Header,
     stamp: u64,
 }
 
@@ -49,6 +62,18 @@ pub(super) enum Step {
     Single,
     /// The part completes a message.
     Whole { data: Vec<u8>, parts: u32 },
+}
+
+/// What is known of the message that a part belongs to.
+enum Belongs {
+    /// It begins here.
+    Here,
+    /// It is unfinished, and this is its next part.
+    ToUnfinished,
+    /// It is reported already.
+    ToGivenUp,
+    /// Its first part never came.
+    ToUnknown,
 }
 
 impl Assembly {
@@ -84,82 +109,125 @@ impl Assembly {
         max_message: usize,
         max_unfinished: usize,
     ) -> Step {
-        if self.passes_over(header) {
-            return Step::Nothing;
-        }
-        self.clock += 1;
-        let mut message = match self.unfinished.entry(header.writer) {
-            Entry::Occupied(entry) if entry.get().next_id == header.id => entry,
-            Entry::Occupied(entry) => {
-                // The sequence is broken: the writer gave its message up, or died and its number was taken by another.
-                self.held -= entry.get().cost();
-                self.reports.push_back(entry.remove().torn(header.writer, ErrorKind::Torn));
-                return self.begin(header, part, max_message, max_unfinished);
+        match self.belongs(header) {
+            Belongs::Here => self.begin(header, part, max_message, max_unfinished),
+            Belongs::ToUnfinished => self.go_on(header, part, max_message, max_unfinished),
+            Belongs::ToGivenUp => Step::Nothing,
+            Belongs::ToUnknown => {
+                self.reports.push_back(Torn::incomplete(Some(header.writer()), 1, part.len()));
+                self.pass_over_after(header);
+                Step::Nothing
             }
-            Entry::Vacant(_) => return self.begin(header, part, max_message, max_unfinished),
-        };
-        self.held -= message.get().cost();
-        if message.get().data.len() + part.len() > max_message {
-            let message = message.remove();
-            self.give_up(header, message, part.len());
-            return Step::Nothing;
         }
-        message.get_mut().add(header, part, self.clock, max_message);
-        if header.id == 0 {
-            let Unfinished { data, parts, .. } = message.remove();
-            return Step::Whole { data, parts };
-        }
-        self.held += message.get().cost();
-        self.keep_within(max_unfinished);
-        Step::Nothing
     }
 
     /// Reports the message of a part of which only `len` bytes of data came, and passes over the rest of it.
     pub(super) fn cut_off(&mut self, header: Header, len: usize) {
-        if self.passes_over(header) {
-            return;
-        }
-        let nothing = Torn { writer: Some(header.writer), parts: 0, bytes: 0, kind: ErrorKind::Torn };
-        let mut torn = nothing;
-        if let Some(next_id) = self.unfinished.get(&header.writer).map(|message| message.next_id) {
-            torn = self.remove(header.writer).torn(header.writer, ErrorKind::Torn);
-            if next_id != header.id {
-                self.reports.push_back(std::mem::replace(&mut torn, nothing));
-            }
-        }
-        self.reports.push_back(Torn { parts: torn.parts.saturating_add(1), bytes: torn.bytes + len, ..torn });
-        if let Some(next_id) = header.id.checked_sub(1) {
-            self.pass_over_from(header.writer, next_id);
-        }
+        let writer = header.writer();
+        let torn = match self.belongs(header) {
+            Belongs::ToGivenUp => return,
+            Belongs::ToUnfinished => self.remove(writer).torn(writer),
+            Belongs::Here | Belongs::ToUnknown => Torn::incomplete(Some(writer), 0, 0),
+        };
+        self.reports.push_back(torn.and_part(len));
+        self.pass_over_after(header);
     }
 
     /// Reports all that is unfinished: the pipe has ended, or no writer is left.
     pub(super) fn end(&mut self) {
         for writer in self.oldest_first() {
-            let torn = self.remove(writer).torn(writer, ErrorKind::Torn);
+            let torn = self.remove(writer).torn(writer);
             self.reports.push_back(torn);
         }
         self.given_up.clear();
     }
 
+    /// Finds out where a part belongs, and reports the message whose sequence it breaks: its writer gave that up, or died, or
+    /// somebody on the way has lost a part.
+    fn belongs(&mut self, header: Header) -> Belongs {
+        if self.unfinished.is_empty() && self.given_up.is_empty() {
+            return Belongs::alone(header);
+        }
+        let writer = header.writer();
+        if self.passes_over(header, writer) {
+            return Belongs::ToGivenUp;
+        }
+        match self.unfinished.get(&writer).map(|message| message.header) {
+            None => Belongs::alone(header),
+            Some(before) if before.is_before(header) => Belongs::ToUnfinished,
+            Some(before) => {
+                let torn = self.remove(writer).torn(writer);
+                self.reports.push_back(torn);
+                if header.place() == Place::Later && header.is_of_the_same(before) {
+                    self.pass_over_after(header);
+                    Belongs::ToGivenUp
+                } else {
+                    Belongs::alone(header)
+                }
+            }
+        }
+    }
+
     fn begin(&mut self, header: Header, part: &[u8], max_message: usize, max_unfinished: usize) -> Step {
-        let mut message = Unfinished { next_id: header.id, parts: 0, data: Vec::new(), stamp: 0 };
+        let mut message =
+            Unfinished { header, parts: 0, data: Vec::new(), sums: Sums::new(), stamp: self.clock };
         if part.len() > max_message {
-            self.give_up(header, message, part.len());
+            self.give_up(header, message, part.len(), Limit::MaxMessage);
             return Step::Nothing;
         }
-        if header.id == 0 {
+        if header.following() == 0 {
             return Step::Single;
         }
-        // Parts are mostly alike in size. What the first one says of their number is not believed beyond this.
-        const BELIEVED: usize = 64 << 10;
-        let expected = (header.id as usize + 1).saturating_mul(part.len());
-        message.data.reserve_exact(expected.min(BELIEVED).min(max_message));
-        message.add(header, part, self.clock, max_message);
-        self.held += message.cost();
-        self.unfinished.insert(header.writer, message);
-        self.keep_within(max_unfinished);
+        // What a first part says of their number is not believed beyond this. It may be shorter than the others.
+        let expected = (header.following() as usize).saturating_mul(4096).saturating_add(part.len());
+        if !message.add(header, part, expected.min(BELIEVED).min(max_message)) {
+            self.give_up(header, message, part.len(), Limit::Memory);
+            return Step::Nothing;
+        }
+        self.keep(header.writer(), message, max_unfinished);
         Step::Nothing
+    }
+
+    fn go_on(&mut self, header: Header, part: &[u8], max_message: usize, max_unfinished: usize) -> Step {
+        let writer = header.writer();
+        let Entry::Occupied(mut entry) = self.unfinished.entry(writer) else {
+            unreachable!("the caller has seen it")
+        };
+        let message = entry.get_mut();
+        self.held -= message.cost();
+        let len = message.data.len() + part.len();
+        // Doubles as a vector does, but not beyond what the message may ever need.
+        let wanted = (2 * message.data.capacity()).min(max_message).max(len);
+        let limit = match len > max_message {
+            true => Some(Limit::MaxMessage),
+            false => (!message.add(header, part, wanted)).then_some(Limit::Memory),
+        };
+        if let Some(limit) = limit {
+            let message = entry.remove();
+            self.give_up(header, message, part.len(), limit);
+            return Step::Nothing;
+        }
+        if header.following() > 0 {
+            self.clock += 1;
+            message.stamp = self.clock;
+            self.held += message.cost();
+            self.keep_within(max_unfinished);
+            return Step::Nothing;
+        }
+        let message = entry.remove();
+        if header.check().is_some_and(|check| check != message.sums.clone().check(&message.data)) {
+            self.reports.push_back(message.torn(writer).unfit(Unfit::Corrupt));
+            return Step::Nothing;
+        }
+        Step::Whole { data: message.data, parts: message.parts }
+    }
+
+    fn keep(&mut self, writer: WriterKey, mut message: Unfinished, max_unfinished: usize) {
+        self.clock += 1;
+        message.stamp = self.clock;
+        self.held += message.cost();
+        self.unfinished.insert(writer, message);
+        self.keep_within(max_unfinished);
     }
 
     /// Once the limit is passed, gives up the messages that waited longest for a part, for theirs is the likeliest dead writer; an eighth
@@ -173,8 +241,8 @@ impl Assembly {
                 break;
             }
             let message = self.remove(writer);
-            self.pass_over_from(writer, message.next_id);
-            self.reports.push_back(message.torn(writer, ErrorKind::TooLong));
+            self.pass_over_after(message.header);
+            self.reports.push_back(message.torn(writer).unfit(Unfit::TooLong(Limit::MaxUnfinished)));
         }
     }
 
@@ -191,41 +259,46 @@ impl Assembly {
         message
     }
 
-    /// Reports a message that goes over its limit with a part of `len` bytes, and passes over the rest of it.
-    fn give_up(&mut self, header: Header, message: Unfinished, len: usize) {
-        let torn = message.torn(header.writer, ErrorKind::TooLong);
-        self.reports.push_back(Torn { parts: torn.parts.saturating_add(1), bytes: torn.bytes + len, ..torn });
-        if let Some(next_id) = header.id.checked_sub(1) {
-            self.pass_over_from(header.writer, next_id);
-        }
+    /// Reports a message that passes a limit with a part of `len` bytes, and passes over the rest of it.
+    fn give_up(&mut self, header: Header, message: Unfinished, len: usize, limit: Limit) {
+        let torn = message.torn(header.writer()).and_part(len);
+        self.reports.push_back(torn.unfit(Unfit::TooLong(limit)));
+        self.pass_over_after(header);
     }
 
-    fn pass_over_from(&mut self, writer: WriterKey, next_id: u32) {
+    fn pass_over_after(&mut self, header: Header) {
+        if header.following() == 0 {
+            return;
+        }
         if self.given_up.len() >= MAX_GIVEN_UP {
             // Forgets the half that waited longest: the likeliest dead writers.
-            let mut stamps: Vec<u64> = self.given_up.values().map(|(_, stamp)| *stamp).collect();
+            let mut stamps: Vec<u64> = self.given_up.values().map(|given_up| given_up.stamp).collect();
             let (_, &mut median, _) = stamps.select_nth_unstable(MAX_GIVEN_UP / 2);
-            self.given_up.retain(|_, (_, stamp)| *stamp > median);
+            self.given_up.retain(|_, given_up| given_up.stamp > median);
         }
-        self.given_up.insert(writer, (next_id, self.clock));
+        self.clock += 1;
+        self.given_up.insert(header.writer(), GivenUp { header, stamp: self.clock });
     }
 
-    /// Whether the part belongs to a message that was given up.
-    fn passes_over(&mut self, header: Header) -> bool {
+    /// Whether the part belongs to a message that was given up. Where first parts are marked, some of the rest may be missing.
+    fn passes_over(&mut self, header: Header, writer: WriterKey) -> bool {
         if self.given_up.is_empty() {
             return false;
         }
-        let Entry::Occupied(mut entry) = self.given_up.entry(header.writer) else { return false };
-        if entry.get().0 != header.id {
-            // It begins another message.
+        let Entry::Occupied(mut entry) = self.given_up.entry(writer) else { return false };
+        let before = entry.get().header;
+        let goes_on = match header.place() {
+            Place::Only | Place::First => false,
+            Place::Later => header.is_of_the_same(before) && header.following() < before.following(),
+            Place::Untold => before.is_before(header),
+        };
+        if goes_on && header.following() > 0 {
+            self.clock += 1;
+            entry.insert(GivenUp { header, stamp: self.clock });
+        } else {
             entry.remove();
-            return false;
         }
-        match header.id.checked_sub(1) {
-            Some(next_id) => *entry.get_mut() = (next_id, self.clock),
-            None => drop(entry.remove()),
-        }
-        true
+        goes_on
     }
 
     /// What the fuzzer checks after every step.
@@ -235,43 +308,58 @@ impl Assembly {
         assert_eq!(held, self.held, "the sum is kept");
         assert!(held <= max_unfinished, "all keep the limit");
         assert!(
-            self.unfinished.values().all(|message| message.data.capacity() <= max_message.max(1 << 16)),
+            self.unfinished.values().all(|message| message.data.capacity() <= max_message.max(BELIEVED)),
             "each keeps the limit"
         );
         assert!(self.given_up.len() <= MAX_GIVEN_UP);
     }
 }
 
+impl Belongs {
+    /// Where a part belongs if nothing is known of its writer.
+    fn alone(header: Header) -> Belongs {
+        if header.place() == Place::Later { Belongs::ToUnknown } else { Belongs::Here }
+    }
+}
+
 impl Unfinished {
     fn cost(&self) -> usize {
-        OVERHEAD + self.data.capacity()
+        OVERHEAD + self.data.len().max(self.data.capacity().min(BELIEVED))
     }
 
-    fn add(&mut self, header: Header, part: &[u8], stamp: u64, max_message: usize) {
-        let (len, room) = (self.data.len(), self.data.capacity() - self.data.len());
-        if room < part.len() {
-            // Doubles as a vector does, but not beyond what the message may ever need.
-            self.data.reserve_exact((2 * self.data.capacity()).min(max_message).max(len + part.len()) - len);
+    /// Adds a part, in memory for `wanted` bytes, or as many as it needs; false if there is none.
+    fn add(&mut self, header: Header, part: &[u8], wanted: usize) -> bool {
+        let len = self.data.len();
+        if self.data.capacity() - len < part.len() {
+            let (wanted, needed) = (wanted.max(len + part.len()) - len, part.len());
+            let room = self.data.try_reserve_exact(wanted).or_else(|_| self.data.try_reserve_exact(needed));
+            if room.is_err() {
+                return false;
+            }
         }
         self.data.extend_from_slice(part);
+        if header.check().is_some() {
+            self.sums.add(&self.data);
+        }
         self.parts = self.parts.saturating_add(1);
-        self.stamp = stamp;
-        self.next_id = header.id.saturating_sub(1);
+        self.header = header;
+        true
     }
 
-    fn torn(&self, writer: WriterKey, kind: ErrorKind) -> Torn {
-        Torn { writer: Some(writer), parts: self.parts, bytes: self.data.len(), kind }
+    fn torn(&self, writer: WriterKey) -> Torn {
+        Torn::incomplete(Some(writer), self.parts, self.data.len())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     const NO_LIMIT: usize = usize::MAX;
 
     fn part(writer: i32, id: u32, data: &[u8]) -> (Header, Vec<u8>) {
-        (Header { writer: WriterKey { pid: writer, tid: 1 }, id, len: data.len() as u32 }, data.to_vec())
+        (Header { pid: writer, tid: 1, id, len: data.len() as u32 }, data.to_vec())
     }
 
     fn push(
@@ -356,6 +444,53 @@ mod tests {
             "the others go on"
         );
         assert_eq!(assembly.report(), None);
+    }
+
+    /// A writer of this library says which part is the first.
+    fn marked(id: u32, data: &[u8]) -> (Header, Vec<u8>) {
+        (Header { pid: 1, tid: 70_001, id, len: data.len() as u32 }, data.to_vec())
+    }
+
+    const FIRST: u32 = 1 << 31;
+
+    #[test]
+    fn a_message_without_its_first_part_is_reported_once_and_never_given_out() {
+        let mut assembly = Assembly::new();
+        let mut push = |part| (push(&mut assembly, part, NO_LIMIT, NO_LIMIT), assembly.report());
+        let torn = |parts, bytes| Torn::incomplete(Some(WriterKey { pid: 1, tid: 70_000 }), parts, bytes);
+        assert_eq!(push(marked(5, b"tail")), (Step::Nothing, Some(torn(1, 4))));
+        for id in [4, 2, 0] {
+            assert_eq!(push(marked(id, b"tail")), (Step::Nothing, None), "it is known to be lost");
+        }
+        assert_eq!(push(marked(0, b"of another")), (Step::Nothing, Some(torn(1, 10))));
+        assert_eq!(push(marked(FIRST | 1, b"wh")), (Step::Nothing, None));
+        assert_eq!(push(marked(0, b"ole")), (Step::Whole { data: b"whole".to_vec(), parts: 2 }, None));
+        // One is missing in the middle; the last, of one message, and the first, of the next.
+        assert_eq!(push(marked(FIRST | 3, b"one")), (Step::Nothing, None));
+        assert_eq!(push(marked(1, b"two")), (Step::Nothing, Some(torn(1, 3))));
+        assert_eq!(push(marked(2, b"another's")), (Step::Nothing, Some(torn(1, 9))));
+        // A part that comes twice breaks the message, a first part as well; then it is begun anew.
+        assert_eq!(push(marked(FIRST | 1, b"wh")), (Step::Nothing, None));
+        assert_eq!(push(marked(FIRST | 1, b"wh")), (Step::Nothing, Some(torn(1, 2))));
+        assert_eq!(push(marked(0, b"ole")), (Step::Whole { data: b"whole".to_vec(), parts: 2 }, None));
+        // Who goes on to a message of one part has given up the one before.
+        assert_eq!(push(marked(FIRST | 1, b"wh")), (Step::Nothing, None));
+        let only = Header { tid: 70_000, ..marked(0, b"").0 };
+        assert_eq!(push((only, vec![])), (Step::Single, Some(torn(1, 2))));
+    }
+
+    #[test]
+    fn a_message_that_grows_is_charged_by_its_bytes() {
+        let mut assembly = Assembly::new();
+        let (part, limit) = (vec![7; 4000], 8_000_000);
+        for nth in (1..1999).rev() {
+            let id = if nth == 1998 { FIRST | nth } else { nth };
+            assert_eq!(push(&mut assembly, marked(id, &part), limit, limit + OVERHEAD), Step::Nothing);
+        }
+        assert!(matches!(
+            push(&mut assembly, marked(0, &part), limit, limit + OVERHEAD),
+            Step::Whole { parts: 1999, .. }
+        ));
     }
 
     #[test]

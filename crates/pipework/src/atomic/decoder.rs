@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::assembly::{Assembly, Step};
 use super::frame::{self, DATA_LINK_ESCAPE, Header, Mode, SHIFT_OUT};
-use super::item::{Burst, Item, Line, Message, Torn, WriterKey};
+use super::item::{Burst, Item, Line, Message, Torn, Unfit, WriterKey};
 use super::mixed::{self, LineAt, Lines, Rest, Rules};
 use super::zstd::{Decompressor, Zstd};
 use crate::error::{Error, ErrorKind, Hint, Result};
@@ -256,8 +256,7 @@ impl Decoder {
         let len = bytes.len();
         self.start = self.end;
         let Some(header) = header else {
-            let torn = Torn { writer: None, parts: 0, bytes: len, kind: ErrorKind::Torn };
-            return Ok(Progress::Found(Found::Torn(torn)));
+            return Ok(Progress::Found(Found::Torn(Torn::incomplete(None, 0, len))));
         };
         self.assembly.cut_off(header, len - Header::LEN);
         Ok(Progress::Parsed)
@@ -321,10 +320,16 @@ impl Decoder {
         );
         let (place, parts) = match step {
             Step::Nothing => return Progress::Parsed,
+            // Between text, a part that its check does not vouch for is not taken for one at all.
+            Step::Single if self.mode == Mode::Plain && !header.vouches_for(&self.buf[data.clone()]) => {
+                let torn = Torn::incomplete(Some(header.writer()), 1, data.len());
+                self.next = Some(Found::Torn(torn.unfit(Unfit::Corrupt)));
+                return Progress::Parsed;
+            }
             Step::Single => (Place::Buffer(data), 1),
             Step::Whole { data, parts } => (Place::Own(data), parts),
         };
-        let found = self.message(place, header.writer, parts);
+        let found = self.message(place, header, parts);
         match self.assembly.report() {
             // The report is of an earlier message of the same writer, so it goes first.
             Some(torn) => {
@@ -335,11 +340,11 @@ impl Decoder {
         }
     }
 
-    fn message(&mut self, place: Place, writer: WriterKey, parts: u32) -> Found {
-        let bytes = self.bytes(&place).len();
+    fn message(&mut self, place: Place, header: Header, parts: u32) -> Found {
+        let (bytes, writer) = (self.bytes(&place).len(), header.writer());
         match self.decompress(place) {
             Ok((data, compressed)) => Found::Message { data, writer, parts, compressed },
-            Err(kind) => Found::Torn(Torn { writer: Some(writer), parts, bytes, kind }),
+            Err(unfit) => Found::Torn(Torn::incomplete(Some(writer), parts, bytes).unfit(unfit)),
         }
     }
 
@@ -347,11 +352,11 @@ impl Decoder {
         let bytes = self.bytes(&place).len();
         match self.decompress(place) {
             Ok((data, compressed)) => Found::Burst { data, compressed },
-            Err(kind) => Found::Torn(Torn { writer: None, parts: 1, bytes, kind }),
+            Err(unfit) => Found::Torn(Torn::incomplete(None, 1, bytes).unfit(unfit)),
         }
     }
 
-    fn decompress(&mut self, place: Place) -> std::result::Result<(Place, Option<Place>), ErrorKind> {
+    fn decompress(&mut self, place: Place) -> std::result::Result<(Place, Option<Place>), Unfit> {
         let Some(zstd) = &mut self.zstd else { return Ok((place, None)) };
         let frame = match &place {
             Place::Buffer(range) => &self.buf[range.clone()],

@@ -1,8 +1,9 @@
 //! The unit of the wire: a part is a header and data. Pure: bytes in, bytes out.
 //!
-//! [`Header`] is the 16 bytes in front of a part's data. [`Packer`] lays whole parts and bursts into one write of at most PIPE_BUF
+//! [`Header`] is the 16 bytes in front of a part's data, and what they say. [`Packer`] lays whole parts and bursts into one write of at most PIPE_BUF
 //! bytes. [`Cut`] says where a payload is divided. `WIRE.md` is the normative text.
 
+use super::check::Check;
 use super::item::WriterKey;
 
 /// Opens a burst or a part in mixed mode.
@@ -45,23 +46,45 @@ impl Mode {
     }
 }
 
-/// What stands in front of a part's data.
+/// What stands in front of a part's data, as it lies on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    pub(super) writer: WriterKey,
-    /// How many parts of the same message follow.
+    pub(super) pid: i32,
+    pub(super) tid: i32,
     pub(super) id: u32,
     /// Bytes of data.
     pub(super) len: u32,
 }
+
+/// Where in its message a part lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It is the whole message.
+    Only,
+    /// The first of several.
+    First,
+    /// One that comes after another.
+    Later,
+    /// Atomic::Pipe does not say.
+    Untold,
+}
+
+/// The smallest number that a writer of this library uses beside the process number. Smaller ones are Atomic::Pipe's: threads.
+const LEAST_NONCE: i32 = 1 << 16;
+/// In the number beside the process number: the message is in several parts.
+const SEVERAL: i32 = 1;
+/// In the id of a part: it is the first of several.
+const FIRST: u32 = 1 << 31;
+/// So many bits of the first number are the process number; Linux has none above. The others are the check.
+const PID_BITS: u32 = 22;
 
 impl Header {
     pub(super) const LEN: usize = 16;
 
     pub(super) fn to_bytes(self) -> [u8; Header::LEN] {
         let mut bytes = [0; Header::LEN];
-        bytes[0..4].copy_from_slice(&self.writer.pid.to_ne_bytes());
-        bytes[4..8].copy_from_slice(&self.writer.tid.to_ne_bytes());
+        bytes[0..4].copy_from_slice(&self.pid.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&self.tid.to_ne_bytes());
         bytes[8..12].copy_from_slice(&self.id.to_ne_bytes());
         bytes[12..16].copy_from_slice(&self.len.to_ne_bytes());
         bytes
@@ -71,30 +94,89 @@ impl Header {
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Header> {
         let word = |at: usize| -> [u8; 4] { [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]] };
         (bytes.len() >= Header::LEN).then(|| Header {
-            writer: WriterKey { pid: i32::from_ne_bytes(word(0)), tid: i32::from_ne_bytes(word(4)) },
+            pid: i32::from_ne_bytes(word(0)),
+            tid: i32::from_ne_bytes(word(4)),
             id: u32::from_ne_bytes(word(8)),
             len: u32::from_ne_bytes(word(12)),
         })
     }
 
-    /// Whether a writer of this library may have written it, with at most `max` bytes of data: far
-    /// less than any sixteen bytes.
-    fn is_likely(self, max: usize) -> bool {
-        // The largest process number of Linux, and more parts than a message of 4 GiB has. The key
-        // is a nonce, not the small number that Atomic::Pipe uses: rows of small numbers are no
-        // rarity.
-        let WriterKey { pid, tid } = self.writer;
-        (1..=1 << 22).contains(&pid) && tid >= 1 << 16 && self.parts() < 1 << 20 && self.len as usize <= max
+    fn is_ours(self) -> bool {
+        self.tid >= LEAST_NONCE
     }
 
-    /// The id without the bit that marks a first part.
-    fn parts(self) -> u32 {
-        self.id & !(1 << 31)
+    /// The writer, without what its numbers say of the message.
+    pub(super) fn writer(self) -> WriterKey {
+        match self.is_ours() {
+            true => WriterKey { pid: self.pid & ((1 << PID_BITS) - 1), tid: self.tid & !SEVERAL },
+            false => WriterKey { pid: self.pid, tid: self.tid },
+        }
+    }
+
+    pub(super) fn place(self) -> Place {
+        match self.tid & SEVERAL == SEVERAL {
+            _ if !self.is_ours() => Place::Untold,
+            false if self.id == 0 => Place::Only,
+            true if self.id > FIRST => Place::First,
+            _ => Place::Later,
+        }
+    }
+
+    /// How many parts of the same message follow.
+    pub(super) fn following(self) -> u32 {
+        if self.is_ours() { self.id & !FIRST } else { self.id }
+    }
+
+    /// The check of the message's payload, if its writer has made one.
+    pub(super) fn check(self) -> Option<Check> {
+        Check::from_number(if self.is_ours() { self.pid as u32 >> PID_BITS } else { 0 })
+    }
+
+    /// Whether it is of the same message as `other`, as far as can be told.
+    pub(super) fn is_of_the_same(self, other: Header) -> bool {
+        (self.pid, self.tid) == (other.pid, other.tid)
+    }
+
+    /// Whether `next` is the part after this one.
+    pub(super) fn is_before(self, next: Header) -> bool {
+        matches!(next.place(), Place::Later | Place::Untold)
+            && self.is_of_the_same(next)
+            && self.following().checked_sub(1) == Some(next.following())
+    }
+
+    /// Whether `payload`, a whole message, is what the writer sent, as far as can be told.
+    pub(super) fn vouches_for(self, payload: &[u8]) -> bool {
+        self.check().is_none_or(|check| check == Check::of(payload))
+    }
+
+    /// Whether a writer of this library may have written it at the beginning of a stream, with at most `max` bytes of data: far
+    /// less than any sixteen bytes.
+    fn is_likely(self, max: usize) -> bool {
+        // More parts than a message of 4 GiB has. Rows of small numbers are no rarity: a nonce is no small number.
+        matches!(self.place(), Place::Only | Place::First)
+            && self.writer().pid > 0
+            && self.following() < 1 << 20
+            && self.len as usize <= max
+            && (self.len > 0 || self.vouches_for(&[]))
+    }
+}
+
+impl WriterKey {
+    /// The key of a writer of this library; `None` if the random bits are of no use.
+    pub(super) fn draw(pid: i32, bits: u32) -> Option<WriterKey> {
+        let tid = (bits >> 1) as i32 & !SEVERAL;
+        (tid >= LEAST_NONCE).then_some(WriterKey { pid: pid & ((1 << PID_BITS) - 1), tid })
+    }
+
+    /// Another one, where there are no random bits.
+    pub(super) fn next(self, pid: i32) -> WriterKey {
+        let tid = self.tid.checked_add(2).unwrap_or(LEAST_NONCE);
+        WriterKey { pid: pid & ((1 << PID_BITS) - 1), tid }
     }
 }
 
 /// The first bytes of a stream, which tell a wrong mode from text. Text that these rules fit is
-/// hardly ever met: its fourth byte is zero, and so are the last two of sixteen.
+/// hardly ever met: the last two of its sixteen bytes are zero.
 #[derive(Debug)]
 pub(super) struct Opening {
     bytes: [u8; Header::LEN],
@@ -133,12 +215,14 @@ pub(super) struct Cut {
     pub(super) off: usize,
     /// The id of the next part; `None` before the first, whose size decides how many there are.
     pub(super) next_id: Option<u32>,
+    /// Of the whole payload; known with the first part.
+    check: u32,
     done: bool,
 }
 
 impl Cut {
     pub(super) const fn new() -> Cut {
-        Cut { off: 0, next_id: None, done: false }
+        Cut { off: 0, next_id: None, check: 0, done: false }
     }
 
     /// Whether the last part has been cut.
@@ -159,7 +243,7 @@ impl Cut {
 /// How many parts a payload of `len` bytes takes if each holds at most `max` bytes: at least one. `None` if that is more than ids
 /// can count.
 pub(super) fn parts_of(len: usize, max: usize) -> Option<u32> {
-    u32::try_from(len.div_ceil(max).max(1)).ok()
+    u32::try_from(len.div_ceil(max).max(1)).ok().filter(|parts| *parts <= FIRST)
 }
 
 /// Lays parts and bursts side by side into one write.
@@ -230,7 +314,18 @@ impl Packer {
         };
         let following = (left - len).div_ceil(self.max_part()) as u32;
         debug_assert!(cut.next_id.is_none_or(|id| id == following), "later parts are full but for the last");
-        let header = Header { writer, id: following, len: len as u32 };
+        let first = !cut.has_begun();
+        if first {
+            cut.check = Check::of(payload).number();
+        }
+        let several = if first && following == 0 { 0 } else { SEVERAL };
+        let mark = if first && following > 0 { FIRST } else { 0 };
+        let header = Header {
+            pid: (writer.pid as u32 & ((1 << PID_BITS) - 1) | cut.check << PID_BITS) as i32,
+            tid: writer.tid | several,
+            id: following | mark,
+            len: len as u32,
+        };
         if self.mode == Mode::Mixed {
             self.bytes.extend_from_slice(&[SHIFT_OUT, DATA_LINK_ESCAPE]);
         }
@@ -288,7 +383,7 @@ impl Packer {
 /// keep the limit, with ids that descend to 0. With `each`, every message ends a write, as a single `send` does.
 #[cfg(any(test, fuzzing))]
 pub(super) fn check_round_trip(limit: usize, mode: Mode, each: bool, payloads: &[&[u8]]) {
-    let writer = WriterKey { pid: 7, tid: 9 };
+    let writer = WriterKey { pid: 7, tid: 70_000 };
     let mut packer = Packer::new(limit, mode);
     let (mut writes, mut unpacked) = (Vec::new(), Vec::new());
     for payload in payloads {
@@ -306,7 +401,7 @@ pub(super) fn check_round_trip(limit: usize, mode: Mode, each: bool, payloads: &
         }
     }
     writes.push(packer.bytes().to_vec());
-    let (mut message, mut expected) = (Vec::new(), None);
+    let (mut message, mut expected) = (Vec::<u8>::new(), None);
     for write in &writes {
         assert!(write.len() <= limit, "a write keeps the limit");
         let mut rest = &write[..];
@@ -314,10 +409,19 @@ pub(super) fn check_round_trip(limit: usize, mode: Mode, each: bool, payloads: &
             let header = Header::from_bytes(&rest[mode.prefix()..]).expect("a header");
             assert_eq!(Header::from_bytes(&header.to_bytes()), Some(header));
             let (part, after) = rest.split_at(mode.part_overhead() + header.len as usize);
-            assert!(expected.is_none_or(|id| id == header.id), "ids descend by one");
+            assert_eq!(header.writer(), writer);
+            let place = match (expected, header.following()) {
+                (None, 0) => Place::Only,
+                (None, _) => Place::First,
+                (Some(_), _) => Place::Later,
+            };
+            assert_eq!(header.place(), place);
+            assert!(expected.is_none_or(|id| id == header.following()), "ids descend by one");
+            assert_eq!(header.id == 0, header.following() == 0, "to Atomic::Pipe, 0 is the last");
             message.extend_from_slice(&part[mode.prefix() + Header::LEN..][..header.len as usize]);
-            expected = header.id.checked_sub(1);
+            expected = header.following().checked_sub(1);
             if expected.is_none() {
+                assert!(header.check().is_some() && header.vouches_for(&message));
                 unpacked.push(std::mem::take(&mut message));
             }
             rest = after;
@@ -342,7 +446,7 @@ mod tests {
 
     #[test]
     fn small_messages_share_a_write_undivided() {
-        let writer = WriterKey { pid: 1, tid: 1 };
+        let writer = WriterKey { pid: 1, tid: 70_000 };
         let mut packer = Packer::new(4096, Mode::Mixed);
         for _ in 0..4 {
             assert!(packer.push_part(writer, &[0; 890], &mut Cut::new()));
@@ -355,7 +459,7 @@ mod tests {
 
     #[test]
     fn filling_room_never_takes_a_part_more() {
-        let writer = WriterKey { pid: 1, tid: 1 };
+        let writer = WriterKey { pid: 1, tid: 70_000 };
         for (before, len) in
             [(0, 4081), (100, 4081), (100, 8160), (4000, 8161), (4079, 9000), (2000, 6000), (2000, 7000)]
         {
@@ -378,7 +482,7 @@ mod tests {
 
     #[test]
     fn a_long_message_fills_the_room_that_is_left() {
-        let writer = WriterKey { pid: 1, tid: 1 };
+        let writer = WriterKey { pid: 1, tid: 70_000 };
         let mut packer = Packer::new(4096, Mode::Plain);
         assert!(packer.push_part(writer, &[0; 1000], &mut Cut::new()));
         let mut cut = Cut::new();
@@ -405,7 +509,7 @@ mod tests {
 
         #[test]
         fn any_header_survives(pid: i32, tid: i32, id: u32, len: u32) {
-            let header = Header { writer: WriterKey { pid, tid }, id, len };
+            let header = Header { pid, tid, id, len };
             prop_assert_eq!(Header::from_bytes(&header.to_bytes()), Some(header));
         }
     }

@@ -198,6 +198,8 @@ fn naive_frame(bytes: &[u8], pipe_buf: usize) -> Option<(NaiveFrame, usize)> {
         let header = Header::from_bytes(&bytes[2..])?;
         let len = header.len as usize;
         let whole = len <= pipe_buf - 19 && *bytes.get(18 + len)? == SHIFT_IN;
+        let only = header.tid >= 65536 && header.tid % 2 == 0 && header.id == 0;
+        let whole = whole && (!only || header.vouches_for(&bytes[18..18 + len]));
         return whole.then(|| (NaiveFrame::Part(header, bytes[18..18 + len].to_vec()), 19 + len));
     }
     for at in 1..pipe_buf {
@@ -220,64 +222,83 @@ fn naive_beginning(bytes: &[u8], pipe_buf: usize) -> Option<Header> {
 
 #[derive(Default)]
 struct NaiveWriters {
-    /// The id that comes next, parts, data; in the order of the latest part.
-    unfinished: Vec<(WriterKey, u32, u32, Vec<u8>)>,
-    given_up: HashMap<WriterKey, u32>,
+    /// The latest header, parts, data; in the order of the latest part.
+    unfinished: Vec<(Header, u32, Vec<u8>)>,
+    given_up: HashMap<WriterKey, Header>,
 }
 
 impl NaiveWriters {
     fn part(&mut self, header: Header, data: Vec<u8>, max_message: usize, events: &mut Vec<Event>) {
-        if let Some(expected) = self.given_up.remove(&header.writer)
-            && expected == header.id
-        {
-            if header.id > 0 {
-                self.given_up.insert(header.writer, header.id - 1);
-            }
-            return;
-        }
-        let known = self.unfinished.iter().position(|(writer, ..)| *writer == header.writer);
-        let mut message = match known.map(|at| self.unfinished.remove(at)) {
-            Some((writer, expected, parts, _)) if expected != header.id => {
-                events.push(Event::Lost(writer, parts));
-                (writer, 0, 0, Vec::new())
-            }
-            Some(message) => message,
-            None => (header.writer, 0, 0, Vec::new()),
-        };
-        message.2 += 1;
-        message.3.extend(data);
-        if message.3.len() > max_message {
-            events.push(Event::Lost(message.0, message.2));
-            if header.id > 0 {
-                self.given_up.insert(header.writer, header.id - 1);
-            }
-        } else if header.id == 0 {
-            events.push(Event::Message(message.0, message.3));
+        let Some((parts, before)) = self.message_of(header, events) else { return };
+        let (parts, payload, writer) = (parts + 1, [before, data].concat(), header.writer());
+        let headless = parts == 1 && !is_first(header);
+        if headless || payload.len() > max_message {
+            events.push(Event::Lost(writer, parts));
+            self.given_up.insert(writer, header);
+        } else if header.following() > 0 {
+            self.unfinished.push((header, parts, payload));
+        } else if header.vouches_for(&payload) {
+            events.push(Event::Message(writer, payload));
         } else {
-            message.1 = header.id - 1;
-            self.unfinished.push(message);
+            events.push(Event::Lost(writer, parts));
         }
     }
 
     /// A part that is none: its message is lost.
     fn cut_off(&mut self, header: Header, events: &mut Vec<Event>) {
-        let passed_over = self.given_up.remove(&header.writer) == Some(header.id);
-        let known = self.unfinished.iter().position(|(writer, ..)| *writer == header.writer);
-        if !passed_over {
-            let mut parts = 1;
-            match known.map(|at| self.unfinished.remove(at)) {
-                Some((_, expected, before, _)) if expected == header.id => parts += before,
-                Some((writer, _, before, _)) => events.push(Event::Lost(writer, before)),
-                None => {}
-            }
-            events.push(Event::Lost(header.writer, parts));
-        }
-        if header.id > 0 {
-            self.given_up.insert(header.writer, header.id - 1);
+        if let Some((parts, _)) = self.message_of(header, events) {
+            events.push(Event::Lost(header.writer(), parts + 1));
+            self.given_up.insert(header.writer(), header);
         }
     }
 
-    fn end(self, events: &mut Vec<Event>) {
-        events.extend(self.unfinished.into_iter().map(|(writer, _, parts, _)| Event::Lost(writer, parts)));
+    /// What there is of the part's message; `None` if it is lost already.
+    fn message_of(&mut self, header: Header, events: &mut Vec<Event>) -> Option<(u32, Vec<u8>)> {
+        let writer = header.writer();
+        if let Some(lost) = self.given_up.remove(&writer)
+            && !is_only_or_marked(header)
+            && same(lost, header)
+            && (lost.following() == header.following() + 1
+                || is_marked(header) && lost.following() > header.following())
+        {
+            self.given_up.insert(writer, header);
+            return None;
+        }
+        let Some(at) = self.unfinished.iter().position(|(known, ..)| known.writer() == writer) else {
+            return Some((0, vec![]));
+        };
+        let (known, parts, payload) = self.unfinished.remove(at);
+        if !is_only_or_marked(header) && same(known, header) && known.following() == header.following() + 1 {
+            return Some((parts, payload));
+        }
+        events.push(Event::Lost(writer, parts));
+        if is_marked(header) && !is_first(header) && same(known, header) {
+            self.given_up.insert(writer, header);
+            return None;
+        }
+        Some((0, vec![]))
     }
+
+    fn end(self, events: &mut Vec<Event>) {
+        let lost = |(header, parts, _): (Header, u32, Vec<u8>)| Event::Lost(header.writer(), parts);
+        events.extend(self.unfinished.into_iter().map(lost));
+    }
+}
+
+fn same(one: Header, two: Header) -> bool {
+    (one.pid, one.tid) == (two.pid, two.tid)
+}
+
+/// Whether its writer marks first parts.
+fn is_marked(header: Header) -> bool {
+    header.tid >= 65536
+}
+
+fn is_only_or_marked(header: Header) -> bool {
+    is_marked(header) && is_first(header)
+}
+
+/// Whether it may be the first of its message.
+fn is_first(header: Header) -> bool {
+    !is_marked(header) || if header.tid % 2 == 0 { header.id == 0 } else { header.id > 1 << 31 }
 }

@@ -15,7 +15,7 @@ use crate::error::ErrorKind;
 pub struct WriterKey {
     /// The sender's process number, in the sender's own pid namespace.
     pub pid: i32,
-    /// A random number, drawn for each writer and again after a fork. (Atomic::Pipe puts the thread's number here.)
+    /// An even random number from 65536 on, drawn for each writer and again after a fork. (Atomic::Pipe puts the thread's number here.)
     pub tid: i32,
 }
 
@@ -143,8 +143,60 @@ pub struct Torn {
     pub parts: u32,
     /// Bytes of data that had come.
     pub bytes: usize,
-    /// `Torn`: its rest never came. `TooLong`: over `max_message` or `max_unfinished`. `Corrupt`: it does not decompress.
+    /// `Torn`: its beginning, its rest or something in between never came. `TooLong`: over `limit`. `Corrupt`: it is not what was
+    /// sent, or does not decompress.
     pub kind: ErrorKind,
+    /// Which limit a message that is `TooLong` passed.
+    pub limit: Option<Limit>,
+}
+
+/// A limit of a reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// [`Options::max_message`](super::Options::max_message): the message, or what it decompresses to.
+    MaxMessage,
+    /// [`Options::max_unfinished`](super::Options::max_unfinished): all unfinished messages together.
+    MaxUnfinished,
+    /// What the system has left.
+    Memory,
+}
+
+impl Limit {
+    /// Its name: `max_message`, `max_unfinished`, or `memory`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Limit::MaxMessage => "max_message",
+            Limit::MaxUnfinished => "max_unfinished",
+            Limit::Memory => "memory",
+        }
+    }
+}
+
+impl Torn {
+    /// What never came whole.
+    pub(super) fn incomplete(writer: Option<WriterKey>, parts: u32, bytes: usize) -> Torn {
+        Torn { writer, parts, bytes, kind: ErrorKind::Torn, limit: None }
+    }
+
+    /// The same, but it does not fit.
+    pub(super) fn unfit(self, unfit: Unfit) -> Torn {
+        match unfit {
+            Unfit::Corrupt => Torn { kind: ErrorKind::Corrupt, limit: None, ..self },
+            Unfit::TooLong(limit) => Torn { kind: ErrorKind::TooLong, limit: Some(limit), ..self },
+        }
+    }
+
+    /// The same, with another part of `len` bytes.
+    pub(super) fn and_part(self, len: usize) -> Torn {
+        Torn { parts: self.parts.saturating_add(1), bytes: self.bytes + len, ..self }
+    }
+}
+
+/// Why a message that is all there cannot be given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unfit {
+    Corrupt,
+    TooLong(Limit),
 }
 
 impl fmt::Display for Torn {
@@ -153,13 +205,12 @@ impl fmt::Display for Torn {
             Some(writer) => write!(f, "message of writer {writer}")?,
             None => f.write_str("data without a writer's name")?,
         }
+        write!(f, ": {}", self.kind)?;
+        if let Some(limit) = self.limit {
+            write!(f, ", {}", limit.name())?;
+        }
         let (parts, bytes) = (self.parts, self.bytes);
-        write!(
-            f,
-            ": {} (after {parts} part{} and {bytes} bytes)",
-            self.kind,
-            if parts == 1 { "" } else { "s" }
-        )
+        write!(f, " (after {parts} part{} and {bytes} bytes)", if parts == 1 { "" } else { "s" })
     }
 }
 
@@ -207,11 +258,14 @@ mod tests {
 
     #[test]
     fn a_report_reads_well() {
-        let torn =
-            Torn { writer: Some(WriterKey { pid: 5, tid: 9 }), parts: 1, bytes: 4077, kind: ErrorKind::Torn };
+        let torn = Torn::incomplete(Some(WriterKey { pid: 5, tid: 9 }), 1, 4077);
         assert_eq!(
             torn.to_string(),
             "message of writer 5:9: the rest of the message never came (after 1 part and 4077 bytes)"
+        );
+        assert_eq!(
+            torn.unfit(Unfit::TooLong(Limit::MaxUnfinished)).to_string(),
+            "message of writer 5:9: larger than the limit, max_unfinished (after 1 part and 4077 bytes)"
         );
     }
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use memchr::{memchr, memchr2};
 
-use super::frame::{DATA_LINK_ESCAPE, Header, Mode, SHIFT_IN, SHIFT_OUT};
+use super::frame::{DATA_LINK_ESCAPE, Header, Mode, Place, SHIFT_IN, SHIFT_OUT};
 use super::zstd;
 
 /// What a buffer starts with.
@@ -110,9 +110,16 @@ fn part(bytes: &[u8], rules: Rules) -> Found {
     }
     match bytes.get(DATA + len) {
         None => Found::Undecided,
-        Some(&SHIFT_IN) => Found::Part { header, data: DATA..DATA + len, len: DATA + len + 1 },
+        Some(&SHIFT_IN) if !is_damaged(header, &bytes[DATA..DATA + len]) => {
+            Found::Part { header, data: DATA..DATA + len, len: DATA + len + 1 }
+        }
         Some(_) => Found::NoFrame,
     }
+}
+
+/// Whether a part is known not to be what was sent. In what it spans there may be others that are.
+fn is_damaged(header: Header, data: &[u8]) -> bool {
+    header.place() == Place::Only && !header.vouches_for(data)
 }
 
 fn burst(bytes: &[u8], rules: Rules) -> Found {

@@ -28,6 +28,7 @@
 #![doc = include_str!("WIRE.md")]
 
 mod assembly;
+mod check;
 mod decoder;
 mod frame;
 #[cfg(any(test, fuzzing))]
@@ -50,7 +51,7 @@ use crate::fd::PipeEnd;
 use crate::spin::{self, Looks, Spin};
 use crate::sys::{self, Access, Errno, Open};
 
-pub use self::item::{Burst, Item, Line, Message, Torn, WriterKey};
+pub use self::item::{Burst, Item, Limit, Line, Message, Torn, WriterKey};
 pub use self::reader::{Items, Messages, Reader};
 pub use self::writer::Writer;
 pub use self::zstd::Zstd;
@@ -103,12 +104,18 @@ pub struct Options {
     zstd: Option<Zstd>,
     keep_compressed: bool,
     max_message: usize,
-    max_unfinished: usize,
+    /// `None`: so many messages of the largest size as [`AT_ONCE`] says.
+    max_unfinished: Option<usize>,
     read_size: usize,
     frame_timeout: Duration,
     max_pending: usize,
     spin: Duration,
 }
+
+/// So many writers may be in the middle of a message of the largest size. Each of them has to send it first, so nobody reserves memory by a claim.
+const AT_ONCE: usize = 8;
+/// Many writers with small messages need no more.
+const LEAST_UNFINISHED: usize = 1 << 30;
 
 /// Long enough for a relay that a busy machine lets wait, or whose network sends again (after 1 s, then 2 s), and short enough for whoever
 /// looks at text.
@@ -123,7 +130,7 @@ impl Default for Options {
             zstd: None,
             keep_compressed: false,
             max_message: 256 << 20,
-            max_unfinished: 1 << 30,
+            max_unfinished: None,
             read_size: reader::DEFAULT_READ_SIZE,
             frame_timeout: FRAME_TIMEOUT,
             max_pending: 1 << 20,
@@ -172,10 +179,13 @@ impl Options {
         Options { max_message: bytes, ..self }
     }
 
-    /// Reader: the memory in bytes for all unfinished messages together, with 256 bytes for each beside its data; past it, the one that
-    /// waited longest is given up. Also how much [`Reader::fill`] may buffer. Default 1 GiB.
+    /// Reader: the bytes of all unfinished messages together, with 256 for each beside its data; past it, the one that waited longest is
+    /// given up, and its report names this limit. Also how much [`Reader::fill`] may buffer. Default: 8 times `max_message`, so that as
+    /// many writers may be in the middle of the largest message, and at least 1 GiB. It bounds the reader's memory, together with one message, one
+    /// line and what a message decompresses to, each of `max_message` bytes at most. (A message that grows takes up to twice its bytes of
+    /// address space, of which the system gives what is written to.)
     pub fn max_unfinished(self, bytes: usize) -> Options {
-        Options { max_unfinished: bytes, ..self }
+        Options { max_unfinished: Some(bytes), ..self }
     }
 
     /// Reader: how many bytes one read asks for, from 1 to 16 MiB. Default 64 KiB, which is what a pipe holds unless it was resized.
@@ -322,7 +332,9 @@ impl Options {
     }
 
     fn decoder(&self, pipe_buf: usize) -> Result<Decoder> {
-        let limits = Limits { pipe_buf, max_message: self.max_message, max_unfinished: self.max_unfinished };
+        let enough = self.max_message.saturating_mul(AT_ONCE).max(LEAST_UNFINISHED);
+        let max_unfinished = self.max_unfinished.unwrap_or(enough);
+        let limits = Limits { pipe_buf, max_message: self.max_message, max_unfinished };
         let mut decoder = Decoder::new(self.mode, self.strict, limits);
         decoder.set_zstd(self.zstd.clone())?;
         decoder.set_bursts(self.bursts);

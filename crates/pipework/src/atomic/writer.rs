@@ -544,8 +544,7 @@ impl Writer {
         self.queued = 0;
         if std::mem::take(&mut self.inside) {
             // Should the kernel refuse, the next number is another one, too.
-            self.key =
-                draw_key().unwrap_or(WriterKey { pid: sys::process_id(), tid: self.key.tid % i32::MAX + 1 });
+            self.key = draw_key().unwrap_or(self.key.next(sys::process_id()));
         }
     }
 
@@ -583,14 +582,13 @@ impl std::fmt::Debug for Writer {
     }
 }
 
-/// 31 random bits, never 0, beside the process number: neither a reused number, nor another pid namespace on the same FIFO, nor a second
-/// handle in the same thread has the same key while one of its messages is unfinished.
+/// Random bits beside the process number: neither a reused number, nor another pid namespace on the same FIFO, nor a second handle in the
+/// same thread has the same key while one of its messages is unfinished.
 fn draw_key() -> Result<WriterKey> {
     loop {
         let bits = sys::random().map_err(|errno| errno.at("draw writer key"))?;
-        let tid = (bits >> 1) as i32;
-        if tid != 0 {
-            return Ok(WriterKey { pid: sys::process_id(), tid });
+        if let Some(key) = WriterKey::draw(sys::process_id(), bits) {
+            return Ok(key);
         }
     }
 }

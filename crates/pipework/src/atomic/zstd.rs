@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer};
 
+use super::item::{Limit, Unfit};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How to compress. Both ends of a pipe must agree on whether, and on the dictionary; the level is the writer's own affair.
@@ -127,26 +128,29 @@ impl Decompressor {
         &self.settings
     }
 
-    /// Puts what `frame` holds into `data`. `Corrupt` if it is not one whole, sound frame, `TooLong` past `max` bytes.
+    /// Puts what `frame` holds into `data`. Unfit if it is not one whole, sound frame, or past `max` bytes.
     pub(super) fn decompress(
         &mut self,
         frame: &[u8],
         data: &mut Vec<u8>,
         max: usize,
-    ) -> std::result::Result<(), ErrorKind> {
+    ) -> std::result::Result<(), Unfit> {
         data.clear();
         if frame_len(frame) != Some(frame.len()) || !self.may_trust(frame) {
-            return Err(ErrorKind::Corrupt);
+            return Err(Unfit::Corrupt);
         }
         match zstd_safe::get_frame_content_size(frame) {
             Ok(Some(len)) => {
-                let len = usize::try_from(len).ok().filter(|len| *len <= max).ok_or(ErrorKind::TooLong)?;
+                let len = usize::try_from(len)
+                    .ok()
+                    .filter(|len| *len <= max)
+                    .ok_or(Unfit::TooLong(Limit::MaxMessage))?;
                 give_back(data, len);
-                data.reserve_exact(len);
-                self.context.decompress(data, frame).map(drop).map_err(|_| ErrorKind::Corrupt)
+                reserve(data, len)?;
+                self.context.decompress(data, frame).map(drop).map_err(|_| Unfit::Corrupt)
             }
             Ok(None) => self.decompress_unsized(frame, data, max),
-            Err(_) => Err(ErrorKind::Corrupt),
+            Err(_) => Err(Unfit::Corrupt),
         }
     }
 
@@ -156,31 +160,31 @@ impl Decompressor {
         frame: &[u8],
         data: &mut Vec<u8>,
         max: usize,
-    ) -> std::result::Result<(), ErrorKind> {
+    ) -> std::result::Result<(), Unfit> {
         const STEP: usize = 1 << 16;
         // A frame also asks for a window of memory. 8 MiB is what every level below 20 may need (RFC 8878 recommends to support it).
         const WINDOW: usize = 8 << 20;
         let window_log = (max.clamp(WINDOW, (1 << 27) - 1) + 1).next_power_of_two().ilog2();
-        self.context.reset(zstd_safe::ResetDirective::SessionOnly).map_err(|_| ErrorKind::Corrupt)?;
-        self.context.set_parameter(DParameter::WindowLogMax(window_log)).map_err(|_| ErrorKind::Corrupt)?;
+        self.context.reset(zstd_safe::ResetDirective::SessionOnly).map_err(|_| Unfit::Corrupt)?;
+        self.context.set_parameter(DParameter::WindowLogMax(window_log)).map_err(|_| Unfit::Corrupt)?;
         let mut input = InBuffer::around(frame);
         loop {
             let filled = data.len();
             // One byte past the limit tells a message of just that size from a longer one.
-            data.reserve_exact(filled.max(STEP).min(max.saturating_add(1) - filled));
+            reserve(data, filled.max(STEP).min(max.saturating_add(1) - filled))?;
             let left = {
                 let mut output = OutBuffer::around_pos(data, filled);
-                self.context.decompress_stream(&mut output, &mut input).map_err(|_| ErrorKind::Corrupt)?
+                self.context.decompress_stream(&mut output, &mut input).map_err(|_| Unfit::Corrupt)?
             };
             if data.len() > max {
                 data.clear();
-                return Err(ErrorKind::TooLong);
+                return Err(Unfit::TooLong(Limit::MaxMessage));
             }
             if left == 0 {
                 return Ok(());
             }
             if data.len() == filled && input.pos() == frame.len() {
-                return Err(ErrorKind::Corrupt);
+                return Err(Unfit::Corrupt);
             }
         }
     }
@@ -188,6 +192,11 @@ impl Decompressor {
     fn may_trust(&self, frame: &[u8]) -> bool {
         self.settings.dictionary.is_none() || self.settings.unchecked || has_checksum(frame)
     }
+}
+
+/// Room for `more` bytes. What a frame claims may be more than there is.
+fn reserve(data: &mut Vec<u8>, more: usize) -> std::result::Result<(), Unfit> {
+    data.try_reserve_exact(more).map_err(|_| Unfit::TooLong(Limit::Memory))
 }
 
 /// Gives memory back that one large message needed and the next `needed` bytes do not.
@@ -221,12 +230,7 @@ fn has_checksum(frame: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn round_trip(
-        write: Zstd,
-        read: Zstd,
-        data: &[u8],
-        max: usize,
-    ) -> std::result::Result<Vec<u8>, ErrorKind> {
+    fn round_trip(write: Zstd, read: Zstd, data: &[u8], max: usize) -> std::result::Result<Vec<u8>, Unfit> {
         let (mut frame, mut out) = (Vec::new(), Vec::new());
         Compressor::new(write).unwrap().compress(data, &mut frame, "test").unwrap();
         Decompressor::new(read).unwrap().decompress(&frame, &mut out, max).map(|()| out)
@@ -259,10 +263,10 @@ mod tests {
         let right = with(b"the quick brown fox jumps over the lazy dog. ");
         let wrong = with(b"THE SLOW GREEN CAT CRAWLS UNDER A BUSY COW?! ");
         assert_eq!(round_trip(right.clone(), right.clone(), &data, 1 << 20), Ok(data.clone()));
-        assert_eq!(round_trip(right.clone(), wrong, &data, 1 << 20), Err(ErrorKind::Corrupt));
-        assert_eq!(round_trip(right.clone(), Zstd::new(), &data, 1 << 20), Err(ErrorKind::Corrupt));
+        assert_eq!(round_trip(right.clone(), wrong, &data, 1 << 20), Err(Unfit::Corrupt));
+        assert_eq!(round_trip(right.clone(), Zstd::new(), &data, 1 << 20), Err(Unfit::Corrupt));
         // A frame that nothing vouches for is taken only when asked.
-        assert_eq!(round_trip(Zstd::new(), right.clone(), &data, 1 << 20), Err(ErrorKind::Corrupt));
+        assert_eq!(round_trip(Zstd::new(), right.clone(), &data, 1 << 20), Err(Unfit::Corrupt));
         assert_eq!(round_trip(Zstd::new(), right.accept_unchecked(true), &data, 1 << 20), Ok(data));
     }
 
@@ -274,9 +278,18 @@ mod tests {
         let mut out = Vec::new();
         assert_eq!(
             Decompressor::new(Zstd::new()).unwrap().decompress(&bomb, &mut out, 1 << 20),
-            Err(ErrorKind::TooLong)
+            Err(Unfit::TooLong(Limit::MaxMessage))
         );
         assert_eq!(out.capacity(), 0);
+    }
+
+    #[test]
+    fn a_claim_beyond_all_memory_is_an_error_for_its_message() {
+        // Magic, descriptor (8 bytes of size, one segment), 2^62 bytes, one empty last block.
+        let claim = [[0x28, 0xB5, 0x2F, 0xFD, 0xE0, 0, 0, 0], [0, 0, 0, 0, 0x40, 0x01, 0, 0]].concat();
+        let mut out = Vec::new();
+        let mut decompressor = Decompressor::new(Zstd::new()).unwrap();
+        assert_eq!(decompressor.decompress(&claim, &mut out, usize::MAX), Err(Unfit::TooLong(Limit::Memory)));
     }
 
     #[test]
@@ -285,7 +298,7 @@ mod tests {
         let frame = [0x28, 0xB5, 0x2F, 0xFD, 0x00, (27 - 10) << 3, 0x01, 0x00, 0x00];
         let mut out = Vec::new();
         let mut decompressor = Decompressor::new(Zstd::new()).unwrap();
-        assert_eq!(decompressor.decompress(&frame, &mut out, 1000), Err(ErrorKind::Corrupt));
+        assert_eq!(decompressor.decompress(&frame, &mut out, 1000), Err(Unfit::Corrupt));
         assert_eq!(decompressor.decompress(&frame, &mut out, 1 << 27), Ok(()));
         assert_eq!(decompressor.decompress(&frame, &mut out, usize::MAX), Ok(()));
     }
@@ -301,15 +314,18 @@ mod tests {
         let mut decompressor = Decompressor::new(Zstd::new()).unwrap();
         assert_eq!(decompressor.decompress(&frame, &mut out, data.len()), Ok(()));
         assert_eq!(out, data);
-        assert_eq!(decompressor.decompress(&frame, &mut out, data.len() - 1), Err(ErrorKind::TooLong));
+        assert_eq!(
+            decompressor.decompress(&frame, &mut out, data.len() - 1),
+            Err(Unfit::TooLong(Limit::MaxMessage))
+        );
         assert!(out.capacity() <= data.len() + 1, "{}", out.capacity());
         assert_eq!(
             decompressor.decompress(&frame[..frame.len() - 1], &mut out, data.len()),
-            Err(ErrorKind::Corrupt)
+            Err(Unfit::Corrupt)
         );
         assert_eq!(
             decompressor.decompress(&[&frame[..], &frame[..]].concat(), &mut out, data.len()),
-            Err(ErrorKind::Corrupt)
+            Err(Unfit::Corrupt)
         );
         assert_eq!(
             decompressor.decompress(&frame, &mut out, data.len()),

@@ -135,7 +135,7 @@ fn send_plain(writer: &mut Writer, records: &[Vec<u8>]) {
 #[test]
 fn what_nothing_completes_becomes_text() {
     const TIME: Duration = Duration::from_millis(100);
-    let lost = Torn { writer: Some(KEY), parts: 1, bytes: 3, kind: ErrorKind::Torn };
+    let lost = Torn { writer: Some(KEY), parts: 1, bytes: 3, kind: ErrorKind::Torn, limit: None };
     for patient in [false, true] {
         let (mut reader, mut print) = mixed(Options::new().frame_timeout(TIME));
         print.write_all(b"prompt> ").unwrap();
