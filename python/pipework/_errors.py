@@ -33,7 +33,7 @@ class ErrorKind(enum.IntEnum):
 
 
 class Error(OSError):
-    """Any failure of this package. `str(error)` names the operation, and says how far it had got if that matters."""
+    """Any failure of this package. `str(error)` names the operation, and says how far it had got if that matters; `filename` is the path, where one was opened."""
 
     kind: ErrorKind
     """What went wrong."""
@@ -43,11 +43,12 @@ class Error(OSError):
     """Bytes that were moved (or whole datagrams) before it failed, where the operation makes progress: go on from there."""
 
     def __str__(self) -> str:
-        return self.strerror or super().__str__()
+        text = self.strerror or super().__str__()
+        return text if self.filename is None else f"{text}: {self.filename!r}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Classes for `Os` are made as they are needed, so pickle could not find them.
-        return (make, (self.kind, self.op, self.errno, self.strerror, self.done), self.__dict__)
+        return (make, (self.kind, self.op, self.errno, self.strerror, self.done, self.filename), self.__dict__)
 
 
 class WouldBlock(Error, BlockingIOError):
@@ -136,7 +137,7 @@ def _os_class(number: int | None) -> type[Error]:
     return Os if builtin is OSError else type(builtin.__name__, (Os, builtin), {"__doc__": Os.__doc__})
 
 
-def make(kind: int, op: str, number: int | None, text: str, done: int | None = None) -> Error:
+def make(kind: int, op: str, number: int | None, text: str, done: int | None = None, filename: str | None = None) -> Error:
     """The exception for an error of the core."""
     found, usual = _CLASSES[kind]
     if found is Os:
@@ -145,4 +146,5 @@ def make(kind: int, op: str, number: int | None, text: str, done: int | None = N
     error.kind = ErrorKind(kind)
     error.op = op
     error.done = done
+    error.filename = filename
     return error

@@ -27,7 +27,8 @@ sent: 50000 bytes
 
 from __future__ import annotations
 
-from typing import TypedDict, Union
+from pathlib import Path
+from typing import Any, TypedDict, Union
 
 from ._core import AtomicReader as Reader
 from ._core import AtomicWriter as Writer
@@ -57,6 +58,9 @@ class Options(TypedDict, total=False):
 
     mixed: bool
     """Whether text may lie between the messages. Both ends must agree. Default False."""
+    bursts: bool
+    """Reader, mixed mode: whether bursts are looked for. False for the output of programs that may print any bytes: only messages are frames then. Default
+    True."""
     strict: bool
     """Reader, mixed mode: whether a control byte 0x0E that opens no well-formed part or burst is an error. By default it is text."""
     zstd: Union[Zstd, int, None]
@@ -76,3 +80,21 @@ class Options(TypedDict, total=False):
     """Writer: how many bytes may be pending before `try_send` takes no more. Default 1 MiB."""
     spin: float
     """Reader: for how many seconds it looks again and again before it sleeps; 0 for never. At most 0.001. Default 0.00002."""
+
+
+def _reduce(kind: type[Reader | Writer], fd: int, path: Path | None, listens: bool, options: Options) -> tuple[Any, ...]:
+    """How pickle brings an end to another process."""
+    if path is not None:
+        return _reopen, (path, listens, options)
+    # As multiprocessing does it with sockets: the child inherits a copy, or asks this process for one.
+    from multiprocessing.reduction import DupFd
+
+    return _adopt, (kind, DupFd(fd), options)
+
+
+def _reopen(path: Path, listens: bool, options: Options) -> Reader:
+    return Reader.listen(path, **options) if listens else Reader.fifo(path, **options)
+
+
+def _adopt(kind: type[Reader | Writer], copy: Any, options: Options) -> Reader | Writer:
+    return kind(copy.detach(), **options)

@@ -2,6 +2,8 @@
 //!
 //! Which class that is, `pipework/_errors.py` says; here an error only gives up its fields.
 
+use std::path::Path;
+
 use pipework::{Error, ErrorKind, Unfinished};
 use pyo3::prelude::*;
 
@@ -34,8 +36,20 @@ impl Raise for Unfinished {
 }
 
 /// For the `?` of functions that Python calls.
-pub(crate) trait OrRaise<T> {
+pub(crate) trait OrRaise<T>: Sized {
     fn or_raise(self, py: Python<'_>) -> PyResult<T>;
+
+    /// As `or_raise`, for what was done to the file at `path`: the exception names it.
+    fn or_raise_at(self, py: Python<'_>, path: &Path) -> PyResult<T> {
+        self.or_raise(py).map_err(|raised| at(py, raised, path))
+    }
+}
+
+/// The exception with the path that it is about.
+pub(crate) fn at(py: Python<'_>, raised: PyErr, path: &Path) -> PyErr {
+    // One that takes no attributes, such as what a signal handler has raised, is worth more than what it would carry.
+    let _ = raised.value(py).setattr("filename", path.as_os_str());
+    raised
 }
 
 impl<T, E: Raise> OrRaise<T> for Result<T, E> {

@@ -1,4 +1,4 @@
-"""Processes for the tests of room `reqrep`."""
+"""Processes for tests, those of room `reqrep` above all."""
 
 from __future__ import annotations
 
@@ -52,3 +52,12 @@ def ends(segment: Segment) -> tuple[Client, Server]:
 
 def all_free(segment: Segment) -> bool:
     return segment.audit().free == segment.geometry.slots
+
+
+def stop_helpers() -> None:
+    """The processes and threads that multiprocessing keeps, and with them their descriptors."""
+    from multiprocessing import forkserver, resource_sharer, resource_tracker
+
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    resource_sharer.stop()
+    resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]

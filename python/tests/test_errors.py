@@ -70,7 +70,10 @@ def test_the_numbers_and_names_come_from_the_core(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as missing:
         atomic.Reader.fifo(tmp_path / "nothing")
     assert (missing.value.errno, isinstance(missing.value, pipework.Os)) == (errno.ENOENT, True)
-    assert str(missing.value) == "open fifo for reading: refused by the system: No such file or directory (os error 2)"
+    path = str(tmp_path / "nothing")
+    text = "open fifo for reading: refused by the system: No such file or directory (os error 2)"
+    assert (missing.value.filename, str(missing.value)) == (path, f"{text}: {path!r}")
+    assert pickle.loads(pickle.dumps(missing.value)).filename == path
     atomic.create_fifo(tmp_path / "fifo")
     with pytest.raises(FileExistsError):
         atomic.create_fifo(tmp_path / "fifo")

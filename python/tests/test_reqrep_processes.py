@@ -19,7 +19,7 @@ from typing import Any
 
 import pipework
 import pytest
-from crew import all_free, echo, ends, forked, until
+from crew import all_free, echo, ends, forked, stop_helpers, until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipework.reqrep import Audit, Client, IntClient, IntServer, Segment, Server, Stats
@@ -202,15 +202,6 @@ def test_ends_go_to_processes_of_multiprocessing(method: str, tmp_path: Path) ->
     stop_helpers()
 
 
-def stop_helpers() -> None:
-    """The processes and threads that multiprocessing keeps, and with them their descriptors."""
-    from multiprocessing import forkserver, resource_sharer, resource_tracker
-
-    forkserver._forkserver._stop()  # type: ignore[attr-defined]
-    resource_sharer.stop()
-    resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
-
-
 def test_what_pickle_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     server = Server("segment", slots=3)
@@ -352,7 +343,7 @@ def test_shared_vectors(vector: dict[str, Any], tmp_path: Path) -> None:
         before = path.read_bytes()
         with pytest.raises(pipework.Error) as raised:
             Segment.open(path)
-        assert str(raised.value) == vector["refused"] and path.read_bytes() == before
+        assert (raised.value.strerror, raised.value.filename) == (vector["refused"], str(path)) and path.read_bytes() == before
         return
     segment = Segment.open(path)
     sizes = dict(vector["opens"])

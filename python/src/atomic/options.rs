@@ -1,17 +1,18 @@
 //! How ends are made: keyword arguments to the core's options.
 
-use std::path::PathBuf;
+use std::path::{PathBuf, absolute};
 use std::time::Duration;
 
 use pipework::atomic::{self, Options};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use super::reader::Reader;
 use super::writer::Writer;
 use crate::buffer::Bytes;
 use crate::error::OrRaise;
+use crate::named::Named;
 
 /// How to compress: a level from -131072 (fastest) to 22 (smallest), and a dictionary: raw bytes that resemble the messages.
 ///
@@ -49,6 +50,12 @@ impl Zstd {
         self.0.get_dictionary().map(|dictionary| PyBytes::new(py, dictionary))
     }
 
+    fn __reduce__<'py>(slf: &Bound<'py, Zstd>) -> PyResult<Bound<'py, PyTuple>> {
+        let (py, this) = (slf.py(), slf.get());
+        let of = (this.level(), this.dictionary(py), this.0.get_accept_unchecked());
+        (slf.get_type(), of).into_pyobject(py)
+    }
+
     fn __repr__(&self) -> String {
         let dictionary =
             self.0.get_dictionary().map_or(String::from("None"), |bytes| format!("<{} bytes>", bytes.len()));
@@ -82,6 +89,7 @@ pub(super) fn options(named: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
     for (name, value) in named.into_iter().flatten() {
         options = match name.cast::<PyString>()?.to_str()? {
             "mixed" => options.mixed(value.extract()?),
+            "bursts" => options.bursts(value.extract()?),
             "strict" => options.strict(value.extract()?),
             "zstd" => match value.extract::<Compression>()?.0 {
                 Some(zstd) => options.zstd(zstd),
@@ -101,6 +109,48 @@ pub(super) fn options(named: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
         };
     }
     Ok(options)
+}
+
+/// Where an end comes from, and how it was set since: what makes one like it in another process.
+pub(super) struct Origin {
+    options: Py<PyDict>,
+    /// The FIFO that a reader opens anew.
+    path: Option<PathBuf>,
+    listens: bool,
+}
+
+impl Origin {
+    pub(super) fn of(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Origin> {
+        let options = options.map_or_else(|| Ok(PyDict::new(py)), Bound::copy)?;
+        Ok(Origin { options: options.unbind(), path: None, listens: false })
+    }
+
+    pub(super) fn at(self, path: PathBuf, listens: bool) -> Origin {
+        // One that cannot be made absolute is for the other process to refuse.
+        Origin { path: Some(absolute(&path).unwrap_or(path)), listens, ..self }
+    }
+
+    /// The same for a clone.
+    pub(super) fn copy(&self, py: Python<'_>) -> PyResult<Origin> {
+        let options = self.options.bind(py).copy()?.unbind();
+        Ok(Origin { options, path: self.path.clone(), listens: self.listens })
+    }
+
+    /// Writes down that an option was changed.
+    pub(super) fn set<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        value: impl IntoPyObject<'py>,
+    ) -> PyResult<()> {
+        self.options.bind(py).set_item(name, value)
+    }
+
+    /// How pickle brings the end to another process.
+    pub(super) fn reduce(&self, py: Python<'_>, kind: Py<PyAny>, fd: i32) -> PyResult<Py<PyAny>> {
+        static REDUCE: Named = Named::new("pipework.atomic", "_reduce");
+        REDUCE.make(py, (kind, fd, self.path.clone(), self.listens, self.options.bind(py).copy()?))
+    }
 }
 
 fn seconds(option: &str, seconds: f64) -> PyResult<Duration> {
@@ -123,7 +173,7 @@ fn seconds(option: &str, seconds: f64) -> PyResult<Duration> {
 #[pyo3(signature = (**options))]
 pub(super) fn pair(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<(Reader, Writer)> {
     let (reader, writer) = self::options(options)?.pair().or_raise(py)?;
-    Ok((Reader::new(reader), Writer::new(writer)))
+    Ok((Reader::new(reader, Origin::of(py, options)?), Writer::new(writer, Origin::of(py, options)?)))
 }
 
 /// Makes a FIFO at `path` that only this user may open (mode 0600).
@@ -131,7 +181,7 @@ pub(super) fn pair(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyRes
 /// Raises `FileExistsError` if something is there already.
 #[pyfunction]
 pub(super) fn create_fifo(py: Python<'_>, path: PathBuf) -> PyResult<()> {
-    atomic::create_fifo(path).or_raise(py)
+    atomic::create_fifo(&path).or_raise_at(py, &path)
 }
 
 /// The largest capacity in bytes that an unprivileged user may give a pipe.

@@ -8,10 +8,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use super::item;
-use super::options::{Compression, options};
+use super::options::{Compression, Origin, options};
 use crate::aio;
 use crate::buffer::{Room, bytes};
-use crate::error::{OrRaise, Raise, of_kind};
+use crate::error::{OrRaise, Raise, invalid, of_kind};
 use crate::fd::take_over;
 use crate::handle::{Handle, drop_detached};
 use crate::wait::{Timeout, until};
@@ -22,6 +22,8 @@ const RECV: &str = "atomic recv";
 ///
 /// `Reader(fd)` takes over a descriptor that is the reading end of a pipe; the keyword arguments are those of `Options`. Time-outs are
 /// seconds, None is for ever. Any thread may call it, one call at a time; `clone()` makes a reader for another thread.
+///
+/// It can be pickled for another process, which then opens the FIFO anew, or else gets a copy of the descriptor; and which is then the one to read.
 ///
 /// Iterating gives `Line`, `Burst`, `Message` and `Torn` items until the end of the pipe, `messages()` only what was sent as a message.
 ///
@@ -34,11 +36,12 @@ const RECV: &str = "atomic recv";
 #[pyclass(frozen, module = "pipework.atomic")]
 pub(crate) struct Reader {
     handle: Handle<atomic::Reader>,
+    origin: Origin,
 }
 
 impl Reader {
-    pub(super) fn new(reader: atomic::Reader) -> Reader {
-        Reader { handle: Handle::new("reader", reader) }
+    pub(super) fn new(reader: atomic::Reader, origin: Origin) -> Reader {
+        Reader { handle: Handle::new("reader", reader), origin }
     }
 
     fn next(&self, py: Python<'_>, deadline: Deadline) -> PyResult<Py<PyAny>> {
@@ -65,29 +68,33 @@ impl Reader {
     #[new]
     #[pyo3(signature = (fd, **options))]
     fn open(py: Python<'_>, fd: i32, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
-        let options = self::options(options)?;
-        Ok(Reader::new(take_over(py, fd, |fd| options.dup_reader(fd).map(drop), |fd| options.reader(fd))?))
+        let (origin, options) = (Origin::of(py, options)?, self::options(options)?);
+        let reader = take_over(py, fd, |fd| options.dup_reader(fd).map(drop), |fd| options.reader(fd))?;
+        Ok(Reader::new(reader, origin))
     }
 
     /// Opens the FIFO at `path`, at once. The pipe ends when the last writer has left; before the first has come, calls wait for it.
     #[staticmethod]
     #[pyo3(signature = (path, **options))]
     fn fifo(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
-        self::options(options)?.read_fifo(path).map(Reader::new).or_raise(py)
+        let reader = self::options(options)?.read_fifo(&path).or_raise_at(py, &path)?;
+        Ok(Reader::new(reader, Origin::of(py, options)?.at(path, false)))
     }
 
     /// As `fifo`, but the pipe never ends: when the last writer has left, calls wait for the next one.
     #[staticmethod]
     #[pyo3(signature = (path, **options))]
     fn listen(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
-        self::options(options)?.listen_fifo(path).map(Reader::new).or_raise(py)
+        let reader = self::options(options)?.listen_fifo(&path).or_raise_at(py, &path)?;
+        Ok(Reader::new(reader, Origin::of(py, options)?.at(path, true)))
     }
 
     /// Reads what is piped into this process. What `sys.stdin` has buffered already is not seen.
     #[staticmethod]
     #[pyo3(signature = (**options))]
     fn stdin(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
-        self::options(options)?.stdin().map(Reader::new).or_raise(py)
+        let reader = self::options(options)?.stdin().or_raise(py)?;
+        Ok(Reader::new(reader, Origin::of(py, options)?))
     }
 
     /// Waits for the next message and returns its bytes.
@@ -214,7 +221,8 @@ impl Reader {
 
     /// Another reader of the same pipe, for another thread. The clones share one buffer: each item goes to one of them.
     fn clone(&self, py: Python<'_>) -> PyResult<Reader> {
-        self.handle.with(py, "clone reader", |reader| reader.try_clone())?.map(Reader::new).or_raise(py)
+        let reader = self.handle.with(py, "clone reader", |reader| reader.try_clone())?.or_raise(py)?;
+        Ok(Reader::new(reader, self.origin.copy(py)?))
     }
 
     /// Closes this end. A second time does nothing.
@@ -243,7 +251,8 @@ impl Reader {
 
     #[setter]
     fn set_read_size(&self, py: Python<'_>, read_size: usize) -> PyResult<()> {
-        self.handle.with(py, "read_size", |reader| reader.set_read_size(read_size))
+        self.handle.with(py, "read_size", |reader| reader.set_read_size(read_size))?;
+        self.origin.set(py, "read_size", read_size)
     }
 
     /// Sets whether reads stop at the end of the item that is given out next, so that what lies behind it stays in the pipe for somebody else.
@@ -259,17 +268,21 @@ impl Reader {
 
     #[setter]
     fn set_mixed(&self, py: Python<'_>, mixed: bool) -> PyResult<()> {
-        self.handle.with(py, "mixed", |reader| reader.set_mixed(mixed))?.or_raise(py)
+        self.handle.with(py, "mixed", |reader| reader.set_mixed(mixed))?.or_raise(py)?;
+        self.origin.set(py, "mixed", mixed)
     }
 
     /// Sets how messages are compressed, for all that was not given out yet: a `Zstd`, a level, or None.
-    fn set_zstd(&self, py: Python<'_>, zstd: Compression) -> PyResult<()> {
-        self.handle.with(py, "set_zstd", |reader| reader.set_zstd(zstd.0))?.or_raise(py)
+    fn set_zstd(&self, py: Python<'_>, zstd: &Bound<'_, PyAny>) -> PyResult<()> {
+        let compression: Compression = zstd.extract()?;
+        self.handle.with(py, "set_zstd", |reader| reader.set_zstd(compression.0))?.or_raise(py)?;
+        self.origin.set(py, "zstd", zstd)
     }
 
     /// Sets whether messages and bursts come with the zstd frame that held them.
     fn set_keep_compressed(&self, py: Python<'_>, keep: bool) -> PyResult<()> {
-        self.handle.with(py, "set_keep_compressed", |reader| reader.set_keep_compressed(keep))
+        self.handle.with(py, "set_keep_compressed", |reader| reader.set_keep_compressed(keep))?;
+        self.origin.set(py, "keep_compressed", keep)
     }
 
     /// Bytes that the pipe holds before a writer waits.
@@ -286,6 +299,20 @@ impl Reader {
     /// As `set_capacity`, with at most `max_capacity()` bytes.
     fn set_capacity_or_max(&self, py: Python<'_>, capacity: usize) -> PyResult<usize> {
         self.handle.with(py, "set_capacity", |reader| reader.set_capacity_or_max(capacity))?.or_raise(py)
+    }
+
+    fn __reduce__(slf: &Bound<'_, Reader>) -> PyResult<Py<PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
+        let look = |reader: &mut atomic::Reader| (reader.has_buffered(), reader.as_fd().as_raw_fd());
+        let (has_buffered, fd) = this.handle.with(py, "pickle reader", look)?;
+        if has_buffered {
+            return Err(invalid(
+                py,
+                "pickle reader",
+                "it has read what it has not given out, and that stays here",
+            ));
+        }
+        this.origin.reduce(py, slf.get_type().into_any().unbind(), fd)
     }
 
     fn __enter__(slf: Py<Reader>) -> Py<Reader> {

@@ -8,10 +8,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::item;
-use super::options::{Compression, options};
+use super::options::{Compression, Origin, options};
 use crate::aio;
 use crate::buffer::Bytes;
-use crate::error::OrRaise;
+use crate::error::{OrRaise, at};
 use crate::fd::take_over;
 use crate::handle::Handle;
 use crate::wait::{Timeout, asking, go_on, until, wait};
@@ -22,7 +22,7 @@ const SEND: &str = "atomic send";
 ///
 /// `Writer(fd)` takes over a descriptor that is the writing end of a pipe; the keyword arguments are those of `Options`. Time-outs are
 /// seconds, None is for ever. Any thread may call it, one call at a time; `clone()` makes a writer for another thread. It may be used on in a forked
-/// child. Messages are any bytes-like objects, of any size.
+/// child, and pickled for another process: its descriptor goes along, as with sockets in `multiprocessing`, and what is pending stays here. Messages are any bytes-like objects, of any size.
 ///
 /// >>> import pipework.atomic
 /// >>> reader, writer = pipework.atomic.pair()
@@ -33,12 +33,13 @@ const SEND: &str = "atomic send";
 #[pyclass(frozen, module = "pipework.atomic")]
 pub(crate) struct Writer {
     handle: Handle<atomic::Writer>,
+    origin: Origin,
 }
 
 impl Writer {
-    pub(super) fn new(mut writer: atomic::Writer) -> Writer {
+    pub(super) fn new(mut writer: atomic::Writer, origin: Origin) -> Writer {
         writer.set_attention(Some(go_on));
-        Writer { handle: Handle::new("writer", writer) }
+        Writer { handle: Handle::new("writer", writer), origin }
     }
 
     /// Makes a call that listens to signals by itself: see `new`.
@@ -69,8 +70,9 @@ impl Writer {
     #[new]
     #[pyo3(signature = (fd, **options))]
     fn open(py: Python<'_>, fd: i32, options: Option<&Bound<'_, PyDict>>) -> PyResult<Writer> {
-        let options = self::options(options)?;
-        Ok(Writer::new(take_over(py, fd, |fd| options.dup_writer(fd).map(drop), |fd| options.writer(fd))?))
+        let (origin, options) = (Origin::of(py, options)?, self::options(options)?);
+        let writer = take_over(py, fd, |fd| options.dup_writer(fd).map(drop), |fd| options.writer(fd))?;
+        Ok(Writer::new(writer, origin))
     }
 
     /// Opens the FIFO at `path` as soon as it has a reader. Raises `TimedOut` if nobody reads it.
@@ -82,8 +84,9 @@ impl Writer {
         timeout: Option<Timeout>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Writer> {
-        let options = self::options(options)?;
-        wait(py, until(timeout), |slice| py.detach(|| options.write_fifo(&path, slice))).map(Writer::new)
+        let (origin, options) = (Origin::of(py, options)?, self::options(options)?);
+        let writer = wait(py, until(timeout), |slice| py.detach(|| options.write_fifo(&path, slice)));
+        writer.map(|writer| Writer::new(writer, origin)).map_err(|raised| at(py, raised, &path))
     }
 
     /// Writes to this process's stdout, which must be a pipe. What the program prints goes through `sys.stdout`'s own buffer: flush that
@@ -91,7 +94,8 @@ impl Writer {
     #[staticmethod]
     #[pyo3(signature = (**options))]
     fn stdout(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Writer> {
-        self::options(options)?.stdout().map(Writer::new).or_raise(py)
+        let writer = self::options(options)?.stdout().or_raise(py)?;
+        Ok(Writer::new(writer, Origin::of(py, options)?))
     }
 
     /// Sends one message, after what is pending, and waits until all of it is in the pipe. Returns the number of parts, at least 1.
@@ -227,7 +231,8 @@ impl Writer {
 
     /// Another writer of the same pipe with a key of its own, for another thread. What is pending stays here.
     fn clone(&self, py: Python<'_>) -> PyResult<Writer> {
-        self.handle.with(py, "clone writer", |writer| writer.try_clone())?.map(Writer::new).or_raise(py)
+        let writer = self.handle.with(py, "clone writer", |writer| writer.try_clone())?.or_raise(py)?;
+        Ok(Writer::new(writer, self.origin.copy(py)?))
     }
 
     /// The pipe's descriptor: hand it to a child process as its stdout, or poll it for writing.
@@ -261,17 +266,21 @@ impl Writer {
 
     #[setter]
     fn set_mixed(&self, py: Python<'_>, mixed: bool) -> PyResult<()> {
-        self.handle.with(py, "mixed", |writer| writer.set_mixed(mixed))?.or_raise(py)
+        self.handle.with(py, "mixed", |writer| writer.set_mixed(mixed))?.or_raise(py)?;
+        self.origin.set(py, "mixed", mixed)
     }
 
     /// Sets how messages are compressed from now on: a `Zstd`, a level, or None.
-    fn set_zstd(&self, py: Python<'_>, zstd: Compression) -> PyResult<()> {
-        self.handle.with(py, "set_zstd", |writer| writer.set_zstd(zstd.0))?.or_raise(py)
+    fn set_zstd(&self, py: Python<'_>, zstd: &Bound<'_, PyAny>) -> PyResult<()> {
+        let compression: Compression = zstd.extract()?;
+        self.handle.with(py, "set_zstd", |writer| writer.set_zstd(compression.0))?.or_raise(py)?;
+        self.origin.set(py, "zstd", zstd)
     }
 
     /// Sets how many bytes may be pending before `try_send` takes no more.
     fn set_max_pending(&self, py: Python<'_>, max_pending: usize) -> PyResult<()> {
-        self.handle.with(py, "set_max_pending", |writer| writer.set_max_pending(max_pending))
+        self.handle.with(py, "set_max_pending", |writer| writer.set_max_pending(max_pending))?;
+        self.origin.set(py, "max_pending", max_pending)
     }
 
     /// Bytes that the pipe holds before a writer waits.
@@ -288,6 +297,11 @@ impl Writer {
     /// As `set_capacity`, with at most `max_capacity()` bytes.
     fn set_capacity_or_max(&self, py: Python<'_>, capacity: usize) -> PyResult<usize> {
         self.handle.with(py, "set_capacity", |writer| writer.set_capacity_or_max(capacity))?.or_raise(py)
+    }
+
+    fn __reduce__(slf: &Bound<'_, Writer>) -> PyResult<Py<PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
+        this.origin.reduce(py, slf.get_type().into_any().unbind(), this.fileno(py)?)
     }
 
     fn __enter__(slf: Py<Writer>) -> Py<Writer> {

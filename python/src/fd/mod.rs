@@ -208,7 +208,7 @@ fn with_data(py: Python<'_>, done: PyResult<u64>, data: &[u8]) -> PyResult<Py<Py
 #[pyo3(signature = (template, dir_fd=None))]
 fn mkstemp(py: Python<'_>, template: PathBuf, dir_fd: Option<i32>) -> PyResult<(i32, OsString)> {
     let folder = dir_fd.map_or(Ok(fd::CWD), |number| borrow(py, number))?;
-    let (made, path) = fd::mkstemp_at(folder, template.as_os_str()).or_raise(py)?;
+    let (made, path) = fd::mkstemp_at(folder, template.as_os_str()).or_raise_at(py, &template)?;
     Ok((made.into_raw_fd(), path))
 }
 
@@ -217,7 +217,7 @@ fn mkstemp(py: Python<'_>, template: PathBuf, dir_fd: Option<i32>) -> PyResult<(
 #[pyo3(signature = (template, dir_fd=None))]
 fn mktemp(py: Python<'_>, template: PathBuf, dir_fd: Option<i32>) -> PyResult<OsString> {
     let folder = dir_fd.map_or(Ok(fd::CWD), |number| borrow(py, number))?;
-    fd::mktemp_at(folder, template.as_os_str()).or_raise(py)
+    fd::mktemp_at(folder, template.as_os_str()).or_raise_at(py, &template)
 }
 
 /// Waits until one of the descriptors is ready for what is asked of it: pairs of a descriptor and `POLLIN`, `POLLOUT` and the like.

@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use crate::error::OrRaise;
+use crate::error::{OrRaise, at};
 use crate::fd::take_over;
 use crate::named::Named;
 
@@ -45,7 +45,8 @@ impl Segment {
         path: Absolute,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Segment> {
-        Settings::of(options)?.make(py, |options| options.open_or_create(path.0))
+        let made = Settings::of(options)?.make(py, |options| options.open_or_create(&path.0));
+        made.map_err(|raised| at(py, raised, &path.0))
     }
 
     /// Makes a segment at `path`. The name appears when the segment is complete.
@@ -54,7 +55,8 @@ impl Segment {
     #[staticmethod]
     #[pyo3(signature = (path, **options))]
     fn create(py: Python<'_>, path: Absolute, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
-        Settings::of(options)?.make(py, |options| options.create(path.0))
+        let made = Settings::of(options)?.make(py, |options| options.create(&path.0));
+        made.map_err(|raised| at(py, raised, &path.0))
     }
 
     /// Opens the segment at `path`. Of the options, only `any_owner` and `spin` matter.
@@ -64,7 +66,8 @@ impl Segment {
     #[staticmethod]
     #[pyo3(signature = (path, **options))]
     fn open(py: Python<'_>, path: Absolute, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
-        Settings::of(options)?.make(py, |options| options.open(path.0))
+        let opened = Settings::of(options)?.make(py, |options| options.open(&path.0));
+        opened.map_err(|raised| at(py, raised, &path.0))
     }
 
     /// Makes a segment without a name: for threads, for processes that are forked from this one, and for those it is pickled for.
@@ -156,7 +159,11 @@ impl Segment {
 
     /// Removes its name, if that still leads here; False if it does not. Whoever is attached stays so. Raises `Invalid` for one without a name.
     fn unlink(&self, py: Python<'_>) -> PyResult<bool> {
-        self.segment.unlink().or_raise(py)
+        let unlinked = self.segment.unlink();
+        match self.segment.path() {
+            Some(path) => unlinked.or_raise_at(py, path),
+            None => unlinked.or_raise(py),
+        }
     }
 
     /// The descriptor of its file, for instance to pass it on. It holds no lock.
@@ -239,7 +246,8 @@ impl Place<'_, '_> {
                 if kind == Kind::Integers {
                     settings.options = settings.options.integers();
                 }
-                Py::new(py, settings.make(py, |options| options.open_or_create(path.0))?)
+                let made = settings.make(py, |options| options.open_or_create(&path.0));
+                Py::new(py, made.map_err(|raised| at(py, raised, &path.0))?)
             }
         }
     }

@@ -204,6 +204,12 @@ impl Reader {
         over && !self.end.is_listener()
     }
 
+    /// Whether bytes were read that were not given out, those of unfinished messages included. Only
+    /// this reader and its clones can give them out.
+    pub fn has_buffered(&self) -> bool {
+        self.look(true, |core| !core.decoder.is_empty())
+    }
+
     /// Another reader of the same pipe, for another thread. The clones share one buffer: each item goes to one of them.
     ///
     /// # Errors

@@ -67,6 +67,11 @@ impl Zstd {
         self.dictionary.as_deref()
     }
 
+    /// Whether this was told to take frames without a checksum where it has a dictionary.
+    pub fn get_accept_unchecked(&self) -> bool {
+        self.unchecked
+    }
+
     fn check(&self, op: &'static str) -> Result<()> {
         let levels = zstd_safe::min_c_level()..=zstd_safe::max_c_level();
         if levels.contains(&self.level) { Ok(()) } else { Err(Error::new(ErrorKind::Invalid, op)) }

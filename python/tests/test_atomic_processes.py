@@ -1,0 +1,105 @@
+"""Room `atomic`: ends that go to the processes of `multiprocessing`."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crew import stop_helpers
+from pipework import Invalid, atomic
+from stage import SOON
+
+METHODS = ["spawn", "forkserver"]
+
+
+def send_from_there(writer: atomic.Writer, text: atomic.Writer) -> None:
+    """What a process does that has got nothing but this."""
+    assert not writer.mixed and text.mixed and text.pending == 0
+    writer.send(b"of one part", SOON)
+    writer.send(bytes(100_000), SOON)
+    os.write(text.fileno(), b"a line\n")
+    text.send(b"compressed" * 100, SOON)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_writers_go_to_other_processes(method: str) -> None:
+    reader, writer = atomic.pair()
+    text_reader, text = atomic.pair(mixed=True)
+    dictionary = atomic.Zstd(level=1, dictionary=b"compressed like this")
+    text.set_zstd(dictionary)
+    text_reader.set_zstd(dictionary)
+    text.enqueue(b"stays here")
+    context: Any = multiprocessing.get_context(method)
+    process = context.Process(target=send_from_there, args=(writer, text))
+    process.start()
+    text.discard()
+    writer.close()
+    text.close()
+    assert [len(message) for message in reader.messages()] == [11, 100_000]
+    items = list(text_reader)
+    assert [item.data for item in items if isinstance(item, (atomic.Line, atomic.Message))] == [b"a line\n", b"compressed" * 100]
+    process.join(SOON)
+    assert process.exitcode == 0
+    process.close()
+    stop_helpers()
+    reader.close()
+    text_reader.close()
+
+
+def receive_there(reader: atomic.Reader, fifo: atomic.Reader, answers: atomic.Writer) -> None:
+    assert fifo.read_size == 5000
+    for each in (reader, fifo):
+        answers.send(each.recv(SOON), SOON)
+    with pytest.raises(EOFError):
+        reader.recv(SOON)
+    fifo.close()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_readers_go_to_other_processes(method: str, tmp_path: Path) -> None:
+    reader, writer = atomic.pair()
+    fifo = tmp_path / "fifo"
+    atomic.create_fifo(fifo)
+    listener = atomic.Reader.listen(fifo)
+    listener.read_size = 5000
+    answers, answering = atomic.pair()
+    context: Any = multiprocessing.get_context(method)
+    process = context.Process(target=receive_there, args=(reader, listener, answering))
+    process.start()
+    answering.close()
+    writer.send(b"by descriptor", SOON)
+    writer.close()
+    assert answers.recv(SOON) == b"by descriptor"
+    listener.close()
+    with atomic.Writer.fifo(fifo, SOON) as to_fifo:
+        to_fifo.send(b"by path", SOON)
+    assert answers.recv(SOON) == b"by path"
+    process.join(SOON)
+    assert process.exitcode == 0
+    process.close()
+    stop_helpers()
+    reader.close()
+    answers.close()
+
+
+def test_what_a_reader_has_read_stays_with_it() -> None:
+    reader, writer = atomic.pair()
+    writer.send_many([b"one", b"two"])
+    assert reader.recv() == b"one"
+    with pytest.raises(Invalid, match="stays here"):
+        pickle.dumps(reader)
+    assert reader.recv() == b"two"
+    writer.close()
+    reader.close()
+    for end in (reader, writer):
+        with pytest.raises((ValueError, TypeError)):
+            pickle.dumps(end)
+
+
+def test_a_way_to_compress_is_the_same_there() -> None:
+    for zstd in (atomic.Zstd(), atomic.Zstd(7, b"dictionary", accept_unchecked=True)):
+        assert pickle.loads(pickle.dumps(zstd)) == zstd
