@@ -3,8 +3,10 @@
 A print on stdout is what breaks such servers: the host takes it for a broken answer. Here the answers go through stdout as messages, in mixed mode, and whatever
 else is printed, by Python, by C, by a program that a tool starts, comes out as lines beside them. The host shows those to whom they concern.
 
+The host may be any program that gives the server a pipe, or as Node does a socket, for its stdout. Where the server is run by hand, the answers are lines, too.
+
     python tool_server.py            a host that starts the server, calls its tools, and shows what they print
-    python tool_server.py --serve    the server alone
+    python tool_server.py --serve    the server alone: try {"id": 1, "method": "add", "params": [2, 40]}
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ TOOLS: dict[str, Callable[..., Any]] = {"add": add, "disk_usage": disk_usage}
 
 def serve() -> None:
     """The server: requests come by the line, answers go as messages."""
-    answers = atomic.Writer.stdout(mixed=True)
+    answers = atomic.Writer.stdout(mixed=True, or_print=True)
     sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
     for line in sys.stdin:
         request = json.loads(line)

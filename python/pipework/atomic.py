@@ -78,6 +78,9 @@ class Options(TypedDict, total=False):
     its message is reported as torn; None: until the end. A relay (`tee`, ssh) may cut anywhere and stop for a while. Default 5."""
     max_pending: int
     """Writer: how many bytes may be pending before `try_send` takes no more. Default 1 MiB."""
+    or_print: bool
+    """Writer: whether a terminal, a file or a device, where nobody takes messages apart, gets each one as a
+    line, uncompressed and without a header; `is_printing` tells. By default that is an error."""
     spin: float
     """Reader: for how many seconds it looks again and again before it sleeps; 0 for never. At most 0.001. Default 0.00002."""
 

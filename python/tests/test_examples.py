@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from pipework import atomic
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -48,6 +52,33 @@ def test_batching_web() -> None:
 
 def test_stream_upload() -> None:
     assert run("stream_upload.py", "20000").startswith("20000 rows in ")
+
+
+def test_a_tool_server_whose_stdin_and_stdout_are_a_socket() -> None:
+    """As Node starts its children."""
+    near, far = socket.socketpair()
+    with near, far:
+        command = [sys.executable, str(EXAMPLES / "tool_server.py"), "--serve"]
+        with far, subprocess.Popen(command, stdin=far.fileno(), stdout=far.fileno()) as server:
+            far.close()
+            near.sendall(b'{"id": 1, "method": "add", "params": [2, 40]}\n{"id": 2, "method": "no", "params": []}\n')
+            with atomic.Reader(near.dup().detach(), mixed=True) as reader:
+                line, first, second = (reader.next_item(timeout=60) for _ in range(3))
+                assert isinstance(line, atomic.Line) and "this line was to be removed" in line.text
+                assert isinstance(first, atomic.Message) and json.loads(first.data)["result"] == 42
+                assert isinstance(second, atomic.Message) and "error" in json.loads(second.data)
+                near.shutdown(socket.SHUT_WR)
+                assert list(reader) == []
+        assert server.returncode == 0
+
+
+def test_a_tool_server_that_is_run_by_hand_answers_in_lines(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with out.open("wb") as file:
+        command = [sys.executable, str(EXAMPLES / "tool_server.py"), "--serve"]
+        subprocess.run(command, input=b'{"id": 1, "method": "add", "params": [2, 40]}\n', stdout=file, check=True, timeout=60)
+    printed, answer = out.read_text().splitlines()
+    assert "this line was to be removed" in printed and json.loads(answer)["result"] == 42
 
 
 def test_tool_server(monkeypatch: pytest.MonkeyPatch) -> None:

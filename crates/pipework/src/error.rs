@@ -104,9 +104,18 @@ impl Hint {
         (Hint::ReadTerminal, "it is a terminal, and no pipe, FIFO or Unix stream socket"),
         (Hint::ReadFile, "it is a file, and no pipe, FIFO or Unix stream socket"),
         (Hint::ReadDevice, "it is a device or a folder, and no pipe, FIFO or Unix stream socket"),
-        (Hint::WriteTerminal, "it is a terminal, where nobody takes messages apart: pipe it into a reader"),
-        (Hint::WriteFile, "it is a file, where nobody takes messages apart: pipe it into a reader"),
-        (Hint::WriteDevice, "it is a device, where nobody takes messages apart: pipe it into a reader"),
+        (
+            Hint::WriteTerminal,
+            "it is a terminal, where nobody takes messages apart: pipe it into a reader, or set `or_print`",
+        ),
+        (
+            Hint::WriteFile,
+            "it is a file, where nobody takes messages apart: pipe it into a reader, or set `or_print`",
+        ),
+        (
+            Hint::WriteDevice,
+            "it is a device, where nobody takes messages apart: pipe it into a reader, or set `or_print`",
+        ),
         (Hint::OtherSocket, "it is a socket, but no connected stream socket of the Unix family"),
     ];
 }

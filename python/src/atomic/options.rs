@@ -104,6 +104,7 @@ pub(super) fn options(named: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
                 None => Duration::MAX,
             }),
             "max_pending" => options.max_pending(value.extract()?),
+            "or_print" => options.or_print(value.extract()?),
             "spin" => options.spin(seconds("spin", value.extract()?)?),
             other => return Err(PyTypeError::new_err(format!("there is no option {other:?}"))),
         };

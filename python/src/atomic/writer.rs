@@ -89,8 +89,10 @@ impl Writer {
         writer.map(|writer| Writer::new(writer, origin)).map_err(|raised| at(py, raised, &path))
     }
 
-    /// Writes to this process's stdout, which must be a pipe. What the program prints goes through `sys.stdout`'s own buffer: flush that
-    /// before a message that shall come after it.
+    /// Writes to this process's stdout: a pipe, a FIFO or a Unix stream socket, such as Node gives
+    /// its children; anything else is refused, or printed to with `or_print`. What the program
+    /// prints goes through `sys.stdout`'s own buffer: flush that before a message that shall come
+    /// after it.
     #[staticmethod]
     #[pyo3(signature = (**options))]
     fn stdout(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Writer> {
@@ -256,6 +258,13 @@ impl Writer {
     #[getter]
     fn max_part(&self, py: Python<'_>) -> PyResult<usize> {
         self.handle.with(py, "max_part", |writer| writer.max_part())
+    }
+
+    /// Whether messages are printed as lines, because there is nobody to take them apart: the
+    /// option `or_print`.
+    #[getter]
+    fn is_printing(&self, py: Python<'_>) -> PyResult<bool> {
+        self.handle.with(py, "is_printing", |writer| writer.is_printing())
     }
 
     /// Whether text may lie between the messages. Set it at the place of the stream where the reader does, with nothing pending.

@@ -253,6 +253,8 @@ pub(super) struct Packer {
     /// PIPE_BUF: the bytes never outgrow it.
     limit: usize,
     mode: Mode,
+    /// Whether payloads become lines, for people: without headers and control bytes.
+    prints: bool,
     /// Whether the last thing in `bytes` ends a message or burst.
     ends_whole: bool,
     /// How much of the pipe's last page the writes so far have filled, if nobody else writes.
@@ -260,12 +262,21 @@ pub(super) struct Packer {
 }
 
 impl Packer {
-    pub(super) fn new(limit: usize, mode: Mode) -> Packer {
-        Packer { bytes: Vec::with_capacity(limit), limit, mode, ends_whole: true, page: 0 }
+    pub(super) fn new(limit: usize, mode: Mode, prints: bool) -> Packer {
+        Packer { bytes: Vec::with_capacity(limit), limit, mode, prints, ends_whole: true, page: 0 }
+    }
+
+    pub(super) fn prints(&self) -> bool {
+        self.prints
     }
 
     pub(super) fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// Whether control bytes tell where a burst begins and ends.
+    pub(super) fn opens_bursts(&self) -> bool {
+        self.mode == Mode::Mixed && !self.prints
     }
 
     /// For the parts from now on.
@@ -313,6 +324,11 @@ impl Packer {
             return false;
         };
         let following = (left - len).div_ceil(self.max_part()) as u32;
+        if self.prints {
+            self.print(&payload[cut.off..cut.off + len], following == 0);
+            (cut.off, cut.next_id, cut.done) = (cut.off + len, Some(0), following == 0);
+            return true;
+        }
         debug_assert!(cut.next_id.is_none_or(|id| id == following), "later parts are full but for the last");
         let first = !cut.has_begun();
         if first {
@@ -367,6 +383,10 @@ impl Packer {
         if self.bytes.len() + data.len() + self.mode.burst_overhead() > self.limit {
             return false;
         }
+        if self.prints {
+            self.print(data, true);
+            return true;
+        }
         if self.mode == Mode::Mixed {
             self.bytes.push(SHIFT_OUT);
         }
@@ -377,6 +397,15 @@ impl Packer {
         self.ends_whole = true;
         true
     }
+
+    /// Adds text, and what ends a line behind the last of it.
+    fn print(&mut self, text: &[u8], is_last: bool) {
+        self.bytes.extend_from_slice(text);
+        if is_last && !self.bytes.ends_with(b"\n") {
+            self.bytes.push(b'\n');
+        }
+        self.ends_whole = is_last;
+    }
 }
 
 /// Round trip of header and cut over arbitrary bytes, for the fuzzer: whatever is packed is unpacked again, in order, in writes that
@@ -384,7 +413,7 @@ impl Packer {
 #[cfg(any(test, fuzzing))]
 pub(super) fn check_round_trip(limit: usize, mode: Mode, each: bool, payloads: &[&[u8]]) {
     let writer = WriterKey { pid: 7, tid: 70_000 };
-    let mut packer = Packer::new(limit, mode);
+    let mut packer = Packer::new(limit, mode, false);
     let (mut writes, mut unpacked) = (Vec::new(), Vec::new());
     for payload in payloads {
         let mut cut = Cut::new();
@@ -447,7 +476,7 @@ mod tests {
     #[test]
     fn small_messages_share_a_write_undivided() {
         let writer = WriterKey { pid: 1, tid: 70_000 };
-        let mut packer = Packer::new(4096, Mode::Mixed);
+        let mut packer = Packer::new(4096, Mode::Mixed, false);
         for _ in 0..4 {
             assert!(packer.push_part(writer, &[0; 890], &mut Cut::new()));
         }
@@ -463,7 +492,7 @@ mod tests {
         for (before, len) in
             [(0, 4081), (100, 4081), (100, 8160), (4000, 8161), (4079, 9000), (2000, 6000), (2000, 7000)]
         {
-            let mut packer = Packer::new(4096, Mode::Plain);
+            let mut packer = Packer::new(4096, Mode::Plain, false);
             packer.push_part(writer, &vec![0; before], &mut Cut::new());
             if len % 2 == 0 {
                 packer.written();
@@ -483,7 +512,7 @@ mod tests {
     #[test]
     fn a_long_message_fills_the_room_that_is_left() {
         let writer = WriterKey { pid: 1, tid: 70_000 };
-        let mut packer = Packer::new(4096, Mode::Plain);
+        let mut packer = Packer::new(4096, Mode::Plain, false);
         assert!(packer.push_part(writer, &[0; 1000], &mut Cut::new()));
         let mut cut = Cut::new();
         assert!(packer.push_part(writer, &[1; 9000], &mut cut));

@@ -109,6 +109,7 @@ pub struct Options {
     read_size: usize,
     frame_timeout: Duration,
     max_pending: usize,
+    or_print: bool,
     spin: Duration,
 }
 
@@ -134,6 +135,7 @@ impl Default for Options {
             read_size: reader::DEFAULT_READ_SIZE,
             frame_timeout: FRAME_TIMEOUT,
             max_pending: 1 << 20,
+            or_print: false,
             spin: spin::DEFAULT_LIMIT,
         }
     }
@@ -207,6 +209,16 @@ impl Options {
         Options { max_pending: bytes, ..self }
     }
 
+    /// Writer: what happens where the descriptor is a terminal, a file or a device, so that nobody
+    /// will take messages apart: false for an error, the default; true to print each message and
+    /// burst there as a line, uncompressed and without a header. For programs that usually send to
+    /// the one that started them, and that people start by hand now and then, or with output to a
+    /// log. Printing may wait, in the `try_` calls too. [`Writer::is_printing`] says what has
+    /// become of it.
+    pub fn or_print(self, print: bool) -> Options {
+        Options { or_print: print, ..self }
+    }
+
     /// Reader: for how long it looks again and again before it sleeps, while waits of late have ended within that time; zero for never.
     /// It spends CPU time to spare the writers the cost of waking it. At most 1 ms. Default 20 microseconds, and never where this process
     /// may use only one CPU.
@@ -276,7 +288,10 @@ impl Options {
     /// `Invalid` if it is none of these, or not open for writing;
     /// [`Error::hint`](crate::Error::hint) says what it is.
     pub fn writer(&self, fd: impl Into<OwnedFd>) -> Result<Writer> {
-        self.write_to(PipeEnd::new(fd.into(), Access::Write, WRITING)?)
+        match self.or_print {
+            true => self.write_to(PipeEnd::new_or_print(fd.into(), WRITING)?),
+            false => self.write_to(PipeEnd::new(fd.into(), Access::Write, WRITING)?),
+        }
     }
 
     /// Reads from a duplicate of a descriptor.
@@ -316,8 +331,9 @@ impl Options {
         self.dup_reader(std::io::stdin())
     }
 
-    /// Writes to this process's stdout. What the program prints there goes through the standard library's own buffer: end lines, or
-    /// flush, before a message that shall come after them.
+    /// Writes to this process's stdout; [`Options::or_print`] is for programs that are run by hand,
+    /// too. What the program prints there goes through the standard library's own buffer: end
+    /// lines, or flush, before a message that shall come after them.
     ///
     /// # Errors
     /// As [`Options::writer`]; `Os` when descriptors have run out.

@@ -54,8 +54,9 @@ struct Queued {
 
 impl Writer {
     pub(super) fn new(end: PipeEnd, mode: Mode, max_pending: usize, zstd: Option<Zstd>) -> Result<Writer> {
-        let packer = Packer::new(end.whole_write("use as the writing end of a pipe")?, mode);
+        let packer = Packer::new(end.whole_write("use as the writing end of a pipe")?, mode, end.prints());
         Ok(Writer {
+            zstd: zstd.filter(|_| !packer.prints()).map(Compressor::new).transpose()?,
             end,
             key: draw_key()?,
             generation: sync::generation(),
@@ -64,7 +65,6 @@ impl Writer {
             queued: 0,
             max_pending,
             inside: false,
-            zstd: zstd.map(Compressor::new).transpose()?,
             frame: Vec::new(),
             attention: None,
         })
@@ -279,6 +279,12 @@ impl Writer {
         self.packer.max_part()
     }
 
+    /// Whether messages are printed as lines, because there is nobody to take them apart:
+    /// [`Options::or_print`](super::Options::or_print).
+    pub fn is_printing(&self) -> bool {
+        self.packer.prints()
+    }
+
     /// Whether text may lie between the messages.
     pub fn is_mixed(&self) -> bool {
         self.packer.mode() == Mode::Mixed
@@ -307,7 +313,7 @@ impl Writer {
     /// # Errors
     /// `Invalid`: there is no such level, or the dictionary is none. What was set before stays.
     pub fn set_zstd(&mut self, zstd: Option<Zstd>) -> Result<()> {
-        self.zstd = zstd.map(Compressor::new).transpose()?;
+        self.zstd = zstd.filter(|_| !self.packer.prints()).map(Compressor::new).transpose()?;
         Ok(())
     }
 
@@ -418,7 +424,7 @@ impl Writer {
     fn check_burst(&self, payload: &[u8], op: &'static str) -> Result<()> {
         let ambiguous = |byte: &u8| *byte == SHIFT_OUT || *byte == SHIFT_IN;
         // The bounds of a compressed burst are told by the zstd frame itself.
-        let framed = self.packer.mode() == Mode::Mixed && self.zstd.is_none();
+        let framed = self.packer.opens_bursts() && self.zstd.is_none();
         if payload.len() + self.packer.mode().burst_overhead() > self.packer.limit() {
             Err(Error::new(ErrorKind::TooLong, op))
         } else if framed && (payload.first() == Some(&DATA_LINK_ESCAPE) || payload.iter().any(ambiguous)) {

@@ -44,6 +44,8 @@ enum Quick {
     Listening(OwnedFd),
     /// `MSG_DONTWAIT`: sockets.
     Socket,
+    /// It is a terminal, a file or a device, to which bytes are printed. That may wait.
+    Print,
     /// Neither was granted (no /proc, or the pipe belongs to another user): poll first. If another reader or writer of the same
     /// pipe is quicker between poll and call, the call waits for its turn beyond the deadline.
     PollFirst,
@@ -61,6 +63,22 @@ impl PipeEnd {
         };
         sys::set_cloexec(fd.as_fd()).map_err(|errno| errno.at(op))?;
         Ok(PipeEnd::with(fd, wanted, quick))
+    }
+
+    /// As [`PipeEnd::new`], for writing, or printing if it is a terminal, a file or a device.
+    pub(crate) fn new_or_print(fd: OwnedFd, op: &'static str) -> Result<PipeEnd> {
+        match sys::carrier(fd.as_fd()).map_err(|errno| errno.at(op))? {
+            Carrier::Terminal | Carrier::File | Carrier::Device => {
+                sys::set_cloexec(fd.as_fd()).map_err(|errno| errno.at(op))?;
+                Ok(PipeEnd::with(fd, Access::Write, Quick::Print))
+            }
+            _ => PipeEnd::new(fd, Access::Write, op),
+        }
+    }
+
+    /// Whether what is written is text for people, not for a reader.
+    pub(crate) fn prints(&self) -> bool {
+        matches!(self.quick, Quick::Print)
     }
 
     /// Which end of a pipe the descriptor is.
@@ -105,6 +123,7 @@ impl PipeEnd {
                 Quick::Listening(_) => end.listening(),
                 Quick::Native => Ok(PipeEnd { quick: Quick::Native, ..end }),
                 Quick::Socket => Ok(PipeEnd { quick: Quick::Socket, ..end }),
+                Quick::Print => Ok(PipeEnd { quick: Quick::Print, ..end }),
                 _ => Ok(end),
             }
         };
@@ -228,6 +247,9 @@ impl PipeEnd {
 
     /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece; false if there is no room for it now.
     pub(crate) fn try_write(&mut self, buf: &[u8]) -> std::result::Result<bool, Errno> {
+        if self.prints() {
+            return self.print(buf, Deadline::NEVER).map(|()| true);
+        }
         let (is_socket, guarded) = (self.is_socket(), self.guarded);
         let wait = |nowait| if nowait { Wait::Never } else { Wait::Native };
         let done = self.quickly(|fd, nowait| match is_socket {
@@ -243,6 +265,9 @@ impl PipeEnd {
 
     /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece, as soon as there is room.
     pub(crate) fn write(&mut self, buf: &[u8], deadline: Deadline) -> std::result::Result<(), Errno> {
+        if self.prints() {
+            return self.print(buf, deadline);
+        }
         loop {
             if deadline.is_never() {
                 let fd = self.fd.as_fd();
@@ -260,6 +285,22 @@ impl PipeEnd {
             }
             self.wait(For::Writing, deadline)?;
         }
+    }
+
+    /// Writes all of `buf` to a terminal, file or device, in as many pieces as it takes.
+    fn print(&self, mut buf: &[u8], deadline: Deadline) -> std::result::Result<(), Errno> {
+        let whole = buf.len();
+        while !buf.is_empty() {
+            match sys::write_under_guard(self.fd.as_fd(), buf, Wait::Native) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(len) => buf = &buf[len..],
+                Err(Errno::AGAIN) => self.wait(For::Writing, deadline)?,
+                // The caller could not repeat the rest of a line.
+                Err(Errno::INTR) if buf.len() < whole => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
     }
 
     /// Under the guard, a write to a pipe that fails with EPIPE has raised a signal, which waits to
@@ -289,7 +330,7 @@ impl PipeEnd {
             Quick::Reopened(own) | Quick::Listening(own) => call(own.as_fd(), false),
             Quick::Native => call(self.fd.as_fd(), false),
             Quick::Socket => call(self.fd.as_fd(), true),
-            Quick::PerCall | Quick::PollFirst => {
+            Quick::PerCall | Quick::PollFirst | Quick::Print => {
                 let what = if self.access == Access::Write { For::Writing } else { For::Reading };
                 if sys::wait(&[self.fd.as_fd()], what, Deadline::now())? {
                     call(self.fd.as_fd(), false)
@@ -324,18 +365,18 @@ impl PipeEnd {
 
     pub(crate) fn capacity(&self) -> Result<usize> {
         const OP: &str = "get pipe capacity";
-        self.refuse_socket(OP)?;
+        self.refuse_no_pipe(OP)?;
         sys::pipe_capacity(self.pipe()).map_err(|errno| errno.at(OP))
     }
 
     pub(crate) fn set_capacity(&self, bytes: usize) -> Result<usize> {
         const OP: &str = "set pipe capacity";
-        self.refuse_socket(OP)?;
+        self.refuse_no_pipe(OP)?;
         sys::set_pipe_capacity(self.pipe(), bytes).map_err(|errno| errno.at(OP))
     }
 
-    fn refuse_socket(&self, op: &'static str) -> Result<()> {
-        if self.is_socket() { Err(Error::new(ErrorKind::Unsupported, op)) } else { Ok(()) }
+    fn refuse_no_pipe(&self, op: &'static str) -> Result<()> {
+        if self.is_socket() || self.prints() { Err(Error::new(ErrorKind::Unsupported, op)) } else { Ok(()) }
     }
 
     pub(crate) fn set_capacity_or_max(&self, bytes: usize) -> Result<usize> {

@@ -321,10 +321,54 @@ fn what_is_no_pipe_is_refused_with_what_it_is() {
             assert!(error.to_string().contains(what), "{error}");
         }
     }
+    let error = Options::new().dup_writer(&file).map(drop).unwrap_err();
+    assert!(error.to_string().contains("pipe it into a reader, or set `or_print`"), "{error}");
     let (near, far) = UnixStream::pair().unwrap();
     assert_eq!(kind(Options::new().end(near)), ErrorKind::Invalid, "a socket is both ends");
     let writer = Options::new().writer(far).unwrap();
     assert_eq!(kind(writer.capacity()), ErrorKind::Unsupported);
+}
+
+/// A program that is run by hand, or with its output to a log: where nobody takes messages apart,
+/// they are lines.
+#[test]
+fn where_no_reader_is_messages_are_printed_if_that_is_asked_for() {
+    let folder = Folder::new();
+    let path = folder.join("log");
+    let plain = Options::new().or_print(true);
+    for options in
+        [plain.clone(), plain.clone().mixed(true), plain.clone().mixed(true).zstd(Zstd::new().level(1))]
+    {
+        let mut writer = options.writer(std::fs::File::create(&path).unwrap()).unwrap();
+        assert!(writer.is_printing());
+        let long = "long ".repeat(4000);
+        writer.send("sent", PATIENCE).unwrap();
+        writer.send("with its own end\n", PATIENCE).unwrap();
+        writer.send("", PATIENCE).unwrap();
+        writer.try_send(&long).unwrap().unwrap();
+        writer.send_many(&["one", "two"], PATIENCE).unwrap();
+        writer.burst("burst \x0E", PATIENCE).unwrap();
+        let mut twin = writer.try_clone().unwrap();
+        writer.enqueue(&long).unwrap();
+        writer.enqueue("pending").unwrap();
+        writer.close(PATIENCE).unwrap();
+        twin.send("twin", PATIENCE).unwrap();
+        assert_eq!(kind(twin.capacity()), ErrorKind::Unsupported);
+        let printed = std::fs::read_to_string(&path).unwrap();
+        let expected =
+            format!("sent\nwith its own end\n\n{long}\none\ntwo\nburst \x0E\n{long}\npending\ntwin\n");
+        assert!(printed == expected, "{printed}");
+    }
+    // A pipe is a pipe all the same, and what is full or closed is an error.
+    let (mut reader, mut writer) = ends(&plain);
+    assert!(!writer.is_printing());
+    writer.send("sent", PATIENCE).unwrap();
+    assert_eq!(&*reader.recv(PATIENCE).unwrap(), b"sent");
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let error = plain.writer(full).unwrap().send("sent", PATIENCE).unwrap_err();
+    assert_eq!(error.errno(), Some(libc::ENOSPC));
+    let reading = std::fs::File::open(&path).unwrap();
+    assert!(plain.writer(reading).unwrap().send("sent", PATIENCE).is_err());
 }
 
 // ---------------------------------------------------------------- Node
