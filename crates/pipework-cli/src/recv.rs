@@ -28,6 +28,9 @@ pub(crate) fn recv(args: &RecvArgs, quiet: bool) -> Result<u8, Failure> {
     // Before anything is taken out of the pipe it is known where to put it.
     let mut sink = Sink::new(args, quiet)?;
     let mut reader = open(args)?;
+    if reader.has_rival() {
+        sink.progress.warn("somebody else reads from the same FIFO: each gets pieces, and loses messages");
+    }
     // Any message may turn out to be the last that is wanted, or that a command could be run for.
     reader.set_exact(args.count.is_some() || !args.exec.is_empty());
     let mut left = args.count;

@@ -298,3 +298,43 @@ fn the_time_given_is_kept() {
     let done = sh(&folder, script);
     assert_eq!((done.status, done.out.as_str()), (Some(124), "x\n"), "{}", done.err);
 }
+
+/// `PIPEWORK_RELAYS=100` asks for as many rounds, of 200,000 small records each.
+#[test]
+fn records_pass_through_any_relay() {
+    let folder = Folder::new();
+    let rounds: usize = std::env::var("PIPEWORK_RELAYS").map_or(1, |text| text.parse().unwrap());
+    let many = if rounds > 1 { 200_000 } else { 20_000 };
+    let small: String = (0..many).map(|i| format!("message {i}\n")).collect();
+    let large: String =
+        (0..many / 50).map(|i| format!("{}\n", "0123456789".repeat(2 + i * 7919 % 898))).collect();
+    for (input, relay) in [small, large].iter().flat_map(|input| {
+        [
+            "cat",
+            "tee /dev/null",
+            "dd bs=1000 status=none",
+            "dd bs=32k status=none",
+            "dd bs=1400 status=none | cat",
+        ]
+        .map(|relay| (input, relay))
+    }) {
+        fs::write(folder.join("in"), input).unwrap();
+        for round in 0..rounds {
+            let script =
+                format!("pipework send -m --lines < in | {relay} | pipework recv -m --lines | cmp - in");
+            let done = sh(&folder, &script);
+            assert_eq!((done.status, done.err.as_str()), (Some(0), ""), "{relay}, {round}: {}", done.out);
+        }
+    }
+}
+
+/// Two readers of one FIFO lose messages to each other. The second one says so.
+#[test]
+fn a_second_reader_of_a_fifo_is_warned() {
+    let folder = Folder::new();
+    let script = "mkfifo f; exec 3<>f; pipework recv --from f > /dev/null 2>&1 & first=$!; \
+        until lsof=$(ls -l /proc/$first/fd 2>/dev/null | grep -c '/f$') && [ \"$lsof\" -ge 2 ]; do sleep 0.05; done; \
+        pipework recv --from f --timeout 0.1 2>&1; kill $first";
+    let done = sh(&folder, script);
+    assert!(done.out.contains("somebody else reads from the same FIFO"), "{done:?}");
+}

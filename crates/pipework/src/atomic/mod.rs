@@ -348,14 +348,17 @@ impl Options {
     }
 
     fn decoder(&self, pipe_buf: usize) -> Result<Decoder> {
-        let enough = self.max_message.saturating_mul(AT_ONCE).max(LEAST_UNFINISHED);
-        let max_unfinished = self.max_unfinished.unwrap_or(enough);
-        let limits = Limits { pipe_buf, max_message: self.max_message, max_unfinished };
+        let limits = Limits { pipe_buf, max_message: self.max_message, max_unfinished: self.unfinished() };
         let mut decoder = Decoder::new(self.mode, self.strict, limits);
         decoder.set_zstd(self.zstd.clone())?;
         decoder.set_bursts(self.bursts);
         decoder.set_keep_compressed(self.keep_compressed);
         Ok(decoder)
+    }
+
+    fn unfinished(&self) -> usize {
+        let enough = self.max_message.saturating_mul(AT_ONCE).max(LEAST_UNFINISHED);
+        self.max_unfinished.unwrap_or(enough)
     }
 
     fn write_to(&self, end: PipeEnd) -> Result<Writer> {

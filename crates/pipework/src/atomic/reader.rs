@@ -210,6 +210,13 @@ impl Reader {
         self.look(true, |core| !core.decoder.is_empty())
     }
 
+    /// Whether somebody else reads from the same FIFO now: another reader that was opened by the FIFO's path, as this one was, anywhere on
+    /// the machine. Both get pieces of the stream. No piece is taken for a message, but messages are lost to both: ask after
+    /// opening, and when a message is reported as `Torn`. Readers of another kind, and those that were given a descriptor, are not seen.
+    pub fn has_rival(&self) -> bool {
+        self.end.has_rival()
+    }
+
     /// Another reader of the same pipe, for another thread. The clones share one buffer: each item goes to one of them.
     ///
     /// # Errors

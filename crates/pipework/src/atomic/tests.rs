@@ -165,6 +165,16 @@ fn loss_and_repetition_never_make_a_message_that_was_not_sent() {
     assert!(lost.get() > made.get() / 2, "{} reports of {} edits", lost.get(), made.get());
 }
 
+#[test]
+fn the_limit_for_all_follows_the_limit_for_one() {
+    let unfinished = |options: Options| options.unfinished();
+    assert_eq!(unfinished(Options::new()), 8 * (256 << 20));
+    assert_eq!(unfinished(Options::new().max_message(1 << 30)), 8 << 30);
+    assert_eq!(unfinished(Options::new().max_message(1000)), 1 << 30, "many small ones, too");
+    assert_eq!(unfinished(Options::new().max_message(usize::MAX)), usize::MAX);
+    assert_eq!(unfinished(Options::new().max_unfinished(7).max_message(1 << 30)), 7, "unless it is said");
+}
+
 // ---------------------------------------------------------------- system calls that fail
 
 const NOW: Duration = Duration::ZERO;

@@ -9,6 +9,7 @@
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Hint, Result};
@@ -28,6 +29,8 @@ pub(crate) struct PipeEnd {
     guarded: bool,
     /// Whether one of them has raised it.
     raised: bool,
+    /// The open file of a FIFO whose lock tells others that it has a reader; the clones share it.
+    claim: Option<Arc<OwnedFd>>,
 }
 
 /// How a call that must not wait is made.
@@ -92,17 +95,30 @@ impl PipeEnd {
     }
 
     fn with(fd: OwnedFd, access: Access, quick: Quick) -> PipeEnd {
-        PipeEnd { fd, access, quick, guarded: false, raised: false }
+        PipeEnd { fd, access, quick, guarded: false, raised: false, claim: None }
     }
 
     /// As [`PipeEnd::new`], for a FIFO that was just opened here for reading, non-blocking.
     pub(crate) fn fifo_reader(fd: OwnedFd, op: &'static str) -> Result<PipeEnd> {
-        Ok(PipeEnd { quick: Quick::Native, ..PipeEnd::new(fd, Access::Read, op)? })
+        PipeEnd { quick: Quick::Native, ..PipeEnd::new(fd, Access::Read, op)? }.claimed(op)
     }
 
     /// As [`PipeEnd::fifo_reader`], and [`PipeEnd::forget_writers`] works.
     pub(crate) fn fifo_listener(fd: OwnedFd, op: &'static str) -> Result<PipeEnd> {
-        PipeEnd::new(fd, Access::Read, op)?.listening().map_err(|errno| errno.at(op))
+        PipeEnd::new(fd, Access::Read, op)?.claimed(op)?.listening().map_err(|errno| errno.at(op))
+    }
+
+    /// Tells others that this FIFO has a reader.
+    fn claimed(self, op: &'static str) -> Result<PipeEnd> {
+        let claim = sys::duplicate(self.fd.as_fd()).map_err(|errno| errno.at(op))?;
+        // A file system that knows no locks is none that tells of rivals.
+        let _ = sys::memory::lock_shared(claim.as_fd(), 0);
+        Ok(PipeEnd { claim: Some(Arc::new(claim)), ..self })
+    }
+
+    /// Whether another open file of the same FIFO has been claimed. The kernel takes a claim back when its holder dies.
+    pub(crate) fn has_rival(&self) -> bool {
+        self.claim.as_ref().is_some_and(|claim| sys::memory::is_locked(claim.as_fd(), 0) == Ok(true))
     }
 
     fn listening(self) -> std::result::Result<PipeEnd, Errno> {
@@ -118,7 +134,10 @@ impl PipeEnd {
     /// Another descriptor of the same pipe.
     pub(crate) fn try_clone(&self, op: &'static str) -> Result<PipeEnd> {
         let cloned = || {
-            let end = PipeEnd::with(sys::duplicate(self.pipe())?, self.access, Quick::PerCall);
+            let end = PipeEnd {
+                claim: self.claim.clone(),
+                ..PipeEnd::with(sys::duplicate(self.pipe())?, self.access, Quick::PerCall)
+            };
             match self.quick {
                 Quick::Listening(_) => end.listening(),
                 Quick::Native => Ok(PipeEnd { quick: Quick::Native, ..end }),

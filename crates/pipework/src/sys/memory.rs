@@ -186,12 +186,17 @@ pub(crate) fn try_lock(fd: BorrowedFd<'_>, byte: u64) -> Result<bool> {
     }
 }
 
+/// Takes a read lock of one byte for this open file, which others may have as well. It goes with the last descriptor.
+pub(crate) fn lock_shared(fd: BorrowedFd<'_>, byte: u64) -> Result<()> {
+    lock_call(fd, libc::F_OFD_SETLK, libc::F_RDLCK, byte).map(drop)
+}
+
 /// Gives the lock of one byte back, whoever else has a descriptor of this open file.
 pub(crate) fn unlock(fd: BorrowedFd<'_>, byte: u64) -> Result<()> {
     lock_call(fd, libc::F_OFD_SETLK, libc::F_UNLCK, byte).map(drop)
 }
 
-/// Whether another open file has the lock.
+/// Whether another open file has the lock, in either form.
 pub(crate) fn is_locked(fd: BorrowedFd<'_>, byte: u64) -> Result<bool> {
     lock_call(fd, libc::F_OFD_GETLK, libc::F_WRLCK, byte).map(|kind| kind != libc::F_UNLCK)
 }

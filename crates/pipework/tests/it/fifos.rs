@@ -355,3 +355,106 @@ fn either_end_is_found_out() {
     assert_eq!(Options::new().dup_reader(&file).map_err(kind).unwrap_err(), ErrorKind::Invalid);
     assert_eq!(Options::new().end(file).map_err(kind).unwrap_err(), ErrorKind::Invalid);
 }
+
+/// A message that another reader has begun to take is lost, and its rest is none.
+#[test]
+fn who_begins_in_the_middle_of_a_message_never_takes_its_tail_for_one() {
+    let folder = Folder::new();
+    for mixed in [false, true] {
+        let path = fifo(&folder, if mixed { "mixed" } else { "plain" });
+        let options = Options::new().mixed(mixed);
+        let first = options.read_fifo(&path).unwrap();
+        let mut writer = options.write_fifo(&path, PATIENCE).unwrap();
+        let key = writer.key();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                writer.send(vec![b'x'; 300_000], PATIENCE).unwrap();
+                writer.send("whole", PATIENCE).unwrap();
+            });
+            // Whole parts, as a reader of blocks takes them that is killed then.
+            let mut taken = vec![0; 40_960];
+            let mut len = 0;
+            while len < taken.len() {
+                match rustix::io::read(&first, &mut taken[len..]) {
+                    Ok(more) => len += more,
+                    Err(rustix::io::Errno::AGAIN) => thread::sleep(Duration::from_millis(1)),
+                    Err(errno) => panic!("{errno}"),
+                }
+            }
+            let mut second = options.read_fifo(&path).unwrap();
+            drop(first);
+            let items: Vec<Item> = second.items().collect::<Result<_, _>>().unwrap();
+            assert!(matches!(&items[0], Item::Torn(torn)
+                if (torn.writer, torn.parts, torn.kind) == (Some(key), 1, ErrorKind::Torn)));
+            assert!(matches!(&items[1..], [Item::Message(message)] if **message == *b"whole"));
+        });
+    }
+}
+
+#[test]
+fn readers_that_compete_give_out_nothing_that_was_not_sent() {
+    let folder = Folder::new();
+    let path = fifo(&folder, "contested");
+    let options = Options::new().mixed(true);
+    let mut readers: Vec<Reader> = (0..3).map(|_| options.read_fifo(&path).unwrap()).collect();
+    let mut writer = options.write_fifo(&path, PATIENCE).unwrap();
+    let message = |nth: u32| nth.to_string().repeat(if nth.is_multiple_of(3) { 20_000 } else { 200 });
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for nth in 0..400 {
+                writer.send(message(nth), PATIENCE).unwrap();
+            }
+            drop(writer);
+        });
+        let taken: Vec<_> = readers
+            .iter_mut()
+            .map(|reader| {
+                scope.spawn(move || {
+                    let (mut whole, mut lost) = (0, 0);
+                    for item in reader.items() {
+                        match item.unwrap() {
+                            Item::Message(data) => {
+                                let known = (0..400).any(|nth| *data == *message(nth).as_bytes());
+                                assert!(known, "a message of {} bytes", data.len());
+                                whole += 1;
+                            }
+                            Item::Torn(_) => lost += 1,
+                            _ => {}
+                        }
+                    }
+                    (whole, lost)
+                })
+            })
+            .collect();
+        let (whole, lost) = taken
+            .into_iter()
+            .map(|reader| reader.join().unwrap())
+            .fold((0, 0), |sum, (whole, lost)| (sum.0 + whole, sum.1 + lost));
+        assert!(whole > 0 && whole + lost > 0, "{whole} whole, {lost} reports");
+    });
+}
+
+#[test]
+fn readers_of_one_fifo_see_each_other() {
+    let folder = Folder::new();
+    let path = fifo(&folder, "shared");
+    let options = Options::new();
+    let one = options.read_fifo(&path).unwrap();
+    let clone = one.try_clone().unwrap();
+    assert!(!one.has_rival() && !clone.has_rival(), "clones are no rivals");
+    let mut two = options.listen_fifo(&path).unwrap();
+    assert!(one.has_rival() && clone.has_rival() && two.has_rival());
+    drop(one);
+    assert!(two.has_rival(), "the clone lives");
+    drop(clone);
+    assert!(!two.has_rival());
+    // A listener that has opened its FIFO anew is no rival of itself.
+    for _ in 0..2 {
+        drop(options.write_fifo(&path, PATIENCE).unwrap());
+        assert_eq!(two.try_recv(), Ok(None));
+    }
+    assert!(!two.has_rival());
+    let three = options.read_fifo(&path).unwrap();
+    assert!(two.has_rival() && three.has_rival());
+    assert!(!pair().unwrap().0.has_rival(), "a pipe without a name has no path to be opened by");
+}
