@@ -12,7 +12,7 @@ Ticket = NewType("Ticket", int)
 
 
 class Options(TypedDict, total=False):
-    """The keyword arguments of whatever makes a segment. The sizes matter where one is made; one that is opened has its own."""
+    """The keyword arguments of whatever makes a segment. The sizes matter where one is made; one that is opened must have those that are given."""
 
     slots: int
     """Calls that can be in progress at the same time, in all clients together; 1 to 2**20. Default 64."""
@@ -26,8 +26,10 @@ class Options(TypedDict, total=False):
     """Clients and servers that can be attached at the same time; 1 to 65535. Default 256."""
     mode: int
     """Permissions of the file, for instance 0o660 to share it with a group, whose members are then trusted not to disturb. Default 0o600."""
+    max_bytes: int
+    """Bytes of the largest segment to open, which caps all of its sizes. Default no cap."""
     sparse: bool
-    """Whether memory is taken when it is first written, instead of all at once. Then a full file system is found out late. Default False."""
+    """Whether memory for payloads is taken when it is first written, instead of all at once. Then a full file system is an error (ENOSPC) of `send`, or fails the call whose reply has no room. Default False."""
     any_owner: bool
     """Whether to open a segment that belongs to another user. Default False."""
     integers: bool

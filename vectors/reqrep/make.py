@@ -31,7 +31,7 @@ class Sizes:
     first_slot = property(lambda self: up(self.ring + 8 * self.queue, 64))
     reply_at = property(lambda self: up(40 + self.request, 8))
     stride = property(lambda self: up(self.reply_at + self.reply, 64))
-    len = property(lambda self: self.first_slot + self.slots * self.stride)
+    len = property(lambda self: self.first_slot + self.slots * self.stride + 64)
 
 
 def fnv1a(data):
@@ -41,10 +41,10 @@ def fnv1a(data):
     return value
 
 
-def header(sizes, *, magic=b"pipework", version=1, length=None, random=0x0123456789ABCDEF, order="<"):
+def header(sizes, *, magic=b"pipework", version=2, flags=0, length=None, random=0x0123456789ABCDEF, file=(0, 0), order="<"):
     length = sizes.len if length is None else length
-    fixed = magic + struct.pack(order + "8IQQ", version, sizes.kind, sizes.slots, sizes.queue, sizes.request,
-                                sizes.reply, sizes.members, 0, length, random)
+    fixed = magic + struct.pack(order + "8I4Q", version, sizes.kind, sizes.slots, sizes.queue, sizes.request,
+                                sizes.reply, sizes.members, flags, length, random, *file) + bytes(48)
     return fixed + struct.pack(order + "Q", fnv1a(fixed))
 
 
@@ -64,14 +64,14 @@ class Image:
 
     def __init__(self, sizes):
         self.sizes = sizes
-        self.data = bytearray(header(sizes) + bytes(sizes.len - 64))
+        self.data = bytearray(header(sizes) + bytes(sizes.len - 128))
 
     def put(self, at, kind, *numbers):
         struct.pack_into("<" + kind, self.data, at, *numbers)
         return self
 
     def hints(self, head, tail):
-        return self.put(128, "Q", head).put(192, "Q", tail)
+        return self.put(192, "Q", head).put(256, "Q", tail)
 
     def ring(self, *cells):
         return self.put(self.sizes.ring, f"{len(cells)}Q", *cells)
@@ -94,19 +94,22 @@ class Image:
 # ---------------------------------------------------------------- what a vector says
 
 def opens(name, about, sizes, data, **more):
-    said = {"name": name, "about": about, "origin": ORIGIN, "len": sizes.len, "opens": sizes.said(), "refused": None}
+    said = {"name": name, "about": about, "origin": ORIGIN, "len": sizes.len, "end": data[120:128].hex(),
+            "opens": sizes.said(), "refused": None}
     return {**said, **more}, data
 
 
 def refused(name, about, data, message, length=None):
     said = {"name": name, "about": about, "origin": ORIGIN, "len": len(data) if length is None else length,
-            "opens": None, "refused": f"reqrep open: {message}"}
+            "end": None, "opens": None, "refused": f"reqrep open: {message}"}
     return said, data
 
 
 NOT_OURS = "not a segment: made by an incompatible build"
 SHORT = "too short for a segment: made by an incompatible build"
 VERSION = "another format: made by an incompatible build"
+FLAGS = "unknown flags: made by an incompatible build"
+ELSEWHERE = "it is a copy, or was made by another path or mount than this one"
 KIND = "unknown kind of payload: made by an incompatible build"
 DAMAGED = "damaged header: not well formed"
 IMPOSSIBLE = "impossible sizes: not well formed"
@@ -128,6 +131,8 @@ def good():
     numbers = Sizes(kind=1, slots=2, queue=4, request=8, reply=8)
     yield opens("integers", "Payloads are numbers.", numbers, header(numbers))
     many = Sizes(slots=2**20, queue=2**21, request=1, reply=0, members=65535)
+    sparse = Sizes(request=5000)
+    yield opens("sparse", "Payloads have pages when they are first written.", sparse, header(sparse, flags=1))
     yield opens("most", "As many slots and members as there can be; the file is sparse.", many, header(many))
 
 
@@ -135,20 +140,23 @@ def evil():
     sizes = Sizes()
     whole = header(sizes)
     yield refused("nothing", "An empty file.", b"", SHORT)
-    yield refused("one-byte-short", "A byte less than what is read.", whole[:63], SHORT)
+    yield refused("one-byte-short", "A byte less than what is read.", whole[:127], SHORT)
     yield refused("text", "A file of another program.", b"# pipework settings\n" * 20, NOT_OURS)
     yield refused("zeros", "A file of the right length that nobody has filled in.", b"", NOT_OURS, sizes.len)
-    yield refused("ones", "All bits set.", b"\xff" * 64, NOT_OURS, sizes.len)
+    yield refused("ones", "All bits set.", b"\xff" * 128, NOT_OURS, sizes.len)
     yield refused("other-magic", "Another magic.", header(sizes, magic=b"Pipework"), NOT_OURS, sizes.len)
-    for version in (0, 2, 2**32 - 1):
+    for version in (0, 1, 3, 2**32 - 1):
         yield refused(f"format-{version}", "Another format, well formed otherwise.",
                       header(sizes, version=version), VERSION, sizes.len)
     yield refused("big-endian", "From a machine with the other byte order.", header(sizes, order=">"), VERSION, sizes.len)
-    for at in (16, 36, 48, 56, 63):
+    for at in (16, 36, 48, 56, 64, 100, 120, 127):
         data = bytearray(whole)
         data[at] ^= 0x10
         yield refused(f"bit-at-{at}", "One bit has changed.", bytes(data), DAMAGED, sizes.len)
     yield refused("kind-2", "A kind of payload that is not known.", header(Sizes(kind=2), length=sizes.len), KIND, sizes.len)
+    yield refused("flag-2", "A flag that is not known.", header(sizes, flags=2), FLAGS, sizes.len)
+    yield refused("elsewhere", "Made as another file.", header(sizes, file=(1, 2)), ELSEWHERE, sizes.len)
+    yield refused("no-end", "All is well but for the last eight bytes.", whole, LENGTH, sizes.len)
     impossible = {
         "no-slots": Sizes(slots=0), "too-many-slots": Sizes(slots=2**20 + 1, queue=2**22),
         "slots-that-wrap": Sizes(slots=2**31, queue=2**31), "ring-too-small": Sizes(queue=4),
@@ -163,7 +171,7 @@ def evil():
                   header(sizes, length=sizes.len - 64), LENGTH, sizes.len - 64)
     yield refused("length-too-large", "The header says more than its sizes need.",
                   header(sizes, length=2**46), LENGTH, sizes.len)
-    for name, length in (("header-only", 4096), ("fixed-only", 64), ("cut", sizes.len - 1), ("grown", sizes.len + 1)):
+    for name, length in (("header-only", 4096), ("fixed-only", 128), ("cut", sizes.len - 1), ("grown", sizes.len + 1)):
         yield refused(name, "The file has another length than its header says.", whole, LENGTH, length)
 
 
@@ -250,7 +258,7 @@ def broken():
 def main():
     vectors = [*good(), *evil(), *states(), *broken()]
     lines = ",\n".join(json.dumps(said) for said, _ in vectors)
-    (HERE / "index.json").write_text(f'{{"byte_order": "little", "format": 1, "vectors": [\n{lines}\n]}}\n')
+    (HERE / "index.json").write_text(f'{{"byte_order": "little", "format": 2, "vectors": [\n{lines}\n]}}\n')
     for said, data in vectors:
         (HERE / f"{said['name']}.bin").write_bytes(data)
 

@@ -92,10 +92,12 @@ pub(crate) enum Hint {
     WriteFile,
     WriteDevice,
     OtherSocket,
+    OtherMount,
+    OtherSize,
 }
 
 impl Hint {
-    const ALL: [(Hint, &str); 12] = [
+    const ALL: [(Hint, &str); 14] = [
         (Hint::SentPlain, "what comes was sent without `mixed`: is `mixed` set on both sides?"),
         (Hint::SentMixed, "what comes was sent with `mixed`: is `mixed` set on both sides?"),
         (Hint::NoMessages, "what comes is no message: is `mixed` set on both sides?"),
@@ -117,6 +119,8 @@ impl Hint {
             "it is a device, where nobody takes messages apart: pipe it into a reader, or set `or_print`",
         ),
         (Hint::OtherSocket, "it is a socket, but no connected stream socket of the Unix family"),
+        (Hint::OtherMount, "it is a copy, or was made by another path or mount than this one"),
+        (Hint::OtherSize, "the segment has another than was asked for"),
     ];
 }
 

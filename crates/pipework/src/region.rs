@@ -16,6 +16,8 @@ use crate::sys::{Errno, memory};
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
+    /// Among all that are mapped.
+    place: usize,
 }
 
 // SAFETY: it is an address and a length; what may be done there is decided by who uses the address.
@@ -37,9 +39,22 @@ impl Mapping {
             let (mapping, holes) = MAPPED.find(address)?;
             Some(if holes < HOLES { address..address + 1 } else { mapping })
         });
-        let mapping = Mapping { start: memory::map(fd, len)?, len };
-        let start = mapping.start.as_ptr() as usize;
-        if MAPPED.add(start, start + len) { Ok(mapping) } else { Err(Errno::NOMEM) }
+        let start = memory::map(fd, len)?;
+        let address = start.as_ptr() as usize;
+        match MAPPED.add(address, address + len) {
+            Some(place) => Ok(Mapping { start, len, place }),
+            None => {
+                // SAFETY: it was mapped above, and nobody has used it.
+                unsafe { memory::unmap(start, len) };
+                Err(Errno::NOMEM)
+            }
+        }
+    }
+
+    /// False once a page was gone when it was touched: what is in its place is nobody else's.
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        !MAPPED.was_found(self.place)
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {

@@ -372,18 +372,26 @@ impl Ranges {
         Ranges([const { Range::unused() }; 256])
     }
 
-    /// False if there are too many.
-    pub(crate) fn add(&self, start: usize, end: usize) -> bool {
+    /// Its place; `None` if there are too many.
+    pub(crate) fn add(&self, start: usize, end: usize) -> Option<usize> {
         // One thread at a time writes; a handler reads at any time.
         let _alone = unshared();
-        let free = self.0.iter().find(|range| range.start.load(process::Ordering::Relaxed) == 0);
-        if let Some(range) = free {
+        let free = self.0.iter().position(|range| range.start.load(process::Ordering::Relaxed) == 0);
+        if let Some(range) = free.map(|place| &self.0[place]) {
             range.end.store(end, process::Ordering::Relaxed);
             range.found.store(0, process::Ordering::Relaxed);
             // Release: pairs with the Acquire in `find`, which then sees the end that belongs to this start.
             range.start.store(start, process::Ordering::Release);
         }
-        free.is_some()
+        free
+    }
+
+    /// Whether an address in the range at `place` was found.
+    #[inline]
+    pub(crate) fn was_found(&self, place: usize) -> bool {
+        // Acquire: who has read from a page that a handler has replaced sees that it had found it before.
+        process::fence(process::Ordering::Acquire);
+        self.0[place].found.load(process::Ordering::Relaxed) > 0
     }
 
     pub(crate) fn remove(&self, start: usize) {

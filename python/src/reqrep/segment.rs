@@ -59,7 +59,7 @@ impl Segment {
         made.map_err(|raised| at(py, raised, &path.0))
     }
 
-    /// Opens the segment at `path`. Of the options, only `any_owner` and `spin` matter.
+    /// Opens the segment at `path`. Sizes that are given must be those that it has; `max_bytes` is the largest file to open.
     ///
     /// Raises `FileNotFoundError` if there is none; `Invalid` for a symbolic link, what is no regular file, or another user's file; `Incompatible` for what is no
     /// segment, or is one of another format; `Corrupt` for one that was damaged or cut short.
@@ -277,6 +277,7 @@ impl Settings {
                 "request_bytes" => options.request_bytes(value.extract()?),
                 "reply_bytes" => options.reply_bytes(value.extract()?),
                 "members" => options.members(value.extract()?),
+                "max_bytes" => options.max_bytes(value.extract()?),
                 "mode" => options.mode(value.extract()?),
                 "sparse" => options.sparse(value.extract()?),
                 "any_owner" => {

@@ -354,6 +354,8 @@ impl Client {
             Some(state) if state.is_done() && is_mine => return Ok(Some(now)),
             _ => {}
         }
+        // Where the file was cut short, nothing is what it was.
+        self.shared().check_whole(op)?;
         Err(Error::new(ErrorKind::Stale, op))
     }
 

@@ -114,7 +114,8 @@ fn what_cannot_be_made_leaves_nothing() {
     world.refuse("reqrep create", &["tmpfile", "chmod", "fallocate", "mmap", "fstat", "link"], || {
         create(&options())
     });
-    world.refuse("reqrep create", &["truncate"], || create(&options().sparse(true)));
+    let sparse = options().request_bytes(5000).sparse(true);
+    world.refuse("reqrep create", &["truncate", "fallocate"], || create(&sparse));
     world.refuse("reqrep create", &["memfd", "chmod", "fallocate", "mmap", "seal"], || {
         options().memfd(world.name())
     });

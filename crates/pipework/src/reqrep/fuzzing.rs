@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 use super::client::{Client, Ticket};
 use super::int::{IntClient, IntServer};
-use super::layout::{self, FIXED, Layout};
+use super::layout::{self, CHECKSUM_AT, FIXED, Header, Layout};
 use super::server::{Request, Server};
 use super::{Audit, Geometry, Kind, Options, Segment};
 use crate::deadline::Deadline;
@@ -83,7 +83,7 @@ fn geometry(script: &mut Script<'_>) -> Geometry {
 
 fn well_formed(script: &mut Script<'_>) -> Segment {
     let sizes = geometry(script);
-    let options = Options { kind: sizes.kind, ..Options::new() };
+    let options = Options { kind: Some(sizes.kind), ..Options::new() };
     let options = options.slots(sizes.slots).queue(sizes.queue).members(sizes.members);
     let segment = options.request_bytes(sizes.request_bytes).reply_bytes(sizes.reply_bytes).anonymous();
     let segment = segment.expect("the sizes are possible, and memory is left");
@@ -94,14 +94,15 @@ fn well_formed(script: &mut Script<'_>) -> Segment {
 /// A file that the script wrote, if it can be opened.
 fn any_file(script: &mut Script<'_>) -> Option<Segment> {
     let how = script.byte();
-    let mut header = if how & 1 == 0 { script.bytes() } else { layout::encode(&geometry(script), 0) };
+    let said = |geometry| Header { geometry, sparse: false, identity: (0, 0), random: 0 };
+    let mut header = if how & 1 == 0 { script.bytes() } else { layout::encode(&said(geometry(script))) };
     for _ in 0..how >> 6 {
         let at = 4 * script.below(FIXED / 4);
         header[at..at + 4].copy_from_slice(&script.bytes::<4>());
     }
     if how & 2 != 0 {
-        let checksum = layout::fnv1a(&header[..56]);
-        header[56..].copy_from_slice(&checksum.to_le_bytes());
+        let checksum = layout::fnv1a(&header[..CHECKSUM_AT]);
+        header[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
     }
     let said = u64::from_le_bytes(header[40..48].try_into().expect("eight bytes"));
     let len = if how & 4 != 0 { script.below(usize::from(u16::MAX)) as u64 } else { said.min(MAX_LEN) };
@@ -112,6 +113,9 @@ fn any_file(script: &mut Script<'_>) -> Option<Segment> {
         file.write_all_at(script.0, FIXED as u64).expect("memory is left");
     }
     file.set_len(len).expect("memory is left");
+    if how & 16 == 0 && len >= FIXED as u64 {
+        file.write_all_at(&header[CHECKSUM_AT..], len - 8).expect("memory is left");
+    }
     match Options::new().from_fd(file.into()) {
         Ok(segment) => {
             let sizes = *segment.geometry();
@@ -207,7 +211,7 @@ impl Company<'_> {
             4 => layout
                 .member(1 + script.below(sizes.members as usize) as u16)
                 .map(|at| at + 8 * script.below(12)),
-            _ => Some(FIXED + 8 * script.below(41)),
+            _ => Some(FIXED + 8 * script.below(49)),
         };
         let at = at.expect("it is inside the segment") as u64;
         let mut word = [0; 8];
@@ -326,10 +330,10 @@ impl Company<'_> {
     }
 }
 
-/// With zeros behind its first bytes, a segment is as good as new, whatever it was before.
+/// With zeros between its first bytes and its last, a segment is as good as new, whatever it was before.
 fn starts_anew(segment: &Segment, vandal: &File) {
     let layout = Layout::new(*segment.geometry());
-    let zeros = vec![0; layout.len - FIXED];
+    let zeros = vec![0; layout.end() - FIXED];
     vandal.write_all_at(&zeros, FIXED as u64).expect("it is inside the segment");
     if layout.geometry.members < 2 {
         return;

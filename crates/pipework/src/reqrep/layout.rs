@@ -35,19 +35,23 @@ const MAX_MEMBERS: u32 = u16::MAX as u32;
 const MAX_LEN: u64 = 1 << 46;
 
 const MAGIC: [u8; 8] = *b"pipework";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+/// The only flag: pages that hold payloads alone come when they are first written.
+const SPARSE: u32 = 1;
 
 /// Bytes of the header, and where the members begin.
 pub(super) const HEADER: usize = 4096;
 /// Bytes of the header that never change: they end with their checksum.
-pub(super) const FIXED: usize = 64;
+pub(super) const FIXED: usize = 128;
+/// Where the checksum is. The file ends with the same number.
+pub(super) const CHECKSUM_AT: usize = FIXED - 8;
 /// Where the counters of the header are.
-pub(super) const COUNTERS_AT: usize = 64;
-pub(super) const HEAD_AT: usize = 128;
-pub(super) const TAIL_AT: usize = 192;
-pub(super) const REQUESTS_AT: usize = 256;
-pub(super) const ROOM_AT: usize = 320;
-pub(super) const CELLS_AT: usize = 384;
+pub(super) const COUNTERS_AT: usize = 128;
+pub(super) const HEAD_AT: usize = 192;
+pub(super) const TAIL_AT: usize = 256;
+pub(super) const REQUESTS_AT: usize = 320;
+pub(super) const ROOM_AT: usize = 384;
+pub(super) const CELLS_AT: usize = 448;
 
 /// Bytes of a member.
 pub(super) const MEMBER: usize = 128;
@@ -55,8 +59,12 @@ pub(super) const MEMBER: usize = 128;
 const CELL: usize = 8;
 /// Bytes of a slot in front of its request.
 pub(super) const SLOT_HEAD: usize = 40;
+/// Bytes that are copied out together, however few are wanted.
+pub(super) const SMALL: usize = 48;
 /// Bytes that processors keep apart.
 const LINE: usize = 64;
+/// Bytes of a page, or of a part of one.
+const PAGE: usize = 4096;
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("a segment has up to 2^46 bytes, and so do its offsets");
@@ -97,7 +105,24 @@ impl Layout {
         let slots = (ring + geometry.queue as usize * CELL).next_multiple_of(LINE);
         let reply = (SLOT_HEAD + geometry.request_bytes as usize).next_multiple_of(8);
         let stride = (reply + geometry.reply_bytes as usize).next_multiple_of(LINE);
-        Layout { geometry, ring, slots, stride, reply, len: slots + geometry.slots as usize * stride }
+        Layout { geometry, ring, slots, stride, reply, len: slots + geometry.slots as usize * stride + LINE }
+    }
+
+    /// Where the last number of the file is: whoever cuts it short takes this away.
+    pub(super) fn end(&self) -> usize {
+        self.len - 8
+    }
+
+    /// Whether there are pages without a word in them.
+    pub(super) fn can_be_sparse(&self) -> bool {
+        self.stride > PAGE
+    }
+
+    /// Where the words are of a segment that is sparse.
+    pub(super) fn words(&self) -> impl Iterator<Item = Area> {
+        let area = |at, len| Area { at, len, room: len };
+        let heads = (0..self.geometry.slots).filter_map(move |idx| Some(area(self.slot(idx)?, SLOT_HEAD)));
+        std::iter::once(area(0, self.slots)).chain(heads).chain(std::iter::once(area(self.len - LINE, LINE)))
     }
 
     /// Where member `number`, counted from 1, is; also the byte that it locks.
@@ -131,8 +156,26 @@ pub(super) struct Area {
     pub(super) room: usize,
 }
 
+impl Area {
+    /// How many of its bytes have their pages once its first `len` have them.
+    pub(super) fn reserved(&self, len: usize) -> usize {
+        ((self.at + len).next_multiple_of(PAGE) - self.at).min(self.len)
+    }
+}
+
+/// What the header says of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) geometry: Geometry,
+    pub(super) sparse: bool,
+    /// Device and inode of the file, as its creator saw them; zeros for one that may be any.
+    pub(super) identity: (u64, u64),
+    pub(super) random: u64,
+}
+
 /// The bytes of the header that never change.
-pub(super) fn encode(geometry: &Geometry, random: u64) -> [u8; FIXED] {
+pub(super) fn encode(header: &Header) -> [u8; FIXED] {
+    let Header { geometry, sparse, identity, random } = header;
     let mut bytes = [0; FIXED];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
     put(0, &MAGIC);
@@ -143,15 +186,23 @@ pub(super) fn encode(geometry: &Geometry, random: u64) -> [u8; FIXED] {
     put(24, &geometry.request_bytes.to_le_bytes());
     put(28, &geometry.reply_bytes.to_le_bytes());
     put(32, &geometry.members.to_le_bytes());
+    put(36, &(if *sparse { SPARSE } else { 0 }).to_le_bytes());
     put(40, &(Layout::new(*geometry).len as u64).to_le_bytes());
     put(48, &random.to_le_bytes());
-    let checksum = fnv1a(&bytes[..56]);
-    bytes[56..].copy_from_slice(&checksum.to_le_bytes());
+    put(56, &identity.0.to_le_bytes());
+    put(64, &identity.1.to_le_bytes());
+    let checksum = fnv1a(&bytes[..CHECKSUM_AT]);
+    bytes[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
     bytes
 }
 
-/// Reads them, and refuses what this build did not write.
-pub(super) fn decode(bytes: &[u8; FIXED], len: u64) -> Result<Layout> {
+/// The checksum of a header.
+pub(super) fn mark(header: &[u8; FIXED]) -> u64 {
+    u64::from_le_bytes(header[CHECKSUM_AT..].try_into().expect("eight bytes"))
+}
+
+/// Reads them, and refuses what this build did not write. `len` is that of the file.
+pub(super) fn decode(bytes: &[u8; FIXED], len: u64) -> Result<Header> {
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     let refused = |kind, op| Err(Error::new(kind, op));
@@ -161,13 +212,18 @@ pub(super) fn decode(bytes: &[u8; FIXED], len: u64) -> Result<Layout> {
     if u32_at(8) != FORMAT {
         return refused(ErrorKind::Incompatible, "reqrep open: another format");
     }
-    if u64_at(56) != fnv1a(&bytes[..56]) {
+    if mark(bytes) != fnv1a(&bytes[..CHECKSUM_AT]) {
         return refused(ErrorKind::Corrupt, "reqrep open: damaged header");
     }
     let kind = match u32_at(12) {
         0 => Kind::Bytes,
         1 => Kind::Integers,
         _ => return refused(ErrorKind::Incompatible, "reqrep open: unknown kind of payload"),
+    };
+    let sparse = match u32_at(36) {
+        0 => false,
+        SPARSE => true,
+        _ => return refused(ErrorKind::Incompatible, "reqrep open: unknown flags"),
     };
     let (slots, queue, members) = (u32_at(16), u32_at(20), u32_at(32));
     let geometry =
@@ -176,12 +232,15 @@ pub(super) fn decode(bytes: &[u8; FIXED], len: u64) -> Result<Layout> {
     let Ok(geometry) = geometry.checked(IMPOSSIBLE) else {
         return refused(ErrorKind::Corrupt, IMPOSSIBLE);
     };
-    let layout = Layout::new(geometry);
-    if u64_at(40) != layout.len as u64 || len != layout.len as u64 {
-        return refused(ErrorKind::Corrupt, "reqrep open: cut short or grown");
+    let whole = Layout::new(geometry).len as u64;
+    if u64_at(40) != whole || len != whole {
+        return refused(ErrorKind::Corrupt, CUT);
     }
-    Ok(layout)
+    Ok(Header { geometry, sparse, identity: (u64_at(56), u64_at(64)), random: u64_at(48) })
 }
+
+/// What is refused whose length is not the one that it was made with, or was not all the time.
+pub(super) const CUT: &str = "reqrep open: cut short or grown";
 
 /// FNV-1a with 64 bits (Fowler, Noll, Vo): against damage, not against malice.
 pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
@@ -203,15 +262,30 @@ mod tests {
         assert_eq!((layout.member(1), layout.member(2)), (Some(4096), Some(4224)));
         assert_eq!((layout.member(0), layout.member(3)), (None, None));
         assert_eq!((layout.ring, layout.slots), (4352, 4416));
-        assert_eq!((layout.reply, layout.stride, layout.len), (144, 256, 4416 + 3 * 256));
+        assert_eq!((layout.reply, layout.stride, layout.len), (144, 256, 4416 + 3 * 256 + 64));
         assert_eq!((layout.slot(2), layout.slot(3)), (Some(4416 + 2 * 256), None));
     }
 
     #[test]
+    fn the_words_of_a_sparse_segment_are_all_of_its_words() {
+        let large = Geometry { request_bytes: 5000, ..GEOMETRY };
+        let (layout, small) = (Layout::new(large), Layout::new(GEOMETRY));
+        assert!(layout.can_be_sparse() && !small.can_be_sparse());
+        let words: Vec<_> = layout.words().map(|area| area.at..area.at + area.len).collect();
+        let in_words =
+            |at: usize, len: usize| words.iter().any(|words| words.start <= at && at + len <= words.end);
+        assert!(in_words(0, HEADER) && in_words(layout.ring, 8 * 8) && in_words(layout.end(), 8));
+        assert!((0..3).all(|idx| layout.slot(idx).is_some_and(|at| in_words(at, SLOT_HEAD))));
+        let request = layout.request(0).expect("there is one");
+        assert_eq!(request.reserved(1), PAGE - request.at % PAGE);
+        assert_eq!(request.reserved(5000), 5000);
+    }
+
+    #[test]
     fn a_header_says_what_was_put_in_and_every_changed_byte_is_noticed() {
-        let header = encode(&GEOMETRY, 7);
-        let len = Layout::new(GEOMETRY).len as u64;
-        assert_eq!(decode(&header, len).map(|layout| layout.geometry), Ok(GEOMETRY));
+        let said = Header { geometry: GEOMETRY, sparse: true, identity: (8, 9), random: 7 };
+        let (header, len) = (encode(&said), Layout::new(GEOMETRY).len as u64);
+        assert_eq!(decode(&header, len), Ok(said));
         assert!(decode(&header, len - 1).is_err() && decode(&header, len + 1).is_err());
         for at in 0..FIXED {
             let mut damaged = header;
@@ -235,7 +309,8 @@ mod tests {
         ];
         for geometry in bad {
             assert!(geometry.checked("test").is_err(), "{geometry:?}");
-            assert!(decode(&encode(&geometry, 0), Layout::new(geometry).len as u64).is_err(), "{geometry:?}");
+            let header = encode(&Header { geometry, sparse: false, identity: (0, 0), random: 0 });
+            assert!(decode(&header, Layout::new(geometry).len as u64).is_err(), "{geometry:?}");
         }
     }
 }

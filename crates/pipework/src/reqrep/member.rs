@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::segment::{Member, Shared, count};
+use super::segment::{Member, Shared, count, refused};
 use super::slot::{Slot, State};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
@@ -56,15 +56,6 @@ struct Joined {
     lock: Unshared,
 }
 
-/// What fails where the program has closed what the segment needs. The kernel's word for it: nothing
-/// is wrong with the segment, nor with a ticket, and trying again does not help.
-const LOST: &str = "reqrep: the program has closed a descriptor of the segment";
-
-/// The error of `op`, or what is to be said of a lost descriptor.
-fn refused(errno: Errno, op: &'static str) -> Error {
-    if errno == Errno::BADF { Error::with_errno(ErrorKind::Os, LOST, errno.number()) } else { errno.at(op) }
-}
-
 impl Membership {
     pub(super) fn join(shared: Arc<Shared>, role: Role, op: &'static str) -> Result<Membership> {
         let (known, word) = (Hint::new(0), Hint::new(0));
@@ -77,16 +68,21 @@ impl Membership {
         &self.shared
     }
 
-    /// This member's number. The first call in a forked child joins there, and so does the first after
-    /// others have taken the number away.
+    /// This member's number. The first call in a forked child joins there.
     #[inline]
     pub(super) fn number(&self, op: &'static str) -> Result<u16> {
         let known = self.known.get();
-        let number = known as u16;
-        if known >> 32 == u64::from(sync::generation()) && self.has_word(number, self.word.get()) {
-            return Ok(number);
+        if known >> 32 == u64::from(sync::generation()) && known as u16 != 0 {
+            return Ok(known as u16);
         }
         self.joined(op)
+    }
+
+    /// The same before anything is taken in its name: joins anew where others have taken the number away.
+    #[inline]
+    pub(super) fn present(&self, op: &'static str) -> Result<u16> {
+        let number = self.number(op)?;
+        if self.has_word(number, self.word.get()) { Ok(number) } else { self.joined(op) }
     }
 
     #[inline]
@@ -98,7 +94,8 @@ impl Membership {
     /// For the end of a slice: makes sure that this member has its lock. Where the program has closed
     /// that, it is taken again, if nobody has noticed yet; else this joins anew.
     pub(super) fn hold(&self, op: &'static str) -> Result<()> {
-        let number = self.number(op)?;
+        self.shared.check_whole(op)?;
+        let number = self.present(op)?;
         let Some(byte) = self.shared.lock_byte(number) else { return Ok(()) };
         match memory::is_locked(self.shared.file(), byte) {
             Ok(true) => return Ok(()),
@@ -122,7 +119,7 @@ impl Membership {
         drop((joined, forks_wait));
         drop(unneeded);
         granted.map_err(|errno| refused(errno, op))?;
-        self.number(op).map(drop)
+        self.present(op).map(drop)
     }
 
     pub(super) fn member(&self, number: u16) -> &Member {
@@ -139,7 +136,9 @@ impl Membership {
         packed >> 32 == u64::from(sync::generation()) && self.known.get() == packed
     }
 
+    #[cold]
     fn joined(&self, op: &'static str) -> Result<u16> {
+        self.shared.check_whole(op)?;
         // Declared first, so that they are closed last: closing waits for forks as well.
         let (lock, left);
         // No fork in here, or a child could inherit a lock that nobody is left to open.
@@ -277,6 +276,7 @@ impl Shared {
 
     /// Recovers all, however long it takes; says how many had died.
     pub(super) fn recover_all(&self, op: &'static str) -> Result<usize> {
+        self.check_whole(op)?;
         let all = 1..=self.geometry().members as u16;
         let survey = self.survey(all, |_| true, Deadline::NEVER, op)?;
         self.recover_gone(survey.gone, Deadline::NEVER, op)

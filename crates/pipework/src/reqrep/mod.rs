@@ -72,20 +72,21 @@ use crate::spin;
 use crate::sync::{AtomicU64, Ordering};
 use crate::sys::{self, Errno};
 use member::Membership;
-use segment::{Making, Shared};
+use segment::{Checks, Making, Shared};
 use slot::State;
 
 // ---------------------------------------------------------------- making one
 
-/// How to make or open a segment. The sizes matter where one is made; one that is opened has its own.
+/// How to make or open a segment. One that is opened has its sizes already: those that were asked for must be the same.
 #[derive(Clone, Debug)]
 pub struct Options {
-    kind: Kind,
-    slots: u32,
-    queue: u32,
-    request_bytes: u32,
-    reply_bytes: u32,
-    members: u32,
+    kind: Option<Kind>,
+    slots: Option<u32>,
+    queue: Option<u32>,
+    request_bytes: Option<u32>,
+    reply_bytes: Option<u32>,
+    members: Option<u32>,
+    max_bytes: u64,
     mode: u32,
     sparse: bool,
     any_owner: bool,
@@ -95,12 +96,13 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            kind: Kind::Bytes,
-            slots: 64,
-            queue: 0,
-            request_bytes: 4096,
-            reply_bytes: 4096,
-            members: 256,
+            kind: None,
+            slots: None,
+            queue: None,
+            request_bytes: None,
+            reply_bytes: None,
+            members: None,
+            max_bytes: u64::MAX,
             mode: 0o600,
             sparse: false,
             any_owner: false,
@@ -117,33 +119,39 @@ impl Options {
 
     /// Payloads are single numbers of 64 bits, for [`IntClient`] and [`IntServer`].
     pub fn integers(self) -> Options {
-        Options { kind: Kind::Integers, request_bytes: 8, reply_bytes: 8, ..self }
+        Options { kind: Some(Kind::Integers), request_bytes: Some(8), reply_bytes: Some(8), ..self }
     }
 
     /// Calls that can be in progress at the same time, in all clients together; 1 to 2^20.
     pub fn slots(self, slots: u32) -> Options {
-        Options { slots, ..self }
+        Options { slots: Some(slots), ..self }
     }
 
     /// Cells of the ring, rounded up to a power of two and to twice the slots, which is the default and enough. More help where many calls are
     /// cancelled before a server takes them.
     pub fn queue(self, cells: u32) -> Options {
-        Options { queue: cells, ..self }
+        Options { queue: Some(cells), ..self }
     }
 
     /// Bytes of the largest request, at most 2^30.
     pub fn request_bytes(self, bytes: u32) -> Options {
-        Options { request_bytes: bytes, ..self }
+        Options { request_bytes: Some(bytes), ..self }
     }
 
     /// Bytes of the largest reply, at most 2^30.
     pub fn reply_bytes(self, bytes: u32) -> Options {
-        Options { reply_bytes: bytes, ..self }
+        Options { reply_bytes: Some(bytes), ..self }
     }
 
     /// Clients and servers that can be attached at the same time; 1 to 65535.
     pub fn members(self, members: u32) -> Options {
-        Options { members, ..self }
+        Options { members: Some(members), ..self }
+    }
+
+    /// Bytes of the largest segment to open, which caps all of its sizes: what it takes of this process's addresses, and the largest payload that memory is asked for. The default is
+    /// no cap.
+    pub fn max_bytes(self, bytes: u64) -> Options {
+        Options { max_bytes: bytes, ..self }
     }
 
     /// Permissions of the file, for instance 0o660 to share it with a group, whose members are then trusted not to disturb.
@@ -151,8 +159,9 @@ impl Options {
         Options { mode, ..self }
     }
 
-    /// Whether memory is taken when it is first written, instead of all at once. The default is to reserve it, so that a full file system is an error
-    /// where the segment is made.
+    /// Whether memory for payloads is taken when they are first written, instead of all at once. The default is to reserve it, so that a full file system is an error
+    /// where the segment is made; otherwise it is one of `send` (ENOSPC) or `reply`, whose call then fails. It saves memory where a slot is larger than
+    /// a page: the first page of each is taken at once.
     pub fn sparse(self, yes: bool) -> Options {
         Options { sparse: yes, ..self }
     }
@@ -183,8 +192,13 @@ impl Options {
     ///
     /// `Os` with ENOENT if there is none; `Invalid` for a symbolic link, for what is no regular file, and for another user's; `Incompatible` for what is no segment, or is one of another
     /// format; `Corrupt` for one that was damaged or cut short. The operation's name says which.
+    ///
+    /// `Incompatible` as well for one that has another size than was asked for ([`Geometry::of`] tells what it has), and for one that was made elsewhere: a copy, or a file that is reached
+    /// by another way than the one by which it was made, where its locks are other locks. That is so between the merged and the upper folder of an overlay; a bind mount is the same way.
+    /// A device may get another number when the machine is started again: a segment on it is refused then, and can be removed, for nobody who was attached is alive. `TooLong` for one larger than
+    /// [`max_bytes`](Options::max_bytes).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Segment> {
-        Shared::open(path.as_ref(), self.any_owner).map(|shared| self.segment(shared))
+        Shared::open(path.as_ref(), &self.checks()).map(|shared| self.segment(shared))
     }
 
     /// Opens the segment at `path`, or makes it if there is none. Of several processes that do this at the same time, one makes it.
@@ -234,7 +248,7 @@ impl Options {
     /// As [`open`](Options::open).
     pub fn from_fd(&self, fd: OwnedFd) -> Result<Segment> {
         sys::set_cloexec(fd.as_fd()).map_err(|errno| errno.at("reqrep open"))?;
-        Shared::check(fd, self.any_owner).map(|shared| self.segment(shared))
+        Shared::check(fd, &self.checks()).map(|shared| self.segment(shared))
     }
 
     /// Opens the segment behind a duplicate of a descriptor.
@@ -247,20 +261,55 @@ impl Options {
     }
 
     fn making(&self) -> Making {
-        let least = self.slots.saturating_mul(2).max(self.queue);
+        let slots = self.slots.unwrap_or(64);
         let geometry = Geometry {
-            kind: self.kind,
-            slots: self.slots,
-            queue: least.checked_next_power_of_two().unwrap_or(0),
-            request_bytes: self.request_bytes,
-            reply_bytes: self.reply_bytes,
-            members: self.members,
+            kind: self.kind.unwrap_or(Kind::Bytes),
+            slots,
+            queue: self.cells(slots),
+            request_bytes: self.request_bytes.unwrap_or(4096),
+            reply_bytes: self.reply_bytes.unwrap_or(4096),
+            members: self.members.unwrap_or(256),
         };
         Making { geometry, mode: self.mode, sparse: self.sparse }
     }
 
+    /// Cells of a ring for so many slots; 0 if there can be none.
+    fn cells(&self, slots: u32) -> u32 {
+        let least = slots.saturating_mul(2).max(self.queue.unwrap_or(0));
+        least.checked_next_power_of_two().unwrap_or(0)
+    }
+
+    fn checks(&self) -> Checks<'_> {
+        let differs = |found: &Geometry| {
+            let other = |asked: Option<u32>, found: u32| asked.is_some_and(|asked| asked != found);
+            let queue = self.queue.map(|_| self.cells(found.slots));
+            [
+                (self.kind.is_some_and(|kind| kind != found.kind), "reqrep open: integers"),
+                (other(self.slots, found.slots), "reqrep open: slots"),
+                (other(queue, found.queue), "reqrep open: queue"),
+                (other(self.request_bytes, found.request_bytes), "reqrep open: request_bytes"),
+                (other(self.reply_bytes, found.reply_bytes), "reqrep open: reply_bytes"),
+                (other(self.members, found.members), "reqrep open: members"),
+            ]
+            .into_iter()
+            .find_map(|(differs, op)| differs.then_some(op))
+        };
+        Checks { any_owner: self.any_owner, max_bytes: self.max_bytes, differs: Box::new(differs) }
+    }
+
     fn segment(&self, shared: Shared) -> Segment {
         Segment(Arc::new(Inner { shared: Arc::new(shared), spin: self.spin }))
+    }
+}
+
+impl Geometry {
+    /// The sizes of the segment at `path`, without opening it for anything else: to say what it has where [`Options::open`] refused it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Options::open`], as far as the file itself is concerned.
+    pub fn of(path: impl AsRef<Path>) -> Result<Geometry> {
+        Shared::geometry_at(path.as_ref())
     }
 }
 
@@ -398,7 +447,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `Os`, if the kernel does not say who is alive.
+    /// `Os`, if the kernel does not say who is alive; `Corrupt`.
     pub fn members(&self) -> Result<Vec<Member>> {
         let mut members = Vec::new();
         for (number, member) in self.0.shared.members() {
@@ -412,6 +461,7 @@ impl Segment {
                 is_alive: !self.0.shared.is_gone(number, "reqrep members")?,
             });
         }
+        self.0.shared.check_whole("reqrep members")?;
         Ok(members)
     }
 
@@ -419,7 +469,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `Os`, if the kernel does not say who is alive.
+    /// `Os`, if the kernel does not say who is alive; `Corrupt`.
     pub fn audit(&self) -> Result<Audit> {
         let shared = &self.0.shared;
         let mut audit = Audit::default();
@@ -447,6 +497,7 @@ impl Segment {
                 audit.orphaned += 1;
             }
         }
+        shared.check_whole("reqrep audit")?;
         Ok(audit)
     }
 

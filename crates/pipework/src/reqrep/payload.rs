@@ -3,34 +3,42 @@
 use std::fmt;
 use std::ops::Deref;
 
-use super::segment::Shared;
+use super::layout::SMALL;
+use super::segment::{Part, Shared};
 use crate::error::{Error, ErrorKind, Result};
 use crate::region::Region;
 use crate::sys::Errno;
 
 impl Shared {
-    /// Writes a request to its slot.
+    /// Writes a request to its slot. `Os` with ENOSPC if there is no page for it, `Corrupt` if one
+    /// of the segment's was lost: nobody else could read what was written there.
     #[inline]
     pub(super) fn put_request(&self, idx: u32, bytes: &[u8], op: &'static str) -> Result<()> {
-        put(self.request(idx), bytes, op)
+        self.reserve(idx, Part::Request, bytes.len(), op)?;
+        put(self.request(idx), bytes, op)?;
+        self.check_whole(op)
     }
 
     /// Writes a reply to its slot.
     #[inline]
     pub(super) fn put_reply(&self, idx: u32, bytes: &[u8], op: &'static str) -> Result<()> {
-        put(self.reply(idx), bytes, op)
+        self.reserve(idx, Part::Reply, bytes.len(), op)?;
+        put(self.reply(idx), bytes, op)?;
+        self.check_whole(op)
     }
 
     /// A request of that length; `None` if no client of ours wrote it.
     #[inline]
     pub(super) fn get_request(&self, idx: u32, len: u32, op: &'static str) -> Result<Option<Payload>> {
-        get(self.request(idx), len, op)
+        let payload = get(self.request(idx), len, op);
+        self.check_whole(op).and(payload)
     }
 
     /// A reply of that length; `None` if no server of ours wrote it.
     #[inline]
     pub(super) fn get_reply(&self, idx: u32, len: u32, op: &'static str) -> Result<Option<Payload>> {
-        get(self.reply(idx), len, op)
+        let payload = get(self.reply(idx), len, op);
+        self.check_whole(op).and(payload)
     }
 }
 
@@ -45,9 +53,6 @@ fn get(area: Option<Region>, len: u32, op: &'static str) -> Result<Option<Payloa
     let Some(area) = area else { return Ok(None) };
     Payload::copy(&area, len as usize).map_err(|errno| errno.at(op))
 }
-
-/// Bytes that are kept in place.
-const SMALL: usize = 48;
 
 /// Bytes of a request or a reply. They are this process's own.
 ///

@@ -20,7 +20,7 @@ impl Client {
         if request.payload.len() > shared.geometry().request_bytes as usize {
             return Err(Error::new(ErrorKind::TooLong, op));
         }
-        let me = self.inner.membership.number(op)?;
+        let me = self.inner.membership.present(op)?;
         if self.needs_server && !shared.has_server(op)? {
             return Err(Error::new(ErrorKind::NoServer, op));
         }

@@ -10,11 +10,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use super::layout::{
-    self, Area, CELLS_AT, COUNTERS_AT, FIXED, Geometry, HEAD_AT, Layout, REQUESTS_AT, ROOM_AT, TAIL_AT,
+    self, Area, CELLS_AT, COUNTERS_AT, CUT, FIXED, Geometry, HEAD_AT, Header, Layout, REQUESTS_AT, ROOM_AT,
+    SMALL, TAIL_AT,
 };
 use super::queue::Queue;
 use super::slot::Slot;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Hint as Advice, Result};
 use crate::event::Event;
 use crate::region::{Mapping, Region};
 use crate::sync::{self, AtomicU32, AtomicU64, Hint, Ordering};
@@ -31,6 +32,17 @@ pub(super) struct Shared {
     path: Option<PathBuf>,
     /// The member that was the last to be looked at for whether it is dead.
     pub(super) looked_at: Hint,
+    /// What the file ends with, for as long as nobody has cut it short.
+    mark: u64,
+    /// How many bytes of each slot's request and reply are known to have their pages; empty where all have.
+    reserved: Vec<[Hint; 2]>,
+}
+
+/// What of a slot is written: an index of what is reserved.
+#[derive(Clone, Copy)]
+pub(super) enum Part {
+    Request,
+    Reply,
 }
 
 /// An attached client or server, as it lies in the segment. Written by its holder; `word` also by who recovers it.
@@ -64,6 +76,15 @@ pub(super) struct Recoveries {
     pub(super) redelivered: AtomicU64,
 }
 
+/// What fails where the program has closed what the segment needs. The kernel's word for it: nothing
+/// is wrong with the segment, nor with a ticket, and trying again does not help.
+const LOST: &str = "reqrep: the program has closed a descriptor of the segment";
+
+/// The error of `op`, or what is to be said of a lost descriptor.
+pub(super) fn refused(errno: Errno, op: &'static str) -> Error {
+    if errno == Errno::BADF { Error::with_errno(ErrorKind::Os, LOST, errno.number()) } else { errno.at(op) }
+}
+
 /// Begins a cache line of its own.
 #[repr(C, align(64))]
 pub(super) struct Line<T>(pub(super) T);
@@ -78,9 +99,19 @@ const _: () = assert!(cfg!(loom) || size_of::<Slot>() == layout::SLOT_HEAD);
 pub(super) struct Making {
     pub(super) geometry: Geometry,
     pub(super) mode: u32,
-    /// Pages come when they are first written, instead of all at once.
+    /// Pages that hold payloads alone come when they are first written, instead of all at once.
     pub(super) sparse: bool,
 }
+
+/// What is asked of a segment that is opened.
+pub(super) struct Checks<'a> {
+    pub(super) any_owner: bool,
+    pub(super) max_bytes: u64,
+    /// The operation that fails if a size is another than was asked for.
+    pub(super) differs: Box<Differs<'a>>,
+}
+
+type Differs<'a> = dyn Fn(&Geometry) -> Option<&'static str> + 'a;
 
 impl Shared {
     /// Makes a segment and gives it a name that must not exist.
@@ -130,55 +161,97 @@ impl Shared {
     }
 
     fn fill(file: OwnedFd, making: &Making, op: &'static str) -> Result<Shared> {
-        let layout = Layout::new(making.geometry.checked(op)?);
+        let geometry = making.geometry.checked(op)?;
+        let layout = Layout::new(geometry);
+        let sparse = making.sparse && layout.can_be_sparse();
         let made = || {
             let fd = file.as_fd();
             memory::set_mode(fd, making.mode)?;
-            match making.sparse {
-                true => memory::set_len(fd, layout.len as u64)?,
-                false => memory::reserve(fd, layout.len as u64)?,
+            if sparse {
+                memory::set_len(fd, layout.len as u64)?;
+                layout.words().try_for_each(|area| memory::reserve(fd, area.at as u64, area.len as u64))?;
+            } else {
+                memory::reserve(fd, 0, layout.len as u64)?;
             }
             let random = u64::from(sys::random()?) << 32 | u64::from(sys::random()?);
             Ok((Mapping::new(fd, layout.len)?, memory::facts(fd)?.identity, random))
         };
         let (mapping, identity, random) = made().map_err(|errno: Errno| errno.at(op))?;
-        let file = KnownFile::new(file, identity);
-        let shared = Shared { mapping, layout, file, path: None, looked_at: Hint::new(0) };
-        let written = shared
-            .region(Area { at: 0, len: FIXED, room: FIXED })
-            .copy_in(&layout::encode(&layout.geometry, random));
+        let header = Header { geometry, sparse, identity, random };
+        let bytes = layout::encode(&header);
+        let shared = Shared::new(mapping, file, identity, &header, layout::mark(&bytes));
+        let written = shared.region(Area { at: 0, len: FIXED, room: FIXED }).copy_in(&bytes);
         assert!(written, "a header is as long as its bytes");
+        shared.end().store(shared.mark, Ordering::Relaxed);
         Ok(shared)
     }
 
-    /// Opens the segment at `path`; only one's own, unless `any_owner`.
-    pub(super) fn open(path: &Path, any_owner: bool) -> Result<Shared> {
+    fn new(mapping: Mapping, file: OwnedFd, identity: (u64, u64), header: &Header, mark: u64) -> Shared {
+        let layout = Layout::new(header.geometry);
+        let unknown = || [Hint::new(0), Hint::new(0)];
+        let reserved = if header.sparse { header.geometry.slots } else { 0 };
+        Shared {
+            mapping,
+            layout,
+            file: KnownFile::new(file, identity),
+            path: None,
+            looked_at: Hint::new(0),
+            mark,
+            reserved: (0..reserved).map(|_| unknown()).collect(),
+        }
+    }
+
+    /// Opens the segment at `path`.
+    pub(super) fn open(path: &Path, checks: &Checks<'_>) -> Result<Shared> {
         let file = memory::open(path).map_err(|errno| match errno {
             Errno::LOOP => errno.at("reqrep open: symbolic link"),
             errno => errno.at("reqrep open"),
         })?;
-        Ok(Shared::check(file, any_owner)?.named(path))
+        Ok(Shared::check(file, checks)?.named(path))
     }
 
     /// Maps the segment behind a descriptor, after the same checks.
-    pub(super) fn check(file: OwnedFd, any_owner: bool) -> Result<Shared> {
+    pub(super) fn check(file: OwnedFd, checks: &Checks<'_>) -> Result<Shared> {
         const OP: &str = "reqrep open";
         let facts = memory::facts(file.as_fd()).map_err(|errno| errno.at(OP))?;
         if !facts.is_regular {
             return Err(Error::new(ErrorKind::Invalid, "reqrep open: not a regular file"));
         }
-        if facts.owner != memory::user() && !any_owner {
+        if facts.owner != memory::user() && !checks.any_owner {
             return Err(Error::new(ErrorKind::Invalid, "reqrep open: another user's file"));
         }
-        let mut header = [0; FIXED];
-        let len = memory::read_at(file.as_fd(), &mut header, 0).map_err(|errno| errno.at(OP))?;
-        if len < FIXED {
+        let (header, mark) = Shared::read_header(file.as_fd(), facts.len)?;
+        // Elsewhere, its locks may be other locks: the living would be dead there.
+        if header.identity != (0, 0) && header.identity != facts.identity {
+            return Err(Error::with_hint(ErrorKind::Incompatible, OP, Advice::OtherMount));
+        }
+        if let Some(op) = (checks.differs)(&header.geometry) {
+            return Err(Error::with_hint(ErrorKind::Incompatible, op, Advice::OtherSize));
+        }
+        if facts.len > checks.max_bytes {
+            return Err(Error::new(ErrorKind::TooLong, "reqrep open: max_bytes"));
+        }
+        let len = Layout::new(header.geometry).len;
+        let mapping = Mapping::new(file.as_fd(), len).map_err(|errno| errno.at(OP))?;
+        let shared = Shared::new(mapping, file, facts.identity, &header, mark);
+        if shared.is_whole() { Ok(shared) } else { Err(Error::new(ErrorKind::Corrupt, CUT)) }
+    }
+
+    fn read_header(file: BorrowedFd<'_>, len: u64) -> Result<(Header, u64)> {
+        const OP: &str = "reqrep open";
+        let mut bytes = [0; FIXED];
+        let read = memory::read_at(file, &mut bytes, 0).map_err(|errno| errno.at(OP))?;
+        if read < FIXED {
             return Err(Error::new(ErrorKind::Incompatible, "reqrep open: too short for a segment"));
         }
-        let layout = layout::decode(&header, facts.len)?;
-        let mapping = Mapping::new(file.as_fd(), layout.len).map_err(|errno| errno.at(OP))?;
-        let file = KnownFile::new(file, facts.identity);
-        Ok(Shared { mapping, layout, file, path: None, looked_at: Hint::new(0) })
+        Ok((layout::decode(&bytes, len)?, layout::mark(&bytes)))
+    }
+
+    /// The sizes of the segment at `path`, which is not opened for anything else.
+    pub(super) fn geometry_at(path: &Path) -> Result<Geometry> {
+        let file = memory::open(path).map_err(|errno| errno.at("reqrep open"))?;
+        let facts = memory::facts(file.as_fd()).map_err(|errno| errno.at("reqrep open"))?;
+        Shared::read_header(file.as_fd(), facts.len).map(|(header, _)| header.geometry)
     }
 
     fn named(mut self, path: &Path) -> Shared {
@@ -320,6 +393,54 @@ impl Shared {
     pub(super) fn recoveries(&self) -> &Recoveries {
         // SAFETY: a line of its own in the header.
         unsafe { self.at(COUNTERS_AT) }
+    }
+
+    /// What the file ends with.
+    fn end(&self) -> &AtomicU64 {
+        // SAFETY: the layout keeps the last eight bytes apart from all else, aligned to eight.
+        unsafe { self.at(self.layout.end()) }
+    }
+
+    /// False once the file was cut short, were it for a moment, or a page of it was missing when this
+    /// process touched it. What it reads then is not what others wrote.
+    #[inline]
+    pub(super) fn is_whole(&self) -> bool {
+        self.end().load(Ordering::Relaxed) == self.mark && self.mapping.is_whole()
+    }
+
+    /// Fails with `Corrupt` if it is not whole.
+    #[inline]
+    pub(super) fn check_whole(&self, op: &'static str) -> Result<()> {
+        if self.is_whole() { Ok(()) } else { Err(Error::new(ErrorKind::Corrupt, op)) }
+    }
+
+    /// Sees to it that the first `len` bytes of a request or a reply have their pages.
+    #[inline]
+    pub(super) fn reserve(&self, idx: u32, part: Part, len: usize, op: &'static str) -> Result<()> {
+        // Who copies a few bytes out takes more along.
+        let len = len.max(SMALL);
+        match self.reserved.get(idx as usize) {
+            Some(known) if len as u64 > known[part as usize].get() => {
+                self.reserve_pages(idx, part, &known[part as usize], len, op)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn reserve_pages(&self, idx: u32, part: Part, known: &Hint, len: usize, op: &'static str) -> Result<()> {
+        let area = match part {
+            Part::Request => self.layout.request(idx),
+            Part::Reply => self.layout.reply(idx),
+        };
+        let Some(area) = area.filter(|area| len <= area.len.max(SMALL)) else { return Ok(()) };
+        if self.is_lost() {
+            return Err(refused(Errno::BADF, op));
+        }
+        let reserved = memory::reserve(self.file(), area.at as u64, len.min(area.room) as u64);
+        reserved.map_err(|errno| errno.at(op))?;
+        known.set(area.reserved(len).max(len) as u64);
+        Ok(())
     }
 
     /// # Safety

@@ -219,7 +219,7 @@ impl Server {
     /// The first request that waits, with its word as it is now this server's. Waits go by this: a payload is moved no more often than it must be.
     #[inline]
     fn claim(&self) -> Result<Option<(u32, SlotWord)>> {
-        let (shared, number) = (self.shared(), self.0.membership.number(RECV)?);
+        let (shared, number) = (self.shared(), self.0.membership.present(RECV)?);
         let claim = |idx| Some((idx, shared.slot(idx)?.claim(number)?));
         let popped = shared.queue().pop(claim, RECV)?;
         if popped.claimed.is_some() || popped.stale > 0 {
@@ -244,7 +244,7 @@ impl Server {
         let number = self.0.membership.number(RECV)?;
         count(&self.0.membership.member(number).counters.0.empty);
         self.0.lookout.found_none();
-        Ok(())
+        self.shared().check_whole(RECV)
     }
 
     /// What was claimed, copied out; `None` if that is nothing that a client of ours sends. What

@@ -159,9 +159,9 @@ pub(crate) fn set_len(fd: BorrowedFd<'_>, len: u64) -> Result<()> {
     sys!("truncate", rustix::fs::ftruncate(fd, len))
 }
 
-/// Makes the file `len` bytes long and gives it all its pages, so that a full file system is an error now and not a signal later.
-pub(crate) fn reserve(fd: BorrowedFd<'_>, len: u64) -> Result<()> {
-    sys!("fallocate", rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, len))
+/// Gives `len` bytes from `off` on their pages, so that a full file system is an error now and not a signal later. The file grows if it is shorter.
+pub(crate) fn reserve(fd: BorrowedFd<'_>, off: u64, len: u64) -> Result<()> {
+    sys!("fallocate", rustix::fs::fallocate(fd, FallocateFlags::empty(), off, len))
 }
 
 /// Nobody can change the length of the file from now on.

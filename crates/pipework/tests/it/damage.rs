@@ -125,6 +125,22 @@ pub(crate) fn mount_tmpfs(folder: &Path, options: &str) -> bool {
     mounted(c"pipework-test", &folder, c"tmpfs".as_ptr(), 0, &text(options))
 }
 
+/// Mounts a folder at another place as well, on top of what is there.
+pub(crate) fn mount_bind(folder: &Path, at: &Path) -> bool {
+    let text =
+        |path: &Path| std::ffi::CString::new(path.to_str().expect("names are UTF-8")).expect("no zeros");
+    mounted(&text(folder), &text(at), ptr::null(), libc::MS_BIND, c"")
+}
+
+/// Mounts an overlay over the folder `merged`. Beside that lie `lower`, `upper` and `work`.
+pub(crate) fn mount_overlay(merged: &Path) -> bool {
+    let text = |text: &str| std::ffi::CString::new(text).expect("no zeros");
+    let beside = merged.parent().and_then(Path::to_str).expect("names are UTF-8");
+    let options = format!("lowerdir={beside}/lower,upperdir={beside}/upper,workdir={beside}/work");
+    let merged = text(merged.to_str().expect("names are UTF-8"));
+    mounted(c"pipework-test", &merged, c"overlay".as_ptr(), 0, &text(&options))
+}
+
 fn mounted(
     source: &std::ffi::CStr,
     target: &std::ffi::CStr,

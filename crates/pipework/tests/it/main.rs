@@ -9,6 +9,7 @@ mod storm;
 mod reqstorm;
 mod reqprocs;
 mod reqbells;
+mod reqdisk;
 mod reqfiles;
 mod reqhostile;
 mod fd;

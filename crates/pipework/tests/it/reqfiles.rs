@@ -14,7 +14,7 @@ use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use pipework::reqrep::{Options, Segment};
+use pipework::reqrep::{Geometry, Options, Segment};
 use pipework::{Deadline, Error, ErrorKind};
 use rustix::fs::Mode;
 use rustix::net::{
@@ -118,17 +118,18 @@ fn a_file_of_any_other_length_is_refused() {
         File::options().write(true).open(&path).unwrap().set_len(len as u64).unwrap();
         refusal(&path)
     };
-    for len in [0, 1, 8, 63] {
+    for len in [0, 1, 8, 127] {
         assert_eq!(cut(len), "reqrep open: too short for a segment: made by an incompatible build", "{len}");
     }
-    for len in [64, 65, 4095, 4096, 4097, 5000, bytes.len() - 64, bytes.len() - 1, bytes.len() + 1, 1 << 20] {
+    for len in [128, 129, 4095, 4096, 4097, 5000, bytes.len() - 64, bytes.len() - 1, bytes.len() + 1, 1 << 20]
+    {
         assert_eq!(cut(len), "reqrep open: cut short or grown: not well formed", "{len}");
     }
     drop(whole);
     let copy = folder.join("copy");
     fs::write(&copy, &bytes).unwrap();
-    let copied = Options::new().open(&copy).unwrap();
-    answers(&copied, &copied);
+    let elsewhere = "reqrep open: it is a copy, or was made by another path or mount than this one";
+    assert_eq!(refusal(&copy), elsewhere);
 }
 
 #[test]
@@ -210,6 +211,41 @@ fn its_mode_is_what_was_asked_for_whatever_the_umask() {
     });
 }
 
+/// A file from before, or from another program: whoever asks for more would hear of it with the first large call.
+#[test]
+fn sizes_that_were_asked_for_are_those_of_the_file() {
+    let folder = Folder::new();
+    let path = folder.join("segment");
+    let made = small().create(&path).unwrap();
+    assert_eq!(Geometry::of(&path), Ok(*made.geometry()));
+    let asked = [
+        ("request_bytes", Options::new().request_bytes(1 << 20)),
+        ("reply_bytes", Options::new().reply_bytes(199)),
+        ("slots", Options::new().slots(5)),
+        ("members", Options::new().members(256)),
+        ("queue", Options::new().queue(9)),
+        ("integers", Options::new().integers()),
+    ];
+    for (name, options) in asked {
+        let said = format!("reqrep open: {name}: the segment has another than was asked for");
+        let fd = made.as_fd().try_clone_to_owned().unwrap();
+        for refused in [options.open(&path), options.open_or_create(&path), options.from_fd(fd)] {
+            let error = refused.map(drop).unwrap_err();
+            assert_eq!((error.to_string(), error.kind()), (said.clone(), ErrorKind::Incompatible));
+        }
+    }
+    // What is rounded up is compared rounded up; what was not asked for is not compared.
+    for options in [small(), small().queue(8), small().queue(3), Options::new().slots(4)] {
+        answers(&made, &options.open(&path).unwrap());
+    }
+    let len = fs::metadata(&path).unwrap().len();
+    answers(&made, &Options::new().max_bytes(len).open(&path).unwrap());
+    let larger = Options::new().max_bytes(len - 1).open(&path).map(drop).unwrap_err();
+    assert_eq!(larger.to_string(), "reqrep open: max_bytes: larger than the limit");
+    fs::write(folder.join("text"), [b'x'; 200]).unwrap();
+    assert_eq!(Geometry::of(folder.join("text")).unwrap_err().kind(), ErrorKind::Incompatible);
+}
+
 // ---------------------------------------------------------------- what is missing
 
 #[test]
@@ -234,27 +270,10 @@ fn a_full_file_system_is_an_error_where_the_segment_is_made() {
             answers(&fits, &fits);
             fits.unlink().unwrap();
             drop(fits);
-            on_borrowed_pages(&large.sparse(true).create(mount.join("sparse")).unwrap());
-            assert_eq!(names(&mount), ["sparse"]);
+            assert_eq!(names(&mount), [""; 0]);
         })
         .join();
     });
-}
-
-/// A segment whose pages are not there when they are first written to: its calls may fail or starve, and that is all.
-fn on_borrowed_pages(segment: &Segment) {
-    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
-    let mut tickets = vec![];
-    for _ in 0..segment.geometry().slots {
-        tickets.extend(client.try_send(&[7; 4096]).unwrap());
-    }
-    while let Ok(Some(request)) = server.try_recv() {
-        request.reply(&[8; 200]).unwrap();
-    }
-    let answered = tickets.iter().filter(|ticket| matches!(client.try_recv(**ticket), Ok(Some(_)))).count();
-    assert!(answered > 0, "within one process, what is missing is replaced for client and server alike");
-    segment.audit().unwrap();
-    segment.recover().unwrap();
 }
 
 #[test]
@@ -455,11 +474,8 @@ fn of_many_who_open_or_create_one_creates() {
                         while board[0].load(Ordering::SeqCst) < (PROCESSES * (round + 1)) as u64 {
                             std::hint::spin_loop();
                         }
-                        // Everybody asks for other sizes, so whoever made it can be told.
-                        let segment = small().slots(1 + me as u32).open_or_create(&path).unwrap();
-                        let facts = rustix::fs::fstat(&segment).unwrap();
-                        board[2 + me]
-                            .store(facts.st_ino << 8 | u64::from(segment.geometry().slots), Ordering::SeqCst);
+                        let segment = small().open_or_create(&path).unwrap();
+                        board[2 + me].store(rustix::fs::fstat(&segment).unwrap().st_ino, Ordering::SeqCst);
                         let client = segment.client().unwrap();
                         let ticket =
                             client.try_send("a").unwrap().or_else(|| client.send("a", PATIENCE).ok());

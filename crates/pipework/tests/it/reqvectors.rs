@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use pipework::ErrorKind;
@@ -122,7 +123,7 @@ fn folder() -> PathBuf {
 fn index() -> Vec<Value> {
     let text = fs::read_to_string(folder().join("index.json")).unwrap();
     let mut index: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((&index["byte_order"], &index["format"]), (&Value::from("little"), &Value::from(1)));
+    assert_eq!((&index["byte_order"], &index["format"]), (&Value::from("little"), &Value::from(2)));
     match index["vectors"].take() {
         Value::Array(vectors) => vectors,
         other => panic!("`vectors` is a list, not {other}"),
@@ -141,11 +142,16 @@ fn bytes(vector: &Value) -> Vec<u8> {
     fs::read(folder().join(format!("{}.bin", name(vector)))).unwrap()
 }
 
-/// The vector as a file: its bytes, and zeros behind them.
+/// The vector as a file: its bytes, zeros behind them, and its end.
 fn laid_out(vector: &Value, folder: &Folder) -> PathBuf {
     let path = folder.join(name(vector));
     fs::write(&path, bytes(vector)).unwrap();
-    open(&path).set_len(vector["len"].as_u64().unwrap()).unwrap();
+    let (file, len) = (open(&path), vector["len"].as_u64().unwrap());
+    file.set_len(len).unwrap();
+    if let Some(end) = vector["end"].as_str() {
+        let end = u64::from_str_radix(end, 16).unwrap().to_be_bytes();
+        file.write_all_at(&end, len - 8).unwrap();
+    }
     path
 }
 
