@@ -421,3 +421,14 @@ def test_who_waits_for_its_turn_gets_it_after_a_slice() -> None:
     for thread in threads:
         thread.join(SOON)
         assert not thread.is_alive()
+
+
+def test_readers_of_one_fifo_see_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "fifo"
+    atomic.create_fifo(path)
+    with atomic.Reader.fifo(path) as one:
+        assert not one.has_rival()
+        with atomic.Reader.fifo(path) as two:
+            assert one.has_rival()
+            assert two.has_rival()
+        assert not one.has_rival()

@@ -360,6 +360,10 @@ def cut_short():
                  good + part(ONE, 0, "", size=4081) + good, [IS_GOOD], ends="corrupt")
     yield vector("plain-size-huge", "The largest size there is.", part(ONE, 0, "x", size=0xFFFFFFFF), [],
                  ends="corrupt")
+    yield vector("plain-zeros", "No process has the number 0: zeros are no messages without end.", good + bytes(64), [IS_GOOD],
+                 ends="corrupt")
+    yield vector("mixed-zeros", "Nor are they between text.", b"\x0e\x10" + bytes(16) + b"\x0f\n" + GOOD,
+                 [line(b"\x0e\x10" + bytes(16) + b"\x0f\n"), IS_GOOD])
     yield vector("plain-cut-in-header", "The pipe ends inside a header.", good + good[:9],
                  [IS_GOOD, torn("torn", None, 0, 9)])
     yield vector("plain-cut-in-data", "The pipe ends inside the data of a part.", good + good[:18],

@@ -219,6 +219,11 @@ impl Reader {
         self.handle.with(py, "atomic eof", |reader| reader.is_eof())
     }
 
+    /// Whether somebody else reads from the same FIFO now, opened by its path as here: both get pieces of the stream, and lose messages.
+    fn has_rival(&self, py: Python<'_>) -> PyResult<bool> {
+        self.handle.with(py, "has_rival", |reader| reader.has_rival())
+    }
+
     /// Another reader of the same pipe, for another thread. The clones share one buffer: each item goes to one of them.
     fn clone(&self, py: Python<'_>) -> PyResult<Reader> {
         let reader = self.handle.with(py, "clone reader", |reader| reader.try_clone())?.or_raise(py)?;

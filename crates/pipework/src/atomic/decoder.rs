@@ -236,7 +236,7 @@ impl Decoder {
         let bytes = &self.buf[self.start..self.end];
         let header = Header::from_bytes(bytes);
         if let Some(header) = header {
-            if header.len as usize > self.limits.pipe_buf - Header::LEN {
+            if !header.is_possible(self.limits.pipe_buf - Header::LEN) {
                 let is_mixed = frame::shows_mixed(bytes, self.limits.pipe_buf);
                 let (kind, hint) = if is_mixed {
                     (ErrorKind::Incompatible, Hint::SentMixed)

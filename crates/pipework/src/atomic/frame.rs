@@ -101,6 +101,12 @@ impl Header {
         })
     }
 
+    /// Whether it may stand in front of a part with at most `max` bytes of data. No process has the number 0, and zeros are a frequent
+    /// sort of damage.
+    pub(super) fn is_possible(self, max: usize) -> bool {
+        self.len as usize <= max && self.pid != 0
+    }
+
     fn is_ours(self) -> bool {
         self.tid >= LEAST_NONCE
     }
@@ -156,7 +162,7 @@ impl Header {
         matches!(self.place(), Place::Only | Place::First)
             && self.writer().pid > 0
             && self.following() < 1 << 20
-            && self.len as usize <= max
+            && self.is_possible(max)
             && (self.len > 0 || self.vouches_for(&[]))
     }
 }

@@ -197,7 +197,7 @@ fn naive_frame(bytes: &[u8], pipe_buf: usize) -> Option<(NaiveFrame, usize)> {
     if *bytes.get(1)? == DATA_LINK_ESCAPE {
         let header = Header::from_bytes(&bytes[2..])?;
         let len = header.len as usize;
-        let whole = len <= pipe_buf - 19 && *bytes.get(18 + len)? == SHIFT_IN;
+        let whole = header.pid != 0 && len <= pipe_buf - 19 && *bytes.get(18 + len)? == SHIFT_IN;
         let only = header.tid >= 65536 && header.tid % 2 == 0 && header.id == 0;
         let whole = whole && (!only || header.vouches_for(&bytes[18..18 + len]));
         return whole.then(|| (NaiveFrame::Part(header, bytes[18..18 + len].to_vec()), 19 + len));
@@ -217,7 +217,7 @@ fn naive_beginning(bytes: &[u8], pipe_buf: usize) -> Option<Header> {
     if !bytes.starts_with(&[SHIFT_OUT, DATA_LINK_ESCAPE]) {
         return None;
     }
-    Header::from_bytes(&bytes[2..]).filter(|header| header.len as usize <= pipe_buf - 19)
+    Header::from_bytes(&bytes[2..]).filter(|header| header.pid != 0 && header.len as usize <= pipe_buf - 19)
 }
 
 #[derive(Default)]

@@ -82,13 +82,12 @@ pub(super) fn scan(bytes: &[u8], rest: Rest, rules: Rules) -> Found {
 /// Where the data of a part begin.
 const DATA: usize = Mode::Mixed.prefix() + Header::LEN;
 
-/// The header of the part that `bytes` begin with; `None` if it is not all there, or promises more than a part can hold.
+/// The header of the part that `bytes` begin with; `None` if it is not all there, or cannot be one.
 fn part_header(bytes: &[u8], rules: Rules) -> Option<Header> {
     if !bytes.starts_with(&[SHIFT_OUT, DATA_LINK_ESCAPE]) {
         return None;
     }
-    Header::from_bytes(&bytes[Mode::Mixed.prefix()..])
-        .filter(|header| header.len as usize <= rules.max_part())
+    Header::from_bytes(&bytes[Mode::Mixed.prefix()..]).filter(|header| header.is_possible(rules.max_part()))
 }
 
 /// The frame that [`SHIFT_OUT`] at the start of `bytes` opens.
@@ -104,10 +103,10 @@ fn frame(bytes: &[u8], rest: Rest, rules: Rules) -> Found {
 
 fn part(bytes: &[u8], rules: Rules) -> Found {
     let Some(header) = Header::from_bytes(&bytes[Mode::Mixed.prefix()..]) else { return Found::Undecided };
-    let len = header.len as usize;
-    if len > rules.max_part() {
+    if !header.is_possible(rules.max_part()) {
         return Found::NoFrame;
     }
+    let len = header.len as usize;
     match bytes.get(DATA + len) {
         None => Found::Undecided,
         Some(&SHIFT_IN) if !is_damaged(header, &bytes[DATA..DATA + len]) => {

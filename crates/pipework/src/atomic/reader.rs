@@ -546,7 +546,7 @@ fn sole(shared: &mut Arc<Shared>) -> Option<&mut Core> {
 }
 
 impl AsFd for Reader {
-    /// For an event loop: when it is readable, call a `try_` method until that has nothing. It stays the same for the reader's life, but
+    /// For an event loop: when it is readable, call a `try_` method until that has nothing, and then ask [`Reader::due`]. It stays the same for the reader's life, but
     /// for a listener in a forked child, which has another after its first call there. With clones, an item may also wait in
     /// the buffer that they share.
     fn as_fd(&self) -> BorrowedFd<'_> {
