@@ -6,123 +6,139 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, NewType, TypedDict
 
 from ._core import Segment
+from ._fields import described
 
 Ticket = NewType("Ticket", int)
 """A call in progress. It is good for the client that made it."""
 
 
 class Options(TypedDict, total=False):
-    """The keyword arguments of whatever makes a segment. The sizes matter where one is made; one that is opened must have those that are given."""
+    """The keyword arguments of whatever makes a segment. One that is opened has its sizes: those that are asked for must be the same.
+
+    slots: Calls that can be in progress at the same time, in all clients together; 1 to 2**20. Default 64.
+    queue: Cells of the ring of waiting requests. More help where many calls are cancelled before a server takes
+        them. Default twice the slots, which is enough, and the least there are.
+    request_bytes: Bytes of the largest request, at most 2**30. Default 4096.
+    reply_bytes: Bytes of the largest reply, at most 2**30. Default 4096.
+    members: Clients and servers that can be attached at the same time; 1 to 65535. Default 256.
+    mode: Permissions of the file, for instance 0o660 to share it with a group, whose members are then trusted not to disturb.
+        Default 0o600.
+    max_bytes: Bytes of the largest segment to open, which caps all of its sizes. Default no cap.
+    sparse: Whether memory for payloads is taken when it is first written, instead of all at once. Then a full file system is an
+        error (ENOSPC) of `send`, or fails the call whose reply has no room. Default False.
+    any_owner: Whether to open a segment that belongs to another user. Default False.
+    integers: Whether payloads are single numbers, for `IntClient` and `IntServer`. Default False.
+    spin: For how many seconds ends look again and again before they sleep; 0 for never. At most 0.001. Default 0.00002.
+    """
 
     slots: int
-    """Calls that can be in progress at the same time, in all clients together; 1 to 2**20. Default 64."""
     queue: int
-    """Cells of the ring of waiting requests. The default, twice the slots, is enough; more help where many calls are cancelled before a server takes them."""
     request_bytes: int
-    """Bytes of the largest request, at most 2**30. Default 4096."""
     reply_bytes: int
-    """Bytes of the largest reply, at most 2**30. Default 4096."""
     members: int
-    """Clients and servers that can be attached at the same time; 1 to 65535. Default 256."""
     mode: int
-    """Permissions of the file, for instance 0o660 to share it with a group, whose members are then trusted not to disturb. Default 0o600."""
     max_bytes: int
-    """Bytes of the largest segment to open, which caps all of its sizes. Default no cap."""
     sparse: bool
-    """Whether memory for payloads is taken when it is first written, instead of all at once. Then a full file system is an error (ENOSPC) of `send`, or fails the call whose reply has no room. Default False."""
     any_owner: bool
-    """Whether to open a segment that belongs to another user. Default False."""
     integers: bool
-    """Whether payloads are single numbers, for `IntClient` and `IntServer`. Default False."""
     spin: float | None
-    """For how many seconds ends look again and again before they sleep; 0 for never. At most 0.001. Default 0.00002."""
 
 
+@described(
+    data="What the server answered.",
+    flags="The 32 bits that it sent along.",
+)
 class Message(NamedTuple):
     """A reply with its flags."""
 
     data: bytes
-    """What the server answered."""
     flags: int
-    """The 32 bits that it sent along."""
 
 
+@described(
+    integers="Whether payloads are single numbers.",
+    slots="Calls that can be in progress at the same time.",
+    queue="Cells of the ring of waiting requests, a power of two.",
+    request_bytes="Bytes of the largest request.",
+    reply_bytes="Bytes of the largest reply.",
+    members="Clients and servers that can be attached at the same time.",
+)
 class Geometry(NamedTuple):
     """The sizes of a segment. They never change."""
 
     integers: bool
-    """Whether payloads are single numbers."""
     slots: int
-    """Calls that can be in progress at the same time."""
     queue: int
-    """Cells of the ring of waiting requests, a power of two."""
     request_bytes: int
-    """Bytes of the largest request."""
     reply_bytes: int
-    """Bytes of the largest reply."""
     members: int
-    """Clients and servers that can be attached at the same time."""
 
 
+@described(
+    requests="Calls begun.",
+    replies="Requests that servers have answered or given up, whether anybody still waited or not.",
+    full="Times that a client found no free slot.",
+    empty="Times that a server looked for a request and found none.",
+    cancelled="Calls cancelled, those that ran out of time included.",
+    torn_off="Members that died without leaving.",
+    recovered="Slots that were taken back from them.",
+    redelivered="Requests that went to another server because theirs had died.",
+)
 class Stats(NamedTuple):
     """What was done in a segment. A process that is killed may leave a count of its last step out."""
 
     requests: int
-    """Calls begun."""
     replies: int
-    """Requests that servers have answered or given up, whether anybody still waited or not."""
     full: int
-    """Times that a client found no free slot."""
     empty: int
-    """Times that a server looked for a request and found none."""
     cancelled: int
-    """Calls cancelled, those that ran out of time included."""
     torn_off: int
-    """Members that died without leaving."""
     recovered: int
-    """Slots that were taken back from them."""
     redelivered: int
-    """Requests that went to another server because theirs had died."""
 
 
+@described(
+    number="Its number, counted from 1.",
+    role="What it does.",
+    pid="Its process, as numbered in its own pid namespace. For people.",
+    since="When it attached, in seconds as of `time.time`.",
+    is_alive="False if it died and nobody has recovered it yet.",
+)
 class Member(NamedTuple):
     """An attached client or server."""
 
     number: int
-    """Its number, counted from 1."""
     role: Literal["client", "server"]
-    """What it does."""
     pid: int
-    """Its process, as numbered in its own pid namespace. For people."""
     since: float
-    """When it attached, in seconds as of `time.time`."""
     is_alive: bool
-    """False if it died and nobody has recovered it yet."""
 
 
+@described(
+    free="Nobody uses it.",
+    filling="A client is writing its request.",
+    waiting="Its request waits for a server.",
+    taken="A server has its request.",
+    dropped="A server has its request, and the call was cancelled.",
+    done="Its reply waits for the client.",
+    damaged="Its word is none that a member writes.",
+    orphaned="Of all these: held by a member that is gone. Recovery takes them back.",
+    unqueued="Of those waiting: not in the ring. Zero, unless a member was between two steps.",
+    entries="Entries of the ring, those of cancelled calls included.",
+)
 class Audit(NamedTuple):
     """Every slot of a segment, by what it is used for."""
 
     free: int
-    """Nobody uses it."""
     filling: int
-    """A client is writing its request."""
     waiting: int
-    """Its request waits for a server."""
     taken: int
-    """A server has its request."""
     dropped: int
-    """A server has its request, and the call was cancelled."""
     done: int
-    """Its reply waits for the client."""
     damaged: int
-    """Its word is none that a member writes."""
     orphaned: int
-    """Of all these: held by a member that is gone. Recovery takes them back."""
     unqueued: int
-    """Of those waiting: not in the ring. Zero, unless a member was between two steps."""
     entries: int
-    """Entries of the ring, those of cancelled calls included."""
 
 
 def reduce_segment(path: Path | None, fd: int, any_owner: bool, spin: float | None) -> tuple[Any, ...]:

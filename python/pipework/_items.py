@@ -5,20 +5,29 @@ from __future__ import annotations
 from typing import NamedTuple, Union
 
 from ._errors import ErrorKind
+from ._fields import described
 
 
+@described(
+    pid="The sender's process number, in the sender's own pid namespace.",
+    tid="An even random number from 65536 on, drawn for each writer and again after a fork. (Atomic::Pipe puts the thread's number here.)",
+)
 class WriterKey(NamedTuple):
     """Names one writer in the pipe. Two writers that are alive at the same time have different ones."""
 
     pid: int
-    """The sender's process number, in the sender's own pid namespace."""
     tid: int
-    """An even random number from 65536 on, drawn for each writer and again after a fork. (Atomic::Pipe puts the thread's number here.)"""
 
     def __str__(self) -> str:
         return f"{self.pid}:{self.tid}"
 
 
+@described(
+    data="What was sent.",
+    writer="Who sent it.",
+    parts="In how many parts it came; at least 1.",
+    compressed="The zstd frame that it came in, if the reader was told to keep it.",
+)
 class Message(NamedTuple):
     """A message, whole.
 
@@ -32,24 +41,25 @@ class Message(NamedTuple):
     """
 
     data: bytes
-    """What was sent."""
     writer: WriterKey
-    """Who sent it."""
     parts: int
-    """In how many parts it came; at least 1."""
     compressed: bytes | None = None
-    """The zstd frame that it came in, if the reader was told to keep it."""
 
 
+@described(
+    data="What was sent.",
+    compressed="The zstd frame that it came in, if the reader was told to keep it.",
+)
 class Burst(NamedTuple):
     """Bytes that were sent in one write, without a sender's name."""
 
     data: bytes
-    """What was sent."""
     compressed: bytes | None = None
-    """The zstd frame that it came in, if the reader was told to keep it."""
 
 
+@described(
+    data=r"The text with its terminator: `\n`, `\r\n` or `\r`. The last line before the end of the pipe may have none.",
+)
 class Line(NamedTuple):
     r"""A line of ordinary text.
 
@@ -59,7 +69,6 @@ class Line(NamedTuple):
     """
 
     data: bytes
-    r"""The text with its terminator: `\n`, `\r\n` or `\r`. The last line before the end of the pipe may have none."""
 
     @property
     def content(self) -> bytes:
@@ -72,19 +81,21 @@ class Line(NamedTuple):
         return self.content.decode("utf-8", "surrogateescape")
 
 
+@described(
+    writer="Whose it was, where the pipe says so.",
+    parts="Parts that had come.",
+    bytes="Bytes of data that had come.",
+    kind="TORN: its beginning, its rest or something in between never came. TOO_LONG: over `limit`. CORRUPT: it is not what was sent, or does not decompress.",
+    limit="Which limit of the reader a message that is TOO_LONG passed: \"max_message\", \"max_unfinished\", or \"memory\".",
+)
 class Torn(NamedTuple):
     """The report of a message or burst that is lost."""
 
     writer: WriterKey | None
-    """Whose it was, where the pipe says so."""
     parts: int
-    """Parts that had come."""
     bytes: int
-    """Bytes of data that had come."""
     kind: ErrorKind
-    """TORN: its beginning, its rest or something in between never came. TOO_LONG: over `limit`. CORRUPT: it is not what was sent, or does not decompress."""
     limit: str | None = None
-    """Which limit of the reader a message that is TOO_LONG passed: "max_message", "max_unfinished", or "memory"."""
 
 
 Item = Union[Line, Burst, Message, Torn]

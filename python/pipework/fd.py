@@ -71,6 +71,7 @@ from ._core import (
     write_all,
 )
 from ._errors import Error
+from ._fields import described
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -172,39 +173,45 @@ class Stopped(enum.Enum):
     """Anything else; trying again at once would fail again."""
 
 
+@described(
+    fds="The connections, in the order in which they came. They do not block, and are not inherited.",
+    peers="Who has connected, for each of them; None where the kernel says nothing.",
+    stopped="Why there are not more.",
+    error="The kernel's reason for NO_DESCRIPTORS and FAILED.",
+)
 class Accepted(NamedTuple):
     """What `accept_many` has accepted, and why it stopped."""
 
     fds: list[int]
-    """The connections, in the order in which they came. They do not block, and are not inherited."""
     peers: list[Address | None]
-    """Who has connected, for each of them; None where the kernel says nothing."""
     stopped: Stopped
-    """Why there are not more."""
     error: Error | None
-    """The kernel's reason for NO_DESCRIPTORS and FAILED."""
 
 
+@described(
+    turned_away="How many connections were accepted and closed at once.",
+    stopped="Why not more.",
+    error="The kernel's reason for NO_DESCRIPTORS and FAILED.",
+)
 class Shed(NamedTuple):
     """What `Reserve.shed` has done."""
 
     turned_away: int
-    """How many connections were accepted and closed at once."""
     stopped: Stopped
-    """Why not more."""
     error: Error | None
-    """The kernel's reason for NO_DESCRIPTORS and FAILED."""
 
 
+@described(
+    data="Its bytes, cut to what there was room for.",
+    address="Who has sent it; None where the kernel does not say.",
+    cut="Whether it was longer, and its end is lost.",
+)
 class Datagram(NamedTuple):
     """A datagram that has come."""
 
     data: bytes
-    """Its bytes, cut to what there was room for."""
     address: Address | None
-    """Who has sent it; None where the kernel does not say."""
     cut: bool
-    """Whether it was longer, and its end is lost."""
 
 
 def accept_many(fd: int, max: int) -> Accepted:

@@ -35,6 +35,29 @@ impl Raise for Unfinished {
     }
 }
 
+/// An error of a call with a payload of `len` bytes. If that is too long, it says for what.
+pub(crate) struct Oversize {
+    pub(crate) error: Error,
+    pub(crate) len: usize,
+    /// The option that sets the limit, and the limit.
+    pub(crate) option: &'static str,
+    pub(crate) most: usize,
+}
+
+impl Raise for Oversize {
+    fn kind(&self) -> ErrorKind {
+        self.error.kind()
+    }
+
+    fn raise(&self, py: Python<'_>) -> PyErr {
+        let Oversize { error, len, option, most } = self;
+        if error.kind() != ErrorKind::TooLong {
+            return error.raise(py);
+        }
+        make(py, error, &format!("{error}: {len} bytes, and {option} is {most}"), None)
+    }
+}
+
 /// For the `?` of functions that Python calls.
 pub(crate) trait OrRaise<T>: Sized {
     fn or_raise(self, py: Python<'_>) -> PyResult<T>;

@@ -7,6 +7,7 @@
 
 mod named;
 mod error;
+mod keywords;
 mod wait;
 mod buffer;
 mod locked;

@@ -158,9 +158,10 @@ def test_compressed_frames_come_along() -> None:
     writer.set_zstd(None)
     writer.send(b"plain")
     assert reader.next_item(SOON) == atomic.Message(b"plain", writer.key, 1, None)
-    for wrong in (1000, atomic.Zstd(1000)):
-        with pytest.raises(ValueError):
-            writer.set_zstd(wrong)
+    with pytest.raises(ValueError):
+        writer.set_zstd(1000)
+    with pytest.raises(ValueError):
+        atomic.Zstd(1000)
     with pytest.raises(TypeError):
         writer.set_zstd("fast")  # type: ignore[arg-type]
     zstd = atomic.Zstd(1, b"dict")

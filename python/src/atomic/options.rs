@@ -1,17 +1,19 @@
 //! How ends are made: keyword arguments to the core's options.
 
+use std::ops::RangeInclusive;
 use std::path::{PathBuf, absolute};
 use std::time::Duration;
 
 use pipework::atomic::{self, Options};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyInt, PyTuple};
 
 use super::reader::Reader;
 use super::writer::Writer;
 use crate::buffer::Bytes;
 use crate::error::OrRaise;
+use crate::keywords;
 use crate::named::Named;
 
 /// How to compress: a level from -131072 (fastest) to 22 (smallest), and a dictionary: raw bytes that resemble the messages.
@@ -29,9 +31,9 @@ pub(crate) struct Zstd(atomic::Zstd);
 #[pymethods]
 impl Zstd {
     #[new]
-    #[pyo3(signature = (level=3, dictionary=None, accept_unchecked=false))]
-    fn new(level: i32, dictionary: Option<Bytes<'_, '_>>, accept_unchecked: bool) -> Zstd {
-        let zstd = atomic::Zstd::new().level(level).accept_unchecked(accept_unchecked);
+    #[pyo3(signature = (level=Level(3), dictionary=None, accept_unchecked=false), text_signature = "(level=3, dictionary=None, accept_unchecked=false)")]
+    fn new(level: Level, dictionary: Option<Bytes<'_, '_>>, accept_unchecked: bool) -> Zstd {
+        let zstd = atomic::Zstd::new().level(level.0).accept_unchecked(accept_unchecked);
         Zstd(match dictionary {
             Some(dictionary) => zstd.dictionary(&*dictionary),
             None => zstd,
@@ -63,6 +65,16 @@ impl Zstd {
     }
 }
 
+struct Level(i32);
+
+impl FromPyObject<'_, '_> for Level {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, '_, PyAny>) -> PyResult<Level> {
+        keywords::number("atomic zstd", "level", value, LEVELS).map(Level)
+    }
+}
+
 /// A `Zstd`, its level alone, or None.
 pub(super) struct Compression(pub(super) Option<atomic::Zstd>);
 
@@ -76,9 +88,10 @@ impl FromPyObject<'_, '_> for Compression {
         if let Ok(zstd) = object.cast::<Zstd>() {
             return Ok(Compression(Some(zstd.get().0.clone())));
         }
-        let level = object
-            .extract::<i32>()
-            .map_err(|_| PyTypeError::new_err("zstd must be a Zstd, a level, or None"))?;
+        if !object.is_instance_of::<PyInt>() {
+            return Err(PyTypeError::new_err("zstd must be a Zstd, a level, or None"));
+        }
+        let level = keywords::number("atomic", "zstd", object, LEVELS)?;
         Ok(Compression(Some(atomic::Zstd::new().level(level))))
     }
 }
@@ -86,31 +99,42 @@ impl FromPyObject<'_, '_> for Compression {
 /// The options that `named` holds; each must be one of those that the caller takes.
 pub(super) fn options(named: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
     let mut options = Options::new();
-    for (name, value) in named.into_iter().flatten() {
-        options = match name.cast::<PyString>()?.to_str()? {
-            "mixed" => options.mixed(value.extract()?),
-            "bursts" => options.bursts(value.extract()?),
-            "strict" => options.strict(value.extract()?),
+    keywords::each("atomic", named, |name, value| {
+        let now = options.clone();
+        options = match name {
+            "mixed" => now.mixed(value.yes_or_no()?),
+            "bursts" => now.bursts(value.yes_or_no()?),
+            "strict" => now.strict(value.yes_or_no()?),
             "zstd" => match value.extract::<Compression>()?.0 {
-                Some(zstd) => options.zstd(zstd),
-                None => options,
+                Some(zstd) => now.zstd(zstd),
+                None => now,
             },
-            "keep_compressed" => options.keep_compressed(value.extract()?),
-            "max_message" => options.max_message(value.extract()?),
-            "max_unfinished" => options.max_unfinished(value.extract()?),
-            "read_size" => options.read_size(value.extract()?),
-            "frame_timeout" => options.frame_timeout(match value.extract::<Option<f64>>()? {
-                Some(time) => seconds("frame_timeout", time)?,
+            "keep_compressed" => now.keep_compressed(value.yes_or_no()?),
+            "max_message" => now.max_message(value.number(0..=i64::MAX)?),
+            "max_unfinished" => now.max_unfinished(value.number(0..=i64::MAX)?),
+            "read_size" => now.read_size(value.number(READ_SIZE)?),
+            "frame_timeout" => now.frame_timeout(match value.unless_none() {
+                Some(value) => value.seconds(f64::INFINITY)?,
                 None => Duration::MAX,
             }),
-            "max_pending" => options.max_pending(value.extract()?),
-            "or_print" => options.or_print(value.extract()?),
-            "spin" => options.spin(seconds("spin", value.extract()?)?),
-            other => return Err(PyTypeError::new_err(format!("there is no option {other:?}"))),
+            "max_pending" => now.max_pending(value.number(0..=i64::MAX)?),
+            "or_print" => now.or_print(value.yes_or_no()?),
+            "spin" => now.spin(value.seconds(LONGEST_SPIN)?),
+            _ => return Ok(false),
         };
-    }
+        Ok(true)
+    })?;
     Ok(options)
 }
+
+/// Bytes that one read may ask for.
+pub(super) const READ_SIZE: RangeInclusive<i64> = 1..=16 << 20;
+
+/// Seconds for which an end may look again before it sleeps.
+const LONGEST_SPIN: f64 = 0.001;
+
+/// Levels of zstd.
+const LEVELS: RangeInclusive<i64> = -131_072..=22;
 
 /// Where an end comes from, and how it was set since: what makes one like it in another process.
 pub(super) struct Origin {
@@ -152,11 +176,6 @@ impl Origin {
         static REDUCE: Named = Named::new("pipework.atomic", "_reduce");
         REDUCE.make(py, (kind, fd, self.path.clone(), self.listens, self.options.bind(py).copy()?))
     }
-}
-
-fn seconds(option: &str, seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{option} must be a number of seconds, 0 or more")))
 }
 
 /// A new pipe: its two ends.

@@ -8,12 +8,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use super::item;
-use super::options::{Compression, Origin, options};
+use super::options::{Compression, Origin, READ_SIZE, options};
 use crate::aio;
 use crate::buffer::{Room, bytes};
 use crate::error::{OrRaise, Raise, invalid, of_kind};
 use crate::fd::take_over;
 use crate::handle::{Handle, drop_detached};
+use crate::keywords;
 use crate::wait::{Timeout, until};
 
 const RECV: &str = "atomic recv";
@@ -128,17 +129,18 @@ impl Reader {
     /// 15
     #[pyo3(signature = (buffer, timeout=None))]
     fn recv_into(&self, py: Python<'_>, mut buffer: Room<'_>, timeout: Option<Timeout>) -> PyResult<usize> {
+        let room = buffer.len();
         let len = self.message(py, until(timeout), |message| {
-            if message.len() > buffer.len() {
-                return Err(bytes(py, [message]));
+            if message.len() > room {
+                return Err((message.len(), bytes(py, [message])));
             }
             buffer.fill(0, message);
             Ok(message.len())
         })?;
-        len.or_else(|message| {
+        len.or_else(|(len, message)| {
             let message = message?;
-            let raised =
-                of_kind(py, ErrorKind::TooLong, "atomic recv_into", "the message does not fit in the buffer");
+            let text = format!("the message has {len} bytes, and the buffer {room}");
+            let raised = of_kind(py, ErrorKind::TooLong, "atomic recv_into", &text);
             raised.value(py).setattr("message", message)?;
             Err(raised)
         })
@@ -255,7 +257,8 @@ impl Reader {
     }
 
     #[setter]
-    fn set_read_size(&self, py: Python<'_>, read_size: usize) -> PyResult<()> {
+    fn set_read_size(&self, py: Python<'_>, read_size: &Bound<'_, PyAny>) -> PyResult<()> {
+        let read_size: usize = keywords::number("atomic", "read_size", read_size.as_borrowed(), READ_SIZE)?;
         self.handle.with(py, "read_size", |reader| reader.set_read_size(read_size))?;
         self.origin.set(py, "read_size", read_size)
     }

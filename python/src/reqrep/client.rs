@@ -3,14 +3,15 @@
 use std::os::fd::IntoRawFd;
 
 use pipework::reqrep::{self, Message, Reply, Ticket};
-use pipework::{Deadline, Result};
+use pipework::{Deadline, Error, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use super::segment::{CALLS, Place, Segment};
 use super::shared::{Shared, closed};
 use crate::buffer::{Bytes, Held, bytes, unless_small};
-use crate::error::{OrRaise, Raise};
+use crate::error::{OrRaise, Oversize, Raise};
+use crate::keywords::{Flags, Redeliveries};
 use crate::named::Named;
 use crate::task::Task;
 use crate::wait::{Timeout, in_slices, until};
@@ -42,64 +43,64 @@ pub(crate) struct Client(Calls<reqrep::Client>);
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (segment, redeliveries=0, needs_server=false))]
+    #[pyo3(signature = (segment, redeliveries=Redeliveries(0), needs_server=false), text_signature = "(segment, redeliveries=0, needs_server=false)")]
     fn attach(
         py: Python<'_>,
         segment: Place<'_, '_>,
-        redeliveries: u8,
+        redeliveries: Redeliveries,
         needs_server: bool,
     ) -> PyResult<Client> {
         let segment = segment.opened(py)?;
         let client = segment.get().get_ref().client().or_raise(py)?;
-        let client = client.redeliveries(redeliveries).needs_server(needs_server);
-        Ok(Client(Calls::new(client, segment, redeliveries, needs_server)))
+        let client = client.redeliveries(redeliveries.0).needs_server(needs_server);
+        Ok(Client(Calls::new(client, segment, redeliveries.0, needs_server)))
     }
 
     /// Sends a request and waits for its reply; returns its bytes. `timeout` covers both. `flags` are 32 bits of the user's that travel along.
     ///
     /// Raises `TimedOut`: the call is cancelled then, as it is when a signal handler raises, but a server may have begun with it. `PeerDied` within 250 ms if its server has
     /// died; `Failed` if its server gave it up; `TooLong` if it does not fit into the segment's requests; `NoServer`, if that was asked for.
-    #[pyo3(signature = (data, timeout=None, flags=0))]
+    #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
     fn call(
         &self,
         py: Python<'_>,
         data: Bytes<'_, '_>,
         timeout: Option<Timeout>,
-        flags: u32,
+        flags: Flags,
     ) -> PyResult<Py<PyBytes>> {
-        bytes(py, [&self.0.call(py, (&data, flags), until(timeout))?])
+        bytes(py, [&self.0.call(py, (&data, flags.0), until(timeout))?])
     }
 
     /// As `call`; returns a `Message`: the reply with its flags.
-    #[pyo3(signature = (data, timeout=None, flags=0))]
+    #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
     fn call_message(
         &self,
         py: Python<'_>,
         data: Bytes<'_, '_>,
         timeout: Option<Timeout>,
-        flags: u32,
+        flags: Flags,
     ) -> PyResult<Py<PyAny>> {
-        with_flags(py, self.0.call(py, (&data, flags), until(timeout))?)
+        with_flags(py, self.0.call(py, (&data, flags.0), until(timeout))?)
     }
 
     /// Sends a request and returns the ticket for its reply. Waits until a slot is free. Any number of calls may be in progress, up to the slots of the segment.
     ///
     /// Raises `TimedOut` if there was no slot, `TooLong` and `NoServer`: then nothing was sent.
-    #[pyo3(signature = (data, timeout=None, flags=0))]
+    #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
     fn send(
         &self,
         py: Python<'_>,
         data: Bytes<'_, '_>,
         timeout: Option<Timeout>,
-        flags: u32,
+        flags: Flags,
     ) -> PyResult<u64> {
-        self.0.send(py, (&data, flags), until(timeout))
+        self.0.send(py, (&data, flags.0), until(timeout))
     }
 
     /// Sends a request if a slot is free; None if none is. Raises as `send`, but for `TimedOut`.
-    #[pyo3(signature = (data, flags=0))]
-    fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>, flags: u32) -> PyResult<Option<u64>> {
-        self.0.try_send(py, (&data, flags))
+    #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
+    fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>, flags: Flags) -> PyResult<Option<u64>> {
+        self.0.try_send(py, (&data, flags.0))
     }
 
     /// Waits for the reply of a call and returns its bytes.
@@ -127,20 +128,20 @@ impl Client {
     }
 
     /// As `call`, in asyncio, on any event loop. Cancelling the task cancels the call. The time-out is asyncio's own: `asyncio.wait_for`.
-    #[pyo3(signature = (data, flags=0))]
-    fn acall<'py>(&self, py: Python<'py>, data: Bytes<'_, '_>, flags: u32) -> PyResult<Bound<'py, PyAny>> {
-        self.start_call(py, data.hold(), flags, |py, reply| Ok(bytes(py, [&reply])?.into_any()))
+    #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
+    fn acall<'py>(&self, py: Python<'py>, data: Bytes<'_, '_>, flags: Flags) -> PyResult<Bound<'py, PyAny>> {
+        self.start_call(py, data.hold(), flags.0, |py, reply| Ok(bytes(py, [&reply])?.into_any()))
     }
 
     /// As `call_message`, in asyncio.
-    #[pyo3(signature = (data, flags=0))]
+    #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
     fn acall_message<'py>(
         &self,
         py: Python<'py>,
         data: Bytes<'_, '_>,
-        flags: u32,
+        flags: Flags,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.start_call(py, data.hold(), flags, with_flags)
+        self.start_call(py, data.hold(), flags.0, with_flags)
     }
 
     /// As `recv`, in asyncio. The ticket stays good if the task is cancelled.
@@ -329,17 +330,21 @@ impl<C: Caller> Calls<C> {
         }
         // Nobody has the ticket but this, so the call must not stay behind. What a signal handler has raised counts more than a reply at the last moment.
         let at_last = client.and_then(|client| give_up(&client, sent));
-        done?.or_else(|error| at_last.ok_or_else(|| error.raise(py)))
+        done?.or_else(|error| at_last.ok_or_else(|| self.for_request(C::len(request), error).raise(py)))
     }
 
     pub(super) fn send(&self, py: Python<'_>, request: C::Request<'_>, deadline: Deadline) -> PyResult<u64> {
-        let send = |client: &C, slice| py.detach(|| client.send(request, slice));
+        let send = |client: &C, slice| {
+            let sent = py.detach(|| client.send(request, slice));
+            sent.map_err(|error| self.for_request(C::len(request), error))
+        };
         self.client.wait(py, deadline, CLIENT, send).map(Ticket::to_bits)
     }
 
     pub(super) fn try_send(&self, py: Python<'_>, request: C::Request<'_>) -> PyResult<Option<u64>> {
         let client = self.get(py)?;
         let sent = unless_small(py, C::len(request), || client.try_send(request));
+        let sent = sent.map_err(|error| self.for_request(C::len(request), error));
         Ok(sent.or_raise(py)?.map(Ticket::to_bits))
     }
 
@@ -377,6 +382,14 @@ impl<C: Caller> Calls<C> {
         (self.segment(py), self.redeliveries, self.needs_server)
     }
 
+    fn for_request(&self, len: usize, error: Error) -> Oversize {
+        for_request(len, self.largest_request(), error)
+    }
+
+    fn largest_request(&self) -> usize {
+        self.segment.get().get_ref().geometry().request_bytes as usize
+    }
+
     /// Bytes of the largest reply there can be.
     fn largest_reply(&self) -> usize {
         self.segment.get().get_ref().geometry().reply_bytes as usize
@@ -397,9 +410,10 @@ impl<C: Caller> Calls<C> {
     where
         C::Reply: 'static,
     {
+        let most = self.largest_request();
         let reply = self.client.until_closed(start(self.get(py)?));
         let give = move |py: Python<'_>, reply: Option<Result<C::Reply>>| match reply {
-            Some(reply) => give(py, reply.or_raise(py)?),
+            Some(reply) => give(py, reply.map_err(|error| for_request(len, most, error)).or_raise(py)?),
             None => Err(closed(py, "client", CLIENT)),
         };
         Task::new(len.max(self.largest_reply()), reply, give).start(py)
@@ -412,6 +426,10 @@ impl<C: Caller> Calls<C> {
     pub(super) fn is_closed(&self) -> bool {
         self.client.is_closed()
     }
+}
+
+fn for_request(len: usize, most: usize, error: Error) -> Oversize {
+    Oversize { error, len, option: "the segment's request_bytes", most }
 }
 
 /// Ends a call, if it is not over; gives its reply if that came at the last moment.

@@ -8,6 +8,7 @@ use pyo3::types::PyTuple;
 use super::client::{Caller, Calls, Settings};
 use super::segment::{Place, Segment};
 use crate::error::OrRaise;
+use crate::keywords::Redeliveries;
 use crate::wait::{Timeout, until};
 
 /// A `Client` whose requests and replies are numbers, -2**63 to 2**63 - 1. The segment is one of integers.
@@ -27,17 +28,17 @@ pub(crate) struct IntClient(Calls<reqrep::IntClient>);
 #[pymethods]
 impl IntClient {
     #[new]
-    #[pyo3(signature = (segment, redeliveries=0, needs_server=false))]
+    #[pyo3(signature = (segment, redeliveries=Redeliveries(0), needs_server=false), text_signature = "(segment, redeliveries=0, needs_server=false)")]
     fn attach(
         py: Python<'_>,
         segment: Place<'_, '_>,
-        redeliveries: u8,
+        redeliveries: Redeliveries,
         needs_server: bool,
     ) -> PyResult<IntClient> {
         let segment = segment.opened(py)?;
         let client = segment.get().get_ref().int_client().or_raise(py)?;
-        let client = client.redeliveries(redeliveries).needs_server(needs_server);
-        Ok(IntClient(Calls::new(client, segment, redeliveries, needs_server)))
+        let client = client.redeliveries(redeliveries.0).needs_server(needs_server);
+        Ok(IntClient(Calls::new(client, segment, redeliveries.0, needs_server)))
     }
 
     /// As `Client.call`.

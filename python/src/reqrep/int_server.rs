@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use pipework::reqrep::{self, Kind};
+use pipework::reqrep::{self, Geometry, Kind};
 use pipework::{Deadline, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -188,7 +188,7 @@ impl IntRequest {
 impl Given for IntRequest {
     type Taken = reqrep::IntRequest<'static>;
 
-    fn of(_py: Python<'_>, request: reqrep::IntRequest<'static>) -> PyResult<IntRequest> {
+    fn of(_py: Python<'_>, request: reqrep::IntRequest<'static>, _sizes: &Geometry) -> PyResult<IntRequest> {
         Ok(IntRequest {
             value: request.value(),
             deliveries: request.deliveries(),

@@ -1,16 +1,18 @@
 //! The segment: how it is made, opened and passed on, and what it tells about itself.
 
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::{PathBuf, absolute};
-use std::time::{Duration, UNIX_EPOCH};
+use std::path::{Path, PathBuf, absolute};
+use std::time::UNIX_EPOCH;
 
-use pipework::reqrep::{self, Kind, Options, Role};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pipework::ErrorKind;
+use pipework::reqrep::{self, Geometry, Kind, Options, Role};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::PyDict;
 
-use crate::error::{OrRaise, at};
+use crate::error::{OrRaise, at, of_kind};
 use crate::fd::take_over;
+use crate::keywords;
 use crate::named::Named;
 
 /// Where the named tuples and the other Python of this room are.
@@ -18,7 +20,8 @@ pub(super) const CALLS: &str = "pipework._calls";
 
 /// A segment that this process has opened: the shared memory in which clients and servers meet.
 ///
-/// `Segment(path)` opens the one at `path`, or makes it if there is none; the keyword arguments are those of `Options`. A segment on /dev/shm lies
+/// `Segment(path)` opens the one at `path`, or makes it if there is none; the keyword arguments are those of `Options`. Sizes that are asked for and that the one that is
+/// there has not are refused (`Incompatible`). A segment on /dev/shm lies
 /// in memory alone. It can be pickled for other processes: by its path, or else its descriptor goes along, as with sockets in `multiprocessing`.
 ///
 /// The numbers that it tells may be outdated as soon as they are told.
@@ -45,8 +48,7 @@ impl Segment {
         path: Absolute,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Segment> {
-        let made = Settings::of(options)?.make(py, |options| options.open_or_create(&path.0));
-        made.map_err(|raised| at(py, raised, &path.0))
+        Settings::of(options)?.make_at(py, &path.0, |options| options.open_or_create(&path.0))
     }
 
     /// Makes a segment at `path`. The name appears when the segment is complete.
@@ -55,19 +57,17 @@ impl Segment {
     #[staticmethod]
     #[pyo3(signature = (path, **options))]
     fn create(py: Python<'_>, path: Absolute, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
-        let made = Settings::of(options)?.make(py, |options| options.create(&path.0));
-        made.map_err(|raised| at(py, raised, &path.0))
+        Settings::of(options)?.make_at(py, &path.0, |options| options.create(&path.0))
     }
 
-    /// Opens the segment at `path`. Sizes that are given must be those that it has; `max_bytes` is the largest file to open.
+    /// Opens the segment at `path`. Sizes that are asked for must be those that it has; `max_bytes` is the largest file to open.
     ///
     /// Raises `FileNotFoundError` if there is none; `Invalid` for a symbolic link, what is no regular file, or another user's file; `Incompatible` for what is no
-    /// segment, or is one of another format; `Corrupt` for one that was damaged or cut short.
+    /// segment, or is one of another format or of other sizes; `Corrupt` for one that was damaged or cut short.
     #[staticmethod]
     #[pyo3(signature = (path, **options))]
     fn open(py: Python<'_>, path: Absolute, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
-        let opened = Settings::of(options)?.make(py, |options| options.open(&path.0));
-        opened.map_err(|raised| at(py, raised, &path.0))
+        Settings::of(options)?.make_at(py, &path.0, |options| options.open(&path.0))
     }
 
     /// Makes a segment without a name: for threads, for processes that are forked from this one, and for those it is pickled for.
@@ -246,8 +246,8 @@ impl Place<'_, '_> {
                 if kind == Kind::Integers {
                     settings.options = settings.options.integers();
                 }
-                let made = settings.make(py, |options| options.open_or_create(&path.0));
-                Py::new(py, made.map_err(|raised| at(py, raised, &path.0))?)
+                let made = settings.make_at(py, &path.0, |options| options.open_or_create(&path.0));
+                Py::new(py, made?)
             }
         }
     }
@@ -262,42 +262,86 @@ impl Segment {
 /// What keyword arguments say.
 struct Settings {
     options: Options,
+    /// What matters of them for opening one of whatever sizes.
+    plain: Options,
     any_owner: bool,
     spin: Option<f64>,
+    /// The sizes that were asked for.
+    sizes: Vec<(&'static str, u32)>,
 }
 
 impl Settings {
     fn of(named: Option<&Bound<'_, PyDict>>) -> PyResult<Settings> {
-        let mut options = Options::new();
+        let (mut options, mut plain, mut sizes) = (Options::new(), Options::new(), Vec::new());
         let (mut any_owner, mut spin, mut integers) = (false, None, false);
-        for (name, value) in named.into_iter().flatten() {
-            options = match name.cast::<PyString>()?.to_str()? {
-                "slots" => options.slots(value.extract()?),
-                "queue" => options.queue(value.extract()?),
-                "request_bytes" => options.request_bytes(value.extract()?),
-                "reply_bytes" => options.reply_bytes(value.extract()?),
-                "members" => options.members(value.extract()?),
-                "max_bytes" => options.max_bytes(value.extract()?),
-                "mode" => options.mode(value.extract()?),
-                "sparse" => options.sparse(value.extract()?),
-                "any_owner" => {
-                    any_owner = value.extract()?;
-                    options.any_owner(any_owner)
-                }
-                "spin" => {
-                    spin = value.extract()?;
-                    spin.map_or(Ok(options.clone()), |spin| seconds(spin).map(|spin| options.spin(spin)))?
-                }
-                "integers" => {
-                    integers = value.extract()?;
-                    options
-                }
-                other => return Err(PyTypeError::new_err(format!("there is no option {other:?}"))),
+        keywords::each("reqrep", named, |name, value| {
+            let mut size = |name, range| -> PyResult<u32> {
+                let size = value.number(range)?;
+                sizes.push((name, size));
+                Ok(size)
             };
-        }
+            let now = options.clone();
+            options = match name {
+                "slots" => now.slots(size("slots", 1..=1 << 20)?),
+                "queue" => now.queue(value.number(0..=1 << 22)?),
+                "request_bytes" => now.request_bytes(size("request_bytes", 0..=1 << 30)?),
+                "reply_bytes" => now.reply_bytes(size("reply_bytes", 0..=1 << 30)?),
+                "members" => now.members(size("members", 1..=65_535)?),
+                "max_bytes" => {
+                    let max_bytes = value.number(0..=i64::MAX)?;
+                    plain = plain.clone().max_bytes(max_bytes);
+                    now.max_bytes(max_bytes)
+                }
+                "mode" => now.mode(value.number(0..=0o777)?),
+                "sparse" => now.sparse(value.yes_or_no()?),
+                "any_owner" => {
+                    any_owner = value.yes_or_no()?;
+                    plain = plain.clone().any_owner(any_owner);
+                    now.any_owner(any_owner)
+                }
+                "spin" => match value.unless_none() {
+                    Some(value) => {
+                        let time = value.seconds(0.001)?;
+                        spin = Some(time.as_secs_f64());
+                        now.spin(time)
+                    }
+                    None => now,
+                },
+                "integers" => {
+                    integers = value.yes_or_no()?;
+                    now
+                }
+                _ => return Ok(false),
+            };
+            Ok(true)
+        })?;
         // After the sizes, of which it has its own.
         let options = if integers { options.integers() } else { options };
-        Ok(Settings { options, any_owner, spin })
+        Ok(Settings { options, plain, any_owner, spin, sizes })
+    }
+
+    /// Opens or makes the segment at `path`, whose sizes are those that were asked for.
+    fn make_at(
+        self,
+        py: Python<'_>,
+        path: &Path,
+        make: impl FnOnce(&Options) -> pipework::Result<reqrep::Segment> + Send,
+    ) -> PyResult<Segment> {
+        let made = py.detach(|| make(&self.options));
+        let sizes = match &made {
+            Ok(made) => Some(*made.geometry()),
+            // Refused for its sizes, perhaps: then it can be opened, and tells them.
+            Err(error) if error.kind() == ErrorKind::Incompatible => {
+                self.plain.open(path).ok().map(|segment| *segment.geometry())
+            }
+            Err(_) => None,
+        };
+        let differ = sizes.and_then(|sizes| self.sizes.iter().find_map(|asked| differ(&sizes, *asked)));
+        if let Some(text) = differ {
+            return Err(at(py, of_kind(py, ErrorKind::Incompatible, "reqrep open", &text), path));
+        }
+        let segment = made.or_raise_at(py, path)?;
+        Ok(Segment { segment, any_owner: self.any_owner, spin: self.spin })
     }
 
     fn make(
@@ -311,7 +355,13 @@ impl Settings {
     }
 }
 
-fn seconds(spin: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(spin)
-        .map_err(|_| PyValueError::new_err("spin must be a number of seconds, 0 or more"))
+/// What is to be said of a size that was asked for and is another one.
+fn differ(sizes: &Geometry, (name, asked): (&str, u32)) -> Option<String> {
+    let is = match name {
+        "slots" => sizes.slots,
+        "request_bytes" => sizes.request_bytes,
+        "reply_bytes" => sizes.reply_bytes,
+        _ => sizes.members,
+    };
+    (is != asked).then(|| format!("{name} is {is} in the segment that is there, and {asked} was asked for"))
 }

@@ -3,7 +3,7 @@
 use std::os::fd::IntoRawFd;
 use std::sync::{Arc, Weak};
 
-use pipework::reqrep::{self, Kind, Message};
+use pipework::reqrep::{self, Geometry, Kind, Message};
 use pipework::{Deadline, Result};
 use pyo3::PyClass;
 use pyo3::exceptions::PyValueError;
@@ -14,7 +14,8 @@ use super::segment::{Place, Segment};
 use super::shared::{Shared, closed};
 use super::turns::{Requests, lent};
 use crate::buffer::{Bytes, bytes, unless_small};
-use crate::error::{OrRaise, invalid};
+use crate::error::{OrRaise, Oversize, invalid};
+use crate::keywords::Flags;
 use crate::locked::Locked;
 use crate::task::Task;
 use crate::wait::{Timeout, until};
@@ -145,6 +146,7 @@ pub(crate) struct Request {
     data: Py<PyBytes>,
     flags: u32,
     deliveries: u8,
+    largest_reply: u32,
     open: Arc<Open<reqrep::Request<'static>>>,
 }
 
@@ -182,10 +184,12 @@ impl Request {
     ///
     /// Raises `TooLong` if it does not fit into the segment's replies: the request then fails at its client. `Invalid` if it is answered already; `Stale` in a
     /// child that was forked after the request was taken.
-    #[pyo3(signature = (data, flags=0))]
-    fn reply(&self, py: Python<'_>, data: Bytes<'_, '_>, flags: u32) -> PyResult<bool> {
+    #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
+    fn reply(&self, py: Python<'_>, data: Bytes<'_, '_>, flags: Flags) -> PyResult<bool> {
         let (request, data): (_, &[u8]) = (self.open.take(py)?, &data);
-        unless_small(py, data.len(), || request.reply(Message::new(data).flags(flags))).or_raise(py)
+        let sent = unless_small(py, data.len(), || request.reply(Message::new(data).flags(flags.0)));
+        let (len, option, most) = (data.len(), "the segment's reply_bytes", self.largest_reply as usize);
+        sent.map_err(|error| Oversize { error, len, option, most }).or_raise(py)
     }
 
     /// Tells the client that there will be no answer: its call raises `Failed`. Nothing happens if it is answered already.
@@ -218,7 +222,7 @@ impl Request {
 impl Given for Request {
     type Taken = reqrep::Request<'static>;
 
-    fn of(py: Python<'_>, mut request: reqrep::Request<'static>) -> PyResult<Request> {
+    fn of(py: Python<'_>, mut request: reqrep::Request<'static>, sizes: &Geometry) -> PyResult<Request> {
         let data = bytes(py, [&request])?;
         if request.len() >= LARGE {
             // Python has its copy.
@@ -228,6 +232,7 @@ impl Given for Request {
             data,
             flags: request.flags(),
             deliveries: request.deliveries(),
+            largest_reply: sizes.reply_bytes,
             open: Arc::new(Open::new(request)),
         })
     }
@@ -286,7 +291,7 @@ impl Taker for reqrep::Server {
 pub(super) trait Given: Sized + Into<PyClassInitializer<Self>> + PyClass {
     type Taken: Send;
 
-    fn of(py: Python<'_>, taken: Self::Taken) -> PyResult<Self>;
+    fn of(py: Python<'_>, taken: Self::Taken, sizes: &Geometry) -> PyResult<Self>;
 
     /// Makes it a loop's, for a turn.
     fn lend(&self) -> Weak<dyn Lent>;
@@ -307,13 +312,13 @@ impl<S: Taker> Taking<S> {
 
     pub(super) fn recv<G: Given<Taken = S::Taken>>(&self, py: Python<'_>, deadline: Deadline) -> PyResult<G> {
         let taken = self.server.wait(py, deadline, RECV, |server, slice| py.detach(|| server.recv(slice)))?;
-        G::of(py, taken)
+        G::of(py, taken, self.sizes())
     }
 
     pub(super) fn try_recv<G: Given<Taken = S::Taken>>(&self, py: Python<'_>) -> PyResult<Option<G>> {
         let server = self.get(py)?;
         let taken = unless_small(py, self.largest_request(), || server.try_recv()).or_raise(py)?;
-        taken.map(|taken| G::of(py, taken)).transpose()
+        taken.map(|taken| G::of(py, taken, self.sizes())).transpose()
     }
 
     pub(super) fn recv_many<G: Given<Taken = S::Taken>>(
@@ -324,13 +329,13 @@ impl<S: Taker> Taking<S> {
     ) -> PyResult<Vec<G>> {
         let recv = |server: &S, slice| py.detach(|| server.recv_many(max, slice));
         let taken = self.server.wait(py, deadline, RECV, recv)?;
-        taken.into_iter().map(|taken| G::of(py, taken)).collect()
+        taken.into_iter().map(|taken| G::of(py, taken, self.sizes())).collect()
     }
 
     pub(super) fn drain<G: Given<Taken = S::Taken>>(&self, py: Python<'_>, max: usize) -> PyResult<Vec<G>> {
         let server = self.get(py)?;
         let taken = unless_small(py, self.largest_request(), || server.drain(max)).or_raise(py)?;
-        taken.into_iter().map(|taken| G::of(py, taken)).collect()
+        taken.into_iter().map(|taken| G::of(py, taken, self.sizes())).collect()
     }
 
     /// As `recv`; None once the server is closed.
@@ -345,10 +350,11 @@ impl<S: Taker> Taking<S> {
         &self,
         py: Python<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let sizes = *self.sizes();
         self.start(
             py,
             |server| async move { server.recv_async().await },
-            |py, taken| Ok(Py::new(py, G::of(py, taken)?)?.into_any()),
+            move |py, taken| Ok(Py::new(py, G::of(py, taken, &sizes)?)?.into_any()),
         )
     }
 
@@ -366,8 +372,9 @@ impl<S: Taker> Taking<S> {
             taken.extend(server.drain(max - 1).into_iter().flatten());
             Ok(taken)
         };
-        self.start(py, recv, |py, taken| {
-            let given = taken.into_iter().map(|taken| Py::new(py, G::of(py, taken)?));
+        let sizes = *self.sizes();
+        self.start(py, recv, move |py, taken| {
+            let given = taken.into_iter().map(|taken| Py::new(py, G::of(py, taken, &sizes)?));
             Ok(given.collect::<PyResult<Vec<_>>>()?.into_pyobject(py)?.unbind())
         })
     }
@@ -386,9 +393,13 @@ impl<S: Taker> Taking<S> {
         Task::new(self.largest_request(), taken, give).start(py)
     }
 
+    fn sizes(&self) -> &Geometry {
+        self.segment.get().get_ref().geometry()
+    }
+
     /// Bytes of the largest request there can be.
     fn largest_request(&self) -> usize {
-        self.segment.get().get_ref().geometry().request_bytes as usize
+        self.sizes().request_bytes as usize
     }
 
     pub(super) fn clear(&self, py: Python<'_>) -> PyResult<usize> {

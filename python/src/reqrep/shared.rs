@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
-use pipework::{Deadline, Result};
+use pipework::Deadline;
 use pyo3::prelude::*;
 
-use crate::error::{OrRaise, invalid};
+use crate::error::{OrRaise, Raise, invalid};
 use crate::locked::Locked;
 use crate::wait::in_slices;
 
@@ -42,12 +42,12 @@ impl<T: Clone + Send> Shared<T> {
 
     /// Makes `call` with the end, again after each signal and slice, until it ends in something else, or the end is closed. It gives the interpreter lock away by
     /// itself.
-    pub(super) fn wait<O>(
+    pub(super) fn wait<O, E: Raise>(
         &self,
         py: Python<'_>,
         deadline: Deadline,
         op: &str,
-        mut call: impl FnMut(&T, Deadline) -> Result<O>,
+        mut call: impl FnMut(&T, Deadline) -> Result<O, E>,
     ) -> PyResult<O> {
         in_slices(py, deadline, |slice| Ok(call(&self.get(py, op)?, slice)))?.or_raise(py)
     }

@@ -1,0 +1,117 @@
+//! Options and other arguments that have a range: each is refused with its name, what it may be, and what it was.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use crate::error::invalid;
+
+/// One keyword argument.
+pub(crate) struct Keyword<'a, 'py> {
+    op: &'static str,
+    name: &'a str,
+    value: Borrowed<'a, 'py, PyAny>,
+}
+
+/// Reads each of `named`; `read` gets its name, and says whether there is such an option.
+pub(crate) fn each<'py>(
+    op: &'static str,
+    named: Option<&Bound<'py, PyDict>>,
+    mut read: impl FnMut(&str, Keyword<'_, 'py>) -> PyResult<bool>,
+) -> PyResult<()> {
+    for (name, value) in named.into_iter().flatten() {
+        let name = name.cast::<PyString>()?.to_str()?;
+        if !read(name, Keyword { op, name, value: value.as_borrowed() })? {
+            return Err(PyTypeError::new_err(format!("{op}: there is no option {name:?}")));
+        }
+    }
+    Ok(())
+}
+
+impl Keyword<'_, '_> {
+    /// A number in that range.
+    pub(crate) fn number<T: TryFrom<i64>>(&self, range: RangeInclusive<i64>) -> PyResult<T> {
+        number(self.op, self.name, self.value, range)
+    }
+
+    pub(crate) fn yes_or_no(&self) -> PyResult<bool> {
+        self.value.extract().map_err(|_| self.wrong("True or False"))
+    }
+
+    /// Seconds, up to so many.
+    pub(crate) fn seconds(&self, most: f64) -> PyResult<Duration> {
+        let seconds: f64 = self.value.extract().map_err(|_| self.wrong("a number of seconds"))?;
+        let time = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= most);
+        let what = || match most.is_finite() {
+            true => format!("{} must be a number of seconds from 0 to {most}, not {seconds}", self.name),
+            false => format!("{} must be a number of seconds, 0 or more, not {seconds}", self.name),
+        };
+        time.ok_or_else(|| invalid(self.value.py(), self.op, &what()))
+    }
+
+    /// What it is, unless it is None.
+    pub(crate) fn unless_none(self) -> Option<Self> {
+        (!self.value.is_none()).then_some(self)
+    }
+
+    pub(crate) fn extract<'b, T: FromPyObject<'b, 'b>>(&'b self) -> PyResult<T>
+    where
+        PyErr: From<T::Error>,
+    {
+        Ok(self.value.extract()?)
+    }
+
+    fn wrong(&self, what: &str) -> PyErr {
+        let kind = self.value.get_type().name().map_or_else(|_| "object".into(), |name| name.to_string());
+        PyTypeError::new_err(format!("{}: {} must be {what}, not {kind}", self.op, self.name))
+    }
+}
+
+/// A number that has a name and a range.
+pub(crate) fn number<T: TryFrom<i64>>(
+    op: &'static str,
+    name: &str,
+    value: Borrowed<'_, '_, PyAny>,
+    range: RangeInclusive<i64>,
+) -> PyResult<T> {
+    let py = value.py();
+    let found = match value.extract::<i64>() {
+        Err(error) if error.is_instance_of::<PyOverflowError>(py) => None,
+        Err(_) => return Err(Keyword { op, name, value }.wrong("a whole number")),
+        Ok(number) => {
+            Some(number).filter(|number| range.contains(number)).and_then(|number| T::try_from(number).ok())
+        }
+    };
+    let (least, most) = range.into_inner();
+    let what = || match most {
+        i64::MAX => format!("{name} must be a whole number, {least} or more, not {}", *value),
+        _ => format!("{name} must be from {least} to {most}, not {}", *value),
+    };
+    found.ok_or_else(|| invalid(py, op, &what()))
+}
+
+/// The 32 bits beside a payload.
+pub(crate) struct Flags(pub(crate) u32);
+
+impl FromPyObject<'_, '_> for Flags {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, '_, PyAny>) -> PyResult<Flags> {
+        number("reqrep", "flags", value, 0..=u32::MAX.into()).map(Flags)
+    }
+}
+
+/// How often a request may go to another server.
+#[derive(Clone, Copy)]
+pub(crate) struct Redeliveries(pub(crate) u8);
+
+impl FromPyObject<'_, '_> for Redeliveries {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, '_, PyAny>) -> PyResult<Redeliveries> {
+        number("reqrep client", "redeliveries", value, 0..=3).map(Redeliveries)
+    }
+}

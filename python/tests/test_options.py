@@ -1,0 +1,121 @@
+"""Options: what is out of range says so, and by how much; and `help()` says all there is to know."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pipework
+import pytest
+from pipework import atomic, fd, reqrep
+from pipework.reqrep import Client, Segment, Server
+
+SEGMENT: dict[str, tuple[list[Any], str]] = {
+    "slots": ([0, -1, 2**20 + 1, 2**40, 2**80], "from 1 to 1048576"),
+    "queue": ([-1, 2**22 + 1, 2**70], "from 0 to 4194304"),
+    "request_bytes": ([-1, 2**30 + 1, 2**40, 2**64], "from 0 to 1073741824"),
+    "reply_bytes": ([-1, 2**30 + 1, 2**40, 2**64], "from 0 to 1073741824"),
+    "members": ([0, 65536, 2**33], "from 1 to 65535"),
+    "mode": ([-1, 0o1000], "from 0 to 511"),
+    "spin": ([-0.1, 0.1, float("nan"), float("inf")], "from 0 to 0.001"),
+}
+ENDS: dict[str, tuple[list[Any], str]] = {
+    "max_message": ([-1, 2**63, 2**90], "a whole number, 0 or more"),
+    "max_unfinished": ([-1, 2**63], "a whole number, 0 or more"),
+    "max_pending": ([-1, 2**63], "a whole number, 0 or more"),
+    "read_size": ([0, -5, 2**24 + 1, 2**70], "from 1 to 16777216"),
+    "zstd": ([23, -131_073, 2**40], "from -131072 to 22"),
+    "spin": ([-0.1, 5.0, float("nan")], "from 0 to 0.001"),
+    "frame_timeout": ([-1.0, float("nan")], "0 or more"),
+}
+
+
+@pytest.mark.parametrize("name", SEGMENT)
+def test_a_segment_refuses_what_is_out_of_range(name: str) -> None:
+    values, may_be = SEGMENT[name]
+    for value in values:
+        with pytest.raises(pipework.Invalid) as raised:
+            Segment.anonymous(**{name: value})
+        assert f"{name} must be" in str(raised.value) and may_be in str(raised.value)
+        assert str(raised.value).lower().endswith(f"not {value}")
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_an_end_refuses_what_is_out_of_range(name: str) -> None:
+    values, may_be = ENDS[name]
+    for value in values:
+        with pytest.raises(pipework.Invalid) as raised:
+            atomic.pair(**{name: value})
+        assert f"{name} must be" in str(raised.value) and may_be in str(raised.value)
+
+
+def test_other_arguments_name_themselves_too() -> None:
+    segment = Segment.anonymous()
+    client = Client(segment)
+    for times in (-1, 4, 300):
+        with pytest.raises(pipework.Invalid, match="redeliveries must be from 0 to 3"):
+            Client(segment, redeliveries=times)
+    with pytest.raises(pipework.Invalid, match="flags must be from 0 to 4294967295, not -1"):
+        client.send(b"", flags=-1)
+    with pytest.raises(pipework.Invalid, match="level must be from -131072 to 22, not 99"):
+        atomic.Zstd(99)
+    reader, _ = atomic.pair()
+    with pytest.raises(pipework.Invalid, match="read_size must be"):
+        reader.read_size = 0
+    wrong_kinds: dict[str, Any] = {"slots": "many", "sparse": 1, "spin": "x", "integers": None, "slotz": 1}
+    for name, value in wrong_kinds.items():
+        with pytest.raises(TypeError, match=name):
+            Segment.anonymous(**{name: value})
+
+
+def test_what_is_too_long_says_by_how_much() -> None:
+    segment = Segment.anonymous(request_bytes=100, reply_bytes=10)
+    client, server = Client(segment), Server(segment)
+    for call in (lambda: client.call(bytes(101)), lambda: client.send(bytes(101)), lambda: client.try_send(bytes(101))):
+        with pytest.raises(pipework.TooLong, match="101 bytes, and the segment's request_bytes is 100"):
+            call()
+    client.send(bytes(100))
+    with pytest.raises(pipework.TooLong, match="11 bytes, and the segment's reply_bytes is 10"):
+        server.recv().reply(bytes(11))
+    reader, writer = atomic.pair()
+    writer.send(bytes(20))
+    with pytest.raises(pipework.TooLong, match="the message has 20 bytes, and the buffer 5"):
+        reader.recv_into(bytearray(5))
+
+
+def test_sizes_that_differ_are_refused_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    Segment.create(path, slots=8, request_bytes=64)
+    for opening in (Server, Segment, Segment.open):
+        with pytest.raises(pipework.Incompatible) as raised:
+            opening(path, request_bytes=1 << 20)
+        assert raised.value.filename == str(path)
+        assert "request_bytes is 64 in the segment that is there, and 1048576 was asked for" in str(raised.value)
+        assert opening(path, slots=8, request_bytes=64) is not None
+    with pytest.raises(pipework.Incompatible, match="slots is 8 .* 9 was asked for"):
+        Segment(path, slots=9)
+
+
+def test_help_shows_every_option() -> None:
+    for room, makers in ((atomic, (atomic.Reader, atomic.Writer, atomic.pair)), (reqrep, (Segment, Server))):
+        options = room.Options
+        text = inspect.getdoc(options) or ""
+        for name in options.__annotations__:
+            described = re.search(rf"^{name}: (.+?)(?=^\w+: |\Z)", text, re.MULTILINE | re.DOTALL)
+            assert described, f"{room.__name__}.Options does not describe {name}"
+            assert "Default " in described[1], f"{name} has no default"
+        for maker in makers:
+            assert "`Options`" in (maker.__doc__ or "")
+
+
+def test_every_field_of_a_tuple_is_described() -> None:
+    found = 0
+    for room in (atomic, reqrep, fd):
+        for each in vars(room).values():
+            for name in getattr(each, "_fields", ()):
+                text = getattr(each, name).__doc__
+                assert text and not text.startswith("Alias for field"), f"{each.__name__}.{name} is not described"
+                found += 1
+    assert found > 40
