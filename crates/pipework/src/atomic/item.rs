@@ -10,7 +10,7 @@ use std::ops::Deref;
 use crate::error::ErrorKind;
 
 /// Names one writer on the wire. Opaque: two writers that are alive at the same time have different ones, whatever their processes,
-/// threads or pid namespaces (but for a chance of one in two thousand million where their process numbers are the same).
+/// threads or pid namespaces (but for a chance of one in a thousand million where their process numbers are the same).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WriterKey {
     /// The sender's process number, in the sender's own pid namespace.

@@ -78,7 +78,7 @@ impl Writer {
     /// - `Interrupted` by a signal handler before the first part was written. Later signals do not interrupt. (For both there is
     ///   [`Writer::set_attention`].)
     /// - `Closed`: no reader is left. What was pending is dropped.
-    /// - `TooLong`: more parts than can be counted (over 16 TiB).
+    /// - `TooLong`: more parts than can be counted (over 8 TiB).
     /// - `Corrupt`: the kernel has cut a write that POSIX promises to keep whole.
     /// - `Os` with the kernel's number.
     pub fn send(&mut self, data: impl AsRef<[u8]>, deadline: impl Into<Deadline>) -> Result<u32> {

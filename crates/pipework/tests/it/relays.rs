@@ -134,7 +134,7 @@ fn send_plain(writer: &mut Writer, records: &[Vec<u8>]) {
 /// A frame waits, and what is behind it; past the time it is text, and its message is lost.
 #[test]
 fn what_nothing_completes_becomes_text() {
-    const TIME: Duration = Duration::from_millis(100);
+    const TIME: Duration = Duration::from_millis(500);
     let lost = Torn { writer: Some(KEY), parts: 1, bytes: 3, kind: ErrorKind::Torn, limit: None };
     for patient in [false, true] {
         let (mut reader, mut print) = mixed(Options::new().frame_timeout(TIME));
