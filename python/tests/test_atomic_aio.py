@@ -196,3 +196,56 @@ def test_a_frame_that_nothing_completes_becomes_text_in_time(run: Run) -> None:
             assert reader.due() is None
 
     run(work())
+
+
+def test_an_end_that_a_task_waits_for_may_be_closed_by_another_thread(run: Run) -> None:
+    """The descriptor's number is free for others only once the task's loop watches it no more."""
+
+    async def work() -> None:
+        kept = []
+        for _ in range(200):
+            reader, writer = atomic.pair()
+            waiting = asyncio.create_task(reader.arecv())
+            await asyncio.sleep(0)
+            closing = threading.Thread(target=reader.close)
+            closing.start()
+            closing.join()
+            # Whatever has got the number meanwhile is waited for as well.
+            next_reader, next_writer = atomic.pair()
+            next_waiting = asyncio.create_task(next_reader.arecv())
+            await asyncio.sleep(0)
+            await next_writer.asend(b"heard")
+            assert await next_waiting == b"heard"
+            with pytest.raises(ValueError, match="is closed"):
+                await waiting
+            kept.append((next_reader, next_writer, writer))
+            if len(kept) > 5:
+                for end in kept.pop(0):
+                    end.close()
+        for ends in kept:
+            for end in ends:
+                end.close()
+
+    run(work())
+
+
+def test_threads_close_what_loops_in_other_threads_are_about_to_wait_for(run: Run) -> None:
+    async def work() -> None:
+        for turn in range(300):
+            reader, writer = atomic.pair()
+            closing = threading.Thread(target=reader.close)
+            waiting = asyncio.create_task(reader.arecv())
+            if turn % 2:
+                await asyncio.sleep(0)
+            closing.start()
+            with pytest.raises(ValueError, match="is closed"):
+                await waiting
+            closing.join()
+            writer.close()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        run(work())
+    finally:
+        sys.setswitchinterval(interval)
