@@ -84,6 +84,11 @@ pub(crate) struct ReadingArgs {
     /// The largest message to accept, e.g. 64K, 10M or 1G (default 256M); a larger one is reported as damage
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) max_message: Option<usize>,
+
+    /// Where text shares the pipe: how long the rest of a part that has begun is waited for while no
+    /// byte comes (default 5); a relay such as tee or ssh may cut it and stop for a while
+    #[arg(long, value_name = "SECS", value_parser = seconds, allow_negative_numbers = true)]
+    pub(crate) frame_timeout: Option<Duration>,
 }
 
 /// How messages are written out.
@@ -134,6 +139,9 @@ Examples:
   pipework man ~/.local/share/man/man1
   pipework man | man -l -";
 
+/// What `bytes` takes.
+const BYTES: &str = "a number of bytes from 1, as in 4096, 64K, 10M or 1G";
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let number: f64 = text.parse().map_err(|_| "a number of seconds, as in 5 or 0.25".to_string())?;
     Duration::try_from_secs_f64(number).map_err(|_| "seconds cannot be negative or without end".into())
@@ -146,14 +154,14 @@ fn bytes(text: &str) -> Result<usize, String> {
         "K" => 10,
         "M" => 20,
         "G" => 30,
-        _ => return Err("a number of bytes, as in 4096, 64K, 10M or 1G".into()),
+        _ => return Err(BYTES.into()),
     };
     digits
         .parse::<usize>()
         .ok()
         .and_then(|number| number.checked_mul(1 << shift))
         .filter(|&number| number > 0)
-        .ok_or_else(|| "a number of bytes, as in 4096, 64K, 10M or 1G".into())
+        .ok_or_else(|| BYTES.into())
 }
 
 #[cfg(test)]

@@ -78,9 +78,13 @@ pub(crate) fn at(what: impl Display) -> impl FnOnce(io::Error) -> Failure {
     move |error| Failure::new(format!("{what}: {error}"))
 }
 
-/// Says what an error of the library is about, for `map_err`.
+/// Says what an error of the library is about, for `map_err`; in words of the command's options.
 pub(crate) fn during(what: impl Display) -> impl FnOnce(pipework::Error) -> Failure {
-    move |error| Failure::new(format!("{what}: {error}"))
+    move |error| match (error.hint(), error.errno()) {
+        (Some(hint), _) => Failure::new(format!("{what}: {}", hint.replace("`mixed`", "--mixed"))),
+        (_, Some(number)) => at(what)(io::Error::from_raw_os_error(number)),
+        _ => Failure::new(format!("{what}: {error}")),
+    }
 }
 
 /// Calls again what a signal interrupted; the deadline inside is absolute, so no time is gained.
@@ -95,8 +99,9 @@ pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> pipework::Result<T>) ->
 
 /// Why a descriptor was refused, in the words that help: almost always it is something else.
 pub(crate) fn no_pipe(error: pipework::Error) -> String {
-    match error.kind() {
-        ErrorKind::Invalid => "it is not a pipe that is open that way".into(),
+    match (error.hint(), error.kind()) {
+        (Some(hint), _) => hint.into(),
+        (_, ErrorKind::Invalid) => "it is not a pipe that is open that way".into(),
         _ => error.to_string(),
     }
 }

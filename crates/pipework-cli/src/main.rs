@@ -13,6 +13,7 @@ mod progress;
 mod form;
 mod place;
 mod exec;
+mod fifo;
 mod send;
 mod recv;
 mod run;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
     let outcome = match arguments.peek().and_then(|first| first.to_str()) {
         Some(DEMO_WRITER) => demo::writer(&DemoWriterArgs::parse_from(arguments)),
+        Some(fifo::FIFO_KEEPER) => fifo::keep(),
         Some(DEMO_PEER) => demo::peer(&DemoPeerArgs::parse_from(arguments)),
         _ => Cli::try_parse().map_err(|error| misread(&error)).and_then(|cli| obey(&cli)),
     };

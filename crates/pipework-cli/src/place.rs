@@ -8,6 +8,7 @@ use crate::failure::{Failure, at};
 use crate::sys;
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// As many links are followed as the kernel follows.
@@ -59,6 +60,17 @@ fn number(path: &Path) -> Option<i32> {
             number.parse().ok().filter(|number| *number >= 0)
         }
     }
+}
+
+/// Why what is at a path is refused as a FIFO.
+pub(crate) fn no_fifo(path: &Path) -> String {
+    let kind = match path.metadata().map(|meta| meta.file_type()) {
+        Ok(kind) if kind.is_file() => "a file",
+        Ok(kind) if kind.is_dir() => "a folder",
+        Ok(kind) if kind.is_socket() => "a socket",
+        _ => "something else",
+    };
+    format!("it is not a FIFO but {kind}; `mkfifo` makes one, and so does `pipework recv --create`")
 }
 
 /// A duplicate of a descriptor that whoever started the command left open; see `sys::inherited`.

@@ -6,9 +6,10 @@
 use crate::args::{ReadingArgs, RecvArgs};
 use crate::exec;
 use crate::failure::{DAMAGE, Failure, at, during, no_pipe};
+use crate::fifo::{Rest, Turn};
 use crate::form::{Form, Parts};
-use crate::place::{self, Place};
-use crate::progress::Progress;
+use crate::place::{self, Place, no_fifo};
+use crate::progress::{Progress, say};
 use crate::streams::{self, Stream};
 use pipework::atomic::{Item, Options, Reader, Zstd, create_fifo};
 use pipework::{Deadline, ErrorKind};
@@ -27,40 +28,109 @@ pub(crate) fn recv(args: &RecvArgs, quiet: bool) -> Result<u8, Failure> {
     }
     // Before anything is taken out of the pipe it is known where to put it.
     let mut sink = Sink::new(args, quiet)?;
-    let mut reader = open(args)?;
-    if reader.has_rival() {
-        sink.progress.warn("somebody else reads from the same FIFO: each gets pieces, and loses messages");
-    }
-    // Any message may turn out to be the last that is wanted, or that a command could be run for.
-    reader.set_exact(args.count.is_some() || !args.exec.is_empty());
     let mut left = args.count;
-    while left != Some(0) {
-        let next = match reader.try_next_item() {
-            Ok(None) => {
-                sink.flush()?;
-                reader.next_item(Deadline::from(args.timeout))
-            }
-            Ok(Some(item)) => Ok(item),
-            Err(error) => Err(error),
-        };
-        match next {
-            Ok(item) => {
-                if let (Item::Message(_) | Item::Burst(_), Some(left)) = (&item, &mut left) {
-                    *left -= 1;
-                }
-                sink.take(&item)?;
-            }
-            Err(error) => match error.kind() {
-                ErrorKind::Interrupted => {}
-                ErrorKind::Closed => break,
-                _ => {
-                    sink.flush()?;
-                    return Err(failure(error));
-                }
-            },
+    let mut rest: Option<Rest> = None;
+    loop {
+        let mut source = Source::open(args, quiet)?;
+        // Workers of --exec have it open as well while their commands run, and wait for their turns.
+        if args.exec.is_empty() && source.reader.has_rival() {
+            sink.progress
+                .warn("somebody else reads from the same FIFO: each gets pieces, and loses messages");
+        }
+        // Until now it kept what lies in the FIFO.
+        drop(rest);
+        let outcome = source.receive(args, &mut left, &mut sink);
+        rest = source.leave();
+        // A sender may have come when the last one had left.
+        let goes_on = outcome.is_ok() && rest.is_some() && left != Some(0);
+        if !goes_on {
+            outcome.and(rest.map_or(Ok(()), Rest::keep))?;
+            return sink.finish();
         }
     }
-    sink.finish()
+}
+
+/// Where messages come from.
+struct Source {
+    reader: Reader,
+    /// Where others may read as well: a FIFO that was opened by its path.
+    turn: Option<Turn>,
+}
+
+impl Source {
+    fn open(args: &RecvArgs, quiet: bool) -> Result<Self, Failure> {
+        let (mut reader, turn) = open(args, quiet)?;
+        // Any message may turn out to be the last that is wanted, or that a command could be run for.
+        reader.set_exact(args.count.is_some() || !args.exec.is_empty());
+        Ok(Self { reader, turn })
+    }
+
+    /// Takes messages until there are no more, or `left` has come down to 0.
+    fn receive(&mut self, args: &RecvArgs, left: &mut Option<u64>, sink: &mut Sink) -> Result<(), Failure> {
+        let outcome = loop {
+            if *left == Some(0) {
+                break Ok(());
+            }
+            let next = match self.reader.try_next_item() {
+                Ok(None) => {
+                    sink.flush()?;
+                    self.reader.next_item(Deadline::from(args.timeout))
+                }
+                Ok(Some(item)) => Ok(item),
+                Err(error) => Err(error),
+            };
+            match next {
+                Ok(item @ (Item::Message(_) | Item::Burst(_))) => {
+                    if let Some(left) = left {
+                        *left -= 1;
+                    }
+                    if args.exec.is_empty() {
+                        sink.take(&item)?;
+                        continue;
+                    }
+                    let item = item.into_owned();
+                    self.while_others_read(args, || sink.take(&item))?;
+                }
+                Ok(item) => sink.take(&item)?,
+                Err(error) => match error.kind() {
+                    ErrorKind::Interrupted => {}
+                    ErrorKind::Closed => break Ok(()),
+                    ErrorKind::TimedOut => break Err(failure(error)),
+                    _ => {
+                        sink.flush()?;
+                        return Err(failure(error));
+                    }
+                },
+            }
+        };
+        // What has begun and was not finished is told of, too.
+        self.reader.finish().map_err(during("receiving"))?;
+        while let Ok(Some(item)) = self.reader.try_next_item() {
+            sink.take(&item)?;
+        }
+        sink.flush()?;
+        outcome
+    }
+
+    /// Does what takes its time, in which other receivers may have their turn.
+    fn while_others_read(
+        &self,
+        args: &RecvArgs,
+        work: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        // What has begun here must go on here.
+        let turn = self.turn.as_ref().filter(|_| self.reader.is_empty());
+        turn.map_or(Ok(()), Turn::give)?;
+        let done = work();
+        if let Some(turn) = turn {
+            turn.take(args.timeout, |_| ())?;
+        }
+        done
+    }
+
+    fn leave(self) -> Option<Rest> {
+        self.turn?.leave(self.reader)
+    }
 }
 
 /// Why receiving ends before the end.
@@ -86,20 +156,25 @@ pub(crate) fn options(limits: &ReadingArgs) -> Result<Options, Failure> {
     if let Some(bytes) = limits.max_message {
         options = options.max_message(bytes);
     }
+    if let Some(time) = limits.frame_timeout {
+        options = options.frame_timeout(time);
+    }
     Ok(options)
 }
 
-fn open(args: &RecvArgs) -> Result<Reader, Failure> {
+/// The reader that was asked for; with a FIFO that has a path, what it needs to take turns there.
+fn open(args: &RecvArgs, quiet: bool) -> Result<(Reader, Option<Turn>), Failure> {
     let options = options(&args.limits)?.mixed(args.mixed);
     let Some(path) = &args.from else {
         streams::stdin()?;
-        return options.stdin().map_err(|error| {
+        let reader = options.stdin().map_err(|error| {
             Failure::new(format!(
-                "standard input brings no messages, {}: pipe a sender into it, as in \
+                "standard input brings no messages: {}; pipe a sender into it, as in \
                  `pipework send ... | pipework recv`, or name a FIFO with --from",
                 no_pipe(error)
             ))
-        });
+        })?;
+        return Ok((reader, None));
     };
     let path = match Place::of(path, 0) {
         Place::Path(path) => path,
@@ -112,20 +187,31 @@ fn open(args: &RecvArgs) -> Result<Reader, Failure> {
         }
         Place::Descriptor(number) => {
             let refused = |error| Failure::new(format!("{}: {}", path.display(), no_pipe(error)));
-            return options.reader(place::inherited(number)?).map_err(refused);
+            let reader = options.reader(place::inherited(number)?).map_err(refused)?;
+            return Ok((reader, None));
         }
     };
-    let path = &*path;
     if args.create {
-        create(path)?;
+        create(&path)?;
     }
-    let opened = if args.forever { options.listen_fifo(path) } else { options.read_fifo(path) };
-    let path = path.display();
-    opened.map_err(|error| match (error.kind(), error.errno()) {
-        (_, Some(libc::ENOENT)) => Failure::new(format!("{path}: no such FIFO; --create makes it")),
-        (ErrorKind::Invalid, _) => Failure::new(format!("{path}: it is not a FIFO")),
-        _ => during(path)(error),
-    })
+    let turn = Turn::at(&path);
+    if let Some(turn) = &turn {
+        turn.take(args.timeout, |path| {
+            if !quiet && streams::stderr().is_terminal() {
+                say(format!("{}: waiting for another receiver to leave", path.display()));
+            }
+        })?;
+    }
+    let opened = if args.forever { options.listen_fifo(&path) } else { options.read_fifo(&path) };
+    let reader = opened.map_err(|error| {
+        let name = path.display();
+        match (error.kind(), error.errno()) {
+            (_, Some(libc::ENOENT)) => Failure::new(format!("{name}: no such FIFO; --create makes it")),
+            (ErrorKind::Invalid, _) => Failure::new(format!("{name}: {}", no_fifo(&path))),
+            _ => during(name)(error),
+        }
+    })?;
+    Ok((reader, turn))
 }
 
 /// Makes the FIFO unless it is there. What else may stand at the path is found out when opening it.

@@ -22,8 +22,8 @@ use group::{Group, Start};
 use job::{Job, Plan};
 use messages::Messages;
 use outlet::Outlet;
-use pipework::ErrorKind;
-use pipework::atomic::{Burst, Item, Line, Message, Reader};
+use pipework::atomic::{Burst, Item, Message, Reader};
+use pipework::{Deadline, ErrorKind};
 use rustix::event::{PollFd, PollFlags};
 use std::io;
 use std::os::fd::AsFd;
@@ -193,19 +193,25 @@ impl Run {
             sources.push(Source::Messages);
             fds.push(outlet.poll());
         }
-        let mut wait = true;
+        let mut until = Deadline::NEVER;
         if !self.is_busy() {
             for (place, job) in self.jobs.iter().enumerate() {
                 if let Some(reader) = &job.reader {
                     sources.push(Source::Job(place));
                     fds.push(PollFd::new(reader, PollFlags::IN));
-                    wait &= !job.ready;
+                    let due = if job.ready { Some(Deadline::now()) } else { reader.due() };
+                    until = until.or_earlier(due.unwrap_or(Deadline::NEVER));
                 }
             }
         }
-        sys::wait_for(&mut fds, wait)?;
-        let ready = fds.iter().map(|fd| !fd.revents().is_empty());
-        Ok(sources.iter().zip(ready).filter(|(_, ready)| *ready).map(|(source, _)| *source).collect())
+        sys::wait_for(&mut fds, until)?;
+        let is_due = |source: Source| match source {
+            Source::Job(place) => self.jobs[place].is_due(),
+            _ => false,
+        };
+        let ready =
+            sources.iter().zip(&fds).filter(|(source, fd)| !fd.revents().is_empty() || is_due(**source));
+        Ok(ready.map(|(source, _)| *source).collect())
     }
 
     /// Takes notice of signals, the end of processes among them.
@@ -288,11 +294,9 @@ impl Run {
                     let job = &mut self.jobs[place];
                     job.ready = false;
                     if self.stopped.is_some() && job.has_ended() {
-                        // Whoever else holds the pipe is not waited for.
-                        if let Some(data) = reader.peek().filter(|data| !data.is_empty()) {
-                            self.pass_on(place, &Item::Line(Line { data: data.into() }));
-                        }
-                        return;
+                        // Whoever else holds the pipe is not waited for. What has been read of an
+                        // item is given out, and its end comes as that of any pipe.
+                        job.ready = reader.finish().is_ok();
                     }
                 }
                 Err(error) => match error.kind() {

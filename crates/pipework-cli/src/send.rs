@@ -6,7 +6,7 @@
 
 use crate::args::SendArgs;
 use crate::failure::{Failure, at, during, no_pipe, uninterrupted};
-use crate::place::{self, Place};
+use crate::place::{self, Place, no_fifo};
 use crate::progress::{Progress, say};
 use crate::streams::{self, Stream};
 use pipework::atomic::{Options, Writer, Zstd};
@@ -61,22 +61,22 @@ fn open(args: &SendArgs) -> Result<Writer, Failure> {
         streams::stdout()?;
         return options.stdout().map_err(|error| {
             Failure::new(format!(
-                "standard output cannot take messages, {}: pipe it into a receiver, as in \
-                 `pipework send ... | pipework recv`, or name a FIFO with --to",
+                "standard output cannot take messages: {} (as in `pipework send ... | pipework \
+                 recv`), or name a FIFO with --to",
                 no_pipe(error)
             ))
         });
     };
-    let path = match Place::of(path, 1) {
-        Place::Path(path) => path,
+    let name = match Place::of(path, 1) {
+        Place::Path(name) => name,
         Place::Descriptor(number) => {
             let refused = |error| Failure::new(format!("{}: {}", path.display(), no_pipe(error)));
             return options.writer(place::inherited(number)?).map_err(refused);
         }
     };
     let deadline = Deadline::from(args.timeout);
-    uninterrupted(|| options.write_fifo(&path, deadline)).map_err(|error| {
-        let path = path.display();
+    uninterrupted(|| options.write_fifo(&name, deadline)).map_err(|error| {
+        let path = name.display();
         match (error.kind(), error.errno()) {
             (ErrorKind::TimedOut, _) => {
                 Failure::timeout(format!("{path}: nobody came to read from it in time"))
@@ -85,7 +85,7 @@ fn open(args: &SendArgs) -> Result<Writer, Failure> {
                 "{path}: no such FIFO; make it with `mkfifo {path}`, or start the receiver first: \
                  `pipework recv --from {path} --create`"
             )),
-            (ErrorKind::Invalid, _) => Failure::new(format!("{path}: it is not a FIFO")),
+            (ErrorKind::Invalid, _) => Failure::new(format!("{path}: {}", no_fifo(&name))),
             _ => during(path)(error),
         }
     })

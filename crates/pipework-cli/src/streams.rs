@@ -7,6 +7,7 @@
 
 use crate::failure::{Failure, STDOUT};
 use crate::sys;
+use pipework::Deadline;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use std::io::{self, IsTerminal, Read, Write};
@@ -52,7 +53,7 @@ impl Stream {
     fn patiently<T>(self, what: PollFlags, mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
         loop {
             match call() {
-                Err(Errno::AGAIN) => sys::wait_for(&mut [PollFd::new(&self.0, what)], true)?,
+                Err(Errno::AGAIN) => sys::wait_for(&mut [PollFd::new(&self.0, what)], Deadline::NEVER)?,
                 Err(Errno::INTR) => {}
                 outcome => return Ok(outcome?),
             }

@@ -3,24 +3,26 @@
 //! Everything goes through `rustix`; `libc` serves for signals, for adopting a descriptor by its
 //! number and for `getrusage`, which rustix lacks. No other file of the command has unsafe code.
 
-use rustix::event::{PollFd, Timespec, poll};
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use pipework::Deadline;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, inotify};
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-/// Waits until a descriptor is ready; without `wait`, only looks. A signal ends the wait early.
-pub(crate) fn wait_for(fds: &mut [PollFd<'_>], wait: bool) -> io::Result<()> {
-    let look = Timespec { tv_sec: 0, tv_nsec: 0 };
-    match poll(fds, if wait { None } else { Some(&look) }) {
+/// Waits until a descriptor is ready, or the deadline has passed. A signal ends the wait early.
+pub(crate) fn wait_for(fds: &mut [PollFd<'_>], deadline: Deadline) -> io::Result<()> {
+    // A time beyond what the kernel's clock can count is as good as none.
+    let time = deadline.remaining().and_then(|time| Timespec::try_from(time).ok());
+    match poll(fds, time.as_ref()) {
         Ok(_) => Ok(()),
         Err(Errno::INTR) => {
             // What poll left in the results is from before the call.
@@ -88,6 +90,126 @@ pub(crate) fn inherited(number: i32) -> io::Result<OwnedFd> {
 /// Whether this process may execute the file.
 pub(crate) fn may_execute(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+/// An end of a pipe.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum End {
+    Reading,
+    Writing,
+}
+
+/// Opens an end of the FIFO at `path` without waiting for the other one: for writing only if there is
+/// a reader.
+pub(crate) fn open_fifo(path: &Path, end: End) -> io::Result<OwnedFd> {
+    let way = if end == End::Reading { OFlags::RDONLY } else { OFlags::WRONLY };
+    let flags = way | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// Bytes that lie in a pipe.
+pub(crate) fn unread(pipe: impl AsFd) -> u64 {
+    rustix::io::ioctl_fionread(pipe).unwrap_or(0)
+}
+
+/// Whether the pipe of this writing end has a reader.
+pub(crate) fn has_reader(pipe: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(pipe, PollFlags::OUT)];
+    wait_for(&mut fds, Deadline::now()).is_ok() && !fds[0].revents().contains(PollFlags::ERR)
+}
+
+/// Whether the file has lost its last name.
+pub(crate) fn is_unlinked(file: impl AsFd) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink == 0)
+}
+
+/// Locks an open file (flock); waits for whoever has it.
+pub(crate) fn lock(file: impl AsFd) -> io::Result<()> {
+    Ok(rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?)
+}
+
+/// Locks an open file if nobody has it; whether it did.
+pub(crate) fn try_lock(file: impl AsFd) -> io::Result<bool> {
+    taken(rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive))
+}
+
+pub(crate) fn unlock(file: impl AsFd) -> io::Result<()> {
+    Ok(rustix::fs::flock(file, FlockOperation::Unlock)?)
+}
+
+/// Marks a writing end as kept, with another kind of lock (of the open file, by fcntl), unless another
+/// one is.
+pub(crate) fn try_to_keep(fifo: &OwnedFd) {
+    lock_open_file(fifo, libc::F_WRLCK, libc::F_OFD_SETLK);
+}
+
+/// The same when no other one is.
+pub(crate) fn keep_in_turn(fifo: &OwnedFd) {
+    while !lock_open_file(fifo, libc::F_WRLCK, libc::F_OFD_SETLKW) {
+        if Errno::from_io_error(&io::Error::last_os_error()) != Some(Errno::INTR) {
+            break;
+        }
+    }
+}
+
+/// Whether the pipe of this reading end has no writing end that is marked as kept.
+pub(crate) fn is_free_of_keepers(fifo: &OwnedFd) -> bool {
+    let free = lock_open_file(fifo, libc::F_RDLCK, libc::F_OFD_SETLK);
+    lock_open_file(fifo, libc::F_UNLCK, libc::F_OFD_SETLK);
+    free
+}
+
+fn lock_open_file(file: &OwnedFd, kind: libc::c_int, command: libc::c_int) -> bool {
+    // SAFETY: all zeros are a valid flock, which fcntl only reads.
+    unsafe {
+        let mut lock: libc::flock = MaybeUninit::zeroed().assume_init();
+        // Byte 0 is the library's, by which its readers see each other.
+        (lock.l_type, lock.l_start, lock.l_len) = (kind as libc::c_short, 1, 1);
+        libc::fcntl(file.as_raw_fd(), command, &lock) == 0
+    }
+}
+
+fn taken(outcome: rustix::io::Result<()>) -> io::Result<bool> {
+    match outcome {
+        Ok(()) => Ok(true),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Closes every descriptor above the standard ones.
+pub(crate) fn close_all_but_standard() {
+    // SAFETY: called at the start of a process that has opened nothing yet, so no descriptor above
+    // the standard ones has an owner here.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+}
+
+/// Tells when a file is opened, or loses a name.
+pub(crate) struct Stir(Option<OwnedFd>);
+
+impl Stir {
+    pub(crate) fn watch(file: &OwnedFd) -> Self {
+        let watched = || -> rustix::io::Result<OwnedFd> {
+            let events = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+            let what = inotify::WatchFlags::OPEN | inotify::WatchFlags::ATTRIB;
+            inotify::add_watch(&events, format!("/proc/self/fd/{}", file.as_raw_fd()), what)?;
+            Ok(events)
+        };
+        // There are so many for each user; without one there is the clock.
+        Self(watched().ok())
+    }
+
+    /// Waits until there may be something new.
+    pub(crate) fn wait(&self) {
+        const LOOK: Duration = Duration::from_millis(250);
+        let Some(events) = &self.0 else { return std::thread::sleep(LOOK) };
+        let mut fds = [PollFd::new(events, PollFlags::IN)];
+        if wait_for(&mut fds, Deadline::NEVER).is_err() {
+            std::thread::sleep(LOOK);
+        }
+        // What the events say does not matter; as many as there are go with one read or the next.
+        let _ = rustix::io::read(events, &mut [0u8; 4096]);
+    }
 }
 
 /// Whether two descriptors lead to the same file, pipe or device.

@@ -48,7 +48,7 @@ impl Deadline {
     }
 
     /// The one of the two that passes first.
-    pub(crate) fn or_earlier(self, other: Deadline) -> Deadline {
+    pub fn or_earlier(self, other: Deadline) -> Deadline {
         match (self.0, other.0) {
             (Some(one), Some(two)) => Deadline(Some(one.min(two))),
             (one, two) => Deadline(one.or(two)),

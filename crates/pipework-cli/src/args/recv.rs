@@ -52,7 +52,7 @@ pub(crate) struct RecvArgs {
     pub(crate) count: Option<u64>,
 
     /// Give up when no message (or line of text) is complete within this time
-    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    #[arg(long, value_name = "SECS", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
 }
 
@@ -68,9 +68,22 @@ Examples:
   One message, or status 124 if none is complete after five seconds:
     pipework recv --from inbox --count 1 --timeout 5
 
+  A worker in a shell; any number of them share the jobs of one FIFO:
+    while job=$(pipework recv --from jobs --count 1) && [ \"$job\" ]; do
+      work \"$job\"
+    done
+
   A command for each message:
     pipework recv --from inbox \\
       --exec sh -c 'echo \"$PIPEWORK_PID sent $(wc -c) bytes\"'
+
+Receivers of one FIFO:
+  One reads at a time; others wait for their turn, between whole messages.
+  While a command of --exec runs, others read: start as many workers as you
+  like. What lies behind the last message that was wanted stays in the FIFO.
+  When nobody else has it open, a process stays behind that keeps it until
+  somebody reads again or the FIFO is removed. What had begun to come of
+  another message by then is lost, and reported.
 
 Forms:
   Messages are written out as they are, nothing between them (on a terminal
@@ -88,7 +101,8 @@ Forms:
   PIPEWORK_PARTS are in its environment. One command runs at a time.
 
 Exit status:
-  0    the writers have left, or --count messages have come
+  0    the writers have left (perhaps before the first message), or --count
+       messages have come
   1    failed, or a command of --exec did
   126, 127  the command of --exec cannot be run, or is not there; then no
        message was taken

@@ -31,7 +31,7 @@ pub(crate) struct SendArgs {
     pub(crate) to: Option<PathBuf>,
 
     /// Give up when no reader comes, or a message cannot be sent whole, within this time
-    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    #[arg(long, value_name = "SECS", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
 
     /// Mark messages off from the text that shares the pipe (both ends must agree)

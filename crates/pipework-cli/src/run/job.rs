@@ -7,6 +7,7 @@ use super::group::{Group, Start};
 use crate::exec::{CANNOT_EXECUTE, NOT_FOUND};
 use crate::failure::Failure;
 use crate::progress::say;
+use pipework::Deadline;
 use pipework::atomic::{Options, Reader};
 use std::ffi::OsString;
 use std::os::fd::AsFd;
@@ -68,6 +69,12 @@ impl Job {
             self.ready = true;
         }
         Ok(())
+    }
+
+    /// Its reader has something to decide although nothing has come.
+    pub(crate) fn is_due(&self) -> bool {
+        let due = self.reader.as_ref().and_then(Reader::due);
+        due.is_some_and(Deadline::has_passed)
     }
 
     /// Hands a signal on to the process and to what it has started, as long as any of them may be

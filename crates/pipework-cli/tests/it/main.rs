@@ -4,6 +4,7 @@
 //! processes that are meant to be ended before them.
 
 mod send_recv;
+mod fifo;
 mod places;
 mod streams;
 mod run;

@@ -262,12 +262,21 @@ fn a_reader_of_the_output_that_leaves_ends_it_quietly() {
 
 #[test]
 fn errors_say_what_to_do() {
-    fails(1, &["not a pipe", "| pipework recv", "--to"], "pipework send x > file");
-    fails(1, &["not a pipe", "pipework send", "--from"], "pipework recv < /dev/null");
+    fails(1, &["it is a file", "| pipework recv", "--to"], "pipework send x > file");
+    fails(1, &["it is a device", "pipework send", "--from"], "pipework recv < /dev/null");
     fails(1, &["mkfifo inbox", "--create"], "pipework send --to inbox x");
     fails(1, &["inbox", "--create"], "pipework recv --from inbox");
-    fails(1, &["not a FIFO"], "echo > file; pipework send --to file x");
-    fails(1, &["not a FIFO"], "echo > file; pipework recv --from file --create");
+    fails(1, &["file: it is not a FIFO but a file", "mkfifo"], "echo > file; pipework send --to file x");
+    fails(
+        1,
+        &["file: it is not a FIFO but a file", "mkfifo"],
+        "echo > file; pipework recv --from file --create",
+    );
+    fails(1, &[".: it is not a FIFO but a folder"], "pipework recv --from .");
+    fails(1, &["no/f: No such file"], "pipework recv --from no/f --create");
+    fails(1, &["--mixed", "both sides"], "pipework send x | pipework recv --mixed");
+    fails(2, &["--timeout", "negative"], "pipework recv --timeout -1");
+    fails(2, &["--max-message", "from 1"], "pipework recv --max-message 0");
     fails_in_pipe(1, &["no-dictionary"], "pipework send --dictionary no-dictionary x");
     fails_in_pipe(1, &["--burst"], "head -c 5000 /dev/zero | pipework send --mixed --burst");
     fails_in_pipe(2, &["--mixed"], "pipework send --burst x");
@@ -328,13 +337,14 @@ fn records_pass_through_any_relay() {
     }
 }
 
-/// Two readers of one FIFO lose messages to each other. The second one says so.
+/// Two readers of one FIFO lose messages to each other, unless they take turns.
 #[test]
 fn a_second_reader_of_a_fifo_is_warned() {
     let folder = Folder::new();
-    let script = "mkfifo f; exec 3<>f; pipework recv --from f > /dev/null 2>&1 & first=$!; \
-        until lsof=$(ls -l /proc/$first/fd 2>/dev/null | grep -c '/f$') && [ \"$lsof\" -ge 2 ]; do sleep 0.05; done; \
-        pipework recv --from f --timeout 0.1 2>&1; kill $first";
+    let script = "mkfifo f go; exec 3<>f; pipework send --to f x
+        pipework recv --from f --count 1 --exec sh -c ': > started; cat go' 3>&- &
+        until [ -e started ]; do sleep 0.01; done
+        pipework recv --from f --timeout 0.1 2>&1; : > go; wait";
     let done = sh(&folder, script);
     assert!(done.out.contains("somebody else reads from the same FIFO"), "{done:?}");
 }

@@ -54,6 +54,8 @@ struct Core {
     tail: Tail,
     read_size: usize,
     exact: bool,
+    /// No more is taken from the pipe, whether or not it has ended.
+    finished: bool,
     spin: Spin,
     frame_timeout: Duration,
     /// Since when nothing has come, while a frame waits for its rest.
@@ -78,6 +80,7 @@ impl Reader {
             tail: Tail::Unknown,
             read_size,
             exact: false,
+            finished: false,
             spin,
             frame_timeout,
             quiet_since: None,
@@ -200,8 +203,31 @@ impl Reader {
     /// Whether the pipe has ended and everything usable has been given out. Does not read: it turns true with the `Closed` of another
     /// call, or just before it.
     pub fn is_eof(&self) -> bool {
-        let over = self.look(false, |core| core.tail == Tail::Ended && core.decoder.is_empty());
-        over && !self.end.is_listener()
+        self.look(false, |core| {
+            let ended = core.tail == Tail::Ended && (core.finished || !self.end.is_listener());
+            ended && core.decoder.is_empty()
+        })
+    }
+
+    /// Takes no more from the pipe, as if it had ended here: the calls that follow give out what has
+    /// been read, report the messages that have begun and are not whole, and then say `Closed`. For
+    /// clones, too. Does not wait.
+    ///
+    /// # Errors
+    /// `Stale` in a forked child, if the parent had read what it had not used.
+    pub fn finish(&mut self) -> Result<()> {
+        self.check_fork("finish reading")?;
+        let mut core = lock(&self.shared);
+        (core.tail, core.finished) = (Tail::Ended, true);
+        self.shared.wake_others(&core);
+        Ok(())
+    }
+
+    /// Whether nothing is held: no bytes that were read ahead, no line that has begun, no part of a
+    /// message. With [`Reader::set_exact`] it is so between the messages of a single writer, and
+    /// somebody else may go on reading there.
+    pub fn is_empty(&self) -> bool {
+        self.look(false, |core| core.decoder.is_empty())
     }
 
     /// Whether bytes were read that were not given out, those of unfinished messages included. Only
@@ -445,7 +471,7 @@ impl Core {
                 return Ok(Some(found));
             }
             if self.tail == Tail::Ended {
-                if !end.is_listener() {
+                if self.finished || !end.is_listener() {
                     return Err(Error::new(ErrorKind::Closed, OP));
                 }
                 end.forget_writers().map_err(|errno| errno.at(OP))?;

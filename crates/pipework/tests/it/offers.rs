@@ -124,6 +124,47 @@ fn without_bursts_only_messages_are_taken_out_of_the_text() {
 }
 
 #[test]
+fn who_finishes_hears_of_all_that_has_begun() {
+    let (mut reader, mut writer) = Options::new().mixed(true).pair().unwrap();
+    let mut other = reader.try_clone().unwrap();
+    reader.set_exact(true);
+    assert!(reader.is_empty());
+    let mut stdout = fs::File::from(writer.as_fd().try_clone_to_owned().unwrap());
+    let mut part = vec![0x0E, 0x10];
+    for word in [7u32, 9, 1, 4] {
+        part.extend(word.to_ne_bytes());
+    }
+    stdout.write_all(&[&part[..], b"head\x0F", b"text"].concat()).unwrap();
+    writer.send("wanted", Deadline::NEVER).unwrap();
+    writer.send("left in the pipe", Deadline::NEVER).unwrap();
+    assert!(matches!(reader.next_item(NOW), Ok(Item::Message(message)) if message.data == &b"wanted"[..]));
+    assert!(!reader.is_empty() && !reader.is_eof());
+
+    reader.finish().unwrap();
+    assert!(matches!(other.next_item(Deadline::NEVER), Ok(Item::Line(line)) if line.data == &b"text"[..]));
+    let torn = reader.next_item(Deadline::NEVER).unwrap().into_owned();
+    assert!(matches!(torn, Item::Torn(torn) if torn.bytes == 4), "{torn:?}");
+    for reader in [&mut reader, &mut other] {
+        assert_eq!(kind(reader.next_item(Deadline::NEVER).map(drop)), Some(ErrorKind::Closed));
+        assert_eq!(reader.fill(Deadline::NEVER), Ok(0));
+        assert!(reader.is_empty() && reader.is_eof());
+    }
+    let mut next = Options::new().mixed(true).dup_reader(&reader).unwrap();
+    assert!(
+        matches!(next.next_item(NOW), Ok(Item::Message(message)) if message.data == &b"left in the pipe"[..])
+    );
+
+    // A listener, too, which knows no other end.
+    let path = std::env::temp_dir().join(format!("pipework-finish-{}", std::process::id()));
+    pipework::atomic::create_fifo(&path).unwrap();
+    let mut listener = Options::new().listen_fifo(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    listener.finish().unwrap();
+    assert_eq!(kind(listener.recv(Deadline::NEVER).map(drop)), Some(ErrorKind::Closed));
+    assert!(listener.is_eof());
+}
+
+#[test]
 fn an_unfinished_line_can_be_looked_at() {
     let (mut reader, mut writer) = Options::new().mixed(true).pair().unwrap();
     let mut print = fs::File::from(writer.as_fd().try_clone_to_owned().unwrap());

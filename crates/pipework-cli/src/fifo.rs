@@ -1,0 +1,132 @@
+//! A FIFO among receivers that come and go: one reads at a time, and what none has taken is kept.
+//!
+//! Two receivers at once would tear each other's messages, so each takes turns under a lock of the
+//! kernel (flock), which ends with its holder. And a FIFO holds its bytes only while somebody has it
+//! open: when the senders are gone, whoever stops in the middle would drop the rest. So a receiver
+//! that is the last to leave starts a keeper: a process that holds the writing end, as if the senders
+//! were still there, until somebody reads again, or the FIFO is removed. No job of a loop around
+//! `pipework recv --count 1` is lost.
+
+use crate::failure::{Failure, at};
+use crate::streams;
+use crate::sys::{self, Stir};
+use pipework::atomic::Reader;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The first argument that makes this process a keeper. It is no subcommand, so that it appears in no
+/// help, completion or page.
+pub(crate) const FIFO_KEEPER: &str = "fifo-keeper";
+
+/// How often who waits with a deadline asks for its turn, at the least.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A keeper that stays for longer than this does not run.
+const STUCK: Duration = Duration::from_secs(1);
+
+/// A turn at reading a FIFO, and the right to take the next one.
+pub(crate) struct Turn {
+    /// An open file of our own, for the lock belongs to it.
+    fifo: OwnedFd,
+    path: PathBuf,
+}
+
+impl Turn {
+    /// For what is at `path`; to be called before it is opened for messages. Sends a keeper away, whose
+    /// end would otherwise look like that of the last sender. None if it cannot be opened, which whoever
+    /// opens it next will hear as well.
+    pub(crate) fn at(path: &Path) -> Option<Self> {
+        let fifo = sys::open_fifo(path, sys::End::Reading).ok()?;
+        let began = Instant::now();
+        // It goes as soon as it sees us, unless somebody has stopped it.
+        while !sys::is_free_of_keepers(&fifo) && began.elapsed() < STUCK {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Some(Self { fifo, path: path.to_path_buf() })
+    }
+
+    /// Waits until nobody else reads, for as long as `timeout` says. `meanwhile` is called once if
+    /// there is something to wait for.
+    pub(crate) fn take(
+        &self,
+        timeout: Option<Duration>,
+        meanwhile: impl FnOnce(&Path),
+    ) -> Result<(), Failure> {
+        let failed = |error| at(self.path.display())(error);
+        if sys::try_lock(&self.fifo).map_err(failed)? {
+            return Ok(());
+        }
+        meanwhile(&self.path);
+        let Some(timeout) = timeout else { return sys::lock(&self.fifo).map_err(failed) };
+        let began = Instant::now();
+        while began.elapsed() < timeout {
+            std::thread::sleep(PAUSE.min(timeout));
+            if sys::try_lock(&self.fifo).map_err(failed)? {
+                return Ok(());
+            }
+        }
+        let path = self.path.display();
+        Err(Failure::timeout(format!("{path}: another receiver reads from it, and did not leave in time")))
+    }
+
+    /// Lets others read; to be called when nothing is held that belongs to what they will read.
+    pub(crate) fn give(&self) -> Result<(), Failure> {
+        sys::unlock(&self.fifo).map_err(at(self.path.display()))
+    }
+
+    /// Closes the FIFO. Returns what would be lost, if this was the last to have it open for reading.
+    pub(crate) fn leave(self, reader: Reader) -> Option<Rest> {
+        // With a writing end open the bytes stay. Where none is to be had, nothing can be done.
+        let fifo = sys::open_fifo(&self.path, sys::End::Writing).ok()?;
+        drop((reader, self.fifo));
+        let rest = Rest { fifo, path: self.path };
+        // From now on whoever opens the FIFO sees that it is kept; the keeper inherits the lock.
+        sys::try_to_keep(&rest.fifo);
+        rest.is_abandoned().then_some(rest)
+    }
+}
+
+/// What lies in a FIFO that nobody reads any more.
+pub(crate) struct Rest {
+    /// The writing end.
+    fifo: OwnedFd,
+    path: PathBuf,
+}
+
+impl Rest {
+    /// Whether there is something, nobody reads it, and somebody may come to.
+    fn is_abandoned(&self) -> bool {
+        sys::unread(&self.fifo) > 0 && !sys::has_reader(&self.fifo) && !sys::is_unlinked(&self.fifo)
+    }
+
+    /// Starts a keeper.
+    pub(crate) fn keep(self) -> Result<(), Failure> {
+        let Self { fifo, path } = self;
+        let bytes = sys::unread(&fifo);
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(FIFO_KEEPER).current_dir("/").process_group(0);
+        command.stdin(fifo).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().map(drop).map_err(|error| {
+            let path = path.display();
+            Failure::new(format!("{path}: {bytes} bytes that nobody has read are lost: {error}"))
+        })
+    }
+}
+
+/// Is a keeper: standard input is the writing end of a FIFO.
+pub(crate) fn keep() -> Result<u8, Failure> {
+    // Whoever waits for the end of another pipe must not wait for this process.
+    sys::close_all_but_standard();
+    let fifo = streams::stdin()?.as_fd().try_clone_to_owned().map_err(at(FIFO_KEEPER))?;
+    let rest = Rest { fifo, path: PathBuf::new() };
+    let stir = Stir::watch(&rest.fifo);
+    // One is enough; this one waits, lest the other one has just decided to go.
+    sys::keep_in_turn(&rest.fifo);
+    while rest.is_abandoned() {
+        stir.wait();
+    }
+    Ok(0)
+}

@@ -1,0 +1,127 @@
+//! Receivers that come and go at one FIFO: what one does not take, the next one gets.
+
+use crate::{Folder, clean, fails, sh};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+/// Waits until no process has a file of this folder as its standard input, as keepers have.
+fn no_keeper_stays(folder: &Path) {
+    let folder = folder.canonicalize().unwrap();
+    let keeps = |process: &fs::DirEntry| {
+        fs::read_link(process.path().join("fd/0")).is_ok_and(|input| input.starts_with(&folder))
+    };
+    for _ in 0..5000 {
+        if !fs::read_dir("/proc").unwrap().flatten().any(|process| keeps(&process)) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    panic!("a keeper stays");
+}
+
+#[test]
+fn a_receiver_that_leaves_first_drops_nothing() {
+    let folder = Folder::new();
+    for (send, recv) in [("", ""), ("--mixed", "--mixed"), ("--zstd", "--zstd")] {
+        // The senders are gone before the first message is taken, and each receiver before the next.
+        let script = format!(
+            "rm -f f; mkfifo f; pipework send --to f {send} a b c d & pipework recv --from f {recv} --lines --count 1; wait
+             pipework recv --from f {recv} --lines --count 2
+             pipework recv --from f {recv} --lines --count 1
+             pipework recv --from f {recv} --count 1 --timeout 0.05; echo $?"
+        );
+        let done = sh(&folder, &script);
+        assert_eq!(done.out, "a\nb\nc\nd\n124\n", "{send}: {}", done.err);
+    }
+    no_keeper_stays(&folder);
+}
+
+#[test]
+fn a_loop_in_a_shell_gets_every_job() {
+    let folder = Folder::new();
+    let script = "mkfifo f; (seq 40 | pipework send --lines --to f) &
+        while job=$(pipework recv --from f --count 1 --timeout 20) && [ $job -lt 40 ]; do echo $job; done
+        echo $job; wait; pipework send --to f --timeout 0.05 x 2>&1";
+    let done = sh(&folder, script);
+    let expected: String = (1..=40).map(|job| format!("{job}\n")).collect();
+    let rest = done.out.strip_prefix(&expected).unwrap_or_else(|| panic!("{done:?}"));
+    // What keeps messages is no reader.
+    assert!(rest.contains("nobody came"), "{done:?}");
+    no_keeper_stays(&folder);
+}
+
+#[test]
+fn many_loops_share_the_jobs_of_one_fifo() {
+    // Jobs of many parts, too, which two who read at once would tear.
+    let folder = Folder::new();
+    let jobs: Vec<String> = (0..120).map(|job| format!("{job}-{}", "x".repeat(job * 331 % 20_000))).collect();
+    fs::write(folder.join("jobs"), jobs.join("\n") + "\n").unwrap();
+    let worker =
+        "for n in $(seq 30); do pipework recv --from f --count 1 --lines >> out.$w || echo $? >&2; done";
+    let script = format!(
+        "mkfifo f; exec 9<>f; (pipework send --lines --to f < jobs) 9>&- &
+         for w in 1 2 3 4; do ({worker}) 9>&- & done; wait; cat out.*"
+    );
+    let done = sh(&folder, &script);
+    let found: BTreeSet<&str> = done.out.lines().collect();
+    assert!(done.err.is_empty() && found == jobs.iter().map(String::as_str).collect(), "{}", done.err);
+    assert_eq!(done.out.lines().count(), 120);
+}
+
+#[test]
+fn commands_of_many_receivers_run_side_by_side() {
+    // Each command waits for the other one, so one receiver alone would never come to an end.
+    let folder = Folder::new();
+    let script = "mkfifo f; exec 9<>f
+        meet() { pipework recv --from f --count 1 --exec sh -c 'id=$(cat); : > here.$id
+            until [ -e here.1 ] && [ -e here.2 ]; do sleep 0.01; done; echo $id'; }
+        meet 9>&- & meet 9>&- & pipework send --to f 1 2 9>&-; wait";
+    let done = sh(&folder, script);
+    assert_eq!(done.out.lines().collect::<BTreeSet<_>>(), BTreeSet::from(["1", "2"]), "{done:?}");
+    fails(
+        124,
+        &["f: another receiver"],
+        "mkfifo f; exec 9<>f; pipework recv --from f 9>&- & until pipework send --to f --timeout 1 x; do :; done
+         sleep 0.1; pipework recv --from f --timeout 0.1; s=$?; kill $!; exit $s",
+    );
+}
+
+#[test]
+fn a_failure_keeps_what_has_not_been_taken() {
+    for failing in ["> /dev/full", "--exec false"] {
+        let script = format!(
+            "mkfifo f; pipework send --to f a b c & pipework recv --from f -n 1 {failing} 2> /dev/null
+             echo $?; wait; pipework recv --from f --count 2 --lines"
+        );
+        assert_eq!(clean(&script), "1\nb\nc\n");
+    }
+}
+
+#[test]
+fn a_keeper_ends_with_its_fifo() {
+    let folder = Folder::new();
+    let script = "mkfifo f; pipework send --to f a b & pipework recv --from f --count 1; wait; rm f";
+    assert_eq!(sh(&folder, script).out, "a");
+    no_keeper_stays(&folder);
+}
+
+#[test]
+fn what_begins_between_and_is_not_taken_is_told_of() {
+    let folder = Folder::new();
+    // The first of two parts, before the message that is asked for.
+    let mut begun = Vec::new();
+    for word in [7u32, 9, 1, 4] {
+        begun.extend(word.to_ne_bytes());
+    }
+    begun.extend(b"head");
+    fs::write(folder.join("begun"), begun).unwrap();
+    let script = "(cat begun; pipework send whole) | pipework recv --lines --count 1";
+    let done = sh(&folder, script);
+    assert_eq!((done.status, done.out.as_str()), (Some(3), "whole\n"));
+    assert!(done.err.contains("writer 7:9"), "{}", done.err);
+    let script = "(printf begun; pipework send -m whole) | pipework recv -m --lines --count 1";
+    assert_eq!(clean(script), "whole\nbegun");
+}
