@@ -36,6 +36,7 @@ pub mod fuzzing;
 mod item;
 mod mixed;
 mod reader;
+mod items;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -52,7 +53,8 @@ use crate::spin::{self, Looks, Spin};
 use crate::sys::{self, Access, Errno, Open};
 
 pub use self::item::{Burst, Item, Limit, Line, Message, Torn, WriterKey};
-pub use self::reader::{Items, Messages, Reader};
+pub use self::items::{Items, Messages};
+pub use self::reader::Reader;
 pub use self::writer::Writer;
 pub use self::zstd::Zstd;
 

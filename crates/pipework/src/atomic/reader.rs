@@ -4,7 +4,6 @@
 //! read half of. A reader without clones takes no lock and may block in the read itself; with clones, waiting happens
 //! outside the lock, on the pipe and on a bell that rings for what another clone has read and not used.
 
-use std::iter::FusedIterator;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::decoder::{Decoder, Found, Tail};
 use super::frame::{Mode, Opening};
 use super::item::{Item, Message, Torn};
+use super::items::{Items, Messages};
 use super::zstd::Zstd;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Hint, Result};
@@ -146,12 +146,12 @@ impl Reader {
     /// All messages until the end of the pipe. Waits as long as it takes, through signals too. A lost message is an `Err`, and the
     /// iterator goes on; any other `Err` is its last item.
     pub fn messages(&mut self) -> Messages<'_> {
-        Messages { reader: self, done: false }
+        Messages::of(self)
     }
 
     /// All items until the end of the pipe. Waits as long as it takes, through signals too. An `Err` is its last item.
     pub fn items(&mut self) -> Items<'_> {
-        Items { reader: self, done: false }
+        Items::of(self)
     }
 
     /// The report of the loss that [`Reader::recv`] told of last.
@@ -584,55 +584,4 @@ impl std::fmt::Debug for Reader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Reader").field("end", &self.end).finish_non_exhaustive()
     }
-}
-
-/// The iterator of [`Reader::messages`].
-#[derive(Debug)]
-pub struct Messages<'a> {
-    reader: &'a mut Reader,
-    done: bool,
-}
-
-impl Iterator for Messages<'_> {
-    type Item = Result<Message<'static>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let next =
-            until_closed(&mut self.done, || self.reader.recv(Deadline::NEVER).map(Message::into_owned));
-        // After the report of a lost message the stream goes on; after any other error it does not.
-        self.done |= matches!(next, Some(Err(_))) && self.reader.torn().is_none();
-        next
-    }
-}
-
-/// The iterator of [`Reader::items`].
-#[derive(Debug)]
-pub struct Items<'a> {
-    reader: &'a mut Reader,
-    done: bool,
-}
-
-impl Iterator for Items<'_> {
-    type Item = Result<Item<'static>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let next =
-            until_closed(&mut self.done, || self.reader.next_item(Deadline::NEVER).map(Item::into_owned));
-        self.done |= matches!(next, Some(Err(_)));
-        next
-    }
-}
-
-impl FusedIterator for Messages<'_> {}
-impl FusedIterator for Items<'_> {}
-
-fn until_closed<T>(done: &mut bool, mut next: impl FnMut() -> Result<T>) -> Option<Result<T>> {
-    while !*done {
-        match next() {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::Closed => *done = true,
-            other => return Some(other),
-        }
-    }
-    None
 }

@@ -1,0 +1,71 @@
+//! What a reader gives out, as iterators that end with the pipe.
+
+use std::iter::FusedIterator;
+
+use super::item::{Item, Message};
+use super::reader::Reader;
+use crate::deadline::Deadline;
+use crate::error::{ErrorKind, Result};
+
+/// The iterator of [`Reader::messages`].
+#[derive(Debug)]
+pub struct Messages<'a> {
+    reader: &'a mut Reader,
+    done: bool,
+}
+
+impl<'a> Messages<'a> {
+    pub(super) fn of(reader: &'a mut Reader) -> Messages<'a> {
+        Messages { reader, done: false }
+    }
+}
+
+impl Iterator for Messages<'_> {
+    type Item = Result<Message<'static>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next =
+            until_closed(&mut self.done, || self.reader.recv(Deadline::NEVER).map(Message::into_owned));
+        // After the report of a lost message the stream goes on; after any other error it does not.
+        self.done |= matches!(next, Some(Err(_))) && self.reader.torn().is_none();
+        next
+    }
+}
+
+/// The iterator of [`Reader::items`].
+#[derive(Debug)]
+pub struct Items<'a> {
+    reader: &'a mut Reader,
+    done: bool,
+}
+
+impl<'a> Items<'a> {
+    pub(super) fn of(reader: &'a mut Reader) -> Items<'a> {
+        Items { reader, done: false }
+    }
+}
+
+impl Iterator for Items<'_> {
+    type Item = Result<Item<'static>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next =
+            until_closed(&mut self.done, || self.reader.next_item(Deadline::NEVER).map(Item::into_owned));
+        self.done |= matches!(next, Some(Err(_)));
+        next
+    }
+}
+
+impl FusedIterator for Messages<'_> {}
+impl FusedIterator for Items<'_> {}
+
+fn until_closed<T>(done: &mut bool, mut next: impl FnMut() -> Result<T>) -> Option<Result<T>> {
+    while !*done {
+        match next() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::Closed => *done = true,
+            other => return Some(other),
+        }
+    }
+    None
+}
