@@ -15,7 +15,7 @@ Ticket = NewType("Ticket", int)
 class Options(TypedDict, total=False):
     """The keyword arguments of whatever makes a segment. One that is opened has its sizes: those that are asked for must be the same.
 
-    slots: Calls that can be in progress at the same time, in all clients together; 1 to 2**20. Default 64.
+    slots: Calls that can be in progress at the same time, in all clients together; 1 to 2**20. Default 256.
     queue: Cells of the ring of waiting requests. More help where many calls are cancelled before a server takes
         them. Default twice the slots, which is enough, and the least there are.
     request_bytes: Bytes of the largest request, at most 2**30. Default 4096.

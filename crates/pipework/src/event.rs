@@ -57,18 +57,46 @@ impl Event {
         self.wake(EVERYONE, reach);
     }
 
-    fn wake(&self, count: u32, reach: Reach) {
+    /// Whether somebody may be parked. To be called after a change that was a swap.
+    pub(crate) fn is_awaited(&self) -> bool {
+        fence_after_swap();
+        self.0.load(Ordering::Relaxed) & PARKED != 0
+    }
+
+    /// Wakes one who is parked, after [`is_awaited`](Event::is_awaited); false if nobody was.
+    pub(crate) fn wake_one(&self, reach: Reach) -> bool {
+        self.wake(1, reach)
+    }
+
+    /// What the word is while somebody announces himself all the time, so that it changes with every notification; `None` if nobody does.
+    /// What is looked at after this is found, or will change the word.
+    pub(crate) fn seen(&self) -> Option<u64> {
+        let seen = self.0.load(Ordering::Relaxed);
+        // As in `announce`, but for somebody else's mark.
+        fence(Ordering::SeqCst);
+        (seen & PARKED != 0).then_some(seen)
+    }
+
+    /// Whether it is as it was [seen](Event::seen).
+    pub(crate) fn is_still(&self, seen: u64) -> bool {
+        self.0.load(Ordering::Relaxed) == seen
+    }
+
+    /// False if nobody was parked.
+    fn wake(&self, count: u32, reach: Reach) -> bool {
         if self.0.load(Ordering::Relaxed) & PARKED == 0 {
-            return;
+            return false;
         }
         // Relaxed, here and below: the word orders nothing but itself; what the woken look at has orderings of its own.
         let now = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
         // A step further: with the next waiter's PARKED it would otherwise be `now` again, on which an earlier one may be about to go to sleep.
         let cleared = now.wrapping_add(STEP) & !PARKED;
-        if self.0.wake(count, reach) == 0 && self.0.replace(now, cleared, Ordering::Relaxed).is_ok() {
+        let woken = self.0.wake(count, reach) > 0;
+        if !woken && self.0.replace(now, cleared, Ordering::Relaxed).is_ok() {
             // Somebody may have gone to sleep between: on the old value, so this finds them, and no later one can.
             self.0.wake(EVERYONE, reach);
         }
+        woken
     }
 
     /// Tells notifiers that somebody is about to park, and what the word must still be then.
@@ -85,7 +113,22 @@ impl Event {
         look: impl FnMut() -> Result<Option<T>>,
         check: impl FnMut() -> Result<()>,
     ) -> Result<T> {
-        wait.on(&self.0, || Some(self.announce()), look, check)
+        self.wait_parking(wait, || {}, look, check)
+    }
+
+    /// The same; `parks` is called whenever this thread is about to look for the last time before it parks.
+    pub(crate) fn wait_parking<T>(
+        &self,
+        wait: &Wait<'_>,
+        mut parks: impl FnMut(),
+        look: impl FnMut() -> Result<Option<T>>,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<T> {
+        let announce = || {
+            parks();
+            Some(self.announce())
+        };
+        wait.on(&self.0, announce, look, check)
     }
 }
 
@@ -106,7 +149,8 @@ impl Tick {
         Tick { began: Instant::now(), last_ns: Hint::new(0) }
     }
 
-    /// Whether it is due. If so, it is the caller's to look after everybody whom it stands for; two threads may both be told so.
+    /// Whether it is due. If so, it is the caller's to look after everybody whom it stands for, and to say when that is
+    /// [done](Tick::done); two threads may both be told so.
     pub(crate) fn take(&self) -> bool {
         let (now_ns, last_ns) = (self.now_ns(), self.last_ns.get());
         let due = last_ns == 0 || now_ns.saturating_sub(last_ns) >= FIRST_SLICE.as_nanos() as u64;
@@ -114,6 +158,11 @@ impl Tick {
             self.last_ns.set(now_ns.max(1));
         }
         due
+    }
+
+    /// Counts from now on: however long it has taken, the next is due in its time.
+    pub(crate) fn done(&self) {
+        self.last_ns.set(self.now_ns().max(1));
     }
 
     /// The time until a slice of this length is over that began when it was last taken.
@@ -159,14 +208,16 @@ impl Wait<'_> {
             || {
                 let mut slice = None;
                 loop {
-                    // In front of everything that can end this wait.
-                    if self.tick.is_some_and(Tick::take) {
-                        check()?;
-                        slice = Some(slice.map_or(FIRST_SLICE, |len: Duration| (2 * len).min(LONGEST_SLICE)));
-                    }
                     let expected = announce();
                     if let Some(found) = look.borrow_mut()()? {
                         return Ok(found);
+                    }
+                    // After a look in vain only, and in front of all that can end this wait in vain.
+                    if self.tick.is_some_and(Tick::take) {
+                        check()?;
+                        self.tick.inspect(|tick| tick.done());
+                        slice = Some(slice.map_or(FIRST_SLICE, |len: Duration| (2 * len).min(LONGEST_SLICE)));
+                        continue;
                     }
                     let left = self.deadline.remaining();
                     if left == Some(Duration::ZERO) {

@@ -3,14 +3,17 @@
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::bell::{Bell, Bells};
 use super::liveness::Liveness;
+use super::lookout::Lookout;
 use super::member::{Membership, Role};
-use super::notify::{Call, Lookout, Post, Watch};
+use super::notify::{Call, Post, Watch};
 use super::payload::Payload;
 use super::segment::{Shared, count};
 use super::slot::{MAX_REDELIVERIES, Slot, SlotWord, State};
+use super::waiters::Waiters;
 use super::{Kind, Segment};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
@@ -124,7 +127,15 @@ pub(super) struct Inner {
     pub(super) liveness: Arc<Liveness>,
     /// Where to look for a free slot first: one that was ours a moment ago is still in our caches.
     pub(super) likely: Hint,
+    /// The event `room` as it was when all slots were looked at in vain; 0 if it may have changed unnoticed.
+    pub(super) full: Hint,
+    pub(super) waiters: Arc<Waiters>,
+    /// For slots: where there are many, a look is no matter of a few loads.
+    pub(super) slot_spin: Spin,
 }
+
+/// Slots that are too many to look at all of them again and again instead of sleeping.
+const MANY: u32 = 1024;
 
 const CALL: &str = "reqrep call";
 const SEND: &str = "reqrep send";
@@ -136,7 +147,8 @@ impl Client {
         let spin = Spin::new(segment.spin(), Looks::Load);
         // Clients begin to look at places far from each other (2^32 divided by the golden ratio).
         let number = u64::from(membership.number(SEND)?);
-        let likely = number.wrapping_mul(0x9E37_79B9) % u64::from(segment.geometry().slots);
+        let slots = segment.geometry().slots;
+        let likely = number.wrapping_mul(0x9E37_79B9) % u64::from(slots);
         let inner = Inner {
             replies: Lookout::new(),
             room: Lookout::new(),
@@ -146,6 +158,9 @@ impl Client {
             spin,
             liveness: Arc::new(Liveness::new()),
             likely: Hint::new(likely),
+            full: Hint::new(0),
+            waiters: Arc::new(Waiters::new()),
+            slot_spin: Spin::new(if slots > MANY { Duration::ZERO } else { segment.spin() }, Looks::Call),
         };
         Ok(Client { inner: Arc::new(inner), redeliveries: 0, needs_server: false })
     }
@@ -159,6 +174,16 @@ impl Client {
     /// Whether a call fails with `NoServer` where no server is attached, instead of waiting for one. The default is to wait.
     pub fn needs_server(self, yes: bool) -> Client {
         Client { needs_server: yes, ..self }
+    }
+
+    /// At most so many calls of this client and its clones are in progress at a time; 0, the default, is any number. Beyond that
+    /// [`send`](Client::send) and [`call`](Client::call) wait as they do without a free slot, until a reply is received or a call cancelled, and
+    /// [`try_send`](Client::try_send) gives `None`. So a client that sends and does not receive leaves slots to the others.
+    ///
+    /// It holds for all clones at once, and in forked children for theirs.
+    pub fn max_in_flight(self, calls: u32) -> Client {
+        self.inner.waiters.set_limit(calls, self.pending() as u32);
+        self
     }
 
     /// The segment that this client is attached to.
@@ -275,8 +300,9 @@ impl Client {
         match slot.cancel(ticket.generation(), me) {
             Some(left) => {
                 count(&self.inner.membership.member(me).counters.0.cancelled);
-                if left.state() == Some(State::Free) {
-                    self.gave_up(ticket.idx());
+                match left.state() {
+                    Some(State::Free) => self.gave_up(ticket.idx()),
+                    _ => self.dropped(),
                 }
                 Ok(true)
             }
@@ -312,18 +338,6 @@ impl Client {
 
     pub(super) fn slot(&self, ticket: Ticket, op: &'static str) -> Result<&Slot> {
         self.shared().slot(ticket.idx()).ok_or(Error::new(ErrorKind::Stale, op))
-    }
-
-    /// A slot is free again, and its entry is stale: a full ring may have room.
-    pub(super) fn gave_up(&self, idx: u32) {
-        self.gave_back(idx);
-        self.shared().cells().notify_all_swapped(Reach::Machine);
-    }
-
-    #[inline]
-    pub(super) fn gave_back(&self, idx: u32) {
-        self.inner.likely.set(u64::from(idx));
-        self.shared().room().notify_swapped(Reach::Machine);
     }
 }
 
@@ -416,6 +430,7 @@ impl Client {
         let due = self.inner.liveness.tick().take();
         if due {
             self.check(self.inner.membership.number(op)?, op)?;
+            self.inner.liveness.tick().done();
         }
         Ok(due)
     }
@@ -494,12 +509,18 @@ impl Client {
 
     pub(super) fn watch_replies(&self, op: &'static str) -> Result<Arc<Watch>> {
         let me = self.inner.membership.number(op)?;
-        self.inner.replies.watch(self.shared(), &self.inner.liveness, Post::Replies(me), op)
+        self.inner.replies.watch(self.shared(), &self.inner.liveness, None, Post::Replies(me), op)
     }
 
     pub(super) fn watch_room(&self, op: &'static str) -> Result<Arc<Watch>> {
         let me = self.inner.membership.number(op)?;
-        self.inner.room.watch(self.shared(), &self.inner.liveness, Post::Room(me), op)
+        let Inner { liveness, waiters, .. } = &*self.inner;
+        self.inner.room.watch(self.shared(), liveness, Some(waiters), Post::Room(me), op)
+    }
+
+    /// Whether an event loop waits for slots: then it may be the one that was woken.
+    pub(super) fn has_send_doorbell(&self) -> bool {
+        self.inner.room.asked_for().is_some_and(|watch| watch.has_descriptor())
     }
 
     pub(super) fn as_awaited(&self, ticket: Ticket) -> Call {

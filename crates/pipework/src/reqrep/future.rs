@@ -9,6 +9,7 @@ use std::task::Poll;
 use super::client::{Client, Message, Reply, Ticket};
 use super::notify::{Call, Left, Watch};
 use super::server::{Request, Server};
+use super::waiters::Place;
 use crate::error::Result;
 
 const CALL: &str = "reqrep call";
@@ -52,7 +53,33 @@ impl Client {
     }
 
     async fn place_async(&self, request: &Message<'_>, op: &'static str) -> Result<Ticket> {
-        until(None, || self.watch_room(op), || self.place(request, None, op)).await
+        let mut kept: Option<Place> = None;
+        poll_fn(|cx| {
+            let before = kept.take().filter(Place::is_here);
+            if let Some(ticket) = self.place_in_turn(request, None, before.as_ref(), op)? {
+                before.inspect(Place::is_served);
+                return Poll::Ready(Ok(ticket));
+            }
+            let place = match before {
+                Some(place) => {
+                    place.leave(cx.waker());
+                    place
+                }
+                None => self.inner.waiters.join_task(cx.waker()),
+            };
+            // What other clients give back is heard of there.
+            self.watch_room(op)?.wake_thread();
+            // What came before the waker lay there has woken nobody.
+            if place.may_look()
+                && let Some(ticket) = self.place_in_turn(request, None, Some(&place), op)?
+            {
+                place.is_served();
+                return Poll::Ready(Ok(ticket));
+            }
+            kept = Some(place);
+            Poll::Pending
+        })
+        .await
     }
 
     async fn look_async(&self, ticket: Ticket, op: &'static str) -> Result<Reply> {

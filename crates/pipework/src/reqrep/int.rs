@@ -32,6 +32,11 @@ impl IntClient {
         IntClient(self.0.needs_server(yes))
     }
 
+    /// As [`Client::max_in_flight`].
+    pub fn max_in_flight(self, calls: u32) -> IntClient {
+        IntClient(self.0.max_in_flight(calls))
+    }
+
     /// As [`Client::segment`].
     pub fn segment(&self) -> &Segment {
         self.0.segment()

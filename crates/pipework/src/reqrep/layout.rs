@@ -51,6 +51,7 @@ pub(super) const HEAD_AT: usize = 192;
 pub(super) const TAIL_AT: usize = 256;
 pub(super) const REQUESTS_AT: usize = 320;
 pub(super) const ROOM_AT: usize = 384;
+pub(super) const FREED_AT: usize = ROOM_AT + 8;
 pub(super) const CELLS_AT: usize = 448;
 
 /// Bytes of a member.

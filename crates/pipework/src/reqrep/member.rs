@@ -390,7 +390,7 @@ impl Shared {
                 self.enqueue(idx, op)?;
             }
             Some(State::Free) => {
-                self.room().notify_swapped(Reach::Machine);
+                self.slot_is_free(idx);
                 // It may have been the first in a full ring.
                 self.cells().notify_all_swapped(Reach::Machine);
             }

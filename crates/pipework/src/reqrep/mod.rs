@@ -41,6 +41,8 @@ mod payload;
 mod bell;
 mod liveness;
 mod notify;
+mod waiters;
+mod lookout;
 mod client;
 mod place;
 mod server;
@@ -112,7 +114,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// 64 slots, requests and replies of up to 4096 bytes, 256 members, mode 0600.
+    /// 256 slots, requests and replies of up to 4096 bytes, 256 members, mode 0600: 2 MiB and a little.
     pub fn new() -> Options {
         Options::default()
     }
@@ -122,7 +124,8 @@ impl Options {
         Options { kind: Some(Kind::Integers), request_bytes: Some(8), reply_bytes: Some(8), ..self }
     }
 
-    /// Calls that can be in progress at the same time, in all clients together; 1 to 2^20.
+    /// Calls that can be in progress at the same time, in all clients together; 1 to 2^20. Each takes memory for a request and a reply. Callers
+    /// beyond that wait in line.
     pub fn slots(self, slots: u32) -> Options {
         Options { slots: Some(slots), ..self }
     }
@@ -261,7 +264,7 @@ impl Options {
     }
 
     fn making(&self) -> Making {
-        let slots = self.slots.unwrap_or(64);
+        let slots = self.slots.unwrap_or(256);
         let geometry = Geometry {
             kind: self.kind.unwrap_or(Kind::Bytes),
             slots,

@@ -12,18 +12,18 @@ use std::os::fd::OwnedFd;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::client::Ticket;
 use super::liveness::Liveness;
 use super::segment::Shared;
 use super::slot::State;
+use super::waiters::Waiters;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Event, Wait};
 use crate::spin::{Looks, Spin};
-use crate::sync::{self, Hint, Ordering, Reach, Unshared};
+use crate::sync::{self, Ordering, Reach, Unshared};
 use crate::sys;
 use crate::sys::memory::KnownFile;
 
@@ -63,94 +63,13 @@ enum Stage {
     Over,
 }
 
-/// A handle's place for a thread that looks out on its behalf. It starts when it is first asked for; in a forked child, once more.
-#[derive(Debug)]
-pub(super) struct Lookout {
-    /// 1 once it was asked for, so that those who never do pay for one load.
-    asked: Hint,
-    running: Mutex<Option<Running>>,
-}
-
-#[derive(Debug)]
-struct Running {
-    watch: Arc<Watch>,
-    thread: JoinHandle<()>,
-}
-
-impl Lookout {
-    pub(super) fn new() -> Lookout {
-        Lookout { asked: Hint::new(0), running: Mutex::new(None) }
-    }
-
-    /// The watch, if this process has asked for it.
-    #[inline]
-    pub(super) fn asked_for(&self) -> Option<Arc<Watch>> {
-        if self.asked.get() == 0 { None } else { self.here() }
-    }
-
-    #[cold]
-    fn here(&self) -> Option<Arc<Watch>> {
-        let _forks_wait = sync::no_forks();
-        let running = locked(&self.running);
-        running.as_ref().map(|running| &running.watch).filter(|watch| watch.is_here()).cloned()
-    }
-
-    /// Whoever has looked found nothing: a descriptor is to be rung when something comes.
-    #[inline]
-    pub(super) fn found_none(&self) {
-        if let Some(watch) = self.asked_for() {
-            watch.arm();
-        }
-    }
-
-    /// The watch; starts its thread if there is none.
-    pub(super) fn watch(
-        &self,
-        shared: &Arc<Shared>,
-        liveness: &Arc<Liveness>,
-        post: Post,
-        op: &'static str,
-    ) -> Result<Arc<Watch>> {
-        let _forks_wait = sync::no_forks();
-        let mut running = locked(&self.running);
-        if let Some(Running { watch, .. }) = &*running
-            && watch.is_here()
-        {
-            return Ok(Arc::clone(watch));
-        }
-        let watch = Arc::new(Watch::new(Arc::clone(shared), Arc::clone(liveness), post));
-        let watching = Arc::clone(&watch);
-        let thread = sys::start_thread("pipework-watch", move || watching.run())
-            .map_err(|errno| Error::with_errno(ErrorKind::Os, op, errno.number()))?;
-        // What was a parent's is left as it lies: its thread is not here, and may have been in the middle of anything.
-        mem::forget(running.replace(Running { watch: Arc::clone(&watch), thread }));
-        self.asked.set(1);
-        Ok(watch)
-    }
-}
-
-impl Drop for Lookout {
-    /// Ends the thread, and waits for that unless it is waking somebody: that may need what the one who drops this holds, or
-    /// be what drops this.
-    fn drop(&mut self) {
-        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Running { watch, thread }) = running else { return };
-        if !watch.is_here() {
-            mem::forget((watch, thread));
-            return;
-        }
-        if watch.stop() {
-            // It does not panic: what wakers do is caught.
-            let _ = thread.join();
-        }
-    }
-}
-
 /// What a handle and its thread share.
 #[derive(Debug)]
 pub(super) struct Watch {
     shared: Arc<Shared>,
     liveness: Arc<Liveness>,
+    /// Whom it represents, where it looks out for room. Never asked under the lock of `wishes`: forks wait for both.
+    waiters: Option<Arc<Waiters>>,
     post: Post,
     generation: u32,
     /// Off: this is for those who can wait.
@@ -191,6 +110,8 @@ struct Task {
 struct Told {
     /// Those behind the eventfd, who know already.
     descriptor: bool,
+    /// So many who wait for a slot.
+    from_line: usize,
     tasks: Vec<Waker>,
 }
 
@@ -202,10 +123,16 @@ const PATIENCE: Duration = Duration::from_millis(1);
 // ---------------------------------------------------------------- wishes
 
 impl Watch {
-    fn new(shared: Arc<Shared>, liveness: Arc<Liveness>, post: Post) -> Watch {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        liveness: Arc<Liveness>,
+        waiters: Option<Arc<Waiters>>,
+        post: Post,
+    ) -> Watch {
         Watch {
             shared,
             liveness,
+            waiters,
             post,
             generation: sync::generation(),
             spin: Spin::new(Duration::ZERO, Looks::Load),
@@ -216,7 +143,7 @@ impl Watch {
     }
 
     /// False in a forked child, where nothing of it may be touched.
-    fn is_here(&self) -> bool {
+    pub(super) fn is_here(&self) -> bool {
         self.generation == sync::generation()
     }
 
@@ -235,6 +162,11 @@ impl Watch {
         self.look_once_more();
         let copy = self.eventfd.get().and_then(|eventfd| eventfd.with(sys::duplicate));
         copy.ok_or(Error::new(ErrorKind::Stale, op))?.map_err(|errno| errno.at(op))
+    }
+
+    /// Whether one was given out.
+    pub(super) fn has_descriptor(&self) -> bool {
+        self.eventfd.get().is_some()
     }
 
     /// Has the descriptor tell of a call.
@@ -264,7 +196,7 @@ impl Watch {
 
     /// Makes the descriptor unreadable until something comes, if nothing is there. Rings once more for what has come since the last ring: it may be
     /// watched by somebody who is told of each ring only, and that one may have been taken for what is gone by now.
-    fn arm(&self) {
+    pub(super) fn arm(&self) {
         let Some(eventfd) = self.eventfd.get() else { return };
         let mut wishes = self.wishes();
         if wishes.armed {
@@ -289,7 +221,7 @@ impl Watch {
 
     /// Lets the thread know of a wish that was put down. Where the thread watches already, the fence in here is what is needed: a look after this sees what came before
     /// the thread read the wish, and whoever brings something after that look sees that the thread is parked.
-    fn wake_thread(&self) {
+    pub(super) fn wake_thread(&self) {
         self.rest.notify(Reach::Process);
     }
 
@@ -357,7 +289,7 @@ impl Drop for Left {
 // ---------------------------------------------------------------- the thread
 
 impl Watch {
-    fn run(&self) {
+    pub(super) fn run(&self) {
         loop {
             match self.rest(Deadline::NEVER) {
                 Ok(Order::Watch) => self.pass_on(self.tell()),
@@ -371,8 +303,10 @@ impl Watch {
     fn rest(&self, deadline: Deadline) -> Result<Order> {
         let wait = Wait { deadline, spin: &self.spin, reach: Reach::Process, tick: None, op: WATCH };
         let look = || {
+            let represents = self.represents().is_some();
             let wishes = self.wishes();
-            Ok(if wishes.stop { Some(Order::Stop) } else { self.is_wanted(&wishes).then_some(Order::Watch) })
+            let is_wanted = represents || self.is_wanted(&wishes);
+            Ok(if wishes.stop { Some(Order::Stop) } else { is_wanted.then_some(Order::Watch) })
         };
         self.rest.wait(&wait, look, || Ok(()))
     }
@@ -388,14 +322,25 @@ impl Watch {
             // It is for those who wait to meet it.
             Err(_) => self.look(true).unwrap_or_default(),
         };
-        let any = told.descriptor || !told.tasks.is_empty();
+        let mut any = told.descriptor || !told.tasks.is_empty();
         told.tasks.into_iter().for_each(wake);
+        if let Some(waiters) = &self.waiters {
+            waiters.took_offer();
+            any |= (0..told.from_line).take_while(|_| waiters.choose()).count() > 0;
+        }
         self.wishes().is_waking = false;
         any
     }
 
     /// Whom to tell now; `None` if nobody, but somebody waits.
     fn look(&self, everybody: bool) -> Option<Told> {
+        let represents = self.represents();
+        let has_slot = |chosen| self.lets_in(chosen) && self.shared.free_slots().nth(chosen).is_some();
+        let from_line = match represents {
+            Some(_) if everybody => usize::MAX,
+            Some(chosen) => usize::from(has_slot(chosen)),
+            None => 0,
+        };
         let mut wishes = self.wishes();
         if wishes.stop {
             return Some(Told::default());
@@ -413,9 +358,10 @@ impl Watch {
         };
         let tasks: Vec<Waker> =
             wishes.tasks.extract_if(|_, task| is_due(task)).map(|(_, task)| task.waker).collect();
-        wishes.is_waking = !tasks.is_empty();
-        let over = descriptor || everybody || !tasks.is_empty() || !self.is_wanted(&wishes);
-        over.then_some(Told { descriptor, tasks })
+        wishes.is_waking = !tasks.is_empty() || from_line > 0;
+        let is_wanted = represents.is_some() || self.is_wanted(&wishes);
+        let over = descriptor || everybody || wishes.is_waking || !is_wanted;
+        over.then_some(Told { descriptor, from_line, tasks })
     }
 
     /// The event has woken one, and that was this thread. If those it has told do not come to look, others are to. Where replies are told of, nobody else waits.
@@ -433,12 +379,31 @@ impl Watch {
     fn check(&self) -> Result<()> {
         match self.post {
             Post::Requests => Ok(()),
-            Post::Room(me) | Post::Replies(me) => self.liveness.check(&self.shared, me, WATCH),
+            Post::Room(me) => {
+                self.liveness.check(&self.shared, me, WATCH)?;
+                self.tell_of_no_server();
+                Ok(())
+            }
+            Post::Replies(me) => self.liveness.check(&self.shared, me, WATCH),
         }
     }
 
+    /// Those who wait for a slot may need a server.
+    fn tell_of_no_server(&self) {
+        let Some(waiters) = self.waiters.as_ref().filter(|_| self.liveness.is_forsaken()) else { return };
+        {
+            let mut wishes = self.wishes();
+            wishes.is_waking = !wishes.stop;
+            if wishes.stop {
+                return;
+            }
+        }
+        waiters.choose_all_tasks();
+        self.wishes().is_waking = false;
+    }
+
     /// Has the thread end; whether that will be soon. It wakes nobody any more, but may be in the middle of it.
-    fn stop(&self) -> bool {
+    pub(super) fn stop(&self) -> bool {
         let is_waking = {
             let mut wishes = self.wishes();
             wishes.stop = true;
@@ -469,6 +434,15 @@ impl Watch {
         }
     }
 
+    fn lets_in(&self, more: usize) -> bool {
+        self.waiters.as_ref().is_none_or(|waiters| waiters.lets_in(more))
+    }
+
+    /// How many are chosen among those who wait for a slot, if it is to represent them.
+    fn represents(&self) -> Option<usize> {
+        self.waiters.as_ref().and_then(|waiters| waiters.has_tasks())
+    }
+
     fn is_wanted(&self, wishes: &Wishes) -> bool {
         let for_calls = matches!(self.post, Post::Replies(_));
         !wishes.tasks.is_empty() || wishes.armed && !(for_calls && wishes.calls.is_empty())
@@ -478,7 +452,7 @@ impl Watch {
     fn is_there(&self) -> bool {
         match self.post {
             Post::Requests => self.shared.has_request(),
-            Post::Room(_) => self.shared.has_room(),
+            Post::Room(_) => self.lets_in(0) && self.shared.has_room(),
             Post::Replies(_) => false,
         }
     }
@@ -536,14 +510,14 @@ impl Shared {
 }
 
 /// What a stranger's waker does must not end the thread that others rely on. The panic was told by its hook.
-fn wake(waker: Waker) {
+pub(super) fn wake(waker: Waker) {
     if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| waker.wake())) {
         // To drop it could be the next.
         mem::forget(panic);
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,14 +1,27 @@
 //! How a request gets into the segment: a slot for it, and a cell of the ring for the slot.
 
+use std::cell::Cell;
+use std::time::Duration;
+
 use super::client::{Client, Message, Ticket};
-use super::segment::count;
-use super::slot::{SlotWord, State};
+use super::segment::{Shared, count};
+use super::slot::{Slot, SlotWord, State};
+use super::waiters::{Ahead, Place};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::Ordering;
+use crate::event::Wait;
+use crate::spin::{Looks, Spin};
+use crate::sync::{Ordering, Reach};
+
+/// A slot that was acquired, and its word.
+type Acquired = (u32, SlotWord);
+
+/// How many slots are looked at between two looks at the clock. Segments with no more are looked through at once.
+const LOOKED_AT_ONCE: u32 = 256;
 
 impl Client {
-    /// Puts a request into a slot and the slot into the ring; without a deadline only if that is possible now.
+    /// Puts a request into a slot and the slot into the ring; without a deadline only if that is possible now, and if nobody else of this
+    /// client waits for it.
     #[inline]
     pub(super) fn place(
         &self,
@@ -16,7 +29,19 @@ impl Client {
         deadline: impl Into<Option<Deadline>>,
         op: &'static str,
     ) -> Result<Option<Ticket>> {
-        let (shared, deadline) = (self.shared(), deadline.into());
+        self.place_in_turn(request, deadline.into(), None, op)
+    }
+
+    /// The same for one who has waited, if it is its turn.
+    #[inline]
+    pub(super) fn place_in_turn(
+        &self,
+        request: &Message<'_>,
+        deadline: Option<Deadline>,
+        place: Option<&Place>,
+        op: &'static str,
+    ) -> Result<Option<Ticket>> {
+        let shared = self.shared();
         if request.payload.len() > shared.geometry().request_bytes as usize {
             return Err(Error::new(ErrorKind::TooLong, op));
         }
@@ -24,11 +49,12 @@ impl Client {
         if self.needs_server && !shared.has_server(op)? {
             return Err(Error::new(ErrorKind::NoServer, op));
         }
-        let (idx, filled) = match self.acquire(me) {
+        let is_up = place.map_or_else(|| self.inner.waiters.is_empty(), Place::may_look);
+        let (idx, filled) = match is_up.then(|| self.acquire(me, deadline)).flatten() {
             Some(slot) => slot,
             None => {
                 count(&self.inner.membership.member(me).counters.0.full);
-                match self.acquire_waiting(me, deadline, op)? {
+                match self.acquire_waiting(me, deadline, is_up, op)? {
                     Some(slot) => slot,
                     None => return Ok(None),
                 }
@@ -62,15 +88,39 @@ impl Client {
         queued.map(|_| None)
     }
 
+    /// A slot, if one is free and this client may have one more.
     #[inline]
-    fn acquire(&self, me: u16) -> Option<(u32, SlotWord)> {
-        let slots = self.shared().geometry().slots;
-        let mut idx = self.inner.likely.get() as u32;
+    fn acquire(&self, me: u16, deadline: Option<Deadline>) -> Option<Acquired> {
+        let is_in = self.inner.waiters.enter();
+        let slot = is_in.then(|| self.acquire_any(me, deadline)).flatten();
+        if is_in && slot.is_none() {
+            self.inner.waiters.exit();
+        }
+        slot
+    }
+
+    #[inline]
+    fn acquire_any(&self, me: u16, deadline: Option<Deadline>) -> Option<Acquired> {
+        let (shared, waiters) = (self.shared(), &self.inner.waiters);
+        if waiters.must_leave_one() && shared.free_slots().nth(1).is_none() {
+            return None;
+        }
+        let slots = shared.geometry().slots;
+        match self.acquire_among(me, slots.min(LOOKED_AT_ONCE)) {
+            None if slots > LOOKED_AT_ONCE => self.acquire_among_many(me, slots, deadline),
+            found => found,
+        }
+    }
+
+    /// Looks at so many slots, beginning where one is likely to be free.
+    #[inline]
+    fn acquire_among(&self, me: u16, slots: u32) -> Option<Acquired> {
+        let (shared, mut idx) = (self.shared(), self.inner.likely.get() as u32);
         for _ in 0..slots {
-            if idx >= slots {
+            if idx >= shared.geometry().slots {
                 idx = 0;
             }
-            if let Some(filled) = self.shared().slot(idx)?.acquire(me) {
+            if let Some(filled) = shared.slot(idx)?.acquire(me) {
                 // The next one is likelier to be free than this one, until this one is given back.
                 self.inner.likely.set(u64::from(idx) + 1);
                 return Some((idx, filled));
@@ -80,26 +130,93 @@ impl Client {
         None
     }
 
+    /// Looks at all, but not past the deadline, and not again as long as none has come free since all were looked at in vain.
+    #[cold]
+    fn acquire_among_many(&self, me: u16, slots: u32, deadline: Option<Deadline>) -> Option<Acquired> {
+        let (shared, full) = (self.shared(), &self.inner.full);
+        if full.get() != 0 && shared.room().is_still(full.get()) {
+            return None;
+        }
+        let (seen, first) = (shared.room().seen(), self.inner.likely.get());
+        let freed = shared.freed().load(Ordering::Relaxed) as u32;
+        if let Some(filled) = shared.slot(freed).and_then(|slot| slot.acquire(me)) {
+            return Some((freed, filled));
+        }
+        for looked in (0..slots).step_by(LOOKED_AT_ONCE as usize) {
+            if looked > 0 && deadline.is_some_and(Deadline::has_passed) {
+                // The next one goes on from here.
+                return None;
+            }
+            self.inner.likely.set((first + u64::from(looked)) % u64::from(slots));
+            if let Some(found) = self.acquire_among(me, LOOKED_AT_ONCE) {
+                return Some(found);
+            }
+        }
+        full.set(seen.unwrap_or(0));
+        None
+    }
+
     /// There is no slot: maybe the dead have some; maybe one comes free.
+    #[cold]
     fn acquire_waiting(
         &self,
         me: u16,
         deadline: Option<Deadline>,
+        is_up: bool,
         op: &'static str,
-    ) -> Result<Option<(u32, SlotWord)>> {
-        let shared = self.shared();
+    ) -> Result<Option<Acquired>> {
         self.inner.liveness.lacks_slot();
-        if self.look_after_others(op)?
-            && let Some(slot) = self.acquire(me)
-        {
-            return Ok(Some(slot));
+        if self.look_after_others(op)? {
+            // One that died between giving a slot back and saying so has left the mark as it was.
+            self.inner.full.set(0);
+            if let Some(slot) = is_up.then(|| self.acquire(me, deadline)).flatten() {
+                return Ok(Some(slot));
+            }
         }
         let Some(deadline) = deadline else { return Ok(None) };
+        let place = self.inner.waiters.join();
+        let slot = loop {
+            if place.is_representative() {
+                break self.represent(&place, me, deadline, op)?;
+            }
+            wait_in_line(&place, deadline, op)?;
+            if place.may_look()
+                && let Some(slot) = self.acquire(me, None)
+            {
+                break slot;
+            }
+            place.wait_again();
+        };
+        place.is_served();
+        Ok(Some(slot))
+    }
+
+    /// Waits where other clients wait, too, for a slot that is free. One that is meant for who stands before this thread goes there.
+    fn represent(&self, place: &Place, me: u16, deadline: Deadline, op: &'static str) -> Result<Acquired> {
+        let (shared, waiters, parks) = (self.shared(), &self.inner.waiters, Cell::new(0));
         let look = || {
             self.inner.liveness.lacks_slot();
-            self.refuse_without_server(op).map(|()| self.acquire(me))
+            self.refuse_without_server(op)?;
+            if parks.get() > 1 {
+                waiters.took_offer();
+            }
+            match place.ahead() {
+                Ahead { waiting: 0, chosen: 0 } => return Ok(self.acquire(me, Some(deadline))),
+                Ahead { chosen, .. } if !waiters.lets_in(chosen) => {}
+                Ahead { chosen, .. } if shared.free_slots().nth(chosen).is_none() => {}
+                Ahead { waiting: 0, .. } => return Ok(self.acquire(me, Some(deadline))),
+                Ahead { .. } => drop(waiters.choose()),
+            }
+            Ok(None)
         };
-        shared.room().wait(&self.waiting(deadline, op), look, || self.check(me, op)).map(Some)
+        let check = || {
+            self.inner.full.set(0);
+            self.check(me, op)
+        };
+        let wait = Wait { spin: &self.inner.slot_spin, ..self.waiting(deadline, op) };
+        let slot = shared.room().wait_parking(&wait, || parks.set(parks.get() + 1), look, check);
+        // The wake-up that this thread has had may be for somebody else.
+        slot.inspect_err(|_| shared.room().notify(Reach::Machine))
     }
 
     /// The ring is full of calls that are over: waits until a server has thrown them out. True once the request is on its way.
@@ -116,12 +233,89 @@ impl Client {
     }
 }
 
+/// Waits until a slot is meant for this place, or it is to represent the others. Nobody dies alone who could do either.
+fn wait_in_line(place: &Place, deadline: Deadline, op: &'static str) -> Result<()> {
+    let Some(event) = place.event() else { return Ok(()) };
+    let spin = Spin::new(Duration::ZERO, Looks::Load);
+    let wait = Wait { deadline, spin: &spin, reach: Reach::Process, tick: None, op };
+    let look = || Ok((place.may_look() || place.is_representative()).then_some(()));
+    event.wait(&wait, look, || Ok(()))
+}
+
+/// A slot has come free.
+impl Client {
+    /// One that was this client's, in the last step.
+    #[inline]
+    pub(super) fn gave_back(&self, idx: u32) {
+        self.inner.likely.set(u64::from(idx));
+        self.inner.waiters.exit();
+        if self.shared().room().is_awaited() {
+            self.offer(idx);
+        }
+    }
+
+    /// One that stays its server's for a while: it counts as this client's no more.
+    pub(super) fn dropped(&self) {
+        if self.inner.waiters.is_limited() {
+            self.inner.waiters.exit();
+            self.shared().room().notify_all(Reach::Machine);
+        }
+    }
+
+    #[cold]
+    fn offer(&self, idx: u32) {
+        let (shared, waiters) = (self.shared(), &self.inner.waiters);
+        shared.freed().store(u64::from(idx), Ordering::Relaxed);
+        if waiters.hand_over() {
+            return;
+        }
+        if waiters.is_limited() {
+            // Others cannot use what one of this client has waited for.
+            shared.room().notify_all(Reach::Machine);
+            return;
+        }
+        // Before anybody is woken: it may be the one who represents this client, and takes the offer back.
+        waiters.offered();
+        if !shared.room().wake_one(Reach::Machine) || self.has_send_doorbell() {
+            waiters.took_offer();
+        }
+    }
+
+    /// One whose entry in the ring is stale now: a full ring may have room.
+    pub(super) fn gave_up(&self, idx: u32) {
+        self.gave_back(idx);
+        self.shared().cells().notify_all_swapped(Reach::Machine);
+    }
+}
+
+impl Shared {
+    /// One that was anybody's, in the last step.
+    pub(super) fn slot_is_free(&self, idx: u32) {
+        if self.room().is_awaited() {
+            self.freed().store(u64::from(idx), Ordering::Relaxed);
+            self.room().wake_one(Reach::Machine);
+        }
+    }
+
+    /// Those that are free now.
+    pub(super) fn free_slots(&self) -> impl Iterator<Item = u32> {
+        let is_free = |(_, slot): &(u32, &Slot)| slot.load().state() == Some(State::Free);
+        self.slots().filter(is_free).map(|(idx, _)| idx)
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::thread;
+    use std::pin::{Pin, pin};
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Wake, Waker};
+    use std::thread::{self, Thread};
     use std::time::{Duration, Instant};
 
-    use super::super::{Options, Segment};
+    use super::super::{Client, Options, Segment, Ticket};
+    use crate::deadline::Deadline;
+    use crate::error::ErrorKind;
+    use crate::sync::Hint;
 
     const SOON: Duration = Duration::from_secs(20);
     /// Half a slice: who is late by less was woken.
@@ -160,6 +354,243 @@ mod tests {
         rounds.min().expect("there are some")
     }
 
+    /// A segment with one slot, which is taken, and who has it.
+    fn taken() -> (Segment, Client, Ticket) {
+        let segment = Options::new().slots(1).members(8).anonymous().expect("a segment");
+        let client = segment.client().expect("a place");
+        let ticket = client.try_send("first").unwrap().expect("there is a slot");
+        (segment, client, ticket)
+    }
+
+    /// Wakes a thread, or counts.
+    struct Counter(Hint, Option<Thread>);
+
+    impl Wake for Counter {
+        fn wake(self: Arc<Self>) {
+            self.0.set(self.0.get() + 1);
+            self.1.as_ref().inspect(|thread| thread.unpark());
+        }
+    }
+
+    fn poll<T>(future: Pin<&mut impl Future<Output = T>>, woken: &Arc<Counter>) -> Poll<T> {
+        future.poll(&mut Context::from_waker(&Waker::from(Arc::clone(woken))))
+    }
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        let (woken, mut future) = (Arc::new(Counter(Hint::new(0), Some(thread::current()))), pin!(future));
+        loop {
+            match poll(future.as_mut(), &woken) {
+                Poll::Ready(done) => return done,
+                Poll::Pending => thread::park(),
+            }
+        }
+    }
+
+    fn awaited(woken: &Counter) {
+        let began = Instant::now();
+        while woken.0.get() == 0 {
+            assert!(began.elapsed() < SOON);
+            thread::yield_now();
+        }
+    }
+
+    /// Goes on when so many wait for a slot.
+    fn until_waiting(client: &Client, len: u64) {
+        let began = Instant::now();
+        while client.inner.waiters.len() < len {
+            assert!(began.elapsed() < SOON);
+            thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Threads and tasks by turns: each gets the only slot when those have had it who came before.
+    #[test]
+    fn who_came_first_is_served_first() {
+        const WAITING: u64 = 8;
+        let (segment, client, first) = taken();
+        let server = segment.server().unwrap();
+        thread::scope(|scope| {
+            for n in 0..WAITING {
+                let caller = client.clone();
+                scope.spawn(move || {
+                    let reply = match n % 2 {
+                        0 => caller.call(&[n as u8], SOON),
+                        _ => run(caller.call_async(&[n as u8])),
+                    };
+                    assert_eq!(*reply.unwrap(), [n as u8]);
+                });
+                until_waiting(&client, n + 1);
+            }
+            // Who comes now stands behind them, although there is a slot for a moment.
+            server.recv(SOON).unwrap().reply("").unwrap();
+            client.recv(first, SOON).unwrap();
+            assert!(client.try_send("late").unwrap().is_none());
+            for n in 0..WAITING {
+                let request = server.recv(SOON).unwrap();
+                assert_eq!(*request, [n as u8], "in the order in which they came");
+                let answer = request.to_vec();
+                request.reply(&answer).unwrap();
+            }
+        });
+        assert_eq!(segment.audit().unwrap().free, 1);
+    }
+
+    #[test]
+    fn one_is_woken_for_each_slot_that_comes_free() {
+        const TASKS: usize = 200;
+        let segment = Options::new().slots(4).anonymous().unwrap();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..TASKS * 10 {
+                    let request = server.recv(SOON).unwrap();
+                    let answer = request.to_vec();
+                    request.reply(&answer).unwrap();
+                }
+            });
+            runtime.block_on(async {
+                let tasks: Vec<_> = (0..TASKS as u32)
+                    .map(|n| {
+                        let client = client.clone();
+                        tokio::spawn(async move {
+                            for _ in 0..10 {
+                                let reply = client.call_async(&n.to_le_bytes()).await.unwrap();
+                                assert_eq!(*reply, n.to_le_bytes());
+                            }
+                        })
+                    })
+                    .collect();
+                for task in tasks {
+                    task.await.expect("no panic");
+                }
+            });
+        });
+        // Each call comes once in vain; few come again.
+        let (calls, full) = (10 * TASKS as u64, segment.stats().full);
+        assert!(full < 3 * calls, "{full} attempts in vain for {calls} calls");
+        assert_eq!(segment.audit().unwrap().free, 4);
+    }
+
+    #[test]
+    fn who_gives_up_passes_its_turn_on() {
+        let (_segment, client, first) = taken();
+        let [mut one, mut other] = ["a", "b"].map(|text| Box::pin(client.send_async(text)));
+        let woken = [(); 2].map(|()| Arc::new(Counter(Hint::new(0), None)));
+        assert!(poll(one.as_mut(), &woken[0]).is_pending() && poll(other.as_mut(), &woken[1]).is_pending());
+        thread::scope(|scope| {
+            let third = scope.spawn(|| client.send("c", SOON).unwrap());
+            until_waiting(&client, 3);
+            // The first is chosen, and goes; the second is chosen for it, and goes; the thread is left.
+            assert!(client.cancel(first).unwrap());
+            awaited(&woken[0]);
+            drop(one);
+            awaited(&woken[1]);
+            drop(other);
+            assert!(client.cancel(third.join().unwrap()).unwrap());
+        });
+        // In time for nothing: who waits in vain leaves no trace.
+        let ticket = client.try_send("d").unwrap().expect("there is a slot");
+        assert!(client.send("e", Duration::from_millis(2)).is_err());
+        assert!(client.cancel(ticket).unwrap() && client.try_send("f").unwrap().is_some());
+    }
+
+    #[test]
+    fn a_client_keeps_no_more_slots_than_it_may() {
+        let segment = Options::new().slots(4).anonymous().unwrap();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let before = client.send("before", SOON).unwrap();
+        let client = client.max_in_flight(2);
+        let other = client.clone();
+        let second = other.send("second", SOON).unwrap();
+        assert!(client.try_send("a third").unwrap().is_none());
+        let late = other.send("a third", Duration::from_millis(2)).map_err(|error| error.kind());
+        assert_eq!(late, Err(ErrorKind::TimedOut));
+        assert_eq!(segment.audit().unwrap().free, 2, "others may have them");
+        server.recv(SOON).unwrap().reply("").unwrap();
+        let taken = server.recv(SOON).unwrap();
+        thread::scope(|scope| {
+            // A reply is received, a call in a server's hands is cancelled, and one in the ring.
+            let ends: [&(dyn Fn(Ticket) + Sync); 3] = [
+                &|_| drop(client.recv(before, SOON).unwrap()),
+                &|_| assert!(client.cancel(second).unwrap()),
+                &|last| assert!(client.cancel(last).unwrap()),
+            ];
+            let mut last = before;
+            for (n, end) in ends.into_iter().enumerate() {
+                let other = &other;
+                let waiting = scope.spawn(move || match n {
+                    1 => run(other.send_async("waits")).unwrap(),
+                    _ => other.send("waits", SOON).unwrap(),
+                });
+                until_waiting(&client, 1);
+                end(last);
+                last = waiting.join().unwrap();
+                assert_eq!(client.pending(), 2);
+            }
+        });
+        assert!(!taken.reply("to nobody").unwrap());
+        assert!(client.max_in_flight(0).try_send("without a limit").unwrap().is_some());
+    }
+
+    /// Two clients, one of which makes calls without a pause: it leaves slots to the other, who waits.
+    #[test]
+    fn a_busy_client_starves_nobody() {
+        let segment = Options::new().slots(1).anonymous().unwrap();
+        let (busy, modest) = (segment.client().unwrap(), segment.client().unwrap());
+        let stop = Hint::new(0);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                let server = segment.server().unwrap();
+                scope.spawn(move || {
+                    while let Ok(request) = server.recv(Duration::from_millis(500)) {
+                        request.reply("").unwrap();
+                    }
+                });
+            }
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while stop.get() == 0 {
+                        busy.call("busy", SOON).unwrap();
+                    }
+                });
+            }
+            // A slice each would be a second.
+            let mut times: Vec<_> = (0..20)
+                .map(|_| {
+                    let began = Instant::now();
+                    modest.call("modest", SOON).unwrap();
+                    began.elapsed()
+                })
+                .collect();
+            stop.set(1);
+            times.sort();
+            assert!(times[10] < AT_ONCE, "{times:?}");
+        });
+    }
+
+    /// A look at many slots costs more than the time that there is.
+    #[test]
+    fn many_slots_are_no_reason_to_come_late() {
+        let segment = Options::new().slots(1 << 16).request_bytes(8).reply_bytes(8).anonymous().unwrap();
+        let client = segment.client().unwrap();
+        let tickets: Vec<_> = std::iter::from_fn(|| client.try_send("a").unwrap()).collect();
+        assert_eq!(tickets.len(), 1 << 16);
+        let looks = || client.inner.likely.get();
+        // What is looked at before the deadline is not all of it.
+        let before = looks();
+        assert!(client.send("b", Deadline::now()).is_err());
+        assert!(looks().wrapping_sub(before) % (1 << 16) <= 8 * u64::from(super::LOOKED_AT_ONCE));
+        // A thread that waits goes on with the one that comes free.
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| client.send("c", SOON).unwrap());
+            until_waiting(&client, 1);
+            thread::sleep(Duration::from_millis(20));
+            assert!(client.cancel(tickets[40_000]).unwrap());
+            assert_eq!(waiting.join().unwrap().idx(), tickets[40_000].idx());
+        });
+    }
+
     #[test]
     fn a_claim_wakes_who_waits_for_the_ring() {
         let woken = shortest(|segment| {
@@ -187,12 +618,13 @@ mod tests {
     #[test]
     fn a_call_that_is_cancelled_wakes_who_waits_for_the_ring() {
         let woken = shortest(|segment| {
-            let (_, slot) = segment.0.shared.slots().next().expect("there are two");
-            let first = slot.load();
-            let client = segment.client().unwrap();
+            let shared = &segment.0.shared;
+            let front = shared.queue().entries().next().expect("the ring is full");
+            let slot = shared.slot(front).expect("it is one of the slots");
+            let (first, client) = (slot.load(), segment.client().unwrap());
             // As its client would.
             assert!(slot.cancel(first.generation(), first.owner()).is_some());
-            client.gave_up(0);
+            client.gave_up(front);
             Instant::now()
         });
         assert!(woken < AT_ONCE, "{woken:?}");

@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use super::layout::{
-    self, Area, CELLS_AT, COUNTERS_AT, CUT, FIXED, Geometry, HEAD_AT, Header, Layout, REQUESTS_AT, ROOM_AT,
-    SMALL, TAIL_AT,
+    self, Area, CELLS_AT, COUNTERS_AT, CUT, FIXED, FREED_AT, Geometry, HEAD_AT, Header, Layout, REQUESTS_AT,
+    ROOM_AT, SMALL, TAIL_AT,
 };
 use super::queue::Queue;
 use super::slot::Slot;
@@ -376,6 +376,12 @@ impl Shared {
     pub(super) fn requests(&self) -> &Event {
         // SAFETY: a line of its own in the header.
         unsafe { self.at(REQUESTS_AT) }
+    }
+
+    /// A slot that came free of late, while somebody waited for one. A hint.
+    pub(super) fn freed(&self) -> &AtomicU64 {
+        // SAFETY: behind the event `room`, in its line.
+        unsafe { self.at(FREED_AT) }
     }
 
     /// Where clients wait for a cell of the ring.

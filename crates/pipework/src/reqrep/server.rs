@@ -8,8 +8,9 @@ use std::sync::Arc;
 use super::bell::{Bell, Bells};
 use super::client::Message;
 use super::liveness::Liveness;
+use super::lookout::Lookout;
 use super::member::{Membership, Role};
-use super::notify::{Lookout, Post, Watch};
+use super::notify::{Post, Watch};
 use super::payload::Payload;
 use super::segment::{Shared, count};
 use super::slot::{SlotWord, State};
@@ -187,7 +188,7 @@ impl Server {
     pub(super) fn watch(&self, op: &'static str) -> Result<Arc<Watch>> {
         // A forked child is to be a member before its thread waits for anything.
         self.0.membership.number(op)?;
-        self.0.lookout.watch(self.shared(), &self.0.liveness, Post::Requests, op)
+        self.0.lookout.watch(self.shared(), &self.0.liveness, None, Post::Requests, op)
     }
 
     fn shared(&self) -> &Arc<Shared> {
@@ -368,7 +369,7 @@ impl Request<'_> {
         let client = slot.client.load(Ordering::Relaxed) as u16;
         let Some(next) = slot.finish(taken, outcome) else { return false };
         if next.state() == Some(State::Free) {
-            shared.room().notify_swapped(Reach::Machine);
+            shared.slot_is_free(self.idx);
             return false;
         }
         shared.tell_client(slot, next.has_waiter(), client);
