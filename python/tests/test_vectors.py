@@ -16,7 +16,12 @@ FOLDER = Path(__file__).parents[2] / "vectors" / "atomic"
 INDEX = json.loads((FOLDER / "index.json").read_text())
 VECTORS: list[dict[str, Any]] = INDEX["vectors"]
 ENDS: dict[str, type[pipework.Error]] = {"closed": pipework.Closed, "corrupt": pipework.Corrupt}
-KINDS = {"torn": ErrorKind.TORN, "too_long": ErrorKind.TOO_LONG, "corrupt": ErrorKind.CORRUPT}
+KINDS = {
+    "torn": ErrorKind.TORN,
+    "too_long": ErrorKind.TOO_LONG,
+    "corrupt": ErrorKind.CORRUPT,
+    "incompatible": ErrorKind.INCOMPATIBLE,
+}
 
 
 def data(said: Any) -> bytes:

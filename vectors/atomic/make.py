@@ -282,6 +282,11 @@ def by_this_library():
                    [one[0], *two[1:], good], [torn("torn", OURS, 1, 4), torn("torn", OURS, 1, 2), is_good])
         yield lost("repeated", "A message that comes twice is given out twice.", [*one, *one, good, good],
                    [message("one two three", OURS, 3)] * 2 + [is_good] * 2)
+    compressed = (OURS[0], OURS[1] | 1 << 30)
+    frame = b"\x28\xb5\x2f\xfd\x20\x05\x29\x00\x00hello"
+    yield vector("plain-compressed", "What a writer says to have compressed is no message for a reader without zstd; a frame sent as one is.",
+                 b"".join(marked(compressed, frame) + marked(compressed, frame[:9], frame[9:]) + marked(OURS, frame)),
+                 [torn("incompatible", OURS, 1, 14), torn("incompatible", OURS, 2, 14), message(frame, OURS)])
     several = marked(OURS, "one ", "two ", "three")
     yield vector("plain-check-fails", "A byte was changed on the way.",
                  marked(OURS, "good")[0][:-1] + b"?" + b"".join(several)[:-1] + b"?" + marked(OURS, "good")[0],

@@ -82,6 +82,7 @@ impl fmt::Display for ErrorKind {
 pub(crate) enum Hint {
     SentPlain = 1,
     SentMixed,
+    SentCompressed,
     NoMessages,
     OtherDirection,
     BothDirections,
@@ -97,9 +98,10 @@ pub(crate) enum Hint {
 }
 
 impl Hint {
-    const ALL: [(Hint, &str); 14] = [
+    const ALL: [(Hint, &str); 15] = [
         (Hint::SentPlain, "what comes was sent without `mixed`: is `mixed` set on both sides?"),
         (Hint::SentMixed, "what comes was sent with `mixed`: is `mixed` set on both sides?"),
+        (Hint::SentCompressed, "it was sent compressed: is `zstd` set on both sides?"),
         (Hint::NoMessages, "what comes is no message: is `mixed` set on both sides?"),
         (Hint::OtherDirection, "it is open for the other direction only"),
         (Hint::BothDirections, "it can be read and written: say which end it shall be"),
@@ -122,6 +124,13 @@ impl Hint {
         (Hint::OtherMount, "it is a copy, or was made by another path or mount than this one"),
         (Hint::OtherSize, "the segment has another than was asked for"),
     ];
+}
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = Hint::ALL.iter().find(|(hint, _)| hint == self).map_or("", |(_, text)| text);
+        f.write_str(text)
+    }
 }
 
 /// A failed operation: its kind, its name and the kernel's number, if the kernel had a part in it.

@@ -342,6 +342,11 @@ impl Decoder {
 
     fn message(&mut self, place: Place, header: Header, parts: u32) -> Found {
         let (bytes, writer) = (self.bytes(&place).len(), header.writer());
+        if self.zstd.is_none() && header.is_compressed() {
+            // The frame is not what was sent, and to its user it would look as if it were.
+            let torn = Torn::incomplete(Some(writer), parts, bytes);
+            return Found::Torn(torn.unfit(Unfit::Incompatible));
+        }
         match self.decompress(place) {
             Ok((data, compressed)) => Found::Message { data, writer, parts, compressed },
             Err(unfit) => Found::Torn(Torn::incomplete(Some(writer), parts, bytes).unfit(unfit)),

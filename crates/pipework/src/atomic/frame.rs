@@ -73,6 +73,8 @@ pub(super) enum Place {
 const LEAST_NONCE: i32 = 1 << 16;
 /// In the number beside the process number: the message is in several parts.
 const SEVERAL: i32 = 1;
+/// In the number beside the process number: the payload is a zstd frame.
+const COMPRESSED: i32 = 1 << 30;
 /// In the id of a part: it is the first of several.
 const FIRST: u32 = 1 << 31;
 /// So many bits of the first number are the process number; Linux has none above. The others are the check.
@@ -114,7 +116,9 @@ impl Header {
     /// The writer, without what its numbers say of the message.
     pub(super) fn writer(self) -> WriterKey {
         match self.is_ours() {
-            true => WriterKey { pid: self.pid & ((1 << PID_BITS) - 1), tid: self.tid & !SEVERAL },
+            true => {
+                WriterKey { pid: self.pid & ((1 << PID_BITS) - 1), tid: self.tid & !(SEVERAL | COMPRESSED) }
+            }
             false => WriterKey { pid: self.pid, tid: self.tid },
         }
     }
@@ -126,6 +130,11 @@ impl Header {
             true if self.id > FIRST => Place::First,
             _ => Place::Later,
         }
+    }
+
+    /// Whether the writer says that it has compressed the message.
+    pub(super) fn is_compressed(self) -> bool {
+        self.is_ours() && self.tid & COMPRESSED != 0
     }
 
     /// How many parts of the same message follow.
@@ -170,13 +179,13 @@ impl Header {
 impl WriterKey {
     /// The key of a writer of this library; `None` if the random bits are of no use.
     pub(super) fn draw(pid: i32, bits: u32) -> Option<WriterKey> {
-        let tid = (bits >> 1) as i32 & !SEVERAL;
+        let tid = (bits >> 1) as i32 & !(SEVERAL | COMPRESSED);
         (tid >= LEAST_NONCE).then_some(WriterKey { pid: pid & ((1 << PID_BITS) - 1), tid })
     }
 
     /// Another one, where there are no random bits.
     pub(super) fn next(self, pid: i32) -> WriterKey {
-        let tid = self.tid.checked_add(2).unwrap_or(LEAST_NONCE);
+        let tid = ((self.tid + 2) & !COMPRESSED).max(LEAST_NONCE);
         WriterKey { pid: pid & ((1 << PID_BITS) - 1), tid }
     }
 }
@@ -223,12 +232,14 @@ pub(super) struct Cut {
     pub(super) next_id: Option<u32>,
     /// Of the whole payload; known with the first part.
     check: u32,
+    /// Whether that is a zstd frame; decided with the first part.
+    compressed: bool,
     done: bool,
 }
 
 impl Cut {
     pub(super) const fn new() -> Cut {
-        Cut { off: 0, next_id: None, check: 0, done: false }
+        Cut { off: 0, next_id: None, check: 0, compressed: false, done: false }
     }
 
     /// Whether the last part has been cut.
@@ -261,6 +272,8 @@ pub(super) struct Packer {
     mode: Mode,
     /// Whether payloads become lines, for people: without headers and control bytes.
     prints: bool,
+    /// Whether the payloads are zstd frames.
+    compressed: bool,
     /// Whether the last thing in `bytes` ends a message or burst.
     ends_whole: bool,
     /// How much of the pipe's last page the writes so far have filled, if nobody else writes.
@@ -268,8 +281,16 @@ pub(super) struct Packer {
 }
 
 impl Packer {
-    pub(super) fn new(limit: usize, mode: Mode, prints: bool) -> Packer {
-        Packer { bytes: Vec::with_capacity(limit), limit, mode, prints, ends_whole: true, page: 0 }
+    pub(super) fn new(limit: usize, mode: Mode, prints: bool, compressed: bool) -> Packer {
+        Packer {
+            bytes: Vec::with_capacity(limit),
+            limit,
+            mode,
+            prints,
+            compressed,
+            ends_whole: true,
+            page: 0,
+        }
     }
 
     pub(super) fn prints(&self) -> bool {
@@ -288,6 +309,11 @@ impl Packer {
     /// For the parts from now on.
     pub(super) fn set_mode(&mut self, mode: Mode) {
         self.mode = mode;
+    }
+
+    /// For the messages from now on.
+    pub(super) fn set_compressed(&mut self, compressed: bool) {
+        self.compressed = compressed;
     }
 
     pub(super) fn limit(&self) -> usize {
@@ -339,12 +365,14 @@ impl Packer {
         let first = !cut.has_begun();
         if first {
             cut.check = Check::of(payload).number();
+            cut.compressed = self.compressed;
         }
+        let compressed = if cut.compressed { COMPRESSED } else { 0 };
         let several = if first && following == 0 { 0 } else { SEVERAL };
         let mark = if first && following > 0 { FIRST } else { 0 };
         let header = Header {
             pid: (writer.pid as u32 & ((1 << PID_BITS) - 1) | cut.check << PID_BITS) as i32,
-            tid: writer.tid | several,
+            tid: writer.tid | several | compressed,
             id: following | mark,
             len: len as u32,
         };
@@ -419,7 +447,7 @@ impl Packer {
 #[cfg(any(test, fuzzing))]
 pub(super) fn check_round_trip(limit: usize, mode: Mode, each: bool, payloads: &[&[u8]]) {
     let writer = WriterKey { pid: 7, tid: 70_000 };
-    let mut packer = Packer::new(limit, mode, false);
+    let mut packer = Packer::new(limit, mode, false, false);
     let (mut writes, mut unpacked) = (Vec::new(), Vec::new());
     for payload in payloads {
         let mut cut = Cut::new();
@@ -482,7 +510,7 @@ mod tests {
     #[test]
     fn small_messages_share_a_write_undivided() {
         let writer = WriterKey { pid: 1, tid: 70_000 };
-        let mut packer = Packer::new(4096, Mode::Mixed, false);
+        let mut packer = Packer::new(4096, Mode::Mixed, false, false);
         for _ in 0..4 {
             assert!(packer.push_part(writer, &[0; 890], &mut Cut::new()));
         }
@@ -498,7 +526,7 @@ mod tests {
         for (before, len) in
             [(0, 4081), (100, 4081), (100, 8160), (4000, 8161), (4079, 9000), (2000, 6000), (2000, 7000)]
         {
-            let mut packer = Packer::new(4096, Mode::Plain, false);
+            let mut packer = Packer::new(4096, Mode::Plain, false, false);
             packer.push_part(writer, &vec![0; before], &mut Cut::new());
             if len % 2 == 0 {
                 packer.written();
@@ -518,7 +546,7 @@ mod tests {
     #[test]
     fn a_long_message_fills_the_room_that_is_left() {
         let writer = WriterKey { pid: 1, tid: 70_000 };
-        let mut packer = Packer::new(4096, Mode::Plain, false);
+        let mut packer = Packer::new(4096, Mode::Plain, false, false);
         assert!(packer.push_part(writer, &[0; 1000], &mut Cut::new()));
         let mut cut = Cut::new();
         assert!(packer.push_part(writer, &[1; 9000], &mut cut));

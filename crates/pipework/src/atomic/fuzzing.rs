@@ -237,7 +237,7 @@ impl NaiveWriters {
             self.given_up.insert(writer, header);
         } else if header.following() > 0 {
             self.unfinished.push((header, parts, payload));
-        } else if header.vouches_for(&payload) {
+        } else if header.vouches_for(&payload) && !header.is_compressed() {
             events.push(Event::Message(writer, payload));
         } else {
             events.push(Event::Lost(writer, parts));

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind, Hint};
 
 /// Names one writer on the wire. Opaque: two writers that are alive at the same time have different ones, whatever their processes,
 /// threads or pid namespaces (but for a chance of one in a thousand million where their process numbers are the same).
@@ -144,7 +144,7 @@ pub struct Torn {
     /// Bytes of data that had come.
     pub bytes: usize,
     /// `Torn`: its beginning, its rest or something in between never came. `TooLong`: over `limit`. `Corrupt`: it is not what was
-    /// sent, or does not decompress.
+    /// sent, or does not decompress. `Incompatible`: it is compressed, and the reader has no zstd.
     pub kind: ErrorKind,
     /// Which limit a message that is `TooLong` passed.
     pub limit: Option<Limit>,
@@ -182,7 +182,16 @@ impl Torn {
     pub(super) fn unfit(self, unfit: Unfit) -> Torn {
         match unfit {
             Unfit::Corrupt => Torn { kind: ErrorKind::Corrupt, limit: None, ..self },
+            Unfit::Incompatible => Torn { kind: ErrorKind::Incompatible, limit: None, ..self },
             Unfit::TooLong(limit) => Torn { kind: ErrorKind::TooLong, limit: Some(limit), ..self },
+        }
+    }
+
+    /// The same, for a call that gives out messages only.
+    pub(super) fn error(self, op: &'static str) -> Error {
+        match self.kind {
+            ErrorKind::Incompatible => Error::with_hint(self.kind, op, Hint::SentCompressed),
+            kind => Error::new(kind, op),
         }
     }
 
@@ -196,6 +205,8 @@ impl Torn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unfit {
     Corrupt,
+    /// Compressed, for a reader without zstd.
+    Incompatible,
     TooLong(Limit),
 }
 
@@ -205,7 +216,10 @@ impl fmt::Display for Torn {
             Some(writer) => write!(f, "message of writer {writer}")?,
             None => f.write_str("data without a writer's name")?,
         }
-        write!(f, ": {}", self.kind)?;
+        match self.kind {
+            ErrorKind::Incompatible => write!(f, ": {}", Hint::SentCompressed)?,
+            kind => write!(f, ": {kind}")?,
+        }
         if let Some(limit) = self.limit {
             write!(f, ", {}", limit.name())?;
         }
@@ -267,5 +281,6 @@ mod tests {
             torn.unfit(Unfit::TooLong(Limit::MaxUnfinished)).to_string(),
             "message of writer 5:9: larger than the limit, max_unfinished (after 1 part and 4077 bytes)"
         );
+        assert!(torn.unfit(Unfit::Incompatible).to_string().contains("is `zstd` set on both sides?"));
     }
 }

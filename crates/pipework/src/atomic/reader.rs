@@ -97,7 +97,8 @@ impl Reader {
     /// - `Closed`: the pipe has ended and everything usable has been given out.
     /// - `Torn`, `TooLong`, `Corrupt`: a message is lost; [`Reader::torn`] says whose. The stream goes on: call again. (Only a plain
     ///   stream that makes no sense at all is `Corrupt` for good; then `torn` is `None`.)
-    /// - `Incompatible`, for good: the messages were sent in mixed mode.
+    /// - `Incompatible`: the message is compressed, and this reader has no zstd; the stream goes
+    ///   on. Or, for good and with `torn` being `None`: the messages were sent in mixed mode.
     /// - `TimedOut`; `Interrupted` by a signal handler: nothing is lost, call again.
     /// - `Invalid` in mixed mode, where [`Reader::next_item`] gives lines and bursts as well.
     /// - `Stale` in a forked child, if the parent had read what it had not used.
@@ -356,7 +357,7 @@ impl Reader {
         // The report is kept before anything is lent, for a loan lasts as long as the caller likes.
         if let Got::Lent(Found::Torn(torn)) | Got::Owned(Item::Torn(torn)) = got {
             self.torn = Some(torn);
-            return Err(Error::new(torn.kind, OP));
+            return Err(torn.error(OP));
         }
         match self.lend(got) {
             Item::Message(message) => Ok(Some(message)),

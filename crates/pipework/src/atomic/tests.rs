@@ -95,7 +95,7 @@ fn stream_of(messages: &[(usize, Vec<u8>)]) -> Vec<u8> {
     while queues.iter().any(|queue| !queue.is_empty()) {
         for (queue, key) in queues.iter_mut().zip(&keys) {
             let Some((data, cut)) = queue.first_mut() else { continue };
-            let mut packer = frame::Packer::new(512, Mode::Mixed, false);
+            let mut packer = frame::Packer::new(512, Mode::Mixed, false, false);
             assert!(packer.push_part(*key, data, cut));
             stream.extend_from_slice(packer.bytes());
             if cut.is_done() {

@@ -54,7 +54,7 @@ struct Queued {
 
 impl Writer {
     pub(super) fn new(end: PipeEnd, mode: Mode, max_pending: usize, zstd: Option<Zstd>) -> Result<Writer> {
-        let packer = Packer::new(end.whole_write("use as the writing end of a pipe")?, mode, end.prints());
+        let packer = Packer::new(end.whole_write(super::WRITING)?, mode, end.prints(), zstd.is_some());
         Ok(Writer {
             zstd: zstd.filter(|_| !packer.prints()).map(Compressor::new).transpose()?,
             end,
@@ -314,6 +314,7 @@ impl Writer {
     /// `Invalid`: there is no such level, or the dictionary is none. What was set before stays.
     pub fn set_zstd(&mut self, zstd: Option<Zstd>) -> Result<()> {
         self.zstd = zstd.filter(|_| !self.packer.prints()).map(Compressor::new).transpose()?;
+        self.packer.set_compressed(self.zstd.is_some());
         Ok(())
     }
 

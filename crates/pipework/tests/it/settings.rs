@@ -5,10 +5,10 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
 
-use pipework::atomic::{Item, Options, Reader, Writer};
+use pipework::atomic::{Item, Options, Reader, Writer, Zstd};
 use pipework::{Deadline, ErrorKind};
 
-use crate::role::PATIENCE;
+use crate::role::{PATIENCE, Random};
 
 /// The ends of one pipe, each with settings of its own.
 fn unlike(read: &Options, write: &Options) -> (Reader, Writer) {
@@ -64,6 +64,49 @@ fn messages_that_come_mixed_into_a_plain_reader_are_an_error_that_says_so() {
             assert!(error.to_string().contains("is `mixed` set on both sides?"), "{error}");
         }
     }
+}
+
+#[test]
+fn compressed_messages_are_a_report_where_the_reader_has_no_zstd() {
+    let plain = Options::new();
+    let zstd = plain.clone().zstd(Zstd::new().level(1));
+    // A file that a user has compressed, and sends.
+    let frame = {
+        let mut file = vec![0x28, 0xB5, 0x2F, 0xFD, 0x20, 5, 5 << 3 | 1, 0, 0];
+        file.extend(b"bytes");
+        file
+    };
+    let large = Random::new(1).bytes(20_000);
+    for mixed in [false, true] {
+        let (mut reader, mut writer) = unlike(&plain.clone().mixed(mixed), &zstd.clone().mixed(mixed));
+        for data in [&b"small"[..], b"", &large] {
+            writer.send(data, PATIENCE).unwrap();
+            let item = reader.next_item(PATIENCE).unwrap();
+            let Item::Torn(torn) = item else { panic!("{item:?}") };
+            assert_eq!((torn.kind, torn.writer), (ErrorKind::Incompatible, Some(writer.key())));
+            assert!(torn.to_string().contains("is `zstd` set on both sides?"), "{torn}");
+        }
+        if !mixed {
+            writer.send("small", PATIENCE).unwrap();
+            let error = reader.recv(PATIENCE).map(drop).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Incompatible);
+            assert!(error.to_string().contains("is `zstd` set on both sides?"), "{error}");
+            assert!(reader.torn().is_some());
+        }
+        // It is said by the writer, not guessed from the bytes; and it changes with the message.
+        writer.enqueue("compressed").unwrap();
+        writer.flush(PATIENCE).unwrap();
+        writer.set_zstd(None).unwrap();
+        writer.send(&frame, PATIENCE).unwrap();
+        assert!(matches!(reader.next_item(PATIENCE).unwrap(), Item::Torn(_)));
+        let item = reader.next_item(PATIENCE).unwrap();
+        let Item::Message(message) = item else { panic!("{item:?}") };
+        assert_eq!((&*message.data, message.writer), (&frame[..], writer.key()));
+    }
+    // The other way round it is no frame.
+    let (mut reader, mut writer) = unlike(&zstd, &plain);
+    writer.send("small", PATIENCE).unwrap();
+    assert_eq!(reader.recv(PATIENCE).map(drop).unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
 #[test]

@@ -241,6 +241,7 @@ fn item(item: &Value) -> Item<'static> {
             kind: match item["kind"].as_str().unwrap() {
                 "torn" => ErrorKind::Torn,
                 "too_long" => ErrorKind::TooLong,
+                "incompatible" => ErrorKind::Incompatible,
                 "corrupt" => ErrorKind::Corrupt,
                 other => panic!("nothing is lost in the way of {other}"),
             },
@@ -282,7 +283,7 @@ fn rename(bytes: &mut [u8], mixed: bool, keys: &[WriterKey], theirs: WriterKey) 
         let header = at + if mixed { 2 } else { 0 };
         let word = |nth: usize| -> [u8; 4] { bytes[header + 4 * nth..][..4].try_into().unwrap() };
         let [pid, tid, id, len] = [0, 1, 2, 3].map(|nth| u32::from_le_bytes(word(nth)));
-        let key = WriterKey { pid: (pid & 0x3F_FFFF) as i32, tid: (tid & !1) as i32 };
+        let key = WriterKey { pid: (pid & 0x3F_FFFF) as i32, tid: (tid & 0xBFFF_FFFE) as i32 };
         assert!(keys.contains(&key), "{key} is one of the writers");
         let says_more = theirs.tid >= 65536;
         let renamed = [
