@@ -27,7 +27,7 @@
 //! closing the files of its process, and so is a wake-up that died with a process. The kernel closes them after it has written a core dump, and after much memory
 //! is freed: 350 ms after `kill -9` for 4 GB, and 38 s where 4 GB are dumped first. A process that is stopped, debugged or swapped out is alive, whatever its pid namespace. Whoever may
 //! write to the segment can cause errors and lost service, and nothing else. Not promised: a client that lives and does not receive its replies keeps their slots
-//! ([`Client::pending`] says how many). A request that was being worked on when its server died may have been carried
+//! ([`Client::pending`] says how many, [`Client::max_in_flight`] limits them). A request that was being worked on when its server died may have been carried
 //! out; whether another server gets it is the caller's choice ([`Client::redeliveries`]).
 
 #![doc = include_str!("SEGMENT.md")]
