@@ -215,7 +215,7 @@ impl Assembly {
             return Step::Nothing;
         }
         let message = entry.remove();
-        if header.check().is_some_and(|check| check != message.sums.clone().check(&message.data)) {
+        if header.check().is_some_and(|check| check != message.sums.check(&message.data)) {
             self.reports.push_back(message.torn(writer).unfit(Unfit::Corrupt));
             return Step::Nothing;
         }

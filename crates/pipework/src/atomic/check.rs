@@ -67,21 +67,26 @@ impl Sums {
     }
 
     /// The check of `payload`, all of whose whole rows have been added.
-    pub(super) fn check(mut self, payload: &[u8]) -> Check {
-        let rest = &payload[self.len..];
-        let mut row = [0; ROW];
-        row[..rest.len()].copy_from_slice(rest);
-        self.add_row(&row);
+    pub(super) fn check(&self, payload: &[u8]) -> Check {
+        let mut last = words(&payload[self.len..]);
         let mut all = payload.len() as u64;
-        for ((plain, placed), factor) in self.plain.into_iter().zip(self.placed).zip(FACTORS) {
-            let both = u64::from(plain) | (u64::from(placed) << 32);
+        for ((plain, placed), factor) in self.plain.iter().zip(&self.placed).zip(FACTORS) {
+            let plain = plain.wrapping_add(last.next().unwrap_or(0));
+            let both = u64::from(plain) | (u64::from(placed.wrapping_add(plain)) << 32);
             all = all.wrapping_add(both.wrapping_mul(factor));
         }
         // The upper half of a product depends on all bits of the lower.
         let mixed = (all ^ (all >> 32)).wrapping_mul(FACTORS[0]) >> 32;
-        let number = 1 + mixed % Check::MAX;
-        Check(NonZeroU32::MIN.saturating_add(number as u32 - 1))
+        Check(NonZeroU32::MIN.saturating_add((mixed % Check::MAX) as u32))
     }
+}
+
+/// The numbers of less than a row, with zeros behind it.
+fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
+    let (words, rest) = bytes.as_chunks::<4>();
+    let byte = |nth: usize| rest.get(nth).copied().unwrap_or(0);
+    let last = u32::from_ne_bytes([byte(0), byte(1), byte(2), 0]);
+    words.iter().map(|word| u32::from_ne_bytes(*word)).chain([last])
 }
 
 /// Odd numbers without a pattern: the golden ratio, 0x9E3779B97F4A7C15 (Knuth, volume 3, 6.4), times 1, 3, 5 and so on.
