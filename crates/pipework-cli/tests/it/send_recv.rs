@@ -349,3 +349,19 @@ fn a_second_reader_of_a_fifo_is_warned() {
     let done = sh(&folder, script);
     assert!(done.out.contains("somebody else reads from the same FIFO"), "{done:?}");
 }
+
+#[test]
+fn messages_up_to_the_limit_arrive_also_from_many_at_once() {
+    // Each is more than half of the limit, and together they are more than the limit.
+    let script = "mkfifo f; exec 9<>f; for n in 1 2 3 4; do
+            (head -c 6000000 /dev/zero | tr '\\0' $n | pipework send --to f) 9>&- & done
+        pipework recv --from f --count 4 --lines --max-message 6M 9>&- |
+            fold -w 1000000 | sort | uniq -c | sed 's/^ *//' | cut -c 1-3";
+    assert_eq!(clean(script), "6 1\n6 2\n6 3\n6 4\n");
+}
+
+#[test]
+fn the_time_given_is_kept_however_much_comes() {
+    let script = "cat /dev/zero | timeout -s KILL 60 pipework recv --mixed --timeout 0.1";
+    fails(124, &["nothing arrived whole"], script);
+}
