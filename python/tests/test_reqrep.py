@@ -256,7 +256,7 @@ def test_no_server() -> None:
 def test_integers() -> None:
     segment = Segment.anonymous(integers=True, request_bytes=100)
     client, server = IntClient(segment), IntServer(segment)
-    assert segment.geometry == Geometry(True, 64, 128, 8, 8, 256)
+    assert segment.geometry == Geometry(True, 256, 512, 8, 8, 256)
     extremes = (0, -1, 2**63 - 1, -(2**63))
     tickets = [client.send(value) for value in extremes]
     for request in server.recv_many(10):
