@@ -399,7 +399,7 @@ impl Packer {
     /// page is wrong (another writer, a reader that took it), nothing is lost: any first part will do.
     fn first_part(&self, left: usize) -> Option<usize> {
         let (max, overhead) = (self.max_part(), self.mode.part_overhead());
-        let room = (self.limit - self.bytes.len()).checked_sub(overhead);
+        let room = self.limit.checked_sub(self.bytes.len() + overhead);
         if room.is_some_and(|room| left <= room) {
             return Some(left);
         }
@@ -414,7 +414,11 @@ impl Packer {
 
     /// Adds a burst; false if there is no room beside what is there.
     pub(super) fn push_burst(&mut self, data: &[u8]) -> bool {
-        if self.bytes.len() + data.len() + self.mode.burst_overhead() > self.limit {
+        let newline = usize::from(self.prints && !data.ends_with(b"\n"));
+        // What fits into a pipe is printed as well, where no write is too long: its newline does not count.
+        let uncounted = if self.is_empty() { newline } else { 0 };
+        let len = data.len() + newline + self.mode.burst_overhead();
+        if self.bytes.len() + len - uncounted > self.limit {
             return false;
         }
         if self.prints {
@@ -432,10 +436,11 @@ impl Packer {
         true
     }
 
-    /// Adds text, and what ends a line behind the last of it.
+    /// Adds text, and what ends a line behind the last of it. Only an empty message has an empty last piece: what stands in front
+    /// of it is another's.
     fn print(&mut self, text: &[u8], is_last: bool) {
         self.bytes.extend_from_slice(text);
-        if is_last && !self.bytes.ends_with(b"\n") {
+        if is_last && !text.ends_with(b"\n") {
             self.bytes.push(b'\n');
         }
         self.ends_whole = is_last;
@@ -518,6 +523,33 @@ mod tests {
         assert!(!packer.push_part(writer, &[0; 890], &mut fifth));
         assert!(!fifth.has_begun());
         assert_eq!(packer.bytes().len(), 4 * (890 + 19));
+    }
+
+    #[test]
+    fn what_is_printed_has_a_line_for_each() {
+        let writer = WriterKey { pid: 1, tid: 70_000 };
+        for mode in [Mode::Plain, Mode::Mixed] {
+            let mut packer = Packer::new(4096, mode, true, false);
+            for payload in [&b"a"[..], b"", b"b\n", b"", b""] {
+                assert!(packer.push_part(writer, payload, &mut Cut::new()));
+            }
+            assert!(packer.push_burst(b"") && packer.push_burst(b"c"));
+            assert_eq!(packer.bytes(), b"a\n\nb\n\n\n\nc\n");
+        }
+    }
+
+    #[test]
+    fn a_full_burst_and_its_newline_are_printed() {
+        let writer = WriterKey { pid: 1, tid: 70_000 };
+        let mut packer = Packer::new(4096, Mode::Plain, true, false);
+        assert!(packer.push_burst(&[b'x'; 4096]), "a pipe takes as much");
+        assert_eq!(packer.bytes().len(), 4097);
+        assert!(!packer.push_part(writer, b"next", &mut Cut::new()));
+        packer.written();
+        assert!(packer.push_burst(b"a"));
+        assert!(!packer.push_burst(&[b'x'; 4094]), "not beside another");
+        assert!(packer.push_burst(&[b'x'; 4093]));
+        assert_eq!(packer.bytes().len(), 4096);
     }
 
     #[test]
