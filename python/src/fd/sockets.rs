@@ -4,6 +4,7 @@
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 
+use pipework::ErrorKind;
 use pipework::fd::{self, PollFd, PollFlags, SocketAddrAny};
 use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::prelude::*;
@@ -126,7 +127,11 @@ fn connect(py: Python<'_>, fd: i32, address: &Bound<'_, PyAny>) -> PyResult<()> 
     }
     call(py, || {
         let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
-        fd::poll(&mut polled, pipework::Deadline::NEVER).map_err(|_| Errno::INTR)?;
+        fd::poll(&mut polled, pipework::Deadline::NEVER).map_err(|error| match error.kind() {
+            ErrorKind::Interrupted => Errno::INTR,
+            // Only a signal is a reason to try again.
+            _ => error.errno().map_or(Errno::IO, Errno::from_raw_os_error),
+        })?;
         net::sockopt::socket_error(fd)?
     })
 }
