@@ -289,10 +289,20 @@ pub(crate) fn has_terminal() -> bool {
 
 /// Has a child get SIGTERM when this process is killed, who can then hand nothing on.
 pub(crate) fn end_with_parent(command: &mut Command) {
-    // SAFETY: between fork and exec only prctl is called, which is a bare system call.
-    unsafe {
-        command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?));
-    }
+    end_with(rustix::process::getpid(), command);
+}
+
+fn end_with(parent: Pid, command: &mut Command) {
+    let ask = move || {
+        rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
+        // The kernel tells only of a death that comes after this. Of one before it the new parent tells.
+        match rustix::process::getppid() == Some(parent) {
+            true => Ok(()),
+            false => Err(Errno::SRCH.into()),
+        }
+    };
+    // SAFETY: between fork and exec only prctl and getppid are called, which are bare system calls.
+    unsafe { command.pre_exec(ask) };
 }
 
 /// Processor time, user and system together, of this process and of its children waited for.
@@ -392,5 +402,24 @@ impl Signals {
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_command_starts_when_its_parent_has_died_before() {
+        let ours = rustix::process::getpid();
+        // Whoever has died meanwhile is not the parent any more; here it never was.
+        let gone = Pid::from_raw(ours.as_raw_pid() + 1).expect("a number");
+        let start = |parent| {
+            let mut command = Command::new("true");
+            end_with(parent, &mut command);
+            command.status()
+        };
+        assert!(start(ours).expect("it runs").success());
+        assert_eq!(start(gone).expect_err("nothing runs").raw_os_error(), Some(libc::ESRCH));
     }
 }

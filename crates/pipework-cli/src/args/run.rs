@@ -88,6 +88,8 @@ output is still written there. Ctrl-C (or SIGTERM, SIGHUP, SIGQUIT) is handed on
 to the commands and to what they have started, and what they still print is
 printed. A second one, a second later or more, kills them. Where there is no
 terminal each command has a process group of its own, and the group is signalled.
+If this process itself is killed (SIGKILL), its commands get SIGTERM; what they
+have started does not.
 
 Examples:
   Messages and stray prints of a program, told apart (the program sends with
