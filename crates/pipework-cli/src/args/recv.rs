@@ -100,6 +100,9 @@ Forms:
   file. PIPEWORK_TYPE (message or burst), PIPEWORK_PID, PIPEWORK_WRITER and
   PIPEWORK_PARTS are in its environment. One command runs at a time.
 
+  With --count or --exec nothing is read too early. So with --mixed, text is
+  then read byte by byte, in system calls: a megabyte can take a second.
+
 Exit status:
   0    the writers have left (perhaps before the first message), or --count
        messages have come
