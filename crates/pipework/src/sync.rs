@@ -191,6 +191,12 @@ pub(crate) fn generation() -> u32 {
     }
 }
 
+/// A number that nothing else in this process has.
+pub(crate) fn new_id() -> u64 {
+    static LAST: process::AtomicU64 = process::AtomicU64::new(0);
+    LAST.fetch_add(1, process::Ordering::Relaxed)
+}
+
 /// This process's generation, 0 until it is first asked for. The kernel wipes the page in every
 /// child, also where no fork handler runs: after `_Fork` and a bare `clone`.
 static PROCESS: OwnPage = OwnPage(process::AtomicU32::new(0));

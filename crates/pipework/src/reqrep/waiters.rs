@@ -27,6 +27,8 @@ const GRACE: Duration = Duration::from_millis(1);
 /// The line of one client.
 #[derive(Debug)]
 pub(super) struct Waiters {
+    /// What tells it from any other of this process.
+    id: u64,
     /// How many there are, so that those who need not wait pay for one load.
     len: Hint,
     line: Mutex<Line>,
@@ -103,14 +105,27 @@ pub(super) struct Place {
     is_served: Cell<bool>,
 }
 
+/// Who comes back within this time after it gave up has waited all the time.
+const BACK: Duration = Duration::from_secs(1);
+
+/// A place that a thread has given up.
+#[derive(Clone, Copy, Debug)]
+struct GivenUp {
+    /// The line's number: an address is another line's as soon as this one is gone.
+    line: u64,
+    number: u64,
+    at: Instant,
+}
+
 thread_local! {
-    /// Where and as which number this thread stood when it last gave up: if it comes back, it has waited all the time.
-    static LEFT: Cell<(usize, u64)> = const { Cell::new((0, 0)) };
+    /// The last one of this thread.
+    static GIVEN_UP: Cell<Option<GivenUp>> = const { Cell::new(None) };
 }
 
 impl Waiters {
     pub(super) fn new() -> Waiters {
         Waiters {
+            id: sync::new_id(),
             len: Hint::new(0),
             line: Mutex::default(),
             began: Instant::now(),
@@ -241,8 +256,8 @@ impl Waiters {
     /// A place for this thread, behind all others; where it stood before, if it is back.
     pub(super) fn join(self: &Arc<Self>) -> Place {
         let event = Arc::new(Event::new());
-        let (whose, number) = LEFT.replace((0, 0));
-        let number = (whose == Arc::as_ptr(self) as usize).then_some(number);
+        let before = GIVEN_UP.take().filter(|left| left.line == self.id && left.at.elapsed() < BACK);
+        let number = before.map(|left| left.number);
         let mut place = self.add(number, Wake::Thread(Arc::clone(&event)));
         place.event = Some(event);
         place
@@ -256,7 +271,8 @@ impl Waiters {
     fn add(self: &Arc<Self>, number: Option<u64>, wake: Wake) -> Place {
         let mut line = self.line();
         line.last += 1;
-        let number = number.filter(|number| *number < line.last).unwrap_or(line.last);
+        let is_left = |number: &u64| *number < line.last && !line.places.contains_key(number);
+        let number = number.filter(is_left).unwrap_or(line.last);
         drop(line.put(number, wake));
         self.len.set(line.places.len() as u64);
         let generation = line.generation;
@@ -397,7 +413,8 @@ impl Drop for Place {
         let was_chosen = gone.is_some_and(|waiting| waiting.is_chosen);
         if !self.is_served.get() {
             if self.event.is_some() {
-                LEFT.set((Arc::as_ptr(&self.waiters) as usize, self.number));
+                let (line, number, at) = (self.waiters.id, self.number, Instant::now());
+                GIVEN_UP.set(Some(GivenUp { line, number, at }));
             }
             if was_chosen {
                 self.waiters.choose();
@@ -405,5 +422,42 @@ impl Drop for Place {
         }
         // It represents the others from now on.
         next.into_iter().for_each(Wake::wake);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_back_at_once_stands_where_it_stood() {
+        let waiters = Arc::new(Waiters::new());
+        let (first, others) = (waiters.join(), waiters.join_task(Waker::noop()));
+        let number = first.number;
+        drop(first);
+        assert_eq!(waiters.join().number, number);
+        // It was here again, and has left again: but too long ago.
+        let left = GIVEN_UP.take().expect("it gave up");
+        GIVEN_UP.set(left.at.checked_sub(BACK).map(|at| GivenUp { at, ..left }));
+        assert!(waiters.join().number > others.number);
+    }
+
+    #[test]
+    fn nobody_takes_the_place_of_another() {
+        let waiters = Arc::new(Waiters::new());
+        drop(waiters.join());
+        let left = GIVEN_UP.get().expect("it gave up");
+        // Whatever it may be that has led somebody else there.
+        let here = waiters.join();
+        GIVEN_UP.set(Some(left));
+        let other = waiters.join();
+        assert!(here.number == left.number && other.number != here.number && waiters.len() == 2);
+        // A line that lies where the first one lay, or anywhere, is another.
+        drop(other);
+        let second = Arc::new(Waiters::new());
+        let places: Vec<_> = (0..3).map(|_| second.join_task(Waker::noop())).collect();
+        GIVEN_UP.set(Some(GivenUp { number: places[1].number, ..left }));
+        drop(places);
+        assert_eq!(second.join().number, 4);
     }
 }
