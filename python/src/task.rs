@@ -31,16 +31,17 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 pub(crate) struct Task(Locked<Option<Box<Polled>>>);
 
 impl Task {
-    /// `give` makes of what the future comes to what Python gets, which is not None. A poll may copy up to `len` bytes.
+    /// `give` makes of what the future comes to what Python gets, which is not None. `len` tells how many bytes the next poll
+    /// would copy.
     pub(crate) fn new<T: Send>(
-        len: usize,
+        len: impl Fn() -> usize + Send + 'static,
         future: impl Future<Output = T> + Send + 'static,
         give: impl Fn(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> Task {
         let mut future = Box::pin(future);
         let polled: Box<Polled> = Box::new(move |py, waker| {
             let poll = || future.as_mut().poll(&mut Context::from_waker(waker));
-            unless_small(py, len, poll).map(|done| give(py, done))
+            unless_small(py, len(), poll).map(|done| give(py, done))
         });
         Task(Locked::new(Some(polled)))
     }

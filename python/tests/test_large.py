@@ -74,6 +74,29 @@ def test_other_threads_go_on_while_a_payload_is_copied(steps_of_others: Callable
     assert sends == [SIZE, data]
 
 
+def test_who_finds_nothing_large_keeps_the_lock(steps_of_others: Callable[[Callable[[], object]], int]) -> None:
+    """Not what a payload might have, but what it has, is worth to give the lock away: with a busy thread beside, it comes back milliseconds later."""
+    client, server = ends(Segment.anonymous(slots=2, request_bytes=1 << 20, reply_bytes=1 << 20))
+    ticket = client.send(b"request")
+
+    def poll() -> None:
+        for _ in range(30_000):
+            assert client.try_recv(ticket) is None
+
+    def serve() -> None:
+        for _ in range(10_000):
+            small = client.try_send(b"request")
+            assert small is not None
+            request = server.try_recv()
+            assert request is not None and server.try_recv() is None and server.drain(9) == []
+            request.reply(b"reply")
+            assert client.try_recv(small) == b"reply"
+
+    assert steps_of_others(poll) == 0
+    with server.recv():
+        assert steps_of_others(serve) == 0
+
+
 def test_a_message_of_many_parts_is_handed_out_without_the_lock(steps_of_others: Callable[[Callable[[], object]], int]) -> None:
     reader, writer = atomic.pair()
     thread = threading.Thread(target=lambda: writer.send(bytes(SIZE)))

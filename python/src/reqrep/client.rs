@@ -1,6 +1,7 @@
 //! The calling end. Mirrors `server.rs`.
 
 use std::os::fd::IntoRawFd;
+use std::sync::{Arc, OnceLock};
 
 use pipework::reqrep::{self, Message, Reply, Ticket};
 use pipework::{Deadline, Error, Result};
@@ -218,9 +219,13 @@ impl Client {
         give: impl Fn(Python<'_>, Reply) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Bound<'py, PyAny>> {
         let len = data.len();
-        let call =
-            move |client: reqrep::Client| async move { client.call_async(message((&data, flags))).await };
-        self.0.start(py, len, call, give)
+        let ticket = Arc::new(OnceLock::new());
+        let told = Arc::clone(&ticket);
+        let call = move |client: reqrep::Client| async move {
+            let sent = |ticket| told.set(ticket).expect("a request is sent once");
+            client.call_async_told(message((&data, flags)), sent).await
+        };
+        self.0.start(py, len, ticket, call, give)
     }
 
     fn start_recv<'py>(
@@ -229,9 +234,9 @@ impl Client {
         ticket: u64,
         give: impl Fn(Python<'_>, Reply) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let recv =
-            move |client: reqrep::Client| async move { client.recv_async(Ticket::from_bits(ticket)).await };
-        self.0.start(py, 0, recv, give)
+        let ticket = Ticket::from_bits(ticket);
+        let recv = move |client: reqrep::Client| async move { client.recv_async(ticket).await };
+        self.0.start(py, 0, Arc::new(ticket.into()), recv, give)
     }
 }
 
@@ -354,8 +359,9 @@ impl<C: Caller> Calls<C> {
     }
 
     pub(super) fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<C::Reply>> {
-        let client = self.get(py)?;
-        unless_small(py, self.largest_reply(), || client.try_recv(Ticket::from_bits(ticket))).or_raise(py)
+        let (client, ticket) = (self.get(py)?, Ticket::from_bits(ticket));
+        // Who looks in vain keeps the interpreter lock, however large a reply may be.
+        unless_small(py, client.client().reply_len(ticket), || client.try_recv(ticket)).or_raise(py)
     }
 
     pub(super) fn cancel(&self, py: Python<'_>, ticket: u64) -> PyResult<bool> {
@@ -390,33 +396,31 @@ impl<C: Caller> Calls<C> {
         self.segment.get().get_ref().geometry().request_bytes as usize
     }
 
-    /// Bytes of the largest reply there can be.
-    fn largest_reply(&self) -> usize {
-        self.segment.get().get_ref().geometry().reply_bytes as usize
-    }
-
     pub(super) fn get(&self, py: Python<'_>) -> PyResult<C> {
         self.client.get(py, CLIENT)
     }
 
-    /// The coroutine of what `start` begins with the client, and with `len` bytes: it ends when the client is closed.
+    /// The coroutine of what `start` begins with the client: it ends when the client is closed. It copies `len` bytes until `ticket` is there, and
+    /// then those of its reply.
     pub(super) fn start<'py, F: Future<Output = Result<C::Reply>> + Send + 'static>(
         &self,
         py: Python<'py>,
         len: usize,
+        ticket: Arc<OnceLock<Ticket>>,
         start: impl FnOnce(C) -> F,
         give: impl Fn(Python<'_>, C::Reply) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Bound<'py, PyAny>>
     where
         C::Reply: 'static,
     {
-        let most = self.largest_request();
-        let reply = self.client.until_closed(start(self.get(py)?));
+        let (client, most) = (self.get(py)?, self.largest_request());
+        let reply = self.client.until_closed(start(client.clone()));
+        let copied = move || ticket.get().map_or(len, |ticket| client.client().reply_len(*ticket));
         let give = move |py: Python<'_>, reply: Option<Result<C::Reply>>| match reply {
             Some(reply) => give(py, reply.map_err(|error| for_request(len, most, error)).or_raise(py)?),
             None => Err(closed(py, "client", CLIENT)),
         };
-        Task::new(len.max(self.largest_reply()), reply, give).start(py)
+        Task::new(copied, reply, give).start(py)
     }
 
     pub(super) fn close(&self) {

@@ -1,5 +1,7 @@
 //! The calling end for single numbers. Mirrors `int_server.rs`.
 
+use std::sync::Arc;
+
 use pipework::reqrep::{self, Ticket};
 use pipework::{Deadline, Result};
 use pyo3::prelude::*;
@@ -72,14 +74,14 @@ impl IntClient {
     /// As `Client.acall`.
     fn acall<'py>(&self, py: Python<'py>, value: i64) -> PyResult<Bound<'py, PyAny>> {
         let call = move |client: reqrep::IntClient| async move { client.call_async(value).await };
-        self.0.start(py, 0, call, number)
+        self.0.start(py, 0, Arc::default(), call, number)
     }
 
     /// As `Client.arecv`.
     fn arecv<'py>(&self, py: Python<'py>, ticket: u64) -> PyResult<Bound<'py, PyAny>> {
         let ticket = Ticket::from_bits(ticket);
         let recv = move |client: reqrep::IntClient| async move { client.recv_async(ticket).await };
-        self.0.start(py, 0, recv, number)
+        self.0.start(py, 0, Arc::default(), recv, number)
     }
 
     /// As `Client.cancel`.

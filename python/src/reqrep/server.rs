@@ -317,7 +317,7 @@ impl<S: Taker> Taking<S> {
 
     pub(super) fn try_recv<G: Given<Taken = S::Taken>>(&self, py: Python<'_>) -> PyResult<Option<G>> {
         let server = self.get(py)?;
-        let taken = unless_small(py, self.largest_request(), || server.try_recv()).or_raise(py)?;
+        let taken = unless_small(py, waiting_bytes(&server, 1), || server.try_recv()).or_raise(py)?;
         taken.map(|taken| G::of(py, taken, self.sizes())).transpose()
     }
 
@@ -334,7 +334,7 @@ impl<S: Taker> Taking<S> {
 
     pub(super) fn drain<G: Given<Taken = S::Taken>>(&self, py: Python<'_>, max: usize) -> PyResult<Vec<G>> {
         let server = self.get(py)?;
-        let taken = unless_small(py, self.largest_request(), || server.drain(max)).or_raise(py)?;
+        let taken = unless_small(py, waiting_bytes(&server, max), || server.drain(max)).or_raise(py)?;
         taken.into_iter().map(|taken| G::of(py, taken, self.sizes())).collect()
     }
 
@@ -353,6 +353,7 @@ impl<S: Taker> Taking<S> {
         let sizes = *self.sizes();
         self.start(
             py,
+            1,
             |server| async move { server.recv_async().await },
             move |py, taken| Ok(Py::new(py, G::of(py, taken, &sizes)?)?.into_any()),
         )
@@ -373,33 +374,31 @@ impl<S: Taker> Taking<S> {
             Ok(taken)
         };
         let sizes = *self.sizes();
-        self.start(py, recv, move |py, taken| {
+        self.start(py, max, recv, move |py, taken| {
             let given = taken.into_iter().map(|taken| Py::new(py, G::of(py, taken, &sizes)?));
             Ok(given.collect::<PyResult<Vec<_>>>()?.into_pyobject(py)?.unbind())
         })
     }
 
+    /// `max`: so many requests a poll may take.
     fn start<'py, T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
         &self,
         py: Python<'py>,
+        max: usize,
         recv: impl FnOnce(S) -> F,
         give: impl Fn(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let taken = self.server.until_closed(recv(self.get(py)?));
+        let server = self.get(py)?;
+        let taken = self.server.until_closed(recv(server.clone()));
         let give = move |py: Python<'_>, taken: Option<Result<T>>| match taken {
             Some(taken) => give(py, taken.or_raise(py)?),
             None => Err(closed(py, "server", RECV)),
         };
-        Task::new(self.largest_request(), taken, give).start(py)
+        Task::new(move || waiting_bytes(&server, max), taken, give).start(py)
     }
 
     fn sizes(&self) -> &Geometry {
         self.segment.get().get_ref().geometry()
-    }
-
-    /// Bytes of the largest request there can be.
-    fn largest_request(&self) -> usize {
-        self.sizes().request_bytes as usize
     }
 
     pub(super) fn clear(&self, py: Python<'_>) -> PyResult<usize> {
@@ -425,6 +424,11 @@ impl<S: Taker> Taking<S> {
     fn get(&self, py: Python<'_>) -> PyResult<S> {
         self.server.get(py, RECV)
     }
+}
+
+/// Bytes of what `max` requests would bring now. Who looks in vain keeps the interpreter lock, however large a request may be.
+fn waiting_bytes(server: &impl Taker, max: usize) -> usize {
+    server.server().waiting_bytes(max).try_into().unwrap_or(usize::MAX)
 }
 
 /// What can be answered, once.

@@ -321,6 +321,16 @@ impl Client {
         self.inner.membership.number("reqrep pending").map_or(0, |me| self.in_progress(me).count())
     }
 
+    /// Bytes of a call's reply, if that is there, else 0: so many [`try_recv`](Client::try_recv) would copy now. A hint for those who do work of that
+    /// size elsewhere: the reply may come right after.
+    pub fn reply_len(&self, ticket: Ticket) -> usize {
+        let answered = self.shared().slot(ticket.idx()).filter(|slot| {
+            let now = slot.load();
+            now.state() == Some(State::Answered) && now.generation() == ticket.generation()
+        });
+        answered.map_or(0, |slot| slot.reply_len.load(Ordering::Relaxed) as usize)
+    }
+
     fn in_progress(&self, me: u16) -> impl Iterator<Item = Ticket> {
         self.shared().slots().filter_map(move |(idx, slot)| {
             let word = slot.load();

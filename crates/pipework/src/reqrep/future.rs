@@ -25,7 +25,19 @@ impl Client {
     ///
     /// As [`call`](Client::call), but for `TimedOut` and `Interrupted`; `Os` if no thread can be started.
     pub async fn call_async<'a>(&self, request: impl Into<Message<'a>>) -> Result<Reply> {
+        self.call_async_told(request, |_| ()).await
+    }
+
+    /// As [`call_async`](Client::call_async). `sent` hears of the ticket once the request is sent, to ask for [its reply's size](Client::reply_len);
+    /// nobody is to receive by it.
+    #[doc(hidden)]
+    pub async fn call_async_told<'a>(
+        &self,
+        request: impl Into<Message<'a>>,
+        sent: impl FnOnce(Ticket),
+    ) -> Result<Reply> {
         let ticket = self.place_async(&request.into(), CALL).await?;
+        sent(ticket);
         let _given_up_if_dropped = Unheard { client: self, ticket };
         self.look_async(ticket, CALL).await
     }

@@ -141,6 +141,15 @@ impl Server {
         Ok(requests)
     }
 
+    /// Bytes of the first `max` requests that wait now: so many [`drain`](Server::drain) would copy. A hint for those who do work of that size
+    /// elsewhere: requests come and go meanwhile.
+    pub fn waiting_bytes(&self, max: usize) -> u64 {
+        let sent = |idx| self.shared().slot(idx).filter(|slot| slot.load().state() == Some(State::Sent));
+        let queue = self.shared().queue();
+        let waiting = queue.entries().filter_map(sent).take(max);
+        waiting.map(|slot| u64::from(slot.request_len.load(Ordering::Relaxed))).sum()
+    }
+
     /// Fails all requests that wait now; says how many they were.
     ///
     /// # Errors

@@ -47,6 +47,25 @@ fn a_call_is_answered_and_its_slot_is_free_again() {
 }
 
 #[test]
+fn sizes_are_told_of_what_is_there_only() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    assert_eq!((server.waiting_bytes(1), server.waiting_bytes(9)), (0, 0));
+    let [gone, first] = [3, 50].map(|len| client.send(&vec![0; len], SOON).unwrap());
+    assert_eq!((server.waiting_bytes(0), server.waiting_bytes(1), server.waiting_bytes(9)), (0, 3, 53));
+    // A call that is over still has its entry.
+    assert!(client.cancel(gone).unwrap());
+    assert_eq!((server.waiting_bytes(1), client.reply_len(gone)), (50, 0));
+    let request = server.recv(SOON).unwrap();
+    assert_eq!((server.waiting_bytes(9), client.reply_len(first)), (0, 0));
+    request.reply(&[0; 70]).unwrap();
+    assert_eq!(client.reply_len(first), 70);
+    client.recv(first, SOON).unwrap();
+    assert_eq!((client.reply_len(first), client.reply_len(Ticket::from_bits(u64::MAX))), (0, 0));
+    all_free(&segment);
+}
+
+#[test]
 fn payloads_of_every_size_arrive_and_larger_ones_are_refused() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
