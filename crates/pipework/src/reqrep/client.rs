@@ -498,13 +498,18 @@ impl Client {
     }
 
     /// As [`doorbell`](Client::doorbell), but readable while a request can be sent. It becomes unreadable when [`try_send`](Client::try_send) finds no slot.
+    /// If this client [needs a server](Client::needs_server), it is also rung when the last one has gone.
     ///
     /// # Errors
     ///
     /// As [`doorbell`](Client::doorbell).
     pub fn room_doorbell(&self) -> Result<OwnedFd> {
         const OP: &str = "reqrep room doorbell";
-        self.watch_room(OP)?.descriptor(OP)
+        let watch = self.watch_room(OP)?;
+        if self.needs_server {
+            watch.needs_server();
+        }
+        watch.descriptor(OP)
     }
 
     /// The eventfd by which servers are told of requests, by hand.

@@ -44,6 +44,9 @@ impl Client {
 
     /// As [`send`](Client::send), for a task. Nothing was sent if the future is dropped before it is ready.
     ///
+    /// A future that was polled stands in line for a slot, before those that come later. Who keeps one without polling it keeps a slot from them: for 100 ms
+    /// after it was woken, once.
+    ///
     /// # Errors
     ///
     /// As [`call_async`](Client::call_async).
@@ -74,10 +77,10 @@ impl Client {
             }
             let place = match before {
                 Some(place) => {
-                    place.leave(cx.waker());
+                    place.leave(cx.waker(), self.needs_server);
                     place
                 }
-                None => self.inner.waiters.join_task(cx.waker()),
+                None => self.inner.waiters.join_task(cx.waker(), self.needs_server),
             };
             // What other clients give back is heard of there.
             self.watch_room(op)?.wake_thread();

@@ -92,6 +92,10 @@ struct Wishes {
     tasks: HashMap<u64, Task, foldhash::fast::RandomState>,
     /// The highest number so far.
     last: u64,
+    /// Somebody behind the descriptor needs a server, besides room.
+    needs_server: bool,
+    /// It was rung since there is none.
+    is_told_of_no_server: bool,
     /// The handle is gone.
     stop: bool,
     /// The thread is running strangers' code.
@@ -164,6 +168,11 @@ impl Watch {
         copy.ok_or(Error::new(ErrorKind::Stale, op))?.map_err(|errno| errno.at(op))
     }
 
+    /// Has the descriptor tell of room that there is no server, too.
+    pub(super) fn needs_server(&self) {
+        self.wishes().needs_server = true;
+    }
+
     /// Whether one was given out.
     pub(super) fn has_descriptor(&self) -> bool {
         self.eventfd.get().is_some()
@@ -175,7 +184,7 @@ impl Watch {
             self.wishes().calls.insert(call.ticket.idx(), call);
             self.wake_thread();
             if self.stage(&call) == Stage::Done {
-                self.ring_if_due(&mut self.wishes());
+                self.ring_if_due(&mut self.wishes(), 0);
             }
         }
     }
@@ -198,11 +207,12 @@ impl Watch {
     /// watched by somebody who is told of each ring only, and that one may have been taken for what is gone by now.
     pub(super) fn arm(&self) {
         let Some(eventfd) = self.eventfd.get() else { return };
+        let in_line = self.in_line();
         let mut wishes = self.wishes();
         if wishes.armed {
             return;
         }
-        if self.has_something(&mut wishes) {
+        if self.has_something(&mut wishes, in_line) {
             if self.has_news(&wishes) {
                 self.ring(&mut wishes);
             }
@@ -216,7 +226,8 @@ impl Watch {
 
     fn look_once_more(&self) {
         self.wake_thread();
-        self.ring_if_due(&mut self.wishes());
+        let in_line = self.in_line();
+        self.ring_if_due(&mut self.wishes(), in_line);
     }
 
     /// Lets the thread know of a wish that was put down. Where the thread watches already, the fence in here is what is needed: a look after this sees what came before
@@ -226,12 +237,23 @@ impl Watch {
     }
 
     /// Rings the eventfd if that is due.
-    fn ring_if_due(&self, wishes: &mut Wishes) -> bool {
-        let due = wishes.armed && self.has_something(wishes);
+    fn ring_if_due(&self, wishes: &mut Wishes, in_line: usize) -> bool {
+        let due = wishes.armed && self.has_something(wishes, in_line);
         if due {
             self.ring(wishes);
         }
         due
+    }
+
+    /// Rings it once when the last server has gone, if somebody there needs one.
+    fn ring_without_server(&self, wishes: &mut Wishes) -> bool {
+        let is_due = wishes.needs_server && self.liveness.is_forsaken();
+        let is_news = is_due && !wishes.is_told_of_no_server && wishes.armed;
+        wishes.is_told_of_no_server = is_due && (is_news || wishes.is_told_of_no_server);
+        if is_news {
+            self.ring(wishes);
+        }
+        is_news
     }
 
     fn ring(&self, wishes: &mut Wishes) {
@@ -335,12 +357,15 @@ impl Watch {
     /// Whom to tell now; `None` if nobody, but somebody waits.
     fn look(&self, everybody: bool) -> Option<Told> {
         let represents = self.represents();
-        let has_slot = |chosen| self.lets_in(chosen) && self.shared.free_slots().nth(chosen).is_some();
+        let has_slot = |chosen| self.lets_in(chosen) && self.shared.has_free(chosen);
         let from_line = match represents {
             Some(_) if everybody => usize::MAX,
             Some(chosen) => usize::from(has_slot(chosen)),
             None => 0,
         };
+        let in_line = self.in_line();
+        // A waker is dropped after the lock.
+        let mut tasks = self.told_of_no_server();
         let mut wishes = self.wishes();
         if wishes.stop {
             return Some(Told::default());
@@ -348,16 +373,15 @@ impl Watch {
         if matches!(self.post, Post::Room(_)) {
             self.liveness.lacks_slot();
         }
-        let descriptor = self.ring_if_due(&mut wishes);
+        let descriptor = self.ring_if_due(&mut wishes, in_line) || self.ring_without_server(&mut wishes);
         if everybody {
             self.ring(&mut wishes);
         }
-        let for_all = everybody || !wishes.tasks.is_empty() && self.is_there();
+        let for_all = everybody || !wishes.tasks.is_empty() && self.is_there(0);
         let is_due = |task: &mut Task| {
             for_all || task.call.as_ref().is_some_and(|call| self.stage(call) != Stage::Open)
         };
-        let tasks: Vec<Waker> =
-            wishes.tasks.extract_if(|_, task| is_due(task)).map(|(_, task)| task.waker).collect();
+        tasks.extend(wishes.tasks.extract_if(|_, task| is_due(task)).map(|(_, task)| task.waker));
         wishes.is_waking = !tasks.is_empty() || from_line > 0;
         let is_wanted = represents.is_some() || self.is_wanted(&wishes);
         let over = descriptor || everybody || wishes.is_waking || !is_wanted;
@@ -370,7 +394,7 @@ impl Watch {
             return;
         }
         let came = told && matches!(self.rest(Deadline::after(PATIENCE)), Ok(Order::Watch));
-        if !came && self.is_there() {
+        if !came && self.is_there(0) {
             self.event().notify(Reach::Machine);
         }
     }
@@ -379,27 +403,14 @@ impl Watch {
     fn check(&self) -> Result<()> {
         match self.post {
             Post::Requests => Ok(()),
-            Post::Room(me) => {
-                self.liveness.check(&self.shared, me, WATCH)?;
-                self.tell_of_no_server();
-                Ok(())
-            }
-            Post::Replies(me) => self.liveness.check(&self.shared, me, WATCH),
+            Post::Room(me) | Post::Replies(me) => self.liveness.check(&self.shared, me, WATCH),
         }
     }
 
-    /// Those who wait for a slot may need a server.
-    fn tell_of_no_server(&self) {
-        let Some(waiters) = self.waiters.as_ref().filter(|_| self.liveness.is_forsaken()) else { return };
-        {
-            let mut wishes = self.wishes();
-            wishes.is_waking = !wishes.stop;
-            if wishes.stop {
-                return;
-            }
-        }
-        waiters.choose_all_tasks();
-        self.wishes().is_waking = false;
+    /// The tasks that wait for a slot and hear now that there is no server, if they need one.
+    fn told_of_no_server(&self) -> Vec<Waker> {
+        let waiters = self.waiters.as_ref().filter(|_| self.liveness.is_forsaken());
+        waiters.map_or_else(Vec::new, |waiters| waiters.tell_of_no_server())
     }
 
     /// Has the thread end; whether that will be soon. It wakes nobody any more, but may be in the middle of it.
@@ -443,23 +454,29 @@ impl Watch {
         self.waiters.as_ref().and_then(|waiters| waiters.has_tasks())
     }
 
+    /// How many slots are not for those behind the descriptor.
+    fn in_line(&self) -> usize {
+        self.waiters.as_ref().map_or(0, |waiters| waiters.present())
+    }
+
     fn is_wanted(&self, wishes: &Wishes) -> bool {
         let for_calls = matches!(self.post, Post::Replies(_));
         !wishes.tasks.is_empty() || wishes.armed && !(for_calls && wishes.calls.is_empty())
     }
 
-    /// Whether there is what everybody here waits for, where that is the same for all.
-    fn is_there(&self) -> bool {
+    /// Whether there is what everybody here waits for, where that is the same for all: for so many more, where that is room.
+    fn is_there(&self, more: usize) -> bool {
         match self.post {
             Post::Requests => self.shared.has_request(),
-            Post::Room(_) => self.lets_in(0) && self.shared.has_room(),
+            Post::Room(_) => self.lets_in(more) && self.shared.has_room(more),
             Post::Replies(_) => false,
         }
     }
 
     /// Whether there is something that the descriptor is to tell.
-    fn has_something(&self, wishes: &mut Wishes) -> bool {
-        let found = self.is_there() || wishes.calls.values().any(|call| self.stage(call) == Stage::Done);
+    fn has_something(&self, wishes: &mut Wishes, in_line: usize) -> bool {
+        let found =
+            self.is_there(in_line) || wishes.calls.values().any(|call| self.stage(call) == Stage::Done);
         if !found {
             // One that is done by now stays: it is to be rung for.
             wishes.calls.retain(|_, call| self.stage(call) != Stage::Over);
@@ -496,12 +513,12 @@ impl Shared {
         self.queue().entries().any(|idx| self.is_sent(idx))
     }
 
-    /// Whether a request could be sent: there is a free slot, and the ring is not full, or would not be after a push has thrown the first one out.
-    fn has_room(&self) -> bool {
+    /// Whether so many requests and one could be sent: there are free slots, and the ring is not full, or would not be after a push has thrown the first one out.
+    fn has_room(&self, more: usize) -> bool {
         let queue = self.queue();
         let first_waits = || queue.entries().next().is_some_and(|idx| self.is_sent(idx));
         let is_full = || queue.len() >= self.geometry().queue as usize && first_waits();
-        self.slots().any(|(_, slot)| slot.load().state() == Some(State::Free)) && !is_full()
+        self.has_free(more) && !is_full()
     }
 
     fn is_sent(&self, idx: u32) -> bool {

@@ -49,7 +49,7 @@ impl Client {
         if self.needs_server && !shared.has_server(op)? {
             return Err(Error::new(ErrorKind::NoServer, op));
         }
-        let is_up = place.map_or_else(|| self.inner.waiters.is_empty(), Place::may_look);
+        let is_up = place.map_or_else(|| self.is_up(), Place::may_look);
         let (idx, filled) = match is_up.then(|| self.acquire(me, deadline)).flatten() {
             Some(slot) => slot,
             None => {
@@ -88,6 +88,20 @@ impl Client {
         queued.map(|_| None)
     }
 
+    /// Whether somebody who comes now may look for a slot: nobody waits, or there are slots for all of them, and one more.
+    #[inline]
+    fn is_up(&self) -> bool {
+        self.inner.waiters.is_empty() || self.is_up_beside_others()
+    }
+
+    #[cold]
+    fn is_up_beside_others(&self) -> bool {
+        let (shared, full, waiters) = (self.shared(), &self.inner.full, &self.inner.waiters);
+        let present = waiters.present();
+        let is_full = || full.get() != 0 && shared.room().is_still(full.get());
+        present == 0 || waiters.lets_in(present) && !is_full() && shared.has_free(present)
+    }
+
     /// A slot, if one is free and this client may have one more.
     #[inline]
     fn acquire(&self, me: u16, deadline: Option<Deadline>) -> Option<Acquired> {
@@ -102,7 +116,7 @@ impl Client {
     #[inline]
     fn acquire_any(&self, me: u16, deadline: Option<Deadline>) -> Option<Acquired> {
         let (shared, waiters) = (self.shared(), &self.inner.waiters);
-        if waiters.must_leave_one() && shared.free_slots().nth(1).is_none() {
+        if waiters.must_leave_one() && !shared.has_free(1) {
             return None;
         }
         let slots = shared.geometry().slots;
@@ -201,15 +215,17 @@ impl Client {
                 waiters.took_offer();
             }
             match place.ahead() {
-                Ahead { waiting: 0, chosen: 0 } => return Ok(self.acquire(me, Some(deadline))),
+                Ahead { waits: false, chosen: 0 } => return Ok(self.acquire(me, Some(deadline))),
                 Ahead { chosen, .. } if !waiters.lets_in(chosen) => {}
-                Ahead { chosen, .. } if shared.free_slots().nth(chosen).is_none() => {}
-                Ahead { waiting: 0, .. } => return Ok(self.acquire(me, Some(deadline))),
+                Ahead { chosen, .. } if !shared.has_free(chosen) => {}
+                Ahead { waits: false, .. } => return Ok(self.acquire(me, Some(deadline))),
                 Ahead { .. } => drop(waiters.choose()),
             }
             Ok(None)
         };
         let check = || {
+            // The next announcement comes without a wake-up.
+            parks.set(0);
             self.inner.full.set(0);
             self.check(me, op)
         };
@@ -297,15 +313,16 @@ impl Shared {
         }
     }
 
-    /// Those that are free now.
-    pub(super) fn free_slots(&self) -> impl Iterator<Item = u32> {
+    /// Whether so many slots are free now, and one.
+    pub(super) fn has_free(&self, more: usize) -> bool {
         let is_free = |(_, slot): &(u32, &Slot)| slot.load().state() == Some(State::Free);
-        self.slots().filter(is_free).map(|(idx, _)| idx)
+        self.slots().filter(is_free).nth(more).is_some()
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::os::fd::AsFd;
     use std::pin::{Pin, pin};
     use std::sync::Arc;
     use std::task::{Context, Poll, Wake, Waker};
@@ -316,6 +333,7 @@ mod tests {
     use crate::deadline::Deadline;
     use crate::error::ErrorKind;
     use crate::sync::Hint;
+    use crate::sys;
 
     const SOON: Duration = Duration::from_secs(20);
     /// Half a slice: who is late by less was woken.
@@ -493,6 +511,77 @@ mod tests {
         let ticket = client.try_send("d").unwrap().expect("there is a slot");
         assert!(client.send("e", Duration::from_millis(2)).is_err());
         assert!(client.cancel(ticket).unwrap() && client.try_send("f").unwrap().is_some());
+    }
+
+    /// A future was polled once and is kept, as `select!` in a loop does.
+    #[test]
+    fn who_is_never_asked_again_stops_nobody() {
+        let segment = Options::new().slots(4).members(8).anonymous().unwrap();
+        let client = segment.client().unwrap();
+        let other = client.clone();
+        let room = other.room_doorbell().unwrap();
+        let tickets = [(); 4].map(|()| client.try_send("first").unwrap().expect("there is a slot"));
+        let (woken, mut kept) = (Arc::new(Counter(Hint::new(0), None)), Box::pin(client.send_async("kept")));
+        assert!(poll(kept.as_mut(), &woken).is_pending() && other.try_send("late").unwrap().is_none());
+        tickets.into_iter().for_each(|ticket| assert!(client.cancel(ticket).unwrap()));
+        awaited(&woken);
+        (0..3).for_each(|_| assert!(other.try_send("beside it").unwrap().is_some(), "three are left"));
+        // The last one is kept for it; a loop that waits for that has peace, and gets it when it did not come.
+        let (began, mut looks) = (Instant::now(), 0);
+        let last = loop {
+            assert!(sys::wait(&[room.as_fd()], sys::For::Reading, SOON.into()).expect("poll"));
+            looks += 1;
+            match other.try_send("last").unwrap() {
+                Some(ticket) => break ticket,
+                None => assert!(began.elapsed() < SOON && looks < 100),
+            }
+        };
+        // It comes after all; the ring is full of entries, which a server takes out.
+        assert!(other.cancel(last).unwrap());
+        drop(segment.server().unwrap().drain(9).unwrap());
+        assert!(poll(kept.as_mut(), &woken).is_ready());
+    }
+
+    #[test]
+    fn a_turn_that_is_not_taken_goes_to_the_next() {
+        for by_thread in [true, false] {
+            let (_segment, client, first) = taken();
+            let (woken, mut kept) = (Arc::new(Counter(Hint::new(0), None)), Box::pin(client.send_async("a")));
+            assert!(poll(kept.as_mut(), &woken).is_pending());
+            thread::scope(|scope| {
+                let next = scope.spawn(|| match by_thread {
+                    true => client.send("b", SOON),
+                    false => run(client.send_async("b")),
+                });
+                until_waiting(&client, 2);
+                assert!(client.cancel(first).unwrap());
+                awaited(&woken);
+                assert!(client.cancel(next.join().unwrap().expect("it is its turn")).unwrap());
+            });
+            assert!(poll(kept.as_mut(), &woken).is_ready());
+        }
+    }
+
+    #[test]
+    fn only_those_who_need_a_server_hear_that_there_is_none() {
+        let (segment, client, _first) = taken();
+        let (server, needy) = (segment.server().unwrap(), client.clone().needs_server(true));
+        let room = needy.room_doorbell().unwrap();
+        let [mut one, mut other] = [&client, &needy].map(|client| Box::pin(client.send_async("a")));
+        let woken = [(); 2].map(|()| Arc::new(Counter(Hint::new(0), None)));
+        assert!(poll(one.as_mut(), &woken[0]).is_pending() && poll(other.as_mut(), &woken[1]).is_pending());
+        let is_readable =
+            |until: Deadline| sys::wait(&[room.as_fd()], sys::For::Reading, until).expect("poll");
+        assert!(needy.try_send("b").unwrap().is_none() && !is_readable(Deadline::now()));
+        drop(server);
+        awaited(&woken[1]);
+        let Poll::Ready(end) = poll(other.as_mut(), &woken[1]) else { panic!("it waits for a server") };
+        assert_eq!(end.map_err(|error| error.kind()), Err(ErrorKind::NoServer));
+        assert!(is_readable(SOON.into()));
+        assert_eq!(needy.try_send("b").map_err(|error| error.kind()), Err(ErrorKind::NoServer));
+        // Two slices of the longest.
+        thread::sleep(Duration::from_millis(500));
+        assert_eq!(woken[0].0.get(), 0, "it waits for a slot, and for a server");
     }
 
     #[test]

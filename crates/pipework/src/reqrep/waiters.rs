@@ -4,6 +4,9 @@
 //! represented before the other clients of the segment, by the first thread among them or by the client's watch thread, which parks on the segment's event:
 //! so other clients' slots are heard of.
 //!
+//! A task that is chosen and does not come stays in its place, but stops nobody: its runtime may be
+//! slow, or may never ask it again.
+//!
 //! Invariant: as long as somebody waits and is not chosen, a representative announces itself there and then looks, or is about to. So it does not matter if
 //! a slot comes free while everybody here was chosen already.
 
@@ -24,6 +27,9 @@ const OWN: u64 = 8;
 /// For how long a slot that was offered to other clients is left to them.
 const GRACE: Duration = Duration::from_millis(1);
 
+/// A slot is kept for a task that was chosen for so long; then the task is away until it comes.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 /// The line of one client.
 #[derive(Debug)]
 pub(super) struct Waiters {
@@ -31,6 +37,10 @@ pub(super) struct Waiters {
     id: u64,
     /// How many there are, so that those who need not wait pay for one load.
     len: Hint,
+    /// The first of those who wait or are chosen, and who represents them; 0 for nobody. As the
+    /// line was when it was last unlocked, so that a thread that looks all the time need not lock it.
+    first: Hint,
+    representative: Hint,
     line: Mutex<Line>,
     began: Instant,
     /// When a slot was last offered to other clients, in nanoseconds since `began`; 0 if they have had their time.
@@ -48,18 +58,16 @@ struct Line {
     /// Of forks: what was a parent's is none of ours.
     generation: u32,
     last: u64,
-    places: BTreeMap<u64, Waiting>,
+    /// What wakes each.
+    places: BTreeMap<u64, Wake>,
     /// Those of them that are threads.
     threads: BTreeSet<u64>,
-    /// How many are chosen.
-    chosen: usize,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    /// A slot is meant for it, and it was woken.
-    is_chosen: bool,
-    wake: Wake,
+    /// Those that wait to be chosen.
+    waiting: BTreeSet<u64>,
+    /// For whom a slot is meant, since when, in nanoseconds; a thread always comes. Who is in neither is away.
+    chosen: BTreeMap<u64, u64>,
+    /// The tasks that need a server and were not told that there is none.
+    needy: BTreeSet<u64>,
 }
 
 fn counted(calls: u32) -> u64 {
@@ -72,17 +80,34 @@ fn calls(word: u64) -> u32 {
 }
 
 /// How one is woken.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Wake {
-    Thread(Arc<Event>),
-    Task(Waker),
+    Thread(Arc<Seat>),
+    /// Until it is used: a waker is a stranger's, and is neither cloned nor dropped under a lock.
+    Task(Option<Waker>),
+}
+
+/// Where a thread waits.
+#[derive(Debug)]
+struct Seat {
+    event: Event,
+    /// 1 if a slot is meant for it.
+    is_chosen: Hint,
 }
 
 impl Wake {
+    /// What is needed to wake it once.
+    fn take(&mut self) -> Wake {
+        match self {
+            Wake::Thread(seat) => Wake::Thread(Arc::clone(seat)),
+            Wake::Task(waker) => Wake::Task(waker.take()),
+        }
+    }
+
     fn wake(self) {
         match self {
-            Wake::Thread(event) => event.notify(Reach::Process),
-            Wake::Task(waker) => wake(waker),
+            Wake::Thread(seat) => seat.event.notify(Reach::Process),
+            Wake::Task(waker) => waker.into_iter().for_each(wake),
         }
     }
 }
@@ -90,7 +115,8 @@ impl Wake {
 /// Who stands before somebody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ahead {
-    pub(super) waiting: usize,
+    /// Somebody who is not chosen.
+    pub(super) waits: bool,
     pub(super) chosen: usize,
 }
 
@@ -100,7 +126,8 @@ pub(super) struct Place {
     waiters: Arc<Waiters>,
     number: u64,
     generation: u32,
-    event: Option<Arc<Event>>,
+    /// Where it waits, if it is a thread's.
+    seat: Option<Arc<Seat>>,
     /// It got what it waited for.
     is_served: Cell<bool>,
 }
@@ -127,6 +154,8 @@ impl Waiters {
         Waiters {
             id: sync::new_id(),
             len: Hint::new(0),
+            first: Hint::new(0),
+            representative: Hint::new(0),
             line: Mutex::default(),
             began: Instant::now(),
             offered_ns: Hint::new(0),
@@ -178,10 +207,20 @@ impl Waiters {
         self.in_progress.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
     }
 
-    /// Whether nobody waits.
+    /// Whether nobody is in the line.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.len.get() == 0 || self.line().places.is_empty()
+        self.len.get() == 0
+    }
+
+    /// How many wait or are chosen: so many slots are not for those who come now.
+    pub(super) fn present(&self) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        let mut line = self.line();
+        line.give_up_on_the_absent(self.now_ns());
+        line.waiting.len() + line.chosen.len()
     }
 
     #[cfg(test)]
@@ -225,59 +264,67 @@ impl Waiters {
     /// Chooses the first who waits and wakes it; false if nobody waits who could be woken here.
     pub(super) fn choose(&self) -> bool {
         let mut line = self.line();
-        let representative = line.representative();
-        let first = line.places.iter_mut().find(|(_, waiting)| !waiting.is_chosen);
-        let Some((number, waiting)) = first else { return false };
-        if Some(*number) == representative {
+        let Some(first) = line.waiting.first().copied() else { return false };
+        if Some(first) == line.representative() {
             return false;
         }
-        let (number, wake) = (*number, waiting.wake.clone());
-        line.mark(number, true);
+        let woken = line.choose(first, self.now_ns());
         drop(line);
-        wake.wake();
+        woken.into_iter().for_each(Wake::wake);
         true
     }
 
-    /// Has every task look: there is something that concerns them all.
-    pub(super) fn choose_all_tasks(&self) {
-        while self.has_tasks().is_some() && self.choose() {}
+    /// What wakes each task that needs a server, once.
+    pub(super) fn tell_of_no_server(&self) -> Vec<Waker> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let mut line = self.line();
+        let needy = mem::take(&mut line.needy);
+        let taken = |number: &u64| match line.places.get_mut(number) {
+            Some(Wake::Task(waker)) => waker.take(),
+            _ => None,
+        };
+        let wakers = needy.iter().filter_map(taken).collect();
+        drop(line);
+        wakers
     }
 
     /// How many are chosen, if a task waits that is not; that needs somebody who represents it.
     pub(super) fn has_tasks(&self) -> Option<usize> {
-        if self.len.get() == 0 {
+        if self.is_empty() {
             return None;
         }
-        let line = self.line();
-        let waits = |waiting: &Waiting| !waiting.is_chosen && matches!(waiting.wake, Wake::Task(_));
-        line.places.values().any(waits).then_some(line.chosen)
+        let mut line = self.line();
+        line.give_up_on_the_absent(self.now_ns());
+        let is_task = |number: &u64| !line.threads.contains(number);
+        line.waiting.iter().any(is_task).then_some(line.chosen.len())
     }
 
     /// A place for this thread, behind all others; where it stood before, if it is back.
     pub(super) fn join(self: &Arc<Self>) -> Place {
-        let event = Arc::new(Event::new());
         let before = GIVEN_UP.take().filter(|left| left.line == self.id && left.at.elapsed() < BACK);
-        let number = before.map(|left| left.number);
-        let mut place = self.add(number, Wake::Thread(Arc::clone(&event)));
-        place.event = Some(event);
+        let seat = Arc::new(Seat { event: Event::new(), is_chosen: Hint::new(0) });
+        let mut place = self.add(before.map(|left| left.number), Wake::Thread(Arc::clone(&seat)), false);
+        place.seat = Some(seat);
         place
     }
 
-    /// A place for a task. `waker` is to be left anew whenever it has looked.
-    pub(super) fn join_task(self: &Arc<Self>, waker: &Waker) -> Place {
-        self.add(None, Wake::Task(waker.clone()))
+    /// A place for a task, which may need a server. `waker` is to be left anew whenever it has looked.
+    pub(super) fn join_task(self: &Arc<Self>, waker: &Waker, needs_server: bool) -> Place {
+        self.add(None, Wake::Task(Some(waker.clone())), needs_server)
     }
 
-    fn add(self: &Arc<Self>, number: Option<u64>, wake: Wake) -> Place {
+    fn add(self: &Arc<Self>, number: Option<u64>, wake: Wake, needs_server: bool) -> Place {
         let mut line = self.line();
         line.last += 1;
         let is_left = |number: &u64| *number < line.last && !line.places.contains_key(number);
         let number = number.filter(is_left).unwrap_or(line.last);
-        drop(line.put(number, wake));
-        self.len.set(line.places.len() as u64);
+        let nobody = line.put(number, wake, needs_server);
         let generation = line.generation;
         drop(line);
-        Place { waiters: Arc::clone(self), number, generation, event: None, is_served: Cell::new(false) }
+        debug_assert!(nobody.is_none(), "the number is free");
+        Place { waiters: Arc::clone(self), number, generation, seat: None, is_served: Cell::new(false) }
     }
 
     fn now_ns(&self) -> u64 {
@@ -291,14 +338,14 @@ impl Waiters {
         if line.generation != sync::generation() {
             // Those of a parent. Its wakers are left as they lie: they may do anything when they go.
             mem::forget(mem::replace(&mut *line, Line { generation: sync::generation(), ..Line::default() }));
-            self.len.set(0);
         }
-        Locked { line, _forks_wait: forks_wait }
+        Locked { waiters: self, line, _forks_wait: forks_wait }
     }
 }
 
 /// The line, locked. The lock goes first.
 struct Locked<'a> {
+    waiters: &'a Waiters,
     line: MutexGuard<'a, Line>,
     _forks_wait: NoForks,
 }
@@ -317,74 +364,123 @@ impl std::ops::DerefMut for Locked<'_> {
     }
 }
 
+impl Drop for Locked<'_> {
+    /// Tells those who do not lock it how it is now.
+    fn drop(&mut self) {
+        self.waiters.len.set(self.line.places.len() as u64);
+        self.waiters.first.set(self.line.first().unwrap_or(0));
+        self.waiters.representative.set(self.line.representative().unwrap_or(0));
+    }
+}
+
 impl Line {
     /// The first thread: it parks on the segment's event, where it cannot be woken from here.
     fn representative(&self) -> Option<u64> {
         self.threads.first().copied()
     }
 
+    /// The first who is not away.
+    fn first(&self) -> Option<u64> {
+        let chosen = self.chosen.first_key_value().map(|(number, _)| number);
+        self.waiting.first().into_iter().chain(chosen).min().copied()
+    }
+
     /// Lets somebody wait there; gives what woke it before.
-    fn put(&mut self, number: u64, wake: Wake) -> Option<Waiting> {
+    fn put(&mut self, number: u64, wake: Wake, needs_server: bool) -> Option<Wake> {
         if matches!(wake, Wake::Thread(_)) {
             self.threads.insert(number);
         }
-        self.mark(number, false);
-        self.places.insert(number, Waiting { is_chosen: false, wake })
+        if needs_server {
+            self.needy.insert(number);
+        }
+        self.chosen.remove(&number);
+        self.waiting.insert(number);
+        self.places.insert(number, wake)
     }
 
-    fn take(&mut self, number: u64) -> Option<Waiting> {
+    /// Gives what would have woken it, and whether it was chosen.
+    fn take(&mut self, number: u64) -> (Option<Wake>, bool) {
         self.threads.remove(&number);
-        let gone = self.places.remove(&number);
-        self.chosen -= usize::from(gone.as_ref().is_some_and(|gone| gone.is_chosen));
-        gone
+        self.needy.remove(&number);
+        self.waiting.remove(&number);
+        let was_chosen = self.chosen.remove(&number).is_some();
+        (self.places.remove(&number), was_chosen)
     }
 
-    fn mark(&mut self, number: u64, is_chosen: bool) {
-        let Some(waiting) = self.places.get_mut(&number) else { return };
-        self.chosen -= usize::from(waiting.is_chosen);
-        self.chosen += usize::from(is_chosen);
-        waiting.is_chosen = is_chosen;
+    /// Means a slot for one; gives what wakes it.
+    fn choose(&mut self, number: u64, now_ns: u64) -> Option<Wake> {
+        self.waiting.remove(&number);
+        self.needy.remove(&number);
+        let place = self.places.get_mut(&number)?;
+        let since = match place {
+            Wake::Thread(seat) => {
+                seat.is_chosen.set(1);
+                u64::MAX
+            }
+            Wake::Task(_) => now_ns,
+        };
+        self.chosen.insert(number, since);
+        Some(place.take())
+    }
+
+    /// Keeps no slot for tasks that have not come.
+    fn give_up_on_the_absent(&mut self, now_ns: u64) {
+        let patience = PATIENCE.as_nanos() as u64;
+        self.chosen.retain(|_, since| now_ns < since.saturating_add(patience));
     }
 }
 
 impl Place {
     /// Whether a slot is meant for it, or nobody stands before it: it may look for one.
     pub(super) fn may_look(&self) -> bool {
+        if let Some(seat) = &self.seat {
+            return seat.is_chosen.get() == 1 || self.waiters.first.get() == self.number;
+        }
         let line = self.waiters.line();
-        let is_first = line.places.first_key_value().is_some_and(|(first, _)| *first == self.number);
-        is_first || line.places.get(&self.number).is_none_or(|waiting| waiting.is_chosen)
+        !line.waiting.contains(&self.number) || line.first() == Some(self.number)
     }
 
     /// Whether it speaks for all who wait here.
     pub(super) fn is_representative(&self) -> bool {
-        self.waiters.line().representative() == Some(self.number)
+        self.waiters.representative.get() == self.number
     }
 
     /// Who stands before it.
     pub(super) fn ahead(&self) -> Ahead {
-        let line = self.waiters.line();
-        let chosen = line.places.range(..self.number).filter(|(_, waiting)| waiting.is_chosen).count();
-        Ahead { waiting: line.places.range(..self.number).count() - chosen, chosen }
+        // What a thread asks again and again that has nobody before it.
+        if self.waiters.first.get() == self.number {
+            return Ahead { waits: false, chosen: 0 };
+        }
+        let mut line = self.waiters.line();
+        line.give_up_on_the_absent(self.waiters.now_ns());
+        Ahead {
+            waits: line.waiting.first().is_some_and(|first| *first < self.number),
+            chosen: line.chosen.range(..self.number).count(),
+        }
     }
 
-    /// What was meant for it is gone: it waits again, where it stood.
+    /// What was meant for a thread is gone: it waits again, where it stood.
     pub(super) fn wait_again(&self) {
-        self.waiters.line().mark(self.number, false);
+        let Some(seat) = &self.seat else { return };
+        let mut line = self.waiters.line();
+        seat.is_chosen.set(0);
+        line.chosen.remove(&self.number);
+        line.waiting.insert(self.number);
     }
 
     /// The same for a task, with what wakes it from now on. It must look once more if it [may](Place::may_look).
-    pub(super) fn leave(&self, waker: &Waker) {
-        let wake = Wake::Task(waker.clone());
+    pub(super) fn leave(&self, waker: &Waker, needs_server: bool) {
+        let wake = Wake::Task(Some(waker.clone()));
         let mut line = self.waiters.line();
         // Dropped outside of the lock: what a waker does is a stranger's affair.
-        let before = line.put(self.number, wake);
+        let before = line.put(self.number, wake, needs_server);
         drop(line);
         drop(before);
     }
 
     /// Where a thread parks that represents nobody.
     pub(super) fn event(&self) -> Option<&Event> {
-        self.event.as_deref()
+        self.seat.as_ref().map(|seat| &seat.event)
     }
 
     /// It got what it waited for.
@@ -405,14 +501,13 @@ impl Drop for Place {
         }
         let mut line = self.waiters.line();
         let was = line.representative();
-        let gone = line.take(self.number);
-        self.waiters.len.set(line.places.len() as u64);
+        let (gone, was_chosen) = line.take(self.number);
         let next = line.representative().filter(|next| was != Some(*next));
-        let next = next.and_then(|next| line.places.get(&next)).map(|waiting| waiting.wake.clone());
+        let next = next.and_then(|next| line.places.get_mut(&next)).map(Wake::take);
         drop(line);
-        let was_chosen = gone.is_some_and(|waiting| waiting.is_chosen);
+        drop(gone);
         if !self.is_served.get() {
-            if self.event.is_some() {
+            if self.seat.is_some() {
                 let (line, number, at) = (self.waiters.id, self.number, Instant::now());
                 GIVEN_UP.set(Some(GivenUp { line, number, at }));
             }
@@ -432,7 +527,7 @@ mod tests {
     #[test]
     fn who_comes_back_at_once_stands_where_it_stood() {
         let waiters = Arc::new(Waiters::new());
-        let (first, others) = (waiters.join(), waiters.join_task(Waker::noop()));
+        let (first, others) = (waiters.join(), waiters.join_task(Waker::noop(), false));
         let number = first.number;
         drop(first);
         assert_eq!(waiters.join().number, number);
@@ -455,7 +550,7 @@ mod tests {
         // A line that lies where the first one lay, or anywhere, is another.
         drop(other);
         let second = Arc::new(Waiters::new());
-        let places: Vec<_> = (0..3).map(|_| second.join_task(Waker::noop())).collect();
+        let places: Vec<_> = (0..3).map(|_| second.join_task(Waker::noop(), false)).collect();
         GIVEN_UP.set(Some(GivenUp { number: places[1].number, ..left }));
         drop(places);
         assert_eq!(second.join().number, 4);
