@@ -291,7 +291,7 @@ class Writer(_End):
     async def asend(self, data: Buffer) -> int:
         """As `write`, in asyncio. A task that is cancelled may have put in a part."""
         # Bytes are lent, and everything else would be copied at each attempt.
-        end, whole, done = self._end, data if isinstance(data, bytes) else bytes(data), 0
+        end, whole, done = self._end, data if isinstance(data, bytes) else bytes(memoryview(data)), 0
 
         def attempt(inbox: Inbox, number: int) -> int | None:
             while (sent := end.try_send(whole, done)) is None and end.poll(inbox, number):

@@ -331,6 +331,21 @@ def test_the_lock_is_free_while_an_end_waits() -> None:
     waiter.join()
 
 
+@pytest.mark.parametrize("wrong", [5, [1], "text", None])
+def test_a_task_sends_bytes_only(wrong: Any) -> None:
+    async def main() -> None:
+        reader, writer = pipe()
+        for send in (writer.write, writer.send, writer.try_send, writer.send_all):
+            with pytest.raises(TypeError):
+                send(wrong)
+        with pytest.raises(TypeError):
+            await writer.asend(wrong)
+        assert await writer.asend(memoryview(b"-right")[1:]) == 5
+        assert reader.buffered == 5
+
+    asyncio.run(main())
+
+
 def test_tasks_and_threads_share_a_pipe() -> None:
     async def work() -> None:
         data = os.urandom(200_000)
