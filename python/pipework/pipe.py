@@ -14,7 +14,18 @@ a hasher. The ends are `io.RawIOBase` objects; `io.BufferedReader`, `io.TextIOWr
 
 Half a stream does not look whole. What `write` raises is raised by `reader`, after the last byte that came before. In a thread or a task of one's own,
 `with writer, io.TextIOWrapper(io.BufferedWriter(writer)) as text:` does the same. A writer that is closed while an exception is on its way hands that over,
-whoever closes it; one that is dropped without being closed is a failure, and no end.
+whoever closes it, also one that an `except` block handles; one that is dropped without being closed is a failure, and no end. To say that the
+stream is whole, whatever is handled, there is `finish`:
+
+>>> reader, writer = pipe()
+>>> pieces = iter([b"all ", b"of it"])
+>>> try:
+...     while True:
+...         _ = writer.write(next(pieces))
+... except StopIteration:
+...     writer.finish()
+>>> reader.read()
+b'all of it'
 """
 
 from __future__ import annotations
@@ -130,7 +141,8 @@ class _End(io.RawIOBase):
         """Closes this end. The reader gets what is in the pipe, and then the end of the stream; a writer finds that nobody reads. A second time
         does nothing.
 
-        While an exception is on its way, in a `finally` for instance or as the end of a wrapper's `with` block, this hands it over: see `close_with_error`.
+        While an exception is on its way or is handled, in a `finally` or an `except` for instance or as the end of a wrapper's `with` block, this hands
+        it over: see `close_with_error`.
         """
         error = sys.exc_info()[1]
         self._shut(None if error is self._handled else error)
@@ -250,11 +262,19 @@ class Writer(_End):
         """Closes this end: the reader gets what is in the pipe, and then the end of the stream. A second time does nothing.
 
         While an exception is on its way, in a `finally` for instance or as the end of a wrapper's `with` block, this hands it over: see `close_with_error`.
+        The same holds inside `except`, where nobody can tell whether the exception has to do with the stream: there, `finish` ends the stream well.
         """
         if self._dropped and not self.closed:
             self._shut(_failed("the writer was dropped without being closed"))
         else:
             super().close()
+
+    def finish(self) -> None:
+        """Closes this end, and the stream is whole, whatever exception is on its way or is handled. A second time does nothing.
+
+        A wrapper that holds bytes back is flushed before.
+        """
+        self._shut(None)
 
     def writable(self) -> bool:
         """True."""

@@ -206,6 +206,37 @@ def test_what_would_look_like_an_end_is_a_failure(error: BaseException) -> None:
         assert raised.value.__cause__ is error
 
 
+def test_a_stream_is_whole_if_it_is_finished_whatever_is_handled() -> None:
+    reader, writer = pipe.pipe()
+    pieces = iter([b"all ", b"of it"])
+    try:
+        while True:
+            writer.write(next(pieces))
+    except StopIteration:
+        writer.finish()
+        writer.close()
+    assert writer.closed and reader.read() == b"all of it" and reader.read() == b""
+    # Not so if it is closed there: nobody can tell what the exception has to do with the stream.
+    reader, writer = pipe.pipe()
+    try:
+        raise KeyError("something else")
+    except KeyError:
+        writer.close()
+        writer.finish()
+    with pytest.raises(KeyError):
+        reader.read()
+
+
+def test_a_producer_that_finishes_and_then_fails_has_failed() -> None:
+    def write(writer: pipe.Writer) -> None:
+        writer.write(b"half")
+        writer.finish()
+        raise KeyError("it failed afterwards")
+
+    with pipe.produce(write) as reader, pytest.raises(KeyError):
+        reader.read()
+
+
 def test_an_exception_that_was_handled_before_is_none_of_the_streams() -> None:
     try:
         raise Broken
