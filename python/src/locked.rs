@@ -27,4 +27,10 @@ impl<T: Send> Locked<Option<T>> {
     pub(crate) fn take(&self) -> Option<T> {
         self.with(Option::take)
     }
+
+    /// What was there until now. It is the caller's to drop, out of the lock.
+    #[must_use = "it is dropped where this is, which must be out of every lock"]
+    pub(crate) fn replace(&self, value: T) -> Option<T> {
+        self.with(|now| now.replace(value))
+    }
 }

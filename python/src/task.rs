@@ -63,7 +63,8 @@ impl Task {
         };
         match polled(py, &inbox.waker(number)) {
             Poll::Pending => {
-                self.0.with(|future| *future = Some(polled));
+                // None, unless another thread polls as well.
+                drop(self.0.replace(polled));
                 Ok(None)
             }
             Poll::Ready(done) => done.map(Some),

@@ -42,7 +42,7 @@ impl Requests {
     }
 
     fn give_out(&self, lent: Weak<dyn Lent>) {
-        drop(self.last.with(|last| last.replace(lent)));
+        drop(self.last.replace(lent));
     }
 }
 

@@ -148,16 +148,45 @@ fn no_python_runs_under_a_lock() {
                 }));
             }
         }
+        // What stood there would be dropped inside, Python objects and all.
+        faults.extend(
+            lent(&code(&file.text)).into_iter().filter(|(_, body)| sets_option(body)).map(|(number, _)| {
+                (number, "an `Option` is set under the lock: `replace` or `take` it".into())
+            }),
+        );
         faults
+    }
+    /// The closures that a lock's value is lent to, with their lines.
+    fn lent(code: &str) -> Vec<(usize, &str)> {
+        let starts = code.match_indices(".with(|").map(|(at, _)| at);
+        let body = |at: usize| {
+            let mut depth = 0;
+            let end = code[at..].find(|char: char| {
+                depth += i32::from(char == '(') - i32::from(char == ')');
+                char == ')' && depth == 0
+            });
+            (code[..at].matches('\n').count() + 1, &code[at..end.map_or(code.len(), |end| at + end)])
+        };
+        starts.map(body).collect()
+    }
+    /// Whether a place, and no new variable, gets one.
+    fn sets_option(body: &str) -> bool {
+        body.split([';', '{', '|']).any(|statement| {
+            let sets = statement.contains(" = Some(") || statement.trim_end().ends_with(" = None");
+            sets && !statement.trim_start().starts_with("let ") && !statement.contains(" let ")
+        })
     }
     const FACE: &str = "python/src/";
     let bad = [
+        (FACE, "reqrep/turns.rs", "fn f() { self.0.with(|future| *future = Some(polled)); }"),
+        (FACE, "task.rs", "fn f() { self.0.with(|state| { state.end = None; }) }"),
         (FACE, "reqrep/shared.rs", "use std::sync::{Arc, Mutex};"),
         (FACE, "pipe.rs", "fn f() { state.lock().end.clone().ok_or_else(|| closed(py)) }"),
         (FACE, "task.rs", "fn f() { self.0.with(|_| Python::attach(|py| py.None())) }"),
     ];
     let good = [
         (FACE, "locked.rs", "use std::sync::Mutex;"),
+        (FACE, "task.rs", "fn f() { self.0.with(|x| { if let Some(y) = x { y.on = true } }); a = None; }"),
         (FACE, "wait.rs", "fn f() { Python::try_attach(|py| py.check_signals()) }"),
         (CORE, "fd.rs", "use std::sync::Mutex;"),
     ];
