@@ -115,3 +115,15 @@ impl FromPyObject<'_, '_> for Redeliveries {
         number("reqrep client", "redeliveries", value, 0..=3).map(Redeliveries)
     }
 }
+
+/// How many calls may be in progress; 0 for any number.
+#[derive(Clone, Copy)]
+pub(crate) struct InFlight(pub(crate) u32);
+
+impl FromPyObject<'_, '_> for InFlight {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, '_, PyAny>) -> PyResult<InFlight> {
+        number("reqrep client", "max_in_flight", value, 0..=u32::MAX.into()).map(InFlight)
+    }
+}

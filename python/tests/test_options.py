@@ -10,7 +10,7 @@ from typing import Any
 import pipework
 import pytest
 from pipework import atomic, fd, reqrep
-from pipework.reqrep import Client, Segment, Server
+from pipework.reqrep import Client, IntClient, Segment, Server
 
 SEGMENT: dict[str, tuple[list[Any], str]] = {
     "slots": ([0, -1, 2**20 + 1, 2**40, 2**80], "from 1 to 1048576"),
@@ -57,6 +57,11 @@ def test_other_arguments_name_themselves_too() -> None:
     for times in (-1, 4, 300):
         with pytest.raises(pipework.Invalid, match="redeliveries must be from 0 to 3"):
             Client(segment, redeliveries=times)
+    for calls in (-1, 2**32):
+        with pytest.raises(pipework.Invalid, match="max_in_flight must be from 0 to 4294967295"):
+            Client(segment, max_in_flight=calls)
+        with pytest.raises(pipework.Invalid, match="max_in_flight must be from 0 to 4294967295"):
+            IntClient(Segment.anonymous(integers=True), max_in_flight=calls)
     with pytest.raises(pipework.Invalid, match="flags must be from 0 to 4294967295, not -1"):
         client.send(b"", flags=-1)
     with pytest.raises(pipework.Invalid, match="level must be from -131072 to 22, not 99"):

@@ -253,6 +253,26 @@ def test_no_server() -> None:
     assert all_free(segment)
 
 
+def test_calls_in_flight_have_a_limit() -> None:
+    segment = Segment.anonymous(slots=4)
+    client, other, server = Client(segment, max_in_flight=2), Client(segment), Server(segment)
+    first, second = client.send(b"a"), client.send(b"b")
+    assert client.try_send(b"c") is None
+    with pytest.raises(pipework.TimedOut):
+        client.send(b"c", 0.01)
+    with pytest.raises(pipework.TimedOut):
+        client.call(b"c", 0.01)
+    assert other.cancel(other.send(b"the others have their slots", SOON))
+    assert client.cancel(second)
+    assert client.cancel(client.send(b"d", SOON))
+    server.recv(SOON).reply(b"A")
+    assert client.recv(first, SOON) == b"A"
+    tickets = [client.send(b"e", SOON), client.send(b"f", SOON)]
+    assert client.try_send(b"g") is None and all(client.cancel(ticket) for ticket in tickets)
+    numbers = IntClient(Segment.anonymous(integers=True), max_in_flight=1)
+    assert numbers.try_send(1) is not None and numbers.try_send(2) is None
+
+
 def test_integers() -> None:
     segment = Segment.anonymous(integers=True, request_bytes=100)
     client, server = IntClient(segment), IntServer(segment)

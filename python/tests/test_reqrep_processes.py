@@ -208,8 +208,9 @@ def test_what_pickle_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir("/")
     copy = pickle.loads(pickle.dumps(server))
     assert isinstance(copy, Server) and copy.segment.path == tmp_path / "segment"
-    client = pickle.loads(pickle.dumps(Client(server.segment, 1, True)))
+    client = pickle.loads(pickle.dumps(Client(server.segment, 1, True, 1)))
     client.send(b"x")
+    assert client.try_send(b"beyond its max_in_flight") is None
     request = server.recv(0)
     with pytest.raises(TypeError):
         pickle.dumps(request)

@@ -12,7 +12,7 @@ use super::segment::{CALLS, Place, Segment};
 use super::shared::{Shared, closed};
 use crate::buffer::{Bytes, Held, bytes, unless_small};
 use crate::error::{OrRaise, Oversize, Raise};
-use crate::keywords::{Flags, Redeliveries};
+use crate::keywords::{Flags, InFlight, Redeliveries};
 use crate::named::Named;
 use crate::task::Task;
 use crate::wait::{Timeout, in_slices, until};
@@ -23,7 +23,9 @@ use crate::wait::{Timeout, in_slices, until};
 /// client at the same time. In a forked child it works on, as a member of its own; calls in progress stay the parent's. It can be pickled for another process.
 ///
 /// If a server dies with a request, another gets it, up to `redeliveries` times (at most 3): for requests that may be carried out twice. With
-/// `needs_server`, a call raises `NoServer` where no server is attached, instead of waiting for one.
+/// `needs_server`, a call raises `NoServer` where no server is attached, instead of waiting for one. With `max_in_flight`, at most so many calls are in
+/// progress at a time (0 is any number): beyond that, `send` and `call` wait as they do without a free slot, and `try_send` gives None, until a reply is
+/// received or a call cancelled. So a client that sends and does not receive leaves slots to the others.
 ///
 /// >>> import threading
 /// >>> from pipework.reqrep import Client, Segment, Server
@@ -44,17 +46,22 @@ pub(crate) struct Client(Calls<reqrep::Client>);
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (segment, redeliveries=Redeliveries(0), needs_server=false), text_signature = "(segment, redeliveries=0, needs_server=false)")]
+    #[pyo3(
+        signature = (segment, redeliveries=Redeliveries(0), needs_server=false, max_in_flight=InFlight(0)),
+        text_signature = "(segment, redeliveries=0, needs_server=false, max_in_flight=0)"
+    )]
     fn attach(
         py: Python<'_>,
         segment: Place<'_, '_>,
         redeliveries: Redeliveries,
         needs_server: bool,
+        max_in_flight: InFlight,
     ) -> PyResult<Client> {
         let segment = segment.opened(py)?;
         let client = segment.get().get_ref().client().or_raise(py)?;
         let client = client.redeliveries(redeliveries.0).needs_server(needs_server);
-        Ok(Client(Calls::new(client, segment, redeliveries.0, needs_server)))
+        let client = client.max_in_flight(max_in_flight.0);
+        Ok(Client(Calls::new(client, segment, (redeliveries.0, needs_server, max_in_flight.0))))
     }
 
     /// Sends a request and waits for its reply; returns its bytes. `timeout` covers both. `flags` are 32 bits of the user's that travel along.
@@ -185,7 +192,8 @@ impl Client {
         self.0.segment(py)
     }
 
-    /// Leaves the segment, as soon as calls under way in other threads and tasks are over. A second time does nothing.
+    /// Leaves the segment. Calls that wait raise `Invalid`, those of other threads within 250 ms, those of tasks at once; a server may have begun with
+    /// them. A second time does nothing.
     fn close(&self) {
         self.0.close();
     }
@@ -296,20 +304,22 @@ impl Caller for reqrep::Client {
 
 const CLIENT: &str = "reqrep client";
 
-/// What makes a client like this one in another process: segment, redeliveries, needs_server.
-pub(super) type Settings = (Py<Segment>, u8, bool);
+/// How a client was set: redeliveries, needs_server, max_in_flight.
+pub(super) type Terms = (u8, bool, u32);
+
+/// What makes a client like this one in another process: the segment, and those.
+pub(super) type Settings = (Py<Segment>, u8, bool, u32);
 
 /// What a client does, on Python's terms.
 pub(super) struct Calls<C> {
     client: Shared<C>,
     segment: Py<Segment>,
-    redeliveries: u8,
-    needs_server: bool,
+    terms: Terms,
 }
 
 impl<C: Caller> Calls<C> {
-    pub(super) fn new(client: C, segment: Py<Segment>, redeliveries: u8, needs_server: bool) -> Calls<C> {
-        Calls { client: Shared::new("client", client), segment, redeliveries, needs_server }
+    pub(super) fn new(client: C, segment: Py<Segment>, terms: Terms) -> Calls<C> {
+        Calls { client: Shared::new("client", client), segment, terms }
     }
 
     pub(super) fn call(
@@ -385,7 +395,8 @@ impl<C: Caller> Calls<C> {
     }
 
     pub(super) fn settings(&self, py: Python<'_>) -> Settings {
-        (self.segment(py), self.redeliveries, self.needs_server)
+        let (redeliveries, needs_server, max_in_flight) = self.terms;
+        (self.segment(py), redeliveries, needs_server, max_in_flight)
     }
 
     fn for_request(&self, len: usize, error: Error) -> Oversize {

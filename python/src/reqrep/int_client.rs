@@ -10,7 +10,7 @@ use pyo3::types::PyTuple;
 use super::client::{Caller, Calls, Settings};
 use super::segment::{Place, Segment};
 use crate::error::OrRaise;
-use crate::keywords::Redeliveries;
+use crate::keywords::{InFlight, Redeliveries};
 use crate::wait::{Timeout, until};
 
 /// A `Client` whose requests and replies are numbers, -2**63 to 2**63 - 1. The segment is one of integers.
@@ -30,17 +30,22 @@ pub(crate) struct IntClient(Calls<reqrep::IntClient>);
 #[pymethods]
 impl IntClient {
     #[new]
-    #[pyo3(signature = (segment, redeliveries=Redeliveries(0), needs_server=false), text_signature = "(segment, redeliveries=0, needs_server=false)")]
+    #[pyo3(
+        signature = (segment, redeliveries=Redeliveries(0), needs_server=false, max_in_flight=InFlight(0)),
+        text_signature = "(segment, redeliveries=0, needs_server=false, max_in_flight=0)"
+    )]
     fn attach(
         py: Python<'_>,
         segment: Place<'_, '_>,
         redeliveries: Redeliveries,
         needs_server: bool,
+        max_in_flight: InFlight,
     ) -> PyResult<IntClient> {
         let segment = segment.opened(py)?;
         let client = segment.get().get_ref().int_client().or_raise(py)?;
         let client = client.redeliveries(redeliveries.0).needs_server(needs_server);
-        Ok(IntClient(Calls::new(client, segment, redeliveries.0, needs_server)))
+        let client = client.max_in_flight(max_in_flight.0);
+        Ok(IntClient(Calls::new(client, segment, (redeliveries.0, needs_server, max_in_flight.0))))
     }
 
     /// As `Client.call`.

@@ -113,7 +113,8 @@ impl Server {
         self.0.segment(py)
     }
 
-    /// Ends iterations, those of other threads within 250 ms, and leaves the segment as soon as the requests that were taken are answered or dropped. A second time does nothing.
+    /// Ends iterations, and `recv` and the like with `Invalid`: those of other threads within 250 ms, those of tasks at once. Leaves the segment as soon
+    /// as the requests that were taken are answered or dropped. A second time does nothing.
     fn close(&self) {
         self.0.close();
     }
