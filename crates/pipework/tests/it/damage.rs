@@ -9,7 +9,7 @@ use std::{io, ptr, slice};
 
 use rustix::process::{Resource, Rlimit};
 
-use crate::role::Child;
+use crate::role::{Child, say, setting};
 
 /// All words of a file, for whoever wants to write into them. They live as long as the process; once the file is shorter, they kill.
 pub(crate) fn words(file: &File) -> &'static [AtomicU64] {
@@ -108,6 +108,12 @@ pub(crate) fn leave_no_core() {
 }
 
 // ---------------------------------------------------------------- file systems
+
+/// Says what was not tried because this process may not mount. PIPEWORK_MUST_MOUNT=1 makes it a failure.
+pub(crate) fn not_mounted(what: &str) {
+    assert!(setting("PIPEWORK_MUST_MOUNT").unwrap_or(0) == 0, "{what}: this process may not mount one");
+    say(&format!("{what}: not tried, for this process may not mount one"));
+}
 
 /// Gives this process mounts of its own. False if that is not permitted here.
 pub(crate) fn enter_mount_namespace() -> bool {

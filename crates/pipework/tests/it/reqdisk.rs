@@ -10,7 +10,9 @@ use pipework::reqrep::{Options, Segment};
 use pipework::{Deadline, Error, ErrorKind};
 use rustix::fs::FallocateFlags;
 
-use crate::damage::{enter_mount_namespace, leave_no_core, mount_bind, mount_overlay, mount_tmpfs};
+use crate::damage::{
+    enter_mount_namespace, leave_no_core, mount_bind, mount_overlay, mount_tmpfs, not_mounted,
+};
 use crate::role::{
     Folder, PATIENCE, PROMPT, Random, TOLERANCE, alone, alone_for, awaited, fork, say, seed, setting, shared,
 };
@@ -21,7 +23,7 @@ fn tmpfs(folder: &Folder, options: &str) -> Option<std::path::PathBuf> {
     fs::create_dir(&mount).unwrap();
     let mounted = enter_mount_namespace() && mount_tmpfs(&mount, options);
     if !mounted {
-        say(&format!("a tmpfs of {options}: not tried, for this process may not mount one"));
+        not_mounted(&format!("a tmpfs of {options}"));
     }
     mounted.then_some(mount)
 }
@@ -39,6 +41,16 @@ fn payload(random: &mut Random) -> Vec<u8> {
 
 fn is_whole(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte != 0 && *byte == bytes[0])
+}
+
+/// Takes all the space that is left, with a file called "filler"; also returns its length.
+fn fill(mount: &Path) -> (File, u64) {
+    let filler = File::create(mount.join("filler")).unwrap();
+    let mut len = 0;
+    while rustix::fs::fallocate(&filler, FallocateFlags::empty(), len, 4096).is_ok() {
+        len += 4096;
+    }
+    (filler, len)
 }
 
 fn is_full(error: &Error) -> bool {
@@ -102,11 +114,7 @@ fn at_a_full_disk(
         }
     });
     // As much as there is, but for some of it.
-    let filler = File::create(mount.join("filler")).unwrap();
-    let mut len = 0;
-    while rustix::fs::fallocate(&filler, FallocateFlags::empty(), len, 4096).is_ok() {
-        len += 4096;
-    }
+    let (filler, len) = fill(mount);
     filler.set_len(random.next() % len).unwrap();
     let client = segment.client().unwrap();
     for _ in 0..calls / IN_FLIGHT as u64 {
@@ -158,11 +166,7 @@ fn whose_page_is_gone_says_so_from_then_on() {
             let file = File::from(segment.as_fd().try_clone_to_owned().unwrap());
             let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             rustix::fs::fallocate(&file, hole, 12_288, 4096).unwrap();
-            let filler = File::create(mount.join("filler")).unwrap();
-            let mut len = 0;
-            while rustix::fs::fallocate(&filler, FallocateFlags::empty(), len, 4096).is_ok() {
-                len += 4096;
-            }
+            let _filler = fill(&mount);
             let corrupt = Err(ErrorKind::Corrupt);
             for _ in 0..2 {
                 assert_eq!(client.try_send(&[7; 20_000]).map(drop).map_err(|error| error.kind()), corrupt);
@@ -250,8 +254,7 @@ fn a_file_is_opened_by_the_way_that_it_was_made_by() {
             let [_, upper, _, merged, bound] = names.map(|name| mount.join(name));
             names.iter().for_each(|name| fs::create_dir(mount.join(name)).unwrap());
             if !mount_overlay(&merged) {
-                say("an overlay: not tried, for this process may not mount one");
-                return;
+                return not_mounted("an overlay");
             }
             let small = || Options::new().slots(2).members(4);
             for (made, other, nth) in [(&merged, &upper, 0), (&upper, &merged, 1)] {

@@ -23,7 +23,7 @@ use rustix::net::{
 };
 use rustix::process::{Resource, Rlimit};
 
-use crate::damage::{enter_mount_namespace, mount_tmpfs};
+use crate::damage::{enter_mount_namespace, mount_tmpfs, not_mounted};
 use crate::role::{Folder, PATIENCE, alone, awaited, become_nobody, descriptors, fork, say, shared};
 
 fn small() -> Options {
@@ -256,7 +256,7 @@ fn a_full_file_system_is_an_error_where_the_segment_is_made() {
             let mount = folder.join("tmpfs");
             fs::create_dir(&mount).unwrap();
             if !enter_mount_namespace() || !mount_tmpfs(&mount, "size=64k") {
-                say("a tmpfs of 64 KiB: not tried, for this process may not mount one");
+                not_mounted("a tmpfs of 64 KiB");
                 return;
             }
             let large = small().slots(32).request_bytes(4096);
