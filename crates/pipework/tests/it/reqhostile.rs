@@ -403,14 +403,14 @@ fn however_many_seem_to_have_died_a_short_wait_ends() {
             words[map.members + 16 * number].store(1 << 8 | 1, Ordering::SeqCst);
         }
         thread::sleep(Duration::from_millis(60));
-        let began = Instant::now();
         assert!(client.try_send("").unwrap().is_none());
         let waited = client.send("", Duration::from_millis(1)).map_err(|error| error.kind());
-        let took = began.elapsed();
         assert_eq!(waited, Err(ErrorKind::TimedOut));
-        assert!(took < Duration::from_millis(500), "took {took:?}");
+        // Both have stopped looking long before the end.
+        let found = segment.stats().torn_off;
+        assert!(found < 65_534 / 2, "{found}");
         // Who does nothing else sees them all.
-        let found = segment.stats().torn_off + segment.recover().unwrap() as u64;
+        let found = found + segment.recover().unwrap() as u64;
         assert_eq!((found, segment.members().unwrap().len()), (65_534, 1));
     });
 }
