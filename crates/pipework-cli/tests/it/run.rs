@@ -97,15 +97,20 @@ fn exit_statuses_are_handed_on() {
     assert_eq!(status(&script), Some(7));
 }
 
-#[test]
-fn a_torn_message_is_reported() {
-    let folder = Folder::new();
+/// The first of two parts of a message of writer 7:9, in mixed mode.
+fn torn_part() -> Vec<u8> {
     let mut part = vec![0x0e, 0x10];
     for word in [7u32, 9, 1, 4] {
         part.extend(word.to_ne_bytes());
     }
     part.extend(b"head\x0f");
-    fs::write(folder.join("torn"), part).unwrap();
+    part
+}
+
+#[test]
+fn a_torn_message_is_reported() {
+    let folder = Folder::new();
+    fs::write(folder.join("torn"), torn_part()).unwrap();
     let done = sh(&folder, "pipework run --shell 'echo a; cat torn; echo b'");
     assert_eq!((done.status, done.out.as_str()), (Some(3), "a\nb\n"));
     assert!(done.err.contains("echo: message of writer 7:9"), "{}", done.err);
@@ -297,12 +302,7 @@ fn any_bytes_pass_through_one_command() {
 #[test]
 fn torn_messages_are_objects_among_objects() {
     let folder = Folder::new();
-    let mut part = vec![0x0e, 0x10];
-    for word in [7u32, 9, 1, 4] {
-        part.extend(word.to_ne_bytes());
-    }
-    part.extend(b"head\x0f");
-    fs::write(folder.join("torn"), part).unwrap();
+    fs::write(folder.join("torn"), torn_part()).unwrap();
     for script in [
         "pipework run --json cat torn",
         "(pipework run --json --messages fd:3 cat torn) 3>&1 >/dev/null",

@@ -9,7 +9,10 @@ use pipework::reqrep::{Client, Reply, Segment, Ticket};
 use pipework::{Deadline, ErrorKind, Result};
 use rustix::event::PollFlags;
 
-use super::{assert_all_free, assert_prompt, holder, kind, options, server, sleep_until_killed};
+use super::{
+    assert_all_free, assert_prompt, assert_prompt_as_a_rule, holder, idle_server, kind, options, server,
+    sleep_until_killed,
+};
 use crate::role::{PATIENCE, Random, alarms, alone, awaited, fork, ring_alarms, say, seed, shared, wait_for};
 
 /// Ways to wait for a call, none of which ever waits as long as a slice.
@@ -93,15 +96,21 @@ fn looped(client: &Client, ticket: Ticket, bell: &OwnedFd) -> Result<Option<Repl
     Ok(None)
 }
 
+/// What the waiting thread was told of one, and after how long.
+struct Death {
+    outcome: Result<Vec<u8>>,
+    waited: Duration,
+}
+
 /// Sends a call that a process takes, begins to wait for it in another thread, and kills that process.
-fn die_with_a_call(segment: &Segment, client: &Client, way: Way, pause: Duration) -> Result<Vec<u8>> {
+fn die_with_a_call(segment: &Segment, client: &Client, way: Way, pause: Duration) -> Death {
     let marks = shared(2);
     let taken_by = holder(segment, &marks[0], &marks[1]);
     let ticket = client.send("a", PATIENCE).unwrap();
     awaited(&marks[0]);
     // For the others' calls, and for this one if it may go to another.
     let living = server(segment);
-    let outcome = thread::scope(|scope| {
+    let death = thread::scope(|scope| {
         let waiting = scope.spawn(|| way.wait(client, ticket));
         thread::sleep(pause);
         let killed = Instant::now();
@@ -109,10 +118,10 @@ fn die_with_a_call(segment: &Segment, client: &Client, way: Way, pause: Duration
         let outcome = waiting.join().unwrap();
         let waited = assert_prompt(killed);
         say(&format!("pieces: {way:?} {outcome:?} after {waited:.0?}"));
-        outcome
+        Death { outcome, waited }
     });
     living.kill();
-    outcome
+    death
 }
 
 #[test]
@@ -128,17 +137,22 @@ fn a_death_is_told_to_who_comes_back_all_the_time() {
         awaited(&marks[0]);
         let ways = [1000, 10_000, 60_000].map(|us| Way::Pieces(Duration::from_micros(us)));
         let others = [Way::Polls, Way::PollsOfTwo(open), Way::BetweenCalls, Way::Task, Way::Loop];
+        let mut waits = Vec::new();
         let mut tell = |way| {
             let mut pause = || Duration::from_millis(random.below(120) as u64);
             let died = die_with_a_call(&segment, &client, way, pause());
-            assert_eq!(kind(died), Some(ErrorKind::PeerDied), "{way:?}, PIPEWORK_SEED={seed}");
+            waits.push(died.waited);
+            assert_eq!(kind(died.outcome), Some(ErrorKind::PeerDied), "{way:?}, PIPEWORK_SEED={seed}");
             let again = client.clone().redeliveries(1);
-            assert_eq!(die_with_a_call(&segment, &again, way, pause()), Ok(b"A".to_vec()), "{way:?}");
+            let died = die_with_a_call(&segment, &again, way, pause());
+            waits.push(died.waited);
+            assert_eq!(died.outcome, Ok(b"A".to_vec()), "{way:?}");
         };
         ways.into_iter().chain(others).for_each(&mut tell);
         ring_alarms();
         tell(Way::Pieces(PATIENCE));
         assert!(alarms() > 0);
+        assert_prompt_as_a_rule(waits);
         slow.kill();
         assert_eq!(kind(client.recv(open, PATIENCE)), Some(ErrorKind::PeerDied));
         segment.recover().unwrap();
@@ -152,13 +166,7 @@ fn that_there_is_no_server_is_told_to_who_comes_back_all_the_time() {
         let segment = options().slots(2).anonymous().unwrap();
         let client = segment.client().unwrap().needs_server(true);
         let tell = |way: Way| {
-            let attached = &shared(1)[0];
-            let idle = fork(|| {
-                let _server = segment.server().unwrap();
-                attached.store(1, SeqCst);
-                sleep_until_killed();
-            });
-            awaited(attached);
+            let idle = idle_server(&segment);
             let ticket = client.send("nobody takes it", PATIENCE).unwrap();
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| kind(way.wait(&client, ticket)));
@@ -225,13 +233,7 @@ fn who_waits_for_a_slot_hears_that_there_is_no_server() {
     alone(|| {
         let segment = options().slots(1).anonymous().unwrap();
         let client = segment.client().unwrap().needs_server(true);
-        let attached = &shared(1)[0];
-        let idle = fork(|| {
-            let _server = segment.server().unwrap();
-            attached.store(1, SeqCst);
-            sleep_until_killed();
-        });
-        awaited(attached);
+        let idle = idle_server(&segment);
         let other = segment.client().unwrap();
         let ticket = other.send("the only slot", PATIENCE).unwrap();
         thread::scope(|scope| {
