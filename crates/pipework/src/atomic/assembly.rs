@@ -133,6 +133,11 @@ impl Assembly {
         self.pass_over_after(header);
     }
 
+    /// Whether a message of this writer has begun, or is being passed over.
+    pub(super) fn knows(&self, writer: WriterKey) -> bool {
+        self.unfinished.contains_key(&writer) || self.given_up.contains_key(&writer)
+    }
+
     /// Reports all that is unfinished: the pipe has ended, or no writer is left.
     pub(super) fn end(&mut self) {
         for writer in self.oldest_first() {

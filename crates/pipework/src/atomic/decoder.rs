@@ -279,7 +279,13 @@ impl Decoder {
                 Ok(self.line())
             }
             mixed::Found::Broken { header, came, len } => {
-                self.assembly.cut_off(header, came);
+                // Any program may print such bytes: they are a loss only where a message is missed. Where
+                // anything is printed, the only part of a message of nobody known is no proof of one.
+                let is_only = header.place() == frame::Place::Only;
+                let begins = header.begins_message() && (self.bursts || !is_only);
+                if begins || self.assembly.knows(header.writer()) {
+                    self.assembly.cut_off(header, came);
+                }
                 self.text = len;
                 Ok(Progress::Parsed)
             }

@@ -109,6 +109,12 @@ impl Header {
         self.len as usize <= max && self.pid != 0
     }
 
+    /// Whether it may do so between bytes of any sort that a program prints: more is asked of it there.
+    pub(super) fn is_possible_in_text(self, max: usize) -> bool {
+        let is_placed = self.place() != Place::Later || self.tid & SEVERAL != 0 && self.id < FIRST;
+        self.is_possible(max) && self.writer().pid != 0 && is_placed
+    }
+
     fn is_ours(self) -> bool {
         self.tid >= LEAST_NONCE
     }
@@ -167,12 +173,21 @@ impl Header {
     /// Whether a writer of this library may have written it at the beginning of a stream, with at most `max` bytes of data: far
     /// less than any sixteen bytes.
     fn is_likely(self, max: usize) -> bool {
-        // More parts than a message of 4 GiB has. Rows of small numbers are no rarity: a nonce is no small number.
-        matches!(self.place(), Place::Only | Place::First)
-            && self.writer().pid > 0
-            && self.following() < 1 << 20
+        // Rows of small numbers are no rarity: a nonce is no small number.
+        self.is_ours()
+            && self.begins_message()
             && self.is_possible(max)
             && (self.len > 0 || self.vouches_for(&[]))
+    }
+
+    /// Whether it may be the header of the first part of a message, where nothing else is known of its
+    /// writer: what a program prints holds all sorts of bytes.
+    pub(super) fn begins_message(self) -> bool {
+        // Linux has no larger process numbers, Atomic::Pipe no negative threads, and a message of 4 GiB no more parts.
+        self.place() != Place::Later
+            && (1..=1 << PID_BITS).contains(&self.writer().pid)
+            && self.tid >= 0
+            && self.following() < 1 << 20
     }
 }
 

@@ -197,7 +197,7 @@ fn naive_frame(bytes: &[u8], pipe_buf: usize) -> Option<(NaiveFrame, usize)> {
     if *bytes.get(1)? == DATA_LINK_ESCAPE {
         let header = Header::from_bytes(&bytes[2..])?;
         let len = header.len as usize;
-        let whole = header.pid != 0 && len <= pipe_buf - 19 && *bytes.get(18 + len)? == SHIFT_IN;
+        let whole = naive_is_possible(header, pipe_buf) && *bytes.get(18 + len)? == SHIFT_IN;
         let only = header.tid >= 65536 && header.tid % 2 == 0 && header.id == 0;
         let whole = whole && (!only || header.vouches_for(&bytes[18..18 + len]));
         return whole.then(|| (NaiveFrame::Part(header, bytes[18..18 + len].to_vec()), 19 + len));
@@ -217,7 +217,25 @@ fn naive_beginning(bytes: &[u8], pipe_buf: usize) -> Option<Header> {
     if !bytes.starts_with(&[SHIFT_OUT, DATA_LINK_ESCAPE]) {
         return None;
     }
-    Header::from_bytes(&bytes[2..]).filter(|header| header.pid != 0 && header.len as usize <= pipe_buf - 19)
+    Header::from_bytes(&bytes[2..]).filter(|header| naive_is_possible(*header, pipe_buf))
+}
+
+fn naive_is_possible(header: Header, pipe_buf: usize) -> bool {
+    let numbers = match (header.tid, header.id) {
+        (..=65535, _) => header.pid != 0,
+        (tid, id) => header.pid & 0x3F_FFFF != 0 && if tid % 2 == 0 { id == 0 } else { id != 1 << 31 },
+    };
+    numbers && header.len as usize <= pipe_buf - 19
+}
+
+/// Whether a header of which nothing else is known may begin a message.
+fn naive_begins_message(header: Header) -> bool {
+    match (header.tid, header.id) {
+        (..0, _) => false,
+        (0..=65535, id) => (1..=0x40_0000).contains(&header.pid) && id < 1 << 20,
+        (_, 0) => header.tid % 2 == 0,
+        (_, id) => id >= 1 << 31 && id - (1 << 31) < 1 << 20,
+    }
 }
 
 #[derive(Default)]
@@ -246,6 +264,12 @@ impl NaiveWriters {
 
     /// A part that is none: its message is lost.
     fn cut_off(&mut self, header: Header, events: &mut Vec<Event>) {
+        let writer = header.writer();
+        let known = |(other, ..): &(Header, u32, Vec<u8>)| other.writer() == writer;
+        let is_known = self.given_up.contains_key(&writer) || self.unfinished.iter().any(known);
+        if !is_known && !naive_begins_message(header) {
+            return;
+        }
         if let Some((parts, _)) = self.message_of(header, events) {
             events.push(Event::Lost(header.writer(), parts + 1));
             self.given_up.insert(header.writer(), header);

@@ -87,7 +87,8 @@ fn part_header(bytes: &[u8], rules: Rules) -> Option<Header> {
     if !bytes.starts_with(&[SHIFT_OUT, DATA_LINK_ESCAPE]) {
         return None;
     }
-    Header::from_bytes(&bytes[Mode::Mixed.prefix()..]).filter(|header| header.is_possible(rules.max_part()))
+    Header::from_bytes(&bytes[Mode::Mixed.prefix()..])
+        .filter(|header| header.is_possible_in_text(rules.max_part()))
 }
 
 /// The frame that [`SHIFT_OUT`] at the start of `bytes` opens.
@@ -103,7 +104,7 @@ fn frame(bytes: &[u8], rest: Rest, rules: Rules) -> Found {
 
 fn part(bytes: &[u8], rules: Rules) -> Found {
     let Some(header) = Header::from_bytes(&bytes[Mode::Mixed.prefix()..]) else { return Found::Undecided };
-    if !header.is_possible(rules.max_part()) {
+    if !header.is_possible_in_text(rules.max_part()) {
         return Found::NoFrame;
     }
     let len = header.len as usize;

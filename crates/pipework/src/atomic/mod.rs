@@ -163,7 +163,8 @@ impl Options {
 
     /// Reader, mixed mode: whether bursts are looked for. Default true. Without them only parts of
     /// messages are frames, and what lies between `0x0E` and `0x0F` is text: for the output of
-    /// programs that may print any bytes. A sender's bursts then come out as text.
+    /// programs that may print any bytes. A sender's bursts then come out as text. So does the only
+    /// part of a message that is not whole, if nothing else is known of its writer.
     pub fn bursts(self, bursts: bool) -> Options {
         Options { bursts, ..self }
     }
