@@ -87,15 +87,15 @@ impl<T: Send> Handle<T> {
         let parting: Parting<T> = Box::new(parting);
         let left = self.state.with(|state| {
             if self.closed.swap(true, Ordering::Relaxed) {
-                return None;
+                return (Some(parting), None);
             }
-            let Some(end) = state.end.take() else {
-                state.parting = Some(parting);
-                return None;
-            };
-            Some((parting, end))
+            match state.end.take() {
+                None => (state.parting.replace(parting), None),
+                end => (Some(parting), end),
+            }
         });
-        if let Some((parting, end)) = left {
+        // What is not needed is dropped here, out of the lock: an exception may lie in it.
+        if let (Some(parting), Some(end)) = left {
             parting(py, end);
         }
     }
@@ -239,16 +239,16 @@ impl<T: Send> Drop for Turn<'_, T> {
     fn drop(&mut self) {
         let end = self.end.take().expect("a turn has its end until it is dropped");
         let left = self.handle.state.with(|state| {
-            state.holder = None;
+            state.holder.take();
             let Some(parting) = state.parting.take() else {
-                state.end = Some(end);
+                let none = state.end.replace(end);
                 state.wake_next();
-                return None;
+                return (None, none);
             };
             state.waiting.iter().for_each(Thread::unpark);
-            Some((parting, end))
+            (Some(parting), Some(end))
         });
-        if let Some((parting, end)) = left {
+        if let (Some(parting), Some(end)) = left {
             Python::attach(|py| parting(py, end));
         }
     }
