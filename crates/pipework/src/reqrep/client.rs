@@ -318,7 +318,7 @@ impl Client {
 
     /// Calls of this client that are in progress: sent, and their replies not received.
     pub fn pending(&self) -> usize {
-        self.inner.membership.number("reqrep pending").map_or(0, |me| self.in_progress(me).count())
+        self.inner.membership.number("reqrep pending").map_or(0, |me| self.shared().calls_of(me).count())
     }
 
     /// Bytes of a call's reply, if that is there, else 0: so many [`try_recv`](Client::try_recv) would copy now. A hint for those who do work of that
@@ -329,17 +329,6 @@ impl Client {
             now.state() == Some(State::Answered) && now.generation() == ticket.generation()
         });
         answered.map_or(0, |slot| slot.reply_len.load(Ordering::Relaxed) as usize)
-    }
-
-    fn in_progress(&self, me: u16) -> impl Iterator<Item = Ticket> {
-        self.shared().slots().filter_map(move |(idx, slot)| {
-            let word = slot.load();
-            let is_mine = match word.state() {
-                Some(State::Taken) => slot.client.load(Ordering::Relaxed) == u32::from(me),
-                state => word.owner() == me && state != Some(State::Dropped),
-            };
-            is_mine.then(|| Ticket::new(idx, word))
-        })
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -493,7 +482,7 @@ impl Client {
         let doorbell = watch.descriptor(OP)?;
         // Those that were sent before. One that another thread is sending is found here, or finds the watch: each has a fence between its deed and its look.
         let me = self.inner.membership.number(OP)?;
-        self.in_progress(me).for_each(|ticket| watch.expect(self.as_awaited(ticket)));
+        self.shared().calls_of(me).for_each(|ticket| watch.expect(self.as_awaited(ticket)));
         Ok(doorbell)
     }
 

@@ -357,6 +357,7 @@ impl Watch {
     /// Whom to tell now; `None` if nobody, but somebody waits.
     fn look(&self, everybody: bool) -> Option<Told> {
         let represents = self.represents();
+        self.count_anew();
         let has_slot = |chosen| self.lets_in(chosen) && self.shared.has_free(chosen);
         let from_line = match represents {
             Some(_) if everybody => usize::MAX,
@@ -452,6 +453,14 @@ impl Watch {
     /// How many are chosen among those who wait for a slot, if it is to represent them.
     fn represents(&self) -> Option<usize> {
         self.waiters.as_ref().and_then(|waiters| waiters.has_tasks())
+    }
+
+    /// Calls of this client may have ended unseen.
+    fn count_anew(&self) {
+        let Post::Room(me) = self.post else { return };
+        if let Some(waiters) = &self.waiters {
+            waiters.count_anew(|| self.shared.calls_of(me).count());
+        }
     }
 
     /// How many slots are not for those behind the descriptor.

@@ -170,6 +170,10 @@ impl Client {
         None
     }
 
+    fn count_anew(&self, me: u16) -> bool {
+        self.inner.waiters.count_anew(|| self.shared().calls_of(me).count())
+    }
+
     /// There is no slot: maybe the dead have some; maybe one comes free.
     #[cold]
     fn acquire_waiting(
@@ -180,7 +184,8 @@ impl Client {
         op: &'static str,
     ) -> Result<Option<Acquired>> {
         self.inner.liveness.lacks_slot();
-        if self.look_after_others(op)? {
+        let is_time = self.look_after_others(op)?;
+        if self.count_anew(me) || is_time {
             // One that died between giving a slot back and saying so has left the mark as it was.
             self.inner.full.set(0);
             if let Some(slot) = is_up.then(|| self.acquire(me, deadline)).flatten() {
@@ -214,6 +219,7 @@ impl Client {
             if parks.get() > 1 {
                 waiters.took_offer();
             }
+            self.count_anew(me);
             match place.ahead() {
                 Ahead { waits: false, chosen: 0 } => return Ok(self.acquire(me, Some(deadline))),
                 Ahead { chosen, .. } if !waiters.lets_in(chosen) => {}
@@ -311,6 +317,18 @@ impl Shared {
             self.freed().store(u64::from(idx), Ordering::Relaxed);
             self.room().wake_one(Reach::Machine);
         }
+    }
+
+    /// Calls of a client that are in progress: sent, and their replies not received.
+    pub(super) fn calls_of(&self, me: u16) -> impl Iterator<Item = Ticket> {
+        self.slots().filter_map(move |(idx, slot)| {
+            let word = slot.load();
+            let is_mine = match word.state() {
+                Some(State::Taken) => slot.client.load(Ordering::Relaxed) == u32::from(me),
+                state => word.owner() == me && state != Some(State::Dropped),
+            };
+            is_mine.then(|| Ticket::new(idx, word))
+        })
     }
 
     /// Whether so many slots are free now, and one.
@@ -628,6 +646,33 @@ mod tests {
         });
         assert!(!taken.reply("to nobody").unwrap());
         assert!(client.max_in_flight(0).try_send("without a limit").unwrap().is_some());
+    }
+
+    /// As where a client was taken for dead, and joined anew.
+    #[test]
+    fn calls_that_end_unseen_are_counted_no_more() {
+        let segment = Options::new().slots(4).anonymous().unwrap();
+        let client = segment.client().unwrap().max_in_flight(1);
+        let free = |ticket: Ticket| {
+            let slot = client.slot(ticket, "test").unwrap();
+            assert!(slot.cancel(ticket.generation(), slot.load().owner()).is_some());
+        };
+        let first = client.try_send("first").unwrap().expect("there is a slot");
+        // A call that is in progress counts, however often it is counted.
+        let late = client.send("second", 3 * AT_ONCE).map_err(|error| error.kind());
+        assert_eq!(late, Err(ErrorKind::TimedOut));
+        free(first);
+        free(client.send("second", SOON).unwrap());
+        free(run(client.send_async("third")).unwrap());
+        let began = Instant::now();
+        let last = loop {
+            match client.try_send("last").unwrap() {
+                Some(ticket) => break ticket,
+                None => assert!(began.elapsed() < SOON),
+            }
+        };
+        assert!(client.try_send("one more").unwrap().is_none() && client.cancel(last).unwrap());
+        assert!(client.try_send("one more").unwrap().is_some());
     }
 
     /// Two clients, one of which makes calls without a pause: it leaves slots to the other, who waits.

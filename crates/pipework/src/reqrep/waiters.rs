@@ -27,6 +27,9 @@ const OWN: u64 = 8;
 /// For how long a slot that was offered to other clients is left to them.
 const GRACE: Duration = Duration::from_millis(1);
 
+/// The time between two counts of the calls in progress.
+const COUNT: Duration = Duration::from_millis(20);
+
 /// A slot is kept for a task that was chosen for so long; then the task is away until it comes.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -51,6 +54,10 @@ pub(super) struct Waiters {
     limit: Hint,
     /// `{ fork generation: 32, calls: 32 }`: those in progress, if there is a limit.
     in_progress: AtomicU64,
+    /// When they were last counted anew, in nanoseconds since `began`.
+    counted_ns: Hint,
+    /// `{ as they were counted anew: 32, calls: 32 }`, if those were two; else 0.
+    doubt: Hint,
 }
 
 #[derive(Debug, Default)]
@@ -162,6 +169,8 @@ impl Waiters {
             freed: Hint::new(0),
             limit: Hint::new(0),
             in_progress: AtomicU64::new(0),
+            counted_ns: Hint::new(0),
+            doubt: Hint::new(0),
         }
     }
 
@@ -199,6 +208,26 @@ impl Waiters {
     pub(super) fn lets_in(&self, more: usize) -> bool {
         let calls = calls(self.in_progress.load(Ordering::Relaxed));
         !self.is_limited() || u64::from(calls) + (more as u64) < self.limit.get()
+    }
+
+    /// For one who is not let in: calls may have ended unseen, because others took this client for
+    /// dead. Counts them anew, if it is time. True if that has changed the number: two counts have
+    /// found the same, for one can meet a call that comes or goes.
+    pub(super) fn count_anew(&self, in_progress: impl FnOnce() -> usize) -> bool {
+        if self.lets_in(0) || self.now_ns().saturating_sub(self.counted_ns.get()) < COUNT.as_nanos() as u64 {
+            return false;
+        }
+        self.counted_ns.set(self.now_ns());
+        let word = self.in_progress.load(Ordering::Relaxed);
+        let found = in_progress() as u32;
+        let doubt = u64::from(found) << 32 | u64::from(calls(word));
+        if found == calls(word) || self.doubt.get() != doubt {
+            self.doubt.set(if found == calls(word) { 0 } else { doubt });
+            return false;
+        }
+        self.doubt.set(0);
+        let (order, now) = (Ordering::Relaxed, counted(found));
+        self.in_progress.compare_exchange(word, now, order, order).is_ok()
     }
 
     fn change(&self, next: impl Fn(u32) -> Option<u32>) -> bool {
