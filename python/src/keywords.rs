@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use pipework::reqrep::MAX_REDELIVERIES;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -112,7 +113,7 @@ impl FromPyObject<'_, '_> for Redeliveries {
     type Error = PyErr;
 
     fn extract(value: Borrowed<'_, '_, PyAny>) -> PyResult<Redeliveries> {
-        number("reqrep client", "redeliveries", value, 0..=3).map(Redeliveries)
+        number("reqrep client", "redeliveries", value, 0..=MAX_REDELIVERIES.into()).map(Redeliveries)
     }
 }
 

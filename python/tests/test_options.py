@@ -32,6 +32,16 @@ ENDS: dict[str, tuple[list[Any], str]] = {
 }
 
 
+def test_help_names_the_limits_that_hold() -> None:
+    help_of = {name: " ".join(text.split()) for name, text in re.findall(r"    (\w+): (.*?)(?=\n    \w+: |\Z)", str(reqrep.Options.__doc__), re.S)}
+    for name, limits in {"slots": "1 to 2**20", "members": "1 to 65535", "request_bytes": "at most 2**30", "reply_bytes": "at most 2**30"}.items():
+        assert limits in help_of[name]
+        most = eval(limits.split()[-1])
+        with pytest.raises(pipework.Invalid, match=f" to {most}, not {most + 1}"):
+            Segment.anonymous(**{name: most + 1})
+    assert "(at most 3)" in str(Client.__doc__)
+
+
 @pytest.mark.parametrize("name", SEGMENT)
 def test_a_segment_refuses_what_is_out_of_range(name: str) -> None:
     values, may_be = SEGMENT[name]

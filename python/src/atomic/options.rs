@@ -128,7 +128,7 @@ pub(super) fn options(named: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
 }
 
 /// Bytes that one read may ask for.
-pub(super) const READ_SIZE: RangeInclusive<i64> = 1..=16 << 20;
+pub(super) const READ_SIZE: RangeInclusive<i64> = 1..=atomic::MAX_READ_SIZE as i64;
 
 /// Seconds for which an end may look again before it sleeps.
 const LONGEST_SPIN: f64 = 0.001;

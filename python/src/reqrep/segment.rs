@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf, absolute};
 use std::time::UNIX_EPOCH;
 
 use pipework::ErrorKind;
-use pipework::reqrep::{self, Geometry, Kind, Options, Role};
+use pipework::reqrep::{self, Geometry, Kind, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS, Options, Role};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -282,11 +282,11 @@ impl Settings {
             };
             let now = options.clone();
             options = match name {
-                "slots" => now.slots(size("slots", 1..=1 << 20)?),
-                "queue" => now.queue(value.number(0..=1 << 22)?),
-                "request_bytes" => now.request_bytes(size("request_bytes", 0..=1 << 30)?),
-                "reply_bytes" => now.reply_bytes(size("reply_bytes", 0..=1 << 30)?),
-                "members" => now.members(size("members", 1..=65_535)?),
+                "slots" => now.slots(size("slots", 1..=MAX_SLOTS.into())?),
+                "queue" => now.queue(value.number(0..=MAX_QUEUE.into())?),
+                "request_bytes" => now.request_bytes(size("request_bytes", 0..=MAX_PAYLOAD.into())?),
+                "reply_bytes" => now.reply_bytes(size("reply_bytes", 0..=MAX_PAYLOAD.into())?),
+                "members" => now.members(size("members", 1..=MAX_MEMBERS.into())?),
                 "max_bytes" => {
                     let max_bytes = value.number(0..=i64::MAX)?;
                     plain = plain.clone().max_bytes(max_bytes);

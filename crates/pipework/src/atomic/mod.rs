@@ -54,7 +54,7 @@ use crate::sys::{self, Access, Errno, Open};
 
 pub use self::item::{Burst, Item, Limit, Line, Message, Torn, WriterKey};
 pub use self::items::{Items, Messages};
-pub use self::reader::Reader;
+pub use self::reader::{MAX_READ_SIZE, Reader};
 pub use self::writer::Writer;
 pub use self::zstd::Zstd;
 

@@ -557,9 +557,11 @@ enum Got {
 /// What a pipe holds unless it was resized.
 pub(super) const DEFAULT_READ_SIZE: usize = 64 << 10;
 
-/// Larger reads gain nothing, for no pipe holds more at once unless its owner is privileged.
+/// Bytes of the largest [`read_size`](super::Options::read_size). More gains nothing, for no pipe holds more at once unless its owner is privileged.
+pub const MAX_READ_SIZE: usize = 16 << 20;
+
 pub(super) fn read_size_within_limits(bytes: usize) -> usize {
-    bytes.clamp(1, 16 << 20)
+    bytes.clamp(1, MAX_READ_SIZE)
 }
 
 /// A panic cannot leave the core in a state that the next call would misread: it is changed by whole steps.

@@ -28,10 +28,14 @@ pub struct Geometry {
     pub members: u32,
 }
 
-pub(super) const MAX_SLOTS: u32 = 1 << 20;
-const MAX_QUEUE: u32 = 1 << 22;
-const MAX_PAYLOAD: u32 = 1 << 30;
-const MAX_MEMBERS: u32 = u16::MAX as u32;
+/// The most slots of a segment.
+pub const MAX_SLOTS: u32 = 1 << 20;
+/// The most cells of its ring.
+pub const MAX_QUEUE: u32 = 1 << 22;
+/// Bytes of the largest request or reply that a segment can be made for.
+pub const MAX_PAYLOAD: u32 = 1 << 30;
+/// The most clients and servers that can be attached to a segment.
+pub const MAX_MEMBERS: u32 = u16::MAX as u32;
 const MAX_LEN: u64 = 1 << 46;
 
 const MAGIC: [u8; 8] = *b"pipework";

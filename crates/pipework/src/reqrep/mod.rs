@@ -65,9 +65,10 @@ use std::time::{Duration, SystemTime};
 pub use bell::Bell;
 pub use client::{Client, Message, Reply, Ticket};
 pub use int::{IntClient, IntRequest, IntServer};
-pub use layout::{Geometry, Kind};
+pub use layout::{Geometry, Kind, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS};
 pub use member::Role;
 pub use server::{Request, Server};
+pub use slot::MAX_REDELIVERIES;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::spin;

@@ -49,7 +49,7 @@ const OWNER: u64 = 0xFFFF << OWNER_SHIFT;
 const GENERATION_SHIFT: u32 = 24;
 
 /// How often a request can go to another server after one died with it.
-pub(super) const MAX_REDELIVERIES: u8 = 3;
+pub const MAX_REDELIVERIES: u8 = 3;
 
 impl SlotWord {
     pub(super) fn from_bits(bits: u64) -> SlotWord {
