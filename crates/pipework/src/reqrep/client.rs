@@ -119,7 +119,8 @@ pub(super) struct Inner {
     // Their threads end before the membership does.
     replies: Lookout,
     room: Lookout,
-    pub(super) membership: Membership,
+    shared: Arc<Shared>,
+    pub(super) membership: Arc<Membership>,
     segment: Segment,
     bells: Bells,
     spin: Spin,
@@ -143,7 +144,7 @@ const RECV: &str = "reqrep recv";
 
 impl Client {
     pub(super) fn new(segment: &Segment, kind: Kind) -> Result<Client> {
-        let membership = segment.join(kind, Role::Client, "reqrep attach client")?;
+        let membership = Arc::new(segment.join(kind, Role::Client, "reqrep attach client")?);
         let spin = Spin::new(segment.spin(), Looks::Load);
         // Clients begin to look at places far from each other (2^32 divided by the golden ratio).
         let number = u64::from(membership.number(SEND)?);
@@ -152,11 +153,12 @@ impl Client {
         let inner = Inner {
             replies: Lookout::new(),
             room: Lookout::new(),
+            shared: Arc::clone(membership.shared()),
+            liveness: Arc::new(Liveness::new(&membership)),
             membership,
             segment: segment.clone(),
             bells: Bells::default(),
             spin,
-            liveness: Arc::new(Liveness::new()),
             likely: Hint::new(likely),
             full: Hint::new(0),
             waiters: Arc::new(Waiters::new()),
@@ -246,12 +248,13 @@ impl Client {
     /// As [`send`](Client::send), but for `TimedOut` and `Interrupted`.
     #[inline]
     pub fn try_send<'a>(&self, request: impl Into<Message<'a>>) -> Result<Option<Ticket>> {
-        let ticket = self.place(&request.into(), None, SEND)?;
+        let ticket = self.place(&request.into(), None, SEND);
         match ticket {
-            Some(ticket) => self.sent(ticket),
-            None => self.inner.room.found_none(),
+            Ok(Some(ticket)) => self.sent(ticket),
+            // An event loop goes on after an error, too.
+            Ok(None) | Err(_) => self.inner.room.found_none(),
         }
-        Ok(ticket)
+        ticket
     }
 
     /// Waits for the reply of a call.
@@ -263,11 +266,13 @@ impl Client {
     /// # Errors
     ///
     /// `TimedOut`, `Interrupted`: the ticket stays good. `PeerDied`, `Failed`, `NoServer`: the call is over. `Stale`: the call is over already, or is not this client's.
+    /// `Os`: with ENOMEM the call is over, as for [`call`](Client::call); else the ticket stays good, but the kernel does not say who is alive, for
+    /// instance because the program has closed a descriptor of the segment (EBADF). `Corrupt` if the segment was damaged.
     #[inline]
     pub fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Result<Reply> {
         let done = self.wait(ticket, deadline.into(), RECV);
         let reply = done.and_then(|done| self.collect(ticket, done, RECV));
-        self.looked(ticket, reply.as_ref().is_err_and(is_open));
+        self.looked(ticket, reply.as_ref().is_err_and(may_be_open));
         reply
     }
 
@@ -280,10 +285,13 @@ impl Client {
     pub fn try_recv(&self, ticket: Ticket) -> Result<Option<Reply>> {
         let mut reply = self.look(ticket, RECV);
         // Who only ever looks must hear of a death as well.
-        if matches!(reply, Ok(None)) && self.look_after_others(RECV)? {
-            reply = self.look(ticket, RECV);
+        if matches!(reply, Ok(None)) {
+            reply = match self.look_after_others(RECV) {
+                Ok(true) => self.look(ticket, RECV),
+                others => others.map(|_| None),
+            };
         }
-        self.looked(ticket, matches!(reply, Ok(None)));
+        self.looked(ticket, reply.as_ref().map_or_else(may_be_open, Option::is_none));
         reply
     }
 
@@ -332,7 +340,7 @@ impl Client {
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
-        self.inner.membership.shared()
+        &self.inner.shared
     }
 
     pub(super) fn slot(&self, ticket: Ticket, op: &'static str) -> Result<&Slot> {
@@ -362,8 +370,10 @@ impl Client {
             Some(State::Sent) if is_mine && self.needs_server && self.inner.liveness.is_forsaken() => {
                 return self.give_up_without_server(ticket, op);
             }
-            Some(State::Sent) if is_mine => return Ok(None),
-            Some(State::Taken) if slot.client.load(Ordering::Relaxed) == u32::from(me) => return Ok(None),
+            Some(State::Sent) if is_mine => return self.inner.liveness.meet_failure(op).map(|()| None),
+            Some(State::Taken) if slot.client.load(Ordering::Relaxed) == u32::from(me) => {
+                return self.inner.liveness.meet_failure(op).map(|()| None);
+            }
             Some(state) if state.is_done() && is_mine => return Ok(Some(now)),
             _ => {}
         }
@@ -411,8 +421,8 @@ impl Client {
     #[inline]
     fn wait(&self, ticket: Ticket, deadline: Deadline, op: &'static str) -> Result<SlotWord> {
         let slot = self.slot(ticket, op)?;
-        let (me, wait) = (self.inner.membership.number(op)?, self.waiting(deadline, op));
-        slot.wait(ticket.generation(), &wait, || self.poll(ticket, op), || self.check(me, op))
+        let wait = self.waiting(deadline, op);
+        slot.wait(ticket.generation(), &wait, || self.poll(ticket, op), || self.check(op))
     }
 
     pub(super) fn waiting(&self, deadline: Deadline, op: &'static str) -> Wait<'_> {
@@ -426,18 +436,12 @@ impl Client {
 impl Client {
     /// For those who have looked in vain: looks after everybody that calls of this client depend on, if it is time. Whether it was.
     pub(super) fn look_after_others(&self, op: &'static str) -> Result<bool> {
-        let due = self.inner.liveness.tick().take();
-        if due {
-            self.check(self.inner.membership.number(op)?, op)?;
-            self.inner.liveness.tick().done();
-        }
-        Ok(due)
+        self.inner.liveness.look_after(op)
     }
 
     /// The same at the end of a slice.
-    pub(super) fn check(&self, me: u16, op: &'static str) -> Result<()> {
-        self.inner.membership.hold(op)?;
-        self.inner.liveness.check(self.shared(), me, op)
+    pub(super) fn check(&self, op: &'static str) -> Result<()> {
+        self.inner.liveness.check(op)
     }
 
     /// Fails with `NoServer` where one is needed and none was there at the last tick, nor is now.
@@ -456,9 +460,12 @@ impl Client {
     /// Ends a call that no server has taken, as long as there is none.
     #[cold]
     fn give_up_without_server(&self, ticket: Ticket, op: &'static str) -> Result<Option<SlotWord>> {
-        let refused = self.refuse_without_server(op);
-        // If it cannot be cancelled, one has taken it at the last moment, and the next look finds out what has come of it.
-        if refused.is_err() && self.cancel(ticket)? { refused.map(|()| None) } else { Ok(None) }
+        match self.refuse_without_server(op) {
+            // If it cannot be cancelled, one has taken it at the last moment, and the next look finds out what has come of it.
+            Err(error) if error.kind() == ErrorKind::NoServer && !self.cancel(ticket)? => Ok(None),
+            // Where the kernel does not say, the call goes on.
+            refused => refused.map(|()| None),
+        }
     }
 }
 
@@ -512,14 +519,14 @@ impl Client {
     }
 
     pub(super) fn watch_replies(&self, op: &'static str) -> Result<Arc<Watch>> {
-        let me = self.inner.membership.number(op)?;
-        self.inner.replies.watch(self.shared(), &self.inner.liveness, None, Post::Replies(me), op)
+        self.inner.membership.number(op)?;
+        self.inner.replies.watch(self.shared(), &self.inner.liveness, None, Post::Replies, op)
     }
 
     pub(super) fn watch_room(&self, op: &'static str) -> Result<Arc<Watch>> {
-        let me = self.inner.membership.number(op)?;
+        self.inner.membership.number(op)?;
         let Inner { liveness, waiters, .. } = &*self.inner;
-        self.inner.room.watch(self.shared(), liveness, Some(waiters), Post::Room(me), op)
+        self.inner.room.watch(self.shared(), liveness, Some(waiters), Post::Room, op)
     }
 
     /// Whether an event loop waits for slots: then it may be the one that was woken.
@@ -546,7 +553,8 @@ impl Client {
     }
 }
 
-/// Whether the call is still in progress after this error.
-fn is_open(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Interrupted)
+/// Whether the call may still be in progress after this error. One that is not is found to be over.
+pub(super) fn may_be_open(error: &Error) -> bool {
+    use ErrorKind::{Failed, NoServer, PeerDied, Stale};
+    !matches!(error.kind(), PeerDied | Failed | NoServer | Stale)
 }

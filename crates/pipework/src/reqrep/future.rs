@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::client::{Client, Message, Reply, Ticket};
+use super::client::{Client, Message, Reply, Ticket, may_be_open};
 use super::notify::{Call, Left, Watch};
 use super::server::{Request, Server};
 use super::waiters::Place;
@@ -63,7 +63,7 @@ impl Client {
     /// As [`recv`](Client::recv), but for the first two; `Os` if no thread can be started.
     pub async fn recv_async(&self, ticket: Ticket) -> Result<Reply> {
         let reply = self.look_async(ticket, RECV).await;
-        self.looked(ticket, false);
+        self.looked(ticket, reply.as_ref().is_err_and(may_be_open));
         reply
     }
 

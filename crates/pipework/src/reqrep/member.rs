@@ -46,6 +46,8 @@ pub(super) struct Membership {
     known: Hint,
     /// Its member word, which nobody changes but who takes it for dead.
     word: Hint,
+    /// The number alone, for threads that look out on its behalf.
+    latest: Arc<Hint>,
     joined: Mutex<Option<Joined>>,
 }
 
@@ -58,14 +60,22 @@ struct Joined {
 
 impl Membership {
     pub(super) fn join(shared: Arc<Shared>, role: Role, op: &'static str) -> Result<Membership> {
-        let (known, word) = (Hint::new(0), Hint::new(0));
-        let membership = Membership { shared, role, known, word, joined: Mutex::new(None) };
+        let (known, word, latest) = (Hint::new(0), Hint::new(0), Arc::new(Hint::new(0)));
+        let membership = Membership { shared, role, known, word, latest, joined: Mutex::new(None) };
         membership.number(op)?;
         Ok(membership)
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    pub(super) fn role(&self) -> Role {
+        self.role
+    }
+
+    pub(super) fn latest(&self) -> &Arc<Hint> {
+        &self.latest
     }
 
     /// This member's number. The first call in a forked child joins there.
@@ -161,6 +171,7 @@ impl Membership {
         *joined = Some(Joined { number, word, lock });
         self.word.set(word);
         self.known.set(self.packed(number));
+        self.latest.set(u64::from(number));
         Ok(number)
     }
 

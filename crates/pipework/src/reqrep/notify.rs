@@ -32,10 +32,10 @@ use crate::sys::memory::KnownFile;
 pub(super) enum Post {
     /// A request that waits for a server.
     Requests,
-    /// Room for one more call of this member.
-    Room(u16),
-    /// The ends of calls of this member.
-    Replies(u16),
+    /// Room for one more call.
+    Room,
+    /// The ends of calls.
+    Replies,
 }
 
 /// A call whose end is waited for.
@@ -338,10 +338,16 @@ impl Watch {
         let tick = Some(self.liveness.tick());
         let (deadline, reach) = (Deadline::NEVER, Reach::Machine);
         let wait = Wait { deadline, spin: &self.spin, reach, tick, op: WATCH };
-        let told = match self.event().wait(&wait, || Ok(self.look(false)), || self.check()) {
+        let (me, failures) = (self.liveness.number(), self.liveness.failures());
+        // Who has joined anew has other calls, and another bell. And what failed concerns all, whoever had the tick.
+        let look = || {
+            let concerns_all = self.liveness.number() != me || self.liveness.failures() != failures;
+            Ok(self.look(concerns_all))
+        };
+        let told = match self.event(me).wait(&wait, look, || self.check()) {
             Ok(told) => told,
             Err(error) if error.kind() == ErrorKind::Interrupted => Told::default(),
-            // It is for those who wait to meet it.
+            // Those who wait look, and meet it.
             Err(_) => self.look(true).unwrap_or_default(),
         };
         let mut any = told.descriptor || !told.tasks.is_empty();
@@ -371,7 +377,7 @@ impl Watch {
         if wishes.stop {
             return Some(Told::default());
         }
-        if matches!(self.post, Post::Room(_)) {
+        if self.post == Post::Room {
             self.liveness.lacks_slot();
         }
         let descriptor = self.ring_if_due(&mut wishes, in_line) || self.ring_without_server(&mut wishes);
@@ -391,21 +397,18 @@ impl Watch {
 
     /// The event has woken one, and that was this thread. If those it has told do not come to look, others are to. Where replies are told of, nobody else waits.
     fn pass_on(&self, told: bool) {
-        if matches!(self.post, Post::Replies(_)) {
+        if self.post == Post::Replies {
             return;
         }
         let came = told && matches!(self.rest(Deadline::after(PATIENCE)), Ok(Order::Watch));
         if !came && self.is_there(0) {
-            self.event().notify(Reach::Machine);
+            self.event(self.liveness.number()).notify(Reach::Machine);
         }
     }
 
-    /// When the tick is due: what the client itself does in a wait.
+    /// When the tick is due: what the handle itself does in a wait.
     fn check(&self) -> Result<()> {
-        match self.post {
-            Post::Requests => Ok(()),
-            Post::Room(me) | Post::Replies(me) => self.liveness.check(&self.shared, me, WATCH),
-        }
+        self.liveness.check(WATCH)
     }
 
     /// The tasks that wait for a slot and hear now that there is no server, if they need one.
@@ -423,7 +426,7 @@ impl Watch {
         };
         self.rest.notify_all(Reach::Process);
         // Whoever else parks there looks, and parks again.
-        self.event().notify_all(Reach::Machine);
+        self.event(self.liveness.number()).notify_all(Reach::Machine);
         !is_waking
     }
 }
@@ -438,11 +441,12 @@ enum Order {
 // ---------------------------------------------------------------- looking
 
 impl Watch {
-    fn event(&self) -> &Event {
+    /// Where the thread of the member `me` parks.
+    fn event(&self, me: u16) -> &Event {
         match self.post {
             Post::Requests => self.shared.requests(),
-            Post::Room(_) => self.shared.room(),
-            Post::Replies(me) => &self.shared.member(me).expect("one's own number is in the geometry").bell,
+            Post::Room => self.shared.room(),
+            Post::Replies => &self.shared.member(me).expect("one's own number is in the geometry").bell,
         }
     }
 
@@ -457,9 +461,8 @@ impl Watch {
 
     /// Calls of this client may have ended unseen.
     fn count_anew(&self) {
-        let Post::Room(me) = self.post else { return };
         if let Some(waiters) = &self.waiters {
-            waiters.count_anew(|| self.shared.calls_of(me).count());
+            waiters.count_anew(|| self.shared.calls_of(self.liveness.number()).count());
         }
     }
 
@@ -469,7 +472,7 @@ impl Watch {
     }
 
     fn is_wanted(&self, wishes: &Wishes) -> bool {
-        let for_calls = matches!(self.post, Post::Replies(_));
+        let for_calls = self.post == Post::Replies;
         !wishes.tasks.is_empty() || wishes.armed && !(for_calls && wishes.calls.is_empty())
     }
 
@@ -477,8 +480,8 @@ impl Watch {
     fn is_there(&self, more: usize) -> bool {
         match self.post {
             Post::Requests => self.shared.has_request(),
-            Post::Room(_) => self.lets_in(more) && self.shared.has_room(more),
-            Post::Replies(_) => false,
+            Post::Room => self.lets_in(more) && self.shared.has_room(more),
+            Post::Replies => false,
         }
     }
 
@@ -496,13 +499,14 @@ impl Watch {
     /// Of what there is, whether some has come since the descriptor was rung. Where it is the same for all, nothing was there a moment ago.
     fn has_news(&self, wishes: &Wishes) -> bool {
         let is_news = |call: &Call| !call.is_told && self.stage(call) == Stage::Done;
-        !matches!(self.post, Post::Replies(_)) || wishes.calls.values().any(is_news)
+        self.post != Post::Replies || wishes.calls.values().any(is_news)
     }
 
     fn stage(&self, call: &Call) -> Stage {
-        let (Post::Replies(me), Some(slot)) = (self.post, self.shared.slot(call.ticket.idx())) else {
+        let (Post::Replies, Some(slot)) = (self.post, self.shared.slot(call.ticket.idx())) else {
             return Stage::Over;
         };
+        let me = self.liveness.number();
         let (now, is_forsaken) = (slot.load(), call.needs_server && self.liveness.is_forsaken());
         match now.state() {
             _ if now.generation() != call.ticket.generation() => Stage::Over,

@@ -233,7 +233,7 @@ impl Client {
             // The next announcement comes without a wake-up.
             parks.set(0);
             self.inner.full.set(0);
-            self.check(me, op)
+            self.check(op)
         };
         let wait = Wait { spin: &self.inner.slot_spin, ..self.waiting(deadline, op) };
         let slot = shared.room().wait_parking(&wait, || parks.set(parks.get() + 1), look, check);
@@ -244,14 +244,14 @@ impl Client {
     /// The ring is full of calls that are over: waits until a server has thrown them out. True once the request is on its way.
     fn queue_waiting(&self, ticket: Ticket, deadline: Option<Deadline>, op: &'static str) -> Result<bool> {
         let Some(deadline) = deadline else { return Ok(false) };
-        let (me, slot) = (self.inner.membership.number(op)?, self.slot(ticket, op)?);
+        let slot = self.slot(ticket, op)?;
         let look = || {
             let waits =
                 slot.load().state() == Some(State::Sent) && slot.load().generation() == ticket.generation();
             Ok((!waits || self.shared().enqueue(ticket.idx(), op)?).then_some(true))
         };
         // A server that claims wakes all who wait here, the one whose request it was among them.
-        self.shared().cells().wait(&self.waiting(deadline, op), look, || self.check(me, op))
+        self.shared().cells().wait(&self.waiting(deadline, op), look, || self.check(op))
     }
 }
 

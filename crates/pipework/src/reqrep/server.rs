@@ -33,7 +33,8 @@ pub struct Server(Arc<Inner>);
 struct Inner {
     // Its thread ends before the membership does.
     lookout: Lookout,
-    membership: Membership,
+    shared: Arc<Shared>,
+    membership: Arc<Membership>,
     segment: Segment,
     bells: Bells,
     spin: Spin,
@@ -44,11 +45,16 @@ const RECV: &str = "reqrep recv";
 
 impl Server {
     pub(super) fn new(segment: &Segment, kind: Kind) -> Result<Server> {
-        let membership = segment.join(kind, Role::Server, "reqrep attach server")?;
-        let spin = Spin::new(segment.spin(), Looks::Load);
-        let (lookout, bells, liveness) = (Lookout::new(), Bells::default(), Arc::new(Liveness::new()));
-        let segment = segment.clone();
-        Ok(Server(Arc::new(Inner { lookout, membership, segment, bells, spin, liveness })))
+        let membership = Arc::new(segment.join(kind, Role::Server, "reqrep attach server")?);
+        Ok(Server(Arc::new(Inner {
+            lookout: Lookout::new(),
+            shared: Arc::clone(membership.shared()),
+            liveness: Arc::new(Liveness::new(&membership)),
+            membership,
+            segment: segment.clone(),
+            bells: Bells::default(),
+            spin: Spin::new(segment.spin(), Looks::Load),
+        })))
     }
 
     /// The segment that this server is attached to.
@@ -88,14 +94,17 @@ impl Server {
     /// As [`recv`](Server::recv), but for the first two.
     #[inline]
     pub fn try_recv(&self) -> Result<Option<Request<'_>>> {
-        let request = self.take()?;
-        if request.is_none() {
-            self.found_none()?;
-            if self.0.liveness.tick().take() {
-                self.0.membership.hold(RECV)?;
+        let request = self.take();
+        match request {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                self.found_none()?;
+                self.0.liveness.look_after(RECV)?;
             }
+            // An event loop goes on after an error, too.
+            Err(_) => self.0.lookout.found_none(),
         }
-        Ok(request)
+        request
     }
 
     /// Up to `max` requests: waits for the first, then takes what else is there.
@@ -134,7 +143,10 @@ impl Server {
                     self.0.lookout.found_none();
                     break;
                 }
-                Err(error) if requests.is_empty() => return Err(error),
+                Err(error) if requests.is_empty() => {
+                    self.0.lookout.found_none();
+                    return Err(error);
+                }
                 Err(_) => break,
             }
         }
@@ -201,7 +213,7 @@ impl Server {
     }
 
     fn shared(&self) -> &Arc<Shared> {
-        self.0.membership.shared()
+        &self.0.shared
     }
 
     /// How many requests one call may take: no more than there can be at the same time, whatever is written into the segment.
@@ -240,6 +252,9 @@ impl Server {
             // An event loop that waits for a slot waits for a cell, too.
             shared.room().notify_all(Reach::Machine);
         }
+        if popped.claimed.is_none() {
+            self.0.liveness.meet_failure(RECV)?;
+        }
         Ok(popped.claimed)
     }
 
@@ -247,7 +262,7 @@ impl Server {
         self.found_none()?;
         let tick = Some(self.0.liveness.tick());
         let wait = Wait { deadline, spin: &self.0.spin, reach: Reach::Machine, tick, op: RECV };
-        self.shared().requests().wait(&wait, || self.claim(), || self.0.membership.hold(RECV))
+        self.shared().requests().wait(&wait, || self.claim(), || self.0.liveness.check(RECV))
     }
 
     fn found_none(&self) -> Result<()> {

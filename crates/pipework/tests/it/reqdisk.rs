@@ -6,15 +6,17 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use pipework::reqrep::{Options, Segment};
-use pipework::{Deadline, Error, ErrorKind};
+use pipework::reqrep::{Options, Segment, Server};
+use pipework::{Deadline, Error, ErrorKind, Result};
+use rustix::event::PollFlags;
 use rustix::fs::FallocateFlags;
 
 use crate::damage::{
     enter_mount_namespace, leave_no_core, mount_bind, mount_overlay, mount_tmpfs, not_mounted,
 };
 use crate::role::{
-    Folder, PATIENCE, PROMPT, Random, TOLERANCE, alone, alone_for, awaited, fork, say, seed, setting, shared,
+    Child, Folder, PATIENCE, PROMPT, Random, TOLERANCE, alone, alone_for, awaited, fork, in_a_task, say,
+    seed, setting, shared, wait_for,
 };
 
 /// A folder of a tmpfs of this process's own; `None` where it may not mount one.
@@ -192,17 +194,17 @@ fn whoever_uses_a_file_that_was_cut_short_hears_of_it() {
         for (cut, regrows) in
             [(0, true), (4096, true), (5, true), (3, true), (1, true), (0, false), (1, false)]
         {
-            let options = Options::new().slots(2).members(4).request_bytes(5000).reply_bytes(5000);
+            let options = Options::new().slots(2).members(8).request_bytes(5000).reply_bytes(5000);
             let segment = options.create(&path).unwrap();
             let file = File::from(segment.as_fd().try_clone_to_owned().unwrap());
             let whole = file.metadata().unwrap().len();
             // 5, 3 and 1 are how many bytes less there are; others what is left.
             let len = if [0, 4096].contains(&cut) { cut } else { whole - cut };
-            let flags = shared(4);
+            let flags = shared(8);
             let waits = |nth: usize, wait: &dyn Fn() -> Option<ErrorKind>| {
                 flags[nth].store(1, SeqCst);
-                assert_eq!(wait(), Some(ErrorKind::Corrupt), "{cut} {regrows}");
-                flags[2 + nth].store(1, SeqCst);
+                assert_eq!(wait(), Some(ErrorKind::Corrupt), "{cut} {regrows} {nth}");
+                flags[4 + nth].store(1, SeqCst);
             };
             let busy = segment.server().unwrap();
             let client = fork(|| {
@@ -211,12 +213,22 @@ fn whoever_uses_a_file_that_was_cut_short_hears_of_it() {
                 waits(0, &|| client.recv(ticket, Deadline::NEVER).err().map(|error| error.kind()));
             });
             let _request = busy.recv(PATIENCE).unwrap();
-            let idle = fork(|| {
-                let server = segment.server().unwrap();
-                waits(1, &|| server.recv(Deadline::NEVER).err().map(|error| error.kind()));
-            });
+            let server = |nth: usize, wait: &dyn Fn(&Server) -> Result<()>| {
+                fork(|| {
+                    let server = segment.server().unwrap();
+                    waits(nth, &|| wait(&server).err().map(|error| error.kind()));
+                })
+            };
+            let idle = [
+                server(1, &|server| server.recv(Deadline::NEVER).map(drop)),
+                server(2, &|server| in_a_task(server.recv_async()).map(drop)),
+                server(3, &|server| {
+                    wait_for(&server.doorbell()?, PollFlags::IN);
+                    server.try_recv().map(drop)
+                }),
+            ];
             let own = segment.client().unwrap();
-            for flag in &flags[..2] {
+            for flag in &flags[..4] {
                 awaited(flag);
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -228,7 +240,7 @@ fn whoever_uses_a_file_that_was_cut_short_hears_of_it() {
             let called = own.call("c", Deadline::NEVER).map(drop).map_err(|error| error.kind());
             assert_eq!(called, Err(ErrorKind::Corrupt));
             assert_eq!(segment.members().map(drop).map_err(|error| error.kind()), Err(ErrorKind::Corrupt));
-            for flag in &flags[2..] {
+            for flag in &flags[4..] {
                 awaited(flag);
             }
             let took = began.elapsed();
@@ -236,7 +248,7 @@ fn whoever_uses_a_file_that_was_cut_short_hears_of_it() {
             let opened = Options::new().open(&path).map(drop).unwrap_err().kind();
             assert!(matches!(opened, ErrorKind::Corrupt | ErrorKind::Incompatible), "{opened:?}");
             client.join();
-            idle.join();
+            idle.into_iter().for_each(Child::join);
             fs::remove_file(&path).unwrap();
         }
     });

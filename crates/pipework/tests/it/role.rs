@@ -404,6 +404,12 @@ pub(crate) fn enter_pid_namespace() -> bool {
 
 // ---------------------------------------------------------------- odds
 
+/// Runs a task to its end, which must come within [`PATIENCE`]. It needs no descriptors.
+pub(crate) fn in_a_task<T>(task: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, task).await.expect("it is woken") })
+}
+
 /// Waits until `fd` is ready for `what`, not longer than [`PATIENCE`].
 pub(crate) fn wait_for(fd: impl AsFd, what: PollFlags) {
     assert!(is_ready(fd, what, PATIENCE), "stuck for {PATIENCE:?}");
