@@ -215,6 +215,8 @@ impl Client {
         let (shared, waiters, parks) = (self.shared(), &self.inner.waiters, Cell::new(0));
         let look = || {
             self.inner.liveness.lacks_slot();
+            // Who looked out before may have met it.
+            self.inner.liveness.meet_failure(op)?;
             self.refuse_without_server(op)?;
             if parks.get() > 1 {
                 waiters.took_offer();

@@ -377,6 +377,31 @@ fn a_file_that_is_cut_short_kills_no_thread_that_waits_on_it() {
     });
 }
 
+/// One after the other looks out for all: none needs a slice of its own for that.
+#[test]
+fn all_who_stand_in_line_hear_of_damage() {
+    alone(|| {
+        let folder = Folder::new();
+        let segment = open(&folder);
+        let client = segment.client().expect("a place");
+        while client.try_send("a").expect("nothing is damaged").is_some() {}
+        thread::scope(|scope| {
+            let waiting = [(); 100].map(|()| scope.spawn(|| client.send("b", PATIENCE)));
+            thread::sleep(Duration::from_millis(100));
+            fs::File::options()
+                .write(true)
+                .open(folder.join("segment"))
+                .and_then(|file| file.set_len(0))
+                .expect("a file");
+            let began = Instant::now();
+            for ended in waiting.map(|waiting| waiting.join().expect("no panic")) {
+                assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::Corrupt));
+            }
+            assert!(began.elapsed() < PROMPT + TOLERANCE, "{:?}", began.elapsed());
+        });
+    });
+}
+
 // ---------------------------------------------------------------- tasks
 
 fn one_thread() -> runtime::Runtime {
