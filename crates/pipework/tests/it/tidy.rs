@@ -531,6 +531,29 @@ fn documents_name_make_targets_that_exist() {
 }
 
 #[test]
+fn promises_name_tests_that_exist() {
+    /// The names in the rows of its tables that are no test of `files`.
+    fn unknown<'a>(page: &'a str, files: &[File]) -> Vec<&'a str> {
+        let rows = page.lines().filter(|line| line.starts_with('|'));
+        let quoted = rows.flat_map(|row| row.split('`').skip(1).step_by(2)).filter(|name| name.contains('_'));
+        let is_test = |name: &str| {
+            let heads = [format!("fn {name}("), format!("def {name}(")];
+            files.iter().any(|file| heads.iter().any(|head| file.text.contains(head)))
+        };
+        quoted.filter(|name| !is_test(name)).collect()
+    }
+    let sample = [File::sample("a.rs", "#[test]\nfn it_is_kept() {}")];
+    assert_eq!(unknown("| P1 | all | `it_is_kept`, `it_is_broken` |", &sample), ["it_is_broken"]);
+    let page = read("docs/promises.md");
+    assert!(page.matches("| P").count() >= 13, "the promises were found");
+    assert_eq!(
+        unknown(&page, &tree()),
+        Vec::<&str>::new(),
+        "docs/promises.md names tests that are not there"
+    );
+}
+
+#[test]
 fn the_changelog_begins_with_the_version_of_the_workspace() {
     fn version_of(manifest: &str) -> Option<&str> {
         let package = manifest.split_once("[workspace.package]")?.1;
