@@ -84,7 +84,7 @@ class NoServer(Error, ConnectionRefusedError):
 
 
 class TornMessage(Error):
-    """A message whose rest never came. Its attribute `torn` is the report."""
+    """A message of which a part never came. Its attribute `torn` is the report."""
 
 
 class Corrupt(Error):

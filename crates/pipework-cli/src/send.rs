@@ -61,8 +61,8 @@ fn open(args: &SendArgs) -> Result<Writer, Failure> {
         streams::stdout()?;
         return options.stdout().map_err(|error| {
             Failure::new(format!(
-                "standard output cannot take messages: {} (as in `pipework send ... | pipework \
-                 recv`), or name a FIFO with --to",
+                "standard output cannot take messages: {}; pipe it into a receiver, as in `pipework \
+                 send ... | pipework recv`, or name a FIFO with --to",
                 no_pipe(error)
             ))
         });

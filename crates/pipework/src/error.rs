@@ -32,7 +32,7 @@ pub enum ErrorKind {
     PeerDied = 7,
     /// Nobody is there to take the request.
     NoServer = 8,
-    /// A message whose rest never came.
+    /// A message of which a part never came.
     Torn = 9,
     /// Bytes that no correct peer writes.
     Corrupt = 10,
@@ -59,7 +59,7 @@ impl ErrorKind {
             ErrorKind::Stale => "belongs to a time that is over",
             ErrorKind::PeerDied => "the peer has died",
             ErrorKind::NoServer => "no server is attached",
-            ErrorKind::Torn => "the rest of the message never came",
+            ErrorKind::Torn => "a part of the message never came",
             ErrorKind::Corrupt => "not well formed",
             ErrorKind::Incompatible => "made by an incompatible build",
             ErrorKind::Unsupported => "not supported here",
@@ -76,7 +76,8 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// What the caller can look at or do, where the kind alone would leave them guessing.
+/// What is the matter, where the kind alone would leave the caller guessing. It gives the reason; what to do about it is said by
+/// whoever knows the program: documentation, the command, the package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Hint {
@@ -108,21 +109,12 @@ impl Hint {
         (Hint::ReadTerminal, "it is a terminal, and no pipe, FIFO or Unix stream socket"),
         (Hint::ReadFile, "it is a file, and no pipe, FIFO or Unix stream socket"),
         (Hint::ReadDevice, "it is a device or a folder, and no pipe, FIFO or Unix stream socket"),
-        (
-            Hint::WriteTerminal,
-            "it is a terminal, where nobody takes messages apart: pipe it into a reader, or set `or_print`",
-        ),
-        (
-            Hint::WriteFile,
-            "it is a file, where nobody takes messages apart: pipe it into a reader, or set `or_print`",
-        ),
-        (
-            Hint::WriteDevice,
-            "it is a device, where nobody takes messages apart: pipe it into a reader, or set `or_print`",
-        ),
+        (Hint::WriteTerminal, "it is a terminal, where nobody takes messages apart"),
+        (Hint::WriteFile, "it is a file, where nobody takes messages apart"),
+        (Hint::WriteDevice, "it is a device, where nobody takes messages apart"),
         (Hint::OtherSocket, "it is a socket, but no connected stream socket of the Unix family"),
         (Hint::OtherMount, "it is a copy, or was made by another path or mount than this one"),
-        (Hint::OtherSize, "the segment has another than was asked for"),
+        (Hint::OtherSize, "the segment was made with another size than was asked for"),
     ];
 }
 
@@ -135,7 +127,8 @@ impl fmt::Display for Hint {
 
 /// A failed operation: its kind, its name and the kernel's number, if the kernel had a part in it.
 ///
-/// It is displayed as `atomic send: the other side is closed: Broken pipe (os error 32)`.
+/// It is displayed as `atomic send: the other side is closed: Broken pipe (os error 32)`. Where there is a
+/// [hint](Error::hint), that stands in place of the kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -173,8 +166,8 @@ impl Error {
         (self.detail > 0).then_some(self.detail)
     }
 
-    /// What went wrong in this case, and what to look at, in words for whoever set it up; where
-    /// more can be said than the kind does.
+    /// What went wrong in this case, in words for whoever set it up; where more can be said than
+    /// the kind does.
     pub fn hint(&self) -> Option<&'static str> {
         let is_it = |(hint, _): &&(Hint, &'static str)| *hint as i32 == -self.detail;
         Hint::ALL.iter().find(is_it).map(|(_, text)| *text)
@@ -279,7 +272,7 @@ mod tests {
         assert_eq!(error.to_string(), "atomic send: the other side is closed: Broken pipe (os error 32)");
         assert_eq!(
             Error::new(ErrorKind::Torn, "atomic recv").to_string(),
-            "atomic recv: the rest of the message never came"
+            "atomic recv: a part of the message never came"
         );
         assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::BrokenPipe);
     }

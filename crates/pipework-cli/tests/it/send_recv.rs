@@ -365,3 +365,11 @@ fn the_time_given_is_kept_however_much_comes() {
     let script = "cat /dev/zero | timeout -s KILL 60 pipework recv --mixed --timeout 0.1";
     fails(124, &["nothing arrived whole"], script);
 }
+
+#[test]
+fn advice_is_given_in_words_of_the_command() {
+    let wants = "standard output cannot take messages: it is a file, where nobody takes messages apart; \
+                 pipe it into a receiver, as in `pipework send ... | pipework recv`";
+    fails(1, &[wants], "pipework send x > file");
+    fails(1, &["is --mixed set on both sides?"], "pipework send --mixed x | pipework recv");
+}

@@ -275,7 +275,7 @@ mod tests {
         let torn = Torn::incomplete(Some(WriterKey { pid: 5, tid: 9 }), 1, 4077);
         assert_eq!(
             torn.to_string(),
-            "message of writer 5:9: the rest of the message never came (after 1 part and 4077 bytes)"
+            "message of writer 5:9: a part of the message never came (after 1 part and 4077 bytes)"
         );
         assert_eq!(
             torn.unfit(Unfit::TooLong(Limit::MaxUnfinished)).to_string(),

@@ -227,7 +227,7 @@ fn sizes_that_were_asked_for_are_those_of_the_file() {
         ("integers", Options::new().integers()),
     ];
     for (name, options) in asked {
-        let said = format!("reqrep open: {name}: the segment has another than was asked for");
+        let said = format!("reqrep open: {name}: the segment was made with another size than was asked for");
         let fd = made.as_fd().try_clone_to_owned().unwrap();
         for refused in [options.open(&path), options.open_or_create(&path), options.from_fd(fd)] {
             let error = refused.map(drop).unwrap_err();
