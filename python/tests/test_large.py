@@ -50,15 +50,17 @@ def steps_of_others() -> Iterator[Callable[[Callable[[], object]], int]]:
 def test_other_threads_go_on_while_a_payload_is_copied(steps_of_others: Callable[[Callable[[], object]], int]) -> None:
     client, server = ends(Segment.anonymous(slots=2, request_bytes=SIZE, reply_bytes=SIZE))
     data = bytes(SIZE)
-    for _ in range(3):  # the first touch of a page is the slow one: all are alike from the second on
+    others = [0] * 4
+    for _ in range(3):  # a busy machine may leave the others out once, and not each time
         requests: list[Any] = []
         tickets: list[Any] = []
         replies: list[object] = []
-        assert steps_of_others(lambda: tickets.append(client.try_send(data))) > 0
-        assert steps_of_others(lambda: requests.append(server.try_recv())) > 0
-        assert steps_of_others(lambda: requests[0].reply(requests[0].data)) > 0
-        assert steps_of_others(lambda: replies.append(client.try_recv(tickets[0]))) > 0
+        others[0] += steps_of_others(lambda: tickets.append(client.try_send(data)))
+        others[1] += steps_of_others(lambda: requests.append(server.try_recv()))
+        others[2] += steps_of_others(lambda: requests[0].reply(requests[0].data))
+        others[3] += steps_of_others(lambda: replies.append(client.try_recv(tickets[0])))
         assert replies == [data]
+    assert all(others), others
 
     async def in_tasks() -> None:
         calling = asyncio.create_task(client.acall(data))
