@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::bell::{Bell, Bells};
+use super::layout::MAX_SLOTS;
 use super::liveness::Liveness;
 use super::lookout::Lookout;
 use super::member::{Membership, Role};
@@ -49,6 +50,8 @@ impl<'a, T: AsRef<[u8]> + ?Sized> From<&'a T> for Message<'a> {
 /// A call in progress: `{ generation: 40, slot: 24 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(u64);
+
+const _: () = assert!(MAX_SLOTS <= 1 << Ticket::SLOT_BITS, "a ticket holds the number of any slot");
 
 impl Ticket {
     const SLOT_BITS: u32 = 24;

@@ -36,6 +36,8 @@ pub const MAX_QUEUE: u32 = 1 << 22;
 pub const MAX_PAYLOAD: u32 = 1 << 30;
 /// The most clients and servers that can be attached to a segment.
 pub const MAX_MEMBERS: u32 = u16::MAX as u32;
+// `queue` is a power of two, and at least twice `slots`.
+const _: () = assert!(MAX_QUEUE.is_power_of_two() && MAX_SLOTS <= MAX_QUEUE / 2);
 const MAX_LEN: u64 = 1 << 46;
 
 const MAGIC: [u8; 8] = *b"pipework";

@@ -4,6 +4,7 @@
 //! concurrent FIFO queue" (SPAA 2001), with laps instead of their two kinds of null. A cell tells its own position, so a hint that lags is put
 //! right by the first look, and is written without a swap.
 
+use super::layout::MAX_SLOTS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -15,6 +16,7 @@ const FULL: u64 = 1 << 23;
 const SLOT: u64 = FULL - 1;
 const LAP_SHIFT: u32 = 24;
 const LAPS: u64 = (1 << 40) - 1;
+const _: () = assert!(MAX_SLOTS as u64 - 1 <= SLOT, "a cell holds the number of any slot");
 
 impl Cell {
     fn empty(lap: u64) -> Cell {

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a word that was once left never comes back, so whoever swaps a word that it has read knows that nothing happened between.
 
+use super::layout::MAX_MEMBERS;
 use crate::error::Result;
 use crate::event::Wait;
 use crate::sync::{AtomicU32, AtomicU64, EVERYONE, Ordering, Reach, Word};
@@ -47,9 +48,11 @@ const DELIVERY: u64 = 3 << DELIVERY_SHIFT;
 const OWNER_SHIFT: u32 = 8;
 const OWNER: u64 = 0xFFFF << OWNER_SHIFT;
 const GENERATION_SHIFT: u32 = 24;
+const _: () = assert!(MAX_MEMBERS as u64 <= OWNER >> OWNER_SHIFT, "a word holds any member's number");
 
 /// How often a request can go to another server after one died with it.
 pub const MAX_REDELIVERIES: u8 = 3;
+const _: () = assert!(MAX_REDELIVERIES as u64 <= DELIVERY >> DELIVERY_SHIFT);
 
 impl SlotWord {
     pub(super) fn from_bits(bits: u64) -> SlotWord {
