@@ -4,7 +4,7 @@
 //! an object, not to run a signal handler, which may come back for the same lock. So the lock is held for the length of a closure, and the closure
 //! must be `Send`, which a `Python` token and all that is bound to one are not. What may be a Python object is handed out and dropped by the caller.
 //!
-//! No other file names a lock; `tests/it/tidy.rs` of the core checks it.
+//! No other file names a lock; `tests/it/project/tidy.rs` of the core checks it.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -10,7 +10,7 @@ use pipework::Deadline;
 use pipework::ErrorKind;
 use pipework::pipe::{CAPACITY, pipe};
 
-use crate::role::{Folder, PATIENCE, Random, alone, let_sigpipe_kill};
+use crate::harness::{Folder, PATIENCE, Random, alone, let_sigpipe_kill};
 
 const SHORT: Duration = Duration::from_millis(20);
 

@@ -10,7 +10,7 @@ use std::thread::{self, Thread};
 use pipework::pipe::{Reader, Writer};
 use pipework::{Error, ErrorKind};
 
-use crate::role::Random;
+use crate::harness::Random;
 
 /// Who holds an end, and by which traits.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,0 +1,14 @@
+//! Room `atomic`: whole messages through real pipes, FIFOs and sockets.
+
+mod offers;
+mod waiting;
+mod clones;
+mod fifos;
+mod sockets;
+mod relays;
+mod settings;
+mod processes;
+mod strangers;
+mod storm;
+mod vectors;
+mod interop;

@@ -1,0 +1,159 @@
+//! What hostile peers and odd machines do, and what a program had set up before: memory scribbled over, signals handled, file systems mounted.
+//! The unsafe code that this needs is in this file and in `process.rs`.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::{io, ptr, slice};
+
+use rustix::process::{Resource, Rlimit};
+
+use crate::harness::{Child, say, setting};
+
+/// All words of a file, for whoever wants to write into them. They live as long as the process; once the file is shorter, they kill.
+pub(crate) fn words(file: &File) -> &'static [AtomicU64] {
+    let len = file.metadata().expect("an open file has a length").len() as usize;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+    let start = unsafe { libc::mmap(ptr::null_mut(), len, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    assert_ne!(start, libc::MAP_FAILED, "mmap: {}", io::Error::last_os_error());
+    // SAFETY: the mapping is page-aligned, at least so long, never unmapped, and atomics bear whatever others write.
+    unsafe { slice::from_raw_parts(start.cast(), len / size_of::<AtomicU64>()) }
+}
+
+// ---------------------------------------------------------------- descriptors
+
+/// What a program does that becomes a daemon, or starts others: closes all but the first three.
+pub(crate) fn close_all() {
+    // SAFETY: that is what is tried: those who own one of them must bear it.
+    assert_eq!(unsafe { libc::close_range(3, u32::MAX, 0) }, 0);
+}
+
+/// Descriptors of this process that are of the file at `path`.
+pub(crate) fn descriptors_of(path: &Path) -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc/self/fd").expect("/proc is there").flatten();
+    let ours = entries.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|link| link == path));
+    ours.map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()).expect("a number"))
+        .collect()
+}
+
+/// Closes one of somebody else's.
+pub(crate) fn close(fd: i32) {
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::close(fd) }, 0);
+}
+
+// ---------------------------------------------------------------- SIGBUS
+
+/// What a program did with SIGBUS before it came to know us.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Before {
+    /// What Rust's runtime has set up, to tell of stacks that overflow.
+    Runtime,
+    Nothing,
+    Ignored,
+    /// By a handler that takes the number.
+    Handled,
+    /// By one that takes all that there is to know.
+    HandledInFull,
+}
+
+/// How a process ends whose own handler is run.
+pub(crate) const HANDLED: i32 = 40;
+
+pub(crate) fn set_up_bus_errors(before: Before) {
+    extern "C" fn plain(signal: libc::c_int) {
+        // SAFETY: _exit takes any number, and may be called in a handler.
+        unsafe { libc::_exit(if signal == libc::SIGBUS { HANDLED } else { 1 }) }
+    }
+    extern "C" fn full(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        // SAFETY: the kernel, or who stands between, hands a valid siginfo to a handler that asked for one.
+        let told = unsafe { (*info).si_signo == signal && !(*info).si_addr().is_null() };
+        plain(if told && !context.is_null() { signal } else { 0 });
+    }
+    // SAFETY: all of sigaction's fields may be zero; the handlers do nothing but end the process; the struct outlives the call.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = match before {
+            Before::Runtime => return,
+            Before::Nothing => libc::SIG_DFL,
+            Before::Ignored => libc::SIG_IGN,
+            Before::Handled => plain as extern "C" fn(libc::c_int) as libc::sighandler_t,
+            Before::HandledInFull => {
+                full as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void)
+                    as libc::sighandler_t
+            }
+        };
+        if let Before::HandledInFull = before {
+            action.sa_flags = libc::SA_SIGINFO;
+        }
+        assert_eq!(libc::sigaction(libc::SIGBUS, &action, ptr::null_mut()), 0);
+    }
+}
+
+/// What a child ended with: its own status, or the number of the signal that killed it.
+pub(crate) fn end_of(child: Child) -> Result<i32, i32> {
+    let pid = rustix::process::Pid::from_raw(child.pid());
+    let (_, status) = rustix::process::waitpid(pid, rustix::process::WaitOptions::empty())
+        .expect("a child can be waited for")
+        .expect("waitpid waits");
+    status.exit_status().ok_or_else(|| status.terminating_signal().expect("it ended in one way or the other"))
+}
+
+/// A signal that kills writes no core file from now on.
+pub(crate) fn leave_no_core() {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    rustix::process::setrlimit(Resource::Core, none).expect("less is always permitted");
+}
+
+// ---------------------------------------------------------------- file systems
+
+/// Says what was not tried because this process may not mount. PIPEWORK_MUST_MOUNT=1 makes it a failure.
+pub(crate) fn not_mounted(what: &str) {
+    assert!(setting("PIPEWORK_MUST_MOUNT").unwrap_or(0) == 0, "{what}: this process may not mount one");
+    say(&format!("{what}: not tried, for this process may not mount one"));
+}
+
+/// Gives this process mounts of its own. False if that is not permitted here.
+pub(crate) fn enter_mount_namespace() -> bool {
+    // SAFETY: the call takes a plain number, and changes nothing that this process holds memory for.
+    let permitted = |flags| unsafe { libc::unshare(flags) == 0 };
+    let entered = permitted(libc::CLONE_NEWNS) || permitted(libc::CLONE_NEWUSER | libc::CLONE_NEWNS);
+    // What is mounted from now on is nobody else's.
+    entered && mounted(c"none", c"/", ptr::null(), libc::MS_REC | libc::MS_PRIVATE, c"")
+}
+
+/// Mounts an empty tmpfs over a folder of this process's own mounts; `options` may limit its size.
+pub(crate) fn mount_tmpfs(folder: &Path, options: &str) -> bool {
+    let text = |text: &str| std::ffi::CString::new(text).expect("no zeros");
+    let folder = text(folder.to_str().expect("names are UTF-8"));
+    mounted(c"pipework-test", &folder, c"tmpfs".as_ptr(), 0, &text(options))
+}
+
+/// Mounts a folder at another place as well, on top of what is there.
+pub(crate) fn mount_bind(folder: &Path, at: &Path) -> bool {
+    let text =
+        |path: &Path| std::ffi::CString::new(path.to_str().expect("names are UTF-8")).expect("no zeros");
+    mounted(&text(folder), &text(at), ptr::null(), libc::MS_BIND, c"")
+}
+
+/// Mounts an overlay over the folder `merged`. Beside that lie `lower`, `upper` and `work`.
+pub(crate) fn mount_overlay(merged: &Path) -> bool {
+    let text = |text: &str| std::ffi::CString::new(text).expect("no zeros");
+    let beside = merged.parent().and_then(Path::to_str).expect("names are UTF-8");
+    let options = format!("lowerdir={beside}/lower,upperdir={beside}/upper,workdir={beside}/work");
+    let merged = text(merged.to_str().expect("names are UTF-8"));
+    mounted(c"pipework-test", &merged, c"overlay".as_ptr(), 0, &text(&options))
+}
+
+fn mounted(
+    source: &std::ffi::CStr,
+    target: &std::ffi::CStr,
+    kind: *const libc::c_char,
+    flags: libc::c_ulong,
+    options: &std::ffi::CStr,
+) -> bool {
+    // SAFETY: every pointer is null, which is for what has no kind, or to a string that outlives the call.
+    unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind, flags, options.as_ptr().cast()) == 0 }
+}

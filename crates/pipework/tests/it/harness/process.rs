@@ -1,0 +1,485 @@
+//! Runs tests in processes of their own, and forks them. All that is unsafe in the integration tests is in this file.
+//!
+//! What changes a whole process (signals, limits, users), what forks, and what may hang runs [`alone`]: the test binary starts itself
+//! again for that one test. There the only other thread waits for the test to end, so `fork` without `exec` is sound. Whatever is
+//! forked dies with the thread that forked it, and a test that is stuck is killed and fails.
+
+use std::any::type_name;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::panic;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, Signal, WaitOptions};
+
+/// How long something may take that should take no time at all. Long, so that a busy machine does not fail a test.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long somebody alive may wait for somebody who has died, or for a wake-up that died with somebody.
+pub(crate) const PROMPT: Duration = Duration::from_millis(250);
+/// What a busy machine may add to that.
+pub(crate) const TOLERANCE: Duration = Duration::from_secs(2);
+
+/// Holds the name of the test that this process was started for.
+const ALONE: &str = "PIPEWORK_TEST_ALONE";
+
+/// Whether this process runs a single test.
+pub(crate) fn is_alone() -> bool {
+    std::env::var_os(ALONE).is_some()
+}
+
+/// The command that runs `test` (module and name) in a process of its own, where [`is_alone`]; `through` another program, if any.
+pub(crate) fn again(through: &[&str], test: &str) -> Command {
+    let binary = std::env::current_exe().expect("the test binary has a name");
+    let words = through.iter().map(|word| OsStr::new(*word)).chain([binary.as_os_str()]);
+    let words: Vec<&OsStr> =
+        words.chain([test, "--exact", "--nocapture", "--include-ignored"].map(OsStr::new)).collect();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).env(ALONE, test);
+    command
+}
+
+/// Runs `body`, the whole of a test, in a process of its own; it must end well within [`PATIENCE`] and close what it opens.
+pub(crate) fn alone<F: FnOnce()>(body: F) {
+    alone_for(PATIENCE, body);
+}
+
+/// As [`alone`], within another time.
+pub(crate) fn alone_for<F: FnOnce()>(patience: Duration, body: F) {
+    if is_alone() {
+        die_with_parent();
+        let before = descriptors();
+        body();
+        assert_eq!(descriptors(), before, "descriptors are left open");
+        return;
+    }
+    // The name of the closure is that of its test: `it::atomic::fifos::a_test::{{closure}}`.
+    let name = type_name::<F>().trim_end_matches("::{{closure}}");
+    let test = name.split_once("::").expect("a test stands in a module").1;
+    // A name that no test has would run none, well. The harness names its threads, but for the main one.
+    assert!([test, "main"].contains(&thread::current().name().unwrap_or(test)), "{test} is not the test");
+    let child = again(&[], test).stdout(Stdio::null()).spawn().expect("a process");
+    let status = within(patience, child);
+    assert!(status.success(), "{test} failed in its own process, see above: {status}");
+}
+
+/// The end of a process that must come in time; it is killed if it does not.
+pub(crate) fn within(patience: Duration, mut child: process::Child) -> ExitStatus {
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("a child can be waited for") {
+            return status;
+        }
+        if begin.elapsed() > patience {
+            child.kill().expect("a child can be killed");
+            child.wait().expect("a child can be waited for");
+            panic!("stuck for {patience:?}");
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A number that a test is told from outside.
+pub(crate) fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
+}
+
+/// What the choices of a test at random begin with: PIPEWORK_SEED, or something new.
+pub(crate) fn seed() -> u64 {
+    let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    setting("PIPEWORK_SEED").unwrap_or_else(clock)
+}
+
+/// Prints past the test harness, which keeps what a passing test prints with `println!` to itself.
+pub(crate) fn say(line: &str) {
+    // In one write, for others print at the same time.
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+/// How many descriptors this process has open.
+pub(crate) fn descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").expect("/proc is there").count() - 1
+}
+
+// ---------------------------------------------------------------- forks
+
+/// A forked child. It must be [joined](Child::join) or [killed](Child::kill).
+#[must_use]
+pub(crate) struct Child(Pid);
+
+/// Runs `body` in a forked child, which ends with it.
+pub(crate) fn fork(body: impl FnOnce()) -> Child {
+    assert!(is_alone(), "only a process that runs a single test may fork");
+    // SAFETY: the harness's thread waits for the test to end and holds no lock meanwhile. A test that forks among threads of its own has them hold
+    // none but those that a fork waits for, the allocator's among them. So the child may do as it likes.
+    forked(unsafe { libc::fork() }, body)
+}
+
+/// As `fork`, past the C library: no fork handler runs. The process must have no threads but the test's.
+pub(crate) fn fork_past_handlers(body: impl FnOnce()) -> Child {
+    assert!(is_alone(), "only a process that runs a single test may fork");
+    // SAFETY: without further flags this is a fork. Nobody else runs in here, so no lock is held.
+    forked(unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as i32, body)
+}
+
+/// Runs `body` if this is the child.
+fn forked(pid: i32, body: impl FnOnce()) -> Child {
+    match pid {
+        0 => {
+            // Unwinding would end in a harness that the child has no thread for; and would that be a failure?
+            panic::set_hook(Box::new(|panic| {
+                say(&panic.to_string());
+                leave(101);
+            }));
+            die_with_parent();
+            body();
+            leave(0)
+        }
+        pid => Child(Pid::from_raw(pid).unwrap_or_else(|| panic!("fork: {}", io::Error::last_os_error()))),
+    }
+}
+
+/// Forks a child that sleeps, past the C library: no fork handler runs, and it has everything that its parent had.
+pub(crate) fn fork_unnoticed() -> Child {
+    // SAFETY: without further flags this is a fork; the child makes system calls and nothing else.
+    match unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } {
+        0 => {
+            die_with_parent();
+            loop {
+                // SAFETY: the call takes nothing.
+                unsafe { libc::pause() };
+            }
+        }
+        pid => Child(Pid::from_raw(pid as i32).unwrap_or_else(|| panic!("{}", io::Error::last_os_error()))),
+    }
+}
+
+fn die_with_parent() {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).expect("prctl");
+}
+
+/// Ends this process without running anything that was the parent's to run.
+fn leave(status: i32) -> ! {
+    // SAFETY: _exit takes any number, and does not return.
+    unsafe { libc::_exit(status) }
+}
+
+impl Child {
+    pub(crate) fn pid(&self) -> i32 {
+        self.0.as_raw_nonzero().get()
+    }
+
+    /// Kills it, wherever it is, and waits until it is dead.
+    pub(crate) fn kill(self) {
+        self.doom().bury();
+    }
+
+    /// Kills it, and does not wait until it is dead.
+    pub(crate) fn doom(self) -> Doomed {
+        rustix::process::kill_process(self.0, Signal::KILL).expect("a child can be killed");
+        Doomed(self)
+    }
+
+    /// Stops it wherever it is.
+    pub(crate) fn stop(&self) {
+        rustix::process::kill_process(self.0, Signal::STOP).expect("a child can be stopped");
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) {
+        rustix::process::kill_process(self.0, Signal::CONT).expect("a child can be continued");
+    }
+
+    /// Stops it as a debugger does; false if that is not permitted here.
+    pub(crate) fn seize(&self) -> bool {
+        // SAFETY: the request uses neither of its last two arguments.
+        let seized = unsafe { libc::ptrace(libc::PTRACE_ATTACH, self.pid(), 0, 0) == 0 };
+        if seized {
+            let stopped = rustix::process::waitpid(Some(self.0), WaitOptions::UNTRACED);
+            assert!(stopped.is_ok_and(|status| status.is_some_and(|(_, status)| status.stopped())));
+        }
+        seized
+    }
+
+    /// Lets it go on as a debugger does that goes away.
+    pub(crate) fn release(&self) {
+        // SAFETY: the request uses neither of its last two arguments.
+        let released = unsafe { libc::ptrace(libc::PTRACE_DETACH, self.pid(), 0, 0) == 0 };
+        assert!(released, "ptrace: {}", io::Error::last_os_error());
+    }
+
+    /// Waits until it is in that state, as /proc names it: `S` asleep, `T` stopped, `Z` dead and not buried.
+    pub(crate) fn settle(&self, state: char) {
+        settle(&format!("/proc/{}", self.pid()), state);
+    }
+
+    /// Waits until it ends, which must be well.
+    pub(crate) fn join(self) {
+        let (pid, status) = self.wait();
+        assert_eq!(status.exit_status(), Some(0), "process {pid:?} failed, see above: {status:?}");
+    }
+
+    fn wait(&self) -> (Pid, rustix::process::WaitStatus) {
+        loop {
+            match rustix::process::waitpid(Some(self.0), WaitOptions::empty()) {
+                Err(rustix::io::Errno::INTR) => {}
+                done => return done.expect("a child can be waited for").expect("waitpid waits"),
+            }
+        }
+    }
+}
+
+/// A child that was killed and may not know it yet.
+#[must_use]
+pub(crate) struct Doomed(Child);
+
+impl Doomed {
+    /// Waits until it is dead, and leaves it unburied.
+    pub(crate) fn settle(&self) {
+        self.0.settle('Z');
+    }
+
+    /// Waits until it is dead.
+    pub(crate) fn bury(self) {
+        let (pid, status) = self.0.wait();
+        assert_eq!(
+            status.terminating_signal(),
+            Some(libc::SIGKILL),
+            "process {pid:?} ended by itself: {status:?}"
+        );
+    }
+}
+
+/// Waits until the process or thread with that folder in /proc is in that state, as its `stat` names it.
+pub(crate) fn settle(folder: &str, state: char) {
+    let begin = Instant::now();
+    loop {
+        let stat = fs::read_to_string(format!("{folder}/stat")).expect("it is there");
+        // The name in brackets may hold anything.
+        if stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(state)) {
+            return;
+        }
+        assert!(begin.elapsed() < PATIENCE, "stuck for {PATIENCE:?}, not in {state}: {stat}");
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Numbers that this process shares with those it forks from now on, all 0. They live as long as the process.
+pub(crate) fn shared(len: usize) -> &'static [AtomicU64] {
+    let bytes = len * size_of::<AtomicU64>();
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
+    assert_ne!(start, libc::MAP_FAILED, "mmap: {}", io::Error::last_os_error());
+    // SAFETY: the mapping is page-aligned, `bytes` long, zeroed, never unmapped, and nobody has another kind of reference into it.
+    unsafe { std::slice::from_raw_parts(start.cast(), len) }
+}
+
+/// Waits until a number that another process sets is no longer 0; gives it.
+pub(crate) fn awaited(number: &AtomicU64) -> u64 {
+    let begin = Instant::now();
+    loop {
+        match number.load(Ordering::SeqCst) {
+            0 => assert!(begin.elapsed() < PATIENCE, "stuck for {PATIENCE:?}"),
+            number => return number,
+        }
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
+// ---------------------------------------------------------------- what belongs to a process
+
+/// Gives SIGPIPE back the disposition that a C program starts with: it kills.
+pub(crate) fn let_sigpipe_kill() {
+    // SAFETY: SIG_DFL is no code of ours, and the Rust runtime does not rely on its own choice.
+    let before = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    assert_ne!(before, libc::SIG_ERR);
+}
+
+/// Lets this process live on when its parent's thread ends. It must end by itself.
+pub(crate) fn outlive_parent() {
+    rustix::process::set_parent_process_death_signal(None).expect("prctl");
+}
+
+/// Ends this thread alone, without running anything: in the first of a process, the others go on without it.
+pub(crate) fn leave_thread() -> ! {
+    // SAFETY: the call takes a plain number, and what this thread's stack holds stays there.
+    unsafe { libc::syscall(libc::SYS_exit, 0) };
+    unreachable!("the thread has ended")
+}
+
+/// Lets this process and those it forks from now on use one CPU only.
+pub(crate) fn use_one_cpu() {
+    // SAFETY: the set is plain data, all zero is an empty one, and it outlives the calls.
+    let done = unsafe {
+        let mut cpus: libc::cpu_set_t = std::mem::zeroed();
+        let size = size_of_val(&cpus);
+        let known = libc::sched_getaffinity(0, size, &mut cpus) == 0;
+        let last = (0..8 * size).rev().find(|cpu| libc::CPU_ISSET(*cpu, &cpus));
+        libc::CPU_ZERO(&mut cpus);
+        last.inspect(|cpu| libc::CPU_SET(*cpu, &mut cpus));
+        known && libc::sched_setaffinity(0, size, &cpus) == 0
+    };
+    assert!(done, "sched_setaffinity: {}", io::Error::last_os_error());
+}
+
+/// Whoever runs when this process wakes up may go on first.
+pub(crate) fn be_patient() {
+    let only = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the struct outlives the call.
+    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &only) == 0 };
+    assert!(done, "sched_setscheduler: {}", io::Error::last_os_error());
+}
+
+/// What this process has cost so far: time on a CPU, and how often it went to sleep.
+pub(crate) fn cost() -> (Duration, u64) {
+    // SAFETY: all of the structs' fields may be zero, and they outlive the calls.
+    let (clock, usage, done) = unsafe {
+        let mut clock: libc::timespec = std::mem::zeroed();
+        let mut usage: libc::rusage = std::mem::zeroed();
+        let done = libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut clock) == 0
+            && libc::getrusage(libc::RUSAGE_SELF, &mut usage) == 0;
+        (clock, usage, done)
+    };
+    assert!(done, "clock_gettime or getrusage: {}", io::Error::last_os_error());
+    (Duration::new(clock.tv_sec as u64, clock.tv_nsec as u32), usage.ru_nvcsw as u64)
+}
+
+static ALARMS: AtomicU64 = AtomicU64::new(0);
+
+/// How many alarms have rung in this process.
+pub(crate) fn alarms() -> u64 {
+    ALARMS.load(Ordering::SeqCst)
+}
+
+/// Interrupts this process every millisecond, by a handler without `SA_RESTART`.
+pub(crate) fn ring_alarms() {
+    extern "C" fn ring(_: libc::c_int) {
+        ALARMS.fetch_add(1, Ordering::SeqCst);
+    }
+    let millisecond = libc::timeval { tv_sec: 0, tv_usec: 1000 };
+    let timer = libc::itimerval { it_interval: millisecond, it_value: millisecond };
+    // SAFETY: all of sigaction's fields may be zero; the handler only changes an atomic; both structs outlive the calls.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = ring as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        assert_eq!(libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut()), 0);
+        assert_eq!(libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()), 0);
+    }
+}
+
+/// Makes this process an unprivileged one for good. False if it is none of root's: then it is unprivileged already.
+pub(crate) fn become_nobody() -> bool {
+    const NOBODY: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        return false;
+    }
+    // SAFETY: the calls take plain numbers.
+    let refused = unsafe {
+        libc::setgroups(0, std::ptr::null()) != 0
+            || libc::setresgid(NOBODY, NOBODY, NOBODY) != 0
+            || libc::setresuid(NOBODY, NOBODY, NOBODY) != 0
+    };
+    assert!(!refused, "root may become nobody: {}", io::Error::last_os_error());
+    // The kernel forgets it as rights change.
+    die_with_parent();
+    true
+}
+
+/// Gives the next child of this process a pid namespace of its own. False if that is not permitted here.
+pub(crate) fn enter_pid_namespace() -> bool {
+    // SAFETY: the call takes a plain number, and changes nothing that this process holds memory for.
+    let permitted = |flags| unsafe { libc::unshare(flags) == 0 };
+    let entered = permitted(libc::CLONE_NEWPID) || permitted(libc::CLONE_NEWUSER | libc::CLONE_NEWPID);
+    die_with_parent();
+    entered
+}
+
+// ---------------------------------------------------------------- odds
+
+/// Runs a task to its end, which must come within [`PATIENCE`]. It needs no descriptors.
+pub(crate) fn in_a_task<T>(task: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, task).await.expect("it is woken") })
+}
+
+/// Waits until `fd` is ready for `what`, not longer than [`PATIENCE`].
+pub(crate) fn wait_for(fd: impl AsFd, what: PollFlags) {
+    assert!(is_ready(fd, what, PATIENCE), "stuck for {PATIENCE:?}");
+}
+
+/// Whether `fd` becomes ready for `what` within `time`. Signals do not shorten it.
+pub(crate) fn is_ready(fd: impl AsFd, what: PollFlags, time: Duration) -> bool {
+    let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+    loop {
+        match rustix::event::poll(&mut [PollFd::new(&fd, what)], Some(&timeout)) {
+            Err(rustix::io::Errno::INTR) => {}
+            ready => return ready.expect("poll") > 0,
+        }
+    }
+}
+
+/// A folder that is removed with everything in it.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Folder {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let number = NUMBER.fetch_add(1, Ordering::SeqCst);
+            let path = std::env::temp_dir().join(format!("pipework-test-{}-{number}", process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => return Folder(path),
+                // A test that was killed has left it, and its process number has come round.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("{}: {error}", path.display()),
+            }
+        }
+    }
+
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        Path::join(&self.0, name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Numbers that look random, always the same for the same seed: splitmix64 (Steele, Lea, Flood 2014).
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    /// Bytes of any value, a megabyte in a millisecond.
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        bytes
+            .chunks_mut(8)
+            .for_each(|chunk| chunk.copy_from_slice(&self.next().to_ne_bytes()[..chunk.len()]));
+        bytes
+    }
+}

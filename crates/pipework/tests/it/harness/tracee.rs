@@ -1,0 +1,209 @@
+//! A forked child that is run one instruction at a time, and killed between two of them.
+//!
+//! It stops at a [`mark`] of its own and after every [step](Tracee::step); what lies between can be run at full speed, up to an
+//! [address](Tracee::run_to). It is a fork, so its code lies where the parent's does. For x86-64 only: elsewhere, a loop of exclusive
+//! loads and stores never ends if it is stepped through.
+
+use std::fs;
+use std::io;
+use std::mem::offset_of;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc;
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
+
+use crate::harness::{Child, fork, shared};
+
+const INT3: u8 = 0xCC;
+const SYSCALL: u16 = 0x050F;
+const LOOK_EVERY: Duration = Duration::from_micros(50);
+
+/// A traced child. It stands still, or sleeps in the kernel.
+#[must_use]
+pub(crate) struct Tracee(Child);
+
+/// What became of a traced child that was told to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ran {
+    /// It stands in front of its next instruction.
+    Stopped,
+    /// It sleeps on a futex, inside of an instruction. [`Tracee::rest`] is to wait for its end.
+    Asleep,
+}
+
+/// Stops a traced process. It kills any other.
+#[inline(always)]
+pub(crate) fn mark() {
+    // SAFETY: the instruction changes nothing; its exception stops the process and goes to the tracer.
+    unsafe { std::arch::asm!("int3") };
+}
+
+/// Whether processes may be traced here.
+pub(crate) fn is_permitted() -> bool {
+    let permitted = shared(1);
+    fork(|| permitted[0].store(u64::from(let_parent_trace()), SeqCst)).join();
+    permitted[0].load(SeqCst) == 1
+}
+
+/// Forks a child and lets it run to its first mark.
+pub(crate) fn trace(body: impl FnOnce()) -> Tracee {
+    let tracee = Tracee(fork(|| {
+        assert!(let_parent_trace(), "ptrace: {}", io::Error::last_os_error());
+        ignore_children();
+        body();
+    }));
+    tracee.rest();
+    tracee
+}
+
+fn let_parent_trace() -> bool {
+    // SAFETY: this request uses none of its arguments.
+    unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) == 0 }
+}
+
+/// Lets the end of a child's child not stop the child: a traced process stops for every signal that is not blocked.
+fn ignore_children() {
+    // SAFETY: the set is plain data, and initialised by sigemptyset.
+    unsafe {
+        let mut signals: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut signals);
+        libc::sigaddset(&mut signals, libc::SIGCHLD);
+        libc::sigprocmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
+    }
+}
+
+impl Tracee {
+    /// The address of the next instruction.
+    pub(crate) fn address(&self) -> u64 {
+        self.ptrace(libc::PTRACE_PEEKUSER, RIP, 0)
+    }
+
+    /// Whether the next instruction is a mark.
+    pub(crate) fn is_at_mark(&self) -> bool {
+        self.text(self.address()) as u8 == INT3
+    }
+
+    /// Whether the next instruction is a system call.
+    pub(crate) fn is_at_call(&self) -> bool {
+        self.text(self.address()) as u16 == SYSCALL
+    }
+
+    /// Executes one instruction, or one turn of one that repeats itself.
+    pub(crate) fn step(&self) -> Ran {
+        let may_sleep = self.is_at_call();
+        self.ptrace(libc::PTRACE_SINGLESTEP, 0, 0);
+        if may_sleep {
+            return self.stopped_or_asleep();
+        }
+        self.rest();
+        Ran::Stopped
+    }
+
+    /// Runs until the instruction at `address` is next; `asleep` is called when it first sleeps on the way. False if it met a mark
+    /// before.
+    pub(crate) fn run_to(&self, address: u64, asleep: impl FnOnce()) -> bool {
+        let text = self.text(address);
+        self.ptrace(libc::PTRACE_POKETEXT, address, text & !0xFF | u64::from(INT3));
+        self.ptrace(libc::PTRACE_CONT, 0, 0);
+        if self.stopped_or_asleep() == Ran::Asleep {
+            asleep();
+            self.rest();
+        }
+        self.ptrace(libc::PTRACE_POKETEXT, address, text);
+        // It stands behind what stopped it.
+        let stopped_at = self.address() - 1;
+        self.ptrace(libc::PTRACE_POKEUSER, RIP, stopped_at);
+        stopped_at == address
+    }
+
+    /// Waits until it stops.
+    pub(crate) fn rest(&self) {
+        while !self.has_stopped(WaitOptions::empty()) {}
+    }
+
+    pub(crate) fn kill(self) {
+        self.0.kill();
+    }
+
+    fn stopped_or_asleep(&self) -> Ran {
+        let task = format!("/proc/{0}/task/{0}", self.0.pid());
+        loop {
+            if self.has_stopped(WaitOptions::NOHANG) {
+                return Ran::Stopped;
+            }
+            if sleeps(&task) {
+                // One that has just stopped behind its call may look like one inside of it.
+                return if self.has_stopped(WaitOptions::NOHANG) { Ran::Stopped } else { Ran::Asleep };
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn has_stopped(&self, how: WaitOptions) -> bool {
+        match waitpid(Some(self.pid()), how) {
+            Ok(Some((_, status))) if status.stopping_signal() == Some(Signal::TRAP.as_raw()) => true,
+            Ok(None) | Err(rustix::io::Errno::INTR) => false,
+            other => panic!("the traced child neither stops nor sleeps: {other:?}"),
+        }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.0.pid()).expect("a child has a number")
+    }
+
+    /// Eight bytes of its code.
+    fn text(&self, address: u64) -> u64 {
+        self.ptrace(libc::PTRACE_PEEKTEXT, address, 0)
+    }
+
+    fn ptrace(&self, request: libc::c_uint, address: u64, data: u64) -> u64 {
+        // SAFETY: the requests used here read and write the child's memory and registers, and none of ours.
+        let (answer, error) = unsafe {
+            *libc::__errno_location() = 0;
+            (libc::ptrace(request, self.0.pid(), address, data), io::Error::last_os_error())
+        };
+        assert_eq!(error.raw_os_error(), Some(0), "ptrace {request} {address:#x}: {error}");
+        answer as u64
+    }
+}
+
+/// Where the tracer finds the address of the next instruction.
+const RIP: u64 = offset_of!(libc::user_regs_struct, rip) as u64;
+
+/// Runs `body` in a thread, and waits until that sleeps.
+pub(crate) fn asleep<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> ScopedJoinHandle<'scope, T> {
+    let (tell, told) = mpsc::channel();
+    let thread = scope.spawn(move || {
+        tell.send(fs::read_link("/proc/thread-self").expect("/proc is there")).expect("somebody listens");
+        drop(tell);
+        body()
+    });
+    let task = format!("/proc/{}", told.recv().expect("it tells at once").display());
+    while !sleeps(&task) && !thread.is_finished() {
+        thread::sleep(LOOK_EVERY);
+    }
+    thread
+}
+
+/// Waits until all other threads of this process sleep.
+pub(crate) fn others_sleep() {
+    let this = fs::read_link("/proc/thread-self").expect("/proc is there");
+    let tasks = fs::read_dir("/proc/self/task").expect("/proc is there").map(|task| task.expect("a thread"));
+    for task in tasks.filter(|task| Some(&*task.file_name()) != this.file_name()) {
+        while !sleeps(&task.path().display().to_string()) {
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+/// Whether the thread with that folder in /proc sleeps on a futex.
+fn sleeps(task: &str) -> bool {
+    fs::read_to_string(format!("{task}/syscall")).is_ok_and(|call| {
+        call.split(' ').next().and_then(|number| number.parse().ok()) == Some(libc::SYS_futex)
+    })
+}

@@ -1,0 +1,224 @@
+//! Promises P2, P3, P4 and P7, instruction by instruction: in every scene a victim does one operation and is killed at one point of it, and
+//! those who live go on.
+//!
+//! A scene is a process of its own, forked anew for each point, so that all victims of a scene walk the same way. It plays the
+//! living: they must get on by themselves and in time, whatever the victim left. At the end nothing may be [missing](assert_whole).
+//!
+//! CI tries all points that others can tell apart, and a sample of the rest. PIPEWORK_CRASH=1000 makes the sample larger, PIPEWORK_CRASH=all
+//! tries every point, PIPEWORK_SEED repeats a sample, PIPEWORK_SCENE=send plays one scene.
+
+use std::collections::VecDeque;
+use std::env;
+use std::panic;
+use std::time::{Duration, Instant, SystemTime};
+
+use pipework::ErrorKind;
+use pipework::reqrep::{Audit, Options, Segment};
+
+use crate::harness::tracee;
+use crate::harness::{Child, Random, alone_for, fork, say};
+use fate::{End, Fate, Trail};
+
+mod fate;
+mod calling;
+mod serving;
+mod joining;
+mod recovering;
+mod creating;
+
+type Scene = fn(&Fate);
+
+const SCENES: [(&str, Scene); 32] = [
+    ("attach client", joining::attach_client),
+    ("attach server", joining::attach_server),
+    ("attach in a dead server's place", joining::attach_in_a_dead_place),
+    ("first call after a fork", joining::join_after_fork),
+    ("fork", joining::fork_as_a_member),
+    ("send", calling::send),
+    ("send to a parked server", calling::send_to_a_parked_server),
+    ("send into a ring of cancelled calls", calling::send_into_a_stale_ring),
+    ("send, waiting for a slot", calling::send_waiting_for_a_slot),
+    ("send, with a dead client's slot", calling::send_with_a_dead_clients_slot),
+    ("send, waiting for the ring", calling::send_waiting_for_the_ring),
+    ("wait for a reply", calling::wait),
+    ("get a reply", calling::get),
+    ("call that times out", calling::call_too_late),
+    ("cancel before a server has it", calling::cancel_sent),
+    ("cancel while a server has it", calling::cancel_taken),
+    ("close a client", calling::close),
+    ("take", serving::take),
+    ("take what may be redelivered", serving::take_redeliverable),
+    ("wait for a request", serving::wait),
+    ("reply to a parked client", serving::reply),
+    ("reply to a client with a doorbell", serving::reply_to_a_doorbell),
+    ("reply to a cancelled call", serving::reply_to_nobody),
+    ("fail", serving::fail),
+    ("close a server", serving::close),
+    ("serve what a dead server had", serving::serve_again),
+    ("recover", recovering::recover),
+    ("wait for a dead server", recovering::wait),
+    ("wait for a dead server, to redeliver", recovering::wait_and_redeliver),
+    ("create", creating::create),
+    ("open or create", creating::open_or_create),
+    ("unlink", creating::unlink),
+];
+
+/// Points of each scene that are tried beyond those that others can tell apart.
+const SAMPLE: usize = 50;
+/// Scenes that are played at the same time: most of them wait most of the time.
+const AT_A_TIME: usize = 8;
+/// How often what went another way than expected is tried.
+const ROUNDS: usize = 6;
+
+#[test]
+fn whoever_is_killed_at_any_instruction_harms_nobody() {
+    let setting = |name: &str| env::var(name).ok();
+    let all = setting("PIPEWORK_CRASH").is_some_and(|text| text == "all");
+    let minutes = if all { 120 } else { 8 };
+    alone_for(Duration::from_secs(60 * minutes), || {
+        if !tracee::is_permitted() {
+            assert!(!all, "processes cannot be traced here");
+            return say("crash: not run: processes cannot be traced here");
+        }
+        let sample = setting("PIPEWORK_CRASH").and_then(|text| text.parse().ok()).unwrap_or(SAMPLE);
+        let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
+        let seed = setting("PIPEWORK_SEED").map_or_else(clock, |text| text.parse().expect("a number"));
+        say(&format!("crash: PIPEWORK_SEED={seed}"));
+        assert_whole(&small(2));
+        let (only, trail, mut random) = (setting("PIPEWORK_SCENE"), Trail::new(), Random::new(seed));
+        let scenes = SCENES.iter().filter(|(name, _)| only.as_deref().is_none_or(|only| only == *name));
+        let play_one = |(name, scene): &(&'static str, Scene)| {
+            play_all(name, *scene, trail, |trail| match all {
+                true => (0..=trail.len()).collect(),
+                false => trail.sample(sample, &mut random),
+            })
+        };
+        let points: usize = scenes.map(play_one).sum();
+        assert!(points > 0, "there is no such scene");
+        say(&format!("crash: {points} points tried in all"));
+    });
+}
+
+/// Plays a scene for many points of its victim's death; says how many.
+fn play_all<I: IntoIterator<Item = usize>>(
+    name: &'static str,
+    scene: Scene,
+    trail: Trail,
+    choose: impl FnOnce(&Trail) -> I,
+) -> usize {
+    let began = Instant::now();
+    // Some victims are delayed, and find that a wait is over.
+    let mut shortest: Option<Vec<u64>> = None;
+    for _ in 0..ROUNDS {
+        trail.clear();
+        play(name, scene, &[Fate { trail, end: End::Recording }]);
+        shortest = shortest.filter(|shortest| shortest.len() <= trail.len()).or(Some(trail.events()));
+    }
+    trail.set(&shortest.expect("there are rounds"));
+
+    let leaps = trail.leaps();
+    let chosen: Vec<usize> = choose(&trail).into_iter().collect();
+    let mut missed = chosen.clone();
+    for _ in 0..ROUNDS {
+        let end = |point: usize| End::At { leap: leaps[point], point };
+        let fates: Vec<Fate> = missed.into_iter().map(|point| Fate { trail, end: end(point) }).collect();
+        play(name, scene, &fates);
+        missed = chosen.iter().copied().filter(|point| !trail.is_hit(*point)).collect();
+    }
+    assert!(2 * missed.len() <= chosen.len(), "crash: {name}: victims do not go the way of the first");
+    let late: Vec<_> = missed.iter().filter(|point| trail.is_late(**point)).collect();
+    assert!(late.is_empty(), "crash: {name}: somebody alive waited too long for who had died at {late:?}");
+    say(&format!(
+        "crash: {name}: {} points, {} tried, {} missed, {:.0?} the longest wait, {:.1?}",
+        trail.len() + 1,
+        chosen.len(),
+        missed.len(),
+        trail.longest(),
+        began.elapsed()
+    ));
+    chosen.len()
+}
+
+/// Plays a scene once for each fate, in processes of their own.
+///
+/// Never inlined, so that the stack is always as deep as it is for the first victim: how the C library compares strings depends on where they lie.
+#[inline(never)]
+fn play(name: &'static str, scene: Scene, fates: &[Fate]) {
+    let mut running = VecDeque::new();
+    for fate in fates {
+        running.push_back(fork(|| {
+            let hook = panic::take_hook();
+            let end = fate.end;
+            panic::set_hook(Box::new(move |panic| {
+                say(&format!("crash: PIPEWORK_SCENE='{name}', {end}:"));
+                hook(panic);
+            }));
+            level_heap();
+            scene(fate);
+        }));
+        if running.len() == AT_A_TIME {
+            running.drain(..1).for_each(Child::join);
+        }
+    }
+    running.into_iter().for_each(Child::join);
+}
+
+/// Lets small allocations take the same way whatever this process's heap has been through: glibc keeps up to seven freed pieces of each size at hand.
+fn level_heap() {
+    for len in (8..1024).step_by(16) {
+        let _freed_together: [Vec<u8>; 7] = std::array::from_fn(|_| Vec::with_capacity(len));
+    }
+}
+
+// ---------------------------------------------------------------- what scenes are made of
+
+/// A segment as small as can be, so that operations are short. Nobody spins.
+fn small(slots: u32) -> Segment {
+    options(slots).anonymous().expect("a segment")
+}
+
+fn options(slots: u32) -> Options {
+    Options::new().slots(slots).members(6).request_bytes(16).reply_bytes(16).spin(Duration::ZERO)
+}
+
+/// For how long a victim waits at most. What it waits for comes, but for rare cases, as soon as it sleeps.
+const SOON: Duration = Duration::from_secs(2);
+
+/// What must hold as soon as nobody calls any more, whoever has died where: every slot is free, every place for members can be taken, and calls
+/// are answered as ever.
+fn assert_whole(segment: &Segment) {
+    segment.recover().expect("the kernel knows who lives");
+    let geometry = *segment.geometry();
+    let slots = geometry.slots as usize;
+    let mut expected = Audit::default();
+    expected.free = slots;
+    let mut audit = segment.audit().expect("the kernel knows who lives");
+    // Calls that were cancelled may have left some.
+    audit.entries = 0;
+    assert_eq!(audit, expected, "after recovery");
+    let members = segment.members().expect("the kernel knows who lives");
+    assert!(members.iter().all(|member| member.is_alive), "after recovery: {members:?}");
+    assert_eq!(segment.recover(), Ok(0), "a second time");
+
+    let places = members.len()..geometry.members as usize;
+    let clients: Vec<_> = places.map(|_| segment.client().expect("a place that nobody has")).collect();
+    let refused = segment.client().map_err(|error| error.kind());
+    assert_eq!(refused.map(|_| ()), Err(ErrorKind::WouldBlock), "there are no more");
+    drop(clients);
+
+    let (client, server) = (segment.client().expect("a place"), segment.server().expect("a place"));
+    for turn in (0..100u32).step_by(slots) {
+        let calls = turn..turn + slots as u32;
+        let ticket = |call: u32| client.try_send(&call.to_le_bytes()).expect("no error").expect("a slot");
+        let tickets: Vec<_> = calls.clone().map(ticket).collect();
+        while let Some(request) = server.try_recv().expect("no error") {
+            let answer: Vec<u8> = request.iter().map(|byte| !byte).collect();
+            assert!(request.reply(&answer).expect("it is this server's"), "its client lives");
+        }
+        for (call, ticket) in calls.zip(tickets) {
+            let reply = client.try_recv(ticket).expect("no error").expect("it was answered");
+            assert_eq!(*reply, (!call).to_le_bytes());
+        }
+    }
+    assert_eq!(segment.audit(), Ok(expected), "at the end");
+}

@@ -1,0 +1,286 @@
+//! Victims that are clients.
+
+use std::thread;
+use std::time::Instant;
+
+use pipework::reqrep::{Client, Request, Server};
+use pipework::{Deadline, ErrorKind};
+
+use super::fate::Fate;
+use super::{SOON, assert_whole, small};
+use crate::harness::PATIENCE;
+use crate::harness::tracee::{asleep, mark, trace};
+
+pub(super) fn send(fate: &Fate) {
+    let segment = small(2);
+    let server = segment.server().unwrap();
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        mark();
+        client.try_send("ping").unwrap().unwrap();
+        mark();
+    });
+    victim.die();
+    answer_all(&server);
+    assert_whole(&segment);
+}
+
+/// The server is woken by the victim, or not.
+pub(super) fn send_to_a_parked_server(fate: &Fate) {
+    let segment = small(2);
+    let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        mark();
+        client.try_send("ping").unwrap().unwrap();
+        mark();
+    });
+    thread::scope(|scope| {
+        asleep(scope, || serve(&server));
+        let died = victim.die();
+        client.call(END, PATIENCE).unwrap();
+        fate.got_on(died);
+    });
+    assert_whole(&segment);
+}
+
+/// All cells of the ring hold calls that are over, and the victim's push throws one of them out.
+pub(super) fn send_into_a_stale_ring(fate: &Fate) {
+    let segment = small(1);
+    let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
+    for _ in 0..segment.geometry().queue {
+        send_and_cancel(&client);
+    }
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        mark();
+        client.try_send("ping").unwrap().unwrap();
+        mark();
+    });
+    victim.die();
+    answer_all(&server);
+    assert_whole(&segment);
+}
+
+/// The slot comes free while the victim sleeps, and another client sleeps behind it.
+pub(super) fn send_waiting_for_a_slot(fate: &Fate) {
+    let segment = small(1);
+    let clients = [segment.client().unwrap(), segment.client().unwrap()];
+    let ticket = clients[0].try_send("first").unwrap().unwrap();
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        mark();
+        // The other may be quicker.
+        let _sent = client.send("ping", SOON);
+        mark();
+    });
+    thread::scope(|scope| {
+        let mut second = None;
+        let mut free_the_slot = || {
+            second.get_or_insert_with(|| {
+                let second = asleep(scope, || clients[1].send("second", PATIENCE).unwrap());
+                assert_eq!(clients[0].cancel(ticket), Ok(true));
+                second
+            });
+        };
+        let died = victim.die_but_first(&mut free_the_slot);
+        free_the_slot();
+        let ticket = second.unwrap().join().unwrap();
+        fate.got_on(died);
+        assert_eq!(clients[1].cancel(ticket), Ok(true));
+    });
+    assert_whole(&segment);
+}
+
+/// All slots are a dead client's, and the victim takes them back.
+pub(super) fn send_with_a_dead_clients_slot(fate: &Fate) {
+    let segment = small(1);
+    let next = segment.client().unwrap();
+    let dead = trace(|| {
+        let client = segment.client().unwrap();
+        client.try_send("dead").unwrap().unwrap();
+        mark();
+    });
+    dead.kill();
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        mark();
+        client.send("ping", SOON).unwrap();
+        mark();
+    });
+    let died = victim.die();
+    let ticket = next.send("next", PATIENCE).unwrap();
+    fate.got_on(died);
+    assert_eq!(next.cancel(ticket), Ok(true));
+    assert_whole(&segment);
+}
+
+/// The ring is full: cancelled calls behind one that waits for a server.
+pub(super) fn send_waiting_for_the_ring(fate: &Fate) {
+    let segment = small(2);
+    let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
+    let ticket = client.try_send("first").unwrap().unwrap();
+    for _ in 1..segment.geometry().queue {
+        send_and_cancel(&client);
+    }
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        mark();
+        client.send("ping", SOON).unwrap();
+        mark();
+    });
+    victim.die_but_first(|| assert_eq!(answer_next(&server), b"first"));
+    answer_all(&server);
+    assert_eq!(&*client.try_recv(ticket).unwrap().unwrap(), b"FIRST");
+    assert_whole(&segment);
+}
+
+pub(super) fn wait(fate: &Fate) {
+    let segment = small(1);
+    let server = segment.server().unwrap();
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        let ticket = client.try_send("ping").unwrap().unwrap();
+        mark();
+        assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"PING");
+        mark();
+    });
+    victim.die_but_first(|| answer_all(&server));
+    answer_all(&server);
+    assert_whole(&segment);
+}
+
+/// The reply is there, and somebody else waits for the slot.
+pub(super) fn get(fate: &Fate) {
+    let segment = small(1);
+    let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        let ticket = client.try_send("ping").unwrap().unwrap();
+        mark();
+        assert_eq!(&*client.try_recv(ticket).unwrap().unwrap(), b"PING");
+        mark();
+    });
+    answer_all(&server);
+    next_gets_the_slot(fate, &client, || victim.die());
+    assert_whole(&segment);
+}
+
+/// Sends, looks for the reply, and cancels.
+pub(super) fn call_too_late(fate: &Fate) {
+    let segment = small(1);
+    let server = segment.server().unwrap();
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        let now = Deadline::now();
+        mark();
+        let error = client.call("ping", now).unwrap_err();
+        mark();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    });
+    victim.die();
+    answer_all(&server);
+    assert_whole(&segment);
+}
+
+pub(super) fn cancel_sent(fate: &Fate) {
+    let segment = small(1);
+    let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        let ticket = client.try_send("ping").unwrap().unwrap();
+        mark();
+        assert_eq!(client.cancel(ticket), Ok(true));
+        mark();
+    });
+    next_gets_the_slot(fate, &client, || victim.die());
+    answer_all(&server);
+    assert_whole(&segment);
+}
+
+pub(super) fn cancel_taken(fate: &Fate) {
+    let segment = small(1);
+    let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        let ticket = client.try_send("ping").unwrap().unwrap();
+        mark();
+        assert_eq!(client.cancel(ticket), Ok(true));
+        mark();
+    });
+    let request = server.try_recv().unwrap().unwrap();
+    next_gets_the_slot(fate, &client, || {
+        let died = victim.die();
+        assert_eq!(&*request, b"ping");
+        request.reply("PING").unwrap();
+        died
+    });
+    assert_whole(&segment);
+}
+
+/// With a call in each state.
+pub(super) fn close(fate: &Fate) {
+    let segment = small(3);
+    let (server, next) = (segment.server().unwrap(), segment.client().unwrap());
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        for request in ["done", "taken", "sent"] {
+            client.try_send(request).unwrap().unwrap();
+        }
+        mark();
+        drop(client);
+        mark();
+    });
+    assert_eq!(answer_next(&server), b"done");
+    let taken = server.try_recv().unwrap().unwrap();
+    next_gets_the_slot(fate, &next, || victim.die());
+    assert_eq!(&*taken, b"taken");
+    taken.reply("TAKEN").unwrap();
+    answer_all(&server);
+    assert_whole(&segment);
+}
+
+// ---------------------------------------------------------------- the living
+
+/// Answers in capitals; says what was asked.
+pub(super) fn answer(request: Request<'_>) -> Vec<u8> {
+    let asked = request.to_vec();
+    // Whoever asked may be dead, and that may have been noticed.
+    let _was_wanted = request.reply(&asked.to_ascii_uppercase()).expect("it is this server's");
+    asked
+}
+
+fn answer_next(server: &Server) -> Vec<u8> {
+    answer(server.try_recv().unwrap().unwrap())
+}
+
+/// Answers all that waits, which is what somebody has sent.
+pub(super) fn answer_all(server: &Server) {
+    while let Some(request) = server.try_recv().unwrap() {
+        let asked = answer(request);
+        assert!([&b"ping"[..], b"first", b"sent"].contains(&&*asked), "{}", asked.escape_ascii());
+    }
+}
+
+/// Answers what comes, until that is the [`END`].
+pub(super) fn serve(server: &Server) {
+    while answer(server.recv(PATIENCE).unwrap()) != END {}
+}
+
+pub(super) const END: &[u8] = b"end";
+
+fn send_and_cancel(client: &Client) {
+    let ticket = client.try_send("never").unwrap().unwrap();
+    assert_eq!(client.cancel(ticket), Ok(true));
+}
+
+/// While `client` sleeps because the victim has the last slot, `die` lets that die; then the client must soon have the slot.
+pub(super) fn next_gets_the_slot(fate: &Fate, client: &Client, die: impl FnOnce() -> Instant) {
+    thread::scope(|scope| {
+        let next = asleep(scope, || client.send("next", PATIENCE).unwrap());
+        let died = die();
+        let ticket = next.join().unwrap();
+        fate.got_on(died);
+        assert_eq!(client.cancel(ticket), Ok(true));
+    });
+}

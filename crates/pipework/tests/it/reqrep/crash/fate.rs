@@ -1,0 +1,320 @@
+//! When a victim is to die, and how it gets there.
+//!
+//! The **points** of an operation are the moments between its instructions, and those inside of a call that sleeps. The first victim
+//! is stepped through the whole operation and leaves a [`Trail`]: what was next at every point. To get to a point, a later victim runs at full speed from
+//! breakpoint to breakpoint, and is stepped only where a loop would meet too many of them. So a point costs about the same wherever it is.
+
+use std::cell::Cell;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::fs;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use pipework::reqrep::Segment;
+
+use crate::harness::tracee::{Ran, Tracee, trace};
+use crate::harness::{Random, shared};
+
+/// How long an operation of somebody alive may take because somebody else has died.
+const PROMPT: Duration = Duration::from_millis(250);
+/// What a busy machine may add to that. Where it adds more, the point is tried again.
+const TOLERANCE: Duration = Duration::from_millis(250);
+
+/// What is next at every point of an operation. All processes of a run share it.
+#[derive(Clone, Copy)]
+pub(crate) struct Trail {
+    /// Addresses of instructions, or [`WAKING`]; with [`VISIBLE`], if others can tell the point behind it from the one before.
+    events: &'static [AtomicU64],
+    len: &'static AtomicU64,
+    /// For every point what came of the last victim that was to die there: 0, [`HIT`] or [`LATE`].
+    hits: &'static [AtomicU64],
+    /// How long somebody alive has waited at most, in microseconds.
+    longest_us: &'static AtomicU64,
+}
+
+const MAX_EVENTS: usize = 1 << 15;
+
+/// It has died there, in front of the instruction that the trail tells of.
+const HIT: u64 = 1;
+/// It has died there, and somebody alive waited too long.
+const LATE: u64 = 2;
+
+/// The end of a sleep is next.
+const WAKING: u64 = 0;
+const VISIBLE: u64 = 1 << 63;
+
+impl Trail {
+    pub(crate) fn new() -> Trail {
+        let (events, hits, counts) = (shared(MAX_EVENTS), shared(MAX_EVENTS + 1), shared(2));
+        Trail { events, len: &counts[0], hits, longest_us: &counts[1] }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        self.hits[..=self.len()].iter().for_each(|hit| hit.store(0, SeqCst));
+        self.len.store(0, SeqCst);
+        self.longest_us.store(0, SeqCst);
+    }
+
+    /// Instructions and sleeps. There is one point more.
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(SeqCst) as usize
+    }
+
+    /// All of it, for [`set`](Trail::set).
+    pub(crate) fn events(&self) -> Vec<u64> {
+        (0..self.len()).map(|point| self.event(point)).collect()
+    }
+
+    pub(crate) fn set(&self, events: &[u64]) {
+        self.clear();
+        events.iter().for_each(|event| self.append(*event));
+    }
+
+    /// Whether a victim has died at that point, in front of the instruction that the trail tells of, and the living got on in time.
+    pub(crate) fn is_hit(&self, point: usize) -> bool {
+        self.hits[point].load(SeqCst) == HIT
+    }
+
+    /// Whether the last victim of that point let somebody alive wait too long.
+    pub(crate) fn is_late(&self, point: usize) -> bool {
+        self.hits[point].load(SeqCst) == LATE
+    }
+
+    pub(crate) fn longest(&self) -> Duration {
+        Duration::from_micros(self.longest_us.load(SeqCst))
+    }
+
+    /// For every point, where full speed ends on the way there.
+    pub(crate) fn leaps(&self) -> Vec<Leap> {
+        let (mut met, mut leap) = (HashMap::new(), Leap::default());
+        let mut leaps = vec![leap];
+        for point in 1..=self.len() {
+            let next = if point < self.len() { self.next(point) } else { WAKING };
+            let times = met.entry(next).or_insert(0);
+            *times += 1;
+            if next != WAKING && *times <= MAX_STOPS {
+                leap = Leap { point, times: *times };
+            }
+            leaps.push(leap);
+        }
+        leaps
+    }
+
+    /// The first and the last point, everything that others can tell apart, and some more.
+    pub(crate) fn sample(&self, more: usize, random: &mut Random) -> BTreeSet<usize> {
+        let len = self.len();
+        let visible = (0..len).filter(|point| self.event(*point) & VISIBLE != 0).map(|point| point + 1);
+        let others = (0..more).map(|_| random.below(len + 1));
+        visible.chain(others).chain([0, len]).collect()
+    }
+
+    /// Appends an event. The vDSO, which reads the clock, begins anew if that has ticked meanwhile; then so does the trail.
+    fn push(&self, event: u64, vdso: &Range<u64>) {
+        if vdso.contains(&(event & !VISIBLE)) {
+            let inside = (0..self.len()).rev().take_while(|point| vdso.contains(&self.next(*point)));
+            if let Some(again) = inside.into_iter().find(|point| self.next(*point) == event & !VISIBLE) {
+                self.len.store(again as u64, SeqCst);
+            }
+        }
+        self.append(event);
+    }
+
+    fn append(&self, event: u64) {
+        let at = self.len.fetch_add(1, SeqCst) as usize;
+        self.events[at].store(event, SeqCst);
+    }
+
+    fn event(&self, point: usize) -> u64 {
+        self.events[point].load(SeqCst)
+    }
+
+    /// An address, or [`WAKING`].
+    fn next(&self, point: usize) -> u64 {
+        self.event(point) & !VISIBLE
+    }
+}
+
+/// A way to go at full speed: to a point, which is where its instruction is next for the `times`-th time after the beginning. Or none, if
+/// that is 0.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Leap {
+    point: usize,
+    times: usize,
+}
+
+/// How often full speed may be interrupted on the way.
+const MAX_STOPS: usize = 16;
+
+/// Where the victim of one scene dies.
+#[derive(Clone, Copy)]
+pub(crate) struct Fate {
+    pub(crate) trail: Trail,
+    pub(crate) end: End,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum End {
+    /// At its second mark. It leaves the trail.
+    Recording,
+    /// At `point`.
+    At { leap: Leap, point: usize },
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Recording => write!(f, "killed at the end"),
+            End::At { point, .. } => write!(f, "killed at point {point}"),
+        }
+    }
+}
+
+/// A process that stands at its first mark and will be killed before it is beyond the second.
+#[must_use]
+pub(crate) struct Victim<'a> {
+    tracee: Tracee,
+    fate: Fate,
+    /// What it shares with others.
+    segment: Option<&'a Segment>,
+}
+
+impl Fate {
+    /// Forks the victim. What `body` does between two [`mark`](crate::harness::tracee::mark)s is the operation.
+    pub(crate) fn victim<'a>(
+        &self,
+        segment: impl Into<Option<&'a Segment>>,
+        body: impl FnOnce(),
+    ) -> Victim<'a> {
+        Victim { tracee: trace(body), fate: *self, segment: segment.into() }
+    }
+
+    /// To be called when somebody alive, who had to do with a victim that died then, has got on.
+    pub(crate) fn got_on(&self, died: Instant) {
+        let took = died.elapsed();
+        match self.end {
+            End::At { point, .. } if took > PROMPT + TOLERANCE => self.trail.hits[point].store(LATE, SeqCst),
+            _ => drop(self.trail.longest_us.fetch_max(took.as_micros() as u64, SeqCst)),
+        }
+    }
+}
+
+impl Victim<'_> {
+    /// Goes every step on foot. A child that it forks on the way at full speed would meet the end of that run as well.
+    pub(crate) fn on_foot(mut self) -> Self {
+        if let End::At { leap, .. } = &mut self.fate.end {
+            *leap = Leap::default();
+        }
+        self
+    }
+
+    /// Lets it go on and kills it; says when that was.
+    pub(crate) fn die(self) -> Instant {
+        self.die_but_first(|| ())
+    }
+
+    /// Lets it go on and kills it; says when that was. `asleep` is called when it first sleeps, unless it is to die just then.
+    pub(crate) fn die_but_first(self, asleep: impl FnOnce()) -> Instant {
+        let Victim { tracee, fate: Fate { trail, end }, segment } = self;
+        let walk = Walk { tracee: &tracee, sleeps: Cell::new(false), asleep: Cell::new(Some(asleep)) };
+        match end {
+            End::Recording => walk.record(&trail, segment),
+            End::At { leap, point } => walk.to(&trail, leap, point),
+        }
+        tracee.kill();
+        Instant::now()
+    }
+}
+
+/// A victim on its way from point to point.
+struct Walk<'a, F> {
+    tracee: &'a Tracee,
+    sleeps: Cell<bool>,
+    asleep: Cell<Option<F>>,
+}
+
+impl<F: FnOnce()> Walk<'_, F> {
+    /// Goes to the second mark and writes down what it meets.
+    fn record(&self, trail: &Trail, segment: Option<&Segment>) {
+        let (look, vdso) = (|| segment.map(bytes), vdso());
+        let mut before = look();
+        loop {
+            let (next, is_call) = (self.next(), !self.sleeps.get() && self.tracee.is_at_call());
+            if trail.len() == MAX_EVENTS || !self.advance() {
+                break;
+            }
+            let after = look();
+            let is_visible = is_call || next == WAKING || before != after;
+            trail.push(if is_visible { next | VISIBLE } else { next }, &vdso);
+            before = after;
+        }
+    }
+
+    /// Goes to a point that the trail knows.
+    fn to(&self, trail: &Trail, leap: Leap, point: usize) {
+        let leapt = (0..leap.times).all(|_| self.meet(trail.next(leap.point)));
+        let arrived = leapt && (leap.point..point).all(|_| self.advance());
+        let as_expected = match point < trail.len() {
+            true => self.next() == trail.next(point),
+            false => self.tracee.is_at_mark(),
+        };
+        trail.hits[point].store(if arrived && as_expected { HIT } else { 0 }, SeqCst);
+    }
+
+    fn next(&self) -> u64 {
+        if self.sleeps.get() { WAKING } else { self.tracee.address() }
+    }
+
+    /// Goes to the next point; false at the second mark.
+    fn advance(&self) -> bool {
+        if self.sleeps.replace(false) {
+            self.fell_asleep();
+            self.tracee.rest();
+            return true;
+        }
+        if self.tracee.is_at_mark() {
+            return false;
+        }
+        self.sleeps.set(self.tracee.step() == Ran::Asleep);
+        true
+    }
+
+    /// Runs until the instruction at `address` is next again; false if it meets the second mark.
+    fn meet(&self, address: u64) -> bool {
+        while self.next() == address || self.sleeps.get() {
+            if !self.advance() {
+                return false;
+            }
+            if self.next() == address {
+                return true;
+            }
+        }
+        self.tracee.run_to(address, || self.fell_asleep())
+    }
+
+    fn fell_asleep(&self) {
+        if let Some(asleep) = self.asleep.take() {
+            asleep();
+        }
+    }
+}
+
+/// Where the code is that reads the clock without a system call.
+fn vdso() -> Range<u64> {
+    let maps = fs::read_to_string("/proc/self/maps").expect("/proc is there");
+    let line = maps.lines().find(|line| line.ends_with("[vdso]")).unwrap_or("0-0 ");
+    let (start, end) = line.split(' ').next().and_then(|range| range.split_once('-')).expect("a range");
+    let number = |text| u64::from_str_radix(text, 16).expect("an address");
+    number(start)..number(end)
+}
+
+/// All of a segment.
+fn bytes(segment: &Segment) -> Vec<u8> {
+    let mut bytes = vec![0; 1 << 16];
+    let len = rustix::io::pread(segment.as_fd(), &mut bytes, 0).expect("a segment is a file");
+    bytes.truncate(len);
+    bytes
+}

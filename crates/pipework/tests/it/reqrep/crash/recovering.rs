@@ -1,0 +1,164 @@
+//! Victims that take back what the dead held.
+
+use std::time::{Duration, Instant};
+
+use pipework::ErrorKind;
+use pipework::reqrep::{Client, Request, Segment, Server, Ticket};
+
+use super::calling::{answer, answer_all};
+use super::fate::Fate;
+use super::serving::{answered, outcome, outcome_with};
+use super::{SOON, assert_whole, options, small};
+use crate::harness::tracee::{Tracee, mark, trace};
+
+pub(super) fn recover(fate: &Fate) {
+    let segment = Living::segment();
+    let living = Living::among_the_dead(&segment);
+    let victim = fate.victim(&segment, || {
+        mark();
+        assert_eq!(segment.recover(), Ok(Living::DEAD));
+        mark();
+    });
+    let died = victim.die();
+    living.get_on(fate, died);
+    assert_whole(&segment);
+}
+
+/// The victim finds its server dead, and so does somebody alive.
+pub(super) fn wait(fate: &Fate) {
+    let segment = small(2);
+    let client = segment.client().unwrap();
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        let ticket = client.try_send("ping").unwrap().unwrap();
+        mark();
+        let error = client.recv(ticket, SOON).unwrap_err();
+        mark();
+        assert_eq!(error.kind(), ErrorKind::PeerDied);
+    });
+    let ticket = client.try_send("first").unwrap().unwrap();
+    taker(&segment, 2).kill();
+    let died = victim.die();
+    assert_eq!(outcome(&client, ticket), Err(ErrorKind::PeerDied));
+    fate.got_on(died);
+    assert_whole(&segment);
+}
+
+/// The same, where another server may have the requests.
+pub(super) fn wait_and_redeliver(fate: &Fate) {
+    let segment = small(2);
+    let (server, client) = (segment.server().unwrap(), segment.client().unwrap().redeliveries(1));
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap().redeliveries(1);
+        let ticket = client.try_send("ping").unwrap().unwrap();
+        mark();
+        // Ends after the first slice, and before the second.
+        let error = client.recv(ticket, Duration::from_millis(80)).unwrap_err();
+        mark();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    });
+    let ticket = client.try_send("first").unwrap().unwrap();
+    taker(&segment, 2).kill();
+    let died = victim.die();
+    assert_eq!(outcome_with(&server, fate, died, &client, ticket), answered("FIRST"));
+    assert_whole(&segment);
+}
+
+// ---------------------------------------------------------------- the living and the dead
+
+/// A client and a server who had to do with six who died, two of them servers.
+pub(super) struct Living {
+    client: Client,
+    server: Server,
+    /// A dead server had it.
+    lost: Ticket,
+    /// Dead servers had them, and another may have them.
+    redeliverable: [Ticket; 2],
+    /// A dead client's.
+    request: Request<'static>,
+}
+
+impl Living {
+    pub(super) const DEAD: usize = 6;
+
+    /// Room for all this, for a victim, and for those who look after it.
+    pub(super) fn segment() -> Segment {
+        options(9).members(12).anonymous().unwrap()
+    }
+
+    /// Leaves calls of the dead in every state that outlives them, one in each of the nine slots.
+    pub(super) fn among_the_dead(segment: &Segment) -> Living {
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let send = |request| client.try_send(request).unwrap().unwrap();
+        let send_twice = |request| client.clone().redeliveries(1).try_send(request).unwrap().unwrap();
+        let audit = || segment.audit().unwrap();
+
+        let (lost, again, dropped) = (send("lost"), send_twice("again"), send("dropped"));
+        let mut dead = vec![taker(segment, 3)];
+        assert_eq!(client.cancel(dropped), Ok(true));
+
+        dead.push(caller(segment, &["done", "taken"]));
+        assert_eq!(answer(server.try_recv().unwrap().unwrap()), b"done");
+        let request = server.try_recv().unwrap().unwrap().into_owned();
+
+        let claimed = send_twice("claimed");
+        dead.push(caller(segment, &["sent"]));
+        dead.push(caught(caller(segment, &[]), || audit().filling == 1));
+        dead.push(caught(caller(segment, &[]), || audit().unqueued == 1));
+        // Its entry is still in the ring.
+        dead.push(caught(taker(segment, 0), || audit().taken == 4));
+
+        assert_eq!(dead.len(), Living::DEAD);
+        dead.into_iter().for_each(Tracee::kill);
+        Living { client, server, lost, redeliverable: [again, claimed], request }
+    }
+
+    /// Once a victim has died as well.
+    pub(super) fn get_on(self, fate: &Fate, died: Instant) {
+        let Living { client, server, lost, redeliverable: [again, claimed], request } = self;
+        assert_eq!(outcome(&client, lost), Err(ErrorKind::PeerDied));
+        fate.got_on(died);
+        // They begin to wait only now.
+        assert_eq!(outcome_with(&server, fate, Instant::now(), &client, again), answered("AGAIN"));
+        assert_eq!(outcome_with(&server, fate, Instant::now(), &client, claimed), answered("CLAIMED"));
+        assert_eq!(&*request, b"taken");
+        // Whether the death of its client has been noticed is open.
+        let _was_wanted = request.reply("TAKEN").expect("it is this server's");
+        answer_all(&server);
+    }
+}
+
+/// A client that has sent these requests, and is about to send one more.
+fn caller(segment: &Segment, requests: &[&str]) -> Tracee {
+    trace(|| {
+        let client = segment.client().unwrap();
+        for request in requests {
+            client.try_send(*request).unwrap().unwrap();
+        }
+        mark();
+        client.try_send("ping").unwrap().unwrap();
+        mark();
+    })
+}
+
+/// A server that has taken so many requests, and is about to take one more.
+fn taker(segment: &Segment, requests: usize) -> Tracee {
+    trace(|| {
+        let server = segment.server().unwrap();
+        let taken = server.drain(requests).unwrap();
+        assert_eq!(taken.len(), requests);
+        mark();
+        let one_more = server.try_recv().unwrap().unwrap();
+        mark();
+        drop((taken, one_more));
+    })
+}
+
+/// Goes on step by step until it `is_there`.
+fn caught(tracee: Tracee, is_there: impl Fn() -> bool) -> Tracee {
+    while !is_there() {
+        assert!(!tracee.is_at_mark(), "it has passed by");
+        tracee.step();
+    }
+    tracee
+}

@@ -1,0 +1,291 @@
+//! Segments on file systems that are full, that lose what they had, and that show one file in two ways.
+
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use pipework::reqrep::{Options, Segment, Server};
+use pipework::{Deadline, Error, ErrorKind, Result};
+use rustix::event::PollFlags;
+use rustix::fs::FallocateFlags;
+
+use crate::harness::damage::{
+    enter_mount_namespace, leave_no_core, mount_bind, mount_overlay, mount_tmpfs, not_mounted,
+};
+use crate::harness::{
+    Child, Folder, PATIENCE, PROMPT, Random, TOLERANCE, alone, alone_for, awaited, fork, in_a_task, say,
+    seed, setting, shared, wait_for,
+};
+
+/// A folder of a tmpfs of this process's own; `None` where it may not mount one.
+fn tmpfs(folder: &Folder, options: &str) -> Option<std::path::PathBuf> {
+    let mount = folder.join("tmpfs");
+    fs::create_dir(&mount).unwrap();
+    let mounted = enter_mount_namespace() && mount_tmpfs(&mount, options);
+    if !mounted {
+        not_mounted(&format!("a tmpfs of {options}"));
+    }
+    mounted.then_some(mount)
+}
+
+// ---------------------------------------------------------------- full
+
+const LARGEST: usize = 60_000;
+const IN_FLIGHT: usize = 8;
+
+/// No byte of it is zero, and all are the same.
+fn payload(random: &mut Random) -> Vec<u8> {
+    let most = [100, 6_000, LARGEST][random.below(3)];
+    vec![1 + (random.next() % 255) as u8; random.below(most)]
+}
+
+fn is_whole(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte != 0 && *byte == bytes[0])
+}
+
+/// Takes all the space that is left, with a file called "filler"; also returns its length.
+fn fill(mount: &Path) -> (File, u64) {
+    let filler = File::create(mount.join("filler")).unwrap();
+    let mut len = 0;
+    while rustix::fs::fallocate(&filler, FallocateFlags::empty(), len, 4096).is_ok() {
+        len += 4096;
+    }
+    (filler, len)
+}
+
+fn is_full(error: &Error) -> bool {
+    (error.kind(), error.errno()) == (ErrorKind::Os, Some(libc::ENOSPC))
+}
+
+/// PIPEWORK_DISK_CALLS=100000 is the long form.
+#[test]
+fn on_a_full_disk_no_call_brings_a_wrong_byte() {
+    const CALLS: u64 = 500;
+    alone_for(4 * PATIENCE, || {
+        fork(|| {
+            leave_no_core();
+            let folder = Folder::new();
+            let Some(mount) = tmpfs(&folder, "size=1m") else { return };
+            let (seed, rounds) = (seed(), setting("PIPEWORK_DISK_CALLS").unwrap_or(10_000).div_ceil(CALLS));
+            say(&format!("{rounds} rounds at a full disk with PIPEWORK_SEED={seed}"));
+            // Answered; refused at the client; failed at the server; wrong.
+            let counts = shared(4);
+            for round in 0..rounds {
+                let path = mount.join("segment");
+                let options = Options::new().slots(16).members(4).sparse(true);
+                let sizes = options.request_bytes(LARGEST as u32).reply_bytes(LARGEST as u32);
+                let segment = sizes.create(&path).unwrap();
+                at_a_full_disk(&segment, &mount, CALLS, Random::new(seed ^ round), counts);
+                assert_eq!(segment.unlink(), Ok(true));
+            }
+            let [answered, refused, failed, wrong] = [0, 1, 2, 3].map(|nth| counts[nth].load(SeqCst));
+            say(&format!(
+                "at a full disk: {answered} answered, {refused} refused, {failed} failed, {wrong} wrong"
+            ));
+            assert_eq!(wrong, 0);
+            assert!(answered > 0 && refused > 0 && failed > 0);
+        })
+        .join();
+    });
+}
+
+fn at_a_full_disk(
+    segment: &Segment,
+    mount: &Path,
+    calls: u64,
+    mut random: Random,
+    counts: &'static [AtomicU64],
+) {
+    let count = |nth: usize| {
+        counts[nth].fetch_add(1, SeqCst);
+    };
+    let over = &shared(1)[0];
+    let mut answers = Random::new(random.next());
+    let server = fork(move || {
+        let server = segment.server().unwrap();
+        while over.load(SeqCst) == 0 {
+            let Ok(request) = server.recv(Duration::from_millis(20)) else { continue };
+            if !is_whole(&request) {
+                count(3);
+            }
+            if let Err(error) = request.reply(&payload(&mut answers)) {
+                assert!(is_full(&error), "{error}");
+            }
+        }
+    });
+    // As much as there is, but for some of it.
+    let (filler, len) = fill(mount);
+    filler.set_len(random.next() % len).unwrap();
+    let client = segment.client().unwrap();
+    for _ in 0..calls / IN_FLIGHT as u64 {
+        let mut tickets = Vec::new();
+        for _ in 0..IN_FLIGHT {
+            match client.send(&payload(&mut random), PATIENCE) {
+                Ok(ticket) => tickets.push(ticket),
+                Err(error) => {
+                    assert!(is_full(&error), "{error}");
+                    count(1);
+                }
+            }
+        }
+        for ticket in tickets {
+            match client.recv(ticket, PATIENCE) {
+                Ok(reply) => count(if is_whole(&reply) { 0 } else { 3 }),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Failed, "{error}");
+                    count(2);
+                }
+            }
+        }
+    }
+    // With space again, every slot is as good as any.
+    fs::remove_file(mount.join("filler")).unwrap();
+    drop(filler);
+    for _ in 0..32 {
+        let reply = client.call(&[7; 10], PATIENCE);
+        assert!(reply.map_or_else(|error| error.kind() == ErrorKind::Failed, |reply| is_whole(&reply)));
+    }
+    over.store(1, SeqCst);
+    server.join();
+    drop(client);
+    assert_eq!(segment.audit().unwrap().free, 16);
+}
+
+/// The first touch of a page that nobody reserved: a hole in a segment whose pages had all been there.
+#[test]
+fn whose_page_is_gone_says_so_from_then_on() {
+    alone(|| {
+        fork(|| {
+            leave_no_core();
+            let folder = Folder::new();
+            let Some(mount) = tmpfs(&folder, "size=256k") else { return };
+            let options = Options::new().slots(1).members(4).request_bytes(20_000).reply_bytes(20_000);
+            let segment = options.create(mount.join("segment")).unwrap();
+            let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+            assert!(client.cancel(client.send(&[7; 20_000], PATIENCE).unwrap()).unwrap());
+            let file = File::from(segment.as_fd().try_clone_to_owned().unwrap());
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&file, hole, 12_288, 4096).unwrap();
+            let _filler = fill(&mount);
+            let corrupt = Err(ErrorKind::Corrupt);
+            for _ in 0..2 {
+                assert_eq!(client.try_send(&[7; 20_000]).map(drop).map_err(|error| error.kind()), corrupt);
+                assert_eq!(server.try_recv().map(drop).map_err(|error| error.kind()), corrupt);
+                assert_eq!(segment.client().map(drop).map_err(|error| error.kind()), corrupt);
+                assert_eq!(segment.audit().map(drop).map_err(|error| error.kind()), corrupt);
+                assert_eq!(segment.recover().map(drop).map_err(|error| error.kind()), corrupt);
+            }
+            assert_eq!(client.send("a", PATIENCE).map_err(|error| error.kind()).map(drop), corrupt);
+        })
+        .join();
+    });
+}
+
+// ---------------------------------------------------------------- cut short
+
+/// And as long as before at once: nobody touches a page that is missing, all have new ones.
+#[test]
+fn whoever_uses_a_file_that_was_cut_short_hears_of_it() {
+    alone(|| {
+        let folder = Folder::new();
+        let path = folder.join("segment");
+        for (cut, regrows) in
+            [(0, true), (4096, true), (5, true), (3, true), (1, true), (0, false), (1, false)]
+        {
+            let options = Options::new().slots(2).members(8).request_bytes(5000).reply_bytes(5000);
+            let segment = options.create(&path).unwrap();
+            let file = File::from(segment.as_fd().try_clone_to_owned().unwrap());
+            let whole = file.metadata().unwrap().len();
+            // 5, 3 and 1 are how many bytes less there are; others what is left.
+            let len = if [0, 4096].contains(&cut) { cut } else { whole - cut };
+            let flags = shared(8);
+            let waits = |nth: usize, wait: &dyn Fn() -> Option<ErrorKind>| {
+                flags[nth].store(1, SeqCst);
+                assert_eq!(wait(), Some(ErrorKind::Corrupt), "{cut} {regrows} {nth}");
+                flags[4 + nth].store(1, SeqCst);
+            };
+            let busy = segment.server().unwrap();
+            let client = fork(|| {
+                let client = segment.client().unwrap();
+                let ticket = client.send("a", PATIENCE).unwrap();
+                waits(0, &|| client.recv(ticket, Deadline::NEVER).err().map(|error| error.kind()));
+            });
+            let _request = busy.recv(PATIENCE).unwrap();
+            let server = |nth: usize, wait: &dyn Fn(&Server) -> Result<()>| {
+                fork(|| {
+                    let server = segment.server().unwrap();
+                    waits(nth, &|| wait(&server).err().map(|error| error.kind()));
+                })
+            };
+            let idle = [
+                server(1, &|server| server.recv(Deadline::NEVER).map(drop)),
+                server(2, &|server| in_a_task(server.recv_async()).map(drop)),
+                server(3, &|server| {
+                    wait_for(&server.doorbell()?, PollFlags::IN);
+                    server.try_recv().map(drop)
+                }),
+            ];
+            let own = segment.client().unwrap();
+            for flag in &flags[..4] {
+                awaited(flag);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            file.set_len(len).unwrap();
+            if regrows {
+                file.set_len(whole).unwrap();
+            }
+            let began = Instant::now();
+            let called = own.call("c", Deadline::NEVER).map(drop).map_err(|error| error.kind());
+            assert_eq!(called, Err(ErrorKind::Corrupt));
+            assert_eq!(segment.members().map(drop).map_err(|error| error.kind()), Err(ErrorKind::Corrupt));
+            for flag in &flags[4..] {
+                awaited(flag);
+            }
+            let took = began.elapsed();
+            assert!(took < PROMPT + TOLERANCE, "{took:?}");
+            let opened = Options::new().open(&path).map(drop).unwrap_err().kind();
+            assert!(matches!(opened, ErrorKind::Corrupt | ErrorKind::Incompatible), "{opened:?}");
+            client.join();
+            idle.into_iter().for_each(Child::join);
+            fs::remove_file(&path).unwrap();
+        }
+    });
+}
+
+// ---------------------------------------------------------------- seen in two ways
+
+#[test]
+fn a_file_is_opened_by_the_way_that_it_was_made_by() {
+    alone(|| {
+        fork(|| {
+            let folder = Folder::new();
+            let Some(mount) = tmpfs(&folder, "size=4m") else { return };
+            let names = ["lower", "upper", "work", "merged", "bound"];
+            let [_, upper, _, merged, bound] = names.map(|name| mount.join(name));
+            names.iter().for_each(|name| fs::create_dir(mount.join(name)).unwrap());
+            if !mount_overlay(&merged) {
+                return not_mounted("an overlay");
+            }
+            let small = || Options::new().slots(2).members(4);
+            for (made, other, nth) in [(&merged, &upper, 0), (&upper, &merged, 1)] {
+                let name = format!("segment-{nth}");
+                let segment = small().create(made.join(&name)).unwrap();
+                let elsewhere = Options::new().open(other.join(&name)).map(drop).unwrap_err();
+                assert_eq!(elsewhere.kind(), ErrorKind::Incompatible, "{elsewhere}");
+                // A bind mount shows the same file, and so does a descriptor.
+                assert!(mount_bind(made, &bound));
+                for again in [made.join(&name), bound.join(&name)] {
+                    let opened = Options::new().open(&again).unwrap();
+                    let _client = opened.client().unwrap();
+                    assert!(segment.members().unwrap()[0].is_alive);
+                }
+                let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&segment.as_fd()));
+                let by_fd = File::options().read(true).write(true).open(link).unwrap();
+                Options::new().from_fd(by_fd.into()).unwrap();
+            }
+        })
+        .join();
+    });
+}

@@ -1,0 +1,577 @@
+//! Event loops and tasks on either side of a segment, in processes that share nothing else, and that are killed, stopped and forked meanwhile.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pipework::reqrep::{Client, Options, Segment, Server};
+use pipework::{Error, ErrorKind};
+use rustix::event::{PollFlags, Timespec, epoll};
+use tokio::runtime;
+use tokio::time::timeout;
+
+use crate::harness::{
+    Folder, PATIENCE, PROMPT, Random, TOLERANCE, alone, awaited, descriptors, fork, is_ready, say,
+};
+use crate::harness::{seed, shared, wait_for};
+
+fn open(folder: &Folder) -> Segment {
+    Options::new().slots(8).open_or_create(folder.join("segment")).expect("a segment")
+}
+
+/// An event loop around one descriptor.
+struct Loop {
+    doorbell: OwnedFd,
+    /// Where it is told of each ring only, as tokio and its like do it.
+    epoll: Option<OwnedFd>,
+}
+
+/// How an event loop is told.
+#[derive(Clone, Copy, PartialEq)]
+enum Told {
+    OfStates,
+    OfEdges,
+}
+
+impl Loop {
+    fn new(doorbell: OwnedFd, told: Told) -> Loop {
+        let epoll = (told == Told::OfEdges).then(|| {
+            let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
+            let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(&epoll, &doorbell, epoll::EventData::new_u64(0), edges).expect("epoll");
+            epoll
+        });
+        Loop { doorbell, epoll }
+    }
+
+    fn wait(&self) {
+        let Some(epoll) = &self.epoll else { return wait_for(&self.doorbell, PollFlags::IN) };
+        wait_for(epoll, PollFlags::IN);
+        let mut events = [const { MaybeUninit::uninit() }; 4];
+        epoll::wait(epoll, &mut events, Some(&Timespec::default())).expect("epoll");
+    }
+}
+
+/// Answers what its doorbell tells of, for ever or `count` times. Each takes some time.
+fn serve_by_doorbell(server: &Server, told: Told, count: u64, work: Duration) {
+    let events = Loop::new(server.doorbell().expect("a descriptor"), told);
+    let mut served = 0;
+    while served < count {
+        events.wait();
+        while let Some(request) = server.try_recv().expect("a segment in order") {
+            let answer = request.to_vec();
+            if !work.is_zero() {
+                thread::sleep(work);
+            }
+            request.reply(&answer).expect("an answer");
+            served += 1;
+        }
+    }
+}
+
+/// Makes `count` calls, up to `at_once` of them at the same time; gives how many ended with PeerDied.
+fn call_by_doorbell(client: &Client, told: Told, count: u32, at_once: usize) -> usize {
+    let events = Loop::new(client.doorbell().expect("a descriptor"), told);
+    let (mut open, mut sent, mut died) = (Vec::new(), 0, 0);
+    while sent < count || !open.is_empty() {
+        while sent < count
+            && open.len() < at_once
+            && let Some(ticket) = client.try_send(&sent.to_le_bytes()).expect("a segment in order")
+        {
+            open.push((ticket, sent));
+            sent += 1;
+        }
+        events.wait();
+        open.retain(|(ticket, number)| match client.try_recv(*ticket) {
+            Ok(Some(reply)) => {
+                assert_eq!(*reply, number.to_le_bytes());
+                false
+            }
+            Ok(None) => true,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::PeerDied);
+                died += 1;
+                false
+            }
+        });
+    }
+    died
+}
+
+/// The threads of this process, by their numbers.
+fn threads() -> Vec<String> {
+    let tasks = fs::read_dir("/proc/self/task").expect("/proc is there").map_while(Result::ok);
+    tasks.map(|task| task.file_name().into_string().expect("a number")).collect()
+}
+
+/// Waits until there are so many threads: one that has ended is in `/proc` for a moment longer.
+fn await_threads(count: usize) {
+    await_that(|| threads().len() == count);
+}
+
+fn await_that(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "stuck for {PATIENCE:?}");
+        thread::yield_now();
+    }
+}
+
+// ---------------------------------------------------------------- event loops
+
+#[test]
+fn two_processes_that_share_a_path_and_nothing_else_ring_each_others_doorbells() {
+    alone(|| {
+        for told in [Told::OfStates, Told::OfEdges] {
+            let folder = Folder::new();
+            let serving = fork(|| {
+                serve_by_doorbell(&open(&folder).server().expect("a place"), told, 3000, Duration::ZERO);
+            });
+            let client = open(&folder).client().expect("a place");
+            let died = call_by_doorbell(&client, told, 1000, 1) + call_by_doorbell(&client, told, 2000, 8);
+            serving.join();
+            assert_eq!((died, client.segment().audit().expect("an audit").free), (0, 8));
+        }
+    });
+}
+
+#[test]
+fn a_doorbell_tells_of_a_server_that_died_with_the_request() {
+    alone(|| {
+        let (folder, taken) = (Folder::new(), shared(2));
+        let segment = open(&folder);
+        let doomed = |taken: &'static AtomicU64| {
+            let folder = &folder;
+            fork(move || {
+                let server = open(folder).server().expect("a place");
+                let _request = server.recv(PATIENCE).expect("a request");
+                taken.store(1, SeqCst);
+                thread::sleep(PATIENCE);
+            })
+        };
+        let first = doomed(&taken[0]);
+        let client = segment.client().expect("a place");
+        let doorbell = client.doorbell().expect("a descriptor");
+        let ticket = client.send("a", PATIENCE).expect("a slot");
+        awaited(&taken[0]);
+        assert!(!is_ready(&doorbell, PollFlags::IN, Duration::from_millis(5)));
+        first.kill();
+        assert!(is_ready(&doorbell, PollFlags::IN, PROMPT + TOLERANCE));
+        assert_eq!(client.try_recv(ticket).map_err(|error| error.kind()).err(), Some(ErrorKind::PeerDied));
+        // Another gets it if that was asked for, and hears of it by its own doorbell.
+        let second = doomed(&taken[1]);
+        let client = client.redeliveries(1);
+        let ticket = client.send("b", PATIENCE).expect("a slot");
+        awaited(&taken[1]);
+        let server = segment.server().expect("a place");
+        let servers = server.doorbell().expect("a descriptor");
+        assert!(!is_ready(&servers, PollFlags::IN, Duration::ZERO));
+        second.kill();
+        assert!(is_ready(&servers, PollFlags::IN, PROMPT + TOLERANCE));
+        let request = server.try_recv().expect("a segment in order").expect("it rang");
+        assert_eq!((&*request, request.deliveries()), (&b"b"[..], 1));
+        request.reply("c").expect("an answer");
+        assert!(is_ready(&doorbell, PollFlags::IN, PATIENCE));
+        assert_eq!(&*client.try_recv(ticket).expect("a reply").expect("it rang"), b"c");
+    });
+}
+
+#[test]
+fn servers_that_are_killed_in_their_event_loops_harm_nobody() {
+    alone(|| {
+        let (folder, seed) = (Folder::new(), seed());
+        say(&format!("doorbells: PIPEWORK_SEED={seed}"));
+        let mut random = Random::new(seed);
+        let segment = open(&folder);
+        let end = shared(1);
+        let client = fork(|| {
+            let client = open(&folder).client().expect("a place");
+            let mut died = 0;
+            while end[0].load(SeqCst) == 0 {
+                died += call_by_doorbell(&client, Told::OfStates, 20, 8);
+            }
+            say(&format!("doorbells: {died} calls died with their servers"));
+            assert!(died > 0, "20 were killed, and most of them at work");
+        });
+        let work = Duration::from_micros(200);
+        let serve = || {
+            fork(|| {
+                serve_by_doorbell(&open(&folder).server().expect("a place"), Told::OfStates, u64::MAX, work)
+            })
+        };
+        for _ in 0..20 {
+            let doomed = serve();
+            thread::sleep(Duration::from_micros(5000 + random.below(40_000) as u64));
+            doomed.kill();
+        }
+        let last = serve();
+        end[0].store(1, SeqCst);
+        client.join();
+        last.kill();
+        segment.recover().expect("a segment in order");
+        assert_eq!(segment.audit().expect("an audit").free, 8);
+        assert_eq!(segment.members().expect("members"), []);
+    });
+}
+
+/// The wake-up goes to a thread that does not run, and the next who sleeps gets the request at the end of a slice.
+#[test]
+fn a_stopped_process_keeps_no_request_from_others() {
+    alone(|| {
+        let (folder, ready) = (Folder::new(), shared(1));
+        let segment = open(&folder);
+        let stopped = fork(|| {
+            let server = open(&folder).server().expect("a place");
+            let doorbell = server.doorbell().expect("a descriptor");
+            assert!(server.try_recv().expect("a segment in order").is_none());
+            thread::sleep(Duration::from_millis(20));
+            ready[0].store(1, SeqCst);
+            wait_for(&doorbell, PollFlags::IN);
+        });
+        awaited(&ready[0]);
+        stopped.stop();
+        let server = segment.server().expect("a place");
+        thread::scope(|scope| {
+            let client = segment.client().expect("a place");
+            let call = scope.spawn(move || client.call("a", PATIENCE).map(|reply| reply.to_vec()));
+            server.recv(PROMPT + TOLERANCE).expect("a request").reply("b").expect("an answer");
+            assert_eq!(call.join().expect("no panic"), Ok(b"b".to_vec()));
+        });
+        stopped.kill();
+    });
+}
+
+#[test]
+fn bells_that_were_made_before_a_fork_ring_in_both_processes() {
+    alone(|| {
+        let segment = Options::new().anonymous().expect("a segment");
+        let server = segment.server().expect("a place");
+        let requests = server.request_bell().create().expect("a descriptor");
+        let replies = server.reply_bell().create().expect("a descriptor");
+        let child = fork(|| {
+            let client = segment.client().expect("a place");
+            client.request_bell().set(requests.try_clone().expect("a descriptor"));
+            client.reply_bell().set(replies.try_clone().expect("a descriptor"));
+            for turn in 0..200u32 {
+                let ticket =
+                    client.try_send(&turn.to_le_bytes()).expect("a segment in order").expect("a slot");
+                client.request_bell().ring();
+                wait_for(&replies, PollFlags::IN);
+                client.reply_bell().consume();
+                assert_eq!(*client.try_recv(ticket).expect("a reply").expect("it rang"), turn.to_le_bytes());
+            }
+        });
+        for _ in 0..200 {
+            wait_for(&requests, PollFlags::IN);
+            server.request_bell().consume();
+            let request = server.try_recv().expect("a segment in order").expect("it rang");
+            let answer = request.to_vec();
+            request.reply(&answer).expect("an answer");
+            server.reply_bell().ring();
+        }
+        child.join();
+    });
+}
+
+// ---------------------------------------------------------------- what a process is
+
+#[test]
+fn a_forked_child_asks_for_doorbells_of_its_own() {
+    alone(|| {
+        let segment = Options::new().anonymous().expect("a segment");
+        let (mut clients, server) =
+            (Some(segment.client().expect("a place")), segment.server().expect("a place"));
+        let client = clients.as_ref().expect("it is the parent's still");
+        let (replies, requests) =
+            (client.doorbell().expect("a descriptor"), server.doorbell().expect("a descriptor"));
+        let ticket = client.send("parent's", PATIENCE).expect("a slot");
+        let child = fork(|| {
+            let (client, before) = (clients.take().expect("it was inherited"), descriptors());
+            assert!(client.try_recv(ticket).is_err_and(|error| error.kind() == ErrorKind::Stale));
+            let own = client.doorbell().expect("a descriptor");
+            let ticket = client.send("child's", PATIENCE).expect("a slot");
+            wait_for(&own, PollFlags::IN);
+            assert_eq!(&*client.try_recv(ticket).expect("a reply").expect("it rang"), b"child's");
+            assert!(!is_ready(&own, PollFlags::IN, Duration::ZERO));
+            drop((own, client));
+            // What the thread has is closed when it ends, and nobody waits for that.
+            await_threads(1);
+            // The lock of its membership has come and gone as well.
+            assert_eq!(descriptors(), before);
+        });
+        let client = clients.expect("the child took its own");
+        for _ in 0..2 {
+            wait_for(&requests, PollFlags::IN);
+            let request = server.recv(PATIENCE).expect("a request");
+            let answer = request.to_vec();
+            request.reply(&answer).expect("an answer");
+        }
+        child.join();
+        wait_for(&replies, PollFlags::IN);
+        assert_eq!(&*client.try_recv(ticket).expect("a reply").expect("it rang"), b"parent's");
+        assert!(server.try_recv().expect("a segment in order").is_none());
+        assert!(
+            !is_ready(&requests, PollFlags::IN, Duration::ZERO)
+                && !is_ready(&replies, PollFlags::IN, Duration::ZERO)
+        );
+    });
+}
+
+#[test]
+fn threads_come_when_they_are_asked_for_and_end_with_their_handles() {
+    alone(|| {
+        let before = threads();
+        let segment = Options::new().slots(1).anonymous().expect("a segment");
+        let (client, server) = (segment.client().expect("a place"), segment.server().expect("a place"));
+        client.send("a", PATIENCE).expect("a slot");
+        await_threads(before.len());
+        let other = client.clone();
+        let doorbells = [client.doorbell(), other.doorbell(), client.room_doorbell(), server.doorbell()];
+        await_threads(before.len() + 3);
+        // Signals are for the program's own threads; but for those that an access to the segment may cause.
+        for watch in threads().iter().filter(|thread| !before.contains(thread)) {
+            let blocked = || {
+                let status =
+                    fs::read_to_string(format!("/proc/self/task/{watch}/status")).expect("/proc is there");
+                let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("a mask");
+                u64::from_str_radix(mask.trim(), 16).expect("a number")
+            };
+            let is_blocked = |signal: i32| blocked() >> (signal - 1) & 1 == 1;
+            // A thread begins with all of them blocked.
+            await_that(|| !is_blocked(libc::SIGBUS) && !is_blocked(libc::SIGSEGV));
+            assert!([libc::SIGINT, libc::SIGTERM, libc::SIGALRM, libc::SIGCHLD].into_iter().all(is_blocked));
+        }
+        drop(client);
+        await_threads(before.len() + 3);
+        // The server's rests, the others are parked in the segment. No drop waits for a slice to end.
+        wait_for(doorbells[3].as_ref().expect("a descriptor"), PollFlags::IN);
+        drop((other, server));
+        await_threads(before.len());
+        assert!(doorbells.iter().all(Result::is_ok));
+    });
+}
+
+#[test]
+fn a_file_that_is_cut_short_kills_no_thread_that_waits_on_it() {
+    alone(|| {
+        let (folder, before) = (Folder::new(), threads().len());
+        let segment = open(&folder);
+        let (client, server) = (segment.client().expect("a place"), segment.server().expect("a place"));
+        let doorbells = [client.doorbell(), client.room_doorbell(), server.doorbell()];
+        let ticket = client.send("a", PATIENCE).expect("a slot");
+        fs::File::options()
+            .write(true)
+            .open(folder.join("segment"))
+            .and_then(|file| file.set_len(0))
+            .expect("a file");
+        // More than a slice: by now, each has looked.
+        thread::sleep(Duration::from_millis(120));
+        let is_cut_short = |error: Error| error.kind() == ErrorKind::Corrupt;
+        assert!(client.try_recv(ticket).is_err_and(is_cut_short));
+        assert!(server.try_recv().is_err_and(is_cut_short));
+        drop((client, server, doorbells));
+        await_threads(before);
+    });
+}
+
+/// One after the other looks out for all: none needs a slice of its own for that.
+#[test]
+fn all_who_stand_in_line_hear_of_damage() {
+    alone(|| {
+        let folder = Folder::new();
+        let segment = open(&folder);
+        let client = segment.client().expect("a place");
+        while client.try_send("a").expect("nothing is damaged").is_some() {}
+        thread::scope(|scope| {
+            let waiting = [(); 100].map(|()| scope.spawn(|| client.send("b", PATIENCE)));
+            thread::sleep(Duration::from_millis(100));
+            fs::File::options()
+                .write(true)
+                .open(folder.join("segment"))
+                .and_then(|file| file.set_len(0))
+                .expect("a file");
+            let began = Instant::now();
+            for ended in waiting.map(|waiting| waiting.join().expect("no panic")) {
+                assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::Corrupt));
+            }
+            assert!(began.elapsed() < PROMPT + TOLERANCE, "{:?}", began.elapsed());
+        });
+    });
+}
+
+// ---------------------------------------------------------------- tasks
+
+fn one_thread() -> runtime::Runtime {
+    runtime::Builder::new_current_thread().enable_time().build().expect("a runtime")
+}
+
+fn three_threads() -> runtime::Runtime {
+    runtime::Builder::new_multi_thread().worker_threads(3).enable_time().build().expect("a runtime")
+}
+
+/// Answers from `tasks` tasks, until killed. Each takes some time.
+async fn serve_in_tasks(server: Server, tasks: usize, work: Duration) {
+    let serve = |server: Server| async move {
+        while let Ok(request) = server.recv_async().await {
+            if !work.is_zero() {
+                tokio::time::sleep(work).await;
+            }
+            let answer = request.to_vec();
+            request.reply(&answer).expect("an answer");
+        }
+    };
+    let tasks: Vec<_> = (0..tasks).map(|_| tokio::spawn(serve(server.clone()))).collect();
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    panic!("the segment is out of order");
+}
+
+/// Calls from `tasks` tasks, `each` one after the other, and gives how they ended.
+async fn call_in_tasks(client: Client, tasks: u32, each: u32) -> Vec<Result<(), Error>> {
+    let call = |client: Client, task: u32| async move {
+        let mut ends = Vec::new();
+        for turn in 0..each {
+            let request = [task.to_le_bytes(), turn.to_le_bytes()].concat();
+            ends.push(client.call_async(&request).await.map(|reply| assert_eq!(*reply, request)));
+        }
+        ends
+    };
+    let tasks: Vec<_> = (0..tasks).map(|task| tokio::spawn(call(client.clone(), task))).collect();
+    let mut ends = Vec::new();
+    for task in tasks {
+        ends.extend(task.await.expect("no panic"));
+    }
+    ends
+}
+
+#[test]
+fn runtimes_of_two_processes_call_each_other() {
+    alone(|| {
+        let folder = Folder::new();
+        for (servers, callers) in
+            [(one_thread as fn() -> _, three_threads as fn() -> _), (three_threads, one_thread)]
+        {
+            let serving = fork(|| {
+                servers().block_on(async {
+                    serve_in_tasks(open(&folder).server().expect("a place"), 3, Duration::ZERO).await
+                });
+            });
+            // In a process of its own as well: whoever forks has no runtime.
+            let calling = fork(|| {
+                let client = open(&folder).client().expect("a place");
+                // More tasks than slots.
+                let ends = callers().block_on(call_in_tasks(client.clone(), 30, 50));
+                assert!(ends.len() == 1500 && ends.iter().all(Result::is_ok));
+                assert_eq!((client.pending(), client.segment().audit().expect("an audit").free), (0, 8));
+            });
+            calling.join();
+            serving.kill();
+        }
+    });
+}
+
+#[test]
+fn tasks_hear_of_servers_that_are_killed() {
+    alone(|| {
+        let (folder, end) = (Folder::new(), shared(1));
+        let segment = open(&folder);
+        let calling = fork(|| {
+            let client = open(&folder).client().expect("a place");
+            let patient = client.clone().redeliveries(3);
+            let mut ends = [vec![], vec![]];
+            three_threads().block_on(async {
+                while end[0].load(SeqCst) == 0 {
+                    let calls = [client.clone(), patient.clone()].map(|client| call_in_tasks(client, 4, 5));
+                    let [some, others] = calls;
+                    let (some, others) = tokio::join!(some, others);
+                    ends[0].extend(some);
+                    ends[1].extend(others);
+                }
+            });
+            let died = ends.map(|ends| {
+                let errors: Vec<Error> = ends.iter().filter_map(|end| end.err()).collect();
+                assert!(errors.iter().all(|error| error.kind() == ErrorKind::PeerDied), "{errors:?}");
+                (errors.len(), ends.len())
+            });
+            say(&format!(
+                "doorbells: calls that died with their servers, of all, without and with redelivery: {died:?}"
+            ));
+            assert!(died[0].0 > 0, "10 were killed, and most of them at work");
+        });
+        let work = Duration::from_millis(1);
+        let serve = || {
+            fork(|| {
+                one_thread().block_on(async {
+                    serve_in_tasks(open(&folder).server().expect("a place"), 4, work).await;
+                });
+            })
+        };
+        // Two at a time; those that come are alive for long enough to take something.
+        let mut servers = VecDeque::from([serve()]);
+        for _ in 0..10 {
+            servers.push_back(serve());
+            thread::sleep(Duration::from_millis(30));
+            servers.pop_front().expect("two are there").kill();
+        }
+        end[0].store(1, SeqCst);
+        calling.join();
+        servers.into_iter().for_each(|last| last.kill());
+        segment.recover().expect("a segment in order");
+        assert_eq!(segment.audit().expect("an audit").free, 8);
+    });
+}
+
+#[test]
+fn timeouts_and_selects_give_up_without_a_loss() {
+    alone(|| {
+        let [left, right] = [(); 2].map(|()| Options::new().slots(4).anonymous().expect("a segment"));
+        three_threads().block_on(async {
+            let client = left.client().expect("a place");
+            for _ in 0..10 {
+                let call = timeout(Duration::from_millis(2), client.call_async("nobody answers"));
+                assert!(call.await.is_err() && client.pending() == 0);
+            }
+            // The four entries of the last calls are still in the ring, and in nobody's way.
+            let servers = [left.server().expect("a place"), right.server().expect("a place")];
+            let serving = tokio::spawn(async move {
+                let (mut served, mut idle) = ([0; 2], 0);
+                while served != [500, 500] {
+                    // Each time one of the two futures is dropped, sometimes both.
+                    let (side, request) = tokio::select! {
+                        request = servers[0].recv_async() => (0, request),
+                        request = servers[1].recv_async() => (1, request),
+                        () = tokio::time::sleep(Duration::from_millis(1)) => {
+                            idle += 1;
+                            continue;
+                        }
+                    };
+                    served[side] += 1;
+                    assert!(request.expect("a request").reply("x").expect("an answer"));
+                }
+                idle
+            });
+            let call = |segment: &Segment| {
+                let client = segment.client().expect("a place");
+                tokio::spawn(async move {
+                    for turn in 0..500 {
+                        assert_eq!(&*client.call_async("a").await.expect("a reply"), b"x");
+                        if turn % 50 == 0 {
+                            tokio::time::sleep(Duration::from_millis(3)).await;
+                        }
+                    }
+                })
+            };
+            let calls = [call(&left), call(&right)];
+            for call in calls {
+                timeout(PATIENCE, call).await.expect("in time").expect("no panic");
+            }
+            assert!(serving.await.expect("no panic") > 0);
+        });
+        assert_eq!([left, right].map(|segment| segment.audit().expect("an audit").free), [4, 4]);
+    });
+}

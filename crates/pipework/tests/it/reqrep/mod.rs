@@ -1,0 +1,16 @@
+//! Room `reqrep`: calls between processes that are killed, stopped, forked and lied to.
+
+mod files;
+mod disk;
+mod processes;
+mod doorbells;
+mod hostile;
+mod storm;
+#[cfg(target_arch = "x86_64")]
+mod crash;
+mod vectors;
+
+#[cfg(not(target_arch = "x86_64"))]
+#[test]
+#[ignore = "only x86-64 is stepped through"]
+fn crash() {}

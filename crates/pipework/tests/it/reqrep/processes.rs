@@ -1,0 +1,104 @@
+//! Promises P2 to P6, P12 and P13 between real processes: what forks, programs and signals do to a segment, who counts as dead and who as
+//! alive, and what waiting costs.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pipework::reqrep::{Audit, Client, Options, Segment, Server};
+use pipework::{Deadline, ErrorKind, Result};
+
+use crate::harness::{Child, PATIENCE, PROMPT, TOLERANCE, awaited, fork, shared};
+
+mod alive;
+mod dead;
+mod heirs;
+mod lost;
+mod pieces;
+mod waits;
+
+/// Longer than the first four slices of a wait.
+const SEVERAL_SLICES: Duration = Duration::from_millis(900);
+
+fn options() -> Options {
+    Options::new().slots(4).members(8).request_bytes(64).reply_bytes(64)
+}
+
+fn small() -> Segment {
+    options().anonymous().expect("a segment")
+}
+
+fn kind<T>(outcome: Result<T>) -> Option<ErrorKind> {
+    outcome.err().map(|error| error.kind())
+}
+
+/// What every server here answers: the request in capitals.
+fn serve(server: &Server, requests: usize) {
+    for _ in 0..requests {
+        let request = server.recv(Deadline::NEVER).expect("a request");
+        let answer = request.to_ascii_uppercase();
+        request.reply(&answer).expect("it is this server's");
+    }
+}
+
+/// A process that serves until it is killed.
+fn server(segment: &Segment) -> Child {
+    fork(|| serve(&segment.server().expect("a place"), usize::MAX))
+}
+
+/// A process that is attached as a server and does nothing.
+fn idle_server(segment: &Segment) -> Child {
+    let attached = &shared(1)[0];
+    let idle = fork(|| {
+        let _server = segment.server().expect("a place");
+        attached.store(1, SeqCst);
+        sleep_until_killed();
+    });
+    awaited(attached);
+    idle
+}
+
+/// A process that takes one request, sets `taken` to one more than the deliveries before, and answers it when `told` is set.
+fn holder(segment: &Segment, taken: &AtomicU64, told: &AtomicU64) -> Child {
+    fork(|| hold(&segment.server().expect("a place"), taken, told))
+}
+
+fn hold(server: &Server, taken: &AtomicU64, told: &AtomicU64) {
+    let request = server.recv(Deadline::NEVER).expect("a request");
+    taken.store(u64::from(request.deliveries()) + 1, SeqCst);
+    awaited(told);
+    let answer = request.to_ascii_uppercase();
+    assert_eq!(request.reply(&answer), Ok(true), "somebody waits for it");
+}
+
+/// Does nothing until it is killed.
+fn sleep_until_killed() {
+    thread::sleep(PATIENCE);
+    panic!("nobody has killed this process");
+}
+
+/// Holds a wait for somebody who was killed at that time against the promise.
+fn assert_prompt(killed: Instant) -> Duration {
+    let waited = killed.elapsed();
+    assert!(waited < PROMPT + TOLERANCE, "waited {waited:?} for the dead");
+    waited
+}
+
+/// Holds many such waits against the promise: one may be late on a busy machine, but not half of them.
+fn assert_prompt_as_a_rule(mut waits: Vec<Duration>) {
+    waits.sort_unstable();
+    assert!(waits[waits.len() / 2] < PROMPT, "{waits:?}");
+}
+
+fn assert_answers(client: &Client, text: &str) {
+    assert_eq!(*client.call(text, PATIENCE).expect("a reply"), *text.to_ascii_uppercase().as_bytes());
+}
+
+fn assert_all_free(segment: &Segment) {
+    let mut audit = segment.audit().expect("the kernel knows who lives");
+    // Calls that were cancelled may have left some.
+    audit.entries = 0;
+    let mut expected = Audit::default();
+    expected.free = segment.geometry().slots as usize;
+    assert_eq!(audit, expected);
+}

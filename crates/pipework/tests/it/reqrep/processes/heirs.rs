@@ -1,0 +1,353 @@
+//! What a child inherits, and what a program does not.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+use std::time::Instant;
+
+use pipework::reqrep::{Client, Role};
+use pipework::{Deadline, ErrorKind};
+
+use super::{
+    assert_all_free, assert_answers, assert_prompt, kind, options, serve, server, sleep_until_killed, small,
+};
+use crate::harness::{
+    Folder, PATIENCE, alone, awaited, fork, fork_past_handlers, fork_unnoticed, outlive_parent, shared,
+};
+
+#[test]
+fn an_inherited_client_is_a_member_of_its_own_in_the_child() {
+    alone(|| {
+        let segment = small();
+        let client = segment.client().unwrap();
+        let ticket = client.send("the parent's", PATIENCE).unwrap();
+        let before = segment.members().unwrap();
+        fork(|| {
+            for stale in [
+                kind(client.try_recv(ticket)),
+                kind(client.recv(ticket, PATIENCE)),
+                kind(client.cancel(ticket)),
+            ] {
+                assert_eq!(stale, Some(ErrorKind::Stale));
+            }
+            let server = segment.server().unwrap();
+            thread::scope(|scope| {
+                scope.spawn(|| serve(&server, 2));
+                assert_answers(&client, "the child's");
+            });
+            let members = segment.members().unwrap();
+            assert!(members.starts_with(&before), "the parent has its place: {members:?}");
+            let own: Vec<_> = members[1..].iter().map(|member| (member.pid, member.role)).collect();
+            let pid = std::process::id();
+            assert_eq!(own, [(pid, Role::Client), (pid, Role::Server)]);
+        })
+        .join();
+        assert_eq!(*client.recv(ticket, PATIENCE).unwrap(), *b"THE PARENT'S");
+        assert_eq!(segment.recover(), Ok(1), "what the child inherited has not left");
+        assert_eq!(segment.members(), Ok(before));
+        assert_all_free(&segment);
+    });
+}
+
+#[test]
+fn an_inherited_server_is_a_member_of_its_own_in_the_child() {
+    alone(|| {
+        let segment = small();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let child = fork(|| serve(&server, 2));
+        assert_answers(&client, "to the child");
+        let members = segment.members().unwrap();
+        let servers = members.iter().filter(|member| member.role == Role::Server);
+        assert!(servers.map(|member| member.pid).eq([std::process::id(), child.pid() as u32]));
+        assert_answers(&client, "once more");
+        child.join();
+        thread::scope(|scope| {
+            scope.spawn(|| serve(&server, 1));
+            assert_answers(&client, "to the parent");
+        });
+    });
+}
+
+#[test]
+fn a_child_takes_nothing_from_its_parent() {
+    alone(|| {
+        let segment = small();
+        let (mut client, mut server) = (segment.client().ok(), segment.server().ok());
+        let ticket = client.as_ref().unwrap().send("a", PATIENCE).unwrap();
+        let mut request = server.as_ref().unwrap().recv(PATIENCE).ok().map(|request| request.into_owned());
+        // In one child they are dropped, in one the request is answered, and one just ends.
+        fork(|| drop((request.take(), client.take(), server.take()))).join();
+        fork(|| assert_eq!(kind(request.take().unwrap().reply("the child's")), Some(ErrorKind::Stale)))
+            .join();
+        fork(|| ()).join();
+        assert_eq!(segment.recover(), Ok(0), "nobody has joined");
+        assert!(request.as_ref().unwrap().is_wanted());
+        assert_eq!(request.unwrap().reply("the parent's"), Ok(true));
+        assert_eq!(*client.unwrap().recv(ticket, PATIENCE).unwrap(), *b"the parent's");
+        drop(server);
+        assert_eq!((segment.members().unwrap(), segment.stats().torn_off), (vec![], 0));
+    });
+}
+
+/// As `_Fork` and a bare `clone` make them.
+#[test]
+fn a_child_that_no_fork_handler_told_of_takes_nothing_either() {
+    alone(|| {
+        let segment = small();
+        let (mut client, mut server) = (segment.client().ok(), segment.server().ok());
+        let ticket = client.as_ref().unwrap().send("a", PATIENCE).unwrap();
+        let mut request = server.as_ref().unwrap().recv(PATIENCE).ok().map(|request| request.into_owned());
+        fork_past_handlers(|| drop((request.take(), client.take(), server.take()))).join();
+        fork_past_handlers(|| {
+            assert_eq!(kind(request.take().unwrap().reply("the child's")), Some(ErrorKind::Stale))
+        })
+        .join();
+        // As a member of its own, in the second generation as well.
+        fork_past_handlers(|| {
+            let client = client.as_ref().unwrap();
+            assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::Stale));
+            fork_past_handlers(|| assert!(client.try_send("the child's").unwrap().is_some())).join();
+            assert_eq!(segment.members().unwrap().len(), 4);
+        })
+        .join();
+        assert_eq!(segment.recover(), Ok(2), "the child and its own");
+        assert!(request.as_ref().unwrap().is_wanted());
+        assert_eq!(request.unwrap().reply("the parent's"), Ok(true));
+        assert_eq!(*client.unwrap().recv(ticket, PATIENCE).unwrap(), *b"the parent's");
+        drop(server);
+        assert_eq!(segment.members(), Ok(vec![]));
+        assert_all_free(&segment);
+        // A child that has looked at anything keeps no lock of its parent's.
+        let (flags, client) = (shared(2), segment.client().unwrap());
+        let ticket = client.send("b", PATIENCE).unwrap();
+        let parent = fork(|| {
+            let server = segment.server().unwrap();
+            let _request = server.recv(PATIENCE).unwrap();
+            let _heir = fork_past_handlers(|| {
+                outlive_parent();
+                assert!(segment.client().is_ok());
+                flags[0].store(1, SeqCst);
+                awaited(&flags[1]);
+            });
+            sleep_until_killed();
+        });
+        awaited(&flags[0]);
+        let killed = Instant::now();
+        parent.kill();
+        assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::PeerDied));
+        assert_prompt(killed);
+        flags[1].store(1, SeqCst);
+    });
+}
+
+#[test]
+fn children_of_children_are_members_too() {
+    alone(|| {
+        let segment = small();
+        let client = segment.client().unwrap();
+        let server = server(&segment);
+        let numbers = shared(3);
+        let number = |client: &Client| {
+            assert_answers(client, "from whatever depth");
+            let members = client.segment().members().unwrap();
+            let own = members.iter().find(|member| member.pid == std::process::id()).expect("a member");
+            u64::from(own.number)
+        };
+        // Of two children, one uses what it hands on.
+        for uses in [true, false] {
+            fork(|| {
+                if uses {
+                    numbers[1].store(number(&client), SeqCst);
+                }
+                fork(|| numbers[2].store(number(&client), SeqCst)).join();
+                assert!(!uses || number(&client) == numbers[1].load(SeqCst));
+            })
+            .join();
+            numbers[0].store(number(&client), SeqCst);
+            let [own, child, grandchild] = [0, 1, 2].map(|n| numbers[n].load(SeqCst));
+            assert!(own != child && own != grandchild && (child != grandchild || !uses));
+        }
+        server.kill();
+    });
+}
+
+#[test]
+fn forks_come_while_other_threads_use_the_same_handles() {
+    alone(|| {
+        let segment = options().slots(8).members(16).anonymous().unwrap();
+        let client = segment.client().unwrap();
+        let server = server(&segment);
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !over.load(SeqCst) {
+                        assert_answers(&client, "by a thread");
+                    }
+                });
+            }
+            scope.spawn(|| {
+                while !over.load(SeqCst) {
+                    assert_answers(&segment.client().unwrap(), "by one that comes and goes");
+                }
+            });
+            for _ in 0..100 {
+                fork(|| {
+                    assert_answers(&client, "by a child");
+                    assert_answers(&segment.client().unwrap(), "by a child that attaches");
+                })
+                .join();
+            }
+            over.store(true, SeqCst);
+        });
+        server.kill();
+        segment.recover().unwrap();
+        assert_all_free(&segment);
+    });
+}
+
+#[test]
+fn a_lock_is_not_kept_by_those_who_inherited_its_handle() {
+    alone(|| {
+        let segment = small();
+        // Somebody leaves, and a child lives on that has not even closed what it inherited.
+        let client = segment.client().unwrap();
+        let heir = fork_unnoticed();
+        drop(client);
+        assert_eq!(segment.members(), Ok(vec![]));
+        let client = segment.client().unwrap();
+        assert_eq!(segment.members().unwrap()[0].number, 1);
+        // Somebody is killed, and the child lives on.
+        let (numbers, over) = (shared(3), &shared(1)[0]);
+        let ticket = client.send("a", PATIENCE).unwrap();
+        let parent = fork(|| {
+            let server = segment.server().unwrap();
+            let _request = server.recv(PATIENCE).unwrap();
+            let _heir = fork(|| {
+                outlive_parent();
+                numbers[0].store(1, SeqCst);
+                awaited(over);
+                numbers[1].store(1, SeqCst);
+            });
+            sleep_until_killed();
+        });
+        awaited(&numbers[0]);
+        let killed = Instant::now();
+        parent.kill();
+        assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::PeerDied));
+        assert_prompt(killed);
+        assert_eq!(numbers[1].load(SeqCst), 0, "the heir lives");
+        over.store(1, SeqCst);
+        awaited(&numbers[1]);
+        heir.kill();
+        assert_all_free(&segment);
+    });
+}
+
+#[test]
+fn the_program_that_a_member_becomes_is_no_member() {
+    alone(|| {
+        let segment = small();
+        let client = segment.client().unwrap();
+        let ticket = client.send("a", PATIENCE).unwrap();
+        let (stdin, _stays_open) = rustix::pipe::pipe().unwrap();
+        let child = fork(|| {
+            let server = segment.server().unwrap();
+            let _request = server.recv(PATIENCE).unwrap();
+            let failed = Command::new("cat").stdin(stdin.try_clone().unwrap()).exec();
+            panic!("cat: {failed}");
+        });
+        while !name(child.pid()).starts_with("cat") {
+            thread::yield_now();
+        }
+        let replaced = Instant::now();
+        assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::PeerDied));
+        assert_prompt(replaced);
+        child.settle('S');
+        child.kill();
+        assert_eq!(segment.recover(), Ok(0), "that is known already");
+        assert_all_free(&segment);
+    });
+}
+
+#[test]
+fn a_program_that_a_member_starts_keeps_no_lock() {
+    alone(|| {
+        let segment = small();
+        let client = segment.client().unwrap();
+        let ticket = client.send("a", PATIENCE).unwrap();
+        let (stdin, stays_open) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let started = &shared(1)[0];
+        let child = fork(|| {
+            let server = segment.server().unwrap();
+            let _request = server.recv(PATIENCE).unwrap();
+            let mut command = Command::new("cat");
+            let mut cat = command.stdin(stdin.try_clone().unwrap()).stdout(Stdio::null()).spawn().unwrap();
+            started.store(cat.id().into(), SeqCst);
+            panic!("nobody has killed this process before that: {:?}", cat.wait());
+        });
+        let cat = awaited(started) as i32;
+        let killed = Instant::now();
+        child.kill();
+        assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::PeerDied));
+        assert_prompt(killed);
+        assert_eq!(name(cat), "cat\n", "it has outlived who started it");
+        drop(stays_open);
+        assert_all_free(&segment);
+    });
+}
+
+/// What /proc calls a process.
+fn name(pid: i32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).expect("it is there")
+}
+
+#[test]
+fn who_closes_is_gone_at_once() {
+    alone(|| {
+        let segment = small();
+        let flags = shared(2);
+        let child = fork(|| {
+            let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+            let _ticket = client.send("a", PATIENCE).unwrap();
+            let request = server.recv(PATIENCE).unwrap();
+            drop((client, request));
+            drop(server);
+            flags[0].store(1, SeqCst);
+            awaited(&flags[1]);
+        });
+        awaited(&flags[0]);
+        assert_eq!((segment.members(), segment.recover()), (Ok(vec![]), Ok(0)));
+        assert_all_free(&segment);
+        flags[1].store(1, SeqCst);
+        child.join();
+        assert_eq!(segment.stats().torn_off, 0);
+    });
+}
+
+#[test]
+fn a_segment_without_its_name_goes_on_for_those_who_have_it() {
+    alone(|| {
+        let folder = Folder::new();
+        let path = folder.join("segment");
+        let segment = options().create(&path).unwrap();
+        let old = server(&segment);
+        assert_eq!((segment.unlink(), segment.unlink()), (Ok(true), Ok(false)));
+        assert_eq!(options().open(&path).unwrap_err().errno(), Some(libc::ENOENT));
+        let client = segment.client().unwrap();
+        assert_answers(&client, "without a name");
+        // Another under the same name is another.
+        let other = options().create(&path).unwrap();
+        let stranger = other.client().unwrap();
+        assert_eq!(kind(stranger.call("nobody serves here", Deadline::now())), Some(ErrorKind::TimedOut));
+        assert_eq!(segment.unlink(), Ok(false), "the name leads elsewhere");
+        let new = fork(|| serve(&options().open(&path).unwrap().server().unwrap(), usize::MAX));
+        assert_answers(&stranger, "with a name");
+        assert_answers(&segment.client().unwrap(), "without a name");
+        old.kill();
+        new.kill();
+        assert_eq!(other.unlink(), Ok(true));
+    });
+}

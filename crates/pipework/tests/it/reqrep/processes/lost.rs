@@ -1,0 +1,333 @@
+//! Programs that close descriptors which they do not know: the living are not robbed, the dead are noticed, and who lost something is told.
+
+use std::fs::File;
+use std::iter;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pipework::reqrep::{Client, Options, Server};
+use pipework::{Error, ErrorKind, Result};
+use rustix::event::PollFlags;
+
+use super::{
+    SEVERAL_SLICES, assert_all_free, assert_answers, assert_prompt, kind, options, server,
+    sleep_until_killed, small,
+};
+use crate::harness::damage::{close, close_all, descriptors_of};
+use crate::harness::{Folder, PATIENCE, alone, awaited, fork, in_a_task, shared, wait_for};
+
+/// Opens something else under every number that is free now.
+fn take_all_numbers(folder: &Folder) -> Vec<File> {
+    let other = folder.join("another file");
+    (0..16).map(|_| File::options().create(true).append(true).open(&other).expect("a file")).collect()
+}
+
+fn told(error: Error) {
+    assert_eq!((error.kind(), error.errno()), (ErrorKind::Os, Some(libc::EBADF)), "{error}");
+}
+
+#[test]
+fn who_asks_a_strangers_file_takes_nobody_for_dead() {
+    alone(|| {
+        let folder = Folder::new();
+        let path = folder.join("segment");
+        let segment = options().create(&path).unwrap();
+        let (one, two) = (server(&segment), server(&segment));
+        let client = segment.client().unwrap();
+        assert_answers(&client, "before");
+        // The living hold a call, too.
+        let (flags, slow) = (shared(2), segment.client().unwrap());
+        let ticket = slow.send("x", PATIENCE).unwrap();
+        for reopens in [false, true] {
+            fork(|| {
+                let mine = reopens.then(|| Options::new().open(&path).unwrap());
+                let segment = mine.unwrap_or_else(|| segment.clone());
+                close_all();
+                let _others = if reopens { take_all_numbers(&folder) } else { vec![] };
+                segment.recover().map_err(told).unwrap_err();
+                segment.members().map(drop).map_err(told).unwrap_err();
+                // It closes nothing that is not its own.
+                let before = crate::harness::descriptors();
+                drop(segment);
+                assert_eq!(crate::harness::descriptors(), before);
+            })
+            .join();
+        }
+        assert_eq!((segment.recover(), segment.stats().torn_off), (Ok(0), 0));
+        assert_eq!(*slow.recv(ticket, PATIENCE).unwrap(), *b"X");
+        assert_answers(&client, "after");
+        flags[0].store(1, SeqCst);
+        one.kill();
+        two.kill();
+    });
+}
+
+/// The number of the segment's descriptor becomes that of a lock, through which that lock is not seen.
+#[test]
+fn who_asks_through_a_lock_takes_its_holder_for_nobody() {
+    alone(|| {
+        let folder = Folder::new();
+        let path = folder.join("segment");
+        options().create(&path).unwrap();
+        fork(|| {
+            let [one, two] = [(); 2].map(|()| Options::new().open(&path).unwrap());
+            let first = *descriptors_of(&path).iter().min().expect("two are open");
+            close(first);
+            let client = two.client().unwrap();
+            assert!(descriptors_of(&path).contains(&first), "the lock has taken the number");
+            one.recover().map_err(told).unwrap_err();
+            drop(one);
+            assert_eq!(two.recover(), Ok(0));
+            assert!(two.members().unwrap()[0].is_alive, "its lock was not closed");
+            drop(client);
+            assert_eq!(two.members(), Ok(vec![]));
+        })
+        .join();
+    });
+}
+
+#[test]
+fn a_server_that_becomes_a_daemon_goes_on_and_its_death_is_noticed() {
+    alone(|| a_daemon_serves(false));
+}
+
+#[test]
+fn so_it_is_where_a_task_waits() {
+    alone(|| a_daemon_serves(true));
+}
+
+fn a_daemon_serves(in_task: bool) {
+    let folder = Folder::new();
+    let path = folder.join("segment");
+    let segment = options().create(&path).unwrap();
+    let flags = shared(2);
+    let daemon = fork(|| {
+        let server = Options::new().open(&path).unwrap().server().unwrap();
+        close_all();
+        let _others = take_all_numbers(&folder);
+        flags[0].store(1, SeqCst);
+        let recv = || if in_task { in_a_task(server.recv_async()) } else { server.recv(PATIENCE) };
+        // At the end of a slice it takes its lock again.
+        let request = recv().unwrap();
+        let answer = request.to_ascii_uppercase();
+        request.reply(&answer).unwrap();
+        let _request = recv().unwrap();
+        flags[1].store(1, SeqCst);
+        sleep_until_killed();
+    });
+    awaited(&flags[0]);
+    thread::sleep(Duration::from_millis(150));
+    let client = segment.client().unwrap();
+    let members = segment.members().unwrap();
+    assert_eq!(members.iter().map(|member| member.number).collect::<Vec<_>>(), [1, 2]);
+    assert!(members.iter().all(|member| member.is_alive), "{members:?}");
+    assert_answers(&client, "to a daemon");
+    let ticket = client.send("b", PATIENCE).unwrap();
+    awaited(&flags[1]);
+    let killed = Instant::now();
+    daemon.kill();
+    assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::PeerDied));
+    assert_prompt(killed);
+    assert_all_free(&segment);
+}
+
+/// Somebody has the number by the time that its first holder comes back.
+#[test]
+fn who_lost_its_number_joins_anew_and_shares_none() {
+    alone(|| {
+        let folder = Folder::new();
+        let path = folder.join("segment");
+        let segment = options().create(&path).unwrap();
+        let flags = shared(3);
+        let number = |client: &Client| {
+            let pid = std::process::id();
+            let members = client.segment().members().unwrap();
+            members.iter().find(|member| member.pid == pid).map(|member| member.number)
+        };
+        let loser = fork(|| {
+            let segment = Options::new().open(&path).unwrap();
+            let open = descriptors_of(&path);
+            let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+            let ticket = client.send("lost", PATIENCE).unwrap();
+            let request = server.recv(PATIENCE).unwrap();
+            // The two locks, not the segment.
+            descriptors_of(&path).into_iter().filter(|fd| !open.contains(fd)).for_each(close);
+            flags[0].store(1, SeqCst);
+            awaited(&flags[1]);
+            assert_eq!(kind(request.reply("to nobody")), Some(ErrorKind::Stale));
+            assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::Stale));
+            assert_eq!(kind(server.recv(Duration::ZERO)), Some(ErrorKind::TimedOut));
+            let ticket = client.send("found", PATIENCE).unwrap();
+            assert_eq!(number(&client), Some(3));
+            let _request = server.recv(PATIENCE).unwrap();
+            assert_eq!(kind(client.recv(ticket, SEVERAL_SLICES)), Some(ErrorKind::TimedOut));
+            flags[2].store(1, SeqCst);
+            sleep_until_killed();
+        });
+        awaited(&flags[0]);
+        let clients: Vec<_> = iter::repeat_with(|| segment.client().unwrap()).take(2).collect();
+        assert_eq!(segment.members().unwrap().iter().map(|member| member.number).collect::<Vec<_>>(), [1, 2]);
+        assert_all_free(&segment);
+        let held = clients[1].send("held", PATIENCE).unwrap();
+        assert!(clients[1].cancel(held).unwrap());
+        flags[1].store(1, SeqCst);
+        awaited(&flags[2]);
+        assert_eq!(segment.members().unwrap().len(), 4);
+        loser.kill();
+        assert_eq!(segment.recover(), Ok(2), "neither of them shares a number");
+        drop(clients);
+        assert_all_free(&segment);
+    });
+}
+
+/// A segment without a name cannot be opened again.
+#[test]
+fn who_cannot_take_its_lock_again_is_told_within_a_slice() {
+    alone(|| {
+        let segment = small();
+        let living = segment.client().unwrap();
+        fork(|| {
+            let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+            close_all();
+            let began = Instant::now();
+            server.recv(PATIENCE).map(drop).map_err(told).unwrap_err();
+            assert_prompt(began);
+            drop((client, server));
+        })
+        .join();
+        assert_eq!(segment.recover(), Ok(2));
+        assert_eq!(segment.members().unwrap().len(), 1);
+        drop(living);
+    });
+}
+
+/// Those who are told by somebody else, who notices it for them.
+#[test]
+fn who_does_not_wait_itself_is_told_within_a_slice() {
+    type Way<'a> = dyn Fn(&Client, &Server) -> Result<()> + Sync + 'a;
+    let looped = |bell: OwnedFd, look: &dyn Fn() -> Result<()>| {
+        loop {
+            wait_for(&bell, PollFlags::IN);
+            look()?;
+        }
+    };
+    let ways: [&Way<'_>; 6] = [
+        &|_, server| in_a_task(server.recv_async()).map(drop),
+        &|_, server| looped(server.doorbell()?, &|| server.try_recv().map(drop)),
+        &|client, _| {
+            let ticket = client.send("a", PATIENCE).unwrap();
+            in_a_task(client.recv_async(ticket)).map(drop)
+        },
+        &|client, _| {
+            let ticket = client.send("a", PATIENCE).unwrap();
+            looped(client.doorbell()?, &|| client.try_recv(ticket).map(drop))
+        },
+        &|client, _| {
+            iter::repeat_with(|| client.try_send("a").unwrap()).take_while(Option::is_some).count();
+            in_a_task(client.send_async("b")).map(drop)
+        },
+        &|client, _| {
+            iter::repeat_with(|| client.try_send("a").unwrap()).take_while(Option::is_some).count();
+            looped(client.room_doorbell()?, &|| client.try_send("b").map(drop))
+        },
+    ];
+    alone(|| {
+        for way in ways {
+            let lost = fork(|| {
+                let folder = Folder::new();
+                let path = folder.join("segment");
+                options().create(&path).unwrap();
+                let segment = Options::new().open(&path).unwrap();
+                let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+                // A segment that has no name any more cannot be opened again.
+                let lost = descriptors_of(&path);
+                assert!(lost.len() == 3 && segment.unlink().unwrap());
+                let began = thread::scope(|scope| {
+                    let waiting = scope.spawn(|| way(&client, &server).map_err(told).unwrap_err());
+                    thread::sleep(Duration::from_millis(20));
+                    lost.into_iter().for_each(close);
+                    let began = Instant::now();
+                    waiting.join().unwrap();
+                    began
+                });
+                assert_prompt(began);
+            });
+            lost.join();
+        }
+    });
+}
+
+/// It takes its lock again although it never waits itself.
+#[test]
+fn a_client_that_becomes_a_daemon_is_not_robbed_of_what_its_tasks_wait_for() {
+    alone(|| {
+        let folder = Folder::new();
+        let path = folder.join("segment");
+        let segment = options().create(&path).unwrap();
+        let flags = shared(1);
+        let daemon = fork(|| {
+            let client = Options::new().open(&path).unwrap().client().unwrap();
+            let ticket = client.send("x", PATIENCE).unwrap();
+            close_all();
+            let _others = take_all_numbers(&folder);
+            flags[0].store(1, SeqCst);
+            assert_eq!(*in_a_task(client.recv_async(ticket)).unwrap(), *b"X");
+        });
+        awaited(&flags[0]);
+        let began = Instant::now();
+        while !segment.members().unwrap()[0].is_alive {
+            thread::sleep(Duration::from_millis(1));
+            assert_prompt(began);
+        }
+        assert_eq!(segment.recover(), Ok(0));
+        let server = server(&segment);
+        daemon.join();
+        server.kill();
+    });
+}
+
+/// What it had is over, and what it sends as another member is told of at the other's bell.
+#[test]
+fn a_task_hears_that_its_client_was_taken_for_dead() {
+    alone(|| {
+        let folder = Folder::new();
+        let path = folder.join("segment");
+        let segment = options().create(&path).unwrap();
+        let flags = shared(2);
+        let loser = fork(|| {
+            let segment = Options::new().open(&path).unwrap();
+            let open = descriptors_of(&path);
+            let client = segment.client().unwrap();
+            let ticket = client.send("lost", PATIENCE).unwrap();
+            let mut thief = None;
+            let stale = in_a_task(async {
+                tokio::select! {
+                    biased;
+                    reply = client.recv_async(ticket) => kind(reply),
+                    // Once it waits: loses its lock, and its number before it looks.
+                    () = async {
+                        while segment.stats().torn_off == 0 {
+                            drop(thief.take());
+                            descriptors_of(&path).into_iter().filter(|fd| !open.contains(fd)).for_each(close);
+                            thief = Some(segment.client().unwrap());
+                        }
+                        std::future::pending().await
+                    } => None,
+                }
+            });
+            assert_eq!(stale, Some(ErrorKind::Stale));
+            flags[0].store(1, SeqCst);
+            awaited(&flags[1]);
+            let began = Instant::now();
+            assert_eq!(*in_a_task(client.call_async("a")).unwrap(), *b"A");
+            assert_prompt(began);
+        });
+        awaited(&flags[0]);
+        let server = server(&segment);
+        flags[1].store(1, SeqCst);
+        loser.join();
+        server.kill();
+    });
+}

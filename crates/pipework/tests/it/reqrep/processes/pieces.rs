@@ -1,0 +1,253 @@
+//! Whoever comes back all the time hears of a death as soon as one who waits: short deadlines, timers, polling, other calls in between.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pipework::reqrep::{Client, Reply, Segment, Ticket};
+use pipework::{Deadline, ErrorKind, Result};
+use rustix::event::PollFlags;
+
+use super::{
+    assert_all_free, assert_prompt, assert_prompt_as_a_rule, holder, idle_server, kind, options, server,
+    sleep_until_killed,
+};
+use crate::harness::{
+    PATIENCE, Random, alarms, alone, awaited, fork, ring_alarms, say, seed, shared, wait_for,
+};
+
+/// Ways to wait for a call, none of which ever waits as long as a slice.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Pieces(Duration),
+    Polls,
+    /// Another call is looked after first, each time.
+    PollsOfTwo(Ticket),
+    /// Other calls are made and answered meanwhile.
+    BetweenCalls,
+    /// A task, while another makes calls.
+    Task,
+    /// An event loop, whose descriptor also tells of other calls.
+    Loop,
+}
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+impl Way {
+    fn wait(self, client: &Client, ticket: Ticket) -> Result<Vec<u8>> {
+        let bell = client.doorbell();
+        loop {
+            let reply = match self {
+                Way::Pieces(time) => retried(client.recv(ticket, time).map(Some))?,
+                Way::Polls => client.try_recv(ticket)?,
+                Way::PollsOfTwo(other) => {
+                    assert!(client.try_recv(other).unwrap().is_none());
+                    client.try_recv(ticket)?
+                }
+                Way::BetweenCalls => {
+                    client.call("other", PATIENCE).unwrap();
+                    client.try_recv(ticket)?
+                }
+                Way::Task => return task(client, ticket),
+                Way::Loop => looped(client, ticket, bell.as_ref().unwrap())?,
+            };
+            match reply {
+                Some(reply) => return Ok(reply.into_vec()),
+                None if matches!(self, Way::Pieces(_)) => {}
+                None => thread::sleep(MILLISECOND),
+            }
+        }
+    }
+}
+
+fn retried<T>(outcome: Result<Option<T>>) -> Result<Option<T>> {
+    match outcome {
+        Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Interrupted) => Ok(None),
+        done => done,
+    }
+}
+
+fn task(client: &Client, ticket: Ticket) -> Result<Vec<u8>> {
+    let others = async {
+        loop {
+            client.call_async("other").await.unwrap();
+            tokio::time::sleep(2 * MILLISECOND).await;
+        }
+    };
+    let both = async {
+        tokio::select! {
+            reply = client.recv_async(ticket) => reply,
+            () = others => unreachable!("it has no end"),
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(both).map(|reply| reply.into_vec())
+}
+
+/// One turn of the loop, in which another call is made and received.
+fn looped(client: &Client, ticket: Ticket, bell: &OwnedFd) -> Result<Option<Reply>> {
+    let mut other = Some(client.send("other", PATIENCE).unwrap());
+    while let Some(open) = other {
+        wait_for(bell, PollFlags::IN);
+        match client.try_recv(ticket) {
+            Ok(None) => other = client.try_recv(open).unwrap().is_none().then_some(open),
+            end => return client.recv(open, PATIENCE).and(end),
+        }
+    }
+    Ok(None)
+}
+
+/// What the waiting thread was told of one, and after how long.
+struct Death {
+    outcome: Result<Vec<u8>>,
+    waited: Duration,
+}
+
+/// Sends a call that a process takes, begins to wait for it in another thread, and kills that process.
+fn die_with_a_call(segment: &Segment, client: &Client, way: Way, pause: Duration) -> Death {
+    let marks = shared(2);
+    let taken_by = holder(segment, &marks[0], &marks[1]);
+    let ticket = client.send("a", PATIENCE).unwrap();
+    awaited(&marks[0]);
+    // For the others' calls, and for this one if it may go to another.
+    let living = server(segment);
+    let death = thread::scope(|scope| {
+        let waiting = scope.spawn(|| way.wait(client, ticket));
+        thread::sleep(pause);
+        let killed = Instant::now();
+        taken_by.kill();
+        let outcome = waiting.join().unwrap();
+        let waited = assert_prompt(killed);
+        say(&format!("pieces: {way:?} {outcome:?} after {waited:.0?}"));
+        Death { outcome, waited }
+    });
+    living.kill();
+    death
+}
+
+#[test]
+fn a_death_is_told_to_who_comes_back_all_the_time() {
+    alone(|| {
+        let seed = seed();
+        let mut random = Random::new(seed);
+        let segment = options().slots(8).anonymous().unwrap();
+        let client = segment.client().unwrap();
+        let marks = shared(2);
+        let open = client.send("in work", PATIENCE).unwrap();
+        let slow = holder(&segment, &marks[0], &marks[1]);
+        awaited(&marks[0]);
+        let ways = [1000, 10_000, 60_000].map(|us| Way::Pieces(Duration::from_micros(us)));
+        let others = [Way::Polls, Way::PollsOfTwo(open), Way::BetweenCalls, Way::Task, Way::Loop];
+        let mut waits = Vec::new();
+        let mut tell = |way| {
+            let mut pause = || Duration::from_millis(random.below(120) as u64);
+            let died = die_with_a_call(&segment, &client, way, pause());
+            waits.push(died.waited);
+            assert_eq!(kind(died.outcome), Some(ErrorKind::PeerDied), "{way:?}, PIPEWORK_SEED={seed}");
+            let again = client.clone().redeliveries(1);
+            let died = die_with_a_call(&segment, &again, way, pause());
+            waits.push(died.waited);
+            assert_eq!(died.outcome, Ok(b"A".to_vec()), "{way:?}");
+        };
+        ways.into_iter().chain(others).for_each(&mut tell);
+        ring_alarms();
+        tell(Way::Pieces(PATIENCE));
+        assert!(alarms() > 0);
+        assert_prompt_as_a_rule(waits);
+        slow.kill();
+        assert_eq!(kind(client.recv(open, PATIENCE)), Some(ErrorKind::PeerDied));
+        segment.recover().unwrap();
+        assert_all_free(&segment);
+    });
+}
+
+#[test]
+fn that_there_is_no_server_is_told_to_who_comes_back_all_the_time() {
+    alone(|| {
+        let segment = options().slots(2).anonymous().unwrap();
+        let client = segment.client().unwrap().needs_server(true);
+        let tell = |way: Way| {
+            let idle = idle_server(&segment);
+            let ticket = client.send("nobody takes it", PATIENCE).unwrap();
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| kind(way.wait(&client, ticket)));
+                thread::sleep(70 * MILLISECOND);
+                let killed = Instant::now();
+                idle.kill();
+                assert_eq!(waiting.join().unwrap(), Some(ErrorKind::NoServer), "{way:?}");
+                assert_prompt(killed);
+            });
+        };
+        tell(Way::Pieces(MILLISECOND));
+        tell(Way::Polls);
+        ring_alarms();
+        tell(Way::Pieces(PATIENCE));
+        segment.recover().unwrap();
+        assert_all_free(&segment);
+    });
+}
+
+/// Who waits for a slot learns of it as well, and of dead clients.
+#[test]
+fn what_the_dead_held_comes_back_to_who_polls_for_it() {
+    alone(|| {
+        let segment = options().slots(3).anonymous().unwrap();
+        let client = segment.client().unwrap();
+        let holder = segment.server().unwrap();
+        for (pieces, looks_first) in [(false, false), (false, true), (true, true)] {
+            let ticket = client.send("in work", PATIENCE).unwrap();
+            let request = holder.recv(PATIENCE).unwrap();
+            let sent = &shared(1)[0];
+            let victim = fork(|| {
+                let client = segment.client().unwrap();
+                let _tickets = ["a", "b"].map(|text| client.send(text, PATIENCE).unwrap());
+                sent.store(1, SeqCst);
+                sleep_until_killed();
+            });
+            awaited(sent);
+            assert!(client.try_send("no slot is free").unwrap().is_none());
+            let killed = Instant::now();
+            victim.kill();
+            let send = || match pieces {
+                false => client.try_send("c").unwrap(),
+                true => retried(client.send("c", MILLISECOND).map(Some)).unwrap(),
+            };
+            let second = loop {
+                assert!(!looks_first || client.try_recv(ticket).unwrap().is_none());
+                if let Some(second) = send() {
+                    break second;
+                }
+                assert_prompt(killed);
+                thread::sleep(MILLISECOND);
+            };
+            assert!(client.cancel(second).unwrap() && request.reply("b").unwrap());
+            assert!(client.recv(ticket, PATIENCE).is_ok());
+            // Its entry, that of a cancelled call.
+            assert_eq!(kind(holder.recv(Deadline::now())), Some(ErrorKind::TimedOut));
+        }
+        assert_all_free(&segment);
+    });
+}
+
+#[test]
+fn who_waits_for_a_slot_hears_that_there_is_no_server() {
+    alone(|| {
+        let segment = options().slots(1).anonymous().unwrap();
+        let client = segment.client().unwrap().needs_server(true);
+        let idle = idle_server(&segment);
+        let other = segment.client().unwrap();
+        let ticket = other.send("the only slot", PATIENCE).unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| kind(client.send("a", PATIENCE)));
+            thread::sleep(70 * MILLISECOND);
+            let killed = Instant::now();
+            idle.kill();
+            assert_eq!(waiting.join().unwrap(), Some(ErrorKind::NoServer));
+            assert_prompt(killed);
+        });
+        assert!(other.cancel(ticket).unwrap());
+        segment.recover().unwrap();
+        assert_all_free(&segment);
+    });
+}

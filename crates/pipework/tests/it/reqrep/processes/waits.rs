@@ -1,0 +1,348 @@
+//! Waiting: wake-ups that die with a process, what idling costs, signals, and calls that are cancelled just then.
+
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc;
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use pipework::reqrep::Segment;
+use pipework::{Deadline, ErrorKind, Result};
+
+use super::{assert_all_free, assert_answers, assert_prompt, kind, options, server, sleep_until_killed};
+use crate::harness::{
+    Child, PATIENCE, Random, alarms, alone, alone_for, be_patient, cost, fork, ring_alarms, say, seed,
+    setting, settle, shared, use_one_cpu,
+};
+
+// ---------------------------------------------------------------- wake-ups
+
+/// Rounds of each of the three processes that do this at the same time.
+const ROUNDS: usize = 100;
+
+/// Two wait for a request, the kernel wakes the one who came first, and that is killed before it runs. The other gets the request.
+#[test]
+fn a_request_whose_wake_up_died_is_taken_by_another_server() {
+    fn round(segment: &Segment) -> Option<Duration> {
+        let victim = fork(|| {
+            be_patient();
+            let server = segment.server().unwrap();
+            let _request = server.recv(Deadline::NEVER);
+            sleep_until_killed();
+        });
+        victim.settle('S');
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        thread::scope(|scope| {
+            let other = asleep(scope, || server.recv(PATIENCE).map(|request| request.reply("b").is_ok()));
+            let ticket = client.send("a", PATIENCE).unwrap();
+            let victim = victim.doom();
+            let killed = Instant::now();
+            let outcome = kind(client.recv(ticket, PATIENCE));
+            let waited = assert_prompt(killed);
+            victim.bury();
+            if outcome.is_some() {
+                assert_eq!(outcome, Some(ErrorKind::PeerDied), "the victim was quicker, and took it");
+                client.send("for the other", PATIENCE).unwrap();
+            }
+            assert_eq!(other.join().unwrap(), Ok(true));
+            outcome.is_none().then_some(waited)
+        })
+    }
+    alone(|| eat_wake_ups("a request", round));
+}
+
+/// The same with two who wait for a slot.
+#[test]
+fn a_slot_whose_wake_up_died_is_taken_by_another_client() {
+    fn round(segment: &Segment) -> Option<Duration> {
+        let client = segment.client().unwrap();
+        let ticket = client.send("the only slot", PATIENCE).unwrap();
+        let victim = fork(|| {
+            be_patient();
+            let client = segment.client().unwrap();
+            let _ticket = client.send("a", PATIENCE);
+            sleep_until_killed();
+        });
+        victim.settle('S');
+        let other = segment.client().unwrap();
+        thread::scope(|scope| {
+            let other = asleep(scope, || kind(other.send("b", PATIENCE)));
+            assert_eq!(client.cancel(ticket), Ok(true));
+            let victim = victim.doom();
+            let killed = Instant::now();
+            assert_eq!(other.join().unwrap(), None);
+            let waited = assert_prompt(killed);
+            victim.bury();
+            Some(waited)
+        })
+    }
+    alone(|| eat_wake_ups("a slot", round));
+}
+
+/// A round tells how long the other has waited, unless the victim was quicker than its death.
+fn eat_wake_ups(what: &str, round: fn(&Segment) -> Option<Duration>) {
+    // Whoever is woken does not run before this process sleeps.
+    use_one_cpu();
+    let counts = shared(2);
+    let eaters = [(); 3].map(|()| {
+        fork(|| {
+            for _ in 0..ROUNDS {
+                let segment = options().slots(1).spin(Duration::ZERO).anonymous().unwrap();
+                let waited = round(&segment).unwrap_or_default();
+                counts[0].fetch_max(waited.as_micros() as u64, SeqCst);
+                // Who is woken needs a fraction of this, and who was not needs the rest of a slice.
+                counts[1].fetch_add(u64::from(waited > Duration::from_millis(10)), SeqCst);
+                segment.recover().unwrap();
+                assert_all_free(&segment);
+            }
+        })
+    });
+    eaters.into_iter().for_each(Child::join);
+    let [longest_us, eaten] = [0, 1].map(|n| counts[n].load(SeqCst));
+    let (all, longest) = (3 * ROUNDS, Duration::from_micros(longest_us));
+    say(&format!("processes: {eaten} of {all} wake-ups for {what} eaten, the longest wait {longest:.0?}"));
+    assert!(eaten > 0, "none was eaten");
+}
+
+/// Runs `body` in a thread, and waits until that sleeps.
+fn asleep<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> ScopedJoinHandle<'scope, T> {
+    let (tell, told) = mpsc::channel();
+    let thread = scope.spawn(move || {
+        tell.send(fs::read_link("/proc/thread-self").expect("/proc is there")).expect("somebody listens");
+        drop(tell);
+        body()
+    });
+    let task = told.recv().expect("it tells at once");
+    settle(&format!("/proc/{}", task.display()), 'S');
+    thread
+}
+
+/// Nobody dies: then each call is woken for, and none waits for the end of a slice. One slot, and nobody spins, so that somebody always parks.
+#[test]
+fn no_wake_up_is_lost_among_the_living() {
+    const CALLS: usize = 1000;
+    const SLICE: Duration = Duration::from_millis(50);
+    alone(|| {
+        let segment = options().slots(1).spin(Duration::ZERO).anonymous().unwrap();
+        let (server, late) = (server(&segment), &shared(1)[0]);
+        let clients = [(); 3].map(|()| {
+            fork(|| {
+                let client = segment.client().unwrap();
+                for _ in 0..CALLS {
+                    let began = Instant::now();
+                    assert_answers(&client, "next");
+                    late.fetch_add(u64::from(began.elapsed() >= SLICE), SeqCst);
+                }
+            })
+        });
+        clients.into_iter().for_each(Child::join);
+        server.kill();
+        let late = late.load(SeqCst);
+        say(&format!("processes: {late} of {} calls took as long as a slice", 3 * CALLS));
+        // A busy machine makes some late.
+        assert!(late < CALLS as u64 / 33, "{late} calls took as long as a slice");
+    });
+}
+
+// ---------------------------------------------------------------- idling
+
+/// What ten that wait for ten seconds may cost. In CI they wait less, because there every wake-up costs more: others have used the caches.
+const IDLE_CPU: Duration = Duration::from_millis(10);
+/// How often each may wake up.
+const WAKE_UPS_PER_S: u64 = 4;
+
+#[test]
+fn parked_waiters_cost_next_to_nothing() {
+    let is_storm = setting("PIPEWORK_KILLS").is_some_and(|kills| kills > 10_000);
+    let secs = if is_storm { 10 } else { 3 };
+    alone_for(PATIENCE + Duration::from_secs(secs), || {
+        let segment = options().slots(5).members(16).anonymous().unwrap();
+        let (costs, holder) = (shared(20), segment.server().unwrap());
+        let clients: Vec<Child> = (0..5)
+            .map(|n| {
+                fork(|| {
+                    let client = segment.client().unwrap();
+                    let ticket = client.send("never answered", PATIENCE).unwrap();
+                    let waiting = || {
+                        assert_eq!(
+                            kind(client.recv(ticket, Duration::from_secs(secs))),
+                            Some(ErrorKind::TimedOut)
+                        )
+                    };
+                    measure(&costs[2 * n..], waiting);
+                })
+            })
+            .collect();
+        let requests: Vec<_> = (0..5).map(|_| holder.recv(PATIENCE).unwrap()).collect();
+        let servers: Vec<Child> = (5..10)
+            .map(|n| {
+                fork(|| {
+                    let server = segment.server().unwrap();
+                    let waiting = || {
+                        assert_eq!(kind(server.recv(Duration::from_secs(secs))), Some(ErrorKind::TimedOut))
+                    };
+                    measure(&costs[2 * n..], waiting);
+                })
+            })
+            .collect();
+        clients.into_iter().chain(servers).for_each(Child::join);
+        drop(requests);
+        let sum = |nth: usize| costs.iter().skip(nth).step_by(2).map(|cost| cost.load(SeqCst)).sum::<u64>();
+        let (cpu, sleeps) = (Duration::from_nanos(sum(0)), sum(1));
+        say(&format!(
+            "processes: ten that wait for {secs} s cost {cpu:.1?} of CPU time and sleep {sleeps} times"
+        ));
+        // The first slices are shorter, and a lock or a page may be waited for.
+        assert!(sleeps <= 10 * (WAKE_UPS_PER_S * secs + 6), "{sleeps} times");
+        assert!(cpu < IDLE_CPU, "{cpu:?}");
+    });
+}
+
+fn measure(costs: &[AtomicU64], waiting: impl FnOnce()) {
+    let (cpu, sleeps) = cost();
+    waiting();
+    let after = cost();
+    costs[0].store((after.0 - cpu).as_nanos() as u64, SeqCst);
+    costs[1].store(after.1 - sleeps, SeqCst);
+}
+
+// ---------------------------------------------------------------- signals
+
+/// An alarm every millisecond on both sides, and a handler that lets no call be taken up again by itself.
+#[test]
+fn signals_interrupt_every_wait_and_lose_nothing() {
+    const CALLS: usize = 300;
+    const END: &str = "end";
+    alone(|| {
+        let segment = options().slots(2).anonymous().unwrap();
+        let server = fork(|| {
+            ring_alarms();
+            let server = segment.server().unwrap();
+            let (mut interrupted, mut is_over) = (0, false);
+            while !is_over {
+                let request = insist(&mut interrupted, || server.recv(Deadline::NEVER));
+                is_over = *request == *END.as_bytes();
+                // Time for an alarm to find the client waiting.
+                thread::sleep(Duration::from_micros(500));
+                let answer = request.to_vec();
+                request.reply(&answer).unwrap();
+            }
+            say(&format!("signals: {} alarms, {interrupted} waits of a server interrupted", alarms()));
+            assert!(interrupted > 0);
+        });
+        let client = fork(|| {
+            let client = segment.client().unwrap();
+            ring_alarms();
+            let (mut sends, mut waits, mut calls) = (0, 0, 0);
+            for n in 0..CALLS {
+                // Now and then, time for an alarm to find the server waiting.
+                thread::sleep(Duration::from_millis(if n % 30 == 0 { 3 } else { 0 }));
+                let texts = [n.to_string(), format!("{n} again")];
+                // The server may still have what was cancelled in the last turn.
+                let tickets = texts.each_ref().map(|text| insist(&mut sends, || client.send(text, PATIENCE)));
+                let third = client.send("both slots are taken", Deadline::NEVER);
+                assert_eq!(kind(third), Some(ErrorKind::Interrupted));
+                for (ticket, text) in tickets.into_iter().zip(&texts) {
+                    let reply = insist(&mut waits, || client.recv(ticket, Deadline::NEVER));
+                    assert_eq!(*reply, *text.as_bytes(), "the ticket stays good");
+                }
+                match client.call("called", PATIENCE) {
+                    Ok(reply) => assert_eq!(*reply, *b"called"),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+                        assert_eq!(client.pending(), 0, "it is cancelled");
+                        calls += 1;
+                    }
+                }
+            }
+            let last = insist(&mut sends, || client.send(END, PATIENCE));
+            assert_eq!(*insist(&mut waits, || client.recv(last, PATIENCE)), *END.as_bytes());
+            let alarms = alarms();
+            say(&format!(
+                "signals: {alarms} alarms, {sends}, {waits}, {calls} sends, waits and calls interrupted"
+            ));
+            assert!(waits > 0 && calls > 0);
+        });
+        client.join();
+        server.join();
+        segment.recover().unwrap();
+        assert_all_free(&segment);
+    });
+}
+
+/// Calls until no signal interrupts it; counts those that do.
+fn insist<T>(interrupted: &mut u32, mut call: impl FnMut() -> Result<T>) -> T {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => *interrupted += 1,
+            done => return done.expect("nothing but signals"),
+        }
+    }
+}
+
+// ---------------------------------------------------------------- cancelled just then
+
+#[test]
+fn either_the_call_is_cancelled_or_its_reply_comes() {
+    const CALLS: usize = 4000;
+    alone(|| {
+        let seed = seed();
+        let segment = options().integers().anonymous().unwrap();
+        // For each call, what its server was told: 1 nobody waits, 2 the client has it.
+        let told = shared(CALLS + 1);
+        let server = fork(|| {
+            let server = segment.int_server().unwrap();
+            loop {
+                let request = server.recv(Deadline::NEVER).unwrap();
+                let n = request.value() as usize;
+                if n == CALLS {
+                    request.reply(0).unwrap();
+                    break;
+                }
+                // Some are still in work when they are cancelled.
+                work(Duration::from_micros(n as u64 % 4 * 50));
+                told[n].store(1 + u64::from(request.reply(-(n as i64)).unwrap()), SeqCst);
+            }
+        });
+        let client = segment.int_client().unwrap();
+        let mut random = Random::new(seed);
+        let cancelled: Vec<bool> = (0..CALLS)
+            .map(|n| {
+                let ticket = client.send(n as i64, PATIENCE).unwrap();
+                work(Duration::from_micros(random.below(200) as u64));
+                let cancelled = client.cancel(ticket).unwrap();
+                if cancelled {
+                    assert_eq!(kind(client.recv(ticket, Deadline::now())), Some(ErrorKind::Stale));
+                } else {
+                    assert_eq!(client.recv(ticket, Deadline::now()), Ok(-(n as i64)), "it is there");
+                }
+                cancelled
+            })
+            .collect();
+        assert_eq!(client.call(CALLS as i64, PATIENCE), Ok(0));
+        server.join();
+        let mut ends = [0; 3];
+        for (n, cancelled) in cancelled.into_iter().enumerate() {
+            let told = told[n].load(SeqCst);
+            assert_eq!(cancelled, told < 2, "call {n}, PIPEWORK_SEED={seed}: both ends agree");
+            ends[told as usize] += 1;
+        }
+        say(&format!(
+            "processes: of {CALLS} calls {} were cancelled untaken, {} in work, {} too late",
+            ends[0], ends[1], ends[2]
+        ));
+        segment.recover().unwrap();
+        assert_all_free(&segment);
+    });
+}
+
+/// Keeps busy for times that are too short to sleep.
+fn work(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}

@@ -1,0 +1,255 @@
+//! Promises P2 to P6 and P13 under SIGKILL and SIGSTOP: eight processes call and serve, some of them are killed or stopped wherever they are, and every
+//! reply, every error and every wait of the others must be one that the promises allow.
+//!
+//! A request is a function of the run's seed, its caller and the number of the call, and its reply is a function of the request. So both sides know
+//! every byte, and whose it is. What became of each call stands on a [`Board`] in memory that outlives them all.
+//!
+//! PIPEWORK_KILLS=1000000 for a release; PIPEWORK_SEED repeats a run's choices (but not the moments of its kills).
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread::sleep;
+use std::time::Duration;
+
+use pipework::reqrep::{Audit, Options, Segment};
+
+use crate::harness::{Child, Doomed, Folder, PATIENCE, Random, alone_for, fork, say, seed, setting};
+use board::{Board, Count};
+use ends::{Asking, Serving};
+
+mod board;
+mod calling;
+mod ends;
+mod serving;
+
+/// Processes that live at the same time.
+const PARTIES: usize = 8;
+/// Kills of one run.
+const KILLS_A_RUN: usize = 600;
+/// A process has up to three handles, and those who were killed may hold their places for a moment.
+const MEMBERS: u32 = 4 * PARTIES as u32;
+
+#[test]
+fn killed_and_stopped_processes_harm_nobody() {
+    let kills = setting("PIPEWORK_KILLS").unwrap_or(10_000) as usize;
+    alone_for(PATIENCE * 3 + Duration::from_millis(20) * kills as u32, || {
+        let (seed, counts) = (seed(), Board::counts());
+        say(&format!("reqrep storm: PIPEWORK_SEED={seed} PIPEWORK_KILLS={kills}"));
+        let rounds = kills.div_ceil(KILLS_A_RUN);
+        for round in 0..rounds {
+            let kills = KILLS_A_RUN.min(kills - round * KILLS_A_RUN);
+            // In a process of its own, which takes its board with it.
+            fork(|| Run::new(seed, round, kills).hold(Board::new(counts, PARTIES + kills))).join();
+        }
+        say(&format!("reqrep storm: {rounds} runs, {}", Board::report(counts)));
+        let never = Board::never(counts);
+        assert!(never.is_empty() || kills < 10_000, "what never came to pass was not tested: {never:?}");
+    });
+}
+
+// ---------------------------------------------------------------- a run
+
+/// One segment and all that happens to it.
+#[derive(Debug)]
+struct Run {
+    seed: u64,
+    kills: usize,
+    /// Of the [`PARTIES`]; the others are clients.
+    servers: usize,
+    prey: Prey,
+    slots: u32,
+    /// Payloads are numbers.
+    integers: bool,
+    /// Bytes of the largest request and reply, otherwise.
+    max_bytes: usize,
+    redeliveries: u8,
+    needs_server: bool,
+    spins: bool,
+    /// The segment has a name, by which some find it.
+    named: bool,
+    /// Between two blows, in microseconds, at most.
+    pace_us: usize,
+}
+
+/// Who is killed.
+#[derive(Clone, Copy, Debug)]
+enum Prey {
+    All,
+    Servers,
+    Clients,
+}
+
+/// A running process, and when it is to be continued if it is stopped.
+struct Party {
+    child: Child,
+    number: usize,
+    stopped_until_ns: Option<u64>,
+}
+
+impl Run {
+    /// Each choice has a period of its own, so that they meet in all combinations in time.
+    fn new(seed: u64, round: usize, kills: usize) -> Run {
+        let named = round % 4 == 3;
+        Run {
+            seed: Random::new(seed ^ round as u64).next(),
+            kills,
+            servers: [4, 2, 1, 6, 3][round % 5],
+            prey: [Prey::All, Prey::Servers, Prey::Clients][round % 3],
+            slots: [4, 1, 64, 2][round / 2 % 4],
+            integers: round % 4 == 1,
+            max_bytes: [100, 20_000, 1000][round / 4 % 3],
+            redeliveries: [0, 3, 0, 1][round / 3 % 4],
+            needs_server: round % 7 == 5,
+            spins: round.is_multiple_of(2),
+            named,
+            pace_us: [1500, 5000, 600][round / 5 % 3],
+        }
+    }
+
+    fn options(&self) -> Options {
+        let bytes = if self.integers { 8 } else { self.max_bytes as u32 };
+        let options =
+            Options::new().slots(self.slots).members(MEMBERS).request_bytes(bytes).reply_bytes(bytes);
+        let options = if self.spins { options } else { options.spin(Duration::ZERO) };
+        if self.integers { options.integers() } else { options }
+    }
+
+    fn hold(&self, board: Board) {
+        let folder = Folder::new();
+        let path = self.named.then(|| folder.join("segment"));
+        let options = self.options();
+        let segment = path.as_ref().map_or_else(|| options.anonymous(), |path| options.create(path));
+        let hall = Hall { run: self, board, segment: segment.expect("a segment"), path };
+        hall.kill_and_stop();
+        hall.settle();
+    }
+}
+
+/// Where a run takes place: what all of its processes share.
+struct Hall<'a> {
+    run: &'a Run,
+    board: Board,
+    segment: Segment,
+    path: Option<PathBuf>,
+}
+
+impl Hall<'_> {
+    /// Keeps all parties running, kills some, stops some, and lets those who live come to their ends.
+    fn kill_and_stop(&self) {
+        let mut random = Random::new(self.run.seed);
+        // Some use what they inherit. Where nobody may be found attached, nobody is.
+        let inherited = (!self.run.needs_server)
+            .then(|| (Asking::attach(&self.segment, self.run), Serving::attach(&self.segment, self.run)));
+        let mut parties: Vec<Party> = Vec::new();
+        let start = |number: usize, place: usize| Party {
+            child: fork(|| self.take_part(number, place, inherited.as_ref())),
+            number,
+            stopped_until_ns: None,
+        };
+        (0..PARTIES).for_each(|place| parties.push(start(place, place)));
+        let (mut dying, mut kills) = (VecDeque::new(), 0);
+        while kills < self.run.kills {
+            sleep(Duration::from_micros(random.below(self.run.pace_us) as u64));
+            let now_ns = self.board.now_ns();
+            let due = |party: &&mut Party| party.stopped_until_ns.is_some_and(|until_ns| until_ns <= now_ns);
+            parties.iter_mut().filter(due).for_each(|party| self.resume(party));
+            let place = match self.run.prey {
+                Prey::All => random.below(PARTIES),
+                Prey::Servers => random.below(self.run.servers),
+                Prey::Clients => self.run.servers + random.below(PARTIES - self.run.servers),
+            };
+            let party = &mut parties[place];
+            match random.below(100) {
+                // Longer than any slice.
+                0 => self.stop(party, now_ns + 400_000_000),
+                1..20 => self.stop(party, now_ns + random.below(5_000_000) as u64),
+                _ => {
+                    let number = PARTIES + kills;
+                    self.board.party(party.number).doomed_ns.store(self.board.now_ns(), SeqCst);
+                    dying.push_back(std::mem::replace(party, start(number, place)).child.doom());
+                    kills += 1;
+                }
+            }
+            if dying.len() > PARTIES / 2 {
+                dying.drain(..1).for_each(Doomed::bury);
+            }
+        }
+        dying.into_iter().for_each(Doomed::bury);
+        self.board.add(Count::Kills, kills as u64);
+        parties.iter_mut().for_each(|party| self.resume(party));
+        self.board.end_calls();
+        let clients = parties.split_off(self.run.servers);
+        clients.into_iter().for_each(|party| party.child.join());
+        self.dismiss(parties);
+    }
+
+    fn stop(&self, party: &mut Party, until_ns: u64) {
+        if party.stopped_until_ns.is_none() {
+            // Whoever measures a wait leaves it alone from here on.
+            self.board.party(party.number).moving_ns.store(u64::MAX, SeqCst);
+            party.child.stop();
+            self.board.add(Count::Stops, 1);
+        }
+        party.stopped_until_ns = Some(until_ns);
+    }
+
+    fn resume(&self, party: &mut Party) {
+        if party.stopped_until_ns.take().is_some() {
+            party.child.resume();
+            self.board.party(party.number).moving_ns.store(self.board.now_ns(), SeqCst);
+        }
+    }
+
+    /// Sends every server home.
+    fn dismiss(&self, servers: Vec<Party>) {
+        let client = Asking::attach(&self.segment, self.run);
+        while self.board.dismissed() < servers.len() as u64 {
+            // One that nobody takes was one too many.
+            client.dismiss(Duration::from_millis(20));
+        }
+        servers.into_iter().for_each(|party| party.child.join());
+    }
+
+    /// The life of one process.
+    fn take_part(&self, number: usize, place: usize, inherited: Option<&(Asking, Serving)>) {
+        // The one who kills must get its turn among all that is busy.
+        rustix::process::nice(5).expect("anybody may be nicer");
+        let segment = match &self.path {
+            Some(path) if number % 3 == 1 => Options::new().open(path).expect("a segment"),
+            _ => self.segment.clone(),
+        };
+        let inherited = inherited.filter(|_| number.is_multiple_of(3));
+        if place < self.run.servers {
+            serving::serve(self, number, &segment, inherited.map(|(_, server)| server.clone()));
+        } else {
+            calling::call(self, number, &segment, inherited.map(|(client, _)| client.clone()));
+        }
+    }
+
+    /// When all have gone, nothing is missing.
+    fn settle(&self) {
+        self.segment.recover().expect("the kernel knows who lives");
+        let mut expected = Audit::default();
+        expected.free = self.run.slots as usize;
+        let mut audit = self.segment.audit().expect("the kernel knows who lives");
+        // Calls that were cancelled may have left some.
+        audit.entries = 0;
+        assert_eq!(audit, expected, "{:?}", self.run);
+        assert_eq!(self.segment.members(), Ok(vec![]), "{:?}", self.run);
+        assert_eq!(self.segment.recover(), Ok(0), "a second time");
+        let (client, server) =
+            (Asking::attach(&self.segment, self.run), Serving::attach(&self.segment, self.run));
+        for _ in 0..100 {
+            serving::echo(self.run, &client, &server);
+        }
+        // Takes the entries of calls that are over out of the ring.
+        assert!(server.try_recv().expect("no error").is_none(), "{:?}", self.run);
+        drop((client, server));
+        assert_eq!(self.segment.audit(), Ok(expected), "{:?}", self.run);
+        self.board.settle(self.run);
+        let stats = self.segment.stats();
+        self.board.add(Count::TornOff, stats.torn_off);
+        self.board.add(Count::Redelivered, stats.redelivered);
+    }
+}

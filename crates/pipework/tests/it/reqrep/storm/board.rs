@@ -1,0 +1,193 @@
+//! What became of every call and every process of a run, in memory that outlives them.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use super::Run;
+use crate::harness::{PROMPT, TOLERANCE, shared};
+
+/// Calls that there is room for. A run hardly makes a fifth of them.
+const CALLS: usize = 1 << 20;
+/// Calls that one process has in progress at most.
+pub(super) const IN_PROGRESS: usize = 8;
+
+/// What is counted over all runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Count {
+    Kills,
+    Stops,
+    Calls,
+    Replies,
+    PeerDied,
+    Failed,
+    TimedOut,
+    Cancelled,
+    NoServer,
+    /// A call that was not sent: no slot was free, or its time ran out before.
+    NotSent,
+    /// Given up by a client that left.
+    Left,
+    /// Taken by a server, once for each delivery.
+    Taken,
+    /// Answered when nobody waited any more.
+    Unheard,
+    Redelivered,
+    TornOff,
+    /// The longest wait for a process that had died, or for a wake-up that may have died with one, in nanoseconds.
+    LongestNs,
+}
+
+const COUNTS: [Count; 16] = [
+    Count::Kills,
+    Count::Stops,
+    Count::Calls,
+    Count::Replies,
+    Count::PeerDied,
+    Count::Failed,
+    Count::TimedOut,
+    Count::Cancelled,
+    Count::NoServer,
+    Count::NotSent,
+    Count::Left,
+    Count::Taken,
+    Count::Unheard,
+    Count::Redelivered,
+    Count::TornOff,
+    Count::LongestNs,
+];
+
+/// Shared by all processes of a run. A copy is the same board.
+#[derive(Clone, Copy)]
+pub(super) struct Board {
+    began: Instant,
+    counts: &'static [AtomicU64],
+    /// The counts as they were before this run.
+    before: [u64; COUNTS.len()],
+    orders: &'static [AtomicU64],
+    parties: &'static [AtomicU64],
+    calls: &'static [AtomicU64],
+}
+
+/// A process, by its number. 0 where nothing has happened yet.
+pub(super) struct PartyMarks {
+    /// When it was told to die.
+    pub(super) doomed_ns: &'static AtomicU64,
+    /// When it was last continued; the largest number while it is stopped.
+    pub(super) moving_ns: &'static AtomicU64,
+}
+
+/// A call, by its number. 0 where nothing has happened yet.
+pub(super) struct CallMarks {
+    /// Bit n: taken in delivery n. [`ANSWERED`], [`FAILED`].
+    pub(super) events: &'static AtomicU64,
+    /// The number of the server that took it last, counted from 1.
+    pub(super) taker: &'static AtomicU64,
+    /// When `send` had come back.
+    pub(super) sent_ns: &'static AtomicU64,
+    /// When its server was about to let go of it.
+    pub(super) done_ns: &'static AtomicU64,
+}
+
+/// The server was about to answer.
+pub(super) const ANSWERED: u64 = 1 << 8;
+/// The server was about to give it up.
+pub(super) const FAILED: u64 = 1 << 9;
+
+impl Board {
+    pub(super) fn counts() -> &'static [AtomicU64] {
+        shared(COUNTS.len())
+    }
+
+    pub(super) fn new(counts: &'static [AtomicU64], parties: usize) -> Board {
+        let before = COUNTS.map(|count| counts[count as usize].load(SeqCst));
+        let (orders, parties, calls) = (shared(3), shared(2 * parties), shared(4 * CALLS));
+        Board { began: Instant::now(), counts, before, orders, parties, calls }
+    }
+
+    /// Never 0.
+    pub(super) fn now_ns(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64 + 1
+    }
+
+    pub(super) fn add(&self, count: Count, number: u64) {
+        self.counts[count as usize].fetch_add(number, SeqCst);
+    }
+
+    pub(super) fn end_calls(&self) {
+        self.orders[0].store(1, SeqCst);
+    }
+
+    pub(super) fn calls_have_ended(&self) -> bool {
+        self.orders[0].load(SeqCst) != 0
+    }
+
+    pub(super) fn count_dismissed(&self) {
+        self.orders[1].fetch_add(1, SeqCst);
+    }
+
+    pub(super) fn dismissed(&self) -> u64 {
+        self.orders[1].load(SeqCst)
+    }
+
+    /// The number of a new call.
+    pub(super) fn begin_call(&self) -> u32 {
+        self.add(Count::Calls, 1);
+        self.orders[2].fetch_add(1, SeqCst) as u32
+    }
+
+    /// Whether there is room for more calls, as many as all processes together may begin before they ask again.
+    pub(super) fn has_room(&self) -> bool {
+        self.orders[2].load(SeqCst) as usize + 16 * IN_PROGRESS < CALLS
+    }
+
+    pub(super) fn party(&self, number: usize) -> PartyMarks {
+        let [doomed_ns, moving_ns] = self.parties[2 * number..].first_chunk().expect("a party has a number");
+        PartyMarks { doomed_ns, moving_ns }
+    }
+
+    pub(super) fn call(&self, n: u32) -> CallMarks {
+        let marks = self.calls[4 * n as usize..].first_chunk();
+        let [events, taker, sent_ns, done_ns] = marks.expect("a call has a number");
+        CallMarks { events, taker, sent_ns, done_ns }
+    }
+
+    /// Holds a wait against the promise. It could have ended at the last of the times in `since_ns`, and has ended now. What happens while one of
+    /// the `parties` is stopped is not held against anybody.
+    pub(super) fn waited(&self, since_ns: &[u64], parties: &[usize], what: &dyn Fn() -> String) {
+        let moving = |number: &usize| self.party(*number).moving_ns.load(SeqCst);
+        let latest_ns = parties.iter().map(moving).chain(since_ns.iter().copied()).max().unwrap_or(0);
+        let Some(waited_ns) = self.now_ns().checked_sub(latest_ns) else { return };
+        self.counts[Count::LongestNs as usize].fetch_max(waited_ns, SeqCst);
+        let waited = Duration::from_nanos(waited_ns);
+        assert!(waited < PROMPT + TOLERANCE, "waited {waited:?}: {}", what());
+    }
+
+    /// After a run: whatever was begun has ended, but for what the dead had in their hands.
+    pub(super) fn settle(&self, run: &Run) {
+        let made = |count: Count| self.counts[count as usize].load(SeqCst) - self.before[count as usize];
+        use Count::*;
+        let ends = [Replies, PeerDied, Failed, TimedOut, Cancelled, NoServer, NotSent, Left];
+        let (begun, ended) = (made(Calls), ends.map(made).iter().sum());
+        // Beside each call in progress, each kill may have come between a step and its count.
+        let lost = run.kills * (IN_PROGRESS + 2);
+        assert!((ended..=ended + lost as u64).contains(&begun), "{begun} begun, {ended} ended, {run:?}");
+    }
+
+    pub(super) fn report(counts: &[AtomicU64]) -> String {
+        let mut report = String::new();
+        for count in COUNTS {
+            let number = counts[count as usize].load(SeqCst);
+            let _ = match count {
+                Count::LongestNs => write!(report, "the longest wait {:.0?}", Duration::from_nanos(number)),
+                count => write!(report, "{count:?} {number}, "),
+            };
+        }
+        report
+    }
+
+    /// What did not happen even once.
+    pub(super) fn never(counts: &[AtomicU64]) -> Vec<Count> {
+        COUNTS.into_iter().filter(|count| counts[*count as usize].load(SeqCst) == 0).collect()
+    }
+}

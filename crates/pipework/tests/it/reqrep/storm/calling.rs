@@ -1,0 +1,242 @@
+//! A client: calls in every way there is, and holds every outcome against the board.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::Duration;
+
+use pipework::reqrep::{Segment, Ticket};
+use pipework::{Deadline, ErrorKind, Result};
+use rustix::event::PollFlags;
+
+use super::Hall;
+use super::board::{ANSWERED, Board, Count, FAILED, IN_PROGRESS};
+use super::ends::{Asking, Name};
+use crate::harness::{PATIENCE, Random, is_ready};
+
+/// Calls until it is told to end.
+pub(super) fn call(hall: &Hall<'_>, number: usize, segment: &Segment, inherited: Option<Asking>) {
+    // Some have two threads, who share a client.
+    let threads = if number % 4 == 3 { 2 } else { 1 };
+    let is_sole = threads == 1 && inherited.is_none();
+    let client = inherited.unwrap_or_else(|| Asking::attach(segment, hall.run));
+    thread::scope(|scope| {
+        for (thread, client) in vec![client; threads].into_iter().enumerate() {
+            let random = Random::new(hall.run.seed ^ (number as u64) << 8 ^ thread as u64);
+            let most = IN_PROGRESS / threads;
+            let mut caller = Caller { hall, number, segment, client: Some(client), is_sole, most, random };
+            scope.spawn(move || caller.call_until_told());
+        }
+    });
+}
+
+struct Caller<'a> {
+    hall: &'a Hall<'a>,
+    number: usize,
+    segment: &'a Segment,
+    /// None only while it leaves.
+    client: Option<Asking>,
+    /// Nobody else in this process has the same client.
+    is_sole: bool,
+    /// Calls that it has in progress.
+    most: usize,
+    random: Random,
+}
+
+/// A call that was sent.
+struct Sent {
+    name: Name,
+    ticket: Ticket,
+}
+
+/// Whether running out of time is a fair end.
+#[derive(Clone, Copy, PartialEq)]
+enum Patience {
+    Short,
+    Long,
+}
+
+impl Caller<'_> {
+    fn call_until_told(&mut self) {
+        while !self.board().calls_have_ended() {
+            if !self.board().has_room() {
+                thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            match self.random.below(64) {
+                0..16 => self.call(Patience::Long),
+                16..20 => self.call(Patience::Short),
+                20..36 => self.send_and_receive(),
+                36..46 => self.poll(),
+                46..56 => self.cancel(),
+                56..60 => self.leave(),
+                60 => drop(self.segment.recover().expect("the kernel knows who lives")),
+                61 => drop(self.segment.audit().expect("the kernel knows who lives")),
+                62 => drop(self.segment.members().expect("the kernel knows who lives")),
+                _ => drop((self.segment.stats(), self.segment.len())),
+            }
+        }
+    }
+
+    // ------------------------------------------------------------ the ways
+
+    fn call(&mut self, patience: Patience) {
+        let time = match patience {
+            Patience::Long => PATIENCE,
+            Patience::Short => Duration::from_micros(self.random.below(2000) as u64),
+        };
+        let (name, began_ns) = (self.begin(), self.board().now_ns());
+        let outcome = self.client().call(self.hall.run, name, time);
+        self.settle(name, began_ns, patience, outcome);
+    }
+
+    /// Several at a time; their replies in another order.
+    fn send_and_receive(&mut self) {
+        let mut sent = self.send_some();
+        while !sent.is_empty() {
+            let Sent { name, ticket } = sent.swap_remove(self.random.below(sent.len()));
+            if self.random.below(4) == 0 {
+                let soon = Duration::from_micros(self.random.below(1000) as u64);
+                let began_ns = self.board().now_ns();
+                match self.client().recv(ticket, soon) {
+                    // The ticket stays good.
+                    Err(error) if error.kind() == ErrorKind::TimedOut => {}
+                    outcome => {
+                        self.settle(name, began_ns, Patience::Long, outcome);
+                        continue;
+                    }
+                }
+            }
+            let began_ns = self.board().now_ns();
+            let outcome = self.client().recv(ticket, PATIENCE);
+            self.settle(name, began_ns, Patience::Long, outcome);
+        }
+    }
+
+    /// Looks now and then, or when the doorbell rings.
+    fn poll(&mut self) {
+        let doorbell =
+            (self.random.below(4) == 0).then(|| self.client().as_client().doorbell().expect("a descriptor"));
+        for Sent { name, ticket } in self.send_some() {
+            let (began_ns, deadline) = (self.board().now_ns(), Deadline::after(PATIENCE));
+            let outcome = loop {
+                match self.client().try_recv(ticket) {
+                    Ok(None) => assert!(!deadline.has_passed(), "no end of {name:?}"),
+                    done => break done.map(|reply| reply.expect("it was there")),
+                }
+                match &doorbell {
+                    Some(doorbell) => {
+                        assert!(is_ready(doorbell, PollFlags::IN, PATIENCE), "no end of {name:?}")
+                    }
+                    None => thread::sleep(Duration::from_micros(50)),
+                }
+            };
+            self.settle(name, began_ns, Patience::Long, outcome);
+        }
+    }
+
+    fn cancel(&mut self) {
+        for Sent { name, ticket } in self.send_some() {
+            if self.random.below(2) == 0 {
+                thread::sleep(Duration::from_micros(self.random.below(300) as u64));
+            }
+            match self.client().as_client().cancel(ticket) {
+                Ok(true) => self.board().add(Count::Cancelled, 1),
+                Ok(false) => {
+                    let began_ns = self.board().now_ns();
+                    let outcome = self.client().recv(ticket, Deadline::now());
+                    self.settle(name, began_ns, Patience::Long, outcome);
+                }
+                Err(error) => panic!("{name:?} cannot be cancelled: {error}"),
+            }
+        }
+    }
+
+    /// Leaves, with calls in progress if nobody stays behind in its place, and comes back as another member.
+    fn leave(&mut self) {
+        let sent = if self.is_sole { self.send_some() } else { vec![] };
+        self.client = None;
+        self.board().add(Count::Left, sent.len() as u64);
+        let client = Asking::attach(self.segment, self.hall.run);
+        assert_eq!(client.as_client().segment().geometry(), self.segment.geometry());
+        for Sent { name, ticket } in sent {
+            let stale = client.try_recv(ticket).map_err(|error| error.kind());
+            assert_eq!(stale, Err(ErrorKind::Stale), "{name:?}");
+        }
+        self.client = Some(client);
+        self.is_sole = true;
+    }
+
+    /// The first waits for a slot, the others only take what is there.
+    fn send_some(&mut self) -> Vec<Sent> {
+        let mut sent = vec![];
+        for nth in 0..=self.random.below(self.most) {
+            let (run, name) = (self.hall.run, self.begin());
+            let outcome = match nth {
+                0 => self.client().send(run, name, PATIENCE).map(Some),
+                _ => self.client().try_send(run, name),
+            };
+            match outcome {
+                Ok(Some(ticket)) => {
+                    self.board().call(name.n()).sent_ns.store(self.board().now_ns(), SeqCst);
+                    sent.push(Sent { name, ticket });
+                }
+                Ok(None) => self.board().add(Count::NotSent, 1),
+                Err(error) if run.needs_server && error.kind() == ErrorKind::NoServer => {
+                    self.board().add(Count::NoServer, 1);
+                }
+                Err(error) => panic!("{name:?} cannot be sent: {error}"),
+            }
+        }
+        sent
+    }
+
+    // ------------------------------------------------------------ the outcome
+
+    fn begin(&self) -> Name {
+        Name::new(self.hall.run, self.board().begin_call())
+    }
+
+    /// The call is over. This process has waited since `began_ns`.
+    fn settle(&self, name: Name, began_ns: u64, patience: Patience, outcome: Result<Vec<u8>>) {
+        let (run, board) = (self.hall.run, self.board());
+        let marks = board.call(name.n());
+        let (events, taker) = (marks.events.load(SeqCst), marks.taker.load(SeqCst));
+        let what = || format!("{name:?} of party {}: {events:#x}, server {taker}, {run:?}", self.number);
+        let count = match outcome.map_err(|error| error.kind()) {
+            Ok(reply) => {
+                assert!(reply == name.reply(run), "not the reply: {}", what());
+                assert_eq!(events & ANSWERED, ANSWERED, "{}", what());
+                let done_ns = marks.done_ns.load(SeqCst);
+                board.waited(&[began_ns, done_ns], &[self.number, taker as usize - 1], &what);
+                Count::Replies
+            }
+            Err(ErrorKind::Failed) => {
+                assert_eq!(events & FAILED, FAILED, "{}", what());
+                let done_ns = marks.done_ns.load(SeqCst);
+                board.waited(&[began_ns, done_ns], &[self.number, taker as usize - 1], &what);
+                Count::Failed
+            }
+            Err(ErrorKind::PeerDied) => {
+                // One that died between taking it and saying so has left no mark.
+                if events & 1 << run.redeliveries != 0 {
+                    let doomed_ns = board.party(taker as usize - 1).doomed_ns.load(SeqCst);
+                    assert_ne!(doomed_ns, 0, "its server lives: {}", what());
+                    board.waited(&[began_ns, doomed_ns], &[self.number], &what);
+                }
+                Count::PeerDied
+            }
+            Err(ErrorKind::TimedOut) if patience == Patience::Short => Count::TimedOut,
+            Err(ErrorKind::NoServer) if run.needs_server => Count::NoServer,
+            Err(kind) => panic!("{kind:?}: {}", what()),
+        };
+        board.add(count, 1);
+    }
+
+    fn client(&self) -> &Asking {
+        self.client.as_ref().expect("it is attached")
+    }
+
+    fn board(&self) -> &Board {
+        &self.hall.board
+    }
+}

@@ -1,0 +1,267 @@
+//! The ends of a segment of bytes or of numbers under one name, and what passes between them.
+
+use std::time::Duration;
+
+use pipework::reqrep::{Client, IntClient, IntRequest, IntServer, Message, Request, Segment, Server, Ticket};
+use pipework::{Deadline, Error, ErrorKind, Result};
+
+use super::Run;
+use crate::harness::{PATIENCE, Random};
+
+/// A call's name: `{ number: 32, check: 32 }`. Every request begins with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Name(u64);
+
+impl Name {
+    /// Sends a server home.
+    pub(super) const DISMISSAL: Name = Name(0);
+
+    pub(super) fn new(run: &Run, n: u32) -> Name {
+        let name = u64::from(n) << 32;
+        Name(name | Random::new(run.seed ^ name).next() >> 32)
+    }
+
+    /// The number of the call.
+    pub(super) fn n(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    pub(super) fn request(self, run: &Run) -> Vec<u8> {
+        let mut request = self.0.to_ne_bytes().to_vec();
+        if !run.integers {
+            let mut random = Random::new(run.seed ^ self.0);
+            let len = size(&mut random, run.max_bytes - 8);
+            request.extend(random.bytes(len));
+        }
+        request
+    }
+
+    pub(super) fn reply(self, run: &Run) -> Vec<u8> {
+        let mut random = Random::new(!(run.seed ^ self.0));
+        let len = if run.integers { 8 } else { size(&mut random, run.max_bytes) };
+        random.bytes(len)
+    }
+
+    /// What goes with a request, and inverted with its reply.
+    fn flags(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// Mostly small.
+fn size(random: &mut Random, max: usize) -> usize {
+    let limit = if random.below(8) == 0 { max } else { max / 16 };
+    random.below(limit + 1)
+}
+
+fn number(bytes: &[u8]) -> i64 {
+    i64::from_ne_bytes(bytes.try_into().expect("8 bytes"))
+}
+
+// ---------------------------------------------------------------- the calling end
+
+#[derive(Clone)]
+pub(super) enum Asking {
+    Bytes(Client),
+    Integers(IntClient),
+}
+
+impl Asking {
+    pub(super) fn attach(segment: &Segment, run: &Run) -> Asking {
+        match run.integers {
+            true => {
+                let client = attached(|| segment.int_client());
+                Asking::Integers(client.redeliveries(run.redeliveries).needs_server(run.needs_server))
+            }
+            false => {
+                let client = attached(|| segment.client());
+                Asking::Bytes(client.redeliveries(run.redeliveries).needs_server(run.needs_server))
+            }
+        }
+    }
+
+    pub(super) fn call(&self, run: &Run, name: Name, deadline: impl Into<Deadline>) -> Result<Vec<u8>> {
+        let request = name.request(run);
+        match self {
+            Asking::Bytes(client) => client.call(message(name, &request), deadline).map(|reply| {
+                assert_eq!(reply.flags(), !name.flags(), "{name:?}");
+                reply.into_vec()
+            }),
+            Asking::Integers(client) => client.call(number(&request), deadline).map(bytes),
+        }
+    }
+
+    pub(super) fn send(&self, run: &Run, name: Name, deadline: impl Into<Deadline>) -> Result<Ticket> {
+        let request = name.request(run);
+        match self {
+            Asking::Bytes(client) => client.send(message(name, &request), deadline),
+            Asking::Integers(client) => client.send(number(&request), deadline),
+        }
+    }
+
+    pub(super) fn try_send(&self, run: &Run, name: Name) -> Result<Option<Ticket>> {
+        let request = name.request(run);
+        match self {
+            Asking::Bytes(client) => client.try_send(message(name, &request)),
+            Asking::Integers(client) => client.try_send(number(&request)),
+        }
+    }
+
+    pub(super) fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Result<Vec<u8>> {
+        match self {
+            Asking::Bytes(client) => client.recv(ticket, deadline).map(|reply| reply.into_vec()),
+            Asking::Integers(client) => client.recv(ticket, deadline).map(bytes),
+        }
+    }
+
+    pub(super) fn try_recv(&self, ticket: Ticket) -> Result<Option<Vec<u8>>> {
+        match self {
+            Asking::Bytes(client) => client.try_recv(ticket).map(|reply| Some(reply?.into_vec())),
+            Asking::Integers(client) => client.try_recv(ticket).map(|reply| reply.map(bytes)),
+        }
+    }
+
+    /// What is the same for bytes and numbers.
+    pub(super) fn as_client(&self) -> &Client {
+        match self {
+            Asking::Bytes(client) => client,
+            Asking::Integers(client) => client.get_ref(),
+        }
+    }
+
+    /// Sends one server home, if one is there within `time`.
+    pub(super) fn dismiss(&self, time: Duration) {
+        let request = Name::DISMISSAL.0.to_ne_bytes();
+        let sent = match self {
+            Asking::Bytes(client) => client.call(&request, time).map(drop),
+            Asking::Integers(client) => client.call(number(&request), time).map(drop),
+        };
+        let expected = [None, Some(ErrorKind::TimedOut), Some(ErrorKind::NoServer)];
+        let outcome = sent.err().map(|error| error.kind());
+        assert!(expected.contains(&outcome), "{outcome:?}");
+    }
+}
+
+fn message(name: Name, request: &[u8]) -> Message<'_> {
+    Message::new(request).flags(name.flags())
+}
+
+fn bytes(number: i64) -> Vec<u8> {
+    number.to_ne_bytes().to_vec()
+}
+
+/// Attaches, even if all places are taken by those who are just dying.
+fn attached<T>(attach: impl Fn() -> Result<T>) -> T {
+    let deadline = Deadline::after(PATIENCE);
+    loop {
+        match attach() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && !deadline.has_passed() => {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            done => return done.expect("a place"),
+        }
+    }
+}
+
+// ---------------------------------------------------------------- the answering end
+
+#[derive(Clone)]
+pub(super) enum Serving {
+    Bytes(Server),
+    Integers(IntServer),
+}
+
+/// A request that was taken.
+pub(super) enum Taken<'a> {
+    Bytes(Request<'a>),
+    Integers(IntRequest<'a>),
+}
+
+impl Serving {
+    pub(super) fn attach(segment: &Segment, run: &Run) -> Serving {
+        match run.integers {
+            true => Serving::Integers(attached(|| segment.int_server())),
+            false => Serving::Bytes(attached(|| segment.server())),
+        }
+    }
+
+    pub(super) fn recv(&self, deadline: impl Into<Deadline>) -> Result<Taken<'_>> {
+        match self {
+            Serving::Bytes(server) => server.recv(deadline).map(Taken::Bytes),
+            Serving::Integers(server) => server.recv(deadline).map(Taken::Integers),
+        }
+    }
+
+    pub(super) fn try_recv(&self) -> Result<Option<Taken<'_>>> {
+        match self {
+            Serving::Bytes(server) => server.try_recv().map(|request| request.map(Taken::Bytes)),
+            Serving::Integers(server) => server.try_recv().map(|request| request.map(Taken::Integers)),
+        }
+    }
+
+    pub(super) fn recv_many(&self, max: usize, deadline: impl Into<Deadline>) -> Result<Vec<Taken<'_>>> {
+        Ok(match self {
+            Serving::Bytes(server) => many(server.recv_many(max, deadline)?, Taken::Bytes),
+            Serving::Integers(server) => many(server.recv_many(max, deadline)?, Taken::Integers),
+        })
+    }
+
+    pub(super) fn drain(&self, max: usize) -> Result<Vec<Taken<'_>>> {
+        Ok(match self {
+            Serving::Bytes(server) => many(server.drain(max)?, Taken::Bytes),
+            Serving::Integers(server) => many(server.drain(max)?, Taken::Integers),
+        })
+    }
+
+    /// What is the same for bytes and numbers.
+    pub(super) fn as_server(&self) -> &Server {
+        match self {
+            Serving::Bytes(server) => server,
+            Serving::Integers(server) => server.get_ref(),
+        }
+    }
+}
+
+fn many<T, U>(requests: Vec<T>, wrap: fn(T) -> U) -> Vec<U> {
+    requests.into_iter().map(wrap).collect()
+}
+
+impl Taken<'_> {
+    /// Whose it is. It is whole, or this fails.
+    pub(super) fn name(&self, run: &Run) -> Name {
+        let (payload, flags) = match self {
+            Taken::Bytes(request) => (request.to_vec(), Some(request.flags())),
+            Taken::Integers(request) => (bytes(request.value()), None),
+        };
+        let name = Name(u64::from_ne_bytes(payload[..8].try_into().expect("8 bytes")));
+        if name != Name::DISMISSAL {
+            assert_eq!(name, Name::new(run, name.n()), "nobody sent it");
+            assert!(payload == name.request(run), "{name:?} is not what was sent");
+            assert_eq!(flags.unwrap_or(name.flags()), name.flags(), "{name:?}");
+        }
+        name
+    }
+
+    pub(super) fn deliveries(&self) -> u8 {
+        match self {
+            Taken::Bytes(request) => request.deliveries(),
+            Taken::Integers(request) => request.deliveries(),
+        }
+    }
+
+    /// Answers; false if nobody waits any more.
+    pub(super) fn reply(self, run: &Run, name: Name) -> std::result::Result<bool, Error> {
+        let reply = name.reply(run);
+        match self {
+            Taken::Bytes(request) => request.reply(Message::new(&reply).flags(!name.flags())),
+            Taken::Integers(request) => request.reply(number(&reply)),
+        }
+    }
+
+    pub(super) fn fail(self) {
+        match self {
+            Taken::Bytes(request) => request.fail(),
+            Taken::Integers(request) => request.fail(),
+        }
+    }
+}
