@@ -7,25 +7,16 @@
 use std::any::type_name;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::io;
 use std::panic;
-use std::path::{Path, PathBuf};
 use std::process::{self, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, WaitOptions};
 
-/// How long something may take that should take no time at all. Long, so that a busy machine does not fail a test.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-/// How long somebody alive may wait for somebody who has died, or for a wake-up that died with somebody.
-pub(crate) const PROMPT: Duration = Duration::from_millis(250);
-/// What a busy machine may add to that.
-pub(crate) const TOLERANCE: Duration = Duration::from_secs(2);
+use super::{PATIENCE, say};
 
 /// Holds the name of the test that this process was started for.
 const ALONE: &str = "PIPEWORK_TEST_ALONE";
@@ -84,23 +75,6 @@ pub(crate) fn within(patience: Duration, mut child: process::Child) -> ExitStatu
         }
         thread::sleep(Duration::from_millis(2));
     }
-}
-
-/// A number that a test is told from outside.
-pub(crate) fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
-}
-
-/// What the choices of a test at random begin with: PIPEWORK_SEED, or something new.
-pub(crate) fn seed() -> u64 {
-    let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
-    setting("PIPEWORK_SEED").unwrap_or_else(clock)
-}
-
-/// Prints past the test harness, which keeps what a passing test prints with `println!` to itself.
-pub(crate) fn say(line: &str) {
-    // In one write, for others print at the same time.
-    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// How many descriptors this process has open.
@@ -400,86 +374,4 @@ pub(crate) fn enter_pid_namespace() -> bool {
     let entered = permitted(libc::CLONE_NEWPID) || permitted(libc::CLONE_NEWUSER | libc::CLONE_NEWPID);
     die_with_parent();
     entered
-}
-
-// ---------------------------------------------------------------- odds
-
-/// Runs a task to its end, which must come within [`PATIENCE`]. It needs no descriptors.
-pub(crate) fn in_a_task<T>(task: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-    runtime.block_on(async { tokio::time::timeout(PATIENCE, task).await.expect("it is woken") })
-}
-
-/// Waits until `fd` is ready for `what`, not longer than [`PATIENCE`].
-pub(crate) fn wait_for(fd: impl AsFd, what: PollFlags) {
-    assert!(is_ready(fd, what, PATIENCE), "stuck for {PATIENCE:?}");
-}
-
-/// Whether `fd` becomes ready for `what` within `time`. Signals do not shorten it.
-pub(crate) fn is_ready(fd: impl AsFd, what: PollFlags, time: Duration) -> bool {
-    let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
-    loop {
-        match rustix::event::poll(&mut [PollFd::new(&fd, what)], Some(&timeout)) {
-            Err(rustix::io::Errno::INTR) => {}
-            ready => return ready.expect("poll") > 0,
-        }
-    }
-}
-
-/// A folder that is removed with everything in it.
-pub(crate) struct Folder(PathBuf);
-
-impl Folder {
-    pub(crate) fn new() -> Folder {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        loop {
-            let number = NUMBER.fetch_add(1, Ordering::SeqCst);
-            let path = std::env::temp_dir().join(format!("pipework-test-{}-{number}", process::id()));
-            match fs::create_dir(&path) {
-                Ok(()) => return Folder(path),
-                // A test that was killed has left it, and its process number has come round.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => panic!("{}: {error}", path.display()),
-            }
-        }
-    }
-
-    pub(crate) fn join(&self, name: &str) -> PathBuf {
-        Path::join(&self.0, name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Numbers that look random, always the same for the same seed: splitmix64 (Steele, Lea, Flood 2014).
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-
-    /// Bytes of any value, a megabyte in a millisecond.
-    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        bytes
-            .chunks_mut(8)
-            .for_each(|chunk| chunk.copy_from_slice(&self.next().to_ne_bytes()[..chunk.len()]));
-        bytes
-    }
 }

@@ -4,6 +4,7 @@ mod files;
 mod disk;
 mod processes;
 mod doorbells;
+mod tasks;
 mod hostile;
 mod storm;
 #[cfg(target_arch = "x86_64")]

@@ -1,0 +1,117 @@
+//! What documents name is there: links, targets of the Makefile, tests, the version.
+
+use std::collections::BTreeSet;
+
+use super::lexer::numbered;
+use super::{Fault, File, hold, read, root, tree};
+
+#[test]
+fn links_between_documents_resolve() {
+    fn rule(file: &File) -> Vec<Fault> {
+        if !file.path.ends_with(".md") {
+            return vec![];
+        }
+        let folder = root().join(&file.path).parent().expect("a file lies in a folder").to_path_buf();
+        let mut faults = vec![];
+        for (number, line) in numbered(&file.text) {
+            let targets = line.split("](").skip(1).filter_map(|rest| rest.split([')', '#', ' ']).next());
+            // What holds a colon is a web address or a path of Rust, which rustdoc checks.
+            let local = targets.filter(|target| !target.is_empty() && !target.contains(':'));
+            let missing = local.filter(|target| !folder.join(target).exists());
+            faults.extend(missing.map(|target| (number, format!("`{target}` does not exist"))));
+        }
+        faults
+    }
+    let bad = [("", "README.md", "See [the guide](docs/nowhere.md#start).")];
+    hold(
+        rule,
+        &bad,
+        &[("", "README.md", "[a](Makefile) [b](#here) [c](https://example.org) [d](crate::atomic)")],
+    );
+}
+
+#[test]
+fn documents_name_make_targets_that_exist() {
+    fn rule(file: &File) -> Vec<Fault> {
+        let makefile = read("Makefile");
+        let heads = makefile.lines().filter_map(|line| line.split_once(':')).map(|(head, _)| head);
+        let targets: BTreeSet<&str> = heads.flat_map(str::split_whitespace).collect();
+        let quoted = |line: &str| -> Vec<String> {
+            let commands = line.split('`').chain(line.strip_prefix("$ "));
+            commands.filter_map(|command| command.strip_prefix("make ")).map(String::from).collect()
+        };
+        if !file.path.ends_with(".md") {
+            return vec![];
+        }
+        let mut faults = vec![];
+        for (number, line) in numbered(&file.text) {
+            for command in quoted(line.trim_start()) {
+                let words = command.split_whitespace().take_while(|word| *word != "#");
+                let unknown = words.filter(|word| !word.contains('=') && !targets.contains(word));
+                faults.extend(unknown.map(|word| (number, format!("`make {word}` does not exist"))));
+            }
+        }
+        faults
+    }
+    let bad = [("", "a.md", "Run `make coffee`."), ("", "a.md", "```\n$ make demo coffee\n```")];
+    hold(rule, &bad, &[("", "a.md", "```\nmake demo FILE=words.txt # shows it\n```\nDo make sure to.")]);
+}
+
+#[test]
+fn promises_name_tests_that_exist() {
+    /// The names in the rows of its tables that are no test of `files`.
+    fn unknown<'a>(page: &'a str, files: &[File]) -> Vec<&'a str> {
+        let rows = page.lines().filter(|line| line.starts_with('|'));
+        let quoted = rows.flat_map(|row| row.split('`').skip(1).step_by(2)).filter(|name| name.contains('_'));
+        let is_test = |name: &str| {
+            let heads = [format!("fn {name}("), format!("def {name}(")];
+            files.iter().any(|file| heads.iter().any(|head| file.text.contains(head)))
+        };
+        quoted.filter(|name| !is_test(name)).collect()
+    }
+    let sample = [File::sample("a.rs", "#[test]\nfn it_is_kept() {}")];
+    assert_eq!(unknown("| P1 | all | `it_is_kept`, `it_is_broken` |", &sample), ["it_is_broken"]);
+    let page = read("docs/promises.md");
+    assert!(page.matches("| P").count() >= 13, "the promises were found");
+    assert_eq!(
+        unknown(&page, &tree()),
+        Vec::<&str>::new(),
+        "docs/promises.md names tests that are not there"
+    );
+}
+
+#[test]
+fn the_changelog_begins_with_the_version_of_the_workspace() {
+    fn version_of(manifest: &str) -> Option<&str> {
+        let package = manifest.split_once("[workspace.package]")?.1;
+        package
+            .lines()
+            .find_map(|line| line.strip_prefix("version = "))?
+            .trim()
+            .strip_prefix('"')?
+            .strip_suffix('"')
+    }
+    /// The version in the first heading that holds one: `## 0.1.0 (2026-01-01)`, `## [0.1.0]`.
+    fn newest(changelog: &str) -> Option<&str> {
+        let mut headings = changelog.lines().filter_map(|line| line.strip_prefix("## "));
+        headings.find_map(|heading| {
+            let version = heading.trim_start_matches(['[', 'v']).split([']', ' ']).next()?;
+            version.starts_with(|c: char| c.is_ascii_digit()).then_some(version)
+        })
+    }
+    let manifest = "[workspace.package]\nversion = \"0.2.0\"\n";
+    assert_eq!(version_of(manifest), Some("0.2.0"));
+    assert_eq!(
+        newest("# Changes\n\n## Unreleased\n\n## [0.2.0] - today\n\n## 0.1.0\n"),
+        version_of(manifest)
+    );
+    assert_ne!(newest("# Changes\n\n## 0.1.0\n"), version_of(manifest));
+
+    let (manifest, changelog) = (read("Cargo.toml"), read("CHANGELOG.md"));
+    let version = version_of(&manifest).expect("Cargo.toml gives the version under [workspace.package]");
+    assert_eq!(
+        newest(&changelog),
+        Some(version),
+        "the newest entry of CHANGELOG.md is not the version of Cargo.toml"
+    );
+}

@@ -1,0 +1,202 @@
+//! What may be named in few files only: system calls, locks, standard streams, `unsafe`.
+
+use std::collections::BTreeSet;
+
+use super::lexer::{code, flat_uses, names, names_whole, numbered, without_tests};
+use super::{CORE, Fault, File, UNSAFE, WALLS, hold, tree};
+
+#[test]
+fn what_a_wall_holds_is_named_behind_it_only() {
+    fn rule(file: &File) -> Vec<Fault> {
+        let Some(path) = file.in_core() else { return vec![] };
+        let mut faults = vec![];
+        for (number, line) in numbered(&flat_uses(&without_tests(&code(&file.text)))) {
+            let at_home =
+                |home: &&str| path.split(['/', '.']).next() == home.strip_suffix(".rs") || path == *home;
+            for (words, homes) in WALLS.iter().filter(|(_, homes)| !homes.iter().any(at_home)) {
+                faults.extend(words.iter().filter(|word| names(line, word)).map(|word| {
+                    (
+                        number,
+                        format!("`{word}` belongs behind a wall: call what {} offers", homes.join(" or ")),
+                    )
+                }));
+            }
+        }
+        faults
+    }
+    let bad = [
+        (CORE, "pipe.rs", "fn f() {\n    rustix::io::read(fd, buf)\n}"),
+        (CORE, "atomic/writer.rs", "use rustix::{io, pipe};"),
+        (CORE, "event.rs", "use std::sync::{\n    Arc,\n    atomic::{AtomicU32, Ordering},\n};"),
+        (CORE, "event.rs", "fn f() { sys::futex_wait(word) }"),
+        (CORE, "pipe.rs", "unsafe { std::ptr::copy_nonoverlapping(from, to, len) }"),
+        (CORE, "reqrep/queue.rs", "let map = sys::mmap(fd)?;"),
+        (CORE, "fd.rs", "unsafe extern \"C\" { fn accept4(fd: i32) -> i32; }"),
+    ];
+    let good = [
+        (CORE, "sys.rs", "use rustix::io;"),
+        (CORE, "sys/memory.rs", "let map = rustix::mm::mmap(fd)?;"),
+        (CORE, "pipe.rs", "// rustix::io says so\nlet text = \"libc::read\"; // libc::"),
+        (CORE, "pipe.rs", "#[cfg(test)]\nmod tests {\n    use std::sync::atomic::AtomicU32;\n}"),
+        ("crates/pipework-cli/src/", "run.rs", "use rustix::process;"),
+    ];
+    hold(rule, &bad, &good);
+}
+
+#[test]
+fn no_python_runs_under_a_lock() {
+    /// What a lock needs is named in one file, whose lock is lent to closures that are `Send`; what makes a `Python` token out of nothing, and could do so in
+    /// such a closure, is named in few.
+    const NAMED_IN: [(&[&str], &[&str]); 2] = [
+        (&["Mutex", "RwLock", "Condvar", ".lock(", ".try_lock("], &["locked.rs"]),
+        (&["Python::attach", "try_attach", "attach_unchecked"], &["aio.rs", "handle.rs", "wait.rs"]),
+    ];
+    fn rule(file: &File) -> Vec<Fault> {
+        let Some(path) = file.path.strip_prefix("python/src/") else { return vec![] };
+        let mut faults = vec![];
+        for (number, line) in numbered(&flat_uses(&code(&file.text))) {
+            for (words, homes) in NAMED_IN.iter().filter(|(_, homes)| !homes.contains(&path)) {
+                faults.extend(words.iter().filter(|word| line.contains(*word)).map(|word| {
+                    (number, format!("`{word}` is for {} only: share by `Locked`", homes.join(", ")))
+                }));
+            }
+        }
+        // What stood there would be dropped inside, Python objects and all.
+        faults.extend(
+            lent(&code(&file.text)).into_iter().filter(|(_, body)| sets_option(body)).map(|(number, _)| {
+                (number, "an `Option` is set under the lock: `replace` or `take` it".into())
+            }),
+        );
+        faults
+    }
+    /// The closures that a lock's value is lent to, with their lines.
+    fn lent(code: &str) -> Vec<(usize, &str)> {
+        let starts = code.match_indices(".with(|").map(|(at, _)| at);
+        let body = |at: usize| {
+            let mut depth = 0;
+            let end = code[at..].find(|char: char| {
+                depth += i32::from(char == '(') - i32::from(char == ')');
+                char == ')' && depth == 0
+            });
+            (code[..at].matches('\n').count() + 1, &code[at..end.map_or(code.len(), |end| at + end)])
+        };
+        starts.map(body).collect()
+    }
+    /// Whether a place, and no new variable, gets one.
+    fn sets_option(body: &str) -> bool {
+        body.split([';', '{', '|']).any(|statement| {
+            let sets = statement.contains(" = Some(") || statement.trim_end().ends_with(" = None");
+            sets && !statement.trim_start().starts_with("let ") && !statement.contains(" let ")
+        })
+    }
+    const FACE: &str = "python/src/";
+    let bad = [
+        (FACE, "reqrep/turns.rs", "fn f() { self.0.with(|future| *future = Some(polled)); }"),
+        (FACE, "task.rs", "fn f() { self.0.with(|state| { state.end = None; }) }"),
+        (FACE, "reqrep/shared.rs", "use std::sync::{Arc, Mutex};"),
+        (FACE, "pipe.rs", "fn f() { state.lock().end.clone().ok_or_else(|| closed(py)) }"),
+        (FACE, "task.rs", "fn f() { self.0.with(|_| Python::attach(|py| py.None())) }"),
+    ];
+    let good = [
+        (FACE, "locked.rs", "use std::sync::Mutex;"),
+        (FACE, "task.rs", "fn f() { self.0.with(|x| { if let Some(y) = x { y.on = true } }); a = None; }"),
+        (FACE, "wait.rs", "fn f() { Python::try_attach(|py| py.check_signals()) }"),
+        (CORE, "fd.rs", "use std::sync::Mutex;"),
+    ];
+    hold(rule, &bad, &good);
+}
+
+#[test]
+fn the_command_uses_standard_streams_by_way_of_one_file() {
+    const COMMAND: &str = "crates/pipework-cli/src/";
+    fn rule(file: &File) -> Vec<Fault> {
+        if !file.path.starts_with(COMMAND) || file.path.ends_with("/streams.rs") {
+            return vec![];
+        }
+        let ways = ["io::stdin", "io::stdout", "io::stderr", "stdio::"];
+        let macros = ["print!", "println!", "eprint!", "eprintln!"];
+        let mut faults = vec![];
+        for (number, line) in numbered(&flat_uses(&without_tests(&code(&file.text)))) {
+            let ways = ways.iter().filter(|way| names(line, way));
+            let macros =
+                macros.iter().filter(|name| line.split_whitespace().any(|word| word.starts_with(*name)));
+            faults.extend(ways.chain(macros).map(|name| {
+                (number, format!("`{name}` hides a closed or non-blocking stream: use streams.rs"))
+            }));
+        }
+        faults
+    }
+    let bad = [
+        (COMMAND, "man.rs", "fn f() { io::stdout().write_all(page); }"),
+        (COMMAND, "man.rs", "use std::io::{Write, stdout};"),
+        (COMMAND, "demo/pipe.rs", "fn f() {\n    println!(\"{}\", 1);\n}"),
+    ];
+    let good = [
+        (COMMAND, "streams.rs", "fn f() { rustix::stdio::stdout(); }"),
+        (COMMAND, "man.rs", "fn f() { streams::stdout(); }"),
+        (CORE, "atomic/mod.rs", "fn f() { std::io::stdin(); }"),
+    ];
+    hold(rule, &bad, &good);
+}
+
+#[test]
+fn unsafe_stands_in_the_listed_files_only() {
+    fn has_unsafe(file: &File) -> bool {
+        file.is_rust() && numbered(&code(&file.text)).any(|(_, line)| names_whole(line, "unsafe"))
+    }
+    assert!(has_unsafe(&File::sample("a.rs", "fn f() { unsafe { g() } }")));
+    assert!(!has_unsafe(&File::sample(
+        "a.rs",
+        "#![deny(unsafe_code)] // unsafe\nfn f() { say(\"unsafe\") }"
+    )));
+
+    let found: BTreeSet<String> = tree().into_iter().filter(has_unsafe).map(|file| file.path).collect();
+    let listed: BTreeSet<String> = UNSAFE.map(String::from).into();
+    let new: Vec<_> = found.difference(&listed).collect();
+    let gone: Vec<_> = listed.difference(&found).collect();
+    assert!(
+        new.is_empty(),
+        "unsafe outside the listed files; a safe way, or a review and a line in UNSAFE: {new:?}"
+    );
+    assert!(gone.is_empty(), "these hold no unsafe any more: take them off UNSAFE: {gone:?}");
+}
+
+#[test]
+fn every_unsafe_says_why_it_is_sound() {
+    /// From the line with `unsafe` upwards, as far as the statement or the item that it is in reaches.
+    fn is_argued(lines: &[&str], code: &[&str], at: usize) -> bool {
+        let says = |line: &str| line.contains("SAFETY:") || line.contains("# Safety");
+        let above = (0..at)
+            .rev()
+            .take(12)
+            .take_while(|i| !lines[*i].trim().is_empty() && !names_whole(code[*i], "unsafe"));
+        says(lines[at]) || above.into_iter().any(|i| says(lines[i]))
+    }
+    fn rule(file: &File) -> Vec<Fault> {
+        if !file.is_rust() {
+            return vec![];
+        }
+        let code = code(&file.text);
+        let (lines, code): (Vec<_>, Vec<_>) = (file.text.lines().collect(), code.lines().collect());
+        (0..code.len())
+            .filter(|i| names_whole(code[*i], "unsafe") && !is_argued(&lines, &code, *i))
+            .map(|i| {
+                (i + 1, "say above it why it is sound: `// SAFETY: ...`, or `# Safety` for a caller".into())
+            })
+            .collect()
+    }
+    let bad = [
+        ("", "a.rs", "fn f() {\n    unsafe { g() }\n}"),
+        (
+            "",
+            "a.rs",
+            "// SAFETY: two for the price of one.\nunsafe impl Send for A {}\nunsafe impl Sync for A {}",
+        ),
+        ("", "a.rs", "// SAFETY: too far off.\n\nunsafe impl Send for A {}"),
+    ];
+    let good = [
+        ("", "a.rs", "/// Does.\n///\n/// # Safety\n///\n/// The caller knows.\n#[inline]\nunsafe fn f() {}"),
+        ("", "a.rs", "// SAFETY: g is harmless.\nlet answer =\n    unsafe { g() };"),
+    ];
+    hold(rule, &bad, &good);
+}

@@ -1,0 +1,200 @@
+//! What is missing where a segment is made, and who makes it when many want to.
+
+use std::fs::{self, File};
+use std::iter;
+use std::path::Path;
+use std::sync::Barrier;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use pipework::reqrep::Options;
+use pipework::{Error, ErrorKind};
+use rustix::process::{Resource, Rlimit};
+
+use super::{answers, errno, names, small};
+use crate::harness::damage::{enter_mount_namespace, mount_tmpfs, not_mounted};
+use crate::harness::{Folder, PATIENCE, alone, descriptors, fork, say, shared};
+
+// ---------------------------------------------------------------- what is missing
+
+#[test]
+fn a_full_file_system_is_an_error_where_the_segment_is_made() {
+    alone(|| {
+        fork(|| {
+            let folder = Folder::new();
+            let mount = folder.join("tmpfs");
+            fs::create_dir(&mount).unwrap();
+            if !enter_mount_namespace() || !mount_tmpfs(&mount, "size=64k") {
+                not_mounted("a tmpfs of 64 KiB");
+                return;
+            }
+            let large = small().slots(32).request_bytes(4096);
+            for path in [mount.join("segment"), mount.join("again")] {
+                assert_eq!(errno(large.create(&path)), Some(libc::ENOSPC));
+                assert_eq!(errno(large.open_or_create(&path)), Some(libc::ENOSPC));
+                assert_eq!(names(&mount), [""; 0]);
+            }
+            // What fits is made, and works until it is full as well.
+            let fits = small().create(mount.join("fits")).unwrap();
+            answers(&fits, &fits);
+            fits.unlink().unwrap();
+            drop(fits);
+            assert_eq!(names(&mount), [""; 0]);
+        })
+        .join();
+    });
+}
+
+#[test]
+fn every_descriptor_that_is_missing_is_told_and_costs_nothing_else() {
+    alone(|| {
+        let folder = Folder::new();
+        let path = folder.join("segment");
+        let segment = small().create(&path).unwrap();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let rich = rustix::process::getrlimit(Resource::Nofile);
+        let open = descriptors();
+        let with_spare = |spare: usize, act: &dyn Fn() -> Result<(), Error>| {
+            let poor = Rlimit { current: Some(open as u64 + 16), ..rich };
+            rustix::process::setrlimit(Resource::Nofile, poor).unwrap();
+            let mut hoard: Vec<_> = iter::from_fn(|| File::open("/dev/null").ok()).collect();
+            hoard.truncate(hoard.len() - spare);
+            let outcome = act();
+            drop(hoard);
+            rustix::process::setrlimit(Resource::Nofile, rich).unwrap();
+            assert_eq!((descriptors(), names(&folder.join(""))), (open, vec!["segment".into()]));
+            outcome
+        };
+        type Act<'a> = &'a dyn Fn() -> Result<(), Error>;
+        let acts: [(&str, usize, Act<'_>); 6] = [
+            ("reqrep create", 1, &|| small().create(folder.join("new"))?.unlink().map(drop)),
+            ("reqrep create", 1, &|| small().anonymous().map(drop)),
+            ("reqrep open", 1, &|| Options::new().open(&path).map(drop)),
+            ("reqrep attach client", 1, &|| segment.client().map(drop)),
+            ("reqrep attach server", 1, &|| segment.server().map(drop)),
+            ("reqrep attach client", 2, &|| Options::new().open(&path)?.client().map(drop)),
+        ];
+        for (op, needed, act) in acts {
+            for spare in 0..needed {
+                let error = with_spare(spare, act).expect_err("a descriptor is missing");
+                let said = (error.op(), error.kind(), error.errno());
+                let first = if spare + 1 == needed { op } else { "reqrep open" };
+                assert_eq!(said, (first, ErrorKind::Os, Some(libc::EMFILE)));
+            }
+            with_spare(needed, act).unwrap_or_else(|error| panic!("{needed} descriptors do: {error}"));
+        }
+        // Who is attached needs none.
+        with_spare(0, &|| {
+            let ticket = client.send("a", PATIENCE)?;
+            assert!(server.recv(PATIENCE)?.reply("b")?);
+            client.recv(ticket, PATIENCE).map(drop)
+        })
+        .unwrap();
+        assert_eq!(segment.members().unwrap().len(), 2);
+    });
+}
+
+#[test]
+fn a_process_maps_as_many_segments_as_it_can_guard() {
+    alone(|| {
+        let folder = Folder::new();
+        let path = folder.join("segment");
+        let mut segments = vec![small().create(&path).unwrap()];
+        let error = loop {
+            match Options::new().open(&path) {
+                Ok(segment) => segments.push(segment),
+                Err(error) => break error,
+            }
+            assert!(segments.len() < 1000);
+        };
+        assert_eq!((segments.len(), error.op(), error.errno()), (256, "reqrep open", Some(libc::ENOMEM)));
+        segments.pop();
+        answers(&segments[0], &Options::new().open(&path).unwrap());
+    });
+}
+
+/// `mount` over /proc: nothing there tells of descriptors any more.
+#[test]
+fn without_proc_paths_do() {
+    alone(|| {
+        fork(|| {
+            let folder = Folder::new();
+            if !enter_mount_namespace() || !mount_tmpfs(Path::new("/proc"), "size=64k") {
+                say("without /proc: not tried, for this process may not mount anything");
+                return;
+            }
+            assert!(!Path::new("/proc/self").exists());
+            let path = folder.join("segment");
+            let made = small().create(&path).unwrap();
+            answers(&made, &Options::new().open(&path).unwrap());
+            assert_eq!(names(path.parent().unwrap()), ["segment"]);
+            assert_eq!(errno(small().anonymous().unwrap().client()), Some(libc::ENOENT));
+            assert_eq!(made.unlink(), Ok(true));
+            assert_eq!(errno(made.client()), Some(libc::ENOENT), "its name leads nowhere");
+        })
+        .join();
+    });
+}
+
+// ---------------------------------------------------------------- many at once
+
+#[test]
+fn of_many_who_open_or_create_one_creates() {
+    const PROCESSES: usize = 8;
+    const ROUNDS: usize = 60;
+    alone(|| {
+        let folder = Folder::new();
+        // How many are ready for a round, have answered in it, and the inode that each came to.
+        let board = shared(2 + PROCESSES);
+        let children: Vec<_> = (0..PROCESSES)
+            .map(|me| {
+                let folder = &folder;
+                fork(move || {
+                    for round in 0..ROUNDS {
+                        let path = folder.join(&format!("segment-{round}"));
+                        board[0].fetch_add(1, Ordering::SeqCst);
+                        while board[0].load(Ordering::SeqCst) < (PROCESSES * (round + 1)) as u64 {
+                            std::hint::spin_loop();
+                        }
+                        let segment = small().open_or_create(&path).unwrap();
+                        board[2 + me].store(rustix::fs::fstat(&segment).unwrap().st_ino, Ordering::SeqCst);
+                        let client = segment.client().unwrap();
+                        let ticket =
+                            client.try_send("a").unwrap().or_else(|| client.send("a", PATIENCE).ok());
+                        client.cancel(ticket.expect("there is a slot for everybody in time")).unwrap();
+                        board[1].fetch_add(1, Ordering::SeqCst);
+                        while board[1].load(Ordering::SeqCst) < (PROCESSES * (round + 1)) as u64 {
+                            thread::yield_now();
+                        }
+                        let all: Vec<u64> =
+                            board[2..].iter().map(|seen| seen.load(Ordering::SeqCst)).collect();
+                        assert!(all.iter().all(|seen| *seen == all[0]), "round {round}: {all:x?}");
+                    }
+                })
+            })
+            .collect();
+        children.into_iter().for_each(|child| child.join());
+        assert_eq!(names(&folder.join("")).len(), ROUNDS, "nothing is left behind by those who came second");
+    });
+}
+
+#[test]
+fn of_many_who_create_one_succeeds() {
+    let folder = Folder::new();
+    for round in 0..50 {
+        let path = folder.join(&format!("segment-{round}"));
+        let start = Barrier::new(4);
+        let made: Vec<_> = thread::scope(|scope| {
+            let create = || {
+                start.wait();
+                small().create(&path)
+            };
+            let threads = [(); 4].map(|()| scope.spawn(create));
+            threads.map(|thread| thread.join().unwrap()).into()
+        });
+        let refused = made.iter().filter_map(|made| made.as_ref().err()?.errno());
+        assert_eq!(refused.collect::<Vec<_>>(), [libc::EEXIST; 3]);
+        let made = made.into_iter().find_map(Result::ok).expect("one has made it");
+        answers(&made, &Options::new().open(&path).unwrap());
+    }
+}
