@@ -16,11 +16,9 @@ use std::time::{Duration, Instant};
 use pipework::reqrep::Segment;
 
 use crate::harness::tracee::{Ran, Tracee, trace};
-use crate::harness::{Random, shared};
+use crate::harness::{PROMPT, Random, shared};
 
-/// How long an operation of somebody alive may take because somebody else has died.
-const PROMPT: Duration = Duration::from_millis(250);
-/// What a busy machine may add to that. Where it adds more, the point is tried again.
+/// What a busy machine may add to [`PROMPT`]. Where it adds more, the point is tried again.
 const TOLERANCE: Duration = Duration::from_millis(250);
 
 /// What is next at every point of an operation. All processes of a run share it.
