@@ -80,7 +80,7 @@ class Geometry(NamedTuple):
     full="Times that a client found no free slot.",
     empty="Times that a server looked for a request and found none.",
     cancelled="Calls cancelled, those that ran out of time included.",
-    torn_off="Members that died without leaving.",
+    dead_members="Members that died without leaving.",
     recovered="Slots that were taken back from them.",
     redelivered="Requests that went to another server because theirs had died.",
 )
@@ -92,7 +92,7 @@ class Stats(NamedTuple):
     full: int
     empty: int
     cancelled: int
-    torn_off: int
+    dead_members: int
     recovered: int
     redelivered: int
 

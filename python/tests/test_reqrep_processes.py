@@ -101,7 +101,7 @@ def test_what_the_dead_held_is_taken_back() -> None:
         assert (audit.free, audit.waiting, audit.taken, audit.done, audit.orphaned) == (0, 2, 1, 1, 4)
         assert segment.recover() == 2
         assert all_free(segment) and segment.members() == []
-        assert segment.stats().torn_off == 2 and segment.stats().recovered >= 4
+        assert segment.stats().dead_members == 2 and segment.stats().recovered >= 4
 
 
 def test_callers_among_workers_that_are_killed() -> None:

@@ -122,8 +122,8 @@ impl Segment {
         let stats = self.segment.stats();
         let calls = (stats.requests, stats.replies, stats.full, stats.empty, stats.cancelled);
         let (requests, replies, full, empty, cancelled) = calls;
-        let (torn_off, recovered, redelivered) = (stats.torn_off, stats.recovered, stats.redelivered);
-        STATS.make(py, (requests, replies, full, empty, cancelled, torn_off, recovered, redelivered))
+        let (dead_members, recovered, redelivered) = (stats.dead_members, stats.recovered, stats.redelivered);
+        STATS.make(py, (requests, replies, full, empty, cancelled, dead_members, recovered, redelivered))
     }
 
     /// Who is attached, and who died attached and was not noticed yet: a list of `Member`.

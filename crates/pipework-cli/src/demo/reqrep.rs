@@ -49,7 +49,7 @@ pub(crate) fn show(corpus: &Corpus, out: &mut impl Write) -> Result<(), Failure>
     if tally.answered + tally.told != calls {
         return Err(Failure::new(format!("{} of {calls} calls came to an end", tally.answered + tally.told)));
     }
-    if stats.torn_off != 1 || audit.free != segment.geometry().slots as usize {
+    if stats.dead_members != 1 || audit.free != segment.geometry().slots as usize {
         return Err(Failure::new(format!("the segment was left in disorder: {stats:?}, {audit:?}")));
     }
     let seconds = cost.elapsed.as_secs_f64();

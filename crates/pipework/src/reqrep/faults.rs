@@ -218,7 +218,7 @@ fn recovery_goes_on_where_it_was_stopped() {
         stopped
     });
     let stats = world.segment.stats();
-    assert!(stats.torn_off == stats.recovered && stats.recovered > REFUSALS.len() as u64);
+    assert!(stats.dead_members == stats.recovered && stats.recovered > REFUSALS.len() as u64);
 }
 
 // ---------------------------------------------------------------- calls

@@ -186,7 +186,7 @@ impl Membership {
             let before = member.word.load(Ordering::Acquire);
             if role(before).is_some() {
                 self.shared.recover(&mut Gone::from([(number, before)]), Proof::Lock, Deadline::NEVER, op)?;
-                count(&self.shared.recoveries().torn_off);
+                count(&self.shared.recoveries().dead_members);
             }
             member.pid.store(sys::process_id() as u32, Ordering::Relaxed);
             member.since.store(sys::wall_clock_ns(), Ordering::Relaxed);
@@ -335,7 +335,7 @@ impl Shared {
                 member.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             };
             if swap(word, word & !ROLE) {
-                count(&self.recoveries().torn_off);
+                count(&self.recoveries().dead_members);
                 found += 1;
             }
         }

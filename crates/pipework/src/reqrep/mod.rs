@@ -428,7 +428,7 @@ impl Segment {
         let recoveries = shared.recoveries();
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut stats = Stats {
-            torn_off: get(&recoveries.torn_off),
+            dead_members: get(&recoveries.dead_members),
             recovered: get(&recoveries.recovered),
             redelivered: get(&recoveries.redelivered),
             ..Stats::default()
@@ -532,7 +532,7 @@ pub struct Stats {
     /// Calls cancelled, those that ran out of time included.
     pub cancelled: u64,
     /// Members that died without leaving.
-    pub torn_off: u64,
+    pub dead_members: u64,
     /// Slots that were taken back from them.
     pub recovered: u64,
     /// Requests that went to another server because theirs had died.

@@ -71,7 +71,7 @@ pub(super) struct Counters {
 /// What recovery has done.
 #[repr(C)]
 pub(super) struct Recoveries {
-    pub(super) torn_off: AtomicU64,
+    pub(super) dead_members: AtomicU64,
     pub(super) recovered: AtomicU64,
     pub(super) redelivered: AtomicU64,
 }

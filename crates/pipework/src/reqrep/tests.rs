@@ -238,7 +238,7 @@ fn who_leaves_gives_everything_back() {
     drop(server);
     all_free(&segment);
     assert_eq!(segment.members().unwrap(), []);
-    assert_eq!((segment.stats().torn_off, segment.stats().recovered), (0, 0));
+    assert_eq!((segment.stats().dead_members, segment.stats().recovered), (0, 0));
 }
 
 #[test]

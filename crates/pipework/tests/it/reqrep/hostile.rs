@@ -198,7 +198,7 @@ fn however_many_seem_to_have_died_a_short_wait_ends() {
         let waited = client.send("", Duration::from_millis(1)).map_err(|error| error.kind());
         assert_eq!(waited, Err(ErrorKind::TimedOut));
         // Both have stopped looking long before the end.
-        let found = segment.stats().torn_off;
+        let found = segment.stats().dead_members;
         assert!(found < 65_534 / 2, "{found}");
         // Who does nothing else sees them all.
         let found = found + segment.recover().unwrap() as u64;

@@ -249,7 +249,7 @@ impl Hall<'_> {
         assert_eq!(self.segment.audit(), Ok(expected), "{:?}", self.run);
         self.board.settle(self.run);
         let stats = self.segment.stats();
-        self.board.add(Count::TornOff, stats.torn_off);
+        self.board.add(Count::DeadMembers, stats.dead_members);
         self.board.add(Count::Redelivered, stats.redelivered);
     }
 }

@@ -48,7 +48,7 @@ fn the_death_of_a_server_is_told_in_time() {
             });
             assert_all_free(&segment);
         }
-        assert_eq!(segment.stats().torn_off, 24);
+        assert_eq!(segment.stats().dead_members, 24);
         say(&format!("processes: a server's death is noticed within {:.0?}", waits.iter().max().unwrap()));
         assert_prompt_as_a_rule(waits);
     });
@@ -101,7 +101,7 @@ fn a_request_goes_from_server_to_server_as_often_as_it_was_allowed_to() {
         }
         segment.recover().unwrap();
         let stats = segment.stats();
-        assert_eq!((stats.torn_off, stats.redelivered), (killed, 1 + 3 + 3));
+        assert_eq!((stats.dead_members, stats.redelivered), (killed, 1 + 3 + 3));
         assert_all_free(&segment);
     });
 }
@@ -222,7 +222,7 @@ fn a_place_comes_free_when_its_member_dies() {
         other.kill();
         let heir = fork(|| assert!(segment.client().unwrap().try_send("b").unwrap().is_some()));
         heir.join();
-        assert_eq!((segment.stats().torn_off, segment.recover()), (2, Ok(0)));
+        assert_eq!((segment.stats().dead_members, segment.recover()), (2, Ok(0)));
         drop(server);
         assert_all_free(&segment);
     });

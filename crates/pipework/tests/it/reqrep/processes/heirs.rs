@@ -87,7 +87,7 @@ fn a_child_takes_nothing_from_its_parent() {
         assert_eq!(request.unwrap().reply("the parent's"), Ok(true));
         assert_eq!(*client.unwrap().recv(ticket, PATIENCE).unwrap(), *b"the parent's");
         drop(server);
-        assert_eq!((segment.members().unwrap(), segment.stats().torn_off), (vec![], 0));
+        assert_eq!((segment.members().unwrap(), segment.stats().dead_members), (vec![], 0));
     });
 }
 
@@ -323,7 +323,7 @@ fn who_closes_is_gone_at_once() {
         assert_all_free(&segment);
         flags[1].store(1, SeqCst);
         child.join();
-        assert_eq!(segment.stats().torn_off, 0);
+        assert_eq!(segment.stats().dead_members, 0);
     });
 }
 

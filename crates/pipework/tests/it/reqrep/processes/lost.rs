@@ -55,7 +55,7 @@ fn who_asks_a_strangers_file_takes_nobody_for_dead() {
             })
             .join();
         }
-        assert_eq!((segment.recover(), segment.stats().torn_off), (Ok(0), 0));
+        assert_eq!((segment.recover(), segment.stats().dead_members), (Ok(0), 0));
         assert_eq!(*slow.recv(ticket, PATIENCE).unwrap(), *b"X");
         assert_answers(&client, "after");
         flags[0].store(1, SeqCst);
@@ -308,7 +308,7 @@ fn a_task_hears_that_its_client_was_taken_for_dead() {
                     reply = client.recv_async(ticket) => kind(reply),
                     // Once it waits: loses its lock, and its number before it looks.
                     () = async {
-                        while segment.stats().torn_off == 0 {
+                        while segment.stats().dead_members == 0 {
                             drop(thief.take());
                             descriptors_of(&path).into_iter().filter(|fd| !open.contains(fd)).for_each(close);
                             thief = Some(segment.client().unwrap());

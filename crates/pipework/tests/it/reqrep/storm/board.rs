@@ -33,7 +33,7 @@ pub(super) enum Count {
     /// Answered when nobody waited any more.
     Unheard,
     Redelivered,
-    TornOff,
+    DeadMembers,
     /// The longest wait for a process that had died, or for a wake-up that may have died with one, in nanoseconds.
     LongestNs,
 }
@@ -53,7 +53,7 @@ const COUNTS: [Count; 16] = [
     Count::Taken,
     Count::Unheard,
     Count::Redelivered,
-    Count::TornOff,
+    Count::DeadMembers,
     Count::LongestNs,
 ];
 
