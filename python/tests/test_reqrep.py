@@ -280,7 +280,7 @@ def test_integers() -> None:
     extremes = (0, -1, 2**63 - 1, -(2**63))
     tickets = [client.send(value) for value in extremes]
     for request in server.recv_many(10):
-        assert isinstance(request, IntRequest) and request.wanted and request.deliveries == 0
+        assert isinstance(request, IntRequest) and request.wanted and request.redeliveries == 0
         assert repr(request) == f"<IntRequest {request.value}>"
         request.reply(~request.value)
     assert [client.recv(ticket) for ticket in tickets] == [~value for value in extremes]

@@ -78,7 +78,7 @@ def test_another_server_gets_the_request_if_that_was_asked_for() -> None:
             client.recv(ticket, 1.0)
         server = Server(segment)
         request = server.recv(SOON)
-        assert (request.data, request.deliveries) == (b"x", 1)
+        assert (request.data, request.redeliveries) == (b"x", 1)
         request.reply(b"y")
         assert client.recv(ticket, SOON) == b"y" and segment.stats().redelivered == 1
 
@@ -371,7 +371,7 @@ def test_shared_vectors(vector: dict[str, Any], tmp_path: Path) -> None:
         else:
             request = server.try_recv()
             assert request is not None
-            got = {"data": request.data.decode("latin-1"), "flags": request.flags, "deliveries": request.deliveries}
+            got = {"data": request.data.decode("latin-1"), "flags": request.flags, "redeliveries": request.redeliveries}
             assert got == vector["recv"] and request.reply(b"")
 
 

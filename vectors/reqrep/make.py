@@ -199,21 +199,21 @@ def states():
     yield opens("redelivery", "A server has died with a request that may go to another.", Sizes(), image.trimmed(),
                 audit=audit(free=2, taken=1, orphaned=1), recovered=1,
                 audit_after=audit(free=2, waiting=1, orphaned=1, entries=1), stats={"requests": 5, "replies": 0},
-                recv={"data": "once more", "flags": 7, "deliveries": 1})
+                recv={"data": "once more", "flags": 7, "redeliveries": 1})
 
     image = Image(Sizes()).hints(0, 0).ring(*[cell(1)] * 2, cell(0, 1))
     image.slot(1, slot_word(2**40 - 1, 4, SENT, waiter=1), client=4, request=b"lagging hints", flags=2**32 - 1)
     yield opens("lagging-hints", "Head and tail are where they were long ago; a cell tells its own position.", Sizes(),
                 image.trimmed(), audit=audit(free=2, waiting=1, orphaned=1, entries=1), recovered=0,
                 audit_after=audit(free=2, waiting=1, orphaned=1, entries=1), stats={"requests": 2**40 - 1, "replies": 0},
-                recv={"data": "lagging hints", "flags": 2**32 - 1, "deliveries": 0})
+                recv={"data": "lagging hints", "flags": 2**32 - 1, "redeliveries": 0})
 
     image = Image(Sizes()).hints(2**43 - 1, 2**43 - 1).ring(*[cell(0)] * 7, cell(2**40 - 1, 0))
     image.slot(0, slot_word(1, 4, SENT), client=4, request=b"the last lap")
     yield opens("laps-wrap", "The last position before laps begin anew; the cells before it have gone on.", Sizes(),
                 image.trimmed(), audit=audit(free=2, waiting=1, orphaned=1, entries=1), recovered=0,
                 audit_after=audit(free=2, waiting=1, orphaned=1, entries=1), stats={"requests": 1, "replies": 0},
-                recv={"data": "the last lap", "flags": 0, "deliveries": 0})
+                recv={"data": "the last lap", "flags": 0, "redeliveries": 0})
 
 
 def broken():

@@ -126,7 +126,7 @@ impl IntServer {
 #[pyclass(frozen, module = "pipework.reqrep")]
 pub(crate) struct IntRequest {
     value: i64,
-    deliveries: u8,
+    redeliveries: u8,
     open: Arc<Open<reqrep::IntRequest<'static>>>,
 }
 
@@ -142,10 +142,10 @@ impl IntRequest {
         self.value
     }
 
-    /// As `Request.deliveries`.
+    /// As `Request.redeliveries`.
     #[getter]
-    fn deliveries(&self) -> u8 {
-        self.deliveries
+    fn redeliveries(&self) -> u8 {
+        self.redeliveries
     }
 
     /// As `Request.wanted`.
@@ -191,7 +191,7 @@ impl Given for IntRequest {
     fn of(_py: Python<'_>, request: reqrep::IntRequest<'static>, _sizes: &Geometry) -> PyResult<IntRequest> {
         Ok(IntRequest {
             value: request.value(),
-            deliveries: request.deliveries(),
+            redeliveries: request.redeliveries(),
             open: Arc::new(Open::new(request)),
         })
     }

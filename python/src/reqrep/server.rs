@@ -146,7 +146,7 @@ impl Server {
 pub(crate) struct Request {
     data: Py<PyBytes>,
     flags: u32,
-    deliveries: u8,
+    redeliveries: u8,
     largest_reply: u32,
     open: Arc<Open<reqrep::Request<'static>>>,
 }
@@ -171,8 +171,8 @@ impl Request {
 
     /// How many servers have died with this request. More than 0 only if the client asked for redelivery.
     #[getter]
-    fn deliveries(&self) -> u8 {
-        self.deliveries
+    fn redeliveries(&self) -> u8 {
+        self.redeliveries
     }
 
     /// Whether somebody waits for the answer: False once the client has cancelled, or its death was noticed, and once it is answered.
@@ -232,7 +232,7 @@ impl Given for Request {
         Ok(Request {
             data,
             flags: request.flags(),
-            deliveries: request.deliveries(),
+            redeliveries: request.redeliveries(),
             largest_reply: sizes.reply_bytes,
             open: Arc::new(Open::new(request)),
         })

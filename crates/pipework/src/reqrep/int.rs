@@ -152,9 +152,9 @@ impl<'a> IntRequest<'a> {
         self.value
     }
 
-    /// As [`Request::deliveries`].
-    pub fn deliveries(&self) -> u8 {
-        self.request.deliveries()
+    /// As [`Request::redeliveries`].
+    pub fn redeliveries(&self) -> u8 {
+        self.request.redeliveries()
     }
 
     /// As [`Request::is_wanted`].

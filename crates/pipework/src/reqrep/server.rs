@@ -336,7 +336,7 @@ impl Request<'_> {
     }
 
     /// How many servers have died with this request, 0 to 3. More than 0 only if the client asked for redelivery.
-    pub fn deliveries(&self) -> u8 {
+    pub fn redeliveries(&self) -> u8 {
         self.taken.delivery()
     }
 

@@ -33,7 +33,7 @@ fn a_call_is_answered_and_its_slot_is_free_again() {
         let ticket = client.send(Message::new(&turn.to_le_bytes()).flags(turn), SOON).unwrap();
         assert_eq!(client.try_recv(ticket).unwrap().map(|reply| reply.flags()), None);
         let request = server.recv(SOON).unwrap();
-        assert_eq!((&*request, request.flags(), request.deliveries()), (&turn.to_le_bytes()[..], turn, 0));
+        assert_eq!((&*request, request.flags(), request.redeliveries()), (&turn.to_le_bytes()[..], turn, 0));
         assert_eq!((segment.len(), client.pending()), (0, 1));
         assert!(request.reply(Message::new("yes").flags(!turn)).unwrap());
         let reply = client.recv(ticket, SOON).unwrap();
@@ -217,7 +217,7 @@ fn a_request_that_was_sent_again_waits_in_the_ring_once() {
     let other = client.try_send("b").unwrap().expect("there is a slot, and room in the ring");
     let server = segment.server().unwrap();
     for request in server.drain(3).unwrap() {
-        let answer = request.deliveries().to_string();
+        let answer = request.redeliveries().to_string();
         assert!(request.reply(&answer).unwrap());
     }
     assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"1");

@@ -171,7 +171,7 @@ fn a_doorbell_tells_of_a_server_that_died_with_the_request() {
         second.kill();
         assert!(is_ready(&servers, PollFlags::IN, PROMPT + TOLERANCE));
         let request = server.try_recv().expect("a segment in order").expect("it rang");
-        assert_eq!((&*request, request.deliveries()), (&b"b"[..], 1));
+        assert_eq!((&*request, request.redeliveries()), (&b"b"[..], 1));
         request.reply("c").expect("an answer");
         assert!(is_ready(&doorbell, PollFlags::IN, PATIENCE));
         assert_eq!(&*client.try_recv(ticket).expect("a reply").expect("it rang"), b"c");

@@ -58,14 +58,14 @@ fn idle_server(segment: &Segment) -> Child {
     idle
 }
 
-/// A process that takes one request, sets `taken` to one more than the deliveries before, and answers it when `told` is set.
+/// A process that takes one request, sets `taken` to one more than the redeliveries before, and answers it when `told` is set.
 fn holder(segment: &Segment, taken: &AtomicU64, told: &AtomicU64) -> Child {
     fork(|| hold(&segment.server().expect("a place"), taken, told))
 }
 
 fn hold(server: &Server, taken: &AtomicU64, told: &AtomicU64) {
     let request = server.recv(Deadline::NEVER).expect("a request");
-    taken.store(u64::from(request.deliveries()) + 1, SeqCst);
+    taken.store(u64::from(request.redeliveries()) + 1, SeqCst);
     awaited(told);
     let answer = request.to_ascii_uppercase();
     assert_eq!(request.reply(&answer), Ok(true), "somebody waits for it");

@@ -78,7 +78,7 @@ fn holds(segment: &Segment, vector: &Value) {
                 (text(&said["data"]).as_bytes(), &said["flags"]),
                 (&*request, &request.flags().into())
             );
-            assert_eq!(said["deliveries"], request.deliveries());
+            assert_eq!(said["redeliveries"], request.redeliveries());
             assert_eq!(request.reply("too late for the dead"), Ok(true));
         }
     }

@@ -142,7 +142,7 @@ impl Peer {
             };
             assert!(taken.len() <= 6);
             for request in taken {
-                assert!(request.len() <= 300 && request.deliveries() <= 3);
+                assert!(request.len() <= 300 && request.redeliveries() <= 3);
                 if peer.random.below(16) > 0 {
                     let answer = request.to_vec();
                     peer.timed("reply", || request.reply(&answer));

@@ -82,10 +82,10 @@ fn a_request_goes_from_server_to_server_as_often_as_it_was_allowed_to() {
         for deaths in [1, 3, 4] {
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| client.call("again", PATIENCE));
-                for deliveries in 0..deaths {
+                for redeliveries in 0..deaths {
                     let marks = shared(2);
                     let child = holder(&segment, &marks[0], &marks[1]);
-                    assert_eq!(awaited(&marks[0]), deliveries + 1);
+                    assert_eq!(awaited(&marks[0]), redeliveries + 1);
                     child.kill();
                     killed += 1;
                 }
@@ -133,7 +133,7 @@ fn whatever_a_server_had_taken_is_told_of_or_goes_to_another() {
                 assert_eq!(segment.recover(), Ok(1));
                 let server = segment.server().unwrap();
                 let requests = server.drain(usize::MAX).unwrap();
-                assert!(requests.iter().all(|request| request.deliveries() == 1));
+                assert!(requests.iter().all(|request| request.redeliveries() == 1));
                 assert_eq!(requests.iter().map(|request| request[0]).collect::<Vec<_>>(), [1, 2, 3]);
                 requests.into_iter().for_each(|request| assert_eq!(request.reply("b"), Ok(true)));
                 for ticket in tickets {

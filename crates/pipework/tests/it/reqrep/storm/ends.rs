@@ -242,10 +242,10 @@ impl Taken<'_> {
         name
     }
 
-    pub(super) fn deliveries(&self) -> u8 {
+    pub(super) fn redeliveries(&self) -> u8 {
         match self {
-            Taken::Bytes(request) => request.deliveries(),
-            Taken::Integers(request) => request.deliveries(),
+            Taken::Bytes(request) => request.redeliveries(),
+            Taken::Integers(request) => request.redeliveries(),
         }
     }
 

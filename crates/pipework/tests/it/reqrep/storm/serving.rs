@@ -83,7 +83,7 @@ impl Worker<'_> {
     /// Says on the board that the request is in its hands, where it must be in nobody else's.
     fn mark(&self, taken: &Taken<'_>, began_ns: u64) -> Name {
         let (run, board) = (self.hall.run, self.board());
-        let (name, delivery) = (taken.name(run), taken.deliveries());
+        let (name, delivery) = (taken.name(run), taken.redeliveries());
         if name == Name::DISMISSAL {
             return name;
         }
