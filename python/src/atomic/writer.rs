@@ -38,7 +38,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(super) fn new(mut writer: atomic::Writer, origin: Origin) -> Writer {
-        writer.set_attention(Some(go_on));
+        writer.set_interrupt_check(Some(go_on));
         Writer { handle: Handle::new("writer", writer), origin }
     }
 

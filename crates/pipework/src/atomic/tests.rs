@@ -474,10 +474,10 @@ thread_local! {
 }
 
 #[test]
-fn who_pays_attention_decides_whether_a_message_goes_on() {
+fn the_interrupt_check_decides_whether_a_message_goes_on() {
     let patient = || PATIENCE.replace(PATIENCE.get().saturating_sub(1)) > 0;
     let (mut reader, mut writer) = pair().unwrap();
-    writer.set_attention(Some(patient));
+    writer.set_interrupt_check(Some(patient));
 
     // A signal, and the end of a quarter of a second: asked twice, and told to go on once.
     PATIENCE.set(1);

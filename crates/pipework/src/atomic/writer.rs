@@ -38,12 +38,12 @@ pub struct Writer {
     zstd: Option<Compressor>,
     /// What the latest message was compressed into: memory that is used again.
     frame: Vec<u8>,
-    /// Whom to ask, while waiting, whether to go on.
-    attention: Option<fn() -> bool>,
+    /// Asked, while waiting, whether to go on.
+    interrupt_check: Option<fn() -> bool>,
 }
 
-/// How often [`Writer::set_attention`]'s function is asked.
-const ATTENTION: Duration = Duration::from_millis(250);
+/// How often [`Writer::set_interrupt_check`]'s function is asked.
+const CHECK_EVERY: Duration = Duration::from_millis(250);
 
 /// A message or burst that waits. `cut` counts within `data`.
 struct Queued {
@@ -66,7 +66,7 @@ impl Writer {
             max_pending,
             inside: false,
             frame: Vec::new(),
-            attention: None,
+            interrupt_check: None,
         })
     }
 
@@ -76,7 +76,7 @@ impl Writer {
     /// After any error the message is not delivered, and it is safe to send it again.
     /// - `TimedOut`: parts that were in the pipe already reach the reader as a `Torn` report.
     /// - `Interrupted` by a signal handler before the first part was written. Later signals do not interrupt. (For both there is
-    ///   [`Writer::set_attention`].)
+    ///   [`Writer::set_interrupt_check`].)
     /// - `Closed`: no reader is left. What was pending is dropped.
     /// - `TooLong`: more parts than can be counted (over 8 TiB).
     /// - `Corrupt`: the kernel has cut a write that POSIX promises to keep whole.
@@ -323,11 +323,13 @@ impl Writer {
         self.max_pending = bytes;
     }
 
-    /// Sets whom to ask, while a call waits, whether to go on: after each signal handler, and every 250 ms. Who says no ends the call with
-    /// `Interrupted`, inside a message too, which is given up then and not delivered; nothing else does. For languages that run
-    /// their signal handlers themselves. A drop asks as well, and after a no it drops what is pending.
-    pub fn set_attention(&mut self, go_on: Option<fn() -> bool>) {
-        self.attention = go_on;
+    /// Sets a function that is asked, while a call waits, whether to go on: after each signal
+    /// handler, and every 250 ms. If it says no, the call ends with `Interrupted`, inside a message
+    /// too, which is given up then and not delivered; nothing else interrupts the call. For languages
+    /// that run their signal handlers themselves. A drop asks as well, and after a no it drops what
+    /// is pending.
+    pub fn set_interrupt_check(&mut self, go_on: Option<fn() -> bool>) {
+        self.interrupt_check = go_on;
     }
 
     /// Bytes that the pipe holds before a writer waits.
@@ -451,7 +453,7 @@ impl Writer {
     fn flush_for(&mut self, deadline: Deadline, op: &'static str) -> Result<()> {
         self.after_fork();
         while self.pack_queue() {
-            match self.write_attentively(deadline) {
+            match self.write_checking(deadline) {
                 Ok(()) => self.written(),
                 Err(errno @ (Errno::TIMEDOUT | Errno::INTR)) => return Err(errno.at(op)),
                 Err(errno) => return Err(self.fail(errno, op)),
@@ -495,12 +497,13 @@ impl Writer {
     }
 
     /// Writes the packer's bytes, which have not been queued. Inside a message signals do not interrupt: the caller could not repeat
-    /// the half that is left. Unless somebody pays attention to them, who knows.
+    /// the half that is left. Unless there is an interrupt
+    /// check, which knows.
     fn write_packed(&mut self, deadline: Deadline, op: &'static str) -> Result<()> {
         loop {
-            match self.write_attentively(deadline) {
+            match self.write_checking(deadline) {
                 Ok(()) => break,
-                Err(Errno::INTR) if self.inside && self.attention.is_none() => {}
+                Err(Errno::INTR) if self.inside && self.interrupt_check.is_none() => {}
                 Err(errno) => return Err(self.fail(errno, op)),
             }
         }
@@ -508,10 +511,10 @@ impl Writer {
         Ok(())
     }
 
-    fn write_attentively(&mut self, deadline: Deadline) -> std::result::Result<(), Errno> {
-        let Some(go_on) = self.attention else { return self.end.write(self.packer.bytes(), deadline) };
+    fn write_checking(&mut self, deadline: Deadline) -> std::result::Result<(), Errno> {
+        let Some(go_on) = self.interrupt_check else { return self.end.write(self.packer.bytes(), deadline) };
         loop {
-            match self.end.write(self.packer.bytes(), deadline.capped(ATTENTION)) {
+            match self.end.write(self.packer.bytes(), deadline.capped(CHECK_EVERY)) {
                 Err(Errno::INTR) => {}
                 Err(Errno::TIMEDOUT) if !deadline.has_passed() => {}
                 done => return done,
@@ -571,7 +574,7 @@ impl Drop for Writer {
         // There is nobody to tell; `close` is for those who want to know.
         while self.pending() > 0
             && matches!(self.flush(Deadline::NEVER), Err(error) if error.kind() == ErrorKind::Interrupted)
-            && self.attention.is_none()
+            && self.interrupt_check.is_none()
         {}
     }
 }
