@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use pipework::reqrep::Bell;
+use pipework::reqrep::EventFd;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
@@ -83,7 +83,7 @@ impl Task {
 pub(crate) struct Inbox(Arc<Post>);
 
 struct Post {
-    bell: Bell,
+    eventfd: EventFd,
     numbers: Locked<Vec<u64>>,
     /// `forks()` in the process that made it. In a forked child nobody waits for it, and its lock may have been held by a thread that the child does not have.
     forks: u32,
@@ -106,12 +106,16 @@ impl Inbox {
 impl Inbox {
     #[new]
     fn new() -> Inbox {
-        Inbox(Arc::new(Post { bell: Bell::default(), numbers: Locked::new(Vec::new()), forks: forks() }))
+        Inbox(Arc::new(Post {
+            eventfd: EventFd::default(),
+            numbers: Locked::new(Vec::new()),
+            forks: forks(),
+        }))
     }
 
     /// The descriptor to watch: readable while there is something to take.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        self.0.bell.create().map(|eventfd| eventfd.as_raw_fd()).or_raise(py)
+        self.0.eventfd.create().map(|eventfd| eventfd.as_raw_fd()).or_raise(py)
     }
 
     /// The numbers of those that are to be asked again.
@@ -120,7 +124,7 @@ impl Inbox {
             return Vec::new();
         }
         // First this: what is written down after it rings once more.
-        self.0.bell.consume();
+        self.0.eventfd.consume();
         self.0.numbers.with(std::mem::take)
     }
 }
@@ -141,7 +145,7 @@ impl Wake for Woken {
             numbers.len() == 1
         });
         if is_first {
-            self.post.bell.ring();
+            self.post.eventfd.ring();
         }
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bell::{Bell, Bells};
+use super::eventfd::{EventFd, EventFds};
 use super::layout::MAX_SLOTS;
 use super::liveness::Liveness;
 use super::lookout::Lookout;
@@ -125,7 +125,7 @@ pub(super) struct Inner {
     shared: Arc<Shared>,
     pub(super) membership: Arc<Membership>,
     segment: Segment,
-    bells: Bells,
+    eventfds: EventFds,
     spin: Spin,
     /// Shared with the threads above.
     pub(super) liveness: Arc<Liveness>,
@@ -160,7 +160,7 @@ impl Client {
             liveness: Arc::new(Liveness::new(&membership)),
             membership,
             segment: segment.clone(),
-            bells: Bells::default(),
+            eventfds: EventFds::default(),
             spin,
             likely: Hint::new(likely),
             full: Hint::new(0),
@@ -512,13 +512,13 @@ impl Client {
     }
 
     /// The eventfd by which servers are told of requests, by hand.
-    pub fn request_bell(&self) -> &Bell {
-        &self.inner.bells.request
+    pub fn request_eventfd(&self) -> &EventFd {
+        &self.inner.eventfds.request
     }
 
     /// The eventfd by which clients are told of replies, by hand.
-    pub fn reply_bell(&self) -> &Bell {
-        &self.inner.bells.reply
+    pub fn reply_eventfd(&self) -> &EventFd {
+        &self.inner.eventfds.reply
     }
 
     pub(super) fn watch_replies(&self, op: &'static str) -> Result<Arc<Watch>> {

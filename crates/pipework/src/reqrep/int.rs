@@ -92,7 +92,7 @@ impl IntClient {
         self.0.recv_async(ticket).await.and_then(|reply| value_of(&reply))
     }
 
-    /// The client inside, for its bells and doorbells. Numbers are sent and received through this one.
+    /// The client inside, for its eventfds and doorbells. Numbers are sent and received through this one.
     pub fn get_ref(&self) -> &Client {
         &self.0
     }
@@ -134,7 +134,7 @@ impl IntServer {
         self.0.recv_async().await.map(IntRequest::new)
     }
 
-    /// The server inside, for its bells and its doorbell. Numbers are received through this one.
+    /// The server inside, for its eventfds and its doorbell. Numbers are received through this one.
     pub fn get_ref(&self) -> &Server {
         &self.0
     }

@@ -38,7 +38,7 @@ mod queue;
 mod segment;
 mod member;
 mod payload;
-mod bell;
+mod eventfd;
 mod liveness;
 mod notify;
 mod waiters;
@@ -62,8 +62,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-pub use bell::Bell;
 pub use client::{Client, Message, Reply, Ticket};
+pub use eventfd::EventFd;
 pub use int::{IntClient, IntRequest, IntServer};
 pub use layout::{Geometry, Kind, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS};
 pub use member::Role;

@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::bell::{Bell, Bells};
 use super::client::Message;
+use super::eventfd::{EventFd, EventFds};
 use super::liveness::Liveness;
 use super::lookout::Lookout;
 use super::member::{Membership, Role};
@@ -36,7 +36,7 @@ struct Inner {
     shared: Arc<Shared>,
     membership: Arc<Membership>,
     segment: Segment,
-    bells: Bells,
+    eventfds: EventFds,
     spin: Spin,
     liveness: Arc<Liveness>,
 }
@@ -52,7 +52,7 @@ impl Server {
             liveness: Arc::new(Liveness::new(&membership)),
             membership,
             segment: segment.clone(),
-            bells: Bells::default(),
+            eventfds: EventFds::default(),
             spin: Spin::new(segment.spin(), Looks::Load),
         })))
     }
@@ -197,13 +197,13 @@ impl Server {
     }
 
     /// The eventfd by which servers are told of requests, by hand.
-    pub fn request_bell(&self) -> &Bell {
-        &self.0.bells.request
+    pub fn request_eventfd(&self) -> &EventFd {
+        &self.0.eventfds.request
     }
 
     /// The eventfd by which clients are told of replies, by hand.
-    pub fn reply_bell(&self) -> &Bell {
-        &self.0.bells.reply
+    pub fn reply_eventfd(&self) -> &EventFd {
+        &self.0.eventfds.reply
     }
 
     pub(super) fn watch(&self, op: &'static str) -> Result<Arc<Watch>> {

@@ -1,4 +1,4 @@
-//! Eventfds that are rung by hand: what those use who have related processes and an event loop, and want no thread.
+//! Eventfds that are rung by hand: for related processes with event loops, without a thread.
 //!
 //! It knows nothing of calls. Whoever sends or replies and wants the other side's loop to run rings afterwards.
 
@@ -8,15 +8,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::error::Result;
 use crate::{sync, sys};
 
-/// A place for an eventfd that is rung by hand, for processes that are forked from each other or pass descriptors on. Nothing rings it but
-/// [`ring`](Bell::ring): not [`Client::send`](super::Client::send), not [`Request::reply`](super::Request::reply).
+/// A place for an eventfd that is rung by hand, for processes that are forked from each other or pass
+/// descriptors on. Nothing rings it but [`ring`](EventFd::ring): not
+/// [`Client::send`](super::Client::send), not [`Request::reply`](super::Request::reply).
 ///
-/// A client and a server have two each, one for requests and one for replies. What is in them belongs to the handle and its clones; processes share
-/// a bell by having the same eventfd in their handles.
+/// A client and a server have two each, one for requests and one for replies. What is in
+/// them belongs to the handle and its clones; processes share one by having the same eventfd in their
+/// handles.
 #[derive(Debug, Default)]
-pub struct Bell(Mutex<Option<Arc<OwnedFd>>>);
+pub struct EventFd(Mutex<Option<Arc<OwnedFd>>>);
 
-impl Bell {
+impl EventFd {
     /// The eventfd; makes one, non-blocking and close-on-exec, if there is none.
     ///
     /// # Errors
@@ -27,7 +29,7 @@ impl Bell {
             if let Some(eventfd) = place {
                 return Ok(Arc::clone(eventfd));
             }
-            let made = sys::eventfd().map_err(|errno| errno.at("reqrep bell"))?;
+            let made = sys::eventfd().map_err(|errno| errno.at("reqrep eventfd"))?;
             Ok(Arc::clone(place.insert(Arc::new(made))))
         })
     }
@@ -59,11 +61,11 @@ impl Bell {
     }
 }
 
-/// The two bells of a handle.
+/// The two of a handle.
 #[derive(Debug, Default)]
-pub(super) struct Bells {
-    pub(super) request: Bell,
-    pub(super) reply: Bell,
+pub(super) struct EventFds {
+    pub(super) request: EventFd,
+    pub(super) reply: EventFd,
 }
 
 #[cfg(all(test, not(loom)))]
@@ -81,26 +83,26 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_rings_by_hand_and_only_so() {
+    fn an_eventfd_is_rung_by_hand_and_only_so() {
         let segment = Options::new().anonymous().unwrap();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
-        let bell = server.request_bell();
-        assert!(bell.get().is_none() && !bell.ring() && !bell.consume());
-        let eventfd = bell.create().unwrap();
-        assert!(Arc::ptr_eq(&eventfd, &bell.create().unwrap()));
+        let requests = server.request_eventfd();
+        assert!(requests.get().is_none() && !requests.ring() && !requests.consume());
+        let eventfd = requests.create().unwrap();
+        assert!(Arc::ptr_eq(&eventfd, &requests.create().unwrap()));
         // The client rings it as its own.
-        client.request_bell().set(eventfd.try_clone().unwrap());
+        client.request_eventfd().set(eventfd.try_clone().unwrap());
         client.try_send("a").unwrap().expect("there is a slot");
         assert!(is_silent(&eventfd), "sending alone rings nothing");
-        assert!(client.request_bell().ring() && client.request_bell().ring());
-        assert!(!is_silent(&eventfd) && bell.consume() && is_silent(&eventfd));
+        assert!(client.request_eventfd().ring() && client.request_eventfd().ring());
+        assert!(!is_silent(&eventfd) && requests.consume() && is_silent(&eventfd));
         // The way back is another.
-        let replies = client.clone().reply_bell().create().unwrap();
-        server.reply_bell().set(replies.try_clone().unwrap());
+        let replies = client.clone().reply_eventfd().create().unwrap();
+        server.reply_eventfd().set(replies.try_clone().unwrap());
         server.recv(SOON).unwrap().reply("b").unwrap();
-        assert!(is_silent(&replies) && server.reply_bell().ring() && !is_silent(&replies));
-        assert!(client.reply_bell().consume() && is_silent(&replies) && is_silent(&eventfd));
-        server.reply_bell().set(sys::eventfd().unwrap());
-        assert!(server.reply_bell().ring() && is_silent(&replies), "it was replaced");
+        assert!(is_silent(&replies) && server.reply_eventfd().ring() && !is_silent(&replies));
+        assert!(client.reply_eventfd().consume() && is_silent(&replies) && is_silent(&eventfd));
+        server.reply_eventfd().set(sys::eventfd().unwrap());
+        assert!(server.reply_eventfd().ring() && is_silent(&replies), "it was replaced");
     }
 }
