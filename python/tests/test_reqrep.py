@@ -475,7 +475,7 @@ def test_doorbells() -> None:
 
     segment = Segment.anonymous(slots=1)
     client, server = ends(segment)
-    bells = requests, replies, room = server.doorbell(), client.doorbell(), client.room_doorbell()
+    bells = requests, replies, room = server.doorbell(), client.doorbell(), client.send_doorbell()
 
     def readable() -> list[int]:
         return select.select(bells, [], [], 0)[0]

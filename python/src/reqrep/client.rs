@@ -182,8 +182,8 @@ impl Client {
     }
 
     /// As `doorbell`, but readable while a request can be sent. It becomes unreadable when `try_send` finds no slot.
-    fn room_doorbell(&self, py: Python<'_>) -> PyResult<i32> {
-        self.0.room_doorbell(py)
+    fn send_doorbell(&self, py: Python<'_>) -> PyResult<i32> {
+        self.0.send_doorbell(py)
     }
 
     /// The segment that this client is attached to.
@@ -386,8 +386,8 @@ impl<C: Caller> Calls<C> {
         self.get(py)?.client().doorbell().or_raise(py).map(IntoRawFd::into_raw_fd)
     }
 
-    pub(super) fn room_doorbell(&self, py: Python<'_>) -> PyResult<i32> {
-        self.get(py)?.client().room_doorbell().or_raise(py).map(IntoRawFd::into_raw_fd)
+    pub(super) fn send_doorbell(&self, py: Python<'_>) -> PyResult<i32> {
+        self.get(py)?.client().send_doorbell().or_raise(py).map(IntoRawFd::into_raw_fd)
     }
 
     pub(super) fn segment(&self, py: Python<'_>) -> Py<Segment> {

@@ -105,9 +105,9 @@ impl IntClient {
         self.0.doorbell(py)
     }
 
-    /// As `Client.room_doorbell`.
-    fn room_doorbell(&self, py: Python<'_>) -> PyResult<i32> {
-        self.0.room_doorbell(py)
+    /// As `Client.send_doorbell`.
+    fn send_doorbell(&self, py: Python<'_>) -> PyResult<i32> {
+        self.0.send_doorbell(py)
     }
 
     /// As `Client.segment`.

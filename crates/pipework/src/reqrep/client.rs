@@ -502,8 +502,8 @@ impl Client {
     /// # Errors
     ///
     /// As [`doorbell`](Client::doorbell).
-    pub fn room_doorbell(&self) -> Result<OwnedFd> {
-        const OP: &str = "reqrep room doorbell";
+    pub fn send_doorbell(&self) -> Result<OwnedFd> {
+        const OP: &str = "reqrep send doorbell";
         let watch = self.watch_room(OP)?;
         if self.needs_server {
             watch.needs_server();

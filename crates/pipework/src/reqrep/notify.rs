@@ -699,7 +699,7 @@ mod tests {
     fn a_client_without_a_slot_is_told_of_room() {
         let segment = small();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
-        let room = client.room_doorbell().unwrap();
+        let room = client.send_doorbell().unwrap();
         for _ in 0..50 {
             assert!(rings(&room));
             let tickets = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));

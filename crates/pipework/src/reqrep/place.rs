@@ -547,7 +547,7 @@ mod tests {
         let segment = Options::new().slots(4).members(8).anonymous().unwrap();
         let client = segment.client().unwrap();
         let other = client.clone();
-        let room = other.room_doorbell().unwrap();
+        let room = other.send_doorbell().unwrap();
         let tickets = [(); 4].map(|()| client.try_send("first").unwrap().expect("there is a slot"));
         let (woken, mut kept) = (Arc::new(Counter(Hint::new(0), None)), Box::pin(client.send_async("kept")));
         assert!(poll(kept.as_mut(), &woken).is_pending() && other.try_send("late").unwrap().is_none());
@@ -594,7 +594,7 @@ mod tests {
     fn only_those_who_need_a_server_hear_that_there_is_none() {
         let (segment, client, _first) = taken();
         let (server, needy) = (segment.server().unwrap(), client.clone().needs_server(true));
-        let room = needy.room_doorbell().unwrap();
+        let room = needy.send_doorbell().unwrap();
         let [mut one, mut other] = [&client, &needy].map(|client| Box::pin(client.send_async("a")));
         let woken = [(); 2].map(|()| Arc::new(Counter(Hint::new(0), None)));
         assert!(poll(one.as_mut(), &woken[0]).is_pending() && poll(other.as_mut(), &woken[1]).is_pending());

@@ -328,7 +328,7 @@ fn threads_come_when_they_are_asked_for_and_end_with_their_handles() {
         client.send("a", PATIENCE).expect("a slot");
         await_threads(before.len());
         let other = client.clone();
-        let doorbells = [client.doorbell(), other.doorbell(), client.room_doorbell(), server.doorbell()];
+        let doorbells = [client.doorbell(), other.doorbell(), client.send_doorbell(), server.doorbell()];
         await_threads(before.len() + 3);
         // Signals are for the program's own threads; but for those that an access to the segment may cause.
         for watch in threads().iter().filter(|thread| !before.contains(thread)) {
@@ -359,7 +359,7 @@ fn a_file_that_is_cut_short_kills_no_thread_that_waits_on_it() {
         let (folder, before) = (Folder::new(), threads().len());
         let segment = open(&folder);
         let (client, server) = (segment.client().expect("a place"), segment.server().expect("a place"));
-        let doorbells = [client.doorbell(), client.room_doorbell(), server.doorbell()];
+        let doorbells = [client.doorbell(), client.send_doorbell(), server.doorbell()];
         let ticket = client.send("a", PATIENCE).expect("a slot");
         fs::File::options()
             .write(true)

@@ -230,7 +230,7 @@ fn who_does_not_wait_itself_is_told_within_a_slice() {
         },
         &|client, _| {
             iter::repeat_with(|| client.try_send("a").unwrap()).take_while(Option::is_some).count();
-            looped(client.room_doorbell()?, &|| client.try_send("b").map(drop))
+            looped(client.send_doorbell()?, &|| client.try_send("b").map(drop))
         },
     ];
     alone(|| {
