@@ -19,7 +19,7 @@ const BLOCKS: usize = 500_000;
 /// Integers in the document of the HTTP case; the example has ten million.
 const INTEGERS: u64 = 500_000;
 
-/// A case: who moves blocks of what size through how much room.
+/// A case: who moves blocks of what size through how much space.
 struct Definition {
     name: &'static str,
     quick: bool,

@@ -264,7 +264,7 @@ mod tests {
         let mut client = carrier.client(0).expect("a client");
         let mut server = carrier.server(0).expect("a server");
         for _ in 0..3 {
-            (0..3).for_each(|_| client.send(&request).expect("there is room"));
+            (0..3).for_each(|_| client.send(&request).expect("there is space"));
             (0..3).for_each(|_| assert!(server.answer().expect("a request waits")));
             (0..3).for_each(|_| assert_eq!(client.receive().expect("a reply waits"), bytes));
         }

@@ -25,7 +25,7 @@ class Options(TypedDict, total=False):
         Default 0o600.
     max_bytes: Bytes of the largest segment to open, which caps all of its sizes. Default no cap.
     sparse: Whether memory for payloads is taken when it is first written, instead of all at once. Then a full file system is an
-        error (ENOSPC) of `send`, or fails the call whose reply has no room. Default False.
+        error (ENOSPC) of `send`, or fails the call whose reply has no space. Default False.
     any_owner: Whether to open a segment that belongs to another user. Default False.
     integers: Whether payloads are single numbers, for `IntClient` and `IntServer`. Default False.
     spin: For how many seconds ends look again and again before they sleep; 0 for never. At most 0.001. Default 0.00002.

@@ -202,7 +202,7 @@ class Shed(NamedTuple):
 
 
 @described(
-    data="Its bytes, cut to what there was room for.",
+    data="Its bytes, cut to what there was space for.",
     address="Who has sent it; None where the kernel does not say.",
     cut="Whether it was longer, and its end is lost.",
 )
@@ -267,7 +267,7 @@ class Reserve:
 
 
 class Inbox:
-    """Room for `max` datagrams of at most `max_bytes` each, to be received into again and again. All memory is taken at once.
+    """Space for `max` datagrams of at most `max_bytes` each, to be received into again and again. All memory is taken at once.
 
     >>> here, there = socketpair(AF_UNIX, SOCK_DGRAM)
     >>> send_many(here, [(b"one", None), (b"two", None)])

@@ -297,11 +297,11 @@ class Writer(_End):
         return self._end.send_all(data)
 
     def send(self, data: Buffer, timeout: float | None = None) -> int:
-        """Waits for room for the first byte and puts in as much as there is room for. Returns how much. Raises `TimedOut`."""
+        """Waits for space for the first byte and puts in as much as there is space for. Returns how much. Raises `TimedOut`."""
         return self._end.send(data, timeout)
 
     def try_send(self, data: Buffer) -> int | None:
-        """Puts in what there is room for now. Returns how much; None if there is no room. Never waits."""
+        """Puts in what there is space for now. Returns how much; None if there is no space. Never waits."""
         return self._end.try_send(data)
 
     def send_all(self, data: Buffer, timeout: float | None = None) -> int:

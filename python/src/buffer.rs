@@ -53,12 +53,12 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Bytes<'a, 'py> {
 }
 
 /// A writable buffer that belongs to the caller. It cannot be resized while this is there.
-pub(crate) struct Room<'py> {
+pub(crate) struct Space<'py> {
     exported: Exported,
     py: Python<'py>,
 }
 
-impl Room<'_> {
+impl Space<'_> {
     pub(crate) fn len(&self) -> usize {
         self.exported.len()
     }
@@ -77,15 +77,15 @@ impl Room<'_> {
     }
 }
 
-impl<'py> FromPyObject<'_, 'py> for Room<'py> {
+impl<'py> FromPyObject<'_, 'py> for Space<'py> {
     type Error = PyErr;
 
-    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Room<'py>> {
-        Ok(Room { exported: Exported::of(&object, WRITE)?, py: object.py() })
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Space<'py>> {
+        Ok(Space { exported: Exported::of(&object, WRITE)?, py: object.py() })
     }
 }
 
-impl Drop for Room<'_> {
+impl Drop for Space<'_> {
     fn drop(&mut self) {
         self.exported.release(self.py);
     }
@@ -139,20 +139,20 @@ pub(crate) fn bytes<const N: usize>(py: Python<'_>, pieces: [&[u8]; N]) -> PyRes
         return Ok(PyBytes::new(py, pieces[0]).unbind());
     }
     let wanted = Py_ssize_t::try_from(len).map_err(|_| PyMemoryError::new_err(()))?;
-    // SAFETY: without bytes to copy, the function makes an object with room for `wanted`, or sets an exception.
+    // SAFETY: without bytes to copy, the function makes an object with space for `wanted`, or sets an exception.
     let made = unsafe { Bound::from_owned_ptr_or_err(py, PyBytes_FromStringAndSize(null(), wanted)) }?;
     let made = made.cast_into::<PyBytes>()?;
     // SAFETY: it is such an object.
-    let mut room = Fresh(unsafe { PyBytes_AsString(made.as_ptr()) }.cast());
+    let mut space = Fresh(unsafe { PyBytes_AsString(made.as_ptr()) }.cast());
     unless_small(py, len, move || {
         for piece in pieces {
-            room = room.fill(piece);
+            space = space.fill(piece);
         }
     });
     Ok(made.unbind())
 }
 
-/// The rest of the room in an object that nobody else has seen yet.
+/// The rest of the space in an object that nobody else has seen yet.
 struct Fresh(*mut u8);
 
 // SAFETY: until `bytes` returns, nobody but its owner knows of the object.
@@ -160,7 +160,7 @@ unsafe impl Send for Fresh {}
 
 impl Fresh {
     fn fill(self, piece: &[u8]) -> Fresh {
-        // SAFETY: `bytes` made room for all pieces, and this is the place of this one; nothing of the core lies in a Python object.
+        // SAFETY: `bytes` made space for all pieces, and this is the place of this one; nothing of the core lies in a Python object.
         unsafe {
             self.0.copy_from_nonoverlapping(piece.as_ptr(), piece.len());
             Fresh(self.0.add(piece.len()))
@@ -203,7 +203,7 @@ impl Exported {
         let len = self.len();
         let mut copy = Vec::with_capacity(len);
         if len > 0 {
-            // SAFETY: the buffer has `len` bytes, the copy has room for as many, and the lock is held, so no Python code changes them now.
+            // SAFETY: the buffer has `len` bytes, the copy has space for as many, and the lock is held, so no Python code changes them now.
             unsafe {
                 self.0.buf.cast::<u8>().copy_to_nonoverlapping(copy.as_mut_ptr(), len);
                 copy.set_len(len);

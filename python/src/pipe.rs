@@ -1,6 +1,6 @@
 //! `pipework.pipe`: what the `io` classes of `pipework/pipe.py` stand on.
 //!
-//! Bytes are copied between the ring and Python's objects where they lie, under the interpreter lock; only waits, and writes that are larger than the room
+//! Bytes are copied between the ring and Python's objects where they lie, under the interpreter lock; only waits, and writes that are larger than the space
 //! there is, give it away. The exception that one end closes with is raised at the other as the same object.
 
 use std::io;
@@ -15,7 +15,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTraceback};
 
-use crate::buffer::{Bytes, Room, SMALL, bytes, unless_small};
+use crate::buffer::{Bytes, SMALL, Space, bytes, unless_small};
 use crate::error::{OrRaise, Raise};
 use crate::fd::{add_up, borrow};
 use crate::handle::{Handle, drop_detached};
@@ -111,7 +111,7 @@ impl PipeReader {
 
     /// As `recv`, into a buffer of the caller's. Returns the number of bytes; 0 at the end of the stream.
     #[pyo3(signature = (buffer, timeout=None))]
-    fn recv_into(&self, py: Python<'_>, mut buffer: Room<'_>, timeout: Option<Timeout>) -> PyResult<usize> {
+    fn recv_into(&self, py: Python<'_>, mut buffer: Space<'_>, timeout: Option<Timeout>) -> PyResult<usize> {
         if buffer.len() == 0 {
             return Ok(0);
         }
@@ -188,7 +188,7 @@ struct PipeWriter {
 
 #[pymethods]
 impl PipeWriter {
-    /// Waits for room for the first byte and puts in as much as there is room for. Returns how much.
+    /// Waits for space for the first byte and puts in as much as there is space for. Returns how much.
     #[pyo3(signature = (data, timeout=None))]
     fn send(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<usize> {
         let data: &[u8] = &data;
@@ -199,7 +199,7 @@ impl PipeWriter {
         })
     }
 
-    /// Puts in what there is room for now of `data` from `start` on. Returns how much; None if there is no room.
+    /// Puts in what there is space for now of `data` from `start` on. Returns how much; None if there is no space.
     #[pyo3(signature = (data, start=0))]
     fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>, start: usize) -> PyResult<Option<usize>> {
         let rest = data.get(start..).unwrap_or_default();
@@ -221,8 +221,8 @@ impl PipeWriter {
         self.handle.wait(py, until(timeout), SEND, |end, slice| {
             let writer = end.get_mut();
             let rest = &data[total as usize..];
-            let room = writer.capacity() - writer.len();
-            let done = match rest.len() <= room.min(SMALL) {
+            let space = writer.capacity() - writer.len();
+            let done = match rest.len() <= space.min(SMALL) {
                 true => writer.send_all(rest, slice),
                 false => py.detach(|| writer.send_all(rest, slice)),
             };
@@ -292,7 +292,7 @@ impl PipeWriter {
     }
 }
 
-/// The part of what is lent that `n` bytes have room for.
+/// The part of what is lent that `n` bytes have space for.
 fn within<'a>(now: &'a [u8], later: &'a [u8], n: usize) -> (&'a [u8], &'a [u8]) {
     let now = &now[..now.len().min(n)];
     (now, &later[..later.len().min(n - now.len())])

@@ -263,7 +263,7 @@ def test_reads_can_stop_where_an_item_ends() -> None:
     assert second.recv(SOON) == b"two"
 
 
-def test_fill_makes_room() -> None:
+def test_fill_makes_space() -> None:
     reader, writer = atomic.pair()
     writer.send(bytes(40_000))
     assert reader.fill(SOON) == 40_000 + 16 * 10

@@ -72,7 +72,7 @@ def test_items_come_as_they_are_sent(run: Run) -> None:
     run(work())
 
 
-def test_a_long_message_waits_for_room_without_blocking_the_loop(run: Run) -> None:
+def test_a_long_message_waits_for_space_without_blocking_the_loop(run: Run) -> None:
     async def work() -> None:
         reader, writer = atomic.pair()
         data = os.urandom(2_000_000)

@@ -429,8 +429,8 @@ def test_a_pipe_is_a_queue_of_bytes(capacity: int, steps: list[bytes | int]) -> 
         for step in steps:
             if isinstance(step, bytes):
                 put = writer.try_send(step)
-                room = capacity - len(held)
-                assert put == (min(room, len(step)) if room or not step else None)
+                space = capacity - len(held)
+                assert put == (min(space, len(step)) if space or not step else None)
                 held += step[: put or 0]
             else:
                 got = reader.try_recv(step)

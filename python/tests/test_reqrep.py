@@ -475,13 +475,13 @@ def test_doorbells() -> None:
 
     segment = Segment.anonymous(slots=1)
     client, server = ends(segment)
-    bells = requests, replies, room = server.doorbell(), client.doorbell(), client.send_doorbell()
+    bells = requests, replies, space = server.doorbell(), client.doorbell(), client.send_doorbell()
 
     def readable() -> list[int]:
         return select.select(bells, [], [], 0)[0]
 
     try:
-        until(lambda: readable() == [room])
+        until(lambda: readable() == [space])
         ticket = client.send(b"x")
         assert client.try_send(b"y") is None
         until(lambda: readable() == [requests])
@@ -491,7 +491,7 @@ def test_doorbells() -> None:
         request.reply(b"z")
         until(lambda: readable() == [replies])
         assert client.try_recv(ticket) == b"z"
-        until(lambda: readable() == [room])
+        until(lambda: readable() == [space])
     finally:
         for bell in bells:
             os.close(bell)

@@ -187,7 +187,7 @@ impl Outgoing {
         };
         match error.kind() {
             ErrorKind::Closed => Failure::new(format!("the reader has left; {sent}")),
-            ErrorKind::TimedOut => Failure::timeout(format!("the reader did not make room in time; {sent}")),
+            ErrorKind::TimedOut => Failure::timeout(format!("the reader did not make space in time; {sent}")),
             ErrorKind::TooLong if self.burst => Failure::new(format!(
                 "too long for a burst, which must fit in one write of {} bytes; send it without \
                  --burst; {sent}",

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// A standard stream. Waits for room or data also where a stranger made it non-blocking.
+/// A standard stream. Waits for space or data also where a stranger made it non-blocking.
 #[derive(Clone, Copy)]
 pub(crate) struct Stream(BorrowedFd<'static>);
 

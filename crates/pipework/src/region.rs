@@ -86,7 +86,7 @@ pub(crate) struct Region {
     start: NonNull<u8>,
     len: usize,
     /// `len`, and the padding behind it that can be read along.
-    room: usize,
+    space: usize,
 }
 
 // SAFETY: copying from and to it is all that it offers, and who may do that at which moment is decided by the owner of its bytes.
@@ -97,11 +97,11 @@ unsafe impl Sync for Region {}
 impl Region {
     /// # Safety
     ///
-    /// From `start` on, `room` bytes, of which there are at least `len`, are mapped readable and writable for as long as this, or a part of it, is
+    /// From `start` on, `space` bytes, of which there are at least `len`, are mapped readable and writable for as long as this, or a part of it, is
     /// used, and no Rust reference to any of them is used meanwhile.
-    pub(crate) unsafe fn new(start: NonNull<u8>, len: usize, room: usize) -> Region {
-        debug_assert!(len <= room);
-        Region { start, len, room }
+    pub(crate) unsafe fn new(start: NonNull<u8>, len: usize, space: usize) -> Region {
+        debug_assert!(len <= space);
+        Region { start, len, space }
     }
 
     /// Copies `bytes` to the beginning; false if they do not fit.
@@ -129,9 +129,9 @@ impl Region {
                 ..=32 if N >= 32 => 32,
                 _ => N,
             };
-            let len = if whole <= self.room { whole } else { len };
+            let len = if whole <= self.space { whole } else { len };
             let (from, to) = (self.start.as_ptr(), bytes.as_mut_ptr());
-            // SAFETY: the source is mapped for `room` bytes, and the target is an exclusively borrowed one of N; `len` is at most both.
+            // SAFETY: the source is mapped for `space` bytes, and the target is an exclusively borrowed one of N; `len` is at most both.
             unsafe {
                 match len {
                     16 => std::ptr::copy_nonoverlapping(from, to, 16),
@@ -187,17 +187,17 @@ mod tests {
     fn a_few_bytes_come_out_with_padding_where_there_is_some() {
         let mut memory = std::array::from_fn::<u8, 64, _>(|at| at as u8);
         let start = NonNull::from(&mut memory).cast();
-        for (len, room) in
+        for (len, space) in
             [(0, 0), (5, 5), (5, 15), (5, 16), (16, 17), (17, 64), (32, 48), (48, 48), (48, 64)]
         {
             // SAFETY: the array lives to the end of the test and is not used until then; the region is inside it.
-            let region = unsafe { Region::new(start, len, room) };
+            let region = unsafe { Region::new(start, len, space) };
             for few in 0..=len {
                 let mut bytes = [0xFF; 48];
-                assert!(region.copy_few(few, &mut bytes), "{few} of {len} in {room}");
+                assert!(region.copy_few(few, &mut bytes), "{few} of {len} in {space}");
                 assert!(
                     bytes[..few].iter().zip(0..).all(|(byte, at)| *byte == at),
-                    "{few} of {len} in {room}"
+                    "{few} of {len} in {space}"
                 );
             }
             assert!(!region.copy_few(len + 1, &mut [0; 48]) && !region.copy_few(len.max(1), &mut [0; 0]));

@@ -302,7 +302,7 @@ pub(crate) fn read_nowait(fd: BorrowedFd<'_>, buf: &mut [u8]) -> Result<usize> {
     rustix::io::preadv2(fd, &mut bufs, u64::MAX, ReadWriteFlags::NOWAIT).map_err(unknown_flag)
 }
 
-/// Whether a write waits for room.
+/// Whether a write waits for space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// As the descriptor's flags say.

@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use super::item;
 use super::options::{Compression, Origin, READ_SIZE, options};
 use crate::aio;
-use crate::buffer::{Room, bytes};
+use crate::buffer::{Space, bytes};
 use crate::error::{OrRaise, Raise, invalid, of_kind};
 use crate::fd::take_over;
 use crate::handle::{Handle, drop_detached};
@@ -128,10 +128,10 @@ impl Reader {
     /// >>> reader.recv_into(buffer)
     /// 15
     #[pyo3(signature = (buffer, timeout=None))]
-    fn recv_into(&self, py: Python<'_>, mut buffer: Room<'_>, timeout: Option<Timeout>) -> PyResult<usize> {
-        let room = buffer.len();
+    fn recv_into(&self, py: Python<'_>, mut buffer: Space<'_>, timeout: Option<Timeout>) -> PyResult<usize> {
+        let space = buffer.len();
         let len = self.message(py, until(timeout), |message| {
-            if message.len() > room {
+            if message.len() > space {
                 return Err((message.len(), bytes(py, [message])));
             }
             buffer.fill(0, message);
@@ -139,7 +139,7 @@ impl Reader {
         })?;
         len.or_else(|(len, message)| {
             let message = message?;
-            let text = format!("the message has {len} bytes, and the buffer {room}");
+            let text = format!("the message has {len} bytes, and the buffer {space}");
             let raised = of_kind(py, ErrorKind::TooLong, "atomic recv_into", &text);
             raised.value(py).setattr("message", message)?;
             Err(raised)
@@ -207,7 +207,7 @@ impl Reader {
         Ok(due.and_then(Deadline::remaining).map(|left| left.as_secs_f64()))
     }
 
-    /// Waits for bytes and reads some without parsing them, to make room for writers. Returns how many; 0 at the end of the pipe.
+    /// Waits for bytes and reads some without parsing them, to make space for writers. Returns how many; 0 at the end of the pipe.
     ///
     /// Raises `TooLong` once `max_unfinished` bytes lie unparsed, and `TimedOut`.
     #[pyo3(signature = (timeout=None))]

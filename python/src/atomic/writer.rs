@@ -110,7 +110,7 @@ impl Writer {
         self.call(py, until(timeout), SEND, |writer| writer.send(data, until(timeout)))
     }
 
-    /// Sends one message without waiting and returns the number of parts. What the pipe has no room for is pending, and is written by the next call
+    /// Sends one message without waiting and returns the number of parts. What the pipe has no space for is pending, and is written by the next call
     /// that writes, or by `close`. None, with nothing taken, if more than `max_pending` bytes would be pending.
     ///
     /// Raises `Closed` where nobody reads.
@@ -198,7 +198,7 @@ impl Writer {
         self.call(py, until(timeout), "atomic flush", |writer| writer.flush(until(timeout)))
     }
 
-    /// Writes what the pipe has room for. Whether nothing is pending any more.
+    /// Writes what the pipe has space for. Whether nothing is pending any more.
     fn try_flush(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.try_call(py, "atomic flush", |writer| writer.try_flush().map(Some))?.unwrap_or(false))
     }

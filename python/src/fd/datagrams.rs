@@ -12,7 +12,7 @@ use crate::error::OrRaise;
 use crate::handle::Handle;
 use crate::wait::{Timeout, until};
 
-/// Sends datagrams: pairs of bytes and an address, or None for the socket's own peer. Waits for room.
+/// Sends datagrams: pairs of bytes and an address, or None for the socket's own peer. Waits for space.
 ///
 /// Hosts are numbers. The exception's `done` says how many datagrams were sent before the one that it failed at.
 #[pyfunction]
@@ -37,7 +37,7 @@ pub(super) fn send_many(
 /// What has come, its sender, and whether the end is lost.
 type Come = (Py<PyBytes>, Py<PyAny>, bool);
 
-/// Room for `max` datagrams of at most `max_bytes` each, to be received into again and again. All memory is taken at once.
+/// Space for `max` datagrams of at most `max_bytes` each, to be received into again and again. All memory is taken at once.
 #[pyclass(frozen, module = "pipework.fd")]
 pub(crate) struct InboxCore {
     handle: Handle<fd::Inbox>,

@@ -175,14 +175,14 @@ fn slurp(
 }
 
 /// Memory for `n` bytes, and none of them in it.
-fn room_for(n: usize) -> PyResult<Vec<u8>> {
-    let mut room = Vec::new();
-    room.try_reserve_exact(n).map_err(|_| PyMemoryError::new_err(()))?;
-    Ok(room)
+fn space_for(n: usize) -> PyResult<Vec<u8>> {
+    let mut space = Vec::new();
+    space.try_reserve_exact(n).map_err(|_| PyMemoryError::new_err(()))?;
+    Ok(space)
 }
 
 fn zeros(n: usize) -> PyResult<Vec<u8>> {
-    let mut zeros = room_for(n)?;
+    let mut zeros = space_for(n)?;
     zeros.resize(n, 0);
     Ok(zeros)
 }

@@ -15,7 +15,7 @@ use rustix::net::{self, AddressFamily, Protocol, RecvFlags, SendFlags, Shutdown,
 
 use super::address::{Address, to_python};
 use super::raw::{borrow, set_option_bytes};
-use super::{room_for, zeros};
+use super::{space_for, zeros};
 use crate::buffer::{Bytes, bytes};
 use crate::error::OrRaise;
 use crate::named::Named;
@@ -149,7 +149,7 @@ fn shutdown(py: Python<'_>, fd: i32, how: i32) -> PyResult<()> {
     call(py, || net::shutdown(fd, how))
 }
 
-/// Sends what there is room for, to an address or to the socket's peer. Returns how many bytes.
+/// Sends what there is space for, to an address or to the socket's peer. Returns how many bytes.
 #[pyfunction]
 #[pyo3(signature = (fd, data, flags=0, address=None))]
 fn send(
@@ -173,8 +173,8 @@ fn send(
 fn recv(py: Python<'_>, fd: i32, n: usize, flags: u32) -> PyResult<Py<PyBytes>> {
     let (fd, flags) = (borrow(py, fd)?, RecvFlags::from_bits_retain(flags));
     let came = call(py, || {
-        let mut room = room_for(n).map_err(|_| Errno::NOMEM)?;
-        net::recv(fd, spare_capacity(&mut room), flags).map(|_| room)
+        let mut space = space_for(n).map_err(|_| Errno::NOMEM)?;
+        net::recv(fd, spare_capacity(&mut space), flags).map(|_| space)
     })?;
     bytes(py, [&came])
 }
@@ -185,9 +185,9 @@ fn recv(py: Python<'_>, fd: i32, n: usize, flags: u32) -> PyResult<Py<PyBytes>> 
 fn recvfrom(py: Python<'_>, fd: i32, n: usize, flags: u32) -> PyResult<(Py<PyBytes>, Py<PyAny>)> {
     let (fd, flags) = (borrow(py, fd)?, RecvFlags::from_bits_retain(flags));
     let (came, from) = call(py, || {
-        let mut room = room_for(n).map_err(|_| Errno::NOMEM)?;
-        let (_, _, from) = net::recvfrom(fd, spare_capacity(&mut room), flags)?;
-        Ok((room, from))
+        let mut space = space_for(n).map_err(|_| Errno::NOMEM)?;
+        let (_, _, from) = net::recvfrom(fd, spare_capacity(&mut space), flags)?;
+        Ok((space, from))
     })?;
     Ok((bytes(py, [&came])?, to_python(py, from.as_ref())?))
 }

@@ -1,8 +1,8 @@
 //! Bytes on their way to one descriptor, written when it can take them.
 //!
-//! The event loop asks `pending`, waits for room together with everything else it waits for, and
+//! The event loop asks `pending`, waits for space together with everything else it waits for, and
 //! calls `write_some`. A consumer that stands still therefore stops the output and nothing besides,
-//! unless others write into the same pipe: one may take the room between the wait and the write,
+//! unless others write into the same pipe: one may take the space between the wait and the write,
 //! and then the write waits. Only O_NONBLOCK could prevent that, and it would be set for them too.
 
 use rustix::event::{PollFd, PollFlags};
@@ -13,9 +13,9 @@ use std::os::fd::OwnedFd;
 
 /// More than this waiting, and no more is taken in.
 const FULL: usize = 256 << 10;
-/// A pipe that polls as writable has room for a page, so that a write of this size does not block
+/// A pipe that polls as writable has space for a page, so that a write of this size does not block
 /// as long as nobody else writes.
-const ROOM: usize = 4096;
+const SPACE: usize = 4096;
 
 /// A destination for bytes.
 pub(crate) struct Outlet {
@@ -56,7 +56,7 @@ impl Outlet {
     /// `pipework run` share one standard output.
     pub(crate) fn write_some(&mut self) -> io::Result<()> {
         let rest = &self.waiting[self.written..];
-        let mut piece = &rest[..rest.len().min(ROOM)];
+        let mut piece = &rest[..rest.len().min(SPACE)];
         if let Some(end) = piece.iter().rposition(|&byte| byte == b'\n') {
             piece = &piece[..=end];
         }

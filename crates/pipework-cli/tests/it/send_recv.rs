@@ -300,7 +300,7 @@ fn the_time_given_is_kept() {
     fs::write(folder.join("begun"), unfinished_part()).unwrap();
     let begun = "exec 9<>f; cat begun >&9;";
     timed(&format!("{begun} pipework recv --from f --timeout 0.05"), "nothing arrived whole");
-    timed("exec 9<>f; head -c 2000000 /dev/zero | pipework send --to f --timeout 0.05", "did not make room");
+    timed("exec 9<>f; head -c 2000000 /dev/zero | pipework send --to f --timeout 0.05", "did not make space");
     // However long it is.
     assert_eq!(clean("pipework send x | pipework recv --timeout 1e18"), "x");
     // What came before is given out nevertheless.

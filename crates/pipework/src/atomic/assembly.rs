@@ -337,8 +337,8 @@ impl Unfinished {
         let len = self.data.len();
         if self.data.capacity() - len < part.len() {
             let (wanted, needed) = (wanted.max(len + part.len()) - len, part.len());
-            let room = self.data.try_reserve_exact(wanted).or_else(|_| self.data.try_reserve_exact(needed));
-            if room.is_err() {
+            let space = self.data.try_reserve_exact(wanted).or_else(|_| self.data.try_reserve_exact(needed));
+            if space.is_err() {
                 return false;
             }
         }

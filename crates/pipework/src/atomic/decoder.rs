@@ -170,7 +170,7 @@ impl Decoder {
         self.lines.begun()
     }
 
-    /// Room to read up to `len` bytes into. `TooLong` if too much lies there unparsed.
+    /// Space to read up to `len` bytes into. `TooLong` if too much lies there unparsed.
     pub(super) fn space(&mut self, len: usize) -> Result<&mut [u8]> {
         let held = self.end - self.start;
         if held.saturating_add(len) > self.limits.max_unfinished.max(len + self.limits.pipe_buf) {
@@ -188,7 +188,7 @@ impl Decoder {
                 self.buf.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, held);
             }
-            // Less than a frame is left over from most reads: with room for that, the buffer keeps its size.
+            // Less than a frame is left over from most reads: with space for that, the buffer keeps its size.
             let needed = self.end + len;
             if self.buf.len() < needed {
                 self.buf.resize(needed.max(len + self.limits.pipe_buf), 0);

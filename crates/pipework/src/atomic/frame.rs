@@ -408,17 +408,17 @@ impl Packer {
 
     /// The data of the first part of `left` bytes; `None` if it should go into the next write.
     ///
-    /// What fits in one part is never divided. A longer message begins with a part that fills what room there is, unless that takes a
+    /// What fits in one part is never divided. A longer message begins with a part that fills what space there is, unless that takes a
     /// part more: beside what is in this write already, or on the last page of the pipe. A pipe is a row of pages; a write that fits
     /// beside the one before it shares its page, and a page costs the kernel more than a write does. Where the guess about the
     /// page is wrong (another writer, a reader that took it), nothing is lost: any first part will do.
     fn first_part(&self, left: usize) -> Option<usize> {
         let (max, overhead) = (self.max_part(), self.mode.part_overhead());
-        let room = self.limit.checked_sub(self.bytes.len() + overhead);
-        if room.is_some_and(|room| left <= room) {
+        let space = self.limit.checked_sub(self.bytes.len() + overhead);
+        if space.is_some_and(|space| left <= space) {
             return Some(left);
         }
-        let fill = if self.is_empty() { (self.limit - self.page).checked_sub(overhead) } else { room };
+        let fill = if self.is_empty() { (self.limit - self.page).checked_sub(overhead) } else { space };
         let fills = |fill: &usize| left > max && 1 + (left - fill).div_ceil(max) == left.div_ceil(max);
         fill.filter(fills).or(self.is_empty().then_some(max))
     }
@@ -427,7 +427,7 @@ impl Packer {
         self.is_empty().then_some(left.min(self.max_part()))
     }
 
-    /// Adds a burst; false if there is no room beside what is there.
+    /// Adds a burst; false if there is no space beside what is there.
     pub(super) fn push_burst(&mut self, data: &[u8]) -> bool {
         let newline = usize::from(self.prints && !data.ends_with(b"\n"));
         // What fits into a pipe is printed as well, where no write is too long: its newline does not count.
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn filling_room_never_takes_a_part_more() {
+    fn filling_space_never_takes_a_part_more() {
         let writer = WriterKey { pid: 1, tid: 70_000 };
         for (before, len) in
             [(0, 4081), (100, 4081), (100, 8160), (4000, 8161), (4079, 9000), (2000, 6000), (2000, 7000)]
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_fills_the_room_that_is_left() {
+    fn a_long_message_fills_the_space_that_is_left() {
         let writer = WriterKey { pid: 1, tid: 70_000 };
         let mut packer = Packer::new(4096, Mode::Plain, false, false);
         assert!(packer.push_part(writer, &[0; 1000], &mut Cut::new()));

@@ -54,8 +54,8 @@ pub fn reader(data: &[u8]) {
     }
     let mut decoder = options.decoder(4096).expect("the options are valid");
     for (nth, chunk) in stream.chunks(1 + usize::from(cut)).enumerate() {
-        // Unparsed bytes never exceed a frame, so there is room for a read that is no larger than the limit.
-        decoder.space(chunk.len()).expect("room").copy_from_slice(chunk);
+        // Unparsed bytes never exceed a frame, so there is space for a read that is no larger than the limit.
+        decoder.space(chunk.len()).expect("space").copy_from_slice(chunk);
         decoder.fed(chunk.len());
         let drained = drain > 0 && nth % usize::from(drain) == 0;
         let tail = if drained { Tail::Silent } else { Tail::Unknown };
@@ -125,7 +125,7 @@ pub(crate) fn decode(stream: &[u8], reads: &[usize], pipe_buf: usize, max_messag
     let (mut events, mut rest) = (Vec::new(), stream);
     for &len in reads.iter().cycle() {
         let (block, after) = rest.split_at(len.clamp(1, rest.len().max(1)).min(rest.len()));
-        decoder.space(block.len()).expect("room").copy_from_slice(block);
+        decoder.space(block.len()).expect("space").copy_from_slice(block);
         decoder.fed(block.len());
         let tail = if after.is_empty() { Tail::Ended } else { Tail::Unknown };
         while let Some(found) = decoder.next(tail).expect("a mixed stream is never lost") {

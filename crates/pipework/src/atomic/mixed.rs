@@ -184,8 +184,8 @@ impl Lines {
             let len = usize::from(text[0] == b'\n');
             return (len, Some(self.ended(&text[..len])));
         }
-        let room = max.max(1).saturating_sub(self.begun.len());
-        let window = &text[..text.len().min(room)];
+        let space = max.max(1).saturating_sub(self.begun.len());
+        let window = &text[..text.len().min(space)];
         let len = match memchr2(b'\n', b'\r', window) {
             Some(at) if text[at] == b'\n' => at + 1,
             Some(at) => match text.get(at + 1) {
@@ -193,10 +193,10 @@ impl Lines {
                 Some(_) => at + 1,
                 None => 0,
             },
-            None if room < text.len() => room,
+            None if space < text.len() => space,
             None => 0,
         };
-        if len > 0 || room == 0 {
+        if len > 0 || space == 0 {
             return (len, Some(self.ended(&text[..len])));
         }
         self.begun.extend_from_slice(text);

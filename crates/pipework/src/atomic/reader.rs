@@ -176,7 +176,7 @@ impl Reader {
         self.look(None, Core::due)
     }
 
-    /// Waits for bytes and reads up to the read size of them without parsing any, to make room for writers. Returns how many it read;
+    /// Waits for bytes and reads up to the read size of them without parsing any, to make space for writers. Returns how many it read;
     /// 0 at the end of the pipe.
     ///
     /// # Errors

@@ -98,7 +98,7 @@ impl Writer {
         })
     }
 
-    /// Sends one message without waiting. What the pipe has no room for is pending, and is written by the next call of any kind that
+    /// Sends one message without waiting. What the pipe has no space for is pending, and is written by the next call of any kind that
     /// writes, or by the drop. Returns the number of parts; `None`, with nothing taken, if what is pending already and the message
     /// exceed `max_pending` bytes. (With nothing pending, and once the pipe has taken the first part, a message of any size is taken.)
     ///
@@ -110,7 +110,7 @@ impl Writer {
         self.with_payload(data.as_ref(), OP, |writer, payload| {
             let parts = writer.count_parts(payload.len(), OP)?;
             if !idle {
-                return Ok(writer.queue_if_room(payload, false).then_some(parts));
+                return Ok(writer.queue_if_space(payload, false).then_some(parts));
             }
             let mut cut = Cut::new();
             while !cut.is_done() {
@@ -122,7 +122,7 @@ impl Writer {
                 if !before.has_begun() {
                     // Nothing is in the pipe yet, so the message can still be refused.
                     writer.packer.clear();
-                    return Ok(writer.queue_if_room(payload, false).then_some(parts));
+                    return Ok(writer.queue_if_space(payload, false).then_some(parts));
                 }
                 if !cut.is_done() {
                     writer.queue(payload[cut.off..].to_vec(), cut.of_the_rest(), false);
@@ -199,7 +199,7 @@ impl Writer {
                 }
                 writer.packer.clear();
             }
-            Ok(writer.queue_if_room(payload, true).then_some(()))
+            Ok(writer.queue_if_space(payload, true).then_some(()))
         })
     }
 
@@ -229,7 +229,7 @@ impl Writer {
         self.flush_for(deadline.into(), "atomic flush")
     }
 
-    /// Writes what the pipe has room for. True if nothing is pending any more.
+    /// Writes what the pipe has space for. True if nothing is pending any more.
     ///
     /// # Errors
     /// `Closed`, `Os`: what was pending is dropped.
@@ -442,12 +442,12 @@ impl Writer {
         self.queue.push_back(Queued { data, cut, is_burst });
     }
 
-    fn queue_if_room(&mut self, payload: &[u8], is_burst: bool) -> bool {
-        let room = self.pending() + payload.len() + self.packer.mode().part_overhead() <= self.max_pending;
-        if room {
+    fn queue_if_space(&mut self, payload: &[u8], is_burst: bool) -> bool {
+        let space = self.pending() + payload.len() + self.packer.mode().part_overhead() <= self.max_pending;
+        if space {
             self.queue(payload.to_vec(), Cut::new(), is_burst);
         }
-        room
+        space
     }
 
     fn flush_for(&mut self, deadline: Deadline, op: &'static str) -> Result<()> {
@@ -532,7 +532,7 @@ impl Writer {
                 Ok(true)
             }
             Ok(false) => Ok(false),
-            // A call that does not wait is not interrupted; if a kernel says so, it is as good as no room.
+            // A call that does not wait is not interrupted; if a kernel says so, it is as good as no space.
             Err(Errno::INTR) => Ok(false),
             Err(errno) => Err(self.fail(errno, op)),
         }

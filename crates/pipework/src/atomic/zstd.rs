@@ -199,7 +199,7 @@ impl Decompressor {
     }
 }
 
-/// Room for `more` bytes. What a frame claims may be more than there is.
+/// Space for `more` bytes. What a frame claims may be more than there is.
 fn reserve(data: &mut Vec<u8>, more: usize) -> std::result::Result<(), Unfit> {
     data.try_reserve_exact(more).map_err(|_| Unfit::TooLong(Limit::Memory))
 }

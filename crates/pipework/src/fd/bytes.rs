@@ -9,7 +9,7 @@ use crate::sys::{Errno, For};
 
 use super::end::{End, guarded, progress};
 
-/// What a slurp makes room for where nobody says how much there is; then it makes room for as much again as has come.
+/// What a slurp makes space for where nobody says how much there is; then it makes space for as much again as has come.
 const FIRST_READ: usize = 16 * 1024;
 /// As much as is read at once into memory that has to be cleared for it.
 const CLEARED_READ: usize = 64 * 1024;
@@ -56,7 +56,7 @@ pub fn write_all(fd: impl AsFd, bytes: &[u8], deadline: impl Into<Deadline>) -> 
 
 /// Appends everything to `bytes`, from the current position to the end of file, and says how much it was.
 ///
-/// More than `max_bytes` is `TooLong`. A file of a known length is read in one piece; for anything else, room is made for as much again as
+/// More than `max_bytes` is `TooLong`. A file of a known length is read in one piece; for anything else, space is made for as much again as
 /// has come already, so `bytes` never takes more than about twice what it holds. All records of a fixed size are a slurp and then
 /// [`chunks`](slice::chunks).
 ///

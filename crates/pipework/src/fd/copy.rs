@@ -4,7 +4,7 @@
 //! `sendfile`, `splice`) takes out only what it puts in. A copy by hand looks first, writes, and
 //! takes out what was written: a file is rewound, a socket peeked at, and what stands in a pipe is
 //! copied to a pipe of our own by `tee`. Terminals, devices and sockets that somebody peeks into at
-//! an offset cannot be asked twice: they are read in small pieces, after there is room, and only a
+//! an offset cannot be asked twice: they are read in small pieces, after there is space, and only a
 //! write that fails then loses one.
 //!
 //! Where the kernel refuses a way, the next one is tried. 0 is the end only when a plain read has said it: some file systems say it to a
@@ -182,7 +182,7 @@ impl<'fd> Copy<'fd> {
                 return Err(Errno::OPNOTSUPP);
             }
         }
-        // It would read what it has written, for as long as there is room on the disk.
+        // It would read what it has written, for as long as there is space on the disk.
         let has_bytes = [Kind::File, Kind::Pipe].contains(&from.kind);
         if has_bytes && from.facts.identity == to.facts.identity {
             return Err(Errno::INVAL);

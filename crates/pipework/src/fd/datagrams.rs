@@ -11,7 +11,7 @@ use crate::sys::{self, Errno, For};
 /// The first and the longest pause where a socket polls as writable and is not.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
-/// Room for datagrams, to be received into again and again.
+/// Space for datagrams, to be received into again and again.
 ///
 /// # Examples
 ///
@@ -42,7 +42,7 @@ pub struct Inbox {
 /// A datagram in an [`Inbox`].
 #[derive(Clone, Debug)]
 pub struct Datagram<'inbox> {
-    /// What has come, cut to what there was room for.
+    /// What has come, cut to what there was space for.
     pub bytes: &'inbox [u8],
     /// Who has sent it; `None` where the kernel does not say.
     pub from: Option<&'inbox SocketAddrAny>,
@@ -54,7 +54,7 @@ impl Inbox {
     /// As many datagrams as one call takes at most: what a system call is asked for here.
     pub const MOST: usize = BATCH;
 
-    /// Makes room for `max` datagrams of at most `max_bytes` each; more than [`Inbox::MOST`] count as so many. All memory is taken at once.
+    /// Makes space for `max` datagrams of at most `max_bytes` each; more than [`Inbox::MOST`] count as so many. All memory is taken at once.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl Inbox {
     }
 }
 
-/// Sends each of `datagrams` to its address, or to the socket's own peer, waiting for room until the deadline. No SIGPIPE.
+/// Sends each of `datagrams` to its address, or to the socket's own peer, waiting for space until the deadline. No SIGPIPE.
 ///
 /// # Errors
 ///

@@ -14,7 +14,7 @@ use crate::sys::{self, Errno, For, SigpipeBlocked, Wait};
 
 type Result<T> = std::result::Result<T, Errno>;
 
-/// What may be written, without waiting, to whatever polls as writable: the room that POSIX promises of a pipe.
+/// What may be written, without waiting, to whatever polls as writable: the space that POSIX promises of a pipe.
 pub(super) const SMALL: usize = 4096;
 
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl<'fd> End<'fd> {
         }
     }
 
-    /// Writes what there is room for, under [`guarded`] but to files and sockets. [`Errno::AGAIN`] means that room is to be waited for.
+    /// Writes what there is space for, under [`guarded`] but to files and sockets. [`Errno::AGAIN`] means that space is to be waited for.
     pub(super) fn write(&self, buf: &[u8]) -> Result<usize> {
         let outcome = match self.kind {
             Kind::Socket => net::send(self.fd, buf, self.may_block),

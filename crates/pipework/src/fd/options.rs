@@ -12,7 +12,7 @@ use crate::sys::net;
 /// `Unsupported` if the socket has no such option, `Incompatible` if its value is of another size.
 pub fn option_number(socket: impl AsFd, level: i32, name: i32) -> Result<i32> {
     const OP: &str = "fd getsockopt";
-    // There is room for more, so that a longer value shows.
+    // There is space for more, so that a longer value shows.
     let mut value = [0; 2 * size_of::<i32>()];
     match net::option(socket.as_fd(), level, name, &mut value) {
         Ok(4) => Ok(i32::from_ne_bytes([value[0], value[1], value[2], value[3]])),

@@ -264,7 +264,7 @@ impl PipeEnd {
         done
     }
 
-    /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece; false if there is no room for it now.
+    /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece; false if there is no space for it now.
     pub(crate) fn try_write(&mut self, buf: &[u8]) -> std::result::Result<bool, Errno> {
         if self.prints() {
             return self.print(buf, Deadline::NEVER).map(|()| true);
@@ -282,7 +282,7 @@ impl PipeEnd {
         }
     }
 
-    /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece, as soon as there is room.
+    /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece, as soon as there is space.
     pub(crate) fn write(&mut self, buf: &[u8], deadline: Deadline) -> std::result::Result<(), Errno> {
         if self.prints() {
             return self.print(buf, deadline);

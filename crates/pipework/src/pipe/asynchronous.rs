@@ -90,7 +90,7 @@ impl AsyncWriter {
         AsyncWriter { writer }
     }
 
-    /// Waits for room for the first byte and puts in as much of `buf` as there is room for.
+    /// Waits for space for the first byte and puts in as much of `buf` as there is space for.
     ///
     /// # Errors
     /// `Closed` and `Failed` as [`Writer::send`].
@@ -144,7 +144,7 @@ impl AsyncWriter {
         &self.writer
     }
 
-    /// The end inside: to commit what was put into the room that [`AsyncWriter::reserve`] lent, or to try without waiting. Its calls that wait
+    /// The end inside: to commit what was put into the space that [`AsyncWriter::reserve`] lent, or to try without waiting. Its calls that wait
     /// would stop the whole thread.
     pub fn get_mut(&mut self) -> &mut Writer {
         &mut self.writer

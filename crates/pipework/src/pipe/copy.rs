@@ -14,7 +14,7 @@ use crate::sys::{self, Errno, For, SigpipeBlocked, Wait, net};
 
 type Result<T, E = Unfinished> = std::result::Result<T, E>;
 
-/// What may be written, without waiting, to whatever polls as writable: the room that POSIX promises of a pipe.
+/// What may be written, without waiting, to whatever polls as writable: the space that POSIX promises of a pipe.
 const SMALL: usize = 4096;
 
 impl Reader {
@@ -62,9 +62,9 @@ impl Writer {
         let (fd, deadline) = (fd.as_fd(), deadline.into());
         let mut done = 0;
         while done < len {
-            let (room, _) = self.reserve(1, deadline).map_err(|error| at(done, error))?;
-            let room_len = within(room.len(), len - done);
-            let read = read(fd, &mut room[..room_len], deadline).map_err(|errno| at(done, errno.at(OP)))?;
+            let (space, _) = self.reserve(1, deadline).map_err(|error| at(done, error))?;
+            let space_len = within(space.len(), len - done);
+            let read = read(fd, &mut space[..space_len], deadline).map_err(|errno| at(done, errno.at(OP)))?;
             if read == 0 {
                 break;
             }

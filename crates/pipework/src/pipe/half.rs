@@ -80,7 +80,7 @@ impl<const SIDE: bool> Half<SIDE> {
         if is_settled(window, ends, min) {
             return Ok(());
         }
-        // A writer that is awake comes back to a full pipe when the reader has almost caught up: for the first bit of room it would
+        // A writer that is awake comes back to a full pipe when the reader has almost caught up: for the first bit of space it would
         // come far more often, and always with the whole memory in use.
         let plenty = if SIDE == FREE { window.capacity().saturating_sub(WARM as usize) } else { 0 };
         let wait = Wait { deadline, spin, reach: Reach::Process, tick: None, op };

@@ -29,7 +29,7 @@
 //! | one that [must finish](Writer::must_finish) is dropped | the rest, then an error that says so | |
 //! | the writer closes with an error | the rest, then that error, as often as it asks | |
 //! | the writer is dropped by a panic | the rest, then an error that says so | |
-//! | the reader is closed or dropped, also by a panic | | `Closed` (`BrokenPipe`), although there be room |
+//! | the reader is closed or dropped, also by a panic | | `Closed` (`BrokenPipe`), although there be space |
 //! | the reader closes with an error | | that error |
 //! | a deadline passes | `TimedOut`; nothing is lost | `TimedOut`; what was put in is told |
 //! | a future that waits is dropped | nothing is lost | nothing was put in |
@@ -53,7 +53,7 @@
 //! all there is. Then it looks again and again for up to 20 microseconds, as long as waits of late
 //! have ended within that, before it sleeps once more. So small writes wake a reader not for each
 //! byte but once for each time that it has run dry for good. The same holds for a writer that waits
-//! for room. A thread or task that sleeps costs nothing. A task that always finds something lets
+//! for space. A thread or task that sleeps costs nothing. A task that always finds something lets
 //! others have its thread after 128 calls: it is pending for once, and woken at once.
 //!
 //! The memory is used from its beginning. Where the reader keeps up, the writer begins there anew after every 16 KiB, so the stream stays in the nearest

@@ -63,7 +63,7 @@ struct Twins {
 }
 
 impl Twins {
-    fn room(&self) -> usize {
+    fn space(&self) -> usize {
         self.writer.capacity() - self.queue.len()
     }
 
@@ -83,33 +83,33 @@ impl Twins {
     }
 
     fn run(&mut self, op: &Op) {
-        let (room, there) = (self.room(), self.queue.len());
+        let (space, there) = (self.space(), self.queue.len());
         let mut buf = [0; 64];
         match *op {
             Op::Send(len) => {
                 let sent = self.writer.send(&self.bytes(len), Deadline::now());
                 match sent {
-                    Ok(sent) => assert_eq!(sent, len.min(room)),
-                    Err(error) => assert_eq!((error.kind(), room), (ErrorKind::TimedOut, 0)),
+                    Ok(sent) => assert_eq!(sent, len.min(space)),
+                    Err(error) => assert_eq!((error.kind(), space), (ErrorKind::TimedOut, 0)),
                 }
                 self.sent(sent.unwrap_or(0));
             }
             Op::TrySend(len) => {
                 let sent = self.writer.try_send(&self.bytes(len)).expect("the reader is there");
-                assert_eq!(sent, (len == 0 || room > 0).then_some(len.min(room)));
+                assert_eq!(sent, (len == 0 || space > 0).then_some(len.min(space)));
                 self.sent(sent.unwrap_or(0));
             }
             Op::SendAll(len) => {
                 let sent = self.writer.send_all(&self.bytes(len), Deadline::now());
                 let (done, kind) = sent.map_or_else(|e| (e.done as usize, Some(e.kind())), |()| (len, None));
-                assert_eq!((done, kind), (len.min(room), (len > room).then_some(ErrorKind::TimedOut)));
+                assert_eq!((done, kind), (len.min(space), (len > space).then_some(ErrorKind::TimedOut)));
                 self.sent(done);
             }
-            Op::WriteVectored(a, b) if room > 0 || a + b == 0 => {
+            Op::WriteVectored(a, b) if space > 0 || a + b == 0 => {
                 let bytes = self.bytes(a + b);
                 let bufs = [IoSlice::new(&bytes[..a]), IoSlice::new(&[]), IoSlice::new(&bytes[a..])];
-                assert_eq!(self.writer.write_vectored(&bufs).unwrap(), (a + b).min(room));
-                self.sent((a + b).min(room));
+                assert_eq!(self.writer.write_vectored(&bufs).unwrap(), (a + b).min(space));
+                self.sent((a + b).min(space));
             }
             Op::Reserve { min, put } => {
                 let bytes = self.bytes(64);
@@ -117,7 +117,7 @@ impl Twins {
                 match self.writer.reserve(min, Deadline::now()) {
                     Ok((first, second)) => {
                         let len = first.len() + second.len();
-                        assert!(min <= len && len <= room && (min == 0 || len > 0));
+                        assert!(min <= len && len <= space && (min == 0 || len > 0));
                         let put = put.min(len);
                         first.iter_mut().chain(second).zip(&bytes[..put]).for_each(|(to, from)| *to = *from);
                         assert_eq!(kind(self.writer.commit(len + 1)), ErrorKind::Invalid);
@@ -125,7 +125,7 @@ impl Twins {
                         self.sent(put);
                     }
                     Err(error) if min > capacity => assert_eq!(error.kind(), ErrorKind::TooLong),
-                    Err(error) => assert_eq!((error.kind(), room < min), (ErrorKind::TimedOut, true)),
+                    Err(error) => assert_eq!((error.kind(), space < min), (ErrorKind::TimedOut, true)),
                 }
             }
             Op::Recv(len) => match self.reader.recv(&mut buf[..len], Deadline::now()) {
@@ -322,7 +322,7 @@ fn a_formatted_text_is_put_in_as_one() {
     assert_eq!(write!(writer, "{}{}", 1, 2).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
 }
 
-/// Pieces of any length through rings of any size, and a reader who comes when there is no room.
+/// Pieces of any length through rings of any size, and a reader who comes when there is no space.
 #[test]
 fn a_formatted_text_of_any_length_comes_out_as_it_went_in() {
     for capacity in [1, 2, 7, 64, 5000, 20_000] {

@@ -1,4 +1,4 @@
-//! The writing end: puts bytes in, or lends the room for them. Mirrors `reader.rs`.
+//! The writing end: puts bytes in, or lends the space for them. Mirrors `reader.rs`.
 
 use std::fmt;
 use std::io::{self, IoSlice, Write};
@@ -26,7 +26,7 @@ impl Writer {
         Writer { half, warmth: Warmth::NEW }
     }
 
-    /// Waits for room for the first byte and puts in as much of `buf` as there is room for.
+    /// Waits for space for the first byte and puts in as much of `buf` as there is space for.
     ///
     /// # Errors
     /// - `Closed`: nobody will read it.
@@ -41,7 +41,7 @@ impl Writer {
         self.put(buf)
     }
 
-    /// Puts in what there is room for now; `None` if there is none. Never waits.
+    /// Puts in what there is space for now; `None` if there is none. Never waits.
     ///
     /// # Errors
     /// `Closed` and `Failed` as [`Writer::send`].
@@ -75,11 +75,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits until there is room for at least `min` bytes and lends it: in two pieces where it reaches round the end of the ring. With `min` 0 it
-    /// never waits and lends the room there is.
+    /// Waits until there is space for at least `min` bytes and lends it: in two pieces where it reaches round the end of the ring. With `min` 0 it
+    /// never waits and lends the space there is.
     ///
-    /// It holds bytes of long ago. Nobody reads them before [`Writer::commit`]; meanwhile there may come more room, never less. The next call
-    /// may lend other room: what was put in and not committed is gone then.
+    /// It holds bytes of long ago. Nobody reads them before [`Writer::commit`]; meanwhile there may come more space, never less. The next call
+    /// may lend other space: what was put in and not committed is gone then.
     ///
     /// # Errors
     /// - `TooLong`: `min` is more than the capacity.
@@ -91,7 +91,7 @@ impl Writer {
         Ok(self.half.window().bytes())
     }
 
-    /// Puts in the first `len` bytes of the room that [`Writer::reserve`] lent.
+    /// Puts in the first `len` bytes of the space that [`Writer::reserve`] lent.
     ///
     /// # Errors
     /// `Invalid` if it lent less.
@@ -190,7 +190,7 @@ impl Writer {
         AsyncWriter::new(self)
     }
 
-    /// Puts in what there is room for.
+    /// Puts in what there is space for.
     #[inline]
     pub(super) fn put(&mut self, buf: &[u8]) -> Result<usize> {
         self.refuse_over(OP)?;
@@ -201,9 +201,9 @@ impl Writer {
             if window.len() == 0 && window.refresh() == 0 {
                 break;
             }
-            let (room, _) = window.bytes();
-            let len = room.len().min(buf.len() - done).min(PIECE);
-            room[..len].copy_from_slice(&buf[done..done + len]);
+            let (space, _) = window.bytes();
+            let len = space.len().min(buf.len() - done).min(PIECE);
+            space[..len].copy_from_slice(&buf[done..done + len]);
             self.half.advance(len);
             done += len;
         }
@@ -233,7 +233,7 @@ impl Write for Writer {
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut done = 0;
         for buf in bufs.iter().filter(|buf| !buf.is_empty()) {
-            // Only the room for the first byte is waited for.
+            // Only the space for the first byte is waited for.
             let len = if done == 0 { self.write(buf)? } else { self.put(buf).unwrap_or(0) };
             done += len;
             if len < buf.len() {
@@ -282,8 +282,8 @@ impl Pieces<'_> {
         }
     }
 
-    /// Makes room for at least one byte behind those that were put in.
-    fn wait_for_room(&mut self) -> io::Result<()> {
+    /// Makes space for at least one byte behind those that were put in.
+    fn wait_for_space(&mut self) -> io::Result<()> {
         let half = &mut self.writer.half;
         if half.window().refresh() > self.put {
             return Ok(());
@@ -294,15 +294,15 @@ impl Pieces<'_> {
         settled.map_err(|error| self.writer.half.in_full(error))
     }
 
-    /// Puts in what there is room for.
+    /// Puts in what there is space for.
     fn put(&mut self, bytes: &[u8]) -> usize {
         let (first, second) = self.writer.half.window().bytes();
-        let room = match self.put.checked_sub(first.len()) {
+        let space = match self.put.checked_sub(first.len()) {
             Some(off) => &mut second[off..],
             None => &mut first[self.put..],
         };
-        let len = room.len().min(bytes.len());
-        room[..len].copy_from_slice(&bytes[..len]);
+        let len = space.len().min(bytes.len());
+        space[..len].copy_from_slice(&bytes[..len]);
         self.put += len;
         len
     }
@@ -318,7 +318,7 @@ impl fmt::Write for Pieces<'_> {
                 self.commit();
             }
             if len == 0
-                && let Err(error) = self.wait_for_room()
+                && let Err(error) = self.wait_for_space()
             {
                 self.outcome = Err(error);
                 return Err(fmt::Error);

@@ -121,7 +121,7 @@ pub struct Client {
 pub(super) struct Inner {
     // Their threads end before the membership does.
     replies: Lookout,
-    room: Lookout,
+    space: Lookout,
     shared: Arc<Shared>,
     pub(super) membership: Arc<Membership>,
     segment: Segment,
@@ -131,7 +131,7 @@ pub(super) struct Inner {
     pub(super) liveness: Arc<Liveness>,
     /// Where to look for a free slot first: one that was ours a moment ago is still in our caches.
     pub(super) likely: Hint,
-    /// The event `room` as it was when all slots were looked at in vain; 0 if it may have changed unnoticed.
+    /// The event `space` as it was when all slots were looked at in vain; 0 if it may have changed unnoticed.
     pub(super) full: Hint,
     pub(super) waiters: Arc<Waiters>,
     /// For slots: where there are many, a look is no matter of a few loads.
@@ -155,7 +155,7 @@ impl Client {
         let likely = number.wrapping_mul(0x9E37_79B9) % u64::from(slots);
         let inner = Inner {
             replies: Lookout::new(),
-            room: Lookout::new(),
+            space: Lookout::new(),
             shared: Arc::clone(membership.shared()),
             liveness: Arc::new(Liveness::new(&membership)),
             membership,
@@ -255,7 +255,7 @@ impl Client {
         match ticket {
             Ok(Some(ticket)) => self.sent(ticket),
             // An event loop goes on after an error, too.
-            Ok(None) | Err(_) => self.inner.room.found_none(),
+            Ok(None) | Err(_) => self.inner.space.found_none(),
         }
         ticket
     }
@@ -504,7 +504,7 @@ impl Client {
     /// As [`doorbell`](Client::doorbell).
     pub fn send_doorbell(&self) -> Result<OwnedFd> {
         const OP: &str = "reqrep send doorbell";
-        let watch = self.watch_room(OP)?;
+        let watch = self.watch_space(OP)?;
         if self.needs_server {
             watch.needs_server();
         }
@@ -526,15 +526,15 @@ impl Client {
         self.inner.replies.watch(self.shared(), &self.inner.liveness, None, Post::Replies, op)
     }
 
-    pub(super) fn watch_room(&self, op: &'static str) -> Result<Arc<Watch>> {
+    pub(super) fn watch_space(&self, op: &'static str) -> Result<Arc<Watch>> {
         self.inner.membership.number(op)?;
         let Inner { liveness, waiters, .. } = &*self.inner;
-        self.inner.room.watch(self.shared(), liveness, Some(waiters), Post::Room, op)
+        self.inner.space.watch(self.shared(), liveness, Some(waiters), Post::Space, op)
     }
 
     /// Whether an event loop waits for slots: then it may be the one that was woken.
     pub(super) fn has_send_doorbell(&self) -> bool {
-        self.inner.room.asked_for().is_some_and(|watch| watch.has_descriptor())
+        self.inner.space.asked_for().is_some_and(|watch| watch.has_descriptor())
     }
 
     pub(super) fn as_awaited(&self, ticket: Ticket) -> Call {

@@ -83,7 +83,7 @@ impl Client {
                 None => self.inner.waiters.join_task(cx.waker(), self.needs_server),
             };
             // What other clients give back is heard of there.
-            self.watch_room(op)?.wake_thread();
+            self.watch_space(op)?.wake_thread();
             // What came before the waker lay there has woken nobody.
             if place.may_look()
                 && let Some(ticket) = self.place_in_turn(request, None, Some(&place), op)?

@@ -56,8 +56,8 @@ pub(super) const COUNTERS_AT: usize = 128;
 pub(super) const HEAD_AT: usize = 192;
 pub(super) const TAIL_AT: usize = 256;
 pub(super) const REQUESTS_AT: usize = 320;
-pub(super) const ROOM_AT: usize = 384;
-pub(super) const FREED_AT: usize = ROOM_AT + 8;
+pub(super) const SPACE_AT: usize = 384;
+pub(super) const FREED_AT: usize = SPACE_AT + 8;
 pub(super) const CELLS_AT: usize = 448;
 
 /// Bytes of a member.
@@ -127,7 +127,7 @@ impl Layout {
 
     /// Where the words are of a segment that is sparse.
     pub(super) fn words(&self) -> impl Iterator<Item = Area> {
-        let area = |at, len| Area { at, len, room: len };
+        let area = |at, len| Area { at, len, space: len };
         let heads = (0..self.geometry.slots).filter_map(move |idx| Some(area(self.slot(idx)?, SLOT_HEAD)));
         std::iter::once(area(0, self.slots)).chain(heads).chain(std::iter::once(area(self.len - LINE, LINE)))
     }
@@ -144,12 +144,12 @@ impl Layout {
 
     pub(super) fn request(&self, idx: u32) -> Option<Area> {
         let (at, len) = (self.slot(idx)? + SLOT_HEAD, self.geometry.request_bytes as usize);
-        Some(Area { at, len, room: self.reply - SLOT_HEAD })
+        Some(Area { at, len, space: self.reply - SLOT_HEAD })
     }
 
     pub(super) fn reply(&self, idx: u32) -> Option<Area> {
         let (at, len) = (self.slot(idx)? + self.reply, self.geometry.reply_bytes as usize);
-        Some(Area { at, len, room: self.stride - self.reply })
+        Some(Area { at, len, space: self.stride - self.reply })
     }
 }
 
@@ -160,7 +160,7 @@ pub(super) struct Area {
     /// Bytes of the largest payload.
     pub(super) len: usize,
     /// The same with the padding behind it.
-    pub(super) room: usize,
+    pub(super) space: usize,
 }
 
 impl Area {

@@ -183,7 +183,7 @@ fn a_request_is_taken_once_although_two_servers_push_and_pop() {
         let first = thread::spawn(move || first.take().map(|taken| (taken.idx, taken.request)));
         let second = thread::spawn(move || {
             let (_, queued) = second.send(1, 8, 0).expect("it is free");
-            assert!(queued, "a ring with as many cells as slots has room");
+            assert!(queued, "a ring with as many cells as slots has space");
             second.take().map(|taken| (taken.idx, taken.request))
         });
         let taken = [first.join(), second.join()].map(|taken| taken.expect("it does not panic"));

@@ -32,8 +32,8 @@ use crate::sys::memory::KnownFile;
 pub(super) enum Post {
     /// A request that waits for a server.
     Requests,
-    /// Room for one more call.
-    Room,
+    /// Space for one more call.
+    Space,
     /// The ends of calls.
     Replies,
 }
@@ -68,7 +68,7 @@ enum Stage {
 pub(super) struct Watch {
     shared: Arc<Shared>,
     liveness: Arc<Liveness>,
-    /// Whom it represents, where it looks out for room. Never asked under the lock of `wishes`: forks wait for both.
+    /// Whom it represents, where it looks out for space. Never asked under the lock of `wishes`: forks wait for both.
     waiters: Option<Arc<Waiters>>,
     post: Post,
     generation: u32,
@@ -92,7 +92,7 @@ struct Wishes {
     tasks: HashMap<u64, Task, foldhash::fast::RandomState>,
     /// The highest number so far.
     last: u64,
-    /// Somebody behind the descriptor needs a server, besides room.
+    /// Somebody behind the descriptor needs a server, besides space.
     needs_server: bool,
     /// It was rung since there is none.
     is_told_of_no_server: bool,
@@ -168,7 +168,7 @@ impl Watch {
         copy.ok_or(Error::new(ErrorKind::Stale, op))?.map_err(|errno| errno.at(op))
     }
 
-    /// Has the descriptor tell of room that there is no server, too.
+    /// Has the descriptor tell of space that there is no server, too.
     pub(super) fn needs_server(&self) {
         self.wishes().needs_server = true;
     }
@@ -377,7 +377,7 @@ impl Watch {
         if wishes.stop {
             return Some(Told::default());
         }
-        if self.post == Post::Room {
+        if self.post == Post::Space {
             self.liveness.lacks_slot();
         }
         let descriptor = self.ring_if_due(&mut wishes, in_line) || self.ring_without_server(&mut wishes);
@@ -445,7 +445,7 @@ impl Watch {
     fn event(&self, me: u16) -> &Event {
         match self.post {
             Post::Requests => self.shared.requests(),
-            Post::Room => self.shared.room(),
+            Post::Space => self.shared.space(),
             Post::Replies => &self.shared.member(me).expect("one's own number is in the geometry").bell,
         }
     }
@@ -476,11 +476,11 @@ impl Watch {
         !wishes.tasks.is_empty() || wishes.armed && !(for_calls && wishes.calls.is_empty())
     }
 
-    /// Whether there is what everybody here waits for, where that is the same for all: for so many more, where that is room.
+    /// Whether there is what everybody here waits for, where that is the same for all: for so many more, where that is space.
     fn is_there(&self, more: usize) -> bool {
         match self.post {
             Post::Requests => self.shared.has_request(),
-            Post::Room => self.lets_in(more) && self.shared.has_room(more),
+            Post::Space => self.lets_in(more) && self.shared.has_space(more),
             Post::Replies => false,
         }
     }
@@ -527,7 +527,7 @@ impl Shared {
     }
 
     /// Whether so many requests and one could be sent: there are free slots, and the ring is not full, or would not be after a push has thrown the first one out.
-    fn has_room(&self, more: usize) -> bool {
+    fn has_space(&self, more: usize) -> bool {
         let queue = self.queue();
         let first_waits = || queue.entries().next().is_some_and(|idx| self.is_sent(idx));
         let is_full = || queue.len() >= self.geometry().queue as usize && first_waits();
@@ -696,17 +696,17 @@ mod tests {
     }
 
     #[test]
-    fn a_client_without_a_slot_is_told_of_room() {
+    fn a_client_without_a_slot_is_told_of_space() {
         let segment = small();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
-        let room = client.send_doorbell().unwrap();
+        let space = client.send_doorbell().unwrap();
         for _ in 0..50 {
-            assert!(rings(&room));
+            assert!(rings(&space));
             let tickets = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
-            assert!(client.try_send("c").unwrap().is_none() && is_silent(&room));
+            assert!(client.try_send("c").unwrap().is_none() && is_silent(&space));
             server.recv(SOON).unwrap().reply("x").unwrap();
             server.recv(SOON).unwrap().reply("y").unwrap();
-            assert!(is_silent(&room), "replies are not room");
+            assert!(is_silent(&space), "replies are not space");
             tickets.into_iter().for_each(|ticket| drop(client.recv(ticket, SOON).unwrap()));
         }
     }

@@ -98,7 +98,7 @@ impl Client {
     fn is_up_beside_others(&self) -> bool {
         let (shared, full, waiters) = (self.shared(), &self.inner.full, &self.inner.waiters);
         let present = waiters.present();
-        let is_full = || full.get() != 0 && shared.room().is_still(full.get());
+        let is_full = || full.get() != 0 && shared.space().is_still(full.get());
         present == 0 || waiters.lets_in(present) && !is_full() && shared.has_free(present)
     }
 
@@ -148,10 +148,10 @@ impl Client {
     #[cold]
     fn acquire_among_many(&self, me: u16, slots: u32, deadline: Option<Deadline>) -> Option<Acquired> {
         let (shared, full) = (self.shared(), &self.inner.full);
-        if full.get() != 0 && shared.room().is_still(full.get()) {
+        if full.get() != 0 && shared.space().is_still(full.get()) {
             return None;
         }
-        let (seen, first) = (shared.room().seen(), self.inner.likely.get());
+        let (seen, first) = (shared.space().seen(), self.inner.likely.get());
         let freed = shared.freed().load(Ordering::Relaxed) as u32;
         if let Some(filled) = shared.slot(freed).and_then(|slot| slot.acquire(me)) {
             return Some((freed, filled));
@@ -238,9 +238,9 @@ impl Client {
             self.check(op)
         };
         let wait = Wait { spin: &self.inner.slot_spin, ..self.waiting(deadline, op) };
-        let slot = shared.room().wait_parking(&wait, || parks.set(parks.get() + 1), look, check);
+        let slot = shared.space().wait_parking(&wait, || parks.set(parks.get() + 1), look, check);
         // The wake-up that this thread has had may be for somebody else.
-        slot.inspect_err(|_| shared.room().notify(Reach::Machine))
+        slot.inspect_err(|_| shared.space().notify(Reach::Machine))
     }
 
     /// The ring is full of calls that are over: waits until a server has thrown them out. True once the request is on its way.
@@ -273,7 +273,7 @@ impl Client {
     pub(super) fn gave_back(&self, idx: u32) {
         self.inner.likely.set(u64::from(idx));
         self.inner.waiters.exit();
-        if self.shared().room().is_awaited() {
+        if self.shared().space().is_awaited() {
             self.offer(idx);
         }
     }
@@ -282,7 +282,7 @@ impl Client {
     pub(super) fn dropped(&self) {
         if self.inner.waiters.is_limited() {
             self.inner.waiters.exit();
-            self.shared().room().notify_all(Reach::Machine);
+            self.shared().space().notify_all(Reach::Machine);
         }
     }
 
@@ -295,17 +295,17 @@ impl Client {
         }
         if waiters.is_limited() {
             // Others cannot use what one of this client has waited for.
-            shared.room().notify_all(Reach::Machine);
+            shared.space().notify_all(Reach::Machine);
             return;
         }
         // Before anybody is woken: it may be the one who represents this client, and takes the offer back.
         waiters.offered();
-        if !shared.room().wake_one(Reach::Machine) || self.has_send_doorbell() {
+        if !shared.space().wake_one(Reach::Machine) || self.has_send_doorbell() {
             waiters.took_offer();
         }
     }
 
-    /// One whose entry in the ring is stale now: a full ring may have room.
+    /// One whose entry in the ring is stale now: a full ring may have space.
     pub(super) fn gave_up(&self, idx: u32) {
         self.gave_back(idx);
         self.shared().cells().notify_all_swapped(Reach::Machine);
@@ -315,9 +315,9 @@ impl Client {
 impl Shared {
     /// One that was anybody's, in the last step.
     pub(super) fn slot_is_free(&self, idx: u32) {
-        if self.room().is_awaited() {
+        if self.space().is_awaited() {
             self.freed().store(u64::from(idx), Ordering::Relaxed);
-            self.room().wake_one(Reach::Machine);
+            self.space().wake_one(Reach::Machine);
         }
     }
 
@@ -547,7 +547,7 @@ mod tests {
         let segment = Options::new().slots(4).members(8).anonymous().unwrap();
         let client = segment.client().unwrap();
         let other = client.clone();
-        let room = other.send_doorbell().unwrap();
+        let space = other.send_doorbell().unwrap();
         let tickets = [(); 4].map(|()| client.try_send("first").unwrap().expect("there is a slot"));
         let (woken, mut kept) = (Arc::new(Counter(Hint::new(0), None)), Box::pin(client.send_async("kept")));
         assert!(poll(kept.as_mut(), &woken).is_pending() && other.try_send("late").unwrap().is_none());
@@ -557,7 +557,7 @@ mod tests {
         // The last one is kept for it; a loop that waits for that has peace, and gets it when it did not come.
         let (began, mut looks) = (Instant::now(), 0);
         let last = loop {
-            assert!(sys::wait(&[room.as_fd()], sys::For::Reading, SOON.into()).expect("poll"));
+            assert!(sys::wait(&[space.as_fd()], sys::For::Reading, SOON.into()).expect("poll"));
             looks += 1;
             match other.try_send("last").unwrap() {
                 Some(ticket) => break ticket,
@@ -594,12 +594,12 @@ mod tests {
     fn only_those_who_need_a_server_hear_that_there_is_none() {
         let (segment, client, _first) = taken();
         let (server, needy) = (segment.server().unwrap(), client.clone().needs_server(true));
-        let room = needy.send_doorbell().unwrap();
+        let space = needy.send_doorbell().unwrap();
         let [mut one, mut other] = [&client, &needy].map(|client| Box::pin(client.send_async("a")));
         let woken = [(); 2].map(|()| Arc::new(Counter(Hint::new(0), None)));
         assert!(poll(one.as_mut(), &woken[0]).is_pending() && poll(other.as_mut(), &woken[1]).is_pending());
         let is_readable =
-            |until: Deadline| sys::wait(&[room.as_fd()], sys::For::Reading, until).expect("poll");
+            |until: Deadline| sys::wait(&[space.as_fd()], sys::For::Reading, until).expect("poll");
         assert!(needy.try_send("b").unwrap().is_none() && !is_readable(Deadline::now()));
         drop(server);
         awaited(&woken[1]);

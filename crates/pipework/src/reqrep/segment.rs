@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::layout::{
     self, Area, CELLS_AT, COUNTERS_AT, CUT, FIXED, FREED_AT, Geometry, HEAD_AT, Header, Layout, REQUESTS_AT,
-    ROOM_AT, SMALL, TAIL_AT,
+    SMALL, SPACE_AT, TAIL_AT,
 };
 use super::queue::Queue;
 use super::slot::Slot;
@@ -180,7 +180,7 @@ impl Shared {
         let header = Header { geometry, sparse, identity, random };
         let bytes = layout::encode(&header);
         let shared = Shared::new(mapping, file, identity, &header, layout::mark(&bytes));
-        let written = shared.region(Area { at: 0, len: FIXED, room: FIXED }).copy_in(&bytes);
+        let written = shared.region(Area { at: 0, len: FIXED, space: FIXED }).copy_in(&bytes);
         assert!(written, "a header is as long as its bytes");
         shared.end().store(shared.mark, Ordering::Relaxed);
         Ok(shared)
@@ -380,7 +380,7 @@ impl Shared {
 
     /// A slot that came free of late, while somebody waited for one. A hint.
     pub(super) fn freed(&self) -> &AtomicU64 {
-        // SAFETY: behind the event `room`, in its line.
+        // SAFETY: behind the event `space`, in its line.
         unsafe { self.at(FREED_AT) }
     }
 
@@ -391,9 +391,9 @@ impl Shared {
     }
 
     /// Where clients wait for a slot.
-    pub(super) fn room(&self) -> &Event {
+    pub(super) fn space(&self) -> &Event {
         // SAFETY: a line of its own in the header.
-        unsafe { self.at(ROOM_AT) }
+        unsafe { self.at(SPACE_AT) }
     }
 
     pub(super) fn recoveries(&self) -> &Recoveries {
@@ -443,7 +443,7 @@ impl Shared {
         if self.is_lost() {
             return Err(refused(Errno::BADF, op));
         }
-        let reserved = memory::reserve(self.file(), area.at as u64, len.min(area.room) as u64);
+        let reserved = memory::reserve(self.file(), area.at as u64, len.min(area.space) as u64);
         reserved.map_err(|errno| errno.at(op))?;
         known.set(area.reserved(len).max(len) as u64);
         Ok(())
@@ -451,7 +451,7 @@ impl Shared {
 
     /// # Safety
     ///
-    /// At `at` there is room for a `T` inside the mapping, aligned for it, and all references to these bytes are to the same type, which is made of
+    /// At `at` there is space for a `T` inside the mapping, aligned for it, and all references to these bytes are to the same type, which is made of
     /// atomics only: any bytes are one, and others may change them.
     unsafe fn at<T>(&self, at: usize) -> &T {
         debug_assert!(at + size_of::<T>() <= self.mapping.len() && at.is_multiple_of(align_of::<T>()));
@@ -459,11 +459,11 @@ impl Shared {
         unsafe { self.mapping.start().add(at).cast::<T>().as_ref() }
     }
 
-    fn region(&self, Area { at, len, room }: Area) -> Region {
-        debug_assert!(at + room <= self.mapping.len());
+    fn region(&self, Area { at, len, space }: Area) -> Region {
+        debug_assert!(at + space <= self.mapping.len());
         // SAFETY: the layout keeps it inside the mapping, apart from what is given out as references. A region is used at once, while `self`
         // is borrowed.
-        unsafe { Region::new(self.mapping.start().add(at), len, room) }
+        unsafe { Region::new(self.mapping.start().add(at), len, space) }
     }
 }
 

@@ -250,7 +250,7 @@ impl Server {
         }
         if popped.stale > 0 {
             // An event loop that waits for a slot waits for a cell, too.
-            shared.room().notify_all(Reach::Machine);
+            shared.space().notify_all(Reach::Machine);
         }
         if popped.claimed.is_none() {
             self.0.liveness.meet_failure(RECV)?;

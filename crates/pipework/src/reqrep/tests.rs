@@ -197,9 +197,9 @@ fn cancelled_calls_fill_the_ring_behind_a_live_one_until_a_server_comes() {
     });
     assert_eq!(&*client.recv(first, SOON).unwrap(), b"first");
     all_free(&segment);
-    // Without a live one in front, a push makes room by itself.
+    // Without a live one in front, a push makes space by itself.
     for _ in 0..20 {
-        client.cancel(client.try_send("alone").unwrap().expect("there is room")).unwrap();
+        client.cancel(client.try_send("alone").unwrap().expect("there is space")).unwrap();
     }
 }
 
@@ -214,7 +214,7 @@ fn a_request_that_was_sent_again_waits_in_the_ring_once() {
     // Long enough for several looks at the end of a slice, in a ring of four cells.
     assert_eq!(kind(client.recv(ticket, Duration::from_millis(700))), Some(ErrorKind::TimedOut));
     assert_eq!(segment.len(), 1);
-    let other = client.try_send("b").unwrap().expect("there is a slot, and room in the ring");
+    let other = client.try_send("b").unwrap().expect("there is a slot, and space in the ring");
     let server = segment.server().unwrap();
     for request in server.drain(3).unwrap() {
         let answer = request.redeliveries().to_string();

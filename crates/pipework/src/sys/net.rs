@@ -219,7 +219,7 @@ pub(crate) fn recv_batch(
     Ok(got)
 }
 
-/// Sends what there is room for, at most [`BATCH`] datagrams, without waiting and without SIGPIPE; says how many have gone.
+/// Sends what there is space for, at most [`BATCH`] datagrams, without waiting and without SIGPIPE; says how many have gone.
 pub(crate) fn send_batch(
     socket: BorrowedFd<'_>,
     datagrams: &[(&[u8], Option<&SocketAddrAny>)],

@@ -233,7 +233,7 @@ fn a_reader_who_leaves_is_an_error_and_no_signal() {
                 assert_eq!(kind(writer.try_send("to nobody")), ErrorKind::Closed);
             }
         }
-        // One who waits for room learns of it as well.
+        // One who waits for space learns of it as well.
         for deadline in [Deadline::NEVER, Deadline::from(PATIENCE)] {
             let (reader, mut writer) = ends(&Options::new());
             let sender = thread::spawn(move || kind(writer.send(vec![0; 10_000_000], deadline)));

@@ -2,7 +2,7 @@
 //! to the byte what must come out.
 //!
 //! The n-th deed of a writer, a message, a burst or a line of text, is a function of the run's seed, the writer's number and n. So the
-//! reader needs no checksums and no room for them in a message of 0 bytes: it knows each writer's next deed. What was lost, doubled,
+//! reader needs no checksums and no space for them in a message of 0 bytes: it knows each writer's next deed. What was lost, doubled,
 //! spliced or put out of order is not that. What each writer had begun and what it had surely delivered stands in shared memory.
 //!
 //! PIPEWORK_KILLS=1000000 for a release; PIPEWORK_SEED repeats a run's choices (but not the moments of its kills).
@@ -308,7 +308,7 @@ fn perform(writer: &mut Writer, style: Style, deeds: &[Deed]) {
     }
 }
 
-/// Calls until the writer takes it; waits for room in between.
+/// Calls until the writer takes it; waits for space in between.
 fn until_taken(writer: &mut Writer, mut call: impl FnMut(&mut Writer) -> bool) {
     while !call(writer) {
         wait_for(&*writer, PollFlags::OUT);

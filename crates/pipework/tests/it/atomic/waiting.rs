@@ -197,7 +197,7 @@ fn deadlines_pass_and_nothing_is_lost() {
 fn a_batch_that_times_out_says_how_far_it_got() {
     alone(|| {
         let (mut reader, mut writer) = pair().unwrap();
-        // Room for the largest, and not for all.
+        // Space for the largest, and not for all.
         writer.set_capacity(16 << 10).unwrap();
         let messages: Vec<Vec<u8>> = (0..60).map(|n| Random::new(n).bytes(300 + 180 * n as usize)).collect();
         let (mut sent, mut come, mut timed_out) = (0, Vec::new(), 0);
@@ -207,7 +207,7 @@ fn a_batch_that_times_out_says_how_far_it_got() {
                 Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut),
             }
             timed_out += usize::from(sent < messages.len());
-            // Makes room; the next try ends somewhere else.
+            // Makes space; the next try ends somewhere else.
             reader.fill(PATIENCE).unwrap();
             while let Some(Item::Message(message)) = reader.try_next_item().unwrap() {
                 come.push(message.into_vec());
@@ -288,7 +288,7 @@ fn calls_that_begin_with_try_never_wait() {
             assert_eq!(writer.try_flush(), Ok(false));
             assert!(writer.pending() > 100_000);
         }
-        // Two at once for the same room: it is gone between asking and taking, again and again.
+        // Two at once for the same space: it is gone between asking and taking, again and again.
         thread::scope(|scope| {
             for mut writer in [writer, clones.1] {
                 scope.spawn(move || {

@@ -72,8 +72,8 @@ fn ends_that_need_not_wait_make_no_system_call() {
             for len in 1..buf.len() {
                 writer.write_all(&buf[..len]).unwrap();
                 reader.read_exact(&mut buf[..len]).unwrap();
-                let (room, _) = writer.reserve(1, PATIENCE).unwrap();
-                room[0] = 1;
+                let (space, _) = writer.reserve(1, PATIENCE).unwrap();
+                space[0] = 1;
                 writer.commit(1).unwrap();
                 assert_eq!(reader.peek(1, PATIENCE).unwrap().0.len(), 1);
                 reader.consume(1).unwrap();

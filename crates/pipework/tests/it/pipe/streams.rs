@@ -31,7 +31,7 @@ fn a_stream_comes_out_as_it_went_in() {
 }
 
 #[test]
-fn a_thread_reads_lines_and_lends_room() {
+fn a_thread_reads_lines_and_lends_space() {
     alone(|| {
         let (reader, mut writer) = pipe(64).unwrap();
         let producer = thread::spawn(move || {
@@ -150,7 +150,7 @@ fn a_stream_that_does_not_pile_up_takes_little_memory() {
     });
 }
 
-/// A writer that is awake may hope for more room than a byte, but it must not insist.
+/// A writer that is awake may hope for more space than a byte, but it must not insist.
 #[test]
 fn a_full_pipe_takes_a_byte_for_each_that_is_read() {
     alone(|| {

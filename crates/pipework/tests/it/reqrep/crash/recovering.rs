@@ -81,7 +81,7 @@ pub(super) struct Living {
 impl Living {
     pub(super) const DEAD: usize = 6;
 
-    /// Room for all this, for a victim, and for those who look after it.
+    /// Space for all this, for a victim, and for those who look after it.
     pub(super) fn segment() -> Segment {
         options(9).members(12).anonymous().unwrap()
     }

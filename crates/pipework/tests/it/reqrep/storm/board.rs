@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::Run;
 use crate::harness::{PROMPT, TOLERANCE, shared};
 
-/// Calls that there is room for. A run hardly makes a fifth of them.
+/// Calls that there is space for. A run hardly makes a fifth of them.
 const CALLS: usize = 1 << 20;
 /// Calls that one process has in progress at most.
 pub(super) const IN_PROGRESS: usize = 8;
@@ -136,8 +136,8 @@ impl Board {
         self.orders[2].fetch_add(1, SeqCst) as u32
     }
 
-    /// Whether there is room for more calls, as many as all processes together may begin before they ask again.
-    pub(super) fn has_room(&self) -> bool {
+    /// Whether there is space for more calls, as many as all processes together may begin before they ask again.
+    pub(super) fn has_space(&self) -> bool {
         self.orders[2].load(SeqCst) as usize + 16 * IN_PROGRESS < CALLS
     }
 

@@ -58,7 +58,7 @@ enum Patience {
 impl Caller<'_> {
     fn call_until_told(&mut self) {
         while !self.board().calls_have_ended() {
-            if !self.board().has_room() {
+            if !self.board().has_space() {
                 thread::sleep(Duration::from_millis(1));
                 continue;
             }
