@@ -8,13 +8,13 @@ use std::time::Duration;
 use super::eventfd::{EventFd, EventFds};
 use super::layout::MAX_SLOTS;
 use super::liveness::Liveness;
-use super::lookout::Lookout;
 use super::member::{Membership, Role};
-use super::notify::{Call, Post, Watch};
+use super::notify::{Call, Topic, WatcherState};
 use super::payload::Payload;
 use super::segment::{Shared, count};
 use super::slot::{MAX_REDELIVERIES, Slot, SlotWord, State};
 use super::waiters::Waiters;
+use super::watcher::Watcher;
 use super::{Kind, Segment};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
@@ -120,8 +120,8 @@ pub struct Client {
 #[derive(Debug)]
 pub(super) struct Inner {
     // Their threads end before the membership does.
-    replies: Lookout,
-    space: Lookout,
+    replies: Watcher,
+    space: Watcher,
     shared: Arc<Shared>,
     pub(super) membership: Arc<Membership>,
     segment: Segment,
@@ -154,8 +154,8 @@ impl Client {
         let slots = segment.geometry().slots;
         let likely = number.wrapping_mul(0x9E37_79B9) % u64::from(slots);
         let inner = Inner {
-            replies: Lookout::new(),
-            space: Lookout::new(),
+            replies: Watcher::new(),
+            space: Watcher::new(),
             shared: Arc::clone(membership.shared()),
             liveness: Arc::new(Liveness::new(&membership)),
             membership,
@@ -488,11 +488,11 @@ impl Client {
     /// `Os`, if there is no descriptor or thread left.
     pub fn doorbell(&self) -> Result<OwnedFd> {
         const OP: &str = "reqrep doorbell";
-        let watch = self.watch_replies(OP)?;
-        let doorbell = watch.descriptor(OP)?;
-        // Those that were sent before. One that another thread is sending is found here, or finds the watch: each has a fence between its deed and its look.
+        let watcher = self.watch_replies(OP)?;
+        let doorbell = watcher.descriptor(OP)?;
+        // Those that were sent before. One that another thread is sending is found here, or finds the watcher: each has a fence between its deed and its look.
         let me = self.inner.membership.number(OP)?;
-        self.shared().calls_of(me).for_each(|ticket| watch.expect(self.as_awaited(ticket)));
+        self.shared().calls_of(me).for_each(|ticket| watcher.expect(self.as_awaited(ticket)));
         Ok(doorbell)
     }
 
@@ -504,11 +504,11 @@ impl Client {
     /// As [`doorbell`](Client::doorbell).
     pub fn send_doorbell(&self) -> Result<OwnedFd> {
         const OP: &str = "reqrep send doorbell";
-        let watch = self.watch_space(OP)?;
+        let watcher = self.watch_space(OP)?;
         if self.needs_server {
-            watch.needs_server();
+            watcher.needs_server();
         }
-        watch.descriptor(OP)
+        watcher.descriptor(OP)
     }
 
     /// The eventfd by which servers are told of requests, by hand.
@@ -521,20 +521,20 @@ impl Client {
         &self.inner.eventfds.reply
     }
 
-    pub(super) fn watch_replies(&self, op: &'static str) -> Result<Arc<Watch>> {
+    pub(super) fn watch_replies(&self, op: &'static str) -> Result<Arc<WatcherState>> {
         self.inner.membership.number(op)?;
-        self.inner.replies.watch(self.shared(), &self.inner.liveness, None, Post::Replies, op)
+        self.inner.replies.watch(self.shared(), &self.inner.liveness, None, Topic::Replies, op)
     }
 
-    pub(super) fn watch_space(&self, op: &'static str) -> Result<Arc<Watch>> {
+    pub(super) fn watch_space(&self, op: &'static str) -> Result<Arc<WatcherState>> {
         self.inner.membership.number(op)?;
         let Inner { liveness, waiters, .. } = &*self.inner;
-        self.inner.space.watch(self.shared(), liveness, Some(waiters), Post::Space, op)
+        self.inner.space.watch(self.shared(), liveness, Some(waiters), Topic::Space, op)
     }
 
     /// Whether an event loop waits for slots: then it may be the one that was woken.
     pub(super) fn has_send_doorbell(&self) -> bool {
-        self.inner.space.asked_for().is_some_and(|watch| watch.has_descriptor())
+        self.inner.space.asked_for().is_some_and(|watcher| watcher.has_descriptor())
     }
 
     pub(super) fn as_awaited(&self, ticket: Ticket) -> Call {
@@ -543,15 +543,15 @@ impl Client {
 
     #[inline]
     pub(super) fn sent(&self, ticket: Ticket) {
-        if let Some(watch) = self.inner.replies.asked_for() {
-            watch.expect(self.as_awaited(ticket));
+        if let Some(watcher) = self.inner.replies.asked_for() {
+            watcher.expect(self.as_awaited(ticket));
         }
     }
 
     #[inline]
     pub(super) fn looked(&self, ticket: Ticket, is_open: bool) {
-        if let Some(watch) = self.inner.replies.asked_for() {
-            watch.looked(self.as_awaited(ticket), is_open);
+        if let Some(watcher) = self.inner.replies.asked_for() {
+            watcher.looked(self.as_awaited(ticket), is_open);
         }
     }
 }

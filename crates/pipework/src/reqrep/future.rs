@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::client::{Client, Message, Reply, Ticket, may_be_open};
-use super::notify::{Call, Left, Watch};
+use super::notify::{Call, Registration, WatcherState};
 use super::server::{Request, Server};
 use super::waiters::Place;
 use crate::error::Result;
@@ -133,19 +133,19 @@ impl Drop for Unheard<'_> {
 /// Waits in a task until `look` finds something. `watch` tells who is to wake it, and `call` what for.
 async fn until<T>(
     call: Option<Call>,
-    watch: impl Fn() -> Result<Arc<Watch>>,
+    watch: impl Fn() -> Result<Arc<WatcherState>>,
     mut look: impl FnMut() -> Result<Option<T>>,
 ) -> Result<T> {
-    let mut place: Option<Left> = None;
+    let mut kept: Option<Registration> = None;
     poll_fn(|cx| {
         if let Some(found) = look()? {
             return Poll::Ready(Ok(found));
         }
-        let left = match place.take().filter(Left::is_here) {
-            Some(left) => left,
-            None => Left::new(watch()?),
+        let registration = match kept.take().filter(Registration::is_here) {
+            Some(registration) => registration,
+            None => Registration::new(watch()?),
         };
-        place.insert(left).leave(call, cx.waker());
+        kept.insert(registration).register(call, cx.waker());
         // What came before the waker lay there has woken nobody.
         look()?.map_or(Poll::Pending, |found| Poll::Ready(Ok(found)))
     })

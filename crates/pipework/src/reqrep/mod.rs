@@ -42,7 +42,7 @@ mod eventfd;
 mod liveness;
 mod notify;
 mod waiters;
-mod lookout;
+mod watcher;
 mod client;
 mod place;
 mod server;

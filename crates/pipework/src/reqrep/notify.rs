@@ -27,9 +27,9 @@ use crate::sync::{self, Ordering, Reach, Unshared};
 use crate::sys;
 use crate::sys::memory::KnownFile;
 
-/// What a lookout looks out for, and so where its thread parks.
+/// What a watcher waits for, and so where its thread parks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Post {
+pub(super) enum Topic {
     /// A request that waits for a server.
     Requests,
     /// Space for one more call.
@@ -65,12 +65,12 @@ enum Stage {
 
 /// What a handle and its thread share.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct WatcherState {
     shared: Arc<Shared>,
     liveness: Arc<Liveness>,
-    /// Whom it represents, where it looks out for space. Never asked under the lock of `wishes`: forks wait for both.
+    /// Whom it represents, where it waits for space. Never asked under the lock of `interests`: forks wait for both.
     waiters: Option<Arc<Waiters>>,
-    post: Post,
+    topic: Topic,
     generation: u32,
     /// Off: this is for those who can wait.
     spin: Spin,
@@ -78,17 +78,17 @@ pub(super) struct Watch {
     rest: Event,
     /// What makes the descriptors readable that were given out, once one was.
     eventfd: OnceLock<Unshared>,
-    wishes: Mutex<Wishes>,
+    interests: Mutex<Interests>,
 }
 
 /// Who wants to be told.
 #[derive(Debug, Default)]
-struct Wishes {
+struct Interests {
     /// The eventfd is unreadable, and is to be rung.
     armed: bool,
     /// The calls that it is rung for, by slot. Each stays until it was received.
     calls: HashMap<u32, Call, foldhash::fast::RandomState>,
-    /// Those that wait, by the number of their [`Left`]. Each stays until it was woken.
+    /// Those that wait, by the number of their [`Registration`]. Each stays until it was woken.
     tasks: HashMap<u64, Task, foldhash::fast::RandomState>,
     /// The highest number so far.
     last: u64,
@@ -109,9 +109,9 @@ struct Task {
     waker: Waker,
 }
 
-/// Whom a look has found to be told.
+/// Who is to be told, as a look has found.
 #[derive(Debug, Default)]
-struct Told {
+struct Ready {
     /// Those behind the eventfd, who know already.
     descriptor: bool,
     /// So many who wait for a slot.
@@ -124,25 +124,25 @@ const WATCH: &str = "reqrep watch";
 /// An event wakes one who waits. If that was a watch, and those it told have not come to look within this time, others are woken.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-// ---------------------------------------------------------------- wishes
+// ---------------------------------------------------------------- interests
 
-impl Watch {
+impl WatcherState {
     pub(super) fn new(
         shared: Arc<Shared>,
         liveness: Arc<Liveness>,
         waiters: Option<Arc<Waiters>>,
-        post: Post,
-    ) -> Watch {
-        Watch {
+        topic: Topic,
+    ) -> WatcherState {
+        WatcherState {
             shared,
             liveness,
             waiters,
-            post,
+            topic,
             generation: sync::generation(),
             spin: Spin::new(Duration::ZERO, Looks::Load),
             rest: Event::new(),
             eventfd: OnceLock::new(),
-            wishes: Mutex::default(),
+            interests: Mutex::default(),
         }
     }
 
@@ -155,12 +155,12 @@ impl Watch {
     pub(super) fn descriptor(&self, op: &'static str) -> Result<OwnedFd> {
         {
             let mut forks_wait = sync::no_forks();
-            let mut wishes = self.wishes();
+            let mut interests = self.interests();
             if self.eventfd.get().is_none() {
                 let made = Unshared::open(&mut forks_wait, || sys::eventfd().and_then(KnownFile::of))
                     .map_err(|errno| errno.at(op))?;
                 self.eventfd.set(made).expect("it was just looked for, under the lock");
-                wishes.armed = true;
+                interests.armed = true;
             }
         }
         self.look_once_more();
@@ -170,7 +170,7 @@ impl Watch {
 
     /// Has the descriptor tell of space that there is no server, too.
     pub(super) fn needs_server(&self) {
-        self.wishes().needs_server = true;
+        self.interests().needs_server = true;
     }
 
     /// Whether one was given out.
@@ -181,10 +181,10 @@ impl Watch {
     /// Has the descriptor tell of a call.
     pub(super) fn expect(&self, call: Call) {
         if self.eventfd.get().is_some() {
-            self.wishes().calls.insert(call.ticket.idx(), call);
+            self.interests().calls.insert(call.ticket.idx(), call);
             self.wake_thread();
             if self.stage(&call) == Stage::Done {
-                self.ring_if_due(&mut self.wishes(), 0);
+                self.ring_if_due(&mut self.interests(), 0);
             }
         }
     }
@@ -194,10 +194,11 @@ impl Watch {
         if is_open {
             self.expect(call);
         } else {
-            let of_slot = |wishes: &Wishes| wishes.calls.get(&call.ticket.idx()).map(|call| call.ticket);
-            let mut wishes = self.wishes();
-            if of_slot(&wishes) == Some(call.ticket) {
-                wishes.calls.remove(&call.ticket.idx());
+            let of_slot =
+                |interests: &Interests| interests.calls.get(&call.ticket.idx()).map(|call| call.ticket);
+            let mut interests = self.interests();
+            if of_slot(&interests) == Some(call.ticket) {
+                interests.calls.remove(&call.ticket.idx());
             }
         }
         self.arm();
@@ -208,101 +209,101 @@ impl Watch {
     pub(super) fn arm(&self) {
         let Some(eventfd) = self.eventfd.get() else { return };
         let in_line = self.in_line();
-        let mut wishes = self.wishes();
-        if wishes.armed {
+        let mut interests = self.interests();
+        if interests.armed {
             return;
         }
-        if self.has_something(&mut wishes, in_line) {
-            if self.has_news(&wishes) {
-                self.ring(&mut wishes);
+        if self.has_something(&mut interests, in_line) {
+            if self.has_news(&interests) {
+                self.ring(&mut interests);
             }
             return;
         }
         eventfd.with(sys::eventfd_hush);
-        wishes.armed = true;
-        drop(wishes);
+        interests.armed = true;
+        drop(interests);
         self.look_once_more();
     }
 
     fn look_once_more(&self) {
         self.wake_thread();
         let in_line = self.in_line();
-        self.ring_if_due(&mut self.wishes(), in_line);
+        self.ring_if_due(&mut self.interests(), in_line);
     }
 
-    /// Lets the thread know of a wish that was put down. Where the thread watches already, the fence in here is what is needed: a look after this sees what came before
-    /// the thread read the wish, and whoever brings something after that look sees that the thread is parked.
+    /// Lets the thread know of an interest that was put down. Where the thread watches already, the fence in here is what is needed: a look after this sees what came before
+    /// the thread read the interest, and whoever brings something after that look sees that the thread is parked.
     pub(super) fn wake_thread(&self) {
         self.rest.notify(Reach::Process);
     }
 
     /// Rings the eventfd if that is due.
-    fn ring_if_due(&self, wishes: &mut Wishes, in_line: usize) -> bool {
-        let due = wishes.armed && self.has_something(wishes, in_line);
+    fn ring_if_due(&self, interests: &mut Interests, in_line: usize) -> bool {
+        let due = interests.armed && self.has_something(interests, in_line);
         if due {
-            self.ring(wishes);
+            self.ring(interests);
         }
         due
     }
 
     /// Rings it once when the last server has gone, if somebody there needs one.
-    fn ring_without_server(&self, wishes: &mut Wishes) -> bool {
-        let is_due = wishes.needs_server && self.liveness.is_forsaken();
-        let is_news = is_due && !wishes.is_told_of_no_server && wishes.armed;
-        wishes.is_told_of_no_server = is_due && (is_news || wishes.is_told_of_no_server);
+    fn ring_without_server(&self, interests: &mut Interests) -> bool {
+        let is_due = interests.needs_server && self.liveness.is_forsaken();
+        let is_news = is_due && !interests.is_told_of_no_server && interests.armed;
+        interests.is_told_of_no_server = is_due && (is_news || interests.is_told_of_no_server);
         if is_news {
-            self.ring(wishes);
+            self.ring(interests);
         }
         is_news
     }
 
-    fn ring(&self, wishes: &mut Wishes) {
-        wishes.armed = false;
+    fn ring(&self, interests: &mut Interests) {
+        interests.armed = false;
         // Before it rings: what is done after this is news.
-        wishes.calls.values_mut().for_each(|call| call.is_told = self.stage(call) == Stage::Done);
+        interests.calls.values_mut().for_each(|call| call.is_told = self.stage(call) == Stage::Done);
         self.eventfd.get().and_then(|eventfd| eventfd.with(sys::eventfd_ring));
     }
 
-    fn wishes(&self) -> MutexGuard<'_, Wishes> {
-        locked(&self.wishes)
+    fn interests(&self) -> MutexGuard<'_, Interests> {
+        locked(&self.interests)
     }
 }
 
 /// A place to leave a task's waker. What lies there is taken away when this is dropped.
 #[derive(Debug)]
-pub(super) struct Left {
-    watch: Arc<Watch>,
+pub(super) struct Registration {
+    watcher: Arc<WatcherState>,
     number: u64,
 }
 
-impl Left {
-    pub(super) fn new(watch: Arc<Watch>) -> Left {
-        let mut wishes = watch.wishes();
-        wishes.last += 1;
-        let number = wishes.last;
-        drop(wishes);
-        Left { watch, number }
+impl Registration {
+    pub(super) fn new(watcher: Arc<WatcherState>) -> Registration {
+        let mut interests = watcher.interests();
+        interests.last += 1;
+        let number = interests.last;
+        drop(interests);
+        Registration { watcher, number }
     }
 
     /// False in a forked child.
     pub(super) fn is_here(&self) -> bool {
-        self.watch.is_here()
+        self.watcher.is_here()
     }
 
     /// Has a task woken, once. It must look once more after this.
-    pub(super) fn leave(&self, call: Option<Call>, waker: &Waker) {
+    pub(super) fn register(&self, call: Option<Call>, waker: &Waker) {
         let task = Task { call, waker: waker.clone() };
         // Dropped outside of the lock, as everywhere: what a waker does is a stranger's affair.
-        let before = self.watch.wishes().tasks.insert(self.number, task);
+        let before = self.watcher.interests().tasks.insert(self.number, task);
         drop(before);
-        self.watch.wake_thread();
+        self.watcher.wake_thread();
     }
 }
 
-impl Drop for Left {
+impl Drop for Registration {
     fn drop(&mut self) {
         if self.is_here() {
-            let task = self.watch.wishes().tasks.remove(&self.number);
+            let task = self.watcher.interests().tasks.remove(&self.number);
             drop(task);
         }
     }
@@ -310,7 +311,7 @@ impl Drop for Left {
 
 // ---------------------------------------------------------------- the thread
 
-impl Watch {
+impl WatcherState {
     pub(super) fn run(&self) {
         loop {
             match self.rest(Deadline::NEVER) {
@@ -326,9 +327,9 @@ impl Watch {
         let wait = Wait { deadline, spin: &self.spin, reach: Reach::Process, tick: None, op: WATCH };
         let look = || {
             let represents = self.represents().is_some();
-            let wishes = self.wishes();
-            let is_wanted = represents || self.is_wanted(&wishes);
-            Ok(if wishes.stop { Some(Order::Stop) } else { is_wanted.then_some(Order::Watch) })
+            let interests = self.interests();
+            let is_wanted = represents || self.is_wanted(&interests);
+            Ok(if interests.stop { Some(Order::Stop) } else { is_wanted.then_some(Order::Watch) })
         };
         self.rest.wait(&wait, look, || Ok(()))
     }
@@ -344,24 +345,24 @@ impl Watch {
             let concerns_all = self.liveness.number() != me || self.liveness.failures() != failures;
             Ok(self.look(concerns_all))
         };
-        let told = match self.event(me).wait(&wait, look, || self.check()) {
-            Ok(told) => told,
-            Err(error) if error.kind() == ErrorKind::Interrupted => Told::default(),
+        let ready = match self.event(me).wait(&wait, look, || self.check()) {
+            Ok(ready) => ready,
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ready::default(),
             // Those who wait look, and meet it.
             Err(_) => self.look(true).unwrap_or_default(),
         };
-        let mut any = told.descriptor || !told.tasks.is_empty();
-        told.tasks.into_iter().for_each(wake);
+        let mut any = ready.descriptor || !ready.tasks.is_empty();
+        ready.tasks.into_iter().for_each(wake);
         if let Some(waiters) = &self.waiters {
             waiters.took_offer();
-            any |= (0..told.from_line).take_while(|_| waiters.choose()).count() > 0;
+            any |= (0..ready.from_line).take_while(|_| waiters.choose()).count() > 0;
         }
-        self.wishes().is_waking = false;
+        self.interests().is_waking = false;
         any
     }
 
     /// Whom to tell now; `None` if nobody, but somebody waits.
-    fn look(&self, everybody: bool) -> Option<Told> {
+    fn look(&self, everybody: bool) -> Option<Ready> {
         let represents = self.represents();
         self.count_anew();
         let has_slot = |chosen| self.lets_in(chosen) && self.shared.has_free(chosen);
@@ -373,31 +374,32 @@ impl Watch {
         let in_line = self.in_line();
         // A waker is dropped after the lock.
         let mut tasks = self.told_of_no_server();
-        let mut wishes = self.wishes();
-        if wishes.stop {
-            return Some(Told::default());
+        let mut interests = self.interests();
+        if interests.stop {
+            return Some(Ready::default());
         }
-        if self.post == Post::Space {
+        if self.topic == Topic::Space {
             self.liveness.lacks_slot();
         }
-        let descriptor = self.ring_if_due(&mut wishes, in_line) || self.ring_without_server(&mut wishes);
+        let descriptor =
+            self.ring_if_due(&mut interests, in_line) || self.ring_without_server(&mut interests);
         if everybody {
-            self.ring(&mut wishes);
+            self.ring(&mut interests);
         }
-        let for_all = everybody || !wishes.tasks.is_empty() && self.is_there(0);
+        let for_all = everybody || !interests.tasks.is_empty() && self.is_there(0);
         let is_due = |task: &mut Task| {
             for_all || task.call.as_ref().is_some_and(|call| self.stage(call) != Stage::Open)
         };
-        tasks.extend(wishes.tasks.extract_if(|_, task| is_due(task)).map(|(_, task)| task.waker));
-        wishes.is_waking = !tasks.is_empty() || from_line > 0;
-        let is_wanted = represents.is_some() || self.is_wanted(&wishes);
-        let over = descriptor || everybody || wishes.is_waking || !is_wanted;
-        over.then_some(Told { descriptor, from_line, tasks })
+        tasks.extend(interests.tasks.extract_if(|_, task| is_due(task)).map(|(_, task)| task.waker));
+        interests.is_waking = !tasks.is_empty() || from_line > 0;
+        let is_wanted = represents.is_some() || self.is_wanted(&interests);
+        let over = descriptor || everybody || interests.is_waking || !is_wanted;
+        over.then_some(Ready { descriptor, from_line, tasks })
     }
 
     /// The event has woken one, and that was this thread. If those it has told do not come to look, others are to. Where replies are told of, nobody else waits.
     fn pass_on(&self, told: bool) {
-        if self.post == Post::Replies {
+        if self.topic == Topic::Replies {
             return;
         }
         let came = told && matches!(self.rest(Deadline::after(PATIENCE)), Ok(Order::Watch));
@@ -420,9 +422,9 @@ impl Watch {
     /// Has the thread end; whether that will be soon. It wakes nobody any more, but may be in the middle of it.
     pub(super) fn stop(&self) -> bool {
         let is_waking = {
-            let mut wishes = self.wishes();
-            wishes.stop = true;
-            wishes.is_waking
+            let mut interests = self.interests();
+            interests.stop = true;
+            interests.is_waking
         };
         self.rest.notify_all(Reach::Process);
         // Whoever else parks there looks, and parks again.
@@ -440,13 +442,13 @@ enum Order {
 
 // ---------------------------------------------------------------- looking
 
-impl Watch {
+impl WatcherState {
     /// Where the thread of the member `me` parks.
     fn event(&self, me: u16) -> &Event {
-        match self.post {
-            Post::Requests => self.shared.requests(),
-            Post::Space => self.shared.space(),
-            Post::Replies => &self.shared.member(me).expect("one's own number is in the geometry").bell,
+        match self.topic {
+            Topic::Requests => self.shared.requests(),
+            Topic::Space => self.shared.space(),
+            Topic::Replies => &self.shared.member(me).expect("one's own number is in the geometry").bell,
         }
     }
 
@@ -471,39 +473,39 @@ impl Watch {
         self.waiters.as_ref().map_or(0, |waiters| waiters.present())
     }
 
-    fn is_wanted(&self, wishes: &Wishes) -> bool {
-        let for_calls = self.post == Post::Replies;
-        !wishes.tasks.is_empty() || wishes.armed && !(for_calls && wishes.calls.is_empty())
+    fn is_wanted(&self, interests: &Interests) -> bool {
+        let for_calls = self.topic == Topic::Replies;
+        !interests.tasks.is_empty() || interests.armed && !(for_calls && interests.calls.is_empty())
     }
 
     /// Whether there is what everybody here waits for, where that is the same for all: for so many more, where that is space.
     fn is_there(&self, more: usize) -> bool {
-        match self.post {
-            Post::Requests => self.shared.has_request(),
-            Post::Space => self.lets_in(more) && self.shared.has_space(more),
-            Post::Replies => false,
+        match self.topic {
+            Topic::Requests => self.shared.has_request(),
+            Topic::Space => self.lets_in(more) && self.shared.has_space(more),
+            Topic::Replies => false,
         }
     }
 
     /// Whether there is something that the descriptor is to tell.
-    fn has_something(&self, wishes: &mut Wishes, in_line: usize) -> bool {
+    fn has_something(&self, interests: &mut Interests, in_line: usize) -> bool {
         let found =
-            self.is_there(in_line) || wishes.calls.values().any(|call| self.stage(call) == Stage::Done);
+            self.is_there(in_line) || interests.calls.values().any(|call| self.stage(call) == Stage::Done);
         if !found {
             // One that is done by now stays: it is to be rung for.
-            wishes.calls.retain(|_, call| self.stage(call) != Stage::Over);
+            interests.calls.retain(|_, call| self.stage(call) != Stage::Over);
         }
         found
     }
 
     /// Of what there is, whether some has come since the descriptor was rung. Where it is the same for all, nothing was there a moment ago.
-    fn has_news(&self, wishes: &Wishes) -> bool {
+    fn has_news(&self, interests: &Interests) -> bool {
         let is_news = |call: &Call| !call.is_told && self.stage(call) == Stage::Done;
-        self.post != Post::Replies || wishes.calls.values().any(is_news)
+        self.topic != Topic::Replies || interests.calls.values().any(is_news)
     }
 
     fn stage(&self, call: &Call) -> Stage {
-        let (Post::Replies, Some(slot)) = (self.post, self.shared.slot(call.ticket.idx())) else {
+        let (Topic::Replies, Some(slot)) = (self.topic, self.shared.slot(call.ticket.idx())) else {
             return Stage::Over;
         };
         let me = self.liveness.number();
@@ -564,7 +566,7 @@ mod model {
         rest: Event,
         is_there: AtomicU64,
         /// `{ wanted, stop }`
-        wishes: Mutex<(bool, bool)>,
+        interests: Mutex<(bool, bool)>,
     }
 
     #[test]
@@ -574,7 +576,7 @@ mod model {
                 event: Event::new(),
                 rest: Event::new(),
                 is_there: AtomicU64::new(0),
-                wishes: Mutex::new((false, false)),
+                interests: Mutex::new((false, false)),
             });
             let thread = loom::thread::spawn({
                 let world = Arc::clone(&world);
@@ -583,7 +585,7 @@ mod model {
                     let (deadline, reach) = (Deadline::NEVER, Reach::Machine);
                     let wait = Wait { deadline, spin: &spin, reach, tick: None, op: WATCH };
                     let look = || {
-                        let (wanted, stop) = *world.wishes.lock().unwrap();
+                        let (wanted, stop) = *world.interests.lock().unwrap();
                         let due = stop || wanted && world.is_there.load(Ordering::Acquire) == 1;
                         Ok(due.then_some(()))
                     };
@@ -598,11 +600,11 @@ mod model {
                     world.event.notify(Reach::Machine);
                 }
             });
-            world.wishes.lock().unwrap().0 = true;
+            world.interests.lock().unwrap().0 = true;
             world.rest.notify(Reach::Process);
             if world.is_there.load(Ordering::Acquire) == 1 {
                 // Found by the second look: nobody else needs to.
-                world.wishes.lock().unwrap().1 = true;
+                world.interests.lock().unwrap().1 = true;
                 world.event.notify_all(Reach::Machine);
             }
             bringer.join().unwrap();

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use super::client::Message;
 use super::eventfd::{EventFd, EventFds};
 use super::liveness::Liveness;
-use super::lookout::Lookout;
 use super::member::{Membership, Role};
-use super::notify::{Post, Watch};
+use super::notify::{Topic, WatcherState};
 use super::payload::Payload;
 use super::segment::{Shared, count};
 use super::slot::{SlotWord, State};
+use super::watcher::Watcher;
 use super::{Kind, Segment};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
@@ -32,7 +32,7 @@ pub struct Server(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     // Its thread ends before the membership does.
-    lookout: Lookout,
+    watcher: Watcher,
     shared: Arc<Shared>,
     membership: Arc<Membership>,
     segment: Segment,
@@ -47,7 +47,7 @@ impl Server {
     pub(super) fn new(segment: &Segment, kind: Kind) -> Result<Server> {
         let membership = Arc::new(segment.join(kind, Role::Server, "reqrep attach server")?);
         Ok(Server(Arc::new(Inner {
-            lookout: Lookout::new(),
+            watcher: Watcher::new(),
             shared: Arc::clone(membership.shared()),
             liveness: Arc::new(Liveness::new(&membership)),
             membership,
@@ -102,7 +102,7 @@ impl Server {
                 self.0.liveness.look_after(RECV)?;
             }
             // An event loop goes on after an error, too.
-            Err(_) => self.0.lookout.found_none(),
+            Err(_) => self.0.watcher.found_none(),
         }
         request
     }
@@ -140,11 +140,11 @@ impl Server {
             match self.take() {
                 Ok(Some(request)) => requests.push(request),
                 Ok(None) => {
-                    self.0.lookout.found_none();
+                    self.0.watcher.found_none();
                     break;
                 }
                 Err(error) if requests.is_empty() => {
-                    self.0.lookout.found_none();
+                    self.0.watcher.found_none();
                     return Err(error);
                 }
                 Err(_) => break,
@@ -206,10 +206,10 @@ impl Server {
         &self.0.eventfds.reply
     }
 
-    pub(super) fn watch(&self, op: &'static str) -> Result<Arc<Watch>> {
+    pub(super) fn watch(&self, op: &'static str) -> Result<Arc<WatcherState>> {
         // A forked child is to be a member before its thread waits for anything.
         self.0.membership.number(op)?;
-        self.0.lookout.watch(self.shared(), &self.0.liveness, None, Post::Requests, op)
+        self.0.watcher.watch(self.shared(), &self.0.liveness, None, Topic::Requests, op)
     }
 
     fn shared(&self) -> &Arc<Shared> {
@@ -268,7 +268,7 @@ impl Server {
     fn found_none(&self) -> Result<()> {
         let number = self.0.membership.number(RECV)?;
         count(&self.0.membership.member(number).counters.0.empty);
-        self.0.lookout.found_none();
+        self.0.watcher.found_none();
         self.shared().check_whole(RECV)
     }
 

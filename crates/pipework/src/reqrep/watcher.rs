@@ -5,16 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use super::liveness::Liveness;
-use super::notify::{Post, Watch, locked};
+use super::notify::{Topic, WatcherState, locked};
 use super::segment::Shared;
 use super::waiters::Waiters;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{self, Hint};
 use crate::sys;
 
-/// A handle's place for a thread that looks out on its behalf. It starts when it is first asked for; in a forked child, once more.
+/// A handle's watch thread. It starts when it is first asked for; in a forked child, once more.
 #[derive(Debug)]
-pub(super) struct Lookout {
+pub(super) struct Watcher {
     /// 1 once it was asked for, so that those who never do pay for one load.
     asked: Hint,
     running: Mutex<Option<Running>>,
@@ -22,74 +22,75 @@ pub(super) struct Lookout {
 
 #[derive(Debug)]
 struct Running {
-    watch: Arc<Watch>,
+    state: Arc<WatcherState>,
     thread: JoinHandle<()>,
 }
 
-impl Lookout {
-    pub(super) fn new() -> Lookout {
-        Lookout { asked: Hint::new(0), running: Mutex::new(None) }
+impl Watcher {
+    pub(super) fn new() -> Watcher {
+        Watcher { asked: Hint::new(0), running: Mutex::new(None) }
     }
 
-    /// The watch, if this process has asked for it.
+    /// The thread's state, if this process has asked for it.
     #[inline]
-    pub(super) fn asked_for(&self) -> Option<Arc<Watch>> {
+    pub(super) fn asked_for(&self) -> Option<Arc<WatcherState>> {
         if self.asked.get() == 0 { None } else { self.here() }
     }
 
     #[cold]
-    fn here(&self) -> Option<Arc<Watch>> {
+    fn here(&self) -> Option<Arc<WatcherState>> {
         let _forks_wait = sync::no_forks();
         let running = locked(&self.running);
-        running.as_ref().map(|running| &running.watch).filter(|watch| watch.is_here()).cloned()
+        running.as_ref().map(|running| &running.state).filter(|state| state.is_here()).cloned()
     }
 
     /// Whoever has looked found nothing: a descriptor is to be rung when something comes.
     #[inline]
     pub(super) fn found_none(&self) {
-        if let Some(watch) = self.asked_for() {
-            watch.arm();
+        if let Some(state) = self.asked_for() {
+            state.arm();
         }
     }
 
-    /// The watch; starts its thread if there is none.
+    /// The thread's state; starts the thread if there is none.
     pub(super) fn watch(
         &self,
         shared: &Arc<Shared>,
         liveness: &Arc<Liveness>,
         waiters: Option<&Arc<Waiters>>,
-        post: Post,
+        topic: Topic,
         op: &'static str,
-    ) -> Result<Arc<Watch>> {
+    ) -> Result<Arc<WatcherState>> {
         let _forks_wait = sync::no_forks();
         let mut running = locked(&self.running);
-        if let Some(Running { watch, .. }) = &*running
-            && watch.is_here()
+        if let Some(Running { state, .. }) = &*running
+            && state.is_here()
         {
-            return Ok(Arc::clone(watch));
+            return Ok(Arc::clone(state));
         }
-        let watch = Arc::new(Watch::new(Arc::clone(shared), Arc::clone(liveness), waiters.cloned(), post));
-        let watching = Arc::clone(&watch);
+        let state =
+            Arc::new(WatcherState::new(Arc::clone(shared), Arc::clone(liveness), waiters.cloned(), topic));
+        let watching = Arc::clone(&state);
         let thread = sys::start_thread("pipework-watch", move || watching.run())
             .map_err(|errno| Error::with_errno(ErrorKind::Os, op, errno.number()))?;
         // What was a parent's is left as it lies: its thread is not here, and may have been in the middle of anything.
-        mem::forget(running.replace(Running { watch: Arc::clone(&watch), thread }));
+        mem::forget(running.replace(Running { state: Arc::clone(&state), thread }));
         self.asked.set(1);
-        Ok(watch)
+        Ok(state)
     }
 }
 
-impl Drop for Lookout {
+impl Drop for Watcher {
     /// Ends the thread, and waits for that unless it is waking somebody: that may need what the one who drops this holds, or
     /// be what drops this.
     fn drop(&mut self) {
         let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Running { watch, thread }) = running else { return };
-        if !watch.is_here() {
-            mem::forget((watch, thread));
+        let Some(Running { state, thread }) = running else { return };
+        if !state.is_here() {
+            mem::forget((state, thread));
             return;
         }
-        if watch.stop() {
+        if state.stop() {
             // It does not panic: what wakers do is caught.
             let _ = thread.join();
         }
