@@ -368,7 +368,7 @@ impl Shared {
                     gone.contains_key(number) && now.without(*number, client, redeliveries).is_some()
                 };
                 let Some(number) = [now.owner(), client].into_iter().find(names) else { break };
-                if !self.settle(idx, number, proof, op)? {
+                if !self.take_away(idx, number, proof, op)? {
                     gone.remove(&number);
                 }
                 if limit.has_passed() {
@@ -380,7 +380,7 @@ impl Shared {
     }
 
     /// Takes one slot away from a member that is gone; false if that member lives.
-    fn settle(&self, idx: u32, gone: u16, proof: Proof, op: &'static str) -> Result<bool> {
+    fn take_away(&self, idx: u32, gone: u16, proof: Proof, op: &'static str) -> Result<bool> {
         let Some(slot) = self.slot(idx) else { return Ok(true) };
         let word = slot.load();
         let (client, redeliveries) = fields(slot);

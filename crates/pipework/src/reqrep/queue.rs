@@ -69,7 +69,7 @@ impl Queue<'_> {
     pub(super) fn push(&self, slot: u32, is_sent: impl Fn(u32) -> bool, op: &'static str) -> Result<bool> {
         // Relaxed, for all hints: what is read there is only believed if the cell agrees.
         let mut tail = self.tail.load(Ordering::Relaxed);
-        for _ in 0..self.patience() {
+        for _ in 0..self.max_attempts() {
             let (at, lap) = self.place(tail);
             // Acquire: pairs with the Release of the unlink, and of the push.
             let cell = Cell(at.load(Ordering::Acquire));
@@ -100,7 +100,7 @@ impl Queue<'_> {
         op: &'static str,
     ) -> Result<Popped<T>> {
         let (mut stale, mut head) = (0, self.head.load(Ordering::Relaxed));
-        for _ in 0..self.patience() {
+        for _ in 0..self.max_attempts() {
             let (at, lap) = self.place(head);
             // Acquire: pairs with the Release of the push.
             let cell = Cell(at.load(Ordering::Acquire));
@@ -136,7 +136,7 @@ impl Queue<'_> {
     /// Every slot in the ring, in order, as far as one look can tell.
     pub(super) fn entries(&self) -> impl Iterator<Item = u32> {
         let mut pos = self.head.load(Ordering::Relaxed);
-        let mut turns = self.patience();
+        let mut turns = self.max_attempts();
         let entries = std::iter::from_fn(move || {
             while turns > 0 {
                 turns -= 1;
@@ -168,7 +168,7 @@ impl Queue<'_> {
     }
 
     /// Turns that are far more than any honest company of processes makes necessary.
-    fn patience(&self) -> usize {
+    fn max_attempts(&self) -> usize {
         // A fuzzer breaks rings all the time, and has no company to wait for.
         let turns = if cfg!(fuzzing) { 1 << 10 } else { 1 << 20 };
         turns + 8 * self.cells.len()

@@ -59,19 +59,19 @@ impl Turn<'_> {
                 let seen = self.slot(slot).word;
                 match seen.state {
                     State::Taken => Some(At::Fields { slot, seen }),
-                    _ => self.settle(gone, proof, slot, seen, 0),
+                    _ => self.take_away(gone, proof, slot, seen, 0),
                 }
             }
             At::Fields { slot, seen } => {
                 let client = self.slot(slot).client;
-                self.settle(gone, proof, slot, seen, client)
+                self.take_away(gone, proof, slot, seen, client)
             }
             At::AskAgain { slot, .. } if self.member(gone).holder.is_some() => {
                 if self.scope.keeps(Rule::StopWhenTakenOver) { None } else { self.after(slot, proof) }
             }
             At::AskAgain { slot, seen, client } => Some(At::Swap { slot, seen, client }),
             At::Swap { slot, seen, client } => {
-                let next = seen.without(gone, client, self.scope).expect("settle saw it");
+                let next = seen.without(gone, client, self.scope).expect("take_away saw it");
                 if self.swap(slot, seen, next) && next.state == State::Sent {
                     self.slot(slot).claimed = false;
                     self.start_push(slot);
@@ -92,7 +92,7 @@ impl Turn<'_> {
     }
 
     /// What comes after a slot's word was read, and its field, if that matters.
-    fn settle(&self, gone: u8, proof: Proof, slot: u8, seen: Word, client: u8) -> Option<At> {
+    fn take_away(&self, gone: u8, proof: Proof, slot: u8, seen: Word, client: u8) -> Option<At> {
         match proof {
             _ if seen.without(gone, client, self.scope).is_none() => self.after(slot, proof),
             Proof::Kernel { .. } if self.scope.keeps(Rule::ProofAfterTheWord) => {
