@@ -13,7 +13,7 @@ from pathlib import Path
 import pipework
 import pytest
 from pipework import atomic
-from stage import SOON, after, until_used
+from support import SOON, after, until_used
 
 
 def content(size: int) -> bytes:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crew import stop_helpers
 from pipework import Invalid, atomic
-from stage import SOON
+from processes import stop_helpers
+from support import SOON
 
 METHODS = ["spawn", "forkserver"]
 

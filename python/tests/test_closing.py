@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from stage import SOON
+from support import SOON
 
 ENDS = {
     "client": "end = Client(Segment.anonymous()); use = lambda: end.try_send(b'x')",

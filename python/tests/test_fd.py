@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipework import fd
 from pipework.fd import Stopped
-from stage import SOON, Alarm, after, signal_after
+from support import SOON, Alarm, after, signal_after
 
 NOBODY = 1 << 20
 """A number that no descriptor of a test has."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from pipework import fd
-from stage import Alarm
+from support import Alarm
 
 UNIX, STREAM, DGRAM = fd.AF_UNIX, fd.SOCK_STREAM, fd.SOCK_DGRAM
 

@@ -10,7 +10,7 @@ import warnings
 import pipework
 import pytest
 from pipework import atomic
-from stage import SOON, in_child, until_used
+from support import SOON, in_child, until_used
 
 
 def test_parent_and_child_write_as_two_writers() -> None:

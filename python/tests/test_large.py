@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from crew import ends
 from pipework import atomic
 from pipework.pipe import pipe
 from pipework.reqrep import Segment
+from processes import ends
 
 SIZE = 32 << 20
 

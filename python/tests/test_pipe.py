@@ -25,7 +25,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipework.pipe import CAPACITY, Reader, Writer, pipe
-from stage import SOON, Alarm, after, signal_after
+from support import SOON, Alarm, after, signal_after
 
 
 def test_the_ends_are_raw_streams() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pipework
 import pytest
 from pipework import pipe
-from stage import SOON
+from support import SOON
 
 
 class Broken(Exception):

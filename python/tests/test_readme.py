@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from stage import SOON
+from support import SOON
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [

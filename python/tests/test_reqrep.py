@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pipework
 import pytest
-from crew import all_free, ends, until
 from pipework.reqrep import Client, Geometry, IntClient, IntRequest, IntServer, Message, Request, Segment, Server
-from stage import SOON, after
+from processes import all_free, ends, until
+from support import SOON, after
 
 
 def served(server: Server, answer: Callable[[Request], object], count: int = 1) -> threading.Thread:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pipework
 import pytest
-from crew import all_free, ends
 from pipework.reqrep import Client, IntClient, IntServer, Segment
+from processes import all_free, ends
 from test_leaks import OPERATIONS, resident
 
 

@@ -19,11 +19,11 @@ from typing import Any
 
 import pipework
 import pytest
-from crew import all_free, echo, ends, forked, stop_helpers, until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipework.reqrep import Audit, Client, IntClient, IntServer, Segment, Server, Stats
-from stage import SOON, Alarm, after, ctrl_c_after, in_child, signal_after
+from processes import all_free, echo, ends, forked, stop_helpers, until
+from support import SOON, Alarm, after, ctrl_c_after, in_child, signal_after
 
 PROMPT = 0.25 + 1.0
 """Seconds after which a death must be known, with time for a busy machine."""

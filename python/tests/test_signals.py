@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from pipework import atomic
-from stage import SOON, Alarm, after, ctrl_c_after, signal_after
+from support import SOON, Alarm, after, ctrl_c_after, signal_after
 
 
 @pytest.fixture

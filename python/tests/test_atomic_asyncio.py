@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from pipework import _aio, atomic
-from stage import SOON
+from support import SOON
 
 uvloop: Any
 try:

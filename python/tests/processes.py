@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pipework.reqrep import Client, Segment, Server
-from stage import SOON
+from support import SOON
 
 
 @contextlib.contextmanager
