@@ -30,10 +30,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypedDict, Union
 
+from ._atomic import Burst, Item, Line, Message, Torn, WriterKey
 from ._core import AtomicReader as Reader
 from ._core import AtomicWriter as Writer
 from ._core import Messages, Zstd, create_fifo, max_capacity, pair
-from ._items import Burst, Item, Line, Message, Torn, WriterKey
 
 __all__ = [
     "Burst",

@@ -38,7 +38,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
-from . import _tasks
+from . import _asyncio_tasks
 from ._core import PIPE_CAPACITY as CAPACITY
 from ._core import PipeReader, PipeWriter, byte_pipe
 from ._errors import Error, ErrorKind, make
@@ -226,7 +226,7 @@ class Reader(_End):
                 pass
             return taken
 
-        return await _tasks.when_told(attempt)
+        return await _asyncio_tasks.when_told(attempt)
 
     def copy_to_fd(self, fd: int, n: int | None = None, timeout: float | None = None) -> int:
         """Copies `n` bytes to a descriptor, or everything until the end of the stream. Returns how many.
@@ -319,7 +319,7 @@ class Writer(_End):
             return sent
 
         while done < len(whole):
-            done += await _tasks.when_told(attempt)
+            done += await _asyncio_tasks.when_told(attempt)
         return done
 
     def copy_from_fd(self, fd: int, n: int | None = None, timeout: float | None = None) -> int:

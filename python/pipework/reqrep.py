@@ -32,8 +32,8 @@ Flags are 32 bits beside a payload, both ways. They are the programs' own: nothi
 
 from __future__ import annotations
 
-from ._calls import Audit, Geometry, Member, Message, Options, Stats, Ticket
 from ._core import Client, IntClient, IntRequest, IntServer, Request, Segment, Server
+from ._reqrep import Audit, Geometry, Member, Message, Options, Stats, Ticket
 
 __all__ = [
     "Audit",

@@ -7,7 +7,7 @@ use std::path::Path;
 use pipework::{Error, ErrorKind, Unfinished};
 use pyo3::prelude::*;
 
-use crate::named::Named;
+use crate::imports::Import;
 
 /// What can be raised.
 pub(crate) trait Raise {
@@ -96,6 +96,6 @@ fn make(py: Python<'_>, error: &Error, text: &str, done: Option<u64>) -> PyErr {
 }
 
 fn call_make(py: Python<'_>, fields: (i32, &str, Option<i32>, String, Option<u64>)) -> PyErr {
-    static MAKE: Named = Named::new("pipework._errors", "make");
+    static MAKE: Import = Import::new("pipework._errors", "make");
     MAKE.call(py, fields).map_or_else(|error| error, PyErr::from_value)
 }

@@ -5,14 +5,14 @@
 //!
 //! It needs the interpreter lock: `buffer.rs` copies from and to Python's objects under it.
 
-mod named;
+mod imports;
 mod error;
 mod keywords;
 mod wait;
 mod buffer;
 mod locked;
 mod handle;
-mod aio;
+mod asyncio;
 mod task;
 mod fd;
 mod pipe;

@@ -1,4 +1,4 @@
-//! Futures of the core, as coroutines await them: `pipework/_tasks.py` polls a `Task`, and its event loop watches an `Inbox`.
+//! Futures of the core, as coroutines await them: `pipework/_asyncio_tasks.py` polls a `Task`, and its event loop watches an `Inbox`.
 //!
 //! Whatever wakes a task only writes its number down and rings: that needs no interpreter. A loop is told once for however many.
 
@@ -14,10 +14,10 @@ use pyo3::prelude::*;
 use crate::buffer::unless_small;
 use crate::error::OrRaise;
 use crate::handle::forks;
+use crate::imports::Import;
 use crate::locked::Locked;
-use crate::named::Named;
 
-const TASKS: &str = "pipework._tasks";
+const MODULE: &str = "pipework._asyncio_tasks";
 
 type Polled = dyn FnMut(Python<'_>, &Waker) -> Poll<PyResult<Py<PyAny>>> + Send;
 
@@ -48,7 +48,7 @@ impl Task {
 
     /// The coroutine.
     pub(crate) fn start(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-        static FINISH: Named = Named::new(TASKS, "finish");
+        static FINISH: Import = Import::new(MODULE, "finish");
         FINISH.call(py, (self,))
     }
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipework import _aio, atomic
+from pipework import _asyncio_fd, atomic
 from support import SOON
 
 uvloop: Any
@@ -41,7 +41,7 @@ def run(request: pytest.FixtureRequest) -> Run:
         loop = new_loop()
         try:
             loop.run_until_complete(asyncio.wait_for(work, SOON))
-            assert not _aio._loops.get(loop), "somebody still waits"
+            assert not _asyncio_fd._loops.get(loop), "somebody still waits"
         finally:
             loop.close()
 

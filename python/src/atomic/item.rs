@@ -1,18 +1,18 @@
-//! What a reader gives out. The classes are Python's own named tuples, in `pipework/_items.py`; here they are filled in.
+//! What a reader gives out. The classes are Python's own named tuples, in `pipework/_atomic.py`; here they are filled in.
 
 use pipework::atomic::{Item, Limit, Torn, WriterKey};
 use pyo3::prelude::*;
 
 use crate::buffer::bytes;
-use crate::named::Named;
+use crate::imports::Import;
 
-const ITEMS: &str = "pipework._items";
+const MODULE: &str = "pipework._atomic";
 
 /// The item as Python sees it.
 pub(super) fn to_python(py: Python<'_>, item: Item<'_>) -> PyResult<Py<PyAny>> {
-    static MESSAGE: Named = Named::new(ITEMS, "Message");
-    static BURST: Named = Named::new(ITEMS, "Burst");
-    static LINE: Named = Named::new(ITEMS, "Line");
+    static MESSAGE: Import = Import::new(MODULE, "Message");
+    static BURST: Import = Import::new(MODULE, "Burst");
+    static LINE: Import = Import::new(MODULE, "Line");
     let bytes = |data: &[u8]| bytes(py, [data]);
     let frame = |compressed: Option<&[u8]>| compressed.map(bytes).transpose();
     match item {
@@ -29,13 +29,13 @@ pub(super) fn to_python(py: Python<'_>, item: Item<'_>) -> PyResult<Py<PyAny>> {
 
 /// The report of a loss.
 pub(super) fn torn(py: Python<'_>, torn: Torn) -> PyResult<Py<PyAny>> {
-    static TORN: Named = Named::new(ITEMS, "_torn");
+    static TORN: Import = Import::new(MODULE, "_torn");
     let writer = torn.writer.map(|writer| key(py, writer)).transpose()?;
     TORN.make(py, (writer, torn.parts, torn.bytes, torn.kind as i32, torn.limit.map(Limit::name)))
 }
 
 /// The name of a writer.
 pub(super) fn key(py: Python<'_>, key: WriterKey) -> PyResult<Py<PyAny>> {
-    static KEY: Named = Named::new(ITEMS, "WriterKey");
+    static KEY: Import = Import::new(MODULE, "WriterKey");
     KEY.make(py, (key.pid, key.tid))
 }

@@ -13,8 +13,8 @@ use super::reader::Reader;
 use super::writer::Writer;
 use crate::buffer::Bytes;
 use crate::error::OrRaise;
+use crate::imports::Import;
 use crate::keywords;
-use crate::named::Named;
 
 /// How to compress: a level from -131072 (fastest) to 22 (smallest), and a dictionary: raw bytes that resemble the messages.
 ///
@@ -173,7 +173,7 @@ impl Origin {
 
     /// How pickle brings the end to another process.
     pub(super) fn reduce(&self, py: Python<'_>, kind: Py<PyAny>, fd: i32) -> PyResult<Py<PyAny>> {
-        static REDUCE: Named = Named::new("pipework.atomic", "_reduce");
+        static REDUCE: Import = Import::new("pipework.atomic", "_reduce");
         REDUCE.make(py, (kind, fd, self.path.clone(), self.listens, self.options.bind(py).copy()?))
     }
 }

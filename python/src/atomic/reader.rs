@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use super::item;
 use super::options::{Compression, Origin, READ_SIZE, options};
-use crate::aio;
+use crate::asyncio;
 use crate::buffer::{Space, bytes};
 use crate::error::{OrRaise, Raise, invalid, of_kind};
 use crate::fd::take_over;
@@ -181,17 +181,17 @@ impl Reader {
 
     /// As `recv`, in asyncio. A task that is cancelled has taken nothing. Not for readers with clones, which may have read the message along.
     fn arecv<'py>(slf: &Bound<'py, Reader>) -> PyResult<Bound<'py, PyAny>> {
-        aio::start(slf.py(), "recv", (slf,))
+        asyncio::start(slf.py(), "recv", (slf,))
     }
 
     /// As `next_item`, in asyncio. A task that is cancelled has taken nothing. Not for readers with clones.
     fn anext_item<'py>(slf: &Bound<'py, Reader>) -> PyResult<Bound<'py, PyAny>> {
-        aio::start(slf.py(), "next_item", (slf,))
+        asyncio::start(slf.py(), "next_item", (slf,))
     }
 
     /// All items until the end of the pipe, in asyncio: `async for item in reader`.
     fn __aiter__<'py>(slf: &Bound<'py, Reader>) -> PyResult<Bound<'py, PyAny>> {
-        aio::start(slf.py(), "Items", (slf,))
+        asyncio::start(slf.py(), "Items", (slf,))
     }
 
     /// The text of a line that has begun and not ended, as far as it was parsed; None if there is none. Does not read.
@@ -235,7 +235,7 @@ impl Reader {
     /// Closes this end. A second time does nothing.
     fn close(&self, py: Python<'_>) {
         self.handle.close(py, |py, end| {
-            aio::close(py, end.as_fd().as_raw_fd(), |py| drop_detached(py, end));
+            asyncio::close(py, end.as_fd().as_raw_fd(), |py| drop_detached(py, end));
         });
     }
 

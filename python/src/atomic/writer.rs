@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::item;
 use super::options::{Compression, Origin, options};
-use crate::aio;
+use crate::asyncio;
 use crate::buffer::Bytes;
 use crate::error::{OrRaise, at};
 use crate::fd::take_over;
@@ -148,12 +148,12 @@ impl Writer {
     /// As `send`, in asyncio, and without a time-out. A task that is cancelled may have sent the message, or a part that is pending: then the next call
     /// that writes, or `close`, completes it.
     fn asend<'py>(slf: &Bound<'py, Writer>, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        aio::start(slf.py(), "send", (slf, data))
+        asyncio::start(slf.py(), "send", (slf, data))
     }
 
     /// As `flush`, in asyncio, and without a time-out. After it, `close` does not wait.
     fn aflush<'py>(slf: &Bound<'py, Writer>) -> PyResult<Bound<'py, PyAny>> {
-        aio::start(slf.py(), "flush", (slf,))
+        asyncio::start(slf.py(), "flush", (slf,))
     }
 
     /// Puts one message behind what is pending and writes nothing. Returns the number of parts. Has no limit but memory.
@@ -220,7 +220,7 @@ impl Writer {
         let flushed = if self.handle.is_under_way_here() { Ok(()) } else { self.flush(py, timeout) };
         self.handle.close(py, |py, mut end| {
             end.discard();
-            aio::close(py, end.as_fd().as_raw_fd(), |_| drop(end));
+            asyncio::close(py, end.as_fd().as_raw_fd(), |_| drop(end));
         });
         flushed
     }

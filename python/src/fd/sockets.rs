@@ -18,7 +18,7 @@ use super::raw::{borrow, set_option_bytes};
 use super::{space_for, zeros};
 use crate::buffer::{Bytes, bytes};
 use crate::error::OrRaise;
-use crate::named::Named;
+use crate::imports::Import;
 
 pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(socket, module)?)?;
@@ -50,7 +50,7 @@ fn call<T: Send>(py: Python<'_>, call: impl Fn() -> Result<T, Errno> + Sync) -> 
 
 /// The kernel's refusal, as the functions of `os` raise it.
 fn refused(py: Python<'_>, errno: Errno) -> PyErr {
-    static STRERROR: Named = Named::new("os", "strerror");
+    static STRERROR: Import = Import::new("os", "strerror");
     let number = errno.raw_os_error();
     match STRERROR.make(py, (number,)) {
         Ok(text) => PyOSError::new_err((number, text)),
@@ -242,7 +242,7 @@ fn resolved(fd: BorrowedFd<'_>, address: &Bound<'_, PyAny>) -> PyResult<SocketAd
     if !named || !error.is_instance_of::<pyo3::exceptions::PyValueError>(py) {
         return numeric.map(|address| address.0);
     }
-    static LOOK_UP: Named = Named::new("socket", "getaddrinfo");
+    static LOOK_UP: Import = Import::new("socket", "getaddrinfo");
     static PASSIVE: i32 = 1;
     let domain = net::sockopt::socket_domain(fd).map_err(|errno| refused(py, errno))?;
     let host = tuple.get_item(0)?;

@@ -8,12 +8,12 @@ use pipework::{Deadline, Error, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
-use super::segment::{CALLS, Place, Segment};
+use super::segment::{MODULE, Place, Segment};
 use super::shared::{Shared, closed};
 use crate::buffer::{Bytes, Held, bytes, unless_small};
 use crate::error::{OrRaise, Oversize, Raise};
+use crate::imports::Import;
 use crate::keywords::{Flags, InFlight, Redeliveries};
-use crate::named::Named;
 use crate::task::Task;
 use crate::wait::{Timeout, in_slices, until};
 
@@ -253,7 +253,7 @@ fn message((data, flags): (&[u8], u32)) -> Message<'_> {
 }
 
 fn with_flags(py: Python<'_>, reply: Reply) -> PyResult<Py<PyAny>> {
-    static MESSAGE: Named = Named::new(CALLS, "Message");
+    static MESSAGE: Import = Import::new(MODULE, "Message");
     MESSAGE.make(py, (bytes(py, [&reply])?, reply.flags()))
 }
 

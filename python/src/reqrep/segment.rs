@@ -12,11 +12,11 @@ use pyo3::types::PyDict;
 
 use crate::error::{OrRaise, at, of_kind};
 use crate::fd::take_over;
+use crate::imports::Import;
 use crate::keywords;
-use crate::named::Named;
 
 /// Where the named tuples and the other Python of this room are.
-pub(super) const CALLS: &str = "pipework._calls";
+pub(super) const MODULE: &str = "pipework._reqrep";
 
 /// A segment that this process has opened: the shared memory in which clients and servers meet.
 ///
@@ -103,7 +103,7 @@ impl Segment {
     /// Its sizes, as a `Geometry`.
     #[getter]
     fn geometry(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        static GEOMETRY: Named = Named::new(CALLS, "Geometry");
+        static GEOMETRY: Import = Import::new(MODULE, "Geometry");
         let sizes = self.segment.geometry();
         let integers = sizes.kind == Kind::Integers;
         let of = (integers, sizes.slots, sizes.queue, sizes.request_bytes, sizes.reply_bytes, sizes.members);
@@ -118,7 +118,7 @@ impl Segment {
 
     /// What was done so far, as `Stats`: by all members together, those of the past included.
     fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        static STATS: Named = Named::new(CALLS, "Stats");
+        static STATS: Import = Import::new(MODULE, "Stats");
         let stats = self.segment.stats();
         let calls = (stats.requests, stats.replies, stats.full, stats.empty, stats.cancelled);
         let (requests, replies, full, empty, cancelled) = calls;
@@ -128,7 +128,7 @@ impl Segment {
 
     /// Who is attached, and who died attached and was not noticed yet: a list of `Member`.
     fn members(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
-        static MEMBER: Named = Named::new(CALLS, "Member");
+        static MEMBER: Import = Import::new(MODULE, "Member");
         let make = |member: reqrep::Member| {
             let role = if member.role == Role::Client { "client" } else { "server" };
             let since = member.since.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
@@ -139,7 +139,7 @@ impl Segment {
 
     /// Accounts for every slot, as an `Audit`. Of a segment that is in use, it tells of no single moment.
     fn audit(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        static AUDIT: Named = Named::new(CALLS, "Audit");
+        static AUDIT: Import = Import::new(MODULE, "Audit");
         let audit = self.segment.audit().or_raise(py)?;
         let reqrep::Audit { free, filling, waiting, taken, dropped, done, damaged, .. } = audit;
         let (orphaned, unqueued, entries) = (audit.orphaned, audit.unqueued, audit.entries);
@@ -172,7 +172,7 @@ impl Segment {
     }
 
     fn __reduce__(slf: &Bound<'_, Segment>) -> PyResult<Py<PyAny>> {
-        static REDUCE: Named = Named::new(CALLS, "reduce_segment");
+        static REDUCE: Import = Import::new(MODULE, "reduce_segment");
         let this = slf.get();
         REDUCE.make(slf.py(), (this.path(), this.fileno(), this.any_owner, this.spin))
     }

@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 
 use super::int_server::IntRequest;
 use super::server::{Given, Lent, Request};
+use crate::imports::Import;
 use crate::locked::Locked;
-use crate::named::Named;
 
 type Next = dyn Fn(Python<'_>) -> PyResult<Option<(Py<PyAny>, Weak<dyn Lent>)>> + Send + Sync;
 
@@ -37,7 +37,7 @@ impl Requests {
 
     /// The same for `async for`.
     pub(super) fn in_tasks<'py>(self, server: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        static REQUESTS: Named = Named::new("pipework._tasks", "Requests");
+        static REQUESTS: Import = Import::new("pipework._asyncio_tasks", "Requests");
         REQUESTS.call(server.py(), (server, self))
     }
 

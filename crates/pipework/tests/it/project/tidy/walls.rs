@@ -49,7 +49,7 @@ fn no_python_runs_under_a_lock() {
     /// such a closure, is named in few.
     const NAMED_IN: [(&[&str], &[&str]); 2] = [
         (&["Mutex", "RwLock", "Condvar", ".lock(", ".try_lock("], &["locked.rs"]),
-        (&["Python::attach", "try_attach", "attach_unchecked"], &["aio.rs", "handle.rs", "wait.rs"]),
+        (&["Python::attach", "try_attach", "attach_unchecked"], &["asyncio.rs", "handle.rs", "wait.rs"]),
     ];
     fn rule(file: &File) -> Vec<Fault> {
         let Some(path) = file.path.strip_prefix("python/src/") else { return vec![] };

@@ -18,8 +18,8 @@ from ._errors import Closed
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from ._atomic import Item
     from ._core import AtomicReader, AtomicWriter
-    from ._items import Item
 
 T = TypeVar("T")
 

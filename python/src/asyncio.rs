@@ -1,4 +1,4 @@
-//! Coroutines: made here, run in `pipework/_aio.py`, on whatever event loop there is.
+//! Coroutines: made here, run in `pipework/_asyncio_fd.py`, on whatever event loop there is.
 
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
@@ -8,13 +8,13 @@ use crate::locked::Locked;
 
 static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
 
-/// What the function of that name in `pipework/_aio.py` returns: a coroutine or an asynchronous iterator.
+/// What the function of that name in `pipework/_asyncio_fd.py` returns: a coroutine or an asynchronous iterator.
 pub(crate) fn start<'py>(
     py: Python<'py>,
     name: &str,
     arguments: impl PyCallArgs<'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let module = MODULE.get_or_try_init(py, || py.import("pipework._aio").map(Bound::unbind))?;
+    let module = MODULE.get_or_try_init(py, || py.import("pipework._asyncio_fd").map(Bound::unbind))?;
     module.bind(py).getattr(name)?.call1(arguments)
 }
 

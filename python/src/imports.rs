@@ -4,15 +4,15 @@ use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-pub(crate) struct Named {
+pub(crate) struct Import {
     module: &'static str,
     name: &'static str,
     found: PyOnceLock<Py<PyAny>>,
 }
 
-impl Named {
-    pub(crate) const fn new(module: &'static str, name: &'static str) -> Named {
-        Named { module, name, found: PyOnceLock::new() }
+impl Import {
+    pub(crate) const fn new(module: &'static str, name: &'static str) -> Import {
+        Import { module, name, found: PyOnceLock::new() }
     }
 
     pub(crate) fn call<'py>(
@@ -23,7 +23,7 @@ impl Named {
         self.found.import(py, self.module, self.name)?.call1(arguments)
     }
 
-    /// As [`Named::call`], for what is kept or handed on.
+    /// As [`Import::call`], for what is kept or handed on.
     pub(crate) fn make<'py>(&self, py: Python<'py>, fields: impl PyCallArgs<'py>) -> PyResult<Py<PyAny>> {
         self.call(py, fields).map(Bound::unbind)
     }
