@@ -114,6 +114,7 @@ macro_rules! allowed {
 pub(crate) mod memory;
 pub(crate) mod file;
 pub(crate) mod net;
+pub(crate) mod end;
 
 // ---------------------------------------------------------------- descriptors
 

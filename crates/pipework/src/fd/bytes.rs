@@ -4,10 +4,9 @@ use std::os::fd::AsFd;
 
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Unfinished};
+use crate::sys::end::{End, guarded, progress};
 use crate::sys::file::{self, Kind};
 use crate::sys::{Errno, For};
-
-use super::end::{End, guarded, progress};
 
 /// What a slurp makes space for where nobody says how much there is; then it makes space for as much again as has come.
 const FIRST_READ: usize = 16 * 1024;

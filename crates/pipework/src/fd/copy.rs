@@ -14,11 +14,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::deadline::Deadline;
 use crate::error::Unfinished;
+use crate::sys::end::{End, SMALL, guarded};
 use crate::sys::file::{self, Kind};
 use crate::sys::net::{self, Take};
 use crate::sys::{self, Errno, For};
-
-use super::end::{End, SMALL, guarded};
 
 /// What one call inside the kernel is asked to move, and how much may move before the deadline is looked at.
 const STEP: u64 = 4 << 20;

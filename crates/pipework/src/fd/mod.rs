@@ -20,7 +20,6 @@
 //! Types that rustix has, such as [`SocketAddrAny`], are rustix's, so that they fit the calls that stayed there.
 
 mod pipe_end;
-mod end;
 mod accept;
 mod copy;
 mod bytes;

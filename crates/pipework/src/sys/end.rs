@@ -6,36 +6,34 @@
 
 use std::os::fd::BorrowedFd;
 
+use super::file::{self, Facts, Kind};
+use super::net::{self, Take};
+use super::{Errno, For, Result, SigpipeBlocked, Wait};
 use crate::deadline::Deadline;
 use crate::error::Unfinished;
-use crate::sys::file::{self, Facts, Kind};
-use crate::sys::net::{self, Take};
-use crate::sys::{self, Errno, For, SigpipeBlocked, Wait};
-
-type Result<T> = std::result::Result<T, Errno>;
 
 /// What may be written, without waiting, to whatever polls as writable: the space that POSIX promises of a pipe.
-pub(super) const SMALL: usize = 4096;
+pub(crate) const SMALL: usize = 4096;
 
 #[derive(Debug)]
-pub(super) struct End<'fd> {
-    pub(super) fd: BorrowedFd<'fd>,
-    pub(super) kind: Kind,
-    pub(super) facts: Facts,
+pub(crate) struct End<'fd> {
+    pub(crate) fd: BorrowedFd<'fd>,
+    pub(crate) kind: Kind,
+    pub(crate) facts: Facts,
     /// Whether a plain call could wait in the kernel beyond the deadline.
-    pub(super) may_block: bool,
+    pub(crate) may_block: bool,
     deadline: Deadline,
 }
 
 impl Errno {
     /// The error of the operation `op`, which had done so much by then.
-    pub(super) fn after(self, done: usize, op: &'static str) -> Unfinished {
+    pub(crate) fn after(self, done: usize, op: &'static str) -> Unfinished {
         Unfinished { done: done as u64, error: self.at(op) }
     }
 }
 
 impl<'fd> End<'fd> {
-    pub(super) fn new(fd: BorrowedFd<'fd>, deadline: Deadline) -> Result<End<'fd>> {
+    pub(crate) fn new(fd: BorrowedFd<'fd>, deadline: Deadline) -> Result<End<'fd>> {
         let facts = file::facts(fd)?;
         let kind = facts.kind;
         let may_block = kind != Kind::File && !deadline.is_never() && file::blocks(fd)?;
@@ -43,7 +41,7 @@ impl<'fd> End<'fd> {
     }
 
     /// As [`End::new`], for reading alone: whoever may wait for ever need not know what it is.
-    pub(super) fn to_read(fd: BorrowedFd<'fd>, deadline: Deadline) -> Result<End<'fd>> {
+    pub(crate) fn to_read(fd: BorrowedFd<'fd>, deadline: Deadline) -> Result<End<'fd>> {
         if !deadline.is_never() {
             return End::new(fd, deadline);
         }
@@ -52,22 +50,22 @@ impl<'fd> End<'fd> {
     }
 
     /// Waits until a call may succeed; [`Errno::TIMEDOUT`] once the deadline has passed.
-    pub(super) fn wait(&self, what: For) -> Result<()> {
+    pub(crate) fn wait(&self, what: For) -> Result<()> {
         if self.is_ready(what, self.deadline)? { Ok(()) } else { Err(Errno::TIMEDOUT) }
     }
 
     fn is_ready(&self, what: For, deadline: Deadline) -> Result<bool> {
-        Ok(self.kind == Kind::File || sys::wait(&[self.fd], what, deadline)?)
+        Ok(self.kind == Kind::File || super::wait(&[self.fd], what, deadline)?)
     }
 
     /// Reads what is there. 0 is end of file; [`Errno::AGAIN`] means that it is to be waited for.
-    pub(super) fn read(&self, buf: &mut [u8]) -> Result<usize> {
+    pub(crate) fn read(&self, buf: &mut [u8]) -> Result<usize> {
         match self.kind {
-            _ if !self.may_block => sys::read(self.fd, buf),
+            _ if !self.may_block => super::read(self.fd, buf),
             Kind::Socket => net::recv(self.fd, buf, Take::Out, true),
-            _ => match sys::read_nowait(self.fd, buf) {
+            _ => match super::read_nowait(self.fd, buf) {
                 Err(Errno::OPNOTSUPP) if self.is_ready(For::Reading, Deadline::now())? => {
-                    sys::read(self.fd, buf)
+                    super::read(self.fd, buf)
                 }
                 Err(Errno::OPNOTSUPP) => Err(Errno::AGAIN),
                 done => done,
@@ -76,13 +74,13 @@ impl<'fd> End<'fd> {
     }
 
     /// Writes what there is space for, under [`guarded`] but to files and sockets. [`Errno::AGAIN`] means that space is to be waited for.
-    pub(super) fn write(&self, buf: &[u8]) -> Result<usize> {
+    pub(crate) fn write(&self, buf: &[u8]) -> Result<usize> {
         let outcome = match self.kind {
             Kind::Socket => net::send(self.fd, buf, self.may_block),
-            _ if !self.may_block => sys::write_under_guard(self.fd, buf, Wait::Native),
-            _ => match sys::write_under_guard(self.fd, buf, Wait::Never) {
+            _ if !self.may_block => super::write_under_guard(self.fd, buf, Wait::Native),
+            _ => match super::write_under_guard(self.fd, buf, Wait::Never) {
                 Err(Errno::OPNOTSUPP) if self.is_ready(For::Writing, Deadline::now())? => {
-                    sys::write_under_guard(self.fd, &buf[..buf.len().min(SMALL)], Wait::Native)
+                    super::write_under_guard(self.fd, &buf[..buf.len().min(SMALL)], Wait::Native)
                 }
                 Err(Errno::OPNOTSUPP) => Err(Errno::AGAIN),
                 done => done,
@@ -92,7 +90,7 @@ impl<'fd> End<'fd> {
     }
 
     /// Makes `call` until it does not ask to be made again, waiting in between.
-    pub(super) fn until_done<T>(&self, what: For, mut call: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(crate) fn until_done<T>(&self, what: For, mut call: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             match call() {
                 Err(Errno::AGAIN) => self.wait(what)?,
@@ -104,7 +102,7 @@ impl<'fd> End<'fd> {
 
 /// Runs `write_much`, where it may raise SIGPIPE with that signal blocked in this thread, and takes back the signal of a write that has met
 /// a closed end.
-pub(super) fn guarded<T>(may_raise: bool, write_much: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(crate) fn guarded<T>(may_raise: bool, write_much: impl FnOnce() -> Result<T>) -> Result<T> {
     if !may_raise {
         return write_much();
     }
@@ -117,6 +115,6 @@ pub(super) fn guarded<T>(may_raise: bool, write_much: impl FnOnce() -> Result<T>
 }
 
 /// A device that takes nothing and calls that a success would be asked for ever.
-pub(super) fn progress(len: usize) -> Result<usize> {
+pub(crate) fn progress(len: usize) -> Result<usize> {
     if len > 0 { Ok(len) } else { Err(Errno::IO) }
 }
