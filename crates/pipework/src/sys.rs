@@ -6,7 +6,6 @@
 
 #![allow(unsafe_code)]
 
-use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::thread::JoinHandle;
@@ -114,7 +113,10 @@ macro_rules! allowed {
 pub(crate) mod memory;
 pub(crate) mod file;
 pub(crate) mod net;
+mod sigpipe;
 pub(crate) mod end;
+
+pub(crate) use sigpipe::{met_closed_end, without_sigpipe};
 
 // ---------------------------------------------------------------- descriptors
 
@@ -324,8 +326,8 @@ pub(crate) fn write_nosignal(fd: BorrowedFd<'_>, buf: &[u8], wait: Wait) -> Resu
     pwritev2(fd, buf, NOSIGNAL | wait.flags())
 }
 
-/// As [`write_nosignal`], on any kernel, under a [`SigpipeBlocked`]: with EPIPE comes a signal, which waits there.
-pub(crate) fn write_under_guard(fd: BorrowedFd<'_>, buf: &[u8], wait: Wait) -> Result<usize> {
+/// As [`write_nosignal`], on any kernel, within [`without_sigpipe`]: with EPIPE comes the signal.
+pub(crate) fn write(fd: BorrowedFd<'_>, buf: &[u8], wait: Wait) -> Result<usize> {
     #[cfg(test)]
     let buf = fault::shortened(if wait == Wait::Never { "write_nowait" } else { "write" }, buf)?;
     match wait {
@@ -350,54 +352,6 @@ fn unknown_flag(errno: rustix::io::Errno) -> Errno {
     match Errno::from(errno) {
         Errno(libc::EINVAL | libc::ENOSYS) => Errno::OPNOTSUPP,
         errno => errno,
-    }
-}
-
-/// Blocks SIGPIPE in this thread for as long as it lives.
-pub(crate) struct SigpipeBlocked {
-    before: libc::sigset_t,
-    was_pending: bool,
-    /// The mask is this thread's.
-    _not_send: PhantomData<*const ()>,
-}
-
-impl SigpipeBlocked {
-    pub(crate) fn new() -> SigpipeBlocked {
-        // SAFETY: the sets are plain data, valid when zeroed and initialised by the calls that take pointers to them.
-        unsafe {
-            let mut before: libc::sigset_t = std::mem::zeroed();
-            let mut pending: libc::sigset_t = std::mem::zeroed();
-            libc::sigpending(&mut pending);
-            libc::pthread_sigmask(libc::SIG_BLOCK, &sigpipe(), &mut before);
-            let was_pending = libc::sigismember(&pending, libc::SIGPIPE) == 1;
-            SigpipeBlocked { before, was_pending, _not_send: PhantomData }
-        }
-    }
-
-    /// Takes back the signal of a write that failed with EPIPE; not one that had been pending before.
-    pub(crate) fn take_back(&self) {
-        if !self.was_pending {
-            let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-            // SAFETY: both pointers are to values that outlive the call.
-            unsafe { libc::sigtimedwait(&sigpipe(), std::ptr::null_mut(), &at_once) };
-        }
-    }
-}
-
-impl Drop for SigpipeBlocked {
-    fn drop(&mut self) {
-        // SAFETY: the mask was filled in by the call that blocked the signal.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
-    }
-}
-
-fn sigpipe() -> libc::sigset_t {
-    // SAFETY: the set is plain data, and initialised by sigemptyset.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, libc::SIGPIPE);
-        set
     }
 }
 

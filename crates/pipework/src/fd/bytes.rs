@@ -4,9 +4,9 @@ use std::os::fd::AsFd;
 
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Unfinished};
-use crate::sys::end::{End, guarded, progress};
+use crate::sys::end::{End, progress};
 use crate::sys::file::{self, Kind};
-use crate::sys::{Errno, For};
+use crate::sys::{self, Errno, For};
 
 /// What a slurp makes space for where nobody says how much there is; then it makes space for as much again as has come.
 const FIRST_READ: usize = 16 * 1024;
@@ -49,7 +49,7 @@ pub fn write_all(fd: impl AsFd, bytes: &[u8], deadline: impl Into<Deadline>) -> 
         }
         Ok(())
     };
-    let outcome = guarded(matches!(end.kind, Kind::Pipe | Kind::Other), all);
+    let outcome = end.without_sigpipe(all, sys::met_closed_end);
     outcome.map_err(|errno| errno.after(done, OP))
 }
 

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::deadline::Deadline;
 use crate::error::Unfinished;
-use crate::sys::end::{End, SMALL, guarded};
+use crate::sys::end::{End, SMALL};
 use crate::sys::file::{self, Kind};
 use crate::sys::net::{self, Take};
 use crate::sys::{self, Errno, For};
@@ -131,7 +131,13 @@ fn run<'fd>(
     let all = || {
         let mut copy = Copy::new(from.as_fd(), to.as_fd(), deadline)?;
         choose(&mut copy)?;
-        guarded(copy.to.kind != Kind::File, || copy.all(len, deadline, &mut done))
+        // `sendfile` and `splice` into a socket raise SIGPIPE as writes to a pipe do.
+        match copy.to.kind {
+            Kind::Pipe | Kind::Socket => {
+                sys::without_sigpipe(|| copy.all(len, deadline, &mut done), sys::met_closed_end)
+            }
+            Kind::File | Kind::Other => copy.all(len, deadline, &mut done),
+        }
     };
     let outcome = all();
     outcome.map_err(|errno| Unfinished { done, error: errno.at(op) }).map(|()| done)

@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Hint, Result};
 use crate::spin::Spin;
 use crate::sync::Fact;
 use crate::sys::net::{self, Take};
-use crate::sys::{self, Access, Carrier, Errno, For, SigpipeBlocked, Wait};
+use crate::sys::{self, Access, Carrier, Errno, For, Wait};
 
 /// One end of a pipe, FIFO or Unix stream socket: reads or writes with a deadline and without
 /// SIGPIPE.
@@ -253,15 +253,14 @@ impl PipeEnd {
         end: impl Fn(&mut O) -> &mut PipeEnd,
         write_much: impl FnOnce(&mut O) -> T,
     ) -> T {
-        let guard = SigpipeBlocked::new();
-        end(owner).guarded = true;
-        let done = write_much(owner);
-        let end = end(owner);
-        end.guarded = false;
-        if std::mem::take(&mut end.raised) {
-            guard.take_back();
-        }
-        done
+        let writes = || {
+            end(owner).guarded = true;
+            let done = write_much(owner);
+            let end = end(owner);
+            end.guarded = false;
+            (done, std::mem::take(&mut end.raised))
+        };
+        sys::without_sigpipe(writes, |(_, raised)| *raised).0
     }
 
     /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece; false if there is no space for it now.
@@ -310,7 +309,7 @@ impl PipeEnd {
     fn print(&self, mut buf: &[u8], deadline: Deadline) -> std::result::Result<(), Errno> {
         let whole = buf.len();
         while !buf.is_empty() {
-            match sys::write_under_guard(self.fd.as_fd(), buf, Wait::Native) {
+            match sys::write(self.fd.as_fd(), buf, Wait::Native) {
                 Ok(0) => return Err(Errno::IO),
                 Ok(len) => buf = &buf[len..],
                 Err(Errno::AGAIN) => self.wait(For::Writing, deadline)?,
@@ -444,7 +443,7 @@ fn read_socket(fd: BorrowedFd<'_>, buf: &mut [u8], nowait: bool) -> std::result:
 /// Writes without ever raising SIGPIPE, whatever the program has done with that signal.
 fn write(fd: BorrowedFd<'_>, buf: &[u8], wait: Wait, guarded: bool) -> std::result::Result<usize, Errno> {
     if guarded {
-        return sys::write_under_guard(fd, buf, wait);
+        return sys::write(fd, buf, wait);
     }
     if !NOSIGNAL_REFUSED.is_known() {
         match sys::write_nosignal(fd, buf, wait) {
@@ -453,11 +452,7 @@ fn write(fd: BorrowedFd<'_>, buf: &[u8], wait: Wait, guarded: bool) -> std::resu
         }
     }
     // An older kernel, or a pipe that cannot be asked not to wait: only the same write without the flag tells which.
-    let guard = SigpipeBlocked::new();
-    let done = sys::write_under_guard(fd, buf, wait);
-    if done == Err(Errno::PIPE) {
-        guard.take_back();
-    }
+    let done = sys::without_sigpipe(|| sys::write(fd, buf, wait), sys::met_closed_end);
     if done != Err(Errno::OPNOTSUPP) {
         NOSIGNAL_REFUSED.learn();
     }

@@ -415,8 +415,8 @@ fn copying_with_short_counts_and_errors_loses_nothing() {
     drop(write_end);
 
     let (mut reader, mut writer) = pipe(64).unwrap();
-    order("read", 0, Fault::Short(5));
-    order("read", 0, Fault::Errno(libc::EIO));
+    order("read_nowait", 0, Fault::Short(5));
+    order("read_nowait", 0, Fault::Errno(libc::EIO));
     order("read", 0, Fault::Errno(libc::EAGAIN));
     let stopped = writer.copy_from_fd(&read_end, u64::MAX, Duration::from_secs(60)).unwrap_err();
     assert_eq!((stopped.done, stopped.error.errno()), (5, Some(libc::EIO)));

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 
 use super::file::{self, Facts, Kind};
 use super::net::{self, Take};
-use super::{Errno, For, Result, SigpipeBlocked, Wait};
+use super::{Errno, For, Result, Wait, without_sigpipe};
 use crate::deadline::Deadline;
 use crate::error::Unfinished;
 
@@ -77,16 +77,25 @@ impl<'fd> End<'fd> {
     pub(crate) fn write(&self, buf: &[u8]) -> Result<usize> {
         let outcome = match self.kind {
             Kind::Socket => net::send(self.fd, buf, self.may_block),
-            _ if !self.may_block => super::write_under_guard(self.fd, buf, Wait::Native),
-            _ => match super::write_under_guard(self.fd, buf, Wait::Never) {
+            _ if !self.may_block => super::write(self.fd, buf, Wait::Native),
+            _ => match super::write(self.fd, buf, Wait::Never) {
                 Err(Errno::OPNOTSUPP) if self.is_ready(For::Writing, Deadline::now())? => {
-                    super::write_under_guard(self.fd, &buf[..buf.len().min(SMALL)], Wait::Native)
+                    super::write(self.fd, &buf[..buf.len().min(SMALL)], Wait::Native)
                 }
                 Err(Errno::OPNOTSUPP) => Err(Errno::AGAIN),
                 done => done,
             },
         };
         outcome.and_then(progress)
+    }
+
+    /// Runs `writes`, all by [`End::write`]: of what that writes to, only a pipe raises SIGPIPE.
+    pub(crate) fn without_sigpipe<T>(
+        &self,
+        writes: impl FnOnce() -> T,
+        met_closed_end: impl FnOnce(&T) -> bool,
+    ) -> T {
+        if self.kind == Kind::Pipe { without_sigpipe(writes, met_closed_end) } else { writes() }
     }
 
     /// Makes `call` until it does not ask to be made again, waiting in between.
@@ -98,20 +107,6 @@ impl<'fd> End<'fd> {
             }
         }
     }
-}
-
-/// Runs `write_much`, where it may raise SIGPIPE with that signal blocked in this thread, and takes back the signal of a write that has met
-/// a closed end.
-pub(crate) fn guarded<T>(may_raise: bool, write_much: impl FnOnce() -> Result<T>) -> Result<T> {
-    if !may_raise {
-        return write_much();
-    }
-    let guard = SigpipeBlocked::new();
-    let done = write_much();
-    if matches!(done, Err(Errno::PIPE)) {
-        guard.take_back();
-    }
-    done
 }
 
 /// A device that takes nothing and calls that a success would be asked for ever.

@@ -1,0 +1,125 @@
+//! SIGPIPE, which comes with every EPIPE of a pipe and kills a program that has not asked for it.
+//!
+//! Linux 6.18 can be asked for writes without it, one by one ([`write_nosignal`](super::write_nosignal)),
+//! sockets always could. Any other write stands in [`without_sigpipe`].
+
+use std::marker::PhantomData;
+
+use super::{Errno, Result};
+
+/// Runs `writes` with SIGPIPE blocked in this thread, and takes the signal back if they say that
+/// one of them has met a closed end.
+pub(crate) fn without_sigpipe<T>(writes: impl FnOnce() -> T, met_closed_end: impl FnOnce(&T) -> bool) -> T {
+    let blocked = Blocked::new();
+    let done = writes();
+    if met_closed_end(&done) {
+        blocked.take_back();
+    }
+    done
+}
+
+/// Whether a write, or many that stop at the first error, has met a closed end.
+pub(crate) fn met_closed_end<T>(done: &Result<T>) -> bool {
+    matches!(done, Err(Errno::PIPE))
+}
+
+/// Blocks SIGPIPE in this thread for as long as it lives.
+struct Blocked {
+    before: libc::sigset_t,
+    /// Whether the program had blocked it itself.
+    was_blocked: bool,
+    /// Whether one was pending already, which is the program's to receive.
+    was_pending: bool,
+    /// The mask is this thread's.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Blocked {
+    fn new() -> Blocked {
+        // SAFETY: the sets are plain data, valid when zeroed and initialised by the calls that take pointers to them.
+        unsafe {
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_BLOCK, &sigpipe(), &mut before);
+            let was_blocked = libc::sigismember(&before, libc::SIGPIPE) == 1;
+            // A signal that is not blocked does not stay pending, so there is nothing to ask then.
+            let was_pending = was_blocked && {
+                let mut pending: libc::sigset_t = std::mem::zeroed();
+                libc::sigpending(&mut pending);
+                libc::sigismember(&pending, libc::SIGPIPE) == 1
+            };
+            Blocked { before, was_blocked, was_pending, _not_send: PhantomData }
+        }
+    }
+
+    fn take_back(&self) {
+        if !self.was_pending {
+            let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: both pointers are to values that outlive the call.
+            unsafe { libc::sigtimedwait(&sigpipe(), std::ptr::null_mut(), &at_once) };
+        }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        if !self.was_blocked {
+            // SAFETY: the mask was filled in by the call that blocked the signal.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+        }
+    }
+}
+
+fn sigpipe() -> libc::sigset_t {
+    // SAFETY: the set is plain data, and initialised by sigemptyset.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGPIPE);
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::sys::{Wait, pipe, write};
+
+    /// Whether SIGPIPE is blocked in this thread, and whether it is pending.
+    fn state() -> (bool, bool) {
+        // SAFETY: the sets are plain data, valid when zeroed and initialised by the calls that take pointers to them.
+        unsafe {
+            let (mut blocked, mut pending): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut blocked);
+            libc::sigpending(&mut pending);
+            let has = |set| libc::sigismember(set, libc::SIGPIPE) == 1;
+            (has(&blocked), has(&pending))
+        }
+    }
+
+    #[test]
+    fn its_own_signal_goes_and_the_programs_stays() {
+        let write_to_nobody = || {
+            let (_, writer) = pipe().unwrap();
+            without_sigpipe(
+                || {
+                    assert!(state().0, "it is blocked");
+                    let done = write(writer.as_fd(), b"to nobody", Wait::Native);
+                    assert!(state().1, "it was raised");
+                    done
+                },
+                met_closed_end,
+            )
+        };
+        assert_eq!((write_to_nobody(), state()), (Err(Errno::PIPE), (false, false)));
+        let blocked = Blocked::new();
+        assert_eq!((write_to_nobody(), state()), (Err(Errno::PIPE), (true, false)));
+        // SAFETY: the signal goes to this thread, which has blocked it.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGPIPE) };
+        assert_eq!((write_to_nobody(), state()), (Err(Errno::PIPE), (true, true)));
+        blocked.take_back();
+        drop(blocked);
+        assert_eq!(state(), (false, false));
+    }
+}
