@@ -2,11 +2,12 @@
 
 use std::os::fd::AsFd;
 
+use super::pipe_end::NOSIGNAL_REFUSED;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Unfinished};
 use crate::sys::end::{End, progress};
 use crate::sys::file::{self, Kind};
-use crate::sys::{self, Errno, For};
+use crate::sys::{self, Errno, For, Wait};
 
 /// What a slurp makes space for where nobody says how much there is; then it makes space for as much again as has come.
 const FIRST_READ: usize = 16 * 1024;
@@ -41,8 +42,23 @@ pub fn read_full(fd: impl AsFd, buf: &mut [u8], deadline: impl Into<Deadline>) -
 /// The first `done` bytes have been written, and none of the others.
 pub fn write_all(fd: impl AsFd, bytes: &[u8], deadline: impl Into<Deadline>) -> Result<(), Unfinished> {
     const OP: &str = "fd write all";
-    let end = End::new(fd.as_fd(), deadline.into()).map_err(|errno| errno.after(0, OP))?;
+    let (fd, deadline) = (fd.as_fd(), deadline.into());
     let mut done = 0;
+    let mut is_refused = false;
+    // Most often one call does all of it, whatever the descriptor is.
+    if deadline.is_never() && !bytes.is_empty() && !NOSIGNAL_REFUSED.is_known() {
+        match sys::write_nosignal(fd, bytes, Wait::Native).and_then(progress) {
+            Ok(len) if len == bytes.len() => return Ok(()),
+            Ok(len) => done = len,
+            Err(Errno::OPNOTSUPP) => is_refused = true,
+            Err(Errno::AGAIN) => {}
+            Err(errno) => return Err(errno.after(0, OP)),
+        }
+    }
+    let end = End::new(fd, deadline).map_err(|errno| errno.after(done, OP))?;
+    if is_refused && end.kind == Kind::Pipe {
+        NOSIGNAL_REFUSED.learn();
+    }
     let all = || {
         while done < bytes.len() {
             done += end.until_done(For::Writing, || end.write(&bytes[done..]))?;

@@ -299,6 +299,24 @@ fn reading_and_writing_go_on_until_all_is_done() {
     }
 }
 
+/// Kernels before 6.18, and whatever has no vectored write, such as an eventfd.
+#[test]
+fn what_cannot_be_asked_for_silence_is_written_to_all_the_same() {
+    let (mut near, far) = UnixStream::pair().unwrap();
+    let eventfd = crate::sys::eventfd().unwrap();
+    let number = 7u64.to_ne_bytes();
+    for fd in [far.as_fd(), eventfd.as_fd()] {
+        order("nosignal", 0, Fault::Errno(libc::EOPNOTSUPP));
+        write_all(fd, &number, Deadline::NEVER).unwrap();
+        // Another test may have taught all of them not to ask.
+        all_met();
+    }
+    let mut got = [0; 8];
+    near.read_exact(&mut got).unwrap();
+    assert_eq!(got, number);
+    assert_eq!((read_full(&eventfd, &mut got, NOW), got), (Ok(8), number));
+}
+
 #[test]
 fn what_stops_half_way_says_how_far_it_got() {
     let far = |outcome: Unfinished| (outcome.done, outcome.kind(), outcome.error.errno());
