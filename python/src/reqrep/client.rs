@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use super::segment::{MODULE, Place, Segment};
 use super::shared::{Shared, closed};
 use crate::buffer::{Bytes, Held, bytes, unless_small};
-use crate::error::{OrRaise, Oversize, Raise};
+use crate::error::{OrRaise, Oversize};
 use crate::imports::Import;
 use crate::keywords::{Flags, InFlight, Redeliveries};
 use crate::task::Task;
@@ -271,6 +271,7 @@ pub(super) trait Caller: Clone + Send + Sync + 'static {
     fn try_send(&self, request: Self::Request<'_>) -> Result<Option<Ticket>>;
     fn recv(&self, ticket: Ticket, deadline: Deadline) -> Result<Self::Reply>;
     fn try_recv(&self, ticket: Ticket) -> Result<Option<Self::Reply>>;
+    fn abandon(&self, ticket: Ticket) -> Result<Option<Self::Reply>>;
 }
 
 impl Caller for reqrep::Client {
@@ -299,6 +300,10 @@ impl Caller for reqrep::Client {
 
     fn try_recv(&self, ticket: Ticket) -> Result<Option<Reply>> {
         self.try_recv(ticket)
+    }
+
+    fn abandon(&self, ticket: Ticket) -> Result<Option<Reply>> {
+        self.abandon(ticket)
     }
 }
 
@@ -343,9 +348,11 @@ impl<C: Caller> Calls<C> {
         if let Ok(Ok(reply)) = done {
             return Ok(reply);
         }
-        // Nobody has the ticket but this, so the call must not stay behind. What a signal handler has raised counts more than a reply at the last moment.
-        let at_last = client.and_then(|client| give_up(&client, sent));
-        done?.or_else(|error| at_last.ok_or_else(|| self.for_request(C::len(request), error).raise(py)))
+        // Nobody has the ticket but this, so the call must not stay behind.
+        let abandoned = client.zip(sent).map_or(Ok(None), |(client, ticket)| client.abandon(ticket));
+        // What a signal handler has raised counts more than a reply at the last moment.
+        let outcome = done?.or_else(|error| abandoned?.ok_or(error));
+        outcome.map_err(|error| self.for_request(C::len(request), error)).or_raise(py)
     }
 
     pub(super) fn send(&self, py: Python<'_>, request: C::Request<'_>, deadline: Deadline) -> PyResult<u64> {
@@ -445,11 +452,4 @@ impl<C: Caller> Calls<C> {
 
 fn for_request(len: usize, most: usize, error: Error) -> Oversize {
     Oversize { error, len, option: "the segment's request_bytes", most }
-}
-
-/// Ends a call, if it is not over; gives its reply if that came at the last moment.
-fn give_up<C: Caller>(client: &C, sent: Option<Ticket>) -> Option<C::Reply> {
-    let ticket = sent?;
-    let has_come = client.client().cancel(ticket) == Ok(false);
-    if has_come { client.try_recv(ticket).ok().flatten() } else { None }
 }

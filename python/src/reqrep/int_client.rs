@@ -172,4 +172,8 @@ impl Caller for reqrep::IntClient {
     fn try_recv(&self, ticket: Ticket) -> Result<Option<i64>> {
         self.try_recv(ticket)
     }
+
+    fn abandon(&self, ticket: Ticket) -> Result<Option<i64>> {
+        self.abandon(ticket)
+    }
 }

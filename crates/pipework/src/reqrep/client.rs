@@ -214,15 +214,10 @@ impl Client {
         let deadline = deadline.into();
         let ticket =
             self.place(&request.into(), deadline, CALL)?.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
-        let error = match self.wait(ticket, deadline, CALL) {
-            Ok(done) => return self.take_out(ticket, done, done, CALL),
-            Err(error) => error,
-        };
-        // Whatever ended the wait, nobody has the ticket, so the call must not stay behind. Where it is over, this is refused.
-        match self.cancel(ticket) {
-            // The reply came at the last moment.
-            Ok(false) => self.look(ticket, CALL)?.ok_or(error),
-            _ => Err(error),
+        match self.wait(ticket, deadline, CALL) {
+            Ok(done) => self.take_out(ticket, done, done, CALL),
+            // Whatever ended the wait, nobody has the ticket, so the call must not stay behind.
+            Err(error) => self.abandon_for(ticket, CALL)?.ok_or(error),
         }
     }
 
@@ -325,6 +320,55 @@ impl Client {
                 if done { Ok(false) } else { Err(Error::new(ErrorKind::Stale, OP)) }
             }
         }
+    }
+
+    /// Ends a call that nobody waits for any more, however it stands. Gives its reply if that came at
+    /// the last moment, and `None` if it is cancelled now, or was over already.
+    ///
+    /// What a wait comes to that has ended with an error is `client.abandon(ticket)?.ok_or(error)`:
+    /// [`call`](Client::call) does so, and so does the future of
+    /// [`call_async`](Client::call_async) when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `Failed`, `PeerDied`, `Corrupt` and `Os` with ENOMEM as those of [`recv`](Client::recv), for a
+    /// call that ended so at the last moment.
+    ///
+    /// # Examples
+    ///
+    /// A wait that tells its user how long it has been going on, and ends when the user says so:
+    ///
+    /// ```
+    /// use pipework::{ErrorKind, Result, reqrep::{Client, Reply}};
+    /// use std::time::Duration;
+    ///
+    /// fn call(client: &Client, request: &[u8], go_on: impl Fn() -> bool) -> Result<Reply> {
+    ///     let ticket = client.send(request, Duration::from_secs(1))?;
+    ///     loop {
+    ///         match client.recv(ticket, Duration::from_millis(100)) {
+    ///             Err(error) if error.kind() == ErrorKind::TimedOut && go_on() => {}
+    ///             Err(error) => return client.abandon(ticket)?.ok_or(error),
+    ///             reply => return reply,
+    ///         }
+    ///     }
+    /// }
+    /// # let segment = pipework::reqrep::Options::new().anonymous()?;
+    /// # let outcome = call(&segment.client()?, b"", || false);
+    /// # assert_eq!(outcome.map_err(|error| error.kind()).err(), Some(ErrorKind::TimedOut));
+    /// # assert_eq!(segment.audit()?.free, 256);
+    /// # Ok::<(), pipework::Error>(())
+    /// ```
+    pub fn abandon(&self, ticket: Ticket) -> Result<Option<Reply>> {
+        self.abandon_for(ticket, "reqrep abandon")
+    }
+
+    #[cold]
+    fn abandon_for(&self, ticket: Ticket, op: &'static str) -> Result<Option<Reply>> {
+        // Where it is over, or is not this client's any more, it cannot be cancelled either.
+        let Ok(false) = self.cancel(ticket) else { return Ok(None) };
+        let reply = self.look(ticket, op);
+        self.looked(ticket, reply.as_ref().is_err_and(may_be_open));
+        reply
     }
 
     /// Calls of this client that are in progress: sent, and their replies not received.

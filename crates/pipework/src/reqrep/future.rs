@@ -123,10 +123,8 @@ struct Unheard<'a> {
 
 impl Drop for Unheard<'_> {
     fn drop(&mut self) {
-        if self.client.cancel(self.ticket) == Ok(false) {
-            // It came at the last moment, and gives its slot back.
-            let _ = self.client.look(self.ticket, CALL);
-        }
+        // Nobody is left who could be told what came of it.
+        let _ = self.client.abandon(self.ticket);
     }
 }
 

@@ -72,6 +72,11 @@ impl IntClient {
         self.0.cancel(ticket)
     }
 
+    /// As [`Client::abandon`].
+    pub fn abandon(&self, ticket: Ticket) -> Result<Option<i64>> {
+        self.0.abandon(ticket)?.map(|reply| value_of(&reply)).transpose()
+    }
+
     /// As [`Client::pending`].
     pub fn pending(&self) -> usize {
         self.0.pending()

@@ -97,6 +97,35 @@ fn a_request_that_is_given_up_fails_at_its_client_at_once() {
 }
 
 #[test]
+fn a_call_that_is_abandoned_is_over_however_it_stood() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let send = |text| client.try_send(text).unwrap().expect("there is a slot");
+    // In the ring, where no server finds it any more.
+    assert!(client.abandon(send("a")).unwrap().is_none() && server.try_recv().unwrap().is_none());
+    // In a server's hands.
+    let taken = send("b");
+    let request = server.recv(SOON).unwrap();
+    assert!(client.abandon(taken).unwrap().is_none());
+    assert!(!request.is_wanted() && !request.reply("too late").unwrap());
+    // Answered, and given up.
+    let answered = send("c");
+    server.recv(SOON).unwrap().reply("d").unwrap();
+    assert_eq!(&*client.abandon(answered).unwrap().expect("it has come"), b"d");
+    let failed = send("e");
+    server.recv(SOON).unwrap().fail();
+    assert_eq!(kind(client.abandon(failed)), Some(ErrorKind::Failed));
+    // Over, or another client's.
+    let others = segment.client().unwrap();
+    for ticket in [taken, answered, failed, others.try_send("f").unwrap().expect("there is a slot")] {
+        assert!(client.abandon(ticket).unwrap().is_none());
+    }
+    assert_eq!((client.pending(), others.pending()), (0, 1));
+    drop(others);
+    all_free(&segment);
+}
+
+#[test]
 fn a_request_travels_alone_when_it_is_owned() {
     let segment = small();
     let client = segment.client().unwrap();
