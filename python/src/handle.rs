@@ -17,7 +17,7 @@ use pyo3::types::PyDict;
 
 use crate::error::{OrRaise, Raise, invalid, of_kind};
 use crate::locked::Locked;
-use crate::wait::{SLICE, attend, in_slices, report_raised};
+use crate::wait::{again, in_slices, report_raised, slice};
 
 pub(crate) struct Handle<T: Send> {
     /// What it is, for messages: "reader".
@@ -120,15 +120,17 @@ impl<T: Send> Handle<T> {
             return Ok(turn);
         }
         let _place = Place::behind_the_others(self);
-        while !deadline.has_passed() {
-            let time = deadline.capped(SLICE).remaining().unwrap_or(SLICE);
-            py.detach(|| thread::park_timeout(time));
-            attend(py)?;
+        again(py, || {
             if let Some(turn) = self.try_turn(py, op)? {
-                return Ok(turn);
+                return Ok(Some(turn));
             }
-        }
-        Err(of_kind(py, ErrorKind::TimedOut, op, "another thread is using it"))
+            if deadline.has_passed() {
+                return Err(of_kind(py, ErrorKind::TimedOut, op, "another thread is using it"));
+            }
+            let time = slice(deadline).remaining().expect("a slice ends");
+            py.detach(|| thread::park_timeout(time));
+            Ok(None)
+        })
     }
 
     /// The end, if nobody has it and nobody else is next.

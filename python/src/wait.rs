@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use crate::error::{OrRaise, Raise};
 
 /// The longest time without a look at signals, and at whether the handle was closed by another thread.
-pub(crate) const SLICE: Duration = Duration::from_millis(250);
+const SLICE: Duration = Duration::from_millis(250);
 
 /// Seconds as Python gives them, counted from now on.
 #[derive(Clone, Copy)]
@@ -40,8 +40,25 @@ pub(crate) fn until(timeout: Option<Timeout>) -> Deadline {
     timeout.map_or(Deadline::NEVER, |timeout| timeout.0)
 }
 
-/// Makes `call` until it ends in something else than a signal or the end of a slice, and runs Python's signal handlers in between.
-/// `call` gives the interpreter lock away by itself, and loses nothing when it ends early.
+/// Asks again and again until `ask` has an answer, and runs Python's signal handlers in between: the
+/// one loop of this face that waits. `ask` gives the interpreter lock away by itself; if it may block
+/// without being interrupted by signals, then for no longer than a [`slice`].
+pub(crate) fn again<T>(py: Python<'_>, mut ask: impl FnMut() -> PyResult<Option<T>>) -> PyResult<T> {
+    loop {
+        if let Some(answer) = ask()? {
+            return Ok(answer);
+        }
+        attend(py)?;
+    }
+}
+
+/// The end of the slice that begins now.
+pub(crate) fn slice(deadline: Deadline) -> Deadline {
+    deadline.capped(SLICE)
+}
+
+/// Makes `call` until it ends in something else than a signal or the end of a slice. `call` gives the
+/// interpreter lock away by itself, and loses nothing when it ends early.
 pub(crate) fn wait<T, E: Raise>(
     py: Python<'_>,
     deadline: Deadline,
@@ -50,28 +67,27 @@ pub(crate) fn wait<T, E: Raise>(
     in_slices(py, deadline, |slice| Ok(call(slice)))?.or_raise(py)
 }
 
-/// As [`wait`], for a call that may also be refused, which ends the wait. What the core said is left to the caller, who may have to tell it from what a signal
-/// handler has raised.
+/// As [`wait`], for a call that may also be refused, which ends the wait. What the core said is left
+/// to the caller, who may have to tell it from what a signal handler has raised.
 pub(crate) fn in_slices<T, E: Raise>(
     py: Python<'_>,
     deadline: Deadline,
     mut call: impl FnMut(Deadline) -> PyResult<Result<T, E>>,
 ) -> PyResult<Result<T, E>> {
-    loop {
-        match call(deadline.capped(SLICE))? {
-            Err(error) if is_early(error.kind(), deadline) => attend(py)?,
-            done => return Ok(done),
-        }
-    }
+    again(py, || {
+        let done = call(slice(deadline))?;
+        let is_early = done.as_ref().is_err_and(|error| is_early(error.kind(), deadline));
+        Ok(if is_early { None } else { Some(done) })
+    })
 }
 
-/// Whether a call that ended so is to be made again, after a look at signals.
+/// Whether a call that ended so is to be made again.
 fn is_early(kind: ErrorKind, deadline: Deadline) -> bool {
     kind == ErrorKind::Interrupted || kind == ErrorKind::TimedOut && !deadline.has_passed()
 }
 
 /// Runs Python's signal handlers, or tells what they raised when [`go_on`] ran them.
-pub(crate) fn attend(py: Python<'_>) -> PyResult<()> {
+fn attend(py: Python<'_>) -> PyResult<()> {
     match RAISED.take() {
         Some(raised) => Err(raised),
         None => py.check_signals(),

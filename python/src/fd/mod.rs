@@ -20,7 +20,7 @@ pub(crate) use raw::{borrow, take_over};
 
 use crate::buffer::Bytes;
 use crate::error::OrRaise;
-use crate::wait::{SLICE, Timeout, attend, until, wait};
+use crate::wait::{Timeout, again, slice, until, wait};
 
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     sockets::add_to(module)?;
@@ -232,17 +232,14 @@ fn poll(py: Python<'_>, fds: Vec<(i32, u16)>, timeout: Option<Timeout>) -> PyRes
         .map(|(fd, (_, events))| PollFd::from_borrowed_fd(*fd, PollFlags::from_bits_retain(*events)))
         .collect();
     let deadline = until(timeout);
-    loop {
-        match py.detach(|| fd::poll(&mut polled, deadline.capped(SLICE))) {
-            Ok(0) if !deadline.has_passed() => {}
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            done => {
-                done.or_raise(py)?;
-                break;
-            }
-        }
-        attend(py)?;
-    }
+    let done = again(py, || {
+        Ok(match py.detach(|| fd::poll(&mut polled, slice(deadline))) {
+            Ok(0) if !deadline.has_passed() => None,
+            Err(error) if error.kind() == ErrorKind::Interrupted => None,
+            done => Some(done),
+        })
+    });
+    done?.or_raise(py)?;
     let ready = polled.iter().zip(fds).map(|(polled, (number, _))| (number, polled.revents().bits()));
     Ok(ready.filter(|(_, revents)| *revents != 0).collect())
 }

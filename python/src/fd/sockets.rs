@@ -19,6 +19,7 @@ use super::{space_for, zeros};
 use crate::buffer::{Bytes, bytes};
 use crate::error::OrRaise;
 use crate::imports::Import;
+use crate::wait::again;
 
 pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(socket, module)?)?;
@@ -40,12 +41,10 @@ pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// Makes one system call, and again after a signal whose handlers raise nothing.
 fn call<T: Send>(py: Python<'_>, call: impl Fn() -> Result<T, Errno> + Sync) -> PyResult<T> {
-    loop {
-        match py.detach(&call) {
-            Err(Errno::INTR) => py.check_signals()?,
-            done => return done.map_err(|errno| refused(py, errno)),
-        }
-    }
+    again(py, || match py.detach(&call) {
+        Err(Errno::INTR) => Ok(None),
+        done => done.map(Some).map_err(|errno| refused(py, errno)),
+    })
 }
 
 /// The kernel's refusal, as the functions of `os` raise it.
