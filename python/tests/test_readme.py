@@ -11,15 +11,16 @@ import pytest
 from support import SOON
 
 ROOT = Path(__file__).parents[2]
+TEXTS = [ROOT / "README.md", ROOT / "python/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = [
-    pytest.param(example, id=f"{text}-{number}")
-    for text in ("README.md", "python/README.md")
-    for number, example in enumerate(re.findall(r"^```python\n(.*?)^```$", (ROOT / text).read_text(), re.DOTALL | re.MULTILINE))
+    pytest.param(example, id=f"{text.relative_to(ROOT)}-{number}")
+    for text in TEXTS
+    for number, example in enumerate(re.findall(r"^```python\n(.*?)^```$", text.read_text(), re.DOTALL | re.MULTILINE))
 ]
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 4
+    assert len(EXAMPLES) >= 5
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -42,7 +42,17 @@ pub mod fuzzing {
     pub use crate::reqrep::fuzzing::*;
 }
 
-/// The examples of the README, as tests.
+/// The examples of the README and of the pages for Rust, as tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/rust/atomic.md")]
+    struct Atomic;
+    #[doc = include_str!("../../../docs/rust/reqrep.md")]
+    struct Reqrep;
+    #[doc = include_str!("../../../docs/rust/pipe.md")]
+    struct Pipe;
+    #[doc = include_str!("../../../docs/rust/fd.md")]
+    struct Fd;
+}
