@@ -10,6 +10,7 @@ mod streams;
 mod run;
 mod demo;
 mod pages;
+mod examples;
 
 use std::fs;
 use std::ops::Deref;

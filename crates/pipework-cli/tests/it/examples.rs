@@ -1,0 +1,65 @@
+//! The examples of docs/command.md print what the page says.
+
+use crate::{Folder, sh};
+use std::fs;
+use std::path::Path;
+
+/// What one block of the page has behind its prompts, and what it shows as printed.
+struct Example {
+    script: String,
+    out: String,
+}
+
+/// The blocks of a page that show a console.
+fn examples(page: &str) -> Vec<Example> {
+    let blocks = page.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    blocks.map(example).collect()
+}
+
+/// A line behind `$ ` is a command, and so is what follows a `\` at its end.
+fn example(block: &str) -> Example {
+    let mut example = Example { script: String::new(), out: String::new() };
+    let mut goes_on = false;
+    for line in block.split_inclusive('\n') {
+        match line.strip_prefix("$ ") {
+            Some(command) => example.script.push_str(command),
+            None if goes_on => example.script.push_str(line),
+            None => {
+                example.out.push_str(line);
+                continue;
+            }
+        }
+        goes_on = line.ends_with("\\\n");
+    }
+    example
+}
+
+/// Without the numbers that name a process, which are others each time.
+fn masked(out: &str) -> String {
+    ["\"pid\":", "\"writer\":\""].iter().fold(out.to_string(), |out, key| {
+        let pieces = out.split(key).enumerate().map(|(n, piece)| match n {
+            0 => piece,
+            _ => piece.trim_start_matches(|c: char| c.is_ascii_digit() || c == ':'),
+        });
+        pieces.collect::<Vec<_>>().join(key)
+    })
+}
+
+#[test]
+fn examples_print_what_the_page_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/command.md");
+    let examples = examples(&fs::read_to_string(path).unwrap());
+    assert!(examples.len() >= 5, "{} examples were found", examples.len());
+    for example in examples {
+        let done = sh(&Folder::new(), &format!("{}wait\n", example.script));
+        assert_eq!((done.status, &*done.err), (Some(0), ""), "{}", example.script);
+        assert_eq!(masked(&done.out), masked(&example.out), "{}", example.script);
+    }
+}
+
+#[test]
+fn only_what_names_a_process_is_masked() {
+    let line = r#"{"pid":12,"writer":"12:70000","parts":1}"#;
+    assert_eq!(masked(line), r#"{"pid":,"writer":"","parts":1}"#);
+    assert_ne!(masked(line), masked(&line.replace("\"parts\":1", "\"parts\":2")));
+}
