@@ -1,9 +1,15 @@
-//! What documents name is there: links, targets of the Makefile, tests, the version.
+//! What documents name is there: links, targets of the Makefile, tests, the version. What they show
+//! is run, and they are no longer and no wider than somebody reads.
 
 use std::collections::BTreeSet;
 
 use super::lexer::numbered;
-use super::{Fault, File, hold, read, root, tree};
+use super::{CORE, Fault, File, hold, read, root, tree};
+
+/// Lines of what is opened first, and read in one go.
+const MAX_LINES: [(&str, usize); 2] = [("README.md", 150), ("Makefile", 100)];
+/// Columns of a line of prose.
+const MAX_COLUMNS: usize = 100;
 
 #[test]
 fn links_between_documents_resolve() {
@@ -114,4 +120,101 @@ fn the_changelog_begins_with_the_version_of_the_workspace() {
         Some(version),
         "the newest entry of CHANGELOG.md is not the version of Cargo.toml"
     );
+}
+
+#[test]
+fn what_is_opened_first_stays_short() {
+    fn rule(file: &File) -> Vec<Fault> {
+        let len = file.text.lines().count();
+        let over = MAX_LINES.iter().filter(|(path, max)| file.path == *path && len > *max);
+        let fault = |max| format!("{len} lines, {max} at most: what is not needed first goes elsewhere");
+        over.map(|(_, max)| (1, fault(max))).collect()
+    }
+    let (long, fits) = ("line\n".repeat(151), "line\n".repeat(150));
+    let bad = [("", "README.md", &*long), ("", "Makefile", &*fits)];
+    hold(rule, &bad, &[("", "README.md", &*fits), ("docs/", "README.md", &*long)]);
+}
+
+#[test]
+fn prose_fits_on_a_screen() {
+    /// Columns of what can be broken; the target of a link cannot be, nor can an address.
+    fn columns(line: &str) -> usize {
+        let mut pieces = line.split("](");
+        let first = pieces.next().unwrap_or_default();
+        let others = pieces.map(|piece| piece.split_once(')').map_or(piece, |(_, text)| text));
+        let text: String = std::iter::once(first).chain(others).collect();
+        let words = text.split(' ').filter(|word| !word.contains("://"));
+        words.map(|word| word.chars().count() + 1).sum::<usize>() - 1
+    }
+    fn rule(file: &File) -> Vec<Fault> {
+        if !file.path.ends_with(".md") {
+            return vec![];
+        }
+        let mut in_code = false;
+        let mut faults = vec![];
+        for (number, line) in numbered(&file.text) {
+            in_code ^= line.trim_start().starts_with("```");
+            let is_prose = !in_code && !line.starts_with('|');
+            if is_prose && columns(line) > MAX_COLUMNS {
+                faults.push((number, format!("{} columns, {MAX_COLUMNS} at most", columns(line))));
+            }
+        }
+        faults
+    }
+    let fits = "ten bytes ".repeat(10);
+    let fits = fits.trim_end();
+    let long = format!("{fits} more");
+    let in_code = format!("```\n{long}\n```\n{fits}");
+    let behind_code = format!("```\n{fits}\n```\n{long}");
+    let table = format!("| {long} |");
+    let linked = format!("[{}](docs/a/page.md) https://example.org", &fits[2..]);
+    let bad = [("", "a.md", &*long), ("", "a.md", &*behind_code)];
+    let good = [fits, &*in_code, &*table, &*linked].map(|text| ("", "a.md", text));
+    hold(rule, &bad, &good);
+}
+
+#[test]
+fn examples_in_documents_are_run() {
+    /// Whether the tests run blocks of this kind in this document: those of the core's
+    /// documentation run Rust, those of the package Python, and those of the command what its page
+    /// shows. What the README shows of a console is how to begin.
+    fn is_run(path: &str, kind: &str) -> bool {
+        let core = || read(&format!("{CORE}lib.rs"));
+        let package = || read("python/tests/test_readme.py");
+        match kind {
+            "rust" | "rust,no_run" => core().contains(&format!("include_str!(\"../../../{path}\")")),
+            "python" if path.starts_with("docs/") => package().contains(r#"(ROOT / "docs").rglob("*.md")"#),
+            "python" => package().contains(&format!("ROOT / \"{path}\"")),
+            "console" => ["README.md", "docs/command.md"].contains(&path),
+            "" | "text" => true,
+            _ => false,
+        }
+    }
+    fn rule(file: &File) -> Vec<Fault> {
+        if !file.path.ends_with(".md") {
+            return vec![];
+        }
+        let fences = numbered(&file.text).filter_map(|(number, line)| {
+            let kind = line.trim_start().strip_prefix("```")?;
+            // The tests of the package look for it at the beginning of a line.
+            let is_found = kind.is_empty() || !line.starts_with(' ');
+            (!is_found || !is_run(&file.path, kind)).then_some((number, kind))
+        });
+        fences.map(|(number, kind)| (number, format!("no test runs this block of `{kind}`"))).collect()
+    }
+    let bad = [
+        ("docs/rust/", "no-such-page.md", "```rust\nfn main() {}\n```"),
+        ("docs/rust/", "pipe.md", "```rust,ignore\nfn main() {}\n```"),
+        ("docs/python/", "pipe.md", "```py\nprint()\n```"),
+        ("docs/python/", "pipe.md", "- So:\n  ```python\n  print()\n  ```"),
+        ("bench/", "README.md", "```python\nprint()\n```"),
+        ("docs/", "design.md", "```console\n$ pipework\n```"),
+    ];
+    let good = [
+        ("", "README.md", "```rust\nfn main() {}\n```\n```python\nprint()\n```"),
+        ("docs/rust/", "pipe.md", "```rust,no_run\nfn main() {}\n```"),
+        ("docs/python/", "a-new-page.md", "```python\nprint()\n```"),
+        ("bench/", "README.md", "```\nmake bench\n```"),
+    ];
+    hold(rule, &bad, &good);
 }
