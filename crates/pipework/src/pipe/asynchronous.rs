@@ -39,7 +39,7 @@ impl AsyncReader {
     /// `Failed` as [`Reader::recv`].
     pub fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<Result<usize>> {
         if !buf.is_empty() {
-            ready!(self.reader.half.poll_settle(1, buf.len(), cx, reader::OP))?;
+            ready!(self.reader.endpoint.poll_for(1, buf.len(), cx, reader::OP))?;
         }
         Poll::Ready(self.reader.take(buf))
     }
@@ -48,7 +48,7 @@ impl AsyncReader {
     #[cfg(any(feature = "tokio", feature = "futures-io"))]
     pub(super) fn poll_ready(&mut self, cx: &Context<'_>, want: usize) -> Poll<std::io::Result<&mut Reader>> {
         let reader = &mut self.reader;
-        reader.half.poll_settle(want.min(1), want, cx, reader::OP).map_ok(|()| reader).map_err(Into::into)
+        reader.endpoint.poll_for(want.min(1), want, cx, reader::OP).map_ok(|()| reader).map_err(Into::into)
     }
 
     /// As [`Reader::peek`].
@@ -56,7 +56,7 @@ impl AsyncReader {
     /// # Errors
     /// `TooLong` and `Failed` as [`Reader::peek`].
     pub async fn peek(&mut self, min: usize) -> Result<(&[u8], &[u8])> {
-        poll_fn(|cx| self.reader.half.poll_settle(min, min.max(1), cx, "pipe peek")).await?;
+        poll_fn(|cx| self.reader.endpoint.poll_for(min, min.max(1), cx, "pipe peek")).await?;
         self.reader.peek(0, Deadline::NEVER)
     }
 
@@ -104,7 +104,7 @@ impl AsyncWriter {
     /// `Closed` and `Failed` as [`Writer::send`].
     pub fn poll_send(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<Result<usize>> {
         if !buf.is_empty() {
-            ready!(self.writer.half.poll_settle(1, buf.len(), cx, writer::OP))?;
+            ready!(self.writer.endpoint.poll_for(1, buf.len(), cx, writer::OP))?;
         }
         Poll::Ready(self.writer.put(buf))
     }
@@ -113,13 +113,13 @@ impl AsyncWriter {
     #[cfg(any(feature = "tokio", feature = "futures-io"))]
     pub(super) fn poll_ready(&mut self, cx: &Context<'_>, want: usize) -> Poll<std::io::Result<&mut Writer>> {
         let writer = &mut self.writer;
-        writer.half.poll_settle(want.min(1), want, cx, writer::OP).map_ok(|()| writer).map_err(Into::into)
+        writer.endpoint.poll_for(want.min(1), want, cx, writer::OP).map_ok(|()| writer).map_err(Into::into)
     }
 
     /// Closes this end, which stays here.
     #[cfg(any(feature = "tokio", feature = "futures-io"))]
     pub(super) fn shut_down(&self) {
-        self.writer.half.close(None);
+        self.writer.endpoint.close(None);
     }
 
     /// As [`Writer::reserve`].
@@ -127,7 +127,7 @@ impl AsyncWriter {
     /// # Errors
     /// `TooLong`, `Closed` and `Failed` as [`Writer::reserve`].
     pub async fn reserve(&mut self, min: usize) -> Result<(&mut [u8], &mut [u8])> {
-        poll_fn(|cx| self.writer.half.poll_settle(min, min.max(1), cx, "pipe reserve")).await?;
+        poll_fn(|cx| self.writer.endpoint.poll_for(min, min.max(1), cx, "pipe reserve")).await?;
         self.writer.reserve(0, Deadline::NEVER)
     }
 

@@ -71,7 +71,7 @@ impl Bell {
             Some(self.announce(THREAD))
         };
         let waited = wait.on(&self.word, announce, || Ok(look(parking.get()).then_some(())), || Ok(()));
-        self.hush(THREAD);
+        self.clear(THREAD);
         waited
     }
 
@@ -82,7 +82,7 @@ impl Bell {
         if !look() {
             return Poll::Pending;
         }
-        self.hush(TASK);
+        self.clear(TASK);
         Poll::Ready(())
     }
 
@@ -116,14 +116,8 @@ impl Bell {
         word
     }
 
-    /// This one does not wait any more: spares the other end a wake-up for nothing.
-    fn hush(&self, who: u64) {
-        if self.word.load(Ordering::Relaxed) & who != NOBODY {
-            self.clear(who);
-        }
-    }
-
-    /// Takes bits away and says which of them were set.
+    /// Takes bits away and says which of them were set. Whoever does not wait any more spares the
+    /// other end a wake-up for nothing.
     fn clear(&self, who: u64) -> u64 {
         let mut seen = self.word.load(Ordering::Relaxed);
         while seen & who != NOBODY {

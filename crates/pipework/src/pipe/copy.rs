@@ -34,7 +34,7 @@ impl Reader {
                 let there = &there[..within(there.len(), len - done)];
                 let written = end.until_done(For::Writing, || end.write(there));
                 let written = written.map_err(|errno| at(done, errno.at(OP)))?;
-                self.half.advance(written);
+                self.endpoint.advance(written);
                 done += written as u64;
             }
             Ok(done)
@@ -67,7 +67,7 @@ impl Writer {
             if read == 0 {
                 break;
             }
-            self.half.advance(read);
+            self.endpoint.advance(read);
             done += read as u64;
         }
         Ok(done)

@@ -62,9 +62,9 @@
 //! A pipe belongs to one process: a forked child has a copy of its memory, and nobody at the other end.
 
 mod ring;
-mod warmth;
+mod rewind;
 mod bell;
-mod half;
+mod endpoint;
 mod reader;
 mod writer;
 mod copy;
@@ -94,6 +94,6 @@ pub const CAPACITY: usize = 64 << 10;
 /// # Errors
 /// `Invalid` if the capacity is 0 or more than half of the address space; `Os` with ENOMEM if there is no such memory.
 pub fn pipe(capacity: usize) -> Result<(Reader, Writer)> {
-    let (reader, writer) = half::halves(capacity, "create pipe")?;
-    Ok((Reader { half: reader }, Writer::new(writer)))
+    let (reader, writer) = endpoint::endpoints(capacity, "create pipe")?;
+    Ok((Reader { endpoint: reader }, Writer::new(writer)))
 }

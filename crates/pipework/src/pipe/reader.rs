@@ -5,7 +5,7 @@ use std::io::{self, BufRead, IoSliceMut, Read};
 use std::time::Duration;
 
 use super::AsyncReader;
-use super::half::Half;
+use super::endpoint::Endpoint;
 use super::ring::FILLED;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result, Unfinished};
@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result, Unfinished};
 ///
 /// Calls that can wait take a [`Deadline`]; those of [`Read`] and [`BufRead`] wait as long as it takes. A stream that has ended well gives 0 bytes.
 pub struct Reader {
-    pub(super) half: Half<FILLED>,
+    pub(super) endpoint: Endpoint<FILLED>,
 }
 
 /// At most this much is copied before the other end may have it, so that both copy at the same time.
@@ -31,7 +31,7 @@ impl Reader {
         if buf.is_empty() {
             return Ok(0);
         }
-        self.half.settle(1, buf.len(), deadline.into(), OP)?;
+        self.endpoint.wait_for(1, buf.len(), deadline.into(), OP)?;
         self.take(buf)
     }
 
@@ -43,7 +43,7 @@ impl Reader {
         if buf.is_empty() {
             return Ok(Some(0));
         }
-        if !self.half.try_settle(1, buf.len()) {
+        if !self.endpoint.is_ready(1, buf.len()) {
             return Ok(None);
         }
         self.take(buf).map(Some)
@@ -92,7 +92,7 @@ impl Reader {
             let there = &there[..there.len().min(buf.len() - done)];
             let len = memchr::memchr(delimiter, there).map_or(there.len(), |at| at + 1);
             buf[done..done + len].copy_from_slice(&there[..len]);
-            self.half.advance(len);
+            self.endpoint.advance(len);
             done += len;
         }
         Ok(done)
@@ -107,9 +107,9 @@ impl Reader {
     /// - `TooLong`: `min` is more than the capacity.
     /// - Others as [`Reader::recv`]; `Failed` only once there is nothing left.
     pub fn peek(&mut self, min: usize, deadline: impl Into<Deadline>) -> Result<(&[u8], &[u8])> {
-        self.half.settle(min, min.max(1), deadline.into(), "pipe peek")?;
+        self.endpoint.wait_for(min, min.max(1), deadline.into(), "pipe peek")?;
         self.refuse_failed("pipe peek")?;
-        Ok(self.half.window().bytes())
+        Ok(self.endpoint.window().bytes())
     }
 
     /// Is done with the first `len` bytes of what [`Reader::peek`] lent.
@@ -118,10 +118,10 @@ impl Reader {
     /// `Invalid` if it lent fewer.
     #[inline]
     pub fn consume(&mut self, len: usize) -> Result<()> {
-        if len > self.half.window().len() {
+        if len > self.endpoint.window().len() {
             return Err(Error::new(ErrorKind::Invalid, "pipe consume"));
         }
-        self.half.advance(len);
+        self.endpoint.advance(len);
         Ok(())
     }
 
@@ -130,22 +130,22 @@ impl Reader {
 
     /// Closes this end with an error, which the writer's calls give instead.
     pub fn close_with_error(self, error: impl Into<io::Error>) {
-        self.half.close(Some(error.into()));
+        self.endpoint.close(Some(error.into()));
     }
 
     /// Whether the writer is closed. There may be bytes left.
     pub fn is_closed(&self) -> bool {
-        self.half.is_closed()
+        self.endpoint.is_closed()
     }
 
     /// The error that the writer closed with, each time anew. There may be bytes left.
     pub fn failure(&self) -> Option<io::Error> {
-        self.half.failure()
+        self.endpoint.failure()
     }
 
     /// Bytes that can be taken now. The writer may add to them at any time.
     pub fn len(&self) -> usize {
-        self.half.buffered()
+        self.endpoint.buffered()
     }
 
     /// Whether there is nothing to take now.
@@ -155,13 +155,13 @@ impl Reader {
 
     /// Bytes that the pipe holds at most.
     pub fn capacity(&self) -> usize {
-        self.half.capacity()
+        self.endpoint.capacity()
     }
 
     /// Sets for how long a thread looks again and again before it sleeps, while waits of late have ended within that time; zero for never. At
     /// most 1 ms. Default 20 microseconds, and never where this process may use only one CPU.
     pub fn set_spin(&mut self, limit: Duration) {
-        self.half.set_spin(limit);
+        self.endpoint.set_spin(limit);
     }
 
     /// The same end, for a task.
@@ -174,7 +174,7 @@ impl Reader {
     pub(super) fn hand_out(&mut self, limit: usize, mut give: impl FnMut(&[u8])) -> Result<usize> {
         let mut done = 0;
         while done < limit {
-            let window = self.half.window();
+            let window = self.endpoint.window();
             if window.len() == 0 && window.refresh() == 0 {
                 break;
             }
@@ -182,7 +182,7 @@ impl Reader {
             let piece = &there[..there.len().min(limit - done).min(PIECE)];
             let len = piece.len();
             give(piece);
-            self.half.advance(len);
+            self.endpoint.advance(len);
             done += len;
         }
         if done == 0 {
@@ -202,8 +202,8 @@ impl Reader {
 
     fn refuse_failed(&mut self, op: &'static str) -> Result<()> {
         // First whether it is over, then what is there: bytes may have come before the end, but none come after it.
-        let ended = self.half.is_over() && self.half.window().refresh() == 0;
-        if ended && self.half.failure().is_some() { Err(self.half.ended(op)) } else { Ok(()) }
+        let ended = self.endpoint.is_over() && self.endpoint.window().refresh() == 0;
+        if ended && self.endpoint.failure().is_some() { Err(self.endpoint.ended(op)) } else { Ok(()) }
     }
 }
 
@@ -212,7 +212,7 @@ pub(super) const OP: &str = "pipe recv";
 impl Read for Reader {
     #[inline]
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.recv(buf, Deadline::NEVER).map_err(|error| self.half.in_full(error))
+        self.recv(buf, Deadline::NEVER).map_err(|error| self.endpoint.in_full(error))
     }
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
@@ -232,19 +232,19 @@ impl Read for Reader {
 impl BufRead for Reader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if let Err(error) = self.peek(1, Deadline::NEVER) {
-            return Err(self.half.in_full(error));
+            return Err(self.endpoint.in_full(error));
         }
-        Ok(self.half.window().bytes().0)
+        Ok(self.endpoint.window().bytes().0)
     }
 
     fn consume(&mut self, len: usize) {
-        let len = len.min(self.half.window().len());
-        self.half.advance(len);
+        let len = len.min(self.endpoint.window().len());
+        self.endpoint.advance(len);
     }
 }
 
 impl fmt::Debug for Reader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.half.fmt(f)
+        self.endpoint.fmt(f)
     }
 }

@@ -117,7 +117,7 @@ impl<const SIDE: bool> Window<SIDE> {
 
 impl Window<FREE> {
     /// Lets the next bytes lie at the beginning of the memory, provided that all others have been read; says whether they have.
-    pub(super) fn begin_anew(&mut self) -> bool {
+    pub(super) fn rewind(&mut self) -> bool {
         let is_empty = self.refresh() == self.ring.capacity;
         if is_empty {
             self.base = self.pos;
@@ -165,9 +165,9 @@ impl<const SIDE: bool> fmt::Debug for Window<SIDE> {
 
 struct Ring {
     /// The writer stores, the reader loads.
-    written: Line<Written>,
+    written: CacheLine<Written>,
     /// Bytes read since the beginning, at most `written`. The reader stores, the writer loads.
-    read: Line<AtomicU64>,
+    read: CacheLine<AtomicU64>,
     /// What was allocated, and where the memory begins in it: at a cache line, so that the two sides meet in as few as can be.
     allocated: (NonNull<u8>, Layout),
     start: NonNull<u8>,
@@ -188,9 +188,9 @@ struct Written {
 
 /// What one side stores all the time lies in a cache line that the other side's data is not in. Two lines: processors fetch them in pairs.
 #[repr(align(128))]
-struct Line<T>(T);
+struct CacheLine<T>(T);
 
-const LINE: usize = align_of::<Line<u8>>();
+const LINE: usize = align_of::<CacheLine<u8>>();
 
 // SAFETY: a ring is reached through its two windows only. They touch disjoint bytes of the memory, as the opening of this file says;
 // all else is atomic or never changes.
@@ -210,8 +210,8 @@ impl Ring {
         // SAFETY: the offset is less than a line, and so much was allocated besides the memory.
         let start = unsafe { allocated.add(off) };
         Ok(Ring {
-            written: Line(Written { pos: AtomicU64::new(0), base: AtomicU64::new(0) }),
-            read: Line(AtomicU64::new(0)),
+            written: CacheLine(Written { pos: AtomicU64::new(0), base: AtomicU64::new(0) }),
+            read: CacheLine(AtomicU64::new(0)),
             allocated: (allocated, layout),
             start,
             mask: len - 1,

@@ -234,8 +234,8 @@ fn a_capacity_that_cannot_be_is_refused() {
 fn an_end_that_was_shut_down_and_kept_takes_nothing_more() {
     let (mut reader, mut writer) = pipe(8).unwrap();
     writer.write_all(b"rest").unwrap();
-    writer.half.close(None);
-    writer.half.close(Some(io::Error::other("too late")));
+    writer.endpoint.close(None);
+    writer.endpoint.close(Some(io::Error::other("too late")));
     assert_eq!(writer.write(b"more").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     assert_eq!(kind(writer.reserve(1, Deadline::NEVER)), ErrorKind::Closed);
     assert_eq!((reader.is_closed(), reader.failure().is_none()), (true, true));

@@ -16,7 +16,7 @@ impl AsyncRead for AsyncReader {
     ) -> Poll<io::Result<()>> {
         let reader = ready!(self.poll_ready(cx, buf.remaining()))?;
         let taken = reader.hand_out(buf.remaining(), |piece| buf.put_slice(piece));
-        Poll::Ready(taken.map(drop).map_err(|error| reader.half.in_full(error)))
+        Poll::Ready(taken.map(drop).map_err(|error| reader.endpoint.in_full(error)))
     }
 }
 

@@ -5,10 +5,10 @@ use std::io::{self, IoSlice, Write};
 use std::time::Duration;
 
 use super::AsyncWriter;
-use super::half::Half;
+use super::endpoint::Endpoint;
 use super::reader::PIECE;
+use super::rewind::Rewind;
 use super::ring::FREE;
-use super::warmth::Warmth;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result, Unfinished};
 
@@ -17,13 +17,13 @@ use crate::error::{Error, ErrorKind, Result, Unfinished};
 /// Calls that can wait take a [`Deadline`]; those of [`Write`] wait as long as it takes. What is written can be read at once: there is nothing
 /// to flush.
 pub struct Writer {
-    pub(super) half: Half<FREE>,
-    warmth: Warmth,
+    pub(super) endpoint: Endpoint<FREE>,
+    rewind: Rewind,
 }
 
 impl Writer {
-    pub(super) fn new(half: Half<FREE>) -> Writer {
-        Writer { half, warmth: Warmth::NEW }
+    pub(super) fn new(endpoint: Endpoint<FREE>) -> Writer {
+        Writer { endpoint, rewind: Rewind::NEW }
     }
 
     /// Waits for space for the first byte and puts in as much of `buf` as there is space for.
@@ -37,7 +37,7 @@ impl Writer {
         if buf.is_empty() {
             return Ok(0);
         }
-        self.half.settle(1, buf.len(), deadline.into(), OP)?;
+        self.endpoint.wait_for(1, buf.len(), deadline.into(), OP)?;
         self.put(buf)
     }
 
@@ -49,7 +49,7 @@ impl Writer {
         if buf.is_empty() {
             return Ok(Some(0));
         }
-        if !self.half.try_settle(1, buf.len()) {
+        if !self.endpoint.is_ready(1, buf.len()) {
             return Ok(None);
         }
         self.put(buf).map(Some)
@@ -85,10 +85,10 @@ impl Writer {
     /// - `TooLong`: `min` is more than the capacity.
     /// - Others as [`Writer::send`].
     pub fn reserve(&mut self, min: usize, deadline: impl Into<Deadline>) -> Result<(&mut [u8], &mut [u8])> {
-        self.half.settle(min, min.max(1), deadline.into(), "pipe reserve")?;
+        self.endpoint.wait_for(min, min.max(1), deadline.into(), "pipe reserve")?;
         self.refuse_over("pipe reserve")?;
         self.keep_warm(false);
-        Ok(self.half.window().bytes())
+        Ok(self.endpoint.window().bytes())
     }
 
     /// Puts in the first `len` bytes of the space that [`Writer::reserve`] lent.
@@ -97,10 +97,10 @@ impl Writer {
     /// `Invalid` if it lent less.
     #[inline]
     pub fn commit(&mut self, len: usize) -> Result<()> {
-        if len > self.half.window().len() {
+        if len > self.endpoint.window().len() {
             return Err(Error::new(ErrorKind::Invalid, "pipe commit"));
         }
-        self.half.advance(len);
+        self.endpoint.advance(len);
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl Writer {
     /// ```
     #[must_use = "it is this end that must be finished"]
     pub fn must_finish(mut self) -> Writer {
-        self.half.must_finish();
+        self.endpoint.must_finish();
         self
     }
 
@@ -147,27 +147,27 @@ impl Writer {
     /// unless this thread is panicking, or the end [must be finished](Writer::must_finish): then
     /// the stream ends with an error.
     pub fn close(self) {
-        self.half.close(None);
+        self.endpoint.close(None);
     }
 
     /// Closes this end with an error: the reader gets what is in the pipe and then that error, as often as it asks.
     pub fn close_with_error(self, error: impl Into<io::Error>) {
-        self.half.close(Some(error.into()));
+        self.endpoint.close(Some(error.into()));
     }
 
     /// Whether the reader is closed.
     pub fn is_closed(&self) -> bool {
-        self.half.is_closed()
+        self.endpoint.is_closed()
     }
 
     /// The error that the reader closed with, each time anew.
     pub fn failure(&self) -> Option<io::Error> {
-        self.half.failure()
+        self.endpoint.failure()
     }
 
     /// Bytes that wait to be read now. The reader may take some at any time.
     pub fn len(&self) -> usize {
-        self.half.buffered()
+        self.endpoint.buffered()
     }
 
     /// Whether everything has been read.
@@ -177,12 +177,12 @@ impl Writer {
 
     /// Bytes that the pipe holds at most.
     pub fn capacity(&self) -> usize {
-        self.half.capacity()
+        self.endpoint.capacity()
     }
 
     /// As [`Reader::set_spin`](super::Reader::set_spin).
     pub fn set_spin(&mut self, limit: Duration) {
-        self.half.set_spin(limit);
+        self.endpoint.set_spin(limit);
     }
 
     /// The same end, for a task.
@@ -197,14 +197,14 @@ impl Writer {
         let mut done = 0;
         while done < buf.len() {
             self.keep_warm(done > 0);
-            let window = self.half.window();
+            let window = self.endpoint.window();
             if window.len() == 0 && window.refresh() == 0 {
                 break;
             }
             let (space, _) = window.bytes();
             let len = space.len().min(buf.len() - done).min(PIECE);
             space[..len].copy_from_slice(&buf[done..done + len]);
-            self.half.advance(len);
+            self.endpoint.advance(len);
             done += len;
         }
         Ok(done)
@@ -212,13 +212,13 @@ impl Writer {
 
     #[inline]
     fn keep_warm(&mut self, in_the_middle: bool) {
-        let may_wait = self.half.may_spin();
-        self.warmth.keep(self.half.window(), may_wait, in_the_middle);
+        let may_wait = self.endpoint.may_spin();
+        self.rewind.before_write(self.endpoint.window(), may_wait, in_the_middle);
     }
 
     #[inline]
     fn refuse_over(&self, op: &'static str) -> Result<()> {
-        if self.half.is_over() { Err(self.half.ended(op)) } else { Ok(()) }
+        if self.endpoint.is_over() { Err(self.endpoint.ended(op)) } else { Ok(()) }
     }
 }
 
@@ -227,7 +227,7 @@ pub(super) const OP: &str = "pipe send";
 impl Write for Writer {
     #[inline]
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.send(buf, Deadline::NEVER).map_err(|error| self.half.in_full(error))
+        self.send(buf, Deadline::NEVER).map_err(|error| self.endpoint.in_full(error))
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -249,7 +249,7 @@ impl Write for Writer {
         if let Some(text) = text.as_str() {
             return self.write_all(text.as_bytes());
         }
-        self.refuse_over(OP).map_err(|error| self.half.in_full(error))?;
+        self.refuse_over(OP).map_err(|error| self.endpoint.in_full(error))?;
         self.keep_warm(false);
         let mut pieces = Pieces { writer: self, put: 0, outcome: Ok(()) };
         let formatted = fmt::write(&mut pieces, text);
@@ -278,25 +278,25 @@ impl Pieces<'_> {
     /// Tells the reader.
     fn commit(&mut self) {
         if self.put > 0 {
-            self.writer.half.advance(std::mem::take(&mut self.put));
+            self.writer.endpoint.advance(std::mem::take(&mut self.put));
         }
     }
 
     /// Makes space for at least one byte behind those that were put in.
     fn wait_for_space(&mut self) -> io::Result<()> {
-        let half = &mut self.writer.half;
-        if half.window().refresh() > self.put {
+        let endpoint = &mut self.writer.endpoint;
+        if endpoint.window().refresh() > self.put {
             return Ok(());
         }
         self.commit();
-        let half = &mut self.writer.half;
-        let settled = half.settle(1, 1, Deadline::NEVER, OP).and_then(|()| self.writer.refuse_over(OP));
-        settled.map_err(|error| self.writer.half.in_full(error))
+        let endpoint = &mut self.writer.endpoint;
+        let waited = endpoint.wait_for(1, 1, Deadline::NEVER, OP).and_then(|()| self.writer.refuse_over(OP));
+        waited.map_err(|error| self.writer.endpoint.in_full(error))
     }
 
     /// Puts in what there is space for.
     fn put(&mut self, bytes: &[u8]) -> usize {
-        let (first, second) = self.writer.half.window().bytes();
+        let (first, second) = self.writer.endpoint.window().bytes();
         let space = match self.put.checked_sub(first.len()) {
             Some(off) => &mut second[off..],
             None => &mut first[self.put..],
@@ -330,6 +330,6 @@ impl fmt::Write for Pieces<'_> {
 
 impl fmt::Debug for Writer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.half.fmt(f)
+        self.endpoint.fmt(f)
     }
 }

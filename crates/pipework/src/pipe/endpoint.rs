@@ -11,15 +11,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::bell::Bell;
+use super::rewind::NEAR;
 use super::ring::{self, FILLED, FREE, Window};
-use super::warmth::WARM;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
 use crate::spin::{self, Looks, Spin};
 use crate::sync::{AtomicU32, Ordering, Reach};
 
-pub(super) struct Half<const SIDE: bool> {
+pub(super) struct Endpoint<const SIDE: bool> {
     window: Window<SIDE>,
     ends: Arc<Ends>,
     spin: Spin,
@@ -37,11 +37,11 @@ const TURN: u8 = 128;
 struct Ends {
     /// `{ writer: 1, reader: 1 }`: who is closed. Bits are set and never cleared.
     closed: AtomicU32,
-    reader: End,
-    writer: End,
+    reader: EndState,
+    writer: EndState,
 }
 
-struct End {
+struct EndState {
     /// Where this end waits.
     bell: Bell,
     /// What it closed with, if not well. Set before it is closed.
@@ -49,19 +49,20 @@ struct End {
 }
 
 /// The two ends of a new pipe.
-pub(super) fn halves(capacity: usize, op: &'static str) -> Result<(Half<FILLED>, Half<FREE>)> {
+pub(super) fn endpoints(capacity: usize, op: &'static str) -> Result<(Endpoint<FILLED>, Endpoint<FREE>)> {
     let (free, filled) = ring::ring(capacity, op)?;
-    let end = || End { bell: Bell::new(), failure: OnceLock::new() };
+    let end = || EndState { bell: Bell::new(), failure: OnceLock::new() };
     let ends = Arc::new(Ends { closed: AtomicU32::new(0), reader: end(), writer: end() });
     let spin = || Spin::new(spin::DEFAULT_LIMIT, Looks::Load);
-    let reader = Half { window: filled, ends: Arc::clone(&ends), spin: spin(), turn: 0, must_finish: false };
-    Ok((reader, Half { window: free, ends, spin: spin(), turn: 0, must_finish: false }))
+    let reader =
+        Endpoint { window: filled, ends: Arc::clone(&ends), spin: spin(), turn: 0, must_finish: false };
+    Ok((reader, Endpoint { window: free, ends, spin: spin(), turn: 0, must_finish: false }))
 }
 
-impl<const SIDE: bool> Half<SIDE> {
+impl<const SIDE: bool> Endpoint<SIDE> {
     /// Waits until `min` bytes are this end's, or there will be no more; for `want` bytes or more, the other end is not even looked at.
     #[inline]
-    pub(super) fn settle(
+    pub(super) fn wait_for(
         &mut self,
         min: usize,
         want: usize,
@@ -71,33 +72,33 @@ impl<const SIDE: bool> Half<SIDE> {
         if self.window.len() >= want {
             return Ok(());
         }
-        self.settle_slowly(min, deadline, op)
+        self.wait_for_more(min, deadline, op)
     }
 
-    fn settle_slowly(&mut self, min: usize, deadline: Deadline, op: &'static str) -> Result<()> {
+    fn wait_for_more(&mut self, min: usize, deadline: Deadline, op: &'static str) -> Result<()> {
         self.refuse_more_than_fits(min, op)?;
-        let Half { window, ends, spin, .. } = self;
-        if is_settled(window, ends, min) {
+        let Endpoint { window, ends, spin, .. } = self;
+        if need_not_wait(window, ends, min) {
             return Ok(());
         }
         // A writer that is awake comes back to a full pipe when the reader has almost caught up: for the first bit of space it would
         // come far more often, and always with the whole memory in use.
-        let plenty = if SIDE == FREE { window.capacity().saturating_sub(WARM as usize) } else { 0 };
+        let plenty = if SIDE == FREE { window.capacity().saturating_sub(NEAR as usize) } else { 0 };
         let wait = Wait { deadline, spin, reach: Reach::Process, tick: None, op };
         let enough = |parking| if parking { min } else { min.max(plenty) };
-        ends.end(SIDE).bell.wait(&wait, |parking| is_settled(window, ends, enough(parking)))
+        ends.end(SIDE).bell.wait(&wait, |parking| need_not_wait(window, ends, enough(parking)))
     }
 
-    /// Whether [`Half::settle`] would return at once.
+    /// Whether [`Endpoint::wait_for`] would return at once.
     #[inline]
-    pub(super) fn try_settle(&mut self, min: usize, want: usize) -> bool {
-        self.window.len() >= want || is_settled(&mut self.window, &self.ends, min)
+    pub(super) fn is_ready(&mut self, min: usize, want: usize) -> bool {
+        self.window.len() >= want || need_not_wait(&mut self.window, &self.ends, min)
     }
 
-    /// As [`Half::settle`], for a task, which may give up at any time: nothing is taken or given before it is ready.
+    /// As [`Endpoint::wait_for`], for a task, which may give up at any time: nothing is taken or given before it is ready.
     ///
     /// A task that always finds something would keep its thread from all others, so now and then it is pending and woken at once.
-    pub(super) fn poll_settle(
+    pub(super) fn poll_for(
         &mut self,
         min: usize,
         want: usize,
@@ -105,18 +106,18 @@ impl<const SIDE: bool> Half<SIDE> {
         op: &'static str,
     ) -> Poll<Result<()>> {
         self.refuse_more_than_fits(min, op)?;
-        let settled = self.try_settle(min, want);
-        if settled && self.turn < TURN {
+        let is_ready = self.is_ready(min, want);
+        if is_ready && self.turn < TURN {
             self.turn += 1;
             return Poll::Ready(Ok(()));
         }
         self.turn = 0;
-        if settled {
+        if is_ready {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let Half { window, ends, .. } = self;
-        ends.end(SIDE).bell.poll(cx, || is_settled(window, ends, min)).map(Ok)
+        let Endpoint { window, ends, .. } = self;
+        ends.end(SIDE).bell.poll(cx, || need_not_wait(window, ends, min)).map(Ok)
     }
 
     fn refuse_more_than_fits(&self, min: usize, op: &'static str) -> Result<()> {
@@ -205,18 +206,18 @@ impl<const SIDE: bool> Half<SIDE> {
 
 /// Whether `min` bytes are there, or there will be no more. In that case the other end may have moved since the look at the ring: whoever finds too
 /// little there looks once more.
-fn is_settled<const SIDE: bool>(window: &mut Window<SIDE>, ends: &Ends, min: usize) -> bool {
+fn need_not_wait<const SIDE: bool>(window: &mut Window<SIDE>, ends: &Ends, min: usize) -> bool {
     window.refresh() >= min || ends.is_over()
 }
 
 impl Ends {
-    fn end(&self, side: bool) -> &End {
+    fn end(&self, side: bool) -> &EndState {
         if side == FREE { &self.writer } else { &self.reader }
     }
 
     #[inline]
     fn is_over(&self) -> bool {
-        // Acquire: pairs with the Release in `Half::close`.
+        // Acquire: pairs with the Release in `Endpoint::close`.
         self.closed.load(Ordering::Acquire) != 0
     }
 
@@ -229,7 +230,7 @@ fn bit(side: bool) -> u32 {
     if side == FREE { 2 } else { 1 }
 }
 
-impl<const SIDE: bool> Drop for Half<SIDE> {
+impl<const SIDE: bool> Drop for Endpoint<SIDE> {
     /// A stream that was cut short must not look complete.
     fn drop(&mut self) {
         let cut = match SIDE == FREE && std::thread::panicking() {
@@ -242,7 +243,7 @@ impl<const SIDE: bool> Drop for Half<SIDE> {
     }
 }
 
-impl<const SIDE: bool> fmt::Debug for Half<SIDE> {
+impl<const SIDE: bool> fmt::Debug for Endpoint<SIDE> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(if SIDE == FREE { "Writer" } else { "Reader" })
             .field("len", &self.buffered())
@@ -256,20 +257,20 @@ impl<const SIDE: bool> fmt::Debug for Half<SIDE> {
 fn tell(failure: &Arc<io::Error>) -> io::Error {
     match failure.raw_os_error() {
         Some(number) => io::Error::from_raw_os_error(number),
-        None => io::Error::new(failure.kind(), Told(Arc::clone(failure))),
+        None => io::Error::new(failure.kind(), SharedFailure(Arc::clone(failure))),
     }
 }
 
 #[derive(Debug)]
-struct Told(Arc<io::Error>);
+struct SharedFailure(Arc<io::Error>);
 
-impl fmt::Display for Told {
+impl fmt::Display for SharedFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl std::error::Error for Told {
+impl std::error::Error for SharedFailure {
     /// What the other end made its error of.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.get_ref().map(|error| error as _)
