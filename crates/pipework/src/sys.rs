@@ -114,7 +114,7 @@ pub(crate) mod memory;
 pub(crate) mod file;
 pub(crate) mod net;
 mod sigpipe;
-pub(crate) mod end;
+pub(crate) mod timed_fd;
 
 pub(crate) use sigpipe::{met_closed_end, without_sigpipe};
 
@@ -269,7 +269,7 @@ pub(crate) fn eventfd_ring(eventfd: BorrowedFd<'_>) {
 }
 
 /// Makes an eventfd unreadable.
-pub(crate) fn eventfd_hush(eventfd: BorrowedFd<'_>) {
+pub(crate) fn eventfd_clear(eventfd: BorrowedFd<'_>) {
     // It fails only where the descriptor is not readable.
     let _ = rustix::io::read(eventfd, &mut [0; 8]);
 }
@@ -307,7 +307,7 @@ pub(crate) fn read_nowait(fd: BorrowedFd<'_>, buf: &mut [u8]) -> Result<usize> {
 
 /// Whether a write waits for space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum Blocking {
     /// As the descriptor's flags say.
     Native,
     /// Not at all, whatever the flags say. [`Errno::OPNOTSUPP`] as in [`read_nowait`].
@@ -315,30 +315,30 @@ pub(crate) enum Wait {
 }
 
 /// Writes, with EPIPE but without SIGPIPE if no reader is left (`RWF_NOSIGNAL`, Linux 6.18). [`Errno::OPNOTSUPP`] if the kernel knows
-/// no such flag, or not the one for `wait`.
-pub(crate) fn write_nosignal(fd: BorrowedFd<'_>, buf: &[u8], wait: Wait) -> Result<usize> {
+/// no such flag, or not the one for `blocking`.
+pub(crate) fn write_nosignal(fd: BorrowedFd<'_>, buf: &[u8], blocking: Blocking) -> Result<usize> {
     const NOSIGNAL: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x100);
     #[cfg(test)]
     let buf = fault::shortened(
-        if wait == Wait::Never { "write_nowait" } else { "write" },
+        if blocking == Blocking::Never { "write_nowait" } else { "write" },
         fault::shortened("nosignal", buf)?,
     )?;
-    pwritev2(fd, buf, NOSIGNAL | wait.flags())
+    pwritev2(fd, buf, NOSIGNAL | blocking.flags())
 }
 
 /// As [`write_nosignal`], on any kernel, within [`without_sigpipe`]: with EPIPE comes the signal.
-pub(crate) fn write(fd: BorrowedFd<'_>, buf: &[u8], wait: Wait) -> Result<usize> {
+pub(crate) fn write(fd: BorrowedFd<'_>, buf: &[u8], blocking: Blocking) -> Result<usize> {
     #[cfg(test)]
-    let buf = fault::shortened(if wait == Wait::Never { "write_nowait" } else { "write" }, buf)?;
-    match wait {
-        Wait::Native => rustix::io::write(fd, buf).map_err(Errno::from),
-        Wait::Never => pwritev2(fd, buf, wait.flags()),
+    let buf = fault::shortened(if blocking == Blocking::Never { "write_nowait" } else { "write" }, buf)?;
+    match blocking {
+        Blocking::Native => rustix::io::write(fd, buf).map_err(Errno::from),
+        Blocking::Never => pwritev2(fd, buf, blocking.flags()),
     }
 }
 
-impl Wait {
+impl Blocking {
     fn flags(self) -> ReadWriteFlags {
-        if self == Wait::Never { ReadWriteFlags::NOWAIT } else { ReadWriteFlags::empty() }
+        if self == Blocking::Never { ReadWriteFlags::NOWAIT } else { ReadWriteFlags::empty() }
     }
 }
 

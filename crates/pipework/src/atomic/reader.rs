@@ -410,7 +410,7 @@ impl Reader {
             }
             // Only a clone that looks again may silence the bell; one that leaves would take the others' wake-up with it.
             if let Some(bell) = self.shared.bell.get() {
-                sys::eventfd_hush(bell.as_fd());
+                sys::eventfd_clear(bell.as_fd());
             }
         }
     }

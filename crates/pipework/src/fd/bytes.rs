@@ -5,9 +5,9 @@ use std::os::fd::AsFd;
 use super::pipe_end::NOSIGNAL_REFUSED;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Unfinished};
-use crate::sys::end::{End, progress};
 use crate::sys::file::{self, Kind};
-use crate::sys::{self, Errno, For, Wait};
+use crate::sys::timed_fd::{TimedFd, progress};
+use crate::sys::{self, Blocking, Errno, For};
 
 /// What a slurp makes space for where nobody says how much there is; then it makes space for as much again as has come.
 const FIRST_READ: usize = 16 * 1024;
@@ -23,7 +23,7 @@ const CLEARED_READ: usize = 64 * 1024;
 /// What had been read by then stands at the beginning of `buf`, `done` bytes of it.
 pub fn read_full(fd: impl AsFd, buf: &mut [u8], deadline: impl Into<Deadline>) -> Result<usize, Unfinished> {
     const OP: &str = "fd read full";
-    let end = End::to_read(fd.as_fd(), deadline.into()).map_err(|errno| errno.after(0, OP))?;
+    let end = TimedFd::to_read(fd.as_fd(), deadline.into()).map_err(|errno| errno.after(0, OP))?;
     let mut done = 0;
     while done < buf.len() {
         match end.until_done(For::Reading, || end.read(&mut buf[done..])) {
@@ -47,7 +47,7 @@ pub fn write_all(fd: impl AsFd, bytes: &[u8], deadline: impl Into<Deadline>) -> 
     let mut is_refused = false;
     // Most often one call does all of it, whatever the descriptor is.
     if deadline.is_never() && !bytes.is_empty() && !NOSIGNAL_REFUSED.is_known() {
-        match sys::write_nosignal(fd, bytes, Wait::Native).and_then(progress) {
+        match sys::write_nosignal(fd, bytes, Blocking::Native).and_then(progress) {
             Ok(len) if len == bytes.len() => return Ok(()),
             Ok(len) => done = len,
             Err(Errno::OPNOTSUPP) => is_refused = true,
@@ -55,7 +55,7 @@ pub fn write_all(fd: impl AsFd, bytes: &[u8], deadline: impl Into<Deadline>) -> 
             Err(errno) => return Err(errno.after(0, OP)),
         }
     }
-    let end = End::new(fd, deadline).map_err(|errno| errno.after(done, OP))?;
+    let end = TimedFd::new(fd, deadline).map_err(|errno| errno.after(done, OP))?;
     if is_refused && end.kind == Kind::Pipe {
         NOSIGNAL_REFUSED.learn();
     }
@@ -87,10 +87,10 @@ pub fn slurp(
     const OP: &str = "fd slurp";
     let before = bytes.len();
     let all = || {
-        let end = End::new(fd.as_fd(), deadline.into())?;
+        let end = TimedFd::new(fd.as_fd(), deadline.into())?;
         let limit = max_bytes.saturating_add(1);
         // One more than there should be, so that the end of file shows in memory that is there.
-        let known = usize::try_from(end.facts.len).unwrap_or(usize::MAX).saturating_add(1);
+        let known = usize::try_from(end.stat.len).unwrap_or(usize::MAX).saturating_add(1);
         reserve(bytes, if end.kind == Kind::File { known.max(FIRST_READ) } else { FIRST_READ }.min(limit))?;
         loop {
             let done = bytes.len() - before;
@@ -151,7 +151,7 @@ fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<(), Errno> {
 }
 
 /// Reads once, into memory that `bytes` has already.
-fn append(end: &End<'_>, bytes: &mut Vec<u8>) -> Result<usize, Errno> {
+fn append(end: &TimedFd<'_>, bytes: &mut Vec<u8>) -> Result<usize, Errno> {
     if !end.may_block {
         return file::read_append(end.fd, bytes);
     }

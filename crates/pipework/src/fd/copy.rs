@@ -14,9 +14,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::deadline::Deadline;
 use crate::error::Unfinished;
-use crate::sys::end::{End, SMALL};
 use crate::sys::file::{self, Kind};
 use crate::sys::net::{self, Take};
+use crate::sys::timed_fd::{SMALL, TimedFd};
 use crate::sys::{self, Errno, For};
 
 /// What one call inside the kernel is asked to move, and how much may move before the deadline is looked at.
@@ -145,8 +145,8 @@ fn run<'fd>(
 
 #[derive(Debug)]
 struct Copy<'fd> {
-    from: End<'fd>,
-    to: End<'fd>,
+    from: TimedFd<'fd>,
+    to: TimedFd<'fd>,
     /// Where to read, if not at the source's own position.
     offset: Option<u64>,
     way: Way,
@@ -181,7 +181,7 @@ struct Hand {
 
 impl<'fd> Copy<'fd> {
     fn new(from: BorrowedFd<'fd>, to: BorrowedFd<'fd>, deadline: Deadline) -> Result<Copy<'fd>, Errno> {
-        let (from, to) = (End::new(from, deadline)?, End::new(to, deadline)?);
+        let (from, to) = (TimedFd::new(from, deadline)?, TimedFd::new(to, deadline)?);
         for end in [&from, &to] {
             if end.kind == Kind::Socket && !net::is_stream(end.fd)? {
                 return Err(Errno::OPNOTSUPP);
@@ -189,7 +189,7 @@ impl<'fd> Copy<'fd> {
         }
         // It would read what it has written, for as long as there is space on the disk.
         let has_bytes = [Kind::File, Kind::Pipe].contains(&from.kind);
-        if has_bytes && from.facts.identity == to.facts.identity {
+        if has_bytes && from.stat.identity == to.stat.identity {
             return Err(Errno::INVAL);
         }
         let keeps = match from.kind {
@@ -297,7 +297,7 @@ impl<'fd> Copy<'fd> {
 
 impl Hand {
     /// Fills the block with what comes next, and says how much that is. It stays in the source if the source can keep it.
-    fn look(&mut self, from: &End<'_>, offset: Option<u64>, nowait: bool) -> Result<usize, Errno> {
+    fn look(&mut self, from: &TimedFd<'_>, offset: Option<u64>, nowait: bool) -> Result<usize, Errno> {
         match (from.kind, offset) {
             (Kind::File, Some(offset)) => file::pread(from.fd, &mut self.block, offset),
             (Kind::File, _) => from.read(&mut self.block),
@@ -321,7 +321,7 @@ impl Hand {
     /// Takes out of the source what was written of what had been seen.
     fn take(
         &mut self,
-        from: &End<'_>,
+        from: &TimedFd<'_>,
         offset: &mut Option<u64>,
         seen: usize,
         written: usize,

@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Hint, Result};
 use crate::spin::Spin;
 use crate::sync::Fact;
 use crate::sys::net::{self, Take};
-use crate::sys::{self, Access, Carrier, Errno, For, Wait};
+use crate::sys::{self, Access, Blocking, Carrier, Errno, For};
 
 /// One end of a pipe, FIFO or Unix stream socket: reads or writes with a deadline and without
 /// SIGPIPE.
@@ -186,7 +186,7 @@ impl PipeEnd {
     /// What is there now; `None` if nothing is. 0 is end of file, which a FIFO has not reached before its first writer came.
     pub(crate) fn try_read(&mut self, buf: &mut [u8]) -> std::result::Result<Option<usize>, Errno> {
         let is_socket = self.is_socket();
-        let mut read = |end: &mut PipeEnd| match end.quickly(|fd, nowait| match nowait {
+        let mut read = |end: &mut PipeEnd| match end.nowait(|fd, nowait| match nowait {
             true if is_socket => read_socket(fd, buf, true),
             true => sys::read_nowait(fd, buf),
             false => sys::read(fd, buf),
@@ -269,10 +269,10 @@ impl PipeEnd {
             return self.print(buf, Deadline::NEVER).map(|()| true);
         }
         let (is_socket, guarded) = (self.is_socket(), self.guarded);
-        let wait = |nowait| if nowait { Wait::Never } else { Wait::Native };
-        let done = self.quickly(|fd, nowait| match is_socket {
+        let blocking = |nowait| if nowait { Blocking::Never } else { Blocking::Native };
+        let done = self.nowait(|fd, nowait| match is_socket {
             true => net::send(fd, buf, nowait),
-            false => write(fd, buf, wait(nowait), guarded),
+            false => write(fd, buf, blocking(nowait), guarded),
         });
         match self.noting_signal(done) {
             Ok(len) => whole(len, buf).map(|()| true),
@@ -291,7 +291,7 @@ impl PipeEnd {
                 let fd = self.fd.as_fd();
                 let done = match self.is_socket() {
                     true => net::send(fd, buf, false),
-                    false => write(fd, buf, Wait::Native, self.guarded),
+                    false => write(fd, buf, Blocking::Native, self.guarded),
                 };
                 match self.noting_signal(done) {
                     Ok(len) => return whole(len, buf),
@@ -309,7 +309,7 @@ impl PipeEnd {
     fn print(&self, mut buf: &[u8], deadline: Deadline) -> std::result::Result<(), Errno> {
         let whole = buf.len();
         while !buf.is_empty() {
-            match sys::write(self.fd.as_fd(), buf, Wait::Native) {
+            match sys::write(self.fd.as_fd(), buf, Blocking::Native) {
                 Ok(0) => return Err(Errno::IO),
                 Ok(len) => buf = &buf[len..],
                 Err(Errno::AGAIN) => self.wait(For::Writing, deadline)?,
@@ -334,7 +334,7 @@ impl PipeEnd {
     }
 
     /// Makes a call that must not wait, in the best way that kernel and descriptor allow, and remembers which that is.
-    fn quickly(
+    fn nowait(
         &mut self,
         mut call: impl FnMut(BorrowedFd<'_>, bool) -> std::result::Result<usize, Errno>,
     ) -> std::result::Result<usize, Errno> {
@@ -441,18 +441,23 @@ fn read_socket(fd: BorrowedFd<'_>, buf: &mut [u8], nowait: bool) -> std::result:
 }
 
 /// Writes without ever raising SIGPIPE, whatever the program has done with that signal.
-fn write(fd: BorrowedFd<'_>, buf: &[u8], wait: Wait, guarded: bool) -> std::result::Result<usize, Errno> {
+fn write(
+    fd: BorrowedFd<'_>,
+    buf: &[u8],
+    blocking: Blocking,
+    guarded: bool,
+) -> std::result::Result<usize, Errno> {
     if guarded {
-        return sys::write(fd, buf, wait);
+        return sys::write(fd, buf, blocking);
     }
     if !NOSIGNAL_REFUSED.is_known() {
-        match sys::write_nosignal(fd, buf, wait) {
+        match sys::write_nosignal(fd, buf, blocking) {
             Err(Errno::OPNOTSUPP) => {}
             done => return done,
         }
     }
     // An older kernel, or a pipe that cannot be asked not to wait: only the same write without the flag tells which.
-    let done = sys::without_sigpipe(|| sys::write(fd, buf, wait), sys::met_closed_end);
+    let done = sys::without_sigpipe(|| sys::write(fd, buf, blocking), sys::met_closed_end);
     if done != Err(Errno::OPNOTSUPP) {
         NOSIGNAL_REFUSED.learn();
     }

@@ -1,7 +1,7 @@
 //! Copying between the pipe and a descriptor: the kernel reads and writes the ring itself.
 //!
 //! Invariant: what has left one side has arrived at the other, so a copy that has failed can be
-//! taken up again. The descriptor is an [`End`]: its flags are never changed.
+//! taken up again. The descriptor is an [`TimedFd`]: its flags are never changed.
 
 use std::os::fd::AsFd;
 
@@ -9,7 +9,7 @@ use super::{Reader, Writer};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Unfinished};
 use crate::sys::For;
-use crate::sys::end::End;
+use crate::sys::timed_fd::TimedFd;
 
 type Result<T, E = Unfinished> = std::result::Result<T, E>;
 
@@ -23,7 +23,7 @@ impl Reader {
     pub fn copy_to_fd(&mut self, fd: impl AsFd, len: u64, deadline: impl Into<Deadline>) -> Result<u64> {
         const OP: &str = "pipe copy to descriptor";
         let deadline = deadline.into();
-        let end = End::new(fd.as_fd(), deadline).map_err(|errno| errno.after(0, OP))?;
+        let end = TimedFd::new(fd.as_fd(), deadline).map_err(|errno| errno.after(0, OP))?;
         let mut done = 0;
         let all = || {
             while done < len {
@@ -57,7 +57,7 @@ impl Writer {
     pub fn copy_from_fd(&mut self, fd: impl AsFd, len: u64, deadline: impl Into<Deadline>) -> Result<u64> {
         const OP: &str = "pipe copy from descriptor";
         let deadline = deadline.into();
-        let end = End::to_read(fd.as_fd(), deadline).map_err(|errno| errno.after(0, OP))?;
+        let end = TimedFd::to_read(fd.as_fd(), deadline).map_err(|errno| errno.after(0, OP))?;
         let mut done = 0;
         while done < len {
             let (space, _) = self.reserve(1, deadline).map_err(|error| at(done, error))?;

@@ -51,7 +51,7 @@ impl EventFd {
 
     /// Makes the eventfd unreadable; false if there is none. To be called before looking for what was rung for.
     pub fn consume(&self) -> bool {
-        self.get().inspect(|eventfd| sys::eventfd_hush(eventfd.as_fd())).is_some()
+        self.get().inspect(|eventfd| sys::eventfd_clear(eventfd.as_fd())).is_some()
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Option<Arc<OwnedFd>>) -> T) -> T {

@@ -219,7 +219,7 @@ impl WatcherState {
             }
             return;
         }
-        eventfd.with(sys::eventfd_hush);
+        eventfd.with(sys::eventfd_clear);
         interests.armed = true;
         drop(interests);
         self.look_once_more();

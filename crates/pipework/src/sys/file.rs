@@ -44,7 +44,7 @@ pub(crate) enum Kind {
 
 /// What the kernel says of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct Stat {
     pub(crate) kind: Kind,
     /// 0 for what has no length, and for files that are made up as they are read.
     pub(crate) len: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Facts {
     pub(crate) identity: (u64, u64),
 }
 
-pub(crate) fn facts(fd: BorrowedFd<'_>) -> Result<Facts> {
+pub(crate) fn stat(fd: BorrowedFd<'_>) -> Result<Stat> {
     let stat = sys!("fstat", rustix::fs::fstat(fd))?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile | FileType::BlockDevice => Kind::File,
@@ -60,7 +60,7 @@ pub(crate) fn facts(fd: BorrowedFd<'_>) -> Result<Facts> {
         FileType::Socket => Kind::Socket,
         _ => Kind::Other,
     };
-    Ok(Facts { kind, len: u64::try_from(stat.st_size).unwrap_or(0), identity: (stat.st_dev, stat.st_ino) })
+    Ok(Stat { kind, len: u64::try_from(stat.st_size).unwrap_or(0), identity: (stat.st_dev, stat.st_ino) })
 }
 
 /// Whether calls on it wait for their turn.

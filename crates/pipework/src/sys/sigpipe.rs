@@ -84,7 +84,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::sys::{Wait, pipe, write};
+    use crate::sys::{Blocking, pipe, write};
 
     /// Whether SIGPIPE is blocked in this thread, and whether it is pending.
     fn state() -> (bool, bool) {
@@ -105,7 +105,7 @@ mod tests {
             without_sigpipe(
                 || {
                     assert!(state().0, "it is blocked");
-                    let done = write(writer.as_fd(), b"to nobody", Wait::Native);
+                    let done = write(writer.as_fd(), b"to nobody", Blocking::Native);
                     assert!(state().1, "it was raised");
                     done
                 },

@@ -6,9 +6,9 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::file::{self, Facts, Kind};
+use super::file::{self, Kind, Stat};
 use super::net::{self, Take};
-use super::{Errno, For, Result, Wait, without_sigpipe};
+use super::{Blocking, Errno, For, Result, without_sigpipe};
 use crate::deadline::Deadline;
 use crate::error::Unfinished;
 
@@ -16,10 +16,10 @@ use crate::error::Unfinished;
 pub(crate) const SMALL: usize = 4096;
 
 #[derive(Debug)]
-pub(crate) struct End<'fd> {
+pub(crate) struct TimedFd<'fd> {
     pub(crate) fd: BorrowedFd<'fd>,
     pub(crate) kind: Kind,
-    pub(crate) facts: Facts,
+    pub(crate) stat: Stat,
     /// Whether a plain call could wait in the kernel beyond the deadline.
     pub(crate) may_block: bool,
     deadline: Deadline,
@@ -32,21 +32,21 @@ impl Errno {
     }
 }
 
-impl<'fd> End<'fd> {
-    pub(crate) fn new(fd: BorrowedFd<'fd>, deadline: Deadline) -> Result<End<'fd>> {
-        let facts = file::facts(fd)?;
-        let kind = facts.kind;
+impl<'fd> TimedFd<'fd> {
+    pub(crate) fn new(fd: BorrowedFd<'fd>, deadline: Deadline) -> Result<TimedFd<'fd>> {
+        let stat = file::stat(fd)?;
+        let kind = stat.kind;
         let may_block = kind != Kind::File && !deadline.is_never() && file::blocks(fd)?;
-        Ok(End { fd, kind, facts, may_block, deadline })
+        Ok(TimedFd { fd, kind, stat, may_block, deadline })
     }
 
-    /// As [`End::new`], for reading alone: whoever may wait for ever need not know what it is.
-    pub(crate) fn to_read(fd: BorrowedFd<'fd>, deadline: Deadline) -> Result<End<'fd>> {
+    /// As [`TimedFd::new`], for reading alone: whoever may wait for ever need not know what it is.
+    pub(crate) fn to_read(fd: BorrowedFd<'fd>, deadline: Deadline) -> Result<TimedFd<'fd>> {
         if !deadline.is_never() {
-            return End::new(fd, deadline);
+            return TimedFd::new(fd, deadline);
         }
-        let facts = Facts { kind: Kind::Other, len: 0, identity: (0, 0) };
-        Ok(End { fd, kind: facts.kind, facts, may_block: false, deadline })
+        let stat = Stat { kind: Kind::Other, len: 0, identity: (0, 0) };
+        Ok(TimedFd { fd, kind: stat.kind, stat, may_block: false, deadline })
     }
 
     /// Waits until a call may succeed; [`Errno::TIMEDOUT`] once the deadline has passed.
@@ -77,10 +77,10 @@ impl<'fd> End<'fd> {
     pub(crate) fn write(&self, buf: &[u8]) -> Result<usize> {
         let outcome = match self.kind {
             Kind::Socket => net::send(self.fd, buf, self.may_block),
-            _ if !self.may_block => super::write(self.fd, buf, Wait::Native),
-            _ => match super::write(self.fd, buf, Wait::Never) {
+            _ if !self.may_block => super::write(self.fd, buf, Blocking::Native),
+            _ => match super::write(self.fd, buf, Blocking::Never) {
                 Err(Errno::OPNOTSUPP) if self.is_ready(For::Writing, Deadline::now())? => {
-                    super::write(self.fd, &buf[..buf.len().min(SMALL)], Wait::Native)
+                    super::write(self.fd, &buf[..buf.len().min(SMALL)], Blocking::Native)
                 }
                 Err(Errno::OPNOTSUPP) => Err(Errno::AGAIN),
                 done => done,
@@ -89,7 +89,7 @@ impl<'fd> End<'fd> {
         outcome.and_then(progress)
     }
 
-    /// Runs `writes`, all by [`End::write`]: of what that writes to, only a pipe raises SIGPIPE.
+    /// Runs `writes`, all by [`TimedFd::write`]: of what that writes to, only a pipe raises SIGPIPE.
     pub(crate) fn without_sigpipe<T>(
         &self,
         writes: impl FnOnce() -> T,
