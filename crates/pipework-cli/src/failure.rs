@@ -80,16 +80,16 @@ pub(crate) fn at(what: impl Display) -> impl FnOnce(io::Error) -> Failure {
 
 /// Says what an error of the library is about, for `map_err`; in words of the command's options.
 pub(crate) fn during(what: impl Display) -> impl FnOnce(pipework::Error) -> Failure {
-    move |error| match (error.hint(), error.errno()) {
-        (Some(hint), _) => Failure::new(format!("{what}: {}", of_the_command(hint))),
+    move |error| match (error.explanation(), error.errno()) {
+        (Some(text), _) => Failure::new(format!("{what}: {}", of_the_command(text))),
         (_, Some(number)) => at(what)(io::Error::from_raw_os_error(number)),
         _ => Failure::new(format!("{what}: {error}")),
     }
 }
 
 /// Settings of the library, by the names of the command's options.
-fn of_the_command(hint: &str) -> String {
-    hint.replace("`mixed`", "--mixed").replace("`zstd`", "--zstd")
+fn of_the_command(text: &str) -> String {
+    text.replace("`mixed`", "--mixed").replace("`zstd`", "--zstd")
 }
 
 /// Calls again what a signal interrupted; the deadline inside is absolute, so no time is gained.
@@ -104,8 +104,8 @@ pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> pipework::Result<T>) ->
 
 /// Why a descriptor was refused, in the words that help: almost always it is something else.
 pub(crate) fn no_pipe(error: pipework::Error) -> String {
-    match (error.hint(), error.kind()) {
-        (Some(hint), _) => of_the_command(hint),
+    match (error.explanation(), error.kind()) {
+        (Some(text), _) => of_the_command(text),
         (_, ErrorKind::Invalid) => "it is not a pipe that is open that way".into(),
         _ => error.to_string(),
     }

@@ -80,7 +80,7 @@ impl fmt::Display for ErrorKind {
 /// whoever knows the program: documentation, the command, the package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
-pub(crate) enum Hint {
+pub(crate) enum Explanation {
     SentPlain = 1,
     SentMixed,
     SentCompressed,
@@ -98,29 +98,29 @@ pub(crate) enum Hint {
     OtherSize,
 }
 
-impl Hint {
-    const ALL: [(Hint, &str); 15] = [
-        (Hint::SentPlain, "what comes was sent without `mixed`: is `mixed` set on both sides?"),
-        (Hint::SentMixed, "what comes was sent with `mixed`: is `mixed` set on both sides?"),
-        (Hint::SentCompressed, "it was sent compressed: is `zstd` set on both sides?"),
-        (Hint::NoMessages, "what comes is no message: is `mixed` set on both sides?"),
-        (Hint::OtherDirection, "it is open for the other direction only"),
-        (Hint::BothDirections, "it can be read and written: say which end it shall be"),
-        (Hint::ReadTerminal, "it is a terminal, and no pipe, FIFO or Unix stream socket"),
-        (Hint::ReadFile, "it is a file, and no pipe, FIFO or Unix stream socket"),
-        (Hint::ReadDevice, "it is a device or a folder, and no pipe, FIFO or Unix stream socket"),
-        (Hint::WriteTerminal, "it is a terminal, where nobody takes messages apart"),
-        (Hint::WriteFile, "it is a file, where nobody takes messages apart"),
-        (Hint::WriteDevice, "it is a device, where nobody takes messages apart"),
-        (Hint::OtherSocket, "it is a socket, but no connected stream socket of the Unix family"),
-        (Hint::OtherMount, "it is a copy, or was made by another path or mount than this one"),
-        (Hint::OtherSize, "the segment was made with another size than was asked for"),
+impl Explanation {
+    const ALL: [(Explanation, &str); 15] = [
+        (Explanation::SentPlain, "what comes was sent without `mixed`: is `mixed` set on both sides?"),
+        (Explanation::SentMixed, "what comes was sent with `mixed`: is `mixed` set on both sides?"),
+        (Explanation::SentCompressed, "it was sent compressed: is `zstd` set on both sides?"),
+        (Explanation::NoMessages, "what comes is no message: is `mixed` set on both sides?"),
+        (Explanation::OtherDirection, "it is open for the other direction only"),
+        (Explanation::BothDirections, "it can be read and written: say which end it shall be"),
+        (Explanation::ReadTerminal, "it is a terminal, and no pipe, FIFO or Unix stream socket"),
+        (Explanation::ReadFile, "it is a file, and no pipe, FIFO or Unix stream socket"),
+        (Explanation::ReadDevice, "it is a device or a folder, and no pipe, FIFO or Unix stream socket"),
+        (Explanation::WriteTerminal, "it is a terminal, where nobody takes messages apart"),
+        (Explanation::WriteFile, "it is a file, where nobody takes messages apart"),
+        (Explanation::WriteDevice, "it is a device, where nobody takes messages apart"),
+        (Explanation::OtherSocket, "it is a socket, but no connected stream socket of the Unix family"),
+        (Explanation::OtherMount, "it is a copy, or was made by another path or mount than this one"),
+        (Explanation::OtherSize, "the segment was made with another size than was asked for"),
     ];
 }
 
-impl fmt::Display for Hint {
+impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = Hint::ALL.iter().find(|(hint, _)| hint == self).map_or("", |(_, text)| text);
+        let text = Explanation::ALL.iter().find(|(known, _)| known == self).map_or("", |(_, text)| text);
         f.write_str(text)
     }
 }
@@ -128,12 +128,12 @@ impl fmt::Display for Hint {
 /// A failed operation: its kind, its name and the kernel's number, if the kernel had a part in it.
 ///
 /// It is displayed as `atomic send: the other side is closed: Broken pipe (os error 32)`. Where there is a
-/// [hint](Error::hint), that stands in place of the kind.
+/// [explanation](Error::explanation), that stands in place of the kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
     op: &'static str,
-    /// Above 0 the kernel's number, below 0 a [`Hint`]. Both in one, so that an error stays three
+    /// Above 0 the kernel's number, below 0 a [`Explanation`]. Both in one, so that an error stays three
     /// words.
     detail: i32,
 }
@@ -143,8 +143,12 @@ impl Error {
         Error { kind, op, detail: 0 }
     }
 
-    pub(crate) const fn with_hint(kind: ErrorKind, op: &'static str, hint: Hint) -> Error {
-        Error { kind, op, detail: -(hint as i32) }
+    pub(crate) const fn with_explanation(
+        kind: ErrorKind,
+        op: &'static str,
+        explanation: Explanation,
+    ) -> Error {
+        Error { kind, op, detail: -(explanation as i32) }
     }
 
     pub(crate) const fn with_errno(kind: ErrorKind, op: &'static str, errno: i32) -> Error {
@@ -168,9 +172,9 @@ impl Error {
 
     /// What went wrong in this case, in words for whoever set it up; where more can be said than
     /// the kind does.
-    pub fn hint(&self) -> Option<&'static str> {
-        let is_it = |(hint, _): &&(Hint, &'static str)| *hint as i32 == -self.detail;
-        Hint::ALL.iter().find(is_it).map(|(_, text)| *text)
+    pub fn explanation(&self) -> Option<&'static str> {
+        let is_it = |(known, _): &&(Explanation, &'static str)| *known as i32 == -self.detail;
+        Explanation::ALL.iter().find(is_it).map(|(_, text)| *text)
     }
 }
 
@@ -180,15 +184,15 @@ impl fmt::Debug for Error {
             .field("kind", &self.kind)
             .field("op", &self.op)
             .field("errno", &self.errno())
-            .field("hint", &self.hint())
+            .field("explanation", &self.explanation())
             .finish()
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(hint) = self.hint() {
-            return write!(f, "{}: {hint}", self.op);
+        if let Some(explanation) = self.explanation() {
+            return write!(f, "{}: {explanation}", self.op);
         }
         write!(f, "{}: {}", self.op, self.kind)?;
         match self.errno() {
@@ -278,15 +282,15 @@ mod tests {
     }
 
     #[test]
-    fn every_hint_is_told_in_place_of_the_kind() {
-        for (hint, text) in Hint::ALL {
-            let error = Error::with_hint(ErrorKind::Invalid, "atomic recv", hint);
-            assert_eq!((error.hint(), error.errno()), (Some(text), None));
+    fn every_explanation_stands_in_place_of_the_kind() {
+        for (explanation, text) in Explanation::ALL {
+            let error = Error::with_explanation(ErrorKind::Invalid, "atomic recv", explanation);
+            assert_eq!((error.explanation(), error.errno()), (Some(text), None));
             assert_eq!(error.to_string(), format!("atomic recv: {text}"));
         }
         let without = Error::new(ErrorKind::Invalid, "atomic recv");
-        assert_eq!((without.hint(), without.errno()), (None, None));
-        assert_eq!(Error::with_errno(ErrorKind::Os, "atomic recv", 5).hint(), None);
+        assert_eq!((without.explanation(), without.errno()), (None, None));
+        assert_eq!(Error::with_errno(ErrorKind::Os, "atomic recv", 5).explanation(), None);
     }
 
     #[test]

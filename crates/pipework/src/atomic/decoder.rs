@@ -12,7 +12,7 @@ use super::frame::{self, DATA_LINK_ESCAPE, Header, Mode, SHIFT_OUT};
 use super::item::{Burst, Item, Line, Message, Torn, Unfit, WriterKey};
 use super::mixed::{self, LineAt, Lines, Rest, Rules};
 use super::zstd::{Decompressor, Zstd};
-use crate::error::{Error, ErrorKind, Hint, Result};
+use crate::error::{Error, ErrorKind, Explanation, Result};
 
 const OP: &str = "atomic recv";
 
@@ -238,12 +238,12 @@ impl Decoder {
         if let Some(header) = header {
             if !header.is_possible(self.limits.pipe_buf - Header::LEN) {
                 let is_mixed = frame::shows_mixed(bytes, self.limits.pipe_buf);
-                let (kind, hint) = if is_mixed {
-                    (ErrorKind::Incompatible, Hint::SentMixed)
+                let (kind, explanation) = if is_mixed {
+                    (ErrorKind::Incompatible, Explanation::SentMixed)
                 } else {
-                    (ErrorKind::Corrupt, Hint::NoMessages)
+                    (ErrorKind::Corrupt, Explanation::NoMessages)
                 };
-                return Err(self.lose(Error::with_hint(kind, OP, hint)));
+                return Err(self.lose(Error::with_explanation(kind, OP, explanation)));
             }
             if bytes.len() >= Header::LEN + header.len as usize {
                 return Ok(self.part(header, Header::LEN, Header::LEN + header.len as usize));

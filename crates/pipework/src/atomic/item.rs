@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 
-use crate::error::{Error, ErrorKind, Hint};
+use crate::error::{Error, ErrorKind, Explanation};
 
 /// Names one writer on the wire. Opaque: two writers that are alive at the same time have different ones, whatever their processes,
 /// threads or pid namespaces (but for a chance of one in a thousand million where their process numbers are the same).
@@ -190,7 +190,7 @@ impl Torn {
     /// The same, for a call that gives out messages only.
     pub(super) fn error(self, op: &'static str) -> Error {
         match self.kind {
-            ErrorKind::Incompatible => Error::with_hint(self.kind, op, Hint::SentCompressed),
+            ErrorKind::Incompatible => Error::with_explanation(self.kind, op, Explanation::SentCompressed),
             kind => Error::new(kind, op),
         }
     }
@@ -217,7 +217,7 @@ impl fmt::Display for Torn {
             None => f.write_str("data without a writer's name")?,
         }
         match self.kind {
-            ErrorKind::Incompatible => write!(f, ": {}", Hint::SentCompressed)?,
+            ErrorKind::Incompatible => write!(f, ": {}", Explanation::SentCompressed)?,
             kind => write!(f, ": {kind}")?,
         }
         if let Some(limit) = self.limit {

@@ -279,7 +279,7 @@ impl Options {
     ///
     /// # Errors
     /// `Invalid` if it is none of these, or not open for reading;
-    /// [`Error::hint`](crate::Error::hint) says what it is.
+    /// [`Error::explanation`](crate::Error::explanation) says what it is.
     pub fn reader(&self, fd: impl Into<OwnedFd>) -> Result<Reader> {
         self.read_from(PipeEnd::new(fd.into(), Access::Read, READING)?)
     }
@@ -289,7 +289,7 @@ impl Options {
     ///
     /// # Errors
     /// `Invalid` if it is none of these, or not open for writing;
-    /// [`Error::hint`](crate::Error::hint) says what it is.
+    /// [`Error::explanation`](crate::Error::explanation) says what it is.
     pub fn writer(&self, fd: impl Into<OwnedFd>) -> Result<Writer> {
         match self.or_print {
             true => self.write_to(PipeEnd::new_or_print(fd.into(), WRITING)?),

@@ -14,7 +14,7 @@ use super::item::{Item, Message, Torn};
 use super::items::{Items, Messages};
 use super::zstd::Zstd;
 use crate::deadline::Deadline;
-use crate::error::{Error, ErrorKind, Hint, Result};
+use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::fd::PipeEnd;
 use crate::spin::Spin;
 use crate::sync;
@@ -541,7 +541,7 @@ impl Core {
             self.tail = if len == 0 { Tail::Ended } else { Tail::Unknown };
             self.quiet_since = None;
             if is_plain && self.decoder.mode() == Mode::Mixed {
-                return Err(Error::with_hint(ErrorKind::Incompatible, op, Hint::SentPlain));
+                return Err(Error::with_explanation(ErrorKind::Incompatible, op, Explanation::SentPlain));
             }
         }
         Ok(read)

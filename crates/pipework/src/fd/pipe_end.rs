@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::deadline::Deadline;
-use crate::error::{Error, ErrorKind, Hint, Result};
+use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::spin::Spin;
 use crate::sync::Fact;
 use crate::sys::net::{self, Take};
@@ -62,7 +62,7 @@ impl PipeEnd {
         let quick = match carrier {
             Carrier::Pipe(access) if access == wanted || access == Access::Both => Quick::PerCall,
             Carrier::Socket => Quick::Socket,
-            other => return Err(Error::with_hint(ErrorKind::Invalid, op, refusal(other, wanted))),
+            other => return Err(Error::with_explanation(ErrorKind::Invalid, op, refusal(other, wanted))),
         };
         sys::set_cloexec(fd.as_fd()).map_err(|errno| errno.at(op))?;
         Ok(PipeEnd::with(fd, wanted, quick))
@@ -86,12 +86,12 @@ impl PipeEnd {
 
     /// Which end of a pipe the descriptor is.
     pub(crate) fn access(fd: BorrowedFd<'_>, op: &'static str) -> Result<Access> {
-        let hint = match sys::carrier(fd).map_err(|errno| errno.at(op))? {
+        let explanation = match sys::carrier(fd).map_err(|errno| errno.at(op))? {
             Carrier::Pipe(access @ (Access::Read | Access::Write)) => return Ok(access),
-            Carrier::Pipe(Access::Both) | Carrier::Socket => Hint::BothDirections,
+            Carrier::Pipe(Access::Both) | Carrier::Socket => Explanation::BothDirections,
             other => refusal(other, Access::Read),
         };
-        Err(Error::with_hint(ErrorKind::Invalid, op, hint))
+        Err(Error::with_explanation(ErrorKind::Invalid, op, explanation))
     }
 
     fn with(fd: OwnedFd, access: Access, quick: Quick) -> PipeEnd {
@@ -415,16 +415,16 @@ pub(crate) fn max_capacity() -> Result<usize> {
 }
 
 /// Why a descriptor of that kind is no end of a pipe.
-fn refusal(carrier: Carrier, wanted: Access) -> Hint {
+fn refusal(carrier: Carrier, wanted: Access) -> Explanation {
     match (carrier, wanted) {
-        (Carrier::Pipe(_) | Carrier::Socket, _) => Hint::OtherDirection,
-        (Carrier::OtherSocket, _) => Hint::OtherSocket,
-        (Carrier::Terminal, Access::Write) => Hint::WriteTerminal,
-        (Carrier::Terminal, _) => Hint::ReadTerminal,
-        (Carrier::File, Access::Write) => Hint::WriteFile,
-        (Carrier::File, _) => Hint::ReadFile,
-        (Carrier::Device, Access::Write) => Hint::WriteDevice,
-        (Carrier::Device, _) => Hint::ReadDevice,
+        (Carrier::Pipe(_) | Carrier::Socket, _) => Explanation::OtherDirection,
+        (Carrier::OtherSocket, _) => Explanation::OtherSocket,
+        (Carrier::Terminal, Access::Write) => Explanation::WriteTerminal,
+        (Carrier::Terminal, _) => Explanation::ReadTerminal,
+        (Carrier::File, Access::Write) => Explanation::WriteFile,
+        (Carrier::File, _) => Explanation::ReadFile,
+        (Carrier::Device, Access::Write) => Explanation::WriteDevice,
+        (Carrier::Device, _) => Explanation::ReadDevice,
     }
 }
 

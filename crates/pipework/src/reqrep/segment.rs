@@ -15,7 +15,7 @@ use super::layout::{
 };
 use super::queue::Queue;
 use super::slot::Slot;
-use crate::error::{Error, ErrorKind, Hint as Advice, Result};
+use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::event::Event;
 use crate::region::{Mapping, Region};
 use crate::sync::{self, AtomicU32, AtomicU64, Hint, Ordering};
@@ -223,10 +223,10 @@ impl Shared {
         let (header, mark) = Shared::read_header(file.as_fd(), facts.len)?;
         // Elsewhere, its locks may be other locks: the living would be dead there.
         if header.identity != (0, 0) && header.identity != facts.identity {
-            return Err(Error::with_hint(ErrorKind::Incompatible, OP, Advice::OtherMount));
+            return Err(Error::with_explanation(ErrorKind::Incompatible, OP, Explanation::OtherMount));
         }
         if let Some(op) = (checks.differs)(&header.geometry) {
-            return Err(Error::with_hint(ErrorKind::Incompatible, op, Advice::OtherSize));
+            return Err(Error::with_explanation(ErrorKind::Incompatible, op, Explanation::OtherSize));
         }
         if facts.len > checks.max_bytes {
             return Err(Error::new(ErrorKind::TooLong, "reqrep open: max_bytes"));

@@ -317,12 +317,12 @@ fn what_is_no_pipe_is_refused_with_what_it_is() {
             Options::new().dup_writer(fd).map(drop).unwrap_err(),
         ] {
             assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-            assert!(error.hint().is_some_and(|hint| hint.contains(what)), "{error}");
+            assert!(error.explanation().is_some_and(|text| text.contains(what)), "{error}");
             assert!(error.to_string().contains(what), "{error}");
         }
     }
     let error = Options::new().dup_writer(&file).map(drop).unwrap_err();
-    assert_eq!(error.hint(), Some("it is a file, where nobody takes messages apart"));
+    assert_eq!(error.explanation(), Some("it is a file, where nobody takes messages apart"));
     let (near, far) = UnixStream::pair().unwrap();
     assert_eq!(kind(Options::new().end(near)), ErrorKind::Invalid, "a socket is both ends");
     let writer = Options::new().writer(far).unwrap();
