@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use foldhash::fast::RandomState;
 
 use super::check::Sums;
-use super::frame::{Header, Place};
+use super::frame::{Header, PartKind};
 use super::item::{Limit, Torn, Unfit, WriterKey};
 
 /// What an unfinished message costs beside its data: its entry in the map, rounded up. It bounds how many there can be.
@@ -163,7 +163,7 @@ impl Assembly {
             Some(before) => {
                 let torn = self.remove(writer).torn(writer);
                 self.reports.push_back(torn);
-                if header.place() == Place::Later && header.is_of_the_same(before) {
+                if header.kind() == PartKind::Later && header.is_of_the_same(before) {
                     self.pass_over_after(header);
                     Belongs::ToGivenUp
                 } else {
@@ -292,10 +292,10 @@ impl Assembly {
         }
         let Entry::Occupied(mut entry) = self.given_up.entry(writer) else { return false };
         let before = entry.get().header;
-        let goes_on = match header.place() {
-            Place::Only | Place::First => false,
-            Place::Later => header.is_of_the_same(before) && header.following() < before.following(),
-            Place::Untold => before.is_before(header),
+        let goes_on = match header.kind() {
+            PartKind::Only | PartKind::First => false,
+            PartKind::Later => header.is_of_the_same(before) && header.following() < before.following(),
+            PartKind::Untold => before.is_before(header),
         };
         if goes_on && header.following() > 0 {
             self.clock += 1;
@@ -323,7 +323,7 @@ impl Assembly {
 impl Belongs {
     /// Where a part belongs if nothing is known of its writer.
     fn alone(header: Header) -> Belongs {
-        if header.place() == Place::Later { Belongs::ToUnknown } else { Belongs::Here }
+        if header.kind() == PartKind::Later { Belongs::ToUnknown } else { Belongs::Here }
     }
 }
 

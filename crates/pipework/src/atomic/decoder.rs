@@ -40,14 +40,15 @@ pub(super) enum Tail {
 /// An item, as places in the decoder's memory that stay good until it is fed again.
 #[derive(Debug)]
 pub(super) enum Found {
-    Line(Place),
-    Burst { data: Place, compressed: Option<Place> },
-    Message { data: Place, writer: WriterKey, parts: u32, compressed: Option<Place> },
+    Line(Data),
+    Burst { data: Data, compressed: Option<Data> },
+    Message { data: Data, writer: WriterKey, parts: u32, compressed: Option<Data> },
     Torn(Torn),
 }
 
+/// Where the bytes of an item are.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum Data {
     /// In the buffer.
     Buffer(Range<usize>),
     /// What was decompressed last.
@@ -274,14 +275,14 @@ impl Decoder {
         };
         let rest = if tail == Tail::Unknown { Rest::Possible } else { Rest::Impossible };
         match mixed::scan(&self.buf[self.start..self.end], rest, rules) {
-            mixed::Found::Text(len) => {
+            mixed::Start::Text(len) => {
                 self.text = len;
                 Ok(self.line())
             }
-            mixed::Found::Broken { header, came, len } => {
+            mixed::Start::Broken { header, came, len } => {
                 // Any program may print such bytes: they are a loss only where a message is missed. Where
                 // anything is printed, the only part of a message of nobody known is no proof of one.
-                let is_only = header.place() == frame::Place::Only;
+                let is_only = header.kind() == frame::PartKind::Only;
                 let begins = header.begins_message() && (self.bursts || !is_only);
                 if begins || self.assembly.knows(header.writer()) {
                     self.assembly.cut_off(header, came);
@@ -289,14 +290,14 @@ impl Decoder {
                 self.text = len;
                 Ok(Progress::Parsed)
             }
-            mixed::Found::Part { header, data, len } => Ok(self.part(header, data.start, len)),
-            mixed::Found::Burst { data, len } => {
-                let data = Place::Buffer(self.start + data.start..self.start + data.end);
+            mixed::Start::Part { header, data, len } => Ok(self.part(header, data.start, len)),
+            mixed::Start::Burst { data, len } => {
+                let data = Data::Buffer(self.start + data.start..self.start + data.end);
                 self.start += len;
                 Ok(Progress::Found(self.burst(data)))
             }
-            mixed::Found::Undecided => Ok(Progress::Stuck),
-            mixed::Found::NoFrame => Err(self.lose(Error::new(ErrorKind::Corrupt, OP))),
+            mixed::Start::Undecided => Ok(Progress::Stuck),
+            mixed::Start::NoFrame => Err(self.lose(Error::new(ErrorKind::Corrupt, OP))),
         }
     }
 
@@ -308,8 +309,8 @@ impl Decoder {
         self.start += len;
         self.text -= len;
         match line {
-            Some(LineAt::Start(len)) => Progress::Found(Found::Line(Place::Buffer(at..at + len))),
-            Some(LineAt::Own(line)) => Progress::Found(Found::Line(Place::Own(line))),
+            Some(LineAt::Start(len)) => Progress::Found(Found::Line(Data::Buffer(at..at + len))),
+            Some(LineAt::Own(line)) => Progress::Found(Found::Line(Data::Own(line))),
             None => Progress::Parsed,
         }
     }
@@ -324,7 +325,7 @@ impl Decoder {
             self.limits.max_message,
             self.limits.max_unfinished,
         );
-        let (place, parts) = match step {
+        let (data, parts) = match step {
             Step::Nothing => return Progress::Parsed,
             // Between text, a part that its check does not vouch for is not taken for one at all.
             Step::Single if self.mode == Mode::Plain && !header.vouches_for(&self.buf[data.clone()]) => {
@@ -332,10 +333,10 @@ impl Decoder {
                 self.next = Some(Found::Torn(torn.unfit(Unfit::Corrupt)));
                 return Progress::Parsed;
             }
-            Step::Single => (Place::Buffer(data), 1),
-            Step::Whole { data, parts } => (Place::Own(data), parts),
+            Step::Single => (Data::Buffer(data), 1),
+            Step::Whole { data, parts } => (Data::Own(data), parts),
         };
-        let found = self.message(place, header, parts);
+        let found = self.message(data, header, parts);
         match self.assembly.report() {
             // The report is of an earlier message of the same writer, so it goes first.
             Some(torn) => {
@@ -346,43 +347,43 @@ impl Decoder {
         }
     }
 
-    fn message(&mut self, place: Place, header: Header, parts: u32) -> Found {
-        let (bytes, writer) = (self.bytes(&place).len(), header.writer());
+    fn message(&mut self, data: Data, header: Header, parts: u32) -> Found {
+        let (bytes, writer) = (self.bytes(&data).len(), header.writer());
         if self.zstd.is_none() && header.is_compressed() {
             // The frame is not what was sent, and to its user it would look as if it were.
             let torn = Torn::incomplete(Some(writer), parts, bytes);
             return Found::Torn(torn.unfit(Unfit::Incompatible));
         }
-        match self.decompress(place) {
+        match self.decompress(data) {
             Ok((data, compressed)) => Found::Message { data, writer, parts, compressed },
             Err(unfit) => Found::Torn(Torn::incomplete(Some(writer), parts, bytes).unfit(unfit)),
         }
     }
 
-    fn burst(&mut self, place: Place) -> Found {
-        let bytes = self.bytes(&place).len();
-        match self.decompress(place) {
+    fn burst(&mut self, data: Data) -> Found {
+        let bytes = self.bytes(&data).len();
+        match self.decompress(data) {
             Ok((data, compressed)) => Found::Burst { data, compressed },
             Err(unfit) => Found::Torn(Torn::incomplete(None, 1, bytes).unfit(unfit)),
         }
     }
 
-    fn decompress(&mut self, place: Place) -> std::result::Result<(Place, Option<Place>), Unfit> {
-        let Some(zstd) = &mut self.zstd else { return Ok((place, None)) };
-        let frame = match &place {
-            Place::Buffer(range) => &self.buf[range.clone()],
-            Place::Own(data) => data,
-            Place::Decompressed => unreachable!("what was decompressed is no frame"),
+    fn decompress(&mut self, data: Data) -> std::result::Result<(Data, Option<Data>), Unfit> {
+        let Some(zstd) = &mut self.zstd else { return Ok((data, None)) };
+        let frame = match &data {
+            Data::Buffer(range) => &self.buf[range.clone()],
+            Data::Own(data) => data,
+            Data::Decompressed => unreachable!("what was decompressed is no frame"),
         };
         zstd.decompress(frame, &mut self.decompressed, self.limits.max_message)?;
-        Ok((Place::Decompressed, self.keep_compressed.then_some(place)))
+        Ok((Data::Decompressed, self.keep_compressed.then_some(data)))
     }
 
     /// The same item in memory of its own, which later parsing leaves alone.
     fn detached(&self, found: Found) -> Found {
-        let own = |place: Place| match place {
-            Place::Own(data) => Place::Own(data),
-            place => Place::Own(self.bytes(&place).to_vec()),
+        let own = |data: Data| match data {
+            Data::Own(data) => Data::Own(data),
+            data => Data::Own(self.bytes(&data).to_vec()),
         };
         match found {
             Found::Line(line) => Found::Line(own(line)),
@@ -399,7 +400,7 @@ impl Decoder {
     /// What remains once all bytes are parsed and no more will come.
     fn end_of_pipe(&mut self) -> Option<Found> {
         if let Some(line) = self.lines.end() {
-            return Some(Found::Line(Place::Own(line)));
+            return Some(Found::Line(Data::Own(line)));
         }
         self.assembly.end();
         self.assembly.report().map(Found::Torn)
@@ -410,19 +411,19 @@ impl Decoder {
         error
     }
 
-    fn bytes<'a>(&'a self, place: &'a Place) -> &'a [u8] {
-        match place {
-            Place::Buffer(range) => &self.buf[range.clone()],
-            Place::Decompressed => &self.decompressed,
-            Place::Own(data) => data,
+    fn bytes<'a>(&'a self, data: &'a Data) -> &'a [u8] {
+        match data {
+            Data::Buffer(range) => &self.buf[range.clone()],
+            Data::Decompressed => &self.decompressed,
+            Data::Own(data) => data,
         }
     }
 
-    fn cow(&self, place: Place) -> Cow<'_, [u8]> {
-        match place {
-            Place::Buffer(range) => Cow::Borrowed(&self.buf[range]),
-            Place::Decompressed => Cow::Borrowed(&self.decompressed),
-            Place::Own(data) => Cow::Owned(data),
+    fn cow(&self, data: Data) -> Cow<'_, [u8]> {
+        match data {
+            Data::Buffer(range) => Cow::Borrowed(&self.buf[range]),
+            Data::Decompressed => Cow::Borrowed(&self.decompressed),
+            Data::Own(data) => Cow::Owned(data),
         }
     }
 
@@ -430,15 +431,14 @@ impl Decoder {
     pub(super) fn item(&self, found: Found) -> Item<'_> {
         match found {
             Found::Line(line) => Item::Line(Line { data: self.cow(line) }),
-            Found::Burst { data, compressed } => Item::Burst(Burst {
-                data: self.cow(data),
-                compressed: compressed.map(|place| self.cow(place)),
-            }),
+            Found::Burst { data, compressed } => {
+                Item::Burst(Burst { data: self.cow(data), compressed: compressed.map(|data| self.cow(data)) })
+            }
             Found::Message { data, writer, parts, compressed } => Item::Message(Message {
                 data: self.cow(data),
                 writer,
                 parts,
-                compressed: compressed.map(|place| self.cow(place)),
+                compressed: compressed.map(|data| self.cow(data)),
             }),
             Found::Torn(torn) => Item::Torn(torn),
         }

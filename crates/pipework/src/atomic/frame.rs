@@ -56,9 +56,9 @@ pub(super) struct Header {
     pub(super) len: u32,
 }
 
-/// Where in its message a part lies.
+/// What a part is of its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum PartKind {
     /// It is the whole message.
     Only,
     /// The first of several.
@@ -111,7 +111,7 @@ impl Header {
 
     /// Whether it may do so between bytes of any sort that a program prints: more is asked of it there.
     pub(super) fn is_possible_in_text(self, max: usize) -> bool {
-        let is_placed = self.place() != Place::Later || self.tid & SEVERAL != 0 && self.id < FIRST;
+        let is_placed = self.kind() != PartKind::Later || self.tid & SEVERAL != 0 && self.id < FIRST;
         self.is_possible(max) && self.writer().pid != 0 && is_placed
     }
 
@@ -129,12 +129,12 @@ impl Header {
         }
     }
 
-    pub(super) fn place(self) -> Place {
+    pub(super) fn kind(self) -> PartKind {
         match self.tid & SEVERAL == SEVERAL {
-            _ if !self.is_ours() => Place::Untold,
-            false if self.id == 0 => Place::Only,
-            true if self.id > FIRST => Place::First,
-            _ => Place::Later,
+            _ if !self.is_ours() => PartKind::Untold,
+            false if self.id == 0 => PartKind::Only,
+            true if self.id > FIRST => PartKind::First,
+            _ => PartKind::Later,
         }
     }
 
@@ -160,7 +160,7 @@ impl Header {
 
     /// Whether `next` is the part after this one.
     pub(super) fn is_before(self, next: Header) -> bool {
-        matches!(next.place(), Place::Later | Place::Untold)
+        matches!(next.kind(), PartKind::Later | PartKind::Untold)
             && self.is_of_the_same(next)
             && self.following().checked_sub(1) == Some(next.following())
     }
@@ -184,7 +184,7 @@ impl Header {
     /// writer: what a program prints holds all sorts of bytes.
     pub(super) fn begins_message(self) -> bool {
         // Linux has no larger process numbers, Atomic::Pipe no negative threads, and a message of 4 GiB no more parts.
-        self.place() != Place::Later
+        self.kind() != PartKind::Later
             && (1..=1 << PID_BITS).contains(&self.writer().pid)
             && self.tid >= 0
             && self.following() < 1 << 20
@@ -493,12 +493,12 @@ pub(super) fn check_round_trip(limit: usize, mode: Mode, each: bool, payloads: &
             assert_eq!(Header::from_bytes(&header.to_bytes()), Some(header));
             let (part, after) = rest.split_at(mode.part_overhead() + header.len as usize);
             assert_eq!(header.writer(), writer);
-            let place = match (expected, header.following()) {
-                (None, 0) => Place::Only,
-                (None, _) => Place::First,
-                (Some(_), _) => Place::Later,
+            let kind = match (expected, header.following()) {
+                (None, 0) => PartKind::Only,
+                (None, _) => PartKind::First,
+                (Some(_), _) => PartKind::Later,
             };
-            assert_eq!(header.place(), place);
+            assert_eq!(header.kind(), kind);
             assert!(expected.is_none_or(|id| id == header.following()), "ids descend by one");
             assert_eq!(header.id == 0, header.following() == 0, "to Atomic::Pipe, 0 is the last");
             message.extend_from_slice(&part[mode.prefix() + Header::LEN..][..header.len as usize]);

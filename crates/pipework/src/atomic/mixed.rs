@@ -8,12 +8,12 @@ use std::ops::Range;
 
 use memchr::{memchr, memchr2};
 
-use super::frame::{DATA_LINK_ESCAPE, Header, Mode, Place, SHIFT_IN, SHIFT_OUT};
+use super::frame::{DATA_LINK_ESCAPE, Header, Mode, PartKind, SHIFT_IN, SHIFT_OUT};
 use super::zstd;
 
 /// What a buffer starts with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum Start {
     /// So many bytes of text.
     Text(usize),
     /// What began like a part, of whose data `came` bytes are there, and is none: its first `len` bytes are text.
@@ -58,21 +58,21 @@ pub(super) enum Rest {
 }
 
 /// Looks at the start of `bytes`, which are not empty.
-pub(super) fn scan(bytes: &[u8], rest: Rest, rules: Rules) -> Found {
+pub(super) fn scan(bytes: &[u8], rest: Rest, rules: Rules) -> Start {
     if bytes[0] != SHIFT_OUT {
-        return Found::Text(memchr(SHIFT_OUT, bytes).unwrap_or(bytes.len()));
+        return Start::Text(memchr(SHIFT_OUT, bytes).unwrap_or(bytes.len()));
     }
     match frame(bytes, rest, rules) {
-        Found::Undecided if rest == Rest::Possible => Found::Undecided,
-        Found::Undecided | Found::NoFrame if rules.strict => Found::NoFrame,
-        Found::Undecided | Found::NoFrame => {
+        Start::Undecided if rest == Rest::Possible => Start::Undecided,
+        Start::Undecided | Start::NoFrame if rules.strict => Start::NoFrame,
+        Start::Undecided | Start::NoFrame => {
             let len = 1 + memchr(SHIFT_OUT, &bytes[1..]).unwrap_or(bytes.len() - 1);
             match part_header(bytes, rules) {
                 Some(header) => {
                     let came = (bytes.len() - DATA).min(header.len as usize);
-                    Found::Broken { header, came, len }
+                    Start::Broken { header, came, len }
                 }
-                None => Found::Text(len),
+                None => Start::Text(len),
             }
         }
         found => found,
@@ -92,56 +92,56 @@ fn part_header(bytes: &[u8], rules: Rules) -> Option<Header> {
 }
 
 /// The frame that [`SHIFT_OUT`] at the start of `bytes` opens.
-fn frame(bytes: &[u8], rest: Rest, rules: Rules) -> Found {
+fn frame(bytes: &[u8], rest: Rest, rules: Rules) -> Start {
     match bytes.get(1) {
-        None => Found::Undecided,
+        None => Start::Undecided,
         Some(&DATA_LINK_ESCAPE) => part(bytes, rules),
-        Some(_) if !rules.bursts => Found::NoFrame,
+        Some(_) if !rules.bursts => Start::NoFrame,
         Some(_) if rules.zstd && zstd::is_frame(&bytes[1..]) => compressed_burst(bytes, rest, rules),
         Some(_) => burst(bytes, rules),
     }
 }
 
-fn part(bytes: &[u8], rules: Rules) -> Found {
-    let Some(header) = Header::from_bytes(&bytes[Mode::Mixed.prefix()..]) else { return Found::Undecided };
+fn part(bytes: &[u8], rules: Rules) -> Start {
+    let Some(header) = Header::from_bytes(&bytes[Mode::Mixed.prefix()..]) else { return Start::Undecided };
     if !header.is_possible_in_text(rules.max_part()) {
-        return Found::NoFrame;
+        return Start::NoFrame;
     }
     let len = header.len as usize;
     match bytes.get(DATA + len) {
-        None => Found::Undecided,
+        None => Start::Undecided,
         Some(&SHIFT_IN) if !is_damaged(header, &bytes[DATA..DATA + len]) => {
-            Found::Part { header, data: DATA..DATA + len, len: DATA + len + 1 }
+            Start::Part { header, data: DATA..DATA + len, len: DATA + len + 1 }
         }
-        Some(_) => Found::NoFrame,
+        Some(_) => Start::NoFrame,
     }
 }
 
 /// Whether a part is known not to be what was sent. In what it spans there may be others that are.
 fn is_damaged(header: Header, data: &[u8]) -> bool {
-    header.place() == Place::Only && !header.vouches_for(data)
+    header.kind() == PartKind::Only && !header.vouches_for(data)
 }
 
-fn burst(bytes: &[u8], rules: Rules) -> Found {
+fn burst(bytes: &[u8], rules: Rules) -> Start {
     let window = &bytes[1..bytes.len().min(rules.limit)];
     let end = if rules.strict { memchr(SHIFT_IN, window) } else { memchr2(SHIFT_IN, SHIFT_OUT, window) };
     match end.map(|at| at + 1) {
-        Some(at) if bytes[at] == SHIFT_IN => Found::Burst { data: 1..at, len: at + 1 },
-        Some(_) => Found::NoFrame,
-        None if bytes.len() >= rules.limit => Found::NoFrame,
-        None => Found::Undecided,
+        Some(at) if bytes[at] == SHIFT_IN => Start::Burst { data: 1..at, len: at + 1 },
+        Some(_) => Start::NoFrame,
+        None if bytes.len() >= rules.limit => Start::NoFrame,
+        None => Start::Undecided,
     }
 }
 
-fn compressed_burst(bytes: &[u8], rest: Rest, rules: Rules) -> Found {
+fn compressed_burst(bytes: &[u8], rest: Rest, rules: Rules) -> Start {
     let window = &bytes[1..bytes.len().min(rules.limit)];
     match zstd::frame_len(window) {
         Some(len) if bytes.get(1 + len) == Some(&SHIFT_IN) && len + 2 <= rules.limit => {
-            Found::Burst { data: 1..1 + len, len: len + 2 }
+            Start::Burst { data: 1..1 + len, len: len + 2 }
         }
         Some(len) if 1 + len < bytes.len() => burst(bytes, rules),
         // Incomplete, or not zstd after all: as long as there can be more, wait for it.
-        _ if rest == Rest::Possible && bytes.len() < rules.limit => Found::Undecided,
+        _ if rest == Rest::Possible && bytes.len() < rules.limit => Start::Undecided,
         _ => burst(bytes, rules),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: bytes leave the pipe under the lock of the one [`Core`] that all clones share, so no clone ever parses what another has
 //! read half of. A reader without clones takes no lock and may block in the read itself; with clones, waiting happens
-//! outside the lock, on the pipe and on a bell that rings for what another clone has read and not used.
+//! outside the lock, on the pipe and on an eventfd that is rung for what another clone has read and not used.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -37,15 +37,16 @@ const LEAST_READ: usize = 256;
 /// bare system call, is not noticed.)
 pub struct Reader {
     end: PipeEnd,
-    shared: Arc<Shared>,
+    clones: Arc<Clones>,
     generation: u32,
     torn: Option<Torn>,
 }
 
-struct Shared {
+/// What the clones of a reader share.
+struct Clones {
     core: Mutex<Core>,
     /// Readable while bytes that one clone has read wait for another; there once the reader has been cloned.
-    bell: OnceLock<OwnedFd>,
+    eventfd: OnceLock<OwnedFd>,
 }
 
 struct Core {
@@ -87,8 +88,8 @@ impl Reader {
             cut_short: false,
             waiting: 0,
         };
-        let shared = Arc::new(Shared { core: Mutex::new(core), bell: OnceLock::new() });
-        Reader { end, shared, generation: sync::generation(), torn: None }
+        let clones = Arc::new(Clones { core: Mutex::new(core), eventfd: OnceLock::new() });
+        Reader { end, clones, generation: sync::generation(), torn: None }
     }
 
     /// Waits for the next message.
@@ -186,12 +187,12 @@ impl Reader {
         let deadline = deadline.into();
         loop {
             self.check_fork(OP)?;
-            let mut core = lock(&self.shared);
+            let mut core = lock(&self.clones);
             if core.tail == Tail::Ended {
                 return Ok(0);
             }
             if let Some(len) = core.feed(&mut self.end, None, OP)? {
-                self.shared.wake_others(&core);
+                self.clones.wake_others(&core);
                 return Ok(len);
             }
             drop(core);
@@ -218,9 +219,9 @@ impl Reader {
     /// `Stale` in a forked child, if the parent had read what it had not used.
     pub fn finish(&mut self) -> Result<()> {
         self.check_fork("finish reading")?;
-        let mut core = lock(&self.shared);
+        let mut core = lock(&self.clones);
         (core.tail, core.finished) = (Tail::Ended, true);
-        self.shared.wake_others(&core);
+        self.clones.wake_others(&core);
         Ok(())
     }
 
@@ -251,12 +252,12 @@ impl Reader {
     pub fn try_clone(&self) -> Result<Reader> {
         const OP: &str = "clone reader";
         let end = self.end.try_clone(OP)?;
-        if self.shared.bell.get().is_none() {
-            let bell = sys::eventfd().map_err(|errno| errno.at(OP))?;
-            // Another clone may have been quicker; its bell is as good.
-            let _ = self.shared.bell.set(bell);
+        if self.clones.eventfd.get().is_none() {
+            let eventfd = sys::eventfd().map_err(|errno| errno.at(OP))?;
+            // Another clone may have been quicker; its eventfd is as good.
+            let _ = self.clones.eventfd.set(eventfd);
         }
-        Ok(Reader { end, shared: Arc::clone(&self.shared), generation: self.generation, torn: None })
+        Ok(Reader { end, clones: Arc::clone(&self.clones), generation: self.generation, torn: None })
     }
 
     /// Closes this handle; the pipe's reading end is closed with its last handle. Dropping does the same.
@@ -344,9 +345,9 @@ impl Reader {
 
     fn refuse_mixed(&mut self) -> Result<()> {
         self.check_fork(OP)?;
-        let mode = match sole(&mut self.shared) {
+        let mode = match sole(&mut self.clones) {
             Some(core) => core.decoder.mode(),
-            None => lock(&self.shared).decoder.mode(),
+            None => lock(&self.clones).decoder.mode(),
         };
         if mode == Mode::Mixed { Err(Error::new(ErrorKind::Invalid, OP)) } else { Ok(()) }
     }
@@ -373,7 +374,7 @@ impl Reader {
 
     /// The next item; without a deadline, only if it is there. The caller has looked for a fork.
     fn get(&mut self, deadline: Option<Deadline>) -> Result<Option<Got>> {
-        match sole(&mut self.shared) {
+        match sole(&mut self.clones) {
             Some(core) => Ok(core.next(&mut self.end, deadline)?.map(Got::Lent)),
             None => Ok(self.get_shared(deadline)?.map(Got::Owned)),
         }
@@ -382,13 +383,13 @@ impl Reader {
     /// As [`Reader::get`], among clones.
     fn get_shared(&mut self, deadline: Option<Deadline>) -> Result<Option<Item<'static>>> {
         loop {
-            let mut core = lock(&self.shared);
+            let mut core = lock(&self.clones);
             let found = core.next(&mut self.end, None);
             // Who took something, or met the end, tells the others what they cannot see from the pipe. Who found nothing stays silent,
             // or clones would wake each other for ever over an unfinished frame.
             let more = core.decoder.has_more() || core.tail == Tail::Ended;
             if found.is_err() || (matches!(found, Ok(Some(_))) && more) {
-                self.shared.wake_others(&core);
+                self.clones.wake_others(&core);
             }
             if let Some(found) = found? {
                 return Ok(Some(core.decoder.item(found).into_owned()));
@@ -400,17 +401,17 @@ impl Reader {
             let wait = core.due().map_or(deadline, |due| deadline.or_earlier(due));
             core.waiting += 1;
             drop(core);
-            let woken = match self.shared.bell.get() {
-                Some(bell) => sys::wait(&[self.end.as_fd(), bell.as_fd()], For::Reading, wait),
+            let woken = match self.clones.eventfd.get() {
+                Some(eventfd) => sys::wait(&[self.end.as_fd(), eventfd.as_fd()], For::Reading, wait),
                 None => sys::wait(&[self.end.as_fd()], For::Reading, wait),
             };
-            lock(&self.shared).waiting -= 1;
+            lock(&self.clones).waiting -= 1;
             if !woken.map_err(|errno| errno.at(OP))? {
                 continue;
             }
-            // Only a clone that looks again may silence the bell; one that leaves would take the others' wake-up with it.
-            if let Some(bell) = self.shared.bell.get() {
-                sys::eventfd_clear(bell.as_fd());
+            // Only a clone that looks again may clear the eventfd; one that leaves would take the others' wake-up with it.
+            if let Some(eventfd) = self.clones.eventfd.get() {
+                sys::eventfd_clear(eventfd.as_fd());
             }
         }
     }
@@ -419,7 +420,7 @@ impl Reader {
         match got {
             Got::Owned(item) => item,
             Got::Lent(found) => {
-                sole(&mut self.shared).expect("only a reader without clones lends").decoder.item(found)
+                sole(&mut self.clones).expect("only a reader without clones lends").decoder.item(found)
             }
         }
     }
@@ -427,9 +428,9 @@ impl Reader {
     /// Looks at what the clones share, or changes it. `stale` in a forked child where a thread that did not come along held the lock.
     fn look<T>(&self, stale: T, look: impl FnOnce(&mut Core) -> T) -> T {
         if sync::generation() == self.generation {
-            return look(&mut lock(&self.shared));
+            return look(&mut lock(&self.clones));
         }
-        match self.shared.core.try_lock() {
+        match self.clones.core.try_lock() {
             Ok(mut core) => look(&mut core),
             Err(TryLockError::Poisoned(core)) => look(&mut core.into_inner()),
             Err(TryLockError::WouldBlock) => stale,
@@ -443,7 +444,7 @@ impl Reader {
             return Ok(());
         }
         // A clone's lock may have been held by a thread that the child does not have, so it is not even asked.
-        if !sole(&mut self.shared).is_some_and(|core| core.decoder.is_empty()) {
+        if !sole(&mut self.clones).is_some_and(|core| core.decoder.is_empty()) {
             return Err(Error::new(ErrorKind::Stale, op));
         }
         self.end.after_fork().map_err(|errno| errno.at(op))?;
@@ -452,12 +453,12 @@ impl Reader {
     }
 }
 
-impl Shared {
+impl Clones {
     fn wake_others(&self, core: &Core) {
         if core.waiting > 0
-            && let Some(bell) = self.bell.get()
+            && let Some(eventfd) = self.eventfd.get()
         {
-            sys::eventfd_ring(bell.as_fd());
+            sys::eventfd_ring(eventfd.as_fd());
         }
     }
 }
@@ -565,13 +566,13 @@ pub(super) fn read_size_within_limits(bytes: usize) -> usize {
 }
 
 /// A panic cannot leave the core in a state that the next call would misread: it is changed by whole steps.
-fn lock(shared: &Shared) -> MutexGuard<'_, Core> {
-    shared.core.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(clones: &Clones) -> MutexGuard<'_, Core> {
+    clones.core.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The core of a reader without clones, which needs no lock.
-fn sole(shared: &mut Arc<Shared>) -> Option<&mut Core> {
-    Arc::get_mut(shared).map(|shared| shared.core.get_mut().unwrap_or_else(PoisonError::into_inner))
+fn sole(clones: &mut Arc<Clones>) -> Option<&mut Core> {
+    Arc::get_mut(clones).map(|clones| clones.core.get_mut().unwrap_or_else(PoisonError::into_inner))
 }
 
 impl AsFd for Reader {
