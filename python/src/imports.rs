@@ -3,6 +3,7 @@
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::IntoPyDict;
 
 pub(crate) struct Import {
     module: &'static str,
@@ -26,5 +27,15 @@ impl Import {
     /// As [`Import::call`], for what is kept or handed on.
     pub(crate) fn make<'py>(&self, py: Python<'py>, fields: impl PyCallArgs<'py>) -> PyResult<Py<PyAny>> {
         self.call(py, fields).map(Bound::unbind)
+    }
+
+    /// As [`Import::make`], with each field under its name.
+    pub(crate) fn make_by_name<'py>(
+        &self,
+        py: Python<'py>,
+        fields: impl IntoPyDict<'py>,
+    ) -> PyResult<Py<PyAny>> {
+        let fields = fields.into_py_dict(py)?;
+        self.found.import(py, self.module, self.name)?.call((), Some(&fields)).map(Bound::unbind)
     }
 }

@@ -119,11 +119,7 @@ impl Segment {
     /// What was done so far, as `Stats`: by all members together, those of the past included.
     fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         static STATS: Import = Import::new(MODULE, "Stats");
-        let stats = self.segment.stats();
-        let calls = (stats.requests, stats.replies, stats.full, stats.empty, stats.cancelled);
-        let (requests, replies, full, empty, cancelled) = calls;
-        let (dead_members, recovered, redelivered) = (stats.dead_members, stats.recovered, stats.redelivered);
-        STATS.make(py, (requests, replies, full, empty, cancelled, dead_members, recovered, redelivered))
+        STATS.make_by_name(py, self.segment.stats().by_name())
     }
 
     /// Who is attached, and who died attached and was not noticed yet: a list of `Member`.
@@ -140,11 +136,7 @@ impl Segment {
     /// Accounts for every slot, as an `Audit`. Of a segment that is in use, it tells of no single moment.
     fn audit(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         static AUDIT: Import = Import::new(MODULE, "Audit");
-        let audit = self.segment.audit().or_raise(py)?;
-        let reqrep::Audit { free, filling, waiting, taken, dropped, done, damaged, .. } = audit;
-        let (orphaned, unqueued, entries) = (audit.orphaned, audit.unqueued, audit.entries);
-        let of = (free, filling, waiting, taken, dropped, done, damaged, orphaned, unqueued, entries);
-        AUDIT.make(py, of)
+        AUDIT.make_by_name(py, self.segment.audit().or_raise(py)?.by_name())
     }
 
     /// Takes back what dead members held; returns how many had died. It happens by itself, where somebody waits for it.

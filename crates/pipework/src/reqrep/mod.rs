@@ -539,6 +539,24 @@ pub struct Stats {
     pub redelivered: u64,
 }
 
+impl Stats {
+    /// Each under its name, for a face in another language.
+    pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let Stats { requests, replies, full, empty, cancelled, dead_members, recovered, redelivered } = *self;
+        [
+            ("requests", requests),
+            ("replies", replies),
+            ("full", full),
+            ("empty", empty),
+            ("cancelled", cancelled),
+            ("dead_members", dead_members),
+            ("recovered", recovered),
+            ("redelivered", redelivered),
+        ]
+        .into_iter()
+    }
+}
+
 /// An attached client or server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -579,4 +597,25 @@ pub struct Audit {
     pub unqueued: usize,
     /// Entries of the ring, those of cancelled calls included.
     pub entries: usize,
+}
+
+impl Audit {
+    /// Each under its name, for a face in another language.
+    pub fn by_name(&self) -> impl Iterator<Item = (&'static str, usize)> + use<> {
+        let Audit { free, filling, waiting, taken, dropped, done, damaged, orphaned, unqueued, entries } =
+            *self;
+        [
+            ("free", free),
+            ("filling", filling),
+            ("waiting", waiting),
+            ("taken", taken),
+            ("dropped", dropped),
+            ("done", done),
+            ("damaged", damaged),
+            ("orphaned", orphaned),
+            ("unqueued", unqueued),
+            ("entries", entries),
+        ]
+        .into_iter()
+    }
 }

@@ -47,6 +47,21 @@ fn a_call_is_answered_and_its_slot_is_free_again() {
 }
 
 #[test]
+fn numbers_are_told_by_their_names() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let [first, _] = ["a", "b"].map(|text| client.send(text, SOON).unwrap());
+    let _request = server.recv(SOON).unwrap();
+    assert!(client.cancel(first).unwrap());
+    let (stats, audit) = (segment.stats(), segment.audit().unwrap());
+    assert_eq!((stats.cancelled, audit.waiting, audit.dropped), (1, 1, 1));
+    let named: Vec<_> = stats.by_name().map(|(name, count)| format!("{name}: {count}")).collect();
+    assert_eq!(format!("{stats:?}"), format!("Stats {{ {} }}", named.join(", ")));
+    let named: Vec<_> = audit.by_name().map(|(name, count)| format!("{name}: {count}")).collect();
+    assert_eq!(format!("{audit:?}"), format!("Audit {{ {} }}", named.join(", ")));
+}
+
+#[test]
 fn sizes_are_told_of_what_is_there_only() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
