@@ -1,21 +1,18 @@
 //! The calling end. Mirrors `server.rs`.
 
-use std::os::fd::IntoRawFd;
 use std::sync::{Arc, OnceLock};
 
-use pipework::reqrep::{self, Message, Reply, Ticket};
-use pipework::{Deadline, Error, Result};
+use pipework::reqrep::{self, Reply, Ticket};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
+use super::calls::{Calls, Settings, message};
 use super::segment::{MODULE, Place, Segment};
-use super::shared::{Shared, closed};
-use crate::buffer::{Bytes, Held, bytes, unless_small};
-use crate::error::{OrRaise, Oversize};
+use crate::buffer::{Bytes, Held, bytes};
+use crate::error::OrRaise;
 use crate::imports::Import;
 use crate::keywords::{Flags, InFlight, Redeliveries};
-use crate::task::Task;
-use crate::wait::{Timeout, in_slices, until};
+use crate::wait::{Timeout, until};
 
 /// Sends requests and gets their replies.
 ///
@@ -248,208 +245,139 @@ impl Client {
     }
 }
 
-fn message((data, flags): (&[u8], u32)) -> Message<'_> {
-    Message::new(data).flags(flags)
-}
-
 fn with_flags(py: Python<'_>, reply: Reply) -> PyResult<Py<PyAny>> {
     static MESSAGE: Import = Import::new(MODULE, "Message");
     MESSAGE.make(py, (bytes(py, [&reply])?, reply.flags()))
 }
 
-// ---------------------------------------------------------------- whatever the payload is
+/// A `Client` whose requests and replies are numbers, -2**63 to 2**63 - 1. The segment is one of integers.
+///
+/// >>> from pipework.reqrep import IntClient, IntServer, Segment
+/// >>> segment = Segment.anonymous(integers=True)
+/// >>> server, client = IntServer(segment), IntClient(segment)
+/// >>> ticket = client.send(20)
+/// >>> request = server.recv()
+/// >>> request.reply(request.value + 1)
+/// True
+/// >>> client.recv(ticket)
+/// 21
+#[pyclass(frozen, module = "pipework.reqrep")]
+pub(crate) struct IntClient(Calls<reqrep::IntClient>);
 
-/// A client of the core.
-pub(super) trait Caller: Clone + Send + Sync + 'static {
-    type Request<'a>: Copy + Send + Sync;
-    type Reply: Send;
-
-    /// Bytes that are copied to send it.
-    fn len(request: Self::Request<'_>) -> usize;
-    fn client(&self) -> &reqrep::Client;
-    fn send(&self, request: Self::Request<'_>, deadline: Deadline) -> Result<Ticket>;
-    fn try_send(&self, request: Self::Request<'_>) -> Result<Option<Ticket>>;
-    fn recv(&self, ticket: Ticket, deadline: Deadline) -> Result<Self::Reply>;
-    fn try_recv(&self, ticket: Ticket) -> Result<Option<Self::Reply>>;
-    fn abandon(&self, ticket: Ticket) -> Result<Option<Self::Reply>>;
-}
-
-impl Caller for reqrep::Client {
-    type Request<'a> = (&'a [u8], u32);
-    type Reply = Reply;
-
-    fn len((data, _): (&[u8], u32)) -> usize {
-        data.len()
-    }
-
-    fn client(&self) -> &reqrep::Client {
-        self
-    }
-
-    fn send(&self, request: (&[u8], u32), deadline: Deadline) -> Result<Ticket> {
-        self.send(message(request), deadline)
-    }
-
-    fn try_send(&self, request: (&[u8], u32)) -> Result<Option<Ticket>> {
-        self.try_send(message(request))
-    }
-
-    fn recv(&self, ticket: Ticket, deadline: Deadline) -> Result<Reply> {
-        self.recv(ticket, deadline)
-    }
-
-    fn try_recv(&self, ticket: Ticket) -> Result<Option<Reply>> {
-        self.try_recv(ticket)
-    }
-
-    fn abandon(&self, ticket: Ticket) -> Result<Option<Reply>> {
-        self.abandon(ticket)
-    }
-}
-
-const CLIENT: &str = "reqrep client";
-
-/// How a client was set: redeliveries, needs_server, max_in_flight.
-pub(super) type Terms = (u8, bool, u32);
-
-/// What makes a client like this one in another process: the segment, and those.
-pub(super) type Settings = (Py<Segment>, u8, bool, u32);
-
-/// What a client does, on Python's terms.
-pub(super) struct Calls<C> {
-    client: Shared<C>,
-    segment: Py<Segment>,
-    terms: Terms,
-}
-
-impl<C: Caller> Calls<C> {
-    pub(super) fn new(client: C, segment: Py<Segment>, terms: Terms) -> Calls<C> {
-        Calls { client: Shared::new("client", client), segment, terms }
-    }
-
-    pub(super) fn call(
-        &self,
+#[pymethods]
+impl IntClient {
+    #[new]
+    #[pyo3(
+        signature = (segment, redeliveries=Redeliveries(0), needs_server=false, max_in_flight=InFlight(0)),
+        text_signature = "(segment, redeliveries=0, needs_server=false, max_in_flight=0)"
+    )]
+    fn attach(
         py: Python<'_>,
-        request: C::Request<'_>,
-        deadline: Deadline,
-    ) -> PyResult<C::Reply> {
-        let (mut client, mut sent) = (None, None);
-        let done = in_slices(py, deadline, |slice| {
-            // Refused once it is closed; the clone from before is still good to give the call up with.
-            let client = &*client.insert(self.get(py)?);
-            Ok(py.detach(|| {
-                let ticket = match sent {
-                    Some(ticket) => ticket,
-                    None => *sent.insert(client.send(request, slice)?),
-                };
-                client.recv(ticket, slice)
-            }))
-        });
-        if let Ok(Ok(reply)) = done {
-            return Ok(reply);
-        }
-        // Nobody has the ticket but this, so the call must not stay behind.
-        let abandoned = client.zip(sent).map_or(Ok(None), |(client, ticket)| client.abandon(ticket));
-        // What a signal handler has raised counts more than a reply at the last moment.
-        let outcome = done?.or_else(|error| abandoned?.ok_or(error));
-        outcome.map_err(|error| self.for_request(C::len(request), error)).or_raise(py)
+        segment: Place<'_, '_>,
+        redeliveries: Redeliveries,
+        needs_server: bool,
+        max_in_flight: InFlight,
+    ) -> PyResult<IntClient> {
+        let segment = segment.opened(py)?;
+        let client = segment.get().get_ref().int_client().or_raise(py)?;
+        let client = client.redeliveries(redeliveries.0).needs_server(needs_server);
+        let client = client.max_in_flight(max_in_flight.0);
+        Ok(IntClient(Calls::new(client, segment, (redeliveries.0, needs_server, max_in_flight.0))))
     }
 
-    pub(super) fn send(&self, py: Python<'_>, request: C::Request<'_>, deadline: Deadline) -> PyResult<u64> {
-        let send = |client: &C, slice| {
-            let sent = py.detach(|| client.send(request, slice));
-            sent.map_err(|error| self.for_request(C::len(request), error))
-        };
-        self.client.wait(py, deadline, CLIENT, send).map(Ticket::to_bits)
+    /// As `Client.call`.
+    #[pyo3(signature = (value, timeout=None))]
+    fn call(&self, py: Python<'_>, value: i64, timeout: Option<Timeout>) -> PyResult<i64> {
+        self.0.call(py, value, until(timeout))
     }
 
-    pub(super) fn try_send(&self, py: Python<'_>, request: C::Request<'_>) -> PyResult<Option<u64>> {
-        let client = self.get(py)?;
-        let sent = unless_small(py, C::len(request), || client.try_send(request));
-        let sent = sent.map_err(|error| self.for_request(C::len(request), error));
-        Ok(sent.or_raise(py)?.map(Ticket::to_bits))
+    /// As `Client.send`.
+    #[pyo3(signature = (value, timeout=None))]
+    fn send(&self, py: Python<'_>, value: i64, timeout: Option<Timeout>) -> PyResult<u64> {
+        self.0.send(py, value, until(timeout))
     }
 
-    pub(super) fn recv(&self, py: Python<'_>, ticket: u64, deadline: Deadline) -> PyResult<C::Reply> {
+    /// As `Client.try_send`.
+    fn try_send(&self, py: Python<'_>, value: i64) -> PyResult<Option<u64>> {
+        self.0.try_send(py, value)
+    }
+
+    /// As `Client.recv`.
+    #[pyo3(signature = (ticket, timeout=None))]
+    fn recv(&self, py: Python<'_>, ticket: u64, timeout: Option<Timeout>) -> PyResult<i64> {
+        self.0.recv(py, ticket, until(timeout))
+    }
+
+    /// As `Client.try_recv`.
+    fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<i64>> {
+        self.0.try_recv(py, ticket)
+    }
+
+    /// As `Client.acall`.
+    fn acall<'py>(&self, py: Python<'py>, value: i64) -> PyResult<Bound<'py, PyAny>> {
+        let call = move |client: reqrep::IntClient| async move { client.call_async(value).await };
+        self.0.start(py, 0, Arc::default(), call, number)
+    }
+
+    /// As `Client.arecv`.
+    fn arecv<'py>(&self, py: Python<'py>, ticket: u64) -> PyResult<Bound<'py, PyAny>> {
         let ticket = Ticket::from_bits(ticket);
-        self.client.wait(py, deadline, CLIENT, |client, slice| py.detach(|| client.recv(ticket, slice)))
+        let recv = move |client: reqrep::IntClient| async move { client.recv_async(ticket).await };
+        self.0.start(py, 0, Arc::default(), recv, number)
     }
 
-    pub(super) fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<C::Reply>> {
-        let (client, ticket) = (self.get(py)?, Ticket::from_bits(ticket));
-        // Who looks in vain keeps the interpreter lock, however large a reply may be.
-        unless_small(py, client.client().reply_len(ticket), || client.try_recv(ticket)).or_raise(py)
+    /// As `Client.cancel`.
+    fn cancel(&self, py: Python<'_>, ticket: u64) -> PyResult<bool> {
+        self.0.cancel(py, ticket)
     }
 
-    pub(super) fn cancel(&self, py: Python<'_>, ticket: u64) -> PyResult<bool> {
-        self.get(py)?.client().cancel(Ticket::from_bits(ticket)).or_raise(py)
+    /// As `Client.pending`.
+    #[getter]
+    fn pending(&self, py: Python<'_>) -> PyResult<usize> {
+        self.0.pending(py)
     }
 
-    pub(super) fn pending(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.get(py)?.client().pending())
+    /// As `Client.doorbell`.
+    fn doorbell(&self, py: Python<'_>) -> PyResult<i32> {
+        self.0.doorbell(py)
     }
 
-    pub(super) fn doorbell(&self, py: Python<'_>) -> PyResult<i32> {
-        self.get(py)?.client().doorbell().or_raise(py).map(IntoRawFd::into_raw_fd)
+    /// As `Client.send_doorbell`.
+    fn send_doorbell(&self, py: Python<'_>) -> PyResult<i32> {
+        self.0.send_doorbell(py)
     }
 
-    pub(super) fn send_doorbell(&self, py: Python<'_>) -> PyResult<i32> {
-        self.get(py)?.client().send_doorbell().or_raise(py).map(IntoRawFd::into_raw_fd)
+    /// As `Client.segment`.
+    #[getter]
+    fn segment(&self, py: Python<'_>) -> Py<Segment> {
+        self.0.segment(py)
     }
 
-    pub(super) fn segment(&self, py: Python<'_>) -> Py<Segment> {
-        self.segment.clone_ref(py)
+    /// As `Client.close`.
+    fn close(&self) {
+        self.0.close();
     }
 
-    pub(super) fn settings(&self, py: Python<'_>) -> Settings {
-        let (redeliveries, needs_server, max_in_flight) = self.terms;
-        (self.segment(py), redeliveries, needs_server, max_in_flight)
+    /// Whether this client is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.0.is_closed()
     }
 
-    fn for_request(&self, len: usize, error: Error) -> Oversize {
-        for_request(len, self.largest_request(), error)
+    fn __enter__(slf: Py<IntClient>) -> Py<IntClient> {
+        slf
     }
 
-    fn largest_request(&self) -> usize {
-        self.segment.get().get_ref().geometry().request_bytes as usize
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
+        self.close();
     }
 
-    pub(super) fn get(&self, py: Python<'_>) -> PyResult<C> {
-        self.client.get(py, CLIENT)
-    }
-
-    /// The coroutine of what `start` begins with the client: it ends when the client is closed. It copies `len` bytes until `ticket` is there, and
-    /// then those of its reply.
-    pub(super) fn start<'py, F: Future<Output = Result<C::Reply>> + Send + 'static>(
-        &self,
-        py: Python<'py>,
-        len: usize,
-        ticket: Arc<OnceLock<Ticket>>,
-        start: impl FnOnce(C) -> F,
-        give: impl Fn(Python<'_>, C::Reply) -> PyResult<Py<PyAny>> + Send + 'static,
-    ) -> PyResult<Bound<'py, PyAny>>
-    where
-        C::Reply: 'static,
-    {
-        let (client, most) = (self.get(py)?, self.largest_request());
-        let reply = self.client.until_closed(start(client.clone()));
-        let copied = move || ticket.get().map_or(len, |ticket| client.client().reply_len(*ticket));
-        let give = move |py: Python<'_>, reply: Option<Result<C::Reply>>| match reply {
-            Some(reply) => give(py, reply.map_err(|error| for_request(len, most, error)).or_raise(py)?),
-            None => Err(closed(py, "client", CLIENT)),
-        };
-        Task::new(copied, reply, give).start(py)
-    }
-
-    pub(super) fn close(&self) {
-        self.client.close();
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.client.is_closed()
+    fn __reduce__(slf: &Bound<'_, IntClient>) -> (Py<PyAny>, Settings) {
+        (slf.get_type().into_any().unbind(), slf.get().0.settings(slf.py()))
     }
 }
 
-fn for_request(len: usize, most: usize, error: Error) -> Oversize {
-    Oversize { error, len, option: "the segment's request_bytes", most }
+fn number(py: Python<'_>, reply: i64) -> PyResult<Py<PyAny>> {
+    Ok(reply.into_pyobject(py)?.into_any().unbind())
 }

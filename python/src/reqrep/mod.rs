@@ -4,10 +4,11 @@
 
 mod segment;
 mod shared;
+mod calls;
 mod client;
-mod int_client;
+mod open;
+mod taking;
 mod server;
-mod int_server;
 mod turns;
 
 use pyo3::prelude::*;
@@ -15,10 +16,10 @@ use pyo3::prelude::*;
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<segment::Segment>()?;
     module.add_class::<client::Client>()?;
-    module.add_class::<int_client::IntClient>()?;
+    module.add_class::<client::IntClient>()?;
     module.add_class::<server::Server>()?;
     module.add_class::<server::Request>()?;
-    module.add_class::<int_server::IntServer>()?;
-    module.add_class::<int_server::IntRequest>()?;
+    module.add_class::<server::IntServer>()?;
+    module.add_class::<server::IntRequest>()?;
     module.add_class::<turns::Requests>()
 }

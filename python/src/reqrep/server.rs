@@ -1,23 +1,18 @@
 //! The answering end. Mirrors `client.rs`.
 
-use std::os::fd::IntoRawFd;
 use std::sync::{Arc, Weak};
 
 use pipework::reqrep::{self, Geometry, Kind, Message};
-use pipework::{Deadline, Result};
-use pyo3::PyClass;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
+use super::open::{Lent, Open, lent};
 use super::segment::{Place, Segment};
-use super::shared::{Shared, closed};
-use super::turns::{Requests, lent};
+use super::taking::{Given, Taking};
+use super::turns::Requests;
 use crate::buffer::{Bytes, bytes, unless_small};
-use crate::error::{OrRaise, Oversize, invalid};
+use crate::error::{OrRaise, Oversize};
 use crate::keywords::Flags;
-use crate::locked::Locked;
-use crate::task::Task;
 use crate::wait::{Timeout, until};
 
 /// Takes requests from a segment and answers them.
@@ -246,258 +241,190 @@ impl Given for Request {
 /// Bytes of a payload that is not kept twice.
 const LARGE: usize = 4096;
 
-// ---------------------------------------------------------------- whatever the payload is
+/// A `Server` whose requests and replies are numbers, -2**63 to 2**63 - 1. The segment is one of integers, also where this makes it.
+///
+/// >>> from pipework.reqrep import IntClient, IntServer, Segment
+/// >>> segment = Segment.anonymous(integers=True)
+/// >>> server, client = IntServer(segment), IntClient(segment)
+/// >>> tickets = [client.send(value) for value in range(3)]
+/// >>> for request in server.recv_many(100):
+/// ...     with request:
+/// ...         done = request.reply(request.value ** 2)
+/// >>> [client.recv(ticket) for ticket in tickets]
+/// [0, 1, 4]
+#[pyclass(frozen, module = "pipework.reqrep")]
+pub(crate) struct IntServer(Taking<reqrep::IntServer>);
 
-/// A server of the core.
-pub(super) trait Taker: Clone + Send + Sync + 'static {
-    type Taken: Send;
-
-    fn server(&self) -> &reqrep::Server;
-    fn recv(&self, deadline: Deadline) -> Result<Self::Taken>;
-    fn try_recv(&self) -> Result<Option<Self::Taken>>;
-    fn recv_many(&self, max: usize, deadline: Deadline) -> Result<Vec<Self::Taken>>;
-    fn drain(&self, max: usize) -> Result<Vec<Self::Taken>>;
-    fn recv_async(&self) -> impl Future<Output = Result<Self::Taken>> + Send;
-}
-
-impl Taker for reqrep::Server {
-    type Taken = reqrep::Request<'static>;
-
-    fn server(&self) -> &reqrep::Server {
-        self
-    }
-
-    fn recv(&self, deadline: Deadline) -> Result<Self::Taken> {
-        self.recv(deadline).map(reqrep::Request::into_owned)
-    }
-
-    fn try_recv(&self) -> Result<Option<Self::Taken>> {
-        Ok(self.try_recv()?.map(reqrep::Request::into_owned))
-    }
-
-    fn recv_many(&self, max: usize, deadline: Deadline) -> Result<Vec<Self::Taken>> {
-        Ok(self.recv_many(max, deadline)?.into_iter().map(reqrep::Request::into_owned).collect())
-    }
-
-    fn drain(&self, max: usize) -> Result<Vec<Self::Taken>> {
-        Ok(self.drain(max)?.into_iter().map(reqrep::Request::into_owned).collect())
-    }
-
-    async fn recv_async(&self) -> Result<Self::Taken> {
-        self.recv_async().await.map(reqrep::Request::into_owned)
-    }
-}
-
-/// A request as Python gets it.
-pub(super) trait Given: Sized + Into<PyClassInitializer<Self>> + PyClass {
-    type Taken: Send;
-
-    fn of(py: Python<'_>, taken: Self::Taken, sizes: &Geometry) -> PyResult<Self>;
-
-    /// Makes it a loop's, for a turn.
-    fn lend(&self) -> Weak<dyn Lent>;
-}
-
-/// What a server does, on Python's terms.
-pub(super) struct Taking<S> {
-    server: Shared<S>,
-    segment: Py<Segment>,
-}
-
-const RECV: &str = "reqrep recv";
-
-impl<S: Taker> Taking<S> {
-    pub(super) fn new(server: S, segment: Py<Segment>) -> Taking<S> {
-        Taking { server: Shared::new("server", server), segment }
-    }
-
-    pub(super) fn recv<G: Given<Taken = S::Taken>>(&self, py: Python<'_>, deadline: Deadline) -> PyResult<G> {
-        let taken = self.server.wait(py, deadline, RECV, |server, slice| py.detach(|| server.recv(slice)))?;
-        G::of(py, taken, self.sizes())
-    }
-
-    pub(super) fn try_recv<G: Given<Taken = S::Taken>>(&self, py: Python<'_>) -> PyResult<Option<G>> {
-        let server = self.get(py)?;
-        let taken = unless_small(py, waiting_bytes(&server, 1), || server.try_recv()).or_raise(py)?;
-        taken.map(|taken| G::of(py, taken, self.sizes())).transpose()
-    }
-
-    pub(super) fn recv_many<G: Given<Taken = S::Taken>>(
-        &self,
+#[pymethods]
+impl IntServer {
+    #[new]
+    #[pyo3(signature = (segment, **options))]
+    fn attach(
         py: Python<'_>,
-        max: usize,
-        deadline: Deadline,
-    ) -> PyResult<Vec<G>> {
-        let recv = |server: &S, slice| py.detach(|| server.recv_many(max, slice));
-        let taken = self.server.wait(py, deadline, RECV, recv)?;
-        taken.into_iter().map(|taken| G::of(py, taken, self.sizes())).collect()
+        segment: Place<'_, '_>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<IntServer> {
+        let segment = segment.made(py, Kind::Integers, options)?;
+        let server = segment.get().get_ref().int_server().or_raise(py)?;
+        Ok(IntServer(Taking::new(server, segment)))
     }
 
-    pub(super) fn drain<G: Given<Taken = S::Taken>>(&self, py: Python<'_>, max: usize) -> PyResult<Vec<G>> {
-        let server = self.get(py)?;
-        let taken = unless_small(py, waiting_bytes(&server, max), || server.drain(max)).or_raise(py)?;
-        taken.into_iter().map(|taken| G::of(py, taken, self.sizes())).collect()
+    /// As `Server.recv`.
+    #[pyo3(signature = (timeout=None))]
+    fn recv(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<IntRequest> {
+        self.0.recv(py, until(timeout))
     }
 
-    /// As `recv`; None once the server is closed.
-    pub(super) fn next<G: Given<Taken = S::Taken>>(&self, py: Python<'_>) -> PyResult<Option<G>> {
-        match self.recv(py, Deadline::NEVER) {
-            Err(error) if self.is_closed() && error.is_instance_of::<PyValueError>(py) => Ok(None),
-            next => next.map(Some),
-        }
+    /// As `Server.try_recv`.
+    fn try_recv(&self, py: Python<'_>) -> PyResult<Option<IntRequest>> {
+        self.0.try_recv(py)
     }
 
-    pub(super) fn start_recv<'py, G: Given<Taken = S::Taken>>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let sizes = *self.sizes();
-        self.start(
-            py,
-            1,
-            |server| async move { server.recv_async().await },
-            move |py, taken| Ok(Py::new(py, G::of(py, taken, &sizes)?)?.into_any()),
-        )
+    /// As `Server.recv_many`.
+    #[pyo3(signature = (max, timeout=None))]
+    fn recv_many(&self, py: Python<'_>, max: usize, timeout: Option<Timeout>) -> PyResult<Vec<IntRequest>> {
+        self.0.recv_many(py, max, until(timeout))
     }
 
-    pub(super) fn start_recv_many<'py, G: Given<Taken = S::Taken>>(
-        &self,
-        py: Python<'py>,
-        max: usize,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let recv = move |server: S| async move {
-            if max == 0 {
-                return Ok(Vec::new());
-            }
-            let mut taken = vec![server.recv_async().await?];
-            // If this fails, so will the next call.
-            taken.extend(server.drain(max - 1).into_iter().flatten());
-            Ok(taken)
-        };
-        let sizes = *self.sizes();
-        self.start(py, max, recv, move |py, taken| {
-            let given = taken.into_iter().map(|taken| Py::new(py, G::of(py, taken, &sizes)?));
-            Ok(given.collect::<PyResult<Vec<_>>>()?.into_pyobject(py)?.unbind())
+    /// As `Server.drain`.
+    fn drain(&self, py: Python<'_>, max: usize) -> PyResult<Vec<IntRequest>> {
+        self.0.drain(py, max)
+    }
+
+    /// As `Server.clear`.
+    fn clear(&self, py: Python<'_>) -> PyResult<usize> {
+        self.0.clear(py)
+    }
+
+    fn __iter__(slf: Py<IntServer>) -> Requests {
+        Requests::new(move |py| slf.get().0.next::<IntRequest>(py))
+    }
+
+    /// As `Server.arecv`.
+    fn arecv<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.0.start_recv::<IntRequest>(py)
+    }
+
+    /// As `Server.arecv_many`.
+    fn arecv_many<'py>(&self, py: Python<'py>, max: usize) -> PyResult<Bound<'py, PyAny>> {
+        self.0.start_recv_many::<IntRequest>(py, max)
+    }
+
+    fn __aiter__<'py>(slf: &Bound<'py, IntServer>) -> PyResult<Bound<'py, PyAny>> {
+        IntServer::__iter__(slf.clone().unbind()).in_tasks(slf)
+    }
+
+    /// As `Server.doorbell`.
+    fn doorbell(&self, py: Python<'_>) -> PyResult<i32> {
+        self.0.doorbell(py)
+    }
+
+    /// As `Server.segment`.
+    #[getter]
+    fn segment(&self, py: Python<'_>) -> Py<Segment> {
+        self.0.segment(py)
+    }
+
+    /// As `Server.close`.
+    fn close(&self) {
+        self.0.close();
+    }
+
+    /// Whether this server is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    fn __enter__(slf: Py<IntServer>) -> Py<IntServer> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
+        self.close();
+    }
+
+    fn __reduce__(slf: &Bound<'_, IntServer>) -> (Py<PyAny>, (Py<Segment>,)) {
+        (slf.get_type().into_any().unbind(), (slf.get().0.segment(slf.py()),))
+    }
+}
+
+/// A `Request` that is a number.
+#[pyclass(frozen, module = "pipework.reqrep")]
+pub(crate) struct IntRequest {
+    value: i64,
+    redeliveries: u8,
+    open: Arc<Open<reqrep::IntRequest<'static>>>,
+}
+
+#[pymethods]
+impl IntRequest {
+    #[classattr]
+    #[pyo3(name = "__match_args__")]
+    const MATCH_ARGS: (&'static str,) = ("value",);
+
+    /// The number.
+    #[getter]
+    fn value(&self) -> i64 {
+        self.value
+    }
+
+    /// As `Request.redeliveries`.
+    #[getter]
+    fn redeliveries(&self) -> u8 {
+        self.redeliveries
+    }
+
+    /// As `Request.wanted`.
+    #[getter]
+    fn wanted(&self) -> bool {
+        self.open.is(|request| request.is_wanted())
+    }
+
+    /// As `Request.reply`.
+    fn reply(&self, py: Python<'_>, value: i64) -> PyResult<bool> {
+        self.open.take(py)?.reply(value).or_raise(py)
+    }
+
+    /// As `Request.fail`.
+    fn fail(&self) {
+        self.open.fail();
+    }
+
+    /// As `Request.detach`.
+    fn detach(slf: Py<IntRequest>) -> Py<IntRequest> {
+        slf.get().open.detach();
+        slf
+    }
+
+    fn __enter__(slf: Py<IntRequest>) -> Py<IntRequest> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
+        self.fail();
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.open.is(|_| true) { "" } else { ", answered" };
+        format!("<IntRequest {}{state}>", self.value)
+    }
+}
+
+impl Given for IntRequest {
+    type Taken = reqrep::IntRequest<'static>;
+
+    fn of(_py: Python<'_>, request: reqrep::IntRequest<'static>, _sizes: &Geometry) -> PyResult<IntRequest> {
+        Ok(IntRequest {
+            value: request.value(),
+            redeliveries: request.redeliveries(),
+            open: Arc::new(Open::new(request)),
         })
     }
 
-    /// `max`: so many requests a poll may take.
-    fn start<'py, T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
-        &self,
-        py: Python<'py>,
-        max: usize,
-        recv: impl FnOnce(S) -> F,
-        give: impl Fn(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let server = self.get(py)?;
-        let taken = self.server.until_closed(recv(server.clone()));
-        let give = move |py: Python<'_>, taken: Option<Result<T>>| match taken {
-            Some(taken) => give(py, taken.or_raise(py)?),
-            None => Err(closed(py, "server", RECV)),
-        };
-        Task::new(move || waiting_bytes(&server, max), taken, give).start(py)
-    }
-
-    fn sizes(&self) -> &Geometry {
-        self.segment.get().get_ref().geometry()
-    }
-
-    pub(super) fn clear(&self, py: Python<'_>) -> PyResult<usize> {
-        self.get(py)?.server().clear().or_raise(py)
-    }
-
-    pub(super) fn doorbell(&self, py: Python<'_>) -> PyResult<i32> {
-        self.get(py)?.server().doorbell().or_raise(py).map(IntoRawFd::into_raw_fd)
-    }
-
-    pub(super) fn segment(&self, py: Python<'_>) -> Py<Segment> {
-        self.segment.clone_ref(py)
-    }
-
-    pub(super) fn close(&self) {
-        self.server.close();
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.server.is_closed()
-    }
-
-    fn get(&self, py: Python<'_>) -> PyResult<S> {
-        self.server.get(py, RECV)
-    }
-}
-
-/// Bytes of what `max` requests would bring now. Who looks in vain keeps the interpreter lock, however large a request may be.
-fn waiting_bytes(server: &impl Taker, max: usize) -> usize {
-    server.server().waiting_bytes(max).try_into().unwrap_or(usize::MAX)
-}
-
-/// What can be answered, once.
-pub(super) struct Open<T>(Locked<State<T>>);
-
-enum State<T> {
-    /// Here to be answered. `lent`: a loop that gave it out may fail it.
-    Here {
-        request: T,
-        lent: bool,
-    },
-    Answered,
-    /// The loop's turn was over.
-    Expired,
-}
-
-impl<T: Send> Open<T> {
-    pub(super) fn new(request: T) -> Open<T> {
-        Open(Locked::new(State::Here { request, lent: true }))
-    }
-
-    pub(super) fn take(&self, py: Python<'_>) -> PyResult<T> {
-        let why = match self.end(State::Answered, |_| true) {
-            State::Here { request, .. } => return Ok(request),
-            State::Answered => "this request is answered already",
-            State::Expired => {
-                "the loop that gave this request out has gone on, which failed it: detach() it in the loop"
-            }
-        };
-        Err(invalid(py, "reqrep reply", why))
-    }
-
-    /// Lets go of it, which fails the request, if it is not answered.
-    pub(super) fn fail(&self) {
-        drop(self.end(State::Answered, |_| true));
-    }
-
-    pub(super) fn is(&self, look: impl FnOnce(&T) -> bool + Send) -> bool {
-        self.0.with(|state| matches!(state, State::Here { request, .. } if look(request)))
-    }
-
-    /// From now on it does not end with a loop's turn.
-    pub(super) fn detach(&self) {
-        self.0.with(|state| {
-            if let State::Here { lent, .. } = state {
-                *lent = false;
-            }
-        });
-    }
-
-    /// What it was until now, if that is `meant`; and what it is from now on.
-    fn end(&self, now: State<T>, meant: impl FnOnce(bool) -> bool + Send) -> State<T> {
-        self.0.with(|state| match state {
-            State::Here { lent, .. } if meant(*lent) => std::mem::replace(state, now),
-            State::Here { .. } | State::Answered => State::Answered,
-            State::Expired => State::Expired,
-        })
-    }
-}
-
-/// What a loop gives out.
-pub(crate) trait Lent: Send + Sync {
-    /// Fails it, if it is neither answered nor detached.
-    fn expire(&self);
-}
-
-impl<T: Send> Lent for Open<T> {
-    fn expire(&self) {
-        drop(self.end(State::Expired, |lent| lent));
+    fn lend(&self) -> Weak<dyn Lent> {
+        lent(&self.open)
     }
 }

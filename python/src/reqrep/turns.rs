@@ -3,13 +3,14 @@
 //! A loop variable goes on to refer to a request that its body has failed at, while the loop waits for the next one, perhaps for ever; and so would the caller. So a loop
 //! that comes back fails what it gave out last, if that is neither answered nor detached.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-use super::int_server::IntRequest;
-use super::server::{Given, Lent, Request};
+use super::open::Lent;
+use super::server::{IntRequest, Request};
+use super::taking::Given;
 use crate::imports::Import;
 use crate::locked::Locked;
 
@@ -76,10 +77,4 @@ impl Requests {
         self.give_out(lent);
         Ok(())
     }
-}
-
-/// What `open` is to the loop that gives it out.
-pub(super) fn lent<L: Lent + 'static>(open: &Arc<L>) -> Weak<dyn Lent> {
-    let open: Arc<dyn Lent> = Arc::clone(open) as Arc<dyn Lent>;
-    Arc::downgrade(&open)
 }
