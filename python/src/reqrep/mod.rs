@@ -8,8 +8,8 @@ mod calls;
 mod client;
 mod open;
 mod taking;
-mod server;
 mod turns;
+mod server;
 
 use pyo3::prelude::*;
 

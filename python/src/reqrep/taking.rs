@@ -8,6 +8,7 @@ use pipework::{Deadline, Result};
 use pyo3::PyClass;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pyclass::boolean_struct::True;
 
 use super::open::Lent;
 use super::segment::Segment;
@@ -85,7 +86,7 @@ impl Taker for reqrep::IntServer {
 }
 
 /// A request as Python gets it.
-pub(super) trait Given: Sized + Into<PyClassInitializer<Self>> + PyClass {
+pub(super) trait Given: Into<PyClassInitializer<Self>> + PyClass<Frozen = True> + Sync {
     type Taken: Send;
 
     fn of(py: Python<'_>, taken: Self::Taken, sizes: &Geometry) -> PyResult<Self>;

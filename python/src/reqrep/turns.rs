@@ -9,7 +9,6 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use super::open::Lent;
-use super::server::{IntRequest, Request};
 use super::taking::Given;
 use crate::imports::Import;
 use crate::locked::Locked;
@@ -20,6 +19,7 @@ type Next = dyn Fn(Python<'_>) -> PyResult<Option<(Py<PyAny>, Weak<dyn Lent>)>> 
 #[pyclass(frozen, module = "pipework._core")]
 pub(crate) struct Requests {
     next: Box<Next>,
+    lent_by: fn(&Bound<'_, PyAny>) -> PyResult<Weak<dyn Lent>>,
     last: Locked<Option<Weak<dyn Lent>>>,
 }
 
@@ -33,7 +33,7 @@ impl Requests {
             let lent = given.lend();
             Ok(Some((Py::new(py, given)?.into_any(), lent)))
         };
-        Requests { next: Box::new(next), last: Locked::new(None) }
+        Requests { next: Box::new(next), lent_by: lent_by::<G>, last: Locked::new(None) }
     }
 
     /// The same for `async for`.
@@ -69,12 +69,14 @@ impl Requests {
 
     /// Begins the turn of that request.
     fn lend(&self, request: &Bound<'_, PyAny>) -> PyResult<()> {
-        let lent = match (request.cast::<Request>(), request.cast::<IntRequest>()) {
-            (Ok(request), _) => request.get().lend(),
-            (_, Ok(request)) => request.get().lend(),
-            _ => return Err(PyTypeError::new_err("a server gives out requests")),
-        };
-        self.give_out(lent);
+        self.give_out((self.lent_by)(request)?);
         Ok(())
+    }
+}
+
+fn lent_by<G: Given>(request: &Bound<'_, PyAny>) -> PyResult<Weak<dyn Lent>> {
+    match request.cast::<G>() {
+        Ok(request) => Ok(request.get().lend()),
+        Err(_) => Err(PyTypeError::new_err("this is no request of the loop's server")),
     }
 }
