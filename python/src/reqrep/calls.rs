@@ -1,9 +1,10 @@
 //! What a client does, on Python's terms, whatever its payloads are. Mirrors `taking.rs`.
 
+use std::convert::identity;
 use std::os::fd::IntoRawFd;
 use std::sync::{Arc, OnceLock};
 
-use pipework::reqrep::{self, Message, Reply, Ticket};
+use pipework::reqrep::{Client, IntClient, Message, Reply, Ticket};
 use pipework::{Deadline, Error, Result};
 use pyo3::prelude::*;
 
@@ -21,7 +22,7 @@ pub(super) trait Caller: Clone + Send + Sync + 'static {
 
     /// Bytes that are copied to send it.
     fn len(request: Self::Request<'_>) -> usize;
-    fn client(&self) -> &reqrep::Client;
+    fn client(&self) -> &Client;
     fn send(&self, request: Self::Request<'_>, deadline: Deadline) -> Result<Ticket>;
     fn try_send(&self, request: Self::Request<'_>) -> Result<Option<Ticket>>;
     fn recv(&self, ticket: Ticket, deadline: Deadline) -> Result<Self::Reply>;
@@ -29,70 +30,54 @@ pub(super) trait Caller: Clone + Send + Sync + 'static {
     fn abandon(&self, ticket: Ticket) -> Result<Option<Self::Reply>>;
 }
 
-impl Caller for reqrep::Client {
-    type Request<'a> = (&'a [u8], u32);
-    type Reply = Reply;
+/// Each client of the core has these by the same names. `len` and `message` tell of a request how
+/// long it is and what the core sends; `client` is the client inside.
+macro_rules! caller {
+    ($Client:ty, $Request:ty, $Reply:ty, $len:ident, $message:ident, $client:expr) => {
+        impl Caller for $Client {
+            type Request<'a> = $Request;
+            type Reply = $Reply;
 
-    fn len((data, _): (&[u8], u32)) -> usize {
-        data.len()
-    }
+            fn len(request: Self::Request<'_>) -> usize {
+                $len(request)
+            }
 
-    fn client(&self) -> &reqrep::Client {
-        self
-    }
+            fn client(&self) -> &Client {
+                $client(self)
+            }
 
-    fn send(&self, request: (&[u8], u32), deadline: Deadline) -> Result<Ticket> {
-        self.send(message(request), deadline)
-    }
+            fn send(&self, request: Self::Request<'_>, deadline: Deadline) -> Result<Ticket> {
+                self.send($message(request), deadline)
+            }
 
-    fn try_send(&self, request: (&[u8], u32)) -> Result<Option<Ticket>> {
-        self.try_send(message(request))
-    }
+            fn try_send(&self, request: Self::Request<'_>) -> Result<Option<Ticket>> {
+                self.try_send($message(request))
+            }
 
-    fn recv(&self, ticket: Ticket, deadline: Deadline) -> Result<Reply> {
-        self.recv(ticket, deadline)
-    }
+            fn recv(&self, ticket: Ticket, deadline: Deadline) -> Result<$Reply> {
+                self.recv(ticket, deadline)
+            }
 
-    fn try_recv(&self, ticket: Ticket) -> Result<Option<Reply>> {
-        self.try_recv(ticket)
-    }
+            fn try_recv(&self, ticket: Ticket) -> Result<Option<$Reply>> {
+                self.try_recv(ticket)
+            }
 
-    fn abandon(&self, ticket: Ticket) -> Result<Option<Reply>> {
-        self.abandon(ticket)
-    }
+            fn abandon(&self, ticket: Ticket) -> Result<Option<$Reply>> {
+                self.abandon(ticket)
+            }
+        }
+    };
 }
 
-impl Caller for reqrep::IntClient {
-    type Request<'a> = i64;
-    type Reply = i64;
+caller!(Client, (&'a [u8], u32), Reply, data_len, message, identity);
+caller!(IntClient, i64, i64, number_len, identity, IntClient::get_ref);
 
-    fn len(_request: i64) -> usize {
-        size_of::<i64>()
-    }
+fn data_len((data, _): (&[u8], u32)) -> usize {
+    data.len()
+}
 
-    fn client(&self) -> &reqrep::Client {
-        self.get_ref()
-    }
-
-    fn send(&self, request: i64, deadline: Deadline) -> Result<Ticket> {
-        self.send(request, deadline)
-    }
-
-    fn try_send(&self, request: i64) -> Result<Option<Ticket>> {
-        self.try_send(request)
-    }
-
-    fn recv(&self, ticket: Ticket, deadline: Deadline) -> Result<i64> {
-        self.recv(ticket, deadline)
-    }
-
-    fn try_recv(&self, ticket: Ticket) -> Result<Option<i64>> {
-        self.try_recv(ticket)
-    }
-
-    fn abandon(&self, ticket: Ticket) -> Result<Option<i64>> {
-        self.abandon(ticket)
-    }
+fn number_len(number: i64) -> usize {
+    size_of_val(&number)
 }
 
 pub(super) fn message((data, flags): (&[u8], u32)) -> Message<'_> {

@@ -1,4 +1,4 @@
-//! The calling end. Mirrors `server.rs`.
+//! The calling ends: of bytes, and of numbers. Mirrors `server.rs`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,6 +13,96 @@ use crate::error::OrRaise;
 use crate::imports::Import;
 use crate::keywords::{Flags, InFlight, Redeliveries};
 use crate::wait::{Timeout, until};
+
+/// The methods of a class of clients: `calls`, which take or give payloads, and those that are the
+/// same whatever the payloads are.
+macro_rules! client {
+    ($Client:ident, $core_client:ident, { $($calls:tt)* }) => {
+        #[pymethods]
+        impl $Client {
+            #[new]
+            #[pyo3(
+                signature = (segment, redeliveries=Redeliveries(0), needs_server=false, max_in_flight=InFlight(0)),
+                text_signature = "(segment, redeliveries=0, needs_server=false, max_in_flight=0)"
+            )]
+            fn attach(
+                py: Python<'_>,
+                segment: Place<'_, '_>,
+                redeliveries: Redeliveries,
+                needs_server: bool,
+                max_in_flight: InFlight,
+            ) -> PyResult<$Client> {
+                let segment = segment.opened(py)?;
+                let client = segment.get().get_ref().$core_client().or_raise(py)?;
+                let client = client.redeliveries(redeliveries.0).needs_server(needs_server);
+                let client = client.max_in_flight(max_in_flight.0);
+                Ok($Client(Calls::new(client, segment, (redeliveries.0, needs_server, max_in_flight.0))))
+            }
+
+            $($calls)*
+
+            /// Gives up a call. False if its reply is there: then it is for `recv`. A server that
+            /// has the request finds out when it replies.
+            ///
+            /// Raises `Stale` if the call is over already, or is not this client's.
+            fn cancel(&self, py: Python<'_>, ticket: u64) -> PyResult<bool> {
+                self.0.cancel(py, ticket)
+            }
+
+            /// Calls of this client that are in progress: sent, and their replies not received.
+            #[getter]
+            fn pending(&self, py: Python<'_>) -> PyResult<usize> {
+                self.0.pending(py)
+            }
+
+            /// A descriptor for another event loop than asyncio's, readable while there is
+            /// something to receive for a ticket. It is the caller's to close, and not to be read
+            /// from. When it is readable, `try_recv` each call in progress. A forked child asks for
+            /// one of its own.
+            fn doorbell(&self, py: Python<'_>) -> PyResult<i32> {
+                self.0.doorbell(py)
+            }
+
+            /// As `doorbell`, but readable while a request can be sent. It becomes unreadable when
+            /// `try_send` finds no slot.
+            fn send_doorbell(&self, py: Python<'_>) -> PyResult<i32> {
+                self.0.send_doorbell(py)
+            }
+
+            /// The segment that this client is attached to.
+            #[getter]
+            fn segment(&self, py: Python<'_>) -> Py<Segment> {
+                self.0.segment(py)
+            }
+
+            /// Leaves the segment. Calls that wait raise `Invalid`, those of other threads within
+            /// 250 ms, those of tasks at once; a server may have begun with them. A second time
+            /// does nothing.
+            fn close(&self) {
+                self.0.close();
+            }
+
+            /// Whether this client is closed.
+            #[getter]
+            fn closed(&self) -> bool {
+                self.0.is_closed()
+            }
+
+            fn __enter__(slf: Py<$Client>) -> Py<$Client> {
+                slf
+            }
+
+            #[pyo3(signature = (*_exception))]
+            fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
+                self.close();
+            }
+
+            fn __reduce__(slf: &Bound<'_, $Client>) -> (Py<PyAny>, Settings) {
+                (slf.get_type().into_any().unbind(), slf.get().0.settings(slf.py()))
+            }
+        }
+    };
+}
 
 /// Sends requests and gets their replies.
 ///
@@ -40,27 +130,7 @@ use crate::wait::{Timeout, until};
 #[pyclass(frozen, module = "pipework.reqrep")]
 pub(crate) struct Client(Calls<reqrep::Client>);
 
-#[pymethods]
-impl Client {
-    #[new]
-    #[pyo3(
-        signature = (segment, redeliveries=Redeliveries(0), needs_server=false, max_in_flight=InFlight(0)),
-        text_signature = "(segment, redeliveries=0, needs_server=false, max_in_flight=0)"
-    )]
-    fn attach(
-        py: Python<'_>,
-        segment: Place<'_, '_>,
-        redeliveries: Redeliveries,
-        needs_server: bool,
-        max_in_flight: InFlight,
-    ) -> PyResult<Client> {
-        let segment = segment.opened(py)?;
-        let client = segment.get().get_ref().client().or_raise(py)?;
-        let client = client.redeliveries(redeliveries.0).needs_server(needs_server);
-        let client = client.max_in_flight(max_in_flight.0);
-        Ok(Client(Calls::new(client, segment, (redeliveries.0, needs_server, max_in_flight.0))))
-    }
-
+client!(Client, client, {
     /// Sends a request and waits for its reply; returns its bytes. `timeout` covers both. `flags` are 32 bits of the user's that travel along.
     ///
     /// Raises `TimedOut`: the call is cancelled then, as it is when a signal handler raises, but a server may have begun with it. `PeerDied` within 250 ms if its server has
@@ -158,62 +228,7 @@ impl Client {
     fn arecv_message<'py>(&self, py: Python<'py>, ticket: u64) -> PyResult<Bound<'py, PyAny>> {
         self.start_recv(py, ticket, with_flags)
     }
-
-    /// Gives up a call. False if its reply is there: then it is for `recv`. A server that has the request finds out when it replies.
-    ///
-    /// Raises `Stale` if the call is over already, or is not this client's.
-    fn cancel(&self, py: Python<'_>, ticket: u64) -> PyResult<bool> {
-        self.0.cancel(py, ticket)
-    }
-
-    /// Calls of this client that are in progress: sent, and their replies not received.
-    #[getter]
-    fn pending(&self, py: Python<'_>) -> PyResult<usize> {
-        self.0.pending(py)
-    }
-
-    /// A descriptor for another event loop than asyncio's, readable while there is something to receive for a ticket. It is the caller's to close, and not to be
-    /// read from. When it is readable, `try_recv` each call in progress. A forked child asks for one of its own.
-    fn doorbell(&self, py: Python<'_>) -> PyResult<i32> {
-        self.0.doorbell(py)
-    }
-
-    /// As `doorbell`, but readable while a request can be sent. It becomes unreadable when `try_send` finds no slot.
-    fn send_doorbell(&self, py: Python<'_>) -> PyResult<i32> {
-        self.0.send_doorbell(py)
-    }
-
-    /// The segment that this client is attached to.
-    #[getter]
-    fn segment(&self, py: Python<'_>) -> Py<Segment> {
-        self.0.segment(py)
-    }
-
-    /// Leaves the segment. Calls that wait raise `Invalid`, those of other threads within 250 ms, those of tasks at once; a server may have begun with
-    /// them. A second time does nothing.
-    fn close(&self) {
-        self.0.close();
-    }
-
-    /// Whether this client is closed.
-    #[getter]
-    fn closed(&self) -> bool {
-        self.0.is_closed()
-    }
-
-    fn __enter__(slf: Py<Client>) -> Py<Client> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
-        self.close();
-    }
-
-    fn __reduce__(slf: &Bound<'_, Client>) -> (Py<PyAny>, Settings) {
-        (slf.get_type().into_any().unbind(), slf.get().0.settings(slf.py()))
-    }
-}
+});
 
 impl Client {
     fn start_call<'py>(
@@ -264,27 +279,7 @@ fn with_flags(py: Python<'_>, reply: Reply) -> PyResult<Py<PyAny>> {
 #[pyclass(frozen, module = "pipework.reqrep")]
 pub(crate) struct IntClient(Calls<reqrep::IntClient>);
 
-#[pymethods]
-impl IntClient {
-    #[new]
-    #[pyo3(
-        signature = (segment, redeliveries=Redeliveries(0), needs_server=false, max_in_flight=InFlight(0)),
-        text_signature = "(segment, redeliveries=0, needs_server=false, max_in_flight=0)"
-    )]
-    fn attach(
-        py: Python<'_>,
-        segment: Place<'_, '_>,
-        redeliveries: Redeliveries,
-        needs_server: bool,
-        max_in_flight: InFlight,
-    ) -> PyResult<IntClient> {
-        let segment = segment.opened(py)?;
-        let client = segment.get().get_ref().int_client().or_raise(py)?;
-        let client = client.redeliveries(redeliveries.0).needs_server(needs_server);
-        let client = client.max_in_flight(max_in_flight.0);
-        Ok(IntClient(Calls::new(client, segment, (redeliveries.0, needs_server, max_in_flight.0))))
-    }
-
+client!(IntClient, int_client, {
     /// As `Client.call`.
     #[pyo3(signature = (value, timeout=None))]
     fn call(&self, py: Python<'_>, value: i64, timeout: Option<Timeout>) -> PyResult<i64> {
@@ -325,58 +320,7 @@ impl IntClient {
         let recv = move |client: reqrep::IntClient| async move { client.recv_async(ticket).await };
         self.0.start(py, 0, Arc::default(), recv, number)
     }
-
-    /// As `Client.cancel`.
-    fn cancel(&self, py: Python<'_>, ticket: u64) -> PyResult<bool> {
-        self.0.cancel(py, ticket)
-    }
-
-    /// As `Client.pending`.
-    #[getter]
-    fn pending(&self, py: Python<'_>) -> PyResult<usize> {
-        self.0.pending(py)
-    }
-
-    /// As `Client.doorbell`.
-    fn doorbell(&self, py: Python<'_>) -> PyResult<i32> {
-        self.0.doorbell(py)
-    }
-
-    /// As `Client.send_doorbell`.
-    fn send_doorbell(&self, py: Python<'_>) -> PyResult<i32> {
-        self.0.send_doorbell(py)
-    }
-
-    /// As `Client.segment`.
-    #[getter]
-    fn segment(&self, py: Python<'_>) -> Py<Segment> {
-        self.0.segment(py)
-    }
-
-    /// As `Client.close`.
-    fn close(&self) {
-        self.0.close();
-    }
-
-    /// Whether this client is closed.
-    #[getter]
-    fn closed(&self) -> bool {
-        self.0.is_closed()
-    }
-
-    fn __enter__(slf: Py<IntClient>) -> Py<IntClient> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
-        self.close();
-    }
-
-    fn __reduce__(slf: &Bound<'_, IntClient>) -> (Py<PyAny>, Settings) {
-        (slf.get_type().into_any().unbind(), slf.get().0.settings(slf.py()))
-    }
-}
+});
 
 fn number(py: Python<'_>, reply: i64) -> PyResult<Py<PyAny>> {
     Ok(reply.into_pyobject(py)?.into_any().unbind())

@@ -1,4 +1,4 @@
-//! The answering end. Mirrors `client.rs`.
+//! The answering ends: of bytes, and of numbers. Mirrors `client.rs`.
 
 use std::sync::{Arc, Weak};
 
@@ -14,6 +14,165 @@ use crate::buffer::{Bytes, bytes, unless_small};
 use crate::error::{OrRaise, Oversize};
 use crate::keywords::Flags;
 use crate::wait::{Timeout, until};
+
+/// The methods of a class of servers.
+macro_rules! server {
+    ($Server:ident, $core_server:ident, $kind:expr, $Request:ident) => {
+        #[pymethods]
+        impl $Server {
+            #[new]
+            #[pyo3(signature = (segment, **options))]
+            fn attach(
+                py: Python<'_>,
+                segment: Place<'_, '_>,
+                options: Option<&Bound<'_, PyDict>>,
+            ) -> PyResult<$Server> {
+                let segment = segment.made(py, $kind, options)?;
+                let server = segment.get().get_ref().$core_server().or_raise(py)?;
+                Ok($Server(Taking::new(server, segment)))
+            }
+
+            /// Waits for the next request. Raises `TimedOut`, and `Corrupt` if the segment was
+            /// damaged.
+            #[pyo3(signature = (timeout=None))]
+            fn recv(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<$Request> {
+                self.0.recv(py, until(timeout))
+            }
+
+            /// The next request; None if none waits.
+            fn try_recv(&self, py: Python<'_>) -> PyResult<Option<$Request>> {
+                self.0.try_recv(py)
+            }
+
+            /// Up to `max` requests: waits for the first, then takes what else is there. For work
+            /// that is cheaper by the batch. Raises as `recv`.
+            #[pyo3(signature = (max, timeout=None))]
+            fn recv_many(
+                &self,
+                py: Python<'_>,
+                max: usize,
+                timeout: Option<Timeout>,
+            ) -> PyResult<Vec<$Request>> {
+                self.0.recv_many(py, max, until(timeout))
+            }
+
+            /// Up to `max` requests that wait now.
+            fn drain(&self, py: Python<'_>, max: usize) -> PyResult<Vec<$Request>> {
+                self.0.drain(py, max)
+            }
+
+            /// Fails all requests that wait now; returns how many they were.
+            fn clear(&self, py: Python<'_>) -> PyResult<usize> {
+                self.0.clear(py)
+            }
+
+            fn __iter__(slf: Py<$Server>) -> Requests {
+                Requests::new(move |py| slf.get().0.next::<$Request>(py))
+            }
+
+            /// As `recv`, in asyncio, on any event loop. A task that is cancelled has taken
+            /// nothing. Raises `Invalid` when the server is closed.
+            fn arecv<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+                self.0.start_recv::<$Request>(py)
+            }
+
+            /// As `recv_many`, in asyncio. A task that is cancelled has taken nothing.
+            fn arecv_many<'py>(&self, py: Python<'py>, max: usize) -> PyResult<Bound<'py, PyAny>> {
+                self.0.start_recv_many::<$Request>(py, max)
+            }
+
+            fn __aiter__<'py>(slf: &Bound<'py, $Server>) -> PyResult<Bound<'py, PyAny>> {
+                $Server::__iter__(slf.clone().unbind()).in_tasks(slf)
+            }
+
+            /// A descriptor for another event loop than asyncio's, readable while a request waits.
+            /// It is the caller's to close, and not to be read from. When it is readable,
+            /// `try_recv` until there is none. A forked child asks for one of its own.
+            fn doorbell(&self, py: Python<'_>) -> PyResult<i32> {
+                self.0.doorbell(py)
+            }
+
+            /// The segment that this server is attached to.
+            #[getter]
+            fn segment(&self, py: Python<'_>) -> Py<Segment> {
+                self.0.segment(py)
+            }
+
+            /// Ends iterations, and `recv` and the like with `Invalid`: those of other threads
+            /// within 250 ms, those of tasks at once. Leaves the segment as soon as the requests
+            /// that were taken are answered or dropped. A second time does nothing.
+            fn close(&self) {
+                self.0.close();
+            }
+
+            /// Whether this server is closed.
+            #[getter]
+            fn closed(&self) -> bool {
+                self.0.is_closed()
+            }
+
+            fn __enter__(slf: Py<$Server>) -> Py<$Server> {
+                slf
+            }
+
+            #[pyo3(signature = (*_exception))]
+            fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
+                self.close();
+            }
+
+            fn __reduce__(slf: &Bound<'_, $Server>) -> (Py<PyAny>, (Py<Segment>,)) {
+                (slf.get_type().into_any().unbind(), (slf.get().0.segment(slf.py()),))
+            }
+        }
+    };
+}
+
+/// The methods of a class of requests: `payload`, and those that are the same whatever that is.
+macro_rules! request {
+    ($Request:ident, { $($payload:tt)* }) => {
+        #[pymethods]
+        impl $Request {
+            $($payload)*
+
+            /// How many servers have died with this request. More than 0 only if the client asked
+            /// for redelivery.
+            #[getter]
+            fn redeliveries(&self) -> u8 {
+                self.redeliveries
+            }
+
+            /// Whether somebody waits for the answer: False once the client has cancelled, or its
+            /// death was noticed, and once it is answered.
+            #[getter]
+            fn wanted(&self) -> bool {
+                self.open.is(|request| request.is_wanted())
+            }
+
+            /// Tells the client that there will be no answer: its call raises `Failed`. Nothing
+            /// happens if it is answered already.
+            fn fail(&self) {
+                self.open.fail();
+            }
+
+            /// Takes it out of the loop that gave it out, which would fail it when it comes back.
+            /// Returns the request, for the thread or the task that answers it: `pool.submit(work,
+            /// request.detach())`.
+            fn detach(slf: Py<$Request>) -> Py<$Request> {
+                slf.get().open.detach();
+                slf
+            }
+
+            fn __enter__(slf: Py<$Request>) -> Py<$Request> {
+                slf
+            }
+
+            #[pyo3(signature = (*_exception))]
+            fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
+                self.fail();
+            }
+        }
+    };
+}
 
 /// Takes requests from a segment and answers them.
 ///
@@ -37,102 +196,7 @@ use crate::wait::{Timeout, until};
 #[pyclass(frozen, module = "pipework.reqrep")]
 pub(crate) struct Server(Taking<reqrep::Server>);
 
-#[pymethods]
-impl Server {
-    #[new]
-    #[pyo3(signature = (segment, **options))]
-    fn attach(
-        py: Python<'_>,
-        segment: Place<'_, '_>,
-        options: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Server> {
-        let segment = segment.made(py, Kind::Bytes, options)?;
-        let server = segment.get().get_ref().server().or_raise(py)?;
-        Ok(Server(Taking::new(server, segment)))
-    }
-
-    /// Waits for the next request. Raises `TimedOut`, and `Corrupt` if the segment was damaged.
-    #[pyo3(signature = (timeout=None))]
-    fn recv(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<Request> {
-        self.0.recv(py, until(timeout))
-    }
-
-    /// The next request; None if none waits.
-    fn try_recv(&self, py: Python<'_>) -> PyResult<Option<Request>> {
-        self.0.try_recv(py)
-    }
-
-    /// Up to `max` requests: waits for the first, then takes what else is there. For work that is cheaper by the batch. Raises as `recv`.
-    #[pyo3(signature = (max, timeout=None))]
-    fn recv_many(&self, py: Python<'_>, max: usize, timeout: Option<Timeout>) -> PyResult<Vec<Request>> {
-        self.0.recv_many(py, max, until(timeout))
-    }
-
-    /// Up to `max` requests that wait now.
-    fn drain(&self, py: Python<'_>, max: usize) -> PyResult<Vec<Request>> {
-        self.0.drain(py, max)
-    }
-
-    /// Fails all requests that wait now; returns how many they were.
-    fn clear(&self, py: Python<'_>) -> PyResult<usize> {
-        self.0.clear(py)
-    }
-
-    fn __iter__(slf: Py<Server>) -> Requests {
-        Requests::new(move |py| slf.get().0.next::<Request>(py))
-    }
-
-    /// As `recv`, in asyncio, on any event loop. A task that is cancelled has taken nothing. Raises `Invalid` when the server is closed.
-    fn arecv<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.0.start_recv::<Request>(py)
-    }
-
-    /// As `recv_many`, in asyncio. A task that is cancelled has taken nothing.
-    fn arecv_many<'py>(&self, py: Python<'py>, max: usize) -> PyResult<Bound<'py, PyAny>> {
-        self.0.start_recv_many::<Request>(py, max)
-    }
-
-    fn __aiter__<'py>(slf: &Bound<'py, Server>) -> PyResult<Bound<'py, PyAny>> {
-        Server::__iter__(slf.clone().unbind()).in_tasks(slf)
-    }
-
-    /// A descriptor for another event loop than asyncio's, readable while a request waits. It is the caller's to close, and not to be read from. When it is
-    /// readable, `try_recv` until there is none. A forked child asks for one of its own.
-    fn doorbell(&self, py: Python<'_>) -> PyResult<i32> {
-        self.0.doorbell(py)
-    }
-
-    /// The segment that this server is attached to.
-    #[getter]
-    fn segment(&self, py: Python<'_>) -> Py<Segment> {
-        self.0.segment(py)
-    }
-
-    /// Ends iterations, and `recv` and the like with `Invalid`: those of other threads within 250 ms, those of tasks at once. Leaves the segment as soon
-    /// as the requests that were taken are answered or dropped. A second time does nothing.
-    fn close(&self) {
-        self.0.close();
-    }
-
-    /// Whether this server is closed.
-    #[getter]
-    fn closed(&self) -> bool {
-        self.0.is_closed()
-    }
-
-    fn __enter__(slf: Py<Server>) -> Py<Server> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
-        self.close();
-    }
-
-    fn __reduce__(slf: &Bound<'_, Server>) -> (Py<PyAny>, (Py<Segment>,)) {
-        (slf.get_type().into_any().unbind(), (slf.get().0.segment(slf.py()),))
-    }
-}
+server!(Server, server, Kind::Bytes, Request);
 
 /// A request that this process has taken, and that no other server gets.
 ///
@@ -146,8 +210,7 @@ pub(crate) struct Request {
     open: Arc<Open<reqrep::Request<'static>>>,
 }
 
-#[pymethods]
-impl Request {
+request!(Request, {
     #[classattr]
     #[pyo3(name = "__match_args__")]
     const MATCH_ARGS: (&'static str,) = ("data",);
@@ -164,18 +227,6 @@ impl Request {
         self.flags
     }
 
-    /// How many servers have died with this request. More than 0 only if the client asked for redelivery.
-    #[getter]
-    fn redeliveries(&self) -> u8 {
-        self.redeliveries
-    }
-
-    /// Whether somebody waits for the answer: False once the client has cancelled, or its death was noticed, and once it is answered.
-    #[getter]
-    fn wanted(&self) -> bool {
-        self.open.is(|request| request.is_wanted())
-    }
-
     /// Answers. False if the client has cancelled or died.
     ///
     /// Raises `TooLong` if it does not fit into the segment's replies: the request then fails at its client. `Invalid` if it is answered already; `Stale` in a
@@ -188,32 +239,11 @@ impl Request {
         sent.map_err(|error| Oversize { error, len, option, most }).or_raise(py)
     }
 
-    /// Tells the client that there will be no answer: its call raises `Failed`. Nothing happens if it is answered already.
-    fn fail(&self) {
-        self.open.fail();
-    }
-
-    /// Takes it out of the loop that gave it out, which would fail it when it comes back. Returns the request, for the thread or the task that answers it:
-    /// `pool.submit(work, request.detach())`.
-    fn detach(slf: Py<Request>) -> Py<Request> {
-        slf.get().open.detach();
-        slf
-    }
-
-    fn __enter__(slf: Py<Request>) -> Py<Request> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
-        self.fail();
-    }
-
     fn __repr__(&self, py: Python<'_>) -> String {
         let len = self.data.bind(py).as_bytes().len();
         format!("<Request of {len} bytes{}>", if self.open.is(|_| true) { "" } else { ", answered" })
     }
-}
+});
 
 impl Given for Request {
     type Taken = reqrep::Request<'static>;
@@ -255,100 +285,7 @@ const LARGE: usize = 4096;
 #[pyclass(frozen, module = "pipework.reqrep")]
 pub(crate) struct IntServer(Taking<reqrep::IntServer>);
 
-#[pymethods]
-impl IntServer {
-    #[new]
-    #[pyo3(signature = (segment, **options))]
-    fn attach(
-        py: Python<'_>,
-        segment: Place<'_, '_>,
-        options: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<IntServer> {
-        let segment = segment.made(py, Kind::Integers, options)?;
-        let server = segment.get().get_ref().int_server().or_raise(py)?;
-        Ok(IntServer(Taking::new(server, segment)))
-    }
-
-    /// As `Server.recv`.
-    #[pyo3(signature = (timeout=None))]
-    fn recv(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<IntRequest> {
-        self.0.recv(py, until(timeout))
-    }
-
-    /// As `Server.try_recv`.
-    fn try_recv(&self, py: Python<'_>) -> PyResult<Option<IntRequest>> {
-        self.0.try_recv(py)
-    }
-
-    /// As `Server.recv_many`.
-    #[pyo3(signature = (max, timeout=None))]
-    fn recv_many(&self, py: Python<'_>, max: usize, timeout: Option<Timeout>) -> PyResult<Vec<IntRequest>> {
-        self.0.recv_many(py, max, until(timeout))
-    }
-
-    /// As `Server.drain`.
-    fn drain(&self, py: Python<'_>, max: usize) -> PyResult<Vec<IntRequest>> {
-        self.0.drain(py, max)
-    }
-
-    /// As `Server.clear`.
-    fn clear(&self, py: Python<'_>) -> PyResult<usize> {
-        self.0.clear(py)
-    }
-
-    fn __iter__(slf: Py<IntServer>) -> Requests {
-        Requests::new(move |py| slf.get().0.next::<IntRequest>(py))
-    }
-
-    /// As `Server.arecv`.
-    fn arecv<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.0.start_recv::<IntRequest>(py)
-    }
-
-    /// As `Server.arecv_many`.
-    fn arecv_many<'py>(&self, py: Python<'py>, max: usize) -> PyResult<Bound<'py, PyAny>> {
-        self.0.start_recv_many::<IntRequest>(py, max)
-    }
-
-    fn __aiter__<'py>(slf: &Bound<'py, IntServer>) -> PyResult<Bound<'py, PyAny>> {
-        IntServer::__iter__(slf.clone().unbind()).in_tasks(slf)
-    }
-
-    /// As `Server.doorbell`.
-    fn doorbell(&self, py: Python<'_>) -> PyResult<i32> {
-        self.0.doorbell(py)
-    }
-
-    /// As `Server.segment`.
-    #[getter]
-    fn segment(&self, py: Python<'_>) -> Py<Segment> {
-        self.0.segment(py)
-    }
-
-    /// As `Server.close`.
-    fn close(&self) {
-        self.0.close();
-    }
-
-    /// Whether this server is closed.
-    #[getter]
-    fn closed(&self) -> bool {
-        self.0.is_closed()
-    }
-
-    fn __enter__(slf: Py<IntServer>) -> Py<IntServer> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
-        self.close();
-    }
-
-    fn __reduce__(slf: &Bound<'_, IntServer>) -> (Py<PyAny>, (Py<Segment>,)) {
-        (slf.get_type().into_any().unbind(), (slf.get().0.segment(slf.py()),))
-    }
-}
+server!(IntServer, int_server, Kind::Integers, IntRequest);
 
 /// A `Request` that is a number.
 #[pyclass(frozen, module = "pipework.reqrep")]
@@ -358,8 +295,7 @@ pub(crate) struct IntRequest {
     open: Arc<Open<reqrep::IntRequest<'static>>>,
 }
 
-#[pymethods]
-impl IntRequest {
+request!(IntRequest, {
     #[classattr]
     #[pyo3(name = "__match_args__")]
     const MATCH_ARGS: (&'static str,) = ("value",);
@@ -370,48 +306,16 @@ impl IntRequest {
         self.value
     }
 
-    /// As `Request.redeliveries`.
-    #[getter]
-    fn redeliveries(&self) -> u8 {
-        self.redeliveries
-    }
-
-    /// As `Request.wanted`.
-    #[getter]
-    fn wanted(&self) -> bool {
-        self.open.is(|request| request.is_wanted())
-    }
-
     /// As `Request.reply`.
     fn reply(&self, py: Python<'_>, value: i64) -> PyResult<bool> {
         self.open.take(py)?.reply(value).or_raise(py)
-    }
-
-    /// As `Request.fail`.
-    fn fail(&self) {
-        self.open.fail();
-    }
-
-    /// As `Request.detach`.
-    fn detach(slf: Py<IntRequest>) -> Py<IntRequest> {
-        slf.get().open.detach();
-        slf
-    }
-
-    fn __enter__(slf: Py<IntRequest>) -> Py<IntRequest> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
-        self.fail();
     }
 
     fn __repr__(&self) -> String {
         let state = if self.open.is(|_| true) { "" } else { ", answered" };
         format!("<IntRequest {}{state}>", self.value)
     }
-}
+});
 
 impl Given for IntRequest {
     type Taken = reqrep::IntRequest<'static>;

@@ -1,9 +1,10 @@
 //! What a server does, on Python's terms, whatever its payloads are. Mirrors `calls.rs`.
 
+use std::convert::identity;
 use std::os::fd::IntoRawFd;
 use std::sync::Weak;
 
-use pipework::reqrep::{self, Geometry};
+use pipework::reqrep::{Geometry, IntRequest, IntServer, Request, Server};
 use pipework::{Deadline, Result};
 use pyo3::PyClass;
 use pyo3::exceptions::PyValueError;
@@ -21,7 +22,7 @@ use crate::task::Task;
 pub(super) trait Taker: Clone + Send + Sync + 'static {
     type Taken: Send;
 
-    fn server(&self) -> &reqrep::Server;
+    fn server(&self) -> &Server;
     fn recv(&self, deadline: Deadline) -> Result<Self::Taken>;
     fn try_recv(&self) -> Result<Option<Self::Taken>>;
     fn recv_many(&self, max: usize, deadline: Deadline) -> Result<Vec<Self::Taken>>;
@@ -29,61 +30,41 @@ pub(super) trait Taker: Clone + Send + Sync + 'static {
     fn recv_async(&self) -> impl Future<Output = Result<Self::Taken>> + Send;
 }
 
-impl Taker for reqrep::Server {
-    type Taken = reqrep::Request<'static>;
+/// Each server of the core has these by the same names. `server` is the server inside.
+macro_rules! taker {
+    ($Server:ty, $Request:ident, $server:expr) => {
+        impl Taker for $Server {
+            type Taken = $Request<'static>;
 
-    fn server(&self) -> &reqrep::Server {
-        self
-    }
+            fn server(&self) -> &Server {
+                $server(self)
+            }
 
-    fn recv(&self, deadline: Deadline) -> Result<Self::Taken> {
-        self.recv(deadline).map(reqrep::Request::into_owned)
-    }
+            fn recv(&self, deadline: Deadline) -> Result<Self::Taken> {
+                self.recv(deadline).map($Request::into_owned)
+            }
 
-    fn try_recv(&self) -> Result<Option<Self::Taken>> {
-        Ok(self.try_recv()?.map(reqrep::Request::into_owned))
-    }
+            fn try_recv(&self) -> Result<Option<Self::Taken>> {
+                Ok(self.try_recv()?.map($Request::into_owned))
+            }
 
-    fn recv_many(&self, max: usize, deadline: Deadline) -> Result<Vec<Self::Taken>> {
-        Ok(self.recv_many(max, deadline)?.into_iter().map(reqrep::Request::into_owned).collect())
-    }
+            fn recv_many(&self, max: usize, deadline: Deadline) -> Result<Vec<Self::Taken>> {
+                Ok(self.recv_many(max, deadline)?.into_iter().map($Request::into_owned).collect())
+            }
 
-    fn drain(&self, max: usize) -> Result<Vec<Self::Taken>> {
-        Ok(self.drain(max)?.into_iter().map(reqrep::Request::into_owned).collect())
-    }
+            fn drain(&self, max: usize) -> Result<Vec<Self::Taken>> {
+                Ok(self.drain(max)?.into_iter().map($Request::into_owned).collect())
+            }
 
-    async fn recv_async(&self) -> Result<Self::Taken> {
-        self.recv_async().await.map(reqrep::Request::into_owned)
-    }
+            async fn recv_async(&self) -> Result<Self::Taken> {
+                self.recv_async().await.map($Request::into_owned)
+            }
+        }
+    };
 }
 
-impl Taker for reqrep::IntServer {
-    type Taken = reqrep::IntRequest<'static>;
-
-    fn server(&self) -> &reqrep::Server {
-        self.get_ref()
-    }
-
-    fn recv(&self, deadline: Deadline) -> Result<Self::Taken> {
-        self.recv(deadline).map(reqrep::IntRequest::into_owned)
-    }
-
-    fn try_recv(&self) -> Result<Option<Self::Taken>> {
-        Ok(self.try_recv()?.map(reqrep::IntRequest::into_owned))
-    }
-
-    fn recv_many(&self, max: usize, deadline: Deadline) -> Result<Vec<Self::Taken>> {
-        Ok(self.recv_many(max, deadline)?.into_iter().map(reqrep::IntRequest::into_owned).collect())
-    }
-
-    fn drain(&self, max: usize) -> Result<Vec<Self::Taken>> {
-        Ok(self.drain(max)?.into_iter().map(reqrep::IntRequest::into_owned).collect())
-    }
-
-    async fn recv_async(&self) -> Result<Self::Taken> {
-        self.recv_async().await.map(reqrep::IntRequest::into_owned)
-    }
-}
+taker!(Server, Request, identity);
+taker!(IntServer, IntRequest, IntServer::get_ref);
 
 /// A request as Python gets it.
 pub(super) trait Given: Into<PyClassInitializer<Self>> + PyClass<Frozen = True> + Sync {
