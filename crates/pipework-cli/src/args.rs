@@ -1,74 +1,13 @@
-//! Every option of the command, once: here what subcommands share, in `args/` what is theirs.
+//! Options that subcommands share, and what they understand. What is one's own stands beside it.
 //!
 //! `--help`, the shell completions and the man pages are all made from these definitions, so they
 //! cannot disagree. What is written here is what users read: plain sentences, and an example for each
 //! thing that one would want to do. Lines of help are at most 79 characters long and examples are
 //! indented, for `man.rs` keeps both as they are: "Words:" alone on a line becomes a section.
 
-mod demo;
-mod recv;
-mod run;
-mod send;
-
-pub(crate) use demo::{DEMO_PEER, DEMO_WRITER, DemoArgs, DemoPeerArgs, DemoWriterArgs};
-pub(crate) use recv::RecvArgs;
-pub(crate) use run::{Destination, RunArgs};
-pub(crate) use send::SendArgs;
-
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// Sends and receives whole messages through pipes and FIFOs.
-#[derive(Parser)]
-#[command(
-    name = "pipework",
-    version,
-    about = "Whole messages of any size through pipes and FIFOs, from many writers at once",
-    long_about = "Sends and receives whole messages of any size through ordinary pipes and FIFOs. Any number of processes may write \
-                  to one pipe: a message is never torn, mixed with another, or lost in silence. In mixed mode the same pipe also \
-                  carries ordinary text, so that a program may print while it sends.",
-    after_long_help = TOP
-)]
-pub(crate) struct Cli {
-    /// What to do.
-    #[command(subcommand)]
-    pub(crate) command: Command,
-
-    /// Print no progress and no summary on a terminal
-    #[arg(long, short, global = true)]
-    pub(crate) quiet: bool,
-}
-
-/// The subcommands, one file each.
-#[derive(Subcommand)]
-pub(crate) enum Command {
-    /// Send messages to a FIFO or to standard output
-    #[command(after_long_help = send::HELP)]
-    Send(SendArgs),
-    /// Receive messages from a FIFO or from standard input
-    #[command(after_long_help = recv::HELP)]
-    Recv(RecvArgs),
-    /// Run commands, printing their text line by line and taking their messages
-    #[command(after_long_help = run::HELP)]
-    Run(RunArgs),
-    /// Show it at work: many processes, a real file, every record and every call checked
-    #[command(after_long_help = demo::HELP)]
-    Demo(DemoArgs),
-    /// Print the completions of a shell
-    #[command(after_long_help = COMPLETIONS)]
-    Completions {
-        /// The shell to print them for
-        shell: clap_complete::Shell,
-    },
-    /// Print the man pages, or write them into a folder
-    #[command(after_long_help = MAN)]
-    Man {
-        /// The folder for the pages, which is made if need be; without it they are printed
-        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-        dir: Option<PathBuf>,
-    },
-}
 
 /// How a receiver understands and limits messages.
 #[derive(Args)]
@@ -103,46 +42,10 @@ pub(crate) struct FormArgs {
     pub(crate) json: bool,
 }
 
-const TOP: &str = "\
-Examples:
-  Two programs write whole messages into one pipe:
-    (pipework send one & pipework send two & wait) | pipework recv --lines
-
-  A FIFO that any process may send to, for as long as the receiver runs:
-    pipework recv --from inbox --create --forever --lines &
-    pipework send --to inbox 'a message'
-
-  A build whose lines stay whole and tell where they come from:
-    pipework run --tag make ::: npm run build
-
-Exit status:
-  0    done
-  1    failed; the message on standard error says why and what to do
-  2    the command line was not understood
-  3    done, but damaged messages were reported (a writer was killed
-       in the middle of one)
-  124  the time given by --timeout is over
-  141  the reader of standard output has left: the end, without a word
-  pipework run hands on the exit status of what it runs.
-
-`pipework COMMAND --help` has more examples.";
-
-const COMPLETIONS: &str = "\
-Examples:
-  pipework completions bash \\
-    > ~/.local/share/bash-completion/completions/pipework
-  pipework completions zsh > ~/.zfunc/_pipework
-  pipework completions fish > ~/.config/fish/completions/pipework.fish";
-
-const MAN: &str = "\
-Examples:
-  pipework man ~/.local/share/man/man1
-  pipework man | man -l -";
-
 /// What `bytes` takes.
 const BYTES: &str = "a number of bytes from 1, as in 4096, 64K, 10M or 1G";
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let number: f64 = text.parse().map_err(|_| "a number of seconds, as in 5 or 0.25".to_string())?;
     Duration::try_from_secs_f64(number).map_err(|_| "seconds cannot be negative or without end".into())
 }
@@ -167,12 +70,6 @@ fn bytes(text: &str) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn definitions_are_consistent() {
-        Cli::command().debug_assert();
-    }
 
     #[test]
     fn sizes() {

@@ -3,12 +3,12 @@
 //! This file reads the text, has each section shown, and says at the end whether all of them kept
 //! their promise. A section is a file in `demo/`; it prints its own table and returns its verdict.
 
+mod args;
 mod corpus;
 mod pipe;
 mod atomic;
 mod reqrep;
 
-use crate::args::{DemoArgs, DemoPeerArgs, DemoWriterArgs};
 use crate::failure::{Failure, at};
 use crate::progress::{grouped, say, size};
 use crate::{streams, sys};
@@ -17,6 +17,8 @@ use std::hash::{DefaultHasher, Hasher};
 use std::io::{LineWriter, Write};
 use std::process::Child;
 use std::time::{Duration, Instant};
+
+pub(crate) use args::{DEMO_PEER, DEMO_WRITER, DemoArgs, DemoPeerArgs, DemoWriterArgs, HELP};
 
 /// Bytes of text that are gathered where no file is given.
 const TEXT: usize = 32 << 20;

@@ -1,7 +1,7 @@
 //! The command `pipework`: whole messages through pipes and FIFOs, from the shell.
 //!
-//! This file reads the command line, hands over to the subcommand's file and turns its outcome into
-//! an exit status and at most one line on standard error. What a message is and how it travels is
+//! This file names the subcommands, hands over to the file of one and turns its outcome into an
+//! exit status and at most one line on standard error. What a message is and how it travels is
 //! decided in the library; nothing here knows the wire.
 
 // In reading order: what the subcommands share, then the subcommands.
@@ -18,13 +18,88 @@ mod send;
 mod recv;
 mod run;
 mod demo;
+mod completions;
 mod man;
 
-use crate::args::{Cli, Command, DEMO_PEER, DEMO_WRITER, DemoPeerArgs, DemoWriterArgs};
+use crate::completions::CompletionsArgs;
+use crate::demo::{DEMO_PEER, DEMO_WRITER, DemoArgs, DemoPeerArgs, DemoWriterArgs};
 use crate::failure::{Failure, USAGE};
-use clap::{CommandFactory, Parser};
+use crate::man::ManArgs;
+use crate::recv::RecvArgs;
+use crate::run::RunArgs;
+use crate::send::SendArgs;
+use clap::{CommandFactory, Parser, Subcommand};
 use std::io::Write;
 use std::process::ExitCode;
+
+/// Sends and receives whole messages through pipes and FIFOs.
+#[derive(Parser)]
+#[command(
+    name = "pipework",
+    version,
+    about = "Whole messages of any size through pipes and FIFOs, from many writers at once",
+    long_about = "Sends and receives whole messages of any size through ordinary pipes and FIFOs. Any number of processes may write \
+                  to one pipe: a message is never torn, mixed with another, or lost in silence. In mixed mode the same pipe also \
+                  carries ordinary text, so that a program may print while it sends.",
+    after_long_help = TOP
+)]
+struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    command: Command,
+
+    /// Print no progress and no summary on a terminal
+    #[arg(long, short, global = true)]
+    quiet: bool,
+}
+
+/// The subcommands, one file each.
+#[derive(Subcommand)]
+enum Command {
+    /// Send messages to a FIFO or to standard output
+    #[command(after_long_help = send::HELP)]
+    Send(SendArgs),
+    /// Receive messages from a FIFO or from standard input
+    #[command(after_long_help = recv::HELP)]
+    Recv(RecvArgs),
+    /// Run commands, printing their text line by line and taking their messages
+    #[command(after_long_help = run::HELP)]
+    Run(RunArgs),
+    /// Show it at work: many processes, a real file, every record and every call checked
+    #[command(after_long_help = demo::HELP)]
+    Demo(DemoArgs),
+    /// Print the completions of a shell
+    #[command(after_long_help = completions::HELP)]
+    Completions(CompletionsArgs),
+    /// Print the man pages, or write them into a folder
+    #[command(after_long_help = man::HELP)]
+    Man(ManArgs),
+}
+
+/// What `--help` says beside the subcommands.
+const TOP: &str = "\
+Examples:
+  Two programs write whole messages into one pipe:
+    (pipework send one & pipework send two & wait) | pipework recv --lines
+
+  A FIFO that any process may send to, for as long as the receiver runs:
+    pipework recv --from inbox --create --forever --lines &
+    pipework send --to inbox 'a message'
+
+  A build whose lines stay whole and tell where they come from:
+    pipework run --tag make ::: npm run build
+
+Exit status:
+  0    done
+  1    failed; the message on standard error says why and what to do
+  2    the command line was not understood
+  3    done, but damaged messages were reported (a writer was killed
+       in the middle of one)
+  124  the time given by --timeout is over
+  141  the reader of standard output has left: the end, without a word
+  pipework run hands on the exit status of what it runs.
+
+`pipework COMMAND --help` has more examples.";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
@@ -52,16 +127,9 @@ fn obey(cli: &Cli) -> Result<u8, Failure> {
         Command::Recv(args) => recv::recv(args, cli.quiet),
         Command::Run(args) => run::run(args, cli.quiet),
         Command::Demo(args) => demo::demo(args, cli.quiet),
-        Command::Completions { shell } => completions(*shell),
-        Command::Man { dir } => man::man(dir.as_deref()),
+        Command::Completions(args) => completions::completions(args, Cli::command()),
+        Command::Man(args) => man::man(args, Cli::command()),
     }
-}
-
-fn completions(shell: clap_complete::Shell) -> Result<u8, Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "pipework", &mut script);
-    streams::print(&script)?;
-    Ok(0)
 }
 
 /// What came of a command line that names nothing to do: help that was asked for is printed here, and
@@ -83,4 +151,14 @@ fn misread(error: &clap::Error) -> Failure {
         stdout.write_all(words(stdout.is_terminal()).as_bytes()).map_err(Failure::stdout)
     });
     printed.err().unwrap_or(Failure::silent(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
 }

@@ -1,20 +1,34 @@
-//! `pipework man`: the man pages, made from the definitions in `args.rs`.
+//! `pipework man`: the man pages, made from the definitions of the options.
 //!
 //! What follows the options in `--help` (examples, forms, exit status) becomes sections of their own,
 //! and what is indented there keeps its lines: an example that is refilled is no example.
 
-use crate::args::Cli;
 use crate::failure::{Failure, at};
 use crate::streams;
-use clap::{Command, CommandFactory};
+use clap::{Args, Command, ValueHint};
 use clap_mangen::Man;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 
-/// Prints all pages one after another, as `man -l -` takes them, or writes a file for each.
-pub(crate) fn man(dir: Option<&Path>) -> Result<u8, Failure> {
-    let mut top = Cli::command();
+/// Options of `pipework man`.
+#[derive(Args)]
+pub(crate) struct ManArgs {
+    /// The folder for the pages, which is made if need be; without it they are printed
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    dir: Option<PathBuf>,
+}
+
+/// What `--help` says beside the options.
+pub(crate) const HELP: &str = "\
+Examples:
+  pipework man ~/.local/share/man/man1
+  pipework man | man -l -";
+
+/// Prints all pages of the command `top` one after another, as `man -l -` takes them, or writes a
+/// file for each.
+pub(crate) fn man(args: &ManArgs, mut top: Command) -> Result<u8, Failure> {
+    let dir = args.dir.as_deref();
     top.build();
     if let Some(dir) = dir {
         fs::create_dir_all(dir).map_err(at(dir.display()))?;

@@ -3,7 +3,9 @@
 //! What has been received is written before the next wait, so nothing lies in a buffer while the pipe
 //! is silent. With `--count` nothing is read from the pipe behind the last message asked for.
 
-use crate::args::{ReadingArgs, RecvArgs};
+mod args;
+
+use crate::args::ReadingArgs;
 use crate::exec;
 use crate::failure::{DAMAGE, Failure, at, during, no_pipe};
 use crate::fifo::{Rest, Turn};
@@ -17,6 +19,8 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
+
+pub(crate) use args::{HELP, RecvArgs};
 
 /// Bytes of output that are gathered before they are written.
 const BLOCK: usize = 64 << 10;

@@ -5,12 +5,12 @@
 //! a write that lost its space to them waits, and signals with it (see `outlet.rs`). No more is read
 //! than the outputs take, so a slow consumer slows the commands down as any pipe does.
 
+mod args;
 mod group;
 mod job;
 mod messages;
 mod outlet;
 
-use crate::args::RunArgs;
 use crate::exec;
 use crate::failure::{CLOSED, DAMAGE, Failure, STDOUT, at};
 use crate::form::Form;
@@ -29,6 +29,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+pub(crate) use args::{HELP, RunArgs};
 
 /// Items taken from one command before the others have their turn.
 const TURN: usize = 1000;

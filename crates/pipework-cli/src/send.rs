@@ -4,7 +4,8 @@
 //! call while input is plentiful, and a record of a slow producer waits for nothing. Only the
 //! record whose end has not been read yet is kept.
 
-use crate::args::SendArgs;
+mod args;
+
 use crate::failure::{Failure, at, during, no_pipe, uninterrupted};
 use crate::place::{self, Place, no_fifo};
 use crate::progress::{Progress, say};
@@ -15,6 +16,8 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
+
+pub(crate) use args::{HELP, SendArgs};
 
 /// Bytes of standard input that are read at once.
 const BLOCK: usize = 64 << 10;

@@ -4,9 +4,9 @@
 //! after every batch. So the reader knows exactly what must come next from whom: it accepts nothing
 //! else, compares every record with the text, and holds every stray line against its own count.
 
+use super::args::{DEMO_WRITER, DemoWriterArgs};
 use super::corpus::{Corpus, Share, records};
 use super::{Children, Cost, digest, measure};
-use crate::args::{DEMO_WRITER, DemoWriterArgs};
 use crate::failure::{Failure, STDOUT, at, during};
 use crate::progress::{grouped, size};
 use crate::{streams, sys};

@@ -4,9 +4,9 @@
 //! client works out as well. Half-way a worker is killed. One client lets its calls go to another worker then, the
 //! others want to be told; so every call must be answered rightly or end with `PeerDied`, and none may be lost.
 
+use super::args::{DEMO_PEER, DemoPeerArgs};
 use super::corpus::{Corpus, Share, records};
 use super::{Children, digest, measure};
-use crate::args::{DEMO_PEER, DemoPeerArgs};
 use crate::failure::{Failure, at, during, uninterrupted};
 use crate::progress::grouped;
 use crate::{streams, sys};

@@ -1,8 +1,8 @@
 //! Where `pipework run` puts messages: among the text, in a file or descriptor, or into commands.
 
+use super::args::Destination;
 use super::group::Group;
 use super::outlet::Outlet;
-use crate::args::Destination;
 use crate::failure::{Failure, at};
 use crate::form::Form;
 use crate::place::{self, Place};

@@ -1,6 +1,6 @@
 //! The options and the help of `pipework run`.
 
-use super::{FormArgs, ReadingArgs};
+use crate::args::{FormArgs, ReadingArgs};
 use clap::{Args, ValueHint};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! The options and the help of `pipework send`.
 
-use super::seconds;
+use crate::args::seconds;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;

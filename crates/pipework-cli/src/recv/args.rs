@@ -1,6 +1,6 @@
 //! The options and the help of `pipework recv`.
 
-use super::{FormArgs, ReadingArgs, seconds};
+use crate::args::{FormArgs, ReadingArgs, seconds};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
