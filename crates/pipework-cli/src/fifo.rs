@@ -39,7 +39,7 @@ impl Turn {
     /// end would otherwise look like that of the last sender. None if it cannot be opened, which whoever
     /// opens it next will hear as well.
     pub(crate) fn at(path: &Path) -> Option<Self> {
-        let fifo = sys::open_fifo(path, sys::End::Reading).ok()?;
+        let fifo = sys::open_fifo(path, sys::FifoEnd::Reading).ok()?;
         let began = Instant::now();
         // It goes as soon as it sees us, unless somebody has stopped it.
         while !sys::is_free_of_keepers(&fifo) && began.elapsed() < STUCK {
@@ -80,7 +80,7 @@ impl Turn {
     /// Closes the FIFO. Returns what would be lost, if this was the last to have it open for reading.
     pub(crate) fn leave(self, reader: Reader) -> Option<Rest> {
         // With a writing end open the bytes stay. Where none is to be had, nothing can be done.
-        let fifo = sys::open_fifo(&self.path, sys::End::Writing).ok()?;
+        let fifo = sys::open_fifo(&self.path, sys::FifoEnd::Writing).ok()?;
         drop((reader, self.fifo));
         let rest = Rest { fifo, path: self.path };
         // From now on whoever opens the FIFO sees that it is kept; the keeper inherits the lock.

@@ -11,7 +11,7 @@ mod sys;
 mod streams;
 mod progress;
 mod form;
-mod place;
+mod location;
 mod exec;
 mod fifo;
 mod send;

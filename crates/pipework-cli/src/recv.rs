@@ -10,7 +10,7 @@ use crate::exec;
 use crate::failure::{DAMAGE, Failure, at, during, no_pipe};
 use crate::fifo::{Rest, Turn};
 use crate::form::{Form, Parts};
-use crate::place::{self, Place, no_fifo};
+use crate::location::{self, Location, no_fifo};
 use crate::progress::{Progress, say};
 use crate::streams::{self, Stream};
 use pipework::atomic::{Item, Options, Reader, Zstd, create_fifo};
@@ -180,18 +180,18 @@ fn open(args: &RecvArgs, quiet: bool) -> Result<(Reader, Option<Turn>), Failure>
         })?;
         return Ok((reader, None));
     };
-    let path = match Place::of(path, 0) {
-        Place::Path(path) => path,
-        Place::Descriptor(number) if args.forever => {
+    let path = match Location::of(path, 0) {
+        Location::Path(path) => path,
+        Location::Descriptor(number) if args.forever => {
             return Err(Failure::new(format!(
                 "{}: --forever opens the FIFO again and again, so it needs its path; descriptor \
                  {number} has none",
                 path.display()
             )));
         }
-        Place::Descriptor(number) => {
+        Location::Descriptor(number) => {
             let refused = |error| Failure::new(format!("{}: {}", path.display(), no_pipe(error)));
-            let reader = options.reader(place::inherited(number)?).map_err(refused)?;
+            let reader = options.reader(location::inherited(number)?).map_err(refused)?;
             return Ok((reader, None));
         }
     };

@@ -7,7 +7,7 @@
 mod args;
 
 use crate::failure::{Failure, at, during, no_pipe, uninterrupted};
-use crate::place::{self, Place, no_fifo};
+use crate::location::{self, Location, no_fifo};
 use crate::progress::{Progress, say};
 use crate::streams::{self, Stream};
 use pipework::atomic::{Options, Writer, Zstd};
@@ -70,11 +70,11 @@ fn open(args: &SendArgs) -> Result<Writer, Failure> {
             ))
         });
     };
-    let name = match Place::of(path, 1) {
-        Place::Path(name) => name,
-        Place::Descriptor(number) => {
+    let name = match Location::of(path, 1) {
+        Location::Path(name) => name,
+        Location::Descriptor(number) => {
             let refused = |error| Failure::new(format!("{}: {}", path.display(), no_pipe(error)));
-            return options.writer(place::inherited(number)?).map_err(refused);
+            return options.writer(location::inherited(number)?).map_err(refused);
         }
     };
     let deadline = Deadline::from(args.timeout);
@@ -96,7 +96,7 @@ fn open(args: &SendArgs) -> Result<Writer, Failure> {
 
 /// All of a file; `-` is standard input.
 fn content(path: &Path) -> Result<Vec<u8>, Failure> {
-    if Place::of(path, 0) != Place::Descriptor(0) {
+    if Location::of(path, 0) != Location::Descriptor(0) {
         return std::fs::read(path).map_err(at(path.display()));
     }
     let mut content = Vec::new();

@@ -94,15 +94,15 @@ pub(crate) fn may_execute(path: &Path) -> bool {
 
 /// An end of a pipe.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum End {
+pub(crate) enum FifoEnd {
     Reading,
     Writing,
 }
 
 /// Opens an end of the FIFO at `path` without waiting for the other one: for writing only if there is
 /// a reader.
-pub(crate) fn open_fifo(path: &Path, end: End) -> io::Result<OwnedFd> {
-    let way = if end == End::Reading { OFlags::RDONLY } else { OFlags::WRONLY };
+pub(crate) fn open_fifo(path: &Path, end: FifoEnd) -> io::Result<OwnedFd> {
+    let way = if end == FifoEnd::Reading { OFlags::RDONLY } else { OFlags::WRONLY };
     let flags = way | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }

@@ -124,7 +124,7 @@ fn play(
     // All of them must be there, or there is nobody to kill in the middle of something.
     let begin = Instant::now();
     while segment.members().map_err(during("asking for members"))?.len() < WORKERS {
-        patience(begin, "the workers did not come")?;
+        pause(begin, "the workers did not come")?;
     }
     let mut clients = Children::default();
     for (number, share) in shares.iter().enumerate() {
@@ -163,7 +163,7 @@ fn play(
 }
 
 /// Waits a moment, unless that was done for too long.
-fn patience(begin: Instant, failure: &str) -> Result<(), Failure> {
+fn pause(begin: Instant, failure: &str) -> Result<(), Failure> {
     if begin.elapsed() > PATIENCE {
         return Err(Failure::new(failure));
     }

@@ -5,7 +5,7 @@ use super::group::Group;
 use super::outlet::Outlet;
 use crate::failure::{Failure, at};
 use crate::form::Form;
-use crate::place::{self, Place};
+use crate::location::{self, Location};
 use crate::streams::Stream;
 use crate::sys;
 use std::ffi::OsString;
@@ -26,18 +26,18 @@ impl Messages {
         let place = match destination {
             None => return Ok(Self::WithText),
             Some(Destination::Command(line)) => return Ok(Self::Command(line.clone(), None)),
-            Some(Destination::Descriptor(number)) => Place::Descriptor(*number),
-            Some(Destination::File(path)) => Place::of(path, 1),
+            Some(Destination::Descriptor(number)) => Location::Descriptor(*number),
+            Some(Destination::File(path)) => Location::of(path, 1),
         };
         // Two ways into one file would cut each other's lines, and one might empty what the other has.
         match place {
-            Place::Descriptor(number) => {
-                let fd = place::inherited(number)?;
+            Location::Descriptor(number) => {
+                let fd = location::inherited(number)?;
                 let shared = sys::same_file(&fd, stdout).map_err(at(format!("descriptor {number}")))?;
                 Ok(if shared { Self::WithText } else { Self::Outlet(Outlet::new(fd)) })
             }
-            Place::Path(path) if sys::is_file_at(stdout, &path) => Ok(Self::WithText),
-            Place::Path(path) => {
+            Location::Path(path) if sys::is_file_at(stdout, &path) => Ok(Self::WithText),
+            Location::Path(path) => {
                 Ok(Self::Outlet(Outlet::new(File::create(&path).map_err(at(path.display()))?)))
             }
         }

@@ -5,7 +5,7 @@
 
 mod send_recv;
 mod fifo;
-mod places;
+mod locations;
 mod streams;
 mod run;
 mod demo;

@@ -16,14 +16,14 @@ const LINKS: usize = 40;
 
 /// Where data comes from or goes to.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// The number of an open descriptor.
     Descriptor(i32),
     /// A path that is no symbolic link.
     Path(PathBuf),
 }
 
-impl Place {
+impl Location {
     /// What `path` stands for; `-` is the descriptor `standard`.
     pub(crate) fn of(path: &Path, standard: i32) -> Self {
         if path == Path::new("-") {
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn paths_that_name_descriptors() {
-        let of = |path: &str| Place::of(Path::new(path), 7);
+        let of = |path: &str| Location::of(Path::new(path), 7);
         for (path, number) in [
             ("-", 7),
             ("/dev/stdin", 0),
@@ -97,10 +97,10 @@ mod tests {
             ("/dev/fd/63", 63),
             ("/proc/self/fd/3", 3),
         ] {
-            assert_eq!(of(path), Place::Descriptor(number), "{path}");
+            assert_eq!(of(path), Location::Descriptor(number), "{path}");
         }
         for path in ["./-", "/dev/fd/x", "/dev/fd/-1", "/dev/null", "nothing-here"] {
-            assert_eq!(of(path), Place::Path(path.into()), "{path}");
+            assert_eq!(of(path), Location::Path(path.into()), "{path}");
         }
     }
 
@@ -115,11 +115,11 @@ mod tests {
         {
             symlink(target, folder.join(link)).unwrap();
         }
-        let of = |link: &str| Place::of(&folder.join(link), 0);
-        assert_eq!(of("two"), Place::Path(folder.join("file")));
-        assert_eq!(of("five"), Place::Descriptor(5));
-        assert_eq!(of("dangling"), Place::Path(folder.join("gone")));
-        assert_eq!(of("loop"), Place::Path(folder.join("loop")));
+        let of = |link: &str| Location::of(&folder.join(link), 0);
+        assert_eq!(of("two"), Location::Path(folder.join("file")));
+        assert_eq!(of("five"), Location::Descriptor(5));
+        assert_eq!(of("dangling"), Location::Path(folder.join("gone")));
+        assert_eq!(of("loop"), Location::Path(folder.join("loop")));
         fs::remove_dir_all(&folder).unwrap();
     }
 }
