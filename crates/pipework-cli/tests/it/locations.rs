@@ -15,7 +15,7 @@ fn descriptors_have_names() {
                   pipework recv --lines --count 2 --from /dev/fd/3";
     assert_eq!(clean(script), "a\nb\n");
     assert_eq!(clean("echo x | pipework send -f /dev/stdin | pipework recv"), "x\n");
-    fails(1, &["descriptor 3"], "pipework recv --from /dev/fd/3");
+    fails(1, &["descriptor 3"], "pipework recv --from /dev/fd/3 3<&-");
     fails(1, &["/dev/stdin", "it is a device"], "pipework recv --from /dev/stdin < /dev/null");
     fails(1, &["descriptor 1 is closed"], "pipework send x --to - >&-");
     fails(1, &["--forever", "path"], "pipework send x | pipework recv --forever --from -");
