@@ -39,6 +39,16 @@ fn a_receiver_that_leaves_first_drops_nothing() {
     no_keeper_stays(&folder);
 }
 
+/// It opens the FIFO twice, to take its turn and to read: senders may come and leave in between.
+#[test]
+fn a_receiver_ends_with_senders_that_were_quick() {
+    let script = "mkfifo f; for round in $(seq 60); do
+        timeout 20 pipework recv --from f --lines || echo $? & pipework send --to f $round; wait; done";
+    let expected: String = (1..=60).map(|round| format!("{round}\n")).collect();
+    let done = sh(&Folder::new(), script);
+    assert_eq!((&*done.out, &*done.err), (&*expected, ""));
+}
+
 #[test]
 fn a_loop_in_a_shell_gets_every_job() {
     let folder = Folder::new();
