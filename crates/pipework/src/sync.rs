@@ -2,8 +2,8 @@
 //!
 //! Under `cfg(loom)` the same names stand for loom's, and parking for a loom lock, so that `make model` searches the code that runs.
 
-use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use crate::sys::memory::KnownFile;
@@ -156,6 +156,7 @@ impl Hint {
 /// A fact that, once learnt, stays true for the process.
 ///
 /// Relaxed throughout: a thread that reads it late only learns the same fact by itself.
+#[derive(Debug)]
 pub(crate) struct Fact(process::AtomicBool);
 
 impl Fact {
@@ -219,25 +220,29 @@ fn begin() -> u32 {
     watch_forks();
     // In a fork handler of somebody else's, this thread holds the lock already.
     let held = FORKING.try_with(std::cell::Cell::take).ok().flatten();
-    let mut unshared = held.unwrap_or_else(unshared);
+    let mut kept = held.unwrap_or_else(kept);
     if PROCESS.0.load(process::Ordering::Relaxed) == 0 {
         // The memory of the list stays, for a child may not free it.
-        unshared.clear();
+        kept.retain(|listed| !listed.unshared);
         let last = GENERATIONS.fetch_add(1, process::Ordering::Relaxed);
         PROCESS.0.store(last.wrapping_add(1), process::Ordering::Relaxed);
     }
     PROCESS.0.load(process::Ordering::Relaxed)
 }
 
-/// Descriptors that a forked child must not have: an open file of a child keeps the locks of its parent alive.
+/// The descriptors of this process that are known by more than their numbers.
 ///
-/// The lock is held while a process forks, so that no descriptor is between being opened and being listed.
-static UNSHARED: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
+/// The lock is held while a process forks, so that none is between being opened and being listed.
+static KEPT: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
 
 struct Listed {
     file: KnownFile,
-    /// Which [`Unshared`] it is.
+    /// Which [`Kept`] it is.
     id: u64,
+    /// Learnt when somebody else is given the number.
+    lost: Arc<Fact>,
+    /// An open file of a child keeps the locks of its parent alive: this one is closed there.
+    unshared: bool,
 }
 
 thread_local! {
@@ -251,7 +256,7 @@ fn watch_forks() {
     static WIPED: Fact = Fact::unknown();
     extern "C" fn before() {
         // Refused in a thread that is almost gone; its children then keep their copies, and deaths are noticed late.
-        let _ = FORKING.try_with(|held| held.set(Some(unshared())));
+        let _ = FORKING.try_with(|held| held.set(Some(kept())));
     }
     extern "C" fn in_parent() {
         let _ = FORKING.try_with(|held| held.set(None));
@@ -273,23 +278,76 @@ fn watch_forks() {
     }
 }
 
-fn unshared() -> MutexGuard<'static, Vec<Listed>> {
-    UNSHARED.lock().unwrap_or_else(PoisonError::into_inner)
+fn kept() -> MutexGuard<'static, Vec<Listed>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As long as it lives, no other thread of this process forks.
+/// As long as it lives, no other thread of this process forks, and none is given a descriptor to keep.
 pub(crate) struct NoForks(MutexGuard<'static, Vec<Listed>>);
 
 pub(crate) fn no_forks() -> NoForks {
     // Before the lock: the first look takes it as well.
     generation();
-    NoForks(unshared())
+    NoForks(kept())
 }
 
 impl NoForks {
     /// Closes a descriptor before its `Unshared` is dropped.
     pub(crate) fn close(&mut self, unshared: &Unshared) {
-        self.0.retain(|listed| listed.id != unshared.id);
+        self.0.retain(|listed| listed.id != unshared.kept.id);
+    }
+
+    fn keep(&mut self, file: KnownFile, unshared: bool) -> Kept {
+        let (fd, identity, id) = (file.as_fd().as_raw_fd(), file.identity(), new_id());
+        // Whose number the kernel gives out again was closed by the program.
+        for mut lost in self.0.extract_if(.., |listed| listed.file.as_fd().as_raw_fd() == fd) {
+            lost.file.forget();
+            lost.lost.learn();
+        }
+        let lost = Arc::new(Fact::unknown());
+        self.0.push(Listed { file, id, lost: Arc::clone(&lost), unshared });
+        Kept { fd, identity, id, lost }
+    }
+}
+
+/// A descriptor that is closed when this is dropped, if it still is this one's: a program that has
+/// closed it may have opened the same file again, under the same number.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    fd: RawFd,
+    identity: (u64, u64),
+    id: u64,
+    lost: Arc<Fact>,
+}
+
+impl Kept {
+    pub(crate) fn new(file: KnownFile) -> Kept {
+        no_forks().keep(file, false)
+    }
+
+    /// Device and inode of its file.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+
+    /// Whether the program has left it open, as far as the kernel can tell: it gives all eventfds one
+    /// inode, for instance.
+    pub(crate) fn is_intact(&self) -> bool {
+        !self.lost.is_known()
+            && memory::facts(self.as_fd()).is_ok_and(|facts| facts.identity == self.identity)
+    }
+}
+
+impl AsFd for Kept {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        memory::borrow(self.fd)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // Closed under the lock: a child that is forked meanwhile would close somebody else's number.
+        no_forks().0.retain(|listed| listed.id != self.id);
     }
 }
 
@@ -297,8 +355,7 @@ impl NoForks {
 /// first looks where no handler runs; and here when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Unshared {
-    fd: RawFd,
-    id: u64,
+    kept: Kept,
     generation: u32,
 }
 
@@ -307,17 +364,8 @@ impl Unshared {
         forks_wait: &mut NoForks,
         open: impl FnOnce() -> Result<KnownFile, Errno>,
     ) -> Result<Unshared, Errno> {
-        static LAST: process::AtomicU64 = process::AtomicU64::new(0);
         let file = open()?;
-        let fd = file.as_fd().as_raw_fd();
-        // Whose number the kernel gives out again was closed by the program.
-        for lost in forks_wait.0.extract_if(.., |listed| listed.file.as_fd().as_raw_fd() == fd) {
-            let Listed { mut file, .. } = lost;
-            file.forget();
-        }
-        let id = LAST.fetch_add(1, process::Ordering::Relaxed);
-        forks_wait.0.push(Listed { file, id });
-        Ok(Unshared { fd, id, generation: generation() })
+        Ok(Unshared { kept: forks_wait.keep(file, true), generation: generation() })
     }
 
     /// False in a forked child, where it is closed.
@@ -325,29 +373,15 @@ impl Unshared {
         self.generation == generation()
     }
 
-    /// Whether the program has left it open.
+    /// Whether it is here, and the program has left it open.
     pub(crate) fn is_intact(&self) -> bool {
-        self.is_here() && unshared().iter().any(|listed| listed.id == self.id && listed.file.is_intact())
+        self.is_here() && self.kept.is_intact()
     }
 
     /// What `call` gives for the descriptor; `None` in a forked child, where it is closed.
-    pub(crate) fn with<T>(&self, call: impl FnOnce(std::os::fd::BorrowedFd<'_>) -> T) -> Option<T> {
-        self.is_here().then(|| call(memory::borrow(self.fd)))
+    pub(crate) fn with<T>(&self, call: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
+        self.is_here().then(|| call(self.kept.as_fd()))
     }
-}
-
-impl Drop for Unshared {
-    fn drop(&mut self) {
-        if self.is_here() {
-            // Closed under the lock: a child forked meanwhile would close a number that is somebody else's by then.
-            unshared().retain(|listed| listed.id != self.id);
-        }
-    }
-}
-
-/// Whether that number is the descriptor of an [`Unshared`].
-pub(crate) fn is_unshared(fd: RawFd) -> bool {
-    unshared().iter().any(|listed| listed.file.as_fd().as_raw_fd() == fd)
 }
 
 // ---------------------------------------------------------------- addresses
@@ -381,7 +415,7 @@ impl Ranges {
     /// Its place; `None` if there are too many.
     pub(crate) fn add(&self, start: usize, end: usize) -> Option<usize> {
         // One thread at a time writes; a handler reads at any time.
-        let _alone = unshared();
+        let _alone = kept();
         let free = self.0.iter().position(|range| range.start.load(process::Ordering::Relaxed) == 0);
         if let Some(range) = free.map(|place| &self.0[place]) {
             range.end.store(end, process::Ordering::Relaxed);
@@ -401,7 +435,7 @@ impl Ranges {
     }
 
     pub(crate) fn remove(&self, start: usize) {
-        let _alone = unshared();
+        let _alone = kept();
         let used = self.0.iter().find(|range| range.start.load(process::Ordering::Relaxed) == start);
         used.inspect(|range| range.start.store(0, process::Ordering::Relaxed));
     }

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::client::Ticket;
 use super::liveness::Liveness;
-use super::segment::Shared;
+use super::segment::{Shared, refused};
 use super::slot::State;
 use super::waiters::Waiters;
 use crate::deadline::Deadline;
@@ -25,6 +25,7 @@ use crate::event::{Event, Wait};
 use crate::spin::{Looks, Spin};
 use crate::sync::{self, Ordering, Reach, Unshared};
 use crate::sys;
+use crate::sys::Errno;
 use crate::sys::memory::KnownFile;
 
 /// What a watcher waits for, and so where its thread parks.
@@ -164,8 +165,17 @@ impl WatcherState {
             }
         }
         self.look_once_more();
-        let copy = self.eventfd.get().and_then(|eventfd| eventfd.with(sys::duplicate));
-        copy.ok_or(Error::new(ErrorKind::Stale, op))?.map_err(|errno| errno.at(op))
+        if !self.is_here() {
+            return Err(Error::new(ErrorKind::Stale, op));
+        }
+        let copy = self.with_eventfd(sys::duplicate).unwrap_or(Err(Errno::BADF));
+        copy.map_err(|errno| refused(errno, op))
+    }
+
+    /// What `call` gives for the eventfd; `None` if there is none, or the program has closed it: what
+    /// has its number then is a stranger's, and is neither read nor written.
+    fn with_eventfd<T>(&self, call: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
+        self.eventfd.get().filter(|eventfd| eventfd.is_intact())?.with(call)
     }
 
     /// Has the descriptor tell of space that there is no server, too.
@@ -207,7 +217,9 @@ impl WatcherState {
     /// Makes the descriptor unreadable until something comes, if nothing is there. Rings once more for what has come since the last ring: it may be
     /// watched by somebody who is told of each ring only, and that one may have been taken for what is gone by now.
     pub(super) fn arm(&self) {
-        let Some(eventfd) = self.eventfd.get() else { return };
+        if !self.has_descriptor() {
+            return;
+        }
         let in_line = self.in_line();
         let mut interests = self.interests();
         if interests.armed {
@@ -219,7 +231,7 @@ impl WatcherState {
             }
             return;
         }
-        eventfd.with(sys::eventfd_clear);
+        self.with_eventfd(sys::eventfd_clear);
         interests.armed = true;
         drop(interests);
         self.look_once_more();
@@ -261,7 +273,7 @@ impl WatcherState {
         interests.armed = false;
         // Before it rings: what is done after this is news.
         interests.calls.values_mut().for_each(|call| call.is_told = self.stage(call) == Stage::Done);
-        self.eventfd.get().and_then(|eventfd| eventfd.with(sys::eventfd_ring));
+        self.with_eventfd(sys::eventfd_ring);
     }
 
     fn interests(&self) -> MutexGuard<'_, Interests> {

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use super::layout::{
@@ -18,8 +18,8 @@ use super::slot::Slot;
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::event::Event;
 use crate::region::{Mapping, Region};
-use crate::sync::{self, AtomicU32, AtomicU64, Hint, Ordering};
-use crate::sys::memory::KnownFile;
+use crate::sync::{AtomicU32, AtomicU64, Hint, Kept, Ordering};
+use crate::sys::memory::{Facts, KnownFile};
 use crate::sys::{self, Errno, memory};
 
 /// A segment that this process has mapped.
@@ -28,7 +28,7 @@ pub(super) struct Shared {
     mapping: Mapping,
     layout: Layout,
     /// Opened anew for each lock. It holds none itself, so a forked child may keep it.
-    file: KnownFile,
+    file: Kept,
     path: Option<PathBuf>,
     /// The member that was the last to be looked at for whether it is dead.
     pub(super) looked_at: Hint,
@@ -193,7 +193,7 @@ impl Shared {
         Shared {
             mapping,
             layout,
-            file: KnownFile::new(file, identity),
+            file: Kept::new(KnownFile::new(file, identity)),
             path: None,
             looked_at: Hint::new(0),
             mark,
@@ -213,10 +213,7 @@ impl Shared {
     /// Maps the segment behind a descriptor, after the same checks.
     pub(super) fn check(file: OwnedFd, checks: &Checks<'_>) -> Result<Shared> {
         const OP: &str = "reqrep open";
-        let facts = memory::facts(file.as_fd()).map_err(|errno| errno.at(OP))?;
-        if !facts.is_regular {
-            return Err(Error::new(ErrorKind::Invalid, "reqrep open: not a regular file"));
-        }
+        let facts = regular(file.as_fd())?;
         if facts.owner != memory::user() && !checks.any_owner {
             return Err(Error::new(ErrorKind::Invalid, "reqrep open: another user's file"));
         }
@@ -250,7 +247,7 @@ impl Shared {
     /// The sizes of the segment at `path`, which is not opened for anything else.
     pub(super) fn geometry_at(path: &Path) -> Result<Geometry> {
         let file = memory::open(path).map_err(|errno| errno.at("reqrep open"))?;
-        let facts = memory::facts(file.as_fd()).map_err(|errno| errno.at("reqrep open"))?;
+        let facts = regular(file.as_fd())?;
         Shared::read_header(file.as_fd(), facts.len).map(|(header, _)| header.geometry)
     }
 
@@ -276,7 +273,7 @@ impl Shared {
 
     /// Whether the program has closed the descriptor, and maybe opened something else under its number.
     pub(super) fn is_lost(&self) -> bool {
-        !self.file.is_intact() || sync::is_unshared(self.file().as_raw_fd())
+        !self.file.is_intact()
     }
 
     pub(super) fn path(&self) -> Option<&Path> {
@@ -308,12 +305,13 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // What has its number now is of the same file, and holds a lock.
-        if sync::is_unshared(self.file().as_raw_fd()) {
-            self.file.forget();
-        }
+/// What is known of a file that may be a segment.
+fn regular(file: BorrowedFd<'_>) -> Result<Facts> {
+    let facts = memory::facts(file).map_err(|errno| errno.at("reqrep open"))?;
+    if facts.is_regular {
+        Ok(facts)
+    } else {
+        Err(Error::new(ErrorKind::Invalid, "reqrep open: not a regular file"))
     }
 }
 

@@ -221,7 +221,7 @@ fn lock_call(fd: BorrowedFd<'_>, command: c_int, kind: c_int, byte: u64) -> Resu
 
 /// The descriptor of that number, which its owner keeps open meanwhile.
 pub(crate) fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
-    // SAFETY: `Unshared`, the only caller, keeps it open for as long as the borrow is used.
+    // SAFETY: `Kept`, the only caller, keeps it open for as long as the borrow is used.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 

@@ -236,4 +236,8 @@ fn sizes_that_were_asked_for_are_those_of_the_file() {
     assert_eq!(larger.to_string(), "reqrep open: max_bytes: larger than the limit");
     fs::write(folder.join("text"), [b'x'; 200]).unwrap();
     assert_eq!(Geometry::of(folder.join("text")).unwrap_err().kind(), ErrorKind::Incompatible);
+    let fifo = folder.join("fifo");
+    pipework::atomic::create_fifo(&fifo).unwrap();
+    let refused = Geometry::of(&fifo).unwrap_err();
+    assert_eq!((refused.kind(), refused.op()), (ErrorKind::Invalid, "reqrep open: not a regular file"));
 }

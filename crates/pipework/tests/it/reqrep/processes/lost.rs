@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::iter;
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
@@ -96,6 +97,46 @@ fn a_server_that_becomes_a_daemon_goes_on_and_its_death_is_noticed() {
 #[test]
 fn so_it_is_where_a_task_waits() {
     alone(|| a_daemon_serves(true));
+}
+
+/// What it opens gets the old numbers, and is of the same file: only the library can tell whose they are.
+#[test]
+fn a_daemon_that_opens_its_segment_again_does_not_lose_it_with_the_old_handles() {
+    alone(|| {
+        // The numbers come back in the same order, or the segment's is that of a lock, or of an eventfd.
+        for taken in 0..4 {
+            let folder = Folder::new();
+            let path = folder.join("segment");
+            let segment = options().create(&path).unwrap();
+            let flags = shared(1);
+            let daemon = fork(|| {
+                let old = Options::new().open(&path).unwrap();
+                let ends = (old.server().unwrap(), old.client().unwrap());
+                mem::forget(ends.0.doorbell().unwrap());
+                close_all();
+                let others: Vec<_> = (0..taken).map(|_| File::open("/dev/null").unwrap()).collect();
+                let segment = Options::new().open(&path).unwrap();
+                drop(others);
+                let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
+                let mine = descriptors_of(&path);
+                assert_eq!(mine.len(), 3);
+                drop((old, ends));
+                assert_eq!(descriptors_of(&path), mine, "they are not the old handles' to close");
+                drop(client);
+                let _request = server.recv(PATIENCE).unwrap();
+                flags[0].store(1, SeqCst);
+                sleep_until_killed();
+            });
+            let client = segment.client().unwrap();
+            let ticket = client.send("a", PATIENCE).unwrap();
+            awaited(&flags[0]);
+            assert_eq!(segment.recover(), Ok(0), "the living hold what they have");
+            let killed = Instant::now();
+            daemon.kill();
+            assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::PeerDied));
+            assert_prompt(killed);
+        }
+    });
 }
 
 fn a_daemon_serves(in_task: bool) {
