@@ -460,8 +460,12 @@ impl Client {
     fn read(&self, idx: u32, slot: &Slot, op: &'static str) -> Result<Reply> {
         let len = slot.reply_len.load(Ordering::Relaxed);
         let flags = slot.reply_flags.load(Ordering::Relaxed);
-        let payload = self.shared().get_reply(idx, len, op)?;
-        payload.map(|payload| Reply { payload, flags }).ok_or(Error::new(ErrorKind::Corrupt, op))
+        let mut reply = Reply { payload: Payload::empty(), flags };
+        if self.shared().get_reply(idx, len, &mut reply.payload, op)? {
+            Ok(reply)
+        } else {
+            Err(Error::new(ErrorKind::Corrupt, op))
+        }
     }
 
     /// Waits until a call is done; its word then.

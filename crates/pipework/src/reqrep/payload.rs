@@ -27,18 +27,36 @@ impl Shared {
         self.check_whole(op)
     }
 
-    /// A request of that length; `None` if no client of ours wrote it.
+    /// Copies a request of that length into `payload`; false if no client of ours wrote it.
     #[inline]
-    pub(super) fn get_request(&self, idx: u32, len: u32, op: &'static str) -> Result<Option<Payload>> {
-        let payload = get(self.request(idx), len, op);
-        self.check_whole(op).and(payload)
+    pub(super) fn get_request(
+        &self,
+        idx: u32,
+        len: u32,
+        payload: &mut Payload,
+        op: &'static str,
+    ) -> Result<bool> {
+        self.get(self.request(idx), len, payload, op)
     }
 
-    /// A reply of that length; `None` if no server of ours wrote it.
+    /// Copies a reply of that length into `payload`; false if no server of ours wrote it.
     #[inline]
-    pub(super) fn get_reply(&self, idx: u32, len: u32, op: &'static str) -> Result<Option<Payload>> {
-        let payload = get(self.reply(idx), len, op);
-        self.check_whole(op).and(payload)
+    pub(super) fn get_reply(
+        &self,
+        idx: u32,
+        len: u32,
+        payload: &mut Payload,
+        op: &'static str,
+    ) -> Result<bool> {
+        self.get(self.reply(idx), len, payload, op)
+    }
+
+    #[inline]
+    fn get(&self, area: Option<Region>, len: u32, payload: &mut Payload, op: &'static str) -> Result<bool> {
+        let copied = area.map_or(Ok(false), |area| payload.fill(&area, len as usize));
+        // First: what is not whole may give any length.
+        self.check_whole(op)?;
+        copied.map_err(|errno| errno.at(op))
     }
 }
 
@@ -46,12 +64,6 @@ impl Shared {
 fn put(area: Option<Region>, bytes: &[u8], op: &'static str) -> Result<()> {
     let area = area.ok_or(Error::new(ErrorKind::Corrupt, op))?;
     if area.copy_in(bytes) { Ok(()) } else { Err(Error::new(ErrorKind::TooLong, op)) }
-}
-
-#[inline]
-fn get(area: Option<Region>, len: u32, op: &'static str) -> Result<Option<Payload>> {
-    let Some(area) = area else { return Ok(None) };
-    Payload::copy(&area, len as usize).map_err(|errno| errno.at(op))
 }
 
 /// Bytes of a request or a reply. They are this process's own.
@@ -76,16 +88,16 @@ impl Payload {
         Payload { len: 0, small: Small([0; SMALL]), large: Vec::new() }
     }
 
-    /// The first `len` bytes of `region`; `None` if there are fewer.
+    /// Becomes the first `len` bytes of `region`; false if there are fewer. In place: a payload is
+    /// larger than what the processor moves at once.
     #[inline]
-    fn copy(region: &Region, len: usize) -> std::result::Result<Option<Payload>, Errno> {
-        let mut payload = Payload { len, ..Payload::empty() };
-        let copied = match len {
-            0..=SMALL => region.copy_few(len, &mut payload.small.0),
+    fn fill(&mut self, region: &Region, len: usize) -> std::result::Result<bool, Errno> {
+        self.len = len;
+        match len {
+            0..=SMALL => Ok(region.copy_few(len, &mut self.small.0)),
             // It checks before it asks for memory: a length from the segment may be any number.
-            _ => region.append_to(len, &mut payload.large)?,
-        };
-        Ok(copied.then_some(payload))
+            _ => region.append_to(len, &mut self.large),
+        }
     }
 
     pub(super) fn into_vec(self) -> Vec<u8> {

@@ -280,12 +280,13 @@ impl Server {
         let Some(slot) = shared.slot(idx) else { return Ok(None) };
         let flags = slot.request_flags.load(Ordering::Relaxed);
         let len = slot.request_len.load(Ordering::Relaxed);
-        let request = |payload| Request { server: Cow::Borrowed(self), idx, taken, holder, flags, payload };
-        let copied = shared.get_request(idx, len, RECV);
-        if !matches!(copied, Ok(Some(_))) {
-            request(Payload::empty()).fail();
+        let payload = Payload::empty();
+        let mut request = Request { server: Cow::Borrowed(self), idx, taken, holder, flags, payload };
+        match shared.get_request(idx, len, &mut request.payload, RECV) {
+            Ok(true) => Ok(Some(request)),
+            // Dropped, it fails.
+            others => others.map(|_| None),
         }
-        copied.map(|payload| payload.map(request))
     }
 }
 
