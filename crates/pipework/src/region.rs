@@ -8,7 +8,7 @@
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use crate::sync::Ranges;
+use crate::sync::{Range, Ranges};
 use crate::sys::{Errno, memory};
 
 /// A whole file in memory, shared with whoever else maps it.
@@ -17,7 +17,7 @@ pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
     /// Among all that are mapped.
-    place: usize,
+    place: &'static Range,
 }
 
 // SAFETY: it is an address and a length; what may be done there is decided by who uses the address.
@@ -54,7 +54,7 @@ impl Mapping {
     /// False once a page was gone when it was touched: what is in its place is nobody else's.
     #[inline]
     pub(crate) fn is_whole(&self) -> bool {
-        !MAPPED.was_found(self.place)
+        !self.place.was_found()
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {

@@ -389,7 +389,8 @@ impl Unshared {
 /// Ranges of addresses that a signal handler can look up.
 pub(crate) struct Ranges([Range; 256]);
 
-struct Range {
+#[derive(Debug)]
+pub(crate) struct Range {
     /// 0 in a place that nobody uses.
     start: process::AtomicUsize,
     end: process::AtomicUsize,
@@ -405,6 +406,14 @@ impl Range {
             found: process::AtomicU32::new(0),
         }
     }
+
+    /// Whether an address in it was found.
+    #[inline]
+    pub(crate) fn was_found(&self) -> bool {
+        // Acquire: who has read from a page that a handler has replaced sees that it had found it before.
+        process::fence(process::Ordering::Acquire);
+        self.found.load(process::Ordering::Relaxed) > 0
+    }
 }
 
 impl Ranges {
@@ -413,25 +422,15 @@ impl Ranges {
     }
 
     /// Its place; `None` if there are too many.
-    pub(crate) fn add(&self, start: usize, end: usize) -> Option<usize> {
+    pub(crate) fn add(&self, start: usize, end: usize) -> Option<&Range> {
         // One thread at a time writes; a handler reads at any time.
         let _alone = kept();
-        let free = self.0.iter().position(|range| range.start.load(process::Ordering::Relaxed) == 0);
-        if let Some(range) = free.map(|place| &self.0[place]) {
-            range.end.store(end, process::Ordering::Relaxed);
-            range.found.store(0, process::Ordering::Relaxed);
-            // Release: pairs with the Acquire in `find`, which then sees the end that belongs to this start.
-            range.start.store(start, process::Ordering::Release);
-        }
-        free
-    }
-
-    /// Whether an address in the range at `place` was found.
-    #[inline]
-    pub(crate) fn was_found(&self, place: usize) -> bool {
-        // Acquire: who has read from a page that a handler has replaced sees that it had found it before.
-        process::fence(process::Ordering::Acquire);
-        self.0[place].found.load(process::Ordering::Relaxed) > 0
+        let free = self.0.iter().find(|range| range.start.load(process::Ordering::Relaxed) == 0)?;
+        free.end.store(end, process::Ordering::Relaxed);
+        free.found.store(0, process::Ordering::Relaxed);
+        // Release: pairs with the Acquire in `find`, which then sees the end that belongs to this start.
+        free.start.store(start, process::Ordering::Release);
+        Some(free)
     }
 
     pub(crate) fn remove(&self, start: usize) {

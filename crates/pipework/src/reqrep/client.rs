@@ -471,6 +471,14 @@ impl Client {
     /// Waits until a call is done; its word then.
     #[inline]
     fn wait(&self, ticket: Ticket, deadline: Deadline, op: &'static str) -> Result<SlotWord> {
+        match self.poll(ticket, op) {
+            Ok(None) => self.wait_longer(ticket, deadline, op),
+            Ok(Some(done)) => Ok(done),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn wait_longer(&self, ticket: Ticket, deadline: Deadline, op: &'static str) -> Result<SlotWord> {
         let slot = self.slot(ticket, op)?;
         let wait = self.waiting(deadline, op);
         slot.wait(ticket.generation(), &wait, || self.poll(ticket, op), || self.check(op))
