@@ -443,8 +443,9 @@ impl Client {
     #[inline]
     fn take_out(&self, ticket: Ticket, done: SlotWord, held: SlotWord, op: &'static str) -> Result<Reply> {
         let slot = self.slot(ticket, op)?;
+        let mut reply = Reply { payload: Payload::empty(), flags: slot.reply_flags.load(Ordering::Relaxed) };
         let outcome = match done.state() {
-            Some(State::Answered) => self.read(ticket.idx(), slot, op),
+            Some(State::Answered) => self.copy_out(ticket.idx(), slot, &mut reply.payload, op),
             Some(State::Failed) => Err(Error::new(ErrorKind::Failed, op)),
             _ => Err(Error::new(ErrorKind::PeerDied, op)),
         };
@@ -453,19 +454,14 @@ impl Client {
             return Err(Error::new(ErrorKind::Stale, op));
         }
         self.gave_back(ticket.idx());
-        outcome
+        outcome.map(|()| reply)
     }
 
     #[inline]
-    fn read(&self, idx: u32, slot: &Slot, op: &'static str) -> Result<Reply> {
+    fn copy_out(&self, idx: u32, slot: &Slot, payload: &mut Payload, op: &'static str) -> Result<()> {
         let len = slot.reply_len.load(Ordering::Relaxed);
-        let flags = slot.reply_flags.load(Ordering::Relaxed);
-        let mut reply = Reply { payload: Payload::empty(), flags };
-        if self.shared().get_reply(idx, len, &mut reply.payload, op)? {
-            Ok(reply)
-        } else {
-            Err(Error::new(ErrorKind::Corrupt, op))
-        }
+        let is_copied = self.shared().get_reply(idx, len, payload, op)?;
+        if is_copied { Ok(()) } else { Err(Error::new(ErrorKind::Corrupt, op)) }
     }
 
     /// Waits until a call is done; its word then.

@@ -411,6 +411,7 @@ impl Shared {
     }
 
     /// Pushes a sent slot and wakes a server; false if the ring is full.
+    #[inline]
     pub(super) fn enqueue(&self, idx: u32, op: &'static str) -> Result<bool> {
         let is_sent = |idx| self.slot(idx).is_some_and(|slot| slot.load().state() == Some(State::Sent));
         let pushed = self.queue().push(idx, is_sent, op)?;

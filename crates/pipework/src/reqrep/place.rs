@@ -77,8 +77,9 @@ impl Client {
         let Some(sent) = slot.send(filled) else { return Err(Error::new(ErrorKind::Corrupt, op)) };
         let ticket = Ticket::new(idx, sent);
         let queued = match shared.enqueue(idx, op) {
+            Ok(true) => return Ok(Some(ticket)),
             Ok(false) => self.queue_waiting(ticket, deadline, op),
-            done => done,
+            Err(error) => Err(error),
         };
         // If it cannot be taken back, an older entry of the slot has led a server to it: then it is sent.
         if queued == Ok(true) || !slot.step(sent, sent.freed()) {

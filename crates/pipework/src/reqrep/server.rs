@@ -80,7 +80,8 @@ impl Server {
                 Some(claimed) => claimed,
                 None => self.claim_waiting(deadline)?,
             };
-            if let Some(request) = self.read(claimed)? {
+            let mut request = self.request(claimed);
+            if request.copy_out()? {
                 return Ok(request);
             }
         }
@@ -225,7 +226,8 @@ impl Server {
     pub(super) fn take(&self) -> Result<Option<Request<'_>>> {
         for _ in 0..self.turns() {
             let Some(claimed) = self.claim()? else { return Ok(None) };
-            if let Some(request) = self.read(claimed)? {
+            let mut request = self.request(claimed);
+            if request.copy_out()? {
                 return Ok(Some(request));
             }
         }
@@ -272,21 +274,12 @@ impl Server {
         self.shared().check_whole(RECV)
     }
 
-    /// What was claimed, copied out; `None` if that is nothing that a client of ours sends. What
-    /// cannot be copied out was failed.
+    /// What was claimed, without its payload.
     #[inline]
-    fn read(&self, (idx, taken): (u32, SlotWord)) -> Result<Option<Request<'_>>> {
-        let (shared, holder) = (self.shared(), self.0.membership.packed(taken.owner()));
-        let Some(slot) = shared.slot(idx) else { return Ok(None) };
-        let flags = slot.request_flags.load(Ordering::Relaxed);
-        let len = slot.request_len.load(Ordering::Relaxed);
-        let payload = Payload::empty();
-        let mut request = Request { server: Cow::Borrowed(self), idx, taken, holder, flags, payload };
-        match shared.get_request(idx, len, &mut request.payload, RECV) {
-            Ok(true) => Ok(Some(request)),
-            // Dropped, it fails.
-            others => others.map(|_| None),
-        }
+    fn request(&self, (idx, taken): (u32, SlotWord)) -> Request<'_> {
+        let holder = self.0.membership.packed(taken.owner());
+        let server = Cow::Borrowed(self);
+        Request { server, idx, taken, holder, flags: 0, payload: Payload::empty() }
     }
 }
 
@@ -376,6 +369,17 @@ impl Request<'_> {
         now.is_some_and(|now| {
             now.is(State::Taken, self.taken.owner()) && now.generation() == self.taken.generation()
         })
+    }
+
+    /// Copies it out of the segment; false if it is nothing that a client of ours sends. What cannot
+    /// be copied out is to be dropped, and fails.
+    #[inline]
+    fn copy_out(&mut self) -> Result<bool> {
+        let shared = self.server.shared();
+        let Some(slot) = shared.slot(self.idx) else { return Ok(false) };
+        self.flags = slot.request_flags.load(Ordering::Relaxed);
+        let len = slot.request_len.load(Ordering::Relaxed);
+        shared.get_request(self.idx, len, &mut self.payload, RECV)
     }
 
     /// Fails with `Stale` in a forked child.
