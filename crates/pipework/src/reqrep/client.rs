@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::eventfd::{EventFd, EventFds};
-use super::layout::MAX_SLOTS;
 use super::liveness::Liveness;
-use super::member::{Membership, Role};
-use super::notify::{Call, Topic, WatcherState};
-use super::payload::Payload;
-use super::segment::{Shared, count};
-use super::slot::{MAX_REDELIVERIES, Slot, SlotWord, State};
+use super::segment::Segment;
+use super::shm::layout::Kind;
+use super::shm::mapping::{Role, Shared, count};
+use super::shm::member::Membership;
+use super::shm::payload::Payload;
+use super::shm::slot::{MAX_REDELIVERIES, Slot, SlotWord, State};
+use super::shm::ticket::Ticket;
 use super::waiters::Waiters;
-use super::watcher::Watcher;
-use super::{Kind, Segment};
+use super::watch::{Call, Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
@@ -44,38 +44,6 @@ impl<'a> Message<'a> {
 impl<'a, T: AsRef<[u8]> + ?Sized> From<&'a T> for Message<'a> {
     fn from(payload: &'a T) -> Message<'a> {
         Message::new(payload)
-    }
-}
-
-/// A call in progress: `{ generation: 40, slot: 24 }`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket(u64);
-
-const _: () = assert!(MAX_SLOTS <= 1 << Ticket::SLOT_BITS, "a ticket holds the number of any slot");
-
-impl Ticket {
-    const SLOT_BITS: u32 = 24;
-
-    pub(super) fn new(idx: u32, word: SlotWord) -> Ticket {
-        Ticket(word.generation() << Ticket::SLOT_BITS | u64::from(idx))
-    }
-
-    /// As a number, for instance to keep it in another language.
-    pub fn to_bits(self) -> u64 {
-        self.0
-    }
-
-    /// From that number. One that no ticket had is `Stale` wherever it is used.
-    pub fn from_bits(bits: u64) -> Ticket {
-        Ticket(bits)
-    }
-
-    pub(super) fn idx(self) -> u32 {
-        (self.0 & ((1 << Ticket::SLOT_BITS) - 1)) as u32
-    }
-
-    pub(super) fn generation(self) -> u64 {
-        self.0 >> Ticket::SLOT_BITS
     }
 }
 
@@ -144,6 +112,17 @@ const MANY: u32 = 1024;
 const CALL: &str = "reqrep call";
 const SEND: &str = "reqrep send";
 const RECV: &str = "reqrep recv";
+
+impl Segment {
+    /// Attaches a client.
+    ///
+    /// # Errors
+    ///
+    /// `Incompatible` for a segment of integers; `WouldBlock` if all places for members are taken; `Os` if there is no descriptor for its lock.
+    pub fn client(&self) -> Result<Client> {
+        Client::new(self, Kind::Bytes)
+    }
+}
 
 impl Client {
     pub(super) fn new(segment: &Segment, kind: Kind) -> Result<Client> {

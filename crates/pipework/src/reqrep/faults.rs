@@ -2,11 +2,16 @@
 //! the segment goes on working.
 
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::shm::mapping::role;
 use super::*;
 use crate::deadline::Deadline;
+use crate::error::{ErrorKind, Result};
+use crate::sync::Ordering;
+use crate::sys::Errno;
 use crate::sys::fault::{self, Fault};
 
 /// Long enough for the end of a first slice.
@@ -203,7 +208,7 @@ fn without_proc_a_lock_is_opened_by_the_path_while_that_leads_here() {
 #[test]
 fn recovery_goes_on_where_it_was_stopped() {
     let world = World::new("recovering");
-    let shared = &world.segment.0.shared;
+    let shared = world.segment.shared();
     world.refuse("reqrep recover", &["lock"], || {
         // What a dead client leaves: its role, and a slot. Its number is nobody's, so nobody holds its lock.
         let dead = shared.member(5).expect("there are eight");
@@ -214,7 +219,7 @@ fn recovery_goes_on_where_it_was_stopped() {
             // Everything else is in its place again, for the round trips that follow.
             assert_eq!(world.segment.recover(), Ok(1));
         }
-        assert!(member::role(dead.word.load(Ordering::Relaxed)).is_none());
+        assert!(role(dead.word.load(Ordering::Relaxed)).is_none());
         stopped
     });
     let stats = world.segment.stats();

@@ -6,10 +6,11 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::client::{Client, Message, Reply, Ticket, may_be_open};
-use super::notify::{Call, Registration, WatcherState};
+use super::client::{Client, Message, Reply, may_be_open};
 use super::server::{Request, Server};
+use super::shm::ticket::Ticket;
 use super::waiters::Place;
+use super::watch::{Call, Registration, WatcherState};
 use crate::error::Result;
 
 const CALL: &str = "reqrep call";

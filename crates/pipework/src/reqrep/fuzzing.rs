@@ -9,10 +9,11 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-use super::client::{Client, Ticket};
+use super::client::Client;
 use super::int::{IntClient, IntServer};
-use super::layout::{self, CHECKSUM_AT, FIXED, Header, Layout};
 use super::server::{Request, Server};
+use super::shm::layout::{self, CHECKSUM_AT, FIXED, Header, Layout};
+use super::shm::ticket::Ticket;
 use super::{Audit, Geometry, Kind, Options, Segment};
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
@@ -83,7 +84,10 @@ fn geometry(script: &mut Script<'_>) -> Geometry {
 
 fn well_formed(script: &mut Script<'_>) -> Segment {
     let sizes = geometry(script);
-    let options = Options { kind: Some(sizes.kind), ..Options::new() };
+    let options = match sizes.kind {
+        Kind::Bytes => Options::new(),
+        Kind::Integers => Options::new().integers(),
+    };
     let options = options.slots(sizes.slots).queue(sizes.queue).members(sizes.members);
     let segment = options.request_bytes(sizes.request_bytes).reply_bytes(sizes.reply_bytes).anonymous();
     let segment = segment.expect("the sizes are possible, and memory is left");

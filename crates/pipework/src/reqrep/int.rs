@@ -1,8 +1,10 @@
 //! The same ends for single numbers: a payload is one `i64`.
 
-use super::Segment;
-use super::client::{Client, Message, Reply, Ticket};
+use super::client::{Client, Message, Reply};
+use super::segment::Segment;
 use super::server::{Request, Server};
+use super::shm::layout::Kind;
+use super::shm::ticket::Ticket;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -19,6 +21,26 @@ pub struct IntServer(pub(super) Server);
 pub struct IntRequest<'a> {
     value: i64,
     request: Request<'a>,
+}
+
+impl Segment {
+    /// Attaches a client to a segment of integers.
+    ///
+    /// # Errors
+    ///
+    /// As [`client`](Segment::client), with `Incompatible` for a segment of bytes.
+    pub fn int_client(&self) -> Result<IntClient> {
+        Client::new(self, Kind::Integers).map(IntClient)
+    }
+
+    /// Attaches a server to a segment of integers.
+    ///
+    /// # Errors
+    ///
+    /// As [`int_client`](Segment::int_client).
+    pub fn int_server(&self) -> Result<IntServer> {
+        Server::new(self, Kind::Integers).map(IntServer)
+    }
 }
 
 impl IntClient {

@@ -4,12 +4,10 @@
 //! by anybody who looks in vain, and it does not matter what else ends that one's waits. Where the work fails, everybody who looks in vain
 //! does it again, until it succeeds: so the error is told to all whom it concerns, whoever met it first.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
-use super::member::{Membership, Role};
-use super::segment::Shared;
-use super::slot::State;
+use super::shm::mapping::{Role, Shared};
+use super::shm::member::Membership;
 use crate::error::Result;
 use crate::event::Tick;
 use crate::sync::Hint;
@@ -135,22 +133,5 @@ impl Liveness {
             shared.enqueue_again(me, op)?;
         }
         Ok(())
-    }
-}
-
-impl Shared {
-    /// Puts requests of `me` into the ring that were sent again and have no entry.
-    fn enqueue_again(&self, me: u16, op: &'static str) -> Result<()> {
-        let is_sent_again = |idx: &u32| {
-            let word = self.slot(*idx).map(|slot| slot.load());
-            word.is_some_and(|word| word.is(State::Sent, me) && word.delivery() > 0)
-        };
-        let again: BTreeSet<u32> = self.slots().map(|(idx, _)| idx).filter(is_sent_again).collect();
-        if again.is_empty() {
-            return Ok(());
-        }
-        // Another entry with every tick would fill the ring with entries that are not stale.
-        let queued: BTreeSet<u32> = self.queue().entries().collect();
-        again.difference(&queued).try_for_each(|idx| self.enqueue(*idx, op).map(drop))
     }
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use loom::sync::Mutex;
 use loom::thread;
 
-use super::queue::Queue;
-use super::slot::{Slot, SlotWord, State};
+use super::shm::queue::Queue;
+use super::shm::slot::{Slot, SlotWord, State};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, Wait};

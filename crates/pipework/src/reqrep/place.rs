@@ -3,9 +3,10 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use super::client::{Client, Message, Ticket};
-use super::segment::{Shared, count};
-use super::slot::{Slot, SlotWord, State};
+use super::client::{Client, Message};
+use super::shm::mapping::count;
+use super::shm::slot::{SlotWord, State};
+use super::shm::ticket::Ticket;
 use super::waiters::{Ahead, Place};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
@@ -310,34 +311,6 @@ impl Client {
     pub(super) fn gave_up(&self, idx: u32) {
         self.gave_back(idx);
         self.shared().cells().notify_all_swapped(Reach::Machine);
-    }
-}
-
-impl Shared {
-    /// One that was anybody's, in the last step.
-    pub(super) fn slot_is_free(&self, idx: u32) {
-        if self.space().is_awaited() {
-            self.freed().store(u64::from(idx), Ordering::Relaxed);
-            self.space().wake_one(Reach::Machine);
-        }
-    }
-
-    /// Calls of a client that are in progress: sent, and their replies not received.
-    pub(super) fn calls_of(&self, me: u16) -> impl Iterator<Item = Ticket> {
-        self.slots().filter_map(move |(idx, slot)| {
-            let word = slot.load();
-            let is_mine = match word.state() {
-                Some(State::Taken) => slot.client.load(Ordering::Relaxed) == u32::from(me),
-                state => word.owner() == me && state != Some(State::Dropped),
-            };
-            is_mine.then(|| Ticket::new(idx, word))
-        })
-    }
-
-    /// Whether so many slots are free now, and one.
-    pub(super) fn has_free(&self, more: usize) -> bool {
-        let is_free = |(_, slot): &(u32, &Slot)| slot.load().state() == Some(State::Free);
-        self.slots().filter(is_free).nth(more).is_some()
     }
 }
 
@@ -767,7 +740,7 @@ mod tests {
     #[test]
     fn a_call_that_is_cancelled_wakes_who_waits_for_the_ring() {
         let woken = shortest(|segment| {
-            let shared = &segment.0.shared;
+            let shared = segment.shared();
             let front = shared.queue().entries().next().expect("the ring is full");
             let slot = shared.slot(front).expect("it is one of the slots");
             let (first, client) = (slot.load(), segment.client().unwrap());

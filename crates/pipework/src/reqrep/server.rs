@@ -8,13 +8,13 @@ use std::sync::Arc;
 use super::client::Message;
 use super::eventfd::{EventFd, EventFds};
 use super::liveness::Liveness;
-use super::member::{Membership, Role};
-use super::notify::{Topic, WatcherState};
-use super::payload::Payload;
-use super::segment::{Shared, count};
-use super::slot::{SlotWord, State};
-use super::watcher::Watcher;
-use super::{Kind, Segment};
+use super::segment::Segment;
+use super::shm::layout::Kind;
+use super::shm::mapping::{Role, Shared, count};
+use super::shm::member::Membership;
+use super::shm::payload::Payload;
+use super::shm::slot::{SlotWord, State};
+use super::watch::{Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
@@ -42,6 +42,17 @@ struct Inner {
 }
 
 const RECV: &str = "reqrep recv";
+
+impl Segment {
+    /// Attaches a server.
+    ///
+    /// # Errors
+    ///
+    /// As [`client`](Segment::client).
+    pub fn server(&self) -> Result<Server> {
+        Server::new(self, Kind::Bytes)
+    }
+}
 
 impl Server {
     pub(super) fn new(segment: &Segment, kind: Kind) -> Result<Server> {

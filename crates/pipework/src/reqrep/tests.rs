@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::deadline::Deadline;
+use crate::error::{ErrorKind, Result};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -421,7 +422,7 @@ fn nobody_touches_a_slot_that_a_sibling_is_copying_from_or_to() {
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let ticket = client.try_send("a").unwrap().expect("there is a slot");
     server.recv(SOON).unwrap().reply("b").unwrap();
-    let slot = segment.0.shared.slot(ticket.idx()).unwrap();
+    let slot = segment.shared().slot(ticket.idx()).unwrap();
     let held = slot.hold(slot.load()).expect("it is done");
     let stale = || {
         assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::Stale));
@@ -430,7 +431,7 @@ fn nobody_touches_a_slot_that_a_sibling_is_copying_from_or_to() {
     stale();
     assert!(slot.step(held, held.freed()));
     stale();
-    let (idx, other) = segment.0.shared.slots().nth(1).expect("there are two");
+    let (idx, other) = segment.shared().slots().nth(1).expect("there are two");
     let filling = other.acquire(1).expect("it is free");
     let guessed = Ticket::from_bits(filling.generation() << 24 | u64::from(idx));
     assert_eq!(kind(client.cancel(guessed)), Some(ErrorKind::Stale));

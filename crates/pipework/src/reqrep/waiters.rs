@@ -13,11 +13,11 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::notify::wake;
 use crate::event::Event;
 use crate::sync::{self, AtomicU64, Hint, NoForks, Ordering, Reach};
 
@@ -546,6 +546,14 @@ impl Drop for Place {
         }
         // It represents the others from now on.
         next.into_iter().for_each(Wake::wake);
+    }
+}
+
+/// What a stranger's waker does must not end the thread that others rely on. The panic was told by its hook.
+pub(super) fn wake(waker: Waker) {
+    if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+        // To drop it could be the next.
+        mem::forget(panic);
     }
 }
 

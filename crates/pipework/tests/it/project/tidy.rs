@@ -40,7 +40,7 @@ const UNSAFE: [&str; 18] = [
     "crates/pipework/src/fd/raw.rs",
     "crates/pipework/src/pipe/ring.rs",
     "crates/pipework/src/region.rs",
-    "crates/pipework/src/reqrep/segment.rs",
+    "crates/pipework/src/reqrep/shm/mapping.rs",
     "crates/pipework/src/sys.rs",
     "crates/pipework/src/sys/file.rs",
     "crates/pipework/src/sys/memory.rs",

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use super::layout::SMALL;
-use super::segment::{Part, Shared};
+use super::mapping::{Part, Shared};
 use crate::error::{Error, ErrorKind, Result};
 use crate::region::Region;
 use crate::sys::Errno;
@@ -13,7 +13,7 @@ impl Shared {
     /// Writes a request to its slot. `Os` with ENOSPC if there is no page for it, `Corrupt` if one
     /// of the segment's was lost: nobody else could read what was written there.
     #[inline]
-    pub(super) fn put_request(&self, idx: u32, bytes: &[u8], op: &'static str) -> Result<()> {
+    pub(crate) fn put_request(&self, idx: u32, bytes: &[u8], op: &'static str) -> Result<()> {
         self.reserve(idx, Part::Request, bytes.len(), op)?;
         put(self.request(idx), bytes, op)?;
         self.check_whole(op)
@@ -21,7 +21,7 @@ impl Shared {
 
     /// Writes a reply to its slot.
     #[inline]
-    pub(super) fn put_reply(&self, idx: u32, bytes: &[u8], op: &'static str) -> Result<()> {
+    pub(crate) fn put_reply(&self, idx: u32, bytes: &[u8], op: &'static str) -> Result<()> {
         self.reserve(idx, Part::Reply, bytes.len(), op)?;
         put(self.reply(idx), bytes, op)?;
         self.check_whole(op)
@@ -29,7 +29,7 @@ impl Shared {
 
     /// Copies a request of that length into `payload`; false if no client of ours wrote it.
     #[inline]
-    pub(super) fn get_request(
+    pub(crate) fn get_request(
         &self,
         idx: u32,
         len: u32,
@@ -41,7 +41,7 @@ impl Shared {
 
     /// Copies a reply of that length into `payload`; false if no server of ours wrote it.
     #[inline]
-    pub(super) fn get_reply(
+    pub(crate) fn get_reply(
         &self,
         idx: u32,
         len: u32,
@@ -71,7 +71,7 @@ fn put(area: Option<Region>, bytes: &[u8], op: &'static str) -> Result<()> {
 /// No field is narrower than a word, and the small bytes are copied whole: what is moved on right after it was written in pieces of other
 /// sizes makes the processor wait for longer than the rest of a small call takes.
 #[derive(Clone)]
-pub(super) struct Payload {
+pub(crate) struct Payload {
     /// Of the small bytes; more than [`SMALL`] if the bytes are in `large`.
     len: usize,
     small: Small,
@@ -84,7 +84,7 @@ struct Small([u8; SMALL]);
 
 impl Payload {
     /// Nothing.
-    pub(super) fn empty() -> Payload {
+    pub(crate) fn empty() -> Payload {
         Payload { len: 0, small: Small([0; SMALL]), large: Vec::new() }
     }
 
@@ -100,7 +100,7 @@ impl Payload {
         }
     }
 
-    pub(super) fn into_vec(self) -> Vec<u8> {
+    pub(crate) fn into_vec(self) -> Vec<u8> {
         if self.len <= SMALL { self.to_vec() } else { self.large }
     }
 }

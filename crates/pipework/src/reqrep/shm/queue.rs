@@ -45,28 +45,28 @@ impl Cell {
 
 /// The ring, borrowed from a segment.
 #[derive(Clone, Copy)]
-pub(super) struct Queue<'a> {
+pub(crate) struct Queue<'a> {
     /// A power of two of them.
-    pub(super) cells: &'a [AtomicU64],
+    pub(crate) cells: &'a [AtomicU64],
     /// Position; may lag behind the first entry, never leads.
-    pub(super) head: &'a AtomicU64,
+    pub(crate) head: &'a AtomicU64,
     /// Position; may lag behind the first empty cell, never leads.
-    pub(super) tail: &'a AtomicU64,
+    pub(crate) tail: &'a AtomicU64,
 }
 
 /// What a pop came back with.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Popped<T> {
+pub(crate) struct Popped<T> {
     /// What was claimed; `None` if the ring is empty.
-    pub(super) claimed: Option<T>,
+    pub(crate) claimed: Option<T>,
     /// Entries that belonged to calls which are over.
-    pub(super) stale: u32,
+    pub(crate) stale: u32,
 }
 
 impl Queue<'_> {
     /// Appends a slot; false if the ring is full, which it is of stale entries only. `is_sent` tells of any slot whether it waits for a server.
     #[inline]
-    pub(super) fn push(&self, slot: u32, is_sent: impl Fn(u32) -> bool, op: &'static str) -> Result<bool> {
+    pub(crate) fn push(&self, slot: u32, is_sent: impl Fn(u32) -> bool, op: &'static str) -> Result<bool> {
         // Relaxed, for all hints: what is read there is only believed if the cell agrees.
         let mut tail = self.tail.load(Ordering::Relaxed);
         for _ in 0..self.max_attempts() {
@@ -94,7 +94,7 @@ impl Queue<'_> {
 
     /// Takes the first entry whose slot `claim` claims.
     #[inline]
-    pub(super) fn pop<T>(
+    pub(crate) fn pop<T>(
         &self,
         mut claim: impl FnMut(u32) -> Option<T>,
         op: &'static str,
@@ -129,12 +129,12 @@ impl Queue<'_> {
     }
 
     /// Entries, stale ones included. Others may change it meanwhile.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries().count()
     }
 
     /// Every slot in the ring, in order, as far as one look can tell.
-    pub(super) fn entries(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = u32> {
         let mut pos = self.head.load(Ordering::Relaxed);
         let mut turns = self.max_attempts();
         let entries = std::iter::from_fn(move || {

@@ -9,12 +9,12 @@ use crate::sync::{AtomicU32, AtomicU64, EVERYONE, Ordering, Reach, Word};
 
 /// `{ generation: 40, owner: 16, zero: 1, delivery: 2, waiter: 1, state: 4 }`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SlotWord(u64);
+pub(crate) struct SlotWord(u64);
 
 /// Where a call stands. In brackets in the comments: who owns the slot meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub(super) enum State {
+pub(crate) enum State {
     Free = 0,
     /// The request is being written, or the reply being copied out (client).
     Fill = 1,
@@ -33,7 +33,7 @@ pub(super) enum State {
 }
 
 impl State {
-    pub(super) fn is_done(self) -> bool {
+    pub(crate) fn is_done(self) -> bool {
         matches!(self, State::Answered | State::Failed | State::Died)
     }
 }
@@ -55,12 +55,12 @@ pub const MAX_REDELIVERIES: u8 = 3;
 const _: () = assert!(MAX_REDELIVERIES as u64 <= DELIVERY >> DELIVERY_SHIFT);
 
 impl SlotWord {
-    pub(super) fn from_bits(bits: u64) -> SlotWord {
+    pub(crate) fn from_bits(bits: u64) -> SlotWord {
         SlotWord(bits)
     }
 
     /// The state; `None` for bits that nobody of ours writes.
-    pub(super) fn state(self) -> Option<State> {
+    pub(crate) fn state(self) -> Option<State> {
         Some(match self.0 & STATE {
             0 => State::Free,
             1 => State::Fill,
@@ -74,30 +74,30 @@ impl SlotWord {
         })
     }
 
-    pub(super) fn owner(self) -> u16 {
+    pub(crate) fn owner(self) -> u16 {
         ((self.0 & OWNER) >> OWNER_SHIFT) as u16
     }
 
-    pub(super) fn generation(self) -> u64 {
+    pub(crate) fn generation(self) -> u64 {
         self.0 >> GENERATION_SHIFT
     }
 
     /// How many servers have died with this call.
-    pub(super) fn delivery(self) -> u8 {
+    pub(crate) fn delivery(self) -> u8 {
         ((self.0 & DELIVERY) >> DELIVERY_SHIFT) as u8
     }
 
-    pub(super) fn has_waiter(self) -> bool {
+    pub(crate) fn has_waiter(self) -> bool {
         self.0 & WAITER != 0
     }
 
-    pub(super) fn is(self, state: State, owner: u16) -> bool {
+    pub(crate) fn is(self, state: State, owner: u16) -> bool {
         self.state() == Some(state) && self.owner() == owner
     }
 
     /// Whether the server that claimed `taken` still has that call.
     #[inline]
-    pub(super) fn is_held(self, taken: SlotWord) -> bool {
+    pub(crate) fn is_held(self, taken: SlotWord) -> bool {
         const CALL: u64 = !(STATE | WAITER);
         self.0 & CALL == taken.0 & CALL && matches!(self.state(), Some(State::Taken | State::Dropped))
     }
@@ -107,18 +107,18 @@ impl SlotWord {
     }
 
     /// Step 1.
-    pub(super) fn acquired(self, client: u16) -> SlotWord {
+    pub(crate) fn acquired(self, client: u16) -> SlotWord {
         let generation = self.generation().wrapping_add(1) << GENERATION_SHIFT;
         SlotWord(generation | u64::from(client) << OWNER_SHIFT | State::Fill as u64)
     }
 
-    pub(super) fn freed(self) -> SlotWord {
+    pub(crate) fn freed(self) -> SlotWord {
         SlotWord(self.generation() << GENERATION_SHIFT)
     }
 
     /// What becomes of the slot when member `dead` is: steps 10 to 14. `None` if it does not name that member. `client` and `redeliveries` are
     /// the slot's fields; they belong to the word if it can still be swapped.
-    pub(super) fn without(self, dead: u16, client: u16, redeliveries: u8) -> Option<SlotWord> {
+    pub(crate) fn without(self, dead: u16, client: u16, redeliveries: u8) -> Option<SlotWord> {
         let owned = self.owner() == dead;
         match self.state()? {
             State::Taken if owned && self.delivery() < redeliveries.min(MAX_REDELIVERIES) => {
@@ -135,20 +135,20 @@ impl SlotWord {
 /// The head of a slot, as it lies in the segment; request and reply follow.
 #[cfg_attr(not(loom), repr(C))]
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     word: Word,
     /// The member that calls. Written by the client in FILL, and so are the next three.
-    pub(super) client: AtomicU32,
+    pub(crate) client: AtomicU32,
     /// 0 to [`MAX_REDELIVERIES`].
-    pub(super) redeliveries: AtomicU32,
+    pub(crate) redeliveries: AtomicU32,
     /// Bytes of the request.
-    pub(super) request_len: AtomicU32,
+    pub(crate) request_len: AtomicU32,
     /// The user's.
-    pub(super) request_flags: AtomicU32,
+    pub(crate) request_flags: AtomicU32,
     /// Bytes of the reply. Written by the server in TAKEN or DROPPED, and so is the next.
-    pub(super) reply_len: AtomicU32,
+    pub(crate) reply_len: AtomicU32,
     /// The user's.
-    pub(super) reply_flags: AtomicU32,
+    pub(crate) reply_flags: AtomicU32,
     /// How often a server was done with this slot. Written by the server in TAKEN or DROPPED: nobody else counts meanwhile, so this needs no
     /// swap.
     replies: AtomicU64,
@@ -157,7 +157,7 @@ pub(super) struct Slot {
 impl Slot {
     /// A slot as creation leaves it: all zero.
     #[cfg(loom)]
-    pub(super) fn new() -> Slot {
+    pub(crate) fn new() -> Slot {
         let zero = || AtomicU32::new(0);
         Slot {
             word: Word::new(0),
@@ -173,30 +173,30 @@ impl Slot {
 
     /// Acquire: pairs with the Release of every swap, so that the fields and the payload are those of the word.
     #[inline]
-    pub(super) fn load(&self) -> SlotWord {
+    pub(crate) fn load(&self) -> SlotWord {
         SlotWord(self.word.load(Ordering::Acquire))
     }
 
     /// Makes one step; false if the slot has moved on. AcqRel: what was written to the slot before belongs to the new word.
-    pub(super) fn step(&self, from: SlotWord, to: SlotWord) -> bool {
+    pub(crate) fn step(&self, from: SlotWord, to: SlotWord) -> bool {
         self.word.replace(from.0, to.0, Ordering::AcqRel).is_ok()
     }
 
     /// Step 1: takes the slot for a call, if it is free.
-    pub(super) fn acquire(&self, client: u16) -> Option<SlotWord> {
+    pub(crate) fn acquire(&self, client: u16) -> Option<SlotWord> {
         let free = self.load();
         (free.state() == Some(State::Free) && self.step(free, free.acquired(client)))
             .then(|| free.acquired(client))
     }
 
     /// Step 2: hands a filled slot over to the servers.
-    pub(super) fn send(&self, filled: SlotWord) -> Option<SlotWord> {
+    pub(crate) fn send(&self, filled: SlotWord) -> Option<SlotWord> {
         let sent = filled.with(State::Sent, filled.owner());
         self.step(filled, sent).then_some(sent)
     }
 
     /// Step 4: takes the request, if it waits for a server.
-    pub(super) fn claim(&self, server: u16) -> Option<SlotWord> {
+    pub(crate) fn claim(&self, server: u16) -> Option<SlotWord> {
         for _ in 0..TURNS {
             let sent = self.load();
             if sent.state() != Some(State::Sent) {
@@ -213,7 +213,7 @@ impl Slot {
 
     /// Steps 5 and 7: a server lets go of what it had taken. What the slot was left as; `None` if it was not this server's any more.
     #[inline]
-    pub(super) fn finish(&self, taken: SlotWord, outcome: State) -> Option<SlotWord> {
+    pub(crate) fn finish(&self, taken: SlotWord, outcome: State) -> Option<SlotWord> {
         self.replies.store(self.replies.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         for _ in 0..TURNS {
             let now = self.load();
@@ -235,7 +235,7 @@ impl Slot {
     }
 
     /// Step 15: takes a call that is done out of the reach of every other thread that has its ticket.
-    pub(super) fn hold(&self, done: SlotWord) -> Option<SlotWord> {
+    pub(crate) fn hold(&self, done: SlotWord) -> Option<SlotWord> {
         // With w, which no slot has while its request is written: so this word is another than that one.
         let held = SlotWord(done.with(State::Fill, done.owner()).0 | WAITER);
         self.step(done, held).then_some(held)
@@ -243,7 +243,7 @@ impl Slot {
 
     /// Steps 3 and 6: a client gives up a call that no reply has come for. What the slot was left as; `None` if the reply is there, or
     /// if the call is not this client's.
-    pub(super) fn cancel(&self, generation: u64, client: u16) -> Option<SlotWord> {
+    pub(crate) fn cancel(&self, generation: u64, client: u16) -> Option<SlotWord> {
         for _ in 0..TURNS {
             let now = self.load();
             if now.generation() != generation {
@@ -266,17 +266,17 @@ impl Slot {
         None
     }
 
-    pub(super) fn replies(&self) -> u64 {
+    pub(crate) fn replies(&self) -> u64 {
         self.replies.load(Ordering::Relaxed)
     }
 
     /// Wakes whoever waits for this call.
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.word.wake(EVERYONE, Reach::Machine);
     }
 
     /// Waits until `look` finds something. Step 9 is how a waiter announces itself.
-    pub(super) fn wait<T>(
+    pub(crate) fn wait<T>(
         &self,
         generation: u64,
         wait: &Wait<'_>,

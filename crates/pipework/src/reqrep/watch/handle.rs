@@ -4,17 +4,17 @@ use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use super::liveness::Liveness;
-use super::notify::{Topic, WatcherState, locked};
-use super::segment::Shared;
-use super::waiters::Waiters;
+use super::{Topic, WatcherState, locked};
 use crate::error::{Error, ErrorKind, Result};
+use crate::reqrep::liveness::Liveness;
+use crate::reqrep::shm::mapping::Shared;
+use crate::reqrep::waiters::Waiters;
 use crate::sync::{self, Hint};
 use crate::sys;
 
 /// A handle's watch thread. It starts when it is first asked for; in a forked child, once more.
 #[derive(Debug)]
-pub(super) struct Watcher {
+pub(crate) struct Watcher {
     /// 1 once it was asked for, so that those who never do pay for one load.
     asked: Hint,
     running: Mutex<Option<Running>>,
@@ -27,13 +27,13 @@ struct Running {
 }
 
 impl Watcher {
-    pub(super) fn new() -> Watcher {
+    pub(crate) fn new() -> Watcher {
         Watcher { asked: Hint::new(0), running: Mutex::new(None) }
     }
 
     /// The thread's state, if this process has asked for it.
     #[inline]
-    pub(super) fn asked_for(&self) -> Option<Arc<WatcherState>> {
+    pub(crate) fn asked_for(&self) -> Option<Arc<WatcherState>> {
         if self.asked.get() == 0 { None } else { self.here() }
     }
 
@@ -46,14 +46,14 @@ impl Watcher {
 
     /// Whoever has looked found nothing: a descriptor is to be rung when something comes.
     #[inline]
-    pub(super) fn found_none(&self) {
+    pub(crate) fn found_none(&self) {
         if let Some(state) = self.asked_for() {
             state.arm();
         }
     }
 
     /// The thread's state; starts the thread if there is none.
-    pub(super) fn watch(
+    pub(crate) fn watch(
         &self,
         shared: &Arc<Shared>,
         liveness: &Arc<Liveness>,

@@ -46,28 +46,28 @@ const FORMAT: u32 = 2;
 const SPARSE: u32 = 1;
 
 /// Bytes of the header, and where the members begin.
-pub(super) const HEADER: usize = 4096;
+pub(crate) const HEADER: usize = 4096;
 /// Bytes of the header that never change: they end with their checksum.
-pub(super) const FIXED: usize = 128;
+pub(crate) const FIXED: usize = 128;
 /// Where the checksum is. The file ends with the same number.
-pub(super) const CHECKSUM_AT: usize = FIXED - 8;
+pub(crate) const CHECKSUM_AT: usize = FIXED - 8;
 /// Where the counters of the header are.
-pub(super) const COUNTERS_AT: usize = 128;
-pub(super) const HEAD_AT: usize = 192;
-pub(super) const TAIL_AT: usize = 256;
-pub(super) const REQUESTS_AT: usize = 320;
-pub(super) const SPACE_AT: usize = 384;
-pub(super) const FREED_AT: usize = SPACE_AT + 8;
-pub(super) const CELLS_AT: usize = 448;
+pub(crate) const COUNTERS_AT: usize = 128;
+pub(crate) const HEAD_AT: usize = 192;
+pub(crate) const TAIL_AT: usize = 256;
+pub(crate) const REQUESTS_AT: usize = 320;
+pub(crate) const SPACE_AT: usize = 384;
+pub(crate) const FREED_AT: usize = SPACE_AT + 8;
+pub(crate) const CELLS_AT: usize = 448;
 
 /// Bytes of a member.
-pub(super) const MEMBER: usize = 128;
+pub(crate) const MEMBER: usize = 128;
 /// Bytes of a cell of the ring.
 const CELL: usize = 8;
 /// Bytes of a slot in front of its request.
-pub(super) const SLOT_HEAD: usize = 40;
+pub(crate) const SLOT_HEAD: usize = 40;
 /// Bytes that are copied out together, however few are wanted.
-pub(super) const SMALL: usize = 48;
+pub(crate) const SMALL: usize = 48;
 /// Bytes that processors keep apart.
 const LINE: usize = 64;
 /// Bytes of a page, or of a part of one.
@@ -78,7 +78,7 @@ compile_error!("a segment has up to 2^46 bytes, and so do its offsets");
 
 impl Geometry {
     /// Refuses what cannot be built.
-    pub(super) fn checked(self, op: &'static str) -> Result<Geometry> {
+    pub(crate) fn checked(self, op: &'static str) -> Result<Geometry> {
         let payload = match self.kind {
             Kind::Bytes => 0..=MAX_PAYLOAD,
             Kind::Integers => 8..=8,
@@ -96,18 +96,18 @@ impl Geometry {
 
 /// The offsets that follow from a geometry, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
-    pub(super) geometry: Geometry,
-    pub(super) ring: usize,
+pub(crate) struct Layout {
+    pub(crate) geometry: Geometry,
+    pub(crate) ring: usize,
     slots: usize,
     stride: usize,
     /// Of the reply inside its slot.
     reply: usize,
-    pub(super) len: usize,
+    pub(crate) len: usize,
 }
 
 impl Layout {
-    pub(super) fn new(geometry: Geometry) -> Layout {
+    pub(crate) fn new(geometry: Geometry) -> Layout {
         let ring = HEADER + geometry.members as usize * MEMBER;
         let slots = (ring + geometry.queue as usize * CELL).next_multiple_of(LINE);
         let reply = (SLOT_HEAD + geometry.request_bytes as usize).next_multiple_of(8);
@@ -116,38 +116,38 @@ impl Layout {
     }
 
     /// Where the last number of the file is: whoever cuts it short takes this away.
-    pub(super) fn end(&self) -> usize {
+    pub(crate) fn end(&self) -> usize {
         self.len - 8
     }
 
     /// Whether there are pages without a word in them.
-    pub(super) fn can_be_sparse(&self) -> bool {
+    pub(crate) fn can_be_sparse(&self) -> bool {
         self.stride > PAGE
     }
 
     /// Where the words are of a segment that is sparse.
-    pub(super) fn words(&self) -> impl Iterator<Item = Area> {
+    pub(crate) fn words(&self) -> impl Iterator<Item = Area> {
         let area = |at, len| Area { at, len, space: len };
         let heads = (0..self.geometry.slots).filter_map(move |idx| Some(area(self.slot(idx)?, SLOT_HEAD)));
         std::iter::once(area(0, self.slots)).chain(heads).chain(std::iter::once(area(self.len - LINE, LINE)))
     }
 
     /// Where member `number`, counted from 1, is; also the byte that it locks.
-    pub(super) fn member(&self, number: u16) -> Option<usize> {
+    pub(crate) fn member(&self, number: u16) -> Option<usize> {
         let idx = usize::from(number).checked_sub(1)?;
         (idx < self.geometry.members as usize).then_some(HEADER + idx * MEMBER)
     }
 
-    pub(super) fn slot(&self, idx: u32) -> Option<usize> {
+    pub(crate) fn slot(&self, idx: u32) -> Option<usize> {
         (idx < self.geometry.slots).then_some(self.slots + idx as usize * self.stride)
     }
 
-    pub(super) fn request(&self, idx: u32) -> Option<Area> {
+    pub(crate) fn request(&self, idx: u32) -> Option<Area> {
         let (at, len) = (self.slot(idx)? + SLOT_HEAD, self.geometry.request_bytes as usize);
         Some(Area { at, len, space: self.reply - SLOT_HEAD })
     }
 
-    pub(super) fn reply(&self, idx: u32) -> Option<Area> {
+    pub(crate) fn reply(&self, idx: u32) -> Option<Area> {
         let (at, len) = (self.slot(idx)? + self.reply, self.geometry.reply_bytes as usize);
         Some(Area { at, len, space: self.stride - self.reply })
     }
@@ -155,33 +155,33 @@ impl Layout {
 
 /// Where a payload is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Area {
-    pub(super) at: usize,
+pub(crate) struct Area {
+    pub(crate) at: usize,
     /// Bytes of the largest payload.
-    pub(super) len: usize,
+    pub(crate) len: usize,
     /// The same with the padding behind it.
-    pub(super) space: usize,
+    pub(crate) space: usize,
 }
 
 impl Area {
     /// How many of its bytes have their pages once its first `len` have them.
-    pub(super) fn reserved(&self, len: usize) -> usize {
+    pub(crate) fn reserved(&self, len: usize) -> usize {
         ((self.at + len).next_multiple_of(PAGE) - self.at).min(self.len)
     }
 }
 
 /// What the header says of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
-    pub(super) geometry: Geometry,
-    pub(super) sparse: bool,
+pub(crate) struct Header {
+    pub(crate) geometry: Geometry,
+    pub(crate) sparse: bool,
     /// Device and inode of the file, as its creator saw them; zeros for one that may be any.
-    pub(super) identity: (u64, u64),
-    pub(super) random: u64,
+    pub(crate) identity: (u64, u64),
+    pub(crate) random: u64,
 }
 
 /// The bytes of the header that never change.
-pub(super) fn encode(header: &Header) -> [u8; FIXED] {
+pub(crate) fn encode(header: &Header) -> [u8; FIXED] {
     let Header { geometry, sparse, identity, random } = header;
     let mut bytes = [0; FIXED];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
@@ -204,12 +204,12 @@ pub(super) fn encode(header: &Header) -> [u8; FIXED] {
 }
 
 /// The checksum of a header.
-pub(super) fn mark(header: &[u8; FIXED]) -> u64 {
+pub(crate) fn mark(header: &[u8; FIXED]) -> u64 {
     u64::from_le_bytes(header[CHECKSUM_AT..].try_into().expect("eight bytes"))
 }
 
 /// Reads them, and refuses what this build did not write. `len` is that of the file.
-pub(super) fn decode(bytes: &[u8; FIXED], len: u64) -> Result<Header> {
+pub(crate) fn decode(bytes: &[u8; FIXED], len: u64) -> Result<Header> {
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     let refused = |kind, op| Err(Error::new(kind, op));
@@ -247,10 +247,10 @@ pub(super) fn decode(bytes: &[u8; FIXED], len: u64) -> Result<Header> {
 }
 
 /// What is refused whose length is not the one that it was made with, or was not all the time.
-pub(super) const CUT: &str = "reqrep open: cut short or grown";
+pub(crate) const CUT: &str = "reqrep open: cut short or grown";
 
 /// FNV-1a with 64 bits (Fowler, Noll, Vo): against damage, not against malice.
-pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))

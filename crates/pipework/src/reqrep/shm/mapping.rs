@@ -1,0 +1,493 @@
+//! The wall to the mapping: a checked file in memory, given out as shared structs.
+//!
+//! Invariant: the layout was checked against the file once, lies in private memory, and is the only source of offsets. What is
+//! given out are atomics and [`Region`]s, so whatever a peer writes has some value, and never a place outside.
+
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use super::layout::{
+    self, Area, CELLS_AT, COUNTERS_AT, CUT, FIXED, FREED_AT, Geometry, HEAD_AT, Header, Layout, REQUESTS_AT,
+    SMALL, SPACE_AT, TAIL_AT,
+};
+use super::queue::Queue;
+use super::slot::Slot;
+use crate::error::{Error, ErrorKind, Explanation, Result};
+use crate::event::Event;
+use crate::region::{Mapping, Region};
+use crate::sync::{AtomicU32, AtomicU64, Hint, Kept, Ordering};
+use crate::sys::memory::{Facts, KnownFile};
+use crate::sys::{self, Errno, memory};
+
+/// A segment that this process has mapped.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    mapping: Mapping,
+    layout: Layout,
+    /// Opened anew for each lock. It holds none itself, so a forked child may keep it.
+    file: Kept,
+    path: Option<PathBuf>,
+    /// The member that was the last to be looked at for whether it is dead.
+    pub(crate) looked_at: Hint,
+    /// What the file ends with, for as long as nobody has cut it short.
+    mark: u64,
+    /// How many bytes of each slot's request and reply are known to have their pages; empty where all have.
+    reserved: Vec<[Hint; 2]>,
+}
+
+/// What of a slot is written: an index of what is reserved.
+#[derive(Clone, Copy)]
+pub(crate) enum Part {
+    Request,
+    Reply,
+}
+
+/// What a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Role {
+    /// Calls.
+    Client = 1,
+    /// Takes requests.
+    Server = 2,
+}
+
+pub(crate) const ROLE: u64 = 0xFF;
+pub(crate) const EPOCH: u64 = ROLE + 1;
+
+/// The role in a member word; `None` if nobody is attached.
+pub(crate) fn role(word: u64) -> Option<Role> {
+    match word & ROLE {
+        1 => Some(Role::Client),
+        2 => Some(Role::Server),
+        _ => None,
+    }
+}
+
+/// An attached client or server, as it lies in the segment. Written by its holder; `word` also by who recovers it.
+#[repr(C, align(64))]
+pub(crate) struct Member {
+    /// `{ epoch: 56, role: 8 }`
+    pub(crate) word: AtomicU64,
+    /// For people.
+    pub(crate) pid: AtomicU32,
+    _zero: AtomicU32,
+    /// Nanoseconds since 1970, for people.
+    pub(crate) since: AtomicU64,
+    /// Its doorbell.
+    pub(crate) bell: Event,
+    pub(crate) counters: Line<Counters>,
+}
+
+/// What a member has done. Each may be behind by what other threads are just doing.
+#[repr(C)]
+pub(crate) struct Counters {
+    pub(crate) full: AtomicU64,
+    pub(crate) empty: AtomicU64,
+    pub(crate) cancelled: AtomicU64,
+}
+
+/// What recovery has done.
+#[repr(C)]
+pub(crate) struct Recoveries {
+    pub(crate) dead_members: AtomicU64,
+    pub(crate) recovered: AtomicU64,
+    pub(crate) redelivered: AtomicU64,
+}
+
+/// What fails where the program has closed what the segment needs. The kernel's word for it: nothing
+/// is wrong with the segment, nor with a ticket, and trying again does not help.
+const LOST: &str = "reqrep: the program has closed a descriptor of the segment";
+
+/// The error of `op`, or what is to be said of a lost descriptor.
+pub(crate) fn refused(errno: Errno, op: &'static str) -> Error {
+    if errno == Errno::BADF { Error::with_errno(ErrorKind::Os, LOST, errno.number()) } else { errno.at(op) }
+}
+
+/// Begins a cache line of its own.
+#[repr(C, align(64))]
+pub(crate) struct Line<T>(pub(crate) T);
+
+const _: () = assert!(cfg!(loom) || size_of::<Member>() == layout::MEMBER);
+const _: () = assert!(cfg!(loom) || size_of::<Slot>() == layout::SLOT_HEAD);
+
+// ---------------------------------------------------------------- birth
+
+/// How a segment is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Making {
+    pub(crate) geometry: Geometry,
+    pub(crate) mode: u32,
+    /// Pages that hold payloads alone come when they are first written, instead of all at once.
+    pub(crate) sparse: bool,
+}
+
+/// What is asked of a segment that is opened.
+pub(crate) struct Checks<'a> {
+    pub(crate) any_owner: bool,
+    pub(crate) max_bytes: u64,
+    /// The operation that fails if a size is another than was asked for.
+    pub(crate) differs: Box<Differs<'a>>,
+}
+
+type Differs<'a> = dyn Fn(&Geometry) -> Option<&'static str> + 'a;
+
+impl Shared {
+    /// Makes a segment and gives it a name that must not exist.
+    pub(crate) fn create(path: &Path, making: &Making, op: &'static str) -> Result<Shared> {
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        match memory::create_unnamed(folder) {
+            Ok(file) => {
+                let shared = Shared::fill(file, making, op)?;
+                match memory::link(shared.file.as_fd(), path) {
+                    Ok(()) => Ok(shared.named(path)),
+                    // Without /proc, a file without a name gets none.
+                    Err(Errno::NOENT) => Shared::create_beside(folder, path, making, op),
+                    Err(errno) => Err(errno.at(op)),
+                }
+            }
+            Err(Errno::OPNOTSUPP) => Shared::create_beside(folder, path, making, op),
+            Err(errno) => Err(errno.at(op)),
+        }
+    }
+
+    /// As `create`, where a file system has no files without a name.
+    fn create_beside(folder: &Path, path: &Path, making: &Making, op: &'static str) -> Result<Shared> {
+        let random = sys::random().map_err(|errno| errno.at(op))?;
+        let beside = folder.join(format!(".pipework-{}-{random:08x}", sys::process_id()));
+        let file = memory::create_named(&beside).map_err(|errno| errno.at(op))?;
+        let made = Shared::fill(file, making, op).and_then(|shared| {
+            memory::rename_new(&beside, path).map_err(|errno| errno.at(op))?;
+            Ok(shared.named(path))
+        });
+        if made.is_err() {
+            // Best effort: what made this fail is what the caller must hear of.
+            let _ = memory::unlink(&beside);
+        }
+        made
+    }
+
+    /// Makes a segment without a name in the file system; `name` is for people.
+    pub(crate) fn in_memory(name: &str, making: &Making, op: &'static str) -> Result<Shared> {
+        let name = CString::new(name).map_err(|_| Error::new(ErrorKind::Invalid, op))?;
+        let file = memory::create_in_memory(&name).map_err(|errno| errno.at(op))?;
+        let shared = Shared::fill(file, making, op)?;
+        memory::seal(shared.file.as_fd()).map_err(|errno| errno.at(op))?;
+        Ok(shared)
+    }
+
+    fn fill(file: OwnedFd, making: &Making, op: &'static str) -> Result<Shared> {
+        let geometry = making.geometry.checked(op)?;
+        let layout = Layout::new(geometry);
+        let sparse = making.sparse && layout.can_be_sparse();
+        let made = || {
+            let fd = file.as_fd();
+            memory::set_mode(fd, making.mode)?;
+            if sparse {
+                memory::set_len(fd, layout.len as u64)?;
+                layout.words().try_for_each(|area| memory::reserve(fd, area.at as u64, area.len as u64))?;
+            } else {
+                memory::reserve(fd, 0, layout.len as u64)?;
+            }
+            let random = u64::from(sys::random()?) << 32 | u64::from(sys::random()?);
+            Ok((Mapping::new(fd, layout.len)?, memory::facts(fd)?.identity, random))
+        };
+        let (mapping, identity, random) = made().map_err(|errno: Errno| errno.at(op))?;
+        let header = Header { geometry, sparse, identity, random };
+        let bytes = layout::encode(&header);
+        let shared = Shared::new(mapping, file, identity, &header, layout::mark(&bytes));
+        let written = shared.region(Area { at: 0, len: FIXED, space: FIXED }).copy_in(&bytes);
+        assert!(written, "a header is as long as its bytes");
+        shared.end().store(shared.mark, Ordering::Relaxed);
+        Ok(shared)
+    }
+
+    fn new(mapping: Mapping, file: OwnedFd, identity: (u64, u64), header: &Header, mark: u64) -> Shared {
+        let layout = Layout::new(header.geometry);
+        let unknown = || [Hint::new(0), Hint::new(0)];
+        let reserved = if header.sparse { header.geometry.slots } else { 0 };
+        Shared {
+            mapping,
+            layout,
+            file: Kept::new(KnownFile::new(file, identity)),
+            path: None,
+            looked_at: Hint::new(0),
+            mark,
+            reserved: (0..reserved).map(|_| unknown()).collect(),
+        }
+    }
+
+    /// Opens the segment at `path`.
+    pub(crate) fn open(path: &Path, checks: &Checks<'_>) -> Result<Shared> {
+        let file = memory::open(path).map_err(|errno| match errno {
+            Errno::LOOP => errno.at("reqrep open: symbolic link"),
+            errno => errno.at("reqrep open"),
+        })?;
+        Ok(Shared::check(file, checks)?.named(path))
+    }
+
+    /// Maps the segment behind a descriptor, after the same checks.
+    pub(crate) fn check(file: OwnedFd, checks: &Checks<'_>) -> Result<Shared> {
+        const OP: &str = "reqrep open";
+        let facts = regular(file.as_fd())?;
+        if facts.owner != memory::user() && !checks.any_owner {
+            return Err(Error::new(ErrorKind::Invalid, "reqrep open: another user's file"));
+        }
+        let (header, mark) = Shared::read_header(file.as_fd(), facts.len)?;
+        // Elsewhere, its locks may be other locks: the living would be dead there.
+        if header.identity != (0, 0) && header.identity != facts.identity {
+            return Err(Error::with_explanation(ErrorKind::Incompatible, OP, Explanation::OtherMount));
+        }
+        if let Some(op) = (checks.differs)(&header.geometry) {
+            return Err(Error::with_explanation(ErrorKind::Incompatible, op, Explanation::OtherSize));
+        }
+        if facts.len > checks.max_bytes {
+            return Err(Error::new(ErrorKind::TooLong, "reqrep open: max_bytes"));
+        }
+        let len = Layout::new(header.geometry).len;
+        let mapping = Mapping::new(file.as_fd(), len).map_err(|errno| errno.at(OP))?;
+        let shared = Shared::new(mapping, file, facts.identity, &header, mark);
+        if shared.is_whole() { Ok(shared) } else { Err(Error::new(ErrorKind::Corrupt, CUT)) }
+    }
+
+    fn read_header(file: BorrowedFd<'_>, len: u64) -> Result<(Header, u64)> {
+        const OP: &str = "reqrep open";
+        let mut bytes = [0; FIXED];
+        let read = memory::read_at(file, &mut bytes, 0).map_err(|errno| errno.at(OP))?;
+        if read < FIXED {
+            return Err(Error::new(ErrorKind::Incompatible, "reqrep open: too short for a segment"));
+        }
+        Ok((layout::decode(&bytes, len)?, layout::mark(&bytes)))
+    }
+
+    /// The sizes of the segment at `path`, which is not opened for anything else.
+    pub(crate) fn geometry_at(path: &Path) -> Result<Geometry> {
+        let file = memory::open(path).map_err(|errno| errno.at("reqrep open"))?;
+        let facts = regular(file.as_fd())?;
+        Shared::read_header(file.as_fd(), facts.len).map(|(header, _)| header.geometry)
+    }
+
+    fn named(mut self, path: &Path) -> Shared {
+        self.path = Some(path.to_owned());
+        self
+    }
+
+    /// An open file of its own, for a lock.
+    pub(crate) fn open_again(&self) -> std::result::Result<KnownFile, Errno> {
+        let here = self.file.identity();
+        let known = |file: OwnedFd| {
+            let found = memory::facts(file.as_fd())?.identity;
+            if found == here { Ok(KnownFile::new(file, found)) } else { Err(Errno::NOENT) }
+        };
+        match (memory::open_again(self.file.as_fd()).and_then(known), &self.path) {
+            // Without /proc, or without the descriptor: by its path, if that still leads here.
+            (Err(Errno::NOENT), Some(path)) => memory::open(path).and_then(known),
+            (again, _) => again,
+        }
+        .map_err(|errno| if self.file.is_intact() { errno } else { Errno::BADF })
+    }
+
+    /// Whether the program has closed the descriptor, and maybe opened something else under its number.
+    pub(crate) fn is_lost(&self) -> bool {
+        !self.file.is_intact()
+    }
+
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.mapping.write_back().map_err(|errno| errno.at("reqrep sync"))
+    }
+
+    /// Takes the name away, if it still leads here; false if it does not.
+    pub(crate) fn unlink(&self) -> Result<bool> {
+        const OP: &str = "reqrep unlink";
+        let Some(path) = &self.path else { return Err(Error::new(ErrorKind::Invalid, OP)) };
+        let there = match memory::facts_at(path) {
+            Ok(facts) => facts.identity,
+            Err(Errno::NOENT) => return Ok(false),
+            Err(errno) => return Err(errno.at(OP)),
+        };
+        let is_here = there == self.file.identity();
+        if is_here {
+            memory::unlink(path).map_err(|errno| errno.at(OP))?;
+        }
+        Ok(is_here)
+    }
+}
+
+/// What is known of a file that may be a segment.
+fn regular(file: BorrowedFd<'_>) -> Result<Facts> {
+    let facts = memory::facts(file).map_err(|errno| errno.at("reqrep open"))?;
+    if facts.is_regular {
+        Ok(facts)
+    } else {
+        Err(Error::new(ErrorKind::Invalid, "reqrep open: not a regular file"))
+    }
+}
+
+// ---------------------------------------------------------------- what is inside
+
+impl Shared {
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.layout.geometry
+    }
+
+    pub(crate) fn slot(&self, idx: u32) -> Option<&Slot> {
+        // SAFETY: the layout keeps every slot inside the mapping, aligned to 64 bytes and apart from all else.
+        self.layout.slot(idx).map(|at| unsafe { self.at(at) })
+    }
+
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (u32, &Slot)> {
+        (0..self.layout.geometry.slots).map_while(|idx| Some((idx, self.slot(idx)?)))
+    }
+
+    /// Where the request of a slot is.
+    pub(crate) fn request(&self, idx: u32) -> Option<Region> {
+        self.layout.request(idx).map(|area| self.region(area))
+    }
+
+    /// Where the reply of a slot is.
+    pub(crate) fn reply(&self, idx: u32) -> Option<Region> {
+        self.layout.reply(idx).map(|area| self.region(area))
+    }
+
+    /// A member by its number, counted from 1.
+    pub(crate) fn member(&self, number: u16) -> Option<&Member> {
+        // SAFETY: the layout keeps every member inside the mapping, aligned to 64 bytes and apart from all else.
+        self.layout.member(number).map(|at| unsafe { self.at(at) })
+    }
+
+    pub(crate) fn members(&self) -> impl Iterator<Item = (u16, &Member)> {
+        (1..=self.layout.geometry.members as u16).map_while(|number| Some((number, self.member(number)?)))
+    }
+
+    /// The byte whose lock says that a member lives.
+    pub(crate) fn lock_byte(&self, number: u16) -> Option<u64> {
+        self.layout.member(number).map(|at| at as u64)
+    }
+
+    pub(crate) fn queue(&self) -> Queue<'_> {
+        let len = self.layout.geometry.queue as usize;
+        // SAFETY: the layout keeps the ring inside the mapping, aligned to 64 bytes and apart from all else, `len` cells long; the hints
+        // have lines of their own in the header.
+        unsafe {
+            let cells: *const AtomicU64 = self.at(self.layout.ring);
+            Queue {
+                cells: std::slice::from_raw_parts(cells, len),
+                head: self.at(HEAD_AT),
+                tail: self.at(TAIL_AT),
+            }
+        }
+    }
+
+    /// Where servers wait for a request.
+    pub(crate) fn requests(&self) -> &Event {
+        // SAFETY: a line of its own in the header.
+        unsafe { self.at(REQUESTS_AT) }
+    }
+
+    /// A slot that came free of late, while somebody waited for one. A hint.
+    pub(crate) fn freed(&self) -> &AtomicU64 {
+        // SAFETY: behind the event `space`, in its line.
+        unsafe { self.at(FREED_AT) }
+    }
+
+    /// Where clients wait for a cell of the ring.
+    pub(crate) fn cells(&self) -> &Event {
+        // SAFETY: a line of its own in the header.
+        unsafe { self.at(CELLS_AT) }
+    }
+
+    /// Where clients wait for a slot.
+    pub(crate) fn space(&self) -> &Event {
+        // SAFETY: a line of its own in the header.
+        unsafe { self.at(SPACE_AT) }
+    }
+
+    pub(crate) fn recoveries(&self) -> &Recoveries {
+        // SAFETY: a line of its own in the header.
+        unsafe { self.at(COUNTERS_AT) }
+    }
+
+    /// What the file ends with.
+    fn end(&self) -> &AtomicU64 {
+        // SAFETY: the layout keeps the last eight bytes apart from all else, aligned to eight.
+        unsafe { self.at(self.layout.end()) }
+    }
+
+    /// False once the file was cut short, were it for a moment, or a page of it was missing when this
+    /// process touched it. What it reads then is not what others wrote.
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.end().load(Ordering::Relaxed) == self.mark && self.mapping.is_whole()
+    }
+
+    /// Fails with `Corrupt` if it is not whole.
+    #[inline]
+    pub(crate) fn check_whole(&self, op: &'static str) -> Result<()> {
+        if self.is_whole() { Ok(()) } else { Err(Error::new(ErrorKind::Corrupt, op)) }
+    }
+
+    /// Sees to it that the first `len` bytes of a request or a reply have their pages.
+    #[inline]
+    pub(crate) fn reserve(&self, idx: u32, part: Part, len: usize, op: &'static str) -> Result<()> {
+        // Who copies a few bytes out takes more along.
+        let len = len.max(SMALL);
+        match self.reserved.get(idx as usize) {
+            Some(known) if len as u64 > known[part as usize].get() => {
+                self.reserve_pages(idx, part, &known[part as usize], len, op)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn reserve_pages(&self, idx: u32, part: Part, known: &Hint, len: usize, op: &'static str) -> Result<()> {
+        let area = match part {
+            Part::Request => self.layout.request(idx),
+            Part::Reply => self.layout.reply(idx),
+        };
+        let Some(area) = area.filter(|area| len <= area.len.max(SMALL)) else { return Ok(()) };
+        if self.is_lost() {
+            return Err(refused(Errno::BADF, op));
+        }
+        let reserved = memory::reserve(self.file(), area.at as u64, len.min(area.space) as u64);
+        reserved.map_err(|errno| errno.at(op))?;
+        known.set(area.reserved(len).max(len) as u64);
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// At `at` there is space for a `T` inside the mapping, aligned for it, and all references to these bytes are to the same type, which is made of
+    /// atomics only: any bytes are one, and others may change them.
+    unsafe fn at<T>(&self, at: usize) -> &T {
+        debug_assert!(at + size_of::<T>() <= self.mapping.len() && at.is_multiple_of(align_of::<T>()));
+        // SAFETY: as above; the mapping lives as long as the borrow of `self`.
+        unsafe { self.mapping.start().add(at).cast::<T>().as_ref() }
+    }
+
+    fn region(&self, Area { at, len, space }: Area) -> Region {
+        debug_assert!(at + space <= self.mapping.len());
+        // SAFETY: the layout keeps it inside the mapping, apart from what is given out as references. A region is used at once, while `self`
+        // is borrowed.
+        unsafe { Region::new(self.mapping.start().add(at), len, space) }
+    }
+}
+
+/// Counts one more.
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}

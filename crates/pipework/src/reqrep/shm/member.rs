@@ -1,0 +1,207 @@
+//! Membership: a number, and the lock that proves that its holder lives.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::mapping::{EPOCH, Member, ROLE, Role, Shared, count, refused, role};
+use super::recovery::{Gone, Proof};
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{self, Hint, Ordering, Unshared};
+use crate::sys::{self, Errno, memory};
+
+/// A place among the members of a segment, for as long as it lives. In a forked child it takes a place of its own when it is first used, and so it
+/// does where others had to take it for dead.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    shared: Arc<Shared>,
+    role: Role,
+    /// `{ fork generation: 32, number: 16 }` of `joined`.
+    known: Hint,
+    /// Its member word, which nobody changes but who takes it for dead.
+    word: Hint,
+    /// The number alone, for threads that look out on its behalf.
+    latest: Arc<Hint>,
+    joined: Mutex<Option<Joined>>,
+}
+
+#[derive(Debug)]
+struct Joined {
+    number: u16,
+    word: u64,
+    lock: Unshared,
+}
+
+impl Membership {
+    pub(crate) fn join(shared: Arc<Shared>, role: Role, op: &'static str) -> Result<Membership> {
+        let (known, word, latest) = (Hint::new(0), Hint::new(0), Arc::new(Hint::new(0)));
+        let membership = Membership { shared, role, known, word, latest, joined: Mutex::new(None) };
+        membership.number(op)?;
+        Ok(membership)
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        self.role
+    }
+
+    pub(crate) fn latest(&self) -> &Arc<Hint> {
+        &self.latest
+    }
+
+    /// This member's number. The first call in a forked child joins there.
+    #[inline]
+    pub(crate) fn number(&self, op: &'static str) -> Result<u16> {
+        let known = self.known.get();
+        if known >> 32 == u64::from(sync::generation()) && known as u16 != 0 {
+            return Ok(known as u16);
+        }
+        self.joined(op)
+    }
+
+    /// The same before anything is taken in its name: joins anew where others have taken the number away.
+    #[inline]
+    pub(crate) fn present(&self, op: &'static str) -> Result<u16> {
+        let number = self.number(op)?;
+        if self.has_word(number, self.word.get()) { Ok(number) } else { self.joined(op) }
+    }
+
+    #[inline]
+    fn has_word(&self, number: u16, word: u64) -> bool {
+        // Relaxed: who finds that it lags goes on as one who looked before it was changed.
+        self.shared.member(number).is_some_and(|member| member.word.load(Ordering::Relaxed) == word)
+    }
+
+    /// For the end of a slice: makes sure that this member has its lock. Where the program has closed
+    /// that, it is taken again, if nobody has noticed yet; else this joins anew.
+    pub(crate) fn hold(&self, op: &'static str) -> Result<()> {
+        self.shared.check_whole(op)?;
+        let number = self.present(op)?;
+        let Some(byte) = self.shared.lock_byte(number) else { return Ok(()) };
+        match memory::is_locked(self.shared.file(), byte) {
+            Ok(true) => return Ok(()),
+            Ok(false) | Err(Errno::BADF) => {}
+            Err(errno) => return Err(errno.at(op)),
+        }
+        let mut forks_wait = sync::no_forks();
+        let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        let again = Unshared::open(&mut forks_wait, || self.shared.open_again())
+            .map_err(|errno| refused(errno, op))?;
+        let granted = again.with(|fd| memory::try_lock(fd, byte)).expect("it was opened here");
+        let unneeded = match &mut *joined {
+            // Not granted: it is there after all, or somebody has the number, and a word tells of that.
+            Some(mine) if mine.number == number && granted == Ok(true) => {
+                std::mem::replace(&mut mine.lock, again)
+            }
+            _ => again,
+        };
+        forks_wait.close(&unneeded);
+        // Its drop waits for forks as well.
+        drop((joined, forks_wait));
+        drop(unneeded);
+        granted.map_err(|errno| refused(errno, op))?;
+        self.present(op).map(drop)
+    }
+
+    pub(crate) fn member(&self, number: u16) -> &Member {
+        self.shared.member(number).expect("one's own number is in the geometry")
+    }
+
+    /// What tells this membership from any other: `{ fork generation: 32, number: 16 }`.
+    pub(crate) fn packed(&self, number: u16) -> u64 {
+        u64::from(sync::generation()) << 32 | u64::from(number)
+    }
+
+    /// Whether it is still the membership that [`packed`](Membership::packed) told of: not in a forked child.
+    pub(crate) fn still_is(&self, packed: u64) -> bool {
+        packed >> 32 == u64::from(sync::generation()) && self.known.get() == packed
+    }
+
+    #[cold]
+    fn joined(&self, op: &'static str) -> Result<u16> {
+        self.shared.check_whole(op)?;
+        // Declared first, so that they are closed last: closing waits for forks as well.
+        let (lock, left);
+        // No fork in here, or a child could inherit a lock that nobody is left to open.
+        let mut forks_wait = sync::no_forks();
+        let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Joined { number, word, lock }) = &*joined
+            && lock.is_here()
+            && self.has_word(*number, *word)
+        {
+            return Ok(*number);
+        }
+        left = joined.take();
+        if let Some(Joined { lock, .. }) = &left {
+            // In a child, it is closed already.
+            forks_wait.close(lock);
+        }
+        lock = Unshared::open(&mut forks_wait, || self.shared.open_again())
+            .map_err(|errno| refused(errno, op))?;
+        let (number, word) = self.take_number(&lock, op)?;
+        *joined = Some(Joined { number, word, lock });
+        self.word.set(word);
+        self.known.set(self.packed(number));
+        self.latest.set(u64::from(number));
+        Ok(number)
+    }
+
+    fn take_number(&self, lock: &Unshared, op: &'static str) -> Result<(u16, u64)> {
+        for (number, member) in self.shared.members() {
+            let byte = self.shared.lock_byte(number).expect("the number is in the geometry");
+            let granted = lock.with(|fd| memory::try_lock(fd, byte)).expect("it was opened here");
+            if !granted.map_err(|errno| errno.at(op))? {
+                continue;
+            }
+            // Acquire: pairs with the Release of whoever set it.
+            let before = member.word.load(Ordering::Acquire);
+            if role(before).is_some() {
+                self.shared.recover(&mut Gone::from([(number, before)]), Proof::Lock, Deadline::NEVER, op)?;
+                count(&self.shared.recoveries().dead_members);
+            }
+            member.pid.store(sys::process_id() as u32, Ordering::Relaxed);
+            member.since.store(sys::wall_clock_ns(), Ordering::Relaxed);
+            let word = (member.word.load(Ordering::Acquire) & !ROLE).wrapping_add(EPOCH) | self.role as u64;
+            // Release: pairs with the Acquire of a recoverer. Nobody else changes it while the lock is held, but one who swaps the role of the dead away,
+            // and that fails from now on.
+            member.word.store(word, Ordering::Release);
+            return Ok((number, word));
+        }
+        Err(Error::new(ErrorKind::WouldBlock, op))
+    }
+}
+
+impl Drop for Membership {
+    /// Leaves: gives back every slot, then the number. In a forked child that never used it, there is nothing to leave, nor where the number may be
+    /// somebody else's.
+    fn drop(&mut self) {
+        let joined = self.joined.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(joined) = joined.filter(|joined| self.is_held(joined)) else { return };
+        let Joined { number, lock, .. } = joined;
+        // What cannot be given back here is left to whoever takes the number.
+        let mut left = Gone::from([(number, 0)]);
+        if self.shared.recover(&mut left, Proof::Leaving, Deadline::NEVER, "reqrep close").is_ok()
+            && let Some(member) = self.shared.member(number)
+        {
+            // Relaxed load: nobody else changes it. Release: pairs with the Acquire of whoever joins next.
+            member.word.store(member.word.load(Ordering::Relaxed) & !ROLE, Ordering::Release);
+        }
+        if let Some(byte) = self.shared.lock_byte(number) {
+            // A child that is just being forked has a descriptor for a moment yet. If this is refused, closing does the same, then.
+            let _ = lock.with(|fd| memory::unlock(fd, byte));
+        }
+    }
+}
+
+impl Membership {
+    /// Whether the number and its lock still are this member's.
+    fn is_held(&self, Joined { number, word, lock }: &Joined) -> bool {
+        let Some(byte) = self.shared.lock_byte(*number) else { return false };
+        // It is seen from another open file and not through its own; what the kernel refuses to say tells nothing.
+        let seen = memory::is_locked(self.shared.file(), byte) != Ok(false);
+        let others = lock.with(|fd| memory::is_locked(fd, byte)) == Some(Ok(true));
+        lock.is_intact() && self.has_word(*number, *word) && seen && !others
+    }
+}

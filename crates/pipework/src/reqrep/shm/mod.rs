@@ -1,0 +1,12 @@
+//! The lower storey of `reqrep`: what lies in a segment, and every step that changes it. Of clients and servers it knows their numbers.
+
+pub(super) mod layout;
+pub(super) mod slot;
+pub(super) mod ticket;
+pub(super) mod queue;
+pub(super) mod mapping;
+pub(super) mod payload;
+pub(super) mod call;
+pub(super) mod handoff;
+pub(super) mod recovery;
+pub(super) mod member;

@@ -1,0 +1,36 @@
+//! The number that stands for a call.
+
+use super::layout::MAX_SLOTS;
+use super::slot::SlotWord;
+
+/// A call in progress: `{ generation: 40, slot: 24 }`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(u64);
+
+const _: () = assert!(MAX_SLOTS <= 1 << Ticket::SLOT_BITS, "a ticket holds the number of any slot");
+
+impl Ticket {
+    const SLOT_BITS: u32 = 24;
+
+    pub(crate) fn new(idx: u32, word: SlotWord) -> Ticket {
+        Ticket(word.generation() << Ticket::SLOT_BITS | u64::from(idx))
+    }
+
+    /// As a number, for instance to keep it in another language.
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// From that number. One that no ticket had is `Stale` wherever it is used.
+    pub fn from_bits(bits: u64) -> Ticket {
+        Ticket(bits)
+    }
+
+    pub(crate) fn idx(self) -> u32 {
+        (self.0 & ((1 << Ticket::SLOT_BITS) - 1)) as u32
+    }
+
+    pub(crate) fn generation(self) -> u64 {
+        self.0 >> Ticket::SLOT_BITS
+    }
+}

@@ -1,0 +1,211 @@
+//! Who wants to be told, and the descriptor that tells event loops.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::task::Waker;
+use std::time::Duration;
+
+use super::{Call, Interests, Stage, Task, Topic, WatcherState, locked};
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::Event;
+use crate::reqrep::liveness::Liveness;
+use crate::reqrep::shm::mapping::{Shared, refused};
+use crate::reqrep::waiters::Waiters;
+use crate::spin::{Looks, Spin};
+use crate::sync::{self, Reach, Unshared};
+use crate::sys::memory::KnownFile;
+use crate::sys::{self, Errno};
+
+impl WatcherState {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        liveness: Arc<Liveness>,
+        waiters: Option<Arc<Waiters>>,
+        topic: Topic,
+    ) -> WatcherState {
+        WatcherState {
+            shared,
+            liveness,
+            waiters,
+            topic,
+            generation: sync::generation(),
+            spin: Spin::new(Duration::ZERO, Looks::Load),
+            rest: Event::new(),
+            eventfd: OnceLock::new(),
+            interests: Mutex::default(),
+        }
+    }
+
+    /// False in a forked child, where nothing of it may be touched.
+    pub(crate) fn is_here(&self) -> bool {
+        self.generation == sync::generation()
+    }
+
+    /// A descriptor that is readable while there is something, as far as anybody has looked.
+    pub(crate) fn descriptor(&self, op: &'static str) -> Result<OwnedFd> {
+        {
+            let mut forks_wait = sync::no_forks();
+            let mut interests = self.interests();
+            if self.eventfd.get().is_none() {
+                let made = Unshared::open(&mut forks_wait, || sys::eventfd().and_then(KnownFile::of))
+                    .map_err(|errno| errno.at(op))?;
+                self.eventfd.set(made).expect("it was just looked for, under the lock");
+                interests.armed = true;
+            }
+        }
+        self.look_once_more();
+        if !self.is_here() {
+            return Err(Error::new(ErrorKind::Stale, op));
+        }
+        let copy = self.with_eventfd(sys::duplicate).unwrap_or(Err(Errno::BADF));
+        copy.map_err(|errno| refused(errno, op))
+    }
+
+    /// What `call` gives for the eventfd; `None` if there is none, or the program has closed it: what
+    /// has its number then is a stranger's, and is neither read nor written.
+    fn with_eventfd<T>(&self, call: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
+        self.eventfd.get().filter(|eventfd| eventfd.is_intact())?.with(call)
+    }
+
+    /// Has the descriptor tell of space that there is no server, too.
+    pub(crate) fn needs_server(&self) {
+        self.interests().needs_server = true;
+    }
+
+    /// Whether one was given out.
+    pub(crate) fn has_descriptor(&self) -> bool {
+        self.eventfd.get().is_some()
+    }
+
+    /// Has the descriptor tell of a call.
+    pub(crate) fn expect(&self, call: Call) {
+        if self.eventfd.get().is_some() {
+            self.interests().calls.insert(call.ticket.idx(), call);
+            self.wake_thread();
+            if self.stage(&call) == Stage::Done {
+                self.ring_if_due(&mut self.interests(), 0);
+            }
+        }
+    }
+
+    /// Somebody has looked after a call. From now on, the descriptor tells of it if it is in progress, and of what else there is.
+    pub(crate) fn looked(&self, call: Call, is_open: bool) {
+        if is_open {
+            self.expect(call);
+        } else {
+            let of_slot =
+                |interests: &Interests| interests.calls.get(&call.ticket.idx()).map(|call| call.ticket);
+            let mut interests = self.interests();
+            if of_slot(&interests) == Some(call.ticket) {
+                interests.calls.remove(&call.ticket.idx());
+            }
+        }
+        self.arm();
+    }
+
+    /// Makes the descriptor unreadable until something comes, if nothing is there. Rings once more for what has come since the last ring: it may be
+    /// watched by somebody who is told of each ring only, and that one may have been taken for what is gone by now.
+    pub(crate) fn arm(&self) {
+        if !self.has_descriptor() {
+            return;
+        }
+        let in_line = self.in_line();
+        let mut interests = self.interests();
+        if interests.armed {
+            return;
+        }
+        if self.has_something(&mut interests, in_line) {
+            if self.has_news(&interests) {
+                self.ring(&mut interests);
+            }
+            return;
+        }
+        self.with_eventfd(sys::eventfd_clear);
+        interests.armed = true;
+        drop(interests);
+        self.look_once_more();
+    }
+
+    fn look_once_more(&self) {
+        self.wake_thread();
+        let in_line = self.in_line();
+        self.ring_if_due(&mut self.interests(), in_line);
+    }
+
+    /// Lets the thread know of an interest that was put down. Where the thread watches already, the fence in here is what is needed: a look after this sees what came before
+    /// the thread read the interest, and whoever brings something after that look sees that the thread is parked.
+    pub(crate) fn wake_thread(&self) {
+        self.rest.notify(Reach::Process);
+    }
+
+    /// Rings the eventfd if that is due.
+    pub(super) fn ring_if_due(&self, interests: &mut Interests, in_line: usize) -> bool {
+        let due = interests.armed && self.has_something(interests, in_line);
+        if due {
+            self.ring(interests);
+        }
+        due
+    }
+
+    /// Rings it once when the last server has gone, if somebody there needs one.
+    pub(super) fn ring_without_server(&self, interests: &mut Interests) -> bool {
+        let is_due = interests.needs_server && self.liveness.is_forsaken();
+        let is_news = is_due && !interests.is_told_of_no_server && interests.armed;
+        interests.is_told_of_no_server = is_due && (is_news || interests.is_told_of_no_server);
+        if is_news {
+            self.ring(interests);
+        }
+        is_news
+    }
+
+    pub(super) fn ring(&self, interests: &mut Interests) {
+        interests.armed = false;
+        // Before it rings: what is done after this is news.
+        interests.calls.values_mut().for_each(|call| call.is_told = self.stage(call) == Stage::Done);
+        self.with_eventfd(sys::eventfd_ring);
+    }
+
+    pub(super) fn interests(&self) -> MutexGuard<'_, Interests> {
+        locked(&self.interests)
+    }
+}
+
+/// A place to leave a task's waker. What lies there is taken away when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    watcher: Arc<WatcherState>,
+    number: u64,
+}
+
+impl Registration {
+    pub(crate) fn new(watcher: Arc<WatcherState>) -> Registration {
+        let mut interests = watcher.interests();
+        interests.last += 1;
+        let number = interests.last;
+        drop(interests);
+        Registration { watcher, number }
+    }
+
+    /// False in a forked child.
+    pub(crate) fn is_here(&self) -> bool {
+        self.watcher.is_here()
+    }
+
+    /// Has a task woken, once. It must look once more after this.
+    pub(crate) fn register(&self, call: Option<Call>, waker: &Waker) {
+        let task = Task { call, waker: waker.clone() };
+        // Dropped outside of the lock, as everywhere: what a waker does is a stranger's affair.
+        let before = self.watcher.interests().tasks.insert(self.number, task);
+        drop(before);
+        self.watcher.wake_thread();
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if self.is_here() {
+            let task = self.watcher.interests().tasks.remove(&self.number);
+            drop(task);
+        }
+    }
+}

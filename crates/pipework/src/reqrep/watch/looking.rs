@@ -1,0 +1,86 @@
+//! What there is to tell.
+
+use super::{Call, Interests, Stage, Topic, WatcherState};
+use crate::event::Event;
+use crate::reqrep::shm::slot::State;
+use crate::sync::Ordering;
+
+impl WatcherState {
+    /// Where the thread of the member `me` parks.
+    pub(super) fn event(&self, me: u16) -> &Event {
+        match self.topic {
+            Topic::Requests => self.shared.requests(),
+            Topic::Space => self.shared.space(),
+            Topic::Replies => &self.shared.member(me).expect("one's own number is in the geometry").bell,
+        }
+    }
+
+    pub(super) fn lets_in(&self, more: usize) -> bool {
+        self.waiters.as_ref().is_none_or(|waiters| waiters.lets_in(more))
+    }
+
+    /// How many are chosen among those who wait for a slot, if it is to represent them.
+    pub(super) fn represents(&self) -> Option<usize> {
+        self.waiters.as_ref().and_then(|waiters| waiters.has_tasks())
+    }
+
+    /// Calls of this client may have ended unseen.
+    pub(super) fn count_anew(&self) {
+        if let Some(waiters) = &self.waiters {
+            waiters.count_anew(|| self.shared.calls_of(self.liveness.number()).count());
+        }
+    }
+
+    /// How many slots are not for those behind the descriptor.
+    pub(super) fn in_line(&self) -> usize {
+        self.waiters.as_ref().map_or(0, |waiters| waiters.present())
+    }
+
+    pub(super) fn is_wanted(&self, interests: &Interests) -> bool {
+        let for_calls = self.topic == Topic::Replies;
+        !interests.tasks.is_empty() || interests.armed && !(for_calls && interests.calls.is_empty())
+    }
+
+    /// Whether there is what everybody here waits for, where that is the same for all: for so many more, where that is space.
+    pub(super) fn is_there(&self, more: usize) -> bool {
+        match self.topic {
+            Topic::Requests => self.shared.has_request(),
+            Topic::Space => self.lets_in(more) && self.shared.has_space(more),
+            Topic::Replies => false,
+        }
+    }
+
+    /// Whether there is something that the descriptor is to tell.
+    pub(super) fn has_something(&self, interests: &mut Interests, in_line: usize) -> bool {
+        let found =
+            self.is_there(in_line) || interests.calls.values().any(|call| self.stage(call) == Stage::Done);
+        if !found {
+            // One that is done by now stays: it is to be rung for.
+            interests.calls.retain(|_, call| self.stage(call) != Stage::Over);
+        }
+        found
+    }
+
+    /// Of what there is, whether some has come since the descriptor was rung. Where it is the same for all, nothing was there a moment ago.
+    pub(super) fn has_news(&self, interests: &Interests) -> bool {
+        let is_news = |call: &Call| !call.is_told && self.stage(call) == Stage::Done;
+        self.topic != Topic::Replies || interests.calls.values().any(is_news)
+    }
+
+    pub(super) fn stage(&self, call: &Call) -> Stage {
+        let (Topic::Replies, Some(slot)) = (self.topic, self.shared.slot(call.ticket.idx())) else {
+            return Stage::Over;
+        };
+        let me = self.liveness.number();
+        let (now, is_forsaken) = (slot.load(), call.needs_server && self.liveness.is_forsaken());
+        match now.state() {
+            _ if now.generation() != call.ticket.generation() => Stage::Over,
+            Some(State::Sent) if now.owner() == me && !is_forsaken => Stage::Open,
+            Some(State::Taken) if slot.client.load(Ordering::Relaxed) == u32::from(me) => Stage::Open,
+            Some(State::Sent | State::Answered | State::Failed | State::Died) if now.owner() == me => {
+                Stage::Done
+            }
+            _ => Stage::Over,
+        }
+    }
+}

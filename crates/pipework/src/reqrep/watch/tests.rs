@@ -1,0 +1,294 @@
+//! Who is told, and who is not.
+
+use std::os::fd::AsFd;
+use std::sync::mpsc;
+use std::task::{Context, Wake};
+use std::thread;
+use std::time::Instant;
+
+use super::*;
+use crate::deadline::Deadline;
+use crate::error::ErrorKind;
+use crate::reqrep::{Client, Options, Segment, Server};
+use crate::sys::{self, fault};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn small() -> Segment {
+    Options::new().slots(2).members(8).anonymous().expect("a segment")
+}
+
+/// Whether a descriptor becomes readable.
+fn rings(fd: &impl AsFd) -> bool {
+    sys::wait(&[fd.as_fd()], sys::For::Reading, SOON.into()).expect("poll")
+}
+
+fn is_silent(fd: &impl AsFd) -> bool {
+    !sys::wait(&[fd.as_fd()], sys::For::Reading, Deadline::now()).expect("poll")
+}
+
+#[test]
+fn a_servers_doorbell_is_readable_until_nothing_is_left() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let doorbell = server.doorbell().unwrap();
+    for _ in 0..50 {
+        assert!(is_silent(&doorbell));
+        let tickets = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
+        assert!(rings(&doorbell));
+        server.try_recv().unwrap().expect("it rang").reply("x").unwrap();
+        assert!(!is_silent(&doorbell), "there is another");
+        server.clone().drain(5).unwrap().into_iter().for_each(|last| assert!(last.reply("y").unwrap()));
+        tickets.into_iter().for_each(|ticket| drop(client.recv(ticket, SOON).unwrap()));
+    }
+    // What is there already when it is asked for, also the second time.
+    client.try_send("a").unwrap().expect("there is a slot");
+    let [second, other] = [server.doorbell(), segment.server().unwrap().doorbell()].map(Result::unwrap);
+    assert!(rings(&second) && rings(&doorbell) && rings(&other));
+    assert!(server.try_recv().unwrap().is_some() && server.try_recv().unwrap().is_none());
+    assert!(is_silent(&second) && is_silent(&doorbell));
+}
+
+#[test]
+fn a_clients_doorbell_tells_of_every_call_that_was_sent() {
+    let segment = Options::new().slots(4).anonymous().unwrap();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let before = client.try_send("a").unwrap().expect("there is a slot");
+    let doorbell = client.doorbell().unwrap();
+    let after = client.send("b", SOON).unwrap();
+    let cancelled = client.send("c", SOON).unwrap();
+    assert!(is_silent(&doorbell));
+    server.recv(SOON).unwrap().reply("x").unwrap();
+    assert!(rings(&doorbell));
+    // To look after one that is in progress is not to have received the other.
+    assert!(client.try_recv(after).unwrap().is_none() && !is_silent(&doorbell));
+    assert_eq!(&*client.try_recv(before).unwrap().expect("it rang"), b"x");
+    assert!(is_silent(&doorbell));
+    // A request that was given up, and one that was called back, are two ends as well.
+    server.recv(SOON).unwrap().fail();
+    assert!(client.cancel(cancelled).unwrap() && rings(&doorbell));
+    assert_eq!(client.recv(after, SOON).map_err(|error| error.kind()).err(), Some(ErrorKind::Failed));
+    assert!(is_silent(&doorbell) && server.try_recv().unwrap().is_none());
+    // A `call` waits itself.
+    thread::scope(|scope| {
+        let answer = scope.spawn(|| client.call("d", SOON).unwrap().into_vec());
+        server.recv(SOON).unwrap().reply("z").unwrap();
+        assert_eq!(answer.join().unwrap(), b"z");
+    });
+    assert!(is_silent(&doorbell));
+    // One that is done before the descriptor is asked for.
+    let late = segment.client().unwrap();
+    let ticket = late.try_send("e").unwrap().expect("there is a slot");
+    server.recv(SOON).unwrap().reply("f").unwrap();
+    let doorbell = late.doorbell().unwrap();
+    assert!(rings(&doorbell) && late.recv(ticket, SOON).is_ok() && is_silent(&doorbell));
+}
+
+#[test]
+fn a_client_without_a_slot_is_told_of_space() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let space = client.send_doorbell().unwrap();
+    for _ in 0..50 {
+        assert!(rings(&space));
+        let tickets = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
+        assert!(client.try_send("c").unwrap().is_none() && is_silent(&space));
+        server.recv(SOON).unwrap().reply("x").unwrap();
+        server.recv(SOON).unwrap().reply("y").unwrap();
+        assert!(is_silent(&space), "replies are not space");
+        tickets.into_iter().for_each(|ticket| drop(client.recv(ticket, SOON).unwrap()));
+    }
+}
+
+#[test]
+fn a_call_that_finds_no_server_is_told_of_once_more() {
+    let segment = small();
+    let client = segment.client().unwrap().needs_server(true);
+    let server = segment.server().unwrap();
+    let ticket = client.try_send("a").unwrap().expect("there is a slot");
+    let doorbell = client.doorbell().unwrap();
+    assert!(is_silent(&doorbell));
+    drop(server);
+    // It is rung for in vain where somebody else was just looking for the dead.
+    let begin = Instant::now();
+    let end = loop {
+        assert!(rings(&doorbell) && begin.elapsed() < SOON);
+        match client.try_recv(ticket) {
+            Ok(None) => assert!(is_silent(&doorbell)),
+            end => break end,
+        }
+    };
+    assert_eq!(end.map_err(|error| error.kind()).err(), Some(ErrorKind::NoServer));
+    assert!(is_silent(&doorbell));
+}
+
+/// Both sides only ever do what their descriptors tell them to.
+#[test]
+fn two_event_loops_keep_each_other_going() {
+    const CALLS: u32 = 2000;
+    let segment = Options::new().slots(4).anonymous().unwrap();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let doorbell = server.doorbell().unwrap();
+            let mut served = 0;
+            while served < CALLS {
+                assert!(rings(&doorbell));
+                while let Some(request) = server.try_recv().unwrap() {
+                    let answer = request.to_vec();
+                    request.reply(&answer).unwrap();
+                    served += 1;
+                }
+            }
+        });
+        let doorbell = client.doorbell().unwrap();
+        let (mut open, mut sent, mut received) = (HashMap::new(), 0, 0);
+        while received < CALLS {
+            while sent < CALLS
+                && let Some(ticket) = client.try_send(&sent.to_le_bytes()).unwrap()
+            {
+                open.insert(ticket, sent);
+                sent += 1;
+            }
+            assert!(rings(&doorbell));
+            open.retain(|ticket, number| match client.try_recv(*ticket).unwrap() {
+                Some(reply) => {
+                    assert_eq!(*reply, number.to_le_bytes());
+                    received += 1;
+                    false
+                }
+                None => true,
+            });
+        }
+    });
+}
+
+/// Its loop is busy, and a server that sleeps gets the request long before a slice ends.
+#[test]
+fn a_wake_up_that_a_busy_loop_cannot_use_is_passed_on() {
+    let segment = small();
+    let (client, busy, idle) =
+        (segment.client().unwrap(), segment.server().unwrap(), segment.server().unwrap());
+    let doorbell = busy.doorbell().unwrap();
+    let shortest = (0..10).map(|_| {
+        assert!(busy.try_recv().unwrap().is_none() && is_silent(&doorbell));
+        // The kernel wakes those first who came first.
+        thread::sleep(Duration::from_millis(5));
+        thread::scope(|scope| {
+            let sleeping = scope.spawn(|| drop(idle.recv(SOON).unwrap()));
+            thread::sleep(Duration::from_millis(5));
+            let began = Instant::now();
+            let ticket = client.try_send("a").unwrap().expect("there is a slot");
+            sleeping.join().unwrap();
+            let ended = began.elapsed();
+            assert!(client.recv(ticket, SOON).is_err() && busy.try_recv().unwrap().is_none());
+            ended
+        })
+    });
+    assert!(shortest.min() < Some(Duration::from_millis(25)), "a slice is twice as long");
+}
+
+/// Wherever the thread is, it does not sleep the slice out.
+#[test]
+fn handles_go_at_once() {
+    let segment = small();
+    let dropped_in = |handles: (Client, Server)| {
+        thread::sleep(Duration::from_millis(5));
+        let began = Instant::now();
+        drop(handles);
+        began.elapsed()
+    };
+    let shortest = (0..10).map(|turn| {
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        client.try_send("a").unwrap().expect("there is a slot");
+        // At rest in the second case, parked in the segment in the first.
+        let doorbell = if turn % 2 == 0 { client.doorbell() } else { server.doorbell() };
+        assert_eq!(is_silent(&doorbell.unwrap()), turn % 2 == 0);
+        (turn % 2, dropped_in((client, server)))
+    });
+    let (parked, resting): (Vec<_>, Vec<_>) = shortest.partition(|(at_rest, _)| *at_rest == 0);
+    for times in [parked, resting] {
+        let shortest = times.iter().map(|(_, time)| *time).min();
+        assert!(shortest < Some(Duration::from_millis(25)), "{times:?}: a slice is twice as long");
+    }
+}
+
+/// Calls a function when it wakes.
+struct Calls<F>(F);
+
+impl<F: Fn() + Send + Sync + 'static> Wake for Calls<F> {
+    fn wake(self: Arc<Self>) {
+        self.0();
+    }
+}
+
+/// Polls `future` once, which must wait then.
+fn leave<T>(future: &mut (impl Future<Output = T> + Unpin), wake: impl Fn() + Send + Sync + 'static) {
+    let waker = Waker::from(Arc::new(Calls(wake)));
+    assert!(std::pin::Pin::new(future).poll(&mut Context::from_waker(&waker)).is_pending());
+}
+
+#[test]
+fn a_waker_that_panics_takes_nobody_with_it() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let tickets = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
+    let (tell, told) = mpsc::channel();
+    let mut futures = tickets.map(|ticket| Box::pin(client.recv_async(ticket)));
+    let tell_again = tell.clone();
+    leave(&mut futures[0], move || {
+        tell.send(0).unwrap();
+        panic!("a waker's own affair, which is told of here");
+    });
+    server.recv(SOON).unwrap().reply("c").unwrap();
+    assert_eq!(told.recv_timeout(SOON), Ok(0));
+    leave(&mut futures[1], move || tell_again.send(1).unwrap());
+    server.recv(SOON).unwrap().reply("d").unwrap();
+    assert_eq!(told.recv_timeout(SOON), Ok(1));
+}
+
+#[test]
+fn a_handle_goes_under_a_lock_that_its_waker_waits_for() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let ticket = client.try_send("a").unwrap().expect("there is a slot");
+    let (lock, (tell, told)) = (Arc::new(Mutex::new(())), mpsc::channel());
+    let mut future = Box::pin({
+        let client = client.clone();
+        async move { client.recv_async(ticket).await }
+    });
+    let needed = Arc::clone(&lock);
+    leave(&mut future, move || {
+        tell.send(()).unwrap();
+        drop(needed.lock().unwrap());
+    });
+    let dropping = thread::spawn(move || {
+        let held = lock.lock().unwrap();
+        server.recv(SOON).unwrap().reply("b").unwrap();
+        told.recv_timeout(SOON).unwrap();
+        drop((future, client));
+        drop(held);
+    });
+    let began = Instant::now();
+    while !dropping.is_finished() {
+        assert!(began.elapsed() < SOON, "each waits for the other");
+        thread::sleep(Duration::from_millis(1));
+    }
+    dropping.join().unwrap();
+}
+
+#[test]
+fn what_the_system_refuses_is_said_and_can_be_tried_again() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    for name in ["thread", "eventfd", "fcntl"] {
+        fault::order(name, 0, fault::Fault::Errno(24));
+        let refused = client.doorbell().map_err(|error| (error.kind(), error.errno()));
+        assert_eq!(refused.err(), Some((ErrorKind::Os, Some(24))), "{name}");
+        assert!(fault::all_met());
+    }
+    let doorbell = client.doorbell().unwrap();
+    client.try_send("a").unwrap().expect("there is a slot");
+    server.recv(SOON).unwrap().fail();
+    assert!(rings(&doorbell));
+}

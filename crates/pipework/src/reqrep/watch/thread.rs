@@ -1,0 +1,139 @@
+//! The thread: it parks where the handle would, and tells those who want to be told.
+
+use std::task::Waker;
+
+use super::{PATIENCE, Ready, Stage, Task, Topic, WATCH, WatcherState};
+use crate::deadline::Deadline;
+use crate::error::{ErrorKind, Result};
+use crate::event::Wait;
+use crate::reqrep::waiters::wake;
+use crate::sync::Reach;
+
+/// What the thread is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Watch,
+    Stop,
+}
+
+impl WatcherState {
+    pub(crate) fn run(&self) {
+        loop {
+            match self.rest(Deadline::NEVER) {
+                Ok(Order::Watch) => self.pass_on(self.tell()),
+                Ok(Order::Stop) => return,
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Parks until there is something to do, or the deadline.
+    fn rest(&self, deadline: Deadline) -> Result<Order> {
+        let wait = Wait { deadline, spin: &self.spin, reach: Reach::Process, tick: None, op: WATCH };
+        let look = || {
+            let represents = self.represents().is_some();
+            let interests = self.interests();
+            let is_wanted = represents || self.is_wanted(&interests);
+            Ok(if interests.stop { Some(Order::Stop) } else { is_wanted.then_some(Order::Watch) })
+        };
+        self.rest.wait(&wait, look, || Ok(()))
+    }
+
+    /// Waits until there is something for somebody, and tells them; false if nobody is left to be told.
+    fn tell(&self) -> bool {
+        let tick = Some(self.liveness.tick());
+        let (deadline, reach) = (Deadline::NEVER, Reach::Machine);
+        let wait = Wait { deadline, spin: &self.spin, reach, tick, op: WATCH };
+        let (me, failures) = (self.liveness.number(), self.liveness.failures());
+        // Who has joined anew has other calls, and another bell. And what failed concerns all, whoever had the tick.
+        let look = || {
+            let concerns_all = self.liveness.number() != me || self.liveness.failures() != failures;
+            Ok(self.look(concerns_all))
+        };
+        let ready = match self.event(me).wait(&wait, look, || self.check()) {
+            Ok(ready) => ready,
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ready::default(),
+            // Those who wait look, and meet it.
+            Err(_) => self.look(true).unwrap_or_default(),
+        };
+        let mut any = ready.descriptor || !ready.tasks.is_empty();
+        ready.tasks.into_iter().for_each(wake);
+        if let Some(waiters) = &self.waiters {
+            waiters.took_offer();
+            any |= (0..ready.from_line).take_while(|_| waiters.choose()).count() > 0;
+        }
+        self.interests().is_waking = false;
+        any
+    }
+
+    /// Whom to tell now; `None` if nobody, but somebody waits.
+    fn look(&self, everybody: bool) -> Option<Ready> {
+        let represents = self.represents();
+        self.count_anew();
+        let has_slot = |chosen| self.lets_in(chosen) && self.shared.has_free(chosen);
+        let from_line = match represents {
+            Some(_) if everybody => usize::MAX,
+            Some(chosen) => usize::from(has_slot(chosen)),
+            None => 0,
+        };
+        let in_line = self.in_line();
+        // A waker is dropped after the lock.
+        let mut tasks = self.told_of_no_server();
+        let mut interests = self.interests();
+        if interests.stop {
+            return Some(Ready::default());
+        }
+        if self.topic == Topic::Space {
+            self.liveness.lacks_slot();
+        }
+        let descriptor =
+            self.ring_if_due(&mut interests, in_line) || self.ring_without_server(&mut interests);
+        if everybody {
+            self.ring(&mut interests);
+        }
+        let for_all = everybody || !interests.tasks.is_empty() && self.is_there(0);
+        let is_due = |task: &mut Task| {
+            for_all || task.call.as_ref().is_some_and(|call| self.stage(call) != Stage::Open)
+        };
+        tasks.extend(interests.tasks.extract_if(|_, task| is_due(task)).map(|(_, task)| task.waker));
+        interests.is_waking = !tasks.is_empty() || from_line > 0;
+        let is_wanted = represents.is_some() || self.is_wanted(&interests);
+        let over = descriptor || everybody || interests.is_waking || !is_wanted;
+        over.then_some(Ready { descriptor, from_line, tasks })
+    }
+
+    /// The event has woken one, and that was this thread. If those it has told do not come to look, others are to. Where replies are told of, nobody else waits.
+    fn pass_on(&self, told: bool) {
+        if self.topic == Topic::Replies {
+            return;
+        }
+        let came = told && matches!(self.rest(Deadline::after(PATIENCE)), Ok(Order::Watch));
+        if !came && self.is_there(0) {
+            self.event(self.liveness.number()).notify(Reach::Machine);
+        }
+    }
+
+    /// When the tick is due: what the handle itself does in a wait.
+    fn check(&self) -> Result<()> {
+        self.liveness.check(WATCH)
+    }
+
+    /// The tasks that wait for a slot and hear now that there is no server, if they need one.
+    fn told_of_no_server(&self) -> Vec<Waker> {
+        let waiters = self.waiters.as_ref().filter(|_| self.liveness.is_forsaken());
+        waiters.map_or_else(Vec::new, |waiters| waiters.tell_of_no_server())
+    }
+
+    /// Has the thread end; whether that will be soon. It wakes nobody any more, but may be in the middle of it.
+    pub(crate) fn stop(&self) -> bool {
+        let is_waking = {
+            let mut interests = self.interests();
+            interests.stop = true;
+            interests.is_waking
+        };
+        self.rest.notify_all(Reach::Process);
+        // Whoever else parks there looks, and parks again.
+        self.event(self.liveness.number()).notify_all(Reach::Machine);
+        !is_waking
+    }
+}
