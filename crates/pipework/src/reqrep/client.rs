@@ -3,49 +3,19 @@
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::eventfd::{EventFd, EventFds};
-use super::liveness::Liveness;
+use super::place::{Sender, Terms};
 use super::segment::Segment;
 use super::shm::layout::Kind;
 use super::shm::mapping::{Role, Shared, count};
-use super::shm::member::Membership;
-use super::shm::payload::Payload;
+use super::shm::payload::{Message, Payload};
 use super::shm::slot::{MAX_REDELIVERIES, Slot, SlotWord, State};
 use super::shm::ticket::Ticket;
-use super::waiters::Waiters;
 use super::watch::{Call, Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
-use crate::event::Wait;
-use crate::spin::{Looks, Spin};
-use crate::sync::{Hint, Ordering, Reach};
-
-/// A payload with its flags, as it is sent: a request or a reply. Bytes and text convert into one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message<'a> {
-    pub(super) payload: &'a [u8],
-    pub(super) flags: u32,
-}
-
-impl<'a> Message<'a> {
-    /// A payload with flags 0.
-    pub fn new<T: AsRef<[u8]> + ?Sized>(payload: &'a T) -> Message<'a> {
-        Message { payload: payload.as_ref(), flags: 0 }
-    }
-
-    /// Sends 32 bits of the user's along.
-    pub fn flags(self, flags: u32) -> Message<'a> {
-        Message { flags, ..self }
-    }
-}
-
-impl<'a, T: AsRef<[u8]> + ?Sized> From<&'a T> for Message<'a> {
-    fn from(payload: &'a T) -> Message<'a> {
-        Message::new(payload)
-    }
-}
+use crate::sync::Ordering;
 
 /// What a server answered. It dereferences to its bytes.
 #[derive(Clone, Debug)]
@@ -81,33 +51,17 @@ impl Deref for Reply {
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(super) inner: Arc<Inner>,
-    pub(super) redeliveries: u8,
-    pub(super) needs_server: bool,
+    pub(super) terms: Terms,
 }
 
 #[derive(Debug)]
 pub(super) struct Inner {
-    // Their threads end before the membership does.
+    // Its thread ends before the membership does.
     replies: Watcher,
-    space: Watcher,
-    shared: Arc<Shared>,
-    pub(super) membership: Arc<Membership>,
+    pub(super) sender: Sender,
     segment: Segment,
     eventfds: EventFds,
-    spin: Spin,
-    /// Shared with the threads above.
-    pub(super) liveness: Arc<Liveness>,
-    /// Where to look for a free slot first: one that was ours a moment ago is still in our caches.
-    pub(super) likely: Hint,
-    /// The event `space` as it was when all slots were looked at in vain; 0 if it may have changed unnoticed.
-    pub(super) full: Hint,
-    pub(super) waiters: Arc<Waiters>,
-    /// For slots: where there are many, a look is no matter of a few loads.
-    pub(super) slot_spin: Spin,
 }
-
-/// Slots that are too many to look at all of them again and again instead of sleeping.
-const MANY: u32 = 1024;
 
 const CALL: &str = "reqrep call";
 const SEND: &str = "reqrep send";
@@ -126,38 +80,28 @@ impl Segment {
 
 impl Client {
     pub(super) fn new(segment: &Segment, kind: Kind) -> Result<Client> {
-        let membership = Arc::new(segment.join(kind, Role::Client, "reqrep attach client")?);
-        let spin = Spin::new(segment.spin(), Looks::Load);
-        // Clients begin to look at places far from each other (2^32 divided by the golden ratio).
-        let number = u64::from(membership.number(SEND)?);
-        let slots = segment.geometry().slots;
-        let likely = number.wrapping_mul(0x9E37_79B9) % u64::from(slots);
+        let membership = segment.join(kind, Role::Client, "reqrep attach client")?;
         let inner = Inner {
             replies: Watcher::new(),
-            space: Watcher::new(),
-            shared: Arc::clone(membership.shared()),
-            liveness: Arc::new(Liveness::new(&membership)),
-            membership,
+            sender: Sender::new(membership, segment.spin(), SEND)?,
             segment: segment.clone(),
             eventfds: EventFds::default(),
-            spin,
-            likely: Hint::new(likely),
-            full: Hint::new(0),
-            waiters: Arc::new(Waiters::new()),
-            slot_spin: Spin::new(if slots > MANY { Duration::ZERO } else { segment.spin() }, Looks::Call),
         };
-        Ok(Client { inner: Arc::new(inner), redeliveries: 0, needs_server: false })
+        let terms = Terms { redeliveries: 0, needs_server: false };
+        Ok(Client { inner: Arc::new(inner), terms })
     }
 
     /// If a server dies with a request of this client, another gets it, up to `times` times (at most 3); only then the call fails with `PeerDied`. For requests
     /// that may be carried out twice. The default is 0.
     pub fn redeliveries(self, times: u8) -> Client {
-        Client { redeliveries: times.min(MAX_REDELIVERIES), ..self }
+        let terms = Terms { redeliveries: times.min(MAX_REDELIVERIES), ..self.terms };
+        Client { terms, ..self }
     }
 
     /// Whether a call fails with `NoServer` where no server is attached, instead of waiting for one. The default is to wait.
     pub fn needs_server(self, yes: bool) -> Client {
-        Client { needs_server: yes, ..self }
+        let terms = Terms { needs_server: yes, ..self.terms };
+        Client { terms, ..self }
     }
 
     /// At most so many calls of this client and its clones are in progress at a time; 0, the default, is any number. Beyond that
@@ -166,7 +110,7 @@ impl Client {
     ///
     /// It holds for all clones at once, and in forked children for theirs.
     pub fn max_in_flight(self, calls: u32) -> Client {
-        self.inner.waiters.set_limit(calls, self.pending() as u32);
+        self.sender().waiters.set_limit(calls, self.pending() as u32);
         self
     }
 
@@ -229,7 +173,7 @@ impl Client {
         match ticket {
             Ok(Some(ticket)) => self.sent(ticket),
             // An event loop goes on after an error, too.
-            Ok(None) | Err(_) => self.inner.space.found_none(),
+            Ok(None) | Err(_) => self.sender().space.found_none(),
         }
         ticket
     }
@@ -280,14 +224,14 @@ impl Client {
     /// `Stale`: the call is over already, or is not this client's.
     pub fn cancel(&self, ticket: Ticket) -> Result<bool> {
         const OP: &str = "reqrep cancel";
-        let me = self.inner.membership.number(OP)?;
+        let me = self.sender().membership.number(OP)?;
         let slot = self.slot(ticket, OP)?;
         match slot.cancel(ticket.generation(), me) {
             Some(left) => {
-                count(&self.inner.membership.member(me).counters.0.cancelled);
+                count(&self.sender().membership.member(me).counters.0.cancelled);
                 match left.state() {
-                    Some(State::Free) => self.gave_up(ticket.idx()),
-                    _ => self.dropped(),
+                    Some(State::Free) => self.sender().gave_up(ticket.idx()),
+                    _ => self.sender().dropped(),
                 }
                 Ok(true)
             }
@@ -319,8 +263,7 @@ impl Client {
     ///
     /// ```
     /// use pipework::{ErrorKind, Result, reqrep::{Client, Reply}};
-    /// use std::time::Duration;
-    ///
+    ///     ///
     /// fn call(client: &Client, request: &[u8], go_on: impl Fn() -> bool) -> Result<Reply> {
     ///     let ticket = client.send(request, Duration::from_secs(1))?;
     ///     loop {
@@ -352,7 +295,7 @@ impl Client {
 
     /// Calls of this client that are in progress: sent, and their replies not received.
     pub fn pending(&self) -> usize {
-        self.inner.membership.number("reqrep pending").map_or(0, |me| self.shared().calls_of(me).count())
+        self.sender().membership.number("reqrep pending").map_or(0, |me| self.shared().calls_of(me).count())
     }
 
     /// Bytes of a call's reply, if that is there, else 0: so many [`try_recv`](Client::try_recv) would copy now. A hint for those who do work of that
@@ -365,8 +308,22 @@ impl Client {
         answered.map_or(0, |slot| slot.reply_len.load(Ordering::Relaxed) as usize)
     }
 
+    pub(super) fn sender(&self) -> &Sender {
+        &self.inner.sender
+    }
+
     pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.inner.shared
+        &self.inner.sender.shared
+    }
+
+    #[inline]
+    fn place(
+        &self,
+        request: &Message<'_>,
+        deadline: impl Into<Option<Deadline>>,
+        op: &'static str,
+    ) -> Result<Option<Ticket>> {
+        self.sender().place(request, self.terms, deadline.into(), None, op)
     }
 
     pub(super) fn slot(&self, ticket: Ticket, op: &'static str) -> Result<&Slot> {
@@ -387,18 +344,20 @@ impl Client {
     /// The word of a call that is done; `None` while it is in progress. Waits go by this: a payload is moved no more often than it must be.
     #[inline]
     fn poll(&self, ticket: Ticket, op: &'static str) -> Result<Option<SlotWord>> {
-        let me = self.inner.membership.number(op)?;
+        let me = self.sender().membership.number(op)?;
         let slot = self.slot(ticket, op)?;
         let now = slot.load();
         let is_mine = now.owner() == me;
         match now.state() {
             _ if now.generation() != ticket.generation() => {}
-            Some(State::Sent) if is_mine && self.needs_server && self.inner.liveness.is_forsaken() => {
+            Some(State::Sent)
+                if is_mine && self.terms.needs_server && self.sender().liveness.is_forsaken() =>
+            {
                 return self.give_up_without_server(ticket, op);
             }
-            Some(State::Sent) if is_mine => return self.inner.liveness.meet_failure(op).map(|()| None),
+            Some(State::Sent) if is_mine => return self.sender().liveness.meet_failure(op).map(|()| None),
             Some(State::Taken) if slot.client.load(Ordering::Relaxed) == u32::from(me) => {
-                return self.inner.liveness.meet_failure(op).map(|()| None);
+                return self.sender().liveness.meet_failure(op).map(|()| None);
             }
             Some(state) if state.is_done() && is_mine => return Ok(Some(now)),
             _ => {}
@@ -432,7 +391,7 @@ impl Client {
         if !slot.step(held, held.freed()) {
             return Err(Error::new(ErrorKind::Stale, op));
         }
-        self.gave_back(ticket.idx());
+        self.sender().gave_back(ticket.idx());
         outcome.map(|()| reply)
     }
 
@@ -455,13 +414,8 @@ impl Client {
 
     fn wait_longer(&self, ticket: Ticket, deadline: Deadline, op: &'static str) -> Result<SlotWord> {
         let slot = self.slot(ticket, op)?;
-        let wait = self.waiting(deadline, op);
+        let wait = self.sender().waiting(deadline, op);
         slot.wait(ticket.generation(), &wait, || self.poll(ticket, op), || self.check(op))
-    }
-
-    pub(super) fn waiting(&self, deadline: Deadline, op: &'static str) -> Wait<'_> {
-        let Inner { spin, liveness, .. } = &*self.inner;
-        Wait { deadline, spin, reach: Reach::Machine, tick: Some(liveness.tick()), op }
     }
 }
 
@@ -470,31 +424,18 @@ impl Client {
 impl Client {
     /// For those who have looked in vain: looks after everybody that calls of this client depend on, if it is time. Whether it was.
     pub(super) fn look_after_others(&self, op: &'static str) -> Result<bool> {
-        self.inner.liveness.look_after(op)
+        self.sender().liveness.look_after(op)
     }
 
     /// The same at the end of a slice.
     pub(super) fn check(&self, op: &'static str) -> Result<()> {
-        self.inner.liveness.check(op)
-    }
-
-    /// Fails with `NoServer` where one is needed and none was there at the last tick, nor is now.
-    pub(super) fn refuse_without_server(&self, op: &'static str) -> Result<()> {
-        let liveness = &self.inner.liveness;
-        if !self.needs_server || !liveness.is_forsaken() {
-            return Ok(());
-        }
-        if !self.shared().has_server(op)? {
-            return Err(Error::new(ErrorKind::NoServer, op));
-        }
-        liveness.has_server();
-        Ok(())
+        self.sender().liveness.check(op)
     }
 
     /// Ends a call that no server has taken, as long as there is none.
     #[cold]
     fn give_up_without_server(&self, ticket: Ticket, op: &'static str) -> Result<Option<SlotWord>> {
-        match self.refuse_without_server(op) {
+        match self.sender().refuse_without_server(self.terms, op) {
             // If it cannot be cancelled, one has taken it at the last moment, and the next look finds out what has come of it.
             Err(error) if error.kind() == ErrorKind::NoServer && !self.cancel(ticket)? => Ok(None),
             // Where the kernel does not say, the call goes on.
@@ -522,7 +463,7 @@ impl Client {
         let watcher = self.watch_replies(OP)?;
         let doorbell = watcher.descriptor(OP)?;
         // Those that were sent before. One that another thread is sending is found here, or finds the watcher: each has a fence between its deed and its look.
-        let me = self.inner.membership.number(OP)?;
+        let me = self.sender().membership.number(OP)?;
         self.shared().calls_of(me).for_each(|ticket| watcher.expect(self.as_awaited(ticket)));
         Ok(doorbell)
     }
@@ -535,8 +476,8 @@ impl Client {
     /// As [`doorbell`](Client::doorbell).
     pub fn send_doorbell(&self) -> Result<OwnedFd> {
         const OP: &str = "reqrep send doorbell";
-        let watcher = self.watch_space(OP)?;
-        if self.needs_server {
+        let watcher = self.sender().watch_space(OP)?;
+        if self.terms.needs_server {
             watcher.needs_server();
         }
         watcher.descriptor(OP)
@@ -553,23 +494,12 @@ impl Client {
     }
 
     pub(super) fn watch_replies(&self, op: &'static str) -> Result<Arc<WatcherState>> {
-        self.inner.membership.number(op)?;
-        self.inner.replies.watch(self.shared(), &self.inner.liveness, None, Topic::Replies, op)
-    }
-
-    pub(super) fn watch_space(&self, op: &'static str) -> Result<Arc<WatcherState>> {
-        self.inner.membership.number(op)?;
-        let Inner { liveness, waiters, .. } = &*self.inner;
-        self.inner.space.watch(self.shared(), liveness, Some(waiters), Topic::Space, op)
-    }
-
-    /// Whether an event loop waits for slots: then it may be the one that was woken.
-    pub(super) fn has_send_doorbell(&self) -> bool {
-        self.inner.space.asked_for().is_some_and(|watcher| watcher.has_descriptor())
+        self.sender().membership.number(op)?;
+        self.inner.replies.watch(self.shared(), &self.sender().liveness, None, Topic::Replies, op)
     }
 
     pub(super) fn as_awaited(&self, ticket: Ticket) -> Call {
-        Call::new(ticket, self.needs_server)
+        Call::new(ticket, self.terms.needs_server)
     }
 
     #[inline]

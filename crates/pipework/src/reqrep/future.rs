@@ -6,8 +6,9 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::client::{Client, Message, Reply, may_be_open};
+use super::client::{Client, Reply, may_be_open};
 use super::server::{Request, Server};
+use super::shm::payload::Message;
 use super::shm::ticket::Ticket;
 use super::waiters::Place;
 use super::watch::{Call, Registration, WatcherState};
@@ -72,22 +73,22 @@ impl Client {
         let mut kept: Option<Place> = None;
         poll_fn(|cx| {
             let before = kept.take().filter(Place::is_here);
-            if let Some(ticket) = self.place_in_turn(request, None, before.as_ref(), op)? {
+            if let Some(ticket) = self.sender().place(request, self.terms, None, before.as_ref(), op)? {
                 before.inspect(Place::is_served);
                 return Poll::Ready(Ok(ticket));
             }
             let place = match before {
                 Some(place) => {
-                    place.leave(cx.waker(), self.needs_server);
+                    place.leave(cx.waker(), self.terms.needs_server);
                     place
                 }
-                None => self.inner.waiters.join_task(cx.waker(), self.needs_server),
+                None => self.sender().waiters.join_task(cx.waker(), self.terms.needs_server),
             };
             // What other clients give back is heard of there.
-            self.watch_space(op)?.wake_thread();
+            self.sender().watch_space(op)?.wake_thread();
             // What came before the waker lay there has woken nobody.
             if place.may_look()
-                && let Some(ticket) = self.place_in_turn(request, None, Some(&place), op)?
+                && let Some(ticket) = self.sender().place(request, self.terms, None, Some(&place), op)?
             {
                 place.is_served();
                 return Poll::Ready(Ok(ticket));

@@ -1,9 +1,10 @@
 //! The same ends for single numbers: a payload is one `i64`.
 
-use super::client::{Client, Message, Reply};
+use super::client::{Client, Reply};
 use super::segment::Segment;
 use super::server::{Request, Server};
 use super::shm::layout::Kind;
+use super::shm::payload::Message;
 use super::shm::ticket::Ticket;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};

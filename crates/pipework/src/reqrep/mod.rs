@@ -39,8 +39,8 @@ mod eventfd;
 mod liveness;
 mod waiters;
 mod watch;
-mod client;
 mod place;
+mod client;
 mod server;
 mod future;
 mod int;
@@ -53,7 +53,7 @@ mod faults;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use client::{Client, Message, Reply};
+pub use client::{Client, Reply};
 pub use eventfd::EventFd;
 pub use int::{IntClient, IntRequest, IntServer};
 pub use options::Options;
@@ -61,5 +61,6 @@ pub use segment::{Audit, Member, Segment, Stats};
 pub use server::{Request, Server};
 pub use shm::layout::{Geometry, Kind, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS};
 pub use shm::mapping::Role;
+pub use shm::payload::Message;
 pub use shm::slot::MAX_REDELIVERIES;
 pub use shm::ticket::Ticket;

@@ -1,18 +1,22 @@
 //! How a request gets into the segment: a slot for it, and a cell of the ring for the slot.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::client::{Client, Message};
-use super::shm::mapping::count;
+use super::liveness::Liveness;
+use super::shm::mapping::{Shared, count};
+use super::shm::member::Membership;
+use super::shm::payload::Message;
 use super::shm::slot::{SlotWord, State};
 use super::shm::ticket::Ticket;
-use super::waiters::{Ahead, Place};
+use super::waiters::{Ahead, Place, Waiters};
+use super::watch::{Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
 use crate::spin::{Looks, Spin};
-use crate::sync::{Ordering, Reach};
+use crate::sync::{Hint, Ordering, Reach};
 
 /// A slot that was acquired, and its word.
 type Acquired = (u32, SlotWord);
@@ -20,42 +24,117 @@ type Acquired = (u32, SlotWord);
 /// How many slots are looked at between two looks at the clock. Segments with no more are looked through at once.
 const LOOKED_AT_ONCE: u32 = 256;
 
-impl Client {
-    /// Puts a request into a slot and the slot into the ring; without a deadline only if that is possible now, and if nobody else of this
-    /// client waits for it.
+/// What a client asks for its calls.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// How often a request may go to another server.
+    pub(super) redeliveries: u8,
+    /// Calls fail where there is no server.
+    pub(super) needs_server: bool,
+}
+
+/// The sending half of a client, and what it waits by.
+#[derive(Debug)]
+pub(super) struct Sender {
+    // Its thread ends before the membership does.
+    pub(super) space: Watcher,
+    pub(super) shared: Arc<Shared>,
+    pub(super) membership: Arc<Membership>,
+    /// Shared with the client's threads.
+    pub(super) liveness: Arc<Liveness>,
+    pub(super) waiters: Arc<Waiters>,
+    spin: Spin,
+    /// For slots: where there are many, a look is no matter of a few loads.
+    slot_spin: Spin,
+    /// Where to look for a free slot first: one that was ours a moment ago is still in our caches.
+    likely: Hint,
+    /// The event `space` as it was when all slots were looked at in vain; 0 if it may have changed
+    /// unnoticed.
+    full: Hint,
+}
+
+/// Slots that are too many to look at all of them again and again instead of sleeping.
+const MANY: u32 = 1024;
+
+impl Sender {
+    pub(super) fn new(membership: Membership, spin: Duration, op: &'static str) -> Result<Sender> {
+        let membership = Arc::new(membership);
+        let shared = Arc::clone(membership.shared());
+        // Clients begin to look at places far from each other (2^32 divided by the golden ratio).
+        let number = u64::from(membership.number(op)?);
+        let slots = shared.geometry().slots;
+        let likely = number.wrapping_mul(0x9E37_79B9) % u64::from(slots);
+        let slot_spin = if slots > MANY { Duration::ZERO } else { spin };
+        Ok(Sender {
+            space: Watcher::new(),
+            shared,
+            liveness: Arc::new(Liveness::new(&membership)),
+            membership,
+            waiters: Arc::new(Waiters::new()),
+            spin: Spin::new(spin, Looks::Load),
+            slot_spin: Spin::new(slot_spin, Looks::Call),
+            likely: Hint::new(likely),
+            full: Hint::new(0),
+        })
+    }
+
+    pub(super) fn waiting(&self, deadline: Deadline, op: &'static str) -> Wait<'_> {
+        let tick = Some(self.liveness.tick());
+        Wait { deadline, spin: &self.spin, reach: Reach::Machine, tick, op }
+    }
+
+    /// Fails with `NoServer` where one is needed and none was there at the last tick, nor is now.
+    pub(super) fn refuse_without_server(&self, terms: Terms, op: &'static str) -> Result<()> {
+        let liveness = &self.liveness;
+        if !terms.needs_server || !liveness.is_forsaken() {
+            return Ok(());
+        }
+        if !self.shared.has_server(op)? {
+            return Err(Error::new(ErrorKind::NoServer, op));
+        }
+        liveness.has_server();
+        Ok(())
+    }
+
+    pub(super) fn watch_space(&self, op: &'static str) -> Result<Arc<WatcherState>> {
+        self.membership.number(op)?;
+        self.space.watch(&self.shared, &self.liveness, Some(&self.waiters), Topic::Space, op)
+    }
+
+    /// Whether an event loop waits for slots: then it may be the one that was woken.
+    fn has_send_doorbell(&self) -> bool {
+        self.space.asked_for().is_some_and(|watcher| watcher.has_descriptor())
+    }
+}
+
+// ---------------------------------------------------------------- a place for a request
+
+impl Sender {
+    /// Puts a request into a slot and the slot into the ring; without a deadline only if that is
+    /// possible now. Who has not waited in a `place` goes behind those who do.
     #[inline]
     pub(super) fn place(
         &self,
         request: &Message<'_>,
-        deadline: impl Into<Option<Deadline>>,
-        op: &'static str,
-    ) -> Result<Option<Ticket>> {
-        self.place_in_turn(request, deadline.into(), None, op)
-    }
-
-    /// The same for one who has waited, if it is its turn.
-    #[inline]
-    pub(super) fn place_in_turn(
-        &self,
-        request: &Message<'_>,
+        terms: Terms,
         deadline: Option<Deadline>,
         place: Option<&Place>,
         op: &'static str,
     ) -> Result<Option<Ticket>> {
-        let shared = self.shared();
+        let shared = &self.shared;
         if request.payload.len() > shared.geometry().request_bytes as usize {
             return Err(Error::new(ErrorKind::TooLong, op));
         }
-        let me = self.inner.membership.present(op)?;
-        if self.needs_server && !shared.has_server(op)? {
+        let me = self.membership.present(op)?;
+        if terms.needs_server && !shared.has_server(op)? {
             return Err(Error::new(ErrorKind::NoServer, op));
         }
         let is_up = place.map_or_else(|| self.is_up(), Place::may_look);
         let (idx, filled) = match is_up.then(|| self.acquire(me, deadline)).flatten() {
             Some(slot) => slot,
             None => {
-                count(&self.inner.membership.member(me).counters.0.full);
-                match self.acquire_waiting(me, deadline, is_up, op)? {
+                count(&self.membership.member(me).counters.0.full);
+                match self.acquire_waiting(me, terms, deadline, is_up, op)? {
                     Some(slot) => slot,
                     None => return Ok(None),
                 }
@@ -67,12 +146,12 @@ impl Client {
             self.gave_back(idx);
             return Err(error);
         }
-        if self.redeliveries > 0 {
-            self.inner.liveness.redelivers();
+        if terms.redeliveries > 0 {
+            self.liveness.redelivers();
         }
         // Relaxed: the swap publishes them.
         slot.client.store(u32::from(me), Ordering::Relaxed);
-        slot.redeliveries.store(u32::from(self.redeliveries), Ordering::Relaxed);
+        slot.redeliveries.store(u32::from(terms.redeliveries), Ordering::Relaxed);
         slot.request_len.store(request.payload.len() as u32, Ordering::Relaxed);
         slot.request_flags.store(request.flags, Ordering::Relaxed);
         let Some(sent) = slot.send(filled) else { return Err(Error::new(ErrorKind::Corrupt, op)) };
@@ -93,12 +172,12 @@ impl Client {
     /// Whether somebody who comes now may look for a slot: nobody waits, or there are slots for all of them, and one more.
     #[inline]
     fn is_up(&self) -> bool {
-        self.inner.waiters.is_empty() || self.is_up_beside_others()
+        self.waiters.is_empty() || self.is_up_beside_others()
     }
 
     #[cold]
     fn is_up_beside_others(&self) -> bool {
-        let (shared, full, waiters) = (self.shared(), &self.inner.full, &self.inner.waiters);
+        let (shared, full, waiters) = (&self.shared, &self.full, &self.waiters);
         let present = waiters.present();
         let is_full = || full.get() != 0 && shared.space().is_still(full.get());
         present == 0 || waiters.lets_in(present) && !is_full() && shared.has_free(present)
@@ -107,17 +186,17 @@ impl Client {
     /// A slot, if one is free and this client may have one more.
     #[inline]
     fn acquire(&self, me: u16, deadline: Option<Deadline>) -> Option<Acquired> {
-        let is_in = self.inner.waiters.enter();
+        let is_in = self.waiters.enter();
         let slot = is_in.then(|| self.acquire_any(me, deadline)).flatten();
         if is_in && slot.is_none() {
-            self.inner.waiters.exit();
+            self.waiters.exit();
         }
         slot
     }
 
     #[inline]
     fn acquire_any(&self, me: u16, deadline: Option<Deadline>) -> Option<Acquired> {
-        let (shared, waiters) = (self.shared(), &self.inner.waiters);
+        let (shared, waiters) = (&self.shared, &self.waiters);
         if waiters.must_leave_one() && !shared.has_free(1) {
             return None;
         }
@@ -131,14 +210,14 @@ impl Client {
     /// Looks at so many slots, beginning where one is likely to be free.
     #[inline]
     fn acquire_among(&self, me: u16, slots: u32) -> Option<Acquired> {
-        let (shared, mut idx) = (self.shared(), self.inner.likely.get() as u32);
+        let (shared, mut idx) = (&self.shared, self.likely.get() as u32);
         for _ in 0..slots {
             if idx >= shared.geometry().slots {
                 idx = 0;
             }
             if let Some(filled) = shared.slot(idx)?.acquire(me) {
                 // The next one is likelier to be free than this one, until this one is given back.
-                self.inner.likely.set(u64::from(idx) + 1);
+                self.likely.set(u64::from(idx) + 1);
                 return Some((idx, filled));
             }
             idx += 1;
@@ -149,11 +228,11 @@ impl Client {
     /// Looks at all, but not past the deadline, and not again as long as none has come free since all were looked at in vain.
     #[cold]
     fn acquire_among_many(&self, me: u16, slots: u32, deadline: Option<Deadline>) -> Option<Acquired> {
-        let (shared, full) = (self.shared(), &self.inner.full);
+        let (shared, full) = (&self.shared, &self.full);
         if full.get() != 0 && shared.space().is_still(full.get()) {
             return None;
         }
-        let (seen, first) = (shared.space().seen(), self.inner.likely.get());
+        let (seen, first) = (shared.space().seen(), self.likely.get());
         let freed = shared.freed().load(Ordering::Relaxed) as u32;
         if let Some(filled) = shared.slot(freed).and_then(|slot| slot.acquire(me)) {
             return Some((freed, filled));
@@ -163,7 +242,7 @@ impl Client {
                 // The next one goes on from here.
                 return None;
             }
-            self.inner.likely.set((first + u64::from(looked)) % u64::from(slots));
+            self.likely.set((first + u64::from(looked)) % u64::from(slots));
             if let Some(found) = self.acquire_among(me, LOOKED_AT_ONCE) {
                 return Some(found);
             }
@@ -173,7 +252,7 @@ impl Client {
     }
 
     fn count_anew(&self, me: u16) -> bool {
-        self.inner.waiters.count_anew(|| self.shared().calls_of(me).count())
+        self.waiters.count_anew(|| self.shared.calls_of(me).count())
     }
 
     /// There is no slot: maybe the dead have some; maybe one comes free.
@@ -181,24 +260,25 @@ impl Client {
     fn acquire_waiting(
         &self,
         me: u16,
+        terms: Terms,
         deadline: Option<Deadline>,
         is_up: bool,
         op: &'static str,
     ) -> Result<Option<Acquired>> {
-        self.inner.liveness.lacks_slot();
-        let is_time = self.look_after_others(op)?;
+        self.liveness.lacks_slot();
+        let is_time = self.liveness.look_after(op)?;
         if self.count_anew(me) || is_time {
             // One that died between giving a slot back and saying so has left the mark as it was.
-            self.inner.full.set(0);
+            self.full.set(0);
             if let Some(slot) = is_up.then(|| self.acquire(me, deadline)).flatten() {
                 return Ok(Some(slot));
             }
         }
         let Some(deadline) = deadline else { return Ok(None) };
-        let place = self.inner.waiters.join();
+        let place = self.waiters.join();
         let slot = loop {
             if place.is_representative() {
-                break self.represent(&place, me, deadline, op)?;
+                break self.represent(&place, me, terms, deadline, op)?;
             }
             wait_in_line(&place, deadline, op)?;
             if place.may_look()
@@ -213,13 +293,20 @@ impl Client {
     }
 
     /// Waits where other clients wait, too, for a slot that is free. One that is meant for who stands before this thread goes there.
-    fn represent(&self, place: &Place, me: u16, deadline: Deadline, op: &'static str) -> Result<Acquired> {
-        let (shared, waiters, parks) = (self.shared(), &self.inner.waiters, Cell::new(0));
+    fn represent(
+        &self,
+        place: &Place,
+        me: u16,
+        terms: Terms,
+        deadline: Deadline,
+        op: &'static str,
+    ) -> Result<Acquired> {
+        let (shared, waiters, parks) = (&self.shared, &self.waiters, Cell::new(0));
         let look = || {
-            self.inner.liveness.lacks_slot();
+            self.liveness.lacks_slot();
             // Who looked out before may have met it.
-            self.inner.liveness.meet_failure(op)?;
-            self.refuse_without_server(op)?;
+            self.liveness.meet_failure(op)?;
+            self.refuse_without_server(terms, op)?;
             if parks.get() > 1 {
                 waiters.took_offer();
             }
@@ -236,10 +323,10 @@ impl Client {
         let check = || {
             // The next announcement comes without a wake-up.
             parks.set(0);
-            self.inner.full.set(0);
-            self.check(op)
+            self.full.set(0);
+            self.liveness.check(op)
         };
-        let wait = Wait { spin: &self.inner.slot_spin, ..self.waiting(deadline, op) };
+        let wait = Wait { spin: &self.slot_spin, ..self.waiting(deadline, op) };
         let slot = shared.space().wait_parking(&wait, || parks.set(parks.get() + 1), look, check);
         // The wake-up that this thread has had may be for somebody else.
         slot.inspect_err(|_| shared.space().notify(Reach::Machine))
@@ -248,14 +335,14 @@ impl Client {
     /// The ring is full of calls that are over: waits until a server has thrown them out. True once the request is on its way.
     fn queue_waiting(&self, ticket: Ticket, deadline: Option<Deadline>, op: &'static str) -> Result<bool> {
         let Some(deadline) = deadline else { return Ok(false) };
-        let slot = self.slot(ticket, op)?;
+        let slot = self.shared.slot(ticket.idx()).ok_or(Error::new(ErrorKind::Stale, op))?;
         let look = || {
             let waits =
                 slot.load().state() == Some(State::Sent) && slot.load().generation() == ticket.generation();
-            Ok((!waits || self.shared().enqueue(ticket.idx(), op)?).then_some(true))
+            Ok((!waits || self.shared.enqueue(ticket.idx(), op)?).then_some(true))
         };
         // A server that claims wakes all who wait here, the one whose request it was among them.
-        self.shared().cells().wait(&self.waiting(deadline, op), look, || self.check(op))
+        self.shared.cells().wait(&self.waiting(deadline, op), look, || self.liveness.check(op))
     }
 }
 
@@ -269,28 +356,28 @@ fn wait_in_line(place: &Place, deadline: Deadline, op: &'static str) -> Result<(
 }
 
 /// A slot has come free.
-impl Client {
+impl Sender {
     /// One that was this client's, in the last step.
     #[inline]
     pub(super) fn gave_back(&self, idx: u32) {
-        self.inner.likely.set(u64::from(idx));
-        self.inner.waiters.exit();
-        if self.shared().space().is_awaited() {
+        self.likely.set(u64::from(idx));
+        self.waiters.exit();
+        if self.shared.space().is_awaited() {
             self.offer(idx);
         }
     }
 
     /// One that stays its server's for a while: it counts as this client's no more.
     pub(super) fn dropped(&self) {
-        if self.inner.waiters.is_limited() {
-            self.inner.waiters.exit();
-            self.shared().space().notify_all(Reach::Machine);
+        if self.waiters.is_limited() {
+            self.waiters.exit();
+            self.shared.space().notify_all(Reach::Machine);
         }
     }
 
     #[cold]
     fn offer(&self, idx: u32) {
-        let (shared, waiters) = (self.shared(), &self.inner.waiters);
+        let (shared, waiters) = (&self.shared, &self.waiters);
         shared.freed().store(u64::from(idx), Ordering::Relaxed);
         if waiters.hand_over() {
             return;
@@ -310,7 +397,7 @@ impl Client {
     /// One whose entry in the ring is stale now: a full ring may have space.
     pub(super) fn gave_up(&self, idx: u32) {
         self.gave_back(idx);
-        self.shared().cells().notify_all_swapped(Reach::Machine);
+        self.shared.cells().notify_all_swapped(Reach::Machine);
     }
 }
 
@@ -417,7 +504,7 @@ mod tests {
     /// Goes on when so many wait for a slot.
     fn until_waiting(client: &Client, len: u64) {
         let began = Instant::now();
-        while client.inner.waiters.len() < len {
+        while client.sender().waiters.len() < len {
             assert!(began.elapsed() < SOON);
             thread::sleep(Duration::from_micros(200));
         }
@@ -698,7 +785,7 @@ mod tests {
         let client = segment.client().unwrap();
         let tickets: Vec<_> = std::iter::from_fn(|| client.try_send("a").unwrap()).collect();
         assert_eq!(tickets.len(), 1 << 16);
-        let looks = || client.inner.likely.get();
+        let looks = || client.sender().likely.get();
         // What is looked at before the deadline is not all of it.
         let before = looks();
         assert!(client.send("b", Deadline::now()).is_err());
@@ -746,7 +833,7 @@ mod tests {
             let (first, client) = (slot.load(), segment.client().unwrap());
             // As its client would.
             assert!(slot.cancel(first.generation(), first.owner()).is_some());
-            client.gave_up(front);
+            client.sender().gave_up(front);
             Instant::now()
         });
         assert!(woken < AT_ONCE, "{woken:?}");

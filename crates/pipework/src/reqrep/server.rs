@@ -5,14 +5,13 @@ use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::client::Message;
 use super::eventfd::{EventFd, EventFds};
 use super::liveness::Liveness;
 use super::segment::Segment;
 use super::shm::layout::Kind;
 use super::shm::mapping::{Role, Shared, count};
 use super::shm::member::Membership;
-use super::shm::payload::Payload;
+use super::shm::payload::{Message, Payload};
 use super::shm::slot::{SlotWord, State};
 use super::watch::{Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;

@@ -66,6 +66,31 @@ fn put(area: Option<Region>, bytes: &[u8], op: &'static str) -> Result<()> {
     if area.copy_in(bytes) { Ok(()) } else { Err(Error::new(ErrorKind::TooLong, op)) }
 }
 
+/// A payload with its flags, as it is sent: a request or a reply. Bytes and text convert into one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    pub(crate) payload: &'a [u8],
+    pub(crate) flags: u32,
+}
+
+impl<'a> Message<'a> {
+    /// A payload with flags 0.
+    pub fn new<T: AsRef<[u8]> + ?Sized>(payload: &'a T) -> Message<'a> {
+        Message { payload: payload.as_ref(), flags: 0 }
+    }
+
+    /// Sends 32 bits of the user's along.
+    pub fn flags(self, flags: u32) -> Message<'a> {
+        Message { flags, ..self }
+    }
+}
+
+impl<'a, T: AsRef<[u8]> + ?Sized> From<&'a T> for Message<'a> {
+    fn from(payload: &'a T) -> Message<'a> {
+        Message::new(payload)
+    }
+}
+
 /// Bytes of a request or a reply. They are this process's own.
 ///
 /// No field is narrower than a word, and the small bytes are copied whole: what is moved on right after it was written in pieces of other
