@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::eventfd::{EventFd, EventFds};
 use super::place::{Sender, Terms};
 use super::segment::Segment;
+use super::shm::call::Standing;
 use super::shm::layout::Kind;
 use super::shm::mapping::{Role, Shared, count};
 use super::shm::payload::{Message, Payload};
@@ -15,7 +16,6 @@ use super::shm::ticket::Ticket;
 use super::watch::{Call, Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::Ordering;
 
 /// What a server answered. It dereferences to its bytes.
 #[derive(Clone, Debug)]
@@ -235,13 +235,10 @@ impl Client {
                 }
                 Ok(true)
             }
-            None => {
-                let now = slot.load();
-                let done = now.generation() == ticket.generation()
-                    && now.owner() == me
-                    && now.state().is_some_and(State::is_done);
-                if done { Ok(false) } else { Err(Error::new(ErrorKind::Stale, OP)) }
-            }
+            None => match self.shared().standing(ticket, me) {
+                Standing::Done(_) => Ok(false),
+                _ => Err(Error::new(ErrorKind::Stale, OP)),
+            },
         }
     }
 
@@ -305,7 +302,7 @@ impl Client {
             let now = slot.load();
             now.state() == Some(State::Answered) && now.generation() == ticket.generation()
         });
-        answered.map_or(0, |slot| slot.reply_len.load(Ordering::Relaxed) as usize)
+        answered.map_or(0, |slot| slot.reply_len() as usize)
     }
 
     pub(super) fn sender(&self) -> &Sender {
@@ -345,26 +342,18 @@ impl Client {
     #[inline]
     fn poll(&self, ticket: Ticket, op: &'static str) -> Result<Option<SlotWord>> {
         let me = self.sender().membership.number(op)?;
-        let slot = self.slot(ticket, op)?;
-        let now = slot.load();
-        let is_mine = now.owner() == me;
-        match now.state() {
-            _ if now.generation() != ticket.generation() => {}
-            Some(State::Sent)
-                if is_mine && self.terms.needs_server && self.sender().liveness.is_forsaken() =>
-            {
-                return self.give_up_without_server(ticket, op);
+        match self.shared().standing(ticket, me) {
+            Standing::Done(word) => Ok(Some(word)),
+            Standing::Sent if self.terms.needs_server && self.sender().liveness.is_forsaken() => {
+                self.give_up_without_server(ticket, op)
             }
-            Some(State::Sent) if is_mine => return self.sender().liveness.meet_failure(op).map(|()| None),
-            Some(State::Taken) if slot.client.load(Ordering::Relaxed) == u32::from(me) => {
-                return self.sender().liveness.meet_failure(op).map(|()| None);
+            Standing::Sent | Standing::Taken => self.sender().liveness.meet_failure(op).map(|()| None),
+            Standing::Over => {
+                // Where the file was cut short, nothing is what it was.
+                self.shared().check_whole(op)?;
+                Err(Error::new(ErrorKind::Stale, op))
             }
-            Some(state) if state.is_done() && is_mine => return Ok(Some(now)),
-            _ => {}
         }
-        // Where the file was cut short, nothing is what it was.
-        self.shared().check_whole(op)?;
-        Err(Error::new(ErrorKind::Stale, op))
     }
 
     /// Takes out what a call that is done has brought, and gives its slot back.
@@ -381,9 +370,9 @@ impl Client {
     #[inline]
     fn take_out(&self, ticket: Ticket, done: SlotWord, held: SlotWord, op: &'static str) -> Result<Reply> {
         let slot = self.slot(ticket, op)?;
-        let mut reply = Reply { payload: Payload::empty(), flags: slot.reply_flags.load(Ordering::Relaxed) };
+        let mut reply = Reply { payload: Payload::empty(), flags: 0 };
         let outcome = match done.state() {
-            Some(State::Answered) => self.copy_out(ticket.idx(), slot, &mut reply.payload, op),
+            Some(State::Answered) => self.copy_out(ticket.idx(), &mut reply, op),
             Some(State::Failed) => Err(Error::new(ErrorKind::Failed, op)),
             _ => Err(Error::new(ErrorKind::PeerDied, op)),
         };
@@ -396,10 +385,10 @@ impl Client {
     }
 
     #[inline]
-    fn copy_out(&self, idx: u32, slot: &Slot, payload: &mut Payload, op: &'static str) -> Result<()> {
-        let len = slot.reply_len.load(Ordering::Relaxed);
-        let is_copied = self.shared().get_reply(idx, len, payload, op)?;
-        if is_copied { Ok(()) } else { Err(Error::new(ErrorKind::Corrupt, op)) }
+    fn copy_out(&self, idx: u32, reply: &mut Reply, op: &'static str) -> Result<()> {
+        let flags = self.shared().read_reply(idx, &mut reply.payload, op)?;
+        reply.flags = flags.ok_or(Error::new(ErrorKind::Corrupt, op))?;
+        Ok(())
     }
 
     /// Waits until a call is done; its word then.

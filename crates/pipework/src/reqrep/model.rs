@@ -80,11 +80,10 @@ impl Segment {
     }
 
     /// Sends a request; what was sent, and whether it is in the ring. `None` if the slot is in use.
-    fn send(&self, idx: u32, request: u32, redeliveries: u32) -> Option<(SlotWord, bool)> {
+    fn send(&self, idx: u32, request: u32, redeliveries: u8) -> Option<(SlotWord, bool)> {
         let slot = self.slot(idx);
         let filled = slot.acquire(CLIENT)?;
-        slot.client.store(u32::from(CLIENT), Ordering::Relaxed);
-        slot.redeliveries.store(redeliveries, Ordering::Relaxed);
+        slot.set_caller(CLIENT, redeliveries);
         self.payloads[idx as usize].request.store(request, Ordering::Relaxed);
         let sent = slot.send(filled).expect("nobody else may touch it");
         Some((sent, self.push(idx)))

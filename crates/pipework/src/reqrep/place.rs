@@ -141,7 +141,7 @@ impl Sender {
             }
         };
         let slot = shared.slot(idx).ok_or(Error::new(ErrorKind::Corrupt, op))?;
-        if let Err(error) = shared.put_request(idx, request.payload, op) {
+        if let Err(error) = shared.write_request(idx, request, op) {
             slot.step(filled, filled.freed());
             self.gave_back(idx);
             return Err(error);
@@ -149,11 +149,7 @@ impl Sender {
         if terms.redeliveries > 0 {
             self.liveness.redelivers();
         }
-        // Relaxed: the swap publishes them.
-        slot.client.store(u32::from(me), Ordering::Relaxed);
-        slot.redeliveries.store(u32::from(terms.redeliveries), Ordering::Relaxed);
-        slot.request_len.store(request.payload.len() as u32, Ordering::Relaxed);
-        slot.request_flags.store(request.flags, Ordering::Relaxed);
+        slot.set_caller(me, terms.redeliveries);
         let Some(sent) = slot.send(filled) else { return Err(Error::new(ErrorKind::Corrupt, op)) };
         let ticket = Ticket::new(idx, sent);
         let queued = match shared.enqueue(idx, op) {

@@ -18,7 +18,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
 use crate::spin::{Looks, Spin};
-use crate::sync::{Ordering, Reach};
+use crate::sync::Reach;
 
 /// Takes requests from a segment and answers them.
 ///
@@ -170,7 +170,7 @@ impl Server {
         let sent = |idx| self.shared().slot(idx).filter(|slot| slot.load().state() == Some(State::Sent));
         let queue = self.shared().queue();
         let waiting = queue.entries().filter_map(sent).take(max);
-        waiting.map(|slot| u64::from(slot.request_len.load(Ordering::Relaxed))).sum()
+        waiting.map(|slot| u64::from(slot.request_len())).sum()
     }
 
     /// Fails all requests that wait now; says how many they were.
@@ -354,7 +354,6 @@ impl Request<'_> {
     /// it was taken, and where others had to take this server for dead.
     #[inline]
     pub fn reply<'m>(mut self, reply: impl Into<Message<'m>>) -> Result<bool> {
-        let fields = reply.into();
         self.check()?;
         let shared = self.server.shared();
         let slot = shared.slot(self.idx).ok_or(Error::new(ErrorKind::Corrupt, REPLY))?;
@@ -362,10 +361,7 @@ impl Request<'_> {
         if !slot.load().is_held(self.taken) {
             return Err(Error::new(ErrorKind::Stale, REPLY));
         }
-        shared.put_reply(self.idx, fields.payload, REPLY)?;
-        // Relaxed: the swap publishes them.
-        slot.reply_len.store(fields.payload.len() as u32, Ordering::Relaxed);
-        slot.reply_flags.store(fields.flags, Ordering::Relaxed);
+        shared.write_reply(self.idx, &reply.into(), REPLY)?;
         Ok(self.finish(State::Answered))
     }
 
@@ -385,11 +381,9 @@ impl Request<'_> {
     /// be copied out is to be dropped, and fails.
     #[inline]
     fn copy_out(&mut self) -> Result<bool> {
-        let shared = self.server.shared();
-        let Some(slot) = shared.slot(self.idx) else { return Ok(false) };
-        self.flags = slot.request_flags.load(Ordering::Relaxed);
-        let len = slot.request_len.load(Ordering::Relaxed);
-        shared.get_request(self.idx, len, &mut self.payload, RECV)
+        let flags = self.server.shared().read_request(self.idx, &mut self.payload, RECV)?;
+        self.flags = flags.unwrap_or(0);
+        Ok(flags.is_some())
     }
 
     /// Fails with `Stale` in a forked child.
@@ -405,7 +399,7 @@ impl Request<'_> {
         // It counts as finished from here on, whatever comes: a drop must not do it again.
         let taken = std::mem::replace(&mut self.taken, SlotWord::from_bits(0));
         let Some(slot) = shared.slot(self.idx) else { return false };
-        let client = slot.client.load(Ordering::Relaxed) as u16;
+        let client = slot.client();
         let Some(next) = slot.finish(taken, outcome) else { return false };
         if next.state() == Some(State::Free) {
             shared.slot_is_free(self.idx);

@@ -1,17 +1,44 @@
 //! How the calls of a segment stand.
 
 use super::mapping::Shared;
-use super::slot::{Slot, State};
+use super::slot::{Slot, SlotWord, State};
 use super::ticket::Ticket;
-use crate::sync::Ordering;
+
+/// How a call stands, for the client that has sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It waits for a server.
+    Sent,
+    /// A server has it.
+    Taken,
+    /// It is done, and this is its word: the reply is there, or the reason why there is none.
+    Done(SlotWord),
+    /// It is over, or was never this client's.
+    Over,
+}
 
 impl Shared {
+    /// How the call stands that the client `me` has sent.
+    #[inline]
+    pub(crate) fn standing(&self, ticket: Ticket, me: u16) -> Standing {
+        let Some(slot) = self.slot(ticket.idx()) else { return Standing::Over };
+        let now = slot.load();
+        let is_mine = now.owner() == me;
+        match now.state() {
+            _ if now.generation() != ticket.generation() => Standing::Over,
+            Some(State::Sent) if is_mine => Standing::Sent,
+            Some(State::Taken) if slot.client() == me => Standing::Taken,
+            Some(state) if state.is_done() && is_mine => Standing::Done(now),
+            _ => Standing::Over,
+        }
+    }
+
     /// Calls of a client that are in progress: sent, and their replies not received.
     pub(crate) fn calls_of(&self, me: u16) -> impl Iterator<Item = Ticket> {
         self.slots().filter_map(move |(idx, slot)| {
             let word = slot.load();
             let is_mine = match word.state() {
-                Some(State::Taken) => slot.client.load(Ordering::Relaxed) == u32::from(me),
+                Some(State::Taken) => slot.client() == me,
                 state => word.owner() == me && state != Some(State::Dropped),
             };
             is_mine.then(|| Ticket::new(idx, word))
@@ -40,10 +67,4 @@ impl Shared {
     pub(crate) fn is_sent(&self, idx: u32) -> bool {
         self.slot(idx).is_some_and(|slot| slot.load().state() == Some(State::Sent))
     }
-}
-
-/// Who calls, and how often the request may go to another server.
-pub(crate) fn fields(slot: &Slot) -> (u16, u8) {
-    let redeliveries = slot.redeliveries.load(Ordering::Relaxed).min(u32::from(u8::MAX));
-    (slot.client.load(Ordering::Relaxed) as u16, redeliveries as u8)
 }

@@ -5,54 +5,72 @@ use std::ops::Deref;
 
 use super::layout::SMALL;
 use super::mapping::{Part, Shared};
+use super::slot::Slot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::region::Region;
+use crate::sync::Ordering;
 use crate::sys::Errno;
 
 impl Shared {
     /// Writes a request to its slot. `Os` with ENOSPC if there is no page for it, `Corrupt` if one
     /// of the segment's was lost: nobody else could read what was written there.
     #[inline]
-    pub(crate) fn put_request(&self, idx: u32, bytes: &[u8], op: &'static str) -> Result<()> {
-        self.reserve(idx, Part::Request, bytes.len(), op)?;
-        put(self.request(idx), bytes, op)?;
+    pub(crate) fn write_request(&self, idx: u32, request: &Message<'_>, op: &'static str) -> Result<()> {
+        let (slot, Message { payload, flags }) = (self.filled(idx, op)?, request);
+        self.reserve(idx, Part::Request, payload.len(), op)?;
+        write(self.request(idx), payload, op)?;
+        // Relaxed, here and below: the swap publishes them.
+        slot.request_len.store(payload.len() as u32, Ordering::Relaxed);
+        slot.request_flags.store(*flags, Ordering::Relaxed);
         self.check_whole(op)
     }
 
     /// Writes a reply to its slot.
     #[inline]
-    pub(crate) fn put_reply(&self, idx: u32, bytes: &[u8], op: &'static str) -> Result<()> {
-        self.reserve(idx, Part::Reply, bytes.len(), op)?;
-        put(self.reply(idx), bytes, op)?;
+    pub(crate) fn write_reply(&self, idx: u32, reply: &Message<'_>, op: &'static str) -> Result<()> {
+        let (slot, Message { payload, flags }) = (self.filled(idx, op)?, reply);
+        self.reserve(idx, Part::Reply, payload.len(), op)?;
+        write(self.reply(idx), payload, op)?;
+        slot.reply_len.store(payload.len() as u32, Ordering::Relaxed);
+        slot.reply_flags.store(*flags, Ordering::Relaxed);
         self.check_whole(op)
     }
 
-    /// Copies a request of that length into `payload`; false if no client of ours wrote it.
+    /// Copies a request into `payload`; its flags. `None` if no client of ours wrote it.
     #[inline]
-    pub(crate) fn get_request(
+    pub(crate) fn read_request(
         &self,
         idx: u32,
-        len: u32,
         payload: &mut Payload,
         op: &'static str,
-    ) -> Result<bool> {
-        self.get(self.request(idx), len, payload, op)
+    ) -> Result<Option<u32>> {
+        let Some(slot) = self.slot(idx) else { return Ok(None) };
+        let flags = slot.request_flags.load(Ordering::Relaxed);
+        let is_read = self.read(self.request(idx), slot.request_len(), payload, op)?;
+        Ok(is_read.then_some(flags))
     }
 
-    /// Copies a reply of that length into `payload`; false if no server of ours wrote it.
+    /// Copies a reply into `payload`; its flags. `None` if no server of ours wrote it.
     #[inline]
-    pub(crate) fn get_reply(
+    pub(crate) fn read_reply(
         &self,
         idx: u32,
-        len: u32,
         payload: &mut Payload,
         op: &'static str,
-    ) -> Result<bool> {
-        self.get(self.reply(idx), len, payload, op)
+    ) -> Result<Option<u32>> {
+        let Some(slot) = self.slot(idx) else { return Ok(None) };
+        let flags = slot.reply_flags.load(Ordering::Relaxed);
+        let is_read = self.read(self.reply(idx), slot.reply_len(), payload, op)?;
+        Ok(is_read.then_some(flags))
     }
 
     #[inline]
-    fn get(&self, area: Option<Region>, len: u32, payload: &mut Payload, op: &'static str) -> Result<bool> {
+    fn filled(&self, idx: u32, op: &'static str) -> Result<&Slot> {
+        self.slot(idx).ok_or(Error::new(ErrorKind::Corrupt, op))
+    }
+
+    #[inline]
+    fn read(&self, area: Option<Region>, len: u32, payload: &mut Payload, op: &'static str) -> Result<bool> {
         let copied = area.map_or(Ok(false), |area| payload.fill(&area, len as usize));
         // First: what is not whole may give any length.
         self.check_whole(op)?;
@@ -61,7 +79,7 @@ impl Shared {
 }
 
 #[inline]
-fn put(area: Option<Region>, bytes: &[u8], op: &'static str) -> Result<()> {
+fn write(area: Option<Region>, bytes: &[u8], op: &'static str) -> Result<()> {
     let area = area.ok_or(Error::new(ErrorKind::Corrupt, op))?;
     if area.copy_in(bytes) { Ok(()) } else { Err(Error::new(ErrorKind::TooLong, op)) }
 }

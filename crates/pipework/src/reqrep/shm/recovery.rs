@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::call::fields;
 use super::mapping::{ROLE, Role, Shared, count, refused, role};
 use super::slot::State;
 use crate::deadline::Deadline;
@@ -147,7 +146,7 @@ impl Shared {
         }
         for (idx, slot) in self.slots() {
             for _ in 0..TURNS {
-                let (client, redeliveries) = fields(slot);
+                let (client, redeliveries) = (slot.client(), slot.redeliveries());
                 let now = slot.load();
                 let names = |number: &u16| {
                     gone.contains_key(number) && now.without(*number, client, redeliveries).is_some()
@@ -168,7 +167,7 @@ impl Shared {
     fn take_away(&self, idx: u32, gone: u16, proof: Proof, op: &'static str) -> Result<bool> {
         let Some(slot) = self.slot(idx) else { return Ok(true) };
         let word = slot.load();
-        let (client, redeliveries) = fields(slot);
+        let (client, redeliveries) = (slot.client(), slot.redeliveries());
         let Some(next) = word.without(gone, client, redeliveries) else { return Ok(true) };
         if matches!(proof, Proof::Kernel) && !self.is_gone(gone, op)? {
             return Ok(false);

@@ -138,17 +138,17 @@ impl SlotWord {
 pub(crate) struct Slot {
     word: Word,
     /// The member that calls. Written by the client in FILL, and so are the next three.
-    pub(crate) client: AtomicU32,
+    client: AtomicU32,
     /// 0 to [`MAX_REDELIVERIES`].
-    pub(crate) redeliveries: AtomicU32,
+    redeliveries: AtomicU32,
     /// Bytes of the request.
-    pub(crate) request_len: AtomicU32,
+    pub(super) request_len: AtomicU32,
     /// The user's.
-    pub(crate) request_flags: AtomicU32,
+    pub(super) request_flags: AtomicU32,
     /// Bytes of the reply. Written by the server in TAKEN or DROPPED, and so is the next.
-    pub(crate) reply_len: AtomicU32,
+    pub(super) reply_len: AtomicU32,
     /// The user's.
-    pub(crate) reply_flags: AtomicU32,
+    pub(super) reply_flags: AtomicU32,
     /// How often a server was done with this slot. Written by the server in TAKEN or DROPPED: nobody else counts meanwhile, so this needs no
     /// swap.
     replies: AtomicU64,
@@ -221,7 +221,7 @@ impl Slot {
                 return None;
             }
             let next = if now.is(State::Taken, taken.owner()) {
-                now.with(outcome, self.client.load(Ordering::Relaxed) as u16)
+                now.with(outcome, self.client())
             } else if now.is(State::Dropped, taken.owner()) {
                 now.freed()
             } else {
@@ -251,9 +251,7 @@ impl Slot {
             }
             let next = match now.state()? {
                 State::Sent if now.owner() == client => now.freed(),
-                State::Taken if self.client.load(Ordering::Relaxed) == u32::from(client) => {
-                    now.with(State::Dropped, now.owner())
-                }
+                State::Taken if self.client() == client => now.with(State::Dropped, now.owner()),
                 _ => return None,
             };
             if self.step(now, next) {
@@ -264,6 +262,35 @@ impl Slot {
             }
         }
         None
+    }
+
+    /// Says who calls, and how often the request may go to another server. In FILL.
+    #[inline]
+    pub(crate) fn set_caller(&self, client: u16, redeliveries: u8) {
+        // Relaxed: the swap that sends the request publishes them.
+        self.client.store(u32::from(client), Ordering::Relaxed);
+        self.redeliveries.store(u32::from(redeliveries), Ordering::Relaxed);
+    }
+
+    /// Who calls.
+    #[inline]
+    pub(crate) fn client(&self) -> u16 {
+        self.client.load(Ordering::Relaxed) as u16
+    }
+
+    /// How often the request may go to another server.
+    pub(crate) fn redeliveries(&self) -> u8 {
+        self.redeliveries.load(Ordering::Relaxed).min(u32::from(u8::MAX)) as u8
+    }
+
+    /// Bytes of the request, as its client says.
+    pub(crate) fn request_len(&self) -> u32 {
+        self.request_len.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the reply, as its server says.
+    pub(crate) fn reply_len(&self) -> u32 {
+        self.reply_len.load(Ordering::Relaxed)
     }
 
     pub(crate) fn replies(&self) -> u64 {

@@ -2,8 +2,7 @@
 
 use super::{Call, Interests, Stage, Topic, WatcherState};
 use crate::event::Event;
-use crate::reqrep::shm::slot::State;
-use crate::sync::Ordering;
+use crate::reqrep::shm::call::Standing;
 
 impl WatcherState {
     /// Where the thread of the member `me` parks.
@@ -68,19 +67,14 @@ impl WatcherState {
     }
 
     pub(super) fn stage(&self, call: &Call) -> Stage {
-        let (Topic::Replies, Some(slot)) = (self.topic, self.shared.slot(call.ticket.idx())) else {
+        if self.topic != Topic::Replies {
             return Stage::Over;
-        };
-        let me = self.liveness.number();
-        let (now, is_forsaken) = (slot.load(), call.needs_server && self.liveness.is_forsaken());
-        match now.state() {
-            _ if now.generation() != call.ticket.generation() => Stage::Over,
-            Some(State::Sent) if now.owner() == me && !is_forsaken => Stage::Open,
-            Some(State::Taken) if slot.client.load(Ordering::Relaxed) == u32::from(me) => Stage::Open,
-            Some(State::Sent | State::Answered | State::Failed | State::Died) if now.owner() == me => {
-                Stage::Done
-            }
-            _ => Stage::Over,
+        }
+        match self.shared.standing(call.ticket, self.liveness.number()) {
+            Standing::Sent if call.needs_server && self.liveness.is_forsaken() => Stage::Done,
+            Standing::Sent | Standing::Taken => Stage::Open,
+            Standing::Done(_) => Stage::Done,
+            Standing::Over => Stage::Over,
         }
     }
 }
