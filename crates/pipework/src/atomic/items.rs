@@ -7,17 +7,24 @@ use super::reader::Reader;
 use crate::deadline::Deadline;
 use crate::error::{ErrorKind, Result};
 
+impl Reader {
+    /// All messages until the end of the pipe. Waits as long as it takes, through signals too. A lost message is an `Err`, and the
+    /// iterator goes on; any other `Err` is its last item.
+    pub fn messages(&mut self) -> Messages<'_> {
+        Messages { reader: self, done: false }
+    }
+
+    /// All items until the end of the pipe. Waits as long as it takes, through signals too. An `Err` is its last item.
+    pub fn items(&mut self) -> Items<'_> {
+        Items { reader: self, done: false }
+    }
+}
+
 /// The iterator of [`Reader::messages`].
 #[derive(Debug)]
 pub struct Messages<'a> {
     reader: &'a mut Reader,
     done: bool,
-}
-
-impl<'a> Messages<'a> {
-    pub(super) fn of(reader: &'a mut Reader) -> Messages<'a> {
-        Messages { reader, done: false }
-    }
 }
 
 impl Iterator for Messages<'_> {
@@ -37,12 +44,6 @@ impl Iterator for Messages<'_> {
 pub struct Items<'a> {
     reader: &'a mut Reader,
     done: bool,
-}
-
-impl<'a> Items<'a> {
-    pub(super) fn of(reader: &'a mut Reader) -> Items<'a> {
-        Items { reader, done: false }
-    }
 }
 
 impl Iterator for Items<'_> {

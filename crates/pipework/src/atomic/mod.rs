@@ -27,20 +27,20 @@
 //! The bytes on the wire are those of Atomic::Pipe 0.027, and `WIRE.md` describes them:
 #![doc = include_str!("WIRE.md")]
 
-mod assembly;
-mod check;
-mod decoder;
-mod frame;
-#[cfg(any(test, fuzzing))]
-pub mod fuzzing;
 mod item;
+mod check;
+mod frame;
+mod zstd;
+mod assembly;
 mod mixed;
+mod decoder;
 mod reader;
 mod items;
+mod writer;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 #[cfg(test)]
 mod tests;
-mod writer;
-mod zstd;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -60,9 +60,8 @@ pub use self::zstd::Zstd;
 
 use self::decoder::{Decoder, Limits};
 use self::frame::Mode;
-
-const READING: &str = "use as the reading end of a pipe";
-const WRITING: &str = "use as the writing end of a pipe";
+use self::reader::READING;
+use self::writer::WRITING;
 
 /// A new pipe in plain mode with the default [`Options`].
 ///

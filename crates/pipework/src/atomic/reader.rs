@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use super::decoder::{Decoder, Found, Tail};
 use super::frame::{Mode, Opening};
 use super::item::{Item, Message, Torn};
-use super::items::{Items, Messages};
 use super::zstd::Zstd;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Explanation, Result};
@@ -22,6 +21,8 @@ use crate::sys::{self, Errno, For};
 
 const OP: &str = "atomic recv";
 
+/// The operation that makes one of a descriptor.
+pub(super) const READING: &str = "use as the reading end of a pipe";
 /// How many bytes a call reads on without an item when it has no time left: what a pipe can hold that no privileged process has made.
 const LAST_LOOK: usize = 1 << 20;
 /// Who wakes so much later than asked was stopped meanwhile.
@@ -143,17 +144,6 @@ impl Reader {
     /// As [`Reader::next_item`], but for `TimedOut`.
     pub fn try_next_item(&mut self) -> Result<Option<Item<'_>>> {
         self.item(None)
-    }
-
-    /// All messages until the end of the pipe. Waits as long as it takes, through signals too. A lost message is an `Err`, and the
-    /// iterator goes on; any other `Err` is its last item.
-    pub fn messages(&mut self) -> Messages<'_> {
-        Messages::of(self)
-    }
-
-    /// All items until the end of the pipe. Waits as long as it takes, through signals too. An `Err` is its last item.
-    pub fn items(&mut self) -> Items<'_> {
-        Items::of(self)
     }
 
     /// The report of the loss that [`Reader::recv`] told of last.

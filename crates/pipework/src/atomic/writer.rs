@@ -17,6 +17,9 @@ use crate::fd::PipeEnd;
 use crate::sync;
 use crate::sys::{self, Errno};
 
+/// The operation that makes one of a descriptor.
+pub(super) const WRITING: &str = "use as the writing end of a pipe";
+
 /// The writing end of a pipe, FIFO or Unix stream socket.
 ///
 /// One writer serves one thread; [`Writer::try_clone`] makes another for another thread, and any number of processes can have theirs.
@@ -54,7 +57,7 @@ struct Queued {
 
 impl Writer {
     pub(super) fn new(end: PipeEnd, mode: Mode, max_pending: usize, zstd: Option<Zstd>) -> Result<Writer> {
-        let packer = Packer::new(end.whole_write(super::WRITING)?, mode, end.prints(), zstd.is_some());
+        let packer = Packer::new(end.whole_write(WRITING)?, mode, end.prints(), zstd.is_some());
         Ok(Writer {
             zstd: zstd.filter(|_| !packer.prints()).map(Compressor::new).transpose()?,
             end,

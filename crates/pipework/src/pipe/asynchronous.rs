@@ -20,11 +20,14 @@ pub struct AsyncReader {
     reader: Reader,
 }
 
-impl AsyncReader {
-    pub(super) fn new(reader: Reader) -> AsyncReader {
-        AsyncReader { reader }
+impl Reader {
+    /// The same end, for a task.
+    pub fn into_async(self) -> AsyncReader {
+        AsyncReader { reader: self }
     }
+}
 
+impl AsyncReader {
     /// Waits for the first byte and takes what is there, as much as `buf` holds. 0 is the end of the stream.
     ///
     /// # Errors
@@ -85,11 +88,14 @@ pub struct AsyncWriter {
     writer: Writer,
 }
 
-impl AsyncWriter {
-    pub(super) fn new(writer: Writer) -> AsyncWriter {
-        AsyncWriter { writer }
+impl Writer {
+    /// The same end, for a task.
+    pub fn into_async(self) -> AsyncWriter {
+        AsyncWriter { writer: self }
     }
+}
 
+impl AsyncWriter {
     /// Waits for space for the first byte and puts in as much of `buf` as there is space for.
     ///
     /// # Errors

@@ -4,7 +4,6 @@ use std::fmt;
 use std::io::{self, BufRead, IoSliceMut, Read};
 use std::time::Duration;
 
-use super::AsyncReader;
 use super::endpoint::Endpoint;
 use super::ring::FILLED;
 use crate::deadline::Deadline;
@@ -162,11 +161,6 @@ impl Reader {
     /// most 1 ms. Default 20 microseconds, and never where this process may use only one CPU.
     pub fn set_spin(&mut self, limit: Duration) {
         self.endpoint.set_spin(limit);
-    }
-
-    /// The same end, for a task.
-    pub fn into_async(self) -> AsyncReader {
-        AsyncReader::new(self)
     }
 
     /// Hands out what is there, up to `limit` bytes, piece by piece; nothing at the end of the stream.

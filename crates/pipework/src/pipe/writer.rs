@@ -4,7 +4,6 @@ use std::fmt;
 use std::io::{self, IoSlice, Write};
 use std::time::Duration;
 
-use super::AsyncWriter;
 use super::endpoint::Endpoint;
 use super::reader::PIECE;
 use super::rewind::Rewind;
@@ -183,11 +182,6 @@ impl Writer {
     /// As [`Reader::set_spin`](super::Reader::set_spin).
     pub fn set_spin(&mut self, limit: Duration) {
         self.endpoint.set_spin(limit);
-    }
-
-    /// The same end, for a task.
-    pub fn into_async(self) -> AsyncWriter {
-        AsyncWriter::new(self)
     }
 
     /// Puts in what there is space for.
