@@ -1,7 +1,9 @@
 //! Which module may use which, and in which order they stand.
 
+use std::fs;
+
 use super::lexer::{code, first_word, flat_uses, names_whole, numbered, without_tests};
-use super::{CORE, Fault, File, ORDER, ROOM_STANDS_ON, ROOMS, hold};
+use super::{CORE, Fault, File, ORDER, ROOM_STANDS_ON, ROOMS, hold, root};
 
 #[test]
 fn modules_use_only_what_stands_before_them() {
@@ -56,6 +58,129 @@ fn modules_use_only_what_stands_before_them() {
     let good = [
         (CORE, "atomic/reader.rs", "use crate::{error::Error, fd::PipeEnd, sys};\nuse super::frame;"),
         (CORE, "pipe.rs", "use crate::event;\n#[cfg(test)]\nmod tests {\n    use super::*;\n}"),
+    ];
+    hold(rule, &bad, &good);
+}
+
+/// A folder of the core: the modules that it declares, in their order, and the names that it gives out, each with where it comes from.
+struct Folder {
+    modules: Vec<String>,
+    exports: Vec<(String, Vec<String>)>,
+    /// Whether mod.rs itself uses one of the modules, so that it stands after all of them. If it only gives names out, it
+    /// stands before them, and they may use what it defines.
+    is_above: bool,
+}
+
+impl Folder {
+    /// The folder of the module at `path`, from the room down; `None` if it has none.
+    fn of(path: &[String]) -> Option<Folder> {
+        let text = fs::read_to_string(root().join(CORE).join(path.join("/")).join("mod.rs")).ok()?;
+        Some(Folder::parsed(&text))
+    }
+
+    fn parsed(text: &str) -> Folder {
+        let code = flat_uses(&without_tests(&code(text)));
+        let mut folder = Folder { modules: vec![], exports: vec![], is_above: false };
+        for (_, line) in numbered(&code) {
+            if let Some((_, name)) = line.trim().strip_suffix(';').and_then(|line| line.split_once("mod ")) {
+                folder.modules.push(name.into());
+            } else {
+                // A declaration of names has been spread into whole paths.
+                let words = line.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
+                let paths = words.filter(|word| word.contains("::")).map(segments);
+                for path in paths.filter(|path| !path.is_empty()) {
+                    folder.is_above |= folder.modules.contains(&path[0]) && !line.starts_with("pub");
+                    folder.exports.extend(path.last().map(|name| (name.clone(), path.clone())));
+                }
+            }
+        }
+        folder
+    }
+}
+
+/// The names in a path, without `self`.
+fn segments(path: &str) -> Vec<String> {
+    path.split("::").filter(|name| *name != "self").map(String::from).collect()
+}
+
+/// The module that a path names, or that what it names comes from; `None` if that is another room's.
+fn module_of(path: &[String]) -> Option<Vec<String>> {
+    let mut module = vec![path.first()?.clone()];
+    for name in &path[1..] {
+        let Some(folder) = Folder::of(&module) else { break };
+        if folder.modules.contains(name) {
+            module.push(name.clone());
+        } else if let Some((_, from)) = folder.exports.iter().find(|(known, _)| known == name) {
+            if !folder.modules.contains(&from[0]) {
+                return None;
+            }
+            return module_of(&[module, from.clone()].concat());
+        } else {
+            break;
+        }
+    }
+    Some(module)
+}
+
+#[test]
+fn files_of_a_room_use_only_what_stands_before_them() {
+    fn rule(file: &File) -> Vec<Fault> {
+        let Some(path) = file.in_core().and_then(|path| path.strip_suffix(".rs")) else { return vec![] };
+        let user: Vec<String> =
+            path.strip_suffix("/mod").unwrap_or(path).split('/').map(String::from).collect();
+        let Some((name, above)) = user.split_last().filter(|(_, above)| !above.is_empty()) else {
+            return vec![];
+        };
+        let is_in_room = ROOMS.contains(&user[0].as_str());
+        // What is there for tests only may use all of the room.
+        let declared = is_in_room.then(|| Folder::of(above)).flatten().map(|folder| folder.modules);
+        if !declared.is_some_and(|modules| modules.contains(name)) {
+            return vec![];
+        }
+        let inside = format!("crate::{}::", user[0]);
+        let mut faults = vec![];
+        for (number, line) in numbered(&flat_uses(&without_tests(&code(&file.text)))) {
+            let end = |at: usize| line[at..].find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
+            let path_at = |at: usize| segments(&line[at..end(at).map_or(line.len(), |end| at + end)]);
+            let near =
+                line.match_indices("super::").map(|(at, word)| [above, &path_at(at + word.len())].concat());
+            let far = line.match_indices(&inside).map(|(at, _)| path_at(at + "crate::".len()));
+            for used in near.chain(far).filter_map(|path| module_of(&path)) {
+                if let Some(why) = stands_after(&user, &used) {
+                    faults.push((number, why));
+                }
+            }
+        }
+        faults
+    }
+    /// What is wrong where `user` uses `used`, both from the room down.
+    fn stands_after(user: &[String], used: &[String]) -> Option<String> {
+        let common = user.iter().zip(used).take_while(|(one, two)| one == two).count();
+        let folder = Folder::of(&user[..common])?;
+        let (Some(one), Some(two)) = (user.get(common), used.get(common)) else {
+            let is_fault = user.len() > used.len() && folder.is_above;
+            return is_fault
+                .then(|| format!("`{}/mod.rs` uses its files: none of them may use it", used.join("/")));
+        };
+        let place = |name| folder.modules.iter().position(|module| module == name);
+        (place(two) > place(one))
+            .then(|| format!("`{one}` must not use `{two}`, which stands after it in mod.rs"))
+    }
+    let bad = [
+        (CORE, "pipe/ring.rs", "use super::reader::Reader;"),
+        (CORE, "pipe/ring.rs", "use super::{bell::Bell, Writer};"),
+        (CORE, "pipe/bell.rs", "fn f() { crate::pipe::endpoint::endpoints() }"),
+        (CORE, "atomic/writer.rs", "use super::Options;"),
+        (CORE, "reqrep/shm/slot.rs", "use super::member::Membership;"),
+        (CORE, "reqrep/shm/slot.rs", "use crate::reqrep::Client;"),
+    ];
+    let good = [
+        (CORE, "reqrep/watch/thread.rs", "use super::Topic;\nuse crate::reqrep::shm::slot::State;"),
+        (CORE, "pipe/reader.rs", "use super::ring::{self, FILLED};\nuse super::endpoint::Endpoint;"),
+        (CORE, "pipe/tokio.rs", "use super::{AsyncReader, Reader};"),
+        (CORE, "pipe/mod.rs", "use reader::Reader;"),
+        (CORE, "pipe/model.rs", "use super::pipe;"),
+        (CORE, "fd/names.rs", "use super::CWD;"),
     ];
     hold(rule, &bad, &good);
 }
