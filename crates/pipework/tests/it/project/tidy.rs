@@ -13,6 +13,7 @@ mod walls;
 mod order;
 mod files;
 mod documents;
+mod map;
 
 /// The modules of the core in reading order: each may use those before it, rooms only where `ROOM_STANDS_ON` says so.
 const ORDER: [&str; 11] =
