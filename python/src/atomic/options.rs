@@ -9,10 +9,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyTuple};
 
-use super::reader::Reader;
-use super::writer::Writer;
 use crate::buffer::Bytes;
-use crate::error::OrRaise;
 use crate::imports::Import;
 use crate::keywords;
 
@@ -176,36 +173,4 @@ impl Origin {
         static REDUCE: Import = Import::new("pipework.atomic", "_reduce");
         REDUCE.make(py, (kind, fd, self.path.clone(), self.listens, self.options.bind(py).copy()?))
     }
-}
-
-/// A new pipe: its two ends.
-///
-/// The keyword arguments are those of `Options`. Both descriptors are close-on-exec; a child process gets one of them as its stdin or
-/// stdout, or through `pass_fds`.
-///
-/// >>> import pipework.atomic
-/// >>> reader, writer = pipework.atomic.pair(mixed=True, zstd=3)
-/// >>> writer.send(b"x" * 10_000)
-/// 1
-/// >>> len(reader.next_item().data)
-/// 10000
-#[pyfunction]
-#[pyo3(signature = (**options))]
-pub(super) fn pair(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<(Reader, Writer)> {
-    let (reader, writer) = self::options(options)?.pair().or_raise(py)?;
-    Ok((Reader::new(reader, Origin::of(py, options)?), Writer::new(writer, Origin::of(py, options)?)))
-}
-
-/// Makes a FIFO at `path` that only this user may open (mode 0600).
-///
-/// Raises `FileExistsError` if something is there already.
-#[pyfunction]
-pub(super) fn create_fifo(py: Python<'_>, path: PathBuf) -> PyResult<()> {
-    atomic::create_fifo(&path).or_raise_at(py, &path)
-}
-
-/// The largest capacity in bytes that an unprivileged user may give a pipe.
-#[pyfunction]
-pub(super) fn max_capacity(py: Python<'_>) -> PyResult<usize> {
-    atomic::max_capacity().or_raise(py)
 }

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::address::{Address, to_python};
-use super::progress;
+use super::progress::progress;
 use super::raw::borrow;
 use crate::buffer::Bytes;
 use crate::error::OrRaise;

@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, Protocol, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 
 use super::address::{Address, to_python};
+use super::bytes::{space_for, zeros};
 use super::raw::{borrow, set_option_bytes};
-use super::{space_for, zeros};
 use crate::buffer::{Bytes, bytes};
 use crate::error::OrRaise;
 use crate::imports::Import;

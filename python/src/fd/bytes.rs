@@ -1,0 +1,113 @@
+//! All of the bytes that were asked for, in and out.
+
+use pipework::{Deadline, fd};
+use pyo3::exceptions::PyMemoryError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::progress::progress;
+use super::raw::borrow;
+use crate::buffer::Bytes;
+use crate::wait::{Timeout, until};
+
+/// Reads `n` bytes, or fewer at the end of file only.
+///
+/// Raises `TimedOut` and others; what had been read by then is in the exception's `data`.
+#[pyfunction]
+#[pyo3(signature = (fd, n, timeout=None))]
+pub(super) fn read_full(
+    py: Python<'_>,
+    fd: i32,
+    n: usize,
+    timeout: Option<Timeout>,
+) -> PyResult<Py<PyBytes>> {
+    let (fd, mut buffer, mut len) = (borrow(py, fd)?, zeros(n)?, 0);
+    let done = progress(py, until(timeout), &mut len, |done, slice| {
+        fd::read_full(fd, &mut buffer[done as usize..], slice).map(|len| len as u64)
+    });
+    with_data(py, done, &buffer[..len as usize])
+}
+
+/// As `read_full`, from `offset` on. The descriptor's own position stays.
+#[pyfunction]
+pub(super) fn pread_full(py: Python<'_>, fd: i32, n: usize, offset: u64) -> PyResult<Py<PyBytes>> {
+    let (fd, mut buffer, mut len) = (borrow(py, fd)?, zeros(n)?, 0);
+    let done = progress(py, Deadline::NEVER, &mut len, |done, _| {
+        fd::pread_full(fd, &mut buffer[done as usize..], offset + done).map(|len| len as u64)
+    });
+    with_data(py, done, &buffer[..len as usize])
+}
+
+/// Writes all of `data`.
+///
+/// Raises `Closed` (a `BrokenPipeError`) where nobody reads, `TimedOut` and others; the exception's `done` says how much was written.
+#[pyfunction]
+#[pyo3(signature = (fd, data, timeout=None))]
+pub(super) fn write_all(
+    py: Python<'_>,
+    fd: i32,
+    data: Bytes<'_, '_>,
+    timeout: Option<Timeout>,
+) -> PyResult<()> {
+    let (fd, data): (_, &[u8]) = (borrow(py, fd)?, &data);
+    let all = |done: u64, slice| {
+        let rest = &data[done as usize..];
+        fd::write_all(fd, rest, slice).map(|()| rest.len() as u64)
+    };
+    progress(py, until(timeout), &mut 0, all).map(drop)
+}
+
+/// As `write_all`, from `offset` on. The descriptor's own position stays.
+#[pyfunction]
+pub(super) fn pwrite_all(py: Python<'_>, fd: i32, data: Bytes<'_, '_>, offset: u64) -> PyResult<()> {
+    let (fd, data): (_, &[u8]) = (borrow(py, fd)?, &data);
+    let all = |done: u64, _| {
+        let rest = &data[done as usize..];
+        fd::pwrite_all(fd, rest, offset + done).map(|()| rest.len() as u64)
+    };
+    progress(py, Deadline::NEVER, &mut 0, all).map(drop)
+}
+
+/// Everything from the current position to the end of file.
+///
+/// Raises `TooLong` beyond `max_bytes`, `TimedOut` and others; what had been read by then is in the exception's `data`.
+#[pyfunction]
+#[pyo3(signature = (fd, max_bytes=None, timeout=None))]
+pub(super) fn slurp(
+    py: Python<'_>,
+    fd: i32,
+    max_bytes: Option<usize>,
+    timeout: Option<Timeout>,
+) -> PyResult<Py<PyBytes>> {
+    let (fd, max_bytes, mut data) = (borrow(py, fd)?, max_bytes.unwrap_or(usize::MAX), Vec::new());
+    let done = progress(py, until(timeout), &mut 0, |done, slice| {
+        fd::slurp(fd, &mut data, max_bytes - done as usize, slice).map(|len| len as u64)
+    });
+    with_data(py, done, &data)
+}
+
+/// Memory for `n` bytes, and none of them in it.
+pub(super) fn space_for(n: usize) -> PyResult<Vec<u8>> {
+    let mut space = Vec::new();
+    space.try_reserve_exact(n).map_err(|_| PyMemoryError::new_err(()))?;
+    Ok(space)
+}
+
+pub(super) fn zeros(n: usize) -> PyResult<Vec<u8>> {
+    let mut zeros = space_for(n)?;
+    zeros.resize(n, 0);
+    Ok(zeros)
+}
+
+/// What was read, or the exception that ended it with what was read.
+fn with_data(py: Python<'_>, done: PyResult<u64>, data: &[u8]) -> PyResult<Py<PyBytes>> {
+    let data = PyBytes::new(py, data);
+    match done {
+        Ok(_) => Ok(data.unbind()),
+        Err(raised) => {
+            // An exception that takes no attributes is worth more than what it would carry.
+            let _ = raised.value(py).setattr("data", data);
+            Err(raised)
+        }
+    }
+}
