@@ -1,4 +1,4 @@
-//! The calling end: finds a slot, sends a request in it, waits for its reply, gives the slot back.
+//! The calling end: acquires a slot, sends a request in it, waits for its reply, frees the slot.
 
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
@@ -30,7 +30,7 @@ impl Reply {
         self.flags
     }
 
-    /// Its bytes as a vector, without a copy if they are many.
+    /// Its bytes as a vector. A long payload is moved, not copied.
     pub fn into_vec(self) -> Vec<u8> {
         self.payload.into_vec()
     }
@@ -46,8 +46,9 @@ impl Deref for Reply {
 
 /// Sends requests and gets their replies.
 ///
-/// Clones share one membership; threads may use one client, or a clone each, at the same time. A client that a forked child inherits works there, as a
-/// member of its own; calls in progress stay the parent's.
+/// Clones share one membership; threads may use one client, or a clone each, at the same time. A
+/// client that a forked child inherits works there, as a member of its own. Calls in progress stay
+/// the parent's.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(super) inner: Arc<Inner>,
@@ -72,7 +73,8 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `Incompatible` for a segment of integers; `WouldBlock` if all places for members are taken; `Os` if there is no descriptor for its lock.
+    /// `Incompatible` for a segment of integers; `WouldBlock` if all places for members are taken;
+    /// `Os` if there is no descriptor left for its lock.
     pub fn client(&self) -> Result<Client> {
         Client::new(self, Kind::Bytes)
     }
@@ -91,24 +93,28 @@ impl Client {
         Ok(Client { inner: Arc::new(inner), terms })
     }
 
-    /// If a server dies with a request of this client, another gets it, up to `times` times (at most 3); only then the call fails with `PeerDied`. For requests
-    /// that may be carried out twice. The default is 0.
+    /// How many times another server may get a request of this client after a server died with it:
+    /// at most 3. After that the call fails with `PeerDied`. For requests that may be carried out
+    /// twice. The default is 0.
     pub fn redeliveries(self, times: u8) -> Client {
         let terms = Terms { redeliveries: times.min(MAX_REDELIVERIES), ..self.terms };
         Client { terms, ..self }
     }
 
-    /// Whether a call fails with `NoServer` where no server is attached, instead of waiting for one. The default is to wait.
+    /// Whether a call fails with `NoServer` where no server is attached, instead of waiting for
+    /// one. The default is to wait.
     pub fn needs_server(self, yes: bool) -> Client {
         let terms = Terms { needs_server: yes, ..self.terms };
         Client { terms, ..self }
     }
 
-    /// At most so many calls of this client and its clones are in progress at a time; 0, the default, is any number. Beyond that
-    /// [`send`](Client::send) and [`call`](Client::call) wait as they do without a free slot, until a reply is received or a call cancelled, and
-    /// [`try_send`](Client::try_send) gives `None`. So a client that sends and does not receive leaves slots to the others.
+    /// Limits how many calls of this client and its clones are in progress at a time; 0, the
+    /// default, is no limit. At the limit, [`send`](Client::send) and [`call`](Client::call) wait
+    /// as they do without a free slot, until a reply is received or a call cancelled, and
+    /// [`try_send`](Client::try_send) gives `None`. So a client that sends and does not receive
+    /// leaves slots to the others.
     ///
-    /// It holds for all clones at once, and in forked children for theirs.
+    /// It holds for all clones together, and in a forked child for the calls of that child.
     pub fn max_in_flight(self, calls: u32) -> Client {
         self.sender().waiters.set_limit(calls, self.pending() as u32);
         self
@@ -123,15 +129,18 @@ impl Client {
     ///
     /// # Blocking
     ///
-    /// Until the reply comes, or the deadline, which covers both halves. The death of the server that has the request is noticed within 250 ms of the kernel
-    /// closing its files, which comes after a core dump and after much memory is freed.
+    /// Until the reply comes, or until the deadline, which covers sending and receiving. The death
+    /// of the server that has the request is noticed within 250 ms of the kernel closing its files,
+    /// which comes after a core dump and after much memory is freed.
     ///
     /// # Errors
     ///
-    /// `TimedOut` and `Interrupted`: the call is cancelled, but a server may have begun with it; to take a wait up again after a signal, use
-    /// [`send`](Client::send) and [`recv`](Client::recv). `PeerDied`: its server has died. `Failed`: its server gave it up. `TooLong`: it does not fit into the segment's requests.
-    /// `NoServer`, if [that](Client::needs_server) was asked for. `Corrupt` if the segment was damaged. `Os` with ENOMEM if this process has no memory for the reply: the call is
-    /// over then.
+    /// `TimedOut` and `Interrupted`: the call is cancelled, but a server may have begun with it. To
+    /// resume a wait after a signal, use [`send`](Client::send) and [`recv`](Client::recv).
+    /// `PeerDied`: its server has died. `Failed`: its server gave it up. `TooLong`: the request is
+    /// longer than the segment allows. `NoServer`: there is none, and
+    /// [`needs_server`](Client::needs_server) was set. `Corrupt`: the segment was damaged. `Os`
+    /// with ENOMEM: this process has no memory for the reply, and the call is over.
     #[inline]
     pub fn call<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Reply> {
         let deadline = deadline.into();
@@ -139,20 +148,22 @@ impl Client {
             self.place(&request.into(), deadline, CALL)?.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
         match self.wait(ticket, deadline, CALL) {
             Ok(done) => self.take_out(ticket, done, done, CALL),
-            // Whatever ended the wait, nobody has the ticket, so the call must not stay behind.
+            // However the wait ended: nobody has the ticket, so the call must not stay behind.
             Err(error) => self.abandon_for(ticket, CALL)?.ok_or(error),
         }
     }
 
-    /// Sends a request; the ticket is for its reply. Any number of calls may be in progress, up to the slots of the segment.
+    /// Sends a request and returns the ticket for its reply. Any number of calls may be in
+    /// progress, up to the slots of the segment.
     ///
     /// # Blocking
     ///
-    /// Until a slot is free, or the deadline.
+    /// Until a slot is free, or until the deadline.
     ///
     /// # Errors
     ///
-    /// As [`call`](Client::call), with `TimedOut` and `Interrupted` while there was no slot: nothing was sent.
+    /// As [`call`](Client::call). `TimedOut` and `Interrupted` mean that there was no slot, and
+    /// that nothing was sent.
     #[inline]
     pub fn send<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Ticket> {
         let ticket = self
@@ -162,11 +173,11 @@ impl Client {
         Ok(ticket)
     }
 
-    /// Sends a request if a slot is free; `None` if none is.
+    /// Sends a request if a slot is free; `None` if none is. It does not block.
     ///
     /// # Errors
     ///
-    /// As [`send`](Client::send), but for `TimedOut` and `Interrupted`.
+    /// As [`send`](Client::send), but never `TimedOut` or `Interrupted`.
     #[inline]
     pub fn try_send<'a>(&self, request: impl Into<Message<'a>>) -> Result<Option<Ticket>> {
         let ticket = self.place(&request.into(), None, SEND);
@@ -186,9 +197,11 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// `TimedOut`, `Interrupted`: the ticket stays good. `PeerDied`, `Failed`, `NoServer`: the call is over. `Stale`: the call is over already, or is not this client's.
-    /// `Os`: with ENOMEM the call is over, as for [`call`](Client::call); else the ticket stays good, but the kernel does not say who is alive, for
-    /// instance because the program has closed a descriptor of the segment (EBADF). `Corrupt` if the segment was damaged.
+    /// `TimedOut`, `Interrupted`: the ticket stays valid. `PeerDied`, `Failed`, `NoServer`: the
+    /// call is over. `Stale`: the call was over already, or is not this client's. `Os`: with ENOMEM
+    /// the call is over, as for [`call`](Client::call). With any other number the ticket stays
+    /// valid, but the kernel does not say which members are alive, for instance because the program
+    /// has closed a descriptor of the segment (EBADF). `Corrupt`: the segment was damaged.
     #[inline]
     pub fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Result<Reply> {
         let done = self.wait(ticket, deadline.into(), RECV);
@@ -197,15 +210,15 @@ impl Client {
         reply
     }
 
-    /// The reply of a call; `None` if it has not come.
+    /// The reply of a call; `None` if it has not come. It does not block.
     ///
     /// # Errors
     ///
-    /// As [`recv`](Client::recv), but for the first two.
+    /// As [`recv`](Client::recv), but never `TimedOut` or `Interrupted`.
     #[inline]
     pub fn try_recv(&self, ticket: Ticket) -> Result<Option<Reply>> {
         let mut reply = self.look(ticket, RECV);
-        // Who only ever looks must hear of a death as well.
+        // A caller that only polls must learn of a death as well.
         if matches!(reply, Ok(None)) {
             reply = match self.look_after_others(RECV) {
                 Ok(true) => self.look(ticket, RECV),
@@ -216,8 +229,8 @@ impl Client {
         reply
     }
 
-    /// Gives up a call. False if its reply is there: then it is for [`recv`](Client::recv). A server that has the request finds out when it
-    /// replies.
+    /// Cancels a call. False if its reply is there: then it is for [`recv`](Client::recv). A server
+    /// that has the request finds out when it replies.
     ///
     /// # Errors
     ///
@@ -242,25 +255,25 @@ impl Client {
         }
     }
 
-    /// Ends a call that nobody waits for any more, however it stands. Gives its reply if that came at
-    /// the last moment, and `None` if it is cancelled now, or was over already.
+    /// Ends a call that nobody waits for any more, in whatever state it is. Returns its reply if
+    /// that came at the last moment, and `None` if the call is cancelled now, or was over already.
     ///
-    /// What a wait comes to that has ended with an error is `client.abandon(ticket)?.ok_or(error)`:
-    /// [`call`](Client::call) does so, and so does the future of
-    /// [`call_async`](Client::call_async) when it is dropped.
+    /// After a wait that ended with an error, the result is `client.abandon(ticket)?.ok_or(error)`.
+    /// [`call`](Client::call) does so, and so does the future of [`call_async`](Client::call_async)
+    /// when it is dropped.
     ///
     /// # Errors
     ///
-    /// `Failed`, `PeerDied`, `Corrupt` and `Os` with ENOMEM as those of [`recv`](Client::recv), for a
-    /// call that ended so at the last moment.
+    /// `Failed`, `PeerDied`, `Corrupt` and `Os` with ENOMEM as those of [`recv`](Client::recv), for
+    /// a call that ended with one of them at the last moment.
     ///
     /// # Examples
     ///
-    /// A wait that tells its user how long it has been going on, and ends when the user says so:
+    /// A wait that asks every 100 ms whether to go on, and ends when the answer is no:
     ///
     /// ```
     /// use pipework::{ErrorKind, Result, reqrep::{Client, Reply}};
-    ///     ///
+    /// use std::time::Duration;
     /// fn call(client: &Client, request: &[u8], go_on: impl Fn() -> bool) -> Result<Reply> {
     ///     let ticket = client.send(request, Duration::from_secs(1))?;
     ///     loop {
@@ -283,20 +296,21 @@ impl Client {
 
     #[cold]
     fn abandon_for(&self, ticket: Ticket, op: &'static str) -> Result<Option<Reply>> {
-        // Where it is over, or is not this client's any more, it cannot be cancelled either.
+        // A call that is over, or is not this client's any more, cannot be cancelled either.
         let Ok(false) = self.cancel(ticket) else { return Ok(None) };
         let reply = self.look(ticket, op);
         self.looked(ticket, reply.as_ref().is_err_and(may_be_open));
         reply
     }
 
-    /// Calls of this client that are in progress: sent, and their replies not received.
+    /// How many calls of this client are in progress: sent, and their replies not received.
     pub fn pending(&self) -> usize {
         self.sender().membership.number("reqrep pending").map_or(0, |me| self.shared().calls_of(me).count())
     }
 
-    /// Bytes of a call's reply, if that is there, else 0: so many [`try_recv`](Client::try_recv) would copy now. A hint for those who do work of that
-    /// size elsewhere: the reply may come right after.
+    /// Bytes of a call's reply if it has come, else 0: what [`try_recv`](Client::try_recv) would
+    /// copy now. A hint, to decide whether to do work of that size elsewhere: the reply may come
+    /// right after.
     pub fn reply_len(&self, ticket: Ticket) -> usize {
         let answered = self.shared().slot(ticket.idx()).filter(|slot| {
             let now = slot.load();
@@ -331,14 +345,15 @@ impl Client {
 // ---------------------------------------------------------------- receiving
 
 impl Client {
-    /// What has come of a call: `None` while it is in progress.
+    /// The outcome of a call: `None` while it is in progress.
     #[inline]
     pub(super) fn look(&self, ticket: Ticket, op: &'static str) -> Result<Option<Reply>> {
         let done = self.poll(ticket, op)?;
         done.map(|done| self.collect(ticket, done, op)).transpose()
     }
 
-    /// The word of a call that is done; `None` while it is in progress. Waits go by this: a payload is moved no more often than it must be.
+    /// The word of a call that is done; `None` while it is in progress. Waits poll this and not the
+    /// payload, which is moved no more often than it must be.
     #[inline]
     fn poll(&self, ticket: Ticket, op: &'static str) -> Result<Option<SlotWord>> {
         let me = self.sender().membership.number(op)?;
@@ -349,24 +364,24 @@ impl Client {
             }
             Standing::Sent | Standing::Taken => self.sender().liveness.meet_failure(op).map(|()| None),
             Standing::Over => {
-                // Where the file was cut short, nothing is what it was.
+                // Where the file was cut short, nothing that is read means anything.
                 self.shared().check_whole(op)?;
                 Err(Error::new(ErrorKind::Stale, op))
             }
         }
     }
 
-    /// Takes out what a call that is done has brought, and gives its slot back.
+    /// Copies out the outcome of a call that is done, and frees its slot.
     #[inline]
     fn collect(&self, ticket: Ticket, done: SlotWord, op: &'static str) -> Result<Reply> {
         let slot = self.slot(ticket, op)?;
-        // Another thread may receive the same call. Whoever came second must not copy: the slot may be
-        // another call's by then, whose reply a server of this very process is writing.
+        // Another thread may receive the same call. The thread that comes second must not copy: the
+        // slot may be another call's by then, whose reply a server of this very process is writing.
         let held = slot.hold(done).ok_or(Error::new(ErrorKind::Stale, op))?;
         self.take_out(ticket, done, held, op)
     }
 
-    /// The same for a call whose ticket nobody else has.
+    /// The same for a call whose ticket no other thread has.
     #[inline]
     fn take_out(&self, ticket: Ticket, done: SlotWord, held: SlotWord, op: &'static str) -> Result<Reply> {
         let slot = self.slot(ticket, op)?;
@@ -391,7 +406,7 @@ impl Client {
         Ok(())
     }
 
-    /// Waits until a call is done; its word then.
+    /// Waits until a call is done, and returns its word.
     #[inline]
     fn wait(&self, ticket: Ticket, deadline: Deadline, op: &'static str) -> Result<SlotWord> {
         match self.poll(ticket, op) {
@@ -411,7 +426,8 @@ impl Client {
 // ---------------------------------------------------------------- deaths
 
 impl Client {
-    /// For those who have looked in vain: looks after everybody that calls of this client depend on, if it is time. Whether it was.
+    /// To be called after a poll in vain: if the tick is due, checks everything that calls of this
+    /// client depend on. Returns whether it was due.
     pub(super) fn look_after_others(&self, op: &'static str) -> Result<bool> {
         self.sender().liveness.look_after(op)
     }
@@ -421,44 +437,50 @@ impl Client {
         self.sender().liveness.check(op)
     }
 
-    /// Ends a call that no server has taken, as long as there is none.
+    /// Ends a call that no server has taken while there is no server.
     #[cold]
     fn give_up_without_server(&self, ticket: Ticket, op: &'static str) -> Result<Option<SlotWord>> {
         match self.sender().refuse_without_server(self.terms, op) {
-            // If it cannot be cancelled, one has taken it at the last moment, and the next look finds out what has come of it.
+            // If it cannot be cancelled, a server has taken it at the last moment, and the next
+            // look finds the outcome.
             Err(error) if error.kind() == ErrorKind::NoServer && !self.cancel(ticket)? => Ok(None),
-            // Where the kernel does not say, the call goes on.
+            // Where the kernel does not say which members are alive, the call goes on.
             refused => refused.map(|()| None),
         }
     }
 }
 
-// ---------------------------------------------------------------- being told
+// ---------------------------------------------------------------- notification
 
 impl Client {
-    /// A descriptor for an event loop, readable while there is something to receive: a reply, or the news that there will be none. The other side may be
-    /// any process; it knows nothing of this. Told of are all calls that were sent by this client and its clones, but for those of [`call`](Client::call).
+    /// A descriptor for an event loop, readable while there is something to receive: a reply, or an
+    /// error in its place. The server may be any process; it knows nothing of this. It covers all
+    /// calls that were sent by this client and its clones, except those of [`call`](Client::call).
     ///
-    /// When it is readable, try to receive each call in progress. As soon as there is nothing left, it is not readable any more. A thread of this process waits in the
-    /// place of the loop: the first who asks for a descriptor starts it, and it ends with the client.
+    /// When it is readable, try to receive each call in progress. As soon as there is nothing left,
+    /// it is not readable any more. A thread of this process waits on behalf of the loop. The first
+    /// call of this method starts it, and it ends with the client.
     ///
-    /// The descriptor is the caller's, to be closed at any time, and not to be read from; more can be asked for. A forked child asks for one of its own.
+    /// The caller owns the descriptor, may close it at any time, and must not read from it. Each
+    /// call returns another one. A forked child asks for one of its own.
     ///
     /// # Errors
     ///
-    /// `Os`, if there is no descriptor or thread left.
+    /// `Os`, if no descriptor is left, or no thread can be started.
     pub fn doorbell(&self) -> Result<OwnedFd> {
         const OP: &str = "reqrep doorbell";
         let watcher = self.watch_replies(OP)?;
         let doorbell = watcher.descriptor(OP)?;
-        // Those that were sent before. One that another thread is sending is found here, or finds the watcher: each has a fence between its deed and its look.
+        // Those that were sent before. A call that another thread is sending is found here, or
+        // finds the watcher: each thread has a fence between its store and its load.
         let me = self.sender().membership.number(OP)?;
         self.shared().calls_of(me).for_each(|ticket| watcher.expect(self.as_awaited(ticket)));
         Ok(doorbell)
     }
 
-    /// As [`doorbell`](Client::doorbell), but readable while a request can be sent. It becomes unreadable when [`try_send`](Client::try_send) finds no slot.
-    /// If this client [needs a server](Client::needs_server), it is also rung when the last one has gone.
+    /// As [`doorbell`](Client::doorbell), but readable while a request can be sent. It becomes
+    /// unreadable when [`try_send`](Client::try_send) finds no slot. If this client [needs a
+    /// server](Client::needs_server), it becomes readable when the last server has gone, too.
     ///
     /// # Errors
     ///
@@ -472,12 +494,12 @@ impl Client {
         watcher.descriptor(OP)
     }
 
-    /// The eventfd by which servers are told of requests, by hand.
+    /// The eventfd that is rung by hand to notify servers of requests.
     pub fn request_eventfd(&self) -> &EventFd {
         &self.inner.eventfds.request
     }
 
-    /// The eventfd by which clients are told of replies, by hand.
+    /// The eventfd that is rung by hand to notify clients of replies.
     pub fn reply_eventfd(&self) -> &EventFd {
         &self.inner.eventfds.reply
     }

@@ -1,6 +1,7 @@
 //! Eventfds that are rung by hand: for related processes with event loops, without a thread.
 //!
-//! It knows nothing of calls. Whoever sends or replies and wants the other side's loop to run rings afterwards.
+//! This file knows nothing of calls. A process that sends or replies and wants the other side's
+//! loop to run rings afterwards.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,22 +9,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::error::Result;
 use crate::{sync, sys};
 
-/// A place for an eventfd that is rung by hand, for processes that are forked from each other or pass
-/// descriptors on. Nothing rings it but [`ring`](EventFd::ring): not
-/// [`Client::send`](super::Client::send), not [`Request::reply`](super::Request::reply).
+/// Holds an eventfd that is rung by hand, for processes that are forked from each other or pass
+/// descriptors on. Only [`ring`](EventFd::ring) rings it: neither
+/// [`Client::send`](super::Client::send) nor [`Request::reply`](super::Request::reply) does.
 ///
-/// A client and a server have two each, one for requests and one for replies. What is in
-/// them belongs to the handle and its clones; processes share one by having the same eventfd in their
+/// A client and a server have two each, one for requests and one for replies. The eventfd belongs
+/// to the handle and its clones. Processes share one by putting the same eventfd into their
 /// handles.
 #[derive(Debug, Default)]
 pub struct EventFd(Mutex<Option<Arc<OwnedFd>>>);
 
 impl EventFd {
-    /// The eventfd; makes one, non-blocking and close-on-exec, if there is none.
+    /// The eventfd. If there is none, this makes one, non-blocking and close-on-exec.
     ///
     /// # Errors
     ///
-    /// `Os`, if there is no descriptor left.
+    /// `Os`, if no descriptor is left.
     pub fn create(&self) -> Result<Arc<OwnedFd>> {
         self.with(|place| {
             if let Some(eventfd) = place {
@@ -34,7 +35,7 @@ impl EventFd {
         })
     }
 
-    /// Puts an eventfd in, for instance one that was inherited. One that was there is closed.
+    /// Puts an eventfd in, for instance an inherited one. The one that was there is closed.
     pub fn set(&self, eventfd: OwnedFd) {
         drop(self.with(|place| place.replace(Arc::new(eventfd))));
     }
@@ -49,19 +50,20 @@ impl EventFd {
         self.get().inspect(|eventfd| sys::eventfd_ring(eventfd.as_fd())).is_some()
     }
 
-    /// Makes the eventfd unreadable; false if there is none. To be called before looking for what was rung for.
+    /// Makes the eventfd unreadable; false if there is none. To be called before looking for
+    /// requests or replies.
     pub fn consume(&self) -> bool {
         self.get().inspect(|eventfd| sys::eventfd_clear(eventfd.as_fd())).is_some()
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Option<Arc<OwnedFd>>) -> T) -> T {
-        // No fork in here, or a child could inherit a lock that nobody is left to open.
+        // No fork in here, or a child could inherit a lock that no thread of it can release.
         let _forks_wait = sync::no_forks();
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The two of a handle.
+/// The two eventfds of a handle.
 #[derive(Debug, Default)]
 pub(super) struct EventFds {
     pub(super) request: EventFd,
@@ -96,7 +98,7 @@ mod tests {
         assert!(is_silent(&eventfd), "sending alone rings nothing");
         assert!(client.request_eventfd().ring() && client.request_eventfd().ring());
         assert!(!is_silent(&eventfd) && requests.consume() && is_silent(&eventfd));
-        // The way back is another.
+        // The other direction has another eventfd.
         let replies = client.clone().reply_eventfd().create().unwrap();
         server.reply_eventfd().set(replies.try_clone().unwrap());
         server.recv(SOON).unwrap().reply("b").unwrap();

@@ -1,6 +1,8 @@
-//! The ends as tasks use them: a waker is left where a thread would park. Any runtime will do, and none is needed.
+//! The two ends for tasks: a task leaves a waker where a thread would park. It works with any
+//! runtime, and without one.
 //!
-//! Invariant: a call or a request changes hands only inside a poll that is ready, so whoever drops a future that waits has lost nothing.
+//! Invariant: a call or a request changes hands only inside a poll that returns ready, so nothing
+//! is lost when a pending future is dropped.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -19,19 +21,22 @@ const SEND: &str = "reqrep send";
 const RECV: &str = "reqrep recv";
 
 impl Client {
-    /// As [`call`](Client::call), for a task. Dropping the future cancels the call. There is no deadline: the runtime has timers.
+    /// As [`call`](Client::call), for a task. Dropping the future cancels the call. There is no
+    /// deadline: runtimes have timers.
     ///
-    /// The future runs on any runtime. It is woken by a thread of this process, which the first of them starts and which ends with the client.
+    /// The future runs on any runtime. It is woken by a thread of this process, which the first
+    /// future starts and which ends with the client.
     ///
     /// # Errors
     ///
-    /// As [`call`](Client::call), but for `TimedOut` and `Interrupted`; `Os` if no thread can be started.
+    /// As [`call`](Client::call), but never `TimedOut` or `Interrupted`; `Os` if no thread can be
+    /// started.
     pub async fn call_async<'a>(&self, request: impl Into<Message<'a>>) -> Result<Reply> {
         self.call_async_told(request, |_| ()).await
     }
 
-    /// As [`call_async`](Client::call_async). `sent` hears of the ticket once the request is sent, to ask for [its reply's size](Client::reply_len);
-    /// nobody is to receive by it.
+    /// As [`call_async`](Client::call_async). `sent` gets the ticket once the request is sent, to
+    /// ask for [the size of the reply](Client::reply_len). The ticket is not to be received.
     #[doc(hidden)]
     pub async fn call_async_told<'a>(
         &self,
@@ -44,10 +49,11 @@ impl Client {
         self.look_async(ticket, CALL).await
     }
 
-    /// As [`send`](Client::send), for a task. Nothing was sent if the future is dropped before it is ready.
+    /// As [`send`](Client::send), for a task. Nothing was sent if the future is dropped before it
+    /// is ready.
     ///
-    /// A future that was polled stands in line for a slot, before those that come later. Who keeps one without polling it keeps a slot from them: for 100 ms
-    /// after it was woken, once.
+    /// A future that was polled waits in line for a slot, ahead of later ones. One that is kept and
+    /// not polled keeps a slot from them for 100 ms after it was woken, once.
     ///
     /// # Errors
     ///
@@ -58,11 +64,12 @@ impl Client {
         Ok(ticket)
     }
 
-    /// As [`recv`](Client::recv), for a task. The ticket stays good if the future is dropped.
+    /// As [`recv`](Client::recv), for a task. The ticket stays valid if the future is dropped.
     ///
     /// # Errors
     ///
-    /// As [`recv`](Client::recv), but for the first two; `Os` if no thread can be started.
+    /// As [`recv`](Client::recv), but never `TimedOut` or `Interrupted`; `Os` if no thread can be
+    /// started.
     pub async fn recv_async(&self, ticket: Ticket) -> Result<Reply> {
         let reply = self.look_async(ticket, RECV).await;
         self.looked(ticket, reply.as_ref().is_err_and(may_be_open));
@@ -84,9 +91,9 @@ impl Client {
                 }
                 None => self.sender().waiters.join_task(cx.waker(), self.terms.needs_server),
             };
-            // What other clients give back is heard of there.
+            // That thread notices the slots that other clients free.
             self.sender().watch_space(op)?.wake_thread();
-            // What came before the waker lay there has woken nobody.
+            // What came before the waker was left has woken nobody.
             if place.may_look()
                 && let Some(ticket) = self.sender().place(request, self.terms, None, Some(&place), op)?
             {
@@ -105,19 +112,22 @@ impl Client {
 }
 
 impl Server {
-    /// As [`recv`](Server::recv), for a task. A request is taken by the poll that returns it, so that none is lost if the future is dropped.
+    /// As [`recv`](Server::recv), for a task. A request is taken by the poll that returns it, so
+    /// none is lost if the future is dropped.
     ///
-    /// The future runs on any runtime. It is woken by a thread of this process, which the first of them starts and which ends with the server.
+    /// The future runs on any runtime. It is woken by a thread of this process, which the first
+    /// future starts and which ends with the server.
     ///
     /// # Errors
     ///
-    /// As [`recv`](Server::recv), but for the first two; `Os` if no thread can be started.
+    /// As [`recv`](Server::recv), but never `TimedOut` or `Interrupted`; `Os` if no thread can be
+    /// started.
     pub async fn recv_async(&self) -> Result<Request<'_>> {
         until(None, || self.watch(RECV), || self.take()).await
     }
 }
 
-/// Gives a call up when it is dropped, if it is not over.
+/// Abandons its call when it is dropped, if the call is not over.
 struct Unheard<'a> {
     client: &'a Client,
     ticket: Ticket,
@@ -125,12 +135,13 @@ struct Unheard<'a> {
 
 impl Drop for Unheard<'_> {
     fn drop(&mut self) {
-        // Nobody is left who could be told what came of it.
+        // No caller is left to report the outcome to.
         let _ = self.client.abandon(self.ticket);
     }
 }
 
-/// Waits in a task until `look` finds something. `watch` tells who is to wake it, and `call` what for.
+/// Waits in a task until `look` finds something. `watch` returns the watcher that is to wake it,
+/// and `call` is what it waits for.
 async fn until<T>(
     call: Option<Call>,
     watch: impl Fn() -> Result<Arc<WatcherState>>,
@@ -146,7 +157,7 @@ async fn until<T>(
             None => Registration::new(watch()?),
         };
         kept.insert(registration).register(call, cx.waker());
-        // What came before the waker lay there has woken nobody.
+        // What came before the waker was left has woken nobody.
         look()?.map_or(Poll::Pending, |found| Poll::Ready(Ok(found)))
     })
     .await
@@ -177,7 +188,7 @@ mod tests {
         }
     }
 
-    /// All that a runtime needs to be.
+    /// All that is needed of a runtime.
     fn run<T>(future: impl Future<Output = T>) -> T {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut future = pin!(future);
@@ -206,7 +217,8 @@ mod tests {
         let segment = small();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
         thread::scope(|scope| {
-            // Two that serve, a thread and a task; three that call, one of them a thread. Fewer slots than callers.
+            // Two that serve, a thread and a task; three that call, one of them a thread. Fewer
+            // slots than callers.
             scope.spawn(|| {
                 while let Ok(request) = server.recv(SOON)
                     && !request.is_empty()
@@ -282,7 +294,7 @@ mod tests {
             assert!(poll_once(call.as_mut()).is_pending() && client.pending() == 1);
         }
         assert!(client.pending() == 0 && server.try_recv().unwrap().is_none());
-        // In a server's hands.
+        // Taken by a server.
         let request = {
             let mut call = pin!(client.call_async("b"));
             assert!(poll_once(call.as_mut()).is_pending());
@@ -298,7 +310,7 @@ mod tests {
             assert!(server.recv(SOON).unwrap().reply("d").unwrap());
         }
         all_free(&segment);
-        // A ticket is not dropped with its future.
+        // A ticket outlives its future.
         let ticket = run(client.send_async("e")).unwrap();
         assert!(poll_once(pin!(client.recv_async(ticket))).is_pending());
         server.recv(SOON).unwrap().reply("f").unwrap();
@@ -341,7 +353,7 @@ mod tests {
         thread::scope(|scope| {
             let needy = &needy;
             let call = scope.spawn(move || kind(run(needy.call_async("a"))));
-            // The second ends at the end of a slice.
+            // The second call ends at the end of a slice.
             server.recv(SOON).unwrap().fail();
             assert_eq!(call.join().unwrap(), Some(ErrorKind::Failed));
             let ticket = needy.try_send("b").unwrap().expect("there is a slot");
@@ -392,7 +404,7 @@ mod tests {
         });
     }
 
-    /// The last handle goes inside the thread that would be waited for.
+    /// The last handle is dropped inside the thread that its drop would wait for.
     #[test]
     fn a_waker_may_drop_the_handle_that_it_was_left_at() {
         type Task = Pin<Box<dyn Future<Output = Result<Reply>> + Send>>;

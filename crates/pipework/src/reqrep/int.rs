@@ -1,4 +1,4 @@
-//! The same ends for single numbers: a payload is one `i64`.
+//! The two ends for single numbers: a payload is one `i64`.
 
 use super::client::{Client, Reply};
 use super::segment::Segment;
@@ -120,7 +120,8 @@ impl IntClient {
         self.0.recv_async(ticket).await.and_then(|reply| value_of(&reply))
     }
 
-    /// The client inside, for its eventfds and doorbells. Numbers are sent and received through this one.
+    /// The client inside, for its eventfds and doorbells. Numbers are sent and received through
+    /// this one.
     pub fn get_ref(&self) -> &Client {
         &self.0
     }
@@ -170,7 +171,8 @@ impl IntServer {
 
 impl<'a> IntRequest<'a> {
     fn new(request: Request<'a>) -> IntRequest<'a> {
-        // A shorter one was written by no client of ours; zero is as wrong an answer as any.
+        // A payload of another size was written by no client of ours; zero is as wrong an answer as
+        // any.
         let value = request.payload().try_into().map_or(0, i64::from_ne_bytes);
         IntRequest { value, request }
     }

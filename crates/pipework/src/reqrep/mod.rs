@@ -1,8 +1,10 @@
-//! Room `reqrep`: request and response over shared memory. Many clients, many competing servers, no broker.
+//! Room `reqrep`: request and response over shared memory. Many clients, many competing servers, no
+//! broker.
 //!
-//! A **segment** is a file in shared memory, at a path or without a name. Clients put requests into it, each request goes to one of the
-//! servers, and each reply goes back to the client that asked. Any process may be killed at any instruction: the others go on,
-//! a caller hears `PeerDied`, and what the dead held is taken back.
+//! A **segment** is a file in shared memory, at a path or without a name. Clients put requests into
+//! it, each request goes to one of the servers, and each reply goes back to the client that asked.
+//! Any process may be killed at any instruction: the others go on, a caller gets the error
+//! `PeerDied`, and what the dead process held is taken back.
 //!
 //! ```
 //! use pipework::{Deadline, reqrep::Options};
@@ -23,12 +25,18 @@
 //!
 //! # What is promised
 //!
-//! A request is taken by at most one live server. A reply reaches its requester only. The death of a server is noticed within 250 ms of the kernel
-//! closing the files of its process, and so is a wake-up that died with a process. The kernel closes them after it has written a core dump, and after much memory
-//! is freed: 350 ms after `kill -9` for 4 GB, and 38 s where 4 GB are dumped first. A process that is stopped, debugged or swapped out is alive, whatever its pid namespace. Whoever may
-//! write to the segment can cause errors and lost service, and nothing else. Not promised: a client that lives and does not receive its replies keeps their slots
-//! ([`Client::pending`] says how many, [`Client::max_in_flight`] limits them). A request that was being worked on when its server died may have been carried
-//! out; whether another server gets it is the caller's choice ([`Client::redeliveries`]).
+//! A request is taken by at most one live server. A reply reaches only the client that asked. The
+//! death of a server is noticed within 250 ms of the kernel closing the files of its process, and
+//! so is a wake-up that died with a process. The kernel closes them after it has written a core
+//! dump, and after much memory is freed: 350 ms after `kill -9` for 4 GB, and 38 s where 4 GB are
+//! dumped first. A process that is stopped, debugged or swapped out is alive, whatever its pid
+//! namespace. A process that may write to the segment can cause errors and lost service, and
+//! nothing else.
+//!
+//! Not promised: a client that lives and does not receive its replies keeps their slots
+//! ([`Client::pending`] says how many, [`Client::max_in_flight`] limits them). A request that a
+//! server was working on when it died may have been carried out. Whether another server gets it is
+//! the caller's choice ([`Client::redeliveries`]).
 
 #![doc = include_str!("SEGMENT.md")]
 

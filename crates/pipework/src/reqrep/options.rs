@@ -11,7 +11,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::spin;
 use crate::sys::{self, Errno};
 
-/// How to make or open a segment. One that is opened has its sizes already: those that were asked for must be the same.
+/// How to make or open a segment. A segment that is opened has its sizes already: those that are
+/// set here must be the same.
 #[derive(Clone, Debug)]
 pub struct Options {
     kind: Option<Kind>,
@@ -46,24 +47,27 @@ impl Default for Options {
 }
 
 impl Options {
-    /// 256 slots, requests and replies of up to 4096 bytes, 256 members, mode 0600: 2 MiB and a little.
+    /// 256 slots, requests and replies of up to 4096 bytes, 256 members, mode 0600: 2 MiB and a
+    /// little.
     pub fn new() -> Options {
         Options::default()
     }
 
-    /// Payloads are single numbers of 64 bits, for [`IntClient`](super::IntClient) and [`IntServer`](super::IntServer).
+    /// Payloads are single 64-bit numbers, for [`IntClient`](super::IntClient) and
+    /// [`IntServer`](super::IntServer).
     pub fn integers(self) -> Options {
         Options { kind: Some(Kind::Integers), request_bytes: Some(8), reply_bytes: Some(8), ..self }
     }
 
-    /// Calls that can be in progress at the same time, in all clients together; 1 to 2^20. Each takes memory for a request and a reply. Callers
-    /// beyond that wait in line.
+    /// How many calls can be in progress at the same time, in all clients together; 1 to 2^20. Each
+    /// takes memory for a request and a reply. Further callers wait in line.
     pub fn slots(self, slots: u32) -> Options {
         Options { slots: Some(slots), ..self }
     }
 
-    /// Cells of the ring, rounded up to a power of two and to twice the slots, which is the default and enough. More help where many calls are
-    /// cancelled before a server takes them.
+    /// Cells of the ring, rounded up to a power of two and to at least twice the slots, which is
+    /// the default and enough. More cells help where many calls are cancelled before a server takes
+    /// them.
     pub fn queue(self, cells: u32) -> Options {
         Options { queue: Some(cells), ..self }
     }
@@ -78,25 +82,28 @@ impl Options {
         Options { reply_bytes: Some(bytes), ..self }
     }
 
-    /// Clients and servers that can be attached at the same time; 1 to 65535.
+    /// How many clients and servers can be attached at the same time; 1 to 65535.
     pub fn members(self, members: u32) -> Options {
         Options { members: Some(members), ..self }
     }
 
-    /// Bytes of the largest segment to open, which caps all of its sizes: what it takes of this process's addresses, and the largest payload that memory is asked for. The default is
+    /// Bytes of the largest segment to open. This caps all of its sizes: the address space that it
+    /// takes in this process, and the largest payload that memory is allocated for. The default is
     /// no cap.
     pub fn max_bytes(self, bytes: u64) -> Options {
         Options { max_bytes: bytes, ..self }
     }
 
-    /// Permissions of the file, for instance 0o660 to share it with a group, whose members are then trusted not to disturb.
+    /// Permissions of the file, for instance 0o660 to share it with a group, whose members are then
+    /// trusted not to disturb.
     pub fn mode(self, mode: u32) -> Options {
         Options { mode, ..self }
     }
 
-    /// Whether memory for payloads is taken when they are first written, instead of all at once. The default is to reserve it, so that a full file system is an error
-    /// where the segment is made; otherwise it is one of `send` (ENOSPC) or `reply`, whose call then fails. It saves memory where a slot is larger than
-    /// a page: the first page of each is taken at once.
+    /// Whether memory for payloads is taken when they are first written, instead of all at once.
+    /// The default is to reserve it, so that a full file system is an error where the segment is
+    /// made. In a sparse segment it is one of `send` (ENOSPC) or `reply`, whose call then fails. It
+    /// saves memory where a slot is larger than a page: the first page of each is taken at once.
     pub fn sparse(self, yes: bool) -> Options {
         Options { sparse: yes, ..self }
     }
@@ -106,17 +113,20 @@ impl Options {
         Options { any_owner: yes, ..self }
     }
 
-    /// For how long clients and servers made from the segment look again before they sleep, at most 1 ms. The default is 20 µs, about the cost of a sleep and a
-    /// wake-up; they only do as long as waits of late ended within it, and never where only one CPU may be used. Zero turns it off.
+    /// For how long clients and servers made from the segment spin before they park, at most 1 ms.
+    /// The default is 20 µs, about the cost of parking and waking. They spin only as long as recent
+    /// waits ended within that time, and never where only one CPU may be used. Zero turns it off.
     pub fn spin(self, limit: Duration) -> Options {
         Options { spin: limit, ..self }
     }
 
-    /// Makes a segment at `path`, which must not exist. The name appears when the segment is complete.
+    /// Makes a segment at `path`, which must not exist. The name appears when the segment is
+    /// complete.
     ///
     /// # Errors
     ///
-    /// `Invalid` for impossible sizes; `Os` with EEXIST if there is such a file, ENOSPC if the file system is full, and so on.
+    /// `Invalid` for impossible sizes; `Os` with EEXIST if the file exists, ENOSPC if the file
+    /// system is full, and so on.
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Segment> {
         Shared::create(path.as_ref(), &self.making(), "reqrep create").map(|shared| self.segment(shared))
     }
@@ -125,25 +135,31 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// `Os` with ENOENT if there is none; `Invalid` for a symbolic link, for what is no regular file, and for another user's; `Incompatible` for what is no segment, or is one of another
-    /// format; `Corrupt` for one that was damaged or cut short. The operation's name says which.
+    /// `Os` with ENOENT if there is no such file; `Invalid` for a symbolic link, for anything but a
+    /// regular file, and for another user's file; `Incompatible` for a file that is no segment, or
+    /// a segment of another format; `Corrupt` for one that was damaged or cut short. The
+    /// operation's name says which.
     ///
-    /// `Incompatible` as well for one that has another size than was asked for ([`Geometry::of`] tells what it has), and for one that was made elsewhere: a copy, or a file that is reached
-    /// by another way than the one by which it was made, where its locks are other locks. That is so between the merged and the upper folder of an overlay; a bind mount is the same way.
-    /// A device may get another number when the machine is started again: a segment on it is refused then, and can be removed, for nobody who was attached is alive. `TooLong` for one larger than
-    /// [`max_bytes`](Options::max_bytes).
+    /// `Incompatible` as well for a segment of another size than was asked for ([`Geometry::of`]
+    /// returns its sizes), and for one that was made elsewhere: a copy, or a file that is reached
+    /// by another way than the one by which it was made, where its locks are other locks. That is
+    /// so between the merged and the upper folder of an overlay; a bind mount is the same way. A
+    /// device may get another number when the machine is started again: a segment on it is refused
+    /// then, and can be removed, because no member of it is alive. `TooLong` for a segment larger
+    /// than [`max_bytes`](Options::max_bytes).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Segment> {
         Shared::open(path.as_ref(), &self.checks()).map(|shared| self.segment(shared))
     }
 
-    /// Opens the segment at `path`, or makes it if there is none. Of several processes that do this at the same time, one makes it.
+    /// Opens the segment at `path`, or makes it if there is none. If several processes do this at
+    /// the same time, one of them makes it.
     ///
     /// # Errors
     ///
     /// As [`create`](Options::create) and [`open`](Options::open).
     pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Segment> {
         let path = path.as_ref();
-        // Whoever unlinks and makes segments at this path all the time may win a few rounds.
+        // A process that unlinks and makes segments at this path all the time may win a few rounds.
         for _ in 0..16 {
             match self.open(path) {
                 Err(error) if error.errno() == Some(Errno::NOENT.number()) => {}
@@ -157,7 +173,7 @@ impl Options {
         Err(Error::new(ErrorKind::WouldBlock, "reqrep open or create"))
     }
 
-    /// Makes a segment without a name: for threads, and for processes that are forked from this one.
+    /// Makes a segment without a name, for threads and for processes that are forked from this one.
     ///
     /// # Errors
     ///
@@ -166,8 +182,8 @@ impl Options {
         self.memfd("pipework")
     }
 
-    /// As [`anonymous`](Options::anonymous); `name` shows up in `/proc/PID/maps`. The descriptor ([`AsFd`]) can be passed to other processes, who use
-    /// [`from_fd`](Options::from_fd).
+    /// As [`anonymous`](Options::anonymous); `name` shows up in `/proc/PID/maps`. The descriptor
+    /// ([`AsFd`]) can be passed to other processes, which use [`from_fd`](Options::from_fd).
     ///
     /// # Errors
     ///
@@ -190,7 +206,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// As [`open`](Options::open); `Os` when descriptors have run out.
+    /// As [`open`](Options::open); `Os` if no descriptor is left.
     pub fn dup_fd(&self, fd: impl AsFd) -> Result<Segment> {
         self.from_fd(sys::duplicate(fd.as_fd()).map_err(|errno| errno.at("reqrep open"))?)
     }
@@ -208,7 +224,7 @@ impl Options {
         Making { geometry, mode: self.mode, sparse: self.sparse }
     }
 
-    /// Cells of a ring for so many slots; 0 if there can be none.
+    /// Cells of a ring for this number of slots; 0 if there is no such ring.
     fn cells(&self, slots: u32) -> u32 {
         let least = slots.saturating_mul(2).max(self.queue.unwrap_or(0));
         least.checked_next_power_of_two().unwrap_or(0)

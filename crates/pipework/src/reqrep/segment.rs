@@ -1,4 +1,4 @@
-//! A segment as a whole: who is attached, what was done, and where every slot is.
+//! A segment as a whole: its members, its statistics, and the state of every slot.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -13,7 +13,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{AtomicU64, Ordering};
 
 impl Geometry {
-    /// The sizes of the segment at `path`, without opening it for anything else: to say what it has where [`Options::open`](super::Options::open) refused it.
+    /// The sizes of the segment at `path`, without opening it for anything else: to report them
+    /// where [`Options::open`](super::Options::open) refused it.
     ///
     /// # Errors
     ///
@@ -23,9 +24,10 @@ impl Geometry {
     }
 }
 
-/// A segment that this process has opened. Clones are the same.
+/// A segment that this process has opened. Clones are the same segment.
 ///
-/// It attaches clients and servers, and answers questions about the whole; the numbers may be outdated as soon as they are told.
+/// It attaches clients and servers, and reports on the whole. The numbers may be outdated as soon
+/// as they are returned.
 #[derive(Clone, Debug)]
 pub struct Segment(Arc<Inner>);
 
@@ -56,12 +58,13 @@ impl Segment {
         self.shared().geometry()
     }
 
-    /// Where it was made or opened; `None` for one without a name.
+    /// The path at which it was made or opened; `None` for a segment without a name.
     pub fn path(&self) -> Option<&Path> {
         self.shared().path()
     }
 
-    /// Requests in the ring that wait for a server. Calls that were cancelled there count until a server comes past.
+    /// Requests in the ring that wait for a server. Cancelled calls count until a server passes
+    /// their entries.
     pub fn len(&self) -> usize {
         self.shared().queue().len()
     }
@@ -71,7 +74,8 @@ impl Segment {
         self.len() == 0
     }
 
-    /// Removes its name, if that still leads here; false if it does not. Whoever is attached stays so.
+    /// Removes its name, if that still leads to this segment; false if it does not. Attached
+    /// members stay attached.
     ///
     /// # Errors
     ///
@@ -80,7 +84,8 @@ impl Segment {
         self.shared().unlink()
     }
 
-    /// Writes the segment to the storage that its file lies on, if it lies on any, and waits for that.
+    /// Writes the segment to the storage that its file lies on, if there is one, and blocks until
+    /// that is done.
     ///
     /// # Errors
     ///
@@ -89,16 +94,17 @@ impl Segment {
         self.shared().sync()
     }
 
-    /// Takes back what dead members held; says how many had died. It happens by itself, where somebody waits for it.
+    /// Recovers what dead members held, and returns how many had died. Clients that wait do so by
+    /// themselves.
     ///
     /// # Errors
     ///
-    /// `Os`, if the kernel does not say who is alive; `Corrupt`.
+    /// `Os`, if the kernel does not say which members are alive; `Corrupt`.
     pub fn recover(&self) -> Result<usize> {
         self.shared().recover_all("reqrep recover")
     }
 
-    /// What was done so far, by all members together, those of the past included.
+    /// What all members have done so far, including those that have left or died.
     pub fn stats(&self) -> Stats {
         let shared = self.shared();
         let recoveries = shared.recoveries();
@@ -123,11 +129,11 @@ impl Segment {
         stats
     }
 
-    /// Who is attached, and who died attached and was not noticed yet.
+    /// The attached members, including those that died and were not noticed yet.
     ///
     /// # Errors
     ///
-    /// `Os`, if the kernel does not say who is alive; `Corrupt`.
+    /// `Os`, if the kernel does not say which members are alive; `Corrupt`.
     pub fn members(&self) -> Result<Vec<Member>> {
         let mut members = Vec::new();
         for (number, member) in self.shared().members() {
@@ -145,11 +151,12 @@ impl Segment {
         Ok(members)
     }
 
-    /// Accounts for every slot. Of a segment that is in use, it tells of no single moment.
+    /// Counts the slots in each state. In a segment that is in use, the counts are not of one
+    /// moment.
     ///
     /// # Errors
     ///
-    /// `Os`, if the kernel does not say who is alive; `Corrupt`.
+    /// `Os`, if the kernel does not say which members are alive; `Corrupt`.
     pub fn audit(&self) -> Result<Audit> {
         let shared = self.shared();
         let mut audit = Audit::default();
@@ -193,30 +200,31 @@ impl AsFd for Segment {
     }
 }
 
-/// What was done in a segment. A process that is killed may leave a count of its last step out.
+/// What was done in a segment. A process that is killed may leave its last step uncounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Calls begun.
     pub requests: u64,
-    /// Requests that servers have answered or given up, whether anybody still waited or not.
+    /// Requests that servers have answered or given up, whether the client still waited or not.
     pub replies: u64,
     /// Times that a client found no free slot.
     pub full: u64,
-    /// Times that [`Server::try_recv`](super::Server::try_recv), or the beginning of a [`Server::recv`](super::Server::recv), found no request.
+    /// Times that [`Server::try_recv`](super::Server::try_recv), or the first look of a
+    /// [`Server::recv`](super::Server::recv), found no request.
     pub empty: u64,
-    /// Calls cancelled, those that ran out of time included.
+    /// Calls cancelled, including those that timed out.
     pub cancelled: u64,
     /// Members that died without leaving.
     pub dead_members: u64,
-    /// Slots that were taken back from them.
+    /// Slots that were recovered from them.
     pub recovered: u64,
     /// Requests that went to another server because theirs had died.
     pub redelivered: u64,
 }
 
 impl Stats {
-    /// Each under its name, for a face in another language.
+    /// Each under its name, for bindings to other languages.
     pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         let Stats { requests, replies, full, empty, cancelled, dead_members, recovered, redelivered } = *self;
         [
@@ -241,19 +249,19 @@ pub struct Member {
     pub number: u16,
     /// Client or server.
     pub role: Role,
-    /// Its process, as numbered in its own pid namespace. For people.
+    /// Its process id, as numbered in its own pid namespace. For people.
     pub pid: u32,
     /// When it attached.
     pub since: SystemTime,
-    /// False if it died and nobody has recovered it yet.
+    /// False if it died and was not recovered yet.
     pub is_alive: bool,
 }
 
-/// Every slot of a segment, by what it is used for.
+/// How many slots of a segment are in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Audit {
-    /// Nobody uses it.
+    /// Not in use.
     pub free: usize,
     /// A client is writing its request.
     pub filling: usize,
@@ -267,16 +275,16 @@ pub struct Audit {
     pub done: usize,
     /// Its word is none that a member of ours writes.
     pub damaged: usize,
-    /// Of all these: held by a member that is gone. Recovery takes them back.
+    /// Of all these: held by a member that is gone. Recovery frees them.
     pub orphaned: usize,
     /// Of those waiting: not in the ring. Zero, unless a member was between two steps.
     pub unqueued: usize,
-    /// Entries of the ring, those of cancelled calls included.
+    /// Entries of the ring, including those of cancelled calls.
     pub entries: usize,
 }
 
 impl Audit {
-    /// Each under its name, for a face in another language.
+    /// Each under its name, for bindings to other languages.
     pub fn by_name(&self) -> impl Iterator<Item = (&'static str, usize)> + use<> {
         let Audit { free, filling, waiting, taken, dropped, done, damaged, orphaned, unqueued, entries } =
             *self;

@@ -22,9 +22,10 @@ use crate::sync::Reach;
 
 /// Takes requests from a segment and answers them.
 ///
-/// Clones share one membership; threads may use one server, or a clone each, at the same time. Any number of servers, in any number of
-/// processes, compete for the requests of a segment: each request goes to one of them. A server that a forked child inherits works there, as a
-/// member of its own; requests taken before the fork stay the parent's.
+/// Clones share one membership; threads may use one server, or a clone each, at the same time. Any
+/// number of servers, in any number of processes, compete for the requests of a segment: each
+/// request goes to one of them. A server that a forked child inherits works there, as a member of
+/// its own. Requests taken before the fork stay the parent's.
 #[derive(Clone, Debug)]
 pub struct Server(Arc<Inner>);
 
@@ -72,16 +73,19 @@ impl Server {
         &self.0.segment
     }
 
-    /// The next request.
+    /// Waits for the next request.
     ///
     /// # Blocking
     ///
-    /// Until a request comes, or the deadline. It spins first, for as long as [`Options::spin`](super::Options::spin) says, if waits of late were short.
+    /// Until a request comes, or until the deadline. It spins before it parks, for as long as
+    /// [`Options::spin`](super::Options::spin) says, if recent waits were short.
     ///
     /// # Errors
     ///
-    /// `TimedOut`; `Interrupted` if a signal handler ran; `Corrupt` if the segment was damaged. `Os` with ENOMEM if there is no memory for
-    /// the request, which then fails at its client. `WouldBlock` in a forked child if there is no place for another member, and `Os` if it has no descriptor for its lock.
+    /// `TimedOut`; `Interrupted` if a signal handler ran; `Corrupt` if the segment was damaged.
+    /// `Os` with ENOMEM if there is no memory for the request, which then fails at its client. In a
+    /// forked child `WouldBlock` if there is no place for another member, and `Os` if there is no
+    /// descriptor left for its lock.
     #[inline]
     pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
         let deadline = deadline.into();
@@ -98,11 +102,11 @@ impl Server {
         Err(Error::new(ErrorKind::Corrupt, RECV))
     }
 
-    /// The next request; `None` if none waits.
+    /// The next request; `None` if none waits. It does not block.
     ///
     /// # Errors
     ///
-    /// As [`recv`](Server::recv), but for the first two.
+    /// As [`recv`](Server::recv), but never `TimedOut` or `Interrupted`.
     #[inline]
     pub fn try_recv(&self) -> Result<Option<Request<'_>>> {
         let request = self.take();
@@ -118,7 +122,7 @@ impl Server {
         request
     }
 
-    /// Up to `max` requests: waits for the first, then takes what else is there.
+    /// Up to `max` requests: waits for the first, then takes those that are there.
     ///
     /// # Blocking
     ///
@@ -126,7 +130,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As [`recv`](Server::recv). What was taken before an error is returned; the error comes again with the next call.
+    /// As [`recv`](Server::recv). The requests that were taken before an error are returned, and
+    /// the error comes again with the next call.
     pub fn recv_many(&self, max: usize, deadline: impl Into<Deadline>) -> Result<Vec<Request<'_>>> {
         if max == 0 {
             return Ok(Vec::new());
@@ -140,7 +145,7 @@ impl Server {
         Ok(requests)
     }
 
-    /// Up to `max` requests that wait now.
+    /// Up to `max` requests that wait now. It does not block.
     ///
     /// # Errors
     ///
@@ -164,8 +169,8 @@ impl Server {
         Ok(requests)
     }
 
-    /// Bytes of the first `max` requests that wait now: so many [`drain`](Server::drain) would copy. A hint for those who do work of that size
-    /// elsewhere: requests come and go meanwhile.
+    /// Bytes of the first `max` requests that wait now: what [`drain`](Server::drain) would copy. A
+    /// hint, to decide whether to do work of that size elsewhere: requests come and go meanwhile.
     pub fn waiting_bytes(&self, max: usize) -> u64 {
         let sent = |idx| self.shared().slot(idx).filter(|slot| slot.load().state() == Some(State::Sent));
         let queue = self.shared().queue();
@@ -173,14 +178,15 @@ impl Server {
         waiting.map(|slot| u64::from(slot.request_len())).sum()
     }
 
-    /// Fails all requests that wait now; says how many they were.
+    /// Fails all requests that wait now, and returns how many they were.
     ///
     /// # Errors
     ///
     /// As [`try_recv`](Server::try_recv).
     pub fn clear(&self) -> Result<usize> {
         let mut cleared = 0;
-        // No more than can have waited when it began: clients may send as quickly as this fails them.
+        // No more than can have waited when it began: clients may send as quickly as this loop
+        // fails them.
         for _ in 0..self.shared().geometry().slots {
             match self.take()? {
                 Some(request) => request.fail(),
@@ -191,28 +197,32 @@ impl Server {
         Ok(cleared)
     }
 
-    /// A descriptor for an event loop, readable while a request waits. Its client may be any process; it knows nothing of this.
+    /// A descriptor for an event loop, readable while a request waits. The client may be any
+    /// process; it knows nothing of this.
     ///
-    /// When it is readable, take requests with [`try_recv`](Server::try_recv) or [`drain`](Server::drain) until there is none: then it is not readable any more. Until
-    /// then, further requests cost no system call. A thread of this process waits in the place of the loop: the first who asks for a descriptor
-    /// starts it, and it ends with the server. Where the loop does not come within a millisecond, another server is woken.
+    /// When it is readable, take requests with [`try_recv`](Server::try_recv) or
+    /// [`drain`](Server::drain) until there is none: then it is not readable any more. Until then,
+    /// further requests cost no system call. A thread of this process waits on behalf of the loop.
+    /// The first call of this method starts it, and it ends with the server. If the loop does not
+    /// come within a millisecond, another server is woken.
     ///
-    /// The descriptor is the caller's, to be closed at any time, and not to be read from; more can be asked for. A forked child asks for one of its own.
+    /// The caller owns the descriptor, may close it at any time, and must not read from it. Each
+    /// call returns another one. A forked child asks for one of its own.
     ///
     /// # Errors
     ///
-    /// `Os`, if there is no descriptor or thread left.
+    /// `Os`, if no descriptor is left, or no thread can be started.
     pub fn doorbell(&self) -> Result<OwnedFd> {
         const OP: &str = "reqrep doorbell";
         self.watch(OP)?.descriptor(OP)
     }
 
-    /// The eventfd by which servers are told of requests, by hand.
+    /// The eventfd that is rung by hand to notify servers of requests.
     pub fn request_eventfd(&self) -> &EventFd {
         &self.0.eventfds.request
     }
 
-    /// The eventfd by which clients are told of replies, by hand.
+    /// The eventfd that is rung by hand to notify clients of replies.
     pub fn reply_eventfd(&self) -> &EventFd {
         &self.0.eventfds.reply
     }
@@ -227,7 +237,8 @@ impl Server {
         &self.0.shared
     }
 
-    /// How many requests one call may take: no more than there can be at the same time, whatever is written into the segment.
+    /// How many requests one call may take: no more than there can be at the same time, whatever is
+    /// written into the segment.
     fn most(&self, max: usize) -> usize {
         max.min(self.shared().geometry().slots as usize)
     }
@@ -244,20 +255,22 @@ impl Server {
         Err(Error::new(ErrorKind::Corrupt, RECV))
     }
 
-    /// How often to claim. Each turn but the last fails a request whose length no client of ours wrote; who goes on sending such must not keep this
-    /// going.
+    /// How often to try to claim. Each try but the last fails a request whose length no client of
+    /// ours wrote; a client that goes on sending such requests must not keep this loop running.
     fn turns(&self) -> u32 {
         self.shared().geometry().slots + 1
     }
 
-    /// The first request that waits, with its word as it is now this server's. Waits go by this: a payload is moved no more often than it must be.
+    /// Claims the first request that waits; returns the word that makes it this server's. Waits
+    /// poll this and not the payload, which is moved no more often than it must be.
     #[inline]
     fn claim(&self) -> Result<Option<(u32, SlotWord)>> {
         let (shared, number) = (self.shared(), self.0.membership.present(RECV)?);
         let claim = |idx| Some((idx, shared.slot(idx)?.claim(number)?));
         let popped = shared.queue().pop(claim, RECV)?;
         if popped.claimed.is_some() || popped.stale > 0 {
-            // All of them: the one that was claimed may be any of those who wait, by an older entry.
+            // All of them: the claimed request may be that of any client that waits, by an older
+            // entry.
             shared.cells().notify_all_swapped(Reach::Machine);
         }
         if popped.stale > 0 {
@@ -284,7 +297,7 @@ impl Server {
         self.shared().check_whole(RECV)
     }
 
-    /// What was claimed, without its payload.
+    /// A claimed request, without its payload.
     #[inline]
     fn request(&self, (idx, taken): (u32, SlotWord)) -> Request<'_> {
         let holder = self.0.membership.packed(taken.owner());
@@ -293,16 +306,19 @@ impl Server {
     }
 }
 
-/// A request that this process has taken, and that no other server gets. Dropped without a reply, it fails at its client at once.
+/// A request that this process has taken, and that no other server gets. If it is dropped without a
+/// reply, it fails at its client at once.
 ///
-/// It dereferences to its bytes, which are a copy. It borrows its server; [`into_owned`](Request::into_owned) lets it go to another thread by itself.
+/// It dereferences to its bytes, which are a copy. It borrows its server;
+/// [`into_owned`](Request::into_owned) makes one that can be moved to another thread.
 #[derive(Debug)]
 pub struct Request<'a> {
     server: Cow<'a, Server>,
     idx: u32,
-    /// The word as it was claimed; the waiter may have been set since.
+    /// The word as it was claimed; the waiter bit may have been set since.
     taken: SlotWord,
-    /// Who claimed it, so that the same request in a forked child is known to be the parent's.
+    /// The member that claimed it, so that the same request in a forked child is known to be the
+    /// parent's.
     holder: u64,
     flags: u32,
     payload: Payload,
@@ -316,7 +332,7 @@ impl Request<'_> {
         &self.payload
     }
 
-    /// Its bytes as a vector, without a copy if they are many.
+    /// Its bytes as a vector. A long payload is moved, not copied.
     pub fn take_payload(&mut self) -> Vec<u8> {
         std::mem::replace(&mut self.payload, Payload::empty()).into_vec()
     }
@@ -326,12 +342,12 @@ impl Request<'_> {
         self.flags
     }
 
-    /// The same request, with a clone of its server.
+    /// The same request, with a clone of its server instead of a borrow.
     pub fn into_owned(mut self) -> Request<'static> {
         Request {
             server: Cow::Owned(Server::clone(&self.server)),
             idx: self.idx,
-            // From here on, this one has nothing to let go of.
+            // From here on, dropping this one does nothing.
             taken: std::mem::replace(&mut self.taken, SlotWord::from_bits(0)),
             holder: self.holder,
             flags: self.flags,
@@ -339,25 +355,28 @@ impl Request<'_> {
         }
     }
 
-    /// How many servers have died with this request, 0 to 3. More than 0 only if the client asked for redelivery.
+    /// How many servers have died with this request, 0 to 3. More than 0 only if the client asked
+    /// for redelivery.
     pub fn redeliveries(&self) -> u8 {
         self.taken.delivery()
     }
 
-    /// Answers, and tells whether the client still waited when it was answered: false if it has
-    /// cancelled, or if its death was noticed before. Whether it takes the reply, nobody can know.
+    /// Answers, and returns whether the client still waited when it was answered: false if it has
+    /// cancelled, or if its death was noticed before. True does not mean that the client receives
+    /// the reply.
     ///
     /// # Errors
     ///
-    /// `TooLong` if the reply does not fit into the segment's replies: the request then fails at its
-    /// client. `Stale` if the request is not this server's any more: in a child that was forked after
-    /// it was taken, and where others had to take this server for dead.
+    /// `TooLong` if the reply is longer than the segment allows: the request then fails at its
+    /// client. `Stale` if the request is not this server's any more: in a child that was forked
+    /// after it was taken, and where others had to take this server for dead.
     #[inline]
     pub fn reply<'m>(mut self, reply: impl Into<Message<'m>>) -> Result<bool> {
         self.check()?;
         let shared = self.server.shared();
         let slot = shared.slot(self.idx).ok_or(Error::new(ErrorKind::Corrupt, REPLY))?;
-        // Before the copy: if it was taken away, the bytes there are somebody else's by now.
+        // Before the copy: if the request was taken away, the bytes there belong to another call by
+        // now.
         if !slot.load().is_held(self.taken) {
             return Err(Error::new(ErrorKind::Stale, REPLY));
         }
@@ -365,10 +384,11 @@ impl Request<'_> {
         Ok(self.finish(State::Answered))
     }
 
-    /// Tells the client that this request will not be answered; its call fails with `Failed`. Dropping does the same.
+    /// Gives the request up; its call fails with `Failed`. Dropping does the same.
     pub fn fail(self) {}
 
-    /// Whether somebody waits for the reply: false once the client has cancelled, or its death was noticed.
+    /// Whether the client waits for the reply: false once it has cancelled, or its death was
+    /// noticed.
     pub fn is_wanted(&self) -> bool {
         let slot = self.server.shared().slot(self.idx);
         let now = slot.map(|slot| slot.load());
@@ -377,8 +397,8 @@ impl Request<'_> {
         })
     }
 
-    /// Copies it out of the segment; false if it is nothing that a client of ours sends. What cannot
-    /// be copied out is to be dropped, and fails.
+    /// Copies it out of the segment; false for a request that no client of ours sends. One that
+    /// cannot be copied out is to be dropped, and fails.
     #[inline]
     fn copy_out(&mut self) -> Result<bool> {
         let flags = self.server.shared().read_request(self.idx, &mut self.payload, RECV)?;
@@ -396,7 +416,7 @@ impl Request<'_> {
     #[inline]
     fn finish(&mut self, outcome: State) -> bool {
         let shared = self.server.shared();
-        // It counts as finished from here on, whatever comes: a drop must not do it again.
+        // It counts as finished from here on, whatever happens: a drop must not finish it again.
         let taken = std::mem::replace(&mut self.taken, SlotWord::from_bits(0));
         let Some(slot) = shared.slot(self.idx) else { return false };
         let client = slot.client();
