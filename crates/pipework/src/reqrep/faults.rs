@@ -1,5 +1,5 @@
-//! Every system call of every operation, made to fail in turn: the error names its operation and carries the kernel's number, nothing stays behind, and
-//! the segment goes on working.
+//! Every system call of every operation, made to fail in turn: the error names its operation and
+//! carries the kernel's number, nothing stays behind, and the segment goes on working.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -41,7 +41,8 @@ impl World {
         self.folder.file_name().and_then(|name| name.to_str()).expect("it was made here")
     }
 
-    /// The folder's files, and how many descriptors and mappings of this process are of files in it or of its name.
+    /// The folder's files, and how many descriptors and mappings of this process are of files in it
+    /// or of its name.
     fn traces(&self) -> (Vec<String>, usize, usize) {
         let entries = |folder| fs::read_dir(folder).expect("it can be read").filter_map(|entry| entry.ok());
         let files = entries(self.folder.as_path()).map(|entry| entry.file_name().to_string_lossy().into());
@@ -51,8 +52,8 @@ impl World {
         (files.collect(), descriptors, maps.matches(self.name()).count())
     }
 
-    /// Makes the `nth` call of each name fail in each way, for every `nth` that `run` comes to. It fails as the operation `op` then, and is
-    /// well otherwise.
+    /// Makes the `nth` call of each name fail in each way, for every `nth` that `run` comes to. It
+    /// fails as the operation `op` then, and is well otherwise.
     fn refuse<T>(&self, op: &str, calls: &[&'static str], run: impl Fn() -> Result<T>) {
         for (call, errno) in calls.iter().flat_map(|call| REFUSALS.map(|errno| (*call, errno))) {
             let mut nth = 0;
@@ -210,7 +211,8 @@ fn recovery_goes_on_where_it_was_stopped() {
     let world = World::new("recovering");
     let shared = world.segment.shared();
     world.refuse("reqrep recover", &["lock"], || {
-        // What a dead client leaves: its role, and a slot. Its number is nobody's, so nobody holds its lock.
+        // What a dead client leaves: its role, and a slot. Its number is nobody's, so nobody holds
+        // its lock.
         let dead = shared.member(5).expect("there are eight");
         dead.word.store(Role::Client as u64, Ordering::Relaxed);
         shared.slot(1).expect("there are two").acquire(5).expect("it is free");

@@ -1,7 +1,9 @@
-//! What must hold for any bytes in a segment: the properties that the fuzz target and the tests share.
+//! What must hold for any bytes in a segment: the properties that the fuzz target and the tests
+//! share.
 //!
-//! The input says how a segment is made, or is one itself. What is left of it is a script, in which one client and one server take turns with a vandal, who
-//! writes into their segment whatever the script says. Errors and lost service may come of that, and nothing else.
+//! The input says how a segment is made, or is one itself. What is left of it is a script, in which
+//! one client and one server take turns with a vandal, who writes into their segment whatever the
+//! script says. Errors and lost service may come of that, and nothing else.
 
 #![allow(unreachable_pub)] // The fuzz target reaches it, under cfg(fuzzing); the tests need no more than the crate.
 
@@ -113,7 +115,8 @@ fn any_file(script: &mut Script<'_>) -> Option<Segment> {
     let file = File::from(memory::create_in_memory(c"fuzz").expect("descriptors and memory are left"));
     file.write_all_at(&header, 0).expect("memory is left");
     if how & 8 != 0 {
-        // The rest of the header, the members, the ring and the slots are whatever comes next, which is the script as well.
+        // The rest of the header, the members, the ring and the slots are whatever comes next,
+        // which is the script as well.
         file.write_all_at(script.0, FIXED as u64).expect("memory is left");
     }
     file.set_len(len).expect("memory is left");
@@ -201,7 +204,8 @@ impl Company<'_> {
         }
     }
 
-    /// Writes one word of the segment, behind the bytes that nobody reads twice: all of it, or one byte of it.
+    /// Writes one word of the segment, behind the bytes that nobody reads twice: all of it, or one
+    /// byte of it.
     fn vandalise(&self, script: &mut Script<'_>) {
         let layout = Layout::new(*self.segment.geometry());
         let sizes = layout.geometry;
@@ -334,7 +338,8 @@ impl Company<'_> {
     }
 }
 
-/// With zeros between its first bytes and its last, a segment is as good as new, whatever it was before.
+/// With zeros between its first bytes and its last, a segment is as good as new, whatever it was
+/// before.
 fn starts_anew(segment: &Segment, vandal: &File) {
     let layout = Layout::new(*segment.geometry());
     let zeros = vec![0; layout.end() - FIXED];
@@ -403,7 +408,8 @@ mod tests {
     #[test]
     fn entries_on_a_circle_are_not_counted_for_ever() {
         let segment = Options::new().slots(4).members(2).anonymous().expect("memory is left");
-        // Four of them lead all the way around the laps, to where the other four are what comes next.
+        // Four of them lead all the way around the laps, to where the other four are what comes
+        // next.
         let laps = [0, 0, 1 << 38, 2 << 38, 3 << 38, 0, u64::MAX, u64::MAX];
         let company = with_laps(&segment, laps);
         assert_eq!((segment.len(), segment.audit().map(|audit| audit.entries)), (8, Ok(8)));

@@ -1,8 +1,10 @@
-//! Looks after all that an end depends on: the file, its own lock, and for a client dead members and calls that go on without them.
+//! Checks all that an end depends on: the file, its own lock, and for a client dead members and
+//! calls that go on without them.
 //!
-//! Invariant: whoever takes the tick does all of the work, for every call of this end, whichever it waits for itself. So a death is noticed
-//! by anybody who looks in vain, and it does not matter what else ends that one's waits. Where the work fails, everybody who looks in vain
-//! does it again, until it succeeds: so the error is told to all whom it concerns, whoever met it first.
+//! Invariant: the thread that takes the tick does all of the work, for every call of this end,
+//! whichever it waits for itself. So any thread that polls in vain notices a death, whatever else
+//! ends its waits. If the work fails, every thread that polls in vain does it again, until it
+//! succeeds: so the error is reported to all that it concerns, whichever thread met it first.
 
 use std::sync::{Arc, Weak};
 
@@ -12,15 +14,17 @@ use crate::error::Result;
 use crate::event::Tick;
 use crate::sync::Hint;
 
-/// One end's knowledge of those that it depends on. Its clones and the threads that look out on its behalf share it.
+/// What one end knows of the members that it depends on. Its clones share it, and so do the watch
+/// threads.
 #[derive(Debug)]
 pub(super) struct Liveness {
-    /// Not kept alive: in a forked child, the parent's threads are left as they lie, with all that they had.
+    /// Not kept alive: in a forked child, the parent's threads and all that they had are neither
+    /// used nor dropped.
     membership: Weak<Membership>,
     /// Its latest number.
     number: Arc<Hint>,
     tick: Tick,
-    /// For how many ticks more dead clients matter, too: somebody has found no slot.
+    /// For how many ticks more dead clients matter, too: a thread has found no slot.
     lacks_slot: Hint,
     /// 1 once a call was sent that may go to another server.
     redelivers: Hint,
@@ -28,11 +32,12 @@ pub(super) struct Liveness {
     is_forsaken: Hint,
     /// 1 if the last check has failed.
     has_failed: Hint,
-    /// How often a check has failed that came with a tick.
+    /// How many checks have failed that came with a tick.
     failures: Hint,
 }
 
-/// Whoever waits for a slot says so at least as often as this many ticks can come: once in the longest slice.
+/// A thread that waits for a slot says so at least as often as this many ticks can come: once in
+/// the longest slice.
 const LACKING_TICKS: u64 = 8;
 
 impl Liveness {
@@ -55,12 +60,12 @@ impl Liveness {
         self.number.get() as u16
     }
 
-    /// For waits, whose slices are its own.
+    /// For waits, whose slices are their own.
     pub(super) fn tick(&self) -> &Tick {
         &self.tick
     }
 
-    /// Somebody has found no slot, and wants one.
+    /// A thread has found no slot, and wants one.
     pub(super) fn lacks_slot(&self) {
         self.lacks_slot.set(LACKING_TICKS);
     }
@@ -75,12 +80,12 @@ impl Liveness {
         self.is_forsaken.get() == 1
     }
 
-    /// There is one after all.
+    /// There is a server after all.
     pub(super) fn has_server(&self) {
         self.is_forsaken.set(0);
     }
 
-    /// For those who have looked in vain: does what is to be done, if it is time. Whether it was.
+    /// To be called after a poll in vain: does the check, if it is due. Returns whether it was due.
     pub(super) fn look_after(&self, op: &'static str) -> Result<bool> {
         let due = self.tick.take();
         if due {
@@ -92,13 +97,14 @@ impl Liveness {
         Ok(due)
     }
 
-    /// For those who have looked in vain: fails if somebody's check has failed, and still does.
+    /// To be called after a poll in vain: fails if another thread's check has failed, and still
+    /// does.
     #[inline]
     pub(super) fn meet_failure(&self, op: &'static str) -> Result<()> {
         if self.has_failed.get() == 0 { Ok(()) } else { self.check_all(op) }
     }
 
-    /// How often a tick has failed: what those who tell others are to tell of.
+    /// How many ticks have failed. Watch threads report a change of it.
     pub(super) fn failures(&self) -> u64 {
         self.failures.get()
     }
@@ -110,7 +116,7 @@ impl Liveness {
 
     #[cold]
     fn check_all(&self, op: &'static str) -> Result<()> {
-        // Else its handle is just going, and nobody waits.
+        // Otherwise its handle is being dropped, and no call waits.
         let checked = self.membership.upgrade().map_or(Ok(()), |membership| {
             membership.hold(op)?;
             match membership.role() {
@@ -122,8 +128,8 @@ impl Liveness {
         checked
     }
 
-    /// Takes back what the dead had, so that their calls end or go to another server, and puts requests into the ring again whose
-    /// recoverer died before it could. `me` is the client.
+    /// Recovers what dead members held, so that their calls end or go to another server. Puts
+    /// requests into the ring again whose recoverer died before it could. `me` is the client.
     fn check_others(&self, shared: &Shared, me: u16, op: &'static str) -> Result<()> {
         let lacks_slot = self.lacks_slot.get() > 0;
         self.lacks_slot.set(self.lacks_slot.get().saturating_sub(1));

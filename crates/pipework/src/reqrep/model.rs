@@ -1,9 +1,10 @@
-//! Every interleaving of what processes share, under loom: ring, slot and event, with the orders of memory that the code asks for. Run by
-//! `make model`.
+//! Every interleaving of what processes share, under loom: ring, slot and event, with the orders of
+//! memory that the code asks for. Run by `make model`.
 //!
-//! Threads stand for processes, and one that stops for a process that was killed there. Payloads are relaxed atomics, so whoever reads
-//! one without being entitled to finds an old one or another's; loom itself finds whoever sleeps for ever. `tests/model` searches deaths at
-//! every step, and what comes after them, on a model of its own.
+//! Threads stand for processes, and one that stops for a process that was killed there. Payloads
+//! are relaxed atomics, so whoever reads one without being entitled to finds an old one or
+//! another's; loom itself finds whoever sleeps for ever. `tests/model` searches deaths at every
+//! step, and what comes after them, on a model of its own.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -130,7 +131,8 @@ impl Segment {
         Some(reply)
     }
 
-    /// Takes slot 0 away from member [`SERVER`], as long as the kernel says that it is dead; pushes what is sent again.
+    /// Takes slot 0 away from member [`SERVER`], as long as the kernel says that it is dead; pushes
+    /// what is sent again.
     fn recover(&self, is_dead: impl Fn() -> bool) {
         let slot = self.slot(0);
         loop {

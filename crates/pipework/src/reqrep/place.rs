@@ -21,7 +21,8 @@ use crate::sync::{Hint, Ordering, Reach};
 /// A slot that was acquired, and its word.
 type Acquired = (u32, SlotWord);
 
-/// How many slots are looked at between two looks at the clock. Segments with no more are looked through at once.
+/// How many slots are looked at between two readings of the clock. Segments with no more than this
+/// are searched at once.
 const LOOKED_AT_ONCE: u32 = 256;
 
 /// What a client asks for its calls.
@@ -44,7 +45,7 @@ pub(super) struct Sender {
     pub(super) liveness: Arc<Liveness>,
     pub(super) waiters: Arc<Waiters>,
     spin: Spin,
-    /// For slots: where there are many, a look is no matter of a few loads.
+    /// For slots: where there are many, a look costs more than a few loads.
     slot_spin: Spin,
     /// Where to look for a free slot first: one that was ours a moment ago is still in our caches.
     likely: Hint,
@@ -53,7 +54,7 @@ pub(super) struct Sender {
     full: Hint,
 }
 
-/// Slots that are too many to look at all of them again and again instead of sleeping.
+/// From this many slots on, looking at all of them costs too much to spin.
 const MANY: u32 = 1024;
 
 impl Sender {
@@ -101,7 +102,7 @@ impl Sender {
         self.space.watch(&self.shared, &self.liveness, Some(&self.waiters), Topic::Space, op)
     }
 
-    /// Whether an event loop waits for slots: then it may be the one that was woken.
+    /// Whether an event loop waits for slots: then it may be what was woken.
     fn has_send_doorbell(&self) -> bool {
         self.space.asked_for().is_some_and(|watcher| watcher.has_descriptor())
     }
@@ -111,7 +112,7 @@ impl Sender {
 
 impl Sender {
     /// Puts a request into a slot and the slot into the ring; without a deadline only if that is
-    /// possible now. Who has not waited in a `place` goes behind those who do.
+    /// possible now. A thread that has not waited in a `place` goes behind those that have.
     #[inline]
     pub(super) fn place(
         &self,
@@ -157,7 +158,8 @@ impl Sender {
             Ok(false) => self.queue_waiting(ticket, deadline, op),
             Err(error) => Err(error),
         };
-        // If it cannot be taken back, an older entry of the slot has led a server to it: then it is sent.
+        // If it cannot be taken back, an older entry of the slot has led a server to it: then it is
+        // sent.
         if queued == Ok(true) || !slot.step(sent, sent.freed()) {
             return Ok(Some(ticket));
         }
@@ -165,7 +167,8 @@ impl Sender {
         queued.map(|_| None)
     }
 
-    /// Whether somebody who comes now may look for a slot: nobody waits, or there are slots for all of them, and one more.
+    /// Whether a newcomer may look for a slot: the line is empty, or there are slots for all in it,
+    /// and one more.
     #[inline]
     fn is_up(&self) -> bool {
         self.waiters.is_empty() || self.is_up_beside_others()
@@ -179,7 +182,7 @@ impl Sender {
         present == 0 || waiters.lets_in(present) && !is_full() && shared.has_free(present)
     }
 
-    /// A slot, if one is free and this client may have one more.
+    /// Acquires a slot, if one is free and the limit of this client admits the call.
     #[inline]
     fn acquire(&self, me: u16, deadline: Option<Deadline>) -> Option<Acquired> {
         let is_in = self.waiters.enter();
@@ -203,7 +206,7 @@ impl Sender {
         }
     }
 
-    /// Looks at so many slots, beginning where one is likely to be free.
+    /// Looks at this many slots, beginning where one is likely to be free.
     #[inline]
     fn acquire_among(&self, me: u16, slots: u32) -> Option<Acquired> {
         let (shared, mut idx) = (&self.shared, self.likely.get() as u32);
@@ -212,7 +215,7 @@ impl Sender {
                 idx = 0;
             }
             if let Some(filled) = shared.slot(idx)?.acquire(me) {
-                // The next one is likelier to be free than this one, until this one is given back.
+                // The next one is likelier to be free than this one, until this one is freed.
                 self.likely.set(u64::from(idx) + 1);
                 return Some((idx, filled));
             }
@@ -221,7 +224,8 @@ impl Sender {
         None
     }
 
-    /// Looks at all, but not past the deadline, and not again as long as none has come free since all were looked at in vain.
+    /// Looks at all slots, but not past the deadline, and not again as long as none has come free
+    /// since all were looked at in vain.
     #[cold]
     fn acquire_among_many(&self, me: u16, slots: u32, deadline: Option<Deadline>) -> Option<Acquired> {
         let (shared, full) = (&self.shared, &self.full);
@@ -235,7 +239,7 @@ impl Sender {
         }
         for looked in (0..slots).step_by(LOOKED_AT_ONCE as usize) {
             if looked > 0 && deadline.is_some_and(Deadline::has_passed) {
-                // The next one goes on from here.
+                // The next look goes on from here.
                 return None;
             }
             self.likely.set((first + u64::from(looked)) % u64::from(slots));
@@ -251,7 +255,7 @@ impl Sender {
         self.waiters.count_anew(|| self.shared.calls_of(me).count())
     }
 
-    /// There is no slot: maybe the dead have some; maybe one comes free.
+    /// There is no slot: dead members may hold some, or one may come free.
     #[cold]
     fn acquire_waiting(
         &self,
@@ -264,7 +268,8 @@ impl Sender {
         self.liveness.lacks_slot();
         let is_time = self.liveness.look_after(op)?;
         if self.count_anew(me) || is_time {
-            // One that died between giving a slot back and saying so has left the mark as it was.
+            // A process that died between freeing a slot and announcing that has left the mark as
+            // it was.
             self.full.set(0);
             if let Some(slot) = is_up.then(|| self.acquire(me, deadline)).flatten() {
                 return Ok(Some(slot));
@@ -288,7 +293,8 @@ impl Sender {
         Ok(Some(slot))
     }
 
-    /// Waits where other clients wait, too, for a slot that is free. One that is meant for who stands before this thread goes there.
+    /// Waits for a free slot where other clients wait, too. A slot that is meant for a waiter
+    /// before this thread goes there.
     fn represent(
         &self,
         place: &Place,
@@ -300,7 +306,7 @@ impl Sender {
         let (shared, waiters, parks) = (&self.shared, &self.waiters, Cell::new(0));
         let look = || {
             self.liveness.lacks_slot();
-            // Who looked out before may have met it.
+            // A watch thread may have met it before.
             self.liveness.meet_failure(op)?;
             self.refuse_without_server(terms, op)?;
             if parks.get() > 1 {
@@ -324,11 +330,12 @@ impl Sender {
         };
         let wait = Wait { spin: &self.slot_spin, ..self.waiting(deadline, op) };
         let slot = shared.space().wait_parking(&wait, || parks.set(parks.get() + 1), look, check);
-        // The wake-up that this thread has had may be for somebody else.
+        // The wake-up that this thread got may be for another.
         slot.inspect_err(|_| shared.space().notify(Reach::Machine))
     }
 
-    /// The ring is full of calls that are over: waits until a server has thrown them out. True once the request is on its way.
+    /// The ring is full of calls that are over: waits until a server has removed them. True once
+    /// the request is in the ring or taken.
     fn queue_waiting(&self, ticket: Ticket, deadline: Option<Deadline>, op: &'static str) -> Result<bool> {
         let Some(deadline) = deadline else { return Ok(false) };
         let slot = self.shared.slot(ticket.idx()).ok_or(Error::new(ErrorKind::Stale, op))?;
@@ -337,12 +344,13 @@ impl Sender {
                 slot.load().state() == Some(State::Sent) && slot.load().generation() == ticket.generation();
             Ok((!waits || self.shared.enqueue(ticket.idx(), op)?).then_some(true))
         };
-        // A server that claims wakes all who wait here, the one whose request it was among them.
+        // A server that claims a request wakes all that wait here, its client among them.
         self.shared.cells().wait(&self.waiting(deadline, op), look, || self.liveness.check(op))
     }
 }
 
-/// Waits until a slot is meant for this place, or it is to represent the others. Nobody dies alone who could do either.
+/// Waits until a slot is meant for this place, or it is to represent the line. The wait is inside
+/// one process, where no thread dies alone.
 fn wait_in_line(place: &Place, deadline: Deadline, op: &'static str) -> Result<()> {
     let Some(event) = place.event() else { return Ok(()) };
     let spin = Spin::new(Duration::ZERO, Looks::Load);
@@ -353,7 +361,7 @@ fn wait_in_line(place: &Place, deadline: Deadline, op: &'static str) -> Result<(
 
 /// A slot has come free.
 impl Sender {
-    /// One that was this client's, in the last step.
+    /// A slot that was this client's, in the last step.
     #[inline]
     pub(super) fn gave_back(&self, idx: u32) {
         self.likely.set(u64::from(idx));
@@ -363,7 +371,7 @@ impl Sender {
         }
     }
 
-    /// One that stays its server's for a while: it counts as this client's no more.
+    /// A slot that stays its server's for a while: it does not count as this client's any more.
     pub(super) fn dropped(&self) {
         if self.waiters.is_limited() {
             self.waiters.exit();
@@ -379,18 +387,19 @@ impl Sender {
             return;
         }
         if waiters.is_limited() {
-            // Others cannot use what one of this client has waited for.
+            // Others cannot use what a thread of this client has waited for.
             shared.space().notify_all(Reach::Machine);
             return;
         }
-        // Before anybody is woken: it may be the one who represents this client, and takes the offer back.
+        // Before the wake-up: the woken thread may be the representative of this client, and takes
+        // the offer back.
         waiters.offered();
         if !shared.space().wake_one(Reach::Machine) || self.has_send_doorbell() {
             waiters.took_offer();
         }
     }
 
-    /// One whose entry in the ring is stale now: a full ring may have space.
+    /// A slot whose entry in the ring is stale now: a full ring may have space.
     pub(super) fn gave_up(&self, idx: u32) {
         self.gave_back(idx);
         self.shared.cells().notify_all_swapped(Reach::Machine);
@@ -413,9 +422,9 @@ mod tests {
     use crate::sys;
 
     const SOON: Duration = Duration::from_secs(20);
-    /// After so long a wait is at the beginning of one of its longest slices.
+    /// After this time a wait is at the beginning of one of its longest slices.
     const IN_A_LONG_SLICE: Duration = Duration::from_millis(370);
-    /// Less than what is left of that slice: who is late by no more was woken.
+    /// Less than what is left of that slice: a thread that is late by no more was woken.
     const AT_ONCE: Duration = Duration::from_millis(120);
 
     /// A segment of two slots and four cells, which are full: a live call, and three that are over.
@@ -432,8 +441,8 @@ mod tests {
         segment
     }
 
-    /// The time between an end and its notice; the shortest of a few if the first are too long, for others use the machine as
-    /// well.
+    /// The time between an end and its notice. The shortest of a few if the first are too long,
+    /// because other programs use the machine as well.
     fn shortest(end: impl Fn(&Segment) -> Instant) -> Duration {
         let mut shortest = Duration::MAX;
         for _ in 0..5 {
@@ -457,7 +466,7 @@ mod tests {
         shortest
     }
 
-    /// A segment with one slot, which is taken, and who has it.
+    /// A segment with one slot, which is taken, the client that has it, and its ticket.
     fn taken() -> (Segment, Client, Ticket) {
         let segment = Options::new().slots(1).members(8).anonymous().expect("a segment");
         let client = segment.client().expect("a place");
@@ -497,7 +506,7 @@ mod tests {
         }
     }
 
-    /// Goes on when so many wait for a slot.
+    /// Returns when `len` wait for a slot.
     fn until_waiting(client: &Client, len: u64) {
         let began = Instant::now();
         while client.sender().waiters.len() < len {
@@ -506,7 +515,7 @@ mod tests {
         }
     }
 
-    /// Threads and tasks by turns: each gets the only slot when those have had it who came before.
+    /// Threads and tasks by turns: each gets the only slot when those that came before have had it.
     #[test]
     fn who_came_first_is_served_first() {
         const WAITING: u64 = 8;
@@ -524,7 +533,7 @@ mod tests {
                 });
                 until_waiting(&client, n + 1);
             }
-            // Who comes now stands behind them, although there is a slot for a moment.
+            // A newcomer goes behind them, although there is a slot for a moment.
             server.recv(SOON).unwrap().reply("").unwrap();
             client.recv(first, SOON).unwrap();
             assert!(client.try_send("late").unwrap().is_none());
@@ -569,7 +578,7 @@ mod tests {
                 }
             });
         });
-        // Each call comes once in vain; few come again.
+        // Each call looks once in vain; few do so again.
         let (calls, full) = (10 * TASKS as u64, segment.stats().full);
         assert!(full < 3 * calls, "{full} attempts in vain for {calls} calls");
         assert_eq!(segment.audit().unwrap().free, 4);
@@ -584,7 +593,8 @@ mod tests {
         thread::scope(|scope| {
             let third = scope.spawn(|| client.send("c", SOON).unwrap());
             until_waiting(&client, 3);
-            // The first is chosen, and goes; the second is chosen for it, and goes; the thread is left.
+            // The first is chosen, and leaves; the second is chosen for it, and leaves; the thread
+            // remains.
             assert!(client.cancel(first).unwrap());
             awaited(&woken[0]);
             drop(one);
@@ -592,7 +602,7 @@ mod tests {
             drop(other);
             assert!(client.cancel(third.join().unwrap()).unwrap());
         });
-        // In time for nothing: who waits in vain leaves no trace.
+        // In time for nothing: a wait in vain leaves no trace.
         let ticket = client.try_send("d").unwrap().expect("there is a slot");
         assert!(client.send("e", Duration::from_millis(2)).is_err());
         assert!(client.cancel(ticket).unwrap() && client.try_send("f").unwrap().is_some());
@@ -611,7 +621,8 @@ mod tests {
         tickets.into_iter().for_each(|ticket| assert!(client.cancel(ticket).unwrap()));
         awaited(&woken);
         (0..3).for_each(|_| assert!(other.try_send("beside it").unwrap().is_some(), "three are left"));
-        // The last one is kept for it; a loop that waits for that has peace, and gets it when it did not come.
+        // The last one is kept for it. A loop that waits for the descriptor is not woken meanwhile,
+        // and gets the slot when the future did not come.
         let (began, mut looks) = (Instant::now(), 0);
         let last = loop {
             assert!(sys::wait(&[space.as_fd()], sys::For::Reading, SOON.into()).expect("poll"));
@@ -684,7 +695,8 @@ mod tests {
         server.recv(SOON).unwrap().reply("").unwrap();
         let taken = server.recv(SOON).unwrap();
         thread::scope(|scope| {
-            // A reply is received, a call in a server's hands is cancelled, and one in the ring.
+            // A reply is received, a call that a server has taken is cancelled, and one in the
+            // ring.
             let ends: [&(dyn Fn(Ticket) + Sync); 3] = [
                 &|_| drop(client.recv(before, SOON).unwrap()),
                 &|_| assert!(client.cancel(second).unwrap()),
@@ -734,7 +746,8 @@ mod tests {
         assert!(client.try_send("one more").unwrap().is_some());
     }
 
-    /// Two clients, one of which makes calls without a pause: it leaves slots to the other, who waits.
+    /// Two clients, one of which makes calls without a pause: it leaves slots to the other, who
+    /// waits.
     #[test]
     fn a_busy_client_starves_nobody() {
         let segment = Options::new().slots(1).anonymous().unwrap();
@@ -760,7 +773,8 @@ mod tests {
             while calls.load(Ordering::Relaxed) < 100 {
                 thread::yield_now();
             }
-            // However slow the machine is: one that is woken after a slice has seen thousands of others pass.
+            // However slow the machine is: a thread that is woken only after a slice has seen
+            // thousands of others pass.
             let mut passed: Vec<_> = (0..20)
                 .map(|_| {
                     let before = calls.load(Ordering::Relaxed);
@@ -786,7 +800,7 @@ mod tests {
         let before = looks();
         assert!(client.send("b", Deadline::now()).is_err());
         assert!(looks().wrapping_sub(before) % (1 << 16) <= 8 * u64::from(super::LOOKED_AT_ONCE));
-        // A thread that waits goes on with the one that comes free.
+        // A waiting thread goes on with the one that comes free.
         thread::scope(|scope| {
             let waiting = scope.spawn(|| client.send("c", SOON).unwrap());
             until_waiting(&client, 1);

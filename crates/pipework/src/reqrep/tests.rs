@@ -415,7 +415,8 @@ fn one_ticket_received_by_two_threads_gives_one_reply() {
     all_free(&segment);
 }
 
-/// In the middle of a copy, the slot is out of everybody's reach: of who has the same ticket, and of who makes one up.
+/// In the middle of a copy, the slot is out of everybody's reach: of who has the same ticket, and
+/// of who makes one up.
 #[test]
 fn nobody_touches_a_slot_that_a_sibling_is_copying_from_or_to() {
     let segment = small();

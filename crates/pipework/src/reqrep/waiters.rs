@@ -1,14 +1,16 @@
-//! Who of a client waits for a slot: threads and tasks, in the order in which they came.
+//! The line of threads and tasks of a client that wait for a slot, in the order in which they came.
 //!
-//! Whoever comes while others wait stands behind them, and each slot that comes free is for one of them, who is *chosen*. Those who wait are
-//! represented before the other clients of the segment, by the first thread among them or by the client's watch thread, which parks on the segment's event:
-//! so other clients' slots are heard of.
+//! A newcomer goes behind those that wait already, and each slot that comes free is for one waiter,
+//! which is *chosen*. The waiters are represented towards the other clients of the segment, by the
+//! first thread among them or by the client's watch thread. The representative parks on the
+//! segment's event, and so notices slots that other clients free.
 //!
-//! A task that is chosen and does not come stays in its place, but stops nobody: its runtime may be
-//! slow, or may never ask it again.
+//! A task that is chosen and does not come keeps its place, but stops no other waiter: its runtime
+//! may be slow, or may never poll it again.
 //!
-//! Invariant: as long as somebody waits and is not chosen, a representative announces itself there and then looks, or is about to. So it does not matter if
-//! a slot comes free while everybody here was chosen already.
+//! Invariant: as long as a waiter is not chosen, a representative announces itself on that event
+//! and then looks, or is about to. So it does not matter if a slot comes free while every waiter
+//! here was chosen already.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +23,8 @@ use std::time::{Duration, Instant};
 use crate::event::Event;
 use crate::sync::{self, AtomicU64, Hint, NoForks, Ordering, Reach};
 
-/// Of so many slots that come free, one is offered to all clients, although somebody waits here.
+/// One of this many slots that come free is offered to all clients, although a thread or task waits
+/// here.
 const OWN: u64 = 8;
 
 /// For how long a slot that was offered to other clients is left to them.
@@ -30,50 +33,53 @@ const GRACE: Duration = Duration::from_millis(1);
 /// The time between two counts of the calls in progress.
 const COUNT: Duration = Duration::from_millis(20);
 
-/// A slot is kept for a task that was chosen for so long; then the task is away until it comes.
+/// For how long a slot is kept for a task that was chosen. After that the task counts as absent
+/// until it comes.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The line of one client.
 #[derive(Debug)]
 pub(super) struct Waiters {
-    /// What tells it from any other of this process.
+    /// Tells it from every other line of this process.
     id: u64,
-    /// How many there are, so that those who need not wait pay for one load.
+    /// How many are in it, so that a call that need not wait pays for one load.
     len: Hint,
-    /// The first of those who wait or are chosen, and who represents them; 0 for nobody. As the
-    /// line was when it was last unlocked, so that a thread that looks all the time need not lock it.
+    /// The first that waits or is chosen, which represents the line; 0 for none. As the line was
+    /// when it was last unlocked, so that a thread that polls all the time need not lock it.
     first: Hint,
     representative: Hint,
     line: Mutex<Line>,
     began: Instant,
-    /// When a slot was last offered to other clients, in nanoseconds since `began`; 0 if they have had their time.
+    /// When a slot was last offered to other clients, in nanoseconds since `began`; 0 if their time
+    /// is over.
     offered_ns: Hint,
-    /// How many slots came free while somebody waited anywhere.
+    /// How many slots came free while a client of the segment waited.
     freed: Hint,
     /// Calls that may be in progress; 0 for any number.
     limit: Hint,
-    /// `{ fork generation: 32, calls: 32 }`: those in progress, if there is a limit.
+    /// `{ fork generation: 32, calls: 32 }`: the calls in progress, if there is a limit.
     in_progress: AtomicU64,
     /// When they were last counted anew, in nanoseconds since `began`.
     counted_ns: Hint,
-    /// `{ as they were counted anew: 32, calls: 32 }`, if those were two; else 0.
+    /// `{ as they were counted anew: 32, calls: 32 }`, if the two numbers differed; else 0.
     doubt: Hint,
 }
 
 #[derive(Debug, Default)]
 struct Line {
-    /// Of forks: what was a parent's is none of ours.
+    /// The fork generation: what was a parent's is none of ours.
     generation: u32,
     last: u64,
-    /// What wakes each.
+    /// How to wake each.
     places: BTreeMap<u64, Wake>,
     /// Those of them that are threads.
     threads: BTreeSet<u64>,
     /// Those that wait to be chosen.
     waiting: BTreeSet<u64>,
-    /// For whom a slot is meant, since when, in nanoseconds; a thread always comes. Who is in neither is away.
+    /// The waiters that a slot is meant for, and since when, in nanoseconds; a thread always comes.
+    /// A waiter that is in neither is absent.
     chosen: BTreeMap<u64, u64>,
-    /// The tasks that need a server and were not told that there is none.
+    /// The tasks that need a server and were not notified yet that there is none.
     needy: BTreeSet<u64>,
 }
 
@@ -81,16 +87,16 @@ fn counted(calls: u32) -> u64 {
     u64::from(sync::generation()) << 32 | u64::from(calls)
 }
 
-/// None of a parent's calls are a child's.
+/// A parent's calls are not its child's.
 fn calls(word: u64) -> u32 {
     if word >> 32 == u64::from(sync::generation()) { word as u32 } else { 0 }
 }
 
-/// How one is woken.
+/// How to wake a waiter.
 #[derive(Debug)]
 enum Wake {
     Thread(Arc<Seat>),
-    /// Until it is used: a waker is a stranger's, and is neither cloned nor dropped under a lock.
+    /// Until it is used: a waker is foreign code, and is neither cloned nor dropped under a lock.
     Task(Option<Waker>),
 }
 
@@ -119,40 +125,40 @@ impl Wake {
     }
 }
 
-/// Who stands before somebody.
+/// What stands before a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ahead {
-    /// Somebody who is not chosen.
+    /// A waiter that is not chosen.
     pub(super) waits: bool,
     pub(super) chosen: usize,
 }
 
-/// A place in the line. It is given up, and what was meant for it goes to the next, when this is dropped.
+/// A place in the line. When it is dropped, what was meant for it goes to the next.
 #[derive(Debug)]
 pub(super) struct Place {
     waiters: Arc<Waiters>,
     number: u64,
     generation: u32,
-    /// Where it waits, if it is a thread's.
+    /// Where it parks, if it is a thread's.
     seat: Option<Arc<Seat>>,
     /// It got what it waited for.
     is_served: Cell<bool>,
 }
 
-/// Who comes back within this time after it gave up has waited all the time.
+/// A thread that comes back within this time after it gave up has kept its place.
 const BACK: Duration = Duration::from_secs(1);
 
 /// A place that a thread has given up.
 #[derive(Clone, Copy, Debug)]
 struct GivenUp {
-    /// The line's number: an address is another line's as soon as this one is gone.
+    /// The line's number: an address may be another line's as soon as this one is gone.
     line: u64,
     number: u64,
     at: Instant,
 }
 
 thread_local! {
-    /// The last one of this thread.
+    /// The place that this thread gave up last.
     static GIVEN_UP: Cell<Option<GivenUp>> = const { Cell::new(None) };
 }
 
@@ -174,7 +180,7 @@ impl Waiters {
         }
     }
 
-    /// Lets in no more than so many calls at a time, 0 for any number; so many are in progress.
+    /// Admits at most `limit` calls at a time, 0 for any number; `in_progress` are in progress.
     pub(super) fn set_limit(&self, limit: u32, in_progress: u32) {
         self.in_progress.store(counted(in_progress), Ordering::Relaxed);
         self.limit.set(u64::from(limit));
@@ -185,7 +191,7 @@ impl Waiters {
         self.limit.get() != 0
     }
 
-    /// Counts one more call, if one more is let in.
+    /// Counts one more call, if the limit admits it.
     #[inline]
     pub(super) fn enter(&self) -> bool {
         !self.is_limited() || self.enter_limited()
@@ -204,15 +210,16 @@ impl Waiters {
         }
     }
 
-    /// Whether so many more calls, and one, would be let in.
+    /// Whether the limit would admit `more` calls and one.
     pub(super) fn lets_in(&self, more: usize) -> bool {
         let calls = calls(self.in_progress.load(Ordering::Relaxed));
         !self.is_limited() || u64::from(calls) + (more as u64) < self.limit.get()
     }
 
-    /// For one who is not let in: calls may have ended unseen, because others took this client for
-    /// dead. Counts them anew, if it is time. True if that has changed the number: two counts have
-    /// found the same, for one can meet a call that comes or goes.
+    /// For a call that the limit does not admit: calls may have ended unseen, because others took
+    /// this client for dead. Counts them anew, if it is time. True if that has changed the number:
+    /// it changes when two counts agree, because one count may be disturbed by a call that begins
+    /// or ends.
     pub(super) fn count_anew(&self, in_progress: impl FnOnce() -> usize) -> bool {
         if self.lets_in(0) || self.now_ns().saturating_sub(self.counted_ns.get()) < COUNT.as_nanos() as u64 {
             return false;
@@ -231,18 +238,18 @@ impl Waiters {
     }
 
     fn change(&self, next: impl Fn(u32) -> Option<u32>) -> bool {
-        // Relaxed: it orders nothing; who waits is woken as for a slot.
+        // Relaxed: it orders nothing; waiters are woken as for a slot.
         let next = |word| next(calls(word)).map(counted);
         self.in_progress.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
     }
 
-    /// Whether nobody is in the line.
+    /// Whether the line is empty.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.len.get() == 0
     }
 
-    /// How many wait or are chosen: so many slots are not for those who come now.
+    /// How many wait or are chosen: so many slots are not for newcomers.
     pub(super) fn present(&self) -> usize {
         if self.is_empty() {
             return 0;
@@ -273,24 +280,26 @@ impl Waiters {
         is_grace
     }
 
-    /// A slot was offered to other clients, and one of them, or a representative of these, was woken.
+    /// A slot was offered to other clients, and one of them, or the representative of this line,
+    /// was woken.
     pub(super) fn offered(&self) {
         self.offered_ns.set(self.now_ns().max(1));
     }
 
-    /// A representative of these was woken: the offer has come back.
+    /// The representative of this line was woken: the offer has come back.
     pub(super) fn took_offer(&self) {
         self.offered_ns.set(0);
     }
 
-    /// A slot has come free here; true if somebody was chosen for it. Now and then it is for all clients.
+    /// A slot has come free here; true if a waiter was chosen for it. Now and then it is for all
+    /// clients.
     pub(super) fn hand_over(&self) -> bool {
         let freed = self.freed.get() + 1;
         self.freed.set(freed);
         !freed.is_multiple_of(OWN) && !self.is_empty() && self.choose()
     }
 
-    /// Chooses the first who waits and wakes it; false if nobody waits who could be woken here.
+    /// Chooses the first that waits and wakes it; false if no waiter can be woken here.
     pub(super) fn choose(&self) -> bool {
         let mut line = self.line();
         let Some(first) = line.waiting.first().copied() else { return false };
@@ -303,7 +312,7 @@ impl Waiters {
         true
     }
 
-    /// What wakes each task that needs a server, once.
+    /// The wakers of the tasks that need a server, each once.
     pub(super) fn tell_of_no_server(&self) -> Vec<Waker> {
         if self.is_empty() {
             return Vec::new();
@@ -319,7 +328,7 @@ impl Waiters {
         wakers
     }
 
-    /// How many are chosen, if a task waits that is not; that needs somebody who represents it.
+    /// How many are chosen, if a task waits that is not; such a task needs a representative.
     pub(super) fn has_tasks(&self) -> Option<usize> {
         if self.is_empty() {
             return None;
@@ -330,7 +339,7 @@ impl Waiters {
         line.waiting.iter().any(is_task).then_some(line.chosen.len())
     }
 
-    /// A place for this thread, behind all others; where it stood before, if it is back.
+    /// A place for this thread, behind all others, or where it stood before, if it is back.
     pub(super) fn join(self: &Arc<Self>) -> Place {
         let before = GIVEN_UP.take().filter(|left| left.line == self.id && left.at.elapsed() < BACK);
         let seat = Arc::new(Seat { event: Event::new(), is_chosen: Hint::new(0) });
@@ -339,7 +348,8 @@ impl Waiters {
         place
     }
 
-    /// A place for a task, which may need a server. `waker` is to be left anew whenever it has looked.
+    /// A place for a task, which may need a server. `waker` is to be left anew whenever the task
+    /// has looked.
     pub(super) fn join_task(self: &Arc<Self>, waker: &Waker, needs_server: bool) -> Place {
         self.add(None, Wake::Task(Some(waker.clone())), needs_server)
     }
@@ -360,12 +370,13 @@ impl Waiters {
         self.began.elapsed().as_nanos() as u64
     }
 
-    /// No process forks while this is held, or a child could inherit a lock that nobody is left to open.
+    /// No process forks while this is held, or a child could inherit a lock that no thread of it
+    /// can release.
     fn line(&self) -> Locked<'_> {
         let forks_wait = sync::no_forks();
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         if line.generation != sync::generation() {
-            // Those of a parent. Its wakers are left as they lie: they may do anything when they go.
+            // A parent's waiters. Their wakers are not dropped: foreign code may run when they are.
             mem::forget(mem::replace(&mut *line, Line { generation: sync::generation(), ..Line::default() }));
         }
         Locked { waiters: self, line, _forks_wait: forks_wait }
@@ -394,7 +405,7 @@ impl std::ops::DerefMut for Locked<'_> {
 }
 
 impl Drop for Locked<'_> {
-    /// Tells those who do not lock it how it is now.
+    /// Publishes how the line is now, for threads that do not lock it.
     fn drop(&mut self) {
         self.waiters.len.set(self.line.places.len() as u64);
         self.waiters.first.set(self.line.first().unwrap_or(0));
@@ -408,13 +419,13 @@ impl Line {
         self.threads.first().copied()
     }
 
-    /// The first who is not away.
+    /// The first that is not absent.
     fn first(&self) -> Option<u64> {
         let chosen = self.chosen.first_key_value().map(|(number, _)| number);
         self.waiting.first().into_iter().chain(chosen).min().copied()
     }
 
-    /// Lets somebody wait there; gives what woke it before.
+    /// Puts a waiter in; returns how it was to be woken before.
     fn put(&mut self, number: u64, wake: Wake, needs_server: bool) -> Option<Wake> {
         if matches!(wake, Wake::Thread(_)) {
             self.threads.insert(number);
@@ -427,7 +438,7 @@ impl Line {
         self.places.insert(number, wake)
     }
 
-    /// Gives what would have woken it, and whether it was chosen.
+    /// Takes a waiter out; returns how it was to be woken, and whether it was chosen.
     fn take(&mut self, number: u64) -> (Option<Wake>, bool) {
         self.threads.remove(&number);
         self.needy.remove(&number);
@@ -436,7 +447,7 @@ impl Line {
         (self.places.remove(&number), was_chosen)
     }
 
-    /// Means a slot for one; gives what wakes it.
+    /// Means a slot for a waiter; returns how to wake it.
     fn choose(&mut self, number: u64, now_ns: u64) -> Option<Wake> {
         self.waiting.remove(&number);
         self.needy.remove(&number);
@@ -460,7 +471,7 @@ impl Line {
 }
 
 impl Place {
-    /// Whether a slot is meant for it, or nobody stands before it: it may look for one.
+    /// Whether it may look for a slot: one is meant for it, or no waiter stands before it.
     pub(super) fn may_look(&self) -> bool {
         if let Some(seat) = &self.seat {
             return seat.is_chosen.get() == 1 || self.waiters.first.get() == self.number;
@@ -469,14 +480,14 @@ impl Place {
         !line.waiting.contains(&self.number) || line.first() == Some(self.number)
     }
 
-    /// Whether it speaks for all who wait here.
+    /// Whether it represents this line.
     pub(super) fn is_representative(&self) -> bool {
         self.waiters.representative.get() == self.number
     }
 
-    /// Who stands before it.
+    /// What stands before it.
     pub(super) fn ahead(&self) -> Ahead {
-        // What a thread asks again and again that has nobody before it.
+        // Fast path, without the lock: the first thread polls this.
         if self.waiters.first.get() == self.number {
             return Ahead { waits: false, chosen: 0 };
         }
@@ -488,7 +499,7 @@ impl Place {
         }
     }
 
-    /// What was meant for a thread is gone: it waits again, where it stood.
+    /// The slot that was meant for a thread is gone: it waits again, in the same place.
     pub(super) fn wait_again(&self) {
         let Some(seat) = &self.seat else { return };
         let mut line = self.waiters.line();
@@ -497,17 +508,18 @@ impl Place {
         line.waiting.insert(self.number);
     }
 
-    /// The same for a task, with what wakes it from now on. It must look once more if it [may](Place::may_look).
+    /// The same for a task, with the waker for it from now on. It must look once more if it
+    /// [may](Place::may_look).
     pub(super) fn leave(&self, waker: &Waker, needs_server: bool) {
         let wake = Wake::Task(Some(waker.clone()));
         let mut line = self.waiters.line();
-        // Dropped outside of the lock: what a waker does is a stranger's affair.
+        // Dropped outside of the lock: a waker runs foreign code.
         let before = line.put(self.number, wake, needs_server);
         drop(line);
         drop(before);
     }
 
-    /// Where a thread parks that represents nobody.
+    /// Where a thread parks that does not represent the line.
     pub(super) fn event(&self) -> Option<&Event> {
         self.seat.as_ref().map(|seat| &seat.event)
     }
@@ -549,10 +561,11 @@ impl Drop for Place {
     }
 }
 
-/// What a stranger's waker does must not end the thread that others rely on. The panic was told by its hook.
+/// A panic in foreign code must not end the thread that others rely on. The panic was reported by
+/// its hook.
 pub(super) fn wake(waker: Waker) {
     if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-        // To drop it could be the next.
+        // Dropping it could panic again.
         mem::forget(panic);
     }
 }
@@ -579,12 +592,12 @@ mod tests {
         let waiters = Arc::new(Waiters::new());
         drop(waiters.join());
         let left = GIVEN_UP.get().expect("it gave up");
-        // Whatever it may be that has led somebody else there.
+        // Whatever has led another thread there.
         let here = waiters.join();
         GIVEN_UP.set(Some(left));
         let other = waiters.join();
         assert!(here.number == left.number && other.number != here.number && waiters.len() == 2);
-        // A line that lies where the first one lay, or anywhere, is another.
+        // A line at the address of the first one, or at any other, is another line.
         drop(other);
         let second = Arc::new(Waiters::new());
         let places: Vec<_> = (0..3).map(|_| second.join_task(Waker::noop(), false)).collect();

@@ -1,4 +1,5 @@
-//! A handle's watch thread: started when somebody first wants to be told of something, ended with the handle.
+//! A handle's watch thread: started by the first request for a descriptor or a waker, ended with
+//! the handle.
 
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +16,7 @@ use crate::sys;
 /// A handle's watch thread. It starts when it is first asked for; in a forked child, once more.
 #[derive(Debug)]
 pub(crate) struct Watcher {
-    /// 1 once it was asked for, so that those who never do pay for one load.
+    /// 1 once it was asked for, so that a handle that never asks pays for one load.
     asked: Hint,
     running: Mutex<Option<Running>>,
 }
@@ -44,7 +45,7 @@ impl Watcher {
         running.as_ref().map(|running| &running.state).filter(|state| state.is_here()).cloned()
     }
 
-    /// Whoever has looked found nothing: a descriptor is to be rung when something comes.
+    /// A look has found nothing: the descriptor is to be rung when something comes.
     #[inline]
     pub(crate) fn found_none(&self) {
         if let Some(state) = self.asked_for() {
@@ -73,7 +74,8 @@ impl Watcher {
         let watching = Arc::clone(&state);
         let thread = sys::start_thread("pipework-watch", move || watching.run())
             .map_err(|errno| Error::with_errno(ErrorKind::Os, op, errno.number()))?;
-        // What was a parent's is left as it lies: its thread is not here, and may have been in the middle of anything.
+        // A parent's state is neither used nor dropped: its thread does not exist here, and may
+        // have been in the middle of anything.
         mem::forget(running.replace(Running { state: Arc::clone(&state), thread }));
         self.asked.set(1);
         Ok(state)
@@ -81,8 +83,8 @@ impl Watcher {
 }
 
 impl Drop for Watcher {
-    /// Ends the thread, and waits for that unless it is waking somebody: that may need what the one who drops this holds, or
-    /// be what drops this.
+    /// Ends the thread and joins it, unless it is waking a task. What it wakes may need a lock that
+    /// the thread in this drop holds, or may be what drops this handle.
     fn drop(&mut self) {
         let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Running { state, thread }) = running else { return };
@@ -91,7 +93,7 @@ impl Drop for Watcher {
             return;
         }
         if state.stop() {
-            // It does not panic: what wakers do is caught.
+            // It does not panic: panics of wakers are caught.
             let _ = thread.join();
         }
     }

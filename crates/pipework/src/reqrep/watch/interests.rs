@@ -1,4 +1,4 @@
-//! Who wants to be told, and the descriptor that tells event loops.
+//! What is to be reported to whom, and the descriptor that event loops watch.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -41,7 +41,8 @@ impl WatcherState {
         self.generation == sync::generation()
     }
 
-    /// A descriptor that is readable while there is something, as far as anybody has looked.
+    /// A descriptor that is readable while there is something to find, as far as the last look
+    /// knows.
     pub(crate) fn descriptor(&self, op: &'static str) -> Result<OwnedFd> {
         {
             let mut forks_wait = sync::no_forks();
@@ -61,23 +62,23 @@ impl WatcherState {
         copy.map_err(|errno| refused(errno, op))
     }
 
-    /// What `call` gives for the eventfd; `None` if there is none, or the program has closed it: what
-    /// has its number then is a stranger's, and is neither read nor written.
+    /// The result of `call` for the eventfd; `None` if there is none, or the program has closed it.
+    /// What has its number then is not ours, and is neither read nor written.
     fn with_eventfd<T>(&self, call: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
         self.eventfd.get().filter(|eventfd| eventfd.is_intact())?.with(call)
     }
 
-    /// Has the descriptor tell of space that there is no server, too.
+    /// Makes the descriptor for space report a missing server, too.
     pub(crate) fn needs_server(&self) {
         self.interests().needs_server = true;
     }
 
-    /// Whether one was given out.
+    /// Whether a descriptor was given out.
     pub(crate) fn has_descriptor(&self) -> bool {
         self.eventfd.get().is_some()
     }
 
-    /// Has the descriptor tell of a call.
+    /// Makes the descriptor report a call.
     pub(crate) fn expect(&self, call: Call) {
         if self.eventfd.get().is_some() {
             self.interests().calls.insert(call.ticket.idx(), call);
@@ -88,7 +89,8 @@ impl WatcherState {
         }
     }
 
-    /// Somebody has looked after a call. From now on, the descriptor tells of it if it is in progress, and of what else there is.
+    /// A call was polled. From now on, the descriptor reports it if it is in progress, and what
+    /// else there is.
     pub(crate) fn looked(&self, call: Call, is_open: bool) {
         if is_open {
             self.expect(call);
@@ -103,8 +105,9 @@ impl WatcherState {
         self.arm();
     }
 
-    /// Makes the descriptor unreadable until something comes, if nothing is there. Rings once more for what has come since the last ring: it may be
-    /// watched by somebody who is told of each ring only, and that one may have been taken for what is gone by now.
+    /// Makes the descriptor unreadable until something comes, if nothing is there. Rings once more
+    /// for what has come since the last ring: the loop may be notified of each ring only once
+    /// (edge-triggered), and may have taken that ring for something that is gone by now.
     pub(crate) fn arm(&self) {
         if !self.has_descriptor() {
             return;
@@ -132,8 +135,10 @@ impl WatcherState {
         self.ring_if_due(&mut self.interests(), in_line);
     }
 
-    /// Lets the thread know of an interest that was put down. Where the thread watches already, the fence in here is what is needed: a look after this sees what came before
-    /// the thread read the interest, and whoever brings something after that look sees that the thread is parked.
+    /// Makes the thread notice an interest that was registered. Where the thread watches already,
+    /// the fence in here is enough: a look after it sees what came before the thread read the
+    /// interest, and a thread that brings something after that look sees that the watcher is
+    /// parked.
     pub(crate) fn wake_thread(&self) {
         self.rest.notify(Reach::Process);
     }
@@ -147,7 +152,7 @@ impl WatcherState {
         due
     }
 
-    /// Rings it once when the last server has gone, if somebody there needs one.
+    /// Rings it once when the last server has gone, if an interest behind it needs a server.
     pub(super) fn ring_without_server(&self, interests: &mut Interests) -> bool {
         let is_due = interests.needs_server && self.liveness.is_forsaken();
         let is_news = is_due && !interests.is_told_of_no_server && interests.armed;
@@ -160,7 +165,7 @@ impl WatcherState {
 
     pub(super) fn ring(&self, interests: &mut Interests) {
         interests.armed = false;
-        // Before it rings: what is done after this is news.
+        // Before the ring: what is done after it is news.
         interests.calls.values_mut().for_each(|call| call.is_told = self.stage(call) == Stage::Done);
         self.with_eventfd(sys::eventfd_ring);
     }
@@ -170,7 +175,7 @@ impl WatcherState {
     }
 }
 
-/// A place to leave a task's waker. What lies there is taken away when this is dropped.
+/// Keeps a task's waker registered. What is registered is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {
     watcher: Arc<WatcherState>,
@@ -191,10 +196,10 @@ impl Registration {
         self.watcher.is_here()
     }
 
-    /// Has a task woken, once. It must look once more after this.
+    /// Registers a waker, which is woken once. The task must look once more after this.
     pub(crate) fn register(&self, call: Option<Call>, waker: &Waker) {
         let task = Task { call, waker: waker.clone() };
-        // Dropped outside of the lock, as everywhere: what a waker does is a stranger's affair.
+        // Dropped outside of the lock, as everywhere: a waker runs foreign code.
         let before = self.watcher.interests().tasks.insert(self.number, task);
         drop(before);
         self.watcher.wake_thread();

@@ -1,4 +1,4 @@
-//! What there is to tell.
+//! What there is to report.
 
 use super::{Call, Interests, Stage, Topic, WatcherState};
 use crate::event::Event;
@@ -18,19 +18,19 @@ impl WatcherState {
         self.waiters.as_ref().is_none_or(|waiters| waiters.lets_in(more))
     }
 
-    /// How many are chosen among those who wait for a slot, if it is to represent them.
+    /// How many waiters are chosen in the line for slots, if the thread is to represent them.
     pub(super) fn represents(&self) -> Option<usize> {
         self.waiters.as_ref().and_then(|waiters| waiters.has_tasks())
     }
 
-    /// Calls of this client may have ended unseen.
+    /// Counts the calls in progress anew: some of this client may have ended unseen.
     pub(super) fn count_anew(&self) {
         if let Some(waiters) = &self.waiters {
             waiters.count_anew(|| self.shared.calls_of(self.liveness.number()).count());
         }
     }
 
-    /// How many slots are not for those behind the descriptor.
+    /// How many slots are not for the loops behind the descriptor.
     pub(super) fn in_line(&self) -> usize {
         self.waiters.as_ref().map_or(0, |waiters| waiters.present())
     }
@@ -40,7 +40,8 @@ impl WatcherState {
         !interests.tasks.is_empty() || interests.armed && !(for_calls && interests.calls.is_empty())
     }
 
-    /// Whether there is what everybody here waits for, where that is the same for all: for so many more, where that is space.
+    /// Whether there is what all interests here wait for, where that is the same for all. Where it
+    /// is space: enough for `more` others first.
     pub(super) fn is_there(&self, more: usize) -> bool {
         match self.topic {
             Topic::Requests => self.shared.has_request(),
@@ -49,18 +50,19 @@ impl WatcherState {
         }
     }
 
-    /// Whether there is something that the descriptor is to tell.
+    /// Whether there is something for the descriptor to report.
     pub(super) fn has_something(&self, interests: &mut Interests, in_line: usize) -> bool {
         let found =
             self.is_there(in_line) || interests.calls.values().any(|call| self.stage(call) == Stage::Done);
         if !found {
-            // One that is done by now stays: it is to be rung for.
+            // A call that is done by now stays: it is to be rung for.
             interests.calls.retain(|_, call| self.stage(call) != Stage::Over);
         }
         found
     }
 
-    /// Of what there is, whether some has come since the descriptor was rung. Where it is the same for all, nothing was there a moment ago.
+    /// Whether something has come since the descriptor was rung. Where it is the same for all
+    /// interests, nothing was there a moment ago.
     pub(super) fn has_news(&self, interests: &Interests) -> bool {
         let is_news = |call: &Call| !call.is_told && self.stage(call) == Stage::Done;
         self.topic != Topic::Replies || interests.calls.values().any(is_news)

@@ -1,10 +1,14 @@
-//! How those hear of something who do not wait in a thread of theirs: descriptors for event loops, wakers for tasks.
+//! Notification without a waiting thread of the program: descriptors for event loops, wakers for
+//! tasks.
 //!
-//! Only threads wait for a futex, and before Linux 5.16 each for one word. So a handle that is asked for a descriptor or a future gets a thread of its own,
-//! which parks where the handle would, tells those who want to be told, and rests until somebody wants to be told again.
+//! Only threads wait for a futex, and before Linux 5.16 each for one word. So a handle that is
+//! asked for a descriptor or a future gets a thread of its own. It parks where the handle would,
+//! reports to the interests that are registered, and rests until there are new ones.
 //!
-//! Invariant: who wants to be told puts that down first and then looks once more; the thread announces itself in the event first and then reads what
-//! was put down. Whoever changes something looks at the event after the change. With a full fence in each of the three, nothing is missed.
+//! Invariant: a task or loop registers its interest first and then looks once more. The thread
+//! announces itself in the event first and then reads the interests. A thread that changes
+//! something looks at the event after the change. With a full fence in each of the three, nothing
+//! is missed.
 
 mod looking;
 mod interests;
@@ -47,7 +51,7 @@ pub(crate) enum Topic {
 pub(crate) struct Call {
     pub(crate) ticket: Ticket,
     needs_server: bool,
-    /// The descriptor has been rung since this was done.
+    /// The descriptor has been rung since this call was done.
     is_told: bool,
 }
 
@@ -57,13 +61,13 @@ impl Call {
     }
 }
 
-/// How a call stands, as somebody who waits for it sees it.
+/// The state of a call for a task or loop that waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Open,
     /// There is something to receive.
     Done,
-    /// Somebody has received it, or given it up.
+    /// It was received or given up.
     Over,
 }
 
@@ -72,60 +76,62 @@ enum Stage {
 pub(crate) struct WatcherState {
     shared: Arc<Shared>,
     liveness: Arc<Liveness>,
-    /// Whom it represents, where it waits for space. Never asked under the lock of `interests`: forks wait for both.
+    /// The line that it represents, where it waits for space. Never locked while `interests` is:
+    /// forks wait for both.
     waiters: Option<Arc<Waiters>>,
     topic: Topic,
     generation: u32,
-    /// Off: this is for those who can wait.
+    /// Off: this is for tasks and loops, which have time.
     spin: Spin,
-    /// Where the thread parks while nobody wants to be told.
+    /// Where the thread parks while there are no interests.
     rest: Event,
-    /// What makes the descriptors readable that were given out, once one was.
+    /// The eventfd behind the descriptors that were given out, once one was.
     eventfd: OnceLock<Unshared>,
     interests: Mutex<Interests>,
 }
 
-/// Who wants to be told.
+/// What is to be reported, and to whom.
 #[derive(Debug, Default)]
 struct Interests {
     /// The eventfd is unreadable, and is to be rung.
     armed: bool,
     /// The calls that it is rung for, by slot. Each stays until it was received.
     calls: HashMap<u32, Call, foldhash::fast::RandomState>,
-    /// Those that wait, by the number of their [`Registration`]. Each stays until it was woken.
+    /// The tasks that wait, by the number of their [`Registration`]. Each stays until it was woken.
     tasks: HashMap<u64, Task, foldhash::fast::RandomState>,
-    /// The highest number so far.
+    /// The highest number of a registration so far.
     last: u64,
-    /// Somebody behind the descriptor needs a server, besides space.
+    /// A loop behind the descriptor needs a server, besides space.
     needs_server: bool,
-    /// It was rung since there is none.
+    /// It was rung since there is no server.
     is_told_of_no_server: bool,
     /// The handle is gone.
     stop: bool,
-    /// The thread is running strangers' code.
+    /// The thread is running wakers, which are foreign code.
     is_waking: bool,
 }
 
 #[derive(Debug)]
 struct Task {
-    /// What it waits for, where that is a call.
+    /// The call that it waits for, if it waits for one.
     call: Option<Call>,
     waker: Waker,
 }
 
-/// Who is to be told, as a look has found.
+/// What a look has found to report.
 #[derive(Debug, Default)]
 struct Ready {
-    /// Those behind the eventfd, who know already.
+    /// The eventfd was rung.
     descriptor: bool,
-    /// So many who wait for a slot.
+    /// How many in the line for slots are to be woken.
     from_line: usize,
     tasks: Vec<Waker>,
 }
 
 const WATCH: &str = "reqrep watch";
 
-/// An event wakes one who waits. If that was a watch, and those it told have not come to look within this time, others are woken.
+/// An event wakes one waiter. If that was a watch thread, and no task or loop that it notified
+/// comes to look within this time, another waiter is woken.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,4 +1,5 @@
-//! The invariant, searched for what could be missed: one wants to be told, one brings something, and the thread is between them.
+//! The invariant, searched for a lost notification: a thread registers its interest, another brings
+//! something, and the watch thread is between them.
 
 use loom::sync::{Arc, Mutex};
 
@@ -36,7 +37,7 @@ fn nobody_waits_for_what_is_there() {
                     let due = stop || wanted && world.is_there.load(Ordering::Acquire) == 1;
                     Ok(due.then_some(()))
                 };
-                // One that is never woken is a deadlock, which loom reports.
+                // A thread that is never woken is a deadlock, which loom reports.
                 world.event.wait(&wait, look, || Ok(())).unwrap();
             }
         });
@@ -50,7 +51,7 @@ fn nobody_waits_for_what_is_there() {
         world.interests.lock().unwrap().0 = true;
         world.rest.notify(Reach::Process);
         if world.is_there.load(Ordering::Acquire) == 1 {
-            // Found by the second look: nobody else needs to.
+            // Found by the second look: the thread need not report it.
             world.interests.lock().unwrap().1 = true;
             world.event.notify_all(Reach::Machine);
         }

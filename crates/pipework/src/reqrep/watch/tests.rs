@@ -1,4 +1,4 @@
-//! Who is told, and who is not.
+//! What is reported, and what is not.
 
 use std::os::fd::AsFd;
 use std::sync::mpsc;
@@ -41,7 +41,7 @@ fn a_servers_doorbell_is_readable_until_nothing_is_left() {
         server.clone().drain(5).unwrap().into_iter().for_each(|last| assert!(last.reply("y").unwrap()));
         tickets.into_iter().for_each(|ticket| drop(client.recv(ticket, SOON).unwrap()));
     }
-    // What is there already when it is asked for, also the second time.
+    // What is there already when the descriptor is asked for, also the second time.
     client.try_send("a").unwrap().expect("there is a slot");
     let [second, other] = [server.doorbell(), segment.server().unwrap().doorbell()].map(Result::unwrap);
     assert!(rings(&second) && rings(&doorbell) && rings(&other));
@@ -60,23 +60,23 @@ fn a_clients_doorbell_tells_of_every_call_that_was_sent() {
     assert!(is_silent(&doorbell));
     server.recv(SOON).unwrap().reply("x").unwrap();
     assert!(rings(&doorbell));
-    // To look after one that is in progress is not to have received the other.
+    // To poll a call that is in progress is not to have received the other.
     assert!(client.try_recv(after).unwrap().is_none() && !is_silent(&doorbell));
     assert_eq!(&*client.try_recv(before).unwrap().expect("it rang"), b"x");
     assert!(is_silent(&doorbell));
-    // A request that was given up, and one that was called back, are two ends as well.
+    // A request that its server gave up and a call that was cancelled are two ends as well.
     server.recv(SOON).unwrap().fail();
     assert!(client.cancel(cancelled).unwrap() && rings(&doorbell));
     assert_eq!(client.recv(after, SOON).map_err(|error| error.kind()).err(), Some(ErrorKind::Failed));
     assert!(is_silent(&doorbell) && server.try_recv().unwrap().is_none());
-    // A `call` waits itself.
+    // A `call` waits by itself.
     thread::scope(|scope| {
         let answer = scope.spawn(|| client.call("d", SOON).unwrap().into_vec());
         server.recv(SOON).unwrap().reply("z").unwrap();
         assert_eq!(answer.join().unwrap(), b"z");
     });
     assert!(is_silent(&doorbell));
-    // One that is done before the descriptor is asked for.
+    // A call that is done before the descriptor is asked for.
     let late = segment.client().unwrap();
     let ticket = late.try_send("e").unwrap().expect("there is a slot");
     server.recv(SOON).unwrap().reply("f").unwrap();
@@ -109,7 +109,7 @@ fn a_call_that_finds_no_server_is_told_of_once_more() {
     let doorbell = client.doorbell().unwrap();
     assert!(is_silent(&doorbell));
     drop(server);
-    // It is rung for in vain where somebody else was just looking for the dead.
+    // It is rung in vain where another thread was just checking for dead members.
     let begin = Instant::now();
     let end = loop {
         assert!(rings(&doorbell) && begin.elapsed() < SOON);
@@ -122,7 +122,7 @@ fn a_call_that_finds_no_server_is_told_of_once_more() {
     assert!(is_silent(&doorbell));
 }
 
-/// Both sides only ever do what their descriptors tell them to.
+/// Both sides act only when their descriptors are readable.
 #[test]
 fn two_event_loops_keep_each_other_going() {
     const CALLS: u32 = 2000;
@@ -163,7 +163,7 @@ fn two_event_loops_keep_each_other_going() {
     });
 }
 
-/// Its loop is busy, and a server that sleeps gets the request long before a slice ends.
+/// Its loop is busy, and a parked server gets the request long before a slice ends.
 #[test]
 fn a_wake_up_that_a_busy_loop_cannot_use_is_passed_on() {
     let segment = small();
@@ -172,7 +172,7 @@ fn a_wake_up_that_a_busy_loop_cannot_use_is_passed_on() {
     let doorbell = busy.doorbell().unwrap();
     let shortest = (0..10).map(|_| {
         assert!(busy.try_recv().unwrap().is_none() && is_silent(&doorbell));
-        // The kernel wakes those first who came first.
+        // The kernel wakes first the thread that parked first.
         thread::sleep(Duration::from_millis(5));
         thread::scope(|scope| {
             let sleeping = scope.spawn(|| drop(idle.recv(SOON).unwrap()));
@@ -188,7 +188,7 @@ fn a_wake_up_that_a_busy_loop_cannot_use_is_passed_on() {
     assert!(shortest.min() < Some(Duration::from_millis(25)), "a slice is twice as long");
 }
 
-/// Wherever the thread is, it does not sleep the slice out.
+/// Wherever the thread is, it does not park to the end of the slice.
 #[test]
 fn handles_go_at_once() {
     let segment = small();
@@ -222,7 +222,7 @@ impl<F: Fn() + Send + Sync + 'static> Wake for Calls<F> {
     }
 }
 
-/// Polls `future` once, which must wait then.
+/// Polls `future` once; it must be pending then.
 fn leave<T>(future: &mut (impl Future<Output = T> + Unpin), wake: impl Fn() + Send + Sync + 'static) {
     let waker = Waker::from(Arc::new(Calls(wake)));
     assert!(std::pin::Pin::new(future).poll(&mut Context::from_waker(&waker)).is_pending());

@@ -1,4 +1,4 @@
-//! The thread: it parks where the handle would, and tells those who want to be told.
+//! The thread: it parks where the handle would, and notifies tasks and event loops.
 
 use std::task::Waker;
 
@@ -39,13 +39,15 @@ impl WatcherState {
         self.rest.wait(&wait, look, || Ok(()))
     }
 
-    /// Waits until there is something for somebody, and tells them; false if nobody is left to be told.
+    /// Waits until there is something to report, and reports it; false if it has notified neither a
+    /// task nor a loop.
     fn tell(&self) -> bool {
         let tick = Some(self.liveness.tick());
         let (deadline, reach) = (Deadline::NEVER, Reach::Machine);
         let wait = Wait { deadline, spin: &self.spin, reach, tick, op: WATCH };
         let (me, failures) = (self.liveness.number(), self.liveness.failures());
-        // Who has joined anew has other calls, and another bell. And what failed concerns all, whoever had the tick.
+        // A member that has joined anew has other calls, and another bell. A failed check concerns
+        // all interests, whichever thread had the tick.
         let look = || {
             let concerns_all = self.liveness.number() != me || self.liveness.failures() != failures;
             Ok(self.look(concerns_all))
@@ -53,7 +55,7 @@ impl WatcherState {
         let ready = match self.event(me).wait(&wait, look, || self.check()) {
             Ok(ready) => ready,
             Err(error) if error.kind() == ErrorKind::Interrupted => Ready::default(),
-            // Those who wait look, and meet it.
+            // The tasks and loops look, and get the error.
             Err(_) => self.look(true).unwrap_or_default(),
         };
         let mut any = ready.descriptor || !ready.tasks.is_empty();
@@ -66,7 +68,7 @@ impl WatcherState {
         any
     }
 
-    /// Whom to tell now; `None` if nobody, but somebody waits.
+    /// What is to be reported now; `None` if there is nothing, but an interest is registered.
     fn look(&self, everybody: bool) -> Option<Ready> {
         let represents = self.represents();
         self.count_anew();
@@ -77,7 +79,7 @@ impl WatcherState {
             None => 0,
         };
         let in_line = self.in_line();
-        // A waker is dropped after the lock.
+        // Wakers are dropped after the lock.
         let mut tasks = self.told_of_no_server();
         let mut interests = self.interests();
         if interests.stop {
@@ -102,7 +104,8 @@ impl WatcherState {
         over.then_some(Ready { descriptor, from_line, tasks })
     }
 
-    /// The event has woken one, and that was this thread. If those it has told do not come to look, others are to. Where replies are told of, nobody else waits.
+    /// The event has woken one thread, and that was this one. If no task or loop that it notified
+    /// comes to look, another waiter is to be woken. For replies, there is no other waiter.
     fn pass_on(&self, told: bool) {
         if self.topic == Topic::Replies {
             return;
@@ -118,13 +121,14 @@ impl WatcherState {
         self.liveness.check(WATCH)
     }
 
-    /// The tasks that wait for a slot and hear now that there is no server, if they need one.
+    /// The tasks in the line for slots that need a server, if there is none now.
     fn told_of_no_server(&self) -> Vec<Waker> {
         let waiters = self.waiters.as_ref().filter(|_| self.liveness.is_forsaken());
         waiters.map_or_else(Vec::new, |waiters| waiters.tell_of_no_server())
     }
 
-    /// Has the thread end; whether that will be soon. It wakes nobody any more, but may be in the middle of it.
+    /// Makes the thread end; returns whether that will be soon. It starts no further wakers, but
+    /// may be in the middle of some.
     pub(crate) fn stop(&self) -> bool {
         let is_waking = {
             let mut interests = self.interests();
@@ -132,7 +136,7 @@ impl WatcherState {
             interests.is_waking
         };
         self.rest.notify_all(Reach::Process);
-        // Whoever else parks there looks, and parks again.
+        // Other threads that park there look, and park again.
         self.event(self.liveness.number()).notify_all(Reach::Machine);
         !is_waking
     }
