@@ -1,10 +1,10 @@
-//! How the calls of a segment stand.
+//! The state of the calls of a segment.
 
 use super::mapping::Shared;
 use super::slot::{Slot, SlotWord, State};
 use super::ticket::Ticket;
 
-/// How a call stands, for the client that has sent it.
+/// The state of a call, for the client that has sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It waits for a server.
@@ -18,7 +18,7 @@ pub(crate) enum Standing {
 }
 
 impl Shared {
-    /// How the call stands that the client `me` has sent.
+    /// The state of the call that the client `me` has sent.
     #[inline]
     pub(crate) fn standing(&self, ticket: Ticket, me: u16) -> Standing {
         let Some(slot) = self.slot(ticket.idx()) else { return Standing::Over };
@@ -45,7 +45,7 @@ impl Shared {
         })
     }
 
-    /// Whether so many slots are free now, and one.
+    /// Whether more than `more` slots are free now.
     pub(crate) fn has_free(&self, more: usize) -> bool {
         let is_free = |(_, slot): &(u32, &Slot)| slot.load().state() == Some(State::Free);
         self.slots().filter(is_free).nth(more).is_some()
@@ -56,7 +56,8 @@ impl Shared {
         self.queue().entries().any(|idx| self.is_sent(idx))
     }
 
-    /// Whether so many requests and one could be sent: there are free slots, and the ring is not full, or would not be after a push has thrown the first one out.
+    /// Whether more than `more` requests could be sent: there are free slots, and the ring is not
+    /// full, or would not be after a push has removed its first entry.
     pub(crate) fn has_space(&self, more: usize) -> bool {
         let queue = self.queue();
         let first_waits = || queue.entries().next().is_some_and(|idx| self.is_sent(idx));

@@ -1,4 +1,5 @@
-//! From one side to the other: a request into the ring and a server woken, a client told, a slot given back to all.
+//! From one side to the other: a request into the ring and a server woken, a client notified, a
+//! slot freed for all.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,7 @@ impl Shared {
         Ok(pushed)
     }
 
-    /// Tells the client of a slot that its call is done.
+    /// Notifies the client of a slot that its call is done.
     pub(crate) fn tell_client(&self, slot: &Slot, waiter: bool, client: u16) {
         if waiter {
             slot.wake();
@@ -38,12 +39,13 @@ impl Shared {
         if again.is_empty() {
             return Ok(());
         }
-        // Another entry with every tick would fill the ring with entries that are not stale.
+        // Without this check, each tick would add an entry that is not stale, until the ring is
+        // full.
         let queued: BTreeSet<u32> = self.queue().entries().collect();
         again.difference(&queued).try_for_each(|idx| self.enqueue(*idx, op).map(drop))
     }
 
-    /// One that was anybody's, in the last step.
+    /// A slot has come free in the last step, whichever member held it.
     pub(crate) fn slot_is_free(&self, idx: u32) {
         if self.space().is_awaited() {
             self.freed().store(u64::from(idx), Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! Where everything in a segment is. The only place that knows an offset; the byte tables are in SEGMENT.md. Pure.
+//! Where everything in a segment is. The only place that knows an offset; the byte tables are in
+//! SEGMENT.md. Pure.
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -16,7 +17,7 @@ pub enum Kind {
 pub struct Geometry {
     /// What a payload is.
     pub kind: Kind,
-    /// Calls that can be in progress at the same time.
+    /// How many calls can be in progress at the same time.
     pub slots: u32,
     /// Cells of the ring of waiting requests, a power of two.
     pub queue: u32,
@@ -24,17 +25,17 @@ pub struct Geometry {
     pub request_bytes: u32,
     /// Bytes of the largest reply.
     pub reply_bytes: u32,
-    /// Clients and servers that can be attached at the same time.
+    /// How many clients and servers can be attached at the same time.
     pub members: u32,
 }
 
-/// The most slots of a segment.
+/// The largest number of slots of a segment.
 pub const MAX_SLOTS: u32 = 1 << 20;
-/// The most cells of its ring.
+/// The largest number of cells of its ring.
 pub const MAX_QUEUE: u32 = 1 << 22;
 /// Bytes of the largest request or reply that a segment can be made for.
 pub const MAX_PAYLOAD: u32 = 1 << 30;
-/// The most clients and servers that can be attached to a segment.
+/// The largest number of clients and servers that can be attached to a segment.
 pub const MAX_MEMBERS: u32 = u16::MAX as u32;
 // `queue` is a power of two, and at least twice `slots`.
 const _: () = assert!(MAX_QUEUE.is_power_of_two() && MAX_SLOTS <= MAX_QUEUE / 2);
@@ -42,7 +43,7 @@ const MAX_LEN: u64 = 1 << 46;
 
 const MAGIC: [u8; 8] = *b"pipework";
 const FORMAT: u32 = 2;
-/// The only flag: pages that hold payloads alone come when they are first written.
+/// The only flag: pages that hold nothing but payloads are allocated when they are first written.
 const SPARSE: u32 = 1;
 
 /// Bytes of the header, and where the members begin.
@@ -66,18 +67,18 @@ pub(crate) const MEMBER: usize = 128;
 const CELL: usize = 8;
 /// Bytes of a slot in front of its request.
 pub(crate) const SLOT_HEAD: usize = 40;
-/// Bytes that are copied out together, however few are wanted.
+/// Bytes that are copied out together, however few are asked for.
 pub(crate) const SMALL: usize = 48;
-/// Bytes that processors keep apart.
+/// Bytes that processors keep apart: a cache line.
 const LINE: usize = 64;
-/// Bytes of a page, or of a part of one.
+/// Bytes of a page, or of a part of a larger page.
 const PAGE: usize = 4096;
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("a segment has up to 2^46 bytes, and so do its offsets");
 
 impl Geometry {
-    /// Refuses what cannot be built.
+    /// Refuses sizes that cannot be built.
     pub(crate) fn checked(self, op: &'static str) -> Result<Geometry> {
         let payload = match self.kind {
             Kind::Bytes => 0..=MAX_PAYLOAD,
@@ -101,7 +102,7 @@ pub(crate) struct Layout {
     pub(crate) ring: usize,
     slots: usize,
     stride: usize,
-    /// Of the reply inside its slot.
+    /// Offset of the reply inside its slot.
     reply: usize,
     pub(crate) len: usize,
 }
@@ -115,17 +116,17 @@ impl Layout {
         Layout { geometry, ring, slots, stride, reply, len: slots + geometry.slots as usize * stride + LINE }
     }
 
-    /// Where the last number of the file is: whoever cuts it short takes this away.
+    /// Where the last number of the file is: a process that cuts the file short removes it.
     pub(crate) fn end(&self) -> usize {
         self.len - 8
     }
 
-    /// Whether there are pages without a word in them.
+    /// Whether there are pages that hold nothing but payloads.
     pub(crate) fn can_be_sparse(&self) -> bool {
         self.stride > PAGE
     }
 
-    /// Where the words are of a segment that is sparse.
+    /// The areas of a sparse segment that hold words.
     pub(crate) fn words(&self) -> impl Iterator<Item = Area> {
         let area = |at, len| Area { at, len, space: len };
         let heads = (0..self.geometry.slots).filter_map(move |idx| Some(area(self.slot(idx)?, SLOT_HEAD)));
@@ -159,12 +160,12 @@ pub(crate) struct Area {
     pub(crate) at: usize,
     /// Bytes of the largest payload.
     pub(crate) len: usize,
-    /// The same with the padding behind it.
+    /// The same, including the padding behind it.
     pub(crate) space: usize,
 }
 
 impl Area {
-    /// How many of its bytes have their pages once its first `len` have them.
+    /// How many of its bytes have allocated pages once its first `len` have them.
     pub(crate) fn reserved(&self, len: usize) -> usize {
         ((self.at + len).next_multiple_of(PAGE) - self.at).min(self.len)
     }
@@ -175,7 +176,8 @@ impl Area {
 pub(crate) struct Header {
     pub(crate) geometry: Geometry,
     pub(crate) sparse: bool,
-    /// Device and inode of the file, as its creator saw them; zeros for one that may be any.
+    /// Device and inode of the file, as its creator saw them; zeros in a segment that may be in any
+    /// file.
     pub(crate) identity: (u64, u64),
     pub(crate) random: u64,
 }
@@ -246,7 +248,7 @@ pub(crate) fn decode(bytes: &[u8; FIXED], len: u64) -> Result<Header> {
     Ok(Header { geometry, sparse, identity: (u64_at(56), u64_at(64)), random: u64_at(48) })
 }
 
-/// What is refused whose length is not the one that it was made with, or was not all the time.
+/// The error for a file whose length is not the one that it was made with, or was not at some time.
 pub(crate) const CUT: &str = "reqrep open: cut short or grown";
 
 /// FNV-1a with 64 bits (Fowler, Noll, Vo): against damage, not against malice.

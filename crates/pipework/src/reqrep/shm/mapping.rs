@@ -1,7 +1,8 @@
 //! The wall to the mapping: a checked file in memory, given out as shared structs.
 //!
-//! Invariant: the layout was checked against the file once, lies in private memory, and is the only source of offsets. What is
-//! given out are atomics and [`Region`]s, so whatever a peer writes has some value, and never a place outside.
+//! Invariant: the layout was checked against the file once, lies in private memory, and is the only
+//! source of offsets. It hands out atomics and [`Region`]s, so whatever a peer writes has some
+//! value, and never a place outside.
 
 #![allow(unsafe_code)]
 
@@ -27,18 +28,19 @@ use crate::sys::{self, Errno, memory};
 pub(crate) struct Shared {
     mapping: Mapping,
     layout: Layout,
-    /// Opened anew for each lock. It holds none itself, so a forked child may keep it.
+    /// Opened anew for each lock. It holds no lock itself, so a forked child may keep it.
     file: Kept,
     path: Option<PathBuf>,
-    /// The member that was the last to be looked at for whether it is dead.
+    /// The member that was last checked for being dead.
     pub(crate) looked_at: Hint,
-    /// What the file ends with, for as long as nobody has cut it short.
+    /// The number at the end of the file, for as long as the file is not cut short.
     mark: u64,
-    /// How many bytes of each slot's request and reply are known to have their pages; empty where all have.
+    /// How many bytes of each slot's request and reply are known to have allocated pages; empty
+    /// where all have.
     reserved: Vec<[Hint; 2]>,
 }
 
-/// What of a slot is written: an index of what is reserved.
+/// The part of a slot that is written: an index into what is reserved.
 #[derive(Clone, Copy)]
 pub(crate) enum Part {
     Request,
@@ -58,7 +60,7 @@ pub enum Role {
 pub(crate) const ROLE: u64 = 0xFF;
 pub(crate) const EPOCH: u64 = ROLE + 1;
 
-/// The role in a member word; `None` if nobody is attached.
+/// The role in a member word; `None` if no member is attached.
 pub(crate) fn role(word: u64) -> Option<Role> {
     match word & ROLE {
         1 => Some(Role::Client),
@@ -67,7 +69,8 @@ pub(crate) fn role(word: u64) -> Option<Role> {
     }
 }
 
-/// An attached client or server, as it lies in the segment. Written by its holder; `word` also by who recovers it.
+/// An attached client or server, as it lies in the segment. Written by its holder; `word` also by
+/// the member that recovers it.
 #[repr(C, align(64))]
 pub(crate) struct Member {
     /// `{ epoch: 56, role: 8 }`
@@ -82,7 +85,7 @@ pub(crate) struct Member {
     pub(crate) counters: Line<Counters>,
 }
 
-/// What a member has done. Each may be behind by what other threads are just doing.
+/// What a member has done. Each may lag behind what other threads are just doing.
 #[repr(C)]
 pub(crate) struct Counters {
     pub(crate) full: AtomicU64,
@@ -98,11 +101,12 @@ pub(crate) struct Recoveries {
     pub(crate) redelivered: AtomicU64,
 }
 
-/// What fails where the program has closed what the segment needs. The kernel's word for it: nothing
-/// is wrong with the segment, nor with a ticket, and trying again does not help.
+/// The error where the program has closed a descriptor that the segment needs, with the kernel's
+/// number for it: nothing is wrong with the segment, nor with a ticket, and trying again does not
+/// help.
 const LOST: &str = "reqrep: the program has closed a descriptor of the segment";
 
-/// The error of `op`, or what is to be said of a lost descriptor.
+/// The error of `op`, or that of a lost descriptor.
 pub(crate) fn refused(errno: Errno, op: &'static str) -> Error {
     if errno == Errno::BADF { Error::with_errno(ErrorKind::Os, LOST, errno.number()) } else { errno.at(op) }
 }
@@ -121,15 +125,16 @@ const _: () = assert!(cfg!(loom) || size_of::<Slot>() == layout::SLOT_HEAD);
 pub(crate) struct Making {
     pub(crate) geometry: Geometry,
     pub(crate) mode: u32,
-    /// Pages that hold payloads alone come when they are first written, instead of all at once.
+    /// Pages that hold nothing but payloads are allocated when they are first written, instead of
+    /// all at once.
     pub(crate) sparse: bool,
 }
 
-/// What is asked of a segment that is opened.
+/// What a segment that is opened must satisfy.
 pub(crate) struct Checks<'a> {
     pub(crate) any_owner: bool,
     pub(crate) max_bytes: u64,
-    /// The operation that fails if a size is another than was asked for.
+    /// Returns the name of the operation that fails if a size is not the one that was asked for.
     pub(crate) differs: Box<Differs<'a>>,
 }
 
@@ -147,7 +152,7 @@ impl Shared {
                 let shared = Shared::fill(file, making, op)?;
                 match memory::link(shared.file.as_fd(), path) {
                     Ok(()) => Ok(shared.named(path)),
-                    // Without /proc, a file without a name gets none.
+                    // Without /proc, a file without a name cannot be given one.
                     Err(Errno::NOENT) => Shared::create_beside(folder, path, making, op),
                     Err(errno) => Err(errno.at(op)),
                 }
@@ -157,7 +162,7 @@ impl Shared {
         }
     }
 
-    /// As `create`, where a file system has no files without a name.
+    /// As `create`, for a file system that has no files without a name.
     fn create_beside(folder: &Path, path: &Path, making: &Making, op: &'static str) -> Result<Shared> {
         let random = sys::random().map_err(|errno| errno.at(op))?;
         let beside = folder.join(format!(".pipework-{}-{random:08x}", sys::process_id()));
@@ -167,7 +172,7 @@ impl Shared {
             Ok(shared.named(path))
         });
         if made.is_err() {
-            // Best effort: what made this fail is what the caller must hear of.
+            // Best effort: the caller must get the error that made this fail.
             let _ = memory::unlink(&beside);
         }
         made
@@ -240,7 +245,7 @@ impl Shared {
             return Err(Error::new(ErrorKind::Invalid, "reqrep open: another user's file"));
         }
         let (header, mark) = Shared::read_header(file.as_fd(), facts.len)?;
-        // Elsewhere, its locks may be other locks: the living would be dead there.
+        // Elsewhere, its locks may be other locks: live members would look dead there.
         if header.identity != (0, 0) && header.identity != facts.identity {
             return Err(Error::with_explanation(ErrorKind::Incompatible, OP, Explanation::OtherMount));
         }
@@ -278,7 +283,7 @@ impl Shared {
         self
     }
 
-    /// An open file of its own, for a lock.
+    /// Opens the file once more, for a lock.
     pub(crate) fn open_again(&self) -> std::result::Result<KnownFile, Errno> {
         let here = self.file.identity();
         let known = |file: OwnedFd| {
@@ -293,7 +298,8 @@ impl Shared {
         .map_err(|errno| if self.file.is_intact() { errno } else { Errno::BADF })
     }
 
-    /// Whether the program has closed the descriptor, and maybe opened something else under its number.
+    /// Whether the program has closed the descriptor, and maybe opened something else under its
+    /// number.
     pub(crate) fn is_lost(&self) -> bool {
         !self.file.is_intact()
     }
@@ -310,7 +316,7 @@ impl Shared {
         self.mapping.write_back().map_err(|errno| errno.at("reqrep sync"))
     }
 
-    /// Takes the name away, if it still leads here; false if it does not.
+    /// Removes the name, if it still leads here; false if it does not.
     pub(crate) fn unlink(&self) -> Result<bool> {
         const OP: &str = "reqrep unlink";
         let Some(path) = &self.path else { return Err(Error::new(ErrorKind::Invalid, OP)) };
@@ -327,7 +333,7 @@ impl Shared {
     }
 }
 
-/// What is known of a file that may be a segment.
+/// The facts of a file that may be a segment.
 fn regular(file: BorrowedFd<'_>) -> Result<Facts> {
     let facts = memory::facts(file).map_err(|errno| errno.at("reqrep open"))?;
     if facts.is_regular {
@@ -345,7 +351,8 @@ impl Shared {
     }
 
     pub(crate) fn slot(&self, idx: u32) -> Option<&Slot> {
-        // SAFETY: the layout keeps every slot inside the mapping, aligned to 64 bytes and apart from all else.
+        // SAFETY: the layout keeps every slot inside the mapping, aligned to 64 bytes and apart
+        // from all else.
         self.layout.slot(idx).map(|at| unsafe { self.at(at) })
     }
 
@@ -365,7 +372,8 @@ impl Shared {
 
     /// A member by its number, counted from 1.
     pub(crate) fn member(&self, number: u16) -> Option<&Member> {
-        // SAFETY: the layout keeps every member inside the mapping, aligned to 64 bytes and apart from all else.
+        // SAFETY: the layout keeps every member inside the mapping, aligned to 64 bytes and apart
+        // from all else.
         self.layout.member(number).map(|at| unsafe { self.at(at) })
     }
 
@@ -373,15 +381,15 @@ impl Shared {
         (1..=self.layout.geometry.members as u16).map_while(|number| Some((number, self.member(number)?)))
     }
 
-    /// The byte whose lock says that a member lives.
+    /// The byte whose lock proves that a member lives.
     pub(crate) fn lock_byte(&self, number: u16) -> Option<u64> {
         self.layout.member(number).map(|at| at as u64)
     }
 
     pub(crate) fn queue(&self) -> Queue<'_> {
         let len = self.layout.geometry.queue as usize;
-        // SAFETY: the layout keeps the ring inside the mapping, aligned to 64 bytes and apart from all else, `len` cells long; the hints
-        // have lines of their own in the header.
+        // SAFETY: the layout keeps the ring inside the mapping, aligned to 64 bytes and apart from
+        // all else, `len` cells long; the hints have lines of their own in the header.
         unsafe {
             let cells: *const AtomicU64 = self.at(self.layout.ring);
             Queue {
@@ -398,7 +406,7 @@ impl Shared {
         unsafe { self.at(REQUESTS_AT) }
     }
 
-    /// A slot that came free of late, while somebody waited for one. A hint.
+    /// A slot that came free recently, while a client waited for one. A hint.
     pub(crate) fn freed(&self) -> &AtomicU64 {
         // SAFETY: behind the event `space`, in its line.
         unsafe { self.at(FREED_AT) }
@@ -421,14 +429,14 @@ impl Shared {
         unsafe { self.at(COUNTERS_AT) }
     }
 
-    /// What the file ends with.
+    /// The number that the file ends with.
     fn end(&self) -> &AtomicU64 {
         // SAFETY: the layout keeps the last eight bytes apart from all else, aligned to eight.
         unsafe { self.at(self.layout.end()) }
     }
 
-    /// False once the file was cut short, were it for a moment, or a page of it was missing when this
-    /// process touched it. What it reads then is not what others wrote.
+    /// False once the file was cut short, even for a moment, or a page of it was missing when this
+    /// process touched it. From then on this process reads other bytes than its peers wrote.
     #[inline]
     pub(crate) fn is_whole(&self) -> bool {
         self.end().load(Ordering::Relaxed) == self.mark && self.mapping.is_whole()
@@ -440,10 +448,10 @@ impl Shared {
         if self.is_whole() { Ok(()) } else { Err(Error::new(ErrorKind::Corrupt, op)) }
     }
 
-    /// Sees to it that the first `len` bytes of a request or a reply have their pages.
+    /// Makes sure that the first `len` bytes of a request or a reply have allocated pages.
     #[inline]
     pub(crate) fn reserve(&self, idx: u32, part: Part, len: usize, op: &'static str) -> Result<()> {
-        // Who copies a few bytes out takes more along.
+        // A copy of a few bytes out of the segment reads this many.
         let len = len.max(SMALL);
         match self.reserved.get(idx as usize) {
             Some(known) if len as u64 > known[part as usize].get() => {
@@ -471,8 +479,9 @@ impl Shared {
 
     /// # Safety
     ///
-    /// At `at` there is space for a `T` inside the mapping, aligned for it, and all references to these bytes are to the same type, which is made of
-    /// atomics only: any bytes are one, and others may change them.
+    /// At `at` there is space for a `T` inside the mapping, aligned for it, and all references to
+    /// these bytes are to the same type, which is made of atomics only: any bytes are a value of
+    /// it, and others may change them.
     unsafe fn at<T>(&self, at: usize) -> &T {
         debug_assert!(at + size_of::<T>() <= self.mapping.len() && at.is_multiple_of(align_of::<T>()));
         // SAFETY: as above; the mapping lives as long as the borrow of `self`.
@@ -481,8 +490,8 @@ impl Shared {
 
     fn region(&self, Area { at, len, space }: Area) -> Region {
         debug_assert!(at + space <= self.mapping.len());
-        // SAFETY: the layout keeps it inside the mapping, apart from what is given out as references. A region is used at once, while `self`
-        // is borrowed.
+        // SAFETY: the layout keeps it inside the mapping, apart from what is given out as
+        // references. A region is used at once, while `self` is borrowed.
         unsafe { Region::new(self.mapping.start().add(at), len, space) }
     }
 }

@@ -9,17 +9,17 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{self, Hint, Ordering, Unshared};
 use crate::sys::{self, Errno, memory};
 
-/// A place among the members of a segment, for as long as it lives. In a forked child it takes a place of its own when it is first used, and so it
-/// does where others had to take it for dead.
+/// A place among the members of a segment, for as long as it lives. In a forked child it joins with
+/// a place of its own when it is first used, and so it does where others had to take it for dead.
 #[derive(Debug)]
 pub(crate) struct Membership {
     shared: Arc<Shared>,
     role: Role,
     /// `{ fork generation: 32, number: 16 }` of `joined`.
     known: Hint,
-    /// Its member word, which nobody changes but who takes it for dead.
+    /// Its member word, which only a member that takes it for dead changes.
     word: Hint,
-    /// The number alone, for threads that look out on its behalf.
+    /// The number alone, for the watch threads.
     latest: Arc<Hint>,
     joined: Mutex<Option<Joined>>,
 }
@@ -61,7 +61,8 @@ impl Membership {
         self.joined(op)
     }
 
-    /// The same before anything is taken in its name: joins anew where others have taken the number away.
+    /// The same before anything is acquired in its name: joins anew where others have taken the
+    /// number away.
     #[inline]
     pub(crate) fn present(&self, op: &'static str) -> Result<u16> {
         let number = self.number(op)?;
@@ -70,12 +71,13 @@ impl Membership {
 
     #[inline]
     fn has_word(&self, number: u16, word: u64) -> bool {
-        // Relaxed: who finds that it lags goes on as one who looked before it was changed.
+        // Relaxed: a thread that reads an old value goes on as one that read before the change.
         self.shared.member(number).is_some_and(|member| member.word.load(Ordering::Relaxed) == word)
     }
 
-    /// For the end of a slice: makes sure that this member has its lock. Where the program has closed
-    /// that, it is taken again, if nobody has noticed yet; else this joins anew.
+    /// For the end of a slice: makes sure that this member has its lock. Where the program has
+    /// closed its descriptor, the lock is acquired again, if no other member has noticed yet;
+    /// otherwise this joins anew.
     pub(crate) fn hold(&self, op: &'static str) -> Result<()> {
         self.shared.check_whole(op)?;
         let number = self.present(op)?;
@@ -91,7 +93,8 @@ impl Membership {
             .map_err(|errno| refused(errno, op))?;
         let granted = again.with(|fd| memory::try_lock(fd, byte)).expect("it was opened here");
         let unneeded = match &mut *joined {
-            // Not granted: it is there after all, or somebody has the number, and a word tells of that.
+            // Not granted: the lock is there after all, or another member has the number, which the
+            // word shows.
             Some(mine) if mine.number == number && granted == Ok(true) => {
                 std::mem::replace(&mut mine.lock, again)
             }
@@ -109,12 +112,13 @@ impl Membership {
         self.shared.member(number).expect("one's own number is in the geometry")
     }
 
-    /// What tells this membership from any other: `{ fork generation: 32, number: 16 }`.
+    /// Tells this membership from any other: `{ fork generation: 32, number: 16 }`.
     pub(crate) fn packed(&self, number: u16) -> u64 {
         u64::from(sync::generation()) << 32 | u64::from(number)
     }
 
-    /// Whether it is still the membership that [`packed`](Membership::packed) told of: not in a forked child.
+    /// Whether it is still the membership that [`packed`](Membership::packed) returned: not in a
+    /// forked child.
     pub(crate) fn still_is(&self, packed: u64) -> bool {
         packed >> 32 == u64::from(sync::generation()) && self.known.get() == packed
     }
@@ -124,7 +128,7 @@ impl Membership {
         self.shared.check_whole(op)?;
         // Declared first, so that they are closed last: closing waits for forks as well.
         let (lock, left);
-        // No fork in here, or a child could inherit a lock that nobody is left to open.
+        // No fork in here, or a child could inherit a lock that no thread of it can release.
         let mut forks_wait = sync::no_forks();
         let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(Joined { number, word, lock }) = &*joined
@@ -155,7 +159,7 @@ impl Membership {
             if !granted.map_err(|errno| errno.at(op))? {
                 continue;
             }
-            // Acquire: pairs with the Release of whoever set it.
+            // Acquire: pairs with the Release of the member that set it.
             let before = member.word.load(Ordering::Acquire);
             if role(before).is_some() {
                 self.shared.recover(&mut Gone::from([(number, before)]), Proof::Lock, Deadline::NEVER, op)?;
@@ -164,8 +168,9 @@ impl Membership {
             member.pid.store(sys::process_id() as u32, Ordering::Relaxed);
             member.since.store(sys::wall_clock_ns(), Ordering::Relaxed);
             let word = (member.word.load(Ordering::Acquire) & !ROLE).wrapping_add(EPOCH) | self.role as u64;
-            // Release: pairs with the Acquire of a recoverer. Nobody else changes it while the lock is held, but one who swaps the role of the dead away,
-            // and that fails from now on.
+            // Release: pairs with the Acquire of a recoverer. While the lock is held, nothing else
+            // changes it but a recoverer that clears the role of the dead member before, and its
+            // swap fails from now on.
             member.word.store(word, Ordering::Release);
             return Ok((number, word));
         }
@@ -174,22 +179,24 @@ impl Membership {
 }
 
 impl Drop for Membership {
-    /// Leaves: gives back every slot, then the number. In a forked child that never used it, there is nothing to leave, nor where the number may be
-    /// somebody else's.
+    /// Leaves: frees every slot, then the number. A forked child that never used it has nothing to
+    /// leave, and neither has a member whose number may be another's.
     fn drop(&mut self) {
         let joined = self.joined.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(joined) = joined.filter(|joined| self.is_held(joined)) else { return };
         let Joined { number, lock, .. } = joined;
-        // What cannot be given back here is left to whoever takes the number.
+        // What cannot be freed here is left to the member that takes the number next.
         let mut left = Gone::from([(number, 0)]);
         if self.shared.recover(&mut left, Proof::Leaving, Deadline::NEVER, "reqrep close").is_ok()
             && let Some(member) = self.shared.member(number)
         {
-            // Relaxed load: nobody else changes it. Release: pairs with the Acquire of whoever joins next.
+            // Relaxed load: no other thread changes it. Release: pairs with the Acquire of the
+            // member that joins next.
             member.word.store(member.word.load(Ordering::Relaxed) & !ROLE, Ordering::Release);
         }
         if let Some(byte) = self.shared.lock_byte(number) {
-            // A child that is just being forked has a descriptor for a moment yet. If this is refused, closing does the same, then.
+            // A child that is just being forked has a descriptor for a moment yet. If this is
+            // refused, closing unlocks it, then.
             let _ = lock.with(|fd| memory::unlock(fd, byte));
         }
     }
@@ -199,7 +206,8 @@ impl Membership {
     /// Whether the number and its lock still are this member's.
     fn is_held(&self, Joined { number, word, lock }: &Joined) -> bool {
         let Some(byte) = self.shared.lock_byte(*number) else { return false };
-        // It is seen from another open file and not through its own; what the kernel refuses to say tells nothing.
+        // It is visible from another open file and not through its own; a refusal of the kernel
+        // proves nothing.
         let seen = memory::is_locked(self.shared.file(), byte) != Ok(false);
         let others = lock.with(|fd| memory::is_locked(fd, byte)) == Some(Ok(true));
         lock.is_intact() && self.has_word(*number, *word) && seen && !others

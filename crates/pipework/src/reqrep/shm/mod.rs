@@ -1,4 +1,5 @@
-//! The lower storey of `reqrep`: what lies in a segment, and every step that changes it. Of clients and servers it knows their numbers.
+//! The lower storey of `reqrep`: what lies in a segment, and every step that changes it. It knows
+//! clients and servers by their numbers only.
 
 pub(super) mod layout;
 pub(super) mod slot;

@@ -1,4 +1,5 @@
-//! Payloads into a segment and out of it. What was copied out is kept in place if it is small, else on the heap.
+//! Copies payloads into a segment and out of it. A small payload that was copied out is kept in
+//! place, a larger one on the heap.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,8 +13,8 @@ use crate::sync::Ordering;
 use crate::sys::Errno;
 
 impl Shared {
-    /// Writes a request to its slot. `Os` with ENOSPC if there is no page for it, `Corrupt` if one
-    /// of the segment's was lost: nobody else could read what was written there.
+    /// Writes a request to its slot. `Os` with ENOSPC if there is no page for it; `Corrupt` if a
+    /// page of the segment was lost: no other process could read what was written there.
     #[inline]
     pub(crate) fn write_request(&self, idx: u32, request: &Message<'_>, op: &'static str) -> Result<()> {
         let (slot, Message { payload, flags }) = (self.filled(idx, op)?, request);
@@ -36,7 +37,7 @@ impl Shared {
         self.check_whole(op)
     }
 
-    /// Copies a request into `payload`; its flags. `None` if no client of ours wrote it.
+    /// Copies a request into `payload` and returns its flags; `None` if no client of ours wrote it.
     #[inline]
     pub(crate) fn read_request(
         &self,
@@ -50,7 +51,7 @@ impl Shared {
         Ok(is_read.then_some(flags))
     }
 
-    /// Copies a reply into `payload`; its flags. `None` if no server of ours wrote it.
+    /// Copies a reply into `payload` and returns its flags; `None` if no server of ours wrote it.
     #[inline]
     pub(crate) fn read_reply(
         &self,
@@ -72,7 +73,7 @@ impl Shared {
     #[inline]
     fn read(&self, area: Option<Region>, len: u32, payload: &mut Payload, op: &'static str) -> Result<bool> {
         let copied = area.map_or(Ok(false), |area| payload.fill(&area, len as usize));
-        // First: what is not whole may give any length.
+        // First: a segment that is not whole may give any length.
         self.check_whole(op)?;
         copied.map_err(|errno| errno.at(op))
     }
@@ -111,11 +112,12 @@ impl<'a, T: AsRef<[u8]> + ?Sized> From<&'a T> for Message<'a> {
 
 /// Bytes of a request or a reply. They are this process's own.
 ///
-/// No field is narrower than a word, and the small bytes are copied whole: what is moved on right after it was written in pieces of other
-/// sizes makes the processor wait for longer than the rest of a small call takes.
+/// No field is narrower than a word, and the small bytes are copied whole. Otherwise a move right
+/// after a write in pieces of other sizes makes the processor wait for longer than the rest of a
+/// small call takes.
 #[derive(Clone)]
 pub(crate) struct Payload {
-    /// Of the small bytes; more than [`SMALL`] if the bytes are in `large`.
+    /// Length of the small bytes; more than [`SMALL`] if the bytes are in `large`.
     len: usize,
     small: Small,
     large: Vec<u8>,
@@ -126,7 +128,7 @@ pub(crate) struct Payload {
 struct Small([u8; SMALL]);
 
 impl Payload {
-    /// Nothing.
+    /// A payload of no bytes.
     pub(crate) fn empty() -> Payload {
         Payload { len: 0, small: Small([0; SMALL]), large: Vec::new() }
     }
@@ -138,7 +140,7 @@ impl Payload {
         self.len = len;
         match len {
             0..=SMALL => Ok(region.copy_few(len, &mut self.small.0)),
-            // It checks before it asks for memory: a length from the segment may be any number.
+            // This checks before it allocates: a length from the segment may be any number.
             _ => region.append_to(len, &mut self.large),
         }
     }

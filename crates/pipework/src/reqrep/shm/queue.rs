@@ -1,8 +1,10 @@
-//! The ring of slots that wait for a server. SEGMENT.md has the algorithm: claim, then unlink; head and tail are hints.
+//! The ring of slots that wait for a server. SEGMENT.md has the algorithm: claim, then unlink; head
+//! and tail are hints.
 //!
-//! One compare-and-swap of one cell is all that a push or an unlink is, as in Tsigas and Zhang, "A simple, fast and scalable non-blocking
-//! concurrent FIFO queue" (SPAA 2001), with laps instead of their two kinds of null. A cell tells its own position, so a hint that lags is put
-//! right by the first look, and is written without a swap.
+//! A push or an unlink is one compare-and-swap of one cell, as in Tsigas and Zhang, "A simple, fast
+//! and scalable non-blocking concurrent FIFO queue" (SPAA 2001), with laps instead of their two
+//! kinds of null. A cell knows its own position, so a hint that lags is corrected by the first
+//! look, and is written without a swap.
 
 use super::layout::MAX_SLOTS;
 use crate::error::{Error, ErrorKind, Result};
@@ -46,7 +48,7 @@ impl Cell {
 /// The ring, borrowed from a segment.
 #[derive(Clone, Copy)]
 pub(crate) struct Queue<'a> {
-    /// A power of two of them.
+    /// Their number is a power of two.
     pub(crate) cells: &'a [AtomicU64],
     /// Position; may lag behind the first entry, never leads.
     pub(crate) head: &'a AtomicU64,
@@ -54,17 +56,18 @@ pub(crate) struct Queue<'a> {
     pub(crate) tail: &'a AtomicU64,
 }
 
-/// What a pop came back with.
+/// The result of a pop.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Popped<T> {
-    /// What was claimed; `None` if the ring is empty.
+    /// The claimed slot; `None` if the ring is empty.
     pub(crate) claimed: Option<T>,
-    /// Entries that belonged to calls which are over.
+    /// Entries of calls that are over.
     pub(crate) stale: u32,
 }
 
 impl Queue<'_> {
-    /// Appends a slot; false if the ring is full, which it is of stale entries only. `is_sent` tells of any slot whether it waits for a server.
+    /// Appends a slot; false if the ring is full, which only stale entries can cause. `is_sent`
+    /// says whether a slot waits for a server.
     #[inline]
     pub(crate) fn push(&self, slot: u32, is_sent: impl Fn(u32) -> bool, op: &'static str) -> Result<bool> {
         // Relaxed, for all hints: what is read there is only believed if the cell agrees.
@@ -83,7 +86,8 @@ impl Queue<'_> {
                 }
                 (true, ahead) if ahead >= 0 => tail = self.after(tail, ahead as u64),
                 (false, ahead) if ahead > 0 => tail = self.after(tail, ahead as u64 - 1),
-                // An entry of the same slot is of an earlier call: this one's is not there yet.
+                // An entry of the same slot is of an earlier call: this call's entry is not there
+                // yet.
                 (true, -1) if cell.slot() != slot && is_sent(cell.slot()) => return Ok(false),
                 (true, -1) => drop(swap(at, cell, Cell::empty(lap), Ordering::Release)),
                 _ => break,
@@ -107,7 +111,8 @@ impl Queue<'_> {
             match (cell.is_full(), cell.ahead_of(lap)) {
                 (true, 0) => {
                     let claimed = claim(cell.slot());
-                    // Release: pairs with the Acquire of the push, so that nobody meets the freed cell before the claim.
+                    // Release: pairs with the Acquire of the push, so that no push finds the freed
+                    // cell before the claim.
                     let unlinked = swap(at, cell, Cell::empty(lap + 1), Ordering::Release);
                     stale += u32::from(unlinked && claimed.is_none());
                     if claimed.is_some() {
@@ -128,12 +133,12 @@ impl Queue<'_> {
         Err(Error::new(ErrorKind::Corrupt, op))
     }
 
-    /// Entries, stale ones included. Others may change it meanwhile.
+    /// Number of entries, including stale ones. Others may change it meanwhile.
     pub(crate) fn len(&self) -> usize {
         self.entries().count()
     }
 
-    /// Every slot in the ring, in order, as far as one look can tell.
+    /// Every slot in the ring, in order, as far as one look shows.
     pub(crate) fn entries(&self) -> impl Iterator<Item = u32> {
         let mut pos = self.head.load(Ordering::Relaxed);
         let mut turns = self.max_attempts();
@@ -167,9 +172,9 @@ impl Queue<'_> {
         pos.wrapping_add(laps.wrapping_mul(self.cells.len() as u64)).wrapping_add(1)
     }
 
-    /// Turns that are far more than any honest company of processes makes necessary.
+    /// Far more attempts than processes that keep the rules ever need.
     fn max_attempts(&self) -> usize {
-        // A fuzzer breaks rings all the time, and has no company to wait for.
+        // A fuzzer breaks rings all the time, and has no other process to wait for.
         let turns = if cfg!(fuzzing) { 1 << 10 } else { 1 << 20 };
         turns + 8 * self.cells.len()
     }
@@ -192,7 +197,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain queue, from any starting position, hints lagging by any amount.
+        /// Compared with a plain queue, from any starting position, hints lagging by any amount.
         #[test]
         fn entries_come_out_in_order_whatever_the_hints(
             steps in proptest::collection::vec((0u8..8, 0u32..4), 1..500),

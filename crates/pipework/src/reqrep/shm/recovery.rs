@@ -1,7 +1,7 @@
-//! What is done when a member is dead: who it is, and what it held.
+//! Finds the members that are dead, and recovers what they held.
 //!
-//! Invariant: a word is read first, then the death of who it names is proved, then that very word is swapped. So a proof that has become old
-//! changes nothing.
+//! Invariant: a word is read first, then the death of the member that it names is proved, then that
+//! very word is swapped. So a proof that is out of date changes nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,46 +13,48 @@ use crate::error::Result;
 use crate::sync::{Ordering, Reach};
 use crate::sys::{Errno, memory};
 
-/// For how long those who wait for something else look for the dead at a time, and take back what
-/// these held: peers that break the rules can make as many as there are numbers.
+/// For how long a thread that waits for something else looks for dead members at a time, and
+/// recovers what they held: peers that break the rules can make as many as there are numbers.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Members that are gone, and the words that named them.
 pub(crate) type Gone = BTreeMap<u16, u64>;
 
-/// What a search for the dead has found.
+/// What a search for dead members has found.
 struct Survey {
     gone: Gone,
-    /// Who was looked at last.
+    /// The member that was checked last.
     last: u16,
-    /// A server lives, or time was up before all had been asked after.
+    /// A server lives, or time was up before all members were checked.
     has_server: bool,
 }
 
 /// How it is known that a member is gone.
 #[derive(Clone, Copy)]
 pub(crate) enum Proof {
-    /// It says so itself.
+    /// The member itself leaves.
     Leaving,
-    /// Whoever asks holds the lock of that number.
+    /// The caller holds the lock of that number.
     Lock,
-    /// The kernel is asked, anew for each word, after that was read.
+    /// The kernel is asked, anew for each word, after the word was read.
     Kernel,
 }
 
 impl Shared {
-    /// Whether a member is dead or has left. The kernel knows; this process's own members have their locks on other open files than the one that asks.
+    /// Whether a member is dead or has left. The kernel knows; this process's own members have
+    /// their locks on other open files than the one that asks.
     pub(crate) fn is_gone(&self, number: u16, op: &'static str) -> Result<bool> {
         let Some(byte) = self.lock_byte(number) else { return Ok(true) };
         if memory::is_locked(self.file(), byte).map_err(|errno| refused(errno, op))? {
             return Ok(false);
         }
-        // "Not locked" is believed of this file only: of another one it would rob the living.
+        // "Not locked" is believed of this file only: of another one it would rob a live member.
         if self.is_lost() { Err(refused(Errno::BADF, op)) } else { Ok(true) }
     }
 
-    /// Recovers the members that died without leaving, if their role `matters`; says whether a server
-    /// lives, or may. For who waits for something else: it ends soon, and the next goes on from there.
+    /// Recovers the members that died without leaving, if their role `matters`; returns whether a
+    /// server lives, or may. For threads that wait for something else: it ends soon, and the next
+    /// call continues from there.
     pub(crate) fn recover_dead(&self, matters: impl Fn(Role) -> bool, op: &'static str) -> Result<bool> {
         let members = self.geometry().members as u16;
         let (first, limit) = (self.looked_at.get() as u16 % members, Deadline::after(LOOK));
@@ -63,7 +65,7 @@ impl Shared {
         Ok(has_server)
     }
 
-    /// Recovers all, however long it takes; says how many had died.
+    /// Recovers all, however long it takes; returns how many had died.
     pub(crate) fn recover_all(&self, op: &'static str) -> Result<usize> {
         self.check_whole(op)?;
         let all = 1..=self.geometry().members as u16;
@@ -71,7 +73,7 @@ impl Shared {
         self.recover_gone(survey.gone, Deadline::NEVER, op)
     }
 
-    /// Who of `numbers` died without leaving.
+    /// The members of `numbers` that died without leaving.
     fn survey(
         &self,
         numbers: impl IntoIterator<Item = u16>,
@@ -83,8 +85,8 @@ impl Shared {
         for number in numbers {
             survey.last = number;
             let Some(member) = self.member(number) else { continue };
-            // Acquire: pairs with the Release in `take_number`. Read before the proof, and the proof
-            // is there before the first slot is looked at.
+            // Acquire: pairs with the Release in `take_number`. Read before the proof, and the
+            // proof is there before the first slot is looked at.
             let word = member.word.load(Ordering::Acquire);
             let Some(role) = role(word).filter(|role| matters(*role)) else { continue };
             if self.is_gone(number, op)? {
@@ -100,9 +102,11 @@ impl Shared {
         Ok(survey)
     }
 
-    /// Takes back all that they held, and then their roles; says how many of these it was first at.
+    /// Recovers all that they held, and then clears their roles; returns how many of them it was
+    /// the first to clear.
     fn recover_gone(&self, mut gone: Gone, limit: Deadline, op: &'static str) -> Result<usize> {
-        // Whoever has taken a number over meanwhile believes the role, and has the rest to do.
+        // A member that has taken a number over meanwhile believes the role, and has the rest to
+        // do.
         if !self.recover(&mut gone, Proof::Kernel, limit, op)? {
             return Ok(0);
         }
@@ -130,8 +134,8 @@ impl Shared {
         Ok(false)
     }
 
-    /// Takes back all that names the members `gone`, in one pass over the slots; false if time was
-    /// up before. Who turned out to live is not among them any more.
+    /// Recovers all slots that name the members `gone`, in one pass; false if time was up before.
+    /// Members that turned out to live are removed from `gone`.
     pub(crate) fn recover(
         &self,
         gone: &mut Gone,

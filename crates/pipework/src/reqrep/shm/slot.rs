@@ -1,6 +1,8 @@
-//! One call's state: the slot word, and every step that may change it. SEGMENT.md numbers the steps.
+//! One call's state: the slot word, and every step that may change it. SEGMENT.md numbers the
+//! steps.
 //!
-//! Invariant: a word that was once left never comes back, so whoever swaps a word that it has read knows that nothing happened between.
+//! Invariant: a word that was left never comes back. So a successful swap of a word that was read
+//! proves that nothing happened between.
 
 use super::layout::MAX_MEMBERS;
 use crate::error::Result;
@@ -11,7 +13,7 @@ use crate::sync::{AtomicU32, AtomicU64, EVERYONE, Ordering, Reach, Word};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotWord(u64);
 
-/// Where a call stands. In brackets in the comments: who owns the slot meanwhile.
+/// The state of a call. In brackets in the comments: the owner of the slot meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum State {
@@ -22,7 +24,7 @@ pub(crate) enum State {
     Sent = 2,
     /// A server has it (server).
     Taken = 3,
-    /// A server has it, and nobody waits for the reply any more (server).
+    /// A server has it, and no caller waits for the reply any more (server).
     Dropped = 4,
     /// Done: the reply is there (client).
     Answered = 5,
@@ -38,7 +40,8 @@ impl State {
     }
 }
 
-/// Swaps that are tried before a step is given up. Peers of ours change a word behind somebody's back a few times at most; others may do it for ever.
+/// Swaps that are tried before a step is given up. Peers of ours change a word between read and
+/// swap a few times at most; other peers may do it for ever.
 const TURNS: usize = 64;
 
 const STATE: u64 = 0xF;
@@ -59,7 +62,7 @@ impl SlotWord {
         SlotWord(bits)
     }
 
-    /// The state; `None` for bits that nobody of ours writes.
+    /// The state; `None` for bits that no member of ours writes.
     pub(crate) fn state(self) -> Option<State> {
         Some(match self.0 & STATE {
             0 => State::Free,
@@ -116,8 +119,9 @@ impl SlotWord {
         SlotWord(self.generation() << GENERATION_SHIFT)
     }
 
-    /// What becomes of the slot when member `dead` is: steps 10 to 14. `None` if it does not name that member. `client` and `redeliveries` are
-    /// the slot's fields; they belong to the word if it can still be swapped.
+    /// What the slot becomes when member `dead` is dead: steps 10 to 14. `None` if it does not name
+    /// that member. `client` and `redeliveries` are the slot's fields; they belong to the word if
+    /// it can still be swapped.
     pub(crate) fn without(self, dead: u16, client: u16, redeliveries: u8) -> Option<SlotWord> {
         let owned = self.owner() == dead;
         match self.state()? {
@@ -149,8 +153,8 @@ pub(crate) struct Slot {
     pub(super) reply_len: AtomicU32,
     /// The user's.
     pub(super) reply_flags: AtomicU32,
-    /// How often a server was done with this slot. Written by the server in TAKEN or DROPPED: nobody else counts meanwhile, so this needs no
-    /// swap.
+    /// How often a server was done with this slot. Written by the server in TAKEN or DROPPED: no
+    /// other member counts meanwhile, so this needs no swap.
     replies: AtomicU64,
 }
 
@@ -171,18 +175,20 @@ impl Slot {
         }
     }
 
-    /// Acquire: pairs with the Release of every swap, so that the fields and the payload are those of the word.
+    /// Acquire: pairs with the Release of every swap, so that the fields and the payload are those
+    /// of the word.
     #[inline]
     pub(crate) fn load(&self) -> SlotWord {
         SlotWord(self.word.load(Ordering::Acquire))
     }
 
-    /// Makes one step; false if the slot has moved on. AcqRel: what was written to the slot before belongs to the new word.
+    /// Makes one step; false if the slot has moved on. AcqRel: what was written to the slot before
+    /// belongs to the new word.
     pub(crate) fn step(&self, from: SlotWord, to: SlotWord) -> bool {
         self.word.replace(from.0, to.0, Ordering::AcqRel).is_ok()
     }
 
-    /// Step 1: takes the slot for a call, if it is free.
+    /// Step 1: acquires the slot for a call, if it is free.
     pub(crate) fn acquire(&self, client: u16) -> Option<SlotWord> {
         let free = self.load();
         (free.state() == Some(State::Free) && self.step(free, free.acquired(client)))
@@ -195,14 +201,15 @@ impl Slot {
         self.step(filled, sent).then_some(sent)
     }
 
-    /// Step 4: takes the request, if it waits for a server.
+    /// Step 4: claims the request, if it waits for a server.
     pub(crate) fn claim(&self, server: u16) -> Option<SlotWord> {
         for _ in 0..TURNS {
             let sent = self.load();
             if sent.state() != Some(State::Sent) {
                 return None;
             }
-            // It can fail because a client has set `waiter` or has cancelled, or because another server was quicker.
+            // It can fail because a client has set `waiter` or has cancelled, or because another
+            // server was quicker.
             let taken = sent.with(State::Taken, server);
             if self.step(sent, taken) {
                 return Some(taken);
@@ -211,7 +218,8 @@ impl Slot {
         None
     }
 
-    /// Steps 5 and 7: a server lets go of what it had taken. What the slot was left as; `None` if it was not this server's any more.
+    /// Steps 5 and 7: a server lets go of what it had taken. Returns the slot's new word; `None` if
+    /// the slot was not this server's any more.
     #[inline]
     pub(crate) fn finish(&self, taken: SlotWord, outcome: State) -> Option<SlotWord> {
         self.replies.store(self.replies.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
@@ -234,15 +242,17 @@ impl Slot {
         None
     }
 
-    /// Step 15: takes a call that is done out of the reach of every other thread that has its ticket.
+    /// Step 15: puts a call that is done out of the reach of every other thread that has its
+    /// ticket.
     pub(crate) fn hold(&self, done: SlotWord) -> Option<SlotWord> {
-        // With w, which no slot has while its request is written: so this word is another than that one.
+        // With w, which no slot has while its request is written: so this word differs from that
+        // one.
         let held = SlotWord(done.with(State::Fill, done.owner()).0 | WAITER);
         self.step(done, held).then_some(held)
     }
 
-    /// Steps 3 and 6: a client gives up a call that no reply has come for. What the slot was left as; `None` if the reply is there, or
-    /// if the call is not this client's.
+    /// Steps 3 and 6: a client gives up a call that has no reply yet. Returns the slot's new word;
+    /// `None` if the reply is there, or if the call is not this client's.
     pub(crate) fn cancel(&self, generation: u64, client: u16) -> Option<SlotWord> {
         for _ in 0..TURNS {
             let now = self.load();
@@ -264,7 +274,7 @@ impl Slot {
         None
     }
 
-    /// Says who calls, and how often the request may go to another server. In FILL.
+    /// Stores the client, and how often the request may go to another server. In FILL.
     #[inline]
     pub(crate) fn set_caller(&self, client: u16, redeliveries: u8) {
         // Relaxed: the swap that sends the request publishes them.
@@ -272,7 +282,7 @@ impl Slot {
         self.redeliveries.store(u32::from(redeliveries), Ordering::Relaxed);
     }
 
-    /// Who calls.
+    /// The client of the call.
     #[inline]
     pub(crate) fn client(&self) -> u16 {
         self.client.load(Ordering::Relaxed) as u16
@@ -297,7 +307,7 @@ impl Slot {
         self.replies.load(Ordering::Relaxed)
     }
 
-    /// Wakes whoever waits for this call.
+    /// Wakes the threads that wait for this call.
     pub(crate) fn wake(&self) {
         self.word.wake(EVERYONE, Reach::Machine);
     }

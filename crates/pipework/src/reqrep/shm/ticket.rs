@@ -21,7 +21,7 @@ impl Ticket {
         self.0
     }
 
-    /// From that number. One that no ticket had is `Stale` wherever it is used.
+    /// From that number. One that was never a ticket is `Stale` wherever it is used.
     pub fn from_bits(bits: u64) -> Ticket {
         Ticket(bits)
     }
