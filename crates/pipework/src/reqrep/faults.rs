@@ -17,7 +17,7 @@ use crate::sys::fault::{self, Fault};
 /// Long enough for the end of a first slice.
 const A_SLICE: Duration = Duration::from_millis(60);
 
-/// What the kernel may say whatever it is asked.
+/// Errors that the kernel may return for any call.
 const REFUSALS: [Errno; 5] = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO, Errno::INTR];
 
 /// A segment with two slots at a path in a folder of its own, a client and a server.
@@ -52,8 +52,8 @@ impl World {
         (files.collect(), descriptors, maps.matches(self.name()).count())
     }
 
-    /// Makes the `nth` call of each name fail in each way, for every `nth` that `run` comes to. It
-    /// fails as the operation `op` then, and is well otherwise.
+    /// Makes the `nth` call of each name fail in each way, for every `nth` that `run` comes to.
+    /// `run` then fails as the operation `op`, and succeeds otherwise.
     fn refuse<T>(&self, op: &str, calls: &[&'static str], run: impl Fn() -> Result<T>) {
         for (call, errno) in calls.iter().flat_map(|call| REFUSALS.map(|errno| (*call, errno))) {
             let mut nth = 0;
@@ -85,7 +85,7 @@ impl World {
             assert_eq!(&*self.client.recv(ticket, Deadline::now()).expect("it was answered"), b"yes");
         }
         let audit = self.segment.audit().expect("the kernel says who is alive");
-        // What was cancelled in the ring is thrown out by who comes past.
+        // What was cancelled in the ring is removed by the next server that passes.
         assert_eq!(Audit { entries: 0, ..audit }, Audit { free: 2, ..Audit::default() });
     }
 }
@@ -101,7 +101,7 @@ fn options() -> Options {
     Options::new().slots(2).members(8).request_bytes(100).reply_bytes(100)
 }
 
-/// Waiting for nothing is well if time is what ended it.
+/// A wait for nothing is fine if it ended by its deadline.
 fn timed_out<T>(outcome: Result<T>) -> Result<()> {
     match outcome {
         Ok(_) => panic!("nothing was to come"),
@@ -125,7 +125,7 @@ fn what_cannot_be_made_leaves_nothing() {
     world.refuse("reqrep create", &["memfd", "chmod", "fallocate", "mmap", "seal"], || {
         options().memfd(world.name())
     });
-    // Where there are no files without a name, and where they cannot be given one.
+    // Where there are no files without a name, and where such files cannot be given one.
     let otherwise = |call, errno: Errno| {
         fault::order(call, 0, Fault::Errno(errno.number()));
         create(&options())
@@ -178,7 +178,7 @@ fn who_cannot_attach_leaves_nothing() {
     let segment = &world.segment;
     world.refuse("reqrep attach client", &["open", "lock"], || segment.client());
     world.refuse("reqrep attach server", &["open", "lock"], || segment.server());
-    // Who leaves cannot be told of anything; what it had is given back all the same.
+    // Leaving cannot report an error; what the member held is freed all the same.
     let (before, client) = (world.traces(), segment.client().unwrap());
     fault::order("lock", 0, Fault::Errno(Errno::IO.number()));
     drop(client);
@@ -211,7 +211,7 @@ fn recovery_goes_on_where_it_was_stopped() {
     let world = World::new("recovering");
     let shared = world.segment.shared();
     world.refuse("reqrep recover", &["lock"], || {
-        // What a dead client leaves: its role, and a slot. Its number is nobody's, so nobody holds
+        // What a dead client leaves: its role, and a slot. No process has its number, so none holds
         // its lock.
         let dead = shared.member(5).expect("there are eight");
         dead.word.store(Role::Client as u64, Ordering::Relaxed);

@@ -1,11 +1,12 @@
 //! What must hold for any bytes in a segment: the properties that the fuzz target and the tests
 //! share.
 //!
-//! The input says how a segment is made, or is one itself. What is left of it is a script, in which
-//! one client and one server take turns with a vandal, who writes into their segment whatever the
-//! script says. Errors and lost service may come of that, and nothing else.
+//! The input says how a segment is made, or is one itself. The rest of it is a script, in which one
+//! client and one server take turns with a vandal, which writes into their segment whatever the
+//! script says. The effect may be errors and lost service, and nothing else.
 
-#![allow(unreachable_pub)] // The fuzz target reaches it, under cfg(fuzzing); the tests need no more than the crate.
+// The fuzz target reaches it, under cfg(fuzzing); the tests need no more than the crate.
+#![allow(unreachable_pub)]
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -21,7 +22,7 @@ use crate::deadline::Deadline;
 use crate::error::ErrorKind;
 use crate::sys::memory;
 
-/// No bytes in a segment make anybody panic, loop, or use more memory than its sizes allow.
+/// No bytes in a segment make a process panic, loop, or use more memory than its sizes allow.
 pub fn segment(data: &[u8]) {
     let mut script = Script(data);
     let opened = match script.byte() % 3 {
@@ -36,7 +37,7 @@ pub fn segment(data: &[u8]) {
 /// The longest file that is made. A larger one behaves no differently, and slower.
 const MAX_LEN: u64 = 1 << 18;
 
-/// More steps than this show nothing new: what one leaves behind, the next few meet.
+/// More steps than this show nothing new: the next few steps meet what one leaves behind.
 const STEPS: usize = 200;
 
 // ---------------------------------------------------------------- the script
@@ -140,7 +141,7 @@ fn any_file(script: &mut Script<'_>) -> Option<Segment> {
 
 // ---------------------------------------------------------------- the company
 
-/// One client, one server, and what they have in their hands.
+/// One client, one server, and what they hold.
 struct Company<'a> {
     segment: &'a Segment,
     vandal: File,
@@ -196,7 +197,7 @@ impl Company<'_> {
                 self.client = Client::new(self.segment, self.segment.geometry().kind).ok();
             }
             22 => {
-                // The requests in hand keep the old one attached.
+                // The requests that it has taken keep the old one attached.
                 self.server = None;
                 self.server = Server::new(self.segment, self.segment.geometry().kind).ok();
             }
@@ -204,7 +205,7 @@ impl Company<'_> {
         }
     }
 
-    /// Writes one word of the segment, behind the bytes that nobody reads twice: all of it, or one
+    /// Writes one word of the segment, behind the bytes that are read only once: all of it, or one
     /// byte of it.
     fn vandalise(&self, script: &mut Script<'_>) {
         let layout = Layout::new(*self.segment.geometry());
@@ -284,7 +285,7 @@ impl Company<'_> {
         }
     }
 
-    /// A call that nobody answers, with and without time to wait.
+    /// A call that no server answers, with and without time to wait.
     fn call(&self, script: &mut Script<'_>) {
         if let Some(client) = &self.client {
             let called = client.call(&[script.byte(); 8], Deadline::now());
@@ -323,7 +324,7 @@ impl Company<'_> {
         }
     }
 
-    /// What the segment tells of itself stays within its sizes.
+    /// What the segment reports of itself stays within its sizes.
     fn check(&self) {
         let sizes = self.segment.geometry();
         let audit = self.segment.audit().expect("the kernel says who is alive");

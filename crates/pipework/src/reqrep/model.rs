@@ -1,10 +1,9 @@
 //! Every interleaving of what processes share, under loom: ring, slot and event, with the orders of
-//! memory that the code asks for. Run by `make model`.
-//!
-//! Threads stand for processes, and one that stops for a process that was killed there. Payloads
-//! are relaxed atomics, so whoever reads one without being entitled to finds an old one or
-//! another's; loom itself finds whoever sleeps for ever. `tests/model` searches deaths at every
-//! step, and what comes after them, on a model of its own.
+//! memory that the code asks for. Run by `make model`. Threads stand for processes, and a thread
+//! that stops for a process that was killed there. Payloads are relaxed atomics, so a thread that
+//! reads one without being entitled to finds an old one or another's; loom itself finds a thread
+//! that sleeps for ever. `tests/model` searches deaths at every step, and what comes after them, on
+//! a model of its own.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -42,7 +41,7 @@ struct Payload {
     reply: AtomicU32,
 }
 
-/// A request in a server's hands.
+/// A request that a server has taken.
 struct Taken {
     idx: u32,
     word: SlotWord,
@@ -80,7 +79,8 @@ impl Segment {
         pushed
     }
 
-    /// Sends a request; what was sent, and whether it is in the ring. `None` if the slot is in use.
+    /// Sends a request; returns its word, and whether it is in the ring. `None` if the slot is in
+    /// use.
     fn send(&self, idx: u32, request: u32, redeliveries: u8) -> Option<(SlotWord, bool)> {
         let slot = self.slot(idx);
         let filled = slot.acquire(CLIENT)?;
@@ -148,7 +148,7 @@ impl Segment {
     }
 }
 
-/// A wait that sleeps at once: to spin is to look again, which loom does by itself.
+/// A wait that parks at once: to spin is to look again, which loom does by itself.
 fn sleepily<T>(wait: impl FnOnce(&Wait<'_>) -> T) -> T {
     let spin = Spin::new(Duration::ZERO, Looks::Load);
     wait(&Wait { deadline: Deadline::NEVER, spin: &spin, reach: Reach::Process, tick: None, op: OP })
@@ -293,7 +293,7 @@ fn whoever_takes_a_dead_servers_number_keeps_the_request_that_it_took_again() {
         let recoverer = thread::spawn(move || recoverer.recover(|| !*recoverer.lock.lock().unwrap()));
         *segment.lock.lock().unwrap() = true;
         segment.recover(|| true);
-        // The other may have sent it again and not yet pushed it.
+        // The other recoverer may have sent it again and not yet pushed it.
         let mut answered = segment.take().map(|taken| segment.echo(&taken));
         recoverer.join().expect("it does not panic");
         answered = answered.or_else(|| segment.take().map(|taken| segment.echo(&taken)));
@@ -313,7 +313,7 @@ fn a_call_is_cancelled_once_although_its_dead_server_is_being_recovered() {
         });
         let left = segment.slot(0).cancel(sent.generation(), CLIENT).expect("there is no reply");
         [one, other].into_iter().for_each(|recoverer| recoverer.join().expect("it does not panic"));
-        // What was dropped when both had looked already is for the next.
+        // What was dropped after both had looked is for the next recoverer.
         segment.recover(|| true);
         assert_eq!(segment.slot(0).load(), left.freed());
         assert!(segment.take().is_none() && segment.send(0, 8, 0).is_some());
@@ -350,7 +350,7 @@ fn two_waiters_and_two_things_come_together() {
 fn a_mark_without_a_sleeper_puts_nobody_to_sleep() {
     search(|| {
         let shared = Arc::new((Event::new(), AtomicU32::new(0)));
-        // Killed, or served by its last look: announced, and not asleep.
+        // Killed, or served by its last look: announced, and not parked.
         let mut looks = 0;
         let stop = || {
             looks += 1;

@@ -746,7 +746,7 @@ mod tests {
         assert!(client.try_send("one more").unwrap().is_some());
     }
 
-    /// Two clients, one of which makes calls without a pause: it leaves slots to the other, who
+    /// Two clients, one of which makes calls without a pause: it leaves slots to the other, which
     /// waits.
     #[test]
     fn a_busy_client_starves_nobody() {

@@ -119,7 +119,7 @@ fn a_call_that_is_abandoned_is_over_however_it_stood() {
     let send = |text| client.try_send(text).unwrap().expect("there is a slot");
     // In the ring, where no server finds it any more.
     assert!(client.abandon(send("a")).unwrap().is_none() && server.try_recv().unwrap().is_none());
-    // In a server's hands.
+    // Taken by a server.
     let taken = send("b");
     let request = server.recv(SOON).unwrap();
     assert!(client.abandon(taken).unwrap().is_none());
@@ -166,7 +166,7 @@ fn a_cancelled_call_is_over_wherever_it_was() {
     assert!(client.cancel(ticket).unwrap());
     assert_eq!((kind(client.try_recv(ticket)), client.pending()), (Some(ErrorKind::Stale), 0));
     assert!(server.try_recv().unwrap().is_none());
-    // In a server's hands: the slot stays there.
+    // Taken by a server: the slot stays there.
     let ticket = client.try_send("b").unwrap().expect("there is a slot");
     let request = server.recv(SOON).unwrap();
     assert!(request.is_wanted() && client.cancel(ticket).unwrap() && !request.is_wanted());
@@ -242,7 +242,7 @@ fn cancelled_calls_fill_the_ring_behind_a_live_one_until_a_server_comes() {
     });
     assert_eq!(&*client.recv(first, SOON).unwrap(), b"first");
     all_free(&segment);
-    // Without a live one in front, a push makes space by itself.
+    // Without a live entry in front, a push makes space by itself.
     for _ in 0..20 {
         client.cancel(client.try_send("alone").unwrap().expect("there is space")).unwrap();
     }
@@ -415,8 +415,8 @@ fn one_ticket_received_by_two_threads_gives_one_reply() {
     all_free(&segment);
 }
 
-/// In the middle of a copy, the slot is out of everybody's reach: of who has the same ticket, and
-/// of who makes one up.
+/// In the middle of a copy, the slot is out of reach of every other thread: one with the same
+/// ticket, and one that makes up a ticket.
 #[test]
 fn nobody_touches_a_slot_that_a_sibling_is_copying_from_or_to() {
     let segment = small();
