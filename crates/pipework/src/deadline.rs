@@ -1,6 +1,6 @@
 //! The one way to say how long to wait: an absolute instant, or never.
 //!
-//! Absolute, so that a wait which a signal interrupts can be taken up again without growing longer.
+//! Absolute, so that a wait that a signal interrupts can be resumed without growing longer.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// Waits for as long as it takes.
+    /// Never passes: the call waits for as long as it takes.
     pub const NEVER: Deadline = Deadline(None);
 
     /// Has passed already: the call tries once and does not wait.
@@ -39,7 +39,7 @@ impl Deadline {
         self.remaining() == Some(Duration::ZERO)
     }
 
-    /// The same instant, but not later than `time` from now: for waits that look up in between.
+    /// The same instant, but not later than `time` from now: for waits that look in between.
     pub fn capped(self, time: Duration) -> Deadline {
         match self.remaining() {
             Some(left) if left <= time => self,
@@ -47,7 +47,7 @@ impl Deadline {
         }
     }
 
-    /// The one of the two that passes first.
+    /// The earlier of the two.
     pub fn or_earlier(self, other: Deadline) -> Deadline {
         match (self.0, other.0) {
             (Some(one), Some(two)) => Deadline(Some(one.min(two))),

@@ -1,9 +1,11 @@
 //! The one wait on memory: look, spin, announce, look again, park.
 //!
-//! Whoever waits announces it in a word before the last look; whoever changes something looks at that word after the change. With a
-//! full fence on both sides one of them sees the other (Dekker), so a wake-up is lost only with a process that is killed
-//! between. Where that can be, parking goes in slices, and what was waited for is looked at when each of them ends. What the wait
-//! depends on is looked after by its [`Tick`], which outlives the wait: whoever waits in small pieces would never end a slice.
+//! A waiter announces itself in a word before its last look; a notifier looks at that word after
+//! its change. With a full fence on both sides one of them sees the other (Dekker), so a wake-up is
+//! lost only with a process that is killed in between. Where that can happen, parking goes in
+//! slices, and the waiter looks again when each of them ends. What the wait depends on is checked
+//! by its [`Tick`], which outlives the wait: a thread that waits in small pieces would never end a
+//! slice.
 
 use std::time::{Duration, Instant};
 
@@ -12,17 +14,19 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::spin::Spin;
 use crate::sync::{EVERYONE, Hint, Ordering, Reach, Word, fence, fence_after_swap};
 
-/// Lowest bit of an event's word: somebody may be parked.
+/// Lowest bit of an event's word: a thread may be parked.
 const PARKED: u64 = 1;
-/// The rest counts the notifications that found it set, and those that took it away.
+/// The other bits count the notifications that found it set, and those that cleared it.
 const STEP: u64 = 2;
 
-/// The first slice of a wait that depends on other processes, doubled up to [`LONGEST_SLICE`]. Also the time from one tick to the next.
+/// The first slice of a wait that depends on other processes, doubled up to [`LONGEST_SLICE`]. Also
+/// the time from one tick to the next.
 const FIRST_SLICE: Duration = Duration::from_millis(50);
-/// How late a death or a wake-up that died with its process is noticed.
+/// How late a death is noticed, or a wake-up that died with its process.
 const LONGEST_SLICE: Duration = Duration::from_millis(250);
 
-/// A place to wait for something to change: `{ sequence: 63, parked: 1 }`. Zero is its beginning, and a safe state at any time.
+/// A place to wait for a change: `{ sequence: 63, parked: 1 }`. It begins as zero, which is a safe
+/// state at any time.
 #[cfg_attr(not(loom), repr(transparent))]
 #[derive(Debug)]
 pub(crate) struct Event(Word);
@@ -32,81 +36,88 @@ impl Event {
         Event(Word::new(0))
     }
 
-    /// Wakes one who is parked, if anybody is. To be called after the change.
+    /// Wakes one parked thread, if there is one. To be called after the change.
     pub(crate) fn notify(&self, reach: Reach) {
-        // Pairs with the fence in `announce`: either this sees PARKED, or the waiter's next look sees the change.
+        // Pairs with the fence in `announce`: either this sees PARKED, or the waiter's next look
+        // sees the change.
         fence(Ordering::SeqCst);
         self.wake(1, reach);
     }
 
-    /// As `notify`, for a change that was a swap: where that is a full fence already, another would cost as much again.
+    /// As `notify`, for a change that was a swap: where that is a full fence already, another would
+    /// cost as much again.
     pub(crate) fn notify_swapped(&self, reach: Reach) {
         fence_after_swap();
         self.wake(1, reach);
     }
 
-    /// Wakes everybody who is parked; as `notify_swapped`.
+    /// Wakes all parked threads; as `notify_swapped`.
     pub(crate) fn notify_all_swapped(&self, reach: Reach) {
         fence_after_swap();
         self.wake(EVERYONE, reach);
     }
 
-    /// Wakes everybody who is parked.
+    /// Wakes all parked threads.
     pub(crate) fn notify_all(&self, reach: Reach) {
         fence(Ordering::SeqCst);
         self.wake(EVERYONE, reach);
     }
 
-    /// Whether somebody may be parked. To be called after a change that was a swap.
+    /// Whether a thread may be parked. To be called after a change that was a swap.
     pub(crate) fn is_awaited(&self) -> bool {
         fence_after_swap();
         self.0.load(Ordering::Relaxed) & PARKED != 0
     }
 
-    /// Wakes one who is parked, after [`is_awaited`](Event::is_awaited); false if nobody was.
+    /// Wakes one parked thread, after [`is_awaited`](Event::is_awaited); false if none was parked.
     pub(crate) fn wake_one(&self, reach: Reach) -> bool {
         self.wake(1, reach)
     }
 
-    /// What the word is while somebody announces himself all the time, so that it changes with every notification; `None` if nobody does.
-    /// What is looked at after this is found, or will change the word.
+    /// The word, if a thread has announced itself, so that every notification changes it; `None` if
+    /// none has. A change that a look after this misses will change the word.
     pub(crate) fn seen(&self) -> Option<u64> {
         let seen = self.0.load(Ordering::Relaxed);
-        // As in `announce`, but for somebody else's mark.
+        // As in `announce`, but for another thread's mark.
         fence(Ordering::SeqCst);
         (seen & PARKED != 0).then_some(seen)
     }
 
-    /// Whether it is as it was [seen](Event::seen).
+    /// Whether the word is as it was [seen](Event::seen).
     pub(crate) fn is_still(&self, seen: u64) -> bool {
         self.0.load(Ordering::Relaxed) == seen
     }
 
-    /// False if nobody was parked.
+    /// False if no thread was parked.
     fn wake(&self, count: u32, reach: Reach) -> bool {
         if self.0.load(Ordering::Relaxed) & PARKED == 0 {
             return false;
         }
-        // Relaxed, here and below: the word orders nothing but itself; what the woken look at has orderings of its own.
+        // Relaxed, here and below: the word orders nothing but itself; what the woken threads look
+        // at has orderings of its own.
         let now = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
-        // A step further: with the next waiter's PARKED it would otherwise be `now` again, on which an earlier one may be about to go to sleep.
+        // One step more: with the next waiter's PARKED it would otherwise be `now` again, the value
+        // on which an earlier waiter may be about to park.
         let cleared = now.wrapping_add(STEP) & !PARKED;
         let woken = self.0.wake(count, reach) > 0;
         if !woken && self.0.replace(now, cleared, Ordering::Relaxed).is_ok() {
-            // Somebody may have gone to sleep between: on the old value, so this finds them, and no later one can.
+            // A thread may have parked in between: on the old value, so this wakes it, and no later
+            // thread can park on that value.
             self.0.wake(EVERYONE, reach);
         }
         woken
     }
 
-    /// Tells notifiers that somebody is about to park, and what the word must still be then.
+    /// Shows notifiers that a thread is about to park; returns the value that the word must still
+    /// have then.
     fn announce(&self) -> u64 {
         let seen = self.0.fetch_or(PARKED, Ordering::Relaxed) | PARKED;
         fence_after_swap();
         seen
     }
 
-    /// Waits until `look` finds something, for as long as `wait` allows. `check` is run whenever its tick is due.
+    /// Waits until `look` finds something, for as long as `wait` allows. `check` is run whenever
+    /// its tick is due.
     pub(crate) fn wait<T>(
         &self,
         wait: &Wait<'_>,
@@ -116,7 +127,8 @@ impl Event {
         self.wait_parking(wait, || {}, look, check)
     }
 
-    /// The same; `parks` is called whenever this thread is about to look for the last time before it parks.
+    /// The same; `parks` is called whenever this thread is about to look for the last time before
+    /// it parks.
     pub(crate) fn wait_parking<T>(
         &self,
         wait: &Wait<'_>,
@@ -132,25 +144,26 @@ impl Event {
     }
 }
 
-/// When those that waits depend on were last looked after.
+/// When the things that waits depend on were last checked.
 ///
-/// It belongs to all waits and looks that depend on the same. It outlives them, so that one that comes back all the time finds it
-/// due as soon as any other, whatever ended its waits: a deadline, a signal, or something that came.
+/// One tick belongs to all waits and polls that depend on the same things. It outlives them, so a
+/// thread whose waits are short finds it due as soon as any other, whatever ended its waits: a
+/// deadline, a signal, or something that came.
 #[derive(Debug)]
 pub(crate) struct Tick {
     began: Instant,
-    /// Nanoseconds since `began`; 0 for not yet.
+    /// Nanoseconds since `began`; 0 before the first check.
     last_ns: Hint,
 }
 
 impl Tick {
-    /// One that is due.
+    /// A tick that is due.
     pub(crate) fn new() -> Tick {
         Tick { began: Instant::now(), last_ns: Hint::new(0) }
     }
 
-    /// Whether it is due. If so, it is the caller's to look after everybody whom it stands for, and to say when that is
-    /// [done](Tick::done); two threads may both be told so.
+    /// Whether it is due. If so, the caller must do the check for all that share the tick, and
+    /// report it [done](Tick::done). Two threads may both get true.
     pub(crate) fn take(&self) -> bool {
         let (now_ns, last_ns) = (self.now_ns(), self.last_ns.get());
         let due = last_ns == 0 || now_ns.saturating_sub(last_ns) >= FIRST_SLICE.as_nanos() as u64;
@@ -160,12 +173,13 @@ impl Tick {
         due
     }
 
-    /// Counts from now on: however long it has taken, the next is due in its time.
+    /// Counts from now on: however long the check has taken, the next one is due a full interval
+    /// later.
     pub(crate) fn done(&self) {
         self.last_ns.set(self.now_ns().max(1));
     }
 
-    /// The time until a slice of this length is over that began when it was last taken.
+    /// The time until the end of a slice of this length that began at the last tick.
     fn until(&self, slice: Duration) -> Duration {
         let passed_ns = self.now_ns().saturating_sub(self.last_ns.get());
         slice.saturating_sub(Duration::from_nanos(passed_ns))
@@ -181,16 +195,20 @@ pub(crate) struct Wait<'a> {
     pub(crate) deadline: Deadline,
     pub(crate) spin: &'a Spin,
     pub(crate) reach: Reach,
-    /// Between processes, parking goes in slices. `None` where nobody dies alone: inside one process.
+    /// Between processes, parking goes in slices. `None` inside one process, where no thread dies
+    /// alone.
     pub(crate) tick: Option<&'a Tick>,
     pub(crate) op: &'static str,
 }
 
 impl Wait<'_> {
-    /// Waits on any word. `announce` makes sure that whoever changes what `look` looks at wakes the word, with a full fence behind it, and says
-    /// what the word must still be when this thread parks; `None` if it changed meanwhile and is to be looked at first.
+    /// Waits on any word. `announce` makes sure that a thread that changes what `look` looks at
+    /// wakes the word, with a full fence after the change. It returns the value that the word must
+    /// still have when this thread parks; `None` if the word changed meanwhile, and `look` comes
+    /// first.
     ///
-    /// Fails with `TimedOut`, with `Interrupted`, and as `look` and `check` do. One last look is made after the deadline.
+    /// Fails with `TimedOut`, with `Interrupted`, and as `look` and `check` do. It looks once more
+    /// after the deadline.
     pub(crate) fn on<T>(
         &self,
         word: &Word,
@@ -212,7 +230,7 @@ impl Wait<'_> {
                     if let Some(found) = look.borrow_mut()()? {
                         return Ok(found);
                     }
-                    // After a look in vain only, and in front of all that can end this wait in vain.
+                    // Only after a look in vain, and before all that can end this wait in vain.
                     if self.tick.is_some_and(Tick::take) {
                         check()?;
                         self.tick.inspect(|tick| tick.done());
@@ -223,7 +241,8 @@ impl Wait<'_> {
                     if left == Some(Duration::ZERO) {
                         return Err(Error::new(ErrorKind::TimedOut, self.op));
                     }
-                    // Looked at anew, but not for ever: a peer that breaks the rules can change the word all the time.
+                    // It looks anew, but not for ever: a peer that breaks the rules can change the
+                    // word all the time.
                     let Some(expected) = expected else { continue };
                     let to_end = self.tick.map(|tick| tick.until(slice.unwrap_or(FIRST_SLICE)));
                     let limit = [to_end, left].into_iter().flatten().min();
@@ -276,7 +295,7 @@ mod tests {
         let event = Event::new();
         let slow = event.announce();
         event.notify(Reach::Process);
-        // Nobody slept, so this notification does not change the word.
+        // No thread was parked, so this notification does not change the word.
         event.notify(Reach::Process);
         assert_ne!(event.announce(), slow, "the slow one would sleep through both");
     }

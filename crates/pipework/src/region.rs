@@ -1,7 +1,9 @@
-//! The wall to bytes that another thread or process may touch: mapped, copied in, copied out, bounds checked, never lent.
+//! The wall to bytes that another thread or process may touch: mapped, copied in, copied out,
+//! bounds checked, never lent.
 //!
-//! A peer that breaks its promises may change such bytes in the middle of a copy. The copy then holds some mixture of bytes, which is
-//! all that it can do: bytes have no invalid values, and nobody here looks twice at the original.
+//! A peer that breaks its promises may change such bytes in the middle of a copy. The copy then
+//! holds some mixture of bytes, and that is the only effect: bytes have no invalid values, and no
+//! code here reads the original twice.
 
 #![allow(unsafe_code)]
 
@@ -11,16 +13,16 @@ use std::ptr::NonNull;
 use crate::sync::{Range, Ranges};
 use crate::sys::{Errno, memory};
 
-/// A whole file in memory, shared with whoever else maps it.
+/// A whole file in memory, shared with all other processes that map it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
-    /// Among all that are mapped.
+    /// Its entry among the mapped ranges of this process.
     place: &'static Range,
 }
 
-// SAFETY: it is an address and a length; what may be done there is decided by who uses the address.
+// SAFETY: it is an address and a length; the users of the address decide what may be done there.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -28,12 +30,13 @@ unsafe impl Sync for Mapping {}
 /// Every mapping of this process.
 static MAPPED: Ranges = Ranges::new();
 
-/// Pages of a mapping that are replaced one by one before the whole of it is: each can make two more mappings, and the kernel allows a process
-/// 65,530.
+/// How many pages of a mapping are replaced one by one before the whole of it is: each can make two
+/// more mappings, and the kernel allows a process 65,530.
 const HOLES: u32 = 64;
 
 impl Mapping {
-    /// Maps the first `len` bytes of a file that is at least so long. If it is cut short later, what is gone reads as zero here.
+    /// Maps the first `len` bytes of a file that is at least that long. If the file is cut short
+    /// later, the missing part reads as zero here.
     pub(crate) fn new(fd: BorrowedFd<'_>, len: usize) -> Result<Mapping, Errno> {
         memory::catch_bus_errors(|address| {
             let (mapping, holes) = MAPPED.find(address)?;
@@ -44,14 +47,14 @@ impl Mapping {
         match MAPPED.add(address, address + len) {
             Some(place) => Ok(Mapping { start, len, place }),
             None => {
-                // SAFETY: it was mapped above, and nobody has used it.
+                // SAFETY: it was mapped above, and has not been used.
                 unsafe { memory::unmap(start, len) };
                 Err(Errno::NOMEM)
             }
         }
     }
 
-    /// False once a page was gone when it was touched: what is in its place is nobody else's.
+    /// False once a page was missing when it was touched: the page in its place is not shared.
     #[inline]
     pub(crate) fn is_whole(&self) -> bool {
         !self.place.was_found()
@@ -65,7 +68,7 @@ impl Mapping {
         self.len
     }
 
-    /// Writes what was changed to the file's storage, and waits for it.
+    /// Writes what was changed to the file's storage, and blocks until that is done.
     pub(crate) fn write_back(&self) -> Result<(), Errno> {
         // SAFETY: it is mapped for as long as this lives.
         unsafe { memory::write_back(self.start, self.len) }
@@ -75,21 +78,23 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         MAPPED.remove(self.start.as_ptr() as usize);
-        // SAFETY: it was mapped by `new`, and whoever used its address kept this alive.
+        // SAFETY: it was mapped by `new`, and every user of its address kept this alive.
         unsafe { memory::unmap(self.start, self.len) };
     }
 }
 
-/// A range of shared bytes. Whoever made it keeps the memory behind it mapped for longer than it lives.
+/// A range of shared bytes. The code that made it keeps the memory behind it mapped for longer than
+/// it lives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
     start: NonNull<u8>,
     len: usize,
-    /// `len`, and the padding behind it that can be read along.
+    /// `len`, and the padding behind it that may be read as well.
     space: usize,
 }
 
-// SAFETY: copying from and to it is all that it offers, and who may do that at which moment is decided by the owner of its bytes.
+// SAFETY: all it offers is to copy from it and to it, and the owner of its bytes decides which
+// thread may do that when.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -97,8 +102,9 @@ unsafe impl Sync for Region {}
 impl Region {
     /// # Safety
     ///
-    /// From `start` on, `space` bytes, of which there are at least `len`, are mapped readable and writable for as long as this, or a part of it, is
-    /// used, and no Rust reference to any of them is used meanwhile.
+    /// From `start` on, `space` bytes, of which there are at least `len`, are mapped readable and
+    /// writable for as long as this, or a part of it, is used, and no Rust reference to any of them
+    /// is used meanwhile.
     pub(crate) unsafe fn new(start: NonNull<u8>, len: usize, space: usize) -> Region {
         debug_assert!(len <= space);
         Region { start, len, space }
@@ -110,15 +116,18 @@ impl Region {
     pub(crate) fn copy_in(&self, bytes: &[u8]) -> bool {
         let fits = bytes.len() <= self.len;
         if fits {
-            // SAFETY: the target is mapped and long enough, and nobody has a reference into it, the slice least of all.
+            // SAFETY: the target is mapped and long enough, and there is no reference into it;
+            // least of all is the slice one.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr(), bytes.len()) };
         }
         fits
     }
 
-    /// Copies the first `len` bytes out, and maybe some of the padding; false if there are fewer, or `bytes` holds fewer.
+    /// Copies the first `len` bytes out, and maybe some of the padding; false if there are fewer,
+    /// or `bytes` holds fewer.
     ///
-    /// Of a few bytes, a copy of fixed size is a move or two; and when those are moved on, no larger move waits for smaller ones.
+    /// For a few bytes, a copy of fixed size is a move or two; and when they are moved on, no
+    /// larger move waits for smaller ones.
     #[must_use]
     #[inline]
     pub(crate) fn copy_few<const N: usize>(&self, len: usize, bytes: &mut [u8; N]) -> bool {
@@ -131,7 +140,8 @@ impl Region {
             };
             let len = if whole <= self.space { whole } else { len };
             let (from, to) = (self.start.as_ptr(), bytes.as_mut_ptr());
-            // SAFETY: the source is mapped for `space` bytes, and the target is an exclusively borrowed one of N; `len` is at most both.
+            // SAFETY: the source is mapped for `space` bytes, and the target is an exclusively
+            // borrowed one of N; `len` is at most both.
             unsafe {
                 match len {
                     16 => std::ptr::copy_nonoverlapping(from, to, 16),
@@ -145,13 +155,13 @@ impl Region {
     }
 
     /// Appends the first `len` bytes to `bytes`; false if there are fewer. `NOMEM` if there is no
-    /// memory for so many.
+    /// memory for that many.
     pub(crate) fn append_to(&self, len: usize, bytes: &mut Vec<u8>) -> Result<bool, Errno> {
         let fits = len <= self.len;
         if fits {
             bytes.try_reserve(len).map_err(|_| Errno::NOMEM)?;
-            // SAFETY: the source is mapped and long enough; the reserved space behind the vector's end is nobody else's, and is filled
-            // before it is counted.
+            // SAFETY: the source is mapped and long enough; the reserved space behind the vector's
+            // end belongs to the vector, and is filled before it is counted.
             unsafe {
                 let end = bytes.as_mut_ptr().add(bytes.len());
                 std::ptr::copy_nonoverlapping(self.start.as_ptr(), end, len);
@@ -169,7 +179,8 @@ mod tests {
     #[test]
     fn what_is_copied_stays_inside() {
         let mut memory = [0u8; 8];
-        // SAFETY: the array lives to the end of the test and is not used until then; both regions are inside it.
+        // SAFETY: the array lives to the end of the test and is not used until then; both regions
+        // are inside it.
         let [all, part] = [(0, 8), (2, 4)]
             .map(|(off, len)| unsafe { Region::new(NonNull::from(&mut memory).cast().add(off), len, len) });
         assert!(part.copy_in(b"abcd") && !part.copy_in(b"abcde"));
@@ -190,7 +201,8 @@ mod tests {
         for (len, space) in
             [(0, 0), (5, 5), (5, 15), (5, 16), (16, 17), (17, 64), (32, 48), (48, 48), (48, 64)]
         {
-            // SAFETY: the array lives to the end of the test and is not used until then; the region is inside it.
+            // SAFETY: the array lives to the end of the test and is not used until then; the region
+            // is inside it.
             let region = unsafe { Region::new(start, len, space) };
             for few in 0..=len {
                 let mut bytes = [0xFF; 48];

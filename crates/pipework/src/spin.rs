@@ -1,9 +1,11 @@
 //! How long to spin before parking.
 //!
-//! To park and be woken costs about 20 microseconds, and the other side pays part of it. A wait that is over sooner is cheaper spent
-//! spinning; any other spin is wasted, and worse than that where both sides have been put on one CPU: then it keeps the other side from running. So one
-//! spin in vain puts the next off, and each further one for twice as many waits. Only short waits count: long ones are no better for spinning.
-//! It is nothing where only one CPU may be used.
+//! To park and be woken costs about 20 microseconds, and the other side pays part of it. A wait
+//! that is over sooner is cheaper spent spinning; any other spin is wasted. It is worse than wasted
+//! where both sides run on one CPU: then it keeps the other side from running. So a spin in vain
+//! postpones the next one, and each further one in vain postpones it by twice as many waits. Only
+//! short waits count: long ones say nothing for spinning. Where only one CPU may be used, there is
+//! no spinning at all.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -12,7 +14,7 @@ use crate::deadline::Deadline;
 use crate::sync::Hint;
 use crate::sys;
 
-/// Without being told otherwise: about the cost of a sleep and a wake-up.
+/// The default: about the cost of parking and waking.
 pub(crate) const DEFAULT_LIMIT: Duration = Duration::from_micros(20);
 
 /// Below this, spinning is not worth its clock readings.
@@ -21,24 +23,25 @@ const LEAST: Duration = Duration::from_micros(2);
 /// How many short waits go by without a spin, at most.
 const LONGEST_REST: u32 = 64;
 
-/// Where a look is a system call: the pause before the first, doubled before each further one, so that looking does not get into
-/// the other side's way.
+/// Where a look is a system call: the pause before the first look, doubled before each further one,
+/// so that looking does not get in the other side's way.
 const PAUSE: Duration = Duration::from_nanos(700);
 
-/// Where a look is a load: how many are made for each reading of the clock.
+/// Where a look is a load: the number of looks for each reading of the clock.
 const LOOKS: u32 = 32;
 
-/// One waiting place's memory of its waits. Threads may wait there at the same time: they share what was learnt.
+/// What a waiting place remembers of its waits. Threads may wait there at the same time: they share
+/// it.
 #[derive(Debug)]
 pub(crate) struct Spin {
     limit: Duration,
-    /// `{ last rest: 32, rest: 32 }`, in short waits, each at most [`LONGEST_REST`]: how many the last spin in vain has put off the next, and how many are to
-    /// come.
+    /// `{ last rest: 32, rest: 32 }`, in short waits, each at most [`LONGEST_REST`]: how many waits
+    /// the last spin in vain has postponed the next one by, and how many of them are still to come.
     rests: Hint,
     looks: Looks,
 }
 
-/// What one look costs.
+/// The cost of one look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looks {
     /// A few loads from memory.
@@ -56,8 +59,8 @@ impl Spin {
         Spin { limit, rests: Hint::new(0), looks }
     }
 
-    /// Looks again and again for as long as that is worth it and the deadline allows, then parks. `look` returns `None` as long as there is nothing;
-    /// `park` waits, and may return without anything having come.
+    /// Spins for as long as that is worth it and the deadline allows, then parks. `look` returns
+    /// `None` as long as there is nothing; `park` waits, and may return although nothing has come.
     pub(crate) fn wait<T, E>(
         &self,
         deadline: Deadline,
@@ -72,7 +75,7 @@ impl Spin {
         let (last, rest) = ((rests >> 32) as u32, rests as u32);
         if rest > 0 {
             let found = park()?;
-            // What a sleep and its wake-up add is not held against the wait.
+            // The cost of parking and waking does not count as part of the wait.
             if began.elapsed() < 2 * self.limit + DEFAULT_LIMIT {
                 self.remember(last, rest - 1);
             }
@@ -92,7 +95,7 @@ impl Spin {
         Ok(found)
     }
 
-    /// Whether it parks at once, always.
+    /// Whether it always parks at once.
     pub(crate) fn is_off(&self) -> bool {
         self.limit.is_zero()
     }
@@ -174,7 +177,7 @@ mod tests {
         assert!((0..100).all(|_| !wait(1000)));
         while !wait(0) {
             waited += 1;
-            // This thread may be put aside now and then, which makes a wait long.
+            // This thread may be preempted now and then, which makes a wait long.
             assert!(waited < 1000, "waits that end at once are worth looking again");
         }
     }
