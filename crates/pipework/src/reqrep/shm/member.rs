@@ -168,9 +168,9 @@ impl Membership {
             member.pid.store(sys::process_id() as u32, Ordering::Relaxed);
             member.since.store(sys::wall_clock_ns(), Ordering::Relaxed);
             let word = (member.word.load(Ordering::Acquire) & !ROLE).wrapping_add(EPOCH) | self.role as u64;
-            // Release: pairs with the Acquire of a recoverer. While the lock is held, nothing else
-            // changes it but a recoverer that clears the role of the dead member before, and its
-            // swap fails from now on.
+            // Release: pairs with the Acquire of a recoverer. While the lock is held, only a
+            // recoverer that clears the role of the dead holder before may change it, and its swap
+            // fails from now on.
             member.word.store(word, Ordering::Release);
             return Ok((number, word));
         }

@@ -2,7 +2,7 @@
 //! steps.
 //!
 //! Invariant: a word that was left never comes back. So a successful swap of a word that was read
-//! proves that nothing happened between.
+//! proves that nothing happened in between.
 
 use super::layout::MAX_MEMBERS;
 use crate::error::Result;
@@ -41,7 +41,7 @@ impl State {
 }
 
 /// Swaps that are tried before a step is given up. Peers of ours change a word between read and
-/// swap a few times at most; other peers may do it for ever.
+/// swap a few times at most; peers that break the rules may do it for ever.
 const TURNS: usize = 64;
 
 const STATE: u64 = 0xF;
