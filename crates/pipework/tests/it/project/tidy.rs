@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 mod lexer;
 mod walls;
 mod order;
+mod imports;
 mod files;
 mod documents;
 mod map;
@@ -61,6 +62,8 @@ const MAX_CODE_LINES: usize = 420;
 const MAX_OPENING_LINES: usize = 15;
 
 const CORE: &str = "crates/pipework/src/";
+/// The compiled half of the Python package.
+const PYTHON: &str = "python/src/";
 
 /// A line number, counted from 1, and what to do about it.
 type Fault = (usize, String);
@@ -84,9 +87,7 @@ impl File {
     /// A source file of any of the crates, tests not included.
     fn is_source(&self) -> bool {
         let in_src = self.path.starts_with("crates/") && self.path.contains("/src/");
-        (in_src || self.path.starts_with("python/src/"))
-            && self.is_rust()
-            && !self.path.ends_with("/tests.rs")
+        (in_src || self.path.starts_with(PYTHON)) && self.is_rust() && !self.path.ends_with("/tests.rs")
     }
 
     fn is_rust(&self) -> bool {

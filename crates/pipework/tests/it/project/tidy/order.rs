@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::lexer::{code, first_word, flat_uses, names_whole, numbered, without_tests};
-use super::{CORE, Fault, File, ORDER, ROOM_STANDS_ON, ROOMS, hold, root};
+use super::{CORE, Fault, File, ORDER, PYTHON, ROOM_STANDS_ON, ROOMS, hold, root};
 
 #[test]
 fn modules_use_only_what_stands_before_them() {
@@ -62,7 +62,8 @@ fn modules_use_only_what_stands_before_them() {
     hold(rule, &bad, &good);
 }
 
-/// A folder of the core: the modules that it declares, in their order, and the names that it gives out, each with where it comes from.
+/// A folder of sources: the modules that it declares, in their order, and the names that it gives
+/// out, each with where it comes from.
 struct Folder {
     modules: Vec<String>,
     exports: Vec<(String, Vec<String>)>,
@@ -72,9 +73,10 @@ struct Folder {
 }
 
 impl Folder {
-    /// The folder of the module at `path`, from the room down; `None` if it has none.
-    fn of(path: &[String]) -> Option<Folder> {
-        let text = fs::read_to_string(root().join(CORE).join(path.join("/")).join("mod.rs")).ok()?;
+    /// The folder of the module at `path` in a crate; `None` if it has none.
+    fn of(sources: &str, path: &[String]) -> Option<Folder> {
+        let name = if path.is_empty() { "lib.rs" } else { "mod.rs" };
+        let text = fs::read_to_string(root().join(sources).join(path.join("/")).join(name)).ok()?;
         Some(Folder::parsed(&text))
     }
 
@@ -104,17 +106,17 @@ fn segments(path: &str) -> Vec<String> {
 }
 
 /// The module that a path names, or that what it names comes from; `None` if that is another room's.
-fn module_of(path: &[String]) -> Option<Vec<String>> {
+fn module_of(sources: &str, path: &[String]) -> Option<Vec<String>> {
     let mut module = vec![path.first()?.clone()];
     for name in &path[1..] {
-        let Some(folder) = Folder::of(&module) else { break };
+        let Some(folder) = Folder::of(sources, &module) else { break };
         if folder.modules.contains(name) {
             module.push(name.clone());
         } else if let Some((_, from)) = folder.exports.iter().find(|(known, _)| known == name) {
             if !folder.modules.contains(&from[0]) {
                 return None;
             }
-            return module_of(&[module, from.clone()].concat());
+            return module_of(sources, &[module, from.clone()].concat());
         } else {
             break;
         }
@@ -125,19 +127,20 @@ fn module_of(path: &[String]) -> Option<Vec<String>> {
 #[test]
 fn files_of_a_room_use_only_what_stands_before_them() {
     fn rule(file: &File) -> Vec<Fault> {
-        let Some(path) = file.in_core().and_then(|path| path.strip_suffix(".rs")) else { return vec![] };
+        let sources = [CORE, PYTHON].into_iter().find(|sources| file.path.starts_with(sources));
+        let Some(sources) = sources.filter(|_| file.is_source()) else { return vec![] };
+        let path = file.path[sources.len()..].strip_suffix(".rs").expect("it is a source file");
         let user: Vec<String> =
             path.strip_suffix("/mod").unwrap_or(path).split('/').map(String::from).collect();
-        let Some((name, above)) = user.split_last().filter(|(_, above)| !above.is_empty()) else {
-            return vec![];
-        };
-        let is_in_room = ROOMS.contains(&user[0].as_str());
+        let (name, above) = user.split_last().expect("a path has a name");
+        // Outside of its rooms, the core has `ORDER`.
+        let is_held = sources == PYTHON || !above.is_empty() && ROOMS.contains(&user[0].as_str());
         // What is there for tests only may use all of the room.
-        let declared = is_in_room.then(|| Folder::of(above)).flatten().map(|folder| folder.modules);
+        let declared = is_held.then(|| Folder::of(sources, above)).flatten().map(|folder| folder.modules);
         if !declared.is_some_and(|modules| modules.contains(name)) {
             return vec![];
         }
-        let inside = format!("crate::{}::", user[0]);
+        let inside = if sources == CORE { format!("crate::{}::", user[0]) } else { "crate::".into() };
         let mut faults = vec![];
         for (number, line) in numbered(&flat_uses(&without_tests(&code(&file.text)))) {
             let end = |at: usize| line[at..].find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
@@ -145,18 +148,18 @@ fn files_of_a_room_use_only_what_stands_before_them() {
             let near =
                 line.match_indices("super::").map(|(at, word)| [above, &path_at(at + word.len())].concat());
             let far = line.match_indices(&inside).map(|(at, _)| path_at(at + "crate::".len()));
-            for used in near.chain(far).filter_map(|path| module_of(&path)) {
-                if let Some(why) = stands_after(&user, &used) {
+            for used in near.chain(far).filter_map(|path| module_of(sources, &path)) {
+                if let Some(why) = stands_after(sources, &user, &used) {
                     faults.push((number, why));
                 }
             }
         }
         faults
     }
-    /// What is wrong where `user` uses `used`, both from the room down.
-    fn stands_after(user: &[String], used: &[String]) -> Option<String> {
+    /// What is wrong where `user` uses `used`.
+    fn stands_after(sources: &str, user: &[String], used: &[String]) -> Option<String> {
         let common = user.iter().zip(used).take_while(|(one, two)| one == two).count();
-        let folder = Folder::of(&user[..common])?;
+        let folder = Folder::of(sources, &user[..common])?;
         let (Some(one), Some(two)) = (user.get(common), used.get(common)) else {
             let is_fault = user.len() > used.len() && folder.is_above;
             return is_fault
@@ -173,6 +176,10 @@ fn files_of_a_room_use_only_what_stands_before_them() {
         (CORE, "atomic/writer.rs", "use super::Options;"),
         (CORE, "reqrep/shm/slot.rs", "use super::member::Membership;"),
         (CORE, "reqrep/shm/slot.rs", "use crate::reqrep::Client;"),
+        (PYTHON, "error.rs", "use crate::{imports::Import, wait::wait};"),
+        (PYTHON, "reqrep/turns.rs", "use super::server::Request;"),
+        (PYTHON, "fd/raw.rs", "use crate::fd::add_up;"),
+        (PYTHON, "fd/sockets.rs", "use super::zeros;"),
     ];
     let good = [
         (CORE, "reqrep/watch/thread.rs", "use super::Topic;\nuse crate::reqrep::shm::slot::State;"),
@@ -181,6 +188,8 @@ fn files_of_a_room_use_only_what_stands_before_them() {
         (CORE, "pipe/mod.rs", "use reader::Reader;"),
         (CORE, "pipe/model.rs", "use super::pipe;"),
         (CORE, "fd/names.rs", "use super::CWD;"),
+        (PYTHON, "pipe.rs", "use crate::fd::{add_up, borrow};"),
+        (PYTHON, "reqrep/server.rs", "use super::{open::Open, turns::Requests};"),
     ];
     hold(rule, &bad, &good);
 }
