@@ -116,8 +116,8 @@ impl Region {
     pub(crate) fn copy_in(&self, bytes: &[u8]) -> bool {
         let fits = bytes.len() <= self.len;
         if fits {
-            // SAFETY: the target is mapped and long enough, and there is no reference into it;
-            // least of all is the slice one.
+            // SAFETY: the target is mapped and long enough, and no reference points into it, the
+            // slice least of all.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr(), bytes.len()) };
         }
         fits

@@ -83,8 +83,8 @@ impl Watcher {
 }
 
 impl Drop for Watcher {
-    /// Ends the thread and joins it, unless it is waking a task. What it wakes may need a lock that
-    /// the thread in this drop holds, or may be what drops this handle.
+    /// Ends the thread and joins it, unless it is waking a task. What it wakes may need something
+    /// that the dropping thread holds, or may be what drops this handle.
     fn drop(&mut self) {
         let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Running { state, thread }) = running else { return };
