@@ -446,11 +446,11 @@ impl Writer {
     }
 
     fn queue_if_space(&mut self, payload: &[u8], is_burst: bool) -> bool {
-        let space = self.pending() + payload.len() + self.packer.mode().part_overhead() <= self.max_pending;
-        if space {
+        let fits = self.pending() + payload.len() + self.packer.mode().part_overhead() <= self.max_pending;
+        if fits {
             self.queue(payload.to_vec(), Cut::new(), is_burst);
         }
-        space
+        fits
     }
 
     fn flush_for(&mut self, deadline: Deadline, op: &'static str) -> Result<()> {
@@ -499,9 +499,9 @@ impl Writer {
         !self.packer.is_empty()
     }
 
-    /// Writes the packer's bytes, which have not been queued. Inside a message signals do not interrupt: the caller could not repeat
-    /// the half that is left. Unless there is an interrupt
-    /// check, which knows.
+    /// Writes the packer's bytes, which have not been queued. Inside a message signals do not
+    /// interrupt, since the caller could not repeat the half that is left; only an interrupt check
+    /// that says no does.
     fn write_packed(&mut self, deadline: Deadline, op: &'static str) -> Result<()> {
         loop {
             match self.write_checking(deadline) {
