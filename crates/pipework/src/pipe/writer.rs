@@ -86,7 +86,7 @@ impl Writer {
     pub fn reserve(&mut self, min: usize, deadline: impl Into<Deadline>) -> Result<(&mut [u8], &mut [u8])> {
         self.endpoint.wait_for(min, min.max(1), deadline.into(), "pipe reserve")?;
         self.refuse_over("pipe reserve")?;
-        self.keep_warm(false);
+        self.rewind_if_read(false);
         Ok(self.endpoint.window().bytes())
     }
 
@@ -190,7 +190,7 @@ impl Writer {
         self.refuse_over(OP)?;
         let mut done = 0;
         while done < buf.len() {
-            self.keep_warm(done > 0);
+            self.rewind_if_read(done > 0);
             let window = self.endpoint.window();
             if window.len() == 0 && window.refresh() == 0 {
                 break;
@@ -205,7 +205,7 @@ impl Writer {
     }
 
     #[inline]
-    fn keep_warm(&mut self, in_the_middle: bool) {
+    fn rewind_if_read(&mut self, in_the_middle: bool) {
         let may_wait = self.endpoint.may_spin();
         self.rewind.before_write(self.endpoint.window(), may_wait, in_the_middle);
     }
@@ -244,7 +244,7 @@ impl Write for Writer {
             return self.write_all(text.as_bytes());
         }
         self.refuse_over(OP).map_err(|error| self.endpoint.in_full(error))?;
-        self.keep_warm(false);
+        self.rewind_if_read(false);
         let mut pieces = Pieces { writer: self, put: 0, outcome: Ok(()) };
         let formatted = fmt::write(&mut pieces, text);
         pieces.commit();
