@@ -127,7 +127,7 @@ impl fmt::Display for Explanation {
 
 /// A failed operation: its kind, its name and the kernel's number, if the kernel had a part in it.
 ///
-/// It is displayed as `atomic send: the other side is closed: Broken pipe (os error 32)`. Where there is a
+/// It is displayed as `atomic send: the other side is closed: Broken pipe (os error 32)`. Where there is an
 /// [explanation](Error::explanation), that stands in place of the kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Error {

@@ -1,7 +1,7 @@
 //! Copying between the pipe and a descriptor: the kernel reads and writes the ring itself.
 //!
 //! Invariant: what has left one side has arrived at the other, so a copy that has failed can be
-//! taken up again. The descriptor is an [`TimedFd`]: its flags are never changed.
+//! taken up again. The descriptor is a [`TimedFd`]: its flags are never changed.
 
 use std::os::fd::AsFd;
 

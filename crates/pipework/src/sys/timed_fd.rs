@@ -73,7 +73,8 @@ impl<'fd> TimedFd<'fd> {
         }
     }
 
-    /// Writes what there is space for, under [`guarded`] but to files and sockets. [`Errno::AGAIN`] means that space is to be waited for.
+    /// Writes what there is space for, within [`TimedFd::without_sigpipe`]. [`Errno::AGAIN`] means that
+    /// space is to be waited for.
     pub(crate) fn write(&self, buf: &[u8]) -> Result<usize> {
         let outcome = match self.kind {
             Kind::Socket => net::send(self.fd, buf, self.may_block),
