@@ -28,7 +28,7 @@ class Options(TypedDict, total=False):
         error (ENOSPC) of `send`, or fails the call whose reply has no space. Default False.
     any_owner: Whether to open a segment that belongs to another user. Default False.
     integers: Whether payloads are single numbers, for `IntClient` and `IntServer`. Default False.
-    spin: For how many seconds ends look again and again before they sleep; 0 for never. At most 0.001. Default 0.00002.
+    spin: For how many seconds ends spin before they sleep; 0 for never. At most 0.001. Default 0.00002.
     """
 
     slots: int

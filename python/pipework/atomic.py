@@ -73,7 +73,7 @@ class Options(TypedDict, total=False):
     max_pending: Writer: how many bytes may be pending before `try_send` takes no more. Default 1 MiB.
     or_print: Writer: whether a terminal, a file or a device, where nobody takes messages apart, gets each one as a line,
         uncompressed and without a header; `is_printing` tells. Otherwise that is an error. Default False.
-    spin: Reader: for how many seconds it looks again and again before it sleeps; 0 for never. At most 0.001. Default 0.00002.
+    spin: Reader: for how many seconds it spins before it sleeps; 0 for never. At most 0.001. Default 0.00002.
     """
 
     mixed: bool

@@ -221,7 +221,8 @@ impl Options {
         Options { or_print: print, ..self }
     }
 
-    /// Reader: for how long it looks again and again before it sleeps, while waits of late have ended within that time; zero for never.
+    /// Reader: for how long it spins before it sleeps, while waits of late have ended within that
+    /// time; zero for never.
     /// It spends CPU time to spare the writers the cost of waking it. At most 1 ms. Default 20 microseconds, and never where this process
     /// may use only one CPU.
     pub fn spin(self, limit: Duration) -> Options {

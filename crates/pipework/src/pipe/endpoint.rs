@@ -145,7 +145,7 @@ impl<const SIDE: bool> Endpoint<SIDE> {
         self.window.capacity()
     }
 
-    /// Whether this end's thread may look again and again for a while.
+    /// Whether this end's thread may spin for a while.
     pub(super) fn may_spin(&self) -> bool {
         !self.spin.is_off()
     }

@@ -50,9 +50,8 @@
 //!
 //! Only where the reader sleeps does it also wake it, and that once: the reader needs some
 //! microseconds to come, what is written meanwhile costs nothing more, and when it comes it takes
-//! all there is. Then it looks again and again for up to 20 microseconds, as long as waits of late
-//! have ended within that, before it sleeps once more. So small writes wake a reader not for each
-//! byte but once for each time that it has run dry for good. The same holds for a writer that waits
+//! all there is. Then it spins for up to 20 microseconds, as long as waits of late have ended
+//! within that, before it sleeps once more. So small writes wake a reader not for each byte but once for each time that it has run dry for good. The same holds for a writer that waits
 //! for space. A thread or task that sleeps costs nothing. A task that always finds something lets
 //! others have its thread after 128 calls: it is pending for once, and woken at once.
 //!

@@ -157,8 +157,9 @@ impl Reader {
         self.endpoint.capacity()
     }
 
-    /// Sets for how long a thread looks again and again before it sleeps, while waits of late have ended within that time; zero for never. At
-    /// most 1 ms. Default 20 microseconds, and never where this process may use only one CPU.
+    /// Sets for how long a thread spins before it sleeps, while waits of late have ended within that
+    /// time; zero for never. At most 1 ms. Default 20 microseconds, and never where this process may
+    /// use only one CPU.
     pub fn set_spin(&mut self, limit: Duration) {
         self.endpoint.set_spin(limit);
     }
