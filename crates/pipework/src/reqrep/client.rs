@@ -8,7 +8,7 @@ use super::eventfd::{EventFd, EventFds};
 use super::place::{Sender, Terms};
 use super::segment::Segment;
 use super::shm::call::Standing;
-use super::shm::layout::Kind;
+use super::shm::layout::{Kind, Part};
 use super::shm::mapping::{Role, Shared, count};
 use super::shm::payload::{Message, Payload};
 use super::shm::slot::{MAX_REDELIVERIES, Slot, SlotWord, State};
@@ -274,6 +274,7 @@ impl Client {
     /// ```
     /// use pipework::{ErrorKind, Result, reqrep::{Client, Reply}};
     /// use std::time::Duration;
+    ///
     /// fn call(client: &Client, request: &[u8], go_on: impl Fn() -> bool) -> Result<Reply> {
     ///     let ticket = client.send(request, Duration::from_secs(1))?;
     ///     loop {
@@ -298,7 +299,11 @@ impl Client {
     fn abandon_for(&self, ticket: Ticket, op: &'static str) -> Result<Option<Reply>> {
         // A call that is over, or is not this client's any more, cannot be cancelled either.
         let Ok(false) = self.cancel(ticket) else { return Ok(None) };
-        let reply = self.look(ticket, op);
+        let reply = match self.look(ticket, op) {
+            // Another thread was quicker.
+            Err(error) if error.kind() == ErrorKind::Stale => Ok(None),
+            reply => reply,
+        };
         self.looked(ticket, reply.as_ref().is_err_and(may_be_open));
         reply
     }
@@ -316,7 +321,7 @@ impl Client {
             let now = slot.load();
             now.state() == Some(State::Answered) && now.generation() == ticket.generation()
         });
-        answered.map_or(0, |slot| slot.reply_len() as usize)
+        answered.map_or(0, |slot| slot.described(Part::Reply).0 as usize)
     }
 
     pub(super) fn sender(&self) -> &Sender {
@@ -401,7 +406,7 @@ impl Client {
 
     #[inline]
     fn copy_out(&self, idx: u32, reply: &mut Reply, op: &'static str) -> Result<()> {
-        let flags = self.shared().read_reply(idx, &mut reply.payload, op)?;
+        let flags = self.shared().read(idx, Part::Reply, &mut reply.payload, op)?;
         reply.flags = flags.ok_or(Error::new(ErrorKind::Corrupt, op))?;
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::liveness::Liveness;
+use super::shm::layout::Part;
 use super::shm::mapping::{Shared, count};
 use super::shm::member::Membership;
 use super::shm::payload::Message;
@@ -142,7 +143,7 @@ impl Sender {
             }
         };
         let slot = shared.slot(idx).ok_or(Error::new(ErrorKind::Corrupt, op))?;
-        if let Err(error) = shared.write_request(idx, request, op) {
+        if let Err(error) = shared.write(idx, Part::Request, request, op) {
             slot.step(filled, filled.freed());
             self.gave_back(idx);
             return Err(error);

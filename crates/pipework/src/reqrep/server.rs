@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::eventfd::{EventFd, EventFds};
 use super::liveness::Liveness;
 use super::segment::Segment;
-use super::shm::layout::Kind;
+use super::shm::layout::{Kind, Part};
 use super::shm::mapping::{Role, Shared, count};
 use super::shm::member::Membership;
 use super::shm::payload::{Message, Payload};
@@ -175,7 +175,7 @@ impl Server {
         let sent = |idx| self.shared().slot(idx).filter(|slot| slot.load().state() == Some(State::Sent));
         let queue = self.shared().queue();
         let waiting = queue.entries().filter_map(sent).take(max);
-        waiting.map(|slot| u64::from(slot.request_len())).sum()
+        waiting.map(|slot| u64::from(slot.described(Part::Request).0)).sum()
     }
 
     /// Fails all requests that wait now, and returns how many they were.
@@ -380,7 +380,7 @@ impl Request<'_> {
         if !slot.load().is_held(self.taken) {
             return Err(Error::new(ErrorKind::Stale, REPLY));
         }
-        shared.write_reply(self.idx, &reply.into(), REPLY)?;
+        shared.write(self.idx, Part::Reply, &reply.into(), REPLY)?;
         Ok(self.finish(State::Answered))
     }
 
@@ -401,7 +401,7 @@ impl Request<'_> {
     /// cannot be copied out is to be dropped, and fails.
     #[inline]
     fn copy_out(&mut self) -> Result<bool> {
-        let flags = self.server.shared().read_request(self.idx, &mut self.payload, RECV)?;
+        let flags = self.server.shared().read(self.idx, Part::Request, &mut self.payload, RECV)?;
         self.flags = flags.unwrap_or(0);
         Ok(flags.is_some())
     }

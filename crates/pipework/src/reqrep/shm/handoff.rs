@@ -20,6 +20,7 @@ impl Shared {
     }
 
     /// Notifies the client of a slot that its call is done.
+    #[inline]
     pub(crate) fn tell_client(&self, slot: &Slot, waiter: bool, client: u16) {
         if waiter {
             slot.wake();

@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use super::layout::{
-    self, Area, CELLS_AT, COUNTERS_AT, CUT, FIXED, FREED_AT, Geometry, HEAD_AT, Header, Layout, REQUESTS_AT,
-    SMALL, SPACE_AT, TAIL_AT,
+    self, Area, CELLS_AT, COUNTERS_AT, CUT, FIXED, FREED_AT, Geometry, HEAD_AT, Header, Layout, Part,
+    REQUESTS_AT, SMALL, SPACE_AT, TAIL_AT,
 };
 use super::queue::Queue;
 use super::slot::Slot;
@@ -38,13 +38,6 @@ pub(crate) struct Shared {
     /// How many bytes of each slot's request and reply are known to have allocated pages; empty
     /// where all have.
     reserved: Vec<[Hint; 2]>,
-}
-
-/// The part of a slot that is written: an index into what is reserved.
-#[derive(Clone, Copy)]
-pub(crate) enum Part {
-    Request,
-    Reply,
 }
 
 /// What a member is.
@@ -360,14 +353,10 @@ impl Shared {
         (0..self.layout.geometry.slots).map_while(|idx| Some((idx, self.slot(idx)?)))
     }
 
-    /// Where the request of a slot is.
-    pub(crate) fn request(&self, idx: u32) -> Option<Region> {
-        self.layout.request(idx).map(|area| self.region(area))
-    }
-
-    /// Where the reply of a slot is.
-    pub(crate) fn reply(&self, idx: u32) -> Option<Region> {
-        self.layout.reply(idx).map(|area| self.region(area))
+    /// Where the request or the reply of a slot is.
+    #[inline]
+    pub(crate) fn payload(&self, idx: u32, part: Part) -> Option<Region> {
+        self.layout.payload(idx, part).map(|area| self.region(area))
     }
 
     /// A member by its number, counted from 1.
@@ -463,10 +452,7 @@ impl Shared {
 
     #[cold]
     fn reserve_pages(&self, idx: u32, part: Part, known: &Hint, len: usize, op: &'static str) -> Result<()> {
-        let area = match part {
-            Part::Request => self.layout.request(idx),
-            Part::Reply => self.layout.reply(idx),
-        };
+        let area = self.layout.payload(idx, part);
         let Some(area) = area.filter(|area| len <= area.len.max(SMALL)) else { return Ok(()) };
         if self.is_lost() {
             return Err(refused(Errno::BADF, op));

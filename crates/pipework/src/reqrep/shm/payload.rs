@@ -4,85 +4,43 @@
 use std::fmt;
 use std::ops::Deref;
 
-use super::layout::SMALL;
-use super::mapping::{Part, Shared};
-use super::slot::Slot;
+use super::layout::{Part, SMALL};
+use super::mapping::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::region::Region;
-use crate::sync::Ordering;
 use crate::sys::Errno;
 
 impl Shared {
-    /// Writes a request to its slot. `Os` with ENOSPC if there is no page for it; `Corrupt` if a
-    /// page of the segment was lost: no other process could read what was written there.
+    /// Writes a request to its slot, or a reply. `Os` with ENOSPC if there is no page for it, `Corrupt`
+    /// if one of the segment's was lost: nobody else could read what was written there.
     #[inline]
-    pub(crate) fn write_request(&self, idx: u32, request: &Message<'_>, op: &'static str) -> Result<()> {
-        let (slot, Message { payload, flags }) = (self.filled(idx, op)?, request);
-        self.reserve(idx, Part::Request, payload.len(), op)?;
-        write(self.request(idx), payload, op)?;
-        // Relaxed, here and below: the swap publishes them.
-        slot.request_len.store(payload.len() as u32, Ordering::Relaxed);
-        slot.request_flags.store(*flags, Ordering::Relaxed);
+    pub(crate) fn write(&self, idx: u32, part: Part, message: &Message<'_>, op: &'static str) -> Result<()> {
+        let (bytes, corrupt) = (message.payload, Error::new(ErrorKind::Corrupt, op));
+        let (slot, area) = self.slot(idx).zip(self.payload(idx, part)).ok_or(corrupt)?;
+        self.reserve(idx, part, bytes.len(), op)?;
+        if !area.copy_in(bytes) {
+            return Err(Error::new(ErrorKind::TooLong, op));
+        }
+        slot.describe(part, bytes.len() as u32, message.flags);
         self.check_whole(op)
     }
 
-    /// Writes a reply to its slot.
+    /// Copies a request or a reply into `payload`; its flags. `None` if no peer of ours wrote it.
     #[inline]
-    pub(crate) fn write_reply(&self, idx: u32, reply: &Message<'_>, op: &'static str) -> Result<()> {
-        let (slot, Message { payload, flags }) = (self.filled(idx, op)?, reply);
-        self.reserve(idx, Part::Reply, payload.len(), op)?;
-        write(self.reply(idx), payload, op)?;
-        slot.reply_len.store(payload.len() as u32, Ordering::Relaxed);
-        slot.reply_flags.store(*flags, Ordering::Relaxed);
-        self.check_whole(op)
-    }
-
-    /// Copies a request into `payload` and returns its flags; `None` if no client of ours wrote it.
-    #[inline]
-    pub(crate) fn read_request(
+    pub(crate) fn read(
         &self,
         idx: u32,
+        part: Part,
         payload: &mut Payload,
         op: &'static str,
     ) -> Result<Option<u32>> {
-        let Some(slot) = self.slot(idx) else { return Ok(None) };
-        let flags = slot.request_flags.load(Ordering::Relaxed);
-        let is_read = self.read(self.request(idx), slot.request_len(), payload, op)?;
-        Ok(is_read.then_some(flags))
-    }
-
-    /// Copies a reply into `payload` and returns its flags; `None` if no server of ours wrote it.
-    #[inline]
-    pub(crate) fn read_reply(
-        &self,
-        idx: u32,
-        payload: &mut Payload,
-        op: &'static str,
-    ) -> Result<Option<u32>> {
-        let Some(slot) = self.slot(idx) else { return Ok(None) };
-        let flags = slot.reply_flags.load(Ordering::Relaxed);
-        let is_read = self.read(self.reply(idx), slot.reply_len(), payload, op)?;
-        Ok(is_read.then_some(flags))
-    }
-
-    #[inline]
-    fn filled(&self, idx: u32, op: &'static str) -> Result<&Slot> {
-        self.slot(idx).ok_or(Error::new(ErrorKind::Corrupt, op))
-    }
-
-    #[inline]
-    fn read(&self, area: Option<Region>, len: u32, payload: &mut Payload, op: &'static str) -> Result<bool> {
-        let copied = area.map_or(Ok(false), |area| payload.fill(&area, len as usize));
-        // First: a segment that is not whole may give any length.
+        let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, part)) else { return Ok(None) };
+        let (len, flags) = slot.described(part);
+        let copied = payload.fill(&area, len as usize);
+        // First: what is not whole may give any length.
         self.check_whole(op)?;
-        copied.map_err(|errno| errno.at(op))
+        Ok(copied.map_err(|errno| errno.at(op))?.then_some(flags))
     }
-}
-
-#[inline]
-fn write(area: Option<Region>, bytes: &[u8], op: &'static str) -> Result<()> {
-    let area = area.ok_or(Error::new(ErrorKind::Corrupt, op))?;
-    if area.copy_in(bytes) { Ok(()) } else { Err(Error::new(ErrorKind::TooLong, op)) }
 }
 
 /// A payload with its flags, as it is sent: a request or a reply. Bytes and text convert into one.
@@ -133,16 +91,20 @@ impl Payload {
         Payload { len: 0, small: Small([0; SMALL]), large: Vec::new() }
     }
 
-    /// Becomes the first `len` bytes of `region`; false if there are fewer. In place: a payload is
-    /// larger than what the processor moves at once.
+    /// Becomes the first `len` bytes of `region`; false, and nothing, if there are fewer. In place: a
+    /// payload is larger than what the processor moves at once.
     #[inline]
     fn fill(&mut self, region: &Region, len: usize) -> std::result::Result<bool, Errno> {
-        self.len = len;
-        match len {
-            0..=SMALL => Ok(region.copy_few(len, &mut self.small.0)),
-            // This checks before it allocates: a length from the segment may be any number.
-            _ => region.append_to(len, &mut self.large),
-        }
+        let fits = match len {
+            0..=SMALL => region.copy_few(len, &mut self.small.0),
+            // It checks before it asks for memory: a length from the segment may be any number.
+            _ => {
+                self.large.clear();
+                region.append_to(len, &mut self.large)?
+            }
+        };
+        self.len = if fits { len } else { 0 };
+        Ok(fits)
     }
 
     pub(crate) fn into_vec(self) -> Vec<u8> {

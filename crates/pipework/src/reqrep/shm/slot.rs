@@ -4,7 +4,7 @@
 //! Invariant: a word that was left never comes back. So a successful swap of a word that was read
 //! proves that nothing happened in between.
 
-use super::layout::MAX_MEMBERS;
+use super::layout::{MAX_MEMBERS, Part};
 use crate::error::Result;
 use crate::event::Wait;
 use crate::sync::{AtomicU32, AtomicU64, EVERYONE, Ordering, Reach, Word};
@@ -146,15 +146,15 @@ pub(crate) struct Slot {
     /// 0 to [`MAX_REDELIVERIES`].
     redeliveries: AtomicU32,
     /// Bytes of the request.
-    pub(super) request_len: AtomicU32,
+    request_len: AtomicU32,
     /// The user's.
-    pub(super) request_flags: AtomicU32,
+    request_flags: AtomicU32,
     /// Bytes of the reply. Written by the server in TAKEN or DROPPED, and so is the next.
-    pub(super) reply_len: AtomicU32,
+    reply_len: AtomicU32,
     /// The user's.
-    pub(super) reply_flags: AtomicU32,
-    /// How often a server was done with this slot. Written by the server in TAKEN or DROPPED: no
-    /// other member counts meanwhile, so this needs no swap.
+    reply_flags: AtomicU32,
+    /// How often a server was done with this slot. Written by the server in TAKEN or DROPPED: nobody else counts meanwhile, so this needs no
+    /// swap.
     replies: AtomicU64,
 }
 
@@ -289,18 +289,34 @@ impl Slot {
     }
 
     /// How often the request may go to another server.
+    #[inline]
     pub(crate) fn redeliveries(&self) -> u8 {
         self.redeliveries.load(Ordering::Relaxed).min(u32::from(u8::MAX)) as u8
     }
 
-    /// Bytes of the request, as its client says.
-    pub(crate) fn request_len(&self) -> u32 {
-        self.request_len.load(Ordering::Relaxed)
+    /// Says how long a payload is, and its flags. In FILL for the request, by the server that has it
+    /// for the reply.
+    #[inline]
+    pub(crate) fn describe(&self, part: Part, len: u32, flags: u32) {
+        let (len_at, flags_at) = self.description(part);
+        // Relaxed: the swap publishes them.
+        len_at.store(len, Ordering::Relaxed);
+        flags_at.store(flags, Ordering::Relaxed);
     }
 
-    /// Bytes of the reply, as its server says.
-    pub(crate) fn reply_len(&self) -> u32 {
-        self.reply_len.load(Ordering::Relaxed)
+    /// How long a payload is, and its flags, as its writer says.
+    #[inline]
+    pub(crate) fn described(&self, part: Part) -> (u32, u32) {
+        let (len_at, flags_at) = self.description(part);
+        (len_at.load(Ordering::Relaxed), flags_at.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn description(&self, part: Part) -> (&AtomicU32, &AtomicU32) {
+        match part {
+            Part::Request => (&self.request_len, &self.request_flags),
+            Part::Reply => (&self.reply_len, &self.reply_flags),
+        }
     }
 
     pub(crate) fn replies(&self) -> u64 {

@@ -81,7 +81,14 @@ impl WatcherState {
     /// Makes the descriptor report a call.
     pub(crate) fn expect(&self, call: Call) {
         if self.eventfd.get().is_some() {
-            self.interests().calls.insert(call.ticket.idx(), call);
+            let mut interests = self.interests();
+            // Another thread may have sent the next call in that slot, and it is not to be forgotten.
+            let is_other = |known: &Call| known.ticket != call.ticket && self.stage(known) != Stage::Over;
+            if interests.calls.get(&call.ticket.idx()).is_some_and(is_other) {
+                return;
+            }
+            interests.calls.insert(call.ticket.idx(), call);
+            drop(interests);
             self.wake_thread();
             if self.stage(&call) == Stage::Done {
                 self.ring_if_due(&mut self.interests(), 0);

@@ -49,6 +49,22 @@ fn a_servers_doorbell_is_readable_until_nothing_is_left() {
     assert!(is_silent(&second) && is_silent(&doorbell));
 }
 
+/// A thread that has failed to copy its reply out does not know that its slot is the next call's.
+#[test]
+fn a_call_that_is_over_does_not_take_the_place_of_the_next_one() {
+    let segment = Options::new().slots(1).anonymous().unwrap();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let doorbell = client.doorbell().unwrap();
+    let over = client.send("a", SOON).unwrap();
+    server.recv(SOON).unwrap().reply("x").unwrap();
+    client.recv(over, SOON).unwrap();
+    let next = client.send("b", SOON).unwrap();
+    client.looked(over, true);
+    server.recv(SOON).unwrap().reply("y").unwrap();
+    assert!(rings(&doorbell));
+    assert_eq!(&*client.recv(next, SOON).unwrap(), b"y");
+}
+
 #[test]
 fn a_clients_doorbell_tells_of_every_call_that_was_sent() {
     let segment = Options::new().slots(4).anonymous().unwrap();
