@@ -11,8 +11,9 @@ use std::os::fd::AsFd;
 
 use super::Options;
 use super::decoder::{Decoder, Found, Tail};
-use super::frame::{DATA_LINK_ESCAPE, Header, Mode, SHIFT_IN, SHIFT_OUT, check_round_trip};
+use super::frame::{DATA_LINK_ESCAPE, Header, Mode, SHIFT_IN, SHIFT_OUT};
 use super::item::{Item, WriterKey};
+use super::packer::check_round_trip;
 use super::zstd::Zstd;
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;

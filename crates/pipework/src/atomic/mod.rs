@@ -36,6 +36,7 @@ mod mixed;
 mod decoder;
 mod reader;
 mod items;
+mod packer;
 mod writer;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

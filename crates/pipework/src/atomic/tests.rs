@@ -90,12 +90,12 @@ fn stream_of(messages: &[(usize, Vec<u8>)]) -> Vec<u8> {
     let keys: Vec<WriterKey> = (0..3).map(|nth| WriterKey { pid: 9, tid: 70_000 + 2 * nth }).collect();
     let (mut stream, mut queues) = (vec![], vec![vec![]; keys.len()]);
     for (writer, data) in messages {
-        queues[*writer].push((data, frame::Cut::new()));
+        queues[*writer].push((data, packer::Cut::new()));
     }
     while queues.iter().any(|queue| !queue.is_empty()) {
         for (queue, key) in queues.iter_mut().zip(&keys) {
             let Some((data, cut)) = queue.first_mut() else { continue };
-            let mut packer = frame::Packer::new(512, Mode::Mixed, false, false);
+            let mut packer = packer::Packer::new(512, Mode::Mixed, false, false);
             assert!(packer.push_part(*key, data, cut));
             stream.extend_from_slice(packer.bytes());
             if cut.is_done() {

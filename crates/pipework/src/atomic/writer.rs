@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use super::frame::{Cut, DATA_LINK_ESCAPE, Mode, Packer, SHIFT_IN, SHIFT_OUT, parts_of};
+use super::frame::{DATA_LINK_ESCAPE, Mode, SHIFT_IN, SHIFT_OUT, parts_of};
 use super::item::WriterKey;
+use super::packer::{Cut, Packer};
 use super::zstd::{Compressor, Zstd};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
@@ -416,10 +417,9 @@ impl Writer {
 
     /// Runs what writes about `len` bytes. Up to four writes ask for silence about SIGPIPE one by one.
     fn guarded<T>(&mut self, len: usize, write: impl FnOnce(&mut Writer) -> T) -> T {
-        if len / self.packer.limit() < 4 {
-            write(self)
-        } else {
-            PipeEnd::guard(self, |writer| &mut writer.end, write)
+        match len / self.packer.limit() {
+            0..4 => write(self),
+            _ => PipeEnd::guard(self, |writer| &mut writer.end, write),
         }
     }
 
