@@ -155,7 +155,7 @@ impl Hint {
 
 /// A fact that, once learnt, stays true for the process.
 ///
-/// Relaxed throughout: a thread that reads it late only learns the same fact by itself.
+/// Relaxed throughout: it orders nothing, and a thread may read it late.
 #[derive(Debug)]
 pub(crate) struct Fact(process::AtomicBool);
 
@@ -239,7 +239,8 @@ struct Listed {
     file: KnownFile,
     /// Which [`Kept`] it is.
     id: u64,
-    /// Learnt when somebody else is given the number.
+    /// Learnt when another one is given the number. A thread that reads it late has just met a program
+    /// that closes descriptors while they are used; the kernel is asked as well.
     lost: Arc<Fact>,
     /// An open file of a child keeps the locks of its parent alive: this one is closed there.
     unshared: bool,
@@ -300,9 +301,9 @@ impl NoForks {
     fn keep(&mut self, file: KnownFile, unshared: bool) -> Kept {
         let (fd, identity, id) = (file.as_fd().as_raw_fd(), file.identity(), new_id());
         // Whose number the kernel gives out again was closed by the program.
-        for mut lost in self.0.extract_if(.., |listed| listed.file.as_fd().as_raw_fd() == fd) {
-            lost.file.forget();
-            lost.lost.learn();
+        for mut before in self.0.extract_if(.., |listed| listed.file.as_fd().as_raw_fd() == fd) {
+            before.file.forget();
+            before.lost.learn();
         }
         let lost = Arc::new(Fact::unknown());
         self.0.push(Listed { file, id, lost: Arc::clone(&lost), unshared });
@@ -310,8 +311,9 @@ impl NoForks {
     }
 }
 
-/// A descriptor that is closed when this is dropped, if it still is this one's: a program that has
-/// closed it may have opened the same file again, under the same number.
+/// A descriptor that is closed when this is dropped, if it still is this one's. A program that has
+/// closed it may have opened something else under its number: another `Kept` always, and anything
+/// else if its device and inode are others.
 #[derive(Debug)]
 pub(crate) struct Kept {
     fd: RawFd,
@@ -333,14 +335,13 @@ impl Kept {
     /// Whether the program has left it open, as far as the kernel can tell: it gives all eventfds one
     /// inode, for instance.
     pub(crate) fn is_intact(&self) -> bool {
-        !self.lost.is_known()
-            && memory::facts(self.as_fd()).is_ok_and(|facts| facts.identity == self.identity)
+        !self.lost.is_known() && memory::is_of(self.as_fd(), self.identity)
     }
 }
 
 impl AsFd for Kept {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        memory::borrow(self.fd)
+        memory::borrow(self.fd, self)
     }
 }
 

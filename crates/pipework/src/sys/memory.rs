@@ -44,6 +44,11 @@ fn facts_of(stat: rustix::fs::Stat) -> Facts {
     }
 }
 
+/// Whether a descriptor is open, and of the file with that device and inode.
+pub(crate) fn is_of(fd: BorrowedFd<'_>, identity: (u64, u64)) -> bool {
+    facts(fd).is_ok_and(|facts| facts.identity == identity)
+}
+
 /// A descriptor, and which file it is of.
 ///
 /// Programs close descriptors that they do not know, and what they open next gets the number. So it is
@@ -70,8 +75,8 @@ impl KnownFile {
     }
 
     /// Whether the descriptor still is of that file.
-    pub(crate) fn is_intact(&self) -> bool {
-        rustix::fs::fstat(self.as_fd()).is_ok_and(|stat| facts_of(stat).identity == self.identity)
+    fn is_intact(&self) -> bool {
+        is_of(self.as_fd(), self.identity)
     }
 
     /// Leaves the number to whoever has it now.
@@ -219,9 +224,13 @@ fn lock_call(fd: BorrowedFd<'_>, command: c_int, kind: c_int, byte: u64) -> Resu
     }
 }
 
-/// The descriptor of that number, which its owner keeps open meanwhile.
-pub(crate) fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
-    // SAFETY: `Kept`, the only caller, keeps it open for as long as the borrow is used.
+/// The descriptor of that number, for as long as `_owner` lives, which closes it.
+///
+/// The program may have closed it all the same, and opened something else: whoever uses this asks for
+/// nothing that a stranger's file does not bear, or has asked [`is_of`] before.
+pub(crate) fn borrow<T>(fd: RawFd, _owner: &T) -> BorrowedFd<'_> {
+    // SAFETY: the number is that of a descriptor, not -1, and nothing else is relied on: what happens
+    // to a descriptor that is another's by now is said above.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
@@ -278,18 +287,26 @@ struct Caught {
 /// `lost` is called in a signal handler: it may only use atomics. What it owns up to must bear to be zero at any moment.
 pub(crate) fn catch_bus_errors(lost: fn(usize) -> Option<Range<usize>>) {
     CAUGHT.get_or_init(|| {
-        // SAFETY: all of sigaction's fields may be zero; the handler keeps to what is allowed in one; both structs outlive the call.
+        // SAFETY: all of sigaction's fields may be zero; the handler keeps to what is allowed in one.
         unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction =
-                on_bus_error as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-            libc::sigemptyset(&mut action.sa_mask);
-            libc::sigaction(libc::SIGBUS, &action, &mut before);
+            libc::sigaction(libc::SIGBUS, &action(), &mut before);
             Caught { lost, before }
         }
     });
+}
+
+/// That `on_bus_error` is called.
+fn action() -> libc::sigaction {
+    // SAFETY: all of the struct's fields may be zero, and it outlives the call.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction =
+            on_bus_error as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        libc::sigemptyset(&mut action.sa_mask);
+        action
+    }
 }
 
 extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
@@ -325,6 +342,16 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
         } else {
             let handler: extern "C" fn(c_int) = std::mem::transmute(handler);
             handler(signal);
+        }
+        // Rust's own handler puts the default in place and returns, so that the instruction is tried
+        // again. Of a signal that was sent nothing is tried again, and what is mapped stays guarded.
+        let mut now: libc::sigaction = std::mem::zeroed();
+        if sent
+            && handler != libc::SIG_DFL
+            && libc::sigaction(signal, null(), &mut now) == 0
+            && now.sa_sigaction == libc::SIG_DFL
+        {
+            libc::sigaction(signal, &action(), null_mut());
         }
     }
 }
