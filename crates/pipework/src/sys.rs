@@ -467,6 +467,10 @@ pub(crate) mod fault {
 
     use std::cell::RefCell;
 
+    /// What is learnt of the kernel is learnt for the whole process, so tests that pretend another
+    /// one take turns.
+    pub(crate) static KERNEL: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub(crate) enum Fault {
         Errno(i32),

@@ -9,7 +9,7 @@ use super::fuzzing::{self, decode, naive};
 use super::*;
 use crate::error::ErrorKind;
 use crate::fd::NOSIGNAL_REFUSED;
-use crate::sys::fault::{Fault, all_met, order, with_deadly_sigpipe};
+use crate::sys::fault::{Fault, KERNEL, all_met, order, with_deadly_sigpipe};
 
 // ---------------------------------------------------------------- the decoder and its specification
 
@@ -349,9 +349,6 @@ fn exercise(mut reader: Reader, mut writer: Writer) {
     assert_eq!(kind(writer.send("nobody", second)).map_err(|(kind, _)| kind), Err(ErrorKind::Closed));
     assert_eq!(kind(writer.try_send("nobody")).map_err(|(kind, _)| kind), Err(ErrorKind::Closed));
 }
-
-/// What is learnt of the kernel is learnt for the whole process, so tests that pretend another one take turns.
-static KERNEL: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// Refuses to be asked per call: for reading once, for writing with RWF_NOSIGNAL and without.
 fn refuse_nowait() {
