@@ -33,6 +33,32 @@ pub(crate) struct PipeEnd {
     claim: Option<Arc<OwnedFd>>,
 }
 
+/// An end whose writes stand in one guard, for as long as this lives: a panic ends it, too, before
+/// the end is dropped and writes what is pending.
+struct Guarded<'o, O, E: Fn(&mut O) -> &mut PipeEnd> {
+    owner: &'o mut O,
+    end: E,
+}
+
+impl<'o, O, E: Fn(&mut O) -> &mut PipeEnd> Guarded<'o, O, E> {
+    fn new(owner: &'o mut O, end: E) -> Guarded<'o, O, E> {
+        let mut guarded = Guarded { owner, end };
+        let end = guarded.end();
+        (end.guarded, end.raised) = (true, false);
+        guarded
+    }
+
+    fn end(&mut self) -> &mut PipeEnd {
+        (self.end)(self.owner)
+    }
+}
+
+impl<O, E: Fn(&mut O) -> &mut PipeEnd> Drop for Guarded<'_, O, E> {
+    fn drop(&mut self) {
+        self.end().guarded = false;
+    }
+}
+
 /// How a call that must not wait is made.
 #[derive(Debug)]
 enum Quick {
@@ -254,11 +280,9 @@ impl PipeEnd {
         write_much: impl FnOnce(&mut O) -> T,
     ) -> T {
         let writes = || {
-            end(owner).guarded = true;
-            let done = write_much(owner);
-            let end = end(owner);
-            end.guarded = false;
-            (done, std::mem::take(&mut end.raised))
+            let mut guarded = Guarded::new(owner, end);
+            let done = write_much(guarded.owner);
+            (done, guarded.end().raised)
         };
         sys::without_sigpipe(writes, |(_, raised)| *raised).0
     }

@@ -8,13 +8,11 @@ use std::marker::PhantomData;
 use super::{Errno, Result};
 
 /// Runs `writes` with SIGPIPE blocked in this thread, and takes the signal back if they say that
-/// one of them has met a closed end.
+/// one of them has met a closed end, or panic.
 pub(crate) fn without_sigpipe<T>(writes: impl FnOnce() -> T, met_closed_end: impl FnOnce(&T) -> bool) -> T {
-    let blocked = Blocked::new();
+    let mut blocked = Blocked::new();
     let done = writes();
-    if met_closed_end(&done) {
-        blocked.take_back();
-    }
+    blocked.may_be_raised = met_closed_end(&done);
     done
 }
 
@@ -23,13 +21,15 @@ pub(crate) fn met_closed_end<T>(done: &Result<T>) -> bool {
     matches!(done, Err(Errno::PIPE))
 }
 
-/// Blocks SIGPIPE in this thread for as long as it lives.
+/// Blocks SIGPIPE in this thread for as long as it lives, and takes back what was raised meanwhile.
 struct Blocked {
     before: libc::sigset_t,
     /// Whether the program had blocked it itself.
     was_blocked: bool,
     /// Whether one was pending already, which is the program's to receive.
     was_pending: bool,
+    /// Until the writes have said that none of them did: they may panic.
+    may_be_raised: bool,
     /// The mask is this thread's.
     _not_send: PhantomData<*const ()>,
 }
@@ -47,12 +47,12 @@ impl Blocked {
                 libc::sigpending(&mut pending);
                 libc::sigismember(&pending, libc::SIGPIPE) == 1
             };
-            Blocked { before, was_blocked, was_pending, _not_send: PhantomData }
+            Blocked { before, was_blocked, was_pending, may_be_raised: true, _not_send: PhantomData }
         }
     }
 
     fn take_back(&self) {
-        if !self.was_pending {
+        if self.may_be_raised && !self.was_pending {
             let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
             // SAFETY: both pointers are to values that outlive the call.
             unsafe { libc::sigtimedwait(&sigpipe(), std::ptr::null_mut(), &at_once) };
@@ -62,6 +62,7 @@ impl Blocked {
 
 impl Drop for Blocked {
     fn drop(&mut self) {
+        self.take_back();
         if !self.was_blocked {
             // SAFETY: the mask was filled in by the call that blocked the signal.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
@@ -82,6 +83,7 @@ fn sigpipe() -> libc::sigset_t {
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
     use super::*;
     use crate::sys::{Blocking, pipe, write};
@@ -118,8 +120,19 @@ mod tests {
         // SAFETY: the signal goes to this thread, which has blocked it.
         unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGPIPE) };
         assert_eq!((write_to_nobody(), state()), (Err(Errno::PIPE), (true, true)));
-        blocked.take_back();
         drop(blocked);
         assert_eq!(state(), (false, false));
+    }
+
+    #[test]
+    fn a_panic_takes_the_signal_back_as_well() {
+        let _blocked = Blocked::new();
+        let (_, writer) = pipe().unwrap();
+        let panics = || {
+            assert_eq!(write(writer.as_fd(), b"to nobody", Blocking::Native), Err(Errno::PIPE));
+            resume_unwind(Box::new(()))
+        };
+        assert!(catch_unwind(AssertUnwindSafe(|| without_sigpipe(panics, |()| false))).is_err());
+        assert_eq!(state(), (true, false));
     }
 }

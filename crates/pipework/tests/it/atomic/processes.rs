@@ -1,8 +1,10 @@
 //! Pipes and processes: what fork and exec hand on, keys of writers that look alike, signals. Promises P1 and P13.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::Duration;
@@ -286,6 +288,25 @@ fn a_writer_without_readers_lives_whatever_sigpipe_does() {
             assert_eq!(kind(writer.flush(PATIENCE)), ErrorKind::Closed);
             assert_eq!(writer.pending(), 0, "what nobody will read is dropped");
         }
+    });
+}
+
+#[test]
+fn a_writer_that_a_panic_drops_is_not_killed_by_sigpipe() {
+    static READER: Mutex<Option<Reader>> = Mutex::new(None);
+    fn leave_and_panic() -> bool {
+        drop(READER.lock().unwrap().take());
+        // As `panic!`, without a word.
+        resume_unwind(Box::new("asked"))
+    }
+    alone(|| {
+        let_sigpipe_kill();
+        let (reader, mut writer) = narrow();
+        *READER.lock().unwrap() = Some(reader);
+        writer.set_interrupt_check(Some(leave_and_panic));
+        // Of so many parts that SIGPIPE is blocked around them, most are pending when it is asked.
+        let sent = catch_unwind(AssertUnwindSafe(move || writer.send(vec![1; 1 << 16], PATIENCE)));
+        assert_eq!(sent.unwrap_err().downcast_ref(), Some(&"asked"));
     });
 }
 
