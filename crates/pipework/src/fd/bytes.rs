@@ -56,7 +56,13 @@ pub fn write_all(fd: impl AsFd, bytes: &[u8], deadline: impl Into<Deadline>) -> 
         }
     }
     let end = TimedFd::new(fd, deadline).map_err(|errno| errno.after(done, OP))?;
-    if is_refused && end.kind == Kind::Pipe {
+    // What has no vectored write refuses on any kernel: an eventfd, a file of /proc (length 0).
+    let by_the_kernel = match end.kind {
+        Kind::Pipe | Kind::Socket => true,
+        Kind::File => end.stat.len > 0,
+        Kind::Other => false,
+    };
+    if is_refused && by_the_kernel {
         NOSIGNAL_REFUSED.learn();
     }
     let all = || {

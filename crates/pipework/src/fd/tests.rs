@@ -14,7 +14,8 @@ use rustix::fs::OFlags;
 use super::raw::tests::nobody;
 use super::*;
 use crate::error::{Error, ErrorKind, Unfinished};
-use crate::sys::fault::{Fault, all_met, order, with_deadly_sigpipe};
+use crate::sys::fault::{Fault, KERNEL, all_met, order, with_deadly_sigpipe};
+use crate::sys::{Blocking, write_nosignal};
 
 const NOW: Duration = Duration::ZERO;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -302,15 +303,33 @@ fn reading_and_writing_go_on_until_all_is_done() {
 /// Kernels before 6.18, and whatever has no vectored write, such as an eventfd.
 #[test]
 fn what_cannot_be_asked_for_silence_is_written_to_all_the_same() {
+    let _turn = KERNEL.lock();
     let (mut near, far) = UnixStream::pair().unwrap();
+    let (_read, pipe) = std::io::pipe().unwrap();
     let eventfd = crate::sys::eventfd().unwrap();
+    let mut file = file(b"old");
+    let name = File::options().write(true).open("/proc/thread-self/comm").unwrap();
     let number = 7u64.to_ne_bytes();
-    for fd in [far.as_fd(), eventfd.as_fd()] {
+    // Where it is not, any test may learn at any time that it is not.
+    let is_known_here = write_nosignal(pipe.as_fd(), &number, Blocking::Native).is_ok();
+    for (fd, is_the_kernel) in [
+        (far.as_fd(), true),
+        (pipe.as_fd(), true),
+        (file.as_fd(), true),
+        (eventfd.as_fd(), false),
+        (name.as_fd(), false),
+    ] {
+        NOSIGNAL_REFUSED.forget();
         order("nosignal", 0, Fault::Errno(libc::EOPNOTSUPP));
         write_all(fd, &number, Deadline::NEVER).unwrap();
-        // Another test may have taught all of them not to ask.
-        all_met();
+        assert!(all_met() || !is_known_here);
+        assert!(NOSIGNAL_REFUSED.is_known() == is_the_kernel || !is_known_here, "{fd:?}");
     }
+    NOSIGNAL_REFUSED.forget();
+    let mut written = Vec::new();
+    file.rewind().unwrap();
+    file.read_to_end(&mut written).unwrap();
+    assert_eq!(written, number);
     let mut got = [0; 8];
     near.read_exact(&mut got).unwrap();
     assert_eq!(got, number);
