@@ -39,30 +39,22 @@ impl Turn {
     /// end would otherwise look like that of the last sender. None if it cannot be opened, which whoever
     /// opens it next will hear as well.
     pub(crate) fn at(path: &Path) -> Option<Self> {
-        let open = || sys::open_fifo(path, sys::FifoEnd::Reading).ok();
-        let mut fifo = open()?;
-        if !sys::is_free_of_keepers(&fifo) {
-            let began = Instant::now();
-            // It goes as soon as it sees us, unless somebody has stopped it.
-            while !sys::is_free_of_keepers(&fifo) && began.elapsed() < STUCK {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            // To a new end the keeper was never there: it is no sender that has left.
-            fifo = open()?;
+        let fifo = sys::open_fifo(path, sys::FifoEnd::Reading).ok()?;
+        let began = Instant::now();
+        // It goes as soon as it sees us, unless somebody has stopped it.
+        while !sys::is_free_of_keepers(&fifo) && began.elapsed() < STUCK {
+            std::thread::sleep(Duration::from_millis(1));
         }
         Some(Self { fifo, path: path.to_path_buf() })
     }
 
-    /// Whether senders came as soon as this turn was there, and left before the FIFO was opened for
-    /// messages, leaving some in it. To the reader they were never there, so it would wait for a first
-    /// one.
-    pub(crate) fn has_outlived_senders(&self) -> bool {
-        sys::unread(&self.fifo) > 0 && self.senders_have_left()
-    }
-
-    /// Whether there were senders, and there are none now.
-    pub(crate) fn senders_have_left(&self) -> bool {
-        sys::writers_have_left(&self.fifo)
+    /// Lets a reader that was just opened end with the senders of what lies in the FIFO. Those who
+    /// had left before were never there to the reader, so it would wait for a first one.
+    pub(crate) fn count_earlier_senders(&self) {
+        if sys::unread(&self.fifo) > 0 {
+            // This end stands for theirs. Where none is to be had, nothing can be done.
+            drop(sys::open_fifo(&self.path, sys::FifoEnd::Writing));
+        }
     }
 
     /// Waits until nobody else reads, for as long as `timeout` says. `meanwhile` is called once if

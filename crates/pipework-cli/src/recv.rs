@@ -59,8 +59,6 @@ struct Source {
     reader: Reader,
     /// Where others may read as well: a FIFO that was opened by its path.
     turn: Option<Turn>,
-    /// Whether the pipe ends with what is in it, although the reader cannot see that.
-    outlives_senders: bool,
 }
 
 impl Source {
@@ -68,8 +66,10 @@ impl Source {
         let (mut reader, turn) = open(args, quiet)?;
         // Any message may turn out to be the last that is wanted, or that a command could be run for.
         reader.set_exact(args.count.is_some() || !args.exec.is_empty());
-        let outlives_senders = !args.forever && turn.as_ref().is_some_and(Turn::has_outlived_senders);
-        Ok(Self { reader, turn, outlives_senders })
+        if let Some(turn) = &turn {
+            turn.count_earlier_senders();
+        }
+        Ok(Self { reader, turn })
     }
 
     /// Takes messages until there are no more, or `left` has come down to 0.
@@ -78,10 +78,7 @@ impl Source {
             if *left == Some(0) {
                 break Ok(());
             }
-            // Asked first: what a sender brings that comes only now is no end.
-            let is_over = self.outlives_senders && self.turn.as_ref().is_some_and(Turn::senders_have_left);
             let next = match self.reader.try_next_item() {
-                Ok(None) if is_over => break Ok(()),
                 Ok(None) => {
                     sink.flush()?;
                     self.reader.next_item(Deadline::from(args.timeout))

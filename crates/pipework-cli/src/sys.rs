@@ -118,12 +118,6 @@ pub(crate) fn has_reader(pipe: &OwnedFd) -> bool {
     wait_for(&mut fds, Deadline::now()).is_ok() && !fds[0].revents().contains(PollFlags::ERR)
 }
 
-/// Whether the pipe of this reading end has had a writer since it was opened, and has none now.
-pub(crate) fn writers_have_left(pipe: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(pipe, PollFlags::IN)];
-    wait_for(&mut fds, Deadline::now()).is_ok() && fds[0].revents().contains(PollFlags::HUP)
-}
-
 /// Whether the file has lost its last name.
 pub(crate) fn is_unlinked(file: impl AsFd) -> bool {
     rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink == 0)

@@ -49,6 +49,21 @@ fn a_receiver_ends_with_senders_that_were_quick() {
     assert_eq!((&*done.out, &*done.err), (&*expected, ""));
 }
 
+/// What lies in the FIFO came from senders, also if a keeper or another receiver has held it since.
+#[test]
+fn a_receiver_ends_with_senders_that_had_left_before_it_came() {
+    let behind_a_keeper = "mkfifo f; pipework send --to f a b c & pipework recv --from f --count 1; wait
+        timeout 20 pipework recv --from f --lines --count 1 || echo $?
+        timeout 20 pipework recv --from f --lines || echo $?";
+    assert_eq!(clean(behind_a_keeper), "ab\nc\n");
+    // The first one lets others read while its command runs, which ends when the second one has.
+    let beside_another = "mkfifo f; pipework send --to f a b & sender=$!
+        pipework recv --from f --count 1 --exec sh -c 'cat; : > taken; until [ -e done ]; do sleep 0.01; done' &
+        until [ -e taken ]; do sleep 0.01; done; wait $sender
+        timeout 20 pipework recv --from f --exec cat || echo $?; : > done; wait";
+    assert_eq!(clean(beside_another), "ab");
+}
+
 #[test]
 fn a_loop_in_a_shell_gets_every_job() {
     let folder = Folder::new();
