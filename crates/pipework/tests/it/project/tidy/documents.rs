@@ -146,16 +146,26 @@ fn prose_fits_on_a_screen() {
         let words = text.split(' ').filter(|word| !word.contains("://"));
         words.map(|word| word.chars().count() + 1).sum::<usize>() - 1
     }
+    /// What of a line is prose: all of it in a document, a comment that stands alone in code.
+    fn prose<'a>(file: &File, line: &'a str) -> Option<&'a str> {
+        let signs: &[&str] = match file.path.rsplit_once('.').map(|(_, ending)| ending) {
+            Some("md") => return Some(line),
+            Some("rs") => &["///", "//!", "//"],
+            Some("py" | "pyi" | "toml") => &["#"],
+            _ => &[],
+        };
+        signs.iter().find_map(|sign| line.trim_start().strip_prefix(sign))
+    }
     fn rule(file: &File) -> Vec<Fault> {
-        if !file.path.ends_with(".md") {
-            return vec![];
-        }
         let mut in_code = false;
         let mut faults = vec![];
         for (number, line) in numbered(&file.text) {
-            in_code ^= line.trim_start().starts_with("```");
-            let is_prose = !in_code && !line.starts_with('|');
-            if is_prose && columns(line) > MAX_COLUMNS {
+            let Some(prose) = prose(file, line).map(str::trim_start) else {
+                in_code = false;
+                continue;
+            };
+            in_code ^= prose.starts_with("```");
+            if !in_code && !prose.starts_with('|') && columns(line) > MAX_COLUMNS {
                 faults.push((number, format!("{} columns, {MAX_COLUMNS} at most", columns(line))));
             }
         }
@@ -168,8 +178,10 @@ fn prose_fits_on_a_screen() {
     let behind_code = format!("```\n{fits}\n```\n{long}");
     let table = format!("| {long} |");
     let linked = format!("[{}](docs/a/page.md) https://example.org", &fits[2..]);
-    let bad = [("", "a.md", &*long), ("", "a.md", &*behind_code)];
+    let (comment, code) = (format!("    /// {}", &fits[..95]), format!("{long} // {long}"));
+    let bad = [("", "a.md", &*long), ("", "a.md", &*behind_code), ("", "a.rs", &*comment)];
     let good = [fits, &*in_code, &*table, &*linked].map(|text| ("", "a.md", text));
+    let good = [&good[..], &[("", "a.rs", &*code), ("", "a.rs", &comment[..100])]].concat();
     hold(rule, &bad, &good);
 }
 
