@@ -1,4 +1,5 @@
-//! Hands the compiler's version to the program, because a record names the compiler that built what it measured.
+//! Hands the compiler's version to the program, because a record names the compiler that built what
+//! it measured.
 
 use std::process::Command;
 

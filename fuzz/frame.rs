@@ -1,4 +1,5 @@
-//! Arbitrary bytes as parts. What must hold for every input is asserted beside the code: `pipework::fuzzing::frame`.
+//! Arbitrary bytes as parts. What must hold for every input is asserted beside the code:
+//! `pipework::fuzzing::frame`.
 
 #![no_main]
 

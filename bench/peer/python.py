@@ -1,9 +1,10 @@
 # What carries messages and calls between processes of Python, each as its manual shows it.
 #
-# python python.py call|stream ENGINE MESSAGES BYTES WRITERS. Prints one line of five numbers: messages, bytes that came, seconds on the clock, CPU
-# seconds of the senders and of the receiver. A call is sent by this process and answered by a forked one; a stream is written by
-# WRITERS forked processes and received by this one. Making and ending processes is not counted.
-# Whoever is not installed ends with ModuleNotFoundError.
+# python python.py call|stream ENGINE MESSAGES BYTES WRITERS. Prints one line of five numbers:
+# messages, bytes that came, seconds on the clock, CPU seconds of the senders and of the receiver. A
+# call is sent by this process and answered by a forked one; a stream is written by WRITERS forked
+# processes and received by this one. Making and ending processes is not counted. Whoever is not
+# installed ends with ModuleNotFoundError.
 import multiprocessing
 import os
 import signal
@@ -15,7 +16,7 @@ import time
 
 FOLDER = tempfile.TemporaryDirectory()
 
-# ---------------------------------------------------------------- calls: a function that calls, and one that answers for ever
+# -------------------- calls: a function that calls, and one that answers for ever
 
 
 def call_pipework(size):
@@ -160,7 +161,7 @@ def echo(receive, send):
         send(receive())
 
 
-# ---------------------------------------------------------------- streams: a function that sends, and an iterator of what came
+# -------------------- streams: a function that sends, and an iterator of what came
 
 
 def stream_pipework(size, writers):
@@ -370,7 +371,8 @@ def end_children():
 
 
 def cpu_of(pid):
-    """CPU seconds that a process has used so far: its clock, as clock_getcpuclockid(3) numbers it."""
+    """CPU seconds that a process has used so far: its clock, as clock_getcpuclockid(3) numbers
+    it."""
     return time.clock_gettime(~pid << 3 | 2)
 
 

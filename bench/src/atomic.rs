@@ -1,7 +1,8 @@
-//! The room `atomic`: its cases and bars, as data. The engines that they name stand in `atomic/engines.rs`.
+//! The room `atomic`: its cases and bars, as data. The engines that they name stand in
+//! `atomic/engines.rs`.
 //!
-//! All lanes of a case move the same records, except Atomic::Pipe (see `ORIGINAL_BYTES`) and the lanes of bare
-//! zstd, which move nothing. Pipes keep their usual 64 KiB.
+//! All lanes of a case move the same records, except Atomic::Pipe (see `ORIGINAL_BYTES`) and the
+//! lanes of bare zstd, which move nothing. Pipes keep their usual 64 KiB.
 
 mod engines;
 

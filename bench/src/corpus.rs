@@ -1,7 +1,9 @@
-//! The two corpora of Atomic::Pipe's published benchmark, made anew: JSON log objects of the same count, sizes and compressibility.
+//! The two corpora of Atomic::Pipe's published benchmark, made anew: JSON log objects of the same
+//! count, sizes and compressibility.
 //!
-//! Sizes are not drawn but laid out along the wanted distribution and then shuffled, so every run has exactly the same ones; the text
-//! comes from a generator with a fixed seed. No record holds a line break, so a corpus is also a file of JSON lines.
+//! Sizes are not drawn but laid out along the wanted distribution and then shuffled, so every run
+//! has exactly the same ones; the text comes from a generator with a fixed seed. No record holds a
+//! line break, so a corpus is also a file of JSON lines.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -213,7 +215,8 @@ const ADVERBS: [&str; 12] = [
     "alone",
 ];
 
-/// Sebastiano Vigna's splitmix64, <https://prng.di.unimi.it/splitmix64.c> (public domain): a few operations a number.
+/// Sebastiano Vigna's splitmix64, <https://prng.di.unimi.it/splitmix64.c> (public domain): a few
+/// operations a number.
 struct Random(u64);
 
 impl Random {

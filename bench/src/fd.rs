@@ -1,7 +1,8 @@
-//! The room `fd`: its cases and bars, as data, and what runs them: first who accepts, then who holds, opens, reads, writes and copies.
+//! The room `fd`: its cases and bars, as data, and what runs them: first who accepts, then who
+//! holds, opens, reads, writes and copies.
 //!
-//! The cases are those that IO::FD publishes, so that its tables can be laid beside these. Where nothing is moved, an operation
-//! counts as one byte, so that speeds compare.
+//! The cases are those that IO::FD publishes, so that its tables can be laid beside these. Where
+//! nothing is moved, an operation counts as one byte, so that speeds compare.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -113,7 +114,8 @@ fn counted(
 
 // ---------------------------------------------------------------- accepting
 
-/// Fills the backlog, then times `all`, which accepts until nobody waits; again and again. Connecting and closing are not timed.
+/// Fills the backlog, then times `all`, which accepts until nobody waits; again and again.
+/// Connecting and closing are not timed.
 fn accept<T>(
     backlog: usize,
     all: fn(&TcpListener) -> Result<Vec<T>, Failure>,
@@ -191,7 +193,8 @@ fn more_descriptors() {
 
 // ---------------------------------------------------------------- holding, making, opening
 
-/// What a held descriptor costs: the time to get it, and its memory, which stands in the lane's name. None has any outside its type.
+/// What a held descriptor costs: the time to get it, and its memory, which stands in the lane's
+/// name. None has any outside its type.
 fn held() -> Vec<Lane> {
     fn hold<T: 'static>(what: &str, wrap: fn(OwnedFd) -> T) -> Lane {
         // A name lives as long as the program, and there are as many as there are lanes.
@@ -251,7 +254,8 @@ fn file() -> Result<File, Failure> {
     Ok(file)
 }
 
-/// A lane that goes through a file in steps of `size`, again from the beginning whenever it has come to the end.
+/// A lane that goes through a file in steps of `size`, again from the beginning whenever it has
+/// come to the end.
 fn stepping(
     name: &'static str,
     size: usize,
@@ -317,7 +321,8 @@ enum Copying {
     Plain,
 }
 
-/// Copies a file. What is not a file is emptied by this process meanwhile, and the copy is made by another.
+/// Copies a file. What is not a file is emptied by this process meanwhile, and the copy is made by
+/// another.
 fn copy(target: Target, way: Copying) -> Result<Sample, Failure> {
     let source = File::from(memfd_create("source", MemfdFlags::CLOEXEC)?);
     let block = vec![7; BLOCK];

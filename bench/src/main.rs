@@ -1,8 +1,10 @@
-//! `pipework-bench`: pipework and what its users reach for today, side by side in one run on one machine.
+//! `pipework-bench`: pipework and what its users reach for today, side by side in one run on one
+//! machine.
 //!
-//! The map: `measure.rs` (rounds, medians, CPU, forked processes), `corpus.rs` (what is moved), one file a room with its cases and
-//! bars as data (`atomic.rs`), `report.rs` (table, bars, record), `plot.rs` (a picture of a record). A new room is a file with
-//! `cases` and `BARS`, a variant of `Room` and a line in `Room::definition`.
+//! The map: `measure.rs` (rounds, medians, CPU, forked processes), `corpus.rs` (what is moved), one
+//! file a room with its cases and bars as data (`atomic.rs`), `report.rs` (table, bars, record),
+//! `plot.rs` (a picture of a record). A new room is a file with `cases` and `BARS`, a variant of
+//! `Room` and a line in `Room::definition`.
 
 mod measure;
 mod corpus;
@@ -85,7 +87,8 @@ impl Room {
         }
     }
 
-    /// What the two sides are called whose CPU time is told apart: the other processes, and this one or who stands for it.
+    /// What the two sides are called whose CPU time is told apart: the other processes, and this
+    /// one or who stands for it.
     fn sides(self) -> [&'static str; 2] {
         match self {
             Room::Reqrep => ["clients", "servers"],

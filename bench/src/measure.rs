@@ -1,9 +1,10 @@
 //! Rounds, medians and CPU time: how anything is measured here, whatever it is.
 //!
-//! Contestants ("lanes") of a case take turns, once each a round, so that a disturbance of the machine falls on all of them. A bar
-//! compares two lanes within each round and takes the median of those ratios.
-//! CPU is user plus system time of the process, asked of the kernel just before and just after the work, in every process that takes
-//! part; making and ending processes is not counted. Nothing in this file knows a room.
+//! Contestants ("lanes") of a case take turns, once each a round, so that a disturbance of the
+//! machine falls on all of them. A bar compares two lanes within each round and takes the median of
+//! those ratios. CPU is user plus system time of the process, asked of the kernel just before and
+//! just after the work, in every process that takes part; making and ending processes is not
+//! counted. Nothing in this file knows a room.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +17,8 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_parent_process
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// Whatever stops a lane: a missing peer or a failure. It is shown in the table and does not end the run.
+/// Whatever stops a lane: a missing peer or a failure. It is shown in the table and does not end
+/// the run.
 pub type Failure = Box<dyn std::error::Error>;
 
 /// Contestants that do the same work, to be compared with each other.
@@ -50,7 +52,8 @@ pub struct Sample {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     pub wall: Duration,
-    /// CPU of the measuring process: the reader, or all of it where there is one process only. Where calls are measured, of the servers.
+    /// CPU of the measuring process: the reader, or all of it where there is one process only.
+    /// Where calls are measured, of the servers.
     pub cpu_here: Duration,
     /// CPU of all other processes together: the writers. Where calls are measured, of the clients.
     pub cpu_there: Duration,
@@ -118,7 +121,8 @@ pub fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Tells how busy the machine was with anything else: a run beside a compiler says little, and its record should show that.
+/// Tells how busy the machine was with anything else: a run beside a compiler says little, and its
+/// record should show that.
 pub struct Meter {
     since: Instant,
     others: f64,
@@ -129,7 +133,8 @@ impl Meter {
         Meter { since: Instant::now(), others: cpu_of_others().unwrap_or(f64::NAN) }
     }
 
-    /// Cores that other processes kept busy since the start, on average. `None` where the kernel does not tell.
+    /// Cores that other processes kept busy since the start, on average. `None` where the kernel
+    /// does not tell.
     pub fn cores_of_others(&self) -> Option<f64> {
         let cores = (cpu_of_others()? - self.others) / self.since.elapsed().as_secs_f64();
         // Ticks are coarse, so a short run on an idle machine may come out below nothing.
@@ -147,17 +152,20 @@ fn cpu_of_others() -> Option<f64> {
     let mut whole = whole.lines().next()?.split_whitespace().skip(1);
     let busy = ticks(&mut whole.by_ref().take(3)) + ticks(&mut whole.skip(2).take(3));
     let own = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // User and system time, of this process and of its reaped children: fields 14 to 17, counted from behind the name.
+    // User and system time, of this process and of its reaped children: fields 14 to 17, counted
+    // from behind the name.
     let own = ticks(&mut own.rsplit_once(')')?.1.split_whitespace().skip(11).take(4));
     Some((busy - own) / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// Forked processes that are ready to work and wait for the signal. They are killed and reaped if this is dropped early.
+/// Forked processes that are ready to work and wait for the signal. They are killed and reaped if
+/// this is dropped early.
 pub struct Crew {
     pids: Vec<Pid>,
     /// Closed to say "go": all of them see end of file at once.
     go: Option<OwnedFd>,
-    /// Closed to let them end. Taking a process apart costs the kernel more than a small job does, and must not be timed with it.
+    /// Closed to let them end. Taking a process apart costs the kernel more than a small job does,
+    /// and must not be timed with it.
     leave: Option<OwnedFd>,
     reports: OwnedFd,
 }
@@ -178,11 +186,13 @@ const DONE: u8 = b'd';
 const PATIENCE: Timespec = Timespec { tv_sec: 120, tv_nsec: 0 };
 
 impl Crew {
-    /// Forks `members` processes, each running `work(nth, end, start)`, and waits until all of them have called [`Start::wait`].
+    /// Forks `members` processes, each running `work(nth, end, start)`, and waits until all of them
+    /// have called [`Start::wait`].
     ///
-    /// Each owns its copy of `end`, the writing end of something, and this process keeps none: so the reader sees end of file when
-    /// the work is done, and not when the kernel has taken the last process apart.
-    /// This process must not have started a thread: the children go on using the allocator.
+    /// Each owns its copy of `end`, the writing end of something, and this process keeps none: so
+    /// the reader sees end of file when the work is done, and not when the kernel has taken the
+    /// last process apart. This process must not have started a thread: the children go on using
+    /// the allocator.
     pub fn fork<E>(
         members: usize,
         end: E,
@@ -193,7 +203,8 @@ impl Crew {
         let (reports, report) = rustix::pipe::pipe()?;
         let mut crew = Crew { pids: Vec::with_capacity(members), go: Some(go), leave: Some(leave), reports };
         for nth in 0..members {
-            // SAFETY: the process has one thread, so the child's copy of every lock and of the heap is in a usable state.
+            // SAFETY: the process has one thread, so the child's copy of every lock and of the heap
+            // is in a usable state.
             match unsafe { libc::fork() } {
                 -1 => return Err(io::Error::last_os_error().into()),
                 0 => {
@@ -321,7 +332,8 @@ fn member<E>(
         }
         Err(_) => 1,
     };
-    // SAFETY: always sound. Ordinary exit would write out the parent's buffered output a second time.
+    // SAFETY: always sound. Ordinary exit would write out the parent's buffered output a second
+    // time.
     unsafe { libc::_exit(status) }
 }
 

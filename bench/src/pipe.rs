@@ -1,7 +1,8 @@
-//! The room `pipe`: its cases and bars, as data. The engines that they name stand in `pipe/engines.rs`.
+//! The room `pipe`: its cases and bars, as data. The engines that they name stand in
+//! `pipe/engines.rs`.
 //!
-//! All lanes of a case move the same number of bytes in blocks of the same size, with the same capacity between the two sides. An
-//! operation is one block written and read.
+//! All lanes of a case move the same number of bytes in blocks of the same size, with the same
+//! capacity between the two sides. An operation is one block written and read.
 
 mod engines;
 #[allow(dead_code, reason = "it is an example, with a main function of its own")]
@@ -106,7 +107,8 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// The document of the example `json_body` as the body of a request, server included. An operation is an integer.
+/// The document of the example `json_body` as the body of a request, server included. An operation
+/// is an integer.
 fn documents() -> Vec<Lane> {
     let digits: u64 = (0..INTEGERS).map(|number| number.max(1).ilog10() as u64 + 1).sum();
     let lane = |(name, over): (&'static str, json_body::Upload)| Lane {

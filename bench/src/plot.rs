@@ -1,6 +1,7 @@
 //! Draws a record as one SVG picture: a panel a case, a row a lane, the bars below.
 //!
-//! The picture stands alone: no script, no outside font, and its colours follow the reader's light or dark setting.
+//! The picture stands alone: no script, no outside font, and its colours follow the reader's light
+//! or dark setting.
 
 use std::fmt::Write;
 

@@ -1,7 +1,8 @@
 //! What the Python package carries between processes, beside what Python people pick today.
 //!
-//! Every lane is one run of `peer/python.py`, which measures itself in there: starting an interpreter is not counted. The interpreter is that of the
-//! environment that `make bench ROOM=python` sets up, or whatever PIPEWORK_PYTHON says.
+//! Every lane is one run of `peer/python.py`, which measures itself in there: starting an
+//! interpreter is not counted. The interpreter is that of the environment that
+//! `make bench ROOM=python` sets up, or whatever PIPEWORK_PYTHON says.
 
 use std::env;
 use std::process::Command;
@@ -28,7 +29,8 @@ const PIPEWORK: &str = "pipework";
 const MANY: &str = "pipework send_many";
 const CONNECTION: &str = "Connection";
 
-/// Contestants: the name in the table, the one in the script, and how many calls it makes; slow ones make fewer.
+/// Contestants: the name in the table, the one in the script, and how many calls it makes; slow
+/// ones make fewer.
 const CALLS: [(&str, &str, usize); 10] = [
     (PIPEWORK, "pipework", 100_000),
     ("pipework asyncio", "pipework_asyncio", 4_000),

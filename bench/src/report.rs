@@ -1,6 +1,7 @@
 //! What a run found, as a table for people, as bars, and as a record to keep.
 //!
-//! A record holds raw samples, the machine and the bars; everything else is derived when it is shown. It names no host and no path.
+//! A record holds raw samples, the machine and the bars; everything else is derived when it is
+//! shown. It names no host and no path.
 
 use std::fmt;
 use std::fs;
@@ -11,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::{Cost, Failure, Latency, Meter, Series, median};
 
-/// A promise: the speed of one lane over the slowest of some others is at least this. Speed is payload bytes per second.
+/// A promise: the speed of one lane over the slowest of some others is at least this. Speed is
+/// payload bytes per second.
 pub struct Bar {
     pub name: &'static str,
     pub of: LaneName,
@@ -298,8 +300,9 @@ fn today() -> String {
     date_of(since.as_secs() / 86_400)
 }
 
-/// The date of a day counted from 1970-01-01: Howard Hinnant's `civil_from_days`, for days that are not negative,
-/// <https://howardhinnant.github.io/date_algorithms.html>. Its years begin in March, so that a leap day is a last day.
+/// The date of a day counted from 1970-01-01: Howard Hinnant's `civil_from_days`, for days that are
+/// not negative, <https://howardhinnant.github.io/date_algorithms.html>. Its years begin in March,
+/// so that a leap day is a last day.
 fn date_of(days: u64) -> String {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

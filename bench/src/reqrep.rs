@@ -1,5 +1,6 @@
-//! The room `reqrep`: its cases and bars, as data. Who carries the calls stands in `reqrep/ours.rs`, `reqrep/bare.rs` and `reqrep/peers.rs`,
-//! and how they are measured in `reqrep/calls.rs`.
+//! The room `reqrep`: its cases and bars, as data. Who carries the calls stands in
+//! `reqrep/ours.rs`, `reqrep/bare.rs` and `reqrep/peers.rs`, and how they are measured in
+//! `reqrep/calls.rs`.
 //!
 //! Every lane of a case echoes the same payloads. Nothing is pinned to a CPU.
 
@@ -180,7 +181,8 @@ const DEFINITIONS: &[Definition] = &[
     Definition { name: "idle",              quick: true,  job: processes(4),        lanes: &IDLE },
 ];
 
-/// What the design promises. Time limits are turned over, because a bar compares speeds: within 2.5 times the time of two flags is 0.4 of their speed.
+/// What the design promises. Time limits are turned over, because a bar compares speeds: within 2.5
+/// times the time of two flags is 0.4 of their speed.
 #[rustfmt::skip]
 pub const BARS: &[Bar] = &[
     Bar { name: "reqrep/2-processes/vs-flags",     of: ("2-processes/12", PIPEWORK),    slower_of: &[("2-processes/12", FLAGS)],    at_least: 0.4 },
@@ -258,7 +260,8 @@ mod tests {
     use super::calls::{Carrier, Client, Server};
     use super::*;
 
-    /// Three calls at once, answered between: what one thread can do without waiting. (Forks need a process with one thread, and tests have many.)
+    /// Three calls at once, answered between: what one thread can do without waiting. (Forks need a
+    /// process with one thread, and tests have many.)
     fn echoes(carrier: &impl Carrier, bytes: usize) {
         let request = vec![7; bytes];
         let mut client = carrier.client(0).expect("a client");

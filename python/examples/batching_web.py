@@ -1,7 +1,9 @@
 """A web application with several worker processes that share one model, which works by the batch.
 
-The web workers take HTTP requests from one listening socket and ask the model through shared memory: `await client.acall(text)`. The model process takes
-whatever waits, up to 32 requests at once, and answers all of them with one run. It may die and be started again: nobody else notices more than a delay.
+The web workers take HTTP requests from one listening socket and ask the model through shared
+memory: `await client.acall(text)`. The model process takes whatever waits, up to 32 requests at
+once, and answers all of them with one run. It may die and be started again: nobody else notices
+more than a delay.
 
     python batching_web.py [WORKERS] [REQUESTS]
 """
@@ -40,7 +42,8 @@ class Model:
         self._known = {name: self._vector(sample) for name, sample in SAMPLES.items()}
 
     def run(self, batch: list[str]) -> list[str]:
-        """The language of each text. A batch costs little more than one text: that is why they are collected."""
+        """The language of each text. A batch costs little more than one text: that is why they are
+        collected."""
         time.sleep(0.002)  # what a call of an accelerator costs, however much it is given
         vectors = [self._vector(text) for text in batch]
         return [max(self._known, key=lambda name: self._likeness(vector, self._known[name])) for vector in vectors]

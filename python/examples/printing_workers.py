@@ -1,7 +1,8 @@
 """Workers that print to stdout, and send their results through the same stdout.
 
-Each worker is a child process whose stdout is one pipe that all of them share. They print as they like, a library and a shell that they call do so too, and
-nothing of it gets between the bytes of a result: what was printed comes out as lines, what was sent as messages, whole.
+Each worker is a child process whose stdout is one pipe that all of them share. They print as they
+like, a library and a shell that they call do so too, and nothing of it gets between the bytes of a
+result: what was printed comes out as lines, what was sent as messages, whole.
 
     python printing_workers.py [WORKERS]
 """

@@ -1,7 +1,8 @@
 """Uploads a document while it is written: no file, and never more than 64 KiB of it in memory.
 
-A thread writes a compressed CSV table into a pipe, and `http.client` takes the other end as the body of a request. If the thread fails, the upload
-fails with its exception, and no server gets half a table for a whole one.
+A thread writes a compressed CSV table into a pipe, and `http.client` takes the other end as the
+body of a request. If the thread fails, the upload fails with its exception, and no server gets half
+a table for a whole one.
 
     python stream_upload.py [ROWS]
 """

@@ -1,9 +1,12 @@
 """A tool server on stdin and stdout (JSON-RPC, one object a line) whose libraries may print.
 
-A print on stdout is what breaks such servers: the host takes it for a broken answer. Here the answers go through stdout as messages, in mixed mode, and whatever
-else is printed, by Python, by C, by a program that a tool starts, comes out as lines beside them. The host shows those to whom they concern.
+A print on stdout is what breaks such servers: the host takes it for a broken answer. Here the
+answers go through stdout as messages, in mixed mode, and whatever else is printed, by Python, by C,
+by a program that a tool starts, comes out as lines beside them. The host shows those to whom they
+concern.
 
-The host may be any program that gives the server a pipe, or as Node does a socket, for its stdout. Where the server is run by hand, the answers are lines, too.
+The host may be any program that gives the server a pipe, or as Node does a socket, for its stdout.
+Where the server is run by hand, the answers are lines, too.
 
     python tool_server.py            a host that starts the server, calls its tools, and shows what they print
     python tool_server.py --serve    the server alone: try {"id": 1, "method": "add", "params": [2, 40]}

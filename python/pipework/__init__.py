@@ -7,8 +7,10 @@
 | `pipework.pipe` | a byte pipe inside one process, whose ends are real `io` streams |
 | `pipework.fd` | raw descriptors as plain integers: accept many, copy anything, read and write all of it |
 
-Calls that wait take a `timeout` in seconds, None for ever; they give the interpreter lock away meanwhile, and signal handlers run (Ctrl-C works).
-Every failure is an `Error` that names its operation, and is also the built-in exception that one expects: `TimeoutError`, `BrokenPipeError`, ...
+Calls that wait take a `timeout` in seconds, None for ever; they give the interpreter lock away
+meanwhile, and signal handlers run (Ctrl-C works). Every failure is an `Error` that names its
+operation, and is also the built-in exception that one expects: `TimeoutError`, `BrokenPipeError`,
+...
 
 >>> import pipework.atomic
 >>> reader, writer = pipework.atomic.pair()

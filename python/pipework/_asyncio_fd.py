@@ -1,7 +1,8 @@
 """Waiting for descriptors in asyncio, on any event loop that has `add_reader`.
 
-A coroutine here tries, without waiting, and waits for the descriptor only when there was nothing; between a try that has succeeded and the caller there is
-no `await`, so a cancelled task has taken nothing. The compiled half makes these coroutines; what they try is there too.
+A coroutine here tries, without waiting, and waits for the descriptor only when there was nothing;
+between a try that has succeeded and the caller there is no `await`, so a cancelled task has taken
+nothing. The compiled half makes these coroutines; what they try is there too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ T = TypeVar("T")
 _Waiting = dict[tuple[int, bool], set["asyncio.Future[None]"]]
 
 _loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting] = weakref.WeakKeyDictionary()
-"""For each loop who waits for what: a descriptor, and whether for writing. A loop watches a descriptor for one callback only, so tasks share it."""
+"""For each loop who waits for what: a descriptor, and whether for writing. A loop watches a
+descriptor for one callback only, so tasks share it."""
 
 os.register_at_fork(after_in_child=_loops.clear)  # a child's loops are its own
 
@@ -35,7 +37,8 @@ _TURN = 64
 
 
 async def _when_readable(reader: AtomicReader, attempt: Callable[[], T | None]) -> T:
-    """What `attempt` returns, once it is something; in between waits until the reader's descriptor can be read, or it is due."""
+    """What `attempt` returns, once it is something; in between waits until the reader's descriptor
+    can be read, or it is due."""
     while (done := attempt()) is None:
         await _ready(reader.fileno, False, reader.due())
     return done
@@ -70,7 +73,8 @@ async def _ready(fd: Callable[[], int], writing: bool, seconds: float | None = N
 
 
 def forget(fd: int, parting: object) -> None:
-    """Wakes who waits for a descriptor that is about to be closed: it is, as soon as nobody refers to `parting` any more.
+    """Wakes who waits for a descriptor that is about to be closed: it is, as soon as nobody refers
+    to `parting` any more.
 
     The loop of another thread must stop watching it first, and only its own thread can tell it to.
     """

@@ -1,7 +1,9 @@
 """Futures of the core as coroutines, on any event loop that has `add_reader`.
 
-Each loop has one inbox, whose descriptor it watches. A task that finds nothing leaves its number; what wakes it, in whatever thread, writes
-the number into the inbox and rings. Between a poll that has found something and the caller there is no `await`, so a task that is cancelled has taken nothing.
+Each loop has one inbox, whose descriptor it watches. A task that finds nothing leaves its number;
+what wakes it, in whatever thread, writes the number into the inbox and rings. Between a poll that
+has found something and the caller there is no `await`, so a task that is cancelled has taken
+nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ os.register_at_fork(after_in_child=_watched.clear)  # a child's inboxes are its 
 
 
 async def when_told(attempt: Callable[[_core.Inbox, int], T | None]) -> T:
-    """What `attempt` returns, once it is something. In between waits until the inbox that it gets is told the number that it gets."""
+    """What `attempt` returns, once it is something. In between waits until the inbox that it gets
+    is told the number that it gets."""
     loop = asyncio.get_running_loop()
     watched = _watched.get(loop)
     if watched is None:

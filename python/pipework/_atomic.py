@@ -1,4 +1,5 @@
-"""What comes out of a pipe, as named tuples that `match` takes apart. The compiled half fills them in."""
+"""What comes out of a pipe, as named tuples that `match` takes apart. The compiled half fills them
+in."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from ._fields import described
     tid="An even random number from 65536 on, drawn for each writer and again after a fork. (Atomic::Pipe puts the thread's number here.)",
 )
 class WriterKey(NamedTuple):
-    """Names one writer in the pipe. Two writers that are alive at the same time have different ones."""
+    """Names one writer in the pipe. Two writers that are alive at the same time have different
+    ones."""
 
     pid: int
     tid: int
@@ -77,7 +79,8 @@ class Line(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The content as UTF-8. What is no UTF-8 becomes surrogates, as in file names: `os.fsencode` gives it back."""
+        """The content as UTF-8. What is no UTF-8 becomes surrogates, as in file names:
+        `os.fsencode` gives it back."""
         return self.content.decode("utf-8", "surrogateescape")
 
 

@@ -1,6 +1,8 @@
-"""The exceptions: one for each kind of error, which is also the built-in exception that people catch.
+"""The exceptions: one for each kind of error, which is also the built-in exception that people
+catch.
 
-The compiled half calls `make` with the fields of an error; which class that is, is decided here alone.
+The compiled half calls `make` with the fields of an error; which class that is, is decided here
+alone.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from typing import Any
 
 
 class ErrorKind(enum.IntEnum):
-    """What went wrong, as one of a fixed list that all languages share. The numbers are those of the C library."""
+    """What went wrong, as one of a fixed list that all languages share. The numbers are those of
+    the C library."""
 
     WOULD_BLOCK = 1
     TIMED_OUT = 2
@@ -33,14 +36,16 @@ class ErrorKind(enum.IntEnum):
 
 
 class Error(OSError):
-    """Any failure of this package. `str(error)` names the operation, and says how far it had got if that matters; `filename` is the path, where one was opened."""
+    """Any failure of this package. `str(error)` names the operation, and says how far it had got if
+    that matters; `filename` is the path, where one was opened."""
 
     kind: ErrorKind
     """What went wrong."""
     op: str
     """The operation that failed, for instance "atomic send"."""
     done: int | None = None
-    """Bytes that were moved (or whole datagrams) before it failed, where the operation makes progress: go on from there."""
+    """Bytes that were moved (or whole datagrams) before it failed, where the operation makes
+    progress: go on from there."""
 
     def __str__(self) -> str:
         text = self.strerror or super().__str__()
@@ -76,7 +81,8 @@ class Stale(Error):
 
 
 class PeerDied(Error, ConnectionAbortedError):
-    """The process that had the request has died. It is noticed within 250 ms of the kernel closing its files, which comes after a core dump."""
+    """The process that had the request has died. It is noticed within 250 ms of the kernel closing
+    its files, which comes after a core dump."""
 
 
 class NoServer(Error, ConnectionRefusedError):
@@ -104,7 +110,8 @@ class Invalid(Error, ValueError):
 
 
 class Os(Error):
-    """Any other refusal of the kernel. It is also the built-in exception for its `errno`: FileNotFoundError, PermissionError, ..."""
+    """Any other refusal of the kernel. It is also the built-in exception for its `errno`:
+    FileNotFoundError, PermissionError, ..."""
 
 
 class Failed(Error):

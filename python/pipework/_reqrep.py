@@ -1,4 +1,5 @@
-"""What room `reqrep` tells, as named tuples, and how segments reach other processes. The compiled half fills them in and calls these functions."""
+"""What room `reqrep` tells, as named tuples, and how segments reach other processes. The compiled
+half fills them in and calls these functions."""
 
 from __future__ import annotations
 
@@ -13,22 +14,26 @@ Ticket = NewType("Ticket", int)
 
 
 class Options(TypedDict, total=False):
-    """The keyword arguments of whatever makes a segment. One that is opened has its sizes: those that are asked for must be the same.
+    """The keyword arguments of whatever makes a segment. One that is opened has its sizes: those
+    that are asked for must be the same.
 
-    slots: Calls that can be in progress at the same time, in all clients together; 1 to 2**20. Default 256.
-    queue: Cells of the ring of waiting requests. More help where many calls are cancelled before a server takes
-        them. Default twice the slots, which is enough, and the least there are.
+    slots: Calls that can be in progress at the same time, in all clients together; 1 to 2**20.
+        Default 256.
+    queue: Cells of the ring of waiting requests. More help where many calls are cancelled before a
+        server takes them. Default twice the slots, which is enough, and the least there are.
     request_bytes: Bytes of the largest request, at most 2**30. Default 4096.
     reply_bytes: Bytes of the largest reply, at most 2**30. Default 4096.
     members: Clients and servers that can be attached at the same time; 1 to 65535. Default 256.
-    mode: Permissions of the file, for instance 0o660 to share it with a group, whose members are then trusted not to disturb.
-        Default 0o600.
+    mode: Permissions of the file, for instance 0o660 to share it with a group, whose members are
+        then trusted not to disturb. Default 0o600.
     max_bytes: Bytes of the largest segment to open, which caps all of its sizes. Default no cap.
-    sparse: Whether memory for payloads is taken when it is first written, instead of all at once. Then a full file system is an
-        error (ENOSPC) of `send`, or fails the call whose reply has no space. Default False.
+    sparse: Whether memory for payloads is taken when it is first written, instead of all at once.
+        Then a full file system is an error (ENOSPC) of `send`, or fails the call whose reply has no
+        space. Default False.
     any_owner: Whether to open a segment that belongs to another user. Default False.
     integers: Whether payloads are single numbers, for `IntClient` and `IntServer`. Default False.
-    spin: For how many seconds ends spin before they sleep; 0 for never. At most 0.001. Default 0.00002.
+    spin: For how many seconds ends spin before they sleep; 0 for never. At most 0.001. Default
+        0.00002.
     """
 
     slots: int
@@ -85,7 +90,8 @@ class Geometry(NamedTuple):
     redelivered="Requests that went to another server because theirs had died.",
 )
 class Stats(NamedTuple):
-    """What was done in a segment. A process that is killed may leave a count of its last step out."""
+    """What was done in a segment. A process that is killed may leave a count of its last step
+    out."""
 
     requests: int
     replies: int
@@ -146,7 +152,8 @@ def reduce_segment(path: Path | None, fd: int, any_owner: bool, spin: float | No
     options = Options(any_owner=any_owner, spin=spin)
     if path is not None:
         return _reopen, (path, options)
-    # As multiprocessing does it with sockets: the child inherits a copy, or asks this process for one.
+    # As multiprocessing does it with sockets: the child inherits a copy, or asks this process for
+    # one.
     from multiprocessing.reduction import DupFd
 
     return _adopt, (DupFd(fd), options)

@@ -1,8 +1,10 @@
-"""Whole messages of any size from many writers over one POSIX pipe or FIFO, also between ordinary text.
+"""Whole messages of any size from many writers over one POSIX pipe or FIFO, also between ordinary
+text.
 
-A pipe keeps 4096 bytes together and tears anything larger. Here any number of processes and threads send messages of any size into one pipe, and each
-comes out whole, once, and in the order of its writer. In mixed mode the same pipe carries text as well: a child process prints to its
-stdout whatever it likes, and sends messages through it.
+A pipe keeps 4096 bytes together and tears anything larger. Here any number of processes and threads
+send messages of any size into one pipe, and each comes out whole, once, and in the order of its
+writer. In mixed mode the same pipe carries text as well: a child process prints to its stdout
+whatever it likes, and sends messages through it.
 
 >>> import subprocess, sys, pipework.atomic
 >>> program = '''
@@ -54,26 +56,33 @@ __all__ = [
 
 
 class Options(TypedDict, total=False):
-    """The keyword arguments of whatever makes an end. The same for both ends, but for what concerns only one of them.
+    """The keyword arguments of whatever makes an end. The same for both ends, but for what concerns
+    only one of them.
 
     mixed: Whether text may lie between the messages. Both ends must agree. Default False.
-    bursts: Reader, mixed mode: whether bursts are looked for. False for the output of programs that may print any bytes: only
-        messages are frames then. Default True.
-    strict: Reader, mixed mode: whether a control byte 0x0E that opens no well-formed part or burst is an error and not text.
+    bursts: Reader, mixed mode: whether bursts are looked for. False for the output of programs that
+        may print any bytes: only messages are frames then. Default True.
+    strict: Reader, mixed mode: whether a control byte 0x0E that opens no well-formed part or burst
+        is an error and not text. Default False.
+    zstd: How to compress each message and burst: a `Zstd`, a level alone, or None. Both ends must
+        agree on whether. Default None.
+    keep_compressed: Reader: whether messages and bursts come with the zstd frame that held them.
         Default False.
-    zstd: How to compress each message and burst: a `Zstd`, a level alone, or None. Both ends must agree on whether. Default None.
-    keep_compressed: Reader: whether messages and bursts come with the zstd frame that held them. Default False.
-    max_message: Reader: the largest message in bytes, and the longest line that is given out in one piece. Default 256 MiB.
-    max_unfinished: Reader: the bytes of all unfinished messages together; past it the one that waited longest is given up.
-        Default 8 times `max_message`, at least 1 GiB.
+    max_message: Reader: the largest message in bytes, and the longest line that is given out in one
+        piece. Default 256 MiB.
+    max_unfinished: Reader: the bytes of all unfinished messages together; past it the one that
+        waited longest is given up. Default 8 times `max_message`, at least 1 GiB.
     read_size: Reader: how many bytes one read asks for, from 1 to 16 MiB. Default 64 KiB.
-    frame_timeout: Reader, mixed mode: for how many seconds the rest of a part that has begun is waited for while not one byte
-        comes, before it is text and its message is reported as torn; None: until the end. A relay (`tee`, ssh) may cut anywhere
-        and stop for a while. Default 5.
-    max_pending: Writer: how many bytes may be pending before `try_send` takes no more. Default 1 MiB.
-    or_print: Writer: whether a terminal, a file or a device, where nobody takes messages apart, gets each one as a line,
-        uncompressed and without a header; `is_printing` tells. Otherwise that is an error. Default False.
-    spin: Reader: for how many seconds it spins before it sleeps; 0 for never. At most 0.001. Default 0.00002.
+    frame_timeout: Reader, mixed mode: for how many seconds the rest of a part that has begun is
+        waited for while not one byte comes, before it is text and its message is reported as torn;
+        None: until the end. A relay (`tee`, ssh) may cut anywhere and stop for a while. Default 5.
+    max_pending: Writer: how many bytes may be pending before `try_send` takes no more. Default 1
+        MiB.
+    or_print: Writer: whether a terminal, a file or a device, where nobody takes messages apart,
+        gets each one as a line, uncompressed and without a header; `is_printing` tells. Otherwise
+        that is an error. Default False.
+    spin: Reader: for how many seconds it spins before it sleeps; 0 for never. At most 0.001.
+        Default 0.00002.
     """
 
     mixed: bool
@@ -94,7 +103,8 @@ def _reduce(kind: type[Reader | Writer], fd: int, path: Path | None, listens: bo
     """How pickle brings an end to another process."""
     if path is not None:
         return _reopen, (path, listens, options)
-    # As multiprocessing does it with sockets: the child inherits a copy, or asks this process for one.
+    # As multiprocessing does it with sockets: the child inherits a copy, or asks this process for
+    # one.
     from multiprocessing.reduction import DupFd
 
     return _adopt, (kind, DupFd(fd), options)

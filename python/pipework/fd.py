@@ -11,8 +11,9 @@
 | wait for several | `poll` |
 | what Python has already | the functions of `os`, `fcntl`, `select` and `time`, under their own names |
 
-What is new is never inherited by other programs. What is this package's own raises `pipework.Error`, what Python has raises `OSError`, which is also the
-base of the former. A descriptor belongs to the caller, who closes it.
+What is new is never inherited by other programs. What is this package's own raises
+`pipework.Error`, what Python has raises `OSError`, which is also the base of the former. A
+descriptor belongs to the caller, who closes it.
 
 >>> import pipework.fd as fd
 >>> near, far = fd.socketpair(fd.AF_UNIX, fd.SOCK_STREAM)
@@ -153,8 +154,9 @@ __all__ = [
 ]
 
 Address = Union[tuple[Any, ...], str, bytes]
-"""As the module `socket` has them: a tuple for the Internet, a string for the path of a local socket, bytes for an abstract name. (Of other
-families, there are sockets here, and no addresses.)"""
+"""As the module `socket` has them: a tuple for the Internet, a string for the path of a local
+socket, bytes for an abstract name. (Of other families, there are sockets here, and no
+addresses.)"""
 
 
 # ---------------------------------------------------------------- what finishes a job
@@ -217,7 +219,8 @@ class Datagram(NamedTuple):
 def accept_many(fd: int, max: int) -> Accepted:
     """Accepts up to `max` connections, as many as are there, without waiting.
 
-    Running out of descriptors is no exception: what was accepted until then is in the answer, as is the reason.
+    Running out of descriptors is no exception: what was accepted until then is in the answer, as is
+    the reason.
 
     >>> listener = socket(AF_UNIX, SOCK_STREAM)
     >>> bind(listener, b"\\0doctest of accept_many")
@@ -236,7 +239,8 @@ def accept_many(fd: int, max: int) -> Accepted:
 
 
 class Reserve:
-    """A descriptor that is given up when none is left, so that connections can be turned away instead of left to wait."""
+    """A descriptor that is given up when none is left, so that connections can be turned away
+    instead of left to wait."""
 
     __slots__ = ("_reserve",)
 
@@ -245,11 +249,13 @@ class Reserve:
 
     @property
     def held(self) -> bool:
-        """Whether there is a descriptor to give up. If not, the next `shed` tries to take one again."""
+        """Whether there is a descriptor to give up. If not, the next `shed` tries to take one
+        again."""
         return self._reserve.held
 
     def shed(self, fd: int, max: int) -> Shed:
-        """Accepts up to `max` connections and closes each at once, so that their peers learn that nobody will serve them. Never waits."""
+        """Accepts up to `max` connections and closes each at once, so that their peers learn that
+        nobody will serve them. Never waits."""
         turned_away, (name, error) = self._reserve.shed(fd, max)
         return Shed(turned_away, Stopped[name], error)
 
@@ -267,7 +273,8 @@ class Reserve:
 
 
 class Inbox:
-    """Space for `max` datagrams of at most `max_bytes` each, to be received into again and again. All memory is taken at once.
+    """Space for `max` datagrams of at most `max_bytes` each, to be received into again and again.
+    All memory is taken at once.
 
     >>> here, there = socketpair(AF_UNIX, SOCK_DGRAM)
     >>> send_many(here, [(b"one", None), (b"two", None)])
@@ -283,12 +290,14 @@ class Inbox:
         self._inbox = _core.InboxCore(max, max_bytes)
 
     def recv(self, fd: int, timeout: float | None = None) -> list[Datagram]:
-        """Waits for a datagram and returns all that are there, as many as fit. Raises `TimedOut`."""
+        """Waits for a datagram and returns all that are there, as many as fit. Raises
+        `TimedOut`."""
         return [Datagram(*each) for each in self._inbox.recv(fd, timeout)]
 
 
 def records(fd: int, size: int, timeout: float | None = None) -> Iterator[bytes]:
-    """Records of `size` bytes until the end of file; the last one may be shorter. `timeout` is for each of them."""
+    """Records of `size` bytes until the end of file; the last one may be shorter. `timeout` is for
+    each of them."""
     if size < 1:
         raise ValueError("a record has at least one byte")
     while record := read_full(fd, size, timeout):

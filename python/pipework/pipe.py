@@ -1,7 +1,9 @@
-"""A byte pipe inside one process, without descriptors, and without system calls while both sides run.
+"""A byte pipe inside one process, without descriptors, and without system calls while both sides
+run.
 
-One thread or task produces a stream (a JSON document, an archive, a compressed file), and whatever wants a file to read from takes it: an HTTP body, a parser,
-a hasher. The ends are `io.RawIOBase` objects; `io.BufferedReader`, `io.TextIOWrapper` and the like go around them.
+One thread or task produces a stream (a JSON document, an archive, a compressed file), and whatever
+wants a file to read from takes it: an HTTP body, a parser, a hasher. The ends are `io.RawIOBase`
+objects; `io.BufferedReader`, `io.TextIOWrapper` and the like go around them.
 
 >>> import io, json
 >>> from pipework.pipe import produce
@@ -12,10 +14,12 @@ a hasher. The ends are `io.RawIOBase` objects; `io.BufferedReader`, `io.TextIOWr
 ...     sum(json.load(reader))
 4999950000
 
-Half a stream does not look whole. What `write` raises is raised by `reader`, after the last byte that came before. In a thread or a task of one's own,
-`with writer, io.TextIOWrapper(io.BufferedWriter(writer)) as text:` does the same. A writer that is closed while an exception is on its way hands that over,
-whoever closes it, also one that an `except` block handles; one that is dropped without being closed is a failure, and no end. To say that the
-stream is whole, whatever is handled, there is `finish`:
+Half a stream does not look whole. What `write` raises is raised by `reader`, after the last byte
+that came before. In a thread or a task of one's own,
+`with writer, io.TextIOWrapper(io.BufferedWriter(writer)) as text:` does the same. A writer that is
+closed while an exception is on its way hands that over, whoever closes it, also one that an
+`except` block handles; one that is dropped without being closed is a failure, and no end. To say
+that the stream is whole, whatever is handled, there is `finish`:
 
 >>> reader, writer = pipe()
 >>> pieces = iter([b"all ", b"of it"])
@@ -63,9 +67,11 @@ def pipe(capacity: int = CAPACITY) -> tuple[Reader, Writer]:
 def produce(function: Callable[[Writer], object], capacity: int = CAPACITY) -> Reader:
     """Runs `function(writer)` in a thread of its own, and returns the reader of what it writes.
 
-    The stream ends when the function returns. When it raises, the reader's calls raise the same exception, once it has got what was written before. Until then the
-    function, and whatever it wraps around the writer, may close the writer without ending the stream. If the reader is closed first, the function's next write raises
-    `Closed`, or the exception that the reader was closed with; what becomes of the function then, nobody is told.
+    The stream ends when the function returns. When it raises, the reader's calls raise the same
+    exception, once it has got what was written before. Until then the function, and whatever it
+    wraps around the writer, may close the writer without ending the stream. If the reader is closed
+    first, the function's next write raises `Closed`, or the exception that the reader was closed
+    with; what becomes of the function then, nobody is told.
 
     >>> import gzip
     >>> def write(writer):
@@ -95,11 +101,13 @@ def _produce(function: Callable[[Writer], object], writer: Writer) -> None:
 
 
 _FLOW = (StopIteration, StopAsyncIteration, EOFError, BlockingIOError, InterruptedError)
-"""What loops, `io` and parsers take for something else than a failure: the end, or a call to be made again."""
+"""What loops, `io` and parsers take for something else than a failure: the end, or a call to be
+made again."""
 
 
 def _for_the_other_end(error: BaseException) -> BaseException:
-    """The exception that the other end raises. What would end a loop, a thread or a task there as if all were well is only the cause of it."""
+    """The exception that the other end raises. What would end a loop, a thread or a task there as
+    if all were well is only the cause of it."""
     if isinstance(error, _FLOW) or (isinstance(error, BaseException) and not isinstance(error, Exception)):
         failed = _failed(f"the other end was closed with {type(error).__name__}: {error}")
         failed.__cause__ = error
@@ -120,7 +128,8 @@ class _End(io.RawIOBase):
 
     _end: PipeReader | PipeWriter
     _handled: BaseException | None
-    """What an `except` block was about in which this end was made. It is not on its way through this end."""
+    """What an `except` block was about in which this end was made. It is not on its way through
+    this end."""
 
     @property
     def capacity(self) -> int:
@@ -138,19 +147,21 @@ class _End(io.RawIOBase):
         return self._end.peer_closed
 
     def close(self) -> None:
-        """Closes this end. The reader gets what is in the pipe, and then the end of the stream; a writer finds that nobody reads. A second time
-        does nothing.
+        """Closes this end. The reader gets what is in the pipe, and then the end of the stream; a
+        writer finds that nobody reads. A second time does nothing.
 
-        While an exception is on its way or is handled, in a `finally` or an `except` for instance or as the end of a wrapper's `with` block, this hands
-        it over: see `close_with_error`.
+        While an exception is on its way or is handled, in a `finally` or an `except` for instance
+        or as the end of a wrapper's `with` block, this hands it over: see `close_with_error`.
         """
         error = sys.exc_info()[1]
         self._shut(None if error is self._handled else error)
 
     def close_with_error(self, error: BaseException) -> None:
-        """Closes this end with an exception, which the calls of the other end raise; a reader's once it has got what is in the pipe.
+        """Closes this end with an exception, which the calls of the other end raise; a reader's
+        once it has got what is in the pipe.
 
-        What would look like something else there (`StopIteration`, `EOFError`, `KeyboardInterrupt`, a cancelled task, ...) comes as the cause of a `Failed`.
+        What would look like something else there (`StopIteration`, `EOFError`, `KeyboardInterrupt`,
+        a cancelled task, ...) comes as the cause of a `Failed`.
 
         >>> reader, writer = pipe()
         >>> _ = writer.write(b"half")
@@ -180,7 +191,8 @@ class _End(io.RawIOBase):
 class Reader(_End):
     """The reading end: a raw, readable stream. One thread or task at a time.
 
-    Its methods of `io` wait as long as it takes. `Failed`, or the exception that the writer closed with, comes after the last byte.
+    Its methods of `io` wait as long as it takes. `Failed`, or the exception that the writer closed
+    with, comes after the last byte.
     """
 
     _end: PipeReader
@@ -198,19 +210,23 @@ class Reader(_End):
         raise _wrong("write", "read")
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Waits for the first byte and returns what is there, up to `size` bytes; everything until the end of the stream if it is negative or None."""
+        """Waits for the first byte and returns what is there, up to `size` bytes; everything until
+        the end of the stream if it is negative or None."""
         return self.readall() if size is None or size < 0 else self._end.recv(size)
 
     def readinto(self, buffer: Buffer, /) -> int:
-        """Waits for the first byte and takes what is there, as much as `buffer` holds. Returns how much; 0 at the end of the stream."""
+        """Waits for the first byte and takes what is there, as much as `buffer` holds. Returns how
+        much; 0 at the end of the stream."""
         return self._end.recv_into(buffer)
 
     def recv(self, n: int = CAPACITY, timeout: float | None = None) -> bytes:
-        """Waits for the first byte and returns what is there, up to `n` bytes; b"" at the end of the stream. Raises `TimedOut`."""
+        """Waits for the first byte and returns what is there, up to `n` bytes; b"" at the end of
+        the stream. Raises `TimedOut`."""
         return self._end.recv(n, timeout)
 
     def try_recv(self, n: int = CAPACITY) -> bytes | None:
-        """What is there now, up to `n` bytes; None if there is nothing, b"" at the end of the stream. Never waits."""
+        """What is there now, up to `n` bytes; None if there is nothing, b"" at the end of the
+        stream. Never waits."""
         return self._end.try_recv(n)
 
     def recv_into(self, buffer: Buffer, timeout: float | None = None) -> int:
@@ -229,7 +245,8 @@ class Reader(_End):
         return await _asyncio_tasks.when_told(attempt)
 
     def copy_to_fd(self, fd: int, n: int | None = None, timeout: float | None = None) -> int:
-        """Copies `n` bytes to a descriptor, or everything until the end of the stream. Returns how many.
+        """Copies `n` bytes to a descriptor, or everything until the end of the stream. Returns how
+        many.
 
         The `done` of an exception says how many had arrived; no other has left the pipe.
         """
@@ -237,9 +254,11 @@ class Reader(_End):
 
 
 class Writer(_End):
-    """The writing end: a raw, writable stream. One thread or task at a time. What is written can be read at once.
+    """The writing end: a raw, writable stream. One thread or task at a time. What is written can be
+    read at once.
 
-    Its methods of `io` wait as long as it takes. `Closed` (a `BrokenPipeError`), or the exception that the reader closed with, tells that nobody reads.
+    Its methods of `io` wait as long as it takes. `Closed` (a `BrokenPipeError`), or the exception
+    that the reader closed with, tells that nobody reads.
     """
 
     _end: PipeWriter
@@ -259,10 +278,13 @@ class Writer(_End):
         self._dropped = True
 
     def close(self) -> None:
-        """Closes this end: the reader gets what is in the pipe, and then the end of the stream. A second time does nothing.
+        """Closes this end: the reader gets what is in the pipe, and then the end of the stream. A
+        second time does nothing.
 
-        While an exception is on its way, in a `finally` for instance or as the end of a wrapper's `with` block, this hands it over: see `close_with_error`.
-        The same holds inside `except`, where nobody can tell whether the exception has to do with the stream: there, `finish` ends the stream well.
+        While an exception is on its way, in a `finally` for instance or as the end of a wrapper's
+        `with` block, this hands it over: see `close_with_error`. The same holds inside `except`,
+        where nobody can tell whether the exception has to do with the stream: there, `finish` ends
+        the stream well.
         """
         if self._dropped and not self.closed:
             self._shut(_failed("the writer was dropped without being closed"))
@@ -270,7 +292,8 @@ class Writer(_End):
             super().close()
 
     def finish(self) -> None:
-        """Closes this end, and the stream is whole, whatever exception is on its way or is handled. A second time does nothing.
+        """Closes this end, and the stream is whole, whatever exception is on its way or is handled.
+        A second time does nothing.
 
         A wrapper that holds bytes back is flushed before.
         """
@@ -297,11 +320,13 @@ class Writer(_End):
         return self._end.send_all(data)
 
     def send(self, data: Buffer, timeout: float | None = None) -> int:
-        """Waits for space for the first byte and puts in as much as there is space for. Returns how much. Raises `TimedOut`."""
+        """Waits for space for the first byte and puts in as much as there is space for. Returns how
+        much. Raises `TimedOut`."""
         return self._end.send(data, timeout)
 
     def try_send(self, data: Buffer) -> int | None:
-        """Puts in what there is space for now. Returns how much; None if there is no space. Never waits."""
+        """Puts in what there is space for now. Returns how much; None if there is no space. Never
+        waits."""
         return self._end.try_send(data)
 
     def send_all(self, data: Buffer, timeout: float | None = None) -> int:
@@ -331,7 +356,8 @@ class Writer(_End):
 
 
 class _Produced(Writer):
-    """The writer of a function that `produce` runs: what closes it does not end the stream, for the function may fail afterwards."""
+    """The writer of a function that `produce` runs: what closes it does not end the stream, for the
+    function may fail afterwards."""
 
     def _shut(self, error: BaseException | None) -> None:
         io.RawIOBase.close(self)

@@ -1,8 +1,10 @@
 """Request and response over shared memory: many clients, many competing servers, no broker.
 
-A `Segment` is a file in shared memory, at a path or without a name. Clients put requests into it, each request goes to one of the servers, and each reply
-goes back to the client that asked. Any process may be killed at any instruction: the others go on, a caller hears `PeerDied` within 250 ms of
-the kernel closing the process's files (which comes after a core dump), and what the dead held is taken back. A client that lives and does not receive its replies keeps their slots.
+A `Segment` is a file in shared memory, at a path or without a name. Clients put requests into it,
+each request goes to one of the servers, and each reply goes back to the client that asked. Any
+process may be killed at any instruction: the others go on, a caller hears `PeerDied` within 250 ms
+of the kernel closing the process's files (which comes after a core dump), and what the dead held is
+taken back. A client that lives and does not receive its replies keeps their slots.
 
 >>> import multiprocessing, os, tempfile
 >>> from pipework.reqrep import Client, Server
@@ -22,10 +24,12 @@ the kernel closing the process's files (which comes after a core dump), and what
 ...         worker.kill(); worker.join()
 b'HELLO'
 
-A request is answered, failed, or kept waiting, so take it in a `with` block: whatever happens in there, its caller hears of it. A loop over a server fails what it gave
-out last when it comes back, if nobody has answered it; `request.detach()` hands one on to a thread or a task.
+A request is answered, failed, or kept waiting, so take it in a `with` block: whatever happens in
+there, its caller hears of it. A loop over a server fails what it gave out last when it comes back,
+if nobody has answered it; `request.detach()` hands one on to a thread or a task.
 
-In asyncio, on any event loop: `await client.acall(data)`, `async for request in server`. The other side need not know of it.
+In asyncio, on any event loop: `await client.acall(data)`, `async for request in server`. The other
+side need not know of it.
 
 Flags are 32 bits beside a payload, both ways. They are the programs' own: nothing here reads them.
 """

@@ -8,7 +8,8 @@ use crate::locked::Locked;
 
 static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
 
-/// What the function of that name in `pipework/_asyncio_fd.py` returns: a coroutine or an asynchronous iterator.
+/// What the function of that name in `pipework/_asyncio_fd.py` returns: a coroutine or an
+/// asynchronous iterator.
 pub(crate) fn start<'py>(
     py: Python<'py>,
     name: &str,
@@ -20,8 +21,9 @@ pub(crate) fn start<'py>(
 
 type Act = dyn FnOnce(Python<'_>) + Send;
 
-/// Closes a descriptor by `act`, once every event loop has let go of it: a loop of another thread goes on watching the number until it has run, and by then the
-/// number may be somebody else's. Tasks that wait for it are woken. Where nobody has made a coroutine yet, nobody waits.
+/// Closes a descriptor by `act`, once every event loop has let go of it: a loop of another thread
+/// goes on watching the number until it has run, and by then the number may be somebody else's.
+/// Tasks that wait for it are woken. Where nobody has made a coroutine yet, nobody waits.
 pub(crate) fn close(py: Python<'_>, fd: i32, act: impl FnOnce(Python<'_>) + Send + 'static) {
     let act = Parting(Locked::new(Some(Box::new(act))));
     let Some(module) = MODULE.get(py) else { return };

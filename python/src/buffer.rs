@@ -1,10 +1,13 @@
 //! Bytes in and out: any object with Python's buffer protocol.
 //!
-//! `bytes` cannot change, so they are lent as they are, also while the interpreter lock is given away. Everything else is copied first, as another thread could
-//! write to it meanwhile. What goes out into a caller's buffer is copied under the lock, after the wait; into new `bytes`, without it where that takes long.
+//! `bytes` cannot change, so they are lent as they are, also while the interpreter lock is given
+//! away. Everything else is copied first, as another thread could write to it meanwhile. What goes
+//! out into a caller's buffer is copied under the lock, after the wait; into new `bytes`, without
+//! it where that takes long.
 //!
-//! The protocol's functions belong to the stable ABI from Python 3.11 on; 3.10 has the same ones, with the same
-//! structure, and only does not promise them. They are declared here, since pyo3 keeps to the promise.
+//! The protocol's functions belong to the stable ABI from Python 3.11 on; 3.10 has the same ones,
+//! with the same structure, and only does not promise them. They are declared here, since pyo3
+//! keeps to the promise.
 
 #![allow(unsafe_code)]
 
@@ -69,8 +72,9 @@ impl Space<'_> {
         if data.is_empty() {
             return;
         }
-        // SAFETY: the buffer was exported as writable and has `len` bytes, of which these are within; `data` is no part of it, as nothing of the core
-        // lies in a Python object. The interpreter lock is held, so no Python code writes to it at the same time.
+        // SAFETY: the buffer was exported as writable and has `len` bytes, of which these are
+        // within; `data` is no part of it, as nothing of the core lies in a Python object. The
+        // interpreter lock is held, so no Python code writes to it at the same time.
         unsafe {
             self.exported.0.buf.cast::<u8>().add(at).copy_from_nonoverlapping(data.as_ptr(), data.len())
         };
@@ -102,7 +106,8 @@ pub(crate) enum Held {
     Copied(Vec<u8>),
 }
 
-// SAFETY: a `Py` may go to any thread; the pointer leads into its object, which is alive as long as it is, and whose bytes nobody changes.
+// SAFETY: a `Py` may go to any thread; the pointer leads into its object, which is alive as long as
+// it is, and whose bytes nobody changes.
 unsafe impl Send for Held {}
 // SAFETY: as above: all that is shared is read.
 unsafe impl Sync for Held {}
@@ -125,7 +130,8 @@ impl Deref for Held {
 
     fn deref(&self) -> &[u8] {
         match self {
-            // SAFETY: the object is alive, as `self` refers to it, and its bytes lie there and never change.
+            // SAFETY: the object is alive, as `self` refers to it, and its bytes lie there and
+            // never change.
             Held::Bytes { start, len, .. } => unsafe { std::slice::from_raw_parts(*start, *len) },
             Held::Copied(copy) => copy,
         }
@@ -139,7 +145,8 @@ pub(crate) fn bytes<const N: usize>(py: Python<'_>, pieces: [&[u8]; N]) -> PyRes
         return Ok(PyBytes::new(py, pieces[0]).unbind());
     }
     let wanted = Py_ssize_t::try_from(len).map_err(|_| PyMemoryError::new_err(()))?;
-    // SAFETY: without bytes to copy, the function makes an object with space for `wanted`, or sets an exception.
+    // SAFETY: without bytes to copy, the function makes an object with space for `wanted`, or sets
+    // an exception.
     let made = unsafe { Bound::from_owned_ptr_or_err(py, PyBytes_FromStringAndSize(null(), wanted)) }?;
     let made = made.cast_into::<PyBytes>()?;
     // SAFETY: it is such an object.
@@ -160,7 +167,8 @@ unsafe impl Send for Fresh {}
 
 impl Fresh {
     fn fill(self, piece: &[u8]) -> Fresh {
-        // SAFETY: `bytes` made space for all pieces, and this is the place of this one; nothing of the core lies in a Python object.
+        // SAFETY: `bytes` made space for all pieces, and this is the place of this one; nothing of
+        // the core lies in a Python object.
         unsafe {
             self.0.copy_from_nonoverlapping(piece.as_ptr(), piece.len());
             Fresh(self.0.add(piece.len()))
@@ -185,7 +193,8 @@ struct Exported(Box<Buffer>);
 impl Exported {
     fn of(object: &Bound<'_, PyAny>, how: c_int) -> PyResult<Exported> {
         let mut buffer = Box::new(MaybeUninit::<Buffer>::uninit());
-        // SAFETY: the object is alive and the lock held; on success the function has filled the structure in.
+        // SAFETY: the object is alive and the lock held; on success the function has filled the
+        // structure in.
         unsafe {
             if PyObject_GetBuffer(object.as_ptr(), buffer.as_mut_ptr(), how) != 0 {
                 return Err(PyErr::fetch(object.py()));
@@ -203,7 +212,8 @@ impl Exported {
         let len = self.len();
         let mut copy = Vec::with_capacity(len);
         if len > 0 {
-            // SAFETY: the buffer has `len` bytes, the copy has space for as many, and the lock is held, so no Python code changes them now.
+            // SAFETY: the buffer has `len` bytes, the copy has space for as many, and the lock is
+            // held, so no Python code changes them now.
             unsafe {
                 self.0.buf.cast::<u8>().copy_to_nonoverlapping(copy.as_mut_ptr(), len);
                 copy.set_len(len);
@@ -215,7 +225,8 @@ impl Exported {
 
     /// Gives the buffer back, under the lock. A second time does nothing.
     fn release(&mut self, _py: Python<'_>) {
-        // SAFETY: the structure was filled in by `PyObject_GetBuffer`; released ones have no object and are left alone.
+        // SAFETY: the structure was filled in by `PyObject_GetBuffer`; released ones have no object
+        // and are left alone.
         unsafe { PyBuffer_Release(&mut *self.0) };
     }
 }

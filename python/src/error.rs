@@ -70,7 +70,8 @@ pub(crate) trait OrRaise<T>: Sized {
 
 /// The exception with the path that it is about.
 pub(crate) fn at(py: Python<'_>, raised: PyErr, path: &Path) -> PyErr {
-    // One that takes no attributes, such as what a signal handler has raised, is worth more than what it would carry.
+    // One that takes no attributes, such as what a signal handler has raised, is worth more than
+    // what it would carry.
     let _ = raised.value(py).setattr("filename", path.as_os_str());
     raised
 }

@@ -1,8 +1,10 @@
-//! One end of something, as Python holds it: any thread may call it, one at a time, and any thread may close it.
+//! One end of something, as Python holds it: any thread may call it, one at a time, and any thread
+//! may close it.
 //!
-//! A call takes the end out of its handle for as long as one slice of a wait lasts, and puts it back. Between slices Python's signal handlers run, and
-//! they, or another thread, may use the end meanwhile. Nothing here is locked while a thread waits, and what is locked is so under the interpreter lock only, so
-//! that no child can inherit a lock.
+//! A call takes the end out of its handle for as long as one slice of a wait lasts, and puts it
+//! back. Between slices Python's signal handlers run, and they, or another thread, may use the end
+//! meanwhile. Nothing here is locked while a thread waits, and what is locked is so under the
+//! interpreter lock only, so that no child can inherit a lock.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -31,11 +33,14 @@ struct State<T> {
     /// None while a call has it, or once it is closed.
     end: Option<Box<T>>,
     holder: Option<ThreadId>,
-    /// Who wants it next, in order. Nobody else takes it meanwhile, or a call that goes on slice after slice would have it for ever.
+    /// Who wants it next, in order. Nobody else takes it meanwhile, or a call that goes on slice
+    /// after slice would have it for ever.
     waiting: VecDeque<Thread>,
-    /// `forks()` in the process of these threads. A forked child inherits the notes, but not the threads.
+    /// `forks()` in the process of these threads. A forked child inherits the notes, but not the
+    /// threads.
     forks: u32,
-    /// What a call that has the end does with it when it leaves, because the handle was closed meanwhile.
+    /// What a call that has the end does with it when it leaves, because the handle was closed
+    /// meanwhile.
     parting: Option<Parting<T>>,
 }
 
@@ -48,8 +53,9 @@ impl<T: Send> Handle<T> {
         Handle { noun, state: Locked::new(state), closed: Arc::default() }
     }
 
-    /// Makes `call` with the end, again after each signal and slice, until it ends in something else. It gives the interpreter lock away
-    /// by itself where it waits, and loses nothing when it ends early.
+    /// Makes `call` with the end, again after each signal and slice, until it ends in something
+    /// else. It gives the interpreter lock away by itself where it waits, and loses nothing when it
+    /// ends early.
     pub(crate) fn wait<O, E: Raise>(
         &self,
         py: Python<'_>,
@@ -61,7 +67,8 @@ impl<T: Send> Handle<T> {
         done?.or_raise(py)
     }
 
-    /// Makes a call that does not wait. Where another thread has the end, this one waits for its turn.
+    /// Makes a call that does not wait. Where another thread has the end, this one waits for its
+    /// turn.
     pub(crate) fn with<O>(
         &self,
         py: Python<'_>,
@@ -81,8 +88,8 @@ impl<T: Send> Handle<T> {
         Ok(self.try_turn(py, op)?.map(|mut turn| call(&mut turn)))
     }
 
-    /// Closes the handle: `parting` gets the end, at once, or from a call that has it as soon as that leaves it, within a slice. A second time does
-    /// nothing.
+    /// Closes the handle: `parting` gets the end, at once, or from a call that has it as soon as
+    /// that leaves it, within a slice. A second time does nothing.
     pub(crate) fn close(&self, py: Python<'_>, parting: impl FnOnce(Python<'_>, Box<T>) + Send + 'static) {
         let parting: Parting<T> = Box::new(parting);
         let left = self.state.with(|state| {
@@ -260,7 +267,8 @@ impl<T: Send> Drop for Handle<T> {
     fn drop(&mut self) {
         // No call is under way, for it would hold the handle.
         let end = self.state.with(|state| state.end.take());
-        // Without an interpreter, which may have gone already, there is no lock to give away: the closure is dropped, and the end with it.
+        // Without an interpreter, which may have gone already, there is no lock to give away: the
+        // closure is dropped, and the end with it.
         Python::try_attach(|py| drop_detached(py, end));
     }
 }

@@ -1,4 +1,5 @@
-//! Options and other arguments that have a range: each is refused with its name, what it may be, and what it was.
+//! Options and other arguments that have a range: each is refused with its name, what it may be,
+//! and what it was.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

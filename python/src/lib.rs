@@ -1,7 +1,8 @@
 //! `pipework._core`: the core of pipework as a Python extension.
 //!
-//! It converts arguments, gives the interpreter lock away while something waits, and maps errors. What anything does is decided in the
-//! crate `pipework`. Classes are found under their public names in `pipework.atomic` and its sisters.
+//! It converts arguments, gives the interpreter lock away while something waits, and maps errors.
+//! What anything does is decided in the crate `pipework`. Classes are found under their public
+//! names in `pipework.atomic` and its sisters.
 //!
 //! It needs the interpreter lock: `buffer.rs` copies from and to Python's objects under it.
 
@@ -21,7 +22,8 @@ mod reqrep;
 
 use pyo3::prelude::*;
 
-/// The core of pipework. Its contents are public as `pipework.atomic`, `pipework.reqrep`, `pipework.pipe` and `pipework.fd`.
+/// The core of pipework. Its contents are public as `pipework.atomic`, `pipework.reqrep`,
+/// `pipework.pipe` and `pipework.fd`.
 #[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -1,8 +1,10 @@
 //! **Wall**: what threads share behind a lock, under which no Python runs.
 //!
-//! A thread may wait for a lock while it holds the interpreter's, so whoever has the lock must never need the interpreter: not to make an exception, not to drop
-//! an object, not to run a signal handler, which may come back for the same lock. So the lock is held for the length of a closure, and the closure
-//! must be `Send`, which a `Python` token and all that is bound to one are not. What may be a Python object is handed out and dropped by the caller.
+//! A thread may wait for a lock while it holds the interpreter's, so whoever has the lock must
+//! never need the interpreter: not to make an exception, not to drop an object, not to run a signal
+//! handler, which may come back for the same lock. So the lock is held for the length of a closure,
+//! and the closure must be `Send`, which a `Python` token and all that is bound to one are not.
+//! What may be a Python object is handed out and dropped by the caller.
 //!
 //! No other file names a lock; `tests/it/project/tidy.rs` of the core checks it.
 
@@ -17,7 +19,8 @@ impl<T: Send> Locked<T> {
 
     /// Lends the value. `look` does not wait, and makes, drops and calls no Python object.
     pub(crate) fn with<R: Send>(&self, look: impl FnOnce(&mut T) -> R + Send) -> R {
-        // A panic cannot leave a value half changed: nothing here takes two steps that belong together.
+        // A panic cannot leave a value half changed: nothing here takes two steps that belong
+        // together.
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,7 +1,8 @@
 //! `pipework.pipe`: what the `io` classes of `pipework/pipe.py` stand on.
 //!
-//! Bytes are copied between the ring and Python's objects where they lie, under the interpreter lock; only waits, and writes that are larger than the space
-//! there is, give it away. The exception that one end closes with is raised at the other as the same object.
+//! Bytes are copied between the ring and Python's objects where they lie, under the interpreter
+//! lock; only waits, and writes that are larger than the space there is, give it away. The
+//! exception that one end closes with is raised at the other as the same object.
 
 use std::io;
 use std::pin::pin;
@@ -54,7 +55,8 @@ struct PipeReader {
 }
 
 impl PipeReader {
-    /// Waits until there is something, or the end of the stream, and hands it out as `take` likes; that says how much it has used.
+    /// Waits until there is something, or the end of the stream, and hands it out as `take` likes;
+    /// that says how much it has used.
     fn take<T>(
         &self,
         py: Python<'_>,
@@ -86,7 +88,8 @@ fn take_now<T>(
 }
 #[pymethods]
 impl PipeReader {
-    /// Waits for the first byte and returns what is there, up to `n` bytes; b"" at the end of the stream.
+    /// Waits for the first byte and returns what is there, up to `n` bytes; b"" at the end of the
+    /// stream.
     #[pyo3(signature = (n, timeout=None))]
     fn recv(&self, py: Python<'_>, n: usize, timeout: Option<Timeout>) -> PyResult<Py<PyBytes>> {
         if n == 0 {
@@ -109,7 +112,8 @@ impl PipeReader {
         taken.unwrap_or(Ok(Ok(None))).or_raise(py)?
     }
 
-    /// As `recv`, into a buffer of the caller's. Returns the number of bytes; 0 at the end of the stream.
+    /// As `recv`, into a buffer of the caller's. Returns the number of bytes; 0 at the end of the
+    /// stream.
     #[pyo3(signature = (buffer, timeout=None))]
     fn recv_into(&self, py: Python<'_>, mut buffer: Space<'_>, timeout: Option<Timeout>) -> PyResult<usize> {
         if buffer.len() == 0 {
@@ -123,14 +127,16 @@ impl PipeReader {
         })
     }
 
-    /// Whether something can be received now. If not, `inbox` is told under `number` as soon as that may have changed.
+    /// Whether something can be received now. If not, `inbox` is told under `number` as soon as
+    /// that may have changed.
     fn poll(&self, py: Python<'_>, inbox: &Inbox, number: u64) -> PyResult<bool> {
         self.handle.with(py, RECV, |end| {
             pin!(end.peek(1)).poll(&mut Context::from_waker(&inbox.waker(number))).is_ready()
         })
     }
 
-    /// Copies `n` bytes to a descriptor, or everything until the end of the stream. Returns how many.
+    /// Copies `n` bytes to a descriptor, or everything until the end of the stream. Returns how
+    /// many.
     #[pyo3(signature = (fd, n=None, timeout=None))]
     fn copy_to_fd(&self, py: Python<'_>, fd: i32, n: Option<u64>, timeout: Option<Timeout>) -> PyResult<u64> {
         let (fd, n, mut total) = (borrow(py, fd)?, n.unwrap_or(u64::MAX), 0);
@@ -188,7 +194,8 @@ struct PipeWriter {
 
 #[pymethods]
 impl PipeWriter {
-    /// Waits for space for the first byte and puts in as much as there is space for. Returns how much.
+    /// Waits for space for the first byte and puts in as much as there is space for. Returns how
+    /// much.
     #[pyo3(signature = (data, timeout=None))]
     fn send(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<usize> {
         let data: &[u8] = &data;
@@ -199,7 +206,8 @@ impl PipeWriter {
         })
     }
 
-    /// Puts in what there is space for now of `data` from `start` on. Returns how much; None if there is no space.
+    /// Puts in what there is space for now of `data` from `start` on. Returns how much; None if
+    /// there is no space.
     #[pyo3(signature = (data, start=0))]
     fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>, start: usize) -> PyResult<Option<usize>> {
         let rest = data.get(start..).unwrap_or_default();
@@ -213,7 +221,8 @@ impl PipeWriter {
         sent.unwrap_or(Ok(None)).or_raise(py)
     }
 
-    /// Puts in all of `data`. Returns its length. The exception's `done` says how much was put in before it failed.
+    /// Puts in all of `data`. Returns its length. The exception's `done` says how much was put in
+    /// before it failed.
     #[pyo3(signature = (data, timeout=None))]
     fn send_all(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<usize> {
         let data: &[u8] = &data;
@@ -231,7 +240,8 @@ impl PipeWriter {
         })
     }
 
-    /// Whether something can be sent now. If not, `inbox` is told under `number` as soon as that may have changed.
+    /// Whether something can be sent now. If not, `inbox` is told under `number` as soon as that
+    /// may have changed.
     fn poll(&self, py: Python<'_>, inbox: &Inbox, number: u64) -> PyResult<bool> {
         self.handle.with(py, SEND, |end| {
             pin!(end.reserve(1)).poll(&mut Context::from_waker(&inbox.waker(number))).is_ready()
@@ -260,7 +270,8 @@ impl PipeWriter {
         self.handle.close(py, drop_detached);
     }
 
-    /// Closes this end with an exception: the reader gets what is in the pipe, and then that exception.
+    /// Closes this end with an exception: the reader gets what is in the pipe, and then that
+    /// exception.
     fn close_with_error(&self, py: Python<'_>, error: Bound<'_, PyBaseException>) {
         let peer = Peer::clone(&self.peer);
         let raised = Raised::of(error);
@@ -313,8 +324,8 @@ fn to_bytes_or_none((bytes, used): (PyResult<Py<PyBytes>>, usize)) -> (PyResult<
 
 // ---------------------------------------------------------------- how a stream ends
 
-/// The exception that the other end was closed with, once it was. It lies with the end that raises it, where Python's garbage collector sees it: its traceback may
-/// lead back to that end.
+/// The exception that the other end was closed with, once it was. It lies with the end that raises
+/// it, where Python's garbage collector sees it: its traceback may lead back to that end.
 type Told = Arc<OnceLock<Raised>>;
 
 /// Where an end puts what it is closed with; nowhere once the other end is gone.

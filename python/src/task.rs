@@ -1,6 +1,8 @@
-//! Futures of the core, as coroutines await them: `pipework/_asyncio_tasks.py` polls a `Task`, and its event loop watches an `Inbox`.
+//! Futures of the core, as coroutines await them: `pipework/_asyncio_tasks.py` polls a `Task`, and
+//! its event loop watches an `Inbox`.
 //!
-//! Whatever wakes a task only writes its number down and rings: that needs no interpreter. A loop is told once for however many.
+//! Whatever wakes a task only writes its number down and rings: that needs no interpreter. A loop
+//! is told once for however many.
 
 use std::future::Future;
 use std::os::fd::AsRawFd;
@@ -31,8 +33,8 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 pub(crate) struct Task(Locked<Option<Box<Polled>>>);
 
 impl Task {
-    /// `give` makes of what the future comes to what Python gets, which is not None. `len` tells how many bytes the next poll
-    /// would copy.
+    /// `give` makes of what the future comes to what Python gets, which is not None. `len` tells
+    /// how many bytes the next poll would copy.
     pub(crate) fn new<T: Send>(
         len: impl Fn() -> usize + Send + 'static,
         future: impl Future<Output = T> + Send + 'static,
@@ -55,7 +57,8 @@ impl Task {
 
 #[pymethods]
 impl Task {
-    /// What has come of it, once; None while there is nothing. `inbox` is told under `number` when it is worth to ask again.
+    /// What has come of it, once; None while there is nothing. `inbox` is told under `number` when
+    /// it is worth to ask again.
     fn poll(&self, py: Python<'_>, inbox: &Inbox, number: u64) -> PyResult<Option<Py<PyAny>>> {
         // Out of the lock while it is polled, which makes Python objects.
         let Some(mut polled) = self.0.take() else {
@@ -85,7 +88,8 @@ pub(crate) struct Inbox(Arc<Post>);
 struct Post {
     eventfd: EventFd,
     numbers: Locked<Vec<u64>>,
-    /// `forks()` in the process that made it. In a forked child nobody waits for it, and its lock may have been held by a thread that the child does not have.
+    /// `forks()` in the process that made it. In a forked child nobody waits for it, and its lock
+    /// may have been held by a thread that the child does not have.
     forks: u32,
 }
 

@@ -1,8 +1,10 @@
 //! The one wait of this face: time-outs, and signals.
 //!
-//! Python's signal handlers run between two steps of the interpreter, so a wait must come back to it: at once when a system call was interrupted, and four
-//! times a second besides, for a signal may reach another thread, may arrive just before the system call, and may have a handler
-//! that lets system calls go on. Deadlines are absolute, so nothing grows longer by being taken up again.
+//! Python's signal handlers run between two steps of the interpreter, so a wait must come back to
+//! it: at once when a system call was interrupted, and four times a second besides, for a signal
+//! may reach another thread, may arrive just before the system call, and may have a handler that
+//! lets system calls go on. Deadlines are absolute, so nothing grows longer by being taken up
+//! again.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -15,7 +17,8 @@ use pyo3::prelude::*;
 
 use crate::error::{OrRaise, Raise};
 
-/// The longest time without a look at signals, and at whether the handle was closed by another thread.
+/// The longest time without a look at signals, and at whether the handle was closed by another
+/// thread.
 const SLICE: Duration = Duration::from_millis(250);
 
 /// Seconds as Python gives them, counted from now on.
@@ -40,9 +43,9 @@ pub(crate) fn until(timeout: Option<Timeout>) -> Deadline {
     timeout.map_or(Deadline::NEVER, |timeout| timeout.0)
 }
 
-/// Asks again and again until `ask` has an answer, and runs Python's signal handlers in between: the
-/// one loop of this face that waits. `ask` gives the interpreter lock away by itself; if it may block
-/// without being interrupted by signals, then for no longer than a [`slice`].
+/// Asks again and again until `ask` has an answer, and runs Python's signal handlers in between:
+/// the one loop of this face that waits. `ask` gives the interpreter lock away by itself; if it may
+/// block without being interrupted by signals, then for no longer than a [`slice`].
 pub(crate) fn again<T>(py: Python<'_>, mut ask: impl FnMut() -> PyResult<Option<T>>) -> PyResult<T> {
     loop {
         if let Some(answer) = ask()? {
@@ -57,8 +60,8 @@ pub(crate) fn slice(deadline: Deadline) -> Deadline {
     deadline.capped(SLICE)
 }
 
-/// Makes `call` until it ends in something else than a signal or the end of a slice. `call` gives the
-/// interpreter lock away by itself, and loses nothing when it ends early.
+/// Makes `call` until it ends in something else than a signal or the end of a slice. `call` gives
+/// the interpreter lock away by itself, and loses nothing when it ends early.
 pub(crate) fn wait<T, E: Raise>(
     py: Python<'_>,
     deadline: Deadline,
@@ -67,8 +70,8 @@ pub(crate) fn wait<T, E: Raise>(
     in_slices(py, deadline, |slice| Ok(call(slice)))?.or_raise(py)
 }
 
-/// As [`wait`], for a call that may also be refused, which ends the wait. What the core said is left
-/// to the caller, who may have to tell it from what a signal handler has raised.
+/// As [`wait`], for a call that may also be refused, which ends the wait. What the core said is
+/// left to the caller, who may have to tell it from what a signal handler has raised.
 pub(crate) fn in_slices<T, E: Raise>(
     py: Python<'_>,
     deadline: Deadline,
@@ -101,7 +104,8 @@ thread_local! {
     static CLOSED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// For calls of the core that cannot just end and be made again, and ask instead: runs signal handlers, and keeps what they raise for [`attend`].
+/// For calls of the core that cannot just end and be made again, and ask instead: runs signal
+/// handlers, and keeps what they raise for [`attend`].
 pub(crate) fn go_on() -> bool {
     let closed =
         CLOSED.with_borrow(|closed| closed.as_ref().is_some_and(|closed| closed.load(Ordering::Relaxed)));

@@ -1,4 +1,5 @@
-"""What several tests need: a signal at the right moment, a child that is forked, a pipe that is full."""
+"""What several tests need: a signal at the right moment, a child that is forked, a pipe that is
+full."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class Alarm(Exception):
 
 @contextlib.contextmanager
 def signal_after(seconds: float, handler: Callable[[], None] | None = None, restart: bool = False) -> Iterator[None]:
-    """SIGALRM after that time; its handler raises `Alarm` unless it is another. With `restart`, system calls go on after it."""
+    """SIGALRM after that time; its handler raises `Alarm` unless it is another. With `restart`,
+    system calls go on after it."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         if handler is None:
@@ -42,7 +44,8 @@ def signal_after(seconds: float, handler: Callable[[], None] | None = None, rest
 
 @contextlib.contextmanager
 def ctrl_c_after(seconds: float) -> Iterator[None]:
-    """Ctrl-C after that time, as far as Python is concerned. A shell that runs the tests in the background has SIGINT ignored, so its handler is put in."""
+    """Ctrl-C after that time, as far as Python is concerned. A shell that runs the tests in the
+    background has SIGINT ignored, so its handler is put in."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     interrupter = after(seconds, lambda: _thread.interrupt_main(signal.SIGINT))
     try:

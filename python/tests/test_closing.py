@@ -1,6 +1,8 @@
-"""What is closed while it is used: from another thread, twice, by a signal handler. Nobody stops for good, and what is raised says that it is closed.
+"""What is closed while it is used: from another thread, twice, by a signal handler. Nobody stops
+for good, and what is raised says that it is closed.
 
-Each case is a program of its own, for what these tests are about stops a whole process, and the test with it.
+Each case is a program of its own, for what these tests are about stops a whole process, and the
+test with it.
 """
 
 from __future__ import annotations

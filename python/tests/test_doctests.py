@@ -1,4 +1,5 @@
-"""The examples of the compiled module's functions, which pytest does not look for in a library. Those of its classes are found under their public names."""
+"""The examples of the compiled module's functions, which pytest does not look for in a library.
+Those of its classes are found under their public names."""
 
 from __future__ import annotations
 

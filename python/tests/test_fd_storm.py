@@ -1,4 +1,5 @@
-"""Signals whose handler raises, at any moment of any call: the caller's descriptors stay the caller's."""
+"""Signals whose handler raises, at any moment of any call: the caller's descriptors stay the
+caller's."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ UNIX, STREAM, DGRAM = fd.AF_UNIX, fd.SOCK_STREAM, fd.SOCK_DGRAM
 
 @contextlib.contextmanager
 def storm() -> Iterator[Callable[[Callable[[], object]], bool]]:
-    """What makes calls until the handler has raised in one of them, or there were many; says whether it has."""
+    """What makes calls until the handler has raised in one of them, or there were many; says
+    whether it has."""
     armed = False
 
     def handle(*_: object) -> None:

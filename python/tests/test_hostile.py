@@ -1,4 +1,5 @@
-"""Any bytes in a pipe are items, reports or errors of the package, and the memory stays within the limits."""
+"""Any bytes in a pipe are items, reports or errors of the package, and the memory stays within the
+limits."""
 
 from __future__ import annotations
 

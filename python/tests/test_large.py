@@ -1,4 +1,5 @@
-"""Large payloads: other threads go on while they are copied, and nothing is copied more often than it must be."""
+"""Large payloads: other threads go on while they are copied, and nothing is copied more often than
+it must be."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ SIZE = 32 << 20
 
 @pytest.fixture
 def steps_of_others() -> Iterator[Callable[[Callable[[], object]], int]]:
-    """Runs something, and says how often another thread got the interpreter lock meanwhile: never, unless it was given away."""
+    """Runs something, and says how often another thread got the interpreter lock meanwhile: never,
+    unless it was given away."""
     counted = 0
     stop = threading.Event()
 
@@ -77,7 +79,8 @@ def test_other_threads_go_on_while_a_payload_is_copied(steps_of_others: Callable
 
 
 def test_who_finds_nothing_large_keeps_the_lock(steps_of_others: Callable[[Callable[[], object]], int]) -> None:
-    """Not what a payload might have, but what it has, is worth to give the lock away: with a busy thread beside, it comes back milliseconds later."""
+    """Not what a payload might have, but what it has, is worth to give the lock away: with a busy
+    thread beside, it comes back milliseconds later."""
     client, server = ends(Segment.anonymous(slots=2, request_bytes=1 << 20, reply_bytes=1 << 20))
     ticket = client.send(b"request")
 

@@ -1,4 +1,5 @@
-"""Nothing is left behind by many operations: no memory, no references. (Descriptors: conftest.py, for every test.)"""
+"""Nothing is left behind by many operations: no memory, no references. (Descriptors: conftest.py,
+for every test.)"""
 
 from __future__ import annotations
 

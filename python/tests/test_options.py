@@ -1,4 +1,5 @@
-"""Options: what is out of range says so, and by how much; and `help()` says all there is to know."""
+"""Options: what is out of range says so, and by how much; and `help()` says all there is to
+know."""
 
 from __future__ import annotations
 

@@ -103,7 +103,8 @@ def test_a_request_that_is_let_go_of_fails_at_once() -> None:
 
 
 def test_a_loop_fails_what_its_body_has_failed_at() -> None:
-    """The variable of the loop goes on to hold the request, while the loop waits for the next one."""
+    """The variable of the loop goes on to hold the request, while the loop waits for the next
+    one."""
     segment = Segment.anonymous()
     client, server = ends(segment)
 

@@ -1,4 +1,5 @@
-"""Room `reqrep` leaves nothing behind: no memory, no references. (Descriptors: conftest.py, for every test.)"""
+"""Room `reqrep` leaves nothing behind: no memory, no references. (Descriptors: conftest.py, for
+every test.)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Signal handlers run in every wait, and what they raise ends it. What they do not raise does not."""
+"""Signal handlers run in every wait, and what they raise ends it. What they do not raise does
+not."""
 
 from __future__ import annotations
 
@@ -131,7 +132,8 @@ def test_a_handler_inside_a_message_cannot_send_another() -> None:
 
 
 def test_ctrl_c_from_another_thread() -> None:
-    """`interrupt_main` wakes no system call: only the look at signals at the end of a slice finds it."""
+    """`interrupt_main` wakes no system call: only the look at signals at the end of a slice finds
+    it."""
     reader, writer = atomic.pair()
     with pytest.raises(KeyboardInterrupt), ctrl_c_after(0.05):
         reader.recv(SOON)

@@ -25,7 +25,8 @@ KINDS = {
 
 
 def data(said: Any) -> bytes:
-    """A string stands for bytes, one for each character; an object for the numbers from `count_from` on."""
+    """A string stands for bytes, one for each character; an object for the numbers from
+    `count_from` on."""
     if isinstance(said, str):
         return said.encode("latin-1")
     numbers = (b"%d " % number for number in range(said["count_from"], said["count_from"] + said["len"]))

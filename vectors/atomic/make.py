@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the byte vectors of the wire: NAME.bin and index.json, beside this file. README.md says how to read them.
+"""Makes the byte vectors of the wire: NAME.bin and index.json, beside this file. README.md says how
+to read them.
 
-Python 3.8 or later and nothing else for what is laid out by hand. Two groups need the program that their bytes come
-from: a perl that finds Atomic::Pipe (PERL5LIB), and the zstd command. A group whose program is missing keeps the files
-that lie here.
-Run again with the same programs, it writes the same bytes.
+Python 3.8 or later and nothing else for what is laid out by hand. Two groups need the program that
+their bytes come
+from: a perl that finds Atomic::Pipe (PERL5LIB), and the zstd command. A group whose program is
+    missing keeps the files that lie here. Run again with the same programs, it writes the same
+    bytes.
 """
 
 import json
@@ -25,7 +27,8 @@ class Missing(Exception):
 # ---------------------------------------------------------------- the wire, as WIRE.md has it
 
 class Count:
-    """Data that is described, not spelled out: the numbers from `first` on, a space after each, cut at `len` bytes."""
+    """Data that is described, not spelled out: the numbers from `first` on, a space after each, cut
+    at `len` bytes."""
 
     def __init__(self, length, first=0):
         self.first, self.len = first, length
@@ -51,7 +54,7 @@ def parts(writer, *datas, mixed=False):
     return b"".join(part(writer, last - nth, data, mixed) for nth, data in enumerate(datas))
 
 
-# ---------------------------------------------------------------- what a writer of this library says of a message
+# -------------------- what a writer of this library says of a message
 
 FIRST = 1 << 31
 FACTOR = 0x9E3779B97F4A7C15
@@ -75,7 +78,8 @@ def zip_rows(data):
 
 
 def marked(writer, *datas, mixed=False, number=None):
-    """One message, part by part: with its check (or `number`), its first part marked, its key even or odd."""
+    """One message, part by part: with its check (or `number`), its first part marked, its key even
+    or odd."""
     number = check(b"".join(raw(data) for data in datas)) if number is None else number
     pid, tid, last = writer[0] | number << 22, writer[1] + (len(datas) > 1), len(datas) - 1
     key = struct.unpack("<ii", struct.pack("<Ii", pid, tid))
@@ -419,7 +423,7 @@ def stray_control_bytes():
                  [line(b"\x0e\x10\x0e\x0e\x10\x0f\x10\x0f\x0e")])
 
 
-# ---------------------------------------------------------------- group: compressed by the zstd command
+# -------------------- group: compressed by the zstd command
 
 EVENTS = b"".join(b'{"event":"%s","user":%d,"ok":true}\n' % (event, nth)
                   for nth, event in enumerate((b"start", b"stop", b"login", b"logout", b"error")))

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Makes the byte vectors of the segment: NAME.bin and index.json, beside this file. README.md says how to read them.
+"""Makes the byte vectors of the segment: NAME.bin and index.json, beside this file. README.md says
+how to read them.
 
-Everything is laid out by hand from SEGMENT.md, with Python 3.8 or later and nothing else; run again, it writes the same bytes.
+Everything is laid out by hand from SEGMENT.md, with Python 3.8 or later and nothing else; run
+again, it writes the same bytes.
 """
 
 import json
@@ -217,7 +219,8 @@ def states():
 
 
 def broken():
-    """Opened like any other, for the first bytes are well formed; what is wrong shows where it is met."""
+    """Opened like any other, for the first bytes are well formed; what is wrong shows where it is
+    met."""
     free = audit(free=3)
     said = {"recovered": 0, "stats": {"requests": 0, "replies": 0}}
 

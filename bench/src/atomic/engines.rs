@@ -1,7 +1,7 @@
 //! The engines of the room `atomic`: ours and the peers.
 //!
-//! Every engine moves all records of its job from forked writers to one reader in this process, and fails if a byte is missing at the
-//! other end. What it needs is prepared before the clock starts.
+//! Every engine moves all records of its job from forked writers to one reader in this process, and
+//! fails if a byte is missing at the other end. What it needs is prepared before the clock starts.
 
 use std::fs::File;
 use std::io::Write;
@@ -29,12 +29,14 @@ pub enum Engine {
         level: Option<i32>,
         batch: usize,
     },
-    /// Bare writes and 64 KiB reads, on a pipe or a packet socket. Several writers mix, so this bounds what a protocol can reach.
+    /// Bare writes and 64 KiB reads, on a pipe or a packet socket. Several writers mix, so this
+    /// bounds what a protocol can reach.
     Bare {
         block: Block,
         packets: bool,
     },
-    /// Records behind their length, each written under an exclusive file lock: what people build by hand.
+    /// Records behind their length, each written under an exclusive file lock: what people build by
+    /// hand.
     Locked,
     /// zstd in this process alone, one context, one frame a record.
     Compress {
@@ -43,7 +45,8 @@ pub enum Engine {
     Decompress {
         level: i32,
     },
-    /// Both at the same time in two processes, with no pipe between them: what this machine gives to two that work at once.
+    /// Both at the same time in two processes, with no pipe between them: what this machine gives
+    /// to two that work at once.
     Halves {
         level: i32,
     },
@@ -51,7 +54,8 @@ pub enum Engine {
     Original {
         level: Option<i32>,
     },
-    /// Fills the reader with `at_once` messages of 100 bytes without parsing, then times the parsing alone.
+    /// Fills the reader with `at_once` messages of 100 bytes without parsing, then times the
+    /// parsing alone.
     Waiting {
         at_once: u64,
     },
@@ -68,8 +72,9 @@ pub enum Block {
 const READ_BYTES: usize = 64 * 1024;
 /// No record is longer.
 const MAX_RECORD: usize = 10_000;
-/// Atomic::Pipe moves about this much of the corpus, once. Its cost per message grows with what its reader has buffered, so that the
-/// whole larger corpus would take it minutes: the slice flatters it. Speeds in bytes per second are compared.
+/// Atomic::Pipe moves about this much of the corpus, once. Its cost per message grows with what its
+/// reader has buffered, so that the whole larger corpus would take it minutes: the slice flatters
+/// it. Speeds in bytes per second are compared.
 const ORIGINAL_BYTES: usize = 20 << 20;
 
 /// What an engine has to move.
@@ -348,7 +353,8 @@ fn original(job: Job, level: Option<i32>) -> Result<Sample, Failure> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|_| "not installed: perl")?;
-    // A script that ends early explains itself on its standard error, which says more than the broken pipe here.
+    // A script that ends early explains itself on its standard error, which says more than the
+    // broken pipe here.
     let _ = perl.stdin.take().expect("standard input is a pipe").write_all(&lines);
     let said = perl.wait_with_output()?;
     if !said.status.success() {

@@ -1,7 +1,8 @@
 //! The engines of the room `pipe`: ours and the peers, each with the sides that it can have.
 //!
-//! Whatever they are, both sides start together, a writer puts all blocks in, a reader takes them out with a buffer of a block's
-//! size, and the lane fails if the number of bytes is not right. Threads and runtimes are made before the clock starts.
+//! Whatever they are, both sides start together, a writer puts all blocks in, a reader takes them
+//! out with a buffer of a block's size, and the lane fails if the number of bytes is not right.
+//! Threads and runtimes are made before the clock starts.
 
 use std::hint::{black_box, spin_loop};
 use std::io::{self, Read, Write};
@@ -275,7 +276,8 @@ fn runtime(workers: usize) -> io::Result<Runtime> {
 
 // ---------------------------------------------------------------- peers
 
-/// One side of a bare ring, which says `WouldBlock` where it cannot go on: tried again until it can.
+/// One side of a bare ring, which says `WouldBlock` where it cannot go on: tried again until it
+/// can.
 struct Spinning<S>(S);
 
 impl<S> Spinning<S> {

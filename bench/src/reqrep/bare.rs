@@ -1,7 +1,8 @@
 //! What the machine and its kernel offer to carry a call with, without any protocol on top.
 //!
-//! Flags and futexes carry the news that there is a call and not its bytes, so they bound what anything over shared memory can reach. The
-//! others carry the bytes: one client and one server know how many belong to a call.
+//! Flags and futexes carry the news that there is a call and not its bytes, so they bound what
+//! anything over shared memory can reach. The others carry the bytes: one client and one server
+//! know how many belong to a call.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -33,7 +34,8 @@ pub enum Waiting {
     ParkedInSlices,
 }
 
-/// What forked processes share: the number of the last request and of the last reply, on cache lines that prefetching does not pair.
+/// What forked processes share: the number of the last request and of the last reply, on cache
+/// lines that prefetching does not pair.
 #[derive(Default)]
 pub struct Flags {
     request: Line<AtomicU32>,
@@ -60,7 +62,8 @@ impl Flags {
             )?
         };
         let page = NonNull::new(page).ok_or("no page")?.cast::<Flags>();
-        // SAFETY: a page is large enough and aligned, zero is a value of every flag, all of them are atomics, and it is never unmapped.
+        // SAFETY: a page is large enough and aligned, zero is a value of every flag, all of them
+        // are atomics, and it is never unmapped.
         Ok(unsafe { page.as_ref() })
     }
 }
@@ -275,7 +278,8 @@ impl<T: Stream> Server for StreamEnd<T> {
 
 // ---------------------------------------------------------------- POSIX message queues
 
-/// One queue of requests for all servers, and one of replies for each client. The first byte of a request is the client's number.
+/// One queue of requests for all servers, and one of replies for each client. The first byte of a
+/// request is the client's number.
 pub struct Queues {
     requests: Arc<Queue>,
     replies: Vec<Arc<Queue>>,

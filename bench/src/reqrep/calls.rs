@@ -1,9 +1,10 @@
 //! How calls are measured, whoever carries them.
 //!
-//! Every process that takes part is forked, so that what a peer does to its process (threads, signal handlers, files) stays there. Servers
-//! work before the clients begin, and clients call a while before the clock starts. Each client takes the time on its own clock: the sample lasts
-//! from the first one's beginning to the last one's end. An operation is a call with its reply; its bytes are those of the request, and the
-//! reply is as long.
+//! Every process that takes part is forked, so that what a peer does to its process (threads,
+//! signal handlers, files) stays there. Servers work before the clients begin, and clients call a
+//! while before the clock starts. Each client takes the time on its own clock: the sample lasts
+//! from the first one's beginning to the last one's end. An operation is a call with its reply; its
+//! bytes are those of the request, and the reply is as long.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -37,7 +38,8 @@ pub enum Place {
     Processes,
 }
 
-/// A way to carry calls. It is made before the processes are forked, and its ends in the processes that use them.
+/// A way to carry calls. It is made before the processes are forked, and its ends in the processes
+/// that use them.
 pub trait Carrier {
     type Client: Client;
     type Server: Server;
@@ -68,7 +70,8 @@ pub trait Client {
 
 /// The answering end.
 pub trait Server {
-    /// Waits for a request and sends its bytes back. False if there is none and it was asked to end.
+    /// Waits for a request and sends its bytes back. False if there is none and it was asked to
+    /// end.
     fn answer(&mut self) -> Result<bool, Failure>;
 }
 
@@ -121,7 +124,8 @@ fn steady<C: Carrier + 'static>(
     })
 }
 
-/// How many calls take [`RUN`]. Short runs say little, so only one of a quarter of that is believed.
+/// How many calls take [`RUN`]. Short runs say little, so only one of a quarter of that is
+/// believed.
 fn calibrate(mut calls: u64, mut run: impl FnMut(u64) -> Result<Sample, Failure>) -> Result<u64, Failure> {
     loop {
         let factor = RUN.div_duration_f64(run(calls)?.cost.wall);
@@ -199,7 +203,8 @@ struct Findings {
     latencies_ns: Vec<u64>,
 }
 
-/// Forks the clients, lets them make `calls` calls in all, and gathers what they found and what the servers used meanwhile.
+/// Forks the clients, lets them make `calls` calls in all, and gathers what they found and what the
+/// servers used meanwhile.
 fn clients<C: Client>(
     job: &Job,
     calls: u64,
@@ -233,7 +238,8 @@ fn clients<C: Client>(
     Ok(Sample { ops, bytes: ops * job.bytes as u64, wire: None, cost })
 }
 
-/// Makes `calls` calls. Of some that are spread evenly, no more than [`LATENCIES`], the clock is asked; not of calls that overlap.
+/// Makes `calls` calls. Of some that are spread evenly, no more than [`LATENCIES`], the clock is
+/// asked; not of calls that overlap.
 fn drive(job: &Job, client: &mut impl Client, calls: u64) -> Result<Findings, Failure> {
     let request: Vec<u8> = (0..job.bytes).map(|at| at as u8).collect();
     let stride = calls.div_ceil(LATENCIES);

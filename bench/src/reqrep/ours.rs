@@ -24,7 +24,8 @@ pub struct Settings {
 /// As `Options` has it, one client and one server.
 pub const USUAL: Settings = Settings { slots: 64, members: 2, spin: true, deadline: false };
 
-/// Payloads up to this are answered by way of a buffer, larger ones with the vector that they came in.
+/// Payloads up to this are answered by way of a buffer, larger ones with the vector that they came
+/// in.
 const SMALL: usize = 64;
 
 pub struct Pipework {
@@ -173,10 +174,12 @@ const IDLE: Duration = Duration::from_secs(10);
 /// What they may cost in all.
 const ALLOWED: Duration = Duration::from_millis(10);
 
-/// The CPU time that waiters cost while nothing happens. It stands in the place of the time on the clock; an operation is one waiter's second.
+/// The CPU time that waiters cost while nothing happens. It stands in the place of the time on the
+/// clock; an operation is one waiter's second.
 pub fn idle() -> Result<Sample, Failure> {
     let segment = Options::new().anonymous()?;
-    // This process takes the requests and keeps them, so that their clients wait for replies and the servers for requests.
+    // This process takes the requests and keeps them, so that their clients wait for replies and
+    // the servers for requests.
     let holder = segment.server()?;
     let mut clients = Crew::fork(WAITERS / 2, (), |_, (), start| {
         let client = segment.client()?;
@@ -194,7 +197,8 @@ pub fn idle() -> Result<Sample, Failure> {
     })?;
     servers.go();
     let used = || Ok::<Duration, Failure>(clients.cpu_time()? + servers.cpu_time()?);
-    // The first slices are shorter than all that follow; they are the beginning of a wait, and belong to it.
+    // The first slices are shorter than all that follow; they are the beginning of a wait, and
+    // belong to it.
     let before = used()?;
     std::thread::sleep(IDLE);
     Ok(idle_sample(used()? - before))

@@ -142,7 +142,8 @@ mod heavy {
         format!("pipework-bench-{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// iceoryx2's request and response, both sides looking again and again, slices written once and read in place.
+    /// iceoryx2's request and response, both sides looking again and again, slices written once and
+    /// read in place.
     pub struct Iceoryx2 {
         name: String,
         job: Job,
@@ -286,7 +287,8 @@ mod heavy {
         }
     }
 
-    /// A REQ and a REP socket on an address of the ipc transport. Contexts start threads, so each process makes its own.
+    /// A REQ and a REP socket on an address of the ipc transport. Contexts start threads, so each
+    /// process makes its own.
     pub struct ZeroMq(String);
 
     impl ZeroMq {

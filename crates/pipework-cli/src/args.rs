@@ -1,9 +1,9 @@
 //! Options that subcommands share, and what they understand. What is one's own stands beside it.
 //!
 //! `--help`, the shell completions and the man pages are all made from these definitions, so they
-//! cannot disagree. What is written here is what users read: plain sentences, and an example for each
-//! thing that one would want to do. Lines of help are at most 79 characters long and examples are
-//! indented, for `man.rs` keeps both as they are: "Words:" alone on a line becomes a section.
+//! cannot disagree. What is written here is what users read: plain sentences, and an example for
+//! each thing that one would want to do. Lines of help are at most 79 characters long and examples
+//! are indented, for `man.rs` keeps both as they are: "Words:" alone on a line becomes a section.
 
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
@@ -20,12 +20,13 @@ pub(crate) struct ReadingArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) dictionary: Option<PathBuf>,
 
-    /// The largest message to accept, e.g. 64K, 10M or 1G (default 256M); a larger one is reported as damage
+    /// The largest message to accept, e.g. 64K, 10M or 1G (default 256M); a larger one is reported
+    /// as damage
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) max_message: Option<usize>,
 
-    /// Where text shares the pipe: how long the rest of a part that has begun is waited for while no
-    /// byte comes (default 5); a relay such as tee or ssh may cut it and stop for a while
+    /// Where text shares the pipe: how long the rest of a part that has begun is waited for while
+    /// no byte comes (default 5); a relay such as tee or ssh may cut it and stop for a while
     #[arg(long, value_name = "SECS", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) frame_timeout: Option<Duration>,
 }

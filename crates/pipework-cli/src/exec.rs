@@ -17,8 +17,8 @@ use std::process::{Child, Command, Stdio};
 pub(crate) const CANNOT_EXECUTE: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// A failure if the command `name` is not there to be run. To be asked before a message is taken that
-/// could not be given to anybody.
+/// A failure if the command `name` is not there to be run. To be asked before a message is taken
+/// that could not be given to anybody.
 pub(crate) fn find(name: &OsStr) -> Result<(), Failure> {
     let is_file = |path: &Path| path.metadata().is_ok_and(|meta| meta.is_file());
     let runs = |path: &Path| is_file(path) && sys::may_execute(path);

@@ -1,4 +1,5 @@
-//! Why the command failed, in words for its user, and the exit status that says the same to a script.
+//! Why the command failed, in words for its user, and the exit status that says the same to a
+//! script.
 //!
 //! An error of the library or of the system becomes a `Failure` only together with what was being
 //! done, or with advice; a bare error number never reaches the user.

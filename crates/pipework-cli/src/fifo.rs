@@ -1,11 +1,11 @@
 //! A FIFO among receivers that come and go: one reads at a time, and what none has taken is kept.
 //!
 //! Two receivers at once would tear each other's messages, so each takes turns under a lock of the
-//! kernel (flock), which ends with its holder. And a FIFO holds its bytes only while somebody has it
-//! open: when the senders are gone, whoever stops in the middle would drop the rest. So a receiver
-//! that is the last to leave starts a keeper: a process that holds the writing end, as if the senders
-//! were still there, until somebody reads again, or the FIFO is removed. No job of a loop around
-//! `pipework recv --count 1` is lost.
+//! kernel (flock), which ends with its holder. And a FIFO holds its bytes only while somebody has
+//! it open: when the senders are gone, whoever stops in the middle would drop the rest. So a
+//! receiver that is the last to leave starts a keeper: a process that holds the writing end, as if
+//! the senders were still there, until somebody reads again, or the FIFO is removed. No job of a
+//! loop around `pipework recv --count 1` is lost.
 
 use crate::failure::{Failure, at};
 use crate::streams;
@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The first argument that makes this process a keeper. It is no subcommand, so that it appears in no
-/// help, completion or page.
+/// The first argument that makes this process a keeper. It is no subcommand, so that it appears in
+/// no help, completion or page.
 pub(crate) const FIFO_KEEPER: &str = "fifo-keeper";
 
 /// How often who waits with a deadline asks for its turn, at the least.
@@ -35,9 +35,9 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// For what is at `path`; to be called before it is opened for messages. Sends a keeper away, whose
-    /// end would otherwise look like that of the last sender. None if it cannot be opened, which whoever
-    /// opens it next will hear as well.
+    /// For what is at `path`; to be called before it is opened for messages. Sends a keeper away,
+    /// whose end would otherwise look like that of the last sender. None if it cannot be opened,
+    /// which whoever opens it next will hear as well.
     pub(crate) fn at(path: &Path) -> Option<Self> {
         let fifo = sys::open_fifo(path, sys::FifoEnd::Reading).ok()?;
         let began = Instant::now();
@@ -86,7 +86,8 @@ impl Turn {
         sys::unlock(&self.fifo).map_err(at(self.path.display()))
     }
 
-    /// Closes the FIFO. Returns what would be lost, if this was the last to have it open for reading.
+    /// Closes the FIFO. Returns what would be lost, if this was the last to have it open for
+    /// reading.
     pub(crate) fn leave(self, reader: Reader) -> Option<Rest> {
         // With a writing end open the bytes stay. Where none is to be had, nothing can be done.
         let fifo = sys::open_fifo(&self.path, sys::FifoEnd::Writing).ok()?;

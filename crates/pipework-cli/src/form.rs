@@ -1,7 +1,8 @@
-//! How messages, bursts and lines are written out: as they are, ended by a newline or a NUL, or as JSON.
+//! How messages, bursts and lines are written out: as they are, ended by a newline or a NUL, or as
+//! JSON.
 //!
-//! A form appends bytes to a buffer; it neither writes nor waits. Torn reports are not data: only JSON
-//! has a form for them, elsewhere their place is standard error.
+//! A form appends bytes to a buffer; it neither writes nor waits. Torn reports are not data: only
+//! JSON has a form for them, elsewhere their place is standard error.
 
 use crate::args::FormArgs;
 use pipework::atomic::{Item, Torn, WriterKey};

@@ -132,8 +132,8 @@ fn obey(cli: &Cli) -> Result<u8, Failure> {
     }
 }
 
-/// What came of a command line that names nothing to do: help that was asked for is printed here, and
-/// the failure says nothing; any other is a usage error in the words of the parser.
+/// What came of a command line that names nothing to do: help that was asked for is printed here,
+/// and the failure says nothing; any other is a usage error in the words of the parser.
 fn misread(error: &clap::Error) -> Failure {
     let text = error.render();
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

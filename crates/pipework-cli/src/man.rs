@@ -1,7 +1,7 @@
 //! `pipework man`: the man pages, made from the definitions of the options.
 //!
-//! What follows the options in `--help` (examples, forms, exit status) becomes sections of their own,
-//! and what is indented there keeps its lines: an example that is refilled is no example.
+//! What follows the options in `--help` (examples, forms, exit status) becomes sections of their
+//! own, and what is indented there keeps its lines: an example that is refilled is no example.
 
 use crate::failure::{Failure, at};
 use crate::streams;

@@ -1,8 +1,9 @@
-//! What a person at a terminal sees besides the data: a counter while it runs, a summary at its end.
+//! What a person at a terminal sees besides the data: a counter while it runs, a summary at its
+//! end.
 //!
-//! All of it goes to standard error and only if that is a terminal, so a pipe or a log gets nothing.
-//! The counter is left out when standard output is a terminal too, where it would run into the data,
-//! and by a sender into standard output, for the receiver at the other end has one.
+//! All of it goes to standard error and only if that is a terminal, so a pipe or a log gets
+//! nothing. The counter is left out when standard output is a terminal too, where it would run into
+//! the data, and by a sender into standard output, for the receiver at the other end has one.
 
 use crate::streams::{self, Stream};
 use std::fmt::Display;

@@ -1,7 +1,7 @@
 //! `pipework recv`: messages from a FIFO or standard input, written out or given to commands.
 //!
-//! What has been received is written before the next wait, so nothing lies in a buffer while the pipe
-//! is silent. With `--count` nothing is read from the pipe behind the last message asked for.
+//! What has been received is written before the next wait, so nothing lies in a buffer while the
+//! pipe is silent. With `--count` nothing is read from the pipe behind the last message asked for.
 
 mod args;
 
@@ -36,7 +36,8 @@ pub(crate) fn recv(args: &RecvArgs, quiet: bool) -> Result<u8, Failure> {
     let mut rest: Option<Rest> = None;
     loop {
         let mut source = Source::open(args, quiet)?;
-        // Workers of --exec have it open as well while their commands run, and wait for their turns.
+        // Workers of --exec have it open as well while their commands run, and wait for their
+        // turns.
         if args.exec.is_empty() && source.reader.has_rival() {
             sink.progress
                 .warn("somebody else reads from the same FIFO: each gets pieces, and loses messages");
@@ -64,7 +65,8 @@ struct Source {
 impl Source {
     fn open(args: &RecvArgs, quiet: bool) -> Result<Self, Failure> {
         let (mut reader, turn) = open(args, quiet)?;
-        // Any message may turn out to be the last that is wanted, or that a command could be run for.
+        // Any message may turn out to be the last that is wanted, or that a command could be run
+        // for.
         reader.set_exact(args.count.is_some() || !args.exec.is_empty());
         if let Some(turn) = &turn {
             turn.count_earlier_senders();

@@ -1,9 +1,9 @@
 //! `pipework run`: commands whose standard output is a pipe in mixed mode.
 //!
-//! One loop waits for everything: the pipes of the commands, signals (the end of a command is one of
-//! them) and space in the outputs. So a Ctrl-C is heard at once, unless others fill the same output:
-//! a write that lost its space to them waits, and signals with it (see `outlet.rs`). No more is read
-//! than the outputs take, so a slow consumer slows the commands down as any pipe does.
+//! One loop waits for everything: the pipes of the commands, signals (the end of a command is one
+//! of them) and space in the outputs. So a Ctrl-C is heard at once, unless others fill the same
+//! output: a write that lost its space to them waits, and signals with it (see `outlet.rs`). No
+//! more is read than the outputs take, so a slow consumer slows the commands down as any pipe does.
 
 mod args;
 mod group;

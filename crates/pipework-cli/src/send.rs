@@ -1,7 +1,8 @@
-//! `pipework send`: messages from arguments, files or standard input into a FIFO or standard output.
+//! `pipework send`: messages from arguments, files or standard input into a FIFO or standard
+//! output.
 //!
-//! Records of standard input go out with the block in which their end was read: many of them share a
-//! call while input is plentiful, and a record of a slow producer waits for nothing. Only the
+//! Records of standard input go out with the block in which their end was read: many of them share
+//! a call while input is plentiful, and a record of a slow producer waits for nothing. Only the
 //! record whose end has not been read yet is kept.
 
 mod args;

@@ -47,8 +47,8 @@ extern "C" fn note_closed() {
     }
 }
 
-// SAFETY: the C library calls each pointer of this section once before `main`, and the function needs
-// nothing that is not there yet: it makes system calls and writes one static.
+// SAFETY: the C library calls each pointer of this section once before `main`, and the function
+// needs nothing that is not there yet: it makes system calls and writes one static.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = note_closed;
@@ -99,8 +99,8 @@ pub(crate) enum FifoEnd {
     Writing,
 }
 
-/// Opens an end of the FIFO at `path` without waiting for the other one: for writing only if there is
-/// a reader.
+/// Opens an end of the FIFO at `path` without waiting for the other one: for writing only if there
+/// is a reader.
 pub(crate) fn open_fifo(path: &Path, end: FifoEnd) -> io::Result<OwnedFd> {
     let way = if end == FifoEnd::Reading { OFlags::RDONLY } else { OFlags::WRONLY };
     let flags = way | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
@@ -137,8 +137,8 @@ pub(crate) fn unlock(file: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::flock(file, FlockOperation::Unlock)?)
 }
 
-/// Marks a writing end as kept, with another kind of lock (of the open file, by fcntl), unless another
-/// one is.
+/// Marks a writing end as kept, with another kind of lock (of the open file, by fcntl), unless
+/// another one is.
 pub(crate) fn try_to_keep(fifo: &OwnedFd) {
     lock_open_file(fifo, libc::F_WRLCK, libc::F_OFD_SETLK);
 }
@@ -250,8 +250,8 @@ pub(crate) fn signal_group(id: i32, number: i32) {
     }
 }
 
-/// The living children of a process, their children and so on, as far as they are in the process group
-/// of this process.
+/// The living children of a process, their children and so on, as far as they are in the process
+/// group of this process.
 pub(crate) fn descendants_in_our_group(id: i32) -> Vec<i32> {
     let ours = rustix::process::getpgrp();
     let mut found = vec![id];
@@ -295,7 +295,8 @@ pub(crate) fn end_with_parent(command: &mut Command) {
 fn end_with(parent: Pid, command: &mut Command) {
     let ask = move || {
         rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
-        // The kernel tells only of a death that comes after this. Of one before it the new parent tells.
+        // The kernel tells only of a death that comes after this. Of one before it the new parent
+        // tells.
         match rustix::process::getppid() == Some(parent) {
             true => Ok(()),
             false => Err(Errno::SRCH.into()),

@@ -70,7 +70,8 @@ async fn upload(folder: &Path) -> io::Result<(Contents, Contents)> {
     let (served, sent) = tokio::join!(serving, sending);
     let archived = archiver.join().expect("the archiver does not panic");
     let received = unpacker.join().expect("the unpacker does not panic");
-    // The client's error is the archiver's, told again; the server's and the unpacker's follow from it.
+    // The client's error is the archiver's, told again; the server's and the unpacker's follow from
+    // it.
     sent.and(served)?;
     Ok((archived?, received?))
 }

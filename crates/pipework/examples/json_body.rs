@@ -1,8 +1,10 @@
-//! Streams a JSON array of ten million integers into the body of an HTTP request, without ever holding it.
+//! Streams a JSON array of ten million integers into the body of an HTTP request, without ever
+//! holding it.
 //!
-//! A thread writes the document, number by number; the HTTP client takes the other end of the pipe as the request's body; a server on this machine
-//! counts the numbers and adds them up. Once over this crate's pipe, once over a pipe of the kernel's, and once over that behind a
-//! buffer. All of it runs in this process, so the times include the server's.
+//! A thread writes the document, number by number; the HTTP client takes the other end of the pipe
+//! as the request's body; a server on this machine counts the numbers and adds them up. Once over
+//! this crate's pipe, once over a pipe of the kernel's, and once over that behind a buffer. All of
+//! it runs in this process, so the times include the server's.
 //!
 //! `cargo run --release --example json_body [COUNT]`
 

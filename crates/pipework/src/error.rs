@@ -1,7 +1,8 @@
 //! One error for every room and every face.
 //!
-//! An [`Error`] is a kind, the operation that failed and, where the kernel refused, its number. It is `Copy` and holds no
-//! allocation, so it can be stored and handed on freely. The number of an [`ErrorKind`] is the code that the C library returns.
+//! An [`Error`] is a kind, the operation that failed and, where the kernel refused, its number. It
+//! is `Copy` and holds no allocation, so it can be stored and handed on freely. The number of an
+//! [`ErrorKind`] is the code that the C library returns.
 
 use std::fmt;
 
@@ -76,8 +77,9 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// What is the matter, where the kind alone would leave the caller guessing. It gives the reason; what to do about it is said by
-/// whoever knows the program: documentation, the command, the package.
+/// What is the matter, where the kind alone would leave the caller guessing. It gives the reason;
+/// what to do about it is said by whoever knows the program: documentation, the command, the
+/// package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Explanation {
@@ -127,14 +129,14 @@ impl fmt::Display for Explanation {
 
 /// A failed operation: its kind, its name and the kernel's number, if the kernel had a part in it.
 ///
-/// It is displayed as `atomic send: the other side is closed: Broken pipe (os error 32)`. Where there is an
-/// [explanation](Error::explanation), that stands in place of the kind.
+/// It is displayed as `atomic send: the other side is closed: Broken pipe (os error 32)`. Where
+/// there is an [explanation](Error::explanation), that stands in place of the kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
     op: &'static str,
-    /// Above 0 the kernel's number, below 0 a [`Explanation`]. Both in one, so that an error stays three
-    /// words.
+    /// Above 0 the kernel's number, below 0 a [`Explanation`]. Both in one, so that an error stays
+    /// three words.
     detail: i32,
 }
 
@@ -204,7 +206,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// An error, and how far the operation had got. What is done is done: whoever tries again goes on from there.
+/// An error, and how far the operation had got. What is done is done: whoever tries again goes on
+/// from there.
 ///
 /// It is displayed as `pipe send: the deadline has passed; 4096 done`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

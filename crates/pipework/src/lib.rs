@@ -7,7 +7,8 @@
 //! | [`pipe`] | a byte pipe inside one process: `Read` and `Write` ends for threads and tasks, without system calls | here |
 //! | [`fd`] | raw descriptors: accept many, copy anything, read and write all of it, until a deadline | here |
 //!
-//! Every blocking call takes a [`Deadline`], but for iterators and drops; every failure is an [`Error`] that names its operation. Linux 5.10 and later.
+//! Every blocking call takes a [`Deadline`], but for iterators and drops; every failure is an
+//! [`Error`] that names its operation. Linux 5.10 and later.
 //!
 //! ```
 //! use pipework::{Deadline, atomic};

@@ -1,6 +1,7 @@
 //! The wall to atomics and futexes: no other file names one.
 //!
-//! Under `cfg(loom)` the same names stand for loom's, and parking for a loom lock, so that `make model` searches the code that runs.
+//! Under `cfg(loom)` the same names stand for loom's, and parking for a loom lock, so that
+//! `make model` searches the code that runs.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
@@ -17,8 +18,9 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 // What belongs to the process and not to a model of it.
 use std::sync::atomic as process;
 
-/// A SeqCst fence for a thread whose last access was an atomic read-modify-write. On x86-64 that instruction was a full fence, so only the compiler
-/// has to be held back (Intel's manual, volume 3, 9.2.3.9; AMD's, volume 2, 7.4.2).
+/// A SeqCst fence for a thread whose last access was an atomic read-modify-write. On x86-64 that
+/// instruction was a full fence, so only the compiler has to be held back (Intel's manual, volume
+/// 3, 9.2.3.9; AMD's, volume 2, 7.4.2).
 pub(crate) fn fence_after_swap() {
     if cfg!(all(target_arch = "x86_64", not(loom))) {
         process::compiler_fence(process::Ordering::SeqCst);
@@ -27,8 +29,8 @@ pub(crate) fn fence_after_swap() {
     }
 }
 
-/// Searches the interleavings of a loom model in which a thread is interrupted 3 times where it could go on, or as often as PIPEWORK_MODEL_SWITCHES
-/// says, and prints how many there are.
+/// Searches the interleavings of a loom model in which a thread is interrupted 3 times where it
+/// could go on, or as often as PIPEWORK_MODEL_SWITCHES says, and prints how many there are.
 #[cfg(all(test, loom))]
 pub(crate) fn search(model: impl Fn() + Send + Sync + 'static) {
     let switches = std::env::var("PIPEWORK_MODEL_SWITCHES").map_or(3, |n| n.parse().expect("a number"));
@@ -92,8 +94,9 @@ impl Word {
         self.bits.fetch_add(addend, order)
     }
 
-    /// Parks for as long as the lower half is that of `expected`, nobody wakes this thread, no signal handler runs
-    /// ([`Errno::INTR`]) and the limit has not passed; may also return without any reason.
+    /// Parks for as long as the lower half is that of `expected`, nobody wakes this thread, no
+    /// signal handler runs ([`Errno::INTR`]) and the limit has not passed; may also return without
+    /// any reason.
     #[cfg(not(loom))]
     pub(crate) fn park(&self, expected: u64, limit: Option<Duration>, reach: Reach) -> Result<(), Errno> {
         memory::futex_wait(self.bits.as_ptr().cast(), expected as u32, limit, reach == Reach::Machine)
@@ -239,8 +242,8 @@ struct Listed {
     file: KnownFile,
     /// Which [`Kept`] it is.
     id: u64,
-    /// Learnt when another one is given the number. A thread that reads it late has just met a program
-    /// that closes descriptors while they are used; the kernel is asked as well.
+    /// Learnt when another one is given the number. A thread that reads it late has just met a
+    /// program that closes descriptors while they are used; the kernel is asked as well.
     lost: Arc<Fact>,
     /// An open file of a child keeps the locks of its parent alive: this one is closed there.
     unshared: bool,
@@ -256,7 +259,8 @@ fn watch_forks() {
     /// Whether the kernel wipes the page: not before Linux 4.14.
     static WIPED: Fact = Fact::unknown();
     extern "C" fn before() {
-        // Refused in a thread that is almost gone; its children then keep their copies, and deaths are noticed late.
+        // Refused in a thread that is almost gone; its children then keep their copies, and deaths
+        // are noticed late.
         let _ = FORKING.try_with(|held| held.set(Some(kept())));
     }
     extern "C" fn in_parent() {
@@ -283,7 +287,8 @@ fn kept() -> MutexGuard<'static, Vec<Listed>> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As long as it lives, no other thread of this process forks, and none is given a descriptor to keep.
+/// As long as it lives, no other thread of this process forks, and none is given a descriptor to
+/// keep.
 pub(crate) struct NoForks(MutexGuard<'static, Vec<Listed>>);
 
 pub(crate) fn no_forks() -> NoForks {
@@ -332,8 +337,8 @@ impl Kept {
         self.identity
     }
 
-    /// Whether the program has left it open, as far as the kernel can tell: it gives all eventfds one
-    /// inode, for instance.
+    /// Whether the program has left it open, as far as the kernel can tell: it gives all eventfds
+    /// one inode, for instance.
     pub(crate) fn is_intact(&self) -> bool {
         !self.lost.is_known() && memory::is_of(self.as_fd(), self.identity)
     }
@@ -347,7 +352,8 @@ impl AsFd for Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // Closed under the lock: a child that is forked meanwhile would close somebody else's number.
+        // Closed under the lock: a child that is forked meanwhile would close somebody else's
+        // number.
         no_forks().0.retain(|listed| listed.id != self.id);
     }
 }
@@ -411,7 +417,8 @@ impl Range {
     /// Whether an address in it was found.
     #[inline]
     pub(crate) fn was_found(&self) -> bool {
-        // Acquire: who has read from a page that a handler has replaced sees that it had found it before.
+        // Acquire: who has read from a page that a handler has replaced sees that it had found it
+        // before.
         process::fence(process::Ordering::Acquire);
         self.found.load(process::Ordering::Relaxed) > 0
     }
@@ -429,7 +436,8 @@ impl Ranges {
         let free = self.0.iter().find(|range| range.start.load(process::Ordering::Relaxed) == 0)?;
         free.end.store(end, process::Ordering::Relaxed);
         free.found.store(0, process::Ordering::Relaxed);
-        // Release: pairs with the Acquire in `find`, which then sees the end that belongs to this start.
+        // Release: pairs with the Acquire in `find`, which then sees the end that belongs to this
+        // start.
         free.start.store(start, process::Ordering::Release);
         Some(free)
     }

@@ -1,8 +1,9 @@
 //! The wall to the kernel: every system call of the crate is made here, and nowhere else.
 //!
-//! Each function is one call, or one fact asked of the system. It returns the bare [`Errno`]; who called knows the name of the
-//! operation and turns it into an [`Error`] with [`Errno::at`]. Nothing here retries, waits by itself (but for [`wait`] and
-//! [`sleep`], which take a deadline) or keeps state beyond what was learnt of the kernel.
+//! Each function is one call, or one fact asked of the system. It returns the bare [`Errno`]; who
+//! called knows the name of the operation and turns it into an [`Error`] with [`Errno::at`].
+//! Nothing here retries, waits by itself (but for [`wait`] and [`sleep`], which take a deadline) or
+//! keeps state beyond what was learnt of the kernel.
 
 #![allow(unsafe_code)]
 
@@ -39,7 +40,8 @@ impl Errno {
     pub(crate) const NXIO: Errno = Errno(libc::ENXIO);
     pub(crate) const OPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
     pub(crate) const PIPE: Errno = Errno(libc::EPIPE);
-    /// Not the kernel's word but ours: the deadline has passed. The kernel's ETIMEDOUT is that of a connection whose peer is silent.
+    /// Not the kernel's word but ours: the deadline has passed. The kernel's ETIMEDOUT is that of a
+    /// connection whose peer is silent.
     pub(crate) const TIMEDOUT: Errno = Errno(0);
     /// Not the kernel's word but ours: it has cut a write that POSIX promises to keep whole.
     pub(crate) const CUT: Errno = Errno(libc::EPROTO);
@@ -298,7 +300,8 @@ pub(crate) fn read(fd: BorrowedFd<'_>, buf: &mut [u8]) -> Result<usize> {
     rustix::io::read(fd, buf).map_err(Errno::from)
 }
 
-/// Reads what is there now, whatever the descriptor's flags say. [`Errno::OPNOTSUPP`] where the kernel cannot be asked per call.
+/// Reads what is there now, whatever the descriptor's flags say. [`Errno::OPNOTSUPP`] where the
+/// kernel cannot be asked per call.
 pub(crate) fn read_nowait(fd: BorrowedFd<'_>, buf: &mut [u8]) -> Result<usize> {
     let buf = allowed!("read_nowait", buf);
     let mut bufs = [std::io::IoSliceMut::new(buf)];
@@ -314,8 +317,8 @@ pub(crate) enum Blocking {
     Never,
 }
 
-/// Writes, with EPIPE but without SIGPIPE if no reader is left (`RWF_NOSIGNAL`, Linux 6.18). [`Errno::OPNOTSUPP`] if the kernel knows
-/// no such flag, or not the one for `blocking`.
+/// Writes, with EPIPE but without SIGPIPE if no reader is left (`RWF_NOSIGNAL`, Linux 6.18).
+/// [`Errno::OPNOTSUPP`] if the kernel knows no such flag, or not the one for `blocking`.
 pub(crate) fn write_nosignal(fd: BorrowedFd<'_>, buf: &[u8], blocking: Blocking) -> Result<usize> {
     const NOSIGNAL: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x100);
     #[cfg(test)]
@@ -347,7 +350,8 @@ fn pwritev2(fd: BorrowedFd<'_>, buf: &[u8], flags: ReadWriteFlags) -> Result<usi
     rustix::io::pwritev2(fd, &[std::io::IoSlice::new(buf)], u64::MAX, flags).map_err(unknown_flag)
 }
 
-/// Older kernels say EINVAL, and sandboxes ENOSYS, where newer ones say that they do not know a flag.
+/// Older kernels say EINVAL, and sandboxes ENOSYS, where newer ones say that they do not know a
+/// flag.
 fn unknown_flag(errno: rustix::io::Errno) -> Errno {
     match Errno::from(errno) {
         Errno(libc::EINVAL | libc::ENOSYS) => Errno::OPNOTSUPP,
@@ -364,8 +368,9 @@ pub(crate) enum For {
     Writing,
 }
 
-/// Waits until one of the descriptors can be read or written (or has failed, or lost its other side), or until the deadline.
-/// True means that one is ready. [`Errno::INTR`] if a signal handler ran.
+/// Waits until one of the descriptors can be read or written (or has failed, or lost its other
+/// side), or until the deadline. True means that one is ready. [`Errno::INTR`] if a signal handler
+/// ran.
 pub(crate) fn wait(fds: &[BorrowedFd<'_>], what: For, deadline: Deadline) -> Result<bool> {
     let events = if what == For::Reading { PollFlags::IN } else { PollFlags::OUT };
     let watch = |fd| PollFd::from_borrowed_fd(fd, events);
@@ -410,7 +415,8 @@ pub(crate) fn wall_clock_ns() -> u64 {
     since.map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// CPUs that this process may use at the same time: its affinity, and its cgroup's quota rounded down.
+/// CPUs that this process may use at the same time: its affinity, and its cgroup's quota rounded
+/// down.
 pub(crate) fn usable_cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -429,12 +435,14 @@ pub(crate) fn random() -> Result<u32> {
     }
 }
 
-/// Starts a thread that signals leave alone, so that they interrupt the calls of the program's own; but for those that an instruction causes where it runs.
+/// Starts a thread that signals leave alone, so that they interrupt the calls of the program's own;
+/// but for those that an instruction causes where it runs.
 pub(crate) fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     const CAUSED_HERE: [i32; 6] =
         [libc::SIGBUS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
     let start = || {
-        // SAFETY: the sets are plain data, valid when zeroed and initialised by the calls that take pointers to them.
+        // SAFETY: the sets are plain data, valid when zeroed and initialised by the calls that take
+        // pointers to them.
         let before = unsafe {
             let (mut others, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
             libc::sigfillset(&mut others);
@@ -453,10 +461,12 @@ pub(crate) fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> R
     sys!("thread", start())
 }
 
-/// Has the C library run these around every fork of this process: `before` and `in_parent` in the thread that forks, `in_child` before fork
-/// returns there. Between fork and exec, a child of a threaded process may make system calls and store to atomics, and do little else.
+/// Has the C library run these around every fork of this process: `before` and `in_parent` in the
+/// thread that forks, `in_child` before fork returns there. Between fork and exec, a child of a
+/// threaded process may make system calls and store to atomics, and do little else.
 pub(crate) fn at_fork(before: extern "C" fn(), in_parent: extern "C" fn(), in_child: extern "C" fn()) {
-    // SAFETY: the handlers are functions that live as long as the program, and do nothing that is forbidden there.
+    // SAFETY: the handlers are functions that live as long as the program, and do nothing that is
+    // forbidden there.
     let refused = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     assert_eq!(refused, 0, "there is memory for one set of fork handlers");
 }
@@ -494,7 +504,8 @@ pub(crate) mod fault {
 
     /// Runs `test` in a program that dies of SIGPIPE.
     pub(crate) fn with_deadly_sigpipe(test: impl FnOnce()) {
-        // SAFETY: it changes a disposition, which no other test of this process relies on, and puts it back.
+        // SAFETY: it changes a disposition, which no other test of this process relies on, and puts
+        // it back.
         let before = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         test();
         // SAFETY: as above.

@@ -1,4 +1,5 @@
-//! What a reader gives out. The classes are Python's own named tuples, in `pipework/_atomic.py`; here they are filled in.
+//! What a reader gives out. The classes are Python's own named tuples, in `pipework/_atomic.py`;
+//! here they are filled in.
 
 use pipework::atomic::{Item, Limit, Torn, WriterKey};
 use pyo3::prelude::*;

@@ -29,8 +29,8 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// A new pipe: its two ends.
 ///
-/// The keyword arguments are those of `Options`. Both descriptors are close-on-exec; a child process gets one of them as its stdin or
-/// stdout, or through `pass_fds`.
+/// The keyword arguments are those of `Options`. Both descriptors are close-on-exec; a child
+/// process gets one of them as its stdin or stdout, or through `pass_fds`.
 ///
 /// >>> import pipework.atomic
 /// >>> reader, writer = pipework.atomic.pair(mixed=True, zstd=3)

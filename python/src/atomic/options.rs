@@ -13,10 +13,12 @@ use crate::buffer::Bytes;
 use crate::imports::Import;
 use crate::keywords;
 
-/// How to compress: a level from -131072 (fastest) to 22 (smallest), and a dictionary: raw bytes that resemble the messages.
+/// How to compress: a level from -131072 (fastest) to 22 (smallest), and a dictionary: raw bytes
+/// that resemble the messages.
 ///
-/// Both ends must agree on whether to compress, and on the dictionary. With `accept_unchecked`, a reader that has a dictionary also
-/// takes frames without a checksum, which Atomic::Pipe writes; a wrong dictionary may then give wrong bytes.
+/// Both ends must agree on whether to compress, and on the dictionary. With `accept_unchecked`, a
+/// reader that has a dictionary also takes frames without a checksum, which Atomic::Pipe writes; a
+/// wrong dictionary may then give wrong bytes.
 ///
 /// >>> import pipework.atomic
 /// >>> pipework.atomic.Zstd(level=1, dictionary=b"like this").level

@@ -21,12 +21,15 @@ const RECV: &str = "atomic recv";
 
 /// The reading end of a pipe or FIFO.
 ///
-/// `Reader(fd)` takes over a descriptor that is the reading end of a pipe; the keyword arguments are those of `Options`. Time-outs are
-/// seconds, None is for ever. Any thread may call it, one call at a time; `clone()` makes a reader for another thread.
+/// `Reader(fd)` takes over a descriptor that is the reading end of a pipe; the keyword arguments
+/// are those of `Options`. Time-outs are seconds, None is for ever. Any thread may call it, one
+/// call at a time; `clone()` makes a reader for another thread.
 ///
-/// It can be pickled for another process, which then opens the FIFO anew, or else gets a copy of the descriptor; and which is then the one to read.
+/// It can be pickled for another process, which then opens the FIFO anew, or else gets a copy of
+/// the descriptor; and which is then the one to read.
 ///
-/// Iterating gives `Line`, `Burst`, `Message` and `Torn` items until the end of the pipe, `messages()` only what was sent as a message.
+/// Iterating gives `Line`, `Burst`, `Message` and `Torn` items until the end of the pipe,
+/// `messages()` only what was sent as a message.
 ///
 /// >>> import pipework.atomic
 /// >>> reader, writer = pipework.atomic.pair()
@@ -74,7 +77,8 @@ impl Reader {
         Ok(Reader::new(reader, origin))
     }
 
-    /// Opens the FIFO at `path`, at once. The pipe ends when the last writer has left; before the first has come, calls wait for it.
+    /// Opens the FIFO at `path`, at once. The pipe ends when the last writer has left; before the
+    /// first has come, calls wait for it.
     #[staticmethod]
     #[pyo3(signature = (path, **options))]
     fn fifo(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
@@ -82,7 +86,8 @@ impl Reader {
         Ok(Reader::new(reader, Origin::of(py, options)?.at(path, false)))
     }
 
-    /// As `fifo`, but the pipe never ends: when the last writer has left, calls wait for the next one.
+    /// As `fifo`, but the pipe never ends: when the last writer has left, calls wait for the next
+    /// one.
     #[staticmethod]
     #[pyo3(signature = (path, **options))]
     fn listen(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
@@ -100,14 +105,16 @@ impl Reader {
 
     /// Waits for the next message and returns its bytes.
     ///
-    /// Raises `Closed` (an `EOFError`) at the end of the pipe; `TimedOut`; and `TornMessage`, `TooLong` or `Corrupt` for a message that is lost:
-    /// its `torn` attribute says whose, and the next call goes on. `Invalid` in mixed mode: there is `next_item`.
+    /// Raises `Closed` (an `EOFError`) at the end of the pipe; `TimedOut`; and `TornMessage`,
+    /// `TooLong` or `Corrupt` for a message that is lost: its `torn` attribute says whose, and the
+    /// next call goes on. `Invalid` in mixed mode: there is `next_item`.
     #[pyo3(signature = (timeout=None))]
     fn recv(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<Py<PyBytes>> {
         self.message(py, until(timeout), |message| bytes(py, [message]))?
     }
 
-    /// The next message if it is there; None if it is not. Never waits. Raises as `recv`, but for `TimedOut`.
+    /// The next message if it is there; None if it is not. Never waits. Raises as `recv`, but for
+    /// `TimedOut`.
     fn try_recv(&self, py: Python<'_>) -> PyResult<Option<Py<PyBytes>>> {
         let taken = self.handle.try_with(py, RECV, |reader| {
             let message = py.detach(|| reader.try_recv());
@@ -117,9 +124,11 @@ impl Reader {
         taken.unwrap_or(Ok(Ok(None))).or_raise(py)?
     }
 
-    /// Waits for the next message, puts it at the beginning of `buffer` and returns its length in bytes.
+    /// Waits for the next message, puts it at the beginning of `buffer` and returns its length in
+    /// bytes.
     ///
-    /// Raises as `recv`, and `TooLong` for a message that does not fit; then the exception's `message` attribute has it whole.
+    /// Raises as `recv`, and `TooLong` for a message that does not fit; then the exception's
+    /// `message` attribute has it whole.
     ///
     /// >>> import pipework.atomic
     /// >>> reader, writer = pipework.atomic.pair()
@@ -154,7 +163,8 @@ impl Reader {
         self.next(py, until(timeout))
     }
 
-    /// The next item if it is there; None if it is not. Never waits. Raises as `next_item`, but for `TimedOut`.
+    /// The next item if it is there; None if it is not. Never waits. Raises as `next_item`, but for
+    /// `TimedOut`.
     fn try_next_item(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let item = |reader: &mut atomic::Reader| {
             let item = py.detach(|| reader.try_next_item()).or_raise(py)?;
@@ -163,7 +173,8 @@ impl Reader {
         self.handle.try_with(py, RECV, item)?.unwrap_or(Ok(None))
     }
 
-    /// All messages until the end of the pipe, as bytes. Raises as `recv`; after the exception for a lost message it can be gone on with.
+    /// All messages until the end of the pipe, as bytes. Raises as `recv`; after the exception for
+    /// a lost message it can be gone on with.
     fn messages(slf: Py<Reader>) -> Messages {
         Messages { reader: slf }
     }
@@ -179,12 +190,14 @@ impl Reader {
         item.transpose()
     }
 
-    /// As `recv`, in asyncio. A task that is cancelled has taken nothing. Not for readers with clones, which may have read the message along.
+    /// As `recv`, in asyncio. A task that is cancelled has taken nothing. Not for readers with
+    /// clones, which may have read the message along.
     fn arecv<'py>(slf: &Bound<'py, Reader>) -> PyResult<Bound<'py, PyAny>> {
         asyncio::start(slf.py(), "recv", (slf,))
     }
 
-    /// As `next_item`, in asyncio. A task that is cancelled has taken nothing. Not for readers with clones.
+    /// As `next_item`, in asyncio. A task that is cancelled has taken nothing. Not for readers with
+    /// clones.
     fn anext_item<'py>(slf: &Bound<'py, Reader>) -> PyResult<Bound<'py, PyAny>> {
         asyncio::start(slf.py(), "next_item", (slf,))
     }
@@ -194,20 +207,23 @@ impl Reader {
         asyncio::start(slf.py(), "Items", (slf,))
     }
 
-    /// The text of a line that has begun and not ended, as far as it was parsed; None if there is none. Does not read.
+    /// The text of a line that has begun and not ended, as far as it was parsed; None if there is
+    /// none. Does not read.
     fn peek(&self, py: Python<'_>) -> PyResult<Option<Py<PyBytes>>> {
         let text = self.handle.with(py, "atomic peek", |reader| reader.peek())?;
         Ok(text.map(|text| PyBytes::new(py, &text).unbind()))
     }
 
-    /// In how many seconds an event loop should call again although the descriptor is not readable; None: not before it is. Ask after a
-    /// `try_` method had nothing: a frame that waits for its rest becomes text then (`frame_timeout`), or with 0 there is more to read.
+    /// In how many seconds an event loop should call again although the descriptor is not readable;
+    /// None: not before it is. Ask after a `try_` method had nothing: a frame that waits for its
+    /// rest becomes text then (`frame_timeout`), or with 0 there is more to read.
     fn due(&self, py: Python<'_>) -> PyResult<Option<f64>> {
         let due = self.handle.with(py, "atomic due", |reader| reader.due())?;
         Ok(due.and_then(Deadline::remaining).map(|left| left.as_secs_f64()))
     }
 
-    /// Waits for bytes and reads some without parsing them, to make space for writers. Returns how many; 0 at the end of the pipe.
+    /// Waits for bytes and reads some without parsing them, to make space for writers. Returns how
+    /// many; 0 at the end of the pipe.
     ///
     /// Raises `TooLong` once `max_unfinished` bytes lie unparsed, and `TimedOut`.
     #[pyo3(signature = (timeout=None))]
@@ -221,12 +237,14 @@ impl Reader {
         self.handle.with(py, "atomic eof", |reader| reader.is_eof())
     }
 
-    /// Whether somebody else reads from the same FIFO now, opened by its path as here: both get pieces of the stream, and lose messages.
+    /// Whether somebody else reads from the same FIFO now, opened by its path as here: both get
+    /// pieces of the stream, and lose messages.
     fn has_rival(&self, py: Python<'_>) -> PyResult<bool> {
         self.handle.with(py, "has_rival", |reader| reader.has_rival())
     }
 
-    /// Another reader of the same pipe, for another thread. The clones share one buffer: each item goes to one of them.
+    /// Another reader of the same pipe, for another thread. The clones share one buffer: each item
+    /// goes to one of them.
     fn clone(&self, py: Python<'_>) -> PyResult<Reader> {
         let reader = self.handle.with(py, "clone reader", |reader| reader.try_clone())?.or_raise(py)?;
         Ok(Reader::new(reader, self.origin.copy(py)?))
@@ -263,12 +281,14 @@ impl Reader {
         self.origin.set(py, "read_size", read_size)
     }
 
-    /// Sets whether reads stop at the end of the item that is given out next, so that what lies behind it stays in the pipe for somebody else.
+    /// Sets whether reads stop at the end of the item that is given out next, so that what lies
+    /// behind it stays in the pipe for somebody else.
     fn set_exact(&self, py: Python<'_>, exact: bool) -> PyResult<()> {
         self.handle.with(py, "set_exact", |reader| reader.set_exact(exact))
     }
 
-    /// Whether text may lie between the messages. Set it at the place of the stream where the writers do.
+    /// Whether text may lie between the messages. Set it at the place of the stream where the
+    /// writers do.
     #[getter]
     fn mixed(&self, py: Python<'_>) -> PyResult<bool> {
         self.handle.with(py, "mixed", |reader| reader.is_mixed())
@@ -280,7 +300,8 @@ impl Reader {
         self.origin.set(py, "mixed", mixed)
     }
 
-    /// Sets how messages are compressed, for all that was not given out yet: a `Zstd`, a level, or None.
+    /// Sets how messages are compressed, for all that was not given out yet: a `Zstd`, a level, or
+    /// None.
     fn set_zstd(&self, py: Python<'_>, zstd: &Bound<'_, PyAny>) -> PyResult<()> {
         let compression: Compression = zstd.extract()?;
         self.handle.with(py, "set_zstd", |reader| reader.set_zstd(compression.0))?.or_raise(py)?;

@@ -20,9 +20,12 @@ const SEND: &str = "atomic send";
 
 /// The writing end of a pipe or FIFO.
 ///
-/// `Writer(fd)` takes over a descriptor that is the writing end of a pipe; the keyword arguments are those of `Options`. Time-outs are
-/// seconds, None is for ever. Any thread may call it, one call at a time; `clone()` makes a writer for another thread. It may be used on in a forked
-/// child, and pickled for another process: its descriptor goes along, as with sockets in `multiprocessing`, and what is pending stays here. Messages are any bytes-like objects, of any size.
+/// `Writer(fd)` takes over a descriptor that is the writing end of a pipe; the keyword arguments
+/// are those of `Options`. Time-outs are seconds, None is for ever. Any thread may call it, one
+/// call at a time; `clone()` makes a writer for another thread. It may be used on in a forked
+/// child, and pickled for another process: its descriptor goes along, as with sockets in
+/// `multiprocessing`, and what is pending stays here. Messages are any bytes-like objects, of any
+/// size.
 ///
 /// >>> import pipework.atomic
 /// >>> reader, writer = pipework.atomic.pair()
@@ -54,7 +57,8 @@ impl Writer {
         self.handle.wait(py, deadline, op, |writer, _| py.detach(|| asking(closed, || call(writer))))
     }
 
-    /// Makes a call that does not wait; None while another thread is in the middle of one that does.
+    /// Makes a call that does not wait; None while another thread is in the middle of one that
+    /// does.
     fn try_call<T: Send>(
         &self,
         py: Python<'_>,
@@ -100,18 +104,21 @@ impl Writer {
         Ok(Writer::new(writer, Origin::of(py, options)?))
     }
 
-    /// Sends one message, after what is pending, and waits until all of it is in the pipe. Returns the number of parts, at least 1.
+    /// Sends one message, after what is pending, and waits until all of it is in the pipe. Returns
+    /// the number of parts, at least 1.
     ///
-    /// After any exception the message is not delivered, and may be sent again. Raises `TimedOut`; `Closed` (a `BrokenPipeError`)
-    /// where nobody reads; and whatever a signal handler raises: parts that were in the pipe already reach the reader as `Torn`.
+    /// After any exception the message is not delivered, and may be sent again. Raises `TimedOut`;
+    /// `Closed` (a `BrokenPipeError`) where nobody reads; and whatever a signal handler raises:
+    /// parts that were in the pipe already reach the reader as `Torn`.
     #[pyo3(signature = (data, timeout=None))]
     fn send(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<u32> {
         let data: &[u8] = &data;
         self.call(py, until(timeout), SEND, |writer| writer.send(data, until(timeout)))
     }
 
-    /// Sends one message without waiting and returns the number of parts. What the pipe has no space for is pending, and is written by the next call
-    /// that writes, or by `close`. None, with nothing taken, if more than `max_pending` bytes would be pending.
+    /// Sends one message without waiting and returns the number of parts. What the pipe has no
+    /// space for is pending, and is written by the next call that writes, or by `close`. None, with
+    /// nothing taken, if more than `max_pending` bytes would be pending.
     ///
     /// Raises `Closed` where nobody reads.
     fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>) -> PyResult<Option<u32>> {
@@ -119,7 +126,8 @@ impl Writer {
         self.try_call(py, SEND, |writer| writer.try_send(data))
     }
 
-    /// Sends messages in their order, several small ones in one write. Returns how many were sent whole: all, or fewer if the time was over.
+    /// Sends messages in their order, several small ones in one write. Returns how many were sent
+    /// whole: all, or fewer if the time was over.
     ///
     /// Raises as `send`, if not one was sent.
     ///
@@ -145,8 +153,9 @@ impl Writer {
         })
     }
 
-    /// As `send`, in asyncio, and without a time-out. A task that is cancelled may have sent the message, or a part that is pending: then the next call
-    /// that writes, or `close`, completes it.
+    /// As `send`, in asyncio, and without a time-out. A task that is cancelled may have sent the
+    /// message, or a part that is pending: then the next call that writes, or `close`, completes
+    /// it.
     fn asend<'py>(slf: &Bound<'py, Writer>, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         asyncio::start(slf.py(), "send", (slf, data))
     }
@@ -156,7 +165,8 @@ impl Writer {
         asyncio::start(slf.py(), "flush", (slf,))
     }
 
-    /// Puts one message behind what is pending and writes nothing. Returns the number of parts. Has no limit but memory.
+    /// Puts one message behind what is pending and writes nothing. Returns the number of parts. Has
+    /// no limit but memory.
     fn enqueue(&self, py: Python<'_>, data: Bytes<'_, '_>) -> PyResult<u32> {
         let data: &[u8] = &data;
         self.handle.with(py, "atomic enqueue", |writer| py.detach(|| writer.enqueue(data)))?.or_raise(py)
@@ -164,8 +174,8 @@ impl Writer {
 
     /// Sends bytes in one write, after what is pending, without a sender's name.
     ///
-    /// Raises `TooLong` if they do not fit in one write, `Invalid` if they hold the bytes 0x0E or 0x0F or begin with 0x10 (in mixed mode without
-    /// compression), and as `send`.
+    /// Raises `TooLong` if they do not fit in one write, `Invalid` if they hold the bytes 0x0E or
+    /// 0x0F or begin with 0x10 (in mixed mode without compression), and as `send`.
     #[pyo3(signature = (data, timeout=None))]
     fn burst(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<()> {
         let data: &[u8] = &data;
@@ -208,10 +218,11 @@ impl Writer {
         self.handle.with(py, "discard", |writer| writer.discard())
     }
 
-    /// Writes what is pending, after what another thread is sending, and closes this end. A second time does nothing.
+    /// Writes what is pending, after what another thread is sending, and closes this end. A second
+    /// time does nothing.
     ///
-    /// Raises as `flush`; the end is closed all the same, and what was still pending is dropped. In a signal handler that interrupts a call of this end, that call
-    /// is given up.
+    /// Raises as `flush`; the end is closed all the same, and what was still pending is dropped. In
+    /// a signal handler that interrupts a call of this end, that call is given up.
     #[pyo3(signature = (timeout=None))]
     fn close(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<()> {
         if self.handle.is_closed() {
@@ -231,7 +242,8 @@ impl Writer {
         self.handle.is_closed()
     }
 
-    /// Another writer of the same pipe with a key of its own, for another thread. What is pending stays here.
+    /// Another writer of the same pipe with a key of its own, for another thread. What is pending
+    /// stays here.
     fn clone(&self, py: Python<'_>) -> PyResult<Writer> {
         let writer = self.handle.with(py, "clone writer", |writer| writer.try_clone())?.or_raise(py)?;
         Ok(Writer::new(writer, self.origin.copy(py)?))
@@ -267,7 +279,8 @@ impl Writer {
         self.handle.with(py, "is_printing", |writer| writer.is_printing())
     }
 
-    /// Whether text may lie between the messages. Set it at the place of the stream where the reader does, with nothing pending.
+    /// Whether text may lie between the messages. Set it at the place of the stream where the
+    /// reader does, with nothing pending.
     #[getter]
     fn mixed(&self, py: Python<'_>) -> PyResult<bool> {
         self.handle.with(py, "mixed", |writer| writer.is_mixed())

@@ -38,7 +38,8 @@ pub(super) fn accept_connections(
     Ok((fds, peers, why(py, accepted.stopped)))
 }
 
-/// A descriptor that is given up when none is left, so that connections can be turned away instead of left to wait.
+/// A descriptor that is given up when none is left, so that connections can be turned away instead
+/// of left to wait.
 #[pyclass(frozen, module = "pipework.fd")]
 pub(crate) struct ReserveCore {
     handle: Handle<fd::Reserve>,

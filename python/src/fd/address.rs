@@ -1,4 +1,5 @@
-//! Socket addresses as Python's `socket` module has them: tuples for the Internet, strings and bytes for local sockets.
+//! Socket addresses as Python's `socket` module has them: tuples for the Internet, strings and
+//! bytes for local sockets.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -11,7 +12,8 @@ use pyo3::types::{PyBytes, PyString, PyTuple};
 use rustix::net::addr::SocketAddrArg;
 use rustix::net::{SocketAddrUnix, SocketAddrV4};
 
-/// The address as Python sees it; None where the kernel says nothing, or where the family has no form here.
+/// The address as Python sees it; None where the kernel says nothing, or where the family has no
+/// form here.
 pub(super) fn to_python(py: Python<'_>, address: Option<&SocketAddrAny>) -> PyResult<Py<PyAny>> {
     let Some(address) = address else { return Ok(py.None()) };
     if let Ok(address) = SocketAddrUnix::try_from(address.clone()) {
@@ -40,7 +42,8 @@ fn local_to_python(py: Python<'_>, address: &SocketAddrUnix) -> PyResult<Py<PyAn
     Ok(found.unbind())
 }
 
-/// An address that Python gives: a tuple with a numeric host and a port, or the name of a local socket.
+/// An address that Python gives: a tuple with a numeric host and a port, or the name of a local
+/// socket.
 pub(super) struct Address(pub(super) SocketAddrAny);
 
 impl FromPyObject<'_, '_> for Address {

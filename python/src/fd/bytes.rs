@@ -40,7 +40,8 @@ pub(super) fn pread_full(py: Python<'_>, fd: i32, n: usize, offset: u64) -> PyRe
 
 /// Writes all of `data`.
 ///
-/// Raises `Closed` (a `BrokenPipeError`) where nobody reads, `TimedOut` and others; the exception's `done` says how much was written.
+/// Raises `Closed` (a `BrokenPipeError`) where nobody reads, `TimedOut` and others; the exception's
+/// `done` says how much was written.
 #[pyfunction]
 #[pyo3(signature = (fd, data, timeout=None))]
 pub(super) fn write_all(
@@ -70,7 +71,8 @@ pub(super) fn pwrite_all(py: Python<'_>, fd: i32, data: Bytes<'_, '_>, offset: u
 
 /// Everything from the current position to the end of file.
 ///
-/// Raises `TooLong` beyond `max_bytes`, `TimedOut` and others; what had been read by then is in the exception's `data`.
+/// Raises `TooLong` beyond `max_bytes`, `TimedOut` and others; what had been read by then is in the
+/// exception's `data`.
 #[pyfunction]
 #[pyo3(signature = (fd, max_bytes=None, timeout=None))]
 pub(super) fn slurp(

@@ -7,10 +7,11 @@ use super::progress::progress;
 use super::raw::borrow;
 use crate::wait::{Timeout, until};
 
-/// Copies `len` bytes from one descriptor to another, or everything that there is, by whatever the kernel does best. Returns how many.
+/// Copies `len` bytes from one descriptor to another, or everything that there is, by whatever the
+/// kernel does best. Returns how many.
 ///
-/// What has left the source has arrived, terminals and devices excepted. Raises `TimedOut` and others, whose `done` says how many have arrived:
-/// the same call may be made again for the rest.
+/// What has left the source has arrived, terminals and devices excepted. Raises `TimedOut` and
+/// others, whose `done` says how many have arrived: the same call may be made again for the rest.
 #[pyfunction]
 #[pyo3(signature = (from_, to, len=None, timeout=None))]
 pub(super) fn copy_all(
@@ -38,7 +39,8 @@ pub(super) fn splice_all(
     progress(py, until(timeout), &mut 0, |done, slice| fd::splice_all(from, to, len - done, slice))
 }
 
-/// Sends `len` bytes of the file `source` to `socket`, beginning at `offset`, or everything that there is. Returns how many.
+/// Sends `len` bytes of the file `source` to `socket`, beginning at `offset`, or everything that
+/// there is. Returns how many.
 ///
 /// The position of `source` stays where it is. Raises as `copy_all`.
 #[pyfunction]

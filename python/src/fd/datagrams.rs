@@ -12,9 +12,11 @@ use crate::error::OrRaise;
 use crate::handle::Handle;
 use crate::wait::{Timeout, until};
 
-/// Sends datagrams: pairs of bytes and an address, or None for the socket's own peer. Waits for space.
+/// Sends datagrams: pairs of bytes and an address, or None for the socket's own peer. Waits for
+/// space.
 ///
-/// Hosts are numbers. The exception's `done` says how many datagrams were sent before the one that it failed at.
+/// Hosts are numbers. The exception's `done` says how many datagrams were sent before the one that
+/// it failed at.
 #[pyfunction]
 #[pyo3(signature = (fd, datagrams, timeout=None))]
 pub(super) fn send_many(
@@ -37,7 +39,8 @@ pub(super) fn send_many(
 /// What has come, its sender, and whether the end is lost.
 type Come = (Py<PyBytes>, Py<PyAny>, bool);
 
-/// Space for `max` datagrams of at most `max_bytes` each, to be received into again and again. All memory is taken at once.
+/// Space for `max` datagrams of at most `max_bytes` each, to be received into again and again. All
+/// memory is taken at once.
 #[pyclass(frozen, module = "pipework.fd")]
 pub(crate) struct InboxCore {
     handle: Handle<fd::Inbox>,
@@ -50,7 +53,8 @@ impl InboxCore {
         Ok(InboxCore { handle: Handle::new("inbox", fd::Inbox::new(max, max_bytes).or_raise(py)?) })
     }
 
-    /// Waits for a datagram and returns all that are there, as many as fit: bytes, sender, and whether the end is lost.
+    /// Waits for a datagram and returns all that are there, as many as fit: bytes, sender, and
+    /// whether the end is lost.
     #[pyo3(signature = (fd, timeout=None))]
     fn recv(&self, py: Python<'_>, fd: i32, timeout: Option<Timeout>) -> PyResult<Vec<Come>> {
         let fd = borrow(py, fd)?;

@@ -1,4 +1,5 @@
-//! `pipework.fd`: raw descriptors as plain integers. What Python's own modules do already, `pipework/fd.py` takes from them.
+//! `pipework.fd`: raw descriptors as plain integers. What Python's own modules do already,
+//! `pipework/fd.py` takes from them.
 
 mod raw;
 mod progress;

@@ -10,10 +10,12 @@ use pyo3::prelude::*;
 use super::raw::borrow;
 use crate::error::OrRaise;
 
-/// Creates a file under a new name: every X at the end of `template` becomes a random letter or digit. Returns its descriptor and path.
+/// Creates a file under a new name: every X at the end of `template` becomes a random letter or
+/// digit. Returns its descriptor and path.
 ///
-/// It is open for reading and writing, and of mode 0600. A relative `template` starts from the folder `dir_fd`, or the current one. Raises
-/// `Invalid` if `template` does not end with six X at least.
+/// It is open for reading and writing, and of mode 0600. A relative `template` starts from the
+/// folder `dir_fd`, or the current one. Raises `Invalid` if `template` does not end with six X at
+/// least.
 #[pyfunction]
 #[pyo3(signature = (template, dir_fd=None))]
 pub(super) fn mkstemp(py: Python<'_>, template: PathBuf, dir_fd: Option<i32>) -> PyResult<(i32, OsString)> {
@@ -22,7 +24,8 @@ pub(super) fn mkstemp(py: Python<'_>, template: PathBuf, dir_fd: Option<i32>) ->
     Ok((made.into_raw_fd(), path))
 }
 
-/// A path that nothing has, as `mkstemp` would choose it. Nothing is created, so somebody else may take it meanwhile.
+/// A path that nothing has, as `mkstemp` would choose it. Nothing is created, so somebody else may
+/// take it meanwhile.
 #[pyfunction]
 #[pyo3(signature = (template, dir_fd=None))]
 pub(super) fn mktemp(py: Python<'_>, template: PathBuf, dir_fd: Option<i32>) -> PyResult<OsString> {

@@ -5,7 +5,8 @@ use pyo3::prelude::*;
 
 use crate::wait::wait;
 
-/// Repeats what makes progress: `call` gets how much is done, and does a slice of the rest without the interpreter lock. `done` counts it, whatever ends it.
+/// Repeats what makes progress: `call` gets how much is done, and does a slice of the rest without
+/// the interpreter lock. `done` counts it, whatever ends it.
 pub(super) fn progress(
     py: Python<'_>,
     deadline: Deadline,

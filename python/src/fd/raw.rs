@@ -1,5 +1,6 @@
-//! Where plain integers become descriptors. Python code owns its numbers: it may close one at any time, and then a call does its work on nothing, or on
-//! another file, as the functions of `os` would. No memory depends on it.
+//! Where plain integers become descriptors. Python code owns its numbers: it may close one at any
+//! time, and then a call does its work on nothing, or on another file, as the functions of `os`
+//! would. No memory depends on it.
 
 #![allow(unsafe_code)]
 
@@ -17,8 +18,8 @@ pub(crate) fn borrow(py: Python<'_>, number: i32) -> PyResult<BorrowedFd<'static
     unsafe { raw::borrow(number) }.or_raise(py)
 }
 
-/// Gives a descriptor of the caller's to `make`, after `check` has found nothing wrong with it: then it belongs to what is made. Otherwise it
-/// stays the caller's.
+/// Gives a descriptor of the caller's to `make`, after `check` has found nothing wrong with it:
+/// then it belongs to what is made. Otherwise it stays the caller's.
 pub(crate) fn take_over<T>(
     py: Python<'_>,
     number: i32,
@@ -48,6 +49,7 @@ pub(super) fn close_range(py: Python<'_>, first: u32, last: u32, on_exec: bool) 
 /// Sets a socket's option to bytes.
 pub(super) fn set_option_bytes(py: Python<'_>, fd: i32, level: i32, name: i32, value: &[u8]) -> PyResult<()> {
     let fd = borrow(py, fd)?;
-    // SAFETY: as `socket.setsockopt`: where the option takes addresses, the caller answers for what lies there.
+    // SAFETY: as `socket.setsockopt`: where the option takes addresses, the caller answers for what
+    // lies there.
     unsafe { raw::set_option_bytes(fd, level, name, value) }.or_raise(py)
 }

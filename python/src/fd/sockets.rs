@@ -1,6 +1,8 @@
-//! Sockets on plain integers, one system call each. Nothing here owns a descriptor of the caller's, so nothing can close one, whatever a signal handler does.
+//! Sockets on plain integers, one system call each. Nothing here owns a descriptor of the caller's,
+//! so nothing can close one, whatever a signal handler does.
 //!
-//! What blocks gives the interpreter lock away; a signal ends the system call, its handlers run, and the call is made again.
+//! What blocks gives the interpreter lock away; a signal ends the system call, its handlers run,
+//! and the call is made again.
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 
@@ -66,7 +68,8 @@ fn socket(py: Python<'_>, family: u16, r#type: u32, proto: u32) -> PyResult<i32>
     made.map(IntoRawFd::into_raw_fd)
 }
 
-/// Two sockets that are connected with each other. `type` may hold SOCK_NONBLOCK. They are never inherited.
+/// Two sockets that are connected with each other. `type` may hold SOCK_NONBLOCK. They are never
+/// inherited.
 #[pyfunction]
 #[pyo3(signature = (family, r#type, proto=0))]
 fn socketpair(py: Python<'_>, family: u16, r#type: u32, proto: u32) -> PyResult<(i32, i32)> {
@@ -103,7 +106,8 @@ fn accept(py: Python<'_>, fd: i32) -> PyResult<(i32, Py<PyAny>)> {
     accept4(py, fd, 0)
 }
 
-/// As `accept`; with SOCK_NONBLOCK the connection does not block. None is ever inherited, SOCK_CLOEXEC or not.
+/// As `accept`; with SOCK_NONBLOCK the connection does not block. None is ever inherited,
+/// SOCK_CLOEXEC or not.
 #[pyfunction]
 fn accept4(py: Python<'_>, fd: i32, flags: u32) -> PyResult<(i32, Py<PyAny>)> {
     let fd = borrow(py, fd)?;
@@ -114,13 +118,15 @@ fn accept4(py: Python<'_>, fd: i32, flags: u32) -> PyResult<(i32, Py<PyAny>)> {
     Ok((made.into_raw_fd(), peer))
 }
 
-/// Connects. A socket that does not block raises `BlockingIOError` (EINPROGRESS), and is writable when it is done.
+/// Connects. A socket that does not block raises `BlockingIOError` (EINPROGRESS), and is writable
+/// when it is done.
 #[pyfunction]
 fn connect(py: Python<'_>, fd: i32, address: &Bound<'_, PyAny>) -> PyResult<()> {
     let fd = borrow(py, fd)?;
     let address = resolved(fd, address)?;
     match py.detach(|| net::connect(fd, &address)) {
-        // Connecting goes on by itself; asked again, the kernel would refuse. See connect(2), "Errors".
+        // Connecting goes on by itself; asked again, the kernel would refuse. See connect(2),
+        // "Errors".
         Err(Errno::INTR) => py.check_signals()?,
         done => return done.map_err(|errno| refused(py, errno)),
     }

@@ -112,7 +112,8 @@ impl<C: Caller> Calls<C> {
     ) -> PyResult<C::Reply> {
         let (mut client, mut sent) = (None, None);
         let done = in_slices(py, deadline, |slice| {
-            // Refused once it is closed; the clone from before is still good to give the call up with.
+            // Refused once it is closed; the clone from before is still good to give the call up
+            // with.
             let client = &*client.insert(self.get(py)?);
             Ok(py.detach(|| {
                 let ticket = match sent {
@@ -195,8 +196,8 @@ impl<C: Caller> Calls<C> {
         self.client.get(py, CLIENT)
     }
 
-    /// The coroutine of what `start` begins with the client: it ends when the client is closed. It copies `len` bytes until `ticket` is there, and
-    /// then those of its reply.
+    /// The coroutine of what `start` begins with the client: it ends when the client is closed. It
+    /// copies `len` bytes until `ticket` is there, and then those of its reply.
     pub(super) fn start<'py, F: Future<Output = Result<C::Reply>> + Send + 'static>(
         &self,
         py: Python<'py>,

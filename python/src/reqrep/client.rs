@@ -106,13 +106,17 @@ macro_rules! client {
 
 /// Sends requests and gets their replies.
 ///
-/// `Client(segment)` attaches to a `Segment`, or to the one at a path, which must be there. Any number of threads and tasks may use one
-/// client at the same time. In a forked child it works on, as a member of its own; calls in progress stay the parent's. It can be pickled for another process.
+/// `Client(segment)` attaches to a `Segment`, or to the one at a path, which must be there. Any
+/// number of threads and tasks may use one client at the same time. In a forked child it works on,
+/// as a member of its own; calls in progress stay the parent's. It can be pickled for another
+/// process.
 ///
-/// If a server dies with a request, another gets it, up to `redeliveries` times (at most 3): for requests that may be carried out twice. With
-/// `needs_server`, a call raises `NoServer` where no server is attached, instead of waiting for one. With `max_in_flight`, at most so many calls are in
-/// progress at a time (0 is any number): beyond that, `send` and `call` wait as they do without a free slot, and `try_send` gives None, until a reply is
-/// received or a call cancelled. So a client that sends and does not receive leaves slots to the others.
+/// If a server dies with a request, another gets it, up to `redeliveries` times (at most 3): for
+/// requests that may be carried out twice. With `needs_server`, a call raises `NoServer` where no
+/// server is attached, instead of waiting for one. With `max_in_flight`, at most so many calls are
+/// in progress at a time (0 is any number): beyond that, `send` and `call` wait as they do without
+/// a free slot, and `try_send` gives None, until a reply is received or a call cancelled. So a
+/// client that sends and does not receive leaves slots to the others.
 ///
 /// >>> import threading
 /// >>> from pipework.reqrep import Client, Segment, Server
@@ -131,10 +135,13 @@ macro_rules! client {
 pub(crate) struct Client(Calls<reqrep::Client>);
 
 client!(Client, client, {
-    /// Sends a request and waits for its reply; returns its bytes. `timeout` covers both. `flags` are 32 bits of the user's that travel along.
+    /// Sends a request and waits for its reply; returns its bytes. `timeout` covers both. `flags`
+    /// are 32 bits of the user's that travel along.
     ///
-    /// Raises `TimedOut`: the call is cancelled then, as it is when a signal handler raises, but a server may have begun with it. `PeerDied` within 250 ms if its server has
-    /// died; `Failed` if its server gave it up; `TooLong` if it does not fit into the segment's requests; `NoServer`, if that was asked for.
+    /// Raises `TimedOut`: the call is cancelled then, as it is when a signal handler raises, but a
+    /// server may have begun with it. `PeerDied` within 250 ms if its server has died; `Failed` if
+    /// its server gave it up; `TooLong` if it does not fit into the segment's requests; `NoServer`,
+    /// if that was asked for.
     #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
     fn call(
         &self,
@@ -158,7 +165,8 @@ client!(Client, client, {
         with_flags(py, self.0.call(py, (&data, flags.0), until(timeout))?)
     }
 
-    /// Sends a request and returns the ticket for its reply. Waits until a slot is free. Any number of calls may be in progress, up to the slots of the segment.
+    /// Sends a request and returns the ticket for its reply. Waits until a slot is free. Any number
+    /// of calls may be in progress, up to the slots of the segment.
     ///
     /// Raises `TimedOut` if there was no slot, `TooLong` and `NoServer`: then nothing was sent.
     #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
@@ -180,7 +188,8 @@ client!(Client, client, {
 
     /// Waits for the reply of a call and returns its bytes.
     ///
-    /// Raises `TimedOut`, with the ticket still good. `PeerDied`, `Failed`, `NoServer`: the call is over. `Stale`: it was over already, or is not this client's.
+    /// Raises `TimedOut`, with the ticket still good. `PeerDied`, `Failed`, `NoServer`: the call is
+    /// over. `Stale`: it was over already, or is not this client's.
     #[pyo3(signature = (ticket, timeout=None))]
     fn recv(&self, py: Python<'_>, ticket: u64, timeout: Option<Timeout>) -> PyResult<Py<PyBytes>> {
         bytes(py, [&self.0.recv(py, ticket, until(timeout))?])
@@ -202,7 +211,8 @@ client!(Client, client, {
         self.0.try_recv(py, ticket)?.map(|reply| with_flags(py, reply)).transpose()
     }
 
-    /// As `call`, in asyncio, on any event loop. Cancelling the task cancels the call. The time-out is asyncio's own: `asyncio.wait_for`.
+    /// As `call`, in asyncio, on any event loop. Cancelling the task cancels the call. The time-out
+    /// is asyncio's own: `asyncio.wait_for`.
     #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
     fn acall<'py>(&self, py: Python<'py>, data: Bytes<'_, '_>, flags: Flags) -> PyResult<Bound<'py, PyAny>> {
         self.start_call(py, data.hold(), flags.0, |py, reply| Ok(bytes(py, [&reply])?.into_any()))
@@ -265,7 +275,8 @@ fn with_flags(py: Python<'_>, reply: Reply) -> PyResult<Py<PyAny>> {
     MESSAGE.make(py, (bytes(py, [&reply])?, reply.flags()))
 }
 
-/// A `Client` whose requests and replies are numbers, -2**63 to 2**63 - 1. The segment is one of integers.
+/// A `Client` whose requests and replies are numbers, -2**63 to 2**63 - 1. The segment is one of
+/// integers.
 ///
 /// >>> from pipework.reqrep import IntClient, IntServer, Segment
 /// >>> segment = Segment.anonymous(integers=True)

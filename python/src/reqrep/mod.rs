@@ -1,8 +1,8 @@
 //! `pipework.reqrep`: request and response over shared memory.
 //!
-//! Bytes and numbers are the same ends twice. What they do is written once, for whatever the payload
-//! is, in `calls.rs` and `taking.rs`, and so are their methods, as macros in `client.rs` and
-//! `server.rs`.
+//! Bytes and numbers are the same ends twice. What they do is written once, for whatever the
+//! payload is, in `calls.rs` and `taking.rs`, and so are their methods, as macros in `client.rs`
+//! and `server.rs`.
 
 mod segment;
 mod shared;

@@ -20,9 +20,10 @@ pub(super) const MODULE: &str = "pipework._reqrep";
 
 /// A segment that this process has opened: the shared memory in which clients and servers meet.
 ///
-/// `Segment(path)` opens the one at `path`, or makes it if there is none; the keyword arguments are those of `Options`. Sizes that are asked for and that the one that is
-/// there has not are refused (`Incompatible`). A segment on /dev/shm lies
-/// in memory alone. It can be pickled for other processes: by its path, or else its descriptor goes along, as with sockets in `multiprocessing`.
+/// `Segment(path)` opens the one at `path`, or makes it if there is none; the keyword arguments are
+/// those of `Options`. Sizes that are asked for and that the one that is there has not are refused
+/// (`Incompatible`). A segment on /dev/shm lies in memory alone. It can be pickled for other
+/// processes: by its path, or else its descriptor goes along, as with sockets in `multiprocessing`.
 ///
 /// The numbers that it tells may be outdated as soon as they are told.
 ///
@@ -53,38 +54,44 @@ impl Segment {
 
     /// Makes a segment at `path`. The name appears when the segment is complete.
     ///
-    /// Raises `FileExistsError` if there is such a file; `Invalid` for impossible sizes; `OSError` with ENOSPC if the file system is full.
+    /// Raises `FileExistsError` if there is such a file; `Invalid` for impossible sizes; `OSError`
+    /// with ENOSPC if the file system is full.
     #[staticmethod]
     #[pyo3(signature = (path, **options))]
     fn create(py: Python<'_>, path: Absolute, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
         Settings::of(options)?.make_at(py, &path.0, |options| options.create(&path.0))
     }
 
-    /// Opens the segment at `path`. Sizes that are asked for must be those that it has; `max_bytes` is the largest file to open.
+    /// Opens the segment at `path`. Sizes that are asked for must be those that it has; `max_bytes`
+    /// is the largest file to open.
     ///
-    /// Raises `FileNotFoundError` if there is none; `Invalid` for a symbolic link, what is no regular file, or another user's file; `Incompatible` for what is no
-    /// segment, or is one of another format or of other sizes; `Corrupt` for one that was damaged or cut short.
+    /// Raises `FileNotFoundError` if there is none; `Invalid` for a symbolic link, what is no
+    /// regular file, or another user's file; `Incompatible` for what is no segment, or is one of
+    /// another format or of other sizes; `Corrupt` for one that was damaged or cut short.
     #[staticmethod]
     #[pyo3(signature = (path, **options))]
     fn open(py: Python<'_>, path: Absolute, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
         Settings::of(options)?.make_at(py, &path.0, |options| options.open(&path.0))
     }
 
-    /// Makes a segment without a name: for threads, for processes that are forked from this one, and for those it is pickled for.
+    /// Makes a segment without a name: for threads, for processes that are forked from this one,
+    /// and for those it is pickled for.
     #[staticmethod]
     #[pyo3(signature = (**options))]
     fn anonymous(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
         Settings::of(options)?.make(py, |options| options.anonymous())
     }
 
-    /// As `anonymous`; `name` shows up in /proc/PID/maps. Another process that is given the descriptor opens it by `from_fd`.
+    /// As `anonymous`; `name` shows up in /proc/PID/maps. Another process that is given the
+    /// descriptor opens it by `from_fd`.
     #[staticmethod]
     #[pyo3(signature = (name, **options))]
     fn memfd(py: Python<'_>, name: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
         Settings::of(options)?.make(py, |options| options.memfd(name))
     }
 
-    /// Opens the segment behind a descriptor and takes the descriptor over. Raises as `open`; then it stays the caller's.
+    /// Opens the segment behind a descriptor and takes the descriptor over. Raises as `open`; then
+    /// it stays the caller's.
     #[staticmethod]
     #[pyo3(signature = (fd, **options))]
     fn from_fd(py: Python<'_>, fd: i32, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
@@ -110,7 +117,8 @@ impl Segment {
         GEOMETRY.make(py, of)
     }
 
-    /// Requests that wait for a server. Calls that were cancelled there count until a server comes past.
+    /// Requests that wait for a server. Calls that were cancelled there count until a server comes
+    /// past.
     #[getter]
     fn waiting(&self) -> usize {
         self.segment.len()
@@ -133,23 +141,27 @@ impl Segment {
         self.segment.members().or_raise(py)?.into_iter().map(make).collect()
     }
 
-    /// Accounts for every slot, as an `Audit`. Of a segment that is in use, it tells of no single moment.
+    /// Accounts for every slot, as an `Audit`. Of a segment that is in use, it tells of no single
+    /// moment.
     fn audit(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         static AUDIT: Import = Import::new(MODULE, "Audit");
         AUDIT.make_by_name(py, self.segment.audit().or_raise(py)?.by_name())
     }
 
-    /// Takes back what dead members held; returns how many had died. It happens by itself, where somebody waits for it.
+    /// Takes back what dead members held; returns how many had died. It happens by itself, where
+    /// somebody waits for it.
     fn recover(&self, py: Python<'_>) -> PyResult<usize> {
         self.segment.recover().or_raise(py)
     }
 
-    /// Writes the segment to the storage that its file lies on, if it lies on any, and waits for that.
+    /// Writes the segment to the storage that its file lies on, if it lies on any, and waits for
+    /// that.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.segment.sync()).or_raise(py)
     }
 
-    /// Removes its name, if that still leads here; False if it does not. Whoever is attached stays so. Raises `Invalid` for one without a name.
+    /// Removes its name, if that still leads here; False if it does not. Whoever is attached stays
+    /// so. Raises `Invalid` for one without a name.
     fn unlink(&self, py: Python<'_>) -> PyResult<bool> {
         let unlinked = self.segment.unlink();
         match self.segment.path() {

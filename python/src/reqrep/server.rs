@@ -176,13 +176,16 @@ macro_rules! request {
 
 /// Takes requests from a segment and answers them.
 ///
-/// `Server(segment)` attaches to a `Segment`; `Server(path)` to the one at a path, which is made if there is none: the keyword arguments are those of
-/// `Options`. Any number of servers, in any number of processes and threads, compete for the requests: each request goes to one of them. In a forked
-/// child it works on, as a member of its own; requests taken before stay the parent's. It can be pickled for another process.
+/// `Server(segment)` attaches to a `Segment`; `Server(path)` to the one at a path, which is made if
+/// there is none: the keyword arguments are those of `Options`. Any number of servers, in any
+/// number of processes and threads, compete for the requests: each request goes to one of them. In
+/// a forked child it works on, as a member of its own; requests taken before stay the parent's. It
+/// can be pickled for another process.
 ///
-/// Iterating gives requests until the server is closed, `async for` too. A loop that comes back fails the request that it gave out last, if that is neither answered
-/// nor detached: who hands it to a thread or a task hands on `request.detach()`. What `recv` and `recv_many` return is one's own: until it is answered, failed
-/// or dropped, its caller waits, so use it in a `with` block.
+/// Iterating gives requests until the server is closed, `async for` too. A loop that comes back
+/// fails the request that it gave out last, if that is neither answered nor detached: who hands it
+/// to a thread or a task hands on `request.detach()`. What `recv` and `recv_many` return is one's
+/// own: until it is answered, failed or dropped, its caller waits, so use it in a `with` block.
 ///
 /// >>> from pipework.reqrep import Client, Segment, Server
 /// >>> segment = Segment.anonymous()
@@ -200,7 +203,8 @@ server!(Server, server, Kind::Bytes, Request);
 
 /// A request that this process has taken, and that no other server gets.
 ///
-/// Answer it once, with `reply` or `fail`, from any thread. Dropped without an answer, it fails at its client at once; as a context manager, when the block is left.
+/// Answer it once, with `reply` or `fail`, from any thread. Dropped without an answer, it fails at
+/// its client at once; as a context manager, when the block is left.
 #[pyclass(frozen, module = "pipework.reqrep")]
 pub(crate) struct Request {
     data: Py<PyBytes>,
@@ -229,8 +233,9 @@ request!(Request, {
 
     /// Answers. False if the client has cancelled or died.
     ///
-    /// Raises `TooLong` if it does not fit into the segment's replies: the request then fails at its client. `Invalid` if it is answered already; `Stale` in a
-    /// child that was forked after the request was taken.
+    /// Raises `TooLong` if it does not fit into the segment's replies: the request then fails at
+    /// its client. `Invalid` if it is answered already; `Stale` in a child that was forked after
+    /// the request was taken.
     #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
     fn reply(&self, py: Python<'_>, data: Bytes<'_, '_>, flags: Flags) -> PyResult<bool> {
         let (request, data): (_, &[u8]) = (self.open.take(py)?, &data);
@@ -271,7 +276,8 @@ impl Given for Request {
 /// Bytes of a payload that is not kept twice.
 const LARGE: usize = 4096;
 
-/// A `Server` whose requests and replies are numbers, -2**63 to 2**63 - 1. The segment is one of integers, also where this makes it.
+/// A `Server` whose requests and replies are numbers, -2**63 to 2**63 - 1. The segment is one of
+/// integers, also where this makes it.
 ///
 /// >>> from pipework.reqrep import IntClient, IntServer, Segment
 /// >>> segment = Segment.anonymous(integers=True)

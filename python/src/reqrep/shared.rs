@@ -1,6 +1,8 @@
-//! One end of a segment, as Python holds it: threads use it at the same time, until one of them closes it.
+//! One end of a segment, as Python holds it: threads use it at the same time, until one of them
+//! closes it.
 //!
-//! Each call works on a clone of its own, so that nothing is locked while a thread waits, and no child can inherit a lock.
+//! Each call works on a clone of its own, so that nothing is locked while a thread waits, and no
+//! child can inherit a lock.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -40,8 +42,8 @@ impl<T: Clone + Send> Shared<T> {
         end.ok_or_else(|| closed(py, self.noun, op))
     }
 
-    /// Makes `call` with the end, again after each signal and slice, until it ends in something else, or the end is closed. It gives the interpreter lock away by
-    /// itself.
+    /// Makes `call` with the end, again after each signal and slice, until it ends in something
+    /// else, or the end is closed. It gives the interpreter lock away by itself.
     pub(super) fn wait<O, E: Raise>(
         &self,
         py: Python<'_>,

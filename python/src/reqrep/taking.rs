@@ -205,7 +205,8 @@ impl<S: Taker> Taking<S> {
     }
 }
 
-/// Bytes of what `max` requests would bring now. Who looks in vain keeps the interpreter lock, however large a request may be.
+/// Bytes of what `max` requests would bring now. Who looks in vain keeps the interpreter lock,
+/// however large a request may be.
 fn waiting_bytes(server: &impl Taker, max: usize) -> usize {
     server.server().waiting_bytes(max).try_into().unwrap_or(usize::MAX)
 }

@@ -47,7 +47,8 @@ pub(crate) struct DemoWriterArgs {
     pub(crate) zstd: Option<i32>,
 }
 
-/// The first argument that makes this process a client or a worker of the demo; no subcommand, for the same reason.
+/// The first argument that makes this process a client or a worker of the demo; no subcommand, for
+/// the same reason.
 pub(crate) const DEMO_PEER: &str = "demo-peer";
 
 /// What one client or worker process of the demo is told.

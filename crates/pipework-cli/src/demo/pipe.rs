@@ -1,4 +1,5 @@
-//! Section `pipe`: one thread writes the text line by line, another reads it as lines, over the kernel's pipe and over ours.
+//! Section `pipe`: one thread writes the text line by line, another reads it as lines, over the
+//! kernel's pipe and over ours.
 
 use super::corpus::{Corpus, records};
 use super::measure;

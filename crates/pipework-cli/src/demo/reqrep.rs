@@ -1,8 +1,10 @@
-//! Section `reqrep`: client and worker processes that know nothing but the name of a segment, and a worker that is killed.
+//! Section `reqrep`: client and worker processes that know nothing but the name of a segment, and a
+//! worker that is killed.
 //!
-//! Each client asks about the records of its share, several calls at a time; a worker answers with the record's digest, which the
-//! client works out as well. Half-way a worker is killed. One client lets its calls go to another worker then, the
-//! others want to be told; so every call must be answered rightly or end with `PeerDied`, and none may be lost.
+//! Each client asks about the records of its share, several calls at a time; a worker answers with
+//! the record's digest, which the client works out as well. Half-way a worker is killed. One client
+//! lets its calls go to another worker then, the others want to be told; so every call must be
+//! answered rightly or end with `PeerDied`, and none may be lost.
 
 use super::args::{DEMO_PEER, DemoPeerArgs};
 use super::corpus::{Corpus, Share, records};
@@ -149,7 +151,8 @@ fn play(
         tally.longest = tally.longest.max(Duration::from_micros(longest_us));
     }
     clients.finish()?;
-    // Of a short text it may not have got a single record, and then it lives still. It must be gone before the others are sent home.
+    // Of a short text it may not have got a single record, and then it lives still. It must be gone
+    // before the others are sent home.
     workers.0[0].kill().map_err(at("killing a worker"))?;
     workers.0.remove(0).wait().map_err(at("waiting for the dead worker"))?;
     // The workers leave when they are asked about nothing.
@@ -180,7 +183,8 @@ pub(crate) fn peer(args: &DemoPeerArgs) -> Result<(), Failure> {
     }
 }
 
-/// Answers until it is sent home, or until so many calls are answered by all together; then it takes some more, and dies with them.
+/// Answers until it is sent home, or until so many calls are answered by all together; then it
+/// takes some more, and dies with them.
 fn worker(segment: &Segment, dies_after: u64) -> Result<(), Failure> {
     let server = segment.server().map_err(during("attaching a server"))?;
     loop {

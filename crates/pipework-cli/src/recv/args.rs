@@ -36,7 +36,8 @@ pub(crate) struct RecvArgs {
     #[command(flatten)]
     pub(crate) form: FormArgs,
 
-    /// Run a command for each message, with the message on its standard input; must be the last option
+    /// Run a command for each message, with the message on its standard input; must be the last
+    /// option
     #[arg(
         long,
         value_names = ["CMD", "ARGS"],

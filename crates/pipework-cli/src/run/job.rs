@@ -1,7 +1,8 @@
 //! One command of `pipework run`: its name, its process, and the pipe that is its standard output.
 //!
-//! A job is over when its process has ended and its pipe is at its end. The two come in either order:
-//! a process may leave others behind that still hold the pipe, and may close its output early.
+//! A job is over when its process has ended and its pipe is at its end. The two come in either
+//! order: a process may leave others behind that still hold the pipe, and may close its output
+//! early.
 
 use super::group::{Group, Start};
 use crate::exec::{CANNOT_EXECUTE, NOT_FOUND};

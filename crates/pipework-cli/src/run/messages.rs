@@ -29,7 +29,8 @@ impl Messages {
             Some(Destination::Descriptor(number)) => Location::Descriptor(*number),
             Some(Destination::File(path)) => Location::of(path, 1),
         };
-        // Two ways into one file would cut each other's lines, and one might empty what the other has.
+        // Two ways into one file would cut each other's lines, and one might empty what the other
+        // has.
         match place {
             Location::Descriptor(number) => {
                 let fd = location::inherited(number)?;

@@ -26,7 +26,8 @@ fn no_keeper_stays(folder: &Path) {
 fn a_receiver_that_leaves_first_drops_nothing() {
     let folder = Folder::new();
     for (send, recv) in [("", ""), ("--mixed", "--mixed"), ("--zstd", "--zstd")] {
-        // The senders are gone before the first message is taken, and each receiver before the next.
+        // The senders are gone before the first message is taken, and each receiver before the
+        // next.
         let script = format!(
             "rm -f f; mkfifo f; pipework send --to f {send} a b c d & pipework recv --from f {recv} --lines --count 1; wait
              pipework recv --from f {recv} --lines --count 2

@@ -1,7 +1,7 @@
 //! The real binary, run as its users run it: through shells, pipes, FIFOs and signals.
 //!
-//! No test depends on time: what must come first is waited for on a pipe, and the only sleeps are in
-//! processes that are meant to be ended before them.
+//! No test depends on time: what must come first is waited for on a pipe, and the only sleeps are
+//! in processes that are meant to be ended before them.
 
 mod send_recv;
 mod fifo;
@@ -48,7 +48,8 @@ impl Deref for Folder {
     }
 }
 
-/// A shell that finds the binary as `pipework`, with the dispositions of signals that a terminal gives.
+/// A shell that finds the binary as `pipework`, with the dispositions of signals that a terminal
+/// gives.
 fn shell(folder: &Folder, script: &str) -> Command {
     let bin = Path::new(PIPEWORK).parent().unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());

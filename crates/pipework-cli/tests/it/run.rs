@@ -157,7 +157,8 @@ fn those_left_behind_are_heard_but_do_not_hold_up_a_signal() {
     }
 }
 
-/// Without a terminal commands have process groups of their own; with one they share that of `pipework`.
+/// Without a terminal commands have process groups of their own; with one they share that of
+/// `pipework`.
 const SESSIONS: [&str; 2] = ["setsid", ""];
 
 #[test]
@@ -243,7 +244,8 @@ fn an_output_that_closes_ends_the_commands() {
 
 #[test]
 fn an_output_that_closes_costs_the_other_nothing() {
-    // The message is larger than the pipe `apart`, which nobody reads until standard output is gone.
+    // The message is larger than the pipe `apart`, which nobody reads until standard output is
+    // gone.
     let script = "mkfifo apart; exec 3<>apart
         (pipework run --messages fd:3 --shell '
              trap \"\" PIPE; until [ -e closed ]; do sleep 0.01; done

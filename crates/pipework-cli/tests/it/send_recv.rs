@@ -247,7 +247,8 @@ fn a_reader_that_leaves_is_told_of() {
 
 #[test]
 fn a_reader_of_the_output_that_leaves_ends_it_quietly() {
-    // More than one message, for the shell may close its own copy of the reading end a little later.
+    // More than one message, for the shell may close its own copy of the reading end a little
+    // later.
     let script = "mkfifo inbox; exec 9<>inbox; \
                   (pipework recv --from inbox --lines; echo $? > status) | { exec <&-; \
                   until [ -e status ]; do pipework send --to inbox x; sleep 0.01; done; }; cat status";

@@ -1,5 +1,5 @@
-//! Standard streams that are closed, full, non-blocking, or somebody else's: nothing is lost without a
-//! word and a status.
+//! Standard streams that are closed, full, non-blocking, or somebody else's: nothing is lost
+//! without a word and a status.
 
 use crate::{Folder, PIPEWORK, clean, fails, sh, shell};
 use rustix::io::ioctl_fionbio;
@@ -81,8 +81,8 @@ fn a_command_that_is_not_there_costs_no_message() {
     }
 }
 
-/// Runs `command` with one of its streams a pipe that a stranger has made non-blocking, and a far end
-/// that is slower than the command.
+/// Runs `command` with one of its streams a pipe that a stranger has made non-blocking, and a far
+/// end that is slower than the command.
 #[test]
 fn streams_that_a_stranger_made_non_blocking_lose_nothing() {
     let folder = Folder::new();

@@ -1,8 +1,9 @@
 //! Puts parts together into messages, for each writer by itself. Pure.
 //!
-//! Invariant: a message is given out only if its parts came with ids that descend by one to 0, from one that is known to be the first
-//! where its writer says so, and if they add up to the check that it sent along; everything else ends in exactly one [`Torn`]
-//! report. What is unfinished never exceeds `max_message` for one and `max_unfinished` for all.
+//! Invariant: a message is given out only if its parts came with ids that descend by one to 0, from
+//! one that is known to be the first where its writer says so, and if they add up to the check that
+//! it sent along; everything else ends in exactly one [`Torn`] report. What is unfinished never
+//! exceeds `max_message` for one and `max_unfinished` for all.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -13,13 +14,16 @@ use super::check::Sums;
 use super::frame::{Header, PartKind};
 use super::item::{Limit, Torn, Unfit, WriterKey};
 
-/// What an unfinished message costs beside its data: its entry in the map, rounded up. It bounds how many there can be.
+/// What an unfinished message costs beside its data: its entry in the map, rounded up. It bounds
+/// how many there can be.
 const OVERHEAD: usize = 256;
 
-/// Memory that is set aside for what a first part announces, and charged in full. What grows beyond it is charged by its bytes.
+/// Memory that is set aside for what a first part announces, and charged in full. What grows beyond
+/// it is charged by its bytes.
 const BELIEVED: usize = 64 << 10;
 
-/// Messages that were given up and whose last part has not come yet. More than so many only a hostile peer makes.
+/// Messages that were given up and whose last part has not come yet. More than so many only a
+/// hostile peer makes.
 const MAX_GIVEN_UP: usize = 65_536;
 
 #[derive(Debug)]
@@ -121,7 +125,8 @@ impl Assembly {
         }
     }
 
-    /// Reports the message of a part of which only `len` bytes of data came, and passes over the rest of it.
+    /// Reports the message of a part of which only `len` bytes of data came, and passes over the
+    /// rest of it.
     pub(super) fn cut_off(&mut self, header: Header, len: usize) {
         let writer = header.writer();
         let torn = match self.belongs(header) {
@@ -147,8 +152,8 @@ impl Assembly {
         self.given_up.clear();
     }
 
-    /// Finds out where a part belongs, and reports the message whose sequence it breaks: its writer gave that up, or died, or
-    /// somebody on the way has lost a part.
+    /// Finds out where a part belongs, and reports the message whose sequence it breaks: its writer
+    /// gave that up, or died, or somebody on the way has lost a part.
     fn belongs(&mut self, header: Header) -> Belongs {
         if self.unfinished.is_empty() && self.given_up.is_empty() {
             return Belongs::alone(header);
@@ -183,7 +188,8 @@ impl Assembly {
         if header.following() == 0 {
             return Step::Single;
         }
-        // What a first part says of their number is not believed beyond this. It may be shorter than the others.
+        // What a first part says of their number is not believed beyond this. It may be shorter
+        // than the others.
         let expected = (header.following() as usize).saturating_mul(4096).saturating_add(part.len());
         if !message.add(header, part, expected.min(BELIEVED).min(max_message)) {
             self.give_up(header, message, part.len(), Limit::Memory);
@@ -235,8 +241,9 @@ impl Assembly {
         self.keep_within(max_unfinished);
     }
 
-    /// Once the limit is passed, gives up the messages that waited longest for a part, for theirs is the likeliest dead writer; an eighth
-    /// of the memory at once, so that finding them is paid for by the parts that used it up.
+    /// Once the limit is passed, gives up the messages that waited longest for a part, for theirs
+    /// is the likeliest dead writer; an eighth of the memory at once, so that finding them is paid
+    /// for by the parts that used it up.
     fn keep_within(&mut self, max_unfinished: usize) {
         if self.held <= max_unfinished {
             return;
@@ -264,7 +271,8 @@ impl Assembly {
         message
     }
 
-    /// Reports a message that passes a limit with a part of `len` bytes, and passes over the rest of it.
+    /// Reports a message that passes a limit with a part of `len` bytes, and passes over the rest
+    /// of it.
     fn give_up(&mut self, header: Header, message: Unfinished, len: usize, limit: Limit) {
         let torn = message.torn(header.writer()).and_part(len);
         self.reports.push_back(torn.unfit(Unfit::TooLong(limit)));
@@ -285,7 +293,8 @@ impl Assembly {
         self.given_up.insert(header.writer(), GivenUp { header, stamp: self.clock });
     }
 
-    /// Whether the part belongs to a message that was given up. Where first parts are marked, some of the rest may be missing.
+    /// Whether the part belongs to a message that was given up. Where first parts are marked, some
+    /// of the rest may be missing.
     fn passes_over(&mut self, header: Header, writer: WriterKey) -> bool {
         if self.given_up.is_empty() {
             return false;

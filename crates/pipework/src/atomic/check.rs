@@ -1,7 +1,7 @@
 //! A few bits that vouch for a payload: what a relay has lost, repeated or joined is noticed. Pure.
 //!
-//! Sums that a processor makes of 32 bytes at a time, and which know the place of what they add. They are no defence against
-//! somebody who wants them to agree. `WIRE.md` is the normative text.
+//! Sums that a processor makes of 32 bytes at a time, and which know the place of what they add.
+//! They are no defence against somebody who wants them to agree. `WIRE.md` is the normative text.
 
 use std::num::NonZeroU32;
 
@@ -89,7 +89,8 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
     words.iter().map(|word| u32::from_ne_bytes(*word)).chain([last])
 }
 
-/// Odd numbers without a pattern: the golden ratio, 0x9E3779B97F4A7C15 (Knuth, volume 3, 6.4), times 1, 3, 5 and so on.
+/// Odd numbers without a pattern: the golden ratio, 0x9E3779B97F4A7C15 (Knuth, volume 3, 6.4),
+/// times 1, 3, 5 and so on.
 const FACTORS: [u64; LANES] = {
     let mut factors = [0; LANES];
     let mut lane = 0;

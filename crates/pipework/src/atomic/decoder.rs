@@ -1,8 +1,10 @@
-//! Turns the bytes of a pipe into items, wherever reads cut them. Pure: it is fed, it does not read.
+//! Turns the bytes of a pipe into items, wherever reads cut them. Pure: it is fed, it does not
+//! read.
 //!
-//! Invariant: bytes are given out once, in the order of the pipe, and looked at a bounded number of times each, so the cost of an item
-//! does not grow with what is buffered behind it. Memory keeps the limits of [`Limits`]. Damage to one message is a
-//! [`Torn`] report; only a plain stream whose part sizes make no sense is lost as a whole.
+//! Invariant: bytes are given out once, in the order of the pipe, and looked at a bounded number of
+//! times each, so the cost of an item does not grow with what is buffered behind it. Memory keeps
+//! the limits of [`Limits`]. Damage to one message is a [`Torn`] report; only a plain stream whose
+//! part sizes make no sense is lost as a whole.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -135,7 +137,8 @@ impl Decoder {
         self.start < self.end || self.next.is_some()
     }
 
-    /// Whether a frame has begun that becomes text if nothing completes it. A strict reader, and a plain stream, wait for the end.
+    /// Whether a frame has begun that becomes text if nothing completes it. A strict reader, and a
+    /// plain stream, wait for the end.
     pub(super) fn awaits_rest(&self) -> bool {
         self.mode == Mode::Mixed && !self.strict && self.start < self.end
     }
@@ -145,7 +148,8 @@ impl Decoder {
         self.has_bytes() || self.assembly.has_reports()
     }
 
-    /// How many bytes the next item certainly takes: so many can be read without reading past it. At least 1.
+    /// How many bytes the next item certainly takes: so many can be read without reading past it.
+    /// At least 1.
     pub(super) fn wanted(&self) -> usize {
         let bytes = &self.buf[self.start..self.end];
         let prefix = self.mode.prefix();
@@ -189,7 +193,8 @@ impl Decoder {
                 self.buf.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, held);
             }
-            // Less than a frame is left over from most reads: with space for that, the buffer keeps its size.
+            // Less than a frame is left over from most reads: with space for that, the buffer keeps
+            // its size.
             let needed = self.end + len;
             if self.buf.len() < needed {
                 self.buf.resize(needed.max(len + self.limits.pipe_buf), 0);
@@ -280,8 +285,9 @@ impl Decoder {
                 Ok(self.line())
             }
             mixed::Start::Broken { header, came, len } => {
-                // Any program may print such bytes: they are a loss only where a message is missed. Where
-                // anything is printed, the only part of a message of nobody known is no proof of one.
+                // Any program may print such bytes: they are a loss only where a message is missed.
+                // Where anything is printed, the only part of a message of nobody known is no proof
+                // of one.
                 let is_only = header.kind() == frame::PartKind::Only;
                 let begins = header.begins_message() && (self.bursts || !is_only);
                 if begins || self.assembly.knows(header.writer()) {

@@ -69,7 +69,8 @@ pub(super) enum PartKind {
     Untold,
 }
 
-/// The smallest number that a writer of this library uses beside the process number. Smaller ones are Atomic::Pipe's: threads.
+/// The smallest number that a writer of this library uses beside the process number. Smaller ones
+/// are Atomic::Pipe's: threads.
 const LEAST_NONCE: i32 = 1 << 16;
 /// In the number beside the process number: the message is in several parts.
 const SEVERAL: i32 = 1;
@@ -77,7 +78,8 @@ const SEVERAL: i32 = 1;
 const COMPRESSED: i32 = 1 << 30;
 /// In the id of a part: it is the first of several.
 const FIRST: u32 = 1 << 31;
-/// So many bits of the first number are the process number; Linux has none above. The others are the check.
+/// So many bits of the first number are the process number; Linux has none above. The others are
+/// the check.
 const PID_BITS: u32 = 22;
 
 impl Header {
@@ -124,13 +126,14 @@ impl Header {
         })
     }
 
-    /// Whether it may stand in front of a part with at most `max` bytes of data. No process has the number 0, and zeros are a frequent
-    /// sort of damage.
+    /// Whether it may stand in front of a part with at most `max` bytes of data. No process has the
+    /// number 0, and zeros are a frequent sort of damage.
     pub(super) fn is_possible(self, max: usize) -> bool {
         self.len as usize <= max && self.pid != 0
     }
 
-    /// Whether it may do so between bytes of any sort that a program prints: more is asked of it there.
+    /// Whether it may do so between bytes of any sort that a program prints: more is asked of it
+    /// there.
     pub(super) fn is_possible_in_text(self, max: usize) -> bool {
         let is_placed = self.kind() != PartKind::Later || self.tid & SEVERAL != 0 && self.id < FIRST;
         self.is_possible(max) && self.writer().pid != 0 && is_placed
@@ -191,8 +194,8 @@ impl Header {
         self.check().is_none_or(|check| check == Check::of(payload))
     }
 
-    /// Whether a writer of this library may have written it at the beginning of a stream, with at most `max` bytes of data: far
-    /// less than any sixteen bytes.
+    /// Whether a writer of this library may have written it at the beginning of a stream, with at
+    /// most `max` bytes of data: far less than any sixteen bytes.
     fn is_likely(self, max: usize) -> bool {
         // Rows of small numbers are no rarity: a nonce is no small number.
         self.is_ours()
@@ -201,10 +204,11 @@ impl Header {
             && (self.len > 0 || self.vouches_for(&[]))
     }
 
-    /// Whether it may be the header of the first part of a message, where nothing else is known of its
-    /// writer: what a program prints holds all sorts of bytes.
+    /// Whether it may be the header of the first part of a message, where nothing else is known of
+    /// its writer: what a program prints holds all sorts of bytes.
     pub(super) fn begins_message(self) -> bool {
-        // Linux has no larger process numbers, Atomic::Pipe no negative threads, and a message of 4 GiB no more parts.
+        // Linux has no larger process numbers, Atomic::Pipe no negative threads, and a message of 4
+        // GiB no more parts.
         self.kind() != PartKind::Later
             && (1..=1 << PID_BITS).contains(&self.writer().pid)
             && self.tid >= 0
@@ -259,8 +263,8 @@ pub(super) fn shows_mixed(bytes: &[u8], limit: usize) -> bool {
     header.is_some_and(|header| header.is_likely(limit - Mode::Mixed.part_overhead()))
 }
 
-/// How many parts a payload of `len` bytes takes if each holds at most `max` bytes: at least one. `None` if that is more than ids
-/// can count.
+/// How many parts a payload of `len` bytes takes if each holds at most `max` bytes: at least one.
+/// `None` if that is more than ids can count.
 pub(super) fn parts_of(len: usize, max: usize) -> Option<u32> {
     u32::try_from(len.div_ceil(max).max(1)).ok().filter(|parts| *parts <= FIRST)
 }

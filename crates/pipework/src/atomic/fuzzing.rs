@@ -1,7 +1,7 @@
 //! What must hold for any bytes: the properties that the fuzz targets and the property tests share.
 //!
-//! [`naive`] is the specification of the mixed stream, byte by byte, in the plainest way; the decoder must agree with it
-//! however reads cut the bytes.
+//! [`naive`] is the specification of the mixed stream, byte by byte, in the plainest way; the
+//! decoder must agree with it however reads cut the bytes.
 
 #![allow(unreachable_pub)] // The fuzz targets reach it, under cfg(fuzzing); the tests need no more than the crate.
 
@@ -55,7 +55,8 @@ pub fn reader(data: &[u8]) {
     }
     let mut decoder = options.decoder(4096).expect("the options are valid");
     for (nth, chunk) in stream.chunks(1 + usize::from(cut)).enumerate() {
-        // Unparsed bytes never exceed a frame, so there is space for a read that is no larger than the limit.
+        // Unparsed bytes never exceed a frame, so there is space for a read that is no larger than
+        // the limit.
         decoder.space(chunk.len()).expect("space").copy_from_slice(chunk);
         decoder.fed(chunk.len());
         let drained = drain > 0 && nth % usize::from(drain) == 0;
@@ -92,7 +93,8 @@ fn through_a_pipe(options: &Options, stream: &[u8]) {
     }
 }
 
-/// Takes what there is; false if the stream is lost. Each item uses up a byte, or memory of one that did.
+/// Takes what there is; false if the stream is lost. Each item uses up a byte, or memory of one
+/// that did.
 fn take_all(decoder: &mut Decoder, tail: Tail, most: usize) -> bool {
     for _ in 0..=most + 65_536 {
         let next = decoder.next(tail);

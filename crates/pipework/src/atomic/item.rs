@@ -1,7 +1,7 @@
 //! What a reader gives out.
 //!
-//! Data is borrowed from the reader's buffer where it lies there in one piece, and owned where it had to be assembled;
-//! `into_owned` makes any of these free of the reader.
+//! Data is borrowed from the reader's buffer where it lies there in one piece, and owned where it
+//! had to be assembled; `into_owned` makes any of these free of the reader.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,13 +9,15 @@ use std::ops::Deref;
 
 use crate::error::{Error, ErrorKind, Explanation};
 
-/// Names one writer on the wire. Opaque: two writers that are alive at the same time have different ones, whatever their processes,
-/// threads or pid namespaces (but for a chance of one in a thousand million where their process numbers are the same).
+/// Names one writer on the wire. Opaque: two writers that are alive at the same time have different
+/// ones, whatever their processes, threads or pid namespaces (but for a chance of one in a thousand
+/// million where their process numbers are the same).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WriterKey {
     /// The sender's process number, in the sender's own pid namespace.
     pub pid: i32,
-    /// An even random number from 65536 on, drawn for each writer and again after a fork. (Atomic::Pipe puts the thread's number here.)
+    /// An even random number from 65536 on, drawn for each writer and again after a fork.
+    /// (Atomic::Pipe puts the thread's number here.)
     pub tid: i32,
 }
 
@@ -97,8 +99,8 @@ impl Deref for Burst<'_> {
 /// A line of ordinary text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// The text with its terminator: `\n`, `\r\n` or `\r`. The last line before the end of the pipe may have none, nor has a piece
-    /// of a line that is longer than the reader's `max_message`.
+    /// The text with its terminator: `\n`, `\r\n` or `\r`. The last line before the end of the pipe
+    /// may have none, nor has a piece of a line that is longer than the reader's `max_message`.
     pub data: Cow<'a, [u8]>,
 }
 
@@ -143,8 +145,9 @@ pub struct Torn {
     pub parts: u32,
     /// Bytes of data that had come.
     pub bytes: usize,
-    /// `Torn`: its beginning, its rest or something in between never came. `TooLong`: over `limit`. `Corrupt`: it is not what was
-    /// sent, or does not decompress. `Incompatible`: it is compressed, and the reader has no zstd.
+    /// `Torn`: its beginning, its rest or something in between never came. `TooLong`: over `limit`.
+    /// `Corrupt`: it is not what was sent, or does not decompress. `Incompatible`: it is
+    /// compressed, and the reader has no zstd.
     pub kind: ErrorKind,
     /// Which limit a message that is `TooLong` passed.
     pub limit: Option<Limit>,
@@ -153,9 +156,11 @@ pub struct Torn {
 /// A limit of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// [`Options::max_message`](super::Options::max_message): the message, or what it decompresses to.
+    /// [`Options::max_message`](super::Options::max_message): the message, or what it decompresses
+    /// to.
     MaxMessage,
-    /// [`Options::max_unfinished`](super::Options::max_unfinished): all unfinished messages together.
+    /// [`Options::max_unfinished`](super::Options::max_unfinished): all unfinished messages
+    /// together.
     MaxUnfinished,
     /// What the system has left.
     Memory,

@@ -8,13 +8,14 @@ use crate::deadline::Deadline;
 use crate::error::{ErrorKind, Result};
 
 impl Reader {
-    /// All messages until the end of the pipe. Waits as long as it takes, through signals too. A lost message is an `Err`, and the
-    /// iterator goes on; any other `Err` is its last item.
+    /// All messages until the end of the pipe. Waits as long as it takes, through signals too. A
+    /// lost message is an `Err`, and the iterator goes on; any other `Err` is its last item.
     pub fn messages(&mut self) -> Messages<'_> {
         Messages { reader: self, done: false }
     }
 
-    /// All items until the end of the pipe. Waits as long as it takes, through signals too. An `Err` is its last item.
+    /// All items until the end of the pipe. Waits as long as it takes, through signals too. An
+    /// `Err` is its last item.
     pub fn items(&mut self) -> Items<'_> {
         Items { reader: self, done: false }
     }

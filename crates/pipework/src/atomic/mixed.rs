@@ -1,8 +1,9 @@
 //! Finds parts and bursts between ordinary text. Pure.
 //!
-//! What opens like a frame and is not well formed is text, so a stray control byte breaks nothing. What is well begun waits for its
-//! rest: a part or burst is written by one atomic `write`, but a relay between the two ends may cut anywhere. [`scan`] looks at
-//! the start of a buffer; [`Lines`] divides the text that it finds.
+//! What opens like a frame and is not well formed is text, so a stray control byte breaks nothing.
+//! What is well begun waits for its rest: a part or burst is written by one atomic `write`, but a
+//! relay between the two ends may cut anywhere. [`scan`] looks at the start of a buffer; [`Lines`]
+//! divides the text that it finds.
 
 use std::ops::Range;
 
@@ -16,7 +17,8 @@ use super::zstd;
 pub(super) enum Start {
     /// So many bytes of text.
     Text(usize),
-    /// What began like a part, of whose data `came` bytes are there, and is none: its first `len` bytes are text.
+    /// What began like a part, of whose data `came` bytes are there, and is none: its first `len`
+    /// bytes are text.
     Broken { header: Header, came: usize, len: usize },
     /// A part, `len` bytes in all.
     Part { header: Header, data: Range<usize>, len: usize },
@@ -33,11 +35,14 @@ pub(super) enum Start {
 pub(super) struct Rules {
     /// PIPE_BUF: no frame is longer.
     pub(super) limit: usize,
-    /// Bursts hold zstd frames, which may hold any control byte: their own format tells where they end.
+    /// Bursts hold zstd frames, which may hold any control byte: their own format tells where they
+    /// end.
     pub(super) zstd: bool,
-    /// A burst ends at the first [`SHIFT_IN`] and may hold [`SHIFT_OUT`]; what is not well formed is no text.
+    /// A burst ends at the first [`SHIFT_IN`] and may hold [`SHIFT_OUT`]; what is not well formed
+    /// is no text.
     pub(super) strict: bool,
-    /// Whether there are bursts; otherwise only a part is a frame, and all else that opens like one is text.
+    /// Whether there are bursts; otherwise only a part is a frame, and all else that opens like one
+    /// is text.
     pub(super) bursts: bool,
 }
 
@@ -148,7 +153,8 @@ fn compressed_burst(bytes: &[u8], rest: Rest, rules: Rules) -> Start {
 
 /// Divides text into lines: `\n`, `\r\n` and `\r` end one.
 ///
-/// A `\r` at the end of what is known waits for the next byte of text, so that lines do not depend on how reads cut the stream.
+/// A `\r` at the end of what is known waits for the next byte of text, so that lines do not depend
+/// on how reads cut the stream.
 #[derive(Debug)]
 pub(super) struct Lines {
     /// The text of the line that has not ended yet.
@@ -174,8 +180,9 @@ impl Lines {
         &self.begun
     }
 
-    /// Takes text from the start of `text` up to the end of the next line. Returns how many bytes it took, and the line if it has
-    /// ended. A line of more than `max` bytes is given out in pieces; a terminator stays with its line even then.
+    /// Takes text from the start of `text` up to the end of the next line. Returns how many bytes
+    /// it took, and the line if it has ended. A line of more than `max` bytes is given out in
+    /// pieces; a terminator stays with its line even then.
     pub(super) fn take(&mut self, text: &[u8], max: usize) -> (usize, Option<LineAt>) {
         if text.is_empty() {
             return (0, None);

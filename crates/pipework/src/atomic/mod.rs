@@ -1,11 +1,13 @@
 //! Room `atomic`: whole messages of any size from many writers over one POSIX pipe or FIFO.
 //!
-//! A pipe keeps a write of at most PIPE_BUF bytes (4096 on Linux) in one piece, and tears anything larger. This room cuts messages
-//! into parts of that size, each with the name of its writer, and the reader puts them together again: any number of processes and
-//! threads send messages of any size into one pipe, and each message comes out whole, once, and in the order of its writer.
+//! A pipe keeps a write of at most PIPE_BUF bytes (4096 on Linux) in one piece, and tears anything
+//! larger. This room cuts messages into parts of that size, each with the name of its writer, and
+//! the reader puts them together again: any number of processes and threads send messages of any
+//! size into one pipe, and each message comes out whole, once, and in the order of its writer.
 //!
-//! In **mixed mode** the same pipe carries ordinary text as well, so that a child process can print to its stdout whatever it likes, and
-//! send messages through it at the same time; the reader tells lines from messages.
+//! In **mixed mode** the same pipe carries ordinary text as well, so that a child process can print
+//! to its stdout whatever it likes, and send messages through it at the same time; the reader tells
+//! lines from messages.
 //!
 //! ```
 //! use pipework::{Deadline, atomic::{Item, Options}};
@@ -115,13 +117,14 @@ pub struct Options {
     spin: Duration,
 }
 
-/// So many writers may be in the middle of a message of the largest size. Each of them has to send it first, so nobody reserves memory by a claim.
+/// So many writers may be in the middle of a message of the largest size. Each of them has to send
+/// it first, so nobody reserves memory by a claim.
 const AT_ONCE: usize = 8;
 /// Many writers with small messages need no more.
 const LEAST_UNFINISHED: usize = 1 << 30;
 
-/// Long enough for a relay that a busy machine lets wait, or whose network sends again (after 1 s, then 2 s), and short enough for whoever
-/// looks at text.
+/// Long enough for a relay that a busy machine lets wait, or whose network sends again (after 1 s,
+/// then 2 s), and short enough for whoever looks at text.
 const FRAME_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Default for Options {
@@ -155,8 +158,8 @@ impl Options {
         Options { mode: if mixed { Mode::Mixed } else { Mode::Plain }, ..self }
     }
 
-    /// Reader, mixed mode: whether a control byte `0x0E` that opens no well-formed part or burst is an error, as it is for
-    /// Atomic::Pipe. By default it is text.
+    /// Reader, mixed mode: whether a control byte `0x0E` that opens no well-formed part or burst is
+    /// an error, as it is for Atomic::Pipe. By default it is text.
     pub fn strict(self, strict: bool) -> Options {
         Options { strict, ..self }
     }
@@ -179,30 +182,37 @@ impl Options {
         Options { keep_compressed: keep, ..self }
     }
 
-    /// Reader: the largest message in bytes, compressed or not, and the longest line that is given out in one piece. Default 256 MiB.
+    /// Reader: the largest message in bytes, compressed or not, and the longest line that is given
+    /// out in one piece. Default 256 MiB.
     pub fn max_message(self, bytes: usize) -> Options {
         Options { max_message: bytes, ..self }
     }
 
-    /// Reader: the bytes of all unfinished messages together, with 256 for each beside its data; past it, the one that waited longest is
-    /// given up, and its report names this limit. Also how much [`Reader::fill`] may buffer. Default: 8 times `max_message`, so that as
-    /// many writers may be in the middle of the largest message, and at least 1 GiB. It bounds the reader's memory, together with one message, one
-    /// line and what a message decompresses to, each of `max_message` bytes at most. (A message that grows takes up to twice its bytes of
-    /// address space, of which the system gives what is written to.)
+    /// Reader: the bytes of all unfinished messages together, with 256 for each beside its data;
+    /// past it, the one that waited longest is given up, and its report names this limit. Also how
+    /// much [`Reader::fill`] may buffer. Default: 8 times `max_message`, so that as many writers
+    /// may be in the middle of the largest message, and at least 1 GiB. It bounds the reader's
+    /// memory, together with one message, one line and what a message decompresses to, each of
+    /// `max_message` bytes at most. (A message that grows takes up to twice its bytes of address
+    /// space, of which the system gives what is written to.)
     pub fn max_unfinished(self, bytes: usize) -> Options {
         Options { max_unfinished: Some(bytes), ..self }
     }
 
-    /// Reader: how many bytes one read asks for, from 1 to 16 MiB. Default 64 KiB, which is what a pipe holds unless it was resized.
+    /// Reader: how many bytes one read asks for, from 1 to 16 MiB. Default 64 KiB, which is what a
+    /// pipe holds unless it was resized.
     pub fn read_size(self, bytes: usize) -> Options {
         Options { read_size: reader::read_size_within_limits(bytes), ..self }
     }
 
-    /// Reader, mixed mode, not strict: how long the rest of a part or burst that has begun is waited for while not one byte comes. Then what
-    /// there is of it is text, and its message is reported as `Torn`. Default 5 s: a relay between the ends (`tee`, ssh, a log collector)
-    /// may cut anywhere and stop for a while, and what is given up too early is lost. A stray `0x0E` in text holds what follows it
-    /// back for as long, or until 4096 bytes have come. Zero is right where all writers write into this very pipe; `Duration::MAX` waits
-    /// for the end. The time counts from the last byte that came, by the clock, across calls; event loops ask [`Reader::due`].
+    /// Reader, mixed mode, not strict: how long the rest of a part or burst that has begun is
+    /// waited for while not one byte comes. Then what there is of it is text, and its message is
+    /// reported as `Torn`. Default 5 s: a relay between the ends (`tee`, ssh, a log collector) may
+    /// cut anywhere and stop for a while, and what is given up too early is lost. A stray `0x0E` in
+    /// text holds what follows it back for as long, or until 4096 bytes have come. Zero is right
+    /// where all writers write into this very pipe; `Duration::MAX` waits for the end. The time
+    /// counts from the last byte that came, by the clock, across calls; event loops ask
+    /// [`Reader::due`].
     pub fn frame_timeout(self, time: Duration) -> Options {
         Options { frame_timeout: time, ..self }
     }
@@ -223,9 +233,8 @@ impl Options {
     }
 
     /// Reader: for how long it spins before it sleeps, while waits of late have ended within that
-    /// time; zero for never.
-    /// It spends CPU time to spare the writers the cost of waking it. At most 1 ms. Default 20 microseconds, and never where this process
-    /// may use only one CPU.
+    /// time; zero for never. It spends CPU time to spare the writers the cost of waking it. At most
+    /// 1 ms. Default 20 microseconds, and never where this process may use only one CPU.
     pub fn spin(self, limit: Duration) -> Options {
         Options { spin: limit, ..self }
     }
@@ -233,17 +242,19 @@ impl Options {
 
 /// Constructors.
 impl Options {
-    /// A new pipe. Both descriptors are close-on-exec and block; a child that shall inherit one gets it as its stdin or stdout.
+    /// A new pipe. Both descriptors are close-on-exec and block; a child that shall inherit one
+    /// gets it as its stdin or stdout.
     ///
     /// # Errors
-    /// `Os` with the kernel's number when descriptors have run out; `Invalid` for a zstd level that there is not.
+    /// `Os` with the kernel's number when descriptors have run out; `Invalid` for a zstd level that
+    /// there is not.
     pub fn pair(&self) -> Result<(Reader, Writer)> {
         let (reader, writer) = sys::pipe().map_err(|errno| errno.at("create pipe"))?;
         Ok((self.reader(reader)?, self.writer(writer)?))
     }
 
-    /// Opens the FIFO at `path` for reading, at once. The pipe ends when the last writer has left; before the first has come, calls
-    /// wait for it. Follows no symbolic link.
+    /// Opens the FIFO at `path` for reading, at once. The pipe ends when the last writer has left;
+    /// before the first has come, calls wait for it. Follows no symbolic link.
     ///
     /// # Errors
     /// `Os` with the kernel's number; `Invalid` if `path` is a symbolic link (ELOOP) or no FIFO.
@@ -253,9 +264,10 @@ impl Options {
         self.read_from(PipeEnd::fifo_reader(fd, OP)?)
     }
 
-    /// As [`Options::read_fifo`], but the pipe never ends: when the last writer has left, what it did not finish is reported, and
-    /// calls wait for the next one. A writer that dies at the very moment of that change is reported at the next one. Needs /proc, and the
-    /// right to open the FIFO again later.
+    /// As [`Options::read_fifo`], but the pipe never ends: when the last writer has left, what it
+    /// did not finish is reported, and calls wait for the next one. A writer that dies at the very
+    /// moment of that change is reported at the next one. Needs /proc, and the right to open the
+    /// FIFO again later.
     ///
     /// # Errors
     /// As [`Options::read_fifo`].
@@ -327,7 +339,8 @@ impl Options {
         }
     }
 
-    /// Reads what is piped into this process. What `std::io::stdin` has buffered already is not seen.
+    /// Reads what is piped into this process. What `std::io::stdin` has buffered already is not
+    /// seen.
     ///
     /// # Errors
     /// As [`Options::reader`]; `Os` when descriptors have run out.
@@ -370,8 +383,9 @@ impl Options {
     }
 }
 
-/// Without a deadline the kernel waits for the reader. With one, there is nothing to poll: a FIFO that nobody reads cannot be opened
-/// for writing alone. So it is tried again at growing intervals, 16 times a second at the least.
+/// Without a deadline the kernel waits for the reader. With one, there is nothing to poll: a FIFO
+/// that nobody reads cannot be opened for writing alone. So it is tried again at growing intervals,
+/// 16 times a second at the least.
 fn open_for_writing(path: &Path, deadline: Deadline) -> std::result::Result<OwnedFd, Errno> {
     if deadline.is_never() {
         return sys::open_fifo(path, Open::WriteWaiting);

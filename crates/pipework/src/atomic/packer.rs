@@ -1,7 +1,7 @@
 //! How payloads become writes: cut into parts, and laid side by side. Pure: bytes in, bytes out.
 //!
-//! [`Cut`] says where a payload is divided. [`Packer`] lays whole parts and bursts into one write of
-//! at most PIPE_BUF bytes.
+//! [`Cut`] says where a payload is divided. [`Packer`] lays whole parts and bursts into one write
+//! of at most PIPE_BUF bytes.
 
 use super::check::Check;
 use super::frame::{DATA_LINK_ESCAPE, Header, Mode, SHIFT_IN, SHIFT_OUT};
@@ -127,7 +127,8 @@ impl Packer {
         self.ends_whole = true;
     }
 
-    /// Adds the next part of `payload`; false if it should go into the next write instead. An empty packer always takes it.
+    /// Adds the next part of `payload`; false if it should go into the next write instead. An empty
+    /// packer always takes it.
     pub(super) fn push_part(&mut self, writer: WriterKey, payload: &[u8], cut: &mut Cut) -> bool {
         let left = payload.len() - cut.off;
         let Some(len) = (if cut.has_begun() { self.later_part(left) } else { self.first_part(left) }) else {
@@ -163,10 +164,12 @@ impl Packer {
 
     /// The data of the first part of `left` bytes; `None` if it should go into the next write.
     ///
-    /// What fits in one part is never divided. A longer message begins with a part that fills what space there is, unless that takes a
-    /// part more: beside what is in this write already, or on the last page of the pipe. A pipe is a row of pages; a write that fits
-    /// beside the one before it shares its page, and a page costs the kernel more than a write does. Where the guess about the
-    /// page is wrong (another writer, a reader that took it), nothing is lost: any first part will do.
+    /// What fits in one part is never divided. A longer message begins with a part that fills what
+    /// space there is, unless that takes a part more: beside what is in this write already, or on
+    /// the last page of the pipe. A pipe is a row of pages; a write that fits beside the one before
+    /// it shares its page, and a page costs the kernel more than a write does. Where the guess
+    /// about the page is wrong (another writer, a reader that took it), nothing is lost: any first
+    /// part will do.
     fn first_part(&self, left: usize) -> Option<usize> {
         let (max, overhead) = (self.max_part(), self.mode.part_overhead());
         let space = self.limit.checked_sub(self.bytes.len() + overhead);
@@ -185,7 +188,8 @@ impl Packer {
     /// Adds a burst; false if there is no space beside what is there.
     pub(super) fn push_burst(&mut self, data: &[u8]) -> bool {
         let newline = usize::from(self.prints && !data.ends_with(b"\n"));
-        // What fits into a pipe is printed as well, where no write is too long: its newline does not count.
+        // What fits into a pipe is printed as well, where no write is too long: its newline does
+        // not count.
         let uncounted = if self.is_empty() { newline } else { 0 };
         let len = data.len() + newline + self.mode.burst_overhead();
         if self.bytes.len() + len - uncounted > self.limit {
@@ -206,8 +210,8 @@ impl Packer {
         true
     }
 
-    /// Adds text, and what ends a line behind the last of it. Only an empty message has an empty last piece: what stands in front
-    /// of it is another's.
+    /// Adds text, and what ends a line behind the last of it. Only an empty message has an empty
+    /// last piece: what stands in front of it is another's.
     fn print(&mut self, text: &[u8], is_last: bool) {
         self.bytes.extend_from_slice(text);
         if is_last && !text.ends_with(b"\n") {
@@ -217,8 +221,9 @@ impl Packer {
     }
 }
 
-/// Round trip of header and cut over arbitrary bytes, for the fuzzer: whatever is packed is unpacked again, in order, in writes that
-/// keep the limit, with ids that descend to 0. With `each`, every message ends a write, as a single `send` does.
+/// Round trip of header and cut over arbitrary bytes, for the fuzzer: whatever is packed is
+/// unpacked again, in order, in writes that keep the limit, with ids that descend to 0. With
+/// `each`, every message ends a write, as a single `send` does.
 #[cfg(any(test, fuzzing))]
 pub(super) fn check_round_trip(limit: usize, mode: Mode, each: bool, payloads: &[&[u8]]) {
     use super::frame::PartKind;

@@ -1,8 +1,9 @@
 //! The reading end.
 //!
-//! Invariant: bytes leave the pipe under the lock of the one [`Core`] that all clones share, so no clone ever parses what another has
-//! read half of. A reader without clones takes no lock and may block in the read itself; with clones, waiting happens
-//! outside the lock, on the pipe and on an eventfd that is rung for what another clone has read and not used.
+//! Invariant: bytes leave the pipe under the lock of the one [`Core`] that all clones share, so no
+//! clone ever parses what another has read half of. A reader without clones takes no lock and may
+//! block in the read itself; with clones, waiting happens outside the lock, on the pipe and on an
+//! eventfd that is rung for what another clone has read and not used.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -23,7 +24,8 @@ const OP: &str = "atomic recv";
 
 /// The operation that makes one of a descriptor.
 pub(super) const READING: &str = "use as the reading end of a pipe";
-/// How many bytes a call reads on without an item when it has no time left: what a pipe can hold that no privileged process has made.
+/// How many bytes a call reads on without an item when it has no time left: what a pipe can hold
+/// that no privileged process has made.
 const LAST_LOOK: usize = 1 << 20;
 /// Who wakes so much later than asked was stopped meanwhile.
 const OVERSLEPT: Duration = Duration::from_secs(1);
@@ -32,10 +34,11 @@ const LEAST_READ: usize = 256;
 
 /// The reading end of a pipe, FIFO or Unix stream socket.
 ///
-/// Calls that can wait take a [`Deadline`]; each has a `try_` form that does not wait. Items come in the order of the pipe; the
-/// messages of one writer keep their order. Only one process can read from a pipe in this way: a reader that was inherited by `fork`
-/// works in the child only if the parent had nothing buffered, and otherwise says `Stale`. (A fork that goes around the C library, by a
-/// bare system call, is not noticed.)
+/// Calls that can wait take a [`Deadline`]; each has a `try_` form that does not wait. Items come
+/// in the order of the pipe; the messages of one writer keep their order. Only one process can read
+/// from a pipe in this way: a reader that was inherited by `fork` works in the child only if the
+/// parent had nothing buffered, and otherwise says `Stale`. (A fork that goes around the C library,
+/// by a bare system call, is not noticed.)
 pub struct Reader {
     end: PipeEnd,
     clones: Arc<Clones>,
@@ -46,7 +49,8 @@ pub struct Reader {
 /// What the clones of a reader share.
 struct Clones {
     core: Mutex<Core>,
-    /// Readable while bytes that one clone has read wait for another; there once the reader has been cloned.
+    /// Readable while bytes that one clone has read wait for another; there once the reader has
+    /// been cloned.
     eventfd: OnceLock<OwnedFd>,
 }
 
@@ -97,8 +101,9 @@ impl Reader {
     ///
     /// # Errors
     /// - `Closed`: the pipe has ended and everything usable has been given out.
-    /// - `Torn`, `TooLong`, `Corrupt`: a message is lost; [`Reader::torn`] says whose. The stream goes on: call again. (Only a plain
-    ///   stream that makes no sense at all is `Corrupt` for good; then `torn` is `None`.)
+    /// - `Torn`, `TooLong`, `Corrupt`: a message is lost; [`Reader::torn`] says whose. The stream
+    ///   goes on: call again. (Only a plain stream that makes no sense at all is `Corrupt` for
+    ///   good; then `torn` is `None`.)
     /// - `Incompatible`: the message is compressed, and this reader has no zstd; the stream goes
     ///   on. Or, for good and with `torn` being `None`: the messages were sent in mixed mode.
     /// - `TimedOut`; `Interrupted` by a signal handler: nothing is lost, call again.
@@ -127,7 +132,8 @@ impl Reader {
     /// # Errors
     /// - `Closed`: the pipe has ended and everything has been given out.
     /// - `TimedOut`, `Interrupted`, `Stale`, `Os` as [`Reader::recv`].
-    /// - `Corrupt`: a plain stream that makes no sense; in strict mode, anything that opens like a frame and is none.
+    /// - `Corrupt`: a plain stream that makes no sense; in strict mode, anything that opens like a
+    ///   frame and is none.
     /// - `Incompatible`: a mixed reader's stream begins with a message that was sent in plain mode.
     ///   It is said once; whoever calls again gets the bytes as text. (Only for writers of this
     ///   library: those of Atomic::Pipe cannot be told from text.)
@@ -151,24 +157,25 @@ impl Reader {
         self.torn
     }
 
-    /// The text of a line that has begun and not ended, as far as it has been parsed; `None` if there is none. Does not read: call it
-    /// when [`Reader::try_next_item`] has nothing.
+    /// The text of a line that has begun and not ended, as far as it has been parsed; `None` if
+    /// there is none. Does not read: call it when [`Reader::try_next_item`] has nothing.
     pub fn peek(&mut self) -> Option<Vec<u8>> {
         let line = self.look(Vec::new(), |core| core.decoder.unfinished_line().to_vec());
         (!line.is_empty()).then_some(line)
     }
 
-    /// By when an event loop should call again although the descriptor is not readable; `None`: not before it is. Ask after a
-    /// `try_` method had nothing. A frame that waits for its rest becomes text then (see [`Options::frame_timeout`]), or the
-    /// call came back before it had looked at all that is in the pipe: the deadline has passed already.
+    /// By when an event loop should call again although the descriptor is not readable; `None`: not
+    /// before it is. Ask after a `try_` method had nothing. A frame that waits for its rest becomes
+    /// text then (see [`Options::frame_timeout`]), or the call came back before it had looked at
+    /// all that is in the pipe: the deadline has passed already.
     ///
     /// [`Options::frame_timeout`]: super::Options::frame_timeout
     pub fn due(&self) -> Option<Deadline> {
         self.look(None, Core::due)
     }
 
-    /// Waits for bytes and reads up to the read size of them without parsing any, to make space for writers. Returns how many it read;
-    /// 0 at the end of the pipe.
+    /// Waits for bytes and reads up to the read size of them without parsing any, to make space for
+    /// writers. Returns how many it read; 0 at the end of the pipe.
     ///
     /// # Errors
     /// `TooLong` once `max_unfinished` bytes lie unparsed; `TimedOut`, `Interrupted`, `Stale`.
@@ -192,8 +199,8 @@ impl Reader {
         }
     }
 
-    /// Whether the pipe has ended and everything usable has been given out. Does not read: it turns true with the `Closed` of another
-    /// call, or just before it.
+    /// Whether the pipe has ended and everything usable has been given out. Does not read: it turns
+    /// true with the `Closed` of another call, or just before it.
     pub fn is_eof(&self) -> bool {
         self.look(false, |core| {
             let ended = core.tail == Tail::Ended && (core.finished || !self.end.is_listener());
@@ -201,9 +208,9 @@ impl Reader {
         })
     }
 
-    /// Takes no more from the pipe, as if it had ended here: the calls that follow give out what has
-    /// been read, report the messages that have begun and are not whole, and then say `Closed`. For
-    /// clones, too. Does not wait.
+    /// Takes no more from the pipe, as if it had ended here: the calls that follow give out what
+    /// has been read, report the messages that have begun and are not whole, and then say `Closed`.
+    /// For clones, too. Does not wait.
     ///
     /// # Errors
     /// `Stale` in a forked child, if the parent had read what it had not used.
@@ -228,14 +235,17 @@ impl Reader {
         self.look(true, |core| !core.decoder.is_empty())
     }
 
-    /// Whether somebody else reads from the same FIFO now: another reader that was opened by the FIFO's path, as this one was, anywhere on
-    /// the machine. Both get pieces of the stream. No piece is taken for a message, but messages are lost to both: ask after
-    /// opening, and when a message is reported as `Torn`. Readers of another kind, and those that were given a descriptor, are not seen.
+    /// Whether somebody else reads from the same FIFO now: another reader that was opened by the
+    /// FIFO's path, as this one was, anywhere on the machine. Both get pieces of the stream. No
+    /// piece is taken for a message, but messages are lost to both: ask after opening, and when a
+    /// message is reported as `Torn`. Readers of another kind, and those that were given a
+    /// descriptor, are not seen.
     pub fn has_rival(&self) -> bool {
         self.end.has_rival()
     }
 
-    /// Another reader of the same pipe, for another thread. The clones share one buffer: each item goes to one of them.
+    /// Another reader of the same pipe, for another thread. The clones share one buffer: each item
+    /// goes to one of them.
     ///
     /// # Errors
     /// `Os` with the kernel's number when descriptors have run out.
@@ -250,7 +260,8 @@ impl Reader {
         Ok(Reader { end, clones: Arc::clone(&self.clones), generation: self.generation, torn: None })
     }
 
-    /// Closes this handle; the pipe's reading end is closed with its last handle. Dropping does the same.
+    /// Closes this handle; the pipe's reading end is closed with its last handle. Dropping does the
+    /// same.
     pub fn close(self) {}
 
     /// Bytes that one read asks for.
@@ -263,8 +274,9 @@ impl Reader {
         self.look((), |core| core.read_size = read_size_within_limits(bytes));
     }
 
-    /// Whether reads stop at the end of the item that is given out next, so that what lies behind it stays in the pipe for somebody else.
-    /// It costs two reads or more for each message, and one for each byte of text. What was read before is not put back.
+    /// Whether reads stop at the end of the item that is given out next, so that what lies behind
+    /// it stays in the pipe for somebody else. It costs two reads or more for each message, and one
+    /// for each byte of text. What was read before is not put back.
     pub fn set_exact(&mut self, exact: bool) {
         self.look((), |core| core.exact = exact);
     }
@@ -274,10 +286,12 @@ impl Reader {
         self.look(false, |core| core.decoder.mode() == Mode::Mixed)
     }
 
-    /// Changes the mode for all that has not been given out yet. The writers must do the same at the same place of the stream.
+    /// Changes the mode for all that has not been given out yet. The writers must do the same at
+    /// the same place of the stream.
     ///
     /// # Errors
-    /// `WouldBlock` while a line is unfinished, which only a mixed stream can give out. `Stale` in a forked child, as elsewhere.
+    /// `WouldBlock` while a line is unfinished, which only a mixed stream can give out. `Stale` in
+    /// a forked child, as elsewhere.
     pub fn set_mixed(&mut self, mixed: bool) -> Result<()> {
         const OP: &str = "set mixed mode";
         self.look(Err(Error::new(ErrorKind::Stale, OP)), |core| {
@@ -297,7 +311,8 @@ impl Reader {
     /// Sets how messages are compressed, for all that has not been given out yet.
     ///
     /// # Errors
-    /// `Invalid`: there is no such level, or the dictionary is none. `Stale` in a forked child, as elsewhere.
+    /// `Invalid`: there is no such level, or the dictionary is none. `Stale` in a forked child, as
+    /// elsewhere.
     pub fn set_zstd(&mut self, zstd: Option<Zstd>) -> Result<()> {
         let stale = Err(Error::new(ErrorKind::Stale, "set zstd decompression"));
         self.look(stale, |core| core.decoder.set_zstd(zstd))
@@ -316,8 +331,9 @@ impl Reader {
         self.end.capacity()
     }
 
-    /// Asks for another capacity; returns the one that the kernel chose, at least as large. A refusal (`Os` with EPERM past the
-    /// limits of an unprivileged user, with EBUSY below what lies in the pipe) leaves the pipe as it was.
+    /// Asks for another capacity; returns the one that the kernel chose, at least as large. A
+    /// refusal (`Os` with EPERM past the limits of an unprivileged user, with EBUSY below what lies
+    /// in the pipe) leaves the pipe as it was.
     ///
     /// # Errors
     /// `Os` with the kernel's number.
@@ -375,8 +391,9 @@ impl Reader {
         loop {
             let mut core = lock(&self.clones);
             let found = core.next(&mut self.end, None);
-            // Who took something, or met the end, tells the others what they cannot see from the pipe. Who found nothing stays silent,
-            // or clones would wake each other for ever over an unfinished frame.
+            // Who took something, or met the end, tells the others what they cannot see from the
+            // pipe. Who found nothing stays silent, or clones would wake each other for ever over
+            // an unfinished frame.
             let more = core.decoder.has_more() || core.tail == Tail::Ended;
             if found.is_err() || (matches!(found, Ok(Some(_))) && more) {
                 self.clones.wake_others(&core);
@@ -399,7 +416,8 @@ impl Reader {
             if !woken.map_err(|errno| errno.at(OP))? {
                 continue;
             }
-            // Only a clone that looks again may clear the eventfd; one that leaves would take the others' wake-up with it.
+            // Only a clone that looks again may clear the eventfd; one that leaves would take the
+            // others' wake-up with it.
             if let Some(eventfd) = self.clones.eventfd.get() {
                 sys::eventfd_clear(eventfd.as_fd());
             }
@@ -415,7 +433,8 @@ impl Reader {
         }
     }
 
-    /// Looks at what the clones share, or changes it. `stale` in a forked child where a thread that did not come along held the lock.
+    /// Looks at what the clones share, or changes it. `stale` in a forked child where a thread that
+    /// did not come along held the lock.
     fn look<T>(&self, stale: T, look: impl FnOnce(&mut Core) -> T) -> T {
         if sync::generation() == self.generation {
             return look(&mut lock(&self.clones));
@@ -427,13 +446,15 @@ impl Reader {
         }
     }
 
-    /// A child inherits a copy of the buffer. What lies in it is the parent's, and where it ends the child's first read would begin.
+    /// A child inherits a copy of the buffer. What lies in it is the parent's, and where it ends
+    /// the child's first read would begin.
     fn check_fork(&mut self, op: &'static str) -> Result<()> {
         let generation = sync::generation();
         if generation == self.generation {
             return Ok(());
         }
-        // A clone's lock may have been held by a thread that the child does not have, so it is not even asked.
+        // A clone's lock may have been held by a thread that the child does not have, so it is not
+        // even asked.
         if !sole(&mut self.clones).is_some_and(|core| core.decoder.is_empty()) {
             return Err(Error::new(ErrorKind::Stale, op));
         }
@@ -482,7 +503,8 @@ impl Core {
                 continue;
             }
             match due.map(|(due, began)| Instant::now().checked_duration_since(due.max(began))) {
-                // Who oversleeps was stopped, as a shell's job control stops all of a pipeline, and so perhaps was the relay.
+                // Who oversleeps was stopped, as a shell's job control stops all of a pipeline, and
+                // so perhaps was the relay.
                 Some(Some(late)) if late > OVERSLEPT => self.quiet_since = None,
                 Some(Some(_)) => self.tail = Tail::Silent,
                 _ if deadline.is_none_or(Deadline::has_passed) => return self.nothing(deadline),
@@ -548,14 +570,16 @@ enum Got {
 /// What a pipe holds unless it was resized.
 pub(super) const DEFAULT_READ_SIZE: usize = 64 << 10;
 
-/// Bytes of the largest [`read_size`](super::Options::read_size). More gains nothing, for no pipe holds more at once unless its owner is privileged.
+/// Bytes of the largest [`read_size`](super::Options::read_size). More gains nothing, for no pipe
+/// holds more at once unless its owner is privileged.
 pub const MAX_READ_SIZE: usize = 16 << 20;
 
 pub(super) fn read_size_within_limits(bytes: usize) -> usize {
     bytes.clamp(1, MAX_READ_SIZE)
 }
 
-/// A panic cannot leave the core in a state that the next call would misread: it is changed by whole steps.
+/// A panic cannot leave the core in a state that the next call would misread: it is changed by
+/// whole steps.
 fn lock(clones: &Clones) -> MutexGuard<'_, Core> {
     clones.core.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -566,9 +590,10 @@ fn sole(clones: &mut Arc<Clones>) -> Option<&mut Core> {
 }
 
 impl AsFd for Reader {
-    /// For an event loop: when it is readable, call a `try_` method until that has nothing, and then ask [`Reader::due`]. It stays the same for the reader's life, but
-    /// for a listener in a forked child, which has another after its first call there. With clones, an item may also wait in
-    /// the buffer that they share.
+    /// For an event loop: when it is readable, call a `try_` method until that has nothing, and
+    /// then ask [`Reader::due`]. It stays the same for the reader's life, but for a listener in a
+    /// forked child, which has another after its first call there. With clones, an item may also
+    /// wait in the buffer that they share.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.end.as_fd()
     }

@@ -1,4 +1,5 @@
-//! What needs the inside of the crate: the decoder against its naive specification, and system calls that fail on order.
+//! What needs the inside of the crate: the decoder against its naive specification, and system
+//! calls that fail on order.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::error::ErrorKind;
 use crate::fd::NOSIGNAL_REFUSED;
 use crate::sys::fault::{Fault, KERNEL, all_met, order, with_deadly_sigpipe};
 
-// ---------------------------------------------------------------- the decoder and its specification
+// -------------------- the decoder and its specification
 
 /// Pieces that make interesting streams: text, frames, and what looks like one.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
@@ -64,7 +65,8 @@ proptest! {
     }
 }
 
-/// What a relay may do to a stream: bytes that it loses, or sends twice. Places and numbers are taken within what there is.
+/// What a relay may do to a stream: bytes that it loses, or sends twice. Places and numbers are
+/// taken within what there is.
 #[derive(Clone, Copy, Debug)]
 enum Edit {
     Lose(usize, usize),
@@ -128,8 +130,9 @@ fn edit() -> impl Strategy<Value = Edit> {
     })
 }
 
-/// Whatever a relay loses or repeats, nothing comes out that was not sent. A check of 10 bits lets one edit in a thousand pass among those that
-/// keep the size of a part, so the cases are always the same ones, unless PIPEWORK_EDITS asks for so many others.
+/// Whatever a relay loses or repeats, nothing comes out that was not sent. A check of 10 bits lets
+/// one edit in a thousand pass among those that keep the size of a part, so the cases are always
+/// the same ones, unless PIPEWORK_EDITS asks for so many others.
 #[test]
 fn loss_and_repetition_never_make_a_message_that_was_not_sent() {
     use proptest::test_runner::{TestRng, TestRunner};
@@ -321,7 +324,7 @@ fn a_refused_capacity_is_reported_and_the_pipe_lives() {
     assert_eq!(&*reader.recv(Deadline::NEVER).unwrap(), b"alive");
 }
 
-// ---------------------------------------------------------------- kernels that cannot do everything
+// -------------------- kernels that cannot do everything
 
 /// Sends and receives through every kind of wait, and fills the pipe until it refuses.
 fn exercise(mut reader: Reader, mut writer: Writer) {

@@ -1,8 +1,9 @@
 //! The writing end.
 //!
-//! Invariant: every `write` is at most PIPE_BUF bytes and holds whole parts only, so that whoever is killed, and whenever, leaves whole
-//! parts in the pipe. A message whose rest will not be written is left behind together with the writer key that it used: under the next
-//! key, no reader can take it for the beginning of another message.
+//! Invariant: every `write` is at most PIPE_BUF bytes and holds whole parts only, so that whoever
+//! is killed, and whenever, leaves whole parts in the pipe. A message whose rest will not be
+//! written is left behind together with the writer key that it used: under the next key, no reader
+//! can take it for the beginning of another message.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,9 +24,10 @@ pub(super) const WRITING: &str = "use as the writing end of a pipe";
 
 /// The writing end of a pipe, FIFO or Unix stream socket.
 ///
-/// One writer serves one thread; [`Writer::try_clone`] makes another for another thread, and any number of processes can have theirs.
-/// It is its own in a forked child: under another key there, and without what the parent had pending. Dropping a writer writes
-/// what is pending, for as long as that takes; [`Writer::close`] does it with a deadline.
+/// One writer serves one thread; [`Writer::try_clone`] makes another for another thread, and any
+/// number of processes can have theirs. It is its own in a forked child: under another key there,
+/// and without what the parent had pending. Dropping a writer writes what is pending, for as long
+/// as that takes; [`Writer::close`] does it with a deadline.
 pub struct Writer {
     end: PipeEnd,
     key: WriterKey,
@@ -74,13 +76,14 @@ impl Writer {
         })
     }
 
-    /// Sends one message, after what is pending. Waits until all of it is in the pipe. Returns the number of parts, at least 1.
+    /// Sends one message, after what is pending. Waits until all of it is in the pipe. Returns the
+    /// number of parts, at least 1.
     ///
     /// # Errors
     /// After any error the message is not delivered, and it is safe to send it again.
     /// - `TimedOut`: parts that were in the pipe already reach the reader as a `Torn` report.
-    /// - `Interrupted` by a signal handler before the first part was written. Later signals do not interrupt. (For both there is
-    ///   [`Writer::set_interrupt_check`].)
+    /// - `Interrupted` by a signal handler before the first part was written. Later signals do not
+    ///   interrupt. (For both there is [`Writer::set_interrupt_check`].)
     /// - `Closed`: no reader is left. What was pending is dropped.
     /// - `TooLong`: more parts than can be counted (over 8 TiB).
     /// - `Corrupt`: the kernel has cut a write that POSIX promises to keep whole.
@@ -102,9 +105,11 @@ impl Writer {
         })
     }
 
-    /// Sends one message without waiting. What the pipe has no space for is pending, and is written by the next call of any kind that
-    /// writes, or by the drop. Returns the number of parts; `None`, with nothing taken, if what is pending already and the message
-    /// exceed `max_pending` bytes. (With nothing pending, and once the pipe has taken the first part, a message of any size is taken.)
+    /// Sends one message without waiting. What the pipe has no space for is pending, and is written
+    /// by the next call of any kind that writes, or by the drop. Returns the number of parts;
+    /// `None`, with nothing taken, if what is pending already and the message exceed `max_pending`
+    /// bytes. (With nothing pending, and once the pipe has taken the first part, a message of any
+    /// size is taken.)
     ///
     /// # Errors
     /// `Closed`, `TooLong`, `Os` as [`Writer::send`].
@@ -137,8 +142,9 @@ impl Writer {
         })
     }
 
-    /// Sends messages in their order, several small ones in one `write`. Waits until all are in the pipe. Returns how many were
-    /// sent whole: all of them, or fewer if the deadline passed (or a signal handler ran) in between; then send the rest again.
+    /// Sends messages in their order, several small ones in one `write`. Waits until all are in the
+    /// pipe. Returns how many were sent whole: all of them, or fewer if the deadline passed (or a
+    /// signal handler ran) in between; then send the rest again.
     ///
     /// # Errors
     /// As [`Writer::send`], if not one message was sent.
@@ -154,8 +160,8 @@ impl Writer {
         self.guarded(len, |writer| writer.send_each(messages, deadline, OP))
     }
 
-    /// Puts one message behind what is pending and writes nothing: for callers that [`Writer::flush`] by themselves. Returns the
-    /// number of parts. Has no limit but memory.
+    /// Puts one message behind what is pending and writes nothing: for callers that
+    /// [`Writer::flush`] by themselves. Returns the number of parts. Has no limit but memory.
     ///
     /// # Errors
     /// `TooLong` as [`Writer::send`].
@@ -169,12 +175,13 @@ impl Writer {
         })
     }
 
-    /// Sends bytes in one write, after what is pending, without a header: in mixed mode between two control bytes, in plain mode as they
-    /// are, for a reader that is not of this kind.
+    /// Sends bytes in one write, after what is pending, without a header: in mixed mode between two
+    /// control bytes, in plain mode as they are, for a reader that is not of this kind.
     ///
     /// # Errors
     /// - `TooLong`: it does not fit in one write; see [`Writer::fits_in_burst`].
-    /// - `Invalid`, in mixed mode without compression: it holds `0x0E` or `0x0F`, or begins with `0x10`. Send it as a message.
+    /// - `Invalid`, in mixed mode without compression: it holds `0x0E` or `0x0F`, or begins with
+    ///   `0x10`. Send it as a message.
     /// - `TimedOut`, `Interrupted`, `Closed`, `Os`: it was not sent.
     pub fn burst(&mut self, data: impl AsRef<[u8]>, deadline: impl Into<Deadline>) -> Result<()> {
         const OP: &str = "atomic burst";
@@ -207,8 +214,9 @@ impl Writer {
         })
     }
 
-    /// The bytes that a burst would take on the wire; `None` if it does not fit in one write. With compression this compresses. It does not
-    /// look for the control bytes that [`Writer::burst`] refuses.
+    /// The bytes that a burst would take on the wire; `None` if it does not fit in one write. With
+    /// compression this compresses. It does not look for the control bytes that [`Writer::burst`]
+    /// refuses.
     ///
     /// # Errors
     /// `TooLong`: zstd cannot compress it.
@@ -219,7 +227,8 @@ impl Writer {
         })
     }
 
-    /// Bytes that are taken and not yet written: payload, and for each message the bytes around one part.
+    /// Bytes that are taken and not yet written: payload, and for each message the bytes around one
+    /// part.
     pub fn pending(&self) -> usize {
         if self.generation == sync::generation() { self.packer.bytes().len() + self.queued } else { 0 }
     }
@@ -241,23 +250,27 @@ impl Writer {
         self.try_flush_for("atomic flush")
     }
 
-    /// Drops what is pending. A message that was written in part reaches the reader as a `Torn` report.
+    /// Drops what is pending. A message that was written in part reaches the reader as a `Torn`
+    /// report.
     pub fn discard(&mut self) {
         self.after_fork();
         self.abandon();
     }
 
-    /// Writes what is pending and closes this handle. Without it, the drop does the same with no deadline and no report.
+    /// Writes what is pending and closes this handle. Without it, the drop does the same with no
+    /// deadline and no report.
     ///
     /// # Errors
-    /// As [`Writer::flush`]; the handle is closed all the same, and what was still pending is dropped.
+    /// As [`Writer::flush`]; the handle is closed all the same, and what was still pending is
+    /// dropped.
     pub fn close(mut self, deadline: impl Into<Deadline>) -> Result<()> {
         let done = self.flush_for(deadline.into(), "atomic close");
         self.discard();
         done
     }
 
-    /// Another writer of the same pipe with a key of its own, for another thread. What is pending stays here.
+    /// Another writer of the same pipe with a key of its own, for another thread. What is pending
+    /// stays here.
     ///
     /// # Errors
     /// `Os` with the kernel's number when descriptors have run out.
@@ -329,9 +342,9 @@ impl Writer {
 
     /// Sets a function that is asked, while a call waits, whether to go on: after each signal
     /// handler, and every 250 ms. If it says no, the call ends with `Interrupted`, inside a message
-    /// too, which is given up then and not delivered; nothing else interrupts the call. For languages
-    /// that run their signal handlers themselves. A drop asks as well, and after a no it drops what
-    /// is pending.
+    /// too, which is given up then and not delivered; nothing else interrupts the call. For
+    /// languages that run their signal handlers themselves. A drop asks as well, and after a no it
+    /// drops what is pending.
     pub fn set_interrupt_check(&mut self, go_on: Option<fn() -> bool>) {
         self.interrupt_check = go_on;
     }
@@ -344,8 +357,9 @@ impl Writer {
         self.end.capacity()
     }
 
-    /// Asks for another capacity; returns the one that the kernel chose, at least as large. A refusal (`Os` with EPERM past the
-    /// limits of an unprivileged user, with EBUSY below what lies in the pipe) leaves the pipe as it was.
+    /// Asks for another capacity; returns the one that the kernel chose, at least as large. A
+    /// refusal (`Os` with EPERM past the limits of an unprivileged user, with EBUSY below what lies
+    /// in the pipe) leaves the pipe as it was.
     ///
     /// # Errors
     /// `Os` with the kernel's number.
@@ -381,7 +395,8 @@ impl Writer {
         deadline: Deadline,
         op: &'static str,
     ) -> Result<usize> {
-        // `packed` counts messages whose last part is in the packer or further, `sent` those whose last part is in the pipe.
+        // `packed` counts messages whose last part is in the packer or further, `sent` those whose
+        // last part is in the pipe.
         let (mut packed, mut sent) = (0, 0);
         let outcome = messages.iter().try_for_each(|message| {
             self.with_payload(message.as_ref(), op, |writer, payload| {
@@ -408,14 +423,16 @@ impl Writer {
         match outcome {
             Ok(()) => Ok(sent),
             Err(error) => {
-                // What was packed and not written is not sent; a failed write has dropped it already.
+                // What was packed and not written is not sent; a failed write has dropped it
+                // already.
                 self.abandon();
                 if sent == 0 { Err(error) } else { Ok(sent) }
             }
         }
     }
 
-    /// Runs what writes about `len` bytes. Up to four writes ask for silence about SIGPIPE one by one.
+    /// Runs what writes about `len` bytes. Up to four writes ask for silence about SIGPIPE one by
+    /// one.
     fn guarded<T>(&mut self, len: usize, write: impl FnOnce(&mut Writer) -> T) -> T {
         match len / self.packer.limit() {
             0..4 => write(self),
@@ -535,7 +552,8 @@ impl Writer {
                 Ok(true)
             }
             Ok(false) => Ok(false),
-            // A call that does not wait is not interrupted; if a kernel says so, it is as good as no space.
+            // A call that does not wait is not interrupted; if a kernel says so, it is as good as
+            // no space.
             Err(Errno::INTR) => Ok(false),
             Err(errno) => Err(self.fail(errno, op)),
         }
@@ -583,7 +601,8 @@ impl Drop for Writer {
 }
 
 impl AsFd for Writer {
-    /// The pipe's descriptor, which blocks unless it was made not to elsewhere: hand it to a child as its stdout, or poll it for writing.
+    /// The pipe's descriptor, which blocks unless it was made not to elsewhere: hand it to a child
+    /// as its stdout, or poll it for writing.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.end.as_fd()
     }
@@ -595,8 +614,9 @@ impl std::fmt::Debug for Writer {
     }
 }
 
-/// Random bits beside the process number: neither a reused number, nor another pid namespace on the same FIFO, nor a second handle in the
-/// same thread has the same key while one of its messages is unfinished.
+/// Random bits beside the process number: neither a reused number, nor another pid namespace on the
+/// same FIFO, nor a second handle in the same thread has the same key while one of its messages is
+/// unfinished.
 fn draw_key() -> Result<WriterKey> {
     loop {
         let bits = sys::random().map_err(|errno| errno.at("draw writer key"))?;

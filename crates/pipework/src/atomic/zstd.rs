@@ -1,7 +1,8 @@
 //! Compression of whole messages and bursts, each into one zstd frame.
 //!
-//! Invariant: nothing is decompressed past the reader's `max_message`, whatever a frame claims; and what a dictionary was used
-//! for carries a checksum, so that a wrong dictionary is an error and never other bytes.
+//! Invariant: nothing is decompressed past the reader's `max_message`, whatever a frame claims; and
+//! what a dictionary was used for carries a checksum, so that a wrong dictionary is an error and
+//! never other bytes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuf
 use super::item::{Limit, Unfit};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How to compress. Both ends of a pipe must agree on whether, and on the dictionary; the level is the writer's own affair.
+/// How to compress. Both ends of a pipe must agree on whether, and on the dictionary; the level is
+/// the writer's own affair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zstd {
     level: i32,
@@ -31,13 +33,14 @@ impl Zstd {
         Zstd::default()
     }
 
-    /// From -131072 (fastest) to 22 (smallest). 1 and 3 suit most messages; -3 where CPU is dear. Another number is refused as
-    /// `Invalid` by whoever is given this.
+    /// From -131072 (fastest) to 22 (smallest). 1 and 3 suit most messages; -3 where CPU is dear.
+    /// Another number is refused as `Invalid` by whoever is given this.
     pub fn level(self, level: i32) -> Zstd {
         Zstd { level, ..self }
     }
 
-    /// Raw bytes that resemble the messages, for instance one of them. It helps most where messages are small and alike.
+    /// Raw bytes that resemble the messages, for instance one of them. It helps most where messages
+    /// are small and alike.
     pub fn dictionary(self, bytes: impl Into<Vec<u8>>) -> Zstd {
         Zstd { dictionary: Some(bytes.into().into()), ..self }
     }
@@ -51,8 +54,8 @@ impl Zstd {
         Ok(self.dictionary(bytes))
     }
 
-    /// Lets a reader that has a dictionary take frames without a checksum too, which Atomic::Pipe writes. A wrong dictionary may
-    /// then give wrong bytes. By default such a frame is `Corrupt`.
+    /// Lets a reader that has a dictionary take frames without a checksum too, which Atomic::Pipe
+    /// writes. A wrong dictionary may then give wrong bytes. By default such a frame is `Corrupt`.
     pub fn accept_unchecked(self, accept: bool) -> Zstd {
         Zstd { unchecked: accept, ..self }
     }
@@ -133,7 +136,8 @@ impl Decompressor {
         &self.settings
     }
 
-    /// Puts what `frame` holds into `data`. Unfit if it is not one whole, sound frame, or past `max` bytes.
+    /// Puts what `frame` holds into `data`. Unfit if it is not one whole, sound frame, or past
+    /// `max` bytes.
     pub(super) fn decompress(
         &mut self,
         frame: &[u8],
@@ -167,7 +171,8 @@ impl Decompressor {
         max: usize,
     ) -> std::result::Result<(), Unfit> {
         const STEP: usize = 1 << 16;
-        // A frame also asks for a window of memory. 8 MiB is what every level below 20 may need (RFC 8878 recommends to support it).
+        // A frame also asks for a window of memory. 8 MiB is what every level below 20 may need
+        // (RFC 8878 recommends to support it).
         const WINDOW: usize = 8 << 20;
         let window_log = (max.clamp(WINDOW, (1 << 27) - 1) + 1).next_power_of_two().ilog2();
         self.context.reset(zstd_safe::ResetDirective::SessionOnly).map_err(|_| Unfit::Corrupt)?;
@@ -299,7 +304,8 @@ mod tests {
 
     #[test]
     fn a_window_beyond_the_limit_is_refused() {
-        // Magic, descriptor (no size, no checksum), a window descriptor of 2^27 bytes, one empty last block.
+        // Magic, descriptor (no size, no checksum), a window descriptor of 2^27 bytes, one empty
+        // last block.
         let frame = [0x28, 0xB5, 0x2F, 0xFD, 0x00, (27 - 10) << 3, 0x01, 0x00, 0x00];
         let mut out = Vec::new();
         let mut decompressor = Decompressor::new(Zstd::new()).unwrap();

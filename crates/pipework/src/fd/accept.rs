@@ -1,10 +1,12 @@
 //! Accepting many connections at once, and what to do when descriptors have run out.
 //!
-//! Invariant: what was accepted is given out, whatever happens next. Every call does at most as much as it was asked for and never waits.
+//! Invariant: what was accepted is given out, whatever happens next. Every call does at most as
+//! much as it was asked for and never waits.
 //!
-//! Linux looks for a free descriptor before it looks for a connection. So nothing is lost when there is none, but the listener stays
-//! readable, and an event loop that just tries again spins. Either it stops watching the listener until a descriptor is closed, or it
-//! keeps a [`Reserve`] and turns the waiting away.
+//! Linux looks for a free descriptor before it looks for a connection. So nothing is lost when
+//! there is none, but the listener stays readable, and an event loop that just tries again spins.
+//! Either it stops watching the listener until a descriptor is closed, or it keeps a [`Reserve`]
+//! and turns the waiting away.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -38,8 +40,9 @@ pub enum Stopped {
     WouldBlock,
     /// As many as were asked for have been taken off the backlog; there may be more.
     Limit,
-    /// There is no descriptor left in this process (EMFILE) or on this machine (ENFILE). Whoever waits goes on waiting, and it is not known
-    /// whether anybody does: close something, or [`Reserve::shed`].
+    /// There is no descriptor left in this process (EMFILE) or on this machine (ENFILE). Whoever
+    /// waits goes on waiting, and it is not known whether anybody does: close something, or
+    /// [`Reserve::shed`].
     NoDescriptors(Error),
     /// Anything else; trying again at once would fail again.
     Failed(Error),
@@ -50,8 +53,9 @@ pub enum Stopped {
 /// A connection that its peer has given up while it waited, or that a firewall forbids, counts as
 /// one of `max`, and is not among the accepted.
 ///
-/// The listener may be of any kind that accepts. It should be non-blocking; if it is not, it is polled before every accept, and if another
-/// thread or process is quicker between poll and accept, the call waits for the next connection.
+/// The listener may be of any kind that accepts. It should be non-blocking; if it is not, it is
+/// polled before every accept, and if another thread or process is quicker between poll and accept,
+/// the call waits for the next connection.
 ///
 /// # Examples
 ///
@@ -74,7 +78,8 @@ pub fn accept_many(listener: impl AsFd, max: usize) -> Accepted {
     Accepted { connections, stopped }
 }
 
-/// A descriptor that is given up when none is left, so that connections can be turned away instead of left to wait.
+/// A descriptor that is given up when none is left, so that connections can be turned away instead
+/// of left to wait.
 ///
 /// # Examples
 ///
@@ -112,15 +117,17 @@ impl Reserve {
         Ok(Reserve(Some(held)))
     }
 
-    /// Whether there is a descriptor to give up. If not, the next [`Reserve::shed`] tries to take one again.
+    /// Whether there is a descriptor to give up. If not, the next [`Reserve::shed`] tries to take
+    /// one again.
     pub fn is_held(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Accepts up to `max` connections and closes each at once, so that their peers learn that nobody will serve them; never waits.
+    /// Accepts up to `max` connections and closes each at once, so that their peers learn that
+    /// nobody will serve them; never waits.
     ///
-    /// The descriptor held is given up meanwhile and taken again afterwards. Where another thread takes it first, the reserve is
-    /// not held any more and says so.
+    /// The descriptor held is given up meanwhile and taken again afterwards. Where another thread
+    /// takes it first, the reserve is not held any more and says so.
     pub fn shed(&mut self, listener: impl AsFd, max: usize) -> Shed {
         self.0 = None;
         let mut turned_away = 0;

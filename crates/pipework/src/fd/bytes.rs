@@ -1,4 +1,5 @@
-//! Reading and writing all of it: records, whole files, at a position. What a single call leaves undone is done here.
+//! Reading and writing all of it: records, whole files, at a position. What a single call leaves
+//! undone is done here.
 
 use std::os::fd::AsFd;
 
@@ -9,14 +10,17 @@ use crate::sys::file::{self, Kind};
 use crate::sys::timed_fd::{TimedFd, progress};
 use crate::sys::{self, Blocking, Errno, For};
 
-/// What a slurp makes space for where nobody says how much there is; then it makes space for as much again as has come.
+/// What a slurp makes space for where nobody says how much there is; then it makes space for as
+/// much again as has come.
 const FIRST_READ: usize = 16 * 1024;
 /// As much as is read at once into memory that has to be cleared for it.
 const CLEARED_READ: usize = 64 * 1024;
 
-/// Reads until `buf` is full or the input ends, and says how much that was: less than `buf` holds means end of file.
+/// Reads until `buf` is full or the input ends, and says how much that was: less than `buf` holds
+/// means end of file.
 ///
-/// This is how records of a fixed size are read: one a call, the last of them perhaps short, and then 0.
+/// This is how records of a fixed size are read: one a call, the last of them perhaps short, and
+/// then 0.
 ///
 /// # Errors
 ///
@@ -75,15 +79,18 @@ pub fn write_all(fd: impl AsFd, bytes: &[u8], deadline: impl Into<Deadline>) -> 
     outcome.map_err(|errno| errno.after(done, OP))
 }
 
-/// Appends everything to `bytes`, from the current position to the end of file, and says how much it was.
+/// Appends everything to `bytes`, from the current position to the end of file, and says how much
+/// it was.
 ///
-/// More than `max_bytes` is `TooLong`. A file of a known length is read in one piece; for anything else, space is made for as much again as
-/// has come already, so `bytes` never takes more than about twice what it holds. All records of a fixed size are a slurp and then
+/// More than `max_bytes` is `TooLong`. A file of a known length is read in one piece; for anything
+/// else, space is made for as much again as has come already, so `bytes` never takes more than
+/// about twice what it holds. All records of a fixed size are a slurp and then
 /// [`chunks`](slice::chunks).
 ///
 /// # Errors
 ///
-/// What had been read by then has been appended, and `done` says how much it is. Memory that cannot be had is an error too (ENOMEM).
+/// What had been read by then has been appended, and `done` says how much it is. Memory that cannot
+/// be had is an error too (ENOMEM).
 pub fn slurp(
     fd: impl AsFd,
     bytes: &mut Vec<u8>,
@@ -120,7 +127,8 @@ pub fn slurp(
     }
 }
 
-/// Reads at `offset` until `buf` is full or the file ends, and says how much that was. The descriptor's own position stays.
+/// Reads at `offset` until `buf` is full or the file ends, and says how much that was. The
+/// descriptor's own position stays.
 ///
 /// # Errors
 ///
@@ -137,8 +145,8 @@ pub fn pread_full(fd: impl AsFd, buf: &mut [u8], offset: u64) -> Result<usize, U
     Ok(done)
 }
 
-/// Writes all of `bytes` at `offset`. The descriptor's own position stays. Linux appends, whatever `offset` is, if the file was
-/// opened for appending.
+/// Writes all of `bytes` at `offset`. The descriptor's own position stays. Linux appends, whatever
+/// `offset` is, if the file was opened for appending.
 ///
 /// # Errors
 ///

@@ -7,8 +7,9 @@
 //! an offset cannot be asked twice: they are read in small pieces, after there is space, and only a
 //! write that fails then loses one.
 //!
-//! Where the kernel refuses a way, the next one is tried. 0 is the end only when a plain read has said it: some file systems say it to a
-//! `copy_file_range` of a file whose length they do not know.
+//! Where the kernel refuses a way, the next one is tried. 0 is the end only when a plain read has
+//! said it: some file systems say it to a `copy_file_range` of a file whose length they do not
+//! know.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -19,20 +20,23 @@ use crate::sys::net::{self, Take};
 use crate::sys::timed_fd::{SMALL, TimedFd};
 use crate::sys::{self, Errno, For};
 
-/// What one call inside the kernel is asked to move, and how much may move before the deadline is looked at.
+/// What one call inside the kernel is asked to move, and how much may move before the deadline is
+/// looked at.
 const STEP: u64 = 4 << 20;
 /// What is read and written at once by hand, and what a pipe holds.
 const BLOCK: u64 = 64 << 10;
 
-/// Copies `len` bytes, or as many as there are, and says how many that was. `u64::MAX` is everything.
+/// Copies `len` bytes, or as many as there are, and says how many that was. `u64::MAX` is
+/// everything.
 ///
-/// Both positions move along. Either side may be a file, a pipe, a stream socket, a terminal or a device, blocking or not;
-/// datagram sockets, whose messages would run together, are `Unsupported`, and a file or pipe that is both sides at once is
-/// `Invalid`. The best of `copy_file_range`, `splice`, `sendfile` and plain reading and writing is found by itself. A pipe or socket that nobody
-/// reads is `Closed`, without SIGPIPE.
+/// Both positions move along. Either side may be a file, a pipe, a stream socket, a terminal or a
+/// device, blocking or not; datagram sockets, whose messages would run together, are `Unsupported`,
+/// and a file or pipe that is both sides at once is `Invalid`. The best of `copy_file_range`,
+/// `splice`, `sendfile` and plain reading and writing is found by itself. A pipe or socket that
+/// nobody reads is `Closed`, without SIGPIPE.
 ///
-/// The deadline is looked at in every wait, and after every 4 MiB that needed none, so a large file does not outlast it. One that has
-/// passed allows what needs no waiting.
+/// The deadline is looked at in every wait, and after every 4 MiB that needed none, so a large file
+/// does not outlast it. One that has passed allows what needs no waiting.
 ///
 /// # Errors
 ///
@@ -77,9 +81,11 @@ pub fn copy_all(
     })
 }
 
-/// Sends `len` bytes of the file `from`, beginning at `offset`, or as many as there are, and says how many that was.
+/// Sends `len` bytes of the file `from`, beginning at `offset`, or as many as there are, and says
+/// how many that was.
 ///
-/// The position of `from` stays where it is, so that many can send from one file. The rest is as with [`copy_all`].
+/// The position of `from` stays where it is, so that many can send from one file. The rest is as
+/// with [`copy_all`].
 ///
 /// # Errors
 ///
@@ -101,12 +107,13 @@ pub fn sendfile_all(
     })
 }
 
-/// Moves `len` bytes, or as many as there are, through `splice` alone, and says how many that was. One side must be a pipe.
+/// Moves `len` bytes, or as many as there are, through `splice` alone, and says how many that was.
+/// One side must be a pipe.
 ///
 /// # Errors
 ///
-/// As with [`copy_all`]; `Invalid` if neither side is a pipe, or where the kernel cannot splice (into a file that is open for
-/// appending, for instance).
+/// As with [`copy_all`]; `Invalid` if neither side is a pipe, or where the kernel cannot splice
+/// (into a file that is open for appending, for instance).
 pub fn splice_all(
     from: impl AsFd,
     to: impl AsFd,
@@ -226,7 +233,8 @@ impl<'fd> Copy<'fd> {
         if self.to.may_block { Way::ByHand } else { Way::Sendfile }
     }
 
-    /// Moves up to `len` bytes, waiting for both sides, and adds to `done` what has arrived: nothing at the end.
+    /// Moves up to `len` bytes, waiting for both sides, and adds to `done` what has arrived:
+    /// nothing at the end.
     fn step(&mut self, len: u64, done: &mut u64) -> Result<(), Errno> {
         loop {
             let step = len.min(STEP) as usize;
@@ -263,7 +271,8 @@ impl<'fd> Copy<'fd> {
     }
 
     fn splice(&mut self, len: usize) -> Result<usize, Errno> {
-        // The pipe is asked not to wait. What is not a pipe cannot be asked here, so it is polled first.
+        // The pipe is asked not to wait. What is not a pipe cannot be asked here, so it is polled
+        // first.
         let mut len = len;
         if self.from.may_block && self.from.kind != Kind::Pipe {
             self.from.wait(For::Reading)?;
@@ -296,7 +305,8 @@ impl<'fd> Copy<'fd> {
 }
 
 impl Hand {
-    /// Fills the block with what comes next, and says how much that is. It stays in the source if the source can keep it.
+    /// Fills the block with what comes next, and says how much that is. It stays in the source if
+    /// the source can keep it.
     fn look(&mut self, from: &TimedFd<'_>, offset: Option<u64>, nowait: bool) -> Result<usize, Errno> {
         match (from.kind, offset) {
             (Kind::File, Some(offset)) => file::pread(from.fd, &mut self.block, offset),
@@ -339,12 +349,14 @@ impl Hand {
     }
 }
 
-/// Fills `buf` from where as many bytes are known to be. Signals do not stop it: half a step would be known to nobody.
+/// Fills `buf` from where as many bytes are known to be. Signals do not stop it: half a step would
+/// be known to nobody.
 fn fill(buf: &mut [u8], mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<(), Errno> {
     let mut done = 0;
     while done < buf.len() {
         match read(&mut buf[done..]) {
-            // Somebody else reads the same source and has been quicker: the bytes are gone, to both of us.
+            // Somebody else reads the same source and has been quicker: the bytes are gone, to both
+            // of us.
             Ok(0) | Err(Errno::AGAIN) => break,
             Ok(len) => done += len,
             Err(Errno::INTR) => {}

@@ -54,7 +54,8 @@ impl Inbox {
     /// As many datagrams as one call takes at most: what a system call is asked for here.
     pub const MOST: usize = BATCH;
 
-    /// Makes space for `max` datagrams of at most `max_bytes` each; more than [`Inbox::MOST`] count as so many. All memory is taken at once.
+    /// Makes space for `max` datagrams of at most `max_bytes` each; more than [`Inbox::MOST`] count
+    /// as so many. All memory is taken at once.
     ///
     /// # Errors
     ///
@@ -73,7 +74,8 @@ impl Inbox {
         Ok(Inbox { places, place_bytes: max_bytes, arrived: Vec::with_capacity(max) })
     }
 
-    /// Forgets what it holds, waits for a datagram, takes all that are there, as many as fit, and says how many that was.
+    /// Forgets what it holds, waits for a datagram, takes all that are there, as many as fit, and
+    /// says how many that was.
     ///
     /// Descriptors that somebody sends along are closed.
     pub fn recv(&mut self, socket: impl AsFd, deadline: impl Into<Deadline>) -> Result<usize> {
@@ -99,11 +101,13 @@ impl Inbox {
     }
 }
 
-/// Sends each of `datagrams` to its address, or to the socket's own peer, waiting for space until the deadline. No SIGPIPE.
+/// Sends each of `datagrams` to its address, or to the socket's own peer, waiting for space until
+/// the deadline. No SIGPIPE.
 ///
 /// # Errors
 ///
-/// The first `done` datagrams have been sent, and the next one is what it failed at. A stream socket is `Unsupported`.
+/// The first `done` datagrams have been sent, and the next one is what it failed at. A stream
+/// socket is `Unsupported`.
 pub fn send_many(
     socket: impl AsFd,
     datagrams: &[(&[u8], Option<&SocketAddrAny>)],
@@ -127,7 +131,8 @@ pub fn send_many(
                     wait(socket, For::Writing, deadline)?;
                     was_ready = true;
                 }
-                // A local socket polls as writable however full the queue is of somebody whom it is not connected to.
+                // A local socket polls as writable however full the queue is of somebody whom it is
+                // not connected to.
                 Err(Errno::AGAIN) if !deadline.has_passed() => {
                     sys::sleep(deadline.remaining().map_or(pause, |left| left.min(pause)))?;
                     pause = (2 * pause).min(longest);

@@ -1,6 +1,7 @@
 //! Raw descriptors: what rustix and the standard library leave undone.
 //!
-//! Whoever writes Rust has every system call in rustix, by type and name. This room finishes what one call leaves half done:
+//! Whoever writes Rust has every system call in rustix, by type and name. This room finishes what
+//! one call leaves half done:
 //!
 //! | to do | with |
 //! | --- | --- |
@@ -13,11 +14,14 @@
 //! | poll until a [`Deadline`] | [`poll()`] |
 //! | plain integers from other languages | [`raw`] |
 //!
-//! Descriptors are lent (`AsFd`) and their flags never changed: they may block or not, and share an open file with strangers; deadlines
-//! hold either way. What is new comes as an `OwnedFd`, close-on-exec. What fails half-way says how far it got: [`Unfinished`](crate::Unfinished). A signal
-//! handler that ran while waiting ends the call with `Interrupted`, and nobody is killed by SIGPIPE.
+//! Descriptors are lent (`AsFd`) and their flags never changed: they may block or not, and share an
+//! open file with strangers; deadlines hold either way. What is new comes as an `OwnedFd`,
+//! close-on-exec. What fails half-way says how far it got: [`Unfinished`](crate::Unfinished). A
+//! signal handler that ran while waiting ends the call with `Interrupted`, and nobody is killed by
+//! SIGPIPE.
 //!
-//! Types that rustix has, such as [`SocketAddrAny`], are rustix's, so that they fit the calls that stayed there.
+//! Types that rustix has, such as [`SocketAddrAny`], are rustix's, so that they fit the calls that
+//! stayed there.
 
 mod pipe_end;
 mod accept;
@@ -49,13 +53,15 @@ pub use crate::sys::net::SocketAddrAny;
 pub(crate) use pipe_end::NOSIGNAL_REFUSED;
 pub(crate) use pipe_end::{PipeEnd, max_capacity};
 
-/// Waits until one of `fds` is ready for what is asked of it, and says how many are: 0 once the deadline has passed.
+/// Waits until one of `fds` is ready for what is asked of it, and says how many are: 0 once the
+/// deadline has passed.
 ///
 /// What each is ready for stands in its [`PollFd::revents`]. No descriptors at all make it a sleep.
 ///
 /// # Errors
 ///
-/// `Interrupted` if a signal handler ran. A descriptor that is not open is ready, with [`PollFlags::NVAL`].
+/// `Interrupted` if a signal handler ran. A descriptor that is not open is ready, with
+/// [`PollFlags::NVAL`].
 pub fn poll(fds: &mut [PollFd<'_>], deadline: impl Into<Deadline>) -> Result<usize> {
     file::poll(fds, deadline.into()).map_err(|errno| errno.at("fd poll"))
 }

@@ -1,4 +1,5 @@
-//! Temporary names in a folder: `mkstemp` and `mktemp`, beside a folder's descriptor as the other calls that end in `at` are.
+//! Temporary names in a folder: `mkstemp` and `mktemp`, beside a folder's descriptor as the other
+//! calls that end in `at` are.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,10 +14,11 @@ const MIN_XS: usize = 6;
 const TRIES: usize = 100;
 const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Creates a file under a new name, and says which: every X at the end of `template` becomes a random letter or digit.
+/// Creates a file under a new name, and says which: every X at the end of `template` becomes a
+/// random letter or digit.
 ///
-/// The file is open for reading and writing, close-on-exec, and of mode 0600. A relative `template` starts from `folder`; [`CWD`](super::CWD) is
-/// the current one.
+/// The file is open for reading and writing, close-on-exec, and of mode 0600. A relative `template`
+/// starts from `folder`; [`CWD`](super::CWD) is the current one.
 ///
 /// # Errors
 ///
@@ -44,7 +46,8 @@ pub fn mkstemp_at(folder: impl AsFd, template: &OsStr) -> Result<(OwnedFd, OsStr
 
 /// A name that nothing has, as [`mkstemp_at`] would choose it.
 ///
-/// Nothing is created, so somebody else may take the name meanwhile; where that matters, use [`mkstemp_at`].
+/// Nothing is created, so somebody else may take the name meanwhile; where that matters, use
+/// [`mkstemp_at`].
 ///
 /// # Errors
 ///
@@ -67,7 +70,8 @@ fn fresh<T>(
     let start = name.len() - xs;
     for _ in 0..TRIES {
         for letters in name[start..].chunks_mut(5) {
-            // 62 to the fifth power fits into 32 bits four times over, so no letter is much likelier than another.
+            // 62 to the fifth power fits into 32 bits four times over, so no letter is much
+            // likelier than another.
             let mut random = sys::random()?;
             for letter in letters {
                 *letter = LETTERS[random as usize % LETTERS.len()];

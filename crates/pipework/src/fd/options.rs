@@ -1,4 +1,5 @@
-//! Socket options by their numbers, as other languages name them. Whoever writes Rust has them by name and type in rustix.
+//! Socket options by their numbers, as other languages name them. Whoever writes Rust has them by
+//! name and type in rustix.
 
 use std::os::fd::AsFd;
 
@@ -30,9 +31,11 @@ pub fn set_option_number(socket: impl AsFd, level: i32, name: i32, value: i32) -
     net::set_number(socket.as_fd(), level, name, value).map_err(|errno| errno.at("fd setsockopt"))
 }
 
-/// The bytes of any option: fills the beginning of `value` and says how long it is. What does not fit is left out.
+/// The bytes of any option: fills the beginning of `value` and says how long it is. What does not
+/// fit is left out.
 ///
-/// `value` is cleared first, so it hands nothing to those few options that read what they are given.
+/// `value` is cleared first, so it hands nothing to those few options that read what they are
+/// given.
 ///
 /// # Errors
 ///

@@ -68,15 +68,17 @@ enum Quick {
     Reopened(OwnedFd),
     /// The descriptor was opened here, non-blocking, as a FIFO by its path.
     Native,
-    /// As `Native`, but the pipe is opened anew whenever its last writer has left. This is the pipe; `PipeEnd::fd` is an epoll
-    /// descriptor around it, so that an event loop sees one descriptor for as long as the reader lives.
+    /// As `Native`, but the pipe is opened anew whenever its last writer has left. This is the
+    /// pipe; `PipeEnd::fd` is an epoll descriptor around it, so that an event loop sees one
+    /// descriptor for as long as the reader lives.
     Listening(OwnedFd),
     /// `MSG_DONTWAIT`: sockets.
     Socket,
     /// It is a terminal, a file or a device, to which bytes are printed. That may wait.
     Print,
-    /// Neither was granted (no /proc, or the pipe belongs to another user): poll first. If another reader or writer of the same
-    /// pipe is quicker between poll and call, the call waits for its turn beyond the deadline.
+    /// Neither was granted (no /proc, or the pipe belongs to another user): poll first. If another
+    /// reader or writer of the same pipe is quicker between poll and call, the call waits for its
+    /// turn beyond the deadline.
     PollFirst,
 }
 
@@ -142,7 +144,8 @@ impl PipeEnd {
         Ok(PipeEnd { claim: Some(Arc::new(claim)), ..self })
     }
 
-    /// Whether another open file of the same FIFO has been claimed. The kernel takes a claim back when its holder dies.
+    /// Whether another open file of the same FIFO has been claimed. The kernel takes a claim back
+    /// when its holder dies.
     pub(crate) fn has_rival(&self) -> bool {
         self.claim.as_ref().is_some_and(|claim| sys::memory::is_locked(claim.as_fd(), 0) == Ok(true))
     }
@@ -175,19 +178,22 @@ impl PipeEnd {
         cloned().map_err(|errno: Errno| errno.at(op))
     }
 
-    /// Opens a listener's pipe anew: to the new description, the writers who have left were never there. Bytes in the pipe stay.
+    /// Opens a listener's pipe anew: to the new description, the writers who have left were never
+    /// there. Bytes in the pipe stay.
     pub(crate) fn forget_writers(&mut self) -> std::result::Result<(), Errno> {
         if let Quick::Listening(pipe) = &mut self.quick {
             let anew = sys::reopen_nonblocking(pipe.as_fd(), Access::Read)?;
             sys::epoll_add(&self.fd, anew.as_fd())?;
-            // Closing is not enough: a clone may hold the same description, and epoll watches descriptions.
+            // Closing is not enough: a clone may hold the same description, and epoll watches
+            // descriptions.
             sys::epoll_remove(&self.fd, pipe.as_fd())?;
             *pipe = anew;
         }
         Ok(())
     }
 
-    /// In a forked child: an epoll descriptor is shared with the parent, so a listener needs another one.
+    /// In a forked child: an epoll descriptor is shared with the parent, so a listener needs
+    /// another one.
     pub(crate) fn after_fork(&mut self) -> std::result::Result<(), Errno> {
         if let Quick::Listening(pipe) = &self.quick {
             let epoll = sys::epoll()?;
@@ -209,7 +215,8 @@ impl PipeEnd {
         matches!(self.quick, Quick::Native | Quick::Listening(_))
     }
 
-    /// What is there now; `None` if nothing is. 0 is end of file, which a FIFO has not reached before its first writer came.
+    /// What is there now; `None` if nothing is. 0 is end of file, which a FIFO has not reached
+    /// before its first writer came.
     pub(crate) fn try_read(&mut self, buf: &mut [u8]) -> std::result::Result<Option<usize>, Errno> {
         let is_socket = self.is_socket();
         let mut read = |end: &mut PipeEnd| match end.nowait(|fd, nowait| match nowait {
@@ -223,7 +230,8 @@ impl PipeEnd {
         };
         match read(self)? {
             Some(0) if self.is_fifo_reader() => {
-                // Once somebody has come and all have left, a second look is final. The first may have been before they came.
+                // Once somebody has come and all have left, a second look is final. The first may
+                // have been before they came.
                 if sys::writers_have_left(self.pipe())? { read(self) } else { Ok(None) }
             }
             done => Ok(done),
@@ -272,8 +280,8 @@ impl PipeEnd {
         }
     }
 
-    /// Runs `write_much` with SIGPIPE blocked in this thread. Where there is more than a handful of writes, that is cheaper than to ask for
-    /// each of them.
+    /// Runs `write_much` with SIGPIPE blocked in this thread. Where there is more than a handful of
+    /// writes, that is cheaper than to ask for each of them.
     pub(crate) fn guard<O, T>(
         owner: &mut O,
         end: impl Fn(&mut O) -> &mut PipeEnd,
@@ -287,7 +295,8 @@ impl PipeEnd {
         sys::without_sigpipe(writes, |(_, raised)| *raised).0
     }
 
-    /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece; false if there is no space for it now.
+    /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece; false if there is no space for it
+    /// now.
     pub(crate) fn try_write(&mut self, buf: &[u8]) -> std::result::Result<bool, Errno> {
         if self.prints() {
             return self.print(buf, Deadline::NEVER).map(|()| true);
@@ -357,7 +366,8 @@ impl PipeEnd {
         if sys::wait(&[self.fd.as_fd()], what, deadline)? { Ok(()) } else { Err(Errno::TIMEDOUT) }
     }
 
-    /// Makes a call that must not wait, in the best way that kernel and descriptor allow, and remembers which that is.
+    /// Makes a call that must not wait, in the best way that kernel and descriptor allow, and
+    /// remembers which that is.
     fn nowait(
         &mut self,
         mut call: impl FnMut(BorrowedFd<'_>, bool) -> std::result::Result<usize, Errno>,
@@ -386,9 +396,11 @@ impl PipeEnd {
     fn without_per_call(&self) -> std::result::Result<Quick, Errno> {
         match sys::reopen_nonblocking(self.fd.as_fd(), self.access) {
             Ok(own) => Ok(Quick::Reopened(own)),
-            // To open a pipe for writing that nobody reads is refused with the number that means just that.
+            // To open a pipe for writing that nobody reads is refused with the number that means
+            // just that.
             Err(Errno::NXIO) => Err(Errno::PIPE),
-            // Descriptors have run out, for now: this call polls first, and a later one tries again.
+            // Descriptors have run out, for now: this call polls first, and a later one tries
+            // again.
             Err(Errno::MFILE | Errno::NFILE) => Ok(Quick::PerCall),
             Err(_) => Ok(Quick::PollFirst),
         }
@@ -433,7 +445,8 @@ impl AsFd for PipeEnd {
     }
 }
 
-/// The largest capacity in bytes that an unprivileged process may give a pipe (`/proc/sys/fs/pipe-max-size`).
+/// The largest capacity in bytes that an unprivileged process may give a pipe
+/// (`/proc/sys/fs/pipe-max-size`).
 pub(crate) fn max_capacity() -> Result<usize> {
     sys::max_pipe_capacity().map_err(|errno| errno.at("get largest pipe capacity"))
 }
@@ -480,7 +493,8 @@ fn write(
             done => return done,
         }
     }
-    // An older kernel, or a pipe that cannot be asked not to wait: only the same write without the flag tells which.
+    // An older kernel, or a pipe that cannot be asked not to wait: only the same write without the
+    // flag tells which.
     let done = sys::without_sigpipe(|| sys::write(fd, buf, blocking), sys::met_closed_end);
     if done != Err(Errno::OPNOTSUPP) {
         NOSIGNAL_REFUSED.learn();
@@ -488,7 +502,8 @@ fn write(
     done
 }
 
-/// POSIX promises that a write of at most PIPE_BUF bytes is one piece. A kernel that cuts it has no pipes to build on.
+/// POSIX promises that a write of at most PIPE_BUF bytes is one piece. A kernel that cuts it has no
+/// pipes to build on.
 fn whole(len: usize, buf: &[u8]) -> std::result::Result<(), Errno> {
     if len == buf.len() { Ok(()) } else { Err(Errno::CUT) }
 }

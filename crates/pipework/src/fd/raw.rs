@@ -1,7 +1,9 @@
-//! Where plain integers come in: what the faces of other languages need, and whatever only its caller can promise to be sound.
+//! Where plain integers come in: what the faces of other languages need, and whatever only its
+//! caller can promise to be sound.
 //!
-//! A program in another language names a descriptor by its number, and nobody keeps it open while a call uses it. [`borrow`] checks what can be
-//! checked: a negative number is an error here, and a number that nobody has is one in the call that follows (`Invalid`, EBADF).
+//! A program in another language names a descriptor by its number, and nobody keeps it open while a
+//! call uses it. [`borrow`] checks what can be checked: a negative number is an error here, and a
+//! number that nobody has is one in the call that follows (`Invalid`, EBADF).
 
 #![allow(unsafe_code)]
 
@@ -19,8 +21,9 @@ use crate::sys::{Errno, net};
 ///
 /// # Safety
 ///
-/// Nobody closes the descriptor while the borrow is used: another file may get its number, and the call would do its work there. If
-/// the number is not open in the first place, calls fail and no more.
+/// Nobody closes the descriptor while the borrow is used: another file may get its number, and the
+/// call would do its work there. If the number is not open in the first place, calls fail and no
+/// more.
 pub unsafe fn borrow<'fd>(number: RawFd) -> Result<BorrowedFd<'fd>> {
     if number < 0 {
         return Err(Errno::BADF.at("fd borrow"));
@@ -29,21 +32,25 @@ pub unsafe fn borrow<'fd>(number: RawFd) -> Result<BorrowedFd<'fd>> {
     Ok(unsafe { file::borrow(number) })
 }
 
-/// Closes every open descriptor between two numbers, both included. `u32::MAX` is the last there can be.
+/// Closes every open descriptor between two numbers, both included. `u32::MAX` is the last there
+/// can be.
 ///
 /// # Errors
 ///
-/// `Invalid` if `first` is larger than `last`; `Unsupported` where the kernel or a sandbox does not know the call.
+/// `Invalid` if `first` is larger than `last`; `Unsupported` where the kernel or a sandbox does not
+/// know the call.
 ///
 /// # Safety
 ///
-/// Nobody uses one of these descriptors afterwards, nor closes it: a value that owns one must have been forgotten, or leaked.
+/// Nobody uses one of these descriptors afterwards, nor closes it: a value that owns one must have
+/// been forgotten, or leaked.
 pub unsafe fn close_range(first: u32, last: u32) -> Result<()> {
     // SAFETY: the caller promises it.
     unsafe { file::close_range(first, last, Closing::Now) }.map_err(|errno| errno.at("fd close range"))
 }
 
-/// Marks every open descriptor between two numbers, both included, as one to be closed when another program is executed.
+/// Marks every open descriptor between two numbers, both included, as one to be closed when another
+/// program is executed.
 ///
 /// # Errors
 ///
@@ -65,8 +72,8 @@ pub fn close_range_on_exec(first: u32, last: u32) -> Result<()> {
 ///
 /// # Safety
 ///
-/// A few options take structures that hold addresses (`SO_ATTACH_FILTER`, those of netfilter). Whatever `value` holds there must be good for
-/// what the kernel does with it.
+/// A few options take structures that hold addresses (`SO_ATTACH_FILTER`, those of netfilter).
+/// Whatever `value` holds there must be good for what the kernel does with it.
 pub unsafe fn set_option_bytes(socket: impl AsFd, level: i32, name: i32, value: &[u8]) -> Result<()> {
     // SAFETY: the caller promises it.
     unsafe { net::set_option(socket.as_fd(), level, name, value) }.map_err(|errno| errno.at("fd setsockopt"))

@@ -1,4 +1,5 @@
-//! What needs the inside of the crate: system calls that move little or fail on order, against a naive copy; descriptors that are not open.
+//! What needs the inside of the crate: system calls that move little or fail on order, against a
+//! naive copy; descriptors that are not open.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -154,7 +155,8 @@ proptest! {
         let flags = [&source, &target].map(|fd| rustix::fs::fcntl_getfl(fd).unwrap());
 
         let (copied, came, rest) = thread::scope(|scope| {
-            // Files are filled first and read afterwards; whatever waits has somebody at its other end.
+            // Files are filled first and read afterwards; whatever waits has somebody at its other
+            // end.
             let fill = || File::from(into).write_all(&sent).unwrap();
             if from.is_file() {
                 fill();

@@ -1,7 +1,8 @@
-//! The ends as tasks use them: they wait with a waker where a thread would sleep. No runtime is needed.
+//! The ends as tasks use them: they wait with a waker where a thread would sleep. No runtime is
+//! needed.
 //!
-//! Invariant: bytes move only in a call that is ready, so whoever drops a future that waits has lost nothing. The traits of tokio and of
-//! futures-io stand in files of their own.
+//! Invariant: bytes move only in a call that is ready, so whoever drops a future that waits has
+//! lost nothing. The traits of tokio and of futures-io stand in files of their own.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
@@ -13,8 +14,8 @@ use crate::error::Result;
 
 /// The reading end of a pipe, for a task. Made by [`Reader::into_async`].
 ///
-/// It implements tokio's `AsyncRead` and `AsyncBufRead` with the feature `tokio`, and those of `futures-io` with that. What does not wait is
-/// reached through [`AsyncReader::get_mut`].
+/// It implements tokio's `AsyncRead` and `AsyncBufRead` with the feature `tokio`, and those of
+/// `futures-io` with that. What does not wait is reached through [`AsyncReader::get_mut`].
 #[derive(Debug)]
 pub struct AsyncReader {
     reader: Reader,
@@ -28,7 +29,8 @@ impl Reader {
 }
 
 impl AsyncReader {
-    /// Waits for the first byte and takes what is there, as much as `buf` holds. 0 is the end of the stream.
+    /// Waits for the first byte and takes what is there, as much as `buf` holds. 0 is the end of
+    /// the stream.
     ///
     /// # Errors
     /// `Failed` as [`Reader::recv`].
@@ -68,7 +70,8 @@ impl AsyncReader {
         &self.reader
     }
 
-    /// The end inside: to consume what [`AsyncReader::peek`] lent, or to try without waiting. Its calls that wait would stop the whole thread.
+    /// The end inside: to consume what [`AsyncReader::peek`] lent, or to try without waiting. Its
+    /// calls that wait would stop the whole thread.
     pub fn get_mut(&mut self) -> &mut Reader {
         &mut self.reader
     }
@@ -81,8 +84,9 @@ impl AsyncReader {
 
 /// The writing end of a pipe, for a task. Made by [`Writer::into_async`].
 ///
-/// It implements tokio's `AsyncWrite` with the feature `tokio`, and that of `futures-io` with that. What does not wait is reached through
-/// [`AsyncWriter::get_mut`]. After a shutdown its calls are `Closed`.
+/// It implements tokio's `AsyncWrite` with the feature `tokio`, and that of `futures-io` with that.
+/// What does not wait is reached through [`AsyncWriter::get_mut`]. After a shutdown its calls are
+/// `Closed`.
 #[derive(Debug)]
 pub struct AsyncWriter {
     writer: Writer,
@@ -150,8 +154,8 @@ impl AsyncWriter {
         &self.writer
     }
 
-    /// The end inside: to commit what was put into the space that [`AsyncWriter::reserve`] lent, or to try without waiting. Its calls that wait
-    /// would stop the whole thread.
+    /// The end inside: to commit what was put into the space that [`AsyncWriter::reserve`] lent, or
+    /// to try without waiting. Its calls that wait would stop the whole thread.
     pub fn get_mut(&mut self) -> &mut Writer {
         &mut self.writer
     }

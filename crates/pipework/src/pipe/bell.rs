@@ -1,8 +1,10 @@
 //! The bell: wakes the one end that waits behind it, be it a thread or a task.
 //!
-//! Whoever waits says so in the word before its last look; whoever changes something looks at the word after the change. With a full fence
-//! on both sides one of them sees the other, as in `event.rs`, which also does the waiting of threads. Unlike an `Event`, a bell has one end waiting
-//! and one end ringing. So a ring takes the word away, and each time that somebody sleeps costs the other end one wake-up, however much it moves meanwhile.
+//! Whoever waits says so in the word before its last look; whoever changes something looks at the
+//! word after the change. With a full fence on both sides one of them sees the other, as in
+//! `event.rs`, which also does the waiting of threads. Unlike an `Event`, a bell has one end
+//! waiting and one end ringing. So a ring takes the word away, and each time that somebody sleeps
+//! costs the other end one wake-up, however much it moves meanwhile.
 
 #[cfg(loom)]
 use loom::sync::Mutex;
@@ -24,10 +26,12 @@ const TASK: u64 = 2;
 
 #[derive(Debug)]
 pub(super) struct Bell {
-    /// `{ task: 1, thread: 1 }`. The end that waits sets its bits, either end clears them. Both are set at once where a task that was told to wait, and may
-    /// still rely on that, was given up or has its thread wait for a while.
+    /// `{ task: 1, thread: 1 }`. The end that waits sets its bits, either end clears them. Both are
+    /// set at once where a task that was told to wait, and may still rely on that, was given up or
+    /// has its thread wait for a while.
     word: Word,
-    /// The task's, while its bit is set; afterwards it may still be there. The end that waits puts it in, either end takes it out.
+    /// The task's, while its bit is set; afterwards it may still be there. The end that waits puts
+    /// it in, either end takes it out.
     waker: Mutex<Option<Waker>>,
 }
 
@@ -39,8 +43,9 @@ impl Bell {
     /// Wakes whoever waits. To be called after the change.
     #[inline]
     pub(super) fn ring(&self) {
-        // Pairs with the fence in `announce`: either this sees who waits, or their next look sees the change. (To make the change by a swap,
-        // which is a fence on x86-64, is a little quicker for one thread and slower for two.)
+        // Pairs with the fence in `announce`: either this sees who waits, or their next look sees
+        // the change. (To make the change by a swap, which is a fence on x86-64, is a little
+        // quicker for one thread and slower for two.)
         fence(Ordering::SeqCst);
         if self.word.load(Ordering::Relaxed) != NOBODY {
             self.wake();
@@ -62,8 +67,8 @@ impl Bell {
         }
     }
 
-    /// Spins, and then parks this thread, until `look` says that it need not wait, for as long as `wait` allows. It is told whether the thread would
-    /// park otherwise.
+    /// Spins, and then parks this thread, until `look` says that it need not wait, for as long as
+    /// `wait` allows. It is told whether the thread would park otherwise.
     pub(super) fn wait(&self, wait: &Wait<'_>, mut look: impl FnMut(bool) -> bool) -> Result<()> {
         let parking = Cell::new(false);
         let announce = || {
@@ -91,7 +96,8 @@ impl Bell {
         let slot = match self.waker.try_lock() {
             Ok(mut slot) => slot.take(),
             Err(TryLockError::Poisoned(slot)) => slot.into_inner().take(),
-            // The other end is taking the waker. (Or this is a forked child, and the thread that held the lock is not here.)
+            // The other end is taking the waker. (Or this is a forked child, and the thread that
+            // held the lock is not here.)
             Err(TryLockError::WouldBlock) => None,
         };
         drop(slot);

@@ -14,12 +14,15 @@ use crate::sys::timed_fd::TimedFd;
 type Result<T, E = Unfinished> = std::result::Result<T, E>;
 
 impl Reader {
-    /// Copies `len` bytes to a descriptor, or as many as the stream has, and says how many that was. `u64::MAX` is everything.
+    /// Copies `len` bytes to a descriptor, or as many as the stream has, and says how many that
+    /// was. `u64::MAX` is everything.
     ///
-    /// Whether the descriptor blocks does not matter. One that nobody reads any more is `Closed`, without SIGPIPE.
+    /// Whether the descriptor blocks does not matter. One that nobody reads any more is `Closed`,
+    /// without SIGPIPE.
     ///
     /// # Errors
-    /// As [`Reader::recv`], and what the kernel says. `done` bytes have arrived, and no other has left the pipe: the same call may be made again.
+    /// As [`Reader::recv`], and what the kernel says. `done` bytes have arrived, and no other has
+    /// left the pipe: the same call may be made again.
     pub fn copy_to_fd(&mut self, fd: impl AsFd, len: u64, deadline: impl Into<Deadline>) -> Result<u64> {
         const OP: &str = "pipe copy to descriptor";
         let deadline = deadline.into();
@@ -47,13 +50,15 @@ impl Reader {
 }
 
 impl Writer {
-    /// Copies `len` bytes from a descriptor, or as many as it has, and says how many that was. `u64::MAX` is everything.
+    /// Copies `len` bytes from a descriptor, or as many as it has, and says how many that was.
+    /// `u64::MAX` is everything.
     ///
-    /// Whether the descriptor blocks does not matter. That the reader has closed is noticed when there is something for it, not before.
+    /// Whether the descriptor blocks does not matter. That the reader has closed is noticed when
+    /// there is something for it, not before.
     ///
     /// # Errors
-    /// As [`Writer::send`], and what the kernel says. `done` bytes are in the pipe, and no other has left the descriptor: the same call
-    /// may be made again.
+    /// As [`Writer::send`], and what the kernel says. `done` bytes are in the pipe, and no other
+    /// has left the descriptor: the same call may be made again.
     pub fn copy_from_fd(&mut self, fd: impl AsFd, len: u64, deadline: impl Into<Deadline>) -> Result<u64> {
         const OP: &str = "pipe copy from descriptor";
         let deadline = deadline.into();

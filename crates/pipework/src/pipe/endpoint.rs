@@ -1,7 +1,9 @@
-//! One end of a pipe: its side of the ring, and how it waits for the other end and takes leave of it.
+//! One end of a pipe: its side of the ring, and how it waits for the other end and takes leave of
+//! it.
 //!
-//! Both ends are this, with the direction as a parameter: the contract of waiting, closing and failing is written once. An end waits until as many bytes as
-//! it wants are its own (filled ones for the reader, free ones for the writer), or until there will be no more because an end is
+//! Both ends are this, with the direction as a parameter: the contract of waiting, closing and
+//! failing is written once. An end waits until as many bytes as it wants are its own (filled ones
+//! for the reader, free ones for the writer), or until there will be no more because an end is
 //! closed. What that means, `Reader` and `Writer` decide.
 
 use std::fmt;
@@ -29,10 +31,12 @@ pub(super) struct Endpoint<const SIDE: bool> {
     must_finish: bool,
 }
 
-/// After so many calls that need not wait, a task lets others have the thread once. As many as tokio allows its tasks.
+/// After so many calls that need not wait, a task lets others have the thread once. As many as
+/// tokio allows its tasks.
 const TURN: u8 = 128;
 
-/// What both ends know of each other. It changes only when somebody sleeps, wakes or leaves, so that it stays in the caches of two busy ends.
+/// What both ends know of each other. It changes only when somebody sleeps, wakes or leaves, so
+/// that it stays in the caches of two busy ends.
 #[repr(align(128))]
 struct Ends {
     /// `{ writer: 1, reader: 1 }`: who is closed. Bits are set and never cleared.
@@ -60,7 +64,8 @@ pub(super) fn endpoints(capacity: usize, op: &'static str) -> Result<(Endpoint<F
 }
 
 impl<const SIDE: bool> Endpoint<SIDE> {
-    /// Waits until `min` bytes are this end's, or there will be no more; for `want` bytes or more, the other end is not even looked at.
+    /// Waits until `min` bytes are this end's, or there will be no more; for `want` bytes or more,
+    /// the other end is not even looked at.
     #[inline]
     pub(super) fn wait_for(
         &mut self,
@@ -81,8 +86,9 @@ impl<const SIDE: bool> Endpoint<SIDE> {
         if need_not_wait(window, ends, min) {
             return Ok(());
         }
-        // A writer that is awake comes back to a full pipe when the reader has almost caught up: for the first bit of space it would
-        // come far more often, and always with the whole memory in use.
+        // A writer that is awake comes back to a full pipe when the reader has almost caught up:
+        // for the first bit of space it would come far more often, and always with the whole memory
+        // in use.
         let plenty = if SIDE == FREE { window.capacity().saturating_sub(NEAR as usize) } else { 0 };
         let wait = Wait { deadline, spin, reach: Reach::Process, tick: None, op };
         let enough = |parking| if parking { min } else { min.max(plenty) };
@@ -95,9 +101,11 @@ impl<const SIDE: bool> Endpoint<SIDE> {
         self.window.len() >= want || need_not_wait(&mut self.window, &self.ends, min)
     }
 
-    /// As [`Endpoint::wait_for`], for a task, which may give up at any time: nothing is taken or given before it is ready.
+    /// As [`Endpoint::wait_for`], for a task, which may give up at any time: nothing is taken or
+    /// given before it is ready.
     ///
-    /// A task that always finds something would keep its thread from all others, so now and then it is pending and woken at once.
+    /// A task that always finds something would keep its thread from all others, so now and then it
+    /// is pending and woken at once.
     pub(super) fn poll_for(
         &mut self,
         min: usize,
@@ -167,7 +175,8 @@ impl<const SIDE: bool> Endpoint<SIDE> {
             // This end is closed here only, so nothing was set before.
             let _ = self.ends.end(SIDE).failure.set(Arc::new(failure));
         }
-        // Release: pairs with the Acquire in `is_closed`. Who sees the end closed sees the failure and the last position.
+        // Release: pairs with the Acquire in `is_closed`. Who sees the end closed sees the failure
+        // and the last position.
         self.ends.closed.fetch_or(bit(SIDE), Ordering::Release);
         self.ends.end(!SIDE).bell.ring();
     }
@@ -204,8 +213,8 @@ impl<const SIDE: bool> Endpoint<SIDE> {
     }
 }
 
-/// Whether `min` bytes are there, or there will be no more. In that case the other end may have moved since the look at the ring: whoever finds too
-/// little there looks once more.
+/// Whether `min` bytes are there, or there will be no more. In that case the other end may have
+/// moved since the look at the ring: whoever finds too little there looks once more.
 fn need_not_wait<const SIDE: bool>(window: &mut Window<SIDE>, ends: &Ends, min: usize) -> bool {
     window.refresh() >= min || ends.is_over()
 }

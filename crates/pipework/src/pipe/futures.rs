@@ -1,4 +1,5 @@
-//! The traits of futures-io on the async ends: poll until the call does not wait, then make it. Mirrors `tokio.rs`.
+//! The traits of futures-io on the async ends: poll until the call does not wait, then make it.
+//! Mirrors `tokio.rs`.
 
 use std::io::{self, BufRead, IoSlice, IoSliceMut, Read, Write};
 use std::pin::Pin;
@@ -52,7 +53,8 @@ impl AsyncWrite for AsyncWriter {
         Poll::Ready(Ok(()))
     }
 
-    /// Closes this end, at once: the reader gets what is in the pipe and then the end of the stream.
+    /// Closes this end, at once: the reader gets what is in the pipe and then the end of the
+    /// stream.
     fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.shut_down();
         Poll::Ready(Ok(()))

@@ -1,8 +1,10 @@
-//! Room `pipe`: a byte pipe inside one process, without descriptors, and without system calls while both sides run.
+//! Room `pipe`: a byte pipe inside one process, without descriptors, and without system calls while
+//! both sides run.
 //!
-//! One thread or task produces a stream (a document, an archive, a compressed file), another takes it as a reader, and neither holds it whole. The
-//! ends are `std::io`'s [`Write`](std::io::Write), and [`Read`](std::io::Read) and [`BufRead`](std::io::BufRead). Either may become a task's
-//! end with `into_async`, whatever the other is.
+//! One thread or task produces a stream (a document, an archive, a compressed file), another takes
+//! it as a reader, and neither holds it whole. The ends are `std::io`'s [`Write`](std::io::Write),
+//! and [`Read`](std::io::Read) and [`BufRead`](std::io::BufRead). Either may become a task's end
+//! with `into_async`, whatever the other is.
 //!
 //! ```
 //! use std::io::{BufRead, Write};
@@ -21,7 +23,8 @@
 //!
 //! # The contract
 //!
-//! Bytes come out once and in order. There is one writer and one reader. Whatever the kinds of the two ends, and whichever of them waits:
+//! Bytes come out once and in order. There is one writer and one reader. Whatever the kinds of the
+//! two ends, and whichever of them waits:
 //!
 //! | when | the reader gets | the writer gets |
 //! | --- | --- | --- |
@@ -38,8 +41,8 @@
 //! one that is done. Whoever produces what must not be taken for whole when it is not, as the body
 //! of a request, makes it one that [must finish](Writer::must_finish).
 //!
-//! An end that waits learns of all this at once. The calls with a deadline say `Failed` where the other end's error is due, and
-//! `failure()` is that error; those of `std::io` give it directly.
+//! An end that waits learns of all this at once. The calls with a deadline say `Failed` where the
+//! other end's error is due, and `failure()` is that error; those of `std::io` give it directly.
 //!
 //! # What it costs
 //!
@@ -51,14 +54,17 @@
 //! Only where the reader sleeps does it also wake it, and that once: the reader needs some
 //! microseconds to come, what is written meanwhile costs nothing more, and when it comes it takes
 //! all there is. Then it spins for up to 20 microseconds, as long as waits of late have ended
-//! within that, before it sleeps once more. So small writes wake a reader not for each byte but once for each time that it has run dry for good. The same holds for a writer that waits
-//! for space. A thread or task that sleeps costs nothing. A task that always finds something lets
+//! within that, before it sleeps once more. So small writes wake a reader not for each byte but
+//! once for each time that it has run dry for good. The same holds for a writer that waits for
+//! space. A thread or task that sleeps costs nothing. A task that always finds something lets
 //! others have its thread after 128 calls: it is pending for once, and woken at once.
 //!
-//! The memory is used from its beginning. Where the reader keeps up, the writer begins there anew after every 16 KiB, so the stream stays in the nearest
-//! caches of the cores at both ends; only what piles up takes more.
+//! The memory is used from its beginning. Where the reader keeps up, the writer begins there anew
+//! after every 16 KiB, so the stream stays in the nearest caches of the cores at both ends; only
+//! what piles up takes more.
 //!
-//! A pipe belongs to one process: a forked child has a copy of its memory, and nobody at the other end.
+//! A pipe belongs to one process: a forked child has a copy of its memory, and nobody at the other
+//! end.
 
 mod ring;
 mod rewind;
@@ -88,10 +94,12 @@ pub const CAPACITY: usize = 64 << 10;
 
 /// A new pipe that holds up to `capacity` bytes.
 ///
-/// The memory is taken at once, rounded up to a power of two; the system gives it page by page as it is used.
+/// The memory is taken at once, rounded up to a power of two; the system gives it page by page as
+/// it is used.
 ///
 /// # Errors
-/// `Invalid` if the capacity is 0 or more than half of the address space; `Os` with ENOMEM if there is no such memory.
+/// `Invalid` if the capacity is 0 or more than half of the address space; `Os` with ENOMEM if there
+/// is no such memory.
 pub fn pipe(capacity: usize) -> Result<(Reader, Writer)> {
     let (reader, writer) = endpoint::endpoints(capacity, "create pipe")?;
     Ok((Reader { endpoint: reader }, Writer::new(writer)))

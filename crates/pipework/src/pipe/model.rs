@@ -1,6 +1,8 @@
-//! Every interleaving of two ends, under loom: the ring's hand-over, sleeping and waking, both closes, wakers. Run by `make model`.
+//! Every interleaving of two ends, under loom: the ring's hand-over, sleeping and waking, both
+//! closes, wakers. Run by `make model`.
 //!
-//! The ring's cells find any byte that is touched by the side that does not own it; loom itself finds whoever sleeps for ever.
+//! The ring's cells find any byte that is touched by the side that does not own it; loom itself
+//! finds whoever sleeps for ever.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -171,7 +173,8 @@ fn both_ends_may_leave_at_the_same_time() {
     });
 }
 
-/// A task that gave up leaves its waker behind; the thread that takes over its end must still be woken.
+/// A task that gave up leaves its waker behind; the thread that takes over its end must still be
+/// woken.
 #[test]
 fn an_end_whose_task_gave_up_serves_a_thread() {
     search(|| {
@@ -186,7 +189,8 @@ fn an_end_whose_task_gave_up_serves_a_thread() {
     });
 }
 
-/// A task that was told to wait looks once more, as a thread with a deadline that has passed: it must be woken all the same.
+/// A task that was told to wait looks once more, as a thread with a deadline that has passed: it
+/// must be woken all the same.
 #[test]
 fn a_task_that_looks_again_before_it_sleeps_is_woken() {
     search(|| {

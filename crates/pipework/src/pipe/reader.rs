@@ -11,19 +11,23 @@ use crate::error::{Error, ErrorKind, Result, Unfinished};
 
 /// The reading end of a pipe.
 ///
-/// Calls that can wait take a [`Deadline`]; those of [`Read`] and [`BufRead`] wait as long as it takes. A stream that has ended well gives 0 bytes.
+/// Calls that can wait take a [`Deadline`]; those of [`Read`] and [`BufRead`] wait as long as it
+/// takes. A stream that has ended well gives 0 bytes.
 pub struct Reader {
     pub(super) endpoint: Endpoint<FILLED>,
 }
 
-/// At most this much is copied before the other end may have it, so that both copy at the same time.
+/// At most this much is copied before the other end may have it, so that both copy at the same
+/// time.
 pub(super) const PIECE: usize = 4 << 10;
 
 impl Reader {
-    /// Waits for the first byte and takes what is there, as much as `buf` holds. 0 is the end of the stream.
+    /// Waits for the first byte and takes what is there, as much as `buf` holds. 0 is the end of
+    /// the stream.
     ///
     /// # Errors
-    /// - `Failed`: the writer closed with an error or panicked, and everything before that has been taken. [`Reader::failure`] says why.
+    /// - `Failed`: the writer closed with an error or panicked, and everything before that has been
+    ///   taken. [`Reader::failure`] says why.
     /// - `TimedOut`; `Interrupted` by a signal handler: nothing was taken, call again.
     #[inline]
     pub fn recv(&mut self, buf: &mut [u8], deadline: impl Into<Deadline>) -> Result<usize> {
@@ -51,7 +55,8 @@ impl Reader {
     /// Takes until `buf` is full, and says how much it took: less only at the end of the stream.
     ///
     /// # Errors
-    /// As [`Reader::recv`]. What was taken before is in `buf`, and the error says how much that is: go on behind it.
+    /// As [`Reader::recv`]. What was taken before is in `buf`, and the error says how much that is:
+    /// go on behind it.
     pub fn recv_full(
         &mut self,
         buf: &mut [u8],
@@ -69,8 +74,9 @@ impl Reader {
         Ok(done)
     }
 
-    /// Takes up to and with the first byte that equals `delimiter`, or until `buf` is full, and says how much it took. Without that byte at
-    /// its end, either `buf` is full or the stream has ended.
+    /// Takes up to and with the first byte that equals `delimiter`, or until `buf` is full, and
+    /// says how much it took. Without that byte at its end, either `buf` is full or the stream has
+    /// ended.
     ///
     /// # Errors
     /// As [`Reader::recv_full`].
@@ -97,8 +103,9 @@ impl Reader {
         Ok(done)
     }
 
-    /// Waits until at least `min` bytes are there and lends them where they lie: in two pieces where they reach round the end of the ring. Fewer
-    /// only at the end of the stream. With `min` 0 it never waits and lends what is there.
+    /// Waits until at least `min` bytes are there and lends them where they lie: in two pieces
+    /// where they reach round the end of the ring. Fewer only at the end of the stream. With `min`
+    /// 0 it never waits and lends what is there.
     ///
     /// Meanwhile the writer may add to them, but not change them.
     ///
@@ -124,7 +131,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Closes this end: what was not read is gone, and the writer's calls are `Closed` (`BrokenPipe`). Dropping does the same.
+    /// Closes this end: what was not read is gone, and the writer's calls are `Closed`
+    /// (`BrokenPipe`). Dropping does the same.
     pub fn close(self) {}
 
     /// Closes this end with an error, which the writer's calls give instead.
@@ -157,14 +165,15 @@ impl Reader {
         self.endpoint.capacity()
     }
 
-    /// Sets for how long a thread spins before it sleeps, while waits of late have ended within that
-    /// time; zero for never. At most 1 ms. Default 20 microseconds, and never where this process may
-    /// use only one CPU.
+    /// Sets for how long a thread spins before it sleeps, while waits of late have ended within
+    /// that time; zero for never. At most 1 ms. Default 20 microseconds, and never where this
+    /// process may use only one CPU.
     pub fn set_spin(&mut self, limit: Duration) {
         self.endpoint.set_spin(limit);
     }
 
-    /// Hands out what is there, up to `limit` bytes, piece by piece; nothing at the end of the stream.
+    /// Hands out what is there, up to `limit` bytes, piece by piece; nothing at the end of the
+    /// stream.
     #[inline]
     pub(super) fn hand_out(&mut self, limit: usize, mut give: impl FnMut(&[u8])) -> Result<usize> {
         let mut done = 0;
@@ -196,7 +205,8 @@ impl Reader {
     }
 
     fn refuse_failed(&mut self, op: &'static str) -> Result<()> {
-        // First whether it is over, then what is there: bytes may have come before the end, but none come after it.
+        // First whether it is over, then what is there: bytes may have come before the end, but
+        // none come after it.
         let ended = self.endpoint.is_over() && self.endpoint.window().refresh() == 0;
         if ended && self.endpoint.failure().is_some() { Err(self.endpoint.ended(op)) } else { Ok(()) }
     }

@@ -1,17 +1,20 @@
 //! Rewinds the ring of a stream whose reader keeps up, so that it stays in the same few bytes.
 //!
-//! Two threads that go round the whole memory move every byte between the outer caches of two cores. What fits into the nearest ones goes through up to
-//! twice as fast. So the writer looks now and then whether all has been read, and if so begins anew in the memory.
-//! Where that never happens, the looks cost next to nothing.
+//! Two threads that go round the whole memory move every byte between the outer caches of two
+//! cores. What fits into the nearest ones goes through up to twice as fast. So the writer looks now
+//! and then whether all has been read, and if so begins anew in the memory. Where that never
+//! happens, the looks cost next to nothing.
 
 use std::hint::spin_loop;
 
 use super::ring::{FREE, Window};
 
-/// So many bytes of memory stay in the nearest cache of a core, together with what is copied there and from there.
+/// So many bytes of memory stay in the nearest cache of a core, together with what is copied there
+/// and from there.
 pub(super) const NEAR: u64 = if cfg!(any(test, loom)) { 1 } else { 16 << 10 };
 
-/// How often to look whether the reader has come so far: for a microsecond or two, less than it takes to write what is [`NEAR`].
+/// How often to look whether the reader has come so far: for a microsecond or two, less than it
+/// takes to write what is [`NEAR`].
 const LOOKS: u32 = 64;
 
 #[derive(Debug)]
@@ -27,7 +30,8 @@ pub(super) struct Rewind {
 impl Rewind {
     pub(super) const NEW: Rewind = Rewind { look_at: NEAR, wait_at: NEAR, stride: NEAR };
 
-    /// To be called before bytes are written. In the middle of a write, the reader has surely not read all without some waiting.
+    /// To be called before bytes are written. In the middle of a write, the reader has surely not
+    /// read all without some waiting.
     #[inline]
     pub(super) fn before_write(&mut self, window: &mut Window<FREE>, may_wait: bool, in_the_middle: bool) {
         if window.pos() >= self.wait_at || window.pos() >= self.look_at && !in_the_middle {

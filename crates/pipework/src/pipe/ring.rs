@@ -1,13 +1,15 @@
 //! The ring: bytes from one writer to one reader, with two positions and no lock.
 //!
-//! Invariant: at any time each byte of the memory belongs to one side. The reader owns those between the two positions, the
-//! writer all others that the capacity allows. A side moves its own position only, and by that gives bytes to the other side when it is done with them; so it
-//! may lend what it owns as plain slices. This file holds all that is unsafe in the room.
+//! Invariant: at any time each byte of the memory belongs to one side. The reader owns those
+//! between the two positions, the writer all others that the capacity allows. A side moves its own
+//! position only, and by that gives bytes to the other side when it is done with them; so it may
+//! lend what it owns as plain slices. This file holds all that is unsafe in the room.
 //!
-//! A position counts bytes and never turns back: 64 bits last for centuries. The memory is a power of two long, so that
-//! a position, counted from where the writer began anew, becomes an index by a mask. The capacity is what was asked for. This is Lamport's queue (1983) for two
-//! processes, with a stale copy of the other side's position on either side, after FastForward (2008), so that
-//! two busy sides touch each other's cache lines only when they have used up what they knew of.
+//! A position counts bytes and never turns back: 64 bits last for centuries. The memory is a power
+//! of two long, so that a position, counted from where the writer began anew, becomes an index by a
+//! mask. The capacity is what was asked for. This is Lamport's queue (1983) for two processes, with
+//! a stale copy of the other side's position on either side, after FastForward (2008), so that two
+//! busy sides touch each other's cache lines only when they have used up what they knew of.
 
 #![allow(unsafe_code)]
 
@@ -38,9 +40,11 @@ pub(super) struct Window<const SIDE: bool> {
     ring: Arc<Ring>,
     /// This side's position: where its bytes begin.
     pos: u64,
-    /// Where they end, by the last look at the other side's position; from `pos` to `pos + capacity`. May be stale: then there are more.
+    /// Where they end, by the last look at the other side's position; from `pos` to
+    /// `pos + capacity`. May be stale: then there are more.
     end: u64,
-    /// The position that the memory begins with, at most `pos`. A reader without bytes may still have an earlier one.
+    /// The position that the memory begins with, at most `pos`. A reader without bytes may still
+    /// have an earlier one.
     base: u64,
 }
 
@@ -53,12 +57,14 @@ impl<const SIDE: bool> Window<SIDE> {
     /// Looks at the other side's position, and says how many bytes this side owns now.
     pub(super) fn refresh(&mut self) -> usize {
         let ring = &*self.ring;
-        // Acquire: pairs with the Release in `advance` of the other side, which was done with these bytes then.
+        // Acquire: pairs with the Release in `advance` of the other side, which was done with these
+        // bytes then.
         if SIDE == FREE {
             self.end = ring.read.0.load(Ordering::Acquire) + ring.capacity as u64;
         } else {
             self.end = ring.written.0.pos.load(Ordering::Acquire);
-            // Relaxed: the base of these bytes was stored before their position, and stays until they are read.
+            // Relaxed: the base of these bytes was stored before their position, and stays until
+            // they are read.
             self.base = ring.written.0.base.load(Ordering::Relaxed);
         }
         self.len()
@@ -106,7 +112,8 @@ impl<const SIDE: bool> Window<SIDE> {
         }
     }
 
-    /// Where its bytes are: two ranges of the memory, each a start and a length, the second empty unless they reach round its end.
+    /// Where its bytes are: two ranges of the memory, each a start and a length, the second empty
+    /// unless they reach round its end.
     fn places(&self) -> [(NonNull<u8>, usize); 2] {
         let idx = self.idx();
         let first = self.len().min(self.ring.mask + 1 - idx);
@@ -116,23 +123,27 @@ impl<const SIDE: bool> Window<SIDE> {
 }
 
 impl Window<FREE> {
-    /// Lets the next bytes lie at the beginning of the memory, provided that all others have been read; says whether they have.
+    /// Lets the next bytes lie at the beginning of the memory, provided that all others have been
+    /// read; says whether they have.
     pub(super) fn rewind(&mut self) -> bool {
         let is_empty = self.refresh() == self.ring.capacity;
         if is_empty {
             self.base = self.pos;
-            // Relaxed: `advance` releases it with the first of these bytes. The reader has none, so it needs none.
+            // Relaxed: `advance` releases it with the first of these bytes. The reader has none, so
+            // it needs none.
             self.ring.written.0.base.store(self.base, Ordering::Relaxed);
         }
         is_empty
     }
 
-    /// What may be written to: the bytes in their order, in two pieces where they reach round the end of the memory.
+    /// What may be written to: the bytes in their order, in two pieces where they reach round the
+    /// end of the memory.
     pub(super) fn bytes(&mut self) -> (&mut [u8], &mut [u8]) {
         let [first, second] = self.places();
-        // SAFETY: the places lie in the memory, which is initialised and lives as long as this side; they do not overlap, being at most the
-        // capacity together. They are the writer's own until it advances, for which this borrow must have ended; the reader
-        // was done with them when it moved the position that `end` came from.
+        // SAFETY: the places lie in the memory, which is initialised and lives as long as this
+        // side; they do not overlap, being at most the capacity together. They are the writer's own
+        // until it advances, for which this borrow must have ended; the reader was done with them
+        // when it moved the position that `end` came from.
         unsafe {
             (
                 slice::from_raw_parts_mut(first.0.as_ptr(), first.1),
@@ -143,11 +154,13 @@ impl Window<FREE> {
 }
 
 impl Window<FILLED> {
-    /// What can be read: the bytes in their order, in two pieces where they reach round the end of the memory.
+    /// What can be read: the bytes in their order, in two pieces where they reach round the end of
+    /// the memory.
     pub(super) fn bytes(&self) -> (&[u8], &[u8]) {
         let [first, second] = self.places();
-        // SAFETY: the places lie in the memory, which is initialised and lives as long as this side. They are the reader's own until
-        // it advances, for which this borrow must have ended; the writer was done with them when it moved the position that `end` came from.
+        // SAFETY: the places lie in the memory, which is initialised and lives as long as this
+        // side. They are the reader's own until it advances, for which this borrow must have ended;
+        // the writer was done with them when it moved the position that `end` came from.
         unsafe {
             (
                 slice::from_raw_parts(first.0.as_ptr(), first.1),
@@ -168,10 +181,12 @@ struct Ring {
     written: CacheLine<Written>,
     /// Bytes read since the beginning, at most `written`. The reader stores, the writer loads.
     read: CacheLine<AtomicU64>,
-    /// What was allocated, and where the memory begins in it: at a cache line, so that the two sides meet in as few as can be.
+    /// What was allocated, and where the memory begins in it: at a cache line, so that the two
+    /// sides meet in as few as can be.
     allocated: (NonNull<u8>, Layout),
     start: NonNull<u8>,
-    /// One less than the length of the memory, which is a power of two and not less than the capacity.
+    /// One less than the length of the memory, which is a power of two and not less than the
+    /// capacity.
     mask: usize,
     capacity: usize,
     /// What loom sees of the memory: one cell for each byte.
@@ -182,18 +197,20 @@ struct Ring {
 struct Written {
     /// Bytes written since the beginning: from `read` to `read + capacity`.
     pos: AtomicU64,
-    /// The position that the memory begins with, at most `read`. Changes only while nothing is written that was not read.
+    /// The position that the memory begins with, at most `read`. Changes only while nothing is
+    /// written that was not read.
     base: AtomicU64,
 }
 
-/// What one side stores all the time lies in a cache line that the other side's data is not in. Two lines: processors fetch them in pairs.
+/// What one side stores all the time lies in a cache line that the other side's data is not in. Two
+/// lines: processors fetch them in pairs.
 #[repr(align(128))]
 struct CacheLine<T>(T);
 
 const LINE: usize = align_of::<CacheLine<u8>>();
 
-// SAFETY: a ring is reached through its two windows only. They touch disjoint bytes of the memory, as the opening of this file says;
-// all else is atomic or never changes.
+// SAFETY: a ring is reached through its two windows only. They touch disjoint bytes of the memory,
+// as the opening of this file says; all else is atomic or never changes.
 unsafe impl Send for Ring {}
 // SAFETY: as above.
 unsafe impl Sync for Ring {}
@@ -201,7 +218,8 @@ unsafe impl Sync for Ring {}
 impl Ring {
     fn new(capacity: usize, op: &'static str) -> Result<Ring> {
         let len = capacity.checked_next_power_of_two().filter(|_| capacity > 0);
-        // More than a layout that is aligned: for those, the allocator would write the zeros, and so take all pages at once.
+        // More than a layout that is aligned: for those, the allocator would write the zeros, and
+        // so take all pages at once.
         let layout = len.and_then(|len| Layout::array::<u8>(len.checked_add(LINE - 1)?).ok());
         let (len, layout) = len.zip(layout).ok_or(Error::new(ErrorKind::Invalid, op))?;
         // SAFETY: the layout is not empty.

@@ -1,4 +1,5 @@
-//! What one thread can see of a pipe: every call against a naive model, every error, system calls that fail on order.
+//! What one thread can see of a pipe: every call against a naive model, every error, system calls
+//! that fail on order.
 
 use std::collections::VecDeque;
 use std::error::Error as _;
@@ -402,7 +403,8 @@ fn copying_with_short_counts_and_errors_loses_nothing() {
     let (mut reader, mut writer) = pipe(64).unwrap();
     let (read_end, write_end) = io::pipe().unwrap();
     let text: Vec<u8> = (0..60).collect();
-    // Into the kernel's pipe, out of it again, and into the other pipe: short, interrupted, short, and the rest.
+    // Into the kernel's pipe, out of it again, and into the other pipe: short, interrupted, short,
+    // and the rest.
     writer.write_all(&text).unwrap();
     order("write", 0, Fault::Short(7));
     order("write", 0, Fault::Errno(libc::EINTR));

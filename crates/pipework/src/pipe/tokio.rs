@@ -1,4 +1,5 @@
-//! tokio's traits on the async ends: poll until the call does not wait, then make it. Mirrors `futures.rs`.
+//! tokio's traits on the async ends: poll until the call does not wait, then make it. Mirrors
+//! `futures.rs`.
 
 use std::io::{self, BufRead, IoSlice, Write};
 use std::pin::Pin;
@@ -53,7 +54,8 @@ impl AsyncWrite for AsyncWriter {
         Poll::Ready(Ok(()))
     }
 
-    /// Closes this end, at once: the reader gets what is in the pipe and then the end of the stream.
+    /// Closes this end, at once: the reader gets what is in the pipe and then the end of the
+    /// stream.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.shut_down();
         Poll::Ready(Ok(()))

@@ -13,8 +13,8 @@ use crate::error::{Error, ErrorKind, Result, Unfinished};
 
 /// The writing end of a pipe.
 ///
-/// Calls that can wait take a [`Deadline`]; those of [`Write`] wait as long as it takes. What is written can be read at once: there is nothing
-/// to flush.
+/// Calls that can wait take a [`Deadline`]; those of [`Write`] wait as long as it takes. What is
+/// written can be read at once: there is nothing to flush.
 pub struct Writer {
     pub(super) endpoint: Endpoint<FREE>,
     rewind: Rewind,
@@ -74,11 +74,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits until there is space for at least `min` bytes and lends it: in two pieces where it reaches round the end of the ring. With `min` 0 it
-    /// never waits and lends the space there is.
+    /// Waits until there is space for at least `min` bytes and lends it: in two pieces where it
+    /// reaches round the end of the ring. With `min` 0 it never waits and lends the space there is.
     ///
-    /// It holds bytes of long ago. Nobody reads them before [`Writer::commit`]; meanwhile there may come more space, never less. The next call
-    /// may lend other space: what was put in and not committed is gone then.
+    /// It holds bytes of long ago. Nobody reads them before [`Writer::commit`]; meanwhile there may
+    /// come more space, never less. The next call may lend other space: what was put in and not
+    /// committed is gone then.
     ///
     /// # Errors
     /// - `TooLong`: `min` is more than the capacity.
@@ -149,7 +150,8 @@ impl Writer {
         self.endpoint.close(None);
     }
 
-    /// Closes this end with an error: the reader gets what is in the pipe and then that error, as often as it asks.
+    /// Closes this end with an error: the reader gets what is in the pipe and then that error, as
+    /// often as it asks.
     pub fn close_with_error(self, error: impl Into<io::Error>) {
         self.endpoint.close(Some(error.into()));
     }

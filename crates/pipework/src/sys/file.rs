@@ -1,4 +1,5 @@
-//! Any descriptor: what kind it is, bytes at a position, bytes that never leave the kernel, names in a folder, closing many.
+//! Any descriptor: what kind it is, bytes at a position, bytes that never leave the kernel, names
+//! in a folder, closing many.
 
 use std::ffi::OsStr;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
@@ -14,7 +15,8 @@ use crate::deadline::Deadline;
 pub const CWD: BorrowedFd<'static> = rustix::fs::CWD;
 
 impl Errno {
-    /// Whether this may be the kernel's way to say that it cannot do it in this way, and another way may work.
+    /// Whether this may be the kernel's way to say that it cannot do it in this way, and another
+    /// way may work.
     pub(crate) fn is_refusal(self) -> bool {
         let refusals = [
             libc::EBADF,
@@ -69,7 +71,8 @@ pub(crate) fn blocks(fd: BorrowedFd<'_>) -> Result<bool> {
     Ok(!flags.contains(OFlags::NONBLOCK))
 }
 
-/// Waits until one of the descriptors is ready for what is asked of it, or until the deadline; says how many are.
+/// Waits until one of the descriptors is ready for what is asked of it, or until the deadline; says
+/// how many are.
 pub(crate) fn poll(fds: &mut [PollFd<'_>], deadline: Deadline) -> Result<usize> {
     super::poll(fds, deadline)
 }
@@ -128,7 +131,8 @@ pub(crate) fn sendfile(
     rustix::fs::sendfile(to, from, offset, len).map_err(Errno::from)
 }
 
-/// Between a pipe and anything. With `nowait` the pipe is not waited for; the other side does as its flags say.
+/// Between a pipe and anything. With `nowait` the pipe is not waited for; the other side does as
+/// its flags say.
 pub(crate) fn splice(
     from: BorrowedFd<'_>,
     offset: Option<&mut u64>,

@@ -1,4 +1,5 @@
-//! Memory that processes share: files and what maps them, locks that tell of a death, futexes, and SIGBUS kept away.
+//! Memory that processes share: files and what maps them, locks that tell of a death, futexes, and
+//! SIGBUS kept away.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::ManuallyDrop;
@@ -51,8 +52,8 @@ pub(crate) fn is_of(fd: BorrowedFd<'_>, identity: (u64, u64)) -> bool {
 
 /// A descriptor, and which file it is of.
 ///
-/// Programs close descriptors that they do not know, and what they open next gets the number. So it is
-/// asked for before it matters, and what is somebody else's by then is not closed.
+/// Programs close descriptors that they do not know, and what they open next gets the number. So it
+/// is asked for before it matters, and what is somebody else's by then is not closed.
 #[derive(Debug)]
 pub(crate) struct KnownFile {
     fd: ManuallyDrop<OwnedFd>,
@@ -105,7 +106,8 @@ pub(crate) fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// A new file without a name in the folder `folder`. [`Errno::OPNOTSUPP`] where the file system has no such files.
+/// A new file without a name in the folder `folder`. [`Errno::OPNOTSUPP`] where the file system has
+/// no such files.
 pub(crate) fn create_unnamed(folder: &Path) -> Result<OwnedFd> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match sys!("tmpfile", rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)) {
@@ -164,7 +166,8 @@ pub(crate) fn set_len(fd: BorrowedFd<'_>, len: u64) -> Result<()> {
     sys!("truncate", rustix::fs::ftruncate(fd, len))
 }
 
-/// Gives `len` bytes from `off` on their pages, so that a full file system is an error now and not a signal later. The file grows if it is shorter.
+/// Gives `len` bytes from `off` on their pages, so that a full file system is an error now and not
+/// a signal later. The file grows if it is shorter.
 pub(crate) fn reserve(fd: BorrowedFd<'_>, off: u64, len: u64) -> Result<()> {
     sys!("fallocate", rustix::fs::fallocate(fd, FallocateFlags::empty(), off, len))
 }
@@ -182,7 +185,8 @@ pub(crate) fn read_at(fd: BorrowedFd<'_>, bytes: &mut [u8], off: u64) -> Result<
 
 // ---------------------------------------------------------------- locks
 
-/// Takes the write lock of one byte for this open file; false if another open file has it. It goes with the last descriptor.
+/// Takes the write lock of one byte for this open file; false if another open file has it. It goes
+/// with the last descriptor.
 pub(crate) fn try_lock(fd: BorrowedFd<'_>, byte: u64) -> Result<bool> {
     match lock_call(fd, libc::F_OFD_SETLK, libc::F_WRLCK, byte) {
         Ok(_) => Ok(true),
@@ -191,7 +195,8 @@ pub(crate) fn try_lock(fd: BorrowedFd<'_>, byte: u64) -> Result<bool> {
     }
 }
 
-/// Takes a read lock of one byte for this open file, which others may have as well. It goes with the last descriptor.
+/// Takes a read lock of one byte for this open file, which others may have as well. It goes with
+/// the last descriptor.
 pub(crate) fn lock_shared(fd: BorrowedFd<'_>, byte: u64) -> Result<()> {
     lock_call(fd, libc::F_OFD_SETLK, libc::F_RDLCK, byte).map(drop)
 }
@@ -226,17 +231,18 @@ fn lock_call(fd: BorrowedFd<'_>, command: c_int, kind: c_int, byte: u64) -> Resu
 
 /// The descriptor of that number, for as long as `_owner` lives, which closes it.
 ///
-/// The program may have closed it all the same, and opened something else: whoever uses this asks for
-/// nothing that a stranger's file does not bear, or has asked [`is_of`] before.
+/// The program may have closed it all the same, and opened something else: whoever uses this asks
+/// for nothing that a stranger's file does not bear, or has asked [`is_of`] before.
 pub(crate) fn borrow<T>(fd: RawFd, _owner: &T) -> BorrowedFd<'_> {
-    // SAFETY: the number is that of a descriptor, not -1, and nothing else is relied on: what happens
-    // to a descriptor that is another's by now is said above.
+    // SAFETY: the number is that of a descriptor, not -1, and nothing else is relied on: what
+    // happens to a descriptor that is another's by now is said above.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
 // ---------------------------------------------------------------- mappings
 
-/// Maps the first `len` bytes of a file that is at least so long, shared with whoever else maps them.
+/// Maps the first `len` bytes of a file that is at least so long, shared with whoever else maps
+/// them.
 pub(crate) fn map(fd: BorrowedFd<'_>, len: usize) -> Result<NonNull<u8>> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
@@ -262,8 +268,8 @@ pub(crate) unsafe fn write_back(start: NonNull<u8>, len: usize) -> Result<()> {
     sys!("msync", unsafe { rustix::mm::msync(start.as_ptr().cast(), len, MsyncFlags::SYNC) })
 }
 
-/// From now on children find `page` filled with zeros, whichever way they are made. `EINVAL` where the
-/// kernel cannot do that, or where it is no whole page of memory.
+/// From now on children find `page` filled with zeros, whichever way they are made. `EINVAL` where
+/// the kernel cannot do that, or where it is no whole page of memory.
 ///
 /// What is there must bear to be zero, and that others write to it: it is made of atomics.
 pub(crate) fn wipe_in_children<T>(page: &'static T) -> Result<()> {
@@ -281,13 +287,16 @@ struct Caught {
     before: libc::sigaction,
 }
 
-/// A file at a path can be cut short by whoever may write to it, and then touching its pages kills. From the first call on, `lost` is asked which
-/// bytes are to be replaced; their pages become empty ones of our own. If it knows none, the signal goes where it went before.
+/// A file at a path can be cut short by whoever may write to it, and then touching its pages kills.
+/// From the first call on, `lost` is asked which bytes are to be replaced; their pages become empty
+/// ones of our own. If it knows none, the signal goes where it went before.
 ///
-/// `lost` is called in a signal handler: it may only use atomics. What it owns up to must bear to be zero at any moment.
+/// `lost` is called in a signal handler: it may only use atomics. What it owns up to must bear to
+/// be zero at any moment.
 pub(crate) fn catch_bus_errors(lost: fn(usize) -> Option<Range<usize>>) {
     CAUGHT.get_or_init(|| {
-        // SAFETY: all of sigaction's fields may be zero; the handler keeps to what is allowed in one.
+        // SAFETY: all of sigaction's fields may be zero; the handler keeps to what is allowed in
+        // one.
         unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
             libc::sigaction(libc::SIGBUS, &action(), &mut before);
@@ -310,7 +319,8 @@ fn action() -> libc::sigaction {
 }
 
 extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel hands a valid siginfo to an SA_SIGINFO handler; for SIGBUS it holds an address. sysconf may be called in a handler.
+    // SAFETY: the kernel hands a valid siginfo to an SA_SIGINFO handler; for SIGBUS it holds an
+    // address. sysconf may be called in a handler.
     let (code, address, page) =
         unsafe { ((*info).si_code, (*info).si_addr() as usize, libc::sysconf(libc::_SC_PAGESIZE) as usize) };
     let caught = CAUGHT.get();
@@ -343,8 +353,9 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
             let handler: extern "C" fn(c_int) = std::mem::transmute(handler);
             handler(signal);
         }
-        // Rust's own handler puts the default in place and returns, so that the instruction is tried
-        // again. Of a signal that was sent nothing is tried again, and what is mapped stays guarded.
+        // Rust's own handler puts the default in place and returns, so that the instruction is
+        // tried again. Of a signal that was sent nothing is tried again, and what is mapped stays
+        // guarded.
         let mut now: libc::sigaction = std::mem::zeroed();
         if sent
             && handler != libc::SIG_DFL
@@ -356,11 +367,13 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
     }
 }
 
-/// Puts empty memory of this process in place of some pages of a mapping, the first and the last of them whole; false if that is refused.
+/// Puts empty memory of this process in place of some pages of a mapping, the first and the last of
+/// them whole; false if that is refused.
 fn make_empty(pages: Range<usize>) -> bool {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-    // SAFETY: what is replaced is a mapping of ours, which nothing but raw copies and atomics read; errno is put back.
+    // SAFETY: what is replaced is a mapping of ours, which nothing but raw copies and atomics read;
+    // errno is put back.
     unsafe {
         let errno = *libc::__errno_location();
         let made =
@@ -372,9 +385,11 @@ fn make_empty(pages: Range<usize>) -> bool {
 
 // ---------------------------------------------------------------- futexes
 
-/// Sleeps if the 32 bits at `word` are `expected`, until woken or for at most `limit`. [`Errno::INTR`] if a signal handler ran.
+/// Sleeps if the 32 bits at `word` are `expected`, until woken or for at most `limit`.
+/// [`Errno::INTR`] if a signal handler ran.
 ///
-/// `shared` is for words that other processes map. The word is read by the kernel, which answers a wrong address with EFAULT.
+/// `shared` is for words that other processes map. The word is read by the kernel, which answers a
+/// wrong address with EFAULT.
 #[cfg_attr(loom, expect(dead_code, reason = "a model parks on a lock"))]
 pub(crate) fn futex_wait(
     word: *const u32,

@@ -141,14 +141,16 @@ pub(crate) fn option(socket: BorrowedFd<'_>, level: i32, name: i32, value: &mut 
 ///
 /// # Safety
 ///
-/// Where the option takes addresses inside `value`, they are good for what the kernel does with them.
+/// Where the option takes addresses inside `value`, they are good for what the kernel does with
+/// them.
 pub(crate) unsafe fn set_option(socket: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> Result<()> {
     #[cfg(test)]
     if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("setsockopt") {
         return Err(Errno(errno));
     }
     let len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the kernel reads at most `len` bytes, which are there; what they mean is the caller's to answer for.
+    // SAFETY: the kernel reads at most `len` bytes, which are there; what they mean is the caller's
+    // to answer for.
     match unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), len) } {
         -1 => Err(Errno::last()),
         _ => Ok(()),
@@ -175,8 +177,9 @@ pub(crate) struct Arrived {
     pub(crate) is_cut: bool,
 }
 
-/// Receives what is there, at most [`BATCH`] datagrams, each into `place_bytes` bytes of `places`, and tells `arrived` of each.
-/// [`Errno::AGAIN`] if there is none. Descriptors that come along are closed by the kernel.
+/// Receives what is there, at most [`BATCH`] datagrams, each into `place_bytes` bytes of `places`,
+/// and tells `arrived` of each. [`Errno::AGAIN`] if there is none. Descriptors that come along are
+/// closed by the kernel.
 pub(crate) fn recv_batch(
     socket: BorrowedFd<'_>,
     places: &mut [u8],
@@ -219,7 +222,8 @@ pub(crate) fn recv_batch(
     Ok(got)
 }
 
-/// Sends what there is space for, at most [`BATCH`] datagrams, without waiting and without SIGPIPE; says how many have gone.
+/// Sends what there is space for, at most [`BATCH`] datagrams, without waiting and without SIGPIPE;
+/// says how many have gone.
 pub(crate) fn send_batch(
     socket: BorrowedFd<'_>,
     datagrams: &[(&[u8], Option<&SocketAddrAny>)],
@@ -237,7 +241,8 @@ pub(crate) fn send_batch(
         }
     }
     let count = capped!("sendmmsg", datagrams.len().min(BATCH));
-    // SAFETY: `count` headers point at bytes and addresses that outlive the call, which only reads them.
+    // SAFETY: `count` headers point at bytes and addresses that outlive the call, which only reads
+    // them.
     let sent = unsafe {
         let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as _;
         libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count as _, flags)

@@ -1,7 +1,8 @@
 //! SIGPIPE, which comes with every EPIPE of a pipe and kills a program that has not asked for it.
 //!
-//! Linux 6.18 can be asked for writes without it, one by one ([`write_nosignal`](super::write_nosignal)),
-//! sockets always could. Any other write stands in [`without_sigpipe`].
+//! Linux 6.18 can be asked for writes without it, one by one
+//! ([`write_nosignal`](super::write_nosignal)), sockets always could. Any other write stands in
+//! [`without_sigpipe`].
 
 use std::marker::PhantomData;
 
@@ -36,7 +37,8 @@ struct Blocked {
 
 impl Blocked {
     fn new() -> Blocked {
-        // SAFETY: the sets are plain data, valid when zeroed and initialised by the calls that take pointers to them.
+        // SAFETY: the sets are plain data, valid when zeroed and initialised by the calls that take
+        // pointers to them.
         unsafe {
             let mut before: libc::sigset_t = std::mem::zeroed();
             libc::pthread_sigmask(libc::SIG_BLOCK, &sigpipe(), &mut before);
@@ -90,7 +92,8 @@ mod tests {
 
     /// Whether SIGPIPE is blocked in this thread, and whether it is pending.
     fn state() -> (bool, bool) {
-        // SAFETY: the sets are plain data, valid when zeroed and initialised by the calls that take pointers to them.
+        // SAFETY: the sets are plain data, valid when zeroed and initialised by the calls that take
+        // pointers to them.
         unsafe {
             let (mut blocked, mut pending): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
             libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut blocked);

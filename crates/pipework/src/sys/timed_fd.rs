@@ -1,8 +1,9 @@
 //! One end of a transfer: any descriptor from outside, read and written until a deadline.
 //!
-//! Invariant: its flags are never changed, whether it blocks or not. Where the deadline forbids waiting, each call asks not to
-//! wait: sockets and pipes can be asked. A terminal or a device cannot, nor can a pipe on kernels before 6.5; it is
-//! polled first, and if somebody else is quicker between poll and call, the call waits for its turn beyond the deadline.
+//! Invariant: its flags are never changed, whether it blocks or not. Where the deadline forbids
+//! waiting, each call asks not to wait: sockets and pipes can be asked. A terminal or a device
+//! cannot, nor can a pipe on kernels before 6.5; it is polled first, and if somebody else is
+//! quicker between poll and call, the call waits for its turn beyond the deadline.
 
 use std::os::fd::BorrowedFd;
 
@@ -12,7 +13,8 @@ use super::{Blocking, Errno, For, Result, without_sigpipe};
 use crate::deadline::Deadline;
 use crate::error::Unfinished;
 
-/// What may be written, without waiting, to whatever polls as writable: the space that POSIX promises of a pipe.
+/// What may be written, without waiting, to whatever polls as writable: the space that POSIX
+/// promises of a pipe.
 pub(crate) const SMALL: usize = 4096;
 
 #[derive(Debug)]
@@ -73,8 +75,8 @@ impl<'fd> TimedFd<'fd> {
         }
     }
 
-    /// Writes what there is space for, within [`TimedFd::without_sigpipe`]. [`Errno::AGAIN`] means that
-    /// space is to be waited for.
+    /// Writes what there is space for, within [`TimedFd::without_sigpipe`]. [`Errno::AGAIN`] means
+    /// that space is to be waited for.
     pub(crate) fn write(&self, buf: &[u8]) -> Result<usize> {
         let outcome = match self.kind {
             Kind::Socket => net::send(self.fd, buf, self.may_block),
@@ -90,7 +92,8 @@ impl<'fd> TimedFd<'fd> {
         outcome.and_then(progress)
     }
 
-    /// Runs `writes`, all by [`TimedFd::write`]: of what that writes to, only a pipe raises SIGPIPE.
+    /// Runs `writes`, all by [`TimedFd::write`]: of what that writes to, only a pipe raises
+    /// SIGPIPE.
     pub(crate) fn without_sigpipe<T>(
         &self,
         writes: impl FnOnce() -> T,

@@ -1,8 +1,10 @@
-//! Calls between processes that may die at any step: slots, ring, members and recovery, as SEGMENT.md has them.
+//! Calls between processes that may die at any step: slots, ring, members and recovery, as
+//! SEGMENT.md has them.
 //!
-//! Every access of shared memory and every question to the kernel is a step of its own; between two of them anybody else may act or
-//! die. Accesses are sequentially consistent; what weaker orders add is searched by the models in the crate. Wake-ups are left out:
-//! whoever waits may look at any time.
+//! Every access of shared memory and every question to the kernel is a step of its own; between two
+//! of them anybody else may act or die. Accesses are sequentially consistent; what weaker orders
+//! add is searched by the models in the crate. Wake-ups are left out: whoever waits may look at any
+//! time.
 
 use super::search::{Kind, Model, Promise, Step};
 use recovery::Recovery;
@@ -19,7 +21,8 @@ pub(crate) use world::*;
 /// What is searched: who takes part, with how much, and what may go wrong.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
-    /// Who takes part. All of them are attached at the beginning, in this order, but for helpers, which never are.
+    /// Who takes part. All of them are attached at the beginning, in this order, but for helpers,
+    /// which never are.
     pub(crate) cast: &'static [Part],
     pub(crate) slots: u8,
     pub(crate) cells: u8,
@@ -54,7 +57,8 @@ pub(crate) enum Rule {
     ProofAfterTheWord,
     /// The role goes when all slots are done.
     SlotsBeforeRole,
-    /// A recoverer that finds the number taken over leaves the rest, and the role, to whoever has it.
+    /// A recoverer that finds the number taken over leaves the rest, and the role, to whoever has
+    /// it.
     StopWhenTakenOver,
     /// A request that is sent again counts it.
     DeliveriesCount,

@@ -1,7 +1,9 @@
-//! The shared-memory protocols, searched: every order of every step of several processes, with deaths anywhere.
+//! The shared-memory protocols, searched: every order of every step of several processes, with
+//! deaths anywhere.
 //!
-//! The small scopes run with every test; `make model` searches the large ones. Each rule of the protocol is also left out once: a search
-//! that does not find what the rule is for would prove nothing.
+//! The small scopes run with every test; `make model` searches the large ones. Each rule of the
+//! protocol is also left out once: a search that does not find what the rule is for would prove
+//! nothing.
 
 mod search;
 mod calls;

@@ -1,10 +1,12 @@
 //! A search of everything that can happen: all states of a model, breadth first, each once.
 //!
-//! States are remembered by 64 bits of their hash, so that tens of millions fit: two of n states are taken for one with a
-//! probability of about n² / 2^65. Found faults are real in any case, and come with a shortest path to them.
+//! States are remembered by 64 bits of their hash, so that tens of millions fit: two of n states
+//! are taken for one with a probability of about n² / 2^65. Found faults are real in any case, and
+//! come with a shortest path to them.
 //!
-//! Besides faults of a step or of a state, it looks for states from which some end cannot be reached any more, whoever runs and in
-//! whatever order: the calls that hang, the slots that leak. So a schedule that neglects nothing for ever reaches that end.
+//! Besides faults of a step or of a state, it looks for states from which some end cannot be
+//! reached any more, whoever runs and in whatever order: the calls that hang, the slots that leak.
+//! So a schedule that neglects nothing for ever reaches that end.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -186,7 +188,8 @@ impl<'a, M: Model> Search<'a, M> {
         None
     }
 
-    /// Marks the states that a step of the given kinds leads from to a good one; false if all were marked before.
+    /// Marks the states that a step of the given kinds leads from to a good one; false if all were
+    /// marked before.
     fn round(&self, good: &mut [bool], by: &[Kind]) -> bool {
         let mut changed = false;
         for state in (0..good.len()).rev() {

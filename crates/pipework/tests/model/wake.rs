@@ -1,7 +1,9 @@
-//! The one wait on memory: a word that tells of sleepers, and a kernel that compares it before it lets anybody sleep.
+//! The one wait on memory: a word that tells of sleepers, and a kernel that compares it before it
+//! lets anybody sleep.
 //!
-//! Some wait, each for one thing; others bring things and wake. Steps are single accesses and system calls, as in `event.rs`, sequentially
-//! consistent. Any sleeper may be the one that is woken.
+//! Some wait, each for one thing; others bring things and wake. Steps are single accesses and
+//! system calls, as in `event.rs`, sequentially consistent. Any sleeper may be the one that is
+//! woken.
 
 use crate::search::{Kind, Model, Promise, Step};
 
@@ -26,7 +28,8 @@ pub(crate) enum Rule {
     Compare,
     /// Who has taken the mark of sleepers away wakes whoever went to sleep meanwhile.
     WakeAfterClearing,
-    /// Taking the mark away changes the sequence: the word that somebody is about to sleep on must not come back.
+    /// Taking the mark away changes the sequence: the word that somebody is about to sleep on must
+    /// not come back.
     ClearCounts,
     /// Sleep is cut into slices.
     Slices,

@@ -11,8 +11,8 @@ use crate::region::Region;
 use crate::sys::Errno;
 
 impl Shared {
-    /// Writes a request to its slot, or a reply. `Os` with ENOSPC if there is no page for it, `Corrupt`
-    /// if one of the segment's was lost: nobody else could read what was written there.
+    /// Writes a request to its slot, or a reply. `Os` with ENOSPC if there is no page for it,
+    /// `Corrupt` if one of the segment's was lost: nobody else could read what was written there.
     #[inline]
     pub(crate) fn write(&self, idx: u32, part: Part, message: &Message<'_>, op: &'static str) -> Result<()> {
         let (bytes, corrupt) = (message.payload, Error::new(ErrorKind::Corrupt, op));
@@ -91,8 +91,8 @@ impl Payload {
         Payload { len: 0, small: Small([0; SMALL]), large: Vec::new() }
     }
 
-    /// Becomes the first `len` bytes of `region`; false, and nothing, if there are fewer. In place: a
-    /// payload is larger than what the processor moves at once.
+    /// Becomes the first `len` bytes of `region`; false, and nothing, if there are fewer. In place:
+    /// a payload is larger than what the processor moves at once.
     #[inline]
     fn fill(&mut self, region: &Region, len: usize) -> std::result::Result<bool, Errno> {
         let fits = match len {

@@ -153,8 +153,8 @@ pub(crate) struct Slot {
     reply_len: AtomicU32,
     /// The user's.
     reply_flags: AtomicU32,
-    /// How often a server was done with this slot. Written by the server in TAKEN or DROPPED: nobody else counts meanwhile, so this needs no
-    /// swap.
+    /// How often a server was done with this slot. Written by the server in TAKEN or DROPPED:
+    /// nobody else counts meanwhile, so this needs no swap.
     replies: AtomicU64,
 }
 
@@ -294,8 +294,8 @@ impl Slot {
         self.redeliveries.load(Ordering::Relaxed).min(u32::from(u8::MAX)) as u8
     }
 
-    /// Says how long a payload is, and its flags. In FILL for the request, by the server that has it
-    /// for the reply.
+    /// Says how long a payload is, and its flags. In FILL for the request, by the server that has
+    /// it for the reply.
     #[inline]
     pub(crate) fn describe(&self, part: Part, len: u32, flags: u32) {
         let (len_at, flags_at) = self.description(part);

@@ -82,7 +82,8 @@ impl WatcherState {
     pub(crate) fn expect(&self, call: Call) {
         if self.eventfd.get().is_some() {
             let mut interests = self.interests();
-            // Another thread may have sent the next call in that slot, and it is not to be forgotten.
+            // Another thread may have sent the next call in that slot, and it is not to be
+            // forgotten.
             let is_other = |known: &Call| known.ticket != call.ticket && self.stage(known) != Stage::Over;
             if interests.calls.get(&call.ticket.idx()).is_some_and(is_other) {
                 return;

@@ -61,8 +61,9 @@ fn each_message_goes_to_one_clone_and_all_see_the_end() {
     });
 }
 
-/// Several messages come in one block, of which one clone takes the first: the others must not wait for what is in the buffer. The
-/// deadline of one of them passes at about that moment, and it leaves: it must not take the others' wake-up with it.
+/// Several messages come in one block, of which one clone takes the first: the others must not wait
+/// for what is in the buffer. The deadline of one of them passes at about that moment, and it
+/// leaves: it must not take the others' wake-up with it.
 #[test]
 fn no_clone_is_left_waiting() {
     const READERS: usize = 4;
@@ -95,7 +96,8 @@ fn no_clone_is_left_waiting() {
                 let until = begin.elapsed() + Duration::from_micros(60);
                 deadline.store(until.as_nanos() as u64, SeqCst);
                 start.wait();
-                // From before the deadline to well after it: a sleep ends some 50 microseconds late.
+                // From before the deadline to well after it: a sleep ends some 50 microseconds
+                // late.
                 let moment = until + Duration::from_micros(round % 100) - Duration::from_micros(20);
                 while begin.elapsed() < moment {}
                 assert_eq!(writer.send_many(&["all in one write"; READERS], PATIENCE), Ok(READERS));
@@ -115,7 +117,8 @@ fn clones_that_wait_sleep() {
     alone(|| {
         let ticks = || -> u64 {
             let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-            // User and system time of the process, in hundredths of a second; the name before them ends with a bracket.
+            // User and system time of the process, in hundredths of a second; the name before them
+            // ends with a bracket.
             let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
             fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
         };
@@ -136,7 +139,8 @@ fn clones_that_wait_sleep() {
     });
 }
 
-/// A thread that a forked child does not have may have held the clones' lock: nothing there waits for it.
+/// A thread that a forked child does not have may have held the clones' lock: nothing there waits
+/// for it.
 #[test]
 fn nothing_hangs_in_a_child_that_was_forked_while_a_clone_read() {
     alone(|| {

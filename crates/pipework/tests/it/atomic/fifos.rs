@@ -34,7 +34,8 @@ fn killed_inside(path: &Path, messages: &[&str]) -> i32 {
         let mut writer = write_fifo(path);
         writer.set_capacity(1).unwrap();
         messages.iter().for_each(|message| assert_eq!(writer.send(message, PATIENCE), Ok(1)));
-        // Fills the pipe and leaves the rest pending: it is inside the message now, as a blocked `send` would be.
+        // Fills the pipe and leaves the rest pending: it is inside the message now, as a blocked
+        // `send` would be.
         writer.try_send([7; 300_000]).unwrap().expect("nothing else is pending");
         assert!(writer.pending() > 0);
         page[0].store(1, SeqCst);
@@ -53,7 +54,8 @@ fn sent_by_another(path: &Path, messages: &'static [&'static str]) -> Child {
     })
 }
 
-/// The next item as text: a message's data, or `torn` and the writer's pid. `None` if there is nothing now.
+/// The next item as text: a message's data, or `torn` and the writer's pid. `None` if there is
+/// nothing now.
 fn now(reader: &mut Reader) -> Option<String> {
     match reader.try_next_item().unwrap()? {
         Item::Message(message) => Some(String::from_utf8(message.into_vec()).unwrap()),
@@ -100,7 +102,8 @@ fn a_writer_that_says_nothing_ends_the_pipe_too() {
     });
 }
 
-/// A first writer that comes, writes and leaves between two system calls of the reader has been there all the same.
+/// A first writer that comes, writes and leaves between two system calls of the reader has been
+/// there all the same.
 #[test]
 fn a_quick_writer_is_not_missed() {
     alone(|| {
@@ -145,7 +148,8 @@ fn a_listener_outlives_its_writers_and_reports_the_killed_ones_at_once() {
             } else {
                 expected.push(format!("torn {}", killed_inside(&path, &["one"])));
             }
-            // No other writer comes: all of it, the report too, is there because the last one has left.
+            // No other writer comes: all of it, the report too, is there because the last one has
+            // left.
             let mut come = Vec::new();
             while come.len() < expected.len() {
                 wait_for(&epoll, PollFlags::IN);
@@ -186,7 +190,8 @@ fn a_listener_that_waits_is_woken_by_every_generation() {
     });
 }
 
-/// The descriptor for event loops is an object of the kernel that a forked child shares with its parent.
+/// The descriptor for event loops is an object of the kernel that a forked child shares with its
+/// parent.
 #[test]
 fn a_listener_in_a_forked_child_leaves_its_parents_alone() {
     alone(|| {
@@ -197,7 +202,8 @@ fn a_listener_in_a_forked_child_leaves_its_parents_alone() {
         let child = fork(|| {
             assert_eq!(&*reader.recv(PATIENCE).unwrap(), b"for the child");
             page[0].store(1, SeqCst);
-            // By now the writer has left, or does so while this waits: the pipe is opened anew here, in the child.
+            // By now the writer has left, or does so while this waits: the pipe is opened anew
+            // here, in the child.
             assert_eq!(reader.recv(SHORT).unwrap_err().kind(), ErrorKind::TimedOut);
         });
         write_fifo(&path).send("for the child", PATIENCE).unwrap();
@@ -240,7 +246,8 @@ fn a_writer_without_readers_is_told() {
     alone(|| {
         let folder = Folder::new();
         let path = fifo(&folder, "pipe");
-        // A deadline makes a FIFO's writer open the pipe once more, `NEVER` does not: both must notice, early or late.
+        // A deadline makes a FIFO's writer open the pipe once more, `NEVER` does not: both must
+        // notice, early or late.
         for deadline in [Deadline::after(PATIENCE), Deadline::NEVER] {
             for sends_before in 0..2 {
                 let reader = Options::new().read_fifo(&path).unwrap();
@@ -305,7 +312,8 @@ fn a_new_fifo_is_for_its_owner_alone() {
     });
 }
 
-/// A stress of the moment between generations: messages are neither lost nor doubled while writers come and go.
+/// A stress of the moment between generations: messages are neither lost nor doubled while writers
+/// come and go.
 #[test]
 fn generations_that_follow_closely_lose_nothing() {
     alone(|| {

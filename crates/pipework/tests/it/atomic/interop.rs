@@ -1,6 +1,8 @@
-//! The same pipe with Atomic::Pipe at its other end: a real Perl process, where there is a perl that finds the module.
+//! The same pipe with Atomic::Pipe at its other end: a real Perl process, where there is a perl
+//! that finds the module.
 //!
-//! Without it, each test says so on stderr and proves nothing. Point PERL5LIB at an installed copy to run them.
+//! Without it, each test says so on stderr and proves nothing. Point PERL5LIB at an installed copy
+//! to run them.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -161,7 +163,8 @@ fn perl_reads_between_lines() {
     let (reader, mut writer) = Options::new().mixed(true).pair().unwrap();
     let mut print = File::from(writer.as_fd().try_clone_to_owned().unwrap());
     let all_bytes: Vec<u8> = (0..=255).collect();
-    // All of it lies in the pipe when Perl comes: a burst that it reads in two halves is lost to Atomic::Pipe 0.032.
+    // All of it lies in the pipe when Perl comes: a burst that it reads in two halves is lost to
+    // Atomic::Pipe 0.032.
     print.write_all(b"first\n").unwrap();
     writer.burst("burst", SOON).unwrap();
     print.write_all(b"begun, ").unwrap();
@@ -195,7 +198,8 @@ fn perl_reads_between_lines() {
 
 // ---------------------------------------------------------------- the process at the other end
 
-/// A perl with Atomic::Pipe about to run `script`; `None`, and a line on stderr that no test harness swallows, if there is none.
+/// A perl with Atomic::Pipe about to run `script`; `None`, and a line on stderr that no test
+/// harness swallows, if there is none.
 fn perl(test: &str, script: &str) -> Option<Command> {
     let asked = Command::new("perl").args(["-MAtomic::Pipe", "-e1"]).stderr(Stdio::null()).status();
     if !asked.is_ok_and(|status| status.success()) {
@@ -218,7 +222,8 @@ fn finish(mut child: Child) {
     assert!(child.wait().unwrap().success());
 }
 
-/// Starts a process that reads from the pipe of `reader`, and somebody who listens to what it prints.
+/// Starts a process that reads from the pipe of `reader`, and somebody who listens to what it
+/// prints.
 fn read_by(mut perl: Command, reader: Reader) -> (Child, JoinHandle<Vec<u8>>) {
     let stdin = reader.as_fd().try_clone_to_owned().unwrap();
     let mut child = perl.stdin(stdin).stdout(Stdio::piped()).spawn().unwrap();

@@ -1,4 +1,5 @@
-//! What the room offers beside sending and receiving, one call after the other, as a user would try it.
+//! What the room offers beside sending and receiving, one call after the other, as a user would try
+//! it.
 
 use std::fs;
 use std::io::Write;

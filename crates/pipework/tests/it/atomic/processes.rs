@@ -1,4 +1,5 @@
-//! Pipes and processes: what fork and exec hand on, keys of writers that look alike, signals. Promises P1 and P13.
+//! Pipes and processes: what fork and exec hand on, keys of writers that look alike, signals.
+//! Promises P1 and P13.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -103,7 +104,8 @@ fn an_inherited_reader_is_the_childs_only_if_nothing_was_buffered() {
             assert_eq!(reader.try_recv(), Ok(None));
         }
         assert_eq!(&*reader.recv(PATIENCE).unwrap(), &long(1)[..]);
-        // A clone: whether its thread was using the buffer when the child came to be, the child cannot know.
+        // A clone: whether its thread was using the buffer when the child came to be, the child
+        // cannot know.
         let clone = reader.try_clone().unwrap();
         stale(&mut reader);
         drop(clone);
@@ -130,7 +132,8 @@ fn a_started_program_inherits_nothing() {
             [Options::new().reader(raw_reader).unwrap()],
         );
         let clone = ends.1[1].try_clone().unwrap();
-        // Calls that open more descriptors: a FIFO's end without waiting, a listener whose writers have left.
+        // Calls that open more descriptors: a FIFO's end without waiting, a listener whose writers
+        // have left.
         ends.2[1].try_send("through").unwrap();
         assert!(ends.1[0].try_recv().unwrap().is_some());
         drop(Options::new().write_fifo(&path, PATIENCE).unwrap());
@@ -141,7 +144,8 @@ fn a_started_program_inherits_nothing() {
     });
 }
 
-/// Runs itself between two pipes, in mixed mode, so that what the test harness prints is ordinary text.
+/// Runs itself between two pipes, in mixed mode, so that what the test harness prints is ordinary
+/// text.
 #[test]
 fn stdin_and_stdout_are_pipes_like_others() {
     let options = Options::new().mixed(true);
@@ -200,7 +204,8 @@ fn two_handles_of_one_thread_do_not_mix() {
     });
 }
 
-/// Two containers on one FIFO: both writers are process 1. One that was killed before them inside a message was process 1 too.
+/// Two containers on one FIFO: both writers are process 1. One that was killed before them inside a
+/// message was process 1 too.
 #[test]
 fn equal_process_numbers_do_not_mix() {
     fn writer(path: &Path) -> Writer {
@@ -310,7 +315,8 @@ fn a_writer_that_a_panic_drops_is_not_killed_by_sigpipe() {
     });
 }
 
-/// An alarm every millisecond on both sides, and a handler that lets no call be taken up again by itself.
+/// An alarm every millisecond on both sides, and a handler that lets no call be taken up again by
+/// itself.
 #[test]
 fn signals_neither_lose_nor_double_anything() {
     alone(|| {

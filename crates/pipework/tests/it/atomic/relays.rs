@@ -1,4 +1,5 @@
-//! Something between the two ends: relays that cut anywhere, pause, and stop; and frames that nothing completes.
+//! Something between the two ends: relays that cut anywhere, pause, and stop; and frames that
+//! nothing completes.
 //!
 //! `PIPEWORK_RELAYS=100` asks for as many rounds.
 
@@ -225,7 +226,8 @@ fn a_call_comes_back_although_bytes_flow() {
     flood.join().unwrap();
 }
 
-/// Who does not wait learns that there is more, for a descriptor that stays readable need not say so again.
+/// Who does not wait learns that there is more, for a descriptor that stays readable need not say
+/// so again.
 #[test]
 fn a_call_that_has_not_looked_at_all_says_so() {
     let (mut reader, mut print) = mixed(Options::new().read_size(1));

@@ -1,5 +1,6 @@
-//! What is seen where the two ends of a pipe were not set alike: an error or a report that names the setting, and never bytes that look
-//! like what was sent. What only looks like such a mistake is left alone.
+//! What is seen where the two ends of a pipe were not set alike: an error or a report that names
+//! the setting, and never bytes that look like what was sent. What only looks like such a mistake
+//! is left alone.
 
 use std::fs::File;
 use std::io::Write;
@@ -33,8 +34,8 @@ fn messages_that_come_plain_into_a_mixed_reader_are_an_error_that_says_so() {
             });
             let error = loop {
                 match reader.next_item(PATIENCE) {
-                    // A header may hold the end of a line, or what looks like a burst, and reads may
-                    // stop in the middle of it.
+                    // A header may hold the end of a line, or what looks like a burst, and reads
+                    // may stop in the middle of it.
                     Ok(Item::Line(line)) => assert!(line.len() < 16, "{len} bytes: {line:?}"),
                     Ok(Item::Burst(burst)) => assert!(burst.len() < 16, "{len} bytes: {burst:?}"),
                     Ok(item) => panic!("{len} bytes in reads of {read_size}: {item:?}"),
@@ -43,7 +44,8 @@ fn messages_that_come_plain_into_a_mixed_reader_are_an_error_that_says_so() {
             };
             assert_eq!(error.kind(), ErrorKind::Incompatible, "{len} bytes in reads of {read_size}: {error}");
             assert!(error.to_string().contains("is `mixed` set on both sides?"), "{error}");
-            // It is said once; who goes on all the same gets the bytes as text, and what looks like a burst in it.
+            // It is said once; who goes on all the same gets the bytes as text, and what looks like
+            // a burst in it.
             assert!(matches!(reader.next_item(PATIENCE), Ok(Item::Line(_) | Item::Burst(_))));
             drop(reader);
             sender.join().unwrap();
@@ -60,7 +62,8 @@ fn messages_that_come_mixed_into_a_plain_reader_are_an_error_that_says_so() {
         writer.send(vec![b'x'; len], Deadline::NEVER).unwrap();
         for _ in 0..2 {
             let error = reader.recv(PATIENCE).map(drop).expect_err("no message");
-            // Text may be anything that is no message; a part between its control bytes is nothing else.
+            // Text may be anything that is no message; a part between its control bytes is nothing
+            // else.
             let kind = if text.is_empty() { ErrorKind::Incompatible } else { ErrorKind::Corrupt };
             assert_eq!(error.kind(), kind, "{len} bytes: {error}");
             assert!(error.to_string().contains("is `mixed` set on both sides?"), "{error}");

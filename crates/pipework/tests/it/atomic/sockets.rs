@@ -1,5 +1,6 @@
-//! Unix stream sockets as pipes: what Node and others give their children as stdin and stdout. Nothing is torn, however many write and
-//! however small the buffers; the end, a reset and a closed half are what they are with pipes. Promises P1, P2 and P13.
+//! Unix stream sockets as pipes: what Node and others give their children as stdin and stdout.
+//! Nothing is torn, however many write and however small the buffers; the end, a reset and a closed
+//! half are what they are with pipes. Promises P1, P2 and P13.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -44,7 +45,8 @@ fn fill(number: u64, len: usize) -> Vec<u8> {
 
 // ---------------------------------------------------------------- never torn
 
-/// Four processes, each with its own end of one socket or with the same one, write plain parts of 5 to 4096 bytes and longer messages.
+/// Four processes, each with its own end of one socket or with the same one, write plain parts of 5
+/// to 4096 bytes and longer messages.
 #[test]
 fn four_processes_never_tear_what_they_write_into_a_socket() {
     alone(|| {
@@ -104,7 +106,8 @@ fn four_processes_never_tear_what_they_write_into_a_socket() {
     });
 }
 
-/// What the rule stands on, without this library: as long as a write is no longer than the kernel takes at once, nobody's bytes come between.
+/// What the rule stands on, without this library: as long as a write is no longer than the kernel
+/// takes at once, nobody's bytes come between.
 #[test]
 fn the_kernel_queues_a_small_write_as_one_piece() {
     alone(|| {
@@ -378,7 +381,8 @@ fn exchange(number: u64) -> Vec<u8> {
     fill(number, 3000 * number as usize)
 }
 
-/// Node starts a program of ours with `stdio: 'pipe'`: it prints and sends on stdout, and receives from stdin what Node sends there.
+/// Node starts a program of ours with `stdio: 'pipe'`: it prints and sends on stdout, and receives
+/// from stdin what Node sends there.
 #[test]
 fn a_program_that_node_starts_sends_and_receives() {
     const NAME: &str = "atomic::sockets::a_program_that_node_starts_sends_and_receives";
@@ -395,7 +399,8 @@ fn a_program_that_node_starts_sends_and_receives() {
     if !Command::new("node").arg("--version").output().is_ok_and(|output| output.status.success()) {
         return say(&format!("{NAME} did not run: there is no node"));
     }
-    // Every message goes in as one part after the other, and what comes out goes to a file, as it came.
+    // Every message goes in as one part after the other, and what comes out goes to a file, as it
+    // came.
     const SCRIPT: &str = r#"
         const { spawn } = require('node:child_process');
         const fs = require('node:fs');

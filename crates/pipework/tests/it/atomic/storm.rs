@@ -1,11 +1,14 @@
-//! Promise P1 under SIGKILL: many processes write into one pipe, some of them are killed wherever they are, and the reader knows
-//! to the byte what must come out.
+//! Promise P1 under SIGKILL: many processes write into one pipe, some of them are killed wherever
+//! they are, and the reader knows to the byte what must come out.
 //!
-//! The n-th deed of a writer, a message, a burst or a line of text, is a function of the run's seed, the writer's number and n. So the
-//! reader needs no checksums and no space for them in a message of 0 bytes: it knows each writer's next deed. What was lost, doubled,
-//! spliced or put out of order is not that. What each writer had begun and what it had surely delivered stands in shared memory.
+//! The n-th deed of a writer, a message, a burst or a line of text, is a function of the run's
+//! seed, the writer's number and n. So the reader needs no checksums and no space for them in a
+//! message of 0 bytes: it knows each writer's next deed. What was lost, doubled, spliced or put out
+//! of order is not that. What each writer had begun and what it had surely delivered stands in
+//! shared memory.
 //!
-//! PIPEWORK_KILLS=1000000 for a release; PIPEWORK_SEED repeats a run's choices (but not the moments of its kills).
+//! PIPEWORK_KILLS=1000000 for a release; PIPEWORK_SEED repeats a run's choices (but not the moments
+//! of its kills).
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -31,7 +34,8 @@ mod check;
 const SURVIVORS: usize = 4;
 /// Writers that live at the same time and will be killed.
 const VICTIMS: usize = 6;
-/// Kills of one run. What a killed writer left unfinished is in the reader's memory until the pipe ends, so it is not more.
+/// Kills of one run. What a killed writer left unfinished is in the reader's memory until the pipe
+/// ends, so it is not more.
 const KILLS_A_RUN: usize = 625;
 
 #[test]
@@ -89,7 +93,8 @@ struct Run {
     zstd: bool,
     slow: bool,
     take: Take,
-    /// Whether the bytes are recorded first and read by a [`Reader`] later, to compare its reports with the record. Plain mode only.
+    /// Whether the bytes are recorded first and read by a [`Reader`] later, to compare its reports
+    /// with the record. Plain mode only.
     recorded: bool,
 }
 
@@ -141,7 +146,8 @@ struct Progress<'a> {
 }
 
 impl Run {
-    /// Sixteen kinds of run: four capacities, plain and mixed, fast and slow; the rest changes from one to the next.
+    /// Sixteen kinds of run: four capacities, plain and mixed, fast and slow; the rest changes from
+    /// one to the next.
     fn new(seed: u64, round: usize, kills: usize) -> Run {
         let mixed = round / 4 % 2 == 1;
         let slow = round / 8 % 2 == 1;
@@ -252,7 +258,8 @@ impl Run {
             _ if n == 0 => Deed::Message(format!("writer {number}").into()),
             0 if self.mixed => Deed::Burst(format!("burst {number} {n} {:x}", random.next()).into()),
             1 | 2 if self.mixed => {
-                // What no program should print: a control byte that opens a burst or a part, and then no such thing.
+                // What no program should print: a control byte that opens a burst or a part, and
+                // then no such thing.
                 let stray = ["", "\u{e}", "\u{e}\u{10}"][random.below(3)];
                 let tail = "stray control bytes, if any. ".repeat(random.below(40) + 1);
                 Deed::Line(format!("line {number} {n} {stray}{tail}\n").into())

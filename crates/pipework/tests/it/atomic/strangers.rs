@@ -1,5 +1,6 @@
-//! A pipe is shared: with programs that know nothing of this crate, with kernels and users that refuse what was asked, with a process that
-//! has no descriptor left. Nothing of a stranger's is changed, and what is refused is reported and costs nothing else.
+//! A pipe is shared: with programs that know nothing of this crate, with kernels and users that
+//! refuse what was asked, with a process that has no descriptor left. Nothing of a stranger's is
+//! changed, and what is refused is reported and costs nothing else.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -24,7 +25,8 @@ fn refusal<T>(outcome: Result<T, Error>) -> (ErrorKind, Option<i32>) {
     outcome.err().map(|error| (error.kind(), error.errno())).expect("a refusal")
 }
 
-/// Every call that writes, on a pipe that is full at first, and every call that reads, until it is empty. The rest stays pending.
+/// Every call that writes, on a pipe that is full at first, and every call that reads, until it is
+/// empty. The rest stays pending.
 fn exercise(reader: &mut Reader, writer: &mut Writer) {
     let was_full = Barrier::new(2);
     let sent = thread::scope(|scope| {
@@ -35,7 +37,8 @@ fn exercise(reader: &mut Reader, writer: &mut Writer) {
             }
             assert_eq!(refusal(writer.send("too late", SHORT)), (ErrorKind::TimedOut, None));
             assert!(!writer.try_flush().unwrap());
-            // In plain mode a burst is bare bytes; these are those of an empty message of process 1.
+            // In plain mode a burst is bare bytes; these are those of an empty message of
+            // process 1.
             let empty = [1u32, 0, 0, 0].map(u32::to_ne_bytes).concat();
             sent += usize::from(writer.try_burst(&empty).unwrap().is_some());
             was_full.wait();
@@ -99,7 +102,8 @@ fn the_flags_of_an_open_file_are_left_alone() {
     });
 }
 
-/// `seq` and a writer print to the same open file, which is mostly full: `seq` gives up if a write of its own is refused.
+/// `seq` and a writer print to the same open file, which is mostly full: `seq` gives up if a write
+/// of its own is refused.
 #[test]
 fn a_program_on_the_same_open_file_is_not_disturbed() {
     alone(|| {
@@ -121,7 +125,8 @@ fn print_beside_seq((mut reader, mut writer): (Reader, Writer)) {
         let mut sent = 0;
         for n in 0..300u32 {
             sent += u32::from(writer.try_send(n.to_ne_bytes().repeat(3000)).unwrap().is_some());
-            // What times out here has been written in part or not at all, and its parts are the reader's to report.
+            // What times out here has been written in part or not at all, and its parts are the
+            // reader's to report.
             sent += u32::from(writer.send([7; 9000], Duration::from_millis(1)).is_ok());
         }
         writer.close(PATIENCE).unwrap();
@@ -190,7 +195,8 @@ fn without_descriptors_calls_fail_and_leak_nothing() {
                 assert_eq!(descriptors(), used, "{name} with {free} descriptors");
             }
         }
-        // What is open already goes on working, with deadlines and without, although no FIFO can be opened once more.
+        // What is open already goes on working, with deadlines and without, although no FIFO can be
+        // opened once more.
         leave(0);
         let mut listener = listener;
         for message in ["one", "two"] {
@@ -267,7 +273,8 @@ fn the_small_pipes_of_a_user_with_many_work() {
     });
 }
 
-/// A process that gave up root's rights may not open its own FIFO a second time, which is how calls that must not wait are made on one.
+/// A process that gave up root's rights may not open its own FIFO a second time, which is how calls
+/// that must not wait are made on one.
 #[test]
 fn what_was_opened_with_more_rights_goes_on_working() {
     alone(|| {

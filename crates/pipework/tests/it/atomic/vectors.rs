@@ -1,4 +1,5 @@
-//! Plays the byte vectors of `vectors/atomic` through real pipes: what a reader makes of them, and that a writer writes the same.
+//! Plays the byte vectors of `vectors/atomic` through real pipes: what a reader makes of them, and
+//! that a writer writes the same.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -129,8 +130,9 @@ fn read(vector: &Value, wire: &[u8], way: Way) -> (Vec<Item<'static>>, ErrorKind
     (found, error.kind())
 }
 
-/// What writers make of the items of a vector, and the keys that they used. A long message begins where its writer left off the page,
-/// so each item has a writer of its own; messages that share writes have one together.
+/// What writers make of the items of a vector, and the keys that they used. A long message begins
+/// where its writer left off the page, so each item has a writer of its own; messages that share
+/// writes have one together.
 fn write(vector: &Value) -> (Vec<WriterKey>, Vec<u8>) {
     let (reader, mut writer) = options(vector).pair().unwrap();
     assert_eq!(writer.pipe_buf(), 4096, "the vectors are made for Linux");
@@ -250,7 +252,8 @@ fn item(item: &Value) -> Item<'static> {
     }
 }
 
-/// A string stands for bytes, one for each character up to U+00FF; an object for the numbers from `count_from` on.
+/// A string stands for bytes, one for each character up to U+00FF; an object for the numbers from
+/// `count_from` on.
 fn data(said: &Value) -> Vec<u8> {
     if let Some(text) = said.as_str() {
         return text.chars().map(|byte| u8::try_from(byte).unwrap()).collect();
@@ -272,7 +275,8 @@ fn writer_key(item: &Value) -> Option<WriterKey> {
     Some(WriterKey { pid: number(0)?, tid: number(1)? })
 }
 
-/// Puts another key into each header. Where that is Atomic::Pipe's, what it does not say of a message goes as well.
+/// Puts another key into each header. Where that is Atomic::Pipe's, what it does not say of a
+/// message goes as well.
 fn rename(bytes: &mut [u8], mixed: bool, keys: &[WriterKey], theirs: WriterKey) {
     let mut at = 0;
     while at < bytes.len() {

@@ -1,6 +1,7 @@
 //! Who waits and who does not: deadlines, calls that never wait, what is pending.
 //!
-//! Times are only ever compared with a lower bound: that something did not wait is shown by its not hanging.
+//! Times are only ever compared with a lower bound: that something did not wait is shown by its not
+//! hanging.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,7 +18,8 @@ fn kind<T>(outcome: Result<T, Error>) -> ErrorKind {
     outcome.err().map(|error| error.kind()).expect("an error")
 }
 
-/// Fills a pipe of one page to the last byte with messages, each of which is its number; gives how many there are.
+/// Fills a pipe of one page to the last byte with messages, each of which is its number; gives how
+/// many there are.
 fn fill_up(writer: &mut Writer) -> u128 {
     writer.set_capacity(1).unwrap();
     // With its header, each takes 32 bytes.
@@ -122,7 +124,8 @@ fn what_times_out_is_torn_and_its_retry_is_whole() {
     });
 }
 
-/// The next message of the same writer begins with just the id that the rest of the lost one would have had.
+/// The next message of the same writer begins with just the id that the rest of the lost one would
+/// have had.
 #[test]
 fn what_comes_after_a_lost_message_is_not_taken_for_its_rest() {
     alone(|| {

@@ -43,7 +43,8 @@ fn a_target_that_is_full_costs_time_and_nothing_else() {
     });
 }
 
-/// Repeats `step`, which is told what has been done, for as long as signals end it; what was done in all.
+/// Repeats `step`, which is told what has been done, for as long as signals end it; what was done
+/// in all.
 fn persist(step: impl Fn(u64) -> Result<u64, Unfinished>) -> u64 {
     let mut done = 0;
     loop {
@@ -119,7 +120,8 @@ fn signals_end_a_copy_and_it_goes_on_where_it_was() {
                     assert_eq!(copied, sent.len() as u64, "{from:?} to {to:?}");
                     drop(target);
                 };
-                // A file is filled before and read afterwards; whatever waits has somebody at its other end.
+                // A file is filled before and read afterwards; whatever waits has somebody at its
+                // other end.
                 let came = thread::scope(|scope| match (from, to) {
                     (Kind::File, Kind::File) => {
                         fill();
@@ -234,7 +236,8 @@ fn nobody_is_killed_by_sigpipe() {
                 drop(out);
                 let until_told = |step: &dyn Fn() -> Result<u64, Unfinished>| {
                     let told = (0..1000).find_map(|_| {
-                        // The first bytes to a closed TCP connection are what makes its peer say so.
+                        // The first bytes to a closed TCP connection are what makes its peer say
+                        // so.
                         thread::sleep(Duration::from_micros(100));
                         step().err()
                     });

@@ -1,5 +1,6 @@
-//! What hostile peers and odd machines do, and what a program had set up before: memory scribbled over, signals handled, file systems mounted.
-//! The unsafe code that this needs is in this file and in `process.rs`.
+//! What hostile peers and odd machines do, and what a program had set up before: memory scribbled
+//! over, signals handled, file systems mounted. The unsafe code that this needs is in this file and
+//! in `process.rs`.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -11,14 +12,16 @@ use rustix::process::{Resource, Rlimit};
 
 use crate::harness::{Child, say, setting};
 
-/// All words of a file, for whoever wants to write into them. They live as long as the process; once the file is shorter, they kill.
+/// All words of a file, for whoever wants to write into them. They live as long as the process;
+/// once the file is shorter, they kill.
 pub(crate) fn words(file: &File) -> &'static [AtomicU64] {
     let len = file.metadata().expect("an open file has a length").len() as usize;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
     let start = unsafe { libc::mmap(ptr::null_mut(), len, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     assert_ne!(start, libc::MAP_FAILED, "mmap: {}", io::Error::last_os_error());
-    // SAFETY: the mapping is page-aligned, at least so long, never unmapped, and atomics bear whatever others write.
+    // SAFETY: the mapping is page-aligned, at least so long, never unmapped, and atomics bear
+    // whatever others write.
     unsafe { slice::from_raw_parts(start.cast(), len / size_of::<AtomicU64>()) }
 }
 
@@ -68,11 +71,13 @@ pub(crate) fn set_up_bus_errors(before: Before) {
         unsafe { libc::_exit(if signal == libc::SIGBUS { HANDLED } else { 1 }) }
     }
     extern "C" fn full(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-        // SAFETY: the kernel, or who stands between, hands a valid siginfo to a handler that asked for one.
+        // SAFETY: the kernel, or who stands between, hands a valid siginfo to a handler that asked
+        // for one.
         let told = unsafe { (*info).si_signo == signal && !(*info).si_addr().is_null() };
         plain(if told && !context.is_null() { signal } else { 0 });
     }
-    // SAFETY: all of sigaction's fields may be zero; the handlers do nothing but end the process; the struct outlives the call.
+    // SAFETY: all of sigaction's fields may be zero; the handlers do nothing but end the process;
+    // the struct outlives the call.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = match before {
@@ -109,7 +114,8 @@ pub(crate) fn leave_no_core() {
 
 // ---------------------------------------------------------------- file systems
 
-/// Says what was not tried because this process may not mount. PIPEWORK_MUST_MOUNT=1 makes it a failure.
+/// Says what was not tried because this process may not mount. PIPEWORK_MUST_MOUNT=1 makes it a
+/// failure.
 pub(crate) fn not_mounted(what: &str) {
     assert!(setting("PIPEWORK_MUST_MOUNT").unwrap_or(0) == 0, "{what}: this process may not mount one");
     say(&format!("{what}: not tried, for this process may not mount one"));
@@ -117,7 +123,8 @@ pub(crate) fn not_mounted(what: &str) {
 
 /// Gives this process mounts of its own. False if that is not permitted here.
 pub(crate) fn enter_mount_namespace() -> bool {
-    // SAFETY: the call takes a plain number, and changes nothing that this process holds memory for.
+    // SAFETY: the call takes a plain number, and changes nothing that this process holds memory
+    // for.
     let permitted = |flags| unsafe { libc::unshare(flags) == 0 };
     let entered = permitted(libc::CLONE_NEWNS) || permitted(libc::CLONE_NEWUSER | libc::CLONE_NEWNS);
     // What is mounted from now on is nobody else's.
@@ -154,6 +161,7 @@ fn mounted(
     flags: libc::c_ulong,
     options: &std::ffi::CStr,
 ) -> bool {
-    // SAFETY: every pointer is null, which is for what has no kind, or to a string that outlives the call.
+    // SAFETY: every pointer is null, which is for what has no kind, or to a string that outlives
+    // the call.
     unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind, flags, options.as_ptr().cast()) == 0 }
 }

@@ -17,10 +17,12 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub(crate) use process::*;
 
-/// How long something may take that should take no time at all. Long, so that a busy machine does not fail a test.
+/// How long something may take that should take no time at all. Long, so that a busy machine does
+/// not fail a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long somebody alive may wait for somebody who has died, or for a wake-up that died with somebody.
+/// How long somebody alive may wait for somebody who has died, or for a wake-up that died with
+/// somebody.
 pub(crate) const PROMPT: Duration = Duration::from_millis(250);
 /// What a busy machine may add to that.
 pub(crate) const TOLERANCE: Duration = Duration::from_secs(2);
@@ -93,7 +95,8 @@ impl Drop for Folder {
     }
 }
 
-/// Numbers that look random, always the same for the same seed: splitmix64 (Steele, Lea, Flood 2014).
+/// Numbers that look random, always the same for the same seed: splitmix64 (Steele, Lea, Flood
+/// 2014).
 pub(crate) struct Random(u64);
 
 impl Random {

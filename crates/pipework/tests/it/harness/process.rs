@@ -1,8 +1,10 @@
-//! Runs tests in processes of their own, and forks them. All that is unsafe in the integration tests is in this file.
+//! Runs tests in processes of their own, and forks them. All that is unsafe in the integration
+//! tests is in this file.
 //!
-//! What changes a whole process (signals, limits, users), what forks, and what may hang runs [`alone`]: the test binary starts itself
-//! again for that one test. There the only other thread waits for the test to end, so `fork` without `exec` is sound. Whatever is
-//! forked dies with the thread that forked it, and a test that is stuck is killed and fails.
+//! What changes a whole process (signals, limits, users), what forks, and what may hang runs
+//! [`alone`]: the test binary starts itself again for that one test. There the only other thread
+//! waits for the test to end, so `fork` without `exec` is sound. Whatever is forked dies with the
+//! thread that forked it, and a test that is stuck is killed and fails.
 
 use std::any::type_name;
 use std::ffi::OsStr;
@@ -26,7 +28,8 @@ pub(crate) fn is_alone() -> bool {
     std::env::var_os(ALONE).is_some()
 }
 
-/// The command that runs `test` (module and name) in a process of its own, where [`is_alone`]; `through` another program, if any.
+/// The command that runs `test` (module and name) in a process of its own, where [`is_alone`];
+/// `through` another program, if any.
 pub(crate) fn again(through: &[&str], test: &str) -> Command {
     let binary = std::env::current_exe().expect("the test binary has a name");
     let words = through.iter().map(|word| OsStr::new(*word)).chain([binary.as_os_str()]);
@@ -37,7 +40,8 @@ pub(crate) fn again(through: &[&str], test: &str) -> Command {
     command
 }
 
-/// Runs `body`, the whole of a test, in a process of its own; it must end well within [`PATIENCE`] and close what it opens.
+/// Runs `body`, the whole of a test, in a process of its own; it must end well within [`PATIENCE`]
+/// and close what it opens.
 pub(crate) fn alone<F: FnOnce()>(body: F) {
     alone_for(PATIENCE, body);
 }
@@ -54,7 +58,8 @@ pub(crate) fn alone_for<F: FnOnce()>(patience: Duration, body: F) {
     // The name of the closure is that of its test: `it::atomic::fifos::a_test::{{closure}}`.
     let name = type_name::<F>().trim_end_matches("::{{closure}}");
     let test = name.split_once("::").expect("a test stands in a module").1;
-    // A name that no test has would run none, well. The harness names its threads, but for the main one.
+    // A name that no test has would run none, well. The harness names its threads, but for the main
+    // one.
     assert!([test, "main"].contains(&thread::current().name().unwrap_or(test)), "{test} is not the test");
     let child = again(&[], test).stdout(Stdio::null()).spawn().expect("a process");
     let status = within(patience, child);
@@ -91,12 +96,14 @@ pub(crate) struct Child(Pid);
 /// Runs `body` in a forked child, which ends with it.
 pub(crate) fn fork(body: impl FnOnce()) -> Child {
     assert!(is_alone(), "only a process that runs a single test may fork");
-    // SAFETY: the harness's thread waits for the test to end and holds no lock meanwhile. A test that forks among threads of its own has them hold
-    // none but those that a fork waits for, the allocator's among them. So the child may do as it likes.
+    // SAFETY: the harness's thread waits for the test to end and holds no lock meanwhile. A test
+    // that forks among threads of its own has them hold none but those that a fork waits for, the
+    // allocator's among them. So the child may do as it likes.
     forked(unsafe { libc::fork() }, body)
 }
 
-/// As `fork`, past the C library: no fork handler runs. The process must have no threads but the test's.
+/// As `fork`, past the C library: no fork handler runs. The process must have no threads but the
+/// test's.
 pub(crate) fn fork_past_handlers(body: impl FnOnce()) -> Child {
     assert!(is_alone(), "only a process that runs a single test may fork");
     // SAFETY: without further flags this is a fork. Nobody else runs in here, so no lock is held.
@@ -107,7 +114,8 @@ pub(crate) fn fork_past_handlers(body: impl FnOnce()) -> Child {
 fn forked(pid: i32, body: impl FnOnce()) -> Child {
     match pid {
         0 => {
-            // Unwinding would end in a harness that the child has no thread for; and would that be a failure?
+            // Unwinding would end in a harness that the child has no thread for; and would that be
+            // a failure?
             panic::set_hook(Box::new(|panic| {
                 say(&panic.to_string());
                 leave(101);
@@ -120,7 +128,8 @@ fn forked(pid: i32, body: impl FnOnce()) -> Child {
     }
 }
 
-/// Forks a child that sleeps, past the C library: no fork handler runs, and it has everything that its parent had.
+/// Forks a child that sleeps, past the C library: no fork handler runs, and it has everything that
+/// its parent had.
 pub(crate) fn fork_unnoticed() -> Child {
     // SAFETY: without further flags this is a fork; the child makes system calls and nothing else.
     match unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } {
@@ -189,7 +198,8 @@ impl Child {
         assert!(released, "ptrace: {}", io::Error::last_os_error());
     }
 
-    /// Waits until it is in that state, as /proc names it: `S` asleep, `T` stopped, `Z` dead and not buried.
+    /// Waits until it is in that state, as /proc names it: `S` asleep, `T` stopped, `Z` dead and
+    /// not buried.
     pub(crate) fn settle(&self, state: char) {
         settle(&format!("/proc/{}", self.pid()), state);
     }
@@ -231,7 +241,8 @@ impl Doomed {
     }
 }
 
-/// Waits until the process or thread with that folder in /proc is in that state, as its `stat` names it.
+/// Waits until the process or thread with that folder in /proc is in that state, as its `stat`
+/// names it.
 pub(crate) fn settle(folder: &str, state: char) {
     let begin = Instant::now();
     loop {
@@ -245,14 +256,16 @@ pub(crate) fn settle(folder: &str, state: char) {
     }
 }
 
-/// Numbers that this process shares with those it forks from now on, all 0. They live as long as the process.
+/// Numbers that this process shares with those it forks from now on, all 0. They live as long as
+/// the process.
 pub(crate) fn shared(len: usize) -> &'static [AtomicU64] {
     let bytes = len * size_of::<AtomicU64>();
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
     assert_ne!(start, libc::MAP_FAILED, "mmap: {}", io::Error::last_os_error());
-    // SAFETY: the mapping is page-aligned, `bytes` long, zeroed, never unmapped, and nobody has another kind of reference into it.
+    // SAFETY: the mapping is page-aligned, `bytes` long, zeroed, never unmapped, and nobody has
+    // another kind of reference into it.
     unsafe { std::slice::from_raw_parts(start.cast(), len) }
 }
 
@@ -282,7 +295,8 @@ pub(crate) fn outlive_parent() {
     rustix::process::set_parent_process_death_signal(None).expect("prctl");
 }
 
-/// Ends this thread alone, without running anything: in the first of a process, the others go on without it.
+/// Ends this thread alone, without running anything: in the first of a process, the others go on
+/// without it.
 pub(crate) fn leave_thread() -> ! {
     // SAFETY: the call takes a plain number, and what this thread's stack holds stays there.
     unsafe { libc::syscall(libc::SYS_exit, 0) };
@@ -340,7 +354,8 @@ pub(crate) fn ring_alarms() {
     }
     let millisecond = libc::timeval { tv_sec: 0, tv_usec: 1000 };
     let timer = libc::itimerval { it_interval: millisecond, it_value: millisecond };
-    // SAFETY: all of sigaction's fields may be zero; the handler only changes an atomic; both structs outlive the calls.
+    // SAFETY: all of sigaction's fields may be zero; the handler only changes an atomic; both
+    // structs outlive the calls.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = ring as extern "C" fn(libc::c_int) as libc::sighandler_t;
@@ -349,7 +364,8 @@ pub(crate) fn ring_alarms() {
     }
 }
 
-/// Makes this process an unprivileged one for good. False if it is none of root's: then it is unprivileged already.
+/// Makes this process an unprivileged one for good. False if it is none of root's: then it is
+/// unprivileged already.
 pub(crate) fn become_nobody() -> bool {
     const NOBODY: u32 = 65534;
     if !rustix::process::geteuid().is_root() {
@@ -367,9 +383,11 @@ pub(crate) fn become_nobody() -> bool {
     true
 }
 
-/// Gives the next child of this process a pid namespace of its own. False if that is not permitted here.
+/// Gives the next child of this process a pid namespace of its own. False if that is not permitted
+/// here.
 pub(crate) fn enter_pid_namespace() -> bool {
-    // SAFETY: the call takes a plain number, and changes nothing that this process holds memory for.
+    // SAFETY: the call takes a plain number, and changes nothing that this process holds memory
+    // for.
     let permitted = |flags| unsafe { libc::unshare(flags) == 0 };
     let entered = permitted(libc::CLONE_NEWPID) || permitted(libc::CLONE_NEWUSER | libc::CLONE_NEWPID);
     die_with_parent();

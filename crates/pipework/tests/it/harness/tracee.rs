@@ -1,8 +1,9 @@
 //! A forked child that is run one instruction at a time, and killed between two of them.
 //!
-//! It stops at a [`mark`] of its own and after every [step](Tracee::step); what lies between can be run at full speed, up to an
-//! [address](Tracee::run_to). It is a fork, so its code lies where the parent's does. For x86-64 only: elsewhere, a loop of exclusive
-//! loads and stores never ends if it is stepped through.
+//! It stops at a [`mark`] of its own and after every [step](Tracee::step); what lies between can be
+//! run at full speed, up to an [address](Tracee::run_to). It is a fork, so its code lies where the
+//! parent's does. For x86-64 only: elsewhere, a loop of exclusive loads and stores never ends if it
+//! is stepped through.
 
 use std::fs;
 use std::io;
@@ -36,7 +37,8 @@ pub(crate) enum Ran {
 /// Stops a traced process. It kills any other.
 #[inline(always)]
 pub(crate) fn mark() {
-    // SAFETY: the instruction changes nothing; its exception stops the process and goes to the tracer.
+    // SAFETY: the instruction changes nothing; its exception stops the process and goes to the
+    // tracer.
     unsafe { std::arch::asm!("int3") };
 }
 
@@ -63,7 +65,8 @@ fn let_parent_trace() -> bool {
     unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) == 0 }
 }
 
-/// Lets the end of a child's child not stop the child: a traced process stops for every signal that is not blocked.
+/// Lets the end of a child's child not stop the child: a traced process stops for every signal that
+/// is not blocked.
 fn ignore_children() {
     // SAFETY: the set is plain data, and initialised by sigemptyset.
     unsafe {
@@ -101,8 +104,8 @@ impl Tracee {
         Ran::Stopped
     }
 
-    /// Runs until the instruction at `address` is next; `asleep` is called when it first sleeps on the way. False if it met a mark
-    /// before.
+    /// Runs until the instruction at `address` is next; `asleep` is called when it first sleeps on
+    /// the way. False if it met a mark before.
     pub(crate) fn run_to(&self, address: u64, asleep: impl FnOnce()) -> bool {
         let text = self.text(address);
         self.ptrace(libc::PTRACE_POKETEXT, address, text & !0xFF | u64::from(INT3));
@@ -159,7 +162,8 @@ impl Tracee {
     }
 
     fn ptrace(&self, request: libc::c_uint, address: u64, data: u64) -> u64 {
-        // SAFETY: the requests used here read and write the child's memory and registers, and none of ours.
+        // SAFETY: the requests used here read and write the child's memory and registers, and none
+        // of ours.
         let (answer, error) = unsafe {
             *libc::__errno_location() = 0;
             (libc::ptrace(request, self.0.pid(), address, data), io::Error::last_os_error())

@@ -11,7 +11,8 @@ use pipework::pipe::{CAPACITY, Reader, Writer, pipe};
 
 use crate::harness::{Folder, PATIENCE, again, alone, is_alone, say, within};
 
-/// The times that the thread `id` of this process has gone to sleep by itself, and whether it sleeps now.
+/// The times that the thread `id` of this process has gone to sleep by itself, and whether it
+/// sleeps now.
 fn sleeps(id: i32) -> (u64, bool) {
     let status = std::fs::read_to_string(format!("/proc/self/task/{id}/status")).unwrap();
     let field =
@@ -59,7 +60,8 @@ fn who_waits_sleeps_until_there_is_something() {
     });
 }
 
-/// Looks at the process from outside: between two marks that it makes, there is no system call at all.
+/// Looks at the process from outside: between two marks that it makes, there is no system call at
+/// all.
 #[test]
 fn ends_that_need_not_wait_make_no_system_call() {
     const NAME: &str = "pipe::costs::ends_that_need_not_wait_make_no_system_call";

@@ -14,7 +14,8 @@ use crate::harness::{Folder, PATIENCE, Random, alone, let_sigpipe_kill};
 
 const SHORT: Duration = Duration::from_millis(20);
 
-/// File to pipe to socket to pipe to the kernel's pipe to pipe to file, with and without a deadline.
+/// File to pipe to socket to pipe to the kernel's pipe to pipe to file, with and without a
+/// deadline.
 #[test]
 fn bytes_go_through_descriptors_of_every_kind() {
     alone(|| {
@@ -45,7 +46,8 @@ fn bytes_go_through_descriptors_of_every_kind() {
     });
 }
 
-/// Blocking or not, a descriptor is waited for until the deadline and not longer, and the copy goes on where it stopped.
+/// Blocking or not, a descriptor is waited for until the deadline and not longer, and the copy goes
+/// on where it stopped.
 #[test]
 fn a_deadline_ends_a_copy_and_the_next_goes_on() {
     alone(|| {

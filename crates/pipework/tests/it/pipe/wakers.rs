@@ -121,7 +121,8 @@ fn an_end_that_is_gone_keeps_no_task() {
     assert!(writer.is_closed());
 }
 
-/// A waker's code may do anything: run the task there and then, or drop the other end with the last waker of a task.
+/// A waker's code may do anything: run the task there and then, or drop the other end with the last
+/// waker of a task.
 #[test]
 fn a_waker_may_use_the_pipe() {
     struct RunHere(Mutex<Option<AsyncReader>>, Mutex<Vec<u8>>);

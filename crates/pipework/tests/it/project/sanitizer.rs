@@ -1,4 +1,5 @@
-//! Faults made on purpose, for `make sanitize` to find: a sanitizer that is silent here would be silent everywhere.
+//! Faults made on purpose, for `make sanitize` to find: a sanitizer that is silent here would be
+//! silent everywhere.
 //!
 //! Ignored otherwise, for without a sanitizer they may do anything.
 

@@ -1,8 +1,9 @@
 //! Lints the project itself: the rules of ARCHITECTURE.md that no compiler knows.
 //!
-//! A rule is a function from one file to its faults, each a line number and a sentence that says what to do instead. Every
-//! test first shows that its rule bites, on samples that break it, and then holds the rule against the whole tree.
-//! Rules read code without comments and literals; they do not parse Rust, and what a macro builds escapes them.
+//! A rule is a function from one file to its faults, each a line number and a sentence that says
+//! what to do instead. Every test first shows that its rule bites, on samples that break it, and
+//! then holds the rule against the whole tree. Rules read code without comments and literals; they
+//! do not parse Rust, and what a macro builds escapes them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +17,8 @@ mod files;
 mod documents;
 mod map;
 
-/// The modules of the core in reading order: each may use those before it, rooms only where `ROOM_STANDS_ON` says so.
+/// The modules of the core in reading order: each may use those before it, rooms only where
+/// `ROOM_STANDS_ON` says so.
 const ORDER: [&str; 11] =
     ["error", "deadline", "sys", "sync", "spin", "region", "event", "fd", "pipe", "atomic", "reqrep"];
 const ROOMS: [&str; 4] = ["fd", "pipe", "atomic", "reqrep"];
@@ -56,7 +58,8 @@ const UNSAFE: [&str; 18] = [
     "python/src/fd/raw.rs",
 ];
 
-/// Lines that are neither blank nor comment nor test, in one source file of a crate. The aim is about 400.
+/// Lines that are neither blank nor comment nor test, in one source file of a crate. The aim is
+/// about 400.
 const MAX_CODE_LINES: usize = 420;
 /// Lines of `//!` that open a file.
 const MAX_OPENING_LINES: usize = 15;
@@ -79,7 +82,8 @@ impl File {
         File { path: path.into(), text: text.into() }
     }
 
-    /// The path inside the core's source folder, if this is one of its modules and not its map or its tests.
+    /// The path inside the core's source folder, if this is one of its modules and not its map or
+    /// its tests.
     fn in_core(&self) -> Option<&str> {
         self.path.strip_prefix(CORE).filter(|path| self.is_source() && *path != "lib.rs")
     }
@@ -97,8 +101,8 @@ impl File {
 
 // ---------------------------------------------------------------- holding a rule
 
-/// Shows that `rule` finds a fault in each of the `bad` samples and none in the `good` ones; then holds it against the tree.
-/// A sample is a folder, a file name and a text.
+/// Shows that `rule` finds a fault in each of the `bad` samples and none in the `good` ones; then
+/// holds it against the tree. A sample is a folder, a file name and a text.
 fn hold(rule: fn(&File) -> Vec<Fault>, bad: &[(&str, &str, &str)], good: &[(&str, &str, &str)]) {
     let sample = |(folder, name, text): &(&str, &str, &str)| File::sample(&format!("{folder}{name}"), text);
     for file in bad.iter().map(sample) {
@@ -130,14 +134,16 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Every text file of the project. Left out: what cargo, Python or the fuzzer built, and what is hidden, but for CI.
+/// Every text file of the project. Left out: what cargo, Python or the fuzzer built, and what is
+/// hidden, but for CI.
 fn tree() -> Vec<File> {
     fn walk(folder: &Path, path: &str, files: &mut Vec<File>) {
         let found = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         for entry in found.map(|entry| entry.expect("a folder can be read to its end")) {
             let name = entry.file_name().into_string().expect("names are UTF-8");
             let place = entry.path();
-            // Cargo marks only a folder that it has made itself, and `target` may be made by others first.
+            // Cargo marks only a folder that it has made itself, and `target` may be made by others
+            // first.
             let is_built = place.join("CACHEDIR.TAG").exists()
                 || ["target", "corpus", "artifacts", "__pycache__"].contains(&name.as_str());
             if is_built || (name.starts_with('.') && name != ".ci") {

@@ -1,11 +1,13 @@
-//! Promises P2, P3, P4 and P7, instruction by instruction: in every scene a victim does one operation and is killed at one point of it, and
-//! those who live go on.
+//! Promises P2, P3, P4 and P7, instruction by instruction: in every scene a victim does one
+//! operation and is killed at one point of it, and those who live go on.
 //!
-//! A scene is a process of its own, forked anew for each point, so that all victims of a scene walk the same way. It plays the
-//! living: they must get on by themselves and in time, whatever the victim left. At the end nothing may be [missing](assert_whole).
+//! A scene is a process of its own, forked anew for each point, so that all victims of a scene walk
+//! the same way. It plays the living: they must get on by themselves and in time, whatever the
+//! victim left. At the end nothing may be [missing](assert_whole).
 //!
-//! CI tries all points that others can tell apart, and a sample of the rest. PIPEWORK_CRASH=1000 makes the sample larger, PIPEWORK_CRASH=all
-//! tries every point, PIPEWORK_SEED repeats a sample, PIPEWORK_SCENE=send plays one scene.
+//! CI tries all points that others can tell apart, and a sample of the rest. PIPEWORK_CRASH=1000
+//! makes the sample larger, PIPEWORK_CRASH=all tries every point, PIPEWORK_SEED repeats a sample,
+//! PIPEWORK_SCENE=send plays one scene.
 
 use std::collections::VecDeque;
 use std::env;
@@ -141,7 +143,8 @@ fn play_all<I: IntoIterator<Item = usize>>(
 
 /// Plays a scene once for each fate, in processes of their own.
 ///
-/// Never inlined, so that the stack is always as deep as it is for the first victim: how the C library compares strings depends on where they lie.
+/// Never inlined, so that the stack is always as deep as it is for the first victim: how the C
+/// library compares strings depends on where they lie.
 #[inline(never)]
 fn play(name: &'static str, scene: Scene, fates: &[Fate]) {
     let mut running = VecDeque::new();
@@ -163,7 +166,8 @@ fn play(name: &'static str, scene: Scene, fates: &[Fate]) {
     running.into_iter().for_each(Child::join);
 }
 
-/// Lets small allocations take the same way whatever this process's heap has been through: glibc keeps up to seven freed pieces of each size at hand.
+/// Lets small allocations take the same way whatever this process's heap has been through: glibc
+/// keeps up to seven freed pieces of each size at hand.
 fn level_heap() {
     for len in (8..1024).step_by(16) {
         let _freed_together: [Vec<u8>; 7] = std::array::from_fn(|_| Vec::with_capacity(len));
@@ -181,11 +185,12 @@ fn options(slots: u32) -> Options {
     Options::new().slots(slots).members(6).request_bytes(16).reply_bytes(16).spin(Duration::ZERO)
 }
 
-/// For how long a victim waits at most. What it waits for comes, but for rare cases, as soon as it sleeps.
+/// For how long a victim waits at most. What it waits for comes, but for rare cases, as soon as it
+/// sleeps.
 const SOON: Duration = Duration::from_secs(2);
 
-/// What must hold as soon as nobody calls any more, whoever has died where: every slot is free, every place for members can be taken, and calls
-/// are answered as ever.
+/// What must hold as soon as nobody calls any more, whoever has died where: every slot is free,
+/// every place for members can be taken, and calls are answered as ever.
 fn assert_whole(segment: &Segment) {
     segment.recover().expect("the kernel knows who lives");
     let geometry = *segment.geometry();

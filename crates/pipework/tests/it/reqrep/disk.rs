@@ -1,4 +1,5 @@
-//! Segments on file systems that are full, that lose what they had, and that show one file in two ways.
+//! Segments on file systems that are full, that lose what they had, and that show one file in two
+//! ways.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -153,7 +154,8 @@ fn at_a_full_disk(
     assert_eq!(segment.audit().unwrap().free, 16);
 }
 
-/// The first touch of a page that nobody reserved: a hole in a segment whose pages had all been there.
+/// The first touch of a page that nobody reserved: a hole in a segment whose pages had all been
+/// there.
 #[test]
 fn whose_page_is_gone_says_so_from_then_on() {
     alone(|| {

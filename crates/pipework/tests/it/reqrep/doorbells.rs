@@ -71,7 +71,8 @@ fn serve_by_doorbell(server: &Server, told: Told, count: u64, work: Duration) {
     }
 }
 
-/// Makes `count` calls, up to `at_once` of them at the same time; gives how many ended with PeerDied.
+/// Makes `count` calls, up to `at_once` of them at the same time; gives how many ended with
+/// PeerDied.
 fn call_by_doorbell(client: &Client, told: Told, count: u32, at_once: usize) -> usize {
     let events = Loop::new(client.doorbell().expect("a descriptor"), told);
     let (mut open, mut sent, mut died) = (Vec::new(), 0, 0);
@@ -216,7 +217,8 @@ fn servers_that_are_killed_in_their_event_loops_harm_nobody() {
     });
 }
 
-/// The wake-up goes to a thread that does not run, and the next who sleeps gets the request at the end of a slice.
+/// The wake-up goes to a thread that does not run, and the next who sleeps gets the request at the
+/// end of a slice.
 #[test]
 fn a_stopped_process_keeps_no_request_from_others() {
     alone(|| {
@@ -330,7 +332,8 @@ fn threads_come_when_they_are_asked_for_and_end_with_their_handles() {
         let other = client.clone();
         let doorbells = [client.doorbell(), other.doorbell(), client.send_doorbell(), server.doorbell()];
         await_threads(before.len() + 3);
-        // Signals are for the program's own threads; but for those that an access to the segment may cause.
+        // Signals are for the program's own threads; but for those that an access to the segment
+        // may cause.
         for watch in threads().iter().filter(|thread| !before.contains(thread)) {
             let blocked = || {
                 let status =
@@ -345,7 +348,8 @@ fn threads_come_when_they_are_asked_for_and_end_with_their_handles() {
         }
         drop(client);
         await_threads(before.len() + 3);
-        // The server's rests, the others are parked in the segment. No drop waits for a slice to end.
+        // The server's rests, the others are parked in the segment. No drop waits for a slice to
+        // end.
         wait_for(doorbells[3].as_ref().expect("a descriptor"), PollFlags::IN);
         drop((other, server));
         await_threads(before.len());

@@ -203,7 +203,8 @@ fn its_mode_is_what_was_asked_for_whatever_the_umask() {
     });
 }
 
-/// A file from before, or from another program: whoever asks for more would hear of it with the first large call.
+/// A file from before, or from another program: whoever asks for more would hear of it with the
+/// first large call.
 #[test]
 fn sizes_that_were_asked_for_are_those_of_the_file() {
     let folder = Folder::new();

@@ -1,5 +1,6 @@
-//! Peers that break every rule: they scribble over the segment, cut its file short and punch holes into it, while clients and servers use it. These get
-//! errors and lose service; none of them dies, hangs beyond its deadline or grows.
+//! Peers that break every rule: they scribble over the segment, cut its file short and punch holes
+//! into it, while clients and servers use it. These get errors and lose service; none of them dies,
+//! hangs beyond its deadline or grows.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -104,7 +105,8 @@ fn works(segment: &Segment) {
 
 // ---------------------------------------------------------------- scribbling
 
-/// Writes what it likes behind the fixed bytes, in bursts; now and then it heals everything, so that there is something to disturb again.
+/// Writes what it likes behind the fixed bytes, in bursts; now and then it heals everything, so
+/// that there is something to disturb again.
 fn scribble(words: &[AtomicU64], map: &Map, mut random: Random) {
     let put = |at: usize, word: u64| words[at].store(word, Ordering::SeqCst);
     loop {

@@ -1,5 +1,5 @@
-//! Promises P2 to P6, P12 and P13 between real processes: what forks, programs and signals do to a segment, who counts as dead and who as
-//! alive, and what waiting costs.
+//! Promises P2 to P6, P12 and P13 between real processes: what forks, programs and signals do to a
+//! segment, who counts as dead and who as alive, and what waiting costs.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -58,7 +58,8 @@ fn idle_server(segment: &Segment) -> Child {
     idle
 }
 
-/// A process that takes one request, sets `taken` to one more than the redeliveries before, and answers it when `told` is set.
+/// A process that takes one request, sets `taken` to one more than the redeliveries before, and
+/// answers it when `told` is set.
 fn holder(segment: &Segment, taken: &AtomicU64, told: &AtomicU64) -> Child {
     fork(|| hold(&segment.server().expect("a place"), taken, told))
 }
@@ -84,7 +85,8 @@ fn assert_prompt(killed: Instant) -> Duration {
     waited
 }
 
-/// Holds many such waits against the promise: one may be late on a busy machine, but not half of them.
+/// Holds many such waits against the promise: one may be late on a busy machine, but not half of
+/// them.
 fn assert_prompt_as_a_rule(mut waits: Vec<Duration>) {
     waits.sort_unstable();
     assert!(waits[waits.len() / 2] < PROMPT, "{waits:?}");

@@ -1,10 +1,13 @@
-//! Promises P2 to P6 and P13 under SIGKILL and SIGSTOP: eight processes call and serve, some of them are killed or stopped wherever they are, and every
-//! reply, every error and every wait of the others must be one that the promises allow.
+//! Promises P2 to P6 and P13 under SIGKILL and SIGSTOP: eight processes call and serve, some of
+//! them are killed or stopped wherever they are, and every reply, every error and every wait of the
+//! others must be one that the promises allow.
 //!
-//! A request is a function of the run's seed, its caller and the number of the call, and its reply is a function of the request. So both sides know
-//! every byte, and whose it is. What became of each call stands on a [`Board`] in memory that outlives them all.
+//! A request is a function of the run's seed, its caller and the number of the call, and its reply
+//! is a function of the request. So both sides know every byte, and whose it is. What became of
+//! each call stands on a [`Board`] in memory that outlives them all.
 //!
-//! PIPEWORK_KILLS=1000000 for a release; PIPEWORK_SEED repeats a run's choices (but not the moments of its kills).
+//! PIPEWORK_KILLS=1000000 for a release; PIPEWORK_SEED repeats a run's choices (but not the moments
+//! of its kills).
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -135,7 +138,8 @@ struct Hall<'a> {
 }
 
 impl Hall<'_> {
-    /// Keeps all parties running, kills some, stops some, and lets those who live come to their ends.
+    /// Keeps all parties running, kills some, stops some, and lets those who live come to their
+    /// ends.
     fn kill_and_stop(&self) {
         let mut random = Random::new(self.run.seed);
         // Some use what they inherit. Where nobody may be found attached, nobody is.

@@ -1,4 +1,5 @@
-//! Opens the byte vectors of `vectors/reqrep`: what is refused, and in which words; what is found in those that are not, and what recovery makes of it.
+//! Opens the byte vectors of `vectors/reqrep`: what is refused, and in which words; what is found
+//! in those that are not, and what recovery makes of it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -5,7 +5,8 @@ use super::ring::Scan;
 use super::{Call, Done, Main, Rule, State, Tag, Turn, Word};
 
 impl Turn<'_> {
-    /// Looks at one slot while it needs one. Which one, and whether it rather recovers somebody, is open.
+    /// Looks at one slot while it needs one. Which one, and whether it rather recovers somebody, is
+    /// open.
     pub(crate) fn look_for_slot(&mut self, slot: u8) -> &'static str {
         let seen = self.slot(slot).word;
         if seen.state == State::Free {

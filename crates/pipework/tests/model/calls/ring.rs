@@ -2,7 +2,8 @@
 
 use super::{Cell, Done, Main, Rule, State, Turn, Word};
 
-/// A push of `slot`, and its next access. Positions in here are this process's idea of where the tail is.
+/// A push of `slot`, and its next access. Positions in here are this process's idea of where the
+/// tail is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Push {
     slot: u8,
@@ -38,7 +39,8 @@ impl Push {
     }
 }
 
-/// A pop, and its next access; the load of the head comes first. `stale`: it has unlinked an entry of a call that is over.
+/// A pop, and its next access; the load of the head comes first. `stale`: it has unlinked an entry
+/// of a call that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Pop {
     Cell { pos: u8, stale: bool },

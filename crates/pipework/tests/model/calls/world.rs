@@ -1,4 +1,5 @@
-//! What there is: the words in shared memory, the locks in the kernel, and what each actor has in mind.
+//! What there is: the words in shared memory, the locks in the kernel, and what each actor has in
+//! mind.
 
 use std::fmt;
 

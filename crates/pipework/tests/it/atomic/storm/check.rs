@@ -100,7 +100,8 @@ impl Check<'_> {
         number
     }
 
-    /// After the end: everything that was surely delivered has come, and nothing that was never begun.
+    /// After the end: everything that was surely delivered has come, and nothing that was never
+    /// begun.
     pub(super) fn settle(self) -> Tally {
         for (number, come) in self.come.iter().copied().enumerate() {
             let progress = Progress::of(self.page, number);

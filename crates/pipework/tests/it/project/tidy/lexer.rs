@@ -38,7 +38,8 @@ pub(super) fn code(text: &str) -> String {
     out
 }
 
-/// How many bytes of a comment or a literal `rest` begins with. `in_word`: the byte before belongs to a name.
+/// How many bytes of a comment or a literal `rest` begins with. `in_word`: the byte before belongs
+/// to a name.
 fn blank_len(rest: &str, in_word: bool) -> usize {
     let to = |from: usize, end: &str| rest[from..].find(end).map_or(rest.len(), |at| from + at + end.len());
     if rest.starts_with("//") {

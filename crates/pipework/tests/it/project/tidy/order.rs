@@ -67,8 +67,8 @@ fn modules_use_only_what_stands_before_them() {
 struct Folder {
     modules: Vec<String>,
     exports: Vec<(String, Vec<String>)>,
-    /// Whether mod.rs itself uses one of the modules, so that it stands after all of them. If it only gives names out, it
-    /// stands before them, and they may use what it defines.
+    /// Whether mod.rs itself uses one of the modules, so that it stands after all of them. If it
+    /// only gives names out, it stands before them, and they may use what it defines.
     is_above: bool,
 }
 
@@ -105,7 +105,8 @@ fn segments(path: &str) -> Vec<String> {
     path.split("::").filter(|name| *name != "self").map(String::from).collect()
 }
 
-/// The module that a path names, or that what it names comes from; `None` if that is another room's.
+/// The module that a path names, or that what it names comes from; `None` if that is another
+/// room's.
 fn module_of(sources: &str, path: &[String]) -> Option<Vec<String>> {
     let mut module = vec![path.first()?.clone()];
     for name in &path[1..] {

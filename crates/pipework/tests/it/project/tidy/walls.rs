@@ -45,8 +45,8 @@ fn what_a_wall_holds_is_named_behind_it_only() {
 
 #[test]
 fn no_python_runs_under_a_lock() {
-    /// What a lock needs is named in one file, whose lock is lent to closures that are `Send`; what makes a `Python` token out of nothing, and could do so in
-    /// such a closure, is named in few.
+    /// What a lock needs is named in one file, whose lock is lent to closures that are `Send`; what
+    /// makes a `Python` token out of nothing, and could do so in such a closure, is named in few.
     const NAMED_IN: [(&[&str], &[&str]); 2] = [
         (&["Mutex", "RwLock", "Condvar", ".lock(", ".try_lock("], &["locked.rs"]),
         (&["Python::attach", "try_attach", "attach_unchecked"], &["asyncio.rs", "handle.rs", "wait.rs"]),
@@ -163,7 +163,8 @@ fn unsafe_stands_in_the_listed_files_only() {
 
 #[test]
 fn every_unsafe_says_why_it_is_sound() {
-    /// From the line with `unsafe` upwards, as far as the statement or the item that it is in reaches.
+    /// From the line with `unsafe` upwards, as far as the statement or the item that it is in
+    /// reaches.
     fn is_argued(lines: &[&str], code: &[&str], at: usize) -> bool {
         let says = |line: &str| line.contains("SAFETY:") || line.contains("# Safety");
         let above = (0..at)

@@ -274,7 +274,8 @@ fn send_and_cancel(client: &Client) {
     assert_eq!(client.cancel(ticket), Ok(true));
 }
 
-/// While `client` sleeps because the victim has the last slot, `die` lets that die; then the client must soon have the slot.
+/// While `client` sleeps because the victim has the last slot, `die` lets that die; then the client
+/// must soon have the slot.
 pub(super) fn next_gets_the_slot(fate: &Fate, client: &Client, die: impl FnOnce() -> Instant) {
     thread::scope(|scope| {
         let next = asleep(scope, || client.send("next", PATIENCE).unwrap());

@@ -1,8 +1,10 @@
 //! When a victim is to die, and how it gets there.
 //!
-//! The **points** of an operation are the moments between its instructions, and those inside of a call that sleeps. The first victim
-//! is stepped through the whole operation and leaves a [`Trail`]: what was next at every point. To get to a point, a later victim runs at full speed from
-//! breakpoint to breakpoint, and is stepped only where a loop would meet too many of them. So a point costs about the same wherever it is.
+//! The **points** of an operation are the moments between its instructions, and those inside of a
+//! call that sleeps. The first victim is stepped through the whole operation and leaves a
+//! [`Trail`]: what was next at every point. To get to a point, a later victim runs at full speed
+//! from breakpoint to breakpoint, and is stepped only where a loop would meet too many of them. So
+//! a point costs about the same wherever it is.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
@@ -24,7 +26,8 @@ const TOLERANCE: Duration = Duration::from_millis(250);
 /// What is next at every point of an operation. All processes of a run share it.
 #[derive(Clone, Copy)]
 pub(crate) struct Trail {
-    /// Addresses of instructions, or [`WAKING`]; with [`VISIBLE`], if others can tell the point behind it from the one before.
+    /// Addresses of instructions, or [`WAKING`]; with [`VISIBLE`], if others can tell the point
+    /// behind it from the one before.
     events: &'static [AtomicU64],
     len: &'static AtomicU64,
     /// For every point what came of the last victim that was to die there: 0, [`HIT`] or [`LATE`].
@@ -72,7 +75,8 @@ impl Trail {
         events.iter().for_each(|event| self.append(*event));
     }
 
-    /// Whether a victim has died at that point, in front of the instruction that the trail tells of, and the living got on in time.
+    /// Whether a victim has died at that point, in front of the instruction that the trail tells
+    /// of, and the living got on in time.
     pub(crate) fn is_hit(&self, point: usize) -> bool {
         self.hits[point].load(SeqCst) == HIT
     }
@@ -110,7 +114,8 @@ impl Trail {
         visible.chain(others).chain([0, len]).collect()
     }
 
-    /// Appends an event. The vDSO, which reads the clock, begins anew if that has ticked meanwhile; then so does the trail.
+    /// Appends an event. The vDSO, which reads the clock, begins anew if that has ticked meanwhile;
+    /// then so does the trail.
     fn push(&self, event: u64, vdso: &Range<u64>) {
         if vdso.contains(&(event & !VISIBLE)) {
             let inside = (0..self.len()).rev().take_while(|point| vdso.contains(&self.next(*point)));
@@ -136,8 +141,8 @@ impl Trail {
     }
 }
 
-/// A way to go at full speed: to a point, which is where its instruction is next for the `times`-th time after the beginning. Or none, if
-/// that is 0.
+/// A way to go at full speed: to a point, which is where its instruction is next for the `times`-th
+/// time after the beginning. Or none, if that is 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Leap {
     point: usize,
@@ -181,7 +186,8 @@ pub(crate) struct Victim<'a> {
 }
 
 impl Fate {
-    /// Forks the victim. What `body` does between two [`mark`](crate::harness::tracee::mark)s is the operation.
+    /// Forks the victim. What `body` does between two [`mark`](crate::harness::tracee::mark)s is
+    /// the operation.
     pub(crate) fn victim<'a>(
         &self,
         segment: impl Into<Option<&'a Segment>>,
@@ -201,7 +207,8 @@ impl Fate {
 }
 
 impl Victim<'_> {
-    /// Goes every step on foot. A child that it forks on the way at full speed would meet the end of that run as well.
+    /// Goes every step on foot. A child that it forks on the way at full speed would meet the end
+    /// of that run as well.
     pub(crate) fn on_foot(mut self) -> Self {
         if let End::At { leap, .. } = &mut self.fate.end {
             *leap = Leap::default();
@@ -214,7 +221,8 @@ impl Victim<'_> {
         self.die_but_first(|| ())
     }
 
-    /// Lets it go on and kills it; says when that was. `asleep` is called when it first sleeps, unless it is to die just then.
+    /// Lets it go on and kills it; says when that was. `asleep` is called when it first sleeps,
+    /// unless it is to die just then.
     pub(crate) fn die_but_first(self, asleep: impl FnOnce()) -> Instant {
         let Victim { tracee, fate: Fate { trail, end }, segment } = self;
         let walk = Walk { tracee: &tracee, sleeps: Cell::new(false), asleep: Cell::new(Some(asleep)) };

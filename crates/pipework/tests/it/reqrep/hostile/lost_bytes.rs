@@ -91,7 +91,8 @@ fn holes_punched_into_it_cost_service_and_nothing_else() {
                 punch(&file, off, 1 + random.next() % len);
                 thread::sleep(Duration::from_micros(random.next() % 4000));
             }
-            // A hole is zeros, and nothing but zeros is a beginning, between the first bytes and the last.
+            // A hole is zeros, and nothing but zeros is a beginning, between the first bytes and
+            // the last.
             let whole = words(&file);
             company.recover(|| {
                 punch(&file, first, len);

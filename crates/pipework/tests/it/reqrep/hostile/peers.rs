@@ -14,7 +14,8 @@ use crate::harness::{Child, PATIENCE, Random, fork, shared};
 /// What two clients and two servers share with whoever watches them.
 pub(super) struct Company {
     peers: Vec<Child>,
-    /// Whether to stop; how many are under way; how many calls were answered; and then errors, by the number of their kind.
+    /// Whether to stop; how many are under way; how many calls were answered; and then errors, by
+    /// the number of their kind.
     board: &'static [AtomicU64],
 }
 
@@ -51,7 +52,8 @@ impl Company {
         }
     }
 
-    /// Heals the segment until they come to themselves again. Once may not do: somebody can be about to store what belongs to the time before.
+    /// Heals the segment until they come to themselves again. Once may not do: somebody can be
+    /// about to store what belongs to the time before.
     pub(super) fn recover(&self, heal: impl Fn()) {
         let began = Instant::now();
         loop {

@@ -18,8 +18,9 @@ use crate::harness::{
 
 type Start = fn(&Segment, &AtomicU64, &AtomicU64) -> Child;
 
-/// A server has a request, and looks dead for longer than several slices. Whoever could take it away is there: a caller that waits and has
-/// allowed it, another server, and somebody who recovers.
+/// A server has a request, and looks dead for longer than several slices. Whoever could take it
+/// away is there: a caller that waits and has allowed it, another server, and somebody who
+/// recovers.
 fn is_not_robbed(look_dead: impl FnOnce(&Child), look_alive: impl FnOnce(&Child), start: Start) {
     let (segment, marks) = (small(), shared(2));
     let child = start(&segment, &marks[0], &marks[1]);

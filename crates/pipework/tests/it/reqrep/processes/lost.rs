@@ -1,4 +1,5 @@
-//! Programs that close descriptors which they do not know: the living are not robbed, the dead are noticed, and who lost something is told.
+//! Programs that close descriptors which they do not know: the living are not robbed, the dead are
+//! noticed, and who lost something is told.
 
 use std::fs::File;
 use std::iter;
@@ -65,7 +66,8 @@ fn who_asks_a_strangers_file_takes_nobody_for_dead() {
     });
 }
 
-/// The number of the segment's descriptor becomes that of a lock, through which that lock is not seen.
+/// The number of the segment's descriptor becomes that of a lock, through which that lock is not
+/// seen.
 #[test]
 fn who_asks_through_a_lock_takes_its_holder_for_nobody() {
     alone(|| {
@@ -99,11 +101,13 @@ fn so_it_is_where_a_task_waits() {
     alone(|| a_daemon_serves(true));
 }
 
-/// What it opens gets the old numbers, and is of the same file: only the library can tell whose they are.
+/// What it opens gets the old numbers, and is of the same file: only the library can tell whose
+/// they are.
 #[test]
 fn a_daemon_that_opens_its_segment_again_does_not_lose_it_with_the_old_handles() {
     alone(|| {
-        // The numbers come back in the same order, or the segment's is that of a lock, or of an eventfd.
+        // The numbers come back in the same order, or the segment's is that of a lock, or of an
+        // eventfd.
         for taken in 0..4 {
             let folder = Folder::new();
             let path = folder.join("segment");

@@ -1,4 +1,5 @@
-//! Whoever comes back all the time hears of a death as soon as one who waits: short deadlines, timers, polling, other calls in between.
+//! Whoever comes back all the time hears of a death as soon as one who waits: short deadlines,
+//! timers, polling, other calls in between.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::SeqCst;
@@ -104,7 +105,8 @@ struct Death {
     waited: Duration,
 }
 
-/// Sends a call that a process takes, begins to wait for it in another thread, and kills that process.
+/// Sends a call that a process takes, begins to wait for it in another thread, and kills that
+/// process.
 fn die_with_a_call(segment: &Segment, client: &Client, way: Way, pause: Duration) -> Death {
     let marks = shared(2);
     let taken_by = holder(segment, &marks[0], &marks[1]);

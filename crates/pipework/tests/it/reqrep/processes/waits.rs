@@ -1,4 +1,5 @@
-//! Waiting: wake-ups that die with a process, what idling costs, signals, and calls that are cancelled just then.
+//! Waiting: wake-ups that die with a process, what idling costs, signals, and calls that are
+//! cancelled just then.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -20,7 +21,8 @@ use crate::harness::{
 /// Rounds of each of the three processes that do this at the same time.
 const ROUNDS: usize = 100;
 
-/// Two wait for a request, the kernel wakes the one who came first, and that is killed before it runs. The other gets the request.
+/// Two wait for a request, the kernel wakes the one who came first, and that is killed before it
+/// runs. The other gets the request.
 #[test]
 fn a_request_whose_wake_up_died_is_taken_by_another_server() {
     fn round(segment: &Segment) -> Option<Duration> {
@@ -120,7 +122,8 @@ fn asleep<'scope, T: Send + 'scope>(
     thread
 }
 
-/// Nobody dies: then each call is woken for, and none waits for the end of a slice. One slot, and nobody spins, so that somebody always parks.
+/// Nobody dies: then each call is woken for, and none waits for the end of a slice. One slot, and
+/// nobody spins, so that somebody always parks.
 #[test]
 fn no_wake_up_is_lost_among_the_living() {
     const CALLS: usize = 1000;
@@ -149,7 +152,8 @@ fn no_wake_up_is_lost_among_the_living() {
 
 // ---------------------------------------------------------------- idling
 
-/// What ten that wait for ten seconds may cost. In CI they wait less, because there every wake-up costs more: others have used the caches.
+/// What ten that wait for ten seconds may cost. In CI they wait less, because there every wake-up
+/// costs more: others have used the caches.
 const IDLE_CPU: Duration = Duration::from_millis(10);
 /// How often each may wake up.
 const WAKE_UPS_PER_S: u64 = 4;
@@ -211,7 +215,8 @@ fn measure(costs: &[AtomicU64], waiting: impl FnOnce()) {
 
 // ---------------------------------------------------------------- signals
 
-/// An alarm every millisecond on both sides, and a handler that lets no call be taken up again by itself.
+/// An alarm every millisecond on both sides, and a handler that lets no call be taken up again by
+/// itself.
 #[test]
 fn signals_interrupt_every_wait_and_lose_nothing() {
     const CALLS: usize = 300;

@@ -34,7 +34,8 @@ pub(super) enum Count {
     Unheard,
     Redelivered,
     DeadMembers,
-    /// The longest wait for a process that had died, or for a wake-up that may have died with one, in nanoseconds.
+    /// The longest wait for a process that had died, or for a wake-up that may have died with one,
+    /// in nanoseconds.
     LongestNs,
 }
 
@@ -136,7 +137,8 @@ impl Board {
         self.orders[2].fetch_add(1, SeqCst) as u32
     }
 
-    /// Whether there is space for more calls, as many as all processes together may begin before they ask again.
+    /// Whether there is space for more calls, as many as all processes together may begin before
+    /// they ask again.
     pub(super) fn has_space(&self) -> bool {
         self.orders[2].load(SeqCst) as usize + 16 * IN_PROGRESS < CALLS
     }
@@ -152,8 +154,9 @@ impl Board {
         CallMarks { events, taker, sent_ns, done_ns }
     }
 
-    /// Holds a wait against the promise. It could have ended at the last of the times in `since_ns`, and has ended now. What happens while one of
-    /// the `parties` is stopped is not held against anybody.
+    /// Holds a wait against the promise. It could have ended at the last of the times in
+    /// `since_ns`, and has ended now. What happens while one of the `parties` is stopped is not
+    /// held against anybody.
     pub(super) fn waited(&self, since_ns: &[u64], parties: &[usize], what: &dyn Fn() -> String) {
         let moving = |number: &usize| self.party(*number).moving_ns.load(SeqCst);
         let latest_ns = parties.iter().map(moving).chain(since_ns.iter().copied()).max().unwrap_or(0);

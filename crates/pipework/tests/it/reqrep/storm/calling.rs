@@ -151,7 +151,8 @@ impl Caller<'_> {
         }
     }
 
-    /// Leaves, with calls in progress if nobody stays behind in its place, and comes back as another member.
+    /// Leaves, with calls in progress if nobody stays behind in its place, and comes back as
+    /// another member.
     fn leave(&mut self) {
         let sent = if self.is_sole { self.send_some() } else { vec![] };
         self.client = None;

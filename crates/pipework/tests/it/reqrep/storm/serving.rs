@@ -89,7 +89,8 @@ impl Worker<'_> {
         }
         assert!(delivery <= run.redeliveries, "{name:?} was delivered {delivery} times before");
         let marks = board.call(name.n());
-        // In this order: who finds the event finds its taker, although this process may be killed between.
+        // In this order: who finds the event finds its taker, although this process may be killed
+        // between.
         let last = marks.taker.swap(self.number as u64 + 1, SeqCst);
         let events = marks.events.fetch_or(1 << delivery, SeqCst);
         let what = || format!("{name:?} in delivery {delivery}: {events:#x}, server {last} before, {run:?}");
