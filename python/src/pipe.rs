@@ -34,12 +34,18 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 fn byte_pipe(py: Python<'_>, capacity: usize) -> PyResult<(PipeReader, PipeWriter)> {
     let (reader, writer) = pipe::pipe(capacity).or_raise(py)?;
-    let (to_reader, to_writer) = (Told::default(), Told::default());
+    let (to_reader, to_writer) = (SharedFailure::default(), SharedFailure::default());
     let (of_reader, of_writer) = (Arc::downgrade(&to_reader), Arc::downgrade(&to_writer));
-    let reader =
-        PipeReader { handle: Handle::new("reader", reader.into_async()), told: to_reader, peer: of_writer };
-    let writer =
-        PipeWriter { handle: Handle::new("writer", writer.into_async()), told: to_writer, peer: of_reader };
+    let reader = PipeReader {
+        handle: Handle::new("reader", reader.into_async()),
+        failure: to_reader,
+        peer: of_writer,
+    };
+    let writer = PipeWriter {
+        handle: Handle::new("writer", writer.into_async()),
+        failure: to_writer,
+        peer: of_reader,
+    };
     Ok((reader, writer))
 }
 
@@ -50,7 +56,7 @@ const SEND: &str = "pipe send";
 #[pyclass(frozen, module = "pipework._core")]
 struct PipeReader {
     handle: Handle<AsyncReader>,
-    told: Told,
+    failure: SharedFailure,
     peer: Peer,
 }
 
@@ -67,9 +73,9 @@ impl PipeReader {
             let reader = end.get_mut();
             if reader.is_empty() {
                 py.detach(|| reader.peek(1, slice).map(drop))
-                    .map_err(|error| Ended::of(py, error, &self.told))?;
+                    .map_err(|error| Ended::of(py, error, &self.failure))?;
             }
-            take_now(py, reader, &self.told, &mut take)
+            take_now(py, reader, &self.failure, &mut take)
         })
     }
 }
@@ -77,12 +83,12 @@ impl PipeReader {
 fn take_now<T>(
     py: Python<'_>,
     reader: &mut pipe::Reader,
-    told: &Told,
+    failure: &SharedFailure,
     take: impl FnOnce(&[u8], &[u8]) -> (T, usize),
 ) -> Result<T, Ended<Error>> {
     // So many are there already, so this does not wait.
     let done = reader.peek(reader.len(), Deadline::NEVER).map(|(now, later)| take(now, later));
-    let (taken, len) = done.map_err(|error| Ended::of(py, error, told))?;
+    let (taken, len) = done.map_err(|error| Ended::of(py, error, failure))?;
     reader.consume(len).expect("no more was used than was lent");
     Ok(taken)
 }
@@ -104,7 +110,7 @@ impl PipeReader {
             let reader = end.get_mut();
             // First whether it is over, then what is there: nothing comes after the end.
             let over = reader.is_closed();
-            take_now(py, reader, &self.told, |now, later| {
+            take_now(py, reader, &self.failure, |now, later| {
                 let nothing = n > 0 && now.is_empty() && !over;
                 if nothing { (Ok(None), 0) } else { to_bytes_or_none(to_bytes(py, now, later, n)) }
             })
@@ -143,7 +149,7 @@ impl PipeReader {
         self.handle.wait(py, until(timeout), "pipe copy to descriptor", |end, slice| {
             let reader = end.get_mut();
             let done = py.detach(|| reader.copy_to_fd(fd, n - total, slice));
-            add_up(&mut total, done).map_err(|error| Ended::of(py, error, &self.told))
+            add_up(&mut total, done).map_err(|error| Ended::of(py, error, &self.failure))
         })
     }
 
@@ -178,7 +184,7 @@ impl PipeReader {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        let Some(raised) = self.told.get() else { return Ok(()) };
+        let Some(raised) = self.failure.get() else { return Ok(()) };
         visit.call(&raised.error)?;
         visit.call(&raised.traceback)
     }
@@ -188,7 +194,7 @@ impl PipeReader {
 #[pyclass(frozen, module = "pipework._core")]
 struct PipeWriter {
     handle: Handle<AsyncWriter>,
-    told: Told,
+    failure: SharedFailure,
     peer: Peer,
 }
 
@@ -202,7 +208,7 @@ impl PipeWriter {
         self.handle.wait(py, until(timeout), SEND, |end, slice| {
             let writer = end.get_mut();
             let sent = py.detach(|| writer.send(data, slice));
-            sent.map_err(|error| Ended::of(py, error, &self.told))
+            sent.map_err(|error| Ended::of(py, error, &self.failure))
         })
     }
 
@@ -216,7 +222,7 @@ impl PipeWriter {
             let sent = unless_small(py, (writer.capacity() - writer.len()).min(rest.len()), || {
                 writer.try_send(rest)
             });
-            sent.map_err(|error| Ended::of(py, error, &self.told))
+            sent.map_err(|error| Ended::of(py, error, &self.failure))
         })?;
         sent.unwrap_or(Ok(None)).or_raise(py)
     }
@@ -236,7 +242,7 @@ impl PipeWriter {
                 false => py.detach(|| writer.send_all(rest, slice)),
             };
             let done = add_up(&mut total, done.map(|()| rest.len() as u64));
-            done.map(|total| total as usize).map_err(|error| Ended::of(py, error, &self.told))
+            done.map(|total| total as usize).map_err(|error| Ended::of(py, error, &self.failure))
         })
     }
 
@@ -261,7 +267,7 @@ impl PipeWriter {
         self.handle.wait(py, until(timeout), "pipe copy from descriptor", |end, slice| {
             let writer = end.get_mut();
             let done = py.detach(|| writer.copy_from_fd(fd, n - total, slice));
-            add_up(&mut total, done).map_err(|error| Ended::of(py, error, &self.told))
+            add_up(&mut total, done).map_err(|error| Ended::of(py, error, &self.failure))
         })
     }
 
@@ -297,7 +303,7 @@ impl PipeWriter {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        let Some(raised) = self.told.get() else { return Ok(()) };
+        let Some(raised) = self.failure.get() else { return Ok(()) };
         visit.call(&raised.error)?;
         visit.call(&raised.traceback)
     }
@@ -326,7 +332,7 @@ fn to_bytes_or_none((bytes, used): (PyResult<Py<PyBytes>>, usize)) -> (PyResult<
 
 /// The exception that the other end was closed with, once it was. It lies with the end that raises
 /// it, where Python's garbage collector sees it: its traceback may lead back to that end.
-type Told = Arc<OnceLock<Raised>>;
+type SharedFailure = Arc<OnceLock<Raised>>;
 
 /// Where an end puts what it is closed with; nowhere once the other end is gone.
 type Peer = Weak<OnceLock<Raised>>;
@@ -346,9 +352,9 @@ impl Raised {
 
 /// Hands an exception over. What goes through the core only says that there is one.
 fn tell(peer: &Peer, raised: Raised) -> io::Error {
-    if let Some(told) = peer.upgrade() {
+    if let Some(failure) = peer.upgrade() {
         // An end is closed once, so this is the first.
-        let _ = told.set(raised);
+        let _ = failure.set(raised);
     }
     io::Error::other("an exception of Python's")
 }
@@ -360,8 +366,8 @@ struct Ended<E> {
 }
 
 impl<E: Raise> Ended<E> {
-    fn of(py: Python<'_>, error: E, told: &Told) -> Ended<E> {
-        let raised = told.get().filter(|_| error.kind() == ErrorKind::Failed).map(|raised| {
+    fn of(py: Python<'_>, error: E, failure: &SharedFailure) -> Ended<E> {
+        let raised = failure.get().filter(|_| error.kind() == ErrorKind::Failed).map(|raised| {
             let error = PyErr::from_value(raised.error.bind(py).clone().into_any());
             error.set_traceback(py, raised.traceback.as_ref().map(|traceback| traceback.bind(py).clone()));
             error

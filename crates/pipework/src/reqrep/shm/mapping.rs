@@ -75,7 +75,7 @@ pub(crate) struct Member {
     pub(crate) since: AtomicU64,
     /// Its doorbell.
     pub(crate) bell: Event,
-    pub(crate) counters: Line<Counters>,
+    pub(crate) counters: CacheLine<Counters>,
 }
 
 /// What a member has done. Each may lag behind what other threads are just doing.
@@ -106,7 +106,7 @@ pub(crate) fn refused(errno: Errno, op: &'static str) -> Error {
 
 /// Begins a cache line of its own.
 #[repr(C, align(64))]
-pub(crate) struct Line<T>(pub(crate) T);
+pub(crate) struct CacheLine<T>(pub(crate) T);
 
 const _: () = assert!(cfg!(loom) || size_of::<Member>() == layout::MEMBER);
 const _: () = assert!(cfg!(loom) || size_of::<Slot>() == layout::SLOT_HEAD);
