@@ -69,9 +69,8 @@ sanitize: sanitize-thread sanitize-address ## the core's tests under both (night
 sanitize-thread sanitize-address: sanitize-%: cargo
 	crates/pipework/tests/sanitize $*
 
-FUZZ := $(patsubst fuzz/%.rs,fuzz-%,$(wildcard fuzz/*.rs))
-fuzz: $(FUZZ) ## fuzz each target for SECONDS (nightly Rust)
-$(FUZZ): fuzz-%: cargo
+fuzz: fuzz-frame fuzz-mixed fuzz-reader fuzz-segment ## fuzz each target for SECONDS (nightly Rust)
+fuzz-frame fuzz-mixed fuzz-reader fuzz-segment: fuzz-%: cargo
 	fuzz/run $* $(SECONDS)
 
 bench: MODE := --record
