@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::liveness::Liveness;
+use super::shm::call::Standing;
 use super::shm::layout::Part;
 use super::shm::mapping::{Shared, count};
 use super::shm::member::Membership;
 use super::shm::payload::Message;
-use super::shm::slot::{SlotWord, State};
+use super::shm::slot::SlotWord;
 use super::shm::ticket::Ticket;
 use super::waiters::{Ahead, Place, Waiters};
 use super::watch::{Topic, Watcher, WatcherState};
@@ -156,7 +157,7 @@ impl Sender {
         let ticket = Ticket::new(idx, sent);
         let queued = match shared.enqueue(idx, op) {
             Ok(true) => return Ok(Some(ticket)),
-            Ok(false) => self.queue_waiting(ticket, deadline, op),
+            Ok(false) => self.queue_waiting(ticket, me, deadline, op),
             Err(error) => Err(error),
         };
         // If it cannot be taken back, an older entry of the slot has led a server to it: then it is
@@ -337,12 +338,16 @@ impl Sender {
 
     /// The ring is full of calls that are over: waits until a server has removed them. True once
     /// the request is in the ring or taken.
-    fn queue_waiting(&self, ticket: Ticket, deadline: Option<Deadline>, op: &'static str) -> Result<bool> {
+    fn queue_waiting(
+        &self,
+        ticket: Ticket,
+        me: u16,
+        deadline: Option<Deadline>,
+        op: &'static str,
+    ) -> Result<bool> {
         let Some(deadline) = deadline else { return Ok(false) };
-        let slot = self.shared.slot(ticket.idx()).ok_or(Error::new(ErrorKind::Stale, op))?;
         let look = || {
-            let waits =
-                slot.load().state() == Some(State::Sent) && slot.load().generation() == ticket.generation();
+            let waits = self.shared.standing(ticket, me) == Standing::Sent;
             Ok((!waits || self.shared.enqueue(ticket.idx(), op)?).then_some(true))
         };
         // A server that claims a request wakes all that wait here, its client among them.

@@ -172,10 +172,11 @@ impl Server {
     /// Bytes of the first `max` requests that wait now: what [`drain`](Server::drain) would copy. A
     /// hint, to decide whether to do work of that size elsewhere: requests come and go meanwhile.
     pub fn waiting_bytes(&self, max: usize) -> u64 {
-        let sent = |idx| self.shared().slot(idx).filter(|slot| slot.load().state() == Some(State::Sent));
-        let queue = self.shared().queue();
-        let waiting = queue.entries().filter_map(sent).take(max);
-        waiting.map(|slot| u64::from(slot.described(Part::Request).0)).sum()
+        let shared = self.shared();
+        let queue = shared.queue();
+        let waiting = queue.entries().filter(|idx| shared.is_sent(*idx)).take(max);
+        let slots = waiting.filter_map(|idx| shared.slot(idx));
+        slots.map(|slot| u64::from(slot.described(Part::Request).0)).sum()
     }
 
     /// Fails all requests that wait now, and returns how many they were.

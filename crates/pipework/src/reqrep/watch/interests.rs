@@ -103,10 +103,9 @@ impl WatcherState {
         if is_open {
             self.expect(call);
         } else {
-            let of_slot =
-                |interests: &Interests| interests.calls.get(&call.ticket.idx()).map(|call| call.ticket);
             let mut interests = self.interests();
-            if of_slot(&interests) == Some(call.ticket) {
+            let known = interests.calls.get(&call.ticket.idx());
+            if known.is_some_and(|known| known.ticket == call.ticket) {
                 interests.calls.remove(&call.ticket.idx());
             }
         }
