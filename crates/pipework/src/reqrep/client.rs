@@ -9,7 +9,7 @@ use super::place::{Sender, Terms};
 use super::segment::Segment;
 use super::shm::call::Standing;
 use super::shm::layout::{Kind, Part};
-use super::shm::mapping::{Role, Shared, count};
+use super::shm::mapping::{Role, Shared};
 use super::shm::payload::{Message, Payload};
 use super::shm::slot::{MAX_REDELIVERIES, Slot, SlotWord, State};
 use super::shm::ticket::Ticket;
@@ -116,7 +116,7 @@ impl Client {
     ///
     /// It holds for all clones together, and in a forked child for the calls of that child.
     pub fn max_in_flight(self, calls: u32) -> Client {
-        self.sender().waiters.set_limit(calls, self.pending() as u32);
+        self.sender().set_limit(calls, "reqrep max in flight");
         self
     }
 
@@ -184,7 +184,7 @@ impl Client {
         match ticket {
             Ok(Some(ticket)) => self.sent(ticket),
             // An event loop goes on after an error, too.
-            Ok(None) | Err(_) => self.sender().space.found_none(),
+            Ok(None) | Err(_) => self.sender().found_no_slot(),
         }
         ticket
     }
@@ -220,7 +220,7 @@ impl Client {
         let mut reply = self.look(ticket, RECV);
         // A caller that only polls must learn of a death as well.
         if matches!(reply, Ok(None)) {
-            reply = match self.look_after_others(RECV) {
+            reply = match self.sender().liveness().look_after(RECV) {
                 Ok(true) => self.look(ticket, RECV),
                 others => others.map(|_| None),
             };
@@ -237,15 +237,11 @@ impl Client {
     /// `Stale`: the call is over already, or is not this client's.
     pub fn cancel(&self, ticket: Ticket) -> Result<bool> {
         const OP: &str = "reqrep cancel";
-        let me = self.sender().membership.number(OP)?;
+        let me = self.sender().number(OP)?;
         let slot = self.slot(ticket, OP)?;
         match slot.cancel(ticket.generation(), me) {
             Some(left) => {
-                count(&self.sender().membership.member(me).counters.0.cancelled);
-                match left.state() {
-                    Some(State::Free) => self.sender().gave_up(ticket.idx()),
-                    _ => self.sender().dropped(),
-                }
+                self.sender().cancelled(ticket.idx(), me, left);
                 Ok(true)
             }
             None => match self.shared().standing(ticket, me) {
@@ -310,7 +306,7 @@ impl Client {
 
     /// How many calls of this client are in progress: sent, and their replies not received.
     pub fn pending(&self) -> usize {
-        self.sender().membership.number("reqrep pending").map_or(0, |me| self.shared().calls_of(me).count())
+        self.sender().pending("reqrep pending").unwrap_or(0)
     }
 
     /// Bytes of a call's reply if it has come, else 0: what [`try_recv`](Client::try_recv) would
@@ -329,7 +325,7 @@ impl Client {
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.inner.sender.shared
+        self.sender().shared()
     }
 
     #[inline]
@@ -361,13 +357,13 @@ impl Client {
     /// payload, which is moved no more often than it must be.
     #[inline]
     fn poll(&self, ticket: Ticket, op: &'static str) -> Result<Option<SlotWord>> {
-        let me = self.sender().membership.number(op)?;
+        let me = self.sender().number(op)?;
         match self.shared().standing(ticket, me) {
             Standing::Done(word) => Ok(Some(word)),
-            Standing::Sent if self.terms.needs_server && self.sender().liveness.is_forsaken() => {
+            Standing::Sent if self.terms.needs_server && self.sender().liveness().is_forsaken() => {
                 self.give_up_without_server(ticket, op)
             }
-            Standing::Sent | Standing::Taken => self.sender().liveness.meet_failure(op).map(|()| None),
+            Standing::Sent | Standing::Taken => self.sender().liveness().meet_failure(op).map(|()| None),
             Standing::Over => {
                 // Where the file was cut short, nothing that is read means anything.
                 self.shared().check_whole(op)?;
@@ -424,22 +420,8 @@ impl Client {
     fn wait_longer(&self, ticket: Ticket, deadline: Deadline, op: &'static str) -> Result<SlotWord> {
         let slot = self.slot(ticket, op)?;
         let wait = self.sender().waiting(deadline, op);
-        slot.wait(ticket.generation(), &wait, || self.poll(ticket, op), || self.check(op))
-    }
-}
-
-// ---------------------------------------------------------------- deaths
-
-impl Client {
-    /// To be called after a poll in vain: if the tick is due, checks everything that calls of this
-    /// client depend on. Returns whether it was due.
-    pub(super) fn look_after_others(&self, op: &'static str) -> Result<bool> {
-        self.sender().liveness.look_after(op)
-    }
-
-    /// The same at the end of a slice.
-    pub(super) fn check(&self, op: &'static str) -> Result<()> {
-        self.sender().liveness.check(op)
+        let check = || self.sender().liveness().check(op);
+        slot.wait(ticket.generation(), &wait, || self.poll(ticket, op), check)
     }
 
     /// Ends a call that no server has taken while there is no server.
@@ -478,7 +460,7 @@ impl Client {
         let doorbell = watcher.descriptor(OP)?;
         // Those that were sent before. A call that another thread is sending is found here, or
         // finds the watcher: each thread has a fence between its store and its load.
-        let me = self.sender().membership.number(OP)?;
+        let me = self.sender().number(OP)?;
         self.shared().calls_of(me).for_each(|ticket| watcher.expect(self.as_awaited(ticket)));
         Ok(doorbell)
     }
@@ -510,8 +492,8 @@ impl Client {
     }
 
     pub(super) fn watch_replies(&self, op: &'static str) -> Result<Arc<WatcherState>> {
-        self.sender().membership.number(op)?;
-        self.inner.replies.watch(self.shared(), &self.sender().liveness, None, Topic::Replies, op)
+        self.sender().number(op)?;
+        self.inner.replies.watch(self.shared(), self.sender().liveness(), None, Topic::Replies, op)
     }
 
     pub(super) fn as_awaited(&self, ticket: Ticket) -> Call {

@@ -84,15 +84,7 @@ impl Client {
                 before.inspect(Place::is_served);
                 return Poll::Ready(Ok(ticket));
             }
-            let place = match before {
-                Some(place) => {
-                    place.leave(cx.waker(), self.terms.needs_server);
-                    place
-                }
-                None => self.sender().waiters.join_task(cx.waker(), self.terms.needs_server),
-            };
-            // That thread notices the slots that other clients free.
-            self.sender().watch_space(op)?.wake_thread();
+            let place = self.sender().join_line(before, cx.waker(), self.terms, op)?;
             // What came before the waker was left has woken nobody.
             if place.may_look()
                 && let Some(ticket) = self.sender().place(request, self.terms, None, Some(&place), op)?

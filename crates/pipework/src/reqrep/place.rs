@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use super::liveness::Liveness;
@@ -10,7 +11,7 @@ use super::shm::layout::Part;
 use super::shm::mapping::{Shared, count};
 use super::shm::member::Membership;
 use super::shm::payload::Message;
-use super::shm::slot::SlotWord;
+use super::shm::slot::{SlotWord, State};
 use super::shm::ticket::Ticket;
 use super::waiters::{Ahead, Place, Waiters};
 use super::watch::{Topic, Watcher, WatcherState};
@@ -40,12 +41,12 @@ pub(super) struct Terms {
 #[derive(Debug)]
 pub(super) struct Sender {
     // Its thread ends before the membership does.
-    pub(super) space: Watcher,
-    pub(super) shared: Arc<Shared>,
-    pub(super) membership: Arc<Membership>,
+    space: Watcher,
+    shared: Arc<Shared>,
+    membership: Arc<Membership>,
     /// Shared with the client's threads.
-    pub(super) liveness: Arc<Liveness>,
-    pub(super) waiters: Arc<Waiters>,
+    liveness: Arc<Liveness>,
+    waiters: Arc<Waiters>,
     spin: Spin,
     /// For slots: where there are many, a look costs more than a few loads.
     slot_spin: Spin,
@@ -81,6 +82,31 @@ impl Sender {
         })
     }
 
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(super) fn liveness(&self) -> &Arc<Liveness> {
+        &self.liveness
+    }
+
+    /// The client's number. The first call in a forked child joins there.
+    #[inline]
+    pub(super) fn number(&self, op: &'static str) -> Result<u16> {
+        self.membership.number(op)
+    }
+
+    /// How many calls are in progress.
+    pub(super) fn pending(&self, op: &'static str) -> Result<usize> {
+        Ok(self.shared.calls_of(self.number(op)?).count())
+    }
+
+    /// Limits how many calls are in progress at a time; 0 is no limit.
+    pub(super) fn set_limit(&self, calls: u32, op: &'static str) {
+        self.waiters.set_limit(calls, self.pending(op).unwrap_or(0) as u32);
+    }
+
+    /// How this client waits for anything that other processes do.
     pub(super) fn waiting(&self, deadline: Deadline, op: &'static str) -> Wait<'_> {
         let tick = Some(self.liveness.tick());
         Wait { deadline, spin: &self.spin, reach: Reach::Machine, tick, op }
@@ -99,9 +125,16 @@ impl Sender {
         Ok(())
     }
 
+    /// What event loops and tasks wait by for a slot.
     pub(super) fn watch_space(&self, op: &'static str) -> Result<Arc<WatcherState>> {
-        self.membership.number(op)?;
+        self.number(op)?;
         self.space.watch(&self.shared, &self.liveness, Some(&self.waiters), Topic::Space, op)
+    }
+
+    /// A request has found no slot, and whoever sends it does not wait.
+    #[inline]
+    pub(super) fn found_no_slot(&self) {
+        self.space.found_none();
     }
 
     /// Whether an event loop waits for slots: then it may be what was woken.
@@ -253,6 +286,27 @@ impl Sender {
         None
     }
 
+    /// Registers a task in the line for slots: at the place that it has, or at a new one. The task
+    /// must look once more after this.
+    pub(super) fn join_line(
+        &self,
+        before: Option<Place>,
+        waker: &Waker,
+        terms: Terms,
+        op: &'static str,
+    ) -> Result<Place> {
+        let place = match before {
+            Some(place) => {
+                place.leave(waker, terms.needs_server);
+                place
+            }
+            None => self.waiters.join_task(waker, terms.needs_server),
+        };
+        // That thread notices the slots that other clients free.
+        self.watch_space(op)?.wake_thread();
+        Ok(place)
+    }
+
     fn count_anew(&self, me: u16) -> bool {
         self.waiters.count_anew(|| self.shared.calls_of(me).count())
     }
@@ -377,8 +431,17 @@ impl Sender {
         }
     }
 
+    /// The slot of a call that this client has cancelled, whose word is now `left`.
+    pub(super) fn cancelled(&self, idx: u32, me: u16, left: SlotWord) {
+        count(&self.membership.member(me).counters.0.cancelled);
+        match left.state() {
+            Some(State::Free) => self.gave_up(idx),
+            _ => self.dropped(),
+        }
+    }
+
     /// A slot that stays its server's for a while: it does not count as this client's any more.
-    pub(super) fn dropped(&self) {
+    fn dropped(&self) {
         if self.waiters.is_limited() {
             self.waiters.exit();
             self.shared.space().notify_all(Reach::Machine);
@@ -406,7 +469,7 @@ impl Sender {
     }
 
     /// A slot whose entry in the ring is stale now: a full ring may have space.
-    pub(super) fn gave_up(&self, idx: u32) {
+    fn gave_up(&self, idx: u32) {
         self.gave_back(idx);
         self.shared.cells().notify_all_swapped(Reach::Machine);
     }
