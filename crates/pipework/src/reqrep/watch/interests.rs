@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
-use super::{Call, Interests, Stage, Task, Topic, WatcherState, locked};
+use super::{Call, Interests, Task, Topic, WatcherState, locked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::reqrep::liveness::Liveness;
@@ -84,14 +84,14 @@ impl WatcherState {
             let mut interests = self.interests();
             // Another thread may have sent the next call in that slot, and it is not to be
             // forgotten.
-            let is_other = |known: &Call| known.ticket != call.ticket && self.stage(known) != Stage::Over;
+            let is_other = |known: &Call| known.ticket != call.ticket && !self.is_over(known);
             if interests.calls.get(&call.ticket.idx()).is_some_and(is_other) {
                 return;
             }
             interests.calls.insert(call.ticket.idx(), call);
             drop(interests);
             self.wake_thread();
-            if self.stage(&call) == Stage::Done {
+            if self.is_done(&call) {
                 self.ring_if_due(&mut self.interests(), 0);
             }
         }
@@ -173,7 +173,7 @@ impl WatcherState {
     pub(super) fn ring(&self, interests: &mut Interests) {
         interests.armed = false;
         // Before the ring: what is done after it is news.
-        interests.calls.values_mut().for_each(|call| call.is_told = self.stage(call) == Stage::Done);
+        interests.calls.values_mut().for_each(|call| call.is_told = self.is_done(call));
         self.with_eventfd(sys::eventfd_ring);
     }
 

@@ -1,6 +1,6 @@
 //! What there is to report.
 
-use super::{Call, Interests, Stage, Topic, WatcherState};
+use super::{Call, Interests, Topic, WatcherState};
 use crate::event::Event;
 use crate::reqrep::shm::call::Standing;
 
@@ -52,11 +52,10 @@ impl WatcherState {
 
     /// Whether there is something for the descriptor to report.
     pub(super) fn has_something(&self, interests: &mut Interests, in_line: usize) -> bool {
-        let found =
-            self.is_there(in_line) || interests.calls.values().any(|call| self.stage(call) == Stage::Done);
+        let found = self.is_there(in_line) || interests.calls.values().any(|call| self.is_done(call));
         if !found {
             // A call that is done by now stays: it is to be rung for.
-            interests.calls.retain(|_, call| self.stage(call) != Stage::Over);
+            interests.calls.retain(|_, call| !self.is_over(call));
         }
         found
     }
@@ -64,19 +63,24 @@ impl WatcherState {
     /// Whether something has come since the descriptor was rung. Where it is the same for all
     /// interests, nothing was there a moment ago.
     pub(super) fn has_news(&self, interests: &Interests) -> bool {
-        let is_news = |call: &Call| !call.is_told && self.stage(call) == Stage::Done;
+        let is_news = |call: &Call| !call.is_told && self.is_done(call);
         self.topic != Topic::Replies || interests.calls.values().any(is_news)
     }
 
-    pub(super) fn stage(&self, call: &Call) -> Stage {
-        if self.topic != Topic::Replies {
-            return Stage::Over;
+    /// Whether there is something to receive: how the call has ended, or that there is no server.
+    pub(super) fn is_done(&self, call: &Call) -> bool {
+        match self.standing(call) {
+            Standing::Sent => call.needs_server && self.liveness.is_forsaken(),
+            standing => matches!(standing, Standing::Done(_)),
         }
-        match self.shared.standing(call.ticket, self.liveness.number()) {
-            Standing::Sent if call.needs_server && self.liveness.is_forsaken() => Stage::Done,
-            Standing::Sent | Standing::Taken => Stage::Open,
-            Standing::Done(_) => Stage::Done,
-            Standing::Over => Stage::Over,
-        }
+    }
+
+    /// Whether it was received or given up.
+    pub(super) fn is_over(&self, call: &Call) -> bool {
+        self.standing(call) == Standing::Over
+    }
+
+    fn standing(&self, call: &Call) -> Standing {
+        self.shared.standing(call.ticket, self.liveness.number())
     }
 }

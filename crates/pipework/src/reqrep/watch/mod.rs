@@ -61,16 +61,6 @@ impl Call {
     }
 }
 
-/// The state of a call for a task or loop that waits for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Open,
-    /// There is something to receive.
-    Done,
-    /// It was received or given up.
-    Over,
-}
-
 /// What a handle and its thread share.
 #[derive(Debug)]
 pub(crate) struct WatcherState {
