@@ -15,7 +15,7 @@ use crate::sys;
 
 /// A handle's watch thread. It starts when it is first asked for; in a forked child, once more.
 #[derive(Debug)]
-pub(crate) struct Watcher {
+pub(in crate::reqrep) struct Watcher {
     /// 1 once it was asked for, so that a handle that never asks pays for one load.
     asked: Hint,
     running: Mutex<Option<Running>>,
@@ -28,13 +28,13 @@ struct Running {
 }
 
 impl Watcher {
-    pub(crate) fn new() -> Watcher {
+    pub(in crate::reqrep) fn new() -> Watcher {
         Watcher { asked: Hint::new(0), running: Mutex::new(None) }
     }
 
     /// The thread's state, if this process has asked for it.
     #[inline]
-    pub(crate) fn asked_for(&self) -> Option<Arc<WatcherState>> {
+    pub(in crate::reqrep) fn asked_for(&self) -> Option<Arc<WatcherState>> {
         if self.asked.get() == 0 { None } else { self.here() }
     }
 
@@ -47,14 +47,14 @@ impl Watcher {
 
     /// A look has found nothing: the descriptor is to be rung when something comes.
     #[inline]
-    pub(crate) fn found_none(&self) {
+    pub(in crate::reqrep) fn found_none(&self) {
         if let Some(state) = self.asked_for() {
             state.arm();
         }
     }
 
     /// The thread's state; starts the thread if there is none.
-    pub(crate) fn watch(
+    pub(in crate::reqrep) fn watch(
         &self,
         shared: &Arc<Shared>,
         liveness: &Arc<Liveness>,

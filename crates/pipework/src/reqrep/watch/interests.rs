@@ -17,7 +17,7 @@ use crate::sys::memory::KnownFile;
 use crate::sys::{self, Errno};
 
 impl WatcherState {
-    pub(crate) fn new(
+    pub(super) fn new(
         shared: Arc<Shared>,
         liveness: Arc<Liveness>,
         waiters: Option<Arc<Waiters>>,
@@ -37,13 +37,13 @@ impl WatcherState {
     }
 
     /// False in a forked child, where nothing of it may be touched.
-    pub(crate) fn is_here(&self) -> bool {
+    pub(super) fn is_here(&self) -> bool {
         self.generation == sync::generation()
     }
 
     /// A descriptor that is readable while there is something to find, as far as the last look
     /// knows.
-    pub(crate) fn descriptor(&self, op: &'static str) -> Result<OwnedFd> {
+    pub(in crate::reqrep) fn descriptor(&self, op: &'static str) -> Result<OwnedFd> {
         {
             let mut forks_wait = sync::no_forks();
             let mut interests = self.interests();
@@ -69,17 +69,17 @@ impl WatcherState {
     }
 
     /// Makes the descriptor for space report a missing server, too.
-    pub(crate) fn needs_server(&self) {
+    pub(in crate::reqrep) fn needs_server(&self) {
         self.interests().needs_server = true;
     }
 
     /// Whether a descriptor was given out.
-    pub(crate) fn has_descriptor(&self) -> bool {
+    pub(in crate::reqrep) fn has_descriptor(&self) -> bool {
         self.eventfd.get().is_some()
     }
 
     /// Makes the descriptor report a call.
-    pub(crate) fn expect(&self, call: Call) {
+    pub(in crate::reqrep) fn expect(&self, call: Call) {
         if self.eventfd.get().is_some() {
             let mut interests = self.interests();
             // Another thread may have sent the next call in that slot, and it is not to be
@@ -99,7 +99,7 @@ impl WatcherState {
 
     /// A call was polled. From now on, the descriptor reports it if it is in progress, and what
     /// else there is.
-    pub(crate) fn looked(&self, call: Call, is_open: bool) {
+    pub(in crate::reqrep) fn looked(&self, call: Call, is_open: bool) {
         if is_open {
             self.expect(call);
         } else {
@@ -115,7 +115,7 @@ impl WatcherState {
     /// Makes the descriptor unreadable until something comes, if nothing is there. Rings once more
     /// for what has come since the last ring: the loop may be notified of each ring only once
     /// (edge-triggered), and may have taken that ring for something that is gone by now.
-    pub(crate) fn arm(&self) {
+    pub(super) fn arm(&self) {
         if !self.has_descriptor() {
             return;
         }
@@ -146,7 +146,7 @@ impl WatcherState {
     /// the fence in here is enough: a look after it sees what came before the thread read the
     /// interest, and a thread that brings something after that look sees that the watcher is
     /// parked.
-    pub(crate) fn wake_thread(&self) {
+    pub(in crate::reqrep) fn wake_thread(&self) {
         self.rest.notify(Reach::Process);
     }
 
@@ -184,13 +184,13 @@ impl WatcherState {
 
 /// Keeps a task's waker registered. What is registered is removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Registration {
+pub(in crate::reqrep) struct Registration {
     watcher: Arc<WatcherState>,
     number: u64,
 }
 
 impl Registration {
-    pub(crate) fn new(watcher: Arc<WatcherState>) -> Registration {
+    pub(in crate::reqrep) fn new(watcher: Arc<WatcherState>) -> Registration {
         let mut interests = watcher.interests();
         interests.last += 1;
         let number = interests.last;
@@ -199,12 +199,12 @@ impl Registration {
     }
 
     /// False in a forked child.
-    pub(crate) fn is_here(&self) -> bool {
+    pub(in crate::reqrep) fn is_here(&self) -> bool {
         self.watcher.is_here()
     }
 
     /// Registers a waker, which is woken once. The task must look once more after this.
-    pub(crate) fn register(&self, call: Option<Call>, waker: &Waker) {
+    pub(in crate::reqrep) fn register(&self, call: Option<Call>, waker: &Waker) {
         let task = Task { call, waker: waker.clone() };
         // Dropped outside of the lock, as everywhere: a waker runs foreign code.
         let before = self.watcher.interests().tasks.insert(self.number, task);

@@ -37,7 +37,7 @@ pub(super) use interests::Registration;
 
 /// What a watcher waits for, and so where its thread parks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Topic {
+pub(super) enum Topic {
     /// A request that waits for a server.
     Requests,
     /// Space for one more call.
@@ -48,22 +48,22 @@ pub(crate) enum Topic {
 
 /// A call whose end is waited for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
-    pub(crate) ticket: Ticket,
+pub(super) struct Call {
+    ticket: Ticket,
     needs_server: bool,
     /// The descriptor has been rung since this call was done.
     is_told: bool,
 }
 
 impl Call {
-    pub(crate) fn new(ticket: Ticket, needs_server: bool) -> Call {
+    pub(super) fn new(ticket: Ticket, needs_server: bool) -> Call {
         Call { ticket, needs_server, is_told: false }
     }
 }
 
 /// What a handle and its thread share.
 #[derive(Debug)]
-pub(crate) struct WatcherState {
+pub(super) struct WatcherState {
     shared: Arc<Shared>,
     liveness: Arc<Liveness>,
     /// The line that it represents, where it waits for space. Never locked while `interests` is:

@@ -17,7 +17,7 @@ enum Order {
 }
 
 impl WatcherState {
-    pub(crate) fn run(&self) {
+    pub(super) fn run(&self) {
         loop {
             match self.rest(Deadline::NEVER) {
                 Ok(Order::Watch) => self.pass_on(self.tell()),
@@ -128,7 +128,7 @@ impl WatcherState {
 
     /// Makes the thread end; returns whether that will be soon. It starts no further wakers, but
     /// may be in the middle of some.
-    pub(crate) fn stop(&self) -> bool {
+    pub(super) fn stop(&self) -> bool {
         let is_waking = {
             let mut interests = self.interests();
             interests.stop = true;
