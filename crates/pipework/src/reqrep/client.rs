@@ -74,7 +74,11 @@ impl Segment {
     /// # Errors
     ///
     /// `Incompatible` for a segment of integers; `WouldBlock` if all places for members are taken;
-    /// `Os` if there is no descriptor left for its lock.
+    /// `Corrupt` if the segment was damaged. `Os` if there is no descriptor left for its lock, or
+    /// the program has closed the segment's (EBADF).
+    ///
+    /// A client or a server that has to join anew, in a forked child or because others had to take
+    /// it for dead, does so in its next operation, which may fail with the same.
     pub fn client(&self) -> Result<Client> {
         Client::new(self, Kind::Bytes)
     }
@@ -139,8 +143,13 @@ impl Client {
     /// resume a wait after a signal, use [`send`](Client::send) and [`recv`](Client::recv).
     /// `PeerDied`: its server has died. `Failed`: its server gave it up. `TooLong`: the request is
     /// longer than the segment allows. `NoServer`: there is none, and
-    /// [`needs_server`](Client::needs_server) was set. `Corrupt`: the segment was damaged. `Os`
-    /// with ENOMEM: this process has no memory for the reply, and the call is over.
+    /// [`needs_server`](Client::needs_server) was set. `Corrupt`: the segment was damaged.
+    ///
+    /// `Os` with ENOSPC: a [sparse](super::Options::sparse) segment has no page for the request.
+    /// With ENOMEM: this process has no memory for the reply, and the call is over. With any other
+    /// number: the kernel does not say which members are alive, for instance because the program
+    /// has closed a descriptor of the segment (EBADF); the call is cancelled, as above. In a forked
+    /// child as well what [`Segment::client`] fails with.
     #[inline]
     pub fn call<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Reply> {
         let deadline = deadline.into();
@@ -162,8 +171,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`call`](Client::call). `TimedOut` and `Interrupted` mean that there was no slot, and
-    /// that nothing was sent.
+    /// As [`call`](Client::call), but never `PeerDied`, `Failed` or ENOMEM. `TimedOut` and
+    /// `Interrupted` mean that there was no slot. Whatever the error is, nothing was sent.
     #[inline]
     pub fn send<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Ticket> {
         let ticket = self
@@ -201,7 +210,8 @@ impl Client {
     /// call is over. `Stale`: the call was over already, or is not this client's. `Os`: with ENOMEM
     /// the call is over, as for [`call`](Client::call). With any other number the ticket stays
     /// valid, but the kernel does not say which members are alive, for instance because the program
-    /// has closed a descriptor of the segment (EBADF). `Corrupt`: the segment was damaged.
+    /// has closed a descriptor of the segment (EBADF). `Corrupt`: the segment was damaged. In a
+    /// forked child as well what [`Segment::client`] fails with.
     #[inline]
     pub fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Result<Reply> {
         let done = self.wait(ticket, deadline.into(), RECV);
@@ -234,7 +244,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// `Stale`: the call is over already, or is not this client's.
+    /// `Stale`: the call is over already, or is not this client's. In a forked child as well what
+    /// [`Segment::client`] fails with.
     pub fn cancel(&self, ticket: Ticket) -> Result<bool> {
         const OP: &str = "reqrep cancel";
         let me = self.sender().number(OP)?;
@@ -453,7 +464,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// `Os`, if no descriptor is left, or no thread can be started.
+    /// `Os`, if no descriptor is left, or no thread can be started. In a forked child as well what
+    /// [`Segment::client`] fails with.
     pub fn doorbell(&self) -> Result<OwnedFd> {
         const OP: &str = "reqrep doorbell";
         let watcher = self.watch_replies(OP)?;

@@ -57,7 +57,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`call_async`](Client::call_async).
+    /// As [`send`](Client::send), but never `TimedOut` or `Interrupted`; `Os` if no thread can be
+    /// started.
     pub async fn send_async<'a>(&self, request: impl Into<Message<'a>>) -> Result<Ticket> {
         let ticket = self.place_async(&request.into(), SEND).await?;
         self.sent(ticket);

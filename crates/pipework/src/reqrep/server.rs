@@ -83,9 +83,10 @@ impl Server {
     /// # Errors
     ///
     /// `TimedOut`; `Interrupted` if a signal handler ran; `Corrupt` if the segment was damaged.
-    /// `Os` with ENOMEM if there is no memory for the request, which then fails at its client. In a
-    /// forked child `WouldBlock` if there is no place for another member, and `Os` if there is no
-    /// descriptor left for its lock.
+    /// `Os` with ENOMEM if there is no memory for the request, which then fails at its client. `Os`
+    /// with another number if the kernel does not say whether this server still has its lock, for
+    /// instance because the program has closed a descriptor of the segment (EBADF). In a forked
+    /// child as well what [`Segment::server`] fails with.
     #[inline]
     pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
         let deadline = deadline.into();
@@ -212,7 +213,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// `Os`, if no descriptor is left, or no thread can be started.
+    /// `Os`, if no descriptor is left, or no thread can be started. In a forked child as well what
+    /// [`Segment::server`] fails with.
     pub fn doorbell(&self) -> Result<OwnedFd> {
         const OP: &str = "reqrep doorbell";
         self.watch(OP)?.descriptor(OP)
@@ -368,9 +370,11 @@ impl Request<'_> {
     ///
     /// # Errors
     ///
-    /// `TooLong` if the reply is longer than the segment allows: the request then fails at its
-    /// client. `Stale` if the request is not this server's any more: in a child that was forked
-    /// after it was taken, and where others had to take this server for dead.
+    /// `TooLong` if the reply is longer than the segment allows; `Corrupt` if the segment was
+    /// damaged; in a [sparse](super::Options::sparse) segment `Os`, with ENOSPC if there is no page
+    /// for the reply, and with EBADF if the program has closed the segment's descriptor. The
+    /// request then fails at its client. `Stale` if the request is not this server's any more: in a
+    /// child that was forked after it was taken, and where others had to take this server for dead.
     #[inline]
     pub fn reply<'m>(mut self, reply: impl Into<Message<'m>>) -> Result<bool> {
         self.check()?;
