@@ -564,8 +564,9 @@ impl Drop for Place {
 /// A panic in foreign code must not end the thread that others rely on. The panic was reported by
 /// its hook.
 pub(super) fn wake(waker: Waker) {
-    if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-        // Dropping it could panic again.
+    let woken = panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    // Dropping what it panicked with could panic again.
+    if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(woken))) {
         mem::forget(panic);
     }
 }

@@ -19,8 +19,9 @@ const IN_A_LONG_SLICE: Duration = Duration::from_millis(370);
 /// Less than what is left of that slice: a thread that is late by no more was woken.
 const AT_ONCE: Duration = Duration::from_millis(120);
 
-/// A segment of two slots and four cells, which are full: a live call, and three that are over.
-fn full_ring() -> Segment {
+/// The client of a segment of two slots and four cells, which are full: a live call, which is this
+/// client's, and three that are over.
+fn full_ring() -> Client {
     let segment = Options::new().slots(2).members(8).anonymous().expect("a segment");
     let client = segment.client().expect("a place");
     assert!(client.try_send("first").unwrap().is_some());
@@ -28,9 +29,7 @@ fn full_ring() -> Segment {
         assert!(client.cancel(ticket).unwrap());
     }
     assert_eq!(segment.len(), 4);
-    // It leaves when the segment goes, and keeps the first call.
-    std::mem::forget(client);
-    segment
+    client
 }
 
 /// The time between an end and its notice. The shortest of a few if the first are too long,
@@ -38,7 +37,8 @@ fn full_ring() -> Segment {
 fn shortest(end: impl Fn(&Segment) -> Instant) -> Duration {
     let mut shortest = Duration::MAX;
     for _ in 0..5 {
-        let segment = full_ring();
+        let first = full_ring();
+        let segment = first.segment();
         let client = segment.client().unwrap();
         let took = thread::scope(|scope| {
             let sending = scope.spawn(|| {
@@ -47,7 +47,7 @@ fn shortest(end: impl Fn(&Segment) -> Instant) -> Duration {
             });
             thread::sleep(IN_A_LONG_SLICE);
             assert!(!sending.is_finished(), "the ring is full");
-            let ended = end(&segment);
+            let ended = end(segment);
             sending.join().unwrap().saturating_duration_since(ended)
         });
         shortest = shortest.min(took);
