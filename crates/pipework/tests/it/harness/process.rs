@@ -13,7 +13,8 @@ use std::io;
 use std::panic;
 use std::process::{self, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use std::sync::mpsc;
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions};
@@ -254,6 +255,33 @@ pub(crate) fn settle(folder: &str, state: char) {
         assert!(begin.elapsed() < PATIENCE, "stuck for {PATIENCE:?}, not in {state}: {stat}");
         thread::sleep(Duration::from_micros(100));
     }
+}
+
+/// Runs `body` in a thread, and waits until that sleeps on a futex, or has ended.
+pub(crate) fn asleep<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> ScopedJoinHandle<'scope, T> {
+    let (tell, told) = mpsc::channel();
+    let thread = scope.spawn(move || {
+        tell.send(fs::read_link("/proc/thread-self").expect("/proc is there")).expect("somebody listens");
+        drop(tell);
+        body()
+    });
+    let task = format!("/proc/{}", told.recv().expect("it tells at once").display());
+    let begin = Instant::now();
+    while !sleeps(&task) && !thread.is_finished() {
+        assert!(begin.elapsed() < PATIENCE, "stuck for {PATIENCE:?}, and not asleep");
+        thread::sleep(Duration::from_micros(100));
+    }
+    thread
+}
+
+/// Whether the thread with that folder in /proc sleeps on a futex.
+pub(crate) fn sleeps(task: &str) -> bool {
+    fs::read_to_string(format!("{task}/syscall")).is_ok_and(|call| {
+        call.split(' ').next().and_then(|number| number.parse().ok()) == Some(libc::SYS_futex)
+    })
 }
 
 /// Numbers that this process shares with those it forks from now on, all 0. They live as long as

@@ -9,13 +9,12 @@ use std::fs;
 use std::io;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::mpsc;
-use std::thread::{self, Scope, ScopedJoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
-use crate::harness::{Child, fork, shared};
+use crate::harness::{Child, fork, shared, sleeps};
 
 const INT3: u8 = 0xCC;
 const SYSCALL: u16 = 0x050F;
@@ -176,24 +175,6 @@ impl Tracee {
 /// Where the tracer finds the address of the next instruction.
 const RIP: u64 = offset_of!(libc::user_regs_struct, rip) as u64;
 
-/// Runs `body` in a thread, and waits until that sleeps.
-pub(crate) fn asleep<'scope, T: Send + 'scope>(
-    scope: &'scope Scope<'scope, '_>,
-    body: impl FnOnce() -> T + Send + 'scope,
-) -> ScopedJoinHandle<'scope, T> {
-    let (tell, told) = mpsc::channel();
-    let thread = scope.spawn(move || {
-        tell.send(fs::read_link("/proc/thread-self").expect("/proc is there")).expect("somebody listens");
-        drop(tell);
-        body()
-    });
-    let task = format!("/proc/{}", told.recv().expect("it tells at once").display());
-    while !sleeps(&task) && !thread.is_finished() {
-        thread::sleep(LOOK_EVERY);
-    }
-    thread
-}
-
 /// Waits until all other threads of this process sleep.
 pub(crate) fn others_sleep() {
     let this = fs::read_link("/proc/thread-self").expect("/proc is there");
@@ -203,11 +184,4 @@ pub(crate) fn others_sleep() {
             thread::sleep(LOOK_EVERY);
         }
     }
-}
-
-/// Whether the thread with that folder in /proc sleeps on a futex.
-fn sleeps(task: &str) -> bool {
-    fs::read_to_string(format!("{task}/syscall")).is_ok_and(|call| {
-        call.split(' ').next().and_then(|number| number.parse().ok()) == Some(libc::SYS_futex)
-    })
 }

@@ -8,8 +8,8 @@ use pipework::{Deadline, ErrorKind};
 
 use super::fate::Fate;
 use super::{SOON, assert_whole, small};
-use crate::harness::PATIENCE;
-use crate::harness::tracee::{asleep, mark, trace};
+use crate::harness::tracee::{mark, trace};
+use crate::harness::{PATIENCE, asleep};
 
 pub(super) fn send(fate: &Fate) {
     let segment = small(2);

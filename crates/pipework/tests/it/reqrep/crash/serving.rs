@@ -10,8 +10,8 @@ use rustix::event::PollFlags;
 use super::calling::{END, answer_all, next_gets_the_slot, serve};
 use super::fate::Fate;
 use super::{SOON, assert_whole, small};
-use crate::harness::tracee::{asleep, mark, others_sleep, trace};
-use crate::harness::{PATIENCE, wait_for};
+use crate::harness::tracee::{mark, others_sleep, trace};
+use crate::harness::{PATIENCE, asleep, wait_for};
 
 pub(super) fn take(fate: &Fate) {
     let segment = small(1);

@@ -1,10 +1,8 @@
 //! Waiting: wake-ups that die with a process, what idling costs, signals, and calls that are
 //! cancelled just then.
 
-use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::mpsc;
-use std::thread::{self, Scope, ScopedJoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use pipework::reqrep::Segment;
@@ -12,8 +10,8 @@ use pipework::{Deadline, ErrorKind, Result};
 
 use super::{assert_all_free, assert_answers, assert_prompt, kind, options, server, sleep_until_killed};
 use crate::harness::{
-    Child, PATIENCE, Random, alarms, alone, alone_for, be_patient, cost, fork, ring_alarms, say, seed,
-    setting, settle, shared, use_one_cpu,
+    Child, PATIENCE, Random, alarms, alone, alone_for, asleep, be_patient, cost, fork, ring_alarms, say,
+    seed, setting, shared, use_one_cpu,
 };
 
 // ---------------------------------------------------------------- wake-ups
@@ -104,22 +102,6 @@ fn eat_wake_ups(what: &str, round: fn(&Segment) -> Option<Duration>) {
     let (all, longest) = (3 * ROUNDS, Duration::from_micros(longest_us));
     say(&format!("processes: {eaten} of {all} wake-ups for {what} eaten, the longest wait {longest:.0?}"));
     assert!(eaten > 0, "none was eaten");
-}
-
-/// Runs `body` in a thread, and waits until that sleeps.
-fn asleep<'scope, T: Send + 'scope>(
-    scope: &'scope Scope<'scope, '_>,
-    body: impl FnOnce() -> T + Send + 'scope,
-) -> ScopedJoinHandle<'scope, T> {
-    let (tell, told) = mpsc::channel();
-    let thread = scope.spawn(move || {
-        tell.send(fs::read_link("/proc/thread-self").expect("/proc is there")).expect("somebody listens");
-        drop(tell);
-        body()
-    });
-    let task = told.recv().expect("it tells at once");
-    settle(&format!("/proc/{}", task.display()), 'S');
-    thread
 }
 
 /// Nobody dies: then each call is woken for, and none waits for the end of a slice. One slot, and
