@@ -35,16 +35,13 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// For what is at `path`; to be called before it is opened for messages. Sends a keeper away,
-    /// whose end would otherwise look like that of the last sender. None if it cannot be opened,
-    /// which whoever opens it next will hear as well.
-    pub(crate) fn at(path: &Path) -> Option<Self> {
+    /// For what is at `path`; to be called before it is opened for messages. `rest` has kept what
+    /// lies there until now. None if it cannot be opened, which whoever opens it next will hear as
+    /// well.
+    pub(crate) fn at(path: &Path, rest: Option<Rest>) -> Option<Self> {
         let fifo = sys::open_fifo(path, sys::FifoEnd::Reading).ok()?;
-        let began = Instant::now();
-        // It goes as soon as it sees us, unless somebody has stopped it.
-        while !sys::is_free_of_keepers(&fifo) && began.elapsed() < STUCK {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        // The end that was just opened keeps it from now on.
+        drop(rest);
         Some(Self { fifo, path: path.to_path_buf() })
     }
 
@@ -58,12 +55,23 @@ impl Turn {
     }
 
     /// Waits until nobody else reads, for as long as `timeout` says. `meanwhile` is called once if
-    /// there is something to wait for.
+    /// there is something to wait for. Sends a keeper away, whose end would otherwise look like
+    /// that of the last sender.
     pub(crate) fn take(
         &self,
         timeout: Option<Duration>,
         meanwhile: impl FnOnce(&Path),
     ) -> Result<(), Failure> {
+        self.lock(timeout, meanwhile)?;
+        let began = Instant::now();
+        // It goes as soon as it sees us, unless somebody has stopped it.
+        while !sys::is_free_of_keepers(&self.fifo) && began.elapsed() < STUCK {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    fn lock(&self, timeout: Option<Duration>, meanwhile: impl FnOnce(&Path)) -> Result<(), Failure> {
         let failed = |error| at(self.path.display())(error);
         if sys::try_lock(&self.fifo).map_err(failed)? {
             return Ok(());
@@ -91,10 +99,11 @@ impl Turn {
     pub(crate) fn leave(self, reader: Reader) -> Option<Rest> {
         // With a writing end open the bytes stay. Where none is to be had, nothing can be done.
         let fifo = sys::open_fifo(&self.path, sys::FifoEnd::Writing).ok()?;
-        drop((reader, self.fifo));
         let rest = Rest { fifo, path: self.path };
-        // From now on whoever opens the FIFO sees that it is kept; the keeper inherits the lock.
+        // Before the turn ends: whoever has the next one sees that this end is no sender's. The
+        // keeper inherits the mark.
         sys::try_to_keep(&rest.fifo);
+        drop((reader, self.fifo));
         rest.is_abandoned().then_some(rest)
     }
 }
@@ -139,4 +148,27 @@ pub(crate) fn keep() -> Result<u8, Failure> {
         stir.wait();
     }
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pipework::atomic::{Options, create_fifo};
+    use std::io::Write;
+
+    #[test]
+    fn a_receiver_that_goes_on_with_what_it_has_left_is_not_in_its_own_way() {
+        let path = std::env::temp_dir().join(format!("pipework-fifo-{}", std::process::id()));
+        create_fifo(&path).unwrap();
+        let turn = Turn::at(&path, None).unwrap();
+        turn.take(None, |_| ()).unwrap();
+        let reader = Options::new().read_fifo(&path).unwrap();
+        let sender = sys::open_fifo(&path, sys::FifoEnd::Writing).unwrap();
+        std::fs::File::from(sender).write_all(b"unread").unwrap();
+        let rest = turn.leave(reader).expect("it would be lost");
+        let turn = Turn::at(&path, Some(rest)).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(sys::is_free_of_keepers(&turn.fifo));
+        assert_eq!(sys::unread(&turn.fifo), 6);
+    }
 }

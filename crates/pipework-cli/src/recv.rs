@@ -35,15 +35,13 @@ pub(crate) fn recv(args: &RecvArgs, quiet: bool) -> Result<u8, Failure> {
     let mut left = args.count;
     let mut rest: Option<Rest> = None;
     loop {
-        let mut source = Source::open(args, quiet)?;
+        let mut source = Source::open(args, quiet, rest)?;
         // Workers of --exec have it open as well while their commands run, and wait for their
         // turns.
         if args.exec.is_empty() && source.reader.has_rival() {
             sink.progress
                 .warn("somebody else reads from the same FIFO: each gets pieces, and loses messages");
         }
-        // Until now it kept what lies in the FIFO.
-        drop(rest);
         let outcome = source.receive(args, &mut left, &mut sink);
         rest = source.leave();
         // A sender may have come when the last one had left.
@@ -63,8 +61,9 @@ struct Source {
 }
 
 impl Source {
-    fn open(args: &RecvArgs, quiet: bool) -> Result<Self, Failure> {
-        let (mut reader, turn) = open(args, quiet)?;
+    /// Opens it; `rest` is what was left in it the last time.
+    fn open(args: &RecvArgs, quiet: bool, rest: Option<Rest>) -> Result<Self, Failure> {
+        let (mut reader, turn) = open(args, quiet, rest)?;
         // Any message may turn out to be the last that is wanted, or that a command could be run
         // for.
         reader.set_exact(args.count.is_some() || !args.exec.is_empty());
@@ -172,7 +171,7 @@ pub(crate) fn options(limits: &ReadingArgs) -> Result<Options, Failure> {
 }
 
 /// The reader that was asked for; with a FIFO that has a path, what it needs to take turns there.
-fn open(args: &RecvArgs, quiet: bool) -> Result<(Reader, Option<Turn>), Failure> {
+fn open(args: &RecvArgs, quiet: bool, rest: Option<Rest>) -> Result<(Reader, Option<Turn>), Failure> {
     let options = options(&args.limits)?.mixed(args.mixed);
     let Some(path) = &args.from else {
         streams::stdin()?;
@@ -203,7 +202,7 @@ fn open(args: &RecvArgs, quiet: bool) -> Result<(Reader, Option<Turn>), Failure>
     if args.create {
         create(&path)?;
     }
-    let turn = Turn::at(&path);
+    let turn = Turn::at(&path, rest);
     if let Some(turn) = &turn {
         turn.take(args.timeout, |path| {
             if !quiet && streams::stderr().is_terminal() {

@@ -65,6 +65,21 @@ fn a_receiver_ends_with_senders_that_had_left_before_it_came() {
     assert_eq!(clean(beside_another), "ab");
 }
 
+/// For a moment, the one that leaves holds a writing end, to see whether it leaves something behind.
+/// With strace the moment is long.
+#[test]
+fn a_receiver_that_leaves_is_no_sender_to_the_next_one() {
+    let script = "mkfifo f out
+        slowly='strace -qq -o /dev/null -e trace=ioctl,fcntl -e inject=ioctl,fcntl:delay_enter=50000'
+        $slowly true 2> /dev/null || slowly=
+        $slowly pipework recv --from f --count 1 > out & exec 8< out
+        head -c 200000 /dev/zero | pipework send --to f
+        timeout 20 pipework recv --from f --lines & next=$!
+        until ls -l /proc/$(pgrep -P $next)/fd 2> /dev/null | grep -q '/f$'; do :; done
+        cat <&8 > /dev/null; pipework send --to f --timeout 10 next; wait";
+    assert_eq!(clean(script), "next\n");
+}
+
 #[test]
 fn a_loop_in_a_shell_gets_every_job() {
     let folder = Folder::new();
