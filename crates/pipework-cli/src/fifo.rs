@@ -11,6 +11,7 @@ use crate::failure::{Failure, at};
 use crate::streams;
 use crate::sys::{self, Stir};
 use pipework::atomic::Reader;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -95,16 +96,23 @@ impl Turn {
     }
 
     /// Closes the FIFO. Returns what would be lost, if this was the last to have it open for
-    /// reading.
-    pub(crate) fn leave(self, reader: Reader) -> Option<Rest> {
-        // With a writing end open the bytes stay. Where none is to be had, nothing can be done.
-        let fifo = sys::open_fifo(&self.path, sys::FifoEnd::Writing).ok()?;
+    /// reading. Fails if bytes may be lost because this process may not write to the FIFO.
+    pub(crate) fn leave(self, reader: Reader) -> Result<Option<Rest>, Failure> {
+        // With a writing end open the bytes stay.
+        let fifo = match (sys::open_fifo(&self.path, sys::FifoEnd::Writing), sys::unread(&self.fifo)) {
+            (Ok(fifo), _) => fifo,
+            (Err(_), 0) => return Ok(None),
+            (Err(error), bytes) => {
+                let unless = "are lost unless somebody else has it open";
+                return Err(lost(&self.path, bytes, unless, error));
+            }
+        };
         let rest = Rest { fifo, path: self.path };
         // Before the turn ends: whoever has the next one sees that this end is no sender's. The
         // keeper inherits the mark.
         sys::try_to_keep(&rest.fifo);
         drop((reader, self.fifo));
-        rest.is_abandoned().then_some(rest)
+        Ok(rest.is_abandoned().then_some(rest))
     }
 }
 
@@ -128,11 +136,13 @@ impl Rest {
         let mut command = Command::new("/proc/self/exe");
         command.arg(FIFO_KEEPER).current_dir("/").process_group(0);
         command.stdin(fifo).stdout(Stdio::null()).stderr(Stdio::null());
-        command.spawn().map(drop).map_err(|error| {
-            let path = path.display();
-            Failure::new(format!("{path}: {bytes} bytes that nobody has read are lost: {error}"))
-        })
+        command.spawn().map(drop).map_err(|error| lost(&path, bytes, "are lost", error))
     }
+}
+
+fn lost(path: &Path, bytes: u64, are_lost: &str, error: io::Error) -> Failure {
+    let path = path.display();
+    Failure::new(format!("{path}: {bytes} bytes that nobody has read {are_lost}: {error}"))
 }
 
 /// Is a keeper: standard input is the writing end of a FIFO.
@@ -165,7 +175,7 @@ mod tests {
         let reader = Options::new().read_fifo(&path).unwrap();
         let sender = sys::open_fifo(&path, sys::FifoEnd::Writing).unwrap();
         std::fs::File::from(sender).write_all(b"unread").unwrap();
-        let rest = turn.leave(reader).expect("it would be lost");
+        let rest = turn.leave(reader).unwrap().expect("it would be lost");
         let turn = Turn::at(&path, Some(rest)).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert!(sys::is_free_of_keepers(&turn.fifo));

@@ -43,7 +43,10 @@ pub(crate) fn recv(args: &RecvArgs, quiet: bool) -> Result<u8, Failure> {
                 .warn("somebody else reads from the same FIFO: each gets pieces, and loses messages");
         }
         let outcome = source.receive(args, &mut left, &mut sink);
-        rest = source.leave();
+        rest = source.leave().unwrap_or_else(|lost| {
+            sink.progress.warn(lost);
+            None
+        });
         // A sender may have come when the last one had left.
         let goes_on = outcome.is_ok() && rest.is_some() && left != Some(0);
         if !goes_on {
@@ -136,8 +139,8 @@ impl Source {
         done
     }
 
-    fn leave(self) -> Option<Rest> {
-        self.turn?.leave(self.reader)
+    fn leave(self) -> Result<Option<Rest>, Failure> {
+        self.turn.map_or(Ok(None), |turn| turn.leave(self.reader))
     }
 }
 

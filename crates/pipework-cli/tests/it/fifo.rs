@@ -81,6 +81,17 @@ fn a_receiver_that_leaves_is_no_sender_to_the_next_one() {
 }
 
 #[test]
+fn a_receiver_that_may_not_write_says_what_it_cannot_keep() {
+    // The superuser may write to anything, unless told otherwise.
+    let script = "mkfifo f; exec 9<> f; pipework send --to f a b; chmod 444 f
+        [ $(id -u) != 0 ] || bound='setpriv --bounding-set=-dac_override'
+        $bound pipework recv --from f --count 1 --lines 9>&-; pipework recv --from f --count 1";
+    let done = sh(&Folder::new(), script);
+    assert_eq!((done.status, &*done.out), (Some(0), "a\nb"), "{done:?}");
+    assert!(done.err.contains("bytes that nobody has read are lost unless"), "{done:?}");
+}
+
+#[test]
 fn a_loop_in_a_shell_gets_every_job() {
     let folder = Folder::new();
     let script = "mkfifo f; (seq 40 | pipework send --lines --to f) &
