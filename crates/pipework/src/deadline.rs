@@ -4,60 +4,102 @@
 
 use std::time::{Duration, Instant};
 
+use crate::clock;
+
 /// The instant, on the monotonic clock, after which a blocking call gives up; or never.
 ///
 /// A `Duration` or an `Instant` converts into one, so `reader.recv(Duration::from_secs(1))` works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deadline(Option<Instant>);
+pub struct Deadline(
+    /// Nanoseconds of CLOCK_MONOTONIC; `i64::MAX` is never.
+    i64,
+);
 
 impl Deadline {
     /// Never passes: the call waits for as long as it takes.
-    pub const NEVER: Deadline = Deadline(None);
+    pub const NEVER: Deadline = Deadline(i64::MAX);
 
     /// Has passed already: the call tries once and does not wait.
     pub fn now() -> Deadline {
-        Deadline(Some(Instant::now()))
+        Deadline(clock::monotonic_ns())
     }
 
     /// Passes after `time` from now. A time beyond the clock's range is never.
     pub fn after(time: Duration) -> Deadline {
-        Deadline(Instant::now().checked_add(time))
+        Deadline(later(clock::monotonic_ns(), time))
     }
 
-    /// Passes at `instant`.
+    /// Passes at `instant`, or up to the time between two looks at the clock later: an `Instant`
+    /// does not tell its number.
     pub fn at(instant: Instant) -> Deadline {
-        Deadline(Some(instant))
+        // In this order, so that it is never earlier.
+        let (now, now_ns) = (Instant::now(), clock::monotonic_ns());
+        match instant.checked_duration_since(now) {
+            Some(left) => Deadline(later(now_ns, left)),
+            None => Deadline(earlier(now_ns, now - instant)),
+        }
+    }
+
+    /// Passes at that time of CLOCK_MONOTONIC, in nanoseconds: for other languages, whose clocks
+    /// give numbers. `i64::MAX` is never; what is in the past, be it below 0, has passed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pipework::Deadline;
+    ///
+    /// assert!(Deadline::at_ns(1).has_passed());
+    /// assert_eq!(Deadline::at_ns(i64::MAX), Deadline::NEVER);
+    /// let deadline = Deadline::after(std::time::Duration::from_secs(1));
+    /// assert_eq!(Deadline::at_ns(deadline.as_ns()), deadline);
+    /// ```
+    pub const fn at_ns(ns: i64) -> Deadline {
+        Deadline(ns)
+    }
+
+    /// The number of which [`Deadline::at_ns`] makes the same deadline.
+    pub const fn as_ns(self) -> i64 {
+        self.0
     }
 
     /// The time left, zero if it has passed; `None` if it never does.
     pub fn remaining(self) -> Option<Duration> {
-        self.0.map(|instant| instant.saturating_duration_since(Instant::now()))
+        (!self.is_never()).then(|| Duration::from_nanos(self.remaining_ns().unsigned_abs()))
+    }
+
+    /// Nanoseconds left, 0 if it has passed; `i64::MAX` if it never does.
+    pub fn remaining_ns(self) -> i64 {
+        if self.is_never() { i64::MAX } else { self.0.saturating_sub(clock::monotonic_ns()).max(0) }
     }
 
     /// Whether the instant has come.
     pub fn has_passed(self) -> bool {
-        self.remaining() == Some(Duration::ZERO)
+        self.remaining_ns() == 0
     }
 
     /// The same instant, but not later than `time` from now: for waits that look in between.
     pub fn capped(self, time: Duration) -> Deadline {
-        match self.remaining() {
-            Some(left) if left <= time => self,
-            _ => Deadline::after(time),
-        }
+        self.or_earlier(Deadline::after(time))
     }
 
     /// The earlier of the two.
     pub fn or_earlier(self, other: Deadline) -> Deadline {
-        match (self.0, other.0) {
-            (Some(one), Some(two)) => Deadline(Some(one.min(two))),
-            (one, two) => Deadline(one.or(two)),
-        }
+        Deadline(self.0.min(other.0))
     }
 
     pub(crate) fn is_never(self) -> bool {
-        self.0.is_none()
+        self == Deadline::NEVER
     }
+}
+
+/// That number of nanoseconds, and `time` more; never, if there is no such number.
+fn later(ns: i64, time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).map_or(i64::MAX, |time| ns.saturating_add(time))
+}
+
+/// That number of nanoseconds less `time`.
+fn earlier(ns: i64, time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).map_or(i64::MIN, |time| ns.saturating_sub(time))
 }
 
 impl From<Duration> for Deadline {
@@ -90,6 +132,37 @@ mod tests {
         assert!(!Deadline::after(Duration::from_secs(60)).has_passed());
         assert_eq!(Deadline::after(Duration::MAX), Deadline::NEVER);
         assert_eq!(Deadline::from(None), Deadline::NEVER);
+    }
+
+    #[test]
+    fn a_number_of_the_clock_is_an_instant() {
+        const SECOND: i64 = 1_000_000_000;
+        let now = clock::monotonic_ns();
+        let soon = Deadline::at_ns(now + 60 * SECOND);
+        assert!((1..=60 * SECOND).contains(&soon.remaining_ns()) && !soon.has_passed());
+        assert!(soon.remaining().is_some_and(|left| left <= Duration::from_secs(60)));
+        for past in [now, 0, -1, i64::MIN] {
+            let past = Deadline::at_ns(past);
+            assert_eq!((past.remaining_ns(), past.remaining()), (0, Some(Duration::ZERO)));
+            assert!(past.has_passed());
+        }
+        assert_eq!((Deadline::at_ns(i64::MAX), Deadline::NEVER.remaining_ns()), (Deadline::NEVER, i64::MAX));
+        assert!(!Deadline::at_ns(i64::MAX - 1).has_passed());
+        assert_eq!((soon.as_ns(), Deadline::NEVER.as_ns()), (now + 60 * SECOND, i64::MAX));
+    }
+
+    #[test]
+    fn an_instant_is_of_the_same_clock() {
+        let (before, instant) = (clock::monotonic_ns(), Instant::now());
+        let after = clock::monotonic_ns();
+        // Converting may make it later, never earlier, so somewhere it is as close as the readings.
+        let converted = || Deadline::at(instant).as_ns();
+        assert!(converted() >= before);
+        let closest = (0..1000).map(|_| converted()).min().expect("there are some");
+        assert!(closest <= after + 1_000_000, "within a millisecond: {}", closest - after);
+        let minute = Duration::from_secs(60);
+        assert!(Deadline::at(instant + minute).remaining().is_some_and(|left| left <= minute));
+        assert!(Deadline::at(instant).has_passed());
     }
 
     #[test]

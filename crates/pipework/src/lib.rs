@@ -22,6 +22,7 @@
 #![deny(unsafe_code)]
 
 mod error;
+mod clock;
 mod deadline;
 mod sys;
 mod sync;

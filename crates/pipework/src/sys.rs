@@ -1,4 +1,5 @@
-//! The wall to the kernel: every system call of the crate is made here, and nowhere else.
+//! The wall to the kernel: every system call of the crate is made here, and nowhere else. (The
+//! clock, which takes none, is read in `clock.rs`.)
 //!
 //! Each function is one call, or one fact asked of the system. It returns the bare [`Errno`]; who
 //! called knows the name of the operation and turns it into an [`Error`] with [`Errno::at`].
