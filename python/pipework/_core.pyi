@@ -15,6 +15,7 @@ from .atomic import Options
 from .fd import Address
 
 __version__: Final[str]
+ERRNOS: Final[dict[int, int]]
 
 @final
 class Zstd:

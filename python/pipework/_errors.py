@@ -8,10 +8,11 @@ alone.
 from __future__ import annotations
 
 import enum
-import errno
 import functools
 import io
 from typing import Any
+
+from . import _core
 
 
 class ErrorKind(enum.IntEnum):
@@ -37,7 +38,8 @@ class ErrorKind(enum.IntEnum):
 
 class Error(OSError):
     """Any failure of this package. `str(error)` names the operation, and says how far it had got if
-    that matters; `filename` is the path, where one was opened."""
+    that matters; `filename` is the path, where one was opened. `errno` is the kernel's number if
+    the kernel had a part in it, and else that of the kind, which is the same in all languages."""
 
     kind: ErrorKind
     """What went wrong."""
@@ -80,13 +82,14 @@ class Stale(Error):
     """The handle or ticket belongs to a time that is over."""
 
 
-class PeerDied(Error, ConnectionAbortedError):
+class PeerDied(Error, ConnectionResetError):
     """The process that had the request has died. It is noticed within 250 ms of the kernel closing
     its files, which comes after a core dump."""
 
 
 class NoServer(Error, ConnectionRefusedError):
-    """Nobody is there to take the request."""
+    """Nobody is there to take the request. (Its `errno` is ENOTCONN, for which there is no built-in
+    exception.)"""
 
 
 class TornMessage(Error):
@@ -118,38 +121,35 @@ class Failed(Error):
     """The other side gave up: a server its request, or a pipe's other end its stream."""
 
 
-_CLASSES: dict[int, tuple[type[Error], int | None]] = {
-    ErrorKind.WOULD_BLOCK: (WouldBlock, errno.EAGAIN),
-    ErrorKind.TIMED_OUT: (TimedOut, errno.ETIMEDOUT),
-    ErrorKind.INTERRUPTED: (Interrupted, errno.EINTR),
-    ErrorKind.CLOSED: (Closed, errno.EPIPE),
-    ErrorKind.TOO_LONG: (TooLong, errno.EMSGSIZE),
-    ErrorKind.STALE: (Stale, errno.ESTALE),
-    ErrorKind.PEER_DIED: (PeerDied, errno.ECONNABORTED),
-    ErrorKind.NO_SERVER: (NoServer, errno.ECONNREFUSED),
-    ErrorKind.TORN: (TornMessage, None),
-    ErrorKind.CORRUPT: (Corrupt, None),
-    ErrorKind.INCOMPATIBLE: (Incompatible, None),
-    ErrorKind.UNSUPPORTED: (Unsupported, errno.EOPNOTSUPP),
-    ErrorKind.INVALID: (Invalid, errno.EINVAL),
-    ErrorKind.OS: (Os, None),
-    ErrorKind.FAILED: (Failed, None),
+_CLASSES: dict[int, type[Error]] = {
+    ErrorKind.WOULD_BLOCK: WouldBlock,
+    ErrorKind.TIMED_OUT: TimedOut,
+    ErrorKind.INTERRUPTED: Interrupted,
+    ErrorKind.CLOSED: Closed,
+    ErrorKind.TOO_LONG: TooLong,
+    ErrorKind.STALE: Stale,
+    ErrorKind.PEER_DIED: PeerDied,
+    ErrorKind.NO_SERVER: NoServer,
+    ErrorKind.TORN: TornMessage,
+    ErrorKind.CORRUPT: Corrupt,
+    ErrorKind.INCOMPATIBLE: Incompatible,
+    ErrorKind.UNSUPPORTED: Unsupported,
+    ErrorKind.INVALID: Invalid,
+    ErrorKind.OS: Os,
+    ErrorKind.FAILED: Failed,
 }
-"""For each kind its class, and its errno where the kernel had no part in it."""
 
 
 @functools.cache
-def _os_class(number: int | None) -> type[Error]:
+def _os_class(number: int) -> type[Error]:
     builtin = type(OSError(number, ""))
     return Os if builtin is OSError else type(builtin.__name__, (Os, builtin), {"__doc__": Os.__doc__})
 
 
 def make(kind: int, op: str, number: int | None, text: str, done: int | None = None, filename: str | None = None) -> Error:
     """The exception for an error of the core."""
-    found, usual = _CLASSES[kind]
-    if found is Os:
-        found = _os_class(number)
-    error = found(usual if number is None else number, text)
+    number = _core.ERRNOS[kind] if number is None else number
+    error = (_os_class(number) if kind == ErrorKind.OS else _CLASSES[kind])(number, text)
     error.kind = ErrorKind(kind)
     error.op = op
     error.done = done

@@ -1,13 +1,23 @@
 //! The one error map: an error of the core becomes the exception that Python people expect.
 //!
-//! Which class that is, `pipework/_errors.py` says; here an error only gives up its fields.
+//! Which class that is, `pipework/_errors.py` says; here an error only gives up its fields, and the
+//! core its table of error numbers.
 
 use std::path::Path;
 
 use pipework::{Error, ErrorKind, Unfinished};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::imports::Import;
+
+pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let errnos = PyDict::new(module.py());
+    for kind in ErrorKind::ALL {
+        errnos.set_item(*kind as i32, kind.errno())?;
+    }
+    module.add("ERRNOS", errnos)
+}
 
 /// What can be raised.
 pub(crate) trait Raise {

@@ -27,6 +27,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    error::add_to(module)?;
     handle::watch_forks(module.py())?;
     task::add_to(module)?;
     fd::add_to(module)?;

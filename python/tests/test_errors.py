@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pipework
 import pytest
-from pipework import ErrorKind, _errors, atomic
+from pipework import ErrorKind, _core, _errors, atomic
 
 EXPECTED: dict[ErrorKind, tuple[type[BaseException], ...]] = {
     ErrorKind.WOULD_BLOCK: (pipework.WouldBlock, BlockingIOError),
@@ -19,7 +19,7 @@ EXPECTED: dict[ErrorKind, tuple[type[BaseException], ...]] = {
     ErrorKind.CLOSED: (pipework.Closed, BrokenPipeError, EOFError),
     ErrorKind.TOO_LONG: (pipework.TooLong, ValueError),
     ErrorKind.STALE: (pipework.Stale,),
-    ErrorKind.PEER_DIED: (pipework.PeerDied, ConnectionError),
+    ErrorKind.PEER_DIED: (pipework.PeerDied, ConnectionResetError),
     ErrorKind.NO_SERVER: (pipework.NoServer, ConnectionRefusedError),
     ErrorKind.TORN: (pipework.TornMessage,),
     ErrorKind.CORRUPT: (pipework.Corrupt,),
@@ -38,6 +38,19 @@ def test_each_kind_is_what_people_catch(kind: ErrorKind) -> None:
     for expected in EXPECTED[kind]:
         assert isinstance(error, expected)
     assert (error.kind, error.op, error.done, str(error)) == (kind, "room verb", 7, "room verb: it went wrong")
+
+
+def test_the_errno_is_the_kernels_or_else_that_of_the_kind() -> None:
+    assert set(_core.ERRNOS) == set(ErrorKind)
+    for kind, number in _core.ERRNOS.items():
+        assert _errors.make(kind, "room verb", None, "text").errno == number
+        assert _errors.make(kind, "room verb", errno.ENOSPC, "text").errno == errno.ENOSPC
+    reader, writer = atomic.pair()
+    for kind, number in ((ErrorKind.TIMED_OUT, errno.ETIMEDOUT), (ErrorKind.CLOSED, errno.EPIPE)):
+        with pytest.raises(pipework.Error) as raised:
+            reader.recv(timeout=0)
+        assert (raised.value.kind, raised.value.errno) == (kind, number)
+        writer.close()
 
 
 @pytest.mark.parametrize("kind", ErrorKind)

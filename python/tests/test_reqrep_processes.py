@@ -52,7 +52,7 @@ def test_a_killed_server_is_reported() -> None:
     with forked(lambda: take_and_die(segment)):
         with pytest.raises(pipework.PeerDied) as raised:
             client.call(b"x", SOON)
-        assert isinstance(raised.value, ConnectionAbortedError) and all_free(segment)
+        assert isinstance(raised.value, ConnectionResetError) and all_free(segment)
 
     def take_and_wait() -> None:
         server = Server(segment)

@@ -50,6 +50,25 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Every kind, in the order of the numbers, which begin with 1.
+    pub const ALL: &[ErrorKind] = &[
+        ErrorKind::WouldBlock,
+        ErrorKind::TimedOut,
+        ErrorKind::Interrupted,
+        ErrorKind::Closed,
+        ErrorKind::TooLong,
+        ErrorKind::Stale,
+        ErrorKind::PeerDied,
+        ErrorKind::NoServer,
+        ErrorKind::Torn,
+        ErrorKind::Corrupt,
+        ErrorKind::Incompatible,
+        ErrorKind::Unsupported,
+        ErrorKind::Invalid,
+        ErrorKind::Os,
+        ErrorKind::Failed,
+    ];
+
     fn text(self) -> &'static str {
         match self {
             ErrorKind::WouldBlock => "cannot be done now",
@@ -259,7 +278,7 @@ impl From<Error> for std::io::Error {
             ErrorKind::TooLong | ErrorKind::Invalid => Io::InvalidInput,
             ErrorKind::Torn => Io::UnexpectedEof,
             ErrorKind::Corrupt | ErrorKind::Incompatible => Io::InvalidData,
-            ErrorKind::PeerDied => Io::ConnectionAborted,
+            ErrorKind::PeerDied => Io::ConnectionReset,
             ErrorKind::NoServer => Io::NotConnected,
             ErrorKind::Unsupported => Io::Unsupported,
             ErrorKind::Stale | ErrorKind::Failed => Io::Other,
@@ -294,6 +313,32 @@ mod tests {
         let without = Error::new(ErrorKind::Invalid, "atomic recv");
         assert_eq!((without.explanation(), without.errno()), (None, None));
         assert_eq!(Error::with_errno(ErrorKind::Os, "atomic recv", 5).explanation(), None);
+    }
+
+    #[test]
+    fn every_kind_has_its_number_and_its_errno() {
+        // Other languages and other programs hold these numbers: they do not change.
+        const ERRNOS: [(ErrorKind, i32); 15] = [
+            (ErrorKind::WouldBlock, libc::EAGAIN),
+            (ErrorKind::TimedOut, libc::ETIMEDOUT),
+            (ErrorKind::Interrupted, libc::EINTR),
+            (ErrorKind::Closed, libc::EPIPE),
+            (ErrorKind::TooLong, libc::EMSGSIZE),
+            (ErrorKind::Stale, libc::ESTALE),
+            (ErrorKind::PeerDied, libc::ECONNRESET),
+            (ErrorKind::NoServer, libc::ENOTCONN),
+            (ErrorKind::Torn, libc::EBADMSG),
+            (ErrorKind::Corrupt, libc::EBADMSG),
+            (ErrorKind::Incompatible, libc::EPROTO),
+            (ErrorKind::Unsupported, libc::EOPNOTSUPP),
+            (ErrorKind::Invalid, libc::EINVAL),
+            (ErrorKind::Os, libc::EIO),
+            (ErrorKind::Failed, libc::ECANCELED),
+        ];
+        assert_eq!(ErrorKind::ALL, ERRNOS.map(|(kind, _)| kind));
+        for (number, (kind, errno)) in (1..).zip(ERRNOS) {
+            assert_eq!((kind as i32, kind.errno()), (number, errno), "{kind:?}");
+        }
     }
 
     #[test]

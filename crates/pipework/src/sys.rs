@@ -72,6 +72,41 @@ impl Errno {
     }
 }
 
+impl ErrorKind {
+    /// The errno of this kind of error, for languages whose errors are such numbers. Where the
+    /// kernel had a part in an error, its own number says more: [`Error::errno`]; in
+    /// [`ErrorKind::Os`] it always had, so what is said here, EIO, is never needed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pipework::{Deadline, atomic};
+    ///
+    /// let (mut reader, _writer) = atomic::pair()?;
+    /// let error = reader.recv(Deadline::now()).unwrap_err();
+    /// assert_eq!(error.errno().unwrap_or(error.kind().errno()), 110); // ETIMEDOUT
+    /// # Ok::<(), pipework::Error>(())
+    /// ```
+    pub const fn errno(self) -> i32 {
+        match self {
+            ErrorKind::WouldBlock => libc::EAGAIN,
+            ErrorKind::TimedOut => libc::ETIMEDOUT,
+            ErrorKind::Interrupted => libc::EINTR,
+            ErrorKind::Closed => libc::EPIPE,
+            ErrorKind::TooLong => libc::EMSGSIZE,
+            ErrorKind::Stale => libc::ESTALE,
+            ErrorKind::PeerDied => libc::ECONNRESET,
+            ErrorKind::NoServer => libc::ENOTCONN,
+            ErrorKind::Torn | ErrorKind::Corrupt => libc::EBADMSG,
+            ErrorKind::Incompatible => libc::EPROTO,
+            ErrorKind::Unsupported => libc::EOPNOTSUPP,
+            ErrorKind::Invalid => libc::EINVAL,
+            ErrorKind::Os => libc::EIO,
+            ErrorKind::Failed => libc::ECANCELED,
+        }
+    }
+}
+
 impl From<rustix::io::Errno> for Errno {
     fn from(errno: rustix::io::Errno) -> Errno {
         Errno(errno.raw_os_error())
