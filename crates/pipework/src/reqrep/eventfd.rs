@@ -35,7 +35,8 @@ impl EventFd {
         })
     }
 
-    /// Puts an eventfd in, for instance an inherited one. The one that was there is closed.
+    /// Puts an eventfd in, for instance an inherited one, which may block. The one that was there
+    /// is closed.
     pub fn set(&self, eventfd: OwnedFd) {
         drop(self.with(|place| place.replace(Arc::new(eventfd))));
     }
@@ -50,10 +51,12 @@ impl EventFd {
         self.get().inspect(|eventfd| sys::eventfd_ring(eventfd.as_fd())).is_some()
     }
 
-    /// Makes the eventfd unreadable; false if there is none. To be called before looking for
-    /// requests or replies.
-    pub fn consume(&self) -> bool {
-        self.get().inspect(|eventfd| sys::eventfd_clear(eventfd.as_fd())).is_some()
+    /// Makes the eventfd unreadable and returns how often it was rung since the last time; `None`
+    /// if it was not, or if there is none. Never waits. To be called before looking for requests or
+    /// replies. (An eventfd that was made with EFD_SEMAPHORE and [`set`](EventFd::set) gives one
+    /// ring for each call.)
+    pub fn consume(&self) -> Option<u64> {
+        self.get().and_then(|eventfd| sys::eventfd_take(eventfd.as_fd()))
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Option<Arc<OwnedFd>>) -> T) -> T {
@@ -74,9 +77,12 @@ pub(super) struct EventFds {
 mod tests {
     use std::time::Duration;
 
+    use rustix::event::EventfdFlags;
+
     use super::super::Options;
     use super::*;
     use crate::deadline::Deadline;
+    use crate::sys::fault::{Fault, all_met, order};
 
     const SOON: Duration = Duration::from_secs(20);
 
@@ -89,7 +95,7 @@ mod tests {
         let segment = Options::new().anonymous().unwrap();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
         let requests = server.request_eventfd();
-        assert!(requests.get().is_none() && !requests.ring() && !requests.consume());
+        assert!(requests.get().is_none() && !requests.ring() && requests.consume().is_none());
         let eventfd = requests.create().unwrap();
         assert!(Arc::ptr_eq(&eventfd, &requests.create().unwrap()));
         // The client rings it as its own.
@@ -97,14 +103,46 @@ mod tests {
         client.try_send("a").unwrap().expect("there is a slot");
         assert!(is_silent(&eventfd), "sending alone rings nothing");
         assert!(client.request_eventfd().ring() && client.request_eventfd().ring());
-        assert!(!is_silent(&eventfd) && requests.consume() && is_silent(&eventfd));
+        assert!(!is_silent(&eventfd));
+        assert_eq!((requests.consume(), is_silent(&eventfd)), (Some(2), true), "whoever rang it");
+        assert_eq!(requests.consume(), None);
         // The other direction has another eventfd.
         let replies = client.clone().reply_eventfd().create().unwrap();
         server.reply_eventfd().set(replies.try_clone().unwrap());
         server.recv(SOON).unwrap().reply("b").unwrap();
         assert!(is_silent(&replies) && server.reply_eventfd().ring() && !is_silent(&replies));
-        assert!(client.reply_eventfd().consume() && is_silent(&replies) && is_silent(&eventfd));
+        assert_eq!(client.reply_eventfd().consume(), Some(1));
+        assert!(is_silent(&replies) && is_silent(&eventfd));
         server.reply_eventfd().set(sys::eventfd().unwrap());
         assert!(server.reply_eventfd().ring() && is_silent(&replies), "it was replaced");
+    }
+
+    #[test]
+    fn one_that_blocks_is_not_waited_for() {
+        for kernel_knows in [true, false] {
+            let place = EventFd::default();
+            place.set(rustix::event::eventfd(0, EventfdFlags::empty()).unwrap());
+            let consume = || {
+                if !kernel_knows {
+                    order("read_nowait", 0, Fault::Errno(libc::EOPNOTSUPP));
+                }
+                let count = place.consume();
+                assert!(all_met());
+                count
+            };
+            assert_eq!(consume(), None, "{kernel_knows}");
+            assert!((0..3).all(|_| place.ring()));
+            assert_eq!((consume(), consume()), (Some(3), None), "{kernel_knows}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_eventfd_has_no_count() {
+        let place = EventFd::default();
+        let (reader, writer) = sys::pipe().unwrap();
+        place.set(reader);
+        assert_eq!(place.consume(), None);
+        rustix::io::write(&writer, b"text").unwrap();
+        assert_eq!(place.consume(), None);
     }
 }
