@@ -65,8 +65,8 @@ fn a_receiver_ends_with_senders_that_had_left_before_it_came() {
     assert_eq!(clean(beside_another), "ab");
 }
 
-/// For a moment, the one that leaves holds a writing end, to see whether it leaves something behind.
-/// With strace the moment is long.
+/// For a moment, the one that leaves holds a writing end, to see whether it leaves something
+/// behind. With strace the moment is long.
 #[test]
 fn a_receiver_that_leaves_is_no_sender_to_the_next_one() {
     let script = "mkfifo f out
