@@ -5,18 +5,16 @@
 
 mod args;
 mod corpus;
+mod processes;
 mod pipe;
 mod atomic;
 mod reqrep;
 
-use crate::failure::{Failure, at};
+use crate::failure::Failure;
 use crate::progress::{grouped, say, size};
-use crate::{streams, sys};
+use crate::streams;
 use corpus::Corpus;
-use std::hash::{DefaultHasher, Hasher};
 use std::io::{LineWriter, Write};
-use std::process::Child;
-use std::time::{Duration, Instant};
 
 pub(crate) use args::{DEMO_PEER, DEMO_WRITER, DemoArgs, DemoPeerArgs, DemoWriterArgs, HELP};
 
@@ -55,59 +53,4 @@ pub(crate) fn writer(args: &DemoWriterArgs) -> Result<u8, Failure> {
 pub(crate) fn peer(args: &DemoPeerArgs) -> Result<u8, Failure> {
     reqrep::peer(args)?;
     Ok(0)
-}
-
-// ---------------------------------------------------------------- what the sections share
-
-/// Processes of the demo; those that still run when this is dropped are killed.
-#[derive(Default)]
-struct Children(Vec<Child>);
-
-impl Children {
-    /// Waits for all, who must end well.
-    fn finish(mut self) -> Result<(), Failure> {
-        for mut child in self.0.drain(..) {
-            let status = child.wait().map_err(at("waiting for a process of the demo"))?;
-            if !status.success() {
-                return Err(Failure::new(format!("a process of the demo failed: {status}")));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Children {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // It may have ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-/// What a run took.
-struct Cost {
-    elapsed: Duration,
-    /// CPU time of this process.
-    own: Duration,
-    /// CPU time of the processes that it started and waited for.
-    children: Duration,
-}
-
-fn measure(work: impl FnOnce() -> Result<(), Failure>) -> Result<Cost, Failure> {
-    let (own, children) = sys::cpu_time();
-    let start = Instant::now();
-    work()?;
-    let elapsed = start.elapsed();
-    let (own_after, children_after) = sys::cpu_time();
-    Ok(Cost { elapsed, own: own_after - own, children: children_after - children })
-}
-
-/// A digest of one record in its place.
-fn digest(index: u64, record: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write_u64(index);
-    hasher.write(record);
-    hasher.finish()
 }

@@ -151,9 +151,11 @@ macro_rules! allowed {
 pub(crate) mod memory;
 pub(crate) mod file;
 pub(crate) mod net;
+mod carrier;
 mod sigpipe;
 pub(crate) mod timed_fd;
 
+pub(crate) use carrier::{Access, Carrier, carrier};
 pub(crate) use sigpipe::{met_closed_end, without_sigpipe};
 
 // ---------------------------------------------------------------- descriptors
@@ -171,47 +173,6 @@ pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
 /// Marks a descriptor that came from outside close-on-exec.
 pub(crate) fn set_cloexec(fd: BorrowedFd<'_>) -> Result<()> {
     sys!("fcntl", rustix::io::fcntl_setfd(fd, FdFlags::CLOEXEC))
-}
-
-/// Which way a pipe's descriptor was opened, or a socket is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    Read,
-    Write,
-    Both,
-}
-
-/// What a descriptor is to somebody who wants to send or receive whole messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carrier {
-    /// A pipe or FIFO, opened so.
-    Pipe(Access),
-    /// A connected stream socket of the Unix family, which goes both ways.
-    Socket,
-    OtherSocket,
-    Terminal,
-    /// A regular file or a block device.
-    File,
-    /// Anything else.
-    Device,
-}
-
-pub(crate) fn carrier(fd: BorrowedFd<'_>) -> Result<Carrier> {
-    let stat = sys!("fstat", rustix::fs::fstat(fd))?;
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Fifo => {}
-        FileType::Socket if net::is_unix_stream(fd)? => return Ok(Carrier::Socket),
-        FileType::Socket => return Ok(Carrier::OtherSocket),
-        FileType::RegularFile | FileType::BlockDevice => return Ok(Carrier::File),
-        _ if rustix::termios::isatty(fd) => return Ok(Carrier::Terminal),
-        _ => return Ok(Carrier::Device),
-    }
-    let flags = sys!("fcntl", rustix::fs::fcntl_getfl(fd))?;
-    Ok(Carrier::Pipe(match flags & OFlags::ACCMODE {
-        OFlags::RDONLY => Access::Read,
-        OFlags::WRONLY => Access::Write,
-        _ => Access::Both,
-    }))
 }
 
 /// Makes a FIFO with mode 0600.

@@ -5,8 +5,8 @@
 //! else, compares every record with the text, and holds every stray line against its own count.
 
 use super::args::{DEMO_WRITER, DemoWriterArgs};
-use super::corpus::{Corpus, Share, records};
-use super::{Children, Cost, digest, measure};
+use super::corpus::{Corpus, Share, digest, records};
+use super::processes::{Children, Cost, measure};
 use crate::failure::{Failure, STDOUT, at, during};
 use crate::progress::{grouped, size};
 use crate::{streams, sys};

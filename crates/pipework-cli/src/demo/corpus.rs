@@ -6,6 +6,7 @@
 use crate::failure::{Failure, at};
 use crate::sys;
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hasher};
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -135,6 +136,14 @@ fn shares(text: &[u8], count: usize) -> Vec<Share> {
 /// The records of a text. A newline ends a record; it does not begin another.
 pub(crate) fn records(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split_inclusive(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\n").unwrap_or(line))
+}
+
+/// A digest of one record in its place.
+pub(crate) fn digest(index: u64, record: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write_u64(index);
+    hasher.write(record);
+    hasher.finish()
 }
 
 /// Appends the text files below `folder`, in the order of their names, until there is enough.

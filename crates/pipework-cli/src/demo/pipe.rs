@@ -2,7 +2,7 @@
 //! kernel's pipe and over ours.
 
 use super::corpus::{Corpus, records};
-use super::measure;
+use super::processes::measure;
 use crate::failure::{Failure, at, during};
 use crate::progress::grouped;
 use pipework::pipe::{CAPACITY, pipe};

@@ -7,8 +7,8 @@
 //! answered rightly or end with `PeerDied`, and none may be lost.
 
 use super::args::{DEMO_PEER, DemoPeerArgs};
-use super::corpus::{Corpus, Share, records};
-use super::{Children, digest, measure};
+use super::corpus::{Corpus, Share, digest, records};
+use super::processes::{Children, measure};
 use crate::failure::{Failure, at, during, uninterrupted};
 use crate::progress::grouped;
 use crate::{streams, sys};
