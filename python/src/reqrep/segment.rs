@@ -111,10 +111,15 @@ impl Segment {
     #[getter]
     fn geometry(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         static GEOMETRY: Import = Import::new(MODULE, "Geometry");
-        let sizes = self.segment.geometry();
-        let integers = sizes.kind == Kind::Integers;
-        let of = (integers, sizes.slots, sizes.queue, sizes.request_bytes, sizes.reply_bytes, sizes.members);
-        GEOMETRY.make(py, of)
+        let Geometry { kind, slots, queue, request_bytes, reply_bytes, members } = *self.segment.geometry();
+        let fields = PyDict::new(py);
+        fields.set_item("integers", kind == Kind::Integers)?;
+        fields.set_item("slots", slots)?;
+        fields.set_item("queue", queue)?;
+        fields.set_item("request_bytes", request_bytes)?;
+        fields.set_item("reply_bytes", reply_bytes)?;
+        fields.set_item("members", members)?;
+        GEOMETRY.make_by_name(py, fields)
     }
 
     /// Requests that wait for a server. Calls that were cancelled there count until a server comes
@@ -136,7 +141,13 @@ impl Segment {
         let make = |member: reqrep::Member| {
             let role = if member.role == Role::Client { "client" } else { "server" };
             let since = member.since.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-            MEMBER.make(py, (member.number, role, member.pid, since, member.is_alive))
+            let fields = PyDict::new(py);
+            fields.set_item("number", member.number)?;
+            fields.set_item("role", role)?;
+            fields.set_item("pid", member.pid)?;
+            fields.set_item("since", since)?;
+            fields.set_item("is_alive", member.is_alive)?;
+            MEMBER.make_by_name(py, fields)
         };
         self.segment.members().or_raise(py)?.into_iter().map(make).collect()
     }
