@@ -8,8 +8,8 @@
 mod args;
 mod group;
 mod job;
-mod messages;
 mod outlet;
+mod messages;
 
 use crate::exec;
 use crate::failure::{CLOSED, DAMAGE, Failure, STDOUT, at};
