@@ -66,6 +66,7 @@ const MAX_CODE_LINES: usize = 420;
 const MAX_OPENING_LINES: usize = 15;
 
 const CORE: &str = "crates/pipework/src/";
+const COMMAND: &str = "crates/pipework-cli/src/";
 /// The compiled half of the Python package.
 const PYTHON: &str = "python/src/";
 

@@ -2,9 +2,7 @@
 //! row is of a file that is gone.
 
 use super::lexer::numbered;
-use super::{CORE, Fault, File, hold, read, root};
-
-const COMMAND: &str = "crates/pipework-cli/src/";
+use super::{COMMAND, CORE, Fault, File, hold, read, root};
 
 /// The files that a row of the map is of, and those that the rest of it may name.
 struct Row {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::lexer::{code, flat_uses, names, names_whole, numbered, without_tests};
-use super::{CORE, Fault, File, UNSAFE, WALLS, hold, tree};
+use super::{COMMAND, CORE, Fault, File, UNSAFE, WALLS, hold, tree};
 
 #[test]
 fn what_a_wall_holds_is_named_behind_it_only() {
@@ -108,7 +108,6 @@ fn no_python_runs_under_a_lock() {
 
 #[test]
 fn the_command_uses_standard_streams_by_way_of_one_file() {
-    const COMMAND: &str = "crates/pipework-cli/src/";
     fn rule(file: &File) -> Vec<Fault> {
         if !file.path.starts_with(COMMAND) || file.path.ends_with("/streams.rs") {
             return vec![];
