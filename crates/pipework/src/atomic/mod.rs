@@ -36,6 +36,7 @@ mod zstd;
 mod assembly;
 mod mixed;
 mod decoder;
+mod source;
 mod reader;
 mod items;
 mod packer;

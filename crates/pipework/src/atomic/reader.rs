@@ -1,36 +1,28 @@
 //! The reading end.
 //!
-//! Invariant: bytes leave the pipe under the lock of the one [`Core`] that all clones share, so no
-//! clone ever parses what another has read half of. A reader without clones takes no lock and may
-//! block in the read itself; with clones, waiting happens outside the lock, on the pipe and on an
-//! eventfd that is rung for what another clone has read and not used.
+//! Invariant: bytes leave the pipe under the lock of the one [`Source`] that all clones share, so
+//! no clone ever parses what another has read half of. A reader without clones takes no lock and
+//! may block in the read itself; with clones, waiting happens outside the lock, on the pipe and on
+//! an eventfd that is rung for what another clone has read and not used.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::decoder::{Decoder, Found, Tail};
-use super::frame::{Mode, Opening};
+use super::frame::Mode;
 use super::item::{Item, Message, Torn};
+use super::source::{OP, Source};
 use super::zstd::Zstd;
 use crate::deadline::Deadline;
-use crate::error::{Error, ErrorKind, Explanation, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fd::PipeEnd;
 use crate::spin::Spin;
 use crate::sync;
 use crate::sys::{self, Errno, For};
 
-const OP: &str = "atomic recv";
-
 /// The operation that makes one of a descriptor.
 pub(super) const READING: &str = "use as the reading end of a pipe";
-/// How many bytes a call reads on without an item when it has no time left: what a pipe can hold
-/// that no privileged process has made.
-const LAST_LOOK: usize = 1 << 20;
-/// Who wakes so much later than asked was stopped meanwhile.
-const OVERSLEPT: Duration = Duration::from_secs(1);
-/// What a read counts for at least, so that many small ones come to an end as well.
-const LEAST_READ: usize = 256;
 
 /// The reading end of a pipe, FIFO or Unix stream socket.
 ///
@@ -48,28 +40,10 @@ pub struct Reader {
 
 /// What the clones of a reader share.
 struct Clones {
-    core: Mutex<Core>,
+    source: Mutex<Source>,
     /// Readable while bytes that one clone has read wait for another; there once the reader has
     /// been cloned.
     eventfd: OnceLock<OwnedFd>,
-}
-
-struct Core {
-    decoder: Decoder,
-    opening: Opening,
-    tail: Tail,
-    read_size: usize,
-    exact: bool,
-    /// No more is taken from the pipe, whether or not it has ended.
-    finished: bool,
-    spin: Spin,
-    frame_timeout: Duration,
-    /// Since when nothing has come, while a frame waits for its rest.
-    quiet_since: Option<Instant>,
-    /// Whether the latest call ended with bytes still in the pipe.
-    cut_short: bool,
-    /// Clones that wait, or are about to.
-    waiting: usize,
 }
 
 impl Reader {
@@ -80,20 +54,8 @@ impl Reader {
         frame_timeout: Duration,
         spin: Spin,
     ) -> Reader {
-        let core = Core {
-            decoder,
-            opening: Opening::NEW,
-            tail: Tail::Unknown,
-            read_size,
-            exact: false,
-            finished: false,
-            spin,
-            frame_timeout,
-            quiet_since: None,
-            cut_short: false,
-            waiting: 0,
-        };
-        let clones = Arc::new(Clones { core: Mutex::new(core), eventfd: OnceLock::new() });
+        let source = Source::new(decoder, read_size, frame_timeout, spin);
+        let clones = Arc::new(Clones { source: Mutex::new(source), eventfd: OnceLock::new() });
         Reader { end, clones, generation: sync::generation(), torn: None }
     }
 
@@ -160,7 +122,7 @@ impl Reader {
     /// The text of a line that has begun and not ended, as far as it has been parsed; `None` if
     /// there is none. Does not read: call it when [`Reader::try_next_item`] has nothing.
     pub fn peek(&mut self) -> Option<Vec<u8>> {
-        let line = self.look(Vec::new(), |core| core.decoder.unfinished_line().to_vec());
+        let line = self.look(Vec::new(), |source| source.decoder.unfinished_line().to_vec());
         (!line.is_empty()).then_some(line)
     }
 
@@ -171,7 +133,7 @@ impl Reader {
     ///
     /// [`Options::frame_timeout`]: super::Options::frame_timeout
     pub fn due(&self) -> Option<Deadline> {
-        self.look(None, Core::due)
+        self.look(None, Source::due)
     }
 
     /// Waits for bytes and reads up to the read size of them without parsing any, to make space for
@@ -184,15 +146,15 @@ impl Reader {
         let deadline = deadline.into();
         loop {
             self.check_fork(OP)?;
-            let mut core = lock(&self.clones);
-            if core.tail == Tail::Ended {
+            let mut source = lock(&self.clones);
+            if source.tail == Tail::Ended {
                 return Ok(0);
             }
-            if let Some(len) = core.feed(&mut self.end, None, OP)? {
-                self.clones.wake_others(&core);
+            if let Some(len) = source.feed(&mut self.end, None, OP)? {
+                self.clones.wake_others(&source);
                 return Ok(len);
             }
-            drop(core);
+            drop(source);
             if !sys::wait(&[self.end.as_fd()], For::Reading, deadline).map_err(|errno| errno.at(OP))? {
                 return Err(Errno::TIMEDOUT.at(OP));
             }
@@ -202,9 +164,9 @@ impl Reader {
     /// Whether the pipe has ended and everything usable has been given out. Does not read: it turns
     /// true with the `Closed` of another call, or just before it.
     pub fn is_eof(&self) -> bool {
-        self.look(false, |core| {
-            let ended = core.tail == Tail::Ended && (core.finished || !self.end.is_listener());
-            ended && core.decoder.is_empty()
+        self.look(false, |source| {
+            let ended = source.tail == Tail::Ended && (source.finished || !self.end.is_listener());
+            ended && source.decoder.is_empty()
         })
     }
 
@@ -216,9 +178,9 @@ impl Reader {
     /// `Stale` in a forked child, if the parent had read what it had not used.
     pub fn finish(&mut self) -> Result<()> {
         self.check_fork("finish reading")?;
-        let mut core = lock(&self.clones);
-        (core.tail, core.finished) = (Tail::Ended, true);
-        self.clones.wake_others(&core);
+        let mut source = lock(&self.clones);
+        (source.tail, source.finished) = (Tail::Ended, true);
+        self.clones.wake_others(&source);
         Ok(())
     }
 
@@ -226,13 +188,13 @@ impl Reader {
     /// message. With [`Reader::set_exact`] it is so between the messages of a single writer, and
     /// somebody else may go on reading there.
     pub fn is_empty(&self) -> bool {
-        self.look(false, |core| core.decoder.is_empty())
+        self.look(false, |source| source.decoder.is_empty())
     }
 
     /// Whether bytes were read that were not given out, those of unfinished messages included. Only
     /// this reader and its clones can give them out.
     pub fn has_buffered(&self) -> bool {
-        self.look(true, |core| !core.decoder.is_empty())
+        self.look(true, |source| !source.decoder.is_empty())
     }
 
     /// Whether somebody else reads from the same FIFO now: another reader that was opened by the
@@ -266,24 +228,24 @@ impl Reader {
 
     /// Bytes that one read asks for.
     pub fn read_size(&self) -> usize {
-        self.look(DEFAULT_READ_SIZE, |core| core.read_size)
+        self.look(DEFAULT_READ_SIZE, |source| source.read_size)
     }
 
     /// Sets how many bytes one read asks for: from 1 to 16 MiB.
     pub fn set_read_size(&mut self, bytes: usize) {
-        self.look((), |core| core.read_size = read_size_within_limits(bytes));
+        self.look((), |source| source.read_size = read_size_within_limits(bytes));
     }
 
     /// Whether reads stop at the end of the item that is given out next, so that what lies behind
     /// it stays in the pipe for somebody else. It costs two reads or more for each message, and one
     /// for each byte of text. What was read before is not put back.
     pub fn set_exact(&mut self, exact: bool) {
-        self.look((), |core| core.exact = exact);
+        self.look((), |source| source.exact = exact);
     }
 
     /// Whether text may lie between the messages.
     pub fn is_mixed(&self) -> bool {
-        self.look(false, |core| core.decoder.mode() == Mode::Mixed)
+        self.look(false, |source| source.decoder.mode() == Mode::Mixed)
     }
 
     /// Changes the mode for all that has not been given out yet. The writers must do the same at
@@ -294,18 +256,18 @@ impl Reader {
     /// a forked child, as elsewhere.
     pub fn set_mixed(&mut self, mixed: bool) -> Result<()> {
         const OP: &str = "set mixed mode";
-        self.look(Err(Error::new(ErrorKind::Stale, OP)), |core| {
-            if !core.decoder.unfinished_line().is_empty() {
+        self.look(Err(Error::new(ErrorKind::Stale, OP)), |source| {
+            if !source.decoder.unfinished_line().is_empty() {
                 return Err(Error::new(ErrorKind::WouldBlock, OP));
             }
-            core.decoder.set_mode(if mixed { Mode::Mixed } else { Mode::Plain });
+            source.decoder.set_mode(if mixed { Mode::Mixed } else { Mode::Plain });
             Ok(())
         })
     }
 
     /// How messages are compressed.
     pub fn zstd(&self) -> Option<Zstd> {
-        self.look(None, |core| core.decoder.zstd().cloned())
+        self.look(None, |source| source.decoder.zstd().cloned())
     }
 
     /// Sets how messages are compressed, for all that has not been given out yet.
@@ -315,12 +277,12 @@ impl Reader {
     /// elsewhere.
     pub fn set_zstd(&mut self, zstd: Option<Zstd>) -> Result<()> {
         let stale = Err(Error::new(ErrorKind::Stale, "set zstd decompression"));
-        self.look(stale, |core| core.decoder.set_zstd(zstd))
+        self.look(stale, |source| source.decoder.set_zstd(zstd))
     }
 
     /// Whether messages and bursts come with the zstd frame that held them.
     pub fn set_keep_compressed(&mut self, keep: bool) {
-        self.look((), |core| core.decoder.set_keep_compressed(keep));
+        self.look((), |source| source.decoder.set_keep_compressed(keep));
     }
 
     /// Bytes that the pipe holds before a writer waits.
@@ -352,7 +314,7 @@ impl Reader {
     fn refuse_mixed(&mut self) -> Result<()> {
         self.check_fork(OP)?;
         let mode = match sole(&mut self.clones) {
-            Some(core) => core.decoder.mode(),
+            Some(source) => source.decoder.mode(),
             None => lock(&self.clones).decoder.mode(),
         };
         if mode == Mode::Mixed { Err(Error::new(ErrorKind::Invalid, OP)) } else { Ok(()) }
@@ -381,7 +343,7 @@ impl Reader {
     /// The next item; without a deadline, only if it is there. The caller has looked for a fork.
     fn get(&mut self, deadline: Option<Deadline>) -> Result<Option<Got>> {
         match sole(&mut self.clones) {
-            Some(core) => Ok(core.next(&mut self.end, deadline)?.map(Got::Lent)),
+            Some(source) => Ok(source.next(&mut self.end, deadline)?.map(Got::Lent)),
             None => Ok(self.get_shared(deadline)?.map(Got::Owned)),
         }
     }
@@ -389,25 +351,25 @@ impl Reader {
     /// As [`Reader::get`], among clones.
     fn get_shared(&mut self, deadline: Option<Deadline>) -> Result<Option<Item<'static>>> {
         loop {
-            let mut core = lock(&self.clones);
-            let found = core.next(&mut self.end, None);
+            let mut source = lock(&self.clones);
+            let found = source.next(&mut self.end, None);
             // Who took something, or met the end, tells the others what they cannot see from the
             // pipe. Who found nothing stays silent, or clones would wake each other for ever over
             // an unfinished frame.
-            let more = core.decoder.has_more() || core.tail == Tail::Ended;
+            let more = source.decoder.has_more() || source.tail == Tail::Ended;
             if found.is_err() || (matches!(found, Ok(Some(_))) && more) {
-                self.clones.wake_others(&core);
+                self.clones.wake_others(&source);
             }
             if let Some(found) = found? {
-                return Ok(Some(core.decoder.item(found).into_owned()));
+                return Ok(Some(source.decoder.item(found).into_owned()));
             }
             let Some(deadline) = deadline else { return Ok(None) };
             if deadline.has_passed() {
                 return Err(Errno::TIMEDOUT.at(OP));
             }
-            let wait = core.due().map_or(deadline, |due| deadline.or_earlier(due));
-            core.waiting += 1;
-            drop(core);
+            let wait = source.due().map_or(deadline, |due| deadline.or_earlier(due));
+            source.waiting += 1;
+            drop(source);
             let woken = match self.clones.eventfd.get() {
                 Some(eventfd) => sys::wait(&[self.end.as_fd(), eventfd.as_fd()], For::Reading, wait),
                 None => sys::wait(&[self.end.as_fd()], For::Reading, wait),
@@ -435,13 +397,13 @@ impl Reader {
 
     /// Looks at what the clones share, or changes it. `stale` in a forked child where a thread that
     /// did not come along held the lock.
-    fn look<T>(&self, stale: T, look: impl FnOnce(&mut Core) -> T) -> T {
+    fn look<T>(&self, stale: T, look: impl FnOnce(&mut Source) -> T) -> T {
         if sync::generation() == self.generation {
             return look(&mut lock(&self.clones));
         }
-        match self.clones.core.try_lock() {
-            Ok(mut core) => look(&mut core),
-            Err(TryLockError::Poisoned(core)) => look(&mut core.into_inner()),
+        match self.clones.source.try_lock() {
+            Ok(mut source) => look(&mut source),
+            Err(TryLockError::Poisoned(source)) => look(&mut source.into_inner()),
             Err(TryLockError::WouldBlock) => stale,
         }
     }
@@ -455,7 +417,7 @@ impl Reader {
         }
         // A clone's lock may have been held by a thread that the child does not have, so it is not
         // even asked.
-        if !sole(&mut self.clones).is_some_and(|core| core.decoder.is_empty()) {
+        if !sole(&mut self.clones).is_some_and(|source| source.decoder.is_empty()) {
             return Err(Error::new(ErrorKind::Stale, op));
         }
         self.end.after_fork().map_err(|errno| errno.at(op))?;
@@ -465,99 +427,12 @@ impl Reader {
 }
 
 impl Clones {
-    fn wake_others(&self, core: &Core) {
-        if core.waiting > 0
+    fn wake_others(&self, source: &Source) {
+        if source.waiting > 0
             && let Some(eventfd) = self.eventfd.get()
         {
             sys::eventfd_ring(eventfd.as_fd());
         }
-    }
-}
-
-impl Core {
-    /// The next item; without a deadline, only if it is there.
-    fn next(&mut self, end: &mut PipeEnd, deadline: Option<Deadline>) -> Result<Option<Found>> {
-        let mut looked_at = 0;
-        self.cut_short = false;
-        loop {
-            if let Some(found) = self.decoder.next(self.tail)? {
-                return Ok(Some(found));
-            }
-            if self.tail == Tail::Ended {
-                if self.finished || !end.is_listener() {
-                    return Err(Error::new(ErrorKind::Closed, OP));
-                }
-                end.forget_writers().map_err(|errno| errno.at(OP))?;
-                (self.tail, self.opening) = (Tail::Unknown, Opening::NEW);
-            }
-            // Bytes may come for ever and never make an item.
-            if looked_at >= LAST_LOOK && deadline.is_none_or(Deadline::has_passed) {
-                self.cut_short = true;
-                return self.nothing(deadline);
-            }
-            let due = self.text_at().map(|due| (due, Instant::now()));
-            let wait =
-                deadline.map(|deadline| due.map_or(deadline, |(due, _)| deadline.or_earlier(due.into())));
-            if let Some(len) = self.feed(end, wait, OP)? {
-                looked_at += len.max(LEAST_READ);
-                continue;
-            }
-            match due.map(|(due, began)| Instant::now().checked_duration_since(due.max(began))) {
-                // Who oversleeps was stopped, as a shell's job control stops all of a pipeline, and
-                // so perhaps was the relay.
-                Some(Some(late)) if late > OVERSLEPT => self.quiet_since = None,
-                Some(Some(_)) => self.tail = Tail::Silent,
-                _ if deadline.is_none_or(Deadline::has_passed) => return self.nothing(deadline),
-                _ => {}
-            }
-        }
-    }
-
-    fn nothing(&self, deadline: Option<Deadline>) -> Result<Option<Found>> {
-        if deadline.is_none() { Ok(None) } else { Err(Errno::TIMEDOUT.at(OP)) }
-    }
-
-    /// When the frame that waits for its rest becomes text, if nothing comes.
-    fn text_at(&mut self) -> Option<Instant> {
-        if !self.decoder.awaits_rest() {
-            return None;
-        }
-        self.quiet_since.get_or_insert_with(Instant::now).checked_add(self.frame_timeout)
-    }
-
-    /// By when to look again although nothing comes.
-    fn due(&mut self) -> Option<Deadline> {
-        if self.cut_short { Some(Deadline::now()) } else { self.text_at().map(Deadline::at) }
-    }
-
-    /// Reads one block; `None` if nothing is there, or comes before the deadline.
-    fn feed(
-        &mut self,
-        end: &mut PipeEnd,
-        deadline: Option<Deadline>,
-        op: &'static str,
-    ) -> Result<Option<usize>> {
-        let len = if self.exact { self.decoder.wanted() } else { self.read_size };
-        let limit = self.decoder.pipe_buf();
-        let space = self.decoder.space(len)?;
-        let read = match deadline {
-            Some(deadline) => end.read(space, deadline, &self.spin).map(Some),
-            None => end.try_read(space),
-        };
-        let read = match read {
-            Err(Errno::TIMEDOUT) => None,
-            read => read.map_err(|errno| errno.at(op))?,
-        };
-        if let Some(len) = read {
-            let is_plain = self.opening.shows_plain(&space[..len], limit);
-            self.decoder.fed(len);
-            self.tail = if len == 0 { Tail::Ended } else { Tail::Unknown };
-            self.quiet_since = None;
-            if is_plain && self.decoder.mode() == Mode::Mixed {
-                return Err(Error::with_explanation(ErrorKind::Incompatible, op, Explanation::SentPlain));
-            }
-        }
-        Ok(read)
     }
 }
 
@@ -578,15 +453,15 @@ pub(super) fn read_size_within_limits(bytes: usize) -> usize {
     bytes.clamp(1, MAX_READ_SIZE)
 }
 
-/// A panic cannot leave the core in a state that the next call would misread: it is changed by
+/// A panic cannot leave the source in a state that the next call would misread: it is changed by
 /// whole steps.
-fn lock(clones: &Clones) -> MutexGuard<'_, Core> {
-    clones.core.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(clones: &Clones) -> MutexGuard<'_, Source> {
+    clones.source.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The core of a reader without clones, which needs no lock.
-fn sole(clones: &mut Arc<Clones>) -> Option<&mut Core> {
-    Arc::get_mut(clones).map(|clones| clones.core.get_mut().unwrap_or_else(PoisonError::into_inner))
+/// The source of a reader without clones, which needs no lock.
+fn sole(clones: &mut Arc<Clones>) -> Option<&mut Source> {
+    Arc::get_mut(clones).map(|clones| clones.source.get_mut().unwrap_or_else(PoisonError::into_inner))
 }
 
 impl AsFd for Reader {

@@ -1,0 +1,147 @@
+//! A pipe as a source of items: reads blocks of it, hands them to the decoder, and keeps the times
+//! that a frame waits for its rest.
+//!
+//! Invariant: it is changed by whole steps, so that a panic between them leaves nothing that the
+//! next call would misread. What clones share, and who waits outside its lock, `reader.rs` says.
+
+use std::time::{Duration, Instant};
+
+use super::decoder::{Decoder, Found, Tail};
+use super::frame::{Mode, Opening};
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Explanation, Result};
+use crate::fd::PipeEnd;
+use crate::spin::Spin;
+use crate::sys::Errno;
+
+pub(super) const OP: &str = "atomic recv";
+
+/// How many bytes a call reads on without an item when it has no time left: what a pipe can hold
+/// that no privileged process has made.
+const LAST_LOOK: usize = 1 << 20;
+/// Who wakes so much later than asked was stopped meanwhile.
+const OVERSLEPT: Duration = Duration::from_secs(1);
+/// What a read counts for at least, so that many small ones come to an end as well.
+const LEAST_READ: usize = 256;
+
+/// The pipe's bytes on their way to becoming items. The clones of a reader share one.
+pub(super) struct Source {
+    pub(super) decoder: Decoder,
+    opening: Opening,
+    pub(super) tail: Tail,
+    pub(super) read_size: usize,
+    pub(super) exact: bool,
+    /// No more is taken from the pipe, whether or not it has ended.
+    pub(super) finished: bool,
+    spin: Spin,
+    frame_timeout: Duration,
+    /// Since when nothing has come, while a frame waits for its rest.
+    quiet_since: Option<Instant>,
+    /// Whether the latest call ended with bytes still in the pipe.
+    cut_short: bool,
+    /// Clones that wait, or are about to.
+    pub(super) waiting: usize,
+}
+
+impl Source {
+    pub(super) fn new(decoder: Decoder, read_size: usize, frame_timeout: Duration, spin: Spin) -> Source {
+        Source {
+            decoder,
+            opening: Opening::NEW,
+            tail: Tail::Unknown,
+            read_size,
+            exact: false,
+            finished: false,
+            spin,
+            frame_timeout,
+            quiet_since: None,
+            cut_short: false,
+            waiting: 0,
+        }
+    }
+
+    /// The next item; without a deadline, only if it is there.
+    pub(super) fn next(&mut self, end: &mut PipeEnd, deadline: Option<Deadline>) -> Result<Option<Found>> {
+        let mut looked_at = 0;
+        self.cut_short = false;
+        loop {
+            if let Some(found) = self.decoder.next(self.tail)? {
+                return Ok(Some(found));
+            }
+            if self.tail == Tail::Ended {
+                if self.finished || !end.is_listener() {
+                    return Err(Error::new(ErrorKind::Closed, OP));
+                }
+                end.forget_writers().map_err(|errno| errno.at(OP))?;
+                (self.tail, self.opening) = (Tail::Unknown, Opening::NEW);
+            }
+            // Bytes may come for ever and never make an item.
+            if looked_at >= LAST_LOOK && deadline.is_none_or(Deadline::has_passed) {
+                self.cut_short = true;
+                return self.nothing(deadline);
+            }
+            let due = self.text_at().map(|due| (due, Instant::now()));
+            let wait =
+                deadline.map(|deadline| due.map_or(deadline, |(due, _)| deadline.or_earlier(due.into())));
+            if let Some(len) = self.feed(end, wait, OP)? {
+                looked_at += len.max(LEAST_READ);
+                continue;
+            }
+            match due.map(|(due, began)| Instant::now().checked_duration_since(due.max(began))) {
+                // Who oversleeps was stopped, as a shell's job control stops all of a pipeline, and
+                // so perhaps was the relay.
+                Some(Some(late)) if late > OVERSLEPT => self.quiet_since = None,
+                Some(Some(_)) => self.tail = Tail::Silent,
+                _ if deadline.is_none_or(Deadline::has_passed) => return self.nothing(deadline),
+                _ => {}
+            }
+        }
+    }
+
+    fn nothing(&self, deadline: Option<Deadline>) -> Result<Option<Found>> {
+        if deadline.is_none() { Ok(None) } else { Err(Errno::TIMEDOUT.at(OP)) }
+    }
+
+    /// When the frame that waits for its rest becomes text, if nothing comes.
+    fn text_at(&mut self) -> Option<Instant> {
+        if !self.decoder.awaits_rest() {
+            return None;
+        }
+        self.quiet_since.get_or_insert_with(Instant::now).checked_add(self.frame_timeout)
+    }
+
+    /// By when to look again although nothing comes.
+    pub(super) fn due(&mut self) -> Option<Deadline> {
+        if self.cut_short { Some(Deadline::now()) } else { self.text_at().map(Deadline::at) }
+    }
+
+    /// Reads one block; `None` if nothing is there, or comes before the deadline.
+    pub(super) fn feed(
+        &mut self,
+        end: &mut PipeEnd,
+        deadline: Option<Deadline>,
+        op: &'static str,
+    ) -> Result<Option<usize>> {
+        let len = if self.exact { self.decoder.wanted() } else { self.read_size };
+        let limit = self.decoder.pipe_buf();
+        let space = self.decoder.space(len)?;
+        let read = match deadline {
+            Some(deadline) => end.read(space, deadline, &self.spin).map(Some),
+            None => end.try_read(space),
+        };
+        let read = match read {
+            Err(Errno::TIMEDOUT) => None,
+            read => read.map_err(|errno| errno.at(op))?,
+        };
+        if let Some(len) = read {
+            let is_plain = self.opening.shows_plain(&space[..len], limit);
+            self.decoder.fed(len);
+            self.tail = if len == 0 { Tail::Ended } else { Tail::Unknown };
+            self.quiet_since = None;
+            if is_plain && self.decoder.mode() == Mode::Mixed {
+                return Err(Error::with_explanation(ErrorKind::Incompatible, op, Explanation::SentPlain));
+            }
+        }
+        Ok(read)
+    }
+}
