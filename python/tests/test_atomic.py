@@ -80,6 +80,21 @@ def test_the_end_of_the_pipe_is_an_eof_error_and_ends_iterations() -> None:
     assert isinstance(raised.value, pipework.Closed)
 
 
+def test_the_end_can_be_waited_for() -> None:
+    reader, writer = atomic.pair(mixed=True)
+    with pytest.raises(TimeoutError, match="wait_eof"):
+        reader.wait_eof(timeout=0)
+    assert reader.buffered == 0
+    speaker = after(0.05, lambda: os.write(writer.fileno(), b"a line, and"))
+    assert reader.wait_eof(SOON) is False
+    assert (reader.buffered, reader.try_next_item()) == (11, None)
+    assert (reader.peek(), reader.buffered, reader.wait_eof(0)) == (b"a line, and", 11, False)
+    speaker.join()
+    writer.close()
+    assert reader.next_item(SOON) == atomic.Line(b"a line, and")
+    assert (reader.wait_eof(SOON), reader.wait_eof(), reader.buffered) == (True, True, 0)
+
+
 def test_nobody_reads_is_a_broken_pipe() -> None:
     reader, writer = atomic.pair()
     reader.close()

@@ -30,6 +30,7 @@ def waits(tmp_path: Path) -> Iterator[dict[str, Callable[[], object]]]:
         "recv_into": lambda: reader.recv_into(bytearray(10)),
         "next_item": reader.next_item,
         "fill": reader.fill,
+        "wait_eof": reader.wait_eof,
         "for item": lambda: next(reader),
         "messages": lambda: next(reader.messages()),
         "a long message": lambda: other.send(bytes(1_000_000)),
@@ -44,8 +45,8 @@ def waits(tmp_path: Path) -> Iterator[dict[str, Callable[[], object]]]:
         each.close()
 
 
-NAMES = """recv, recv_into, next_item, fill, for item, messages, a long message, flush, send after what is pending, burst, send_many,
-open a fifo""".replace("\n", " ").split(", ")
+NAMES = """recv, recv_into, next_item, fill, wait_eof, for item, messages, a long message, flush, send after what is pending, burst,
+send_many, open a fifo""".replace("\n", " ").split(", ")
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["interrupting", "restarting"])

@@ -231,7 +231,31 @@ impl Reader {
         self.handle.wait(py, until(timeout), "atomic fill", |reader, slice| py.detach(|| reader.fill(slice)))
     }
 
-    /// Whether the pipe has ended and everything was given out. Does not read.
+    /// Waits until it is known whether the pipe has ended: True once it has, and all is given out;
+    /// False as soon as something is there, be it the beginning of a message. Gives nothing out.
+    ///
+    /// Raises `TimedOut`; `Corrupt` or `Incompatible` where the stream makes no sense.
+    ///
+    /// >>> import pipework.atomic
+    /// >>> reader, writer = pipework.atomic.pair()
+    /// >>> with writer:
+    /// ...     _ = writer.send(b"hello")
+    /// >>> reader.wait_eof(), reader.recv(), reader.wait_eof()
+    /// (False, b'hello', True)
+    #[pyo3(signature = (timeout=None))]
+    fn wait_eof(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<bool> {
+        let call = |reader: &mut atomic::Reader, slice| py.detach(|| reader.wait_eof(slice));
+        self.handle.wait(py, until(timeout), "atomic wait_eof", call)
+    }
+
+    /// Bytes that were read and not given out: what is not parsed yet, the text of a line that has
+    /// begun, and the data of messages that are not whole.
+    #[getter]
+    fn buffered(&self, py: Python<'_>) -> PyResult<usize> {
+        self.handle.with(py, "atomic buffered", |reader| reader.buffered())
+    }
+
+    /// Whether the pipe has ended and everything was given out. Does not read: `wait_eof` does.
     #[getter]
     fn eof(&self, py: Python<'_>) -> PyResult<bool> {
         self.handle.with(py, "atomic eof", |reader| reader.is_eof())
@@ -332,9 +356,9 @@ impl Reader {
 
     fn __reduce__(slf: &Bound<'_, Reader>) -> PyResult<Py<PyAny>> {
         let (py, this) = (slf.py(), slf.get());
-        let look = |reader: &mut atomic::Reader| (reader.has_buffered(), reader.as_fd().as_raw_fd());
-        let (has_buffered, fd) = this.handle.with(py, "pickle reader", look)?;
-        if has_buffered {
+        let look = |reader: &mut atomic::Reader| (reader.is_empty(), reader.as_fd().as_raw_fd());
+        let (is_empty, fd) = this.handle.with(py, "pickle reader", look)?;
+        if !is_empty {
             return Err(invalid(
                 py,
                 "pickle reader",

@@ -96,6 +96,11 @@ impl Assembly {
         self.unfinished.is_empty() && self.reports.is_empty()
     }
 
+    /// Bytes of data that belong to unfinished messages.
+    pub(super) fn buffered(&self) -> usize {
+        self.unfinished.values().map(|message| message.data.len()).sum()
+    }
+
     pub(super) fn has_reports(&self) -> bool {
         !self.reports.is_empty()
     }

@@ -170,6 +170,22 @@ impl Decoder {
         !self.has_bytes() && self.assembly.is_empty() && self.lines.begun().is_empty()
     }
 
+    /// As not [`Decoder::is_empty`], or why nothing can be made of the stream.
+    pub(super) fn holds_any(&self) -> Result<bool> {
+        self.lost.map_or(Ok(!self.is_empty()), Err)
+    }
+
+    /// Bytes that it has been fed and that no item has given out.
+    pub(super) fn buffered(&self) -> usize {
+        let next = self.next.as_ref().map_or(0, |found| match found {
+            Found::Line(data) | Found::Burst { data, .. } | Found::Message { data, .. } => {
+                self.bytes(data).len()
+            }
+            Found::Torn(_) => 0,
+        });
+        self.end - self.start + next + self.lines.begun().len() + self.assembly.buffered()
+    }
+
     /// The unfinished line.
     pub(super) fn unfinished_line(&self) -> &[u8] {
         self.lines.begun()

@@ -161,8 +161,60 @@ impl Reader {
         }
     }
 
+    /// Waits until it is known whether the pipe has ended: true once it has, and all is given out;
+    /// false as soon as something is there, be it the beginning of a message. Reads, and gives
+    /// nothing out.
+    ///
+    /// What is there need not make an item, so the next call may wait, or say `Closed`. Of a
+    /// listener's pipe it is never true, unless [`Reader::finish`] has ended it.
+    ///
+    /// # Errors
+    /// - `TimedOut`: the pipe has not ended, and nothing has come. `Interrupted` by a signal
+    ///   handler: call again.
+    /// - `Corrupt`, `Incompatible`: as [`Reader::next_item`], whose stream makes no sense.
+    /// - `Stale`, `Os` as [`Reader::recv`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pipework::{Deadline, atomic};
+    ///
+    /// let (mut reader, mut writer) = atomic::pair()?;
+    /// writer.send("hello", Deadline::NEVER)?;
+    /// drop(writer);
+    /// let mut messages = 0;
+    /// while !reader.wait_eof(Deadline::NEVER)? {
+    ///     messages += reader.try_recv()?.map_or(0, |_| 1);
+    /// }
+    /// assert_eq!(messages, 1);
+    /// # Ok::<(), pipework::Error>(())
+    /// ```
+    pub fn wait_eof(&mut self, deadline: impl Into<Deadline>) -> Result<bool> {
+        const OP: &str = "atomic wait_eof";
+        let deadline = deadline.into();
+        self.check_fork(OP)?;
+        if let Some(source) = sole(&mut self.clones) {
+            return source.is_at_end(&mut self.end, Some(deadline), OP)?.ok_or(Errno::TIMEDOUT.at(OP));
+        }
+        loop {
+            let mut source = lock(&self.clones);
+            let known = source.is_at_end(&mut self.end, None, OP);
+            if !matches!(known, Ok(None)) {
+                // What is there is for any of the clones, and so is the end.
+                self.clones.wake_others(&source);
+            }
+            if let Some(known) = known? {
+                return Ok(known);
+            }
+            if deadline.has_passed() {
+                return Err(Errno::TIMEDOUT.at(OP));
+            }
+            self.wait_among_clones(source, deadline, OP)?;
+        }
+    }
+
     /// Whether the pipe has ended and everything usable has been given out. Does not read: it turns
-    /// true with the `Closed` of another call, or just before it.
+    /// true with the `Closed` of another call, or just before it. [`Reader::wait_eof`] reads.
     pub fn is_eof(&self) -> bool {
         self.look(false, |source| {
             let ended = source.tail == Tail::Ended && (source.finished || !self.end.is_listener());
@@ -191,10 +243,11 @@ impl Reader {
         self.look(false, |source| source.decoder.is_empty())
     }
 
-    /// Whether bytes were read that were not given out, those of unfinished messages included. Only
-    /// this reader and its clones can give them out.
-    pub fn has_buffered(&self) -> bool {
-        self.look(true, |source| !source.decoder.is_empty())
+    /// Bytes that were read and not given out: what is not parsed yet, the text of a line that has
+    /// begun, and the data of messages that are not whole. Only this reader and its clones can give
+    /// them out.
+    pub fn buffered(&self) -> usize {
+        self.look(0, |source| source.decoder.buffered())
     }
 
     /// Whether somebody else reads from the same FIFO now: another reader that was opened by the
@@ -368,22 +421,32 @@ impl Reader {
                 return Err(Errno::TIMEDOUT.at(OP));
             }
             let wait = source.due().map_or(deadline, |due| deadline.or_earlier(due));
-            source.waiting += 1;
-            drop(source);
-            let woken = match self.clones.eventfd.get() {
-                Some(eventfd) => sys::wait(&[self.end.as_fd(), eventfd.as_fd()], For::Reading, wait),
-                None => sys::wait(&[self.end.as_fd()], For::Reading, wait),
-            };
-            lock(&self.clones).waiting -= 1;
-            if !woken.map_err(|errno| errno.at(OP))? {
-                continue;
-            }
-            // Only a clone that looks again may clear the eventfd; one that leaves would take the
-            // others' wake-up with it.
-            if let Some(eventfd) = self.clones.eventfd.get() {
-                sys::eventfd_clear(eventfd.as_fd());
-            }
+            self.wait_among_clones(source, wait, OP)?;
         }
+    }
+
+    /// Waits until bytes come, or another clone has news, or the deadline passes: look again.
+    fn wait_among_clones(
+        &self,
+        mut source: MutexGuard<'_, Source>,
+        deadline: Deadline,
+        op: &'static str,
+    ) -> Result<()> {
+        source.waiting += 1;
+        drop(source);
+        let woken = match self.clones.eventfd.get() {
+            Some(eventfd) => sys::wait(&[self.end.as_fd(), eventfd.as_fd()], For::Reading, deadline),
+            None => sys::wait(&[self.end.as_fd()], For::Reading, deadline),
+        };
+        lock(&self.clones).waiting -= 1;
+        // Only a clone that looks again may clear the eventfd; one that leaves would take the
+        // others' wake-up with it.
+        if woken.map_err(|errno| errno.at(op))?
+            && let Some(eventfd) = self.clones.eventfd.get()
+        {
+            sys::eventfd_clear(eventfd.as_fd());
+        }
+        Ok(())
     }
 
     fn lend(&mut self, got: Got) -> Item<'_> {

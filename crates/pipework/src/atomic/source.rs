@@ -68,12 +68,8 @@ impl Source {
             if let Some(found) = self.decoder.next(self.tail)? {
                 return Ok(Some(found));
             }
-            if self.tail == Tail::Ended {
-                if self.finished || !end.is_listener() {
-                    return Err(Error::new(ErrorKind::Closed, OP));
-                }
-                end.forget_writers().map_err(|errno| errno.at(OP))?;
-                (self.tail, self.opening) = (Tail::Unknown, Opening::NEW);
+            if self.has_ended(end, OP)? {
+                return Err(Error::new(ErrorKind::Closed, OP));
             }
             // Bytes may come for ever and never make an item.
             if looked_at >= LAST_LOOK && deadline.is_none_or(Deadline::has_passed) {
@@ -96,6 +92,40 @@ impl Source {
                 _ => {}
             }
         }
+    }
+
+    /// Whether the pipe has ended and nothing is held; `None` if that is not known by the deadline;
+    /// without one, now.
+    pub(super) fn is_at_end(
+        &mut self,
+        end: &mut PipeEnd,
+        deadline: Option<Deadline>,
+        op: &'static str,
+    ) -> Result<Option<bool>> {
+        loop {
+            if self.decoder.holds_any()? {
+                return Ok(Some(false));
+            }
+            if self.has_ended(end, op)? {
+                return Ok(Some(true));
+            }
+            let read = self.feed(end, deadline, op)?;
+            // A listener's writers may come and go for ever.
+            let is_last = self.tail == Tail::Ended && end.is_listener();
+            if read.is_none() || (is_last && deadline.is_none_or(Deadline::has_passed)) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Whether nothing more comes. A listener's pipe begins anew instead.
+    fn has_ended(&mut self, end: &mut PipeEnd, op: &'static str) -> Result<bool> {
+        if self.tail != Tail::Ended || self.finished || !end.is_listener() {
+            return Ok(self.tail == Tail::Ended);
+        }
+        end.forget_writers().map_err(|errno| errno.at(op))?;
+        (self.tail, self.opening) = (Tail::Unknown, Opening::NEW);
+        Ok(false)
     }
 
     fn nothing(&self, deadline: Option<Deadline>) -> Result<Option<Found>> {

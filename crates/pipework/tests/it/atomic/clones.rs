@@ -159,6 +159,7 @@ fn nothing_hangs_in_a_child_that_was_forked_while_a_clone_read() {
                 fork(|| {
                     assert!(!idle.is_eof());
                     assert!(idle.peek().is_none() && idle.zstd().is_none() && idle.due().is_none());
+                    let _ = idle.buffered();
                     let _ = (idle.read_size(), idle.is_mixed(), format!("{idle:?}"));
                     idle.set_read_size(1);
                     idle.set_exact(true);
@@ -167,6 +168,7 @@ fn nothing_hangs_in_a_child_that_was_forked_while_a_clone_read() {
                     for refused in [
                         idle.try_next_item().map(drop),
                         idle.fill(Deadline::NEVER).map(drop),
+                        idle.wait_eof(Deadline::NEVER).map(drop),
                         idle.recv(Deadline::NEVER).map(drop),
                     ] {
                         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Stale);

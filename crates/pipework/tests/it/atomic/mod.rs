@@ -2,6 +2,7 @@
 
 mod offers;
 mod waiting;
+mod ending;
 mod clones;
 mod fifos;
 mod sockets;

@@ -1,0 +1,219 @@
+//! Whether a pipe has ended, asked by `wait_eof`; and what a reader holds meanwhile.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use pipework::atomic::{Item, Options, Reader, Writer, create_fifo, pair};
+use pipework::{Error, ErrorKind};
+
+use crate::harness::{Folder, PATIENCE, alone, fork};
+
+const NOW: Duration = Duration::ZERO;
+const SHORT: Duration = Duration::from_millis(20);
+
+fn kind<T>(outcome: Result<T, Error>) -> Option<ErrorKind> {
+    outcome.err().map(|error| error.kind())
+}
+
+/// What a program prints into the writer's pipe.
+fn print(writer: &Writer, bytes: &[u8]) {
+    File::from(writer.as_fd().try_clone_to_owned().unwrap()).write_all(bytes).unwrap();
+}
+
+/// The ends of a pipe, of a FIFO and of a socket, with those options.
+fn all_kinds(options: &Options) -> Vec<(Reader, Writer)> {
+    let folder = Folder::new();
+    let path = folder.join("fifo");
+    create_fifo(&path).unwrap();
+    let (reader, writer) = UnixStream::pair().unwrap();
+    vec![
+        options.pair().unwrap(),
+        (options.read_fifo(&path).unwrap(), options.write_fifo(&path, PATIENCE).unwrap()),
+        (options.reader(reader).unwrap(), options.writer(writer).unwrap()),
+    ]
+}
+
+#[test]
+fn what_is_there_is_told_and_not_taken_and_then_the_end() {
+    for mixed in [false, true] {
+        for (mut reader, mut writer) in all_kinds(&Options::new().mixed(mixed)) {
+            assert_eq!(kind(reader.wait_eof(NOW)), Some(ErrorKind::TimedOut));
+            assert_eq!(kind(reader.wait_eof(SHORT)), Some(ErrorKind::TimedOut));
+            assert_eq!((reader.buffered(), reader.is_eof()), (0, false));
+
+            assert_eq!(writer.send_many(&["one", "two"], PATIENCE), Ok(2));
+            assert_eq!((reader.wait_eof(PATIENCE), reader.wait_eof(NOW)), (Ok(false), Ok(false)));
+            let len = 3 + writer.pipe_buf() - writer.max_part();
+            assert_eq!(reader.buffered(), 2 * len, "both, as they came");
+            for (expected, left) in [("one", len), ("two", 0)] {
+                let item = reader.next_item(NOW).unwrap().into_owned();
+                assert!(matches!(item, Item::Message(message) if *message == *expected.as_bytes()));
+                assert_eq!(reader.buffered(), left);
+            }
+
+            assert_eq!(kind(reader.wait_eof(NOW)), Some(ErrorKind::TimedOut));
+            writer.send("last", PATIENCE).unwrap();
+            drop(writer);
+            assert_eq!(reader.wait_eof(PATIENCE), Ok(false), "not all is given out");
+            assert!(reader.next_item(NOW).is_ok());
+            assert_eq!((reader.wait_eof(PATIENCE), reader.is_eof()), (Ok(true), true));
+            assert_eq!(
+                (reader.wait_eof(NOW), kind(reader.next_item(NOW))),
+                (Ok(true), Some(ErrorKind::Closed))
+            );
+        }
+    }
+}
+
+#[test]
+fn it_waits_for_what_comes_and_for_the_end() {
+    for (mut reader, mut writer) in all_kinds(&Options::new()) {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(SHORT);
+                writer.send("late", PATIENCE).unwrap();
+                thread::sleep(SHORT);
+                drop(writer);
+            });
+            assert_eq!(reader.wait_eof(PATIENCE), Ok(false));
+            assert_eq!(*reader.recv(NOW).unwrap(), *b"late");
+            assert_eq!(reader.wait_eof(PATIENCE), Ok(true));
+        });
+    }
+}
+
+#[test]
+fn what_has_begun_is_held_and_counted() {
+    // A line, a part of a message, and then a part of a part.
+    let (mut reader, writer) = Options::new().mixed(true).pair().unwrap();
+    print(&writer, b"text");
+    assert_eq!((reader.wait_eof(NOW), reader.buffered()), (Ok(false), 4));
+    assert!(reader.try_next_item().unwrap().is_none());
+    assert_eq!((reader.peek().as_deref(), reader.buffered()), (Some(&b"text"[..]), 4));
+    assert_eq!(reader.wait_eof(NOW), Ok(false));
+    let mut part = vec![0x0E, 0x10];
+    for word in [7u32, 9, 1, 4] {
+        part.extend(word.to_ne_bytes());
+    }
+    print(&writer, &[&part, &b"head\x0F"[..], &part].concat());
+    assert!(reader.try_next_item().unwrap().is_none());
+    assert_eq!(reader.buffered(), 4 + 4 + part.len(), "the line, data, and bytes as they came");
+    drop(writer);
+    let mut given_out = 0;
+    while !reader.wait_eof(NOW).unwrap() {
+        reader.next_item(NOW).unwrap();
+        given_out += 1;
+    }
+    assert_eq!((given_out > 1, reader.buffered(), reader.is_eof()), (true, 0, true));
+}
+
+#[test]
+fn a_stream_that_makes_no_sense_does_not_end_well() {
+    let (mut reader, writer) = pair().unwrap();
+    print(&writer, &[0xFF; 100]);
+    drop(writer);
+    assert_eq!(reader.wait_eof(NOW), Ok(false), "nobody has looked at it");
+    assert_eq!(kind(reader.recv(NOW)), Some(ErrorKind::Corrupt));
+    assert_eq!(kind(reader.wait_eof(NOW)), Some(ErrorKind::Corrupt));
+
+    let (mut reader, mut writer) = pair().unwrap();
+    reader.set_mixed(true).unwrap();
+    writer.send("plain", PATIENCE).unwrap();
+    assert_eq!(kind(reader.wait_eof(NOW)), Some(ErrorKind::Incompatible), "as any call says it, once");
+    assert_eq!(reader.wait_eof(NOW), Ok(false));
+}
+
+#[test]
+fn a_listeners_pipe_ends_only_if_it_is_finished() {
+    let folder = Folder::new();
+    let path = folder.join("fifo");
+    create_fifo(&path).unwrap();
+    let mut reader = Options::new().listen_fifo(&path).unwrap();
+    for _ in 0..3 {
+        assert_eq!(kind(reader.wait_eof(SHORT)), Some(ErrorKind::TimedOut));
+        let mut writer = Options::new().write_fifo(&path, PATIENCE).unwrap();
+        assert_eq!(kind(reader.wait_eof(NOW)), Some(ErrorKind::TimedOut));
+        writer.send("one", PATIENCE).unwrap();
+        drop(writer);
+        assert_eq!(reader.wait_eof(PATIENCE), Ok(false));
+        assert_eq!(*reader.recv(NOW).unwrap(), *b"one");
+    }
+    assert_eq!(kind(reader.wait_eof(NOW)), Some(ErrorKind::TimedOut), "another writer may come");
+    reader.finish().unwrap();
+    assert_eq!(reader.wait_eof(PATIENCE), Ok(true));
+}
+
+/// All clones that ask are answered by what comes for one of them, and none takes the wake-up of
+/// one that waits for a message.
+#[test]
+fn clones_that_ask_leave_the_others_what_they_wait_for() {
+    alone(|| {
+        let (reader, mut writer) = pair().unwrap();
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                let mut reader = reader.try_clone().unwrap();
+                let over = &over;
+                scope.spawn(move || {
+                    while !reader.wait_eof(PATIENCE).expect("something comes all the time") {}
+                    assert!(over.load(SeqCst), "there is a writer");
+                });
+            }
+            let (sender, taken) = channel();
+            let mut taker = reader.try_clone().unwrap();
+            scope.spawn(move || {
+                while let Ok(message) = taker.recv(PATIENCE) {
+                    sender.send(message.into_vec()).unwrap();
+                }
+            });
+            for round in 0..2000u32 {
+                // Once at once, once when it sleeps.
+                thread::sleep(Duration::from_micros(u64::from(round % 2) * 100));
+                writer.send(round.to_ne_bytes(), PATIENCE).unwrap();
+                assert_eq!(taken.recv_timeout(PATIENCE / 2).expect("it is woken"), round.to_ne_bytes());
+            }
+            over.store(true, SeqCst);
+            drop(writer);
+        });
+    });
+}
+
+#[test]
+fn clones_that_ask_hear_of_the_end_that_one_has_made() {
+    let (mut reader, _writer) = pair().unwrap();
+    thread::scope(|scope| {
+        let mut clone = reader.try_clone().unwrap();
+        let asked = scope.spawn(move || clone.wait_eof(PATIENCE));
+        thread::sleep(SHORT);
+        reader.finish().unwrap();
+        assert_eq!(asked.join().unwrap(), Ok(true));
+        assert_eq!(reader.wait_eof(NOW), Ok(true));
+    });
+    let (reader, _writer) = pair().unwrap();
+    let mut clone = reader.try_clone().unwrap();
+    for deadline in [NOW, SHORT] {
+        assert_eq!(kind(clone.wait_eof(deadline)), Some(ErrorKind::TimedOut), "clones keep deadlines");
+    }
+}
+
+#[test]
+fn in_a_child_what_the_parent_holds_is_stale() {
+    alone(|| {
+        let (mut reader, mut writer) = pair().unwrap();
+        let mut other = pair().unwrap().0;
+        assert_eq!(writer.send_many(&["one", "two"], PATIENCE), Ok(2));
+        assert_eq!(*reader.recv(NOW).unwrap(), *b"one");
+        fork(|| {
+            assert_eq!(kind(reader.wait_eof(PATIENCE)), Some(ErrorKind::Stale));
+            assert_eq!(other.wait_eof(PATIENCE), Ok(true), "of that one nothing was held");
+        })
+        .join();
+        assert_eq!(reader.wait_eof(NOW), Ok(false));
+    });
+}
