@@ -68,9 +68,9 @@ enum Quick {
     Reopened(OwnedFd),
     /// The descriptor was opened here, non-blocking, as a FIFO by its path.
     Native,
-    /// As `Native`, but the pipe is opened anew whenever its last writer has left. This is the
-    /// pipe; `PipeEnd::fd` is an epoll descriptor around it, so that an event loop sees one
-    /// descriptor for as long as the reader lives.
+    /// As `Native`, but the pipe is opened anew whenever its last writer has left. This is an epoll
+    /// descriptor around it, so that an event loop sees one descriptor for as long as the reader
+    /// lives.
     Listening(OwnedFd),
     /// `MSG_DONTWAIT`: sockets.
     Socket,
@@ -153,7 +153,7 @@ impl PipeEnd {
     fn listening(self) -> std::result::Result<PipeEnd, Errno> {
         let epoll = sys::epoll()?;
         sys::epoll_add(&epoll, self.fd.as_fd())?;
-        Ok(PipeEnd { fd: epoll, quick: Quick::Listening(self.fd), ..self })
+        Ok(PipeEnd { quick: Quick::Listening(epoll), ..self })
     }
 
     pub(crate) fn is_listener(&self) -> bool {
@@ -165,7 +165,7 @@ impl PipeEnd {
         let cloned = || {
             let end = PipeEnd {
                 claim: self.claim.clone(),
-                ..PipeEnd::with(sys::duplicate(self.pipe())?, self.access, Quick::PerCall)
+                ..PipeEnd::with(sys::duplicate(self.fd.as_fd())?, self.access, Quick::PerCall)
             };
             match self.quick {
                 Quick::Listening(_) => end.listening(),
@@ -181,13 +181,13 @@ impl PipeEnd {
     /// Opens a listener's pipe anew: to the new description, the writers who have left were never
     /// there. Bytes in the pipe stay.
     pub(crate) fn forget_writers(&mut self) -> std::result::Result<(), Errno> {
-        if let Quick::Listening(pipe) = &mut self.quick {
-            let anew = sys::reopen_nonblocking(pipe.as_fd(), Access::Read)?;
-            sys::epoll_add(&self.fd, anew.as_fd())?;
+        if let Quick::Listening(epoll) = &self.quick {
+            let anew = sys::reopen_nonblocking(self.fd.as_fd(), Access::Read)?;
+            sys::epoll_add(epoll, anew.as_fd())?;
             // Closing is not enough: a clone may hold the same description, and epoll watches
             // descriptions.
-            sys::epoll_remove(&self.fd, pipe.as_fd())?;
-            *pipe = anew;
+            sys::epoll_remove(epoll, self.fd.as_fd())?;
+            self.fd = anew;
         }
         Ok(())
     }
@@ -195,16 +195,12 @@ impl PipeEnd {
     /// In a forked child: an epoll descriptor is shared with the parent, so a listener needs
     /// another one.
     pub(crate) fn after_fork(&mut self) -> std::result::Result<(), Errno> {
-        if let Quick::Listening(pipe) = &self.quick {
+        if let Quick::Listening(inherited) = &mut self.quick {
             let epoll = sys::epoll()?;
-            sys::epoll_add(&epoll, pipe.as_fd())?;
-            self.fd = epoll;
+            sys::epoll_add(&epoll, self.fd.as_fd())?;
+            *inherited = epoll;
         }
         Ok(())
-    }
-
-    fn pipe(&self) -> BorrowedFd<'_> {
-        if let Quick::Listening(pipe) = &self.quick { pipe.as_fd() } else { self.fd.as_fd() }
     }
 
     fn is_socket(&self) -> bool {
@@ -232,7 +228,7 @@ impl PipeEnd {
             Some(0) if self.is_fifo_reader() => {
                 // Once somebody has come and all have left, a second look is final. The first may
                 // have been before they came.
-                if sys::writers_have_left(self.pipe())? { read(self) } else { Ok(None) }
+                if sys::writers_have_left(self.fd.as_fd())? { read(self) } else { Ok(None) }
             }
             done => Ok(done),
         }
@@ -363,7 +359,7 @@ impl PipeEnd {
 
     /// Waits until a call may succeed; [`Errno::TIMEDOUT`] once the deadline has passed.
     fn wait(&self, what: For, deadline: Deadline) -> std::result::Result<(), Errno> {
-        if sys::wait(&[self.fd.as_fd()], what, deadline)? { Ok(()) } else { Err(Errno::TIMEDOUT) }
+        if sys::wait(&[self.as_fd()], what, deadline)? { Ok(()) } else { Err(Errno::TIMEDOUT) }
     }
 
     /// Makes a call that must not wait, in the best way that kernel and descriptor allow, and
@@ -379,8 +375,8 @@ impl PipeEnd {
             }
         }
         match &self.quick {
-            Quick::Reopened(own) | Quick::Listening(own) => call(own.as_fd(), false),
-            Quick::Native => call(self.fd.as_fd(), false),
+            Quick::Reopened(own) => call(own.as_fd(), false),
+            Quick::Native | Quick::Listening(_) => call(self.fd.as_fd(), false),
             Quick::Socket => call(self.fd.as_fd(), true),
             Quick::PerCall | Quick::PollFirst | Quick::Print => {
                 let what = if self.access == Access::Write { For::Writing } else { For::Reading };
@@ -409,7 +405,7 @@ impl PipeEnd {
     /// The largest write that stays in one piece, in bytes. Whoever writes at the other end of a
     /// socket may have a smaller one, never a larger one.
     pub(crate) fn whole_write(&self, op: &'static str) -> Result<usize> {
-        let pipe_buf = sys::pipe_buf(self.pipe());
+        let pipe_buf = sys::pipe_buf(self.fd.as_fd());
         if !self.is_socket() || self.access == Access::Read {
             return Ok(pipe_buf);
         }
@@ -420,13 +416,13 @@ impl PipeEnd {
     pub(crate) fn capacity(&self) -> Result<usize> {
         const OP: &str = "get pipe capacity";
         self.refuse_no_pipe(OP)?;
-        sys::pipe_capacity(self.pipe()).map_err(|errno| errno.at(OP))
+        sys::pipe_capacity(self.fd.as_fd()).map_err(|errno| errno.at(OP))
     }
 
     pub(crate) fn set_capacity(&self, bytes: usize) -> Result<usize> {
         const OP: &str = "set pipe capacity";
         self.refuse_no_pipe(OP)?;
-        sys::set_pipe_capacity(self.pipe(), bytes).map_err(|errno| errno.at(OP))
+        sys::set_pipe_capacity(self.fd.as_fd(), bytes).map_err(|errno| errno.at(OP))
     }
 
     fn refuse_no_pipe(&self, op: &'static str) -> Result<()> {
@@ -441,7 +437,7 @@ impl PipeEnd {
 impl AsFd for PipeEnd {
     /// The descriptor to poll. It is the pipe itself, but for a listener.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        if let Quick::Listening(epoll) = &self.quick { epoll.as_fd() } else { self.fd.as_fd() }
     }
 }
 
