@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import array
+import errno
 import os
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from unittest.mock import ANY
 
 import pipework
 import pytest
@@ -322,6 +324,31 @@ def test_a_descriptor_is_taken_over_or_left_alone() -> None:
     for number in (read, write):
         with pytest.raises(OSError):
             os.fstat(number)
+
+
+def test_a_descriptor_may_stay_the_callers() -> None:
+    read, write = os.pipe()
+    try:
+        for fd in (read, write):
+            os.set_inheritable(fd, True)
+        for _ in range(2):
+            writer = atomic.Writer(write, closefd=False, mixed=True)
+            with atomic.Reader(read, closefd=False, mixed=True) as reader:
+                assert (reader.fileno(), writer.fileno()) == (read, write)
+                assert writer.enqueue(b"written by close") == 1
+                writer.close(SOON)
+                assert reader.next_item(SOON) == atomic.Message(b"written by close", ANY, 1)
+                assert reader.clone().try_next_item() is None
+            assert os.get_inheritable(read) and os.get_inheritable(write)
+            assert os.get_blocking(read) and os.get_blocking(write)
+        with pytest.raises(pipework.Invalid):
+            atomic.Reader(write, closefd=False)
+    finally:
+        os.close(read)
+        os.close(write)
+    with pytest.raises(pipework.Invalid) as raised:
+        atomic.Reader(read, closefd=False)
+    assert raised.value.errno == errno.EBADF
 
 
 def test_children_send_through_their_stdout() -> None:

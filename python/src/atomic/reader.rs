@@ -12,7 +12,7 @@ use super::options::{Compression, Origin, READ_SIZE, options};
 use crate::asyncio;
 use crate::buffer::{Space, bytes};
 use crate::error::{OrRaise, Raise, invalid, of_kind};
-use crate::fd::take_over;
+use crate::fd::{borrow, take_over};
 use crate::handle::{Handle, drop_detached};
 use crate::keywords;
 use crate::wait::{Timeout, until};
@@ -22,7 +22,9 @@ const RECV: &str = "atomic recv";
 /// The reading end of a pipe or FIFO.
 ///
 /// `Reader(fd)` takes over a descriptor that is the reading end of a pipe; the keyword arguments
-/// are those of `Options`. Time-outs are seconds, None is for ever. Any thread may call it, one
+/// are those of `Options`. With `closefd=False` the descriptor stays the caller's: it is never
+/// closed here, and neither made close-on-exec nor non-blocking; close the reader before it.
+/// Time-outs are seconds, None is for ever. Any thread may call it, one
 /// call at a time; `clone()` makes a reader for another thread.
 ///
 /// It can be pickled for another process, which then opens the FIFO anew, or else gets a copy of
@@ -70,9 +72,13 @@ impl Reader {
 #[pymethods]
 impl Reader {
     #[new]
-    #[pyo3(signature = (fd, **options))]
-    fn open(py: Python<'_>, fd: i32, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
+    #[pyo3(signature = (fd, *, closefd=true, **options))]
+    fn open(py: Python<'_>, fd: i32, closefd: bool, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
         let (origin, options) = (Origin::of(py, options)?, self::options(options)?);
+        if !closefd {
+            let reader = options.reader_on(borrow(py, fd)?).or_raise(py)?;
+            return Ok(Reader::new(reader, origin));
+        }
         let reader = take_over(py, fd, |fd| options.dup_reader(fd).map(drop), |fd| options.reader(fd))?;
         Ok(Reader::new(reader, origin))
     }

@@ -12,7 +12,7 @@ use super::options::{Compression, Origin, options};
 use crate::asyncio;
 use crate::buffer::Bytes;
 use crate::error::{OrRaise, at};
-use crate::fd::take_over;
+use crate::fd::{borrow, take_over};
 use crate::handle::Handle;
 use crate::wait::{Timeout, asking, go_on, until, wait};
 
@@ -21,7 +21,9 @@ const SEND: &str = "atomic send";
 /// The writing end of a pipe or FIFO.
 ///
 /// `Writer(fd)` takes over a descriptor that is the writing end of a pipe; the keyword arguments
-/// are those of `Options`. Time-outs are seconds, None is for ever. Any thread may call it, one
+/// are those of `Options`. With `closefd=False` the descriptor stays the caller's: it is never
+/// closed here, and neither made close-on-exec nor non-blocking; close the writer, which writes
+/// what is pending, before it. Time-outs are seconds, None is for ever. Any thread may call it, one
 /// call at a time; `clone()` makes a writer for another thread. It may be used on in a forked
 /// child, and pickled for another process: its descriptor goes along, as with sockets in
 /// `multiprocessing`, and what is pending stays here. Messages are any bytes-like objects, of any
@@ -72,9 +74,13 @@ impl Writer {
 #[pymethods]
 impl Writer {
     #[new]
-    #[pyo3(signature = (fd, **options))]
-    fn open(py: Python<'_>, fd: i32, options: Option<&Bound<'_, PyDict>>) -> PyResult<Writer> {
+    #[pyo3(signature = (fd, *, closefd=true, **options))]
+    fn open(py: Python<'_>, fd: i32, closefd: bool, options: Option<&Bound<'_, PyDict>>) -> PyResult<Writer> {
         let (origin, options) = (Origin::of(py, options)?, self::options(options)?);
+        if !closefd {
+            let writer = options.writer_on(borrow(py, fd)?).or_raise(py)?;
+            return Ok(Writer::new(writer, origin));
+        }
         let writer = take_over(py, fd, |fd| options.dup_writer(fd).map(drop), |fd| options.writer(fd))?;
         Ok(Writer::new(writer, origin))
     }

@@ -46,13 +46,13 @@ pub mod fuzzing;
 #[cfg(test)]
 mod tests;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
 use crate::deadline::Deadline;
 use crate::error::Result;
-use crate::fd::PipeEnd;
+use crate::fd::{Held, PipeEnd};
 use crate::spin::{self, Looks, Spin};
 use crate::sys::{self, Access, Errno, Open};
 
@@ -285,7 +285,7 @@ impl Options {
     pub fn write_fifo(&self, path: impl AsRef<Path>, deadline: impl Into<Deadline>) -> Result<Writer> {
         const OP: &str = "open fifo for writing";
         let fd = open_for_writing(path.as_ref(), deadline.into()).map_err(|errno| errno.at(OP))?;
-        self.write_to(PipeEnd::new(fd, Access::Write, OP)?)
+        self.write_to(PipeEnd::new(Held::Own(fd), Access::Write, OP)?)
     }
 
     /// Reads from a descriptor, which now belongs to the reader and is close-on-exec: a pipe, a
@@ -295,7 +295,7 @@ impl Options {
     /// `Invalid` if it is none of these, or not open for reading;
     /// [`Error::explanation`](crate::Error::explanation) says what it is.
     pub fn reader(&self, fd: impl Into<OwnedFd>) -> Result<Reader> {
-        self.read_from(PipeEnd::new(fd.into(), Access::Read, READING)?)
+        self.read_from(PipeEnd::new(Held::Own(fd.into()), Access::Read, READING)?)
     }
 
     /// Writes to a descriptor, which now belongs to the writer and is close-on-exec: a pipe, a
@@ -305,10 +305,52 @@ impl Options {
     /// `Invalid` if it is none of these, or not open for writing;
     /// [`Error::explanation`](crate::Error::explanation) says what it is.
     pub fn writer(&self, fd: impl Into<OwnedFd>) -> Result<Writer> {
-        match self.or_print {
-            true => self.write_to(PipeEnd::new_or_print(fd.into(), WRITING)?),
-            false => self.write_to(PipeEnd::new(fd.into(), Access::Write, WRITING)?),
-        }
+        self.write_through(Held::Own(fd.into()))
+    }
+
+    /// Reads from a descriptor that stays the caller's, of the kinds that [`Options::reader`]
+    /// takes: it is never closed here, and its flags are never touched, so it is close-on-exec and
+    /// blocks only if it was made so. `'static` is the promise that nobody closes it, or puts
+    /// another file in its place, while the reader is used: the reader would read from that.
+    /// [`raw::borrow`](crate::fd::raw::borrow) makes such a borrow of a number.
+    ///
+    /// Deadlines hold and messages are whole as with any other reader. A clone has a duplicate of
+    /// its own, which is close-on-exec. Where the kernel cannot be asked per call not to wait (a
+    /// FIFO; Linux before 6.5), the reader opens the pipe once more for itself, so the pipe has a
+    /// reader until both that and the descriptor are gone.
+    ///
+    /// # Errors
+    /// As [`Options::reader`]; `Invalid` with EBADF if it is not open.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pipework::{Deadline, atomic::Options, fd::raw};
+    /// use std::os::fd::AsRawFd;
+    ///
+    /// let (read, write) = std::io::pipe()?;
+    /// // SAFETY: `read` and `write` are open until both ends are dropped.
+    /// let (mut reader, mut writer) = unsafe {
+    ///     let (read, write) = (raw::borrow(read.as_raw_fd())?, raw::borrow(write.as_raw_fd())?);
+    ///     (Options::new().reader_on(read)?, Options::new().writer_on(write)?)
+    /// };
+    /// writer.send("hello", Deadline::NEVER)?;
+    /// assert_eq!(&*reader.recv(Deadline::NEVER)?, b"hello");
+    /// drop((reader, writer)); // `read` and `write` are as they were
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reader_on(&self, fd: BorrowedFd<'static>) -> Result<Reader> {
+        self.read_from(PipeEnd::new(Held::Lent(fd), Access::Read, READING)?)
+    }
+
+    /// Writes to a descriptor that stays the caller's, of the kinds that [`Options::writer`] takes;
+    /// the rest as [`Options::reader_on`]. What is pending is written when the writer is dropped:
+    /// do that, or [`discard`](Writer::discard) it, before the descriptor is closed.
+    ///
+    /// # Errors
+    /// As [`Options::writer`]; `Invalid` with EBADF if it is not open.
+    pub fn writer_on(&self, fd: BorrowedFd<'static>) -> Result<Writer> {
+        self.write_through(Held::Lent(fd))
     }
 
     /// Reads from a duplicate of a descriptor.
@@ -377,6 +419,13 @@ impl Options {
     fn unfinished(&self) -> usize {
         let enough = self.max_message.saturating_mul(AT_ONCE).max(LEAST_UNFINISHED);
         self.max_unfinished.unwrap_or(enough)
+    }
+
+    fn write_through(&self, fd: Held) -> Result<Writer> {
+        match self.or_print {
+            true => self.write_to(PipeEnd::new_or_print(fd, WRITING)?),
+            false => self.write_to(PipeEnd::new(fd, Access::Write, WRITING)?),
+        }
     }
 
     fn write_to(&self, end: PipeEnd) -> Result<Writer> {

@@ -22,7 +22,7 @@ use crate::sys::{self, Access, Blocking, Carrier, Errno, For};
 /// SIGPIPE.
 #[derive(Debug)]
 pub(crate) struct PipeEnd {
-    fd: OwnedFd,
+    fd: Held,
     access: Access,
     quick: Quick,
     /// Whether SIGPIPE is blocked around the writes.
@@ -31,6 +31,33 @@ pub(crate) struct PipeEnd {
     raised: bool,
     /// The open file of a FIFO whose lock tells others that it has a reader; the clones share it.
     claim: Option<Arc<OwnedFd>>,
+}
+
+/// The descriptor of an end.
+#[derive(Debug)]
+pub(crate) enum Held {
+    /// It belongs to the end: close-on-exec, and closed with it.
+    Own(OwnedFd),
+    /// It belongs to somebody else, and so do its flags.
+    Lent(BorrowedFd<'static>),
+}
+
+impl Held {
+    fn keep_from_exec(&self) -> std::result::Result<(), Errno> {
+        match self {
+            Held::Own(fd) => sys::set_cloexec(fd.as_fd()),
+            Held::Lent(_) => Ok(()),
+        }
+    }
+}
+
+impl AsFd for Held {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Held::Own(fd) => fd.as_fd(),
+            Held::Lent(fd) => *fd,
+        }
+    }
 }
 
 /// An end whose writes stand in one guard, for as long as this lives: a panic ends it, too, before
@@ -83,24 +110,24 @@ enum Quick {
 }
 
 impl PipeEnd {
-    /// Takes over a descriptor, checks that it is a pipe opened the right way or a Unix stream
-    /// socket, and marks it close-on-exec.
-    pub(crate) fn new(fd: OwnedFd, wanted: Access, op: &'static str) -> Result<PipeEnd> {
+    /// Checks that a descriptor is a pipe opened the right way or a Unix stream socket, and marks
+    /// it close-on-exec if it is the end's own.
+    pub(crate) fn new(fd: Held, wanted: Access, op: &'static str) -> Result<PipeEnd> {
         let carrier = sys::carrier(fd.as_fd()).map_err(|errno| errno.at(op))?;
         let quick = match carrier {
             Carrier::Pipe(access) if access == wanted || access == Access::Both => Quick::PerCall,
             Carrier::Socket => Quick::Socket,
             other => return Err(Error::with_explanation(ErrorKind::Invalid, op, refusal(other, wanted))),
         };
-        sys::set_cloexec(fd.as_fd()).map_err(|errno| errno.at(op))?;
+        fd.keep_from_exec().map_err(|errno| errno.at(op))?;
         Ok(PipeEnd::with(fd, wanted, quick))
     }
 
     /// As [`PipeEnd::new`], for writing, or printing if it is a terminal, a file or a device.
-    pub(crate) fn new_or_print(fd: OwnedFd, op: &'static str) -> Result<PipeEnd> {
+    pub(crate) fn new_or_print(fd: Held, op: &'static str) -> Result<PipeEnd> {
         match sys::carrier(fd.as_fd()).map_err(|errno| errno.at(op))? {
             Carrier::Terminal | Carrier::File | Carrier::Device => {
-                sys::set_cloexec(fd.as_fd()).map_err(|errno| errno.at(op))?;
+                fd.keep_from_exec().map_err(|errno| errno.at(op))?;
                 Ok(PipeEnd::with(fd, Access::Write, Quick::Print))
             }
             _ => PipeEnd::new(fd, Access::Write, op),
@@ -122,18 +149,18 @@ impl PipeEnd {
         Err(Error::with_explanation(ErrorKind::Invalid, op, explanation))
     }
 
-    fn with(fd: OwnedFd, access: Access, quick: Quick) -> PipeEnd {
+    fn with(fd: Held, access: Access, quick: Quick) -> PipeEnd {
         PipeEnd { fd, access, quick, guarded: false, raised: false, claim: None }
     }
 
     /// As [`PipeEnd::new`], for a FIFO that was just opened here for reading, non-blocking.
     pub(crate) fn fifo_reader(fd: OwnedFd, op: &'static str) -> Result<PipeEnd> {
-        PipeEnd { quick: Quick::Native, ..PipeEnd::new(fd, Access::Read, op)? }.claimed(op)
+        PipeEnd { quick: Quick::Native, ..PipeEnd::new(Held::Own(fd), Access::Read, op)? }.claimed(op)
     }
 
     /// As [`PipeEnd::fifo_reader`], and [`PipeEnd::forget_writers`] works.
     pub(crate) fn fifo_listener(fd: OwnedFd, op: &'static str) -> Result<PipeEnd> {
-        PipeEnd::new(fd, Access::Read, op)?.claimed(op)?.listening().map_err(|errno| errno.at(op))
+        PipeEnd::new(Held::Own(fd), Access::Read, op)?.claimed(op)?.listening().map_err(|errno| errno.at(op))
     }
 
     /// Tells others that this FIFO has a reader.
@@ -165,7 +192,7 @@ impl PipeEnd {
         let cloned = || {
             let end = PipeEnd {
                 claim: self.claim.clone(),
-                ..PipeEnd::with(sys::duplicate(self.fd.as_fd())?, self.access, Quick::PerCall)
+                ..PipeEnd::with(Held::Own(sys::duplicate(self.fd.as_fd())?), self.access, Quick::PerCall)
             };
             match self.quick {
                 Quick::Listening(_) => end.listening(),
@@ -187,7 +214,7 @@ impl PipeEnd {
             // Closing is not enough: a clone may hold the same description, and epoll watches
             // descriptions.
             sys::epoll_remove(epoll, self.fd.as_fd())?;
-            self.fd = anew;
+            self.fd = Held::Own(anew);
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::thread;
@@ -13,10 +14,11 @@ use std::time::Duration;
 use pipework::atomic::{Item, Options, Reader, Writer, Zstd, create_fifo, max_capacity, pair};
 use pipework::{Deadline, Error, ErrorKind};
 use rustix::fs::OFlags;
+use rustix::io::FdFlags;
 use rustix::process::{Resource, Rlimit};
 
 use crate::harness::{
-    Folder, PATIENCE, again, alone, become_nobody, descriptors, fork, is_alone, say, within,
+    Folder, PATIENCE, again, alone, become_nobody, descriptors, fork, is_alone, lent, say, within,
 };
 
 const SHORT: Duration = Duration::from_millis(20);
@@ -100,6 +102,79 @@ fn the_flags_of_an_open_file_are_left_alone() {
             drop(both);
         }
     });
+}
+
+#[test]
+fn what_is_lent_is_neither_closed_nor_changed() {
+    alone(|| {
+        let folder = Folder::new();
+        let path = folder.join("pipe");
+        create_fifo(&path).unwrap();
+        let _both = File::options().read(true).write(true).open(&path).unwrap();
+        for (cloexec, nonblocking) in [(false, false), (false, true), (true, false), (true, true)] {
+            let fifo = (File::open(&path).unwrap(), File::options().write(true).open(&path).unwrap());
+            let (near, far) = UnixStream::pair().unwrap();
+            let (read, write) = std::io::pipe().unwrap();
+            let kinds: [(OwnedFd, OwnedFd); 3] =
+                [(read.into(), write.into()), (fifo.0.into(), fifo.1.into()), (near.into(), far.into())];
+            for (read, write) in &kinds {
+                let (read, write) = (lent(read), lent(write));
+                let marks = if cloexec { FdFlags::CLOEXEC } else { FdFlags::empty() };
+                let modes = if nonblocking { OFlags::NONBLOCK } else { OFlags::empty() };
+                let flags = |fd| (rustix::io::fcntl_getfd(fd).unwrap(), rustix::fs::fcntl_getfl(fd).unwrap());
+                for fd in [read, write] {
+                    rustix::io::fcntl_setfd(fd, marks).unwrap();
+                    rustix::fs::fcntl_setfl(fd, flags(fd).1 | modes).unwrap();
+                }
+                let before = [flags(read), flags(write)];
+                // A second time, on what the first has left behind.
+                for _ in 0..2 {
+                    let mut reader = Options::new().reader_on(read).unwrap();
+                    let mut writer = Options::new().writer_on(write).unwrap();
+                    assert_eq!(reader.as_fd().as_raw_fd(), read.as_raw_fd());
+                    exercise(&mut reader, &mut writer);
+                    let mut twins = (reader.try_clone().unwrap(), writer.try_clone().unwrap());
+                    exercise(&mut twins.0, &mut twins.1);
+                    for twin in [twins.0.as_fd(), twins.1.as_fd()] {
+                        assert_eq!(rustix::io::fcntl_getfd(twin), Ok(FdFlags::CLOEXEC), "their own");
+                    }
+                    assert_eq!([flags(read), flags(write)], before);
+                    drop(twins);
+                    writer.enqueue("written by the drop").unwrap();
+                    drop(writer);
+                    assert_eq!(*reader.recv(PATIENCE).unwrap(), *b"written by the drop");
+                    assert_eq!(reader.try_recv(), Ok(None), "it is not the end: a writer is left");
+                    drop(reader);
+                    assert_eq!([flags(read), flags(write)], before);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_used_is_given_back_as_it_was() {
+    let pipe = std::io::pipe().unwrap();
+    let (read, write) = (lent(&pipe.0), lent(&pipe.1));
+    for fd in [read, write] {
+        rustix::io::fcntl_setfd(fd, FdFlags::empty()).unwrap();
+    }
+    assert_eq!(refusal(Options::new().reader_on(write)), (ErrorKind::Invalid, None));
+    assert_eq!(refusal(Options::new().writer_on(read)), (ErrorKind::Invalid, None));
+    assert_eq!([read, write].map(rustix::io::fcntl_getfd), [Ok(FdFlags::empty()); 2]);
+
+    let folder = Folder::new();
+    let path = folder.join("log");
+    let file = File::create(&path).unwrap();
+    let log = lent(&file);
+    rustix::io::fcntl_setfd(log, FdFlags::empty()).unwrap();
+    assert_eq!(refusal(Options::new().writer_on(log)), (ErrorKind::Invalid, None));
+    for _ in 0..2 {
+        let mut writer = Options::new().or_print(true).writer_on(log).unwrap();
+        writer.send("a line", PATIENCE).unwrap();
+    }
+    assert_eq!(rustix::io::fcntl_getfd(log), Ok(FdFlags::empty()));
+    assert_eq!(fs::read(&path).unwrap(), b"a line\na line\n");
 }
 
 /// `seq` and a writer print to the same open file, which is mostly full: `seq` gives up if a write

@@ -10,6 +10,7 @@ use std::any::type_name;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::panic;
 use std::process::{self, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -81,6 +82,12 @@ pub(crate) fn within(patience: Duration, mut child: process::Child) -> ExitStatu
         }
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// A descriptor that the test goes on owning, lent to what it drops before that.
+pub(crate) fn lent(fd: &impl AsRawFd) -> BorrowedFd<'static> {
+    // SAFETY: what borrows it is dropped first, as said above.
+    unsafe { pipework::fd::raw::borrow(fd.as_raw_fd()) }.expect("it is no negative number")
 }
 
 /// How many descriptors this process has open.
