@@ -24,8 +24,8 @@ const RECV: &str = "atomic recv";
 /// `Reader(fd)` takes over a descriptor that is the reading end of a pipe; the keyword arguments
 /// are those of `Options`. With `closefd=False` the descriptor stays the caller's: it is never
 /// closed here, and neither made close-on-exec nor non-blocking; close the reader before it.
-/// Time-outs are seconds, None is for ever. Any thread may call it, one
-/// call at a time; `clone()` makes a reader for another thread.
+/// Time-outs are seconds, None is for ever. Any thread may call it, one call at a time; `clone()`
+/// makes a reader for another thread.
 ///
 /// It can be pickled for another process, which then opens the FIFO anew, or else gets a copy of
 /// the descriptor; and which is then the one to read.
