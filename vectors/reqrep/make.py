@@ -50,11 +50,11 @@ def header(sizes, *, magic=b"pipework", version=2, flags=0, length=None, random=
     return fixed + struct.pack(order + "Q", fnv1a(fixed))
 
 
-FREE, FILL, SENT, TAKEN, DROPPED, ANSWERED, FAILED, DIED = range(8)
+FREE, FILL, SENT, TAKEN, DROPPED, ANSWERED, FAILED, DIED, PART, MORE, FORGOTTEN = range(11)
 
 
-def slot_word(generation, owner, state, delivery=0, waiter=0):
-    return generation << 24 | owner << 8 | delivery << 5 | waiter << 4 | state
+def slot_word(generation, owner, state, delivery=0, waiter=0, begun=0):
+    return generation << 24 | owner << 8 | begun << 7 | delivery << 5 | waiter << 4 | state
 
 
 def cell(lap, slot=None):
@@ -81,9 +81,12 @@ class Image:
     def member(self, number, epoch, role, pid=0):
         return self.put(4096 + 128 * (number - 1), "QI", epoch << 8 | role, pid)
 
-    def slot(self, idx, word, client=0, redeliveries=0, request=b"", flags=0, reply=b"", reply_flags=0, replies=0):
+    def slot(self, idx, word, client=0, redeliveries=0, server=0, request=b"", flags=0, reply=b"", reply_flags=0,
+             replies=0):
         at = self.sizes.first_slot + idx * self.sizes.stride
-        self.put(at, "Q6IQ", word, client, redeliveries, len(request), flags, len(reply), reply_flags, replies)
+        # The marks of both sides are zero.
+        self.put(at, "QHBBHH", word, client, redeliveries, 0, server, 0)
+        self.put(at + 16, "4IQ", len(request), flags, len(reply), reply_flags, replies)
         self.data[at + 40:at + 40 + len(request)] = request
         self.data[at + self.sizes.reply_at:at + self.sizes.reply_at + len(reply)] = reply
         return self
@@ -119,7 +122,8 @@ LENGTH = "cut short or grown: not well formed"
 
 
 def audit(**places):
-    names = ["free", "filling", "waiting", "taken", "dropped", "done", "damaged", "orphaned", "unqueued", "entries"]
+    names = ["free", "filling", "waiting", "taken", "dropped", "in_parts", "done", "damaged", "orphaned", "unqueued",
+             "entries"]
     return {name: places.get(name, 0) for name in names}
 
 
@@ -178,7 +182,7 @@ def evil():
 
 
 def states():
-    sizes = Sizes(slots=9, queue=32, members=8)
+    sizes = Sizes(slots=12, queue=32, members=8)
     image = Image(sizes).hints(3, 5).member(2, 7, 1, 4242).member(5, 1, 2, 4243)
     # Positions 0 to 2 were emptied; 3 and 4 are waiting, of which the second is stale.
     image.ring(cell(1), cell(1), cell(1), cell(0, 2), cell(0, 8))
@@ -190,10 +194,14 @@ def states():
     image.slot(6, slot_word(3, 2, FAILED), client=2, replies=3)
     image.slot(7, slot_word(3, 2, DIED), client=2)
     image.slot(8, slot_word(5, 0, FREE), client=2, replies=4)
+    image.slot(9, slot_word(1, 2, PART, begun=1), client=2, server=5, reply=b"never taken")
+    image.slot(10, slot_word(1, 2, MORE, begun=1), client=2, server=5)
+    image.slot(11, slot_word(1, 5, FORGOTTEN), client=2)
     yield opens("every-state", "A client and a server have died, with a slot in every state; recovery takes all back.", sizes,
                 image.trimmed(),
-                audit=audit(free=2, filling=1, waiting=1, taken=1, dropped=1, done=3, orphaned=7, entries=2),
-                recovered=2, audit_after=audit(free=9, entries=2), stats={"requests": 30, "replies": 10})
+                audit=audit(free=2, filling=1, waiting=1, taken=2, dropped=1, in_parts=2, done=3, orphaned=10,
+                            entries=2),
+                recovered=2, audit_after=audit(free=12, entries=2), stats={"requests": 33, "replies": 10})
 
     image = Image(Sizes()).hints(8, 9).member(3, 1, 2)
     image.ring(cell(2), *[cell(1)] * 7)
@@ -244,7 +252,7 @@ def broken():
                 stats={"requests": 1, "replies": 0})
 
     image = Image(Sizes())
-    for idx, state in enumerate((8, 12, 15)):
+    for idx, state in enumerate((11, 12, 15)):
         image.slot(idx, slot_word(1, 1, state))
     damaged = audit(damaged=3, orphaned=3)
     yield opens("states-of-nobody", "States that do not exist; nobody touches them.", Sizes(), image.trimmed(),

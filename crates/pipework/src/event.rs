@@ -51,6 +51,12 @@ impl Event {
         self.wake(1, reach);
     }
 
+    /// Wakes up to `count` parked threads; as `notify_swapped`.
+    pub(crate) fn notify_many_swapped(&self, count: u32, reach: Reach) {
+        fence_after_swap();
+        self.wake(count, reach);
+    }
+
     /// Wakes all parked threads; as `notify_swapped`.
     pub(crate) fn notify_all_swapped(&self, reach: Reach) {
         fence_after_swap();

@@ -110,6 +110,25 @@ impl Region {
         Region { start, len, space }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The first `len` bytes of it; `None` if there are fewer.
+    pub(crate) fn first(self, len: usize) -> Option<Region> {
+        (len <= self.len).then_some(Region { len, ..self })
+    }
+
+    /// What is behind its first `len` bytes; `None` if there are fewer.
+    pub(crate) fn rest(self, len: usize) -> Option<Region> {
+        if len > self.len {
+            return None;
+        }
+        // SAFETY: it is inside the region, or one past its end.
+        let start = unsafe { self.start.add(len) };
+        Some(Region { start, len: self.len - len, space: self.space - len })
+    }
+
     /// Copies `bytes` to the beginning; false if they do not fit.
     #[must_use]
     #[inline]
@@ -150,6 +169,18 @@ impl Region {
                     _ => std::ptr::copy_nonoverlapping(from, to, len),
                 }
             }
+        }
+        fits
+    }
+
+    /// Fills `bytes` from the beginning; false if there are fewer.
+    #[must_use]
+    pub(crate) fn copy_out(&self, bytes: &mut [u8]) -> bool {
+        let fits = bytes.len() <= self.len;
+        if fits {
+            // SAFETY: the source is mapped and long enough, and no reference points into it, the
+            // target least of all.
+            unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr(), bytes.as_mut_ptr(), bytes.len()) };
         }
         fits
     }

@@ -3,6 +3,7 @@
 use std::convert::identity;
 use std::os::fd::IntoRawFd;
 use std::sync::Weak;
+use std::time::Duration;
 
 use pipework::reqrep::{Geometry, IntRequest, IntServer, Request, Server};
 use pipework::{Deadline, Result};
@@ -49,7 +50,11 @@ macro_rules! taker {
             }
 
             fn recv_many(&self, max: usize, deadline: Deadline) -> Result<Vec<Self::Taken>> {
-                Ok(self.recv_many(max, deadline)?.into_iter().map($Request::into_owned).collect())
+                Ok(self
+                    .recv_many(max, deadline, Duration::ZERO)?
+                    .into_iter()
+                    .map($Request::into_owned)
+                    .collect())
             }
 
             fn drain(&self, max: usize) -> Result<Vec<Self::Taken>> {

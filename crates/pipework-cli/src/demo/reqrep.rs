@@ -189,8 +189,8 @@ fn worker(segment: &Segment, dies_after: u64) -> Result<(), Failure> {
     let server = segment.server().map_err(during("attaching a server"))?;
     loop {
         if dies_after < u64::MAX && segment.stats().replies >= dies_after {
-            let _taken =
-                uninterrupted(|| server.recv_many(WINDOW, Deadline::NEVER)).map_err(during("receiving"))?;
+            let _taken = uninterrupted(|| server.recv_many(WINDOW, Deadline::NEVER, Duration::ZERO))
+                .map_err(during("receiving"))?;
             sys::kill_self();
         }
         let request = uninterrupted(|| server.recv(Deadline::NEVER)).map_err(during("receiving"))?;

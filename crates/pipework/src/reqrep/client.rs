@@ -1,27 +1,29 @@
-//! The calling end: acquires a slot, sends a request in it, waits for its reply, frees the slot.
+//! The calling end: sends requests, ends calls, and asks to be notified of replies.
 
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::arrivals::Arrivals;
 use super::eventfd::{EventFd, EventFds};
-use super::place::{Sender, Terms};
+use super::place::{Sender, Sending, Terms};
 use super::segment::Segment;
 use super::shm::call::Standing;
-use super::shm::layout::{Kind, Part};
+use super::shm::layout::{Direction, Geometry, Kind};
 use super::shm::mapping::{Role, Shared};
-use super::shm::payload::{Message, Payload};
-use super::shm::slot::{MAX_REDELIVERIES, Slot, SlotWord, State};
+use super::shm::payload::{DEFAULT_MAX_MESSAGE, Message, Payload, Space};
+use super::shm::slot::{MAX_REDELIVERIES, Slot, State};
 use super::shm::ticket::Ticket;
 use super::watch::{Call, Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::Hint;
 
 /// What a server answered. It dereferences to its bytes.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    payload: Payload,
-    flags: u32,
+    pub(super) payload: Payload,
+    pub(super) flags: u32,
 }
 
 impl Reply {
@@ -34,6 +36,14 @@ impl Reply {
     pub fn into_vec(self) -> Vec<u8> {
         self.payload.into_vec()
     }
+
+    pub(super) fn empty() -> Reply {
+        Reply { payload: Payload::empty(), flags: 0 }
+    }
+
+    pub(super) fn from_vec(bytes: Vec<u8>, flags: u32) -> Reply {
+        Reply { payload: Payload::from_vec(bytes), flags }
+    }
 }
 
 impl Deref for Reply {
@@ -44,7 +54,30 @@ impl Deref for Reply {
     }
 }
 
+/// How a server has ended a call.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// With a reply.
+    Answered(Reply),
+    /// It gave the request up, for this reason: bytes of its own, and none if it said none.
+    Failed(Reply),
+}
+
+impl Outcome {
+    /// The reply, or the error `Failed` without the reason.
+    pub(super) fn into_reply(self, op: &'static str) -> Result<Reply> {
+        match self {
+            Outcome::Answered(reply) => Ok(reply),
+            Outcome::Failed(_) => Err(Error::new(ErrorKind::Failed, op)),
+        }
+    }
+}
+
 /// Sends requests and gets their replies.
+///
+/// A payload may be longer than [a slot](super::Options::request_bytes). It goes in parts then, one
+/// after the other, each as soon as the other side has taken the one before; and it arrives whole,
+/// or the call ends with an error.
 ///
 /// Clones share one membership; threads may use one client, or a clone each, at the same time. A
 /// client that a forked child inherits works there, as a member of its own. Calls in progress stay
@@ -53,6 +86,7 @@ impl Deref for Reply {
 pub struct Client {
     pub(super) inner: Arc<Inner>,
     pub(super) terms: Terms,
+    pub(super) max_message: usize,
 }
 
 #[derive(Debug)]
@@ -60,13 +94,16 @@ pub(super) struct Inner {
     // Its thread ends before the membership does.
     replies: Watcher,
     pub(super) sender: Sender,
+    /// What has arrived of replies that come in parts.
+    pub(super) arrivals: Arrivals,
+    /// Where to look first for a call that has ended, so that each gets its turn.
+    pub(super) next_received: Hint,
     segment: Segment,
     eventfds: EventFds,
 }
 
 const CALL: &str = "reqrep call";
 const SEND: &str = "reqrep send";
-const RECV: &str = "reqrep recv";
 
 impl Segment {
     /// Attaches a client.
@@ -90,11 +127,13 @@ impl Client {
         let inner = Inner {
             replies: Watcher::new(),
             sender: Sender::new(membership, segment.spin(), SEND)?,
+            arrivals: Arrivals::new(),
+            next_received: Hint::new(0),
             segment: segment.clone(),
             eventfds: EventFds::default(),
         };
         let terms = Terms { redeliveries: 0, needs_server: false };
-        Ok(Client { inner: Arc::new(inner), terms })
+        Ok(Client { inner: Arc::new(inner), terms, max_message: DEFAULT_MAX_MESSAGE })
     }
 
     /// How many times another server may get a request of this client after a server died with it:
@@ -103,6 +142,14 @@ impl Client {
     pub fn redeliveries(self, times: u8) -> Client {
         let terms = Terms { redeliveries: times.min(MAX_REDELIVERIES), ..self.terms };
         Client { terms, ..self }
+    }
+
+    /// Bytes of the longest message that this handle sends or receives; 256 MiB by default. A slot
+    /// holds one part of a message, and what has arrived of a reply is kept in this process: it
+    /// grows with what comes, up to this. A longer request is `TooLong`, and so is a longer reply,
+    /// whose call is cancelled.
+    pub fn max_message(self, bytes: usize) -> Client {
+        Client { max_message: bytes, ..self }
     }
 
     /// Whether a call fails with `NoServer` where no server is attached, instead of waiting for
@@ -141,8 +188,9 @@ impl Client {
     ///
     /// `TimedOut` and `Interrupted`: the call is cancelled, but a server may have begun with it. To
     /// resume a wait after a signal, use [`send`](Client::send) and [`recv`](Client::recv).
-    /// `PeerDied`: its server has died. `Failed`: its server gave it up. `TooLong`: the request is
-    /// longer than the segment allows. `NoServer`: there is none, and
+    /// `PeerDied`: its server has died. `Failed`: its server gave it up;
+    /// [`call_outcome`](Client::call_outcome) says why. `TooLong`: the request or the reply is
+    /// longer than [`max_message`](Client::max_message). `NoServer`: there is none, and
     /// [`needs_server`](Client::needs_server) was set. `Corrupt`: the segment was damaged.
     ///
     /// `Os` with ENOSPC: a [sparse](super::Options::sparse) segment has no page for the request.
@@ -152,13 +200,46 @@ impl Client {
     /// child as well what [`Segment::client`] fails with.
     #[inline]
     pub fn call<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Reply> {
+        self.call_for(&request.into(), deadline.into(), CALL)?.into_reply(CALL)
+    }
+
+    /// As [`call`](Client::call), for callers that want to know why a server gave the request up.
+    ///
+    /// # Errors
+    ///
+    /// As [`call`](Client::call), but never `Failed`.
+    pub fn call_outcome<'a>(
+        &self,
+        request: impl Into<Message<'a>>,
+        deadline: impl Into<Deadline>,
+    ) -> Result<Outcome> {
+        self.call_for(&request.into(), deadline.into(), CALL)
+    }
+
+    /// As [`call`](Client::call); the reply replaces what `into` holds, and its flags are returned.
+    /// It is copied once, and memory that `into` has is used again.
+    ///
+    /// # Errors
+    ///
+    /// As [`call`](Client::call); `into` is empty then.
+    pub fn call_into<'a>(
+        &self,
+        request: impl Into<Message<'a>>,
+        into: &mut Vec<u8>,
+        deadline: impl Into<Deadline>,
+    ) -> Result<u32> {
         let deadline = deadline.into();
-        let ticket =
-            self.place(&request.into(), deadline, CALL)?.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
-        match self.wait(ticket, deadline, CALL) {
-            Ok(done) => self.take_out(ticket, done, done, CALL),
-            // However the wait ended: nobody has the ticket, so the call must not stay behind.
-            Err(error) => self.abandon_for(ticket, CALL)?.ok_or(error),
+        let ticket = self.start(&request.into(), Some(deadline), false, CALL)?;
+        let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
+        match self.receive_into(ticket, into, deadline, CALL) {
+            Ok(flags) => Ok(flags),
+            Err(error) => {
+                let outcome = self.abandon_for(ticket, CALL)?.ok_or(error)?;
+                let reply = outcome.into_reply(CALL)?;
+                let flags = reply.flags();
+                *into = reply.into_vec();
+                Ok(flags)
+            }
         }
     }
 
@@ -167,17 +248,19 @@ impl Client {
     ///
     /// # Blocking
     ///
-    /// Until a slot is free, or until the deadline.
+    /// Until a slot is free, or until the deadline. A request that is longer than a slot: until a
+    /// server has taken all but the last part of it.
     ///
     /// # Errors
     ///
-    /// As [`call`](Client::call), but never `PeerDied`, `Failed` or ENOMEM. `TimedOut` and
-    /// `Interrupted` mean that there was no slot. Whatever the error is, nothing was sent.
+    /// As [`call`](Client::call), but never `PeerDied`, `Failed` or ENOMEM: these are for
+    /// [`recv`](Client::recv). Whatever the error is, no server has the whole request. `TimedOut`
+    /// and `Interrupted` mean that there was no slot, or that the server has not taken a request
+    /// that is longer than one: that call is cancelled.
     #[inline]
     pub fn send<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Ticket> {
-        let ticket = self
-            .place(&request.into(), deadline.into(), SEND)?
-            .ok_or(Error::new(ErrorKind::TimedOut, SEND))?;
+        let ticket = self.start(&request.into(), Some(deadline.into()), true, SEND)?;
+        let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, SEND))?;
         self.sent(ticket);
         Ok(ticket)
     }
@@ -186,10 +269,11 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`send`](Client::send), but never `TimedOut` or `Interrupted`.
+    /// As [`send`](Client::send), but never `TimedOut` or `Interrupted`; `TooLong` if the request
+    /// is longer than a slot.
     #[inline]
     pub fn try_send<'a>(&self, request: impl Into<Message<'a>>) -> Result<Option<Ticket>> {
-        let ticket = self.place(&request.into(), None, SEND);
+        let ticket = self.start(&request.into(), None, true, SEND);
         match ticket {
             Ok(Some(ticket)) => self.sent(ticket),
             // An event loop goes on after an error, too.
@@ -198,45 +282,86 @@ impl Client {
         ticket
     }
 
-    /// Waits for the reply of a call.
+    /// Sends a request of up to `len` bytes that `write` writes into the slot, so that it is not
+    /// copied. If `write` fails, nothing is sent, and its error is returned.
     ///
     /// # Blocking
     ///
-    /// As [`call`](Client::call).
+    /// Until a slot is free, or until the deadline. `write` keeps the slot while it runs.
     ///
     /// # Errors
     ///
-    /// `TimedOut`, `Interrupted`: the ticket stays valid. `PeerDied`, `Failed`, `NoServer`: the
-    /// call is over. `Stale`: the call was over already, or is not this client's. `Os`: with ENOMEM
-    /// the call is over, as for [`call`](Client::call). With any other number the ticket stays
-    /// valid, but the kernel does not say which members are alive, for instance because the program
-    /// has closed a descriptor of the segment (EBADF). `Corrupt`: the segment was damaged. In a
-    /// forked child as well what [`Segment::client`] fails with.
-    #[inline]
-    pub fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Result<Reply> {
-        let done = self.wait(ticket, deadline.into(), RECV);
-        let reply = done.and_then(|done| self.collect(ticket, done, RECV));
-        self.looked(ticket, reply.as_ref().is_err_and(may_be_open));
-        reply
+    /// As [`send`](Client::send); `TooLong` if `len` is more than a slot holds.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::Write;
+    ///     ///
+    /// # let segment = pipework::reqrep::Options::new().anonymous()?;
+    /// let client = segment.client()?;
+    /// let ticket = client.send_with(64, Duration::from_secs(1), |space| {
+    ///     write!(space, "{{\"id\":{}}}", 7).expect("there is space for 64 bytes");
+    ///     Ok(())
+    /// })?;
+    /// # let request = segment.server()?.recv(Duration::from_secs(1))?;
+    /// # assert_eq!(&*request, b"{\"id\":7}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn send_with(
+        &self,
+        len: usize,
+        deadline: impl Into<Deadline>,
+        write: impl FnOnce(&mut Space<'_>) -> Result<()>,
+    ) -> Result<Ticket> {
+        let write = |idx| self.shared().write_with(idx, Direction::Request, len, write, SEND);
+        if len > self.shared().geometry().request_bytes as usize {
+            return Err(Error::new(ErrorKind::TooLong, SEND));
+        }
+        let sending = Sending::new(self.terms, true);
+        let placed = self.sender().place(write, sending, Some(deadline.into()), None, SEND)?;
+        let ticket = placed.ok_or(Error::new(ErrorKind::TimedOut, SEND))?;
+        self.sent(ticket);
+        Ok(ticket)
     }
 
-    /// The reply of a call; `None` if it has not come. It does not block.
+    /// Sends several requests, and wakes servers once for all of them. Returns their tickets, in
+    /// this order: fewer than there are requests if an error came in between, which comes again
+    /// with the next call.
+    ///
+    /// # Blocking
+    ///
+    /// Until there was a slot for each, or until the deadline.
     ///
     /// # Errors
     ///
-    /// As [`recv`](Client::recv), but never `TimedOut` or `Interrupted`.
-    #[inline]
-    pub fn try_recv(&self, ticket: Ticket) -> Result<Option<Reply>> {
-        let mut reply = self.look(ticket, RECV);
-        // A caller that only polls must learn of a death as well.
-        if matches!(reply, Ok(None)) {
-            reply = match self.sender().liveness().look_after(RECV) {
-                Ok(true) => self.look(ticket, RECV),
-                others => others.map(|_| None),
+    /// As [`send`](Client::send), if none could be sent.
+    pub fn send_many<'a, M: Into<Message<'a>>>(
+        &self,
+        requests: impl IntoIterator<Item = M>,
+        deadline: impl Into<Deadline>,
+    ) -> Result<Vec<Ticket>> {
+        let (deadline, mut tickets, mut quiet) = (deadline.into(), Vec::new(), 0);
+        let outcome = requests.into_iter().try_for_each(|request| {
+            let request = request.into();
+            let ticket = match self.place_quietly(&request)? {
+                Some(ticket) => {
+                    quiet += 1;
+                    ticket
+                }
+                None => {
+                    // Before this waits: what it waits for may need them.
+                    self.sender().announce(std::mem::take(&mut quiet));
+                    let ticket = self.start(&request, Some(deadline), true, SEND)?;
+                    ticket.ok_or(Error::new(ErrorKind::TimedOut, SEND))?
+                }
             };
-        }
-        self.looked(ticket, reply.as_ref().map_or_else(may_be_open, Option::is_none));
-        reply
+            self.sent(ticket);
+            tickets.push(ticket);
+            Ok(())
+        });
+        self.sender().announce(quiet);
+        if tickets.is_empty() { outcome.map(|()| tickets) } else { Ok(tickets) }
     }
 
     /// Cancels a call. False if its reply is there: then it is for [`recv`](Client::recv). A server
@@ -253,11 +378,44 @@ impl Client {
         match slot.cancel(ticket.generation(), me) {
             Some(left) => {
                 self.sender().cancelled(ticket.idx(), me, left);
+                self.inner.arrivals.forget(ticket);
                 Ok(true)
             }
             None => match self.shared().standing(ticket, me) {
                 Standing::Done(_) => Ok(false),
                 _ => Err(Error::new(ErrorKind::Stale, OP)),
+            },
+        }
+    }
+
+    /// Gives up the reply of a call, and not the call: its request is carried out, also after this
+    /// client has gone. Without this, a client that leaves takes back what no server has taken. A
+    /// reply that is there already is dropped.
+    ///
+    /// The request is lost only if its server dies with it, and may not [go to
+    /// another](Client::redeliveries). If it may, it goes there once any client of the segment
+    /// waits for something.
+    ///
+    /// # Errors
+    ///
+    /// `Stale`: the call is over already, or is not this client's. In a forked child as well what
+    /// [`Segment::client`] fails with.
+    pub fn forget(&self, ticket: Ticket) -> Result<()> {
+        const OP: &str = "reqrep forget";
+        let me = self.sender().number(OP)?;
+        let slot = self.slot(ticket, OP)?;
+        match slot.forget(ticket.generation(), me) {
+            Some(left) => {
+                self.sender().left(left);
+                self.inner.arrivals.forget(ticket);
+                self.looked(ticket, false);
+                Ok(())
+            }
+            None => match self.abandon_for(ticket, OP) {
+                Ok(Some(_)) => Ok(()),
+                Err(error) if !matches!(error.kind(), ErrorKind::PeerDied | ErrorKind::Os) => Err(error),
+                Err(_) => Ok(()),
+                Ok(None) => Err(Error::new(ErrorKind::Stale, OP)),
             },
         }
     }
@@ -280,8 +438,7 @@ impl Client {
     ///
     /// ```
     /// use pipework::{ErrorKind, Result, reqrep::{Client, Reply}};
-    /// use std::time::Duration;
-    ///
+    ///     ///
     /// fn call(client: &Client, request: &[u8], go_on: impl Fn() -> bool) -> Result<Reply> {
     ///     let ticket = client.send(request, Duration::from_secs(1))?;
     ///     loop {
@@ -299,36 +456,26 @@ impl Client {
     /// # Ok::<(), pipework::Error>(())
     /// ```
     pub fn abandon(&self, ticket: Ticket) -> Result<Option<Reply>> {
-        self.abandon_for(ticket, "reqrep abandon")
+        const OP: &str = "reqrep abandon";
+        self.abandon_for(ticket, OP)?.map(|outcome| outcome.into_reply(OP)).transpose()
     }
 
     #[cold]
-    fn abandon_for(&self, ticket: Ticket, op: &'static str) -> Result<Option<Reply>> {
+    pub(super) fn abandon_for(&self, ticket: Ticket, op: &'static str) -> Result<Option<Outcome>> {
         // A call that is over, or is not this client's any more, cannot be cancelled either.
         let Ok(false) = self.cancel(ticket) else { return Ok(None) };
-        let reply = match self.look(ticket, op) {
+        let outcome = match self.look(ticket, op) {
             // Another thread was quicker.
             Err(error) if error.kind() == ErrorKind::Stale => Ok(None),
-            reply => reply,
+            outcome => outcome,
         };
-        self.looked(ticket, reply.as_ref().is_err_and(may_be_open));
-        reply
+        self.looked(ticket, outcome.as_ref().is_err_and(may_be_open));
+        outcome
     }
 
     /// How many calls of this client are in progress: sent, and their replies not received.
     pub fn pending(&self) -> usize {
         self.sender().pending("reqrep pending").unwrap_or(0)
-    }
-
-    /// Bytes of a call's reply if it has come, else 0: what [`try_recv`](Client::try_recv) would
-    /// copy now. A hint, to decide whether to do work of that size elsewhere: the reply may come
-    /// right after.
-    pub fn reply_len(&self, ticket: Ticket) -> usize {
-        let answered = self.shared().slot(ticket.idx()).filter(|slot| {
-            let now = slot.load();
-            now.state() == Some(State::Answered) && now.generation() == ticket.generation()
-        });
-        answered.map_or(0, |slot| slot.described(Part::Reply).0 as usize)
     }
 
     pub(super) fn sender(&self) -> &Sender {
@@ -339,112 +486,98 @@ impl Client {
         self.sender().shared()
     }
 
+    /// Places a request and hands out what follows its first part; without a deadline, only if it
+    /// has one.
     #[inline]
-    fn place(
+    pub(super) fn start(
         &self,
         request: &Message<'_>,
-        deadline: impl Into<Option<Deadline>>,
+        deadline: Option<Deadline>,
+        has_ticket: bool,
         op: &'static str,
     ) -> Result<Option<Ticket>> {
-        self.sender().place(request, self.terms, deadline.into(), None, op)
+        if request.payload.len() > self.shared().geometry().request_bytes as usize {
+            return self.start_long(request, deadline, has_ticket, op);
+        }
+        let write = |idx| self.shared().write(idx, Direction::Request, request, op);
+        self.sender().place(write, Sending::new(self.terms, has_ticket), deadline, None, op)
+    }
+
+    #[cold]
+    fn start_long(
+        &self,
+        request: &Message<'_>,
+        deadline: Option<Deadline>,
+        has_ticket: bool,
+        op: &'static str,
+    ) -> Result<Option<Ticket>> {
+        let deadline = deadline.ok_or(Error::new(ErrorKind::TooLong, op))?;
+        let (first, mut rest) = self.first_part(request, op)?;
+        let write = |idx| self.shared().write(idx, Direction::Request, &first, op);
+        let sending = Sending { follows: true, ..Sending::new(self.terms, has_ticket) };
+        let Some(ticket) = self.sender().place(write, sending, Some(deadline), None, op)? else {
+            return Ok(None);
+        };
+        let handed_out = self.wait_until(ticket, deadline, op, || self.hand_out(ticket, &mut rest, op));
+        // Nobody has the ticket yet, so the call must not stay behind.
+        handed_out.inspect_err(|_| drop(self.abandon_for(ticket, op)))?;
+        Ok(Some(ticket))
+    }
+
+    /// A request that is longer than a slot, divided: its first part, and what follows.
+    pub(super) fn first_part<'a>(
+        &self,
+        request: &Message<'a>,
+        op: &'static str,
+    ) -> Result<(Message<'a>, Message<'a>)> {
+        let &Geometry { kind, request_bytes, .. } = self.shared().geometry();
+        // Where a slot has no space for any byte, no number of parts is enough.
+        let can_follow = kind == Kind::Bytes && request_bytes > 0;
+        if request.payload.len() > self.max_message || !can_follow {
+            return Err(Error::new(ErrorKind::TooLong, op));
+        }
+        Ok(request.split(request_bytes as usize))
+    }
+
+    /// Places a request of one part if a slot is free, and wakes no server; `None` for a longer
+    /// one.
+    fn place_quietly(&self, request: &Message<'_>) -> Result<Option<Ticket>> {
+        if request.payload.len() > self.shared().geometry().request_bytes as usize {
+            return Ok(None);
+        }
+        let write = |idx| self.shared().write(idx, Direction::Request, request, SEND);
+        let sending = Sending { quietly: true, ..Sending::new(self.terms, true) };
+        self.sender().place(write, sending, None, None, SEND)
+    }
+
+    /// Hands out the next parts of a request, as its server asks for them; `Some` once all are
+    /// handed out, or the server wants no more.
+    pub(super) fn hand_out(
+        &self,
+        ticket: Ticket,
+        rest: &mut Message<'_>,
+        op: &'static str,
+    ) -> Result<Option<()>> {
+        loop {
+            match self.standing(ticket, op)? {
+                Standing::Turn(word) if word.state() == Some(State::More) => {
+                    let (part, follows) = rest.split(self.shared().geometry().request_bytes as usize);
+                    let is_last = follows.payload.is_empty();
+                    if self.shared().write_more(ticket.idx(), word, &part, !is_last, op)? {
+                        *rest = follows;
+                        if is_last {
+                            return Ok(Some(()));
+                        }
+                    }
+                }
+                Standing::Sent | Standing::Taken => return Ok(None),
+                _ => return Ok(Some(())),
+            }
+        }
     }
 
     pub(super) fn slot(&self, ticket: Ticket, op: &'static str) -> Result<&Slot> {
         self.shared().slot(ticket.idx()).ok_or(Error::new(ErrorKind::Stale, op))
-    }
-}
-
-// ---------------------------------------------------------------- receiving
-
-impl Client {
-    /// The outcome of a call: `None` while it is in progress.
-    #[inline]
-    pub(super) fn look(&self, ticket: Ticket, op: &'static str) -> Result<Option<Reply>> {
-        let done = self.poll(ticket, op)?;
-        done.map(|done| self.collect(ticket, done, op)).transpose()
-    }
-
-    /// The word of a call that is done; `None` while it is in progress. Waits poll this and not the
-    /// payload, which is moved no more often than it must be.
-    #[inline]
-    fn poll(&self, ticket: Ticket, op: &'static str) -> Result<Option<SlotWord>> {
-        let me = self.sender().number(op)?;
-        match self.shared().standing(ticket, me) {
-            Standing::Done(word) => Ok(Some(word)),
-            Standing::Sent if self.terms.needs_server && self.sender().liveness().is_forsaken() => {
-                self.give_up_without_server(ticket, op)
-            }
-            Standing::Sent | Standing::Taken => self.sender().liveness().meet_failure(op).map(|()| None),
-            Standing::Over => {
-                // Where the file was cut short, nothing that is read means anything.
-                self.shared().check_whole(op)?;
-                Err(Error::new(ErrorKind::Stale, op))
-            }
-        }
-    }
-
-    /// Copies out the outcome of a call that is done, and frees its slot.
-    #[inline]
-    fn collect(&self, ticket: Ticket, done: SlotWord, op: &'static str) -> Result<Reply> {
-        let slot = self.slot(ticket, op)?;
-        // Another thread may receive the same call. The thread that comes second must not copy: the
-        // slot may be another call's by then, whose reply a server of this very process is writing.
-        let held = slot.hold(done).ok_or(Error::new(ErrorKind::Stale, op))?;
-        self.take_out(ticket, done, held, op)
-    }
-
-    /// The same for a call whose ticket no other thread has.
-    #[inline]
-    fn take_out(&self, ticket: Ticket, done: SlotWord, held: SlotWord, op: &'static str) -> Result<Reply> {
-        let slot = self.slot(ticket, op)?;
-        let mut reply = Reply { payload: Payload::empty(), flags: 0 };
-        let outcome = match done.state() {
-            Some(State::Answered) => self.copy_out(ticket.idx(), &mut reply, op),
-            Some(State::Failed) => Err(Error::new(ErrorKind::Failed, op)),
-            _ => Err(Error::new(ErrorKind::PeerDied, op)),
-        };
-        // Step 8.
-        if !slot.step(held, held.freed()) {
-            return Err(Error::new(ErrorKind::Stale, op));
-        }
-        self.sender().gave_back(ticket.idx());
-        outcome.map(|()| reply)
-    }
-
-    #[inline]
-    fn copy_out(&self, idx: u32, reply: &mut Reply, op: &'static str) -> Result<()> {
-        let flags = self.shared().read(idx, Part::Reply, &mut reply.payload, op)?;
-        reply.flags = flags.ok_or(Error::new(ErrorKind::Corrupt, op))?;
-        Ok(())
-    }
-
-    /// Waits until a call is done, and returns its word.
-    #[inline]
-    fn wait(&self, ticket: Ticket, deadline: Deadline, op: &'static str) -> Result<SlotWord> {
-        match self.poll(ticket, op) {
-            Ok(None) => self.wait_longer(ticket, deadline, op),
-            Ok(Some(done)) => Ok(done),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn wait_longer(&self, ticket: Ticket, deadline: Deadline, op: &'static str) -> Result<SlotWord> {
-        let slot = self.slot(ticket, op)?;
-        let wait = self.sender().waiting(deadline, op);
-        let check = || self.sender().liveness().check(op);
-        slot.wait(ticket.generation(), &wait, || self.poll(ticket, op), check)
-    }
-
-    /// Ends a call that no server has taken while there is no server.
-    #[cold]
-    fn give_up_without_server(&self, ticket: Ticket, op: &'static str) -> Result<Option<SlotWord>> {
-        match self.sender().refuse_without_server(self.terms, op) {
-            // If it cannot be cancelled, a server has taken it at the last moment, and the next
-            // look finds the outcome.
-            Err(error) if error.kind() == ErrorKind::NoServer && !self.cancel(ticket)? => Ok(None),
-            // Where the kernel does not say which members are alive, the call goes on.
-            refused => refused.map(|()| None),
-        }
     }
 }
 
@@ -505,7 +638,7 @@ impl Client {
 
     pub(super) fn watch_replies(&self, op: &'static str) -> Result<Arc<WatcherState>> {
         self.sender().number(op)?;
-        self.inner.replies.watch(self.shared(), self.sender().liveness(), None, Topic::Replies, op)
+        self.inner.replies.watch(self.shared(), self.sender().liveness(), Topic::Replies, op)
     }
 
     pub(super) fn as_awaited(&self, ticket: Ticket) -> Call {

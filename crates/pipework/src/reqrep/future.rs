@@ -7,11 +7,18 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
-use super::client::{Client, Reply, may_be_open};
-use super::server::{Request, Server};
+use super::client::{Client, Outcome, Reply, may_be_open};
+use super::place::Sending;
+use super::request::{Giving, Request};
+use super::server::Server;
+use super::serving::Serving;
+use super::shm::layout::Direction;
 use super::shm::payload::Message;
+use super::shm::slot::Holding;
 use super::shm::ticket::Ticket;
+use super::stream::{STREAM, Stream};
 use super::waiters::Place;
 use super::watch::{Call, Registration, WatcherState};
 use crate::error::Result;
@@ -19,6 +26,7 @@ use crate::error::Result;
 const CALL: &str = "reqrep call";
 const SEND: &str = "reqrep send";
 const RECV: &str = "reqrep recv";
+const PART: &str = "reqrep part";
 
 impl Client {
     /// As [`call`](Client::call), for a task. Dropping the future cancels the call. There is no
@@ -43,7 +51,17 @@ impl Client {
         request: impl Into<Message<'a>>,
         sent: impl FnOnce(Ticket),
     ) -> Result<Reply> {
-        let ticket = self.place_async(&request.into(), CALL).await?;
+        self.call_outcome_async(request, sent).await?.into_reply(CALL)
+    }
+
+    /// The same, with the reason why a server gave the request up.
+    #[doc(hidden)]
+    pub async fn call_outcome_async<'a>(
+        &self,
+        request: impl Into<Message<'a>>,
+        sent: impl FnOnce(Ticket),
+    ) -> Result<Outcome> {
+        let ticket = self.start_async(&request.into(), false, CALL).await?;
         sent(ticket);
         let _given_up_if_dropped = Unheard { client: self, ticket };
         self.look_async(ticket, CALL).await
@@ -60,7 +78,7 @@ impl Client {
     /// As [`send`](Client::send), but never `TimedOut` or `Interrupted`; `Os` if no thread can be
     /// started.
     pub async fn send_async<'a>(&self, request: impl Into<Message<'a>>) -> Result<Ticket> {
-        let ticket = self.place_async(&request.into(), SEND).await?;
+        let ticket = self.start_async(&request.into(), true, SEND).await?;
         self.sent(ticket);
         Ok(ticket)
     }
@@ -72,35 +90,137 @@ impl Client {
     /// As [`recv`](Client::recv), but never `TimedOut` or `Interrupted`; `Os` if no thread can be
     /// started.
     pub async fn recv_async(&self, ticket: Ticket) -> Result<Reply> {
-        let reply = self.look_async(ticket, RECV).await;
-        self.looked(ticket, reply.as_ref().is_err_and(may_be_open));
-        reply
+        self.outcome_async(ticket).await?.into_reply(RECV)
     }
 
-    async fn place_async(&self, request: &Message<'_>, op: &'static str) -> Result<Ticket> {
+    /// As [`outcome`](Client::outcome), for a task.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv_async`](Client::recv_async), but never `Failed`.
+    pub async fn outcome_async(&self, ticket: Ticket) -> Result<Outcome> {
+        let outcome = self.look_async(ticket, RECV).await;
+        self.looked(ticket, outcome.as_ref().is_err_and(may_be_open));
+        outcome
+    }
+
+    /// As [`stream`](Client::stream), for a task: [`Stream::next_part_async`] gives the parts.
+    ///
+    /// # Errors
+    ///
+    /// As [`call_async`](Client::call_async), but never `PeerDied` or `Failed`.
+    pub async fn stream_async<'a>(&self, request: impl Into<Message<'a>>) -> Result<Stream> {
+        let ticket = self.start_async(&request.into(), false, STREAM).await?;
+        Ok(Stream::new(self.clone(), ticket, Duration::MAX))
+    }
+
+    /// Places a request and hands out what follows its first part.
+    async fn start_async(&self, request: &Message<'_>, has_ticket: bool, op: &'static str) -> Result<Ticket> {
+        let sending = Sending::new(self.terms, has_ticket);
+        if request.payload.len() <= self.shared().geometry().request_bytes as usize {
+            return self.place_async(request, sending, op).await;
+        }
+        let (first, mut rest) = self.first_part(request, op)?;
+        let ticket = self.place_async(&first, Sending { follows: true, ..sending }, op).await?;
+        let given_up_if_dropped = Unheard { client: self, ticket };
+        let hand_out = || self.hand_out(ticket, &mut rest, op);
+        until(Some(self.as_awaited(ticket)), || self.watch_replies(op), hand_out).await?;
+        std::mem::forget(given_up_if_dropped);
+        Ok(ticket)
+    }
+
+    async fn place_async(&self, request: &Message<'_>, sending: Sending, op: &'static str) -> Result<Ticket> {
         let mut kept: Option<Place> = None;
+        let place = |place: Option<&Place>| {
+            let write = |idx| self.shared().write(idx, Direction::Request, request, op);
+            self.sender().place(write, sending, None, place, op)
+        };
         poll_fn(|cx| {
             let before = kept.take().filter(Place::is_here);
-            if let Some(ticket) = self.sender().place(request, self.terms, None, before.as_ref(), op)? {
+            if let Some(ticket) = place(before.as_ref())? {
                 before.inspect(Place::is_served);
                 return Poll::Ready(Ok(ticket));
             }
-            let place = self.sender().join_line(before, cx.waker(), self.terms, op)?;
+            let waiting = self.sender().join_line(before, cx.waker(), self.terms, op)?;
             // What came before the waker was left has woken nobody.
-            if place.may_look()
-                && let Some(ticket) = self.sender().place(request, self.terms, None, Some(&place), op)?
+            if waiting.may_look()
+                && let Some(ticket) = place(Some(&waiting))?
             {
-                place.is_served();
+                waiting.is_served();
                 return Poll::Ready(Ok(ticket));
             }
-            kept = Some(place);
+            kept = Some(waiting);
             Poll::Pending
         })
         .await
     }
 
-    async fn look_async(&self, ticket: Ticket, op: &'static str) -> Result<Reply> {
+    async fn look_async(&self, ticket: Ticket, op: &'static str) -> Result<Outcome> {
         until(Some(self.as_awaited(ticket)), || self.watch_replies(op), || self.look(ticket, op)).await
+    }
+}
+
+impl Stream {
+    /// As [`next_part`](Stream::next_part), for a task. Nothing is lost if the future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`next_part`](Stream::next_part), but never `TimedOut` or `Interrupted`; `Os` if no
+    /// thread can be started.
+    pub async fn next_part_async(&mut self) -> Result<Option<Reply>> {
+        let Stream { client, progress, .. } = self;
+        let Some(ticket) = progress.ticket else { return Ok(None) };
+        let watch = || client.watch_replies(STREAM);
+        until(Some(client.as_awaited(ticket)), watch, || progress.advance(client)).await
+    }
+}
+
+impl Request<'_> {
+    /// As [`part`](Request::part), for a task. If the future is dropped before it is ready, the
+    /// part was not given; of one that is longer than a slot, something may have been, and then the
+    /// request has failed.
+    ///
+    /// # Errors
+    ///
+    /// As [`part`](Request::part), but never `TimedOut` or `Interrupted`; `Os` if no thread can be
+    /// started.
+    pub async fn part_async<'m>(&mut self, part: impl Into<Message<'m>>) -> Result<bool> {
+        let part = part.into();
+        let giving = self.begin_part(&part)?;
+        let (server, claimed) = (self.serving().clone(), self.claimed());
+        let mut half = HalfGiven { request: self, giving };
+        let watch = || server.watch_turns(PART);
+        until(Some(Call::new(claimed.ticket(), false)), watch, || half.give(&server)).await
+    }
+}
+
+/// A part that is being given: a request of which something was given, and not the rest, fails when
+/// this is dropped.
+struct HalfGiven<'r, 'a, 'm> {
+    request: &'r mut Request<'a>,
+    giving: Giving<'m>,
+}
+
+impl HalfGiven<'_, '_, '_> {
+    fn give(&mut self, server: &Serving) -> Result<Option<bool>> {
+        loop {
+            let holding = server.slot(self.request.claimed(), PART)?.holding(self.request.claimed().taken);
+            if holding == Holding::Given {
+                // Of its death, the tick is to notice.
+                server.liveness().awaits_client();
+                server.liveness().meet_failure(PART)?;
+                return Ok(None);
+            }
+            if let Some(wanted) = self.request.give(&mut self.giving, holding)? {
+                return Ok(Some(wanted));
+            }
+        }
+    }
+}
+
+impl Drop for HalfGiven<'_, '_, '_> {
+    fn drop(&mut self) {
+        self.request.stop_giving(&self.giving);
     }
 }
 
@@ -340,14 +460,15 @@ mod tests {
     fn errors_of_calls_are_those_of_threads() {
         let segment = small();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
-        assert_eq!(kind(run(client.call_async(&[0; 5000]))), Some(ErrorKind::TooLong));
+        let short = client.clone().max_message(4999);
+        assert_eq!(kind(run(short.call_async(&[0; 5000]))), Some(ErrorKind::TooLong));
         assert_eq!(kind(run(client.recv_async(Ticket::from_bits(0)))), Some(ErrorKind::Stale));
         let needy = client.clone().needs_server(true);
         thread::scope(|scope| {
             let needy = &needy;
             let call = scope.spawn(move || kind(run(needy.call_async("a"))));
             // The second call ends at the end of a slice.
-            server.recv(SOON).unwrap().fail();
+            server.recv(SOON).unwrap().fail("");
             assert_eq!(call.join().unwrap(), Some(ErrorKind::Failed));
             let ticket = needy.try_send("b").unwrap().expect("there is a slot");
             let call = scope.spawn(move || kind(run(needy.recv_async(ticket))));

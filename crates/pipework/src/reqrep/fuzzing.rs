@@ -11,10 +11,12 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 use super::client::Client;
 use super::int::{IntClient, IntServer};
-use super::server::{Request, Server};
+use super::request::Request;
+use super::server::Server;
 use super::shm::layout::{self, CHECKSUM_AT, FIXED, Header, Layout};
 use super::shm::ticket::Ticket;
 use super::{Audit, Geometry, Kind, Options, Segment};
@@ -141,6 +143,19 @@ fn any_file(script: &mut Script<'_>) -> Option<Segment> {
 
 // ---------------------------------------------------------------- the company
 
+/// Bytes of the longest message.
+const MAX_MESSAGE: usize = 1000;
+
+fn client(segment: &Segment, kind: Kind) -> Option<Client> {
+    Client::new(segment, kind).ok().map(|client| client.max_message(MAX_MESSAGE))
+}
+
+/// One that never waits for a client.
+fn server(segment: &Segment, kind: Kind) -> Option<Server> {
+    let server = Server::new(segment, kind).ok()?;
+    Some(server.max_message(MAX_MESSAGE).part_timeout(Duration::ZERO))
+}
+
 /// One client, one server, and what they hold.
 struct Company<'a> {
     segment: &'a Segment,
@@ -158,8 +173,8 @@ impl Company<'_> {
         Company {
             segment,
             vandal,
-            client: Client::new(segment, kind).ok(),
-            server: Server::new(segment, kind).ok(),
+            client: client(segment, kind),
+            server: server(segment, kind),
             tickets: Vec::new(),
             requests: Vec::new(),
         }
@@ -179,7 +194,7 @@ impl Company<'_> {
     }
 
     fn step(&mut self, script: &mut Script<'_>) {
-        match script.byte() % 24 {
+        match script.byte() % 32 {
             0..=7 => self.vandalise(script),
             8..=9 => self.send(script),
             10 => self.receive(script),
@@ -194,14 +209,21 @@ impl Company<'_> {
             20 => self.check(),
             21 => {
                 self.client = None;
-                self.client = Client::new(self.segment, self.segment.geometry().kind).ok();
+                self.client = client(self.segment, self.segment.geometry().kind);
             }
             22 => {
                 // The requests that it has taken keep the old one attached.
                 self.server = None;
-                self.server = Server::new(self.segment, self.segment.geometry().kind).ok();
+                self.server = server(self.segment, self.segment.geometry().kind);
             }
-            _ => self.requests.clear(),
+            23 => self.requests.clear(),
+            24..=25 => self.part(script),
+            26 => self.next_part(script),
+            27 => self.stream(script),
+            28 => self.forget(script),
+            29 => self.keep(script),
+            30 => self.receive_any(),
+            _ => self.fail(script),
         }
     }
 
@@ -252,7 +274,28 @@ impl Company<'_> {
             _ => client.try_recv(ticket).ok().flatten(),
         };
         if let Some(reply) = received {
-            assert!(reply.into_vec().len() <= self.segment.geometry().reply_bytes as usize);
+            assert!(reply.into_vec().len() <= MAX_MESSAGE);
+        }
+    }
+
+    fn receive_any(&mut self) {
+        let Some(client) = &self.client else { return };
+        if let Ok(Some((ticket, _))) = client.recv_any(Deadline::now()) {
+            self.tickets.retain(|other| *other != ticket);
+        }
+    }
+
+    fn forget(&mut self, script: &mut Script<'_>) {
+        let (Some(client), false) = (&self.client, self.tickets.is_empty()) else { return };
+        client.forget(self.tickets.swap_remove(script.below(self.tickets.len()))).ok();
+    }
+
+    /// A request that its client cannot hand out in time, and a reply whose parts do not come.
+    fn stream(&self, script: &mut Script<'_>) {
+        let Some(client) = &self.client else { return };
+        if let Ok(mut stream) = client.stream(&vec![7; usize::from(script.byte()) * 3], Duration::ZERO) {
+            let part = stream.next_part(Deadline::now());
+            assert!(part.is_err(), "nobody else moves meanwhile");
         }
     }
 
@@ -272,17 +315,56 @@ impl Company<'_> {
         }
     }
 
+    fn any_request(&mut self, script: &mut Script<'_>) -> Option<Request<'static>> {
+        let any = script.below(self.requests.len());
+        (!self.requests.is_empty()).then(|| self.requests.swap_remove(any))
+    }
+
     fn answer(&mut self, script: &mut Script<'_>) {
-        if self.requests.is_empty() {
-            return;
-        }
-        let request = self.requests.swap_remove(script.below(self.requests.len()));
+        let Some(mut request) = self.any_request(script) else { return };
         let reply = vec![9; usize::from(script.byte())];
         let wanted = request.is_wanted();
-        if let Ok(heard) = request.reply(&reply) {
-            assert!(reply.len() <= self.segment.geometry().reply_bytes as usize);
-            assert_eq!(heard, wanted, "nobody else moves meanwhile");
+        match request.try_reply(&reply) {
+            Ok(heard) => assert!(wanted || !heard, "nobody else moves meanwhile"),
+            Err(error) if error.kind() == ErrorKind::TooLong => self.requests.push(request),
+            Err(_) => assert_eq!(request.try_reply("").map_err(|error| error.kind()), Err(ErrorKind::Stale)),
         }
+    }
+
+    fn part(&mut self, script: &mut Script<'_>) {
+        let Some(mut request) = self.any_request(script) else { return };
+        request.part(&vec![9; usize::from(script.byte()) * 2], Deadline::now()).ok();
+        self.requests.push(request);
+    }
+
+    /// A request in place, and what follows its first part.
+    fn next_part(&mut self, script: &mut Script<'_>) {
+        let Some(server) = &self.server else { return };
+        let Ok(mut request) = server.claim(Deadline::now()) else { return };
+        let mut bytes = vec![0; usize::from(script.byte())];
+        if let Ok(len) = request.read_into(&mut bytes) {
+            assert!(len <= bytes.len() && len <= self.segment.geometry().request_bytes as usize);
+        }
+        assert!(request.next_part(Deadline::now()) != Ok(true), "nobody else moves meanwhile");
+        self.requests.push(request.into_owned());
+    }
+
+    fn keep(&mut self, script: &mut Script<'_>) {
+        let Some(request) = self.any_request(script) else { return };
+        let ticket = request.keep();
+        let Some(server) = &self.server else { return };
+        let kept = match script.byte() % 2 {
+            0 => server.kept(ticket).ok().flatten(),
+            _ => server.adopt(ticket).ok(),
+        };
+        self.requests.extend(kept.map(Request::into_owned));
+    }
+
+    fn fail(&mut self, script: &mut Script<'_>) {
+        let Some(request) = self.any_request(script) else { return };
+        let wanted = request.is_wanted();
+        let heard = request.fail(&vec![9; usize::from(script.byte())]);
+        assert!(wanted || !heard, "nobody else moves meanwhile");
     }
 
     /// A call that no server answers, with and without time to wait.
@@ -302,7 +384,12 @@ impl Company<'_> {
             0 => assert!(server.clear().is_ok_and(|cleared| cleared <= most) || server.clear().is_err()),
             1 => assert!(server.drain(usize::MAX).map_or(0, |requests| requests.len()) <= most),
             _ => {
-                assert!(server.recv_many(usize::MAX, Deadline::now()).map_or(0, |taken| taken.len()) <= most)
+                assert!(
+                    server
+                        .recv_many(usize::MAX, Deadline::now(), Duration::ZERO)
+                        .map_or(0, |taken| taken.len())
+                        <= most
+                )
             }
         }
     }
@@ -328,8 +415,9 @@ impl Company<'_> {
     fn check(&self) {
         let sizes = self.segment.geometry();
         let audit = self.segment.audit().expect("the kernel says who is alive");
-        let Audit { free, filling, waiting, taken, dropped, done, damaged, .. } = audit;
-        assert_eq!(free + filling + waiting + taken + dropped + done + damaged, sizes.slots as usize);
+        let Audit { free, filling, waiting, taken, dropped, in_parts, done, damaged, .. } = audit;
+        let all = free + filling + waiting + taken + dropped + in_parts + done + damaged;
+        assert_eq!(all, sizes.slots as usize);
         assert!(audit.unqueued <= waiting && audit.orphaned <= sizes.slots as usize);
         assert!(audit.entries <= sizes.queue as usize && self.segment.len() <= sizes.queue as usize);
         assert!(self.segment.members().is_ok_and(|members| members.len() <= sizes.members as usize));

@@ -1,8 +1,11 @@
 //! The two ends for single numbers: a payload is one `i64`.
 
-use super::client::{Client, Reply};
+use std::time::Duration;
+
+use super::client::{Client, Outcome, Reply};
+use super::request::Request;
 use super::segment::Segment;
-use super::server::{Request, Server};
+use super::server::Server;
 use super::shm::layout::Kind;
 use super::shm::payload::Message;
 use super::shm::ticket::Ticket;
@@ -100,6 +103,28 @@ impl IntClient {
         self.0.abandon(ticket)?.map(|reply| value_of(&reply)).transpose()
     }
 
+    /// As [`Client::forget`].
+    pub fn forget(&self, ticket: Ticket) -> Result<()> {
+        self.0.forget(ticket)
+    }
+
+    /// As [`Client::send_many`].
+    pub fn send_many(
+        &self,
+        requests: impl IntoIterator<Item = i64>,
+        deadline: impl Into<Deadline>,
+    ) -> Result<Vec<Ticket>> {
+        let requests: Vec<_> = requests.into_iter().map(i64::to_ne_bytes).collect();
+        self.0.send_many(&requests, deadline)
+    }
+
+    /// As [`Client::recv_any`].
+    pub fn recv_any(&self, deadline: impl Into<Deadline>) -> Result<Option<(Ticket, Result<i64>)>> {
+        let received = self.0.recv_any(deadline)?;
+        let value = |outcome: Outcome| outcome.into_reply(RECV_ANY).and_then(|reply| value_of(&reply));
+        Ok(received.map(|(ticket, outcome)| (ticket, outcome.and_then(value))))
+    }
+
     /// As [`Client::pending`].
     pub fn pending(&self) -> usize {
         self.0.pending()
@@ -144,8 +169,13 @@ impl IntServer {
     }
 
     /// As [`Server::recv_many`].
-    pub fn recv_many(&self, max: usize, deadline: impl Into<Deadline>) -> Result<Vec<IntRequest<'_>>> {
-        Ok(self.0.recv_many(max, deadline)?.into_iter().map(IntRequest::new).collect())
+    pub fn recv_many(
+        &self,
+        max: usize,
+        deadline: impl Into<Deadline>,
+        linger: Duration,
+    ) -> Result<Vec<IntRequest<'_>>> {
+        Ok(self.0.recv_many(max, deadline, linger)?.into_iter().map(IntRequest::new).collect())
     }
 
     /// As [`Server::drain`].
@@ -156,6 +186,21 @@ impl IntServer {
     /// As [`Server::clear`].
     pub fn clear(&self) -> Result<usize> {
         self.0.clear()
+    }
+
+    /// As [`Server::stop`].
+    pub fn stop(&self) {
+        self.0.stop();
+    }
+
+    /// As [`Server::kept`].
+    pub fn kept(&self, ticket: Ticket) -> Result<Option<IntRequest<'_>>> {
+        self.0.kept(ticket)?.map(IntRequest::read).transpose()
+    }
+
+    /// As [`Server::adopt`].
+    pub fn adopt(&self, ticket: Ticket) -> Result<IntRequest<'_>> {
+        IntRequest::read(self.0.adopt(ticket)?)
     }
 
     /// As [`Server::recv_async`].
@@ -177,9 +222,25 @@ impl<'a> IntRequest<'a> {
         IntRequest { value, request }
     }
 
+    /// One whose number is still in the segment.
+    fn read(mut request: Request<'a>) -> Result<IntRequest<'a>> {
+        request.read()?;
+        Ok(IntRequest::new(request))
+    }
+
     /// The number.
     pub fn value(&self) -> i64 {
         self.value
+    }
+
+    /// As [`Request::ticket`].
+    pub fn ticket(&self) -> Ticket {
+        self.request.ticket()
+    }
+
+    /// As [`Request::keep`].
+    pub fn keep(self) -> Ticket {
+        self.request.keep()
     }
 
     /// As [`Request::redeliveries`].
@@ -202,9 +263,13 @@ impl<'a> IntRequest<'a> {
         self.request.reply(Message::new(&reply.to_ne_bytes()))
     }
 
-    /// As [`Request::fail`].
-    pub fn fail(self) {}
+    /// As [`Request::fail`], without a reason: there is space for a number.
+    pub fn fail(self) -> bool {
+        self.request.fail("")
+    }
 }
+
+const RECV_ANY: &str = "reqrep recv any";
 
 fn value_of(reply: &Reply) -> Result<i64> {
     let bytes = (**reply).try_into().map_err(|_| Error::new(ErrorKind::Corrupt, "reqrep recv"))?;

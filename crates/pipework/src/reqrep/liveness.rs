@@ -26,6 +26,8 @@ pub(super) struct Liveness {
     tick: Tick,
     /// For how many ticks more dead clients matter, too: a thread has found no slot.
     lacks_slot: Hint,
+    /// For how many ticks more dead clients matter to a server: a thread has waited for one.
+    awaits_client: Hint,
     /// 1 once a call was sent that may go to another server.
     redelivers: Hint,
     /// 1 if there was no server at the last tick.
@@ -48,6 +50,7 @@ impl Liveness {
             number: Arc::clone(membership.latest()),
             tick: Tick::new(),
             lacks_slot: no(),
+            awaits_client: no(),
             redelivers: no(),
             is_forsaken: no(),
             has_failed: no(),
@@ -68,6 +71,11 @@ impl Liveness {
     /// A thread has found no slot, and wants one.
     pub(super) fn lacks_slot(&self) {
         self.lacks_slot.set(LACKING_TICKS);
+    }
+
+    /// A thread of a server waits for the next step of a client.
+    pub(super) fn awaits_client(&self) {
+        self.awaits_client.set(LACKING_TICKS);
     }
 
     /// A call is sent that may go to another server.
@@ -121,11 +129,20 @@ impl Liveness {
             membership.hold(op)?;
             match membership.role() {
                 Role::Client => self.check_others(membership.shared(), membership.number(op)?, op),
-                Role::Server => Ok(()),
+                Role::Server => self.check_clients(membership.shared(), op),
             }
         });
         self.has_failed.set(u64::from(checked.is_err()));
         checked
+    }
+
+    /// Ends the calls of dead clients, if a thread waits for one.
+    fn check_clients(&self, shared: &Shared, op: &'static str) -> Result<()> {
+        if self.awaits_client.get() == 0 {
+            return Ok(());
+        }
+        self.awaits_client.set(self.awaits_client.get() - 1);
+        shared.recover_dead(|role| role == Role::Client, op).map(drop)
     }
 
     /// Recovers what dead members held, so that their calls end or go to another server. Puts
@@ -136,6 +153,7 @@ impl Liveness {
         let has_server = shared.recover_dead(|role| lacks_slot || role == Role::Server, op)?;
         self.is_forsaken.set(u64::from(!has_server));
         if self.redelivers.get() == 1 {
+            // Full or not: there is another tick.
             shared.enqueue_again(me, op)?;
         }
         Ok(())

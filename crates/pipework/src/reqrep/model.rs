@@ -13,7 +13,7 @@ use loom::sync::Mutex;
 use loom::thread;
 
 use super::shm::queue::Queue;
-use super::shm::slot::{Slot, SlotWord, State};
+use super::shm::slot::{Caller, Slot, SlotWord, State};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, Wait};
@@ -23,6 +23,8 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, Reach, search};
 const OP: &str = "model";
 const CLIENT: u16 = 1;
 const SERVER: u16 = 2;
+/// A client waits in these.
+const WAITS: [State; 2] = [State::Sent, State::Taken];
 
 /// What a segment is for its slots and its ring.
 struct Segment {
@@ -84,7 +86,7 @@ impl Segment {
     fn send(&self, idx: u32, request: u32, redeliveries: u8) -> Option<(SlotWord, bool)> {
         let slot = self.slot(idx);
         let filled = slot.acquire(CLIENT)?;
-        slot.set_caller(CLIENT, redeliveries);
+        slot.set_caller(Caller { client: CLIENT, redeliveries, follows: false, has_ticket: false });
         self.payloads[idx as usize].request.store(request, Ordering::Relaxed);
         let sent = slot.send(filled).expect("nobody else may touch it");
         Some((sent, self.push(idx)))
@@ -137,7 +139,7 @@ impl Segment {
         let slot = self.slot(0);
         loop {
             let word = slot.load();
-            let Some(next) = word.without(SERVER, CLIENT, 1) else { return };
+            let Some(next) = word.without(SERVER, slot.fields()) else { return };
             if !is_dead() {
                 return;
             }
@@ -169,7 +171,7 @@ fn a_call_is_taken_and_answered_however_both_sides_sleep() {
         let (sent, queued) = segment.send(0, 7, 0).expect("it is free");
         assert!(queued);
         let look = || Ok(segment.look(0, sent.generation()));
-        let reply = sleepily(|wait| segment.slot(0).wait(sent.generation(), wait, look, || Ok(())));
+        let reply = sleepily(|wait| segment.slot(0).wait(sent.generation(), &WAITS, wait, look, || Ok(())));
         assert_eq!(reply, Ok(7));
         server.join().expect("it does not panic");
     });

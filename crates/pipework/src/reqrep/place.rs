@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use super::liveness::Liveness;
 use super::shm::call::Standing;
-use super::shm::layout::Part;
 use super::shm::mapping::{Shared, count};
 use super::shm::member::Membership;
-use super::shm::payload::Message;
-use super::shm::slot::{SlotWord, State};
+use super::shm::slot::{Caller, SlotWord, State};
 use super::shm::ticket::Ticket;
 use super::waiters::{Ahead, Place, Waiters};
 use super::watch::{Topic, Watcher, WatcherState};
@@ -35,6 +33,24 @@ pub(super) struct Terms {
     pub(super) redeliveries: u8,
     /// Calls fail where there is no server.
     pub(super) needs_server: bool,
+}
+
+/// What is said of one request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sending {
+    pub(super) terms: Terms,
+    /// The caller gets the ticket.
+    pub(super) has_ticket: bool,
+    /// Another part of the request follows the one that is placed.
+    pub(super) follows: bool,
+    /// Servers hear of it later, from [`Sender::announce`].
+    pub(super) quietly: bool,
+}
+
+impl Sending {
+    pub(super) fn new(terms: Terms, has_ticket: bool) -> Sending {
+        Sending { terms, has_ticket, follows: false, quietly: false }
+    }
 }
 
 /// The sending half of a client, and what it waits by.
@@ -112,6 +128,11 @@ impl Sender {
         Wait { deadline, spin: &self.spin, reach: Reach::Machine, tick, op }
     }
 
+    /// The same for a thread that looks at all of its calls each time.
+    pub(super) fn waiting_for_any(&self, deadline: Deadline, op: &'static str) -> Wait<'_> {
+        Wait { spin: &self.slot_spin, ..self.waiting(deadline, op) }
+    }
+
     /// Fails with `NoServer` where one is needed and none was there at the last tick, nor is now.
     pub(super) fn refuse_without_server(&self, terms: Terms, op: &'static str) -> Result<()> {
         let liveness = &self.liveness;
@@ -128,7 +149,8 @@ impl Sender {
     /// What event loops and tasks wait by for a slot.
     pub(super) fn watch_space(&self, op: &'static str) -> Result<Arc<WatcherState>> {
         self.number(op)?;
-        self.space.watch(&self.shared, &self.liveness, Some(&self.waiters), Topic::Space, op)
+        let topic = Topic::Space(Arc::clone(&self.waiters));
+        self.space.watch(&self.shared, &self.liveness, topic, op)
     }
 
     /// A request has found no slot, and whoever sends it does not wait.
@@ -147,20 +169,18 @@ impl Sender {
 
 impl Sender {
     /// Puts a request into a slot and the slot into the ring; without a deadline only if that is
-    /// possible now. A thread that has not waited in a `place` goes behind those that have.
+    /// possible now. A thread that has not waited in a `place` goes behind those that have. `write`
+    /// writes the request, into the slot that it gets.
     #[inline]
     pub(super) fn place(
         &self,
-        request: &Message<'_>,
-        terms: Terms,
+        write: impl FnOnce(u32) -> Result<()>,
+        Sending { terms, has_ticket, follows, quietly }: Sending,
         deadline: Option<Deadline>,
         place: Option<&Place>,
         op: &'static str,
     ) -> Result<Option<Ticket>> {
         let shared = &self.shared;
-        if request.payload.len() > shared.geometry().request_bytes as usize {
-            return Err(Error::new(ErrorKind::TooLong, op));
-        }
         let me = self.membership.present(op)?;
         if terms.needs_server && !shared.has_server(op)? {
             return Err(Error::new(ErrorKind::NoServer, op));
@@ -177,7 +197,7 @@ impl Sender {
             }
         };
         let slot = shared.slot(idx).ok_or(Error::new(ErrorKind::Corrupt, op))?;
-        if let Err(error) = shared.write(idx, Part::Request, request, op) {
+        if let Err(error) = write(idx) {
             slot.step(filled, filled.freed());
             self.gave_back(idx);
             return Err(error);
@@ -185,10 +205,12 @@ impl Sender {
         if terms.redeliveries > 0 {
             self.liveness.redelivers();
         }
-        slot.set_caller(me, terms.redeliveries);
+        let redeliveries = terms.redeliveries;
+        slot.set_caller(Caller { client: me, redeliveries, follows, has_ticket });
         let Some(sent) = slot.send(filled) else { return Err(Error::new(ErrorKind::Corrupt, op)) };
         let ticket = Ticket::new(idx, sent);
-        let queued = match shared.enqueue(idx, op) {
+        let pushed = if quietly { shared.push(idx, op) } else { shared.enqueue(idx, op) };
+        let queued = match pushed {
             Ok(true) => return Ok(Some(ticket)),
             Ok(false) => self.queue_waiting(ticket, me, deadline, op),
             Err(error) => Err(error),
@@ -200,6 +222,13 @@ impl Sender {
         }
         self.gave_back(idx);
         queued.map(|_| None)
+    }
+
+    /// Wakes servers for requests that were placed quietly.
+    pub(super) fn announce(&self, requests: u32) {
+        if requests > 0 {
+            self.shared.requests().notify_many_swapped(requests, Reach::Machine);
+        }
     }
 
     /// Whether a newcomer may look for a slot: the line is empty, or there are slots for all in it,
@@ -384,7 +413,7 @@ impl Sender {
             self.full.set(0);
             self.liveness.check(op)
         };
-        let wait = Wait { spin: &self.slot_spin, ..self.waiting(deadline, op) };
+        let wait = self.waiting_for_any(deadline, op);
         let slot = shared.space().wait_parking(&wait, || parks.set(parks.get() + 1), look, check);
         // The wake-up that this thread got may be for another.
         slot.inspect_err(|_| shared.space().notify(Reach::Machine))
@@ -436,12 +465,13 @@ impl Sender {
         count(&self.membership.member(me).counters.0.cancelled);
         match left.state() {
             Some(State::Free) => self.gave_up(idx),
-            _ => self.dropped(),
+            _ => self.left(left),
         }
     }
 
-    /// A slot that stays its server's for a while: it does not count as this client's any more.
-    fn dropped(&self) {
+    /// A slot that is its server's now, or will be: it does not count as this client's any more.
+    pub(super) fn left(&self, left: SlotWord) {
+        self.shared.ring_server(left.owner());
         if self.waiters.is_limited() {
             self.waiters.exit();
             self.shared.space().notify_all(Reach::Machine);

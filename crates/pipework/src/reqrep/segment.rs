@@ -171,7 +171,8 @@ impl Segment {
                 Some(State::Free) => &mut audit.free,
                 Some(State::Fill) => &mut audit.filling,
                 Some(State::Sent) => &mut audit.waiting,
-                Some(State::Taken) => &mut audit.taken,
+                Some(State::Taken | State::Forgotten) => &mut audit.taken,
+                Some(State::Part | State::More) => &mut audit.in_parts,
                 Some(State::Dropped) => &mut audit.dropped,
                 Some(State::Answered | State::Failed | State::Died) => &mut audit.done,
                 None => &mut audit.damaged,
@@ -180,7 +181,8 @@ impl Segment {
             if word.state() == Some(State::Sent) && !queued[idx as usize] {
                 audit.unqueued += 1;
             }
-            if word.state() != Some(State::Free) && shared.is_gone(word.owner(), "reqrep audit")? {
+            // Nobody owns a request whose client does not wait for its reply.
+            if word.owner() != 0 && shared.is_gone(word.owner(), "reqrep audit")? {
                 audit.orphaned += 1;
             }
         }
@@ -271,6 +273,9 @@ pub struct Audit {
     pub taken: usize,
     /// A server has its request, and the call was cancelled.
     pub dropped: usize,
+    /// A server has its request, and it is the client's turn, to take a part of the reply or to
+    /// write one of the request.
+    pub in_parts: usize,
     /// Its reply waits for the client.
     pub done: usize,
     /// Its word is none that a member of ours writes.
@@ -286,14 +291,15 @@ pub struct Audit {
 impl Audit {
     /// Each under its name, for bindings to other languages.
     pub fn by_name(&self) -> impl Iterator<Item = (&'static str, usize)> + use<> {
-        let Audit { free, filling, waiting, taken, dropped, done, damaged, orphaned, unqueued, entries } =
-            *self;
+        let Audit { free, filling, waiting, taken, dropped, in_parts, done, .. } = *self;
+        let Audit { damaged, orphaned, unqueued, entries, .. } = *self;
         [
             ("free", free),
             ("filling", filling),
             ("waiting", waiting),
             ("taken", taken),
             ("dropped", dropped),
+            ("in_parts", in_parts),
             ("done", done),
             ("damaged", damaged),
             ("orphaned", orphaned),

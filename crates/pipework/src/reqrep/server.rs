@@ -1,47 +1,30 @@
 //! The answering end: takes requests from the ring, answers each of them once.
 
 use std::borrow::Cow;
-use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::eventfd::{EventFd, EventFds};
-use super::liveness::Liveness;
+use super::eventfd::EventFd;
+use super::inbox::Gathered;
+use super::request::Request;
 use super::segment::Segment;
-use super::shm::layout::{Kind, Part};
-use super::shm::mapping::{Role, Shared, count};
-use super::shm::member::Membership;
-use super::shm::payload::{Message, Payload};
-use super::shm::slot::{SlotWord, State};
-use super::watch::{Topic, Watcher, WatcherState};
+use super::serving::{Claimed, Limits, Serving};
+use super::shm::layout::{Direction, Kind};
+use super::shm::mapping::{Shared, count};
+use super::shm::payload::DEFAULT_MAX_MESSAGE;
+use super::shm::slot::SlotWord;
+use super::shm::ticket::Ticket;
+use super::watch::WatcherState;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
-use crate::event::Wait;
-use crate::spin::{Looks, Spin};
 use crate::sync::Reach;
-
-/// Takes requests from a segment and answers them.
-///
-/// Clones share one membership; threads may use one server, or a clone each, at the same time. Any
-/// number of servers, in any number of processes, compete for the requests of a segment: each
-/// request goes to one of them. A server that a forked child inherits works there, as a member of
-/// its own. Requests taken before the fork stay the parent's.
-#[derive(Clone, Debug)]
-pub struct Server(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    // Its thread ends before the membership does.
-    watcher: Watcher,
-    shared: Arc<Shared>,
-    membership: Arc<Membership>,
-    segment: Segment,
-    eventfds: EventFds,
-    spin: Spin,
-    liveness: Arc<Liveness>,
-}
+use crate::sys;
 
 const RECV: &str = "reqrep recv";
+
+/// How long a client may keep a server waiting in the middle of a call.
+const PART_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Segment {
     /// Attaches a server.
@@ -54,23 +37,41 @@ impl Segment {
     }
 }
 
+/// Takes requests from a segment and answers them.
+///
+/// Clones share one membership; threads may use one server, or a clone each, at the same time. Any
+/// number of servers, in any number of processes, compete for the requests of a segment: each
+/// request goes to one of them. A server that a forked child inherits works there, as a member of
+/// its own. Requests taken before the fork stay the parent's.
+#[derive(Clone, Debug)]
+pub struct Server(Serving);
+
 impl Server {
     pub(super) fn new(segment: &Segment, kind: Kind) -> Result<Server> {
-        let membership = Arc::new(segment.join(kind, Role::Server, "reqrep attach server")?);
-        Ok(Server(Arc::new(Inner {
-            watcher: Watcher::new(),
-            shared: Arc::clone(membership.shared()),
-            liveness: Arc::new(Liveness::new(&membership)),
-            membership,
-            segment: segment.clone(),
-            eventfds: EventFds::default(),
-            spin: Spin::new(segment.spin(), Looks::Load),
-        })))
+        let limits = Limits { max_message: DEFAULT_MAX_MESSAGE, part_timeout: PART_TIMEOUT };
+        Serving::new(segment, kind, limits).map(Server)
+    }
+
+    /// Bytes of the longest message that this handle receives or answers with; 256 MiB by default.
+    /// What has arrived of a request that is longer than a slot is kept in this process: it grows
+    /// with what comes, up to this. A longer request fails at its client, and a longer reply is
+    /// `TooLong`.
+    pub fn max_message(mut self, bytes: usize) -> Server {
+        self.0.limits.max_message = bytes;
+        self
+    }
+
+    /// For how long a client may keep this server waiting in the middle of a call that goes in
+    /// parts: until it has written the next part of its request, or taken a part of its reply. Then
+    /// the call fails. The default is 10 seconds.
+    pub fn part_timeout(mut self, time: Duration) -> Server {
+        self.0.limits.part_timeout = time;
+        self
     }
 
     /// The segment that this server is attached to.
     pub fn segment(&self) -> &Segment {
-        &self.0.segment
+        self.0.segment()
     }
 
     /// Waits for the next request.
@@ -80,9 +81,14 @@ impl Server {
     /// Until a request comes, or until the deadline. It spins before it parks, for as long as
     /// [`Options::spin`](super::Options::spin) says, if recent waits were short.
     ///
+    /// A request that is longer than a slot comes whole. Where the deadline passes, or a signal
+    /// handler runs, while its parts are coming, a thread of this process receives the rest, and
+    /// the request comes with a later call.
+    ///
     /// # Errors
     ///
-    /// `TimedOut`; `Interrupted` if a signal handler ran; `Corrupt` if the segment was damaged.
+    /// `TimedOut`; `Interrupted` if a signal handler ran; `Closed` once this server was
+    /// [stopped](Server::stop); `Corrupt` if the segment was damaged.
     /// `Os` with ENOMEM if there is no memory for the request, which then fails at its client. `Os`
     /// with another number if the kernel does not say whether this server still has its lock, for
     /// instance because the program has closed a descriptor of the segment (EBADF). In a forked
@@ -91,12 +97,11 @@ impl Server {
     pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
         let deadline = deadline.into();
         for _ in 0..self.turns() {
-            let claimed = match self.claim()? {
-                Some(claimed) => claimed,
-                None => self.claim_waiting(deadline)?,
+            let found = match self.find()? {
+                Some(found) => found,
+                None => self.find_waiting(deadline)?,
             };
-            let mut request = self.request(claimed);
-            if request.copy_out()? {
+            if let Some(request) = self.open(found, Some(deadline))? {
                 return Ok(request);
             }
         }
@@ -107,7 +112,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As [`recv`](Server::recv), but never `TimedOut` or `Interrupted`.
+    /// As [`recv`](Server::recv), but never `TimedOut` or `Interrupted`; `Os` if no thread can be
+    /// started for a request that is longer than a slot, which then fails at its client.
     #[inline]
     pub fn try_recv(&self) -> Result<Option<Request<'_>>> {
         let request = self.take();
@@ -115,15 +121,17 @@ impl Server {
             Ok(Some(_)) => {}
             Ok(None) => {
                 self.found_none()?;
-                self.0.liveness.look_after(RECV)?;
+                self.0.liveness().look_after(RECV)?;
             }
             // An event loop goes on after an error, too.
-            Err(_) => self.0.watcher.found_none(),
+            Err(_) => self.0.found_none(),
         }
         request
     }
 
-    /// Up to `max` requests: waits for the first, then takes those that are there.
+    /// Waits for the next request, and leaves its bytes in the segment:
+    /// [`Request::read_into`] copies them to where they belong. Of a request that is longer than a
+    /// slot it is the first part; [`Request::next_part`] gets the others.
     ///
     /// # Blocking
     ///
@@ -131,16 +139,85 @@ impl Server {
     ///
     /// # Errors
     ///
+    /// As [`recv`](Server::recv), but never ENOMEM.
+    ///
+    /// # Examples
+    ///
+    /// A file of any size is received in one piece of memory:
+    ///
+    /// ```
+    /// # use pipework::reqrep::Options;
+    /// # use std::{io::Write, thread, time::Duration};
+    /// # let segment = Options::new().anonymous()?;
+    /// # let (client, server) = (segment.client()?, segment.server()?);
+    /// # let (file_to_send, wait) = (vec![7; 100_000], Duration::from_secs(5));
+    /// # let caller = thread::spawn(move || client.call(&file_to_send, wait));
+    /// # let mut file = Vec::new();
+    /// let mut buffer = vec![0; 4096];
+    /// let mut request = server.claim(Duration::from_secs(5))?;
+    /// loop {
+    ///     let len = request.read_into(&mut buffer)?;
+    ///     file.write_all(&buffer[..len])?;
+    ///     if !request.next_part(Duration::from_secs(5))? {
+    ///         break;
+    ///     }
+    /// }
+    /// request.reply("stored")?;
+    /// # assert_eq!((file.len(), &*caller.join().unwrap()?), (100_000, &b"stored"[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn claim(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
+        let deadline = deadline.into();
+        for _ in 0..self.turns() {
+            let found = match self.find()? {
+                Some(found) => found,
+                None => self.find_waiting(deadline)?,
+            };
+            match found {
+                Found::Claimed(claimed) => {
+                    let mut request = self.request(claimed);
+                    request.look_for_more()?;
+                    return Ok(request);
+                }
+                Found::Gathered(gathered) => {
+                    if let Some(request) = self.gathered(gathered) {
+                        return Ok(request);
+                    }
+                }
+            }
+        }
+        Err(Error::new(ErrorKind::Corrupt, RECV))
+    }
+
+    /// Up to `max` requests: waits for the first, then takes those that are there, and for a time
+    /// of `linger` those that come.
+    ///
+    /// # Blocking
+    ///
+    /// As [`recv`](Server::recv), and then for up to `linger`, which may be zero, or until there
+    /// are `max`.
+    ///
+    /// # Errors
+    ///
     /// As [`recv`](Server::recv). The requests that were taken before an error are returned, and
     /// the error comes again with the next call.
-    pub fn recv_many(&self, max: usize, deadline: impl Into<Deadline>) -> Result<Vec<Request<'_>>> {
+    pub fn recv_many(
+        &self,
+        max: usize,
+        deadline: impl Into<Deadline>,
+        linger: Duration,
+    ) -> Result<Vec<Request<'_>>> {
         if max == 0 {
             return Ok(Vec::new());
         }
         let mut requests = vec![self.recv(deadline)?];
-        while requests.len() < self.most(max)
-            && let Ok(Some(request)) = self.take()
-        {
+        let lingers = (!linger.is_zero()).then(|| Deadline::after(linger));
+        while requests.len() < self.most(max) {
+            let next = match (self.take(), lingers) {
+                (Ok(None), Some(until)) => self.recv(until).map(Some),
+                (next, _) => next,
+            };
+            let Ok(Some(request)) = next else { break };
             requests.push(request);
         }
         Ok(requests)
@@ -157,11 +234,11 @@ impl Server {
             match self.take() {
                 Ok(Some(request)) => requests.push(request),
                 Ok(None) => {
-                    self.0.watcher.found_none();
+                    self.0.found_none();
                     break;
                 }
                 Err(error) if requests.is_empty() => {
-                    self.0.watcher.found_none();
+                    self.0.found_none();
                     return Err(error);
                 }
                 Err(_) => break,
@@ -177,7 +254,7 @@ impl Server {
         let queue = shared.queue();
         let waiting = queue.entries().filter(|idx| shared.is_sent(*idx)).take(max);
         let slots = waiting.filter_map(|idx| shared.slot(idx));
-        slots.map(|slot| u64::from(slot.described(Part::Request).0)).sum()
+        slots.map(|slot| u64::from(slot.described(Direction::Request).0)).sum()
     }
 
     /// Fails all requests that wait now, and returns how many they were.
@@ -190,13 +267,63 @@ impl Server {
         // No more than can have waited when it began: clients may send as quickly as this loop
         // fails them.
         for _ in 0..self.shared().geometry().slots {
-            match self.take()? {
-                Some(request) => request.fail(),
+            match self.find()? {
+                Some(Found::Claimed(claimed)) => drop(self.request(claimed)),
+                Some(Found::Gathered(gathered)) => drop(self.gathered(gathered)),
                 None => break,
             }
             cleared += 1;
         }
         Ok(cleared)
+    }
+
+    /// Stops this server and its clones: from now on, whoever receives gets `Closed`, at once, and
+    /// no more requests are taken. Requests in hand can be answered. What waits in the segment is
+    /// for other servers.
+    ///
+    /// Any thread may call it. It does not block.
+    pub fn stop(&self) {
+        self.0.inbox().stop();
+        self.shared().requests().notify_all(Reach::Machine);
+    }
+
+    /// Takes back a request that was [kept](Request::keep); `None` if the ticket is none that is
+    /// kept, or it was taken back already. Its bytes are in the segment: [`Request::read`] copies
+    /// them again. Of a request that is longer than a slot these are the last of its parts.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` in a forked child, for a request that its parent keeps: [`adopt`](Server::adopt)
+    /// gets it. And where others had to take this server for dead.
+    pub fn kept(&self, ticket: Ticket) -> Result<Option<Request<'_>>> {
+        const OP: &str = "reqrep kept";
+        let number = self.0.membership().number(OP)?;
+        match self.0.kept(ticket) {
+            Some(taken) if taken.owner() == number => Ok(Some(self.request((ticket.idx(), taken)))),
+            Some(taken) => {
+                self.0.keep(self.claimed((ticket.idx(), taken)));
+                Err(Error::new(ErrorKind::Stale, OP))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Makes a request this process's own that its parent had [kept](Request::keep) when this
+    /// process was forked: for servers that fork for each request. The parent must not answer it
+    /// any more: it gets `Stale`.
+    ///
+    /// # Errors
+    ///
+    /// `Stale`: the parent has answered it or has died, or something of it went in parts already;
+    /// or the ticket is none that was kept. What [`Segment::server`] fails with, since the child
+    /// joins.
+    pub fn adopt(&self, ticket: Ticket) -> Result<Request<'_>> {
+        const OP: &str = "reqrep adopt";
+        let number = self.0.membership().present(OP)?;
+        let slot = self.shared().slot(ticket.idx());
+        let adopted = slot.zip(self.0.kept(ticket)).and_then(|(slot, taken)| slot.adopt(taken, number));
+        let taken = adopted.ok_or(Error::new(ErrorKind::Stale, OP))?;
+        Ok(self.request((ticket.idx(), taken)))
     }
 
     /// A descriptor for an event loop, readable while a request waits. The client may be any
@@ -206,7 +333,8 @@ impl Server {
     /// [`drain`](Server::drain) until there is none: then it is not readable any more. Until then,
     /// further requests cost no system call. A thread of this process waits on behalf of the loop.
     /// The first call of this method starts it, and it ends with the server. If the loop does not
-    /// come within a millisecond, another server is woken.
+    /// come within a millisecond, another server is woken. It is readable once the server was
+    /// [stopped](Server::stop), too.
     ///
     /// The caller owns the descriptor, may close it at any time, and must not read from it. Each
     /// call returns another one. A forked child asks for one of its own.
@@ -222,22 +350,20 @@ impl Server {
 
     /// The eventfd that is rung by hand to notify servers of requests.
     pub fn request_eventfd(&self) -> &EventFd {
-        &self.0.eventfds.request
+        &self.0.eventfds().request
     }
 
     /// The eventfd that is rung by hand to notify clients of replies.
     pub fn reply_eventfd(&self) -> &EventFd {
-        &self.0.eventfds.reply
+        &self.0.eventfds().reply
     }
 
     pub(super) fn watch(&self, op: &'static str) -> Result<Arc<WatcherState>> {
-        // A forked child is to be a member before its thread waits for anything.
-        self.0.membership.number(op)?;
-        self.0.watcher.watch(self.shared(), &self.0.liveness, None, Topic::Requests, op)
+        self.0.watch_requests(op)
     }
 
     fn shared(&self) -> &Arc<Shared> {
-        &self.0.shared
+        self.0.shared()
     }
 
     /// How many requests one call may take: no more than there can be at the same time, whatever is
@@ -249,9 +375,8 @@ impl Server {
     #[inline]
     pub(super) fn take(&self) -> Result<Option<Request<'_>>> {
         for _ in 0..self.turns() {
-            let Some(claimed) = self.claim()? else { return Ok(None) };
-            let mut request = self.request(claimed);
-            if request.copy_out()? {
+            let Some(found) = self.find()? else { return Ok(None) };
+            if let Some(request) = self.open(found, None)? {
                 return Ok(Some(request));
             }
         }
@@ -264,11 +389,30 @@ impl Server {
         self.shared().geometry().slots + 1
     }
 
-    /// Claims the first request that waits; returns the word that makes it this server's. Waits
-    /// poll this and not the payload, which is moved no more often than it must be.
+    /// The next request. Waits poll this and not the payload, which is moved no more often than it
+    /// must be.
     #[inline]
-    fn claim(&self) -> Result<Option<(u32, SlotWord)>> {
-        let (shared, number) = (self.shared(), self.0.membership.present(RECV)?);
+    fn find(&self) -> Result<Option<Found>> {
+        if self.0.inbox().has_news()
+            && let Some(gathered) = self.look_into_inbox()?
+        {
+            return Ok(Some(Found::Gathered(gathered)));
+        }
+        Ok(self.claim_next()?.map(Found::Claimed))
+    }
+
+    #[cold]
+    fn look_into_inbox(&self) -> Result<Option<Gathered>> {
+        match self.0.inbox().is_stopped() {
+            true => Err(Error::new(ErrorKind::Closed, RECV)),
+            false => Ok(self.0.inbox().pop()),
+        }
+    }
+
+    /// Claims the first request that waits; returns the word that makes it this server's.
+    #[inline]
+    fn claim_next(&self) -> Result<Option<(u32, SlotWord)>> {
+        let (shared, number) = (self.shared(), self.0.membership().present(RECV)?);
         let claim = |idx| Some((idx, shared.slot(idx)?.claim(number)?));
         let popped = shared.queue().pop(claim, RECV)?;
         if popped.claimed.is_some() || popped.stale > 0 {
@@ -281,172 +425,153 @@ impl Server {
             shared.space().notify_all(Reach::Machine);
         }
         if popped.claimed.is_none() {
-            self.0.liveness.meet_failure(RECV)?;
+            self.0.liveness().meet_failure(RECV)?;
         }
         Ok(popped.claimed)
     }
 
-    fn claim_waiting(&self, deadline: Deadline) -> Result<(u32, SlotWord)> {
+    fn find_waiting(&self, deadline: Deadline) -> Result<Found> {
         self.found_none()?;
-        let tick = Some(self.0.liveness.tick());
-        let wait = Wait { deadline, spin: &self.0.spin, reach: Reach::Machine, tick, op: RECV };
-        self.shared().requests().wait(&wait, || self.claim(), || self.0.liveness.check(RECV))
+        let check = || self.0.liveness().check(RECV);
+        self.shared().requests().wait(&self.0.waiting(deadline, RECV), || self.find(), check)
     }
 
     fn found_none(&self) -> Result<()> {
-        let number = self.0.membership.number(RECV)?;
-        count(&self.0.membership.member(number).counters.0.empty);
-        self.0.watcher.found_none();
+        let membership = self.0.membership();
+        count(&membership.member(membership.number(RECV)?).counters.0.empty);
+        self.0.found_none();
         self.shared().check_whole(RECV)
     }
 
     /// A claimed request, without its payload.
     #[inline]
-    fn request(&self, (idx, taken): (u32, SlotWord)) -> Request<'_> {
-        let holder = self.0.membership.packed(taken.owner());
-        let server = Cow::Borrowed(self);
-        Request { server, idx, taken, holder, flags: 0, payload: Payload::empty() }
-    }
-}
-
-/// A request that this process has taken, and that no other server gets. If it is dropped without a
-/// reply, it fails at its client at once.
-///
-/// It dereferences to its bytes, which are a copy. It borrows its server;
-/// [`into_owned`](Request::into_owned) makes one that can be moved to another thread.
-#[derive(Debug)]
-pub struct Request<'a> {
-    server: Cow<'a, Server>,
-    idx: u32,
-    /// The word as it was claimed; the waiter bit may have been set since.
-    taken: SlotWord,
-    /// The member that claimed it, so that the same request in a forked child is known to be the
-    /// parent's.
-    holder: u64,
-    flags: u32,
-    payload: Payload,
-}
-
-const REPLY: &str = "reqrep reply";
-
-impl Request<'_> {
-    /// The bytes of the request.
-    pub fn payload(&self) -> &[u8] {
-        &self.payload
+    fn request(&self, claimed: (u32, SlotWord)) -> Request<'_> {
+        Request::new(Cow::Borrowed(&self.0), self.claimed(claimed))
     }
 
-    /// Its bytes as a vector. A long payload is moved, not copied.
-    pub fn take_payload(&mut self) -> Vec<u8> {
-        std::mem::replace(&mut self.payload, Payload::empty()).into_vec()
-    }
-
-    /// The 32 bits that the client sent with it.
-    pub fn flags(&self) -> u32 {
-        self.flags
-    }
-
-    /// The same request, with a clone of its server instead of a borrow.
-    pub fn into_owned(mut self) -> Request<'static> {
-        Request {
-            server: Cow::Owned(Server::clone(&self.server)),
-            idx: self.idx,
-            // From here on, dropping this one does nothing.
-            taken: std::mem::replace(&mut self.taken, SlotWord::from_bits(0)),
-            holder: self.holder,
-            flags: self.flags,
-            payload: std::mem::replace(&mut self.payload, Payload::empty()),
-        }
-    }
-
-    /// How many servers have died with this request, 0 to 3. More than 0 only if the client asked
-    /// for redelivery.
-    pub fn redeliveries(&self) -> u8 {
-        self.taken.delivery()
-    }
-
-    /// Answers, and returns whether the client still waited when it was answered: false if it has
-    /// cancelled, or if its death was noticed before. True does not mean that the client receives
-    /// the reply.
-    ///
-    /// # Errors
-    ///
-    /// `TooLong` if the reply is longer than the segment allows; `Corrupt` if the segment was
-    /// damaged; in a [sparse](super::Options::sparse) segment `Os`, with ENOSPC if there is no page
-    /// for the reply, and with EBADF if the program has closed the segment's descriptor. The
-    /// request then fails at its client. `Stale` if the request is not this server's any more: in a
-    /// child that was forked after it was taken, and where others had to take this server for dead.
     #[inline]
-    pub fn reply<'m>(mut self, reply: impl Into<Message<'m>>) -> Result<bool> {
-        self.check()?;
-        let shared = self.server.shared();
-        let slot = shared.slot(self.idx).ok_or(Error::new(ErrorKind::Corrupt, REPLY))?;
-        // Before the copy: if the request was taken away, the bytes there belong to another call by
-        // now.
-        if !slot.load().is_held(self.taken) {
-            return Err(Error::new(ErrorKind::Stale, REPLY));
-        }
-        shared.write(self.idx, Part::Reply, &reply.into(), REPLY)?;
-        Ok(self.finish(State::Answered))
+    fn claimed(&self, (idx, taken): (u32, SlotWord)) -> Claimed {
+        Claimed { idx, taken, holder: self.0.membership().packed(taken.owner()) }
     }
 
-    /// Gives the request up; its call fails with `Failed`. Dropping does the same.
-    pub fn fail(self) {}
+    /// `None` in a forked child, for what is its parent's.
+    fn gathered(&self, gathered: Gathered) -> Option<Request<'_>> {
+        let Gathered { claimed: (idx, taken), holder, flags, payload } = gathered;
+        let claimed = Claimed { idx, taken, holder };
+        let is_here = self.0.is_here(claimed);
+        is_here.then(|| Request::with_payload(Cow::Borrowed(&self.0), claimed, payload, flags))
+    }
 
-    /// Whether the client waits for the reply: false once it has cancelled, or its death was
-    /// noticed.
-    pub fn is_wanted(&self) -> bool {
-        let slot = self.server.shared().slot(self.idx);
-        let now = slot.map(|slot| slot.load());
-        now.is_some_and(|now| {
-            now.is(State::Taken, self.taken.owner()) && now.generation() == self.taken.generation()
+    /// The request with its payload; `None` if that is no client of ours', or is not there yet.
+    #[inline]
+    fn open(&self, found: Found, deadline: Option<Deadline>) -> Result<Option<Request<'_>>> {
+        let claimed = match found {
+            Found::Claimed(claimed) => claimed,
+            Found::Gathered(gathered) => return Ok(self.gathered(gathered)),
+        };
+        let mut request = self.request(claimed);
+        if !request.copy_out()? {
+            return Ok(None);
+        }
+        request.look_for_more()?;
+        if request.has_more() { self.gather(request, deadline) } else { Ok(Some(request)) }
+    }
+}
+
+/// What a look finds.
+enum Found {
+    /// The first part of a request, if not all of it.
+    Claimed((u32, SlotWord)),
+    Gathered(Gathered),
+}
+
+// ---------------------------------------------------------------- requests of several parts
+
+const TOO_LONG: &str = "longer than the server's max_message";
+
+impl Server {
+    /// Receives the rest of a request; without a deadline, or after it, a thread does. `None` if
+    /// the request does not come, or not now.
+    #[cold]
+    fn gather<'a>(
+        &'a self,
+        mut request: Request<'a>,
+        deadline: Option<Deadline>,
+    ) -> Result<Option<Request<'a>>> {
+        let mut bytes = request.take_payload();
+        let Some(deadline) = deadline else { return self.gather_aside(request, bytes).map(|()| None) };
+        loop {
+            let part = Deadline::after(self.0.limits.part_timeout).or_earlier(deadline);
+            match request.append_next(&mut bytes, part) {
+                Ok(true) => {}
+                Ok(false) => {
+                    request.set_payload(bytes);
+                    return Ok(Some(request));
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::TimedOut | ErrorKind::Interrupted if deadline.has_passed() => {
+                        self.gather_aside(request, bytes)?;
+                        return Err(Error::new(error.kind(), RECV));
+                    }
+                    ErrorKind::Interrupted => {
+                        self.gather_aside(request, bytes)?;
+                        return Err(error);
+                    }
+                    _ => return give_up(request, error).map(|()| None),
+                },
+            }
+        }
+    }
+
+    /// Has a thread of its own receive the rest, for callers that do not wait for it.
+    fn gather_aside(&self, request: Request<'_>, mut bytes: Vec<u8>) -> Result<()> {
+        /// How soon the thread notices that nobody will take the request.
+        const LOOK: Duration = Duration::from_millis(100);
+        let (server, mut request) = (self.0.clone(), request.into_owned());
+        server.inbox().is_gathering(1);
+        let gather = move || {
+            let mut limit = Deadline::after(server.limits.part_timeout);
+            let outcome = loop {
+                match request.append_next(&mut bytes, Deadline::after(LOOK).or_earlier(limit)) {
+                    Ok(true) => limit = Deadline::after(server.limits.part_timeout),
+                    Ok(false) => break Ok(()),
+                    // This thread has two handles for each request: `server` and that of the
+                    // request.
+                    Err(error) => match error.kind() {
+                        _ if server.is_last_of(2 * server.inbox().gathering()) => break Err(error),
+                        ErrorKind::Interrupted => {}
+                        ErrorKind::TimedOut if !limit.has_passed() => {}
+                        _ => break Err(error),
+                    },
+                }
+            };
+            server.inbox().is_gathering(-1);
+            if let Err(error) = outcome {
+                // The client has been told; nobody else waits for this.
+                let _ = give_up(request, error);
+                return;
+            }
+            request.set_payload(bytes);
+            let (Claimed { idx, taken, holder }, flags, payload) = request.into_parts();
+            server.inbox().push(Gathered { claimed: (idx, taken), holder, flags, payload });
+            server.shared().requests().notify_all(Reach::Machine);
+        };
+        sys::start_thread("pipework-gather", gather).map(drop).map_err(|errno| {
+            self.0.inbox().is_gathering(-1);
+            errno.at(RECV)
         })
     }
-
-    /// Copies it out of the segment; false for a request that no client of ours sends. One that
-    /// cannot be copied out is to be dropped, and fails.
-    #[inline]
-    fn copy_out(&mut self) -> Result<bool> {
-        let flags = self.server.shared().read(self.idx, Part::Request, &mut self.payload, RECV)?;
-        self.flags = flags.unwrap_or(0);
-        Ok(flags.is_some())
-    }
-
-    /// Fails with `Stale` in a forked child.
-    fn check(&self) -> Result<()> {
-        let ours = self.server.0.membership.still_is(self.holder);
-        if ours { Ok(()) } else { Err(Error::new(ErrorKind::Stale, REPLY)) }
-    }
-
-    /// Steps 5 and 7; true if the client gets it.
-    #[inline]
-    fn finish(&mut self, outcome: State) -> bool {
-        let shared = self.server.shared();
-        // It counts as finished from here on, whatever happens: a drop must not finish it again.
-        let taken = std::mem::replace(&mut self.taken, SlotWord::from_bits(0));
-        let Some(slot) = shared.slot(self.idx) else { return false };
-        let client = slot.client();
-        let Some(next) = slot.finish(taken, outcome) else { return false };
-        if next.state() == Some(State::Free) {
-            shared.slot_is_free(self.idx);
-            return false;
-        }
-        shared.tell_client(slot, next.has_waiter(), client);
-        true
-    }
 }
 
-impl Deref for Request<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.payload()
-    }
-}
-
-impl Drop for Request<'_> {
-    fn drop(&mut self) {
-        if self.taken != SlotWord::from_bits(0) && self.check().is_ok() {
-            self.finish(State::Failed);
+/// Ends a request whose parts do not come. The error, if it is this process's.
+fn give_up(request: Request<'_>, error: Error) -> Result<()> {
+    match error.kind() {
+        ErrorKind::TooLong => {
+            request.fail(TOO_LONG);
+            Ok(())
         }
+        // Its client is too slow, or has gone.
+        ErrorKind::TimedOut | ErrorKind::Interrupted | ErrorKind::Closed | ErrorKind::Stale => Ok(()),
+        _ => Err(error),
     }
 }

@@ -84,7 +84,7 @@ fn sizes_are_told_of_what_is_there_only() {
 #[test]
 fn payloads_of_every_size_arrive_and_larger_ones_are_refused() {
     let segment = small();
-    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap().max_message(100));
     let bytes: Vec<u8> = (0..=101).collect();
     for len in 0..=100 {
         let ticket = client.try_send(&bytes[..len]).unwrap().expect("there is a slot");
@@ -105,7 +105,7 @@ fn a_request_that_is_given_up_fails_at_its_client_at_once() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let [first, second] = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
-    server.recv(SOON).unwrap().fail();
+    server.recv(SOON).unwrap().fail("");
     drop(server.recv(SOON).unwrap());
     assert_eq!(kind(client.try_recv(first)), Some(ErrorKind::Failed));
     assert_eq!(kind(client.recv(second, SOON)), Some(ErrorKind::Failed));
@@ -129,7 +129,7 @@ fn a_call_that_is_abandoned_is_over_however_it_stood() {
     server.recv(SOON).unwrap().reply("d").unwrap();
     assert_eq!(&*client.abandon(answered).unwrap().expect("it has come"), b"d");
     let failed = send("e");
-    server.recv(SOON).unwrap().fail();
+    server.recv(SOON).unwrap().fail("");
     assert_eq!(kind(client.abandon(failed)), Some(ErrorKind::Failed));
     // Over, or another client's.
     let others = segment.client().unwrap();
@@ -309,14 +309,17 @@ fn many_requests_come_at_once() {
         |count: u8| (0..count).map(|n| client.try_send(&[n]).unwrap().expect("a slot")).collect::<Vec<_>>();
     let first = |requests: &[Request<'_>]| requests.iter().map(|request| request[0]).collect::<Vec<_>>();
     let tickets = send(5);
-    let requests = server.recv_many(3, SOON).unwrap();
+    let requests = server.recv_many(3, SOON, Duration::ZERO).unwrap();
     assert_eq!(first(&requests), [0, 1, 2]);
     drop(requests);
     let requests = server.drain(usize::MAX).unwrap();
     assert_eq!(first(&requests), [3, 4]);
     drop(requests);
-    assert!(server.drain(9).unwrap().is_empty() && server.recv_many(0, Deadline::now()).unwrap().is_empty());
-    assert_eq!(kind(server.recv_many(9, Deadline::now())), Some(ErrorKind::TimedOut));
+    assert!(
+        server.drain(9).unwrap().is_empty()
+            && server.recv_many(0, Deadline::now(), Duration::ZERO).unwrap().is_empty()
+    );
+    assert_eq!(kind(server.recv_many(9, Deadline::now(), Duration::ZERO)), Some(ErrorKind::TimedOut));
     tickets.into_iter().for_each(|ticket| assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::Failed)));
     let tickets = send(8);
     assert_eq!((server.clear().unwrap(), segment.len()), (8, 0));

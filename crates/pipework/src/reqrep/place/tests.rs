@@ -195,7 +195,8 @@ fn who_gives_up_passes_its_turn_on() {
         assert!(client.cancel(third.join().unwrap()).unwrap());
     });
     // In time for nothing: a wait in vain leaves no trace.
-    let ticket = client.try_send("d").unwrap().expect("there is a slot");
+    // The slot may be left to other clients for a moment.
+    let ticket = client.send("d", SOON).unwrap();
     assert!(client.send("e", Duration::from_millis(2)).is_err());
     assert!(client.cancel(ticket).unwrap() && client.try_send("f").unwrap().is_some());
 }

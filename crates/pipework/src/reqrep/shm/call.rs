@@ -9,8 +9,11 @@ use super::ticket::Ticket;
 pub(crate) enum Standing {
     /// It waits for a server.
     Sent,
-    /// A server has it.
+    /// A server has it, and makes the next step.
     Taken,
+    /// The client makes the next step, and this is the call's word: there is a part of the reply to
+    /// take, or one of the request to write.
+    Turn(SlotWord),
     /// It is done, and this is its word: the reply is there, or the reason why there is none.
     Done(SlotWord),
     /// It is over, or was never this client's.
@@ -27,10 +30,20 @@ impl Shared {
         match now.state() {
             _ if now.generation() != ticket.generation() => Standing::Over,
             Some(State::Sent) if is_mine => Standing::Sent,
-            Some(State::Taken) if slot.client() == me => Standing::Taken,
+            Some(State::Taken) if slot.caller().client == me => Standing::Taken,
+            Some(State::Part | State::More) if is_mine => Standing::Turn(now),
             Some(state) if state.is_done() && is_mine => Standing::Done(now),
             _ => Standing::Over,
         }
+    }
+
+    /// Whether the client of a call that goes in parts makes the next step.
+    pub(crate) fn is_clients_turn(&self, ticket: Ticket) -> bool {
+        let word = self.slot(ticket.idx()).map(|slot| slot.load());
+        word.is_some_and(|word| {
+            let is_its_turn = matches!(word.state(), Some(State::Part | State::More));
+            is_its_turn && word.generation() == ticket.generation()
+        })
     }
 
     /// Calls of a client that are in progress: sent, and their replies not received.
@@ -38,8 +51,10 @@ impl Shared {
         self.slots().filter_map(move |(idx, slot)| {
             let word = slot.load();
             let is_mine = match word.state() {
-                Some(State::Taken) => slot.client() == me,
-                state => word.owner() == me && state != Some(State::Dropped),
+                Some(State::Taken) => slot.caller().client == me,
+                // These are their server's.
+                Some(State::Dropped | State::Forgotten) => false,
+                _ => word.owner() == me,
             };
             is_mine.then(|| Ticket::new(idx, word))
         })

@@ -1,5 +1,5 @@
-//! From one side to the other: a request into the ring and a server woken, a client notified, a
-//! slot freed for all.
+//! From one side to the other: a request into the ring and a server woken, a client or a server
+//! notified, a slot freed for all.
 
 use std::collections::BTreeSet;
 
@@ -9,17 +9,23 @@ use crate::error::Result;
 use crate::sync::{Ordering, Reach};
 
 impl Shared {
-    /// Pushes a sent slot and wakes a server; false if the ring is full.
+    /// Pushes a sent slot; false if the ring is full.
+    #[inline]
+    pub(crate) fn push(&self, idx: u32, op: &'static str) -> Result<bool> {
+        self.queue().push(idx, |idx| self.is_sent(idx), op)
+    }
+
+    /// The same, and wakes a server.
     #[inline]
     pub(crate) fn enqueue(&self, idx: u32, op: &'static str) -> Result<bool> {
-        let pushed = self.queue().push(idx, |idx| self.is_sent(idx), op)?;
+        let pushed = self.push(idx, op)?;
         if pushed {
             self.requests().notify_swapped(Reach::Machine);
         }
         Ok(pushed)
     }
 
-    /// Notifies the client of a slot that its call is done.
+    /// Notifies the client of a slot that its call is done, or that it is its turn.
     #[inline]
     pub(crate) fn tell_client(&self, slot: &Slot, waiter: bool, client: u16) {
         if waiter {
@@ -30,20 +36,33 @@ impl Shared {
         }
     }
 
-    /// Puts requests of `me` into the ring that were sent again and have no entry.
-    pub(crate) fn enqueue_again(&self, me: u16, op: &'static str) -> Result<()> {
+    /// Rings the doorbell of a server: a client has made a step in one of its slots.
+    pub(crate) fn ring_server(&self, server: u16) {
+        if let Some(member) = self.member(server) {
+            member.bell.notify_swapped(Reach::Machine);
+        }
+    }
+
+    /// Puts requests of `owner` into the ring that were sent again and have no entry; false if the
+    /// ring is full.
+    pub(crate) fn enqueue_again(&self, owner: u16, op: &'static str) -> Result<bool> {
         let is_sent_again = |idx: &u32| {
             let word = self.slot(*idx).map(|slot| slot.load());
-            word.is_some_and(|word| word.is(State::Sent, me) && word.delivery() > 0)
+            word.is_some_and(|word| word.is(State::Sent, owner) && word.delivery() > 0)
         };
         let again: BTreeSet<u32> = self.slots().map(|(idx, _)| idx).filter(is_sent_again).collect();
         if again.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         // Without this check, each tick would add an entry that is not stale, until the ring is
         // full.
         let queued: BTreeSet<u32> = self.queue().entries().collect();
-        again.difference(&queued).try_for_each(|idx| self.enqueue(*idx, op).map(drop))
+        for idx in again.difference(&queued) {
+            if !self.enqueue(*idx, op)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// A slot has come free in the last step, whichever member held it.

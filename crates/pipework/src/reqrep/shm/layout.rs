@@ -143,14 +143,14 @@ impl Layout {
         (idx < self.geometry.slots).then_some(self.slots + idx as usize * self.stride)
     }
 
-    pub(crate) fn payload(&self, idx: u32, part: Part) -> Option<Area> {
+    pub(crate) fn payload(&self, idx: u32, direction: Direction) -> Option<Area> {
         let (slot, Geometry { request_bytes, reply_bytes, .. }) = (self.slot(idx)?, self.geometry);
-        Some(match part {
-            Part::Request => {
+        Some(match direction {
+            Direction::Request => {
                 let space = self.reply - SLOT_HEAD;
                 Area { at: slot + SLOT_HEAD, len: request_bytes as usize, space }
             }
-            Part::Reply => {
+            Direction::Reply => {
                 let space = self.stride - self.reply;
                 Area { at: slot + self.reply, len: reply_bytes as usize, space }
             }
@@ -158,9 +158,9 @@ impl Layout {
     }
 }
 
-/// A payload of a slot.
+/// Which payload of a slot.
 #[derive(Clone, Copy)]
-pub(crate) enum Part {
+pub(crate) enum Direction {
     Request,
     Reply,
 }
@@ -296,7 +296,7 @@ mod tests {
             |at: usize, len: usize| words.iter().any(|words| words.start <= at && at + len <= words.end);
         assert!(in_words(0, HEADER) && in_words(layout.ring, 8 * 8) && in_words(layout.end(), 8));
         assert!((0..3).all(|idx| layout.slot(idx).is_some_and(|at| in_words(at, SLOT_HEAD))));
-        let request = layout.payload(0, Part::Request).expect("there is one");
+        let request = layout.payload(0, Direction::Request).expect("there is one");
         assert_eq!(request.reserved(1), PAGE - request.at % PAGE);
         assert_eq!(request.reserved(5000), 5000);
     }

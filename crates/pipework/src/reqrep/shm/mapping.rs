@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use super::layout::{
-    self, Area, CELLS_AT, COUNTERS_AT, CUT, FIXED, FREED_AT, Geometry, HEAD_AT, Header, Layout, Part,
+    self, Area, CELLS_AT, COUNTERS_AT, CUT, Direction, FIXED, FREED_AT, Geometry, HEAD_AT, Header, Layout,
     REQUESTS_AT, SMALL, SPACE_AT, TAIL_AT,
 };
 use super::queue::Queue;
@@ -355,8 +355,8 @@ impl Shared {
 
     /// Where the request or the reply of a slot is.
     #[inline]
-    pub(crate) fn payload(&self, idx: u32, part: Part) -> Option<Region> {
-        self.layout.payload(idx, part).map(|area| self.region(area))
+    pub(crate) fn payload(&self, idx: u32, direction: Direction) -> Option<Region> {
+        self.layout.payload(idx, direction).map(|area| self.region(area))
     }
 
     /// A member by its number, counted from 1.
@@ -439,20 +439,27 @@ impl Shared {
 
     /// Makes sure that the first `len` bytes of a request or a reply have allocated pages.
     #[inline]
-    pub(crate) fn reserve(&self, idx: u32, part: Part, len: usize, op: &'static str) -> Result<()> {
+    pub(crate) fn reserve(&self, idx: u32, direction: Direction, len: usize, op: &'static str) -> Result<()> {
         // A copy of a few bytes out of the segment reads this many.
         let len = len.max(SMALL);
         match self.reserved.get(idx as usize) {
-            Some(known) if len as u64 > known[part as usize].get() => {
-                self.reserve_pages(idx, part, &known[part as usize], len, op)
+            Some(known) if len as u64 > known[direction as usize].get() => {
+                self.reserve_pages(idx, direction, &known[direction as usize], len, op)
             }
             _ => Ok(()),
         }
     }
 
     #[cold]
-    fn reserve_pages(&self, idx: u32, part: Part, known: &Hint, len: usize, op: &'static str) -> Result<()> {
-        let area = self.layout.payload(idx, part);
+    fn reserve_pages(
+        &self,
+        idx: u32,
+        direction: Direction,
+        known: &Hint,
+        len: usize,
+        op: &'static str,
+    ) -> Result<()> {
+        let area = self.layout.payload(idx, direction);
         let Some(area) = area.filter(|area| len <= area.len.max(SMALL)) else { return Ok(()) };
         if self.is_lost() {
             return Err(refused(Errno::BADF, op));

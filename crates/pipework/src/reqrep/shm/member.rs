@@ -162,7 +162,13 @@ impl Membership {
             // Acquire: pairs with the Release of the member that set it.
             let before = member.word.load(Ordering::Acquire);
             if role(before).is_some() {
-                self.shared.recover(&mut Gone::from([(number, before)]), Proof::Lock, Deadline::NEVER, op)?;
+                let mut gone = Gone::from([(number, before)]);
+                if !self.shared.recover(&mut gone, Proof::Lock, Deadline::NEVER, op)? {
+                    // The role stays, for a recoverer that finds space in the ring.
+                    let unlocked = lock.with(|fd| memory::unlock(fd, byte)).expect("it was opened here");
+                    unlocked.map_err(|errno| errno.at(op))?;
+                    continue;
+                }
                 count(&self.shared.recoveries().dead_members);
             }
             member.pid.store(sys::process_id() as u32, Ordering::Relaxed);
@@ -187,7 +193,8 @@ impl Drop for Membership {
         let Joined { number, lock, .. } = joined;
         // What cannot be freed here is left to the member that takes the number next.
         let mut left = Gone::from([(number, 0)]);
-        if self.shared.recover(&mut left, Proof::Leaving, Deadline::NEVER, "reqrep close").is_ok()
+        let recovered = self.shared.recover(&mut left, Proof::Leaving, Deadline::NEVER, "reqrep close");
+        if recovered == Ok(true)
             && let Some(member) = self.shared.member(number)
         {
             // Relaxed load: no other thread changes it. Release: pairs with the Acquire of the

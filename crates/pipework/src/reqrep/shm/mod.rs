@@ -9,5 +9,6 @@ pub(super) mod mapping;
 pub(super) mod payload;
 pub(super) mod call;
 pub(super) mod handoff;
+pub(super) mod parts;
 pub(super) mod recovery;
 pub(super) mod member;

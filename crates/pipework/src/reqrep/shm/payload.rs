@@ -1,27 +1,56 @@
 //! Copies payloads into a segment and out of it. A small payload that was copied out is kept in
 //! place, a larger one on the heap.
 
-use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
+use std::{fmt, io};
 
-use super::layout::{Part, SMALL};
+use super::layout::{Direction, SMALL};
 use super::mapping::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::region::Region;
 use crate::sys::Errno;
 
+/// Bytes of the longest message, if a handle does not say otherwise: 256 MiB.
+pub(crate) const DEFAULT_MAX_MESSAGE: usize = 256 << 20;
+
 impl Shared {
     /// Writes a request to its slot, or a reply. `Os` with ENOSPC if there is no page for it,
     /// `Corrupt` if one of the segment's was lost: nobody else could read what was written there.
     #[inline]
-    pub(crate) fn write(&self, idx: u32, part: Part, message: &Message<'_>, op: &'static str) -> Result<()> {
+    pub(crate) fn write(
+        &self,
+        idx: u32,
+        direction: Direction,
+        message: &Message<'_>,
+        op: &'static str,
+    ) -> Result<()> {
         let (bytes, corrupt) = (message.payload, Error::new(ErrorKind::Corrupt, op));
-        let (slot, area) = self.slot(idx).zip(self.payload(idx, part)).ok_or(corrupt)?;
-        self.reserve(idx, part, bytes.len(), op)?;
+        let (slot, area) = self.slot(idx).zip(self.payload(idx, direction)).ok_or(corrupt)?;
+        self.reserve(idx, direction, bytes.len(), op)?;
         if !area.copy_in(bytes) {
             return Err(Error::new(ErrorKind::TooLong, op));
         }
-        slot.describe(part, bytes.len() as u32, message.flags);
+        slot.describe(direction, bytes.len() as u32, message.flags);
+        self.check_whole(op)
+    }
+
+    /// Has a request or a reply of up to `len` bytes written in place; as `write`.
+    pub(crate) fn write_with(
+        &self,
+        idx: u32,
+        direction: Direction,
+        len: usize,
+        fill: impl FnOnce(&mut Space<'_>) -> Result<()>,
+        op: &'static str,
+    ) -> Result<()> {
+        let (corrupt, too_long) = (Error::new(ErrorKind::Corrupt, op), Error::new(ErrorKind::TooLong, op));
+        let (slot, area) = self.slot(idx).zip(self.payload(idx, direction)).ok_or(corrupt)?;
+        let area = area.first(len).ok_or(too_long)?;
+        self.reserve(idx, direction, len, op)?;
+        let mut space = Space { area, written: 0, flags: 0, segment: PhantomData };
+        fill(&mut space)?;
+        slot.describe(direction, space.written as u32, space.flags);
         self.check_whole(op)
     }
 
@@ -30,16 +59,106 @@ impl Shared {
     pub(crate) fn read(
         &self,
         idx: u32,
-        part: Part,
+        direction: Direction,
         payload: &mut Payload,
         op: &'static str,
     ) -> Result<Option<u32>> {
-        let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, part)) else { return Ok(None) };
-        let (len, flags) = slot.described(part);
+        let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, direction)) else { return Ok(None) };
+        let (len, flags) = slot.described(direction);
         let copied = payload.fill(&area, len as usize);
         // First: what is not whole may give any length.
         self.check_whole(op)?;
         Ok(copied.map_err(|errno| errno.at(op))?.then_some(flags))
+    }
+}
+
+/// The same, for what is copied elsewhere.
+impl Shared {
+    /// Appends a part of a request or a reply to `bytes`; its flags.
+    pub(crate) fn append(
+        &self,
+        idx: u32,
+        direction: Direction,
+        bytes: &mut Vec<u8>,
+        op: &'static str,
+    ) -> Result<Option<u32>> {
+        let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, direction)) else { return Ok(None) };
+        let (before, (len, flags)) = (bytes.len(), slot.described(direction));
+        let copied = area.append_to(len as usize, bytes);
+        self.check_whole(op).inspect_err(|_| bytes.truncate(before))?;
+        Ok(copied.map_err(|errno| errno.at(op))?.then_some(flags))
+    }
+
+    /// Copies a part of a request or a reply to the beginning of `bytes`; its length and flags.
+    /// `TooLong` if it is longer than `bytes`.
+    pub(crate) fn read_into(
+        &self,
+        idx: u32,
+        direction: Direction,
+        bytes: &mut [u8],
+        op: &'static str,
+    ) -> Result<Option<(usize, u32)>> {
+        let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, direction)) else { return Ok(None) };
+        let (len, flags) = slot.described(direction);
+        let len = len as usize;
+        if len > area.len() {
+            return Ok(None);
+        }
+        let into = bytes.get_mut(..len).ok_or(Error::new(ErrorKind::TooLong, op))?;
+        let copied = area.copy_out(into);
+        self.check_whole(op)?;
+        Ok(copied.then_some((len, flags)))
+    }
+}
+
+/// Where a payload is written in place, from its beginning to its end. What was written when the
+/// writing function returns is the payload.
+///
+/// Nothing can be read from it: other processes may change these bytes at any time.
+#[derive(Debug)]
+pub struct Space<'a> {
+    area: Region,
+    written: usize,
+    flags: u32,
+    segment: PhantomData<&'a Shared>,
+}
+
+impl Space<'_> {
+    /// How many more bytes fit.
+    pub fn remaining(&self) -> usize {
+        self.area.len() - self.written
+    }
+
+    /// Sends 32 bits of the user's along. The default is 0.
+    pub fn set_flags(&mut self, flags: u32) {
+        self.flags = flags;
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Errors
+    ///
+    /// `TooLong`, if they do not all fit: then none are written.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        let rest = self.area.rest(self.written);
+        if !rest.is_some_and(|rest| rest.copy_in(bytes)) {
+            return Err(Error::new(ErrorKind::TooLong, "reqrep put"));
+        }
+        self.written += bytes.len();
+        Ok(())
+    }
+}
+
+impl io::Write for Space<'_> {
+    /// As many as fit; 0 where the space is full.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let fit = &bytes[..bytes.len().min(self.remaining())];
+        self.put(fit)?;
+        Ok(fit.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -59,6 +178,12 @@ impl<'a> Message<'a> {
     /// Sends 32 bits of the user's along.
     pub fn flags(self, flags: u32) -> Message<'a> {
         Message { flags, ..self }
+    }
+
+    /// The first part of it, of at most `len` bytes, and the rest.
+    pub(crate) fn split(self, len: usize) -> (Message<'a>, Message<'a>) {
+        let (first, rest) = self.payload.split_at(len.min(self.payload.len()));
+        (Message { payload: first, ..self }, Message { payload: rest, ..self })
     }
 }
 
@@ -105,6 +230,16 @@ impl Payload {
         };
         self.len = if fits { len } else { 0 };
         Ok(fits)
+    }
+
+    pub(crate) fn from_vec(bytes: Vec<u8>) -> Payload {
+        let mut payload = Payload::empty();
+        payload.len = bytes.len();
+        match bytes.len() {
+            0..=SMALL => payload.small.0[..bytes.len()].copy_from_slice(&bytes),
+            _ => payload.large = bytes,
+        }
+        payload
     }
 
     pub(crate) fn into_vec(self) -> Vec<u8> {

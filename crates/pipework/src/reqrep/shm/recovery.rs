@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::mapping::{ROLE, Role, Shared, count, refused, role};
-use super::slot::State;
+use super::slot::{NOBODY, State};
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::sync::{Ordering, Reach};
@@ -134,8 +134,9 @@ impl Shared {
         Ok(false)
     }
 
-    /// Recovers all slots that name the members `gone`, in one pass; false if time was up before.
-    /// Members that turned out to live are removed from `gone`.
+    /// Recovers all slots that name the members `gone`, in one pass; false if that is not all done:
+    /// time was up before, or the ring is full. Members that turned out to live are removed from
+    /// `gone`.
     pub(crate) fn recover(
         &self,
         gone: &mut Gone,
@@ -150,12 +151,10 @@ impl Shared {
         }
         for (idx, slot) in self.slots() {
             for _ in 0..TURNS {
-                let (client, redeliveries) = (slot.client(), slot.redeliveries());
-                let now = slot.load();
-                let names = |number: &u16| {
-                    gone.contains_key(number) && now.without(*number, client, redeliveries).is_some()
-                };
-                let Some(number) = [now.owner(), client].into_iter().find(names) else { break };
+                let (fields, now) = (slot.fields(), slot.load());
+                let names =
+                    |number: &u16| gone.contains_key(number) && now.without(*number, fields).is_some();
+                let Some(number) = now.names(fields).into_iter().find(names) else { break };
                 if !self.take_away(idx, number, proof, op)? {
                     gone.remove(&number);
                 }
@@ -164,15 +163,15 @@ impl Shared {
                 }
             }
         }
-        Ok(true)
+        // A recoverer that died before its push has left the role as well.
+        self.enqueue_again(NOBODY, op)
     }
 
     /// Takes one slot away from a member that is gone; false if that member lives.
     fn take_away(&self, idx: u32, gone: u16, proof: Proof, op: &'static str) -> Result<bool> {
         let Some(slot) = self.slot(idx) else { return Ok(true) };
         let word = slot.load();
-        let (client, redeliveries) = (slot.client(), slot.redeliveries());
-        let Some(next) = word.without(gone, client, redeliveries) else { return Ok(true) };
+        let Some(next) = word.without(gone, slot.fields()) else { return Ok(true) };
         if matches!(proof, Proof::Kernel) && !self.is_gone(gone, op)? {
             return Ok(false);
         }
@@ -193,7 +192,13 @@ impl Shared {
                 // It may have been the first in a full ring.
                 self.cells().notify_all_swapped(Reach::Machine);
             }
-            _ => self.tell_client(slot, word.has_waiter(), client),
+            Some(State::Dropped) => {
+                if word.has_waiter() {
+                    slot.wake();
+                }
+                self.ring_server(next.owner());
+            }
+            _ => self.tell_client(slot, word.has_waiter(), next.owner()),
         }
         Ok(true)
     }

@@ -1,15 +1,16 @@
 //! One call's state: the slot word, and every step that may change it. SEGMENT.md numbers the
 //! steps.
 //!
-//! Invariant: a word that was left never comes back. So a successful swap of a word that was read
-//! proves that nothing happened in between.
+//! Invariant: a word that was left never comes back, as long as the call has not begun to go in
+//! parts; and then only after a step of each of its two sides. So a successful swap of a word that
+//! was read proves that nothing happened in between that matters to the member that swaps.
 
-use super::layout::{MAX_MEMBERS, Part};
+use super::layout::{Direction, MAX_MEMBERS};
 use crate::error::Result;
 use crate::event::Wait;
 use crate::sync::{AtomicU32, AtomicU64, EVERYONE, Ordering, Reach, Word};
 
-/// `{ generation: 40, owner: 16, zero: 1, delivery: 2, waiter: 1, state: 4 }`
+/// `{ generation: 40, owner: 16, begun: 1, delivery: 2, waiter: 1, state: 4 }`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotWord(u64);
 
@@ -32,6 +33,12 @@ pub(crate) enum State {
     Failed = 6,
     /// Done: the server died (client).
     Died = 7,
+    /// A part of the reply is there, and there may be more (client).
+    Part = 8,
+    /// The next part of the request is to be written (client).
+    More = 9,
+    /// A server has it, and no caller waits for the reply, which is as it should be (server).
+    Forgotten = 10,
 }
 
 impl State {
@@ -48,6 +55,7 @@ const STATE: u64 = 0xF;
 const WAITER: u64 = 1 << 4;
 const DELIVERY_SHIFT: u32 = 5;
 const DELIVERY: u64 = 3 << DELIVERY_SHIFT;
+const BEGUN: u64 = 1 << 7;
 const OWNER_SHIFT: u32 = 8;
 const OWNER: u64 = 0xFFFF << OWNER_SHIFT;
 const GENERATION_SHIFT: u32 = 24;
@@ -62,6 +70,10 @@ impl SlotWord {
         SlotWord(bits)
     }
 
+    pub(crate) fn to_bits(self) -> u64 {
+        self.0
+    }
+
     /// The state; `None` for bits that no member of ours writes.
     pub(crate) fn state(self) -> Option<State> {
         Some(match self.0 & STATE {
@@ -73,6 +85,9 @@ impl SlotWord {
             5 => State::Answered,
             6 => State::Failed,
             7 => State::Died,
+            8 => State::Part,
+            9 => State::More,
+            10 => State::Forgotten,
             _ => return None,
         })
     }
@@ -94,15 +109,18 @@ impl SlotWord {
         self.0 & WAITER != 0
     }
 
+    /// Whether a part of it has gone from one side to the other.
+    pub(crate) fn has_begun(self) -> bool {
+        self.0 & BEGUN != 0
+    }
+
     pub(crate) fn is(self, state: State, owner: u16) -> bool {
         self.state() == Some(state) && self.owner() == owner
     }
 
-    /// Whether the server that claimed `taken` still has that call.
-    #[inline]
-    pub(crate) fn is_held(self, taken: SlotWord) -> bool {
-        const CALL: u64 = !(STATE | WAITER);
-        self.0 & CALL == taken.0 & CALL && matches!(self.state(), Some(State::Taken | State::Dropped))
+    /// Whether it is the call that a server claimed with `taken`, whoever is to make the next step.
+    fn is_call(self, taken: SlotWord) -> bool {
+        self.generation() == taken.generation() && self.delivery() == taken.delivery()
     }
 
     fn with(self, state: State, owner: u16) -> SlotWord {
@@ -119,21 +137,110 @@ impl SlotWord {
         SlotWord(self.generation() << GENERATION_SHIFT)
     }
 
-    /// What the slot becomes when member `dead` is dead: steps 10 to 14. `None` if it does not name
-    /// that member. `client` and `redeliveries` are the slot's fields; they belong to the word if
-    /// it can still be swapped.
-    pub(crate) fn without(self, dead: u16, client: u16, redeliveries: u8) -> Option<SlotWord> {
+    /// The turn passes to the other side of a call that has begun. Threads that wait for that are
+    /// woken, and announce themselves anew for the next turn.
+    fn turned(self, state: State, owner: u16) -> SlotWord {
+        SlotWord((self.with(state, owner).0 | BEGUN) & !WAITER)
+    }
+
+    /// What the slot becomes when member `dead` is dead: steps 10 to 14, 21, 22, 29 and 30. `None`
+    /// if it does not name that member. The fields belong to the word if it can still be swapped.
+    pub(crate) fn without(self, dead: u16, fields: Fields) -> Option<SlotWord> {
+        let Fields { client, server, redeliveries } = fields;
         let owned = self.owner() == dead;
+        let goes_on = !self.has_begun() && self.delivery() < redeliveries.min(MAX_REDELIVERIES);
+        let sent_again = |client| SlotWord(self.with(State::Sent, client).0 + (1 << DELIVERY_SHIFT));
         match self.state()? {
-            State::Taken if owned && self.delivery() < redeliveries.min(MAX_REDELIVERIES) => {
-                Some(SlotWord(self.with(State::Sent, client).0 + (1 << DELIVERY_SHIFT)))
-            }
+            State::Taken if owned && goes_on => Some(sent_again(client)),
             State::Taken if owned => Some(self.with(State::Died, client)),
             State::Taken if client == dead => Some(self.with(State::Dropped, self.owner())),
-            State::Free | State::Taken => None,
+            State::Forgotten if owned && goes_on => Some(sent_again(NOBODY)),
+            State::Part | State::More if owned => Some(self.with(State::Dropped, server)),
+            State::Part | State::More if server == dead => Some(self.with(State::Died, self.owner())),
+            State::Free | State::Taken | State::Part | State::More => None,
             _ => owned.then(|| self.freed()),
         }
     }
+
+    /// The members that it names.
+    pub(crate) fn names(self, fields: Fields) -> [u16; 2] {
+        let other = match self.state() {
+            Some(State::Taken) => fields.client,
+            Some(State::Part | State::More) => fields.server,
+            _ => self.owner(),
+        };
+        [self.owner(), other]
+    }
+}
+
+/// The owner of a request whose client does not wait for the reply.
+pub(crate) const NOBODY: u16 = 0;
+
+/// The fields of a slot that name members, and how often its request may go to another server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fields {
+    pub(crate) client: u16,
+    pub(crate) server: u16,
+    pub(crate) redeliveries: u8,
+}
+
+/// What a client says of its request, besides its length and the user's flags.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    pub(crate) client: u16,
+    pub(crate) redeliveries: u8,
+    /// Another part of the request follows this one.
+    pub(crate) follows: bool,
+    /// The caller has the ticket: it was sent, and not called.
+    pub(crate) has_ticket: bool,
+}
+
+const FOLLOWS: u32 = 1 << 24;
+const HAS_TICKET: u32 = 1 << 25;
+
+impl Caller {
+    fn to_bits(self) -> u32 {
+        let mark = |mark: u32, is_set| if is_set { mark } else { 0 };
+        u32::from(self.client)
+            | u32::from(self.redeliveries) << 16
+            | mark(FOLLOWS, self.follows)
+            | mark(HAS_TICKET, self.has_ticket)
+    }
+
+    fn from_bits(bits: u32) -> Caller {
+        Caller {
+            client: bits as u16,
+            redeliveries: (bits >> 16) as u8,
+            follows: bits & FOLLOWS != 0,
+            has_ticket: bits & HAS_TICKET != 0,
+        }
+    }
+}
+
+/// What a reply of a server is, besides its length and the user's flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// A part.
+    Whole = 0,
+    /// A piece of a part, which the next one continues.
+    Continues = 1,
+    /// Why the call has failed.
+    Reason = 2,
+}
+
+/// What a server has of a request that it claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holding {
+    /// It is the server's turn.
+    Taken,
+    /// It is the client's turn: to take a part, or to write one.
+    Given,
+    /// No caller waits for the reply: it was cancelled, or its client is dead.
+    Dropped,
+    /// No caller waits for the reply, and the request is to be carried out.
+    Forgotten,
+    /// It is not this server's any more.
+    Lost,
 }
 
 /// The head of a slot, as it lies in the segment; request and reply follow.
@@ -141,19 +248,21 @@ impl SlotWord {
 #[derive(Debug)]
 pub(crate) struct Slot {
     word: Word,
-    /// The member that calls. Written by the client in FILL, and so are the next three.
-    client: AtomicU32,
-    /// 0 to [`MAX_REDELIVERIES`].
-    redeliveries: AtomicU32,
-    /// Bytes of the request.
+    /// `{ marks: 8, redeliveries: 8, client: 16 }`, a [`Caller`]. Written by the client in FILL
+    /// and, with the same client, in MORE; and so are the next two.
+    caller: AtomicU32,
+    /// `{ marks: 16, server: 16 }`. Written by the server in TAKEN.
+    holder: AtomicU32,
+    /// Bytes of the part of the request.
     request_len: AtomicU32,
     /// The user's.
     request_flags: AtomicU32,
-    /// Bytes of the reply. Written by the server in TAKEN or DROPPED, and so is the next.
+    /// Bytes of the part of the reply. Written by the server in TAKEN or DROPPED, and so is the
+    /// next.
     reply_len: AtomicU32,
     /// The user's.
     reply_flags: AtomicU32,
-    /// How often a server was done with this slot. Written by the server in TAKEN or DROPPED:
+    /// How often a server was done with this slot. Written by the server that has the request:
     /// nobody else counts meanwhile, so this needs no swap.
     replies: AtomicU64,
 }
@@ -165,8 +274,8 @@ impl Slot {
         let zero = || AtomicU32::new(0);
         Slot {
             word: Word::new(0),
-            client: zero(),
-            redeliveries: zero(),
+            caller: zero(),
+            holder: zero(),
             request_len: zero(),
             request_flags: zero(),
             reply_len: zero(),
@@ -201,16 +310,17 @@ impl Slot {
         self.step(filled, sent).then_some(sent)
     }
 
-    /// Step 4: claims the request, if it waits for a server.
+    /// Steps 4 and 27: claims the request, if it waits for a server.
     pub(crate) fn claim(&self, server: u16) -> Option<SlotWord> {
         for _ in 0..TURNS {
             let sent = self.load();
             if sent.state() != Some(State::Sent) {
                 return None;
             }
-            // It can fail because a client has set `waiter` or has cancelled, or because another
-            // server was quicker.
-            let taken = sent.with(State::Taken, server);
+            // It can fail because a client has set `waiter`, has cancelled or does not wait for the
+            // reply any more, or because another server was quicker.
+            let state = if sent.owner() == NOBODY { State::Forgotten } else { State::Taken };
+            let taken = sent.with(state, server);
             if self.step(sent, taken) {
                 return Some(taken);
             }
@@ -218,25 +328,95 @@ impl Slot {
         None
     }
 
-    /// Steps 5 and 7: a server lets go of what it had taken. Returns the slot's new word; `None` if
-    /// the slot was not this server's any more.
+    /// What the server that claimed `taken` has of that request.
+    #[inline]
+    pub(crate) fn holding(&self, taken: SlotWord) -> Holding {
+        self.holding_now(self.load(), taken)
+    }
+
+    #[inline]
+    fn holding_now(&self, now: SlotWord, taken: SlotWord) -> Holding {
+        let is_mine = now.owner() == taken.owner();
+        match now.state() {
+            _ if !now.is_call(taken) => Holding::Lost,
+            Some(State::Taken) if is_mine => Holding::Taken,
+            Some(State::Dropped) if is_mine => Holding::Dropped,
+            Some(State::Forgotten) if is_mine => Holding::Forgotten,
+            Some(State::Part | State::More) if self.fields().server == taken.owner() => Holding::Given,
+            _ => Holding::Lost,
+        }
+    }
+
+    /// Steps 5, 7, 23 and 28: a server lets go of what it had taken. Returns the slot's new word;
+    /// `None` if the slot was not this server's any more.
     #[inline]
     pub(crate) fn finish(&self, taken: SlotWord, outcome: State) -> Option<SlotWord> {
         self.replies.store(self.replies.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         for _ in 0..TURNS {
             let now = self.load();
-            if now.generation() != taken.generation() || now.delivery() != taken.delivery() {
-                return None;
-            }
-            let next = if now.is(State::Taken, taken.owner()) {
-                now.with(outcome, self.client())
-            } else if now.is(State::Dropped, taken.owner()) {
-                now.freed()
-            } else {
-                return None;
+            let next = match self.holding_now(now, taken) {
+                Holding::Taken => now.with(outcome, self.fields().client),
+                // The part that lies there is no reply.
+                Holding::Given => now.with(State::Failed, now.owner()),
+                Holding::Dropped | Holding::Forgotten => now.freed(),
+                Holding::Lost => return None,
             };
             if self.step(now, next) {
                 return Some(next);
+            }
+        }
+        None
+    }
+
+    /// Steps 16 and 18: it is the client's turn, to take a part of the reply, or to write one of
+    /// the request. Returns the word that the slot had; `None` if it is not this server's turn.
+    pub(crate) fn pass_to_client(&self, taken: SlotWord, state: State) -> Option<SlotWord> {
+        for _ in 0..TURNS {
+            let now = self.load();
+            if self.holding_now(now, taken) != Holding::Taken {
+                return None;
+            }
+            if self.step(now, now.turned(state, self.fields().client)) {
+                return Some(now);
+            }
+        }
+        None
+    }
+
+    /// Steps 17 and 19: it is the server's turn again. False if the slot has moved on since it was
+    /// `seen` in PART or MORE.
+    pub(crate) fn pass_to_server(&self, seen: SlotWord) -> bool {
+        for _ in 0..TURNS {
+            let now = self.load();
+            // The server may have announced meanwhile that it waits.
+            if now.0 & !WAITER != seen.0 & !WAITER {
+                return false;
+            }
+            if self.step(now, now.turned(State::Taken, self.fields().server)) {
+                if now.has_waiter() {
+                    self.wake();
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Step 24: a forked child gets what its parent claimed with `taken`.
+    pub(crate) fn adopt(&self, taken: SlotWord, child: u16) -> Option<SlotWord> {
+        for _ in 0..TURNS {
+            let now = self.load();
+            let state = match self.holding_now(now, taken) {
+                Holding::Taken => State::Taken,
+                Holding::Forgotten => State::Forgotten,
+                _ => return None,
+            };
+            if now.has_begun() {
+                return None;
+            }
+            let adopted = now.with(state, child);
+            if self.step(now, adopted) {
+                return Some(adopted);
             }
         }
         None
@@ -251,17 +431,35 @@ impl Slot {
         self.step(done, held).then_some(held)
     }
 
-    /// Steps 3 and 6: a client gives up a call that has no reply yet. Returns the slot's new word;
-    /// `None` if the reply is there, or if the call is not this client's.
+    /// Steps 3, 6 and 20: a client gives up a call that is not done. Returns the slot's new word;
+    /// `None` if the call is done, or is not this client's.
     pub(crate) fn cancel(&self, generation: u64, client: u16) -> Option<SlotWord> {
+        self.leave(generation, client, SlotWord::freed, State::Dropped)
+    }
+
+    /// Steps 25 and 26: a client does not wait for the reply of a call that is not done, and the
+    /// request stays; as `cancel`.
+    pub(crate) fn forget(&self, generation: u64, client: u16) -> Option<SlotWord> {
+        self.leave(generation, client, |sent| sent.with(State::Sent, NOBODY), State::Forgotten)
+    }
+
+    fn leave(
+        &self,
+        generation: u64,
+        client: u16,
+        unclaimed: impl Fn(SlotWord) -> SlotWord,
+        claimed: State,
+    ) -> Option<SlotWord> {
         for _ in 0..TURNS {
             let now = self.load();
             if now.generation() != generation {
                 return None;
             }
+            let Fields { client: caller, server, .. } = self.fields();
             let next = match now.state()? {
-                State::Sent if now.owner() == client => now.freed(),
-                State::Taken if self.client() == client => now.with(State::Dropped, now.owner()),
+                State::Sent if now.owner() == client => unclaimed(now),
+                State::Taken if caller == client => now.with(claimed, now.owner()),
+                State::Part | State::More if now.owner() == client => now.with(claimed, server),
                 _ => return None,
             };
             if self.step(now, next) {
@@ -274,31 +472,41 @@ impl Slot {
         None
     }
 
-    /// Stores the client, and how often the request may go to another server. In FILL.
+    /// Says who calls. In FILL, and by the same client in MORE.
     #[inline]
-    pub(crate) fn set_caller(&self, client: u16, redeliveries: u8) {
-        // Relaxed: the swap that sends the request publishes them.
-        self.client.store(u32::from(client), Ordering::Relaxed);
-        self.redeliveries.store(u32::from(redeliveries), Ordering::Relaxed);
+    pub(crate) fn set_caller(&self, caller: Caller) {
+        // Relaxed: the swap that hands the request over publishes it.
+        self.caller.store(caller.to_bits(), Ordering::Relaxed);
     }
 
-    /// The client of the call.
     #[inline]
-    pub(crate) fn client(&self) -> u16 {
-        self.client.load(Ordering::Relaxed) as u16
+    pub(crate) fn caller(&self) -> Caller {
+        Caller::from_bits(self.caller.load(Ordering::Relaxed))
     }
 
-    /// How often the request may go to another server.
+    /// Says who has the request, and what the reply is. By the server in TAKEN.
+    pub(crate) fn set_holder(&self, server: u16, mark: Mark) {
+        // Relaxed: the swap that hands the reply over publishes it.
+        self.holder.store(u32::from(server) | (mark as u32) << 16, Ordering::Relaxed);
+    }
+
+    /// Whether the reply there is marked so. In PART and FAILED.
+    pub(crate) fn is_marked(&self, mark: Mark) -> bool {
+        self.holder.load(Ordering::Relaxed) >> 16 == mark as u32
+    }
+
+    /// The fields that recovery needs.
     #[inline]
-    pub(crate) fn redeliveries(&self) -> u8 {
-        self.redeliveries.load(Ordering::Relaxed).min(u32::from(u8::MAX)) as u8
+    pub(crate) fn fields(&self) -> Fields {
+        let Caller { client, redeliveries, .. } = self.caller();
+        Fields { client, server: self.holder.load(Ordering::Relaxed) as u16, redeliveries }
     }
 
     /// Says how long a payload is, and its flags. In FILL for the request, by the server that has
     /// it for the reply.
     #[inline]
-    pub(crate) fn describe(&self, part: Part, len: u32, flags: u32) {
-        let (len_at, flags_at) = self.description(part);
+    pub(crate) fn describe(&self, direction: Direction, len: u32, flags: u32) {
+        let (len_at, flags_at) = self.description(direction);
         // Relaxed: the swap publishes them.
         len_at.store(len, Ordering::Relaxed);
         flags_at.store(flags, Ordering::Relaxed);
@@ -306,16 +514,16 @@ impl Slot {
 
     /// How long a payload is, and its flags, as its writer says.
     #[inline]
-    pub(crate) fn described(&self, part: Part) -> (u32, u32) {
-        let (len_at, flags_at) = self.description(part);
+    pub(crate) fn described(&self, direction: Direction) -> (u32, u32) {
+        let (len_at, flags_at) = self.description(direction);
         (len_at.load(Ordering::Relaxed), flags_at.load(Ordering::Relaxed))
     }
 
     #[inline]
-    fn description(&self, part: Part) -> (&AtomicU32, &AtomicU32) {
-        match part {
-            Part::Request => (&self.request_len, &self.request_flags),
-            Part::Reply => (&self.reply_len, &self.reply_flags),
+    fn description(&self, direction: Direction) -> (&AtomicU32, &AtomicU32) {
+        match direction {
+            Direction::Request => (&self.request_len, &self.request_flags),
+            Direction::Reply => (&self.reply_len, &self.reply_flags),
         }
     }
 
@@ -328,18 +536,20 @@ impl Slot {
         self.word.wake(EVERYONE, Reach::Machine);
     }
 
-    /// Waits until `look` finds something. Step 9 is how a waiter announces itself.
+    /// Waits until `look` finds something, while the slot is in one of `states`. Step 9 is how a
+    /// waiter announces itself.
     pub(crate) fn wait<T>(
         &self,
         generation: u64,
+        states: &[State],
         wait: &Wait<'_>,
         look: impl FnMut() -> Result<Option<T>>,
         check: impl FnMut() -> Result<()>,
     ) -> Result<T> {
         let announce = || {
             let now = self.load();
-            let waits =
-                matches!(now.state(), Some(State::Sent | State::Taken)) && now.generation() == generation;
+            let is_open = now.state().is_some_and(|state| states.contains(&state));
+            let waits = is_open && now.generation() == generation;
             let told = SlotWord(now.0 | WAITER);
             (waits && (now == told || self.step(now, told))).then_some(told.0)
         };

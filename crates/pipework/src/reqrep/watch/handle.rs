@@ -9,7 +9,6 @@ use super::{Topic, WatcherState, locked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::reqrep::liveness::Liveness;
 use crate::reqrep::shm::mapping::Shared;
-use crate::reqrep::waiters::Waiters;
 use crate::sync::{self, Hint};
 use crate::sys;
 
@@ -58,7 +57,6 @@ impl Watcher {
         &self,
         shared: &Arc<Shared>,
         liveness: &Arc<Liveness>,
-        waiters: Option<&Arc<Waiters>>,
         topic: Topic,
         op: &'static str,
     ) -> Result<Arc<WatcherState>> {
@@ -69,8 +67,7 @@ impl Watcher {
         {
             return Ok(Arc::clone(state));
         }
-        let state =
-            Arc::new(WatcherState::new(Arc::clone(shared), Arc::clone(liveness), waiters.cloned(), topic));
+        let state = Arc::new(WatcherState::new(Arc::clone(shared), Arc::clone(liveness), topic));
         let watching = Arc::clone(&state);
         let thread = sys::start_thread("pipework-watch", move || watching.run())
             .map_err(|errno| Error::with_errno(ErrorKind::Os, op, errno.number()))?;

@@ -10,23 +10,16 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::reqrep::liveness::Liveness;
 use crate::reqrep::shm::mapping::{Shared, refused};
-use crate::reqrep::waiters::Waiters;
 use crate::spin::{Looks, Spin};
 use crate::sync::{self, Reach, Unshared};
 use crate::sys::memory::KnownFile;
 use crate::sys::{self, Errno};
 
 impl WatcherState {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        liveness: Arc<Liveness>,
-        waiters: Option<Arc<Waiters>>,
-        topic: Topic,
-    ) -> WatcherState {
+    pub(super) fn new(shared: Arc<Shared>, liveness: Arc<Liveness>, topic: Topic) -> WatcherState {
         WatcherState {
             shared,
             liveness,
-            waiters,
             topic,
             generation: sync::generation(),
             spin: Spin::new(Duration::ZERO, Looks::Load),

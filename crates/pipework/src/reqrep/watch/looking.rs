@@ -7,46 +7,48 @@ use crate::reqrep::shm::call::Standing;
 impl WatcherState {
     /// Where the thread of the member `me` parks.
     pub(super) fn event(&self, me: u16) -> &Event {
-        match self.topic {
-            Topic::Requests => self.shared.requests(),
-            Topic::Space => self.shared.space(),
-            Topic::Replies => &self.shared.member(me).expect("one's own number is in the geometry").bell,
+        match &self.topic {
+            Topic::Requests(_) => self.shared.requests(),
+            Topic::Space(_) => self.shared.space(),
+            Topic::Replies | Topic::Turns => {
+                &self.shared.member(me).expect("one's own number is in the geometry").bell
+            }
         }
     }
 
     pub(super) fn lets_in(&self, more: usize) -> bool {
-        self.waiters.as_ref().is_none_or(|waiters| waiters.lets_in(more))
+        self.topic.line().is_none_or(|waiters| waiters.lets_in(more))
     }
 
     /// How many waiters are chosen in the line for slots, if the thread is to represent them.
     pub(super) fn represents(&self) -> Option<usize> {
-        self.waiters.as_ref().and_then(|waiters| waiters.has_tasks())
+        self.topic.line().and_then(|waiters| waiters.has_tasks())
     }
 
     /// Counts the calls in progress anew: some of this client may have ended unseen.
     pub(super) fn count_anew(&self) {
-        if let Some(waiters) = &self.waiters {
+        if let Some(waiters) = self.topic.line() {
             waiters.count_anew(|| self.shared.calls_of(self.liveness.number()).count());
         }
     }
 
     /// How many slots are not for the loops behind the descriptor.
     pub(super) fn in_line(&self) -> usize {
-        self.waiters.as_ref().map_or(0, |waiters| waiters.present())
+        self.topic.line().map_or(0, |waiters| waiters.present())
     }
 
     pub(super) fn is_wanted(&self, interests: &Interests) -> bool {
-        let for_calls = self.topic == Topic::Replies;
+        let for_calls = self.topic.is_of_calls();
         !interests.tasks.is_empty() || interests.armed && !(for_calls && interests.calls.is_empty())
     }
 
     /// Whether there is what all interests here wait for, where that is the same for all. Where it
     /// is space: enough for `more` others first.
     pub(super) fn is_there(&self, more: usize) -> bool {
-        match self.topic {
-            Topic::Requests => self.shared.has_request(),
-            Topic::Space => self.lets_in(more) && self.shared.has_space(more),
-            Topic::Replies => false,
+        match &self.topic {
+            Topic::Requests(inbox) => self.shared.has_request() || inbox.has_gathered(),
+            Topic::Space(_) => self.lets_in(more) && self.shared.has_space(more),
+            Topic::Replies | Topic::Turns => false,
         }
     }
 
@@ -64,20 +66,24 @@ impl WatcherState {
     /// interests, nothing was there a moment ago.
     pub(super) fn has_news(&self, interests: &Interests) -> bool {
         let is_news = |call: &Call| !call.is_told && self.is_done(call);
-        self.topic != Topic::Replies || interests.calls.values().any(is_news)
+        !self.topic.is_of_calls() || interests.calls.values().any(is_news)
     }
 
-    /// Whether there is something to receive: how the call has ended, or that there is no server.
+    /// Whether there is something to do: to receive a part, or how the call has ended, or that
+    /// there is no server. For a server: whether it is its turn.
     pub(super) fn is_done(&self, call: &Call) -> bool {
+        if matches!(self.topic, Topic::Turns) {
+            return !self.shared.is_clients_turn(call.ticket);
+        }
         match self.standing(call) {
             Standing::Sent => call.needs_server && self.liveness.is_forsaken(),
-            standing => matches!(standing, Standing::Done(_)),
+            standing => matches!(standing, Standing::Done(_) | Standing::Turn(_)),
         }
     }
 
     /// Whether it was received or given up.
     pub(super) fn is_over(&self, call: &Call) -> bool {
-        self.standing(call) == Standing::Over
+        !matches!(self.topic, Topic::Turns) && self.standing(call) == Standing::Over
     }
 
     fn standing(&self, call: &Call) -> Standing {

@@ -25,6 +25,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::event::Event;
+use crate::reqrep::inbox::Inbox;
 use crate::reqrep::liveness::Liveness;
 use crate::reqrep::shm::mapping::Shared;
 use crate::reqrep::shm::ticket::Ticket;
@@ -36,14 +37,33 @@ pub(super) use handle::Watcher;
 pub(super) use interests::Registration;
 
 /// What a watcher waits for, and so where its thread parks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Topic {
-    /// A request that waits for a server.
-    Requests,
-    /// Space for one more call.
-    Space,
-    /// The ends of calls.
+    /// A request that waits for a server; and what else comes to that one.
+    Requests(Arc<Inbox>),
+    /// Space for one more call; and the line that the thread represents. Never locked while the
+    /// interests are: forks wait for both.
+    Space(Arc<Waiters>),
+    /// The ends of calls, and parts of their replies.
     Replies,
+    /// The steps of clients in calls that go in parts.
+    Turns,
+}
+
+impl Topic {
+    /// Whether what is waited for is another for each call.
+    fn is_of_calls(&self) -> bool {
+        matches!(self, Topic::Replies | Topic::Turns)
+    }
+
+    fn line(&self) -> Option<&Arc<Waiters>> {
+        if let Topic::Space(waiters) = self { Some(waiters) } else { None }
+    }
+
+    /// Whether its server was stopped.
+    fn is_stopped(&self) -> bool {
+        matches!(self, Topic::Requests(inbox) if inbox.is_stopped())
+    }
 }
 
 /// A call whose end is waited for.
@@ -66,9 +86,6 @@ impl Call {
 pub(super) struct WatcherState {
     shared: Arc<Shared>,
     liveness: Arc<Liveness>,
-    /// The line that it represents, where it waits for space. Never locked while `interests` is:
-    /// forks wait for both.
-    waiters: Option<Arc<Waiters>>,
     topic: Topic,
     generation: u32,
     /// Off: this is for tasks and loops, which have time.

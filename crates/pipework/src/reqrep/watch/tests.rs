@@ -81,7 +81,7 @@ fn a_clients_doorbell_tells_of_every_call_that_was_sent() {
     assert_eq!(&*client.try_recv(before).unwrap().expect("it rang"), b"x");
     assert!(is_silent(&doorbell));
     // A request that its server gave up and a call that was cancelled are two ends as well.
-    server.recv(SOON).unwrap().fail();
+    server.recv(SOON).unwrap().fail("");
     assert!(client.cancel(cancelled).unwrap() && rings(&doorbell));
     assert_eq!(client.recv(after, SOON).map_err(|error| error.kind()).err(), Some(ErrorKind::Failed));
     assert!(is_silent(&doorbell) && server.try_recv().unwrap().is_none());
@@ -305,6 +305,6 @@ fn what_the_system_refuses_is_said_and_can_be_tried_again() {
     }
     let doorbell = client.doorbell().unwrap();
     client.try_send("a").unwrap().expect("there is a slot");
-    server.recv(SOON).unwrap().fail();
+    server.recv(SOON).unwrap().fail("");
     assert!(rings(&doorbell));
 }

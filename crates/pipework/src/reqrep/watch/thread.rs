@@ -49,8 +49,8 @@ impl WatcherState {
         // A member that has joined anew has other calls, and another bell. A failed check concerns
         // all interests, whichever thread had the tick.
         let look = || {
-            let concerns_all = self.liveness.number() != me || self.liveness.failures() != failures;
-            Ok(self.look(concerns_all))
+            let has_changed = self.liveness.number() != me || self.liveness.failures() != failures;
+            Ok(self.look(has_changed || self.topic.is_stopped()))
         };
         let ready = match self.event(me).wait(&wait, look, || self.check()) {
             Ok(ready) => ready,
@@ -60,7 +60,7 @@ impl WatcherState {
         };
         let mut any = ready.descriptor || !ready.tasks.is_empty();
         ready.tasks.into_iter().for_each(wake);
-        if let Some(waiters) = &self.waiters {
+        if let Some(waiters) = self.topic.line() {
             waiters.took_offer();
             any |= (0..ready.from_line).take_while(|_| waiters.choose()).count() > 0;
         }
@@ -85,7 +85,7 @@ impl WatcherState {
         if interests.stop {
             return Some(Ready::default());
         }
-        if self.topic == Topic::Space {
+        if matches!(self.topic, Topic::Space(_)) {
             self.liveness.lacks_slot();
         }
         let descriptor =
@@ -106,7 +106,7 @@ impl WatcherState {
     /// The event has woken one thread, and that was this one. If no task or loop that it notified
     /// comes to look, another waiter is to be woken. For replies, there is no other waiter.
     fn pass_on(&self, told: bool) {
-        if self.topic == Topic::Replies {
+        if self.topic.is_of_calls() {
             return;
         }
         let came = told && matches!(self.rest(Deadline::after(PATIENCE)), Ok(Order::Watch));
@@ -122,7 +122,7 @@ impl WatcherState {
 
     /// The tasks in the line for slots that need a server, if there is none now.
     fn told_of_no_server(&self) -> Vec<Waker> {
-        let waiters = self.waiters.as_ref().filter(|_| self.liveness.is_forsaken());
+        let waiters = self.topic.line().filter(|_| self.liveness.is_forsaken());
         waiters.map_or_else(Vec::new, |waiters| waiters.tell_of_no_server())
     }
 

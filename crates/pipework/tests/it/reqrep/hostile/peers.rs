@@ -129,13 +129,15 @@ impl Peer {
     fn serve(&mut self) {
         let has_doorbell = self.has_doorbell;
         let attach = |segment: &Segment| {
-            let server = segment.server()?;
+            let server = segment.server()?.part_timeout(WAIT);
             if has_doorbell { server.doorbell().map(|_| server) } else { Ok(server) }
         };
         self.live(attach, |peer, server| {
             let taken = match peer.random.below(16) {
                 0 => peer.timed("drain", || server.drain(usize::MAX)).unwrap_or_default(),
-                1 => peer.timed("recv_many", || server.recv_many(usize::MAX, WAIT)).unwrap_or_default(),
+                1 => peer
+                    .timed("recv_many", || server.recv_many(usize::MAX, WAIT, Duration::ZERO))
+                    .unwrap_or_default(),
                 2 => {
                     peer.timed("clear", || server.clear());
                     vec![]
@@ -194,7 +196,7 @@ impl Peer {
         let segment = self.segment.clone();
         if let Some(audit) = self.timed("audit", || segment.audit()) {
             let sum = audit.free + audit.filling + audit.waiting + audit.taken;
-            assert_eq!(sum + audit.dropped + audit.done + audit.damaged, 6);
+            assert_eq!(sum + audit.dropped + audit.in_parts + audit.done + audit.damaged, 6);
         }
         self.timed("recover", || segment.recover());
         let members = self.timed("members", || segment.members());

@@ -116,7 +116,7 @@ fn whatever_a_server_had_taken_is_told_of_or_goes_to_another() {
             let taken = &shared(1)[0];
             let child = fork(|| {
                 let server = segment.server().unwrap();
-                let requests = server.recv_many(3, PATIENCE).unwrap();
+                let requests = server.recv_many(3, PATIENCE, Duration::ZERO).unwrap();
                 taken.store(requests.len() as u64, SeqCst);
                 sleep_until_killed();
             });
@@ -191,7 +191,7 @@ fn what_a_killed_client_held_comes_back() {
         assert_prompt(killed);
         assert!(!one.is_wanted() && !two.is_wanted(), "it is known that nobody waits");
         assert_eq!(one.reply("to nobody"), Ok(false));
-        two.fail();
+        two.fail("");
         assert_eq!(*server.recv(PATIENCE).unwrap(), *b"there is one");
         assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::Failed));
         assert_all_free(&segment);

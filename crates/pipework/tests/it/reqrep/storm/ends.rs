@@ -200,9 +200,10 @@ impl Serving {
     }
 
     pub(super) fn recv_many(&self, max: usize, deadline: impl Into<Deadline>) -> Result<Vec<Taken<'_>>> {
+        let linger = Duration::ZERO;
         Ok(match self {
-            Serving::Bytes(server) => many(server.recv_many(max, deadline)?, Taken::Bytes),
-            Serving::Integers(server) => many(server.recv_many(max, deadline)?, Taken::Integers),
+            Serving::Bytes(server) => many(server.recv_many(max, deadline, linger)?, Taken::Bytes),
+            Serving::Integers(server) => many(server.recv_many(max, deadline, linger)?, Taken::Integers),
         })
     }
 
@@ -260,8 +261,8 @@ impl Taken<'_> {
 
     pub(super) fn fail(self) {
         match self {
-            Taken::Bytes(request) => request.fail(),
+            Taken::Bytes(request) => request.fail(""),
             Taken::Integers(request) => request.fail(),
-        }
+        };
     }
 }

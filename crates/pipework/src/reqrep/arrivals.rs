@@ -1,0 +1,57 @@
+//! What has arrived of replies that come in parts.
+//!
+//! Invariant: it stays here until its call is over, so a wait that ends early loses nothing; and
+//! one thread at a time adds to it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::shm::ticket::Ticket;
+use crate::sync::{self, Hint};
+
+/// The replies of one client, by ticket.
+#[derive(Debug)]
+pub(super) struct Arrivals {
+    /// How many there are, so that calls of one part pay for one load.
+    len: Hint,
+    table: Mutex<Table>,
+}
+
+type Table = HashMap<Ticket, Arrival, foldhash::fast::RandomState>;
+
+/// What has arrived of one reply. The thread that has the lock takes its parts.
+pub(super) type Arrival = Arc<Mutex<Vec<u8>>>;
+
+impl Arrivals {
+    pub(super) fn new() -> Arrivals {
+        Arrivals { len: Hint::new(0), table: Mutex::default() }
+    }
+
+    /// What has arrived of a call. Calls that are over are forgotten by the way.
+    pub(super) fn of(&self, ticket: Ticket, is_over: impl Fn(Ticket) -> bool) -> Arrival {
+        self.with(|table| {
+            if !table.contains_key(&ticket) {
+                table.retain(|ticket, _| !is_over(*ticket));
+            }
+            Arc::clone(table.entry(ticket).or_default())
+        })
+    }
+
+    /// To be called when a call is over.
+    pub(super) fn forget(&self, ticket: Ticket) {
+        if self.len.get() > 0 {
+            // Dropped outside of the lock.
+            let arrived = self.with(|table| table.remove(&ticket));
+            drop(arrived);
+        }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Table) -> T) -> T {
+        // No fork in here, or a child could inherit a lock that no thread of it can release.
+        let _forks_wait = sync::no_forks();
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = act(&mut table);
+        self.len.set(table.len() as u64);
+        done
+    }
+}

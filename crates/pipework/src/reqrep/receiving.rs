@@ -1,0 +1,475 @@
+//! How replies are received: whole, in parts that are put together, or whichever comes first.
+
+use std::sync::{MutexGuard, PoisonError, TryLockError};
+
+use super::arrivals::Arrival;
+use super::client::{Client, Outcome, Reply, may_be_open};
+use super::shm::call::Standing;
+use super::shm::layout::Direction;
+use super::shm::parts::Taken;
+use super::shm::slot::{Mark, SlotWord, State};
+use super::shm::ticket::Ticket;
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+
+const RECV: &str = "reqrep recv";
+
+/// Receiving.
+impl Client {
+    /// Waits for the reply of a call.
+    ///
+    /// # Blocking
+    ///
+    /// As [`call`](Client::call).
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut`, `Interrupted`: the ticket stays valid, and so does what has arrived of a reply
+    /// that comes in parts. `PeerDied`, `Failed`, `NoServer`: the call is over. `TooLong`: the
+    /// reply is longer than [`max_message`](Client::max_message), and the call is over. `Stale`:
+    /// the call was over already, or is not this client's. `Os`: with ENOMEM the call is over, as
+    /// for [`call`](Client::call). With any other number the ticket stays valid, but the kernel
+    /// does not say which members are alive, for instance because the program has closed a
+    /// descriptor of the segment (EBADF). `Corrupt`: the segment was damaged. In a forked child as
+    /// well what [`Segment::client`](super::Segment::client) fails with.
+    #[inline]
+    pub fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Result<Reply> {
+        self.outcome(ticket, deadline)?.into_reply(RECV)
+    }
+
+    /// As [`recv`](Client::recv), for callers that want to know why a server gave the request up.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Client::recv), but never `Failed`.
+    #[inline]
+    pub fn outcome(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Result<Outcome> {
+        let outcome = self.receive(ticket, deadline.into());
+        self.looked(ticket, outcome.as_ref().is_err_and(may_be_open));
+        outcome
+    }
+
+    /// The reply of a call; `None` if it has not come. It does not block.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Client::recv), but never `TimedOut` or `Interrupted`.
+    #[inline]
+    pub fn try_recv(&self, ticket: Ticket) -> Result<Option<Reply>> {
+        self.try_outcome(ticket)?.map(|outcome| outcome.into_reply(RECV)).transpose()
+    }
+
+    /// As [`try_recv`](Client::try_recv), for callers that want to know why a server gave the
+    /// request up.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_recv`](Client::try_recv), but never `Failed`.
+    #[inline]
+    pub fn try_outcome(&self, ticket: Ticket) -> Result<Option<Outcome>> {
+        let mut outcome = self.look(ticket, RECV);
+        // A caller that only polls must learn of a death as well.
+        if matches!(outcome, Ok(None)) {
+            outcome = match self.sender().liveness().look_after(RECV) {
+                Ok(true) => self.look(ticket, RECV),
+                others => others.map(|_| None),
+            };
+        }
+        self.looked(ticket, outcome.as_ref().map_or_else(may_be_open, Option::is_none));
+        outcome
+    }
+
+    /// Waits for the reply of a call, and copies it to the beginning of `into`. Returns its length
+    /// and its flags.
+    ///
+    /// # Blocking
+    ///
+    /// As [`recv`](Client::recv).
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Client::recv). `TooLong` if the reply is longer than `into`: the ticket stays
+    /// valid, and [`reply_len`](Client::reply_len) says how much space it needs. A reply that comes
+    /// in parts is put together first, and is over after any error but `TimedOut` and
+    /// `Interrupted`.
+    pub fn recv_into(
+        &self,
+        ticket: Ticket,
+        into: &mut [u8],
+        deadline: impl Into<Deadline>,
+    ) -> Result<(usize, u32)> {
+        let deadline = deadline.into();
+        let received = self.receive_in_place(ticket, into, deadline);
+        self.looked(ticket, received.as_ref().is_err_and(|error| may_be_open(error)));
+        received
+    }
+
+    /// Waits for whichever call of this client ends next, and returns its ticket with how it has
+    /// ended; `None` if no call is in progress. It covers all calls that were
+    /// [sent](Client::send) by this client and its clones, and not received meanwhile.
+    ///
+    /// # Blocking
+    ///
+    /// Until a call ends, or until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut`, `Interrupted`, `Corrupt` and `Os` as those of [`recv`](Client::recv), about the
+    /// wait. What a call has failed with comes with its ticket.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let segment = pipework::reqrep::Options::new().anonymous()?;
+    /// # let (client, server) = (segment.client()?, segment.server()?);
+    /// client.send_many(["one", "two", "three"], Duration::from_secs(1))?;
+    /// # for request in server.drain(3)? { request.reply("done")?; }
+    /// while let Some((ticket, outcome)) = client.recv_any(Duration::from_secs(5))? {
+    ///     println!("{ticket:?}: {outcome:?}");
+    /// }
+    /// # Ok::<(), pipework::Error>(())
+    /// ```
+    pub fn recv_any(&self, deadline: impl Into<Deadline>) -> Result<Option<(Ticket, Result<Outcome>)>> {
+        const OP: &str = "reqrep recv any";
+        let (shared, deadline) = (self.shared(), deadline.into());
+        let me = self.sender().number(OP)?;
+        let look = || {
+            let (mut any, first) = (false, self.inner.next_received.get() as u32);
+            let calls = || shared.calls_of(me).filter(|ticket| self.has_ticket(*ticket));
+            let later = calls().filter(|ticket| ticket.idx() >= first);
+            for ticket in later.chain(calls().filter(|ticket| ticket.idx() < first)) {
+                any = true;
+                let outcome = match self.look(ticket, OP) {
+                    Ok(None) => continue,
+                    // Another thread was quicker.
+                    Err(error) if error.kind() == ErrorKind::Stale => continue,
+                    Err(error) if may_be_open(&error) => return Err(error),
+                    outcome => outcome,
+                };
+                self.inner.next_received.set(u64::from(ticket.idx()) + 1);
+                self.looked(ticket, false);
+                return Ok(Some(outcome.transpose().map(|outcome| (ticket, outcome))));
+            }
+            Ok(if any { None } else { Some(None) })
+        };
+        let wait = self.sender().waiting_for_any(deadline, OP);
+        let bell = &shared.member(me).ok_or(Error::new(ErrorKind::Corrupt, OP))?.bell;
+        bell.wait(&wait, look, || self.sender().liveness().check(OP))
+    }
+
+    /// Bytes of a call's reply that have come, else 0: what [`try_recv`](Client::try_recv) would
+    /// copy now. A hint, to decide whether to do work of that size elsewhere: more may come right
+    /// after.
+    pub fn reply_len(&self, ticket: Ticket) -> usize {
+        let here = self.shared().slot(ticket.idx()).filter(|slot| {
+            let now = slot.load();
+            let has_come = matches!(now.state(), Some(State::Answered | State::Part));
+            has_come && now.generation() == ticket.generation()
+        });
+        here.map_or(0, |slot| slot.described(Direction::Reply).0 as usize)
+    }
+
+    fn has_ticket(&self, ticket: Ticket) -> bool {
+        self.shared().slot(ticket.idx()).is_some_and(|slot| slot.caller().has_ticket)
+    }
+}
+
+/// How the call stands.
+impl Client {
+    #[inline]
+    pub(super) fn standing(&self, ticket: Ticket, op: &'static str) -> Result<Standing> {
+        let me = self.sender().number(op)?;
+        let standing = self.shared().standing(ticket, me);
+        match standing {
+            Standing::Done(_) | Standing::Turn(_) => {}
+            Standing::Sent if self.terms.needs_server && self.sender().liveness().is_forsaken() => {
+                self.give_up_without_server(ticket, op)?;
+            }
+            Standing::Sent | Standing::Taken => self.sender().liveness().meet_failure(op)?,
+            Standing::Over => {
+                // Where the file was cut short, nothing that is read means anything.
+                self.shared().check_whole(op)?;
+                return Err(Error::new(ErrorKind::Stale, op));
+            }
+        }
+        Ok(standing)
+    }
+
+    /// The word of a call that has something to receive; `None` if there is nothing yet. Waits poll
+    /// this and not the payload, which is moved no more often than it must be.
+    #[inline]
+    pub(super) fn poll(&self, ticket: Ticket, op: &'static str) -> Result<Option<SlotWord>> {
+        Ok(match self.standing(ticket, op)? {
+            Standing::Done(word) => Some(word),
+            Standing::Turn(word) if word.state() == Some(State::Part) => Some(word),
+            _ => None,
+        })
+    }
+
+    /// Ends a call that no server has taken while there is no server.
+    #[cold]
+    fn give_up_without_server(&self, ticket: Ticket, op: &'static str) -> Result<()> {
+        match self.sender().refuse_without_server(self.terms, op) {
+            // If it cannot be cancelled, a server has taken it at the last moment, and the next
+            // look finds the outcome.
+            Err(error) if error.kind() == ErrorKind::NoServer && !self.cancel(ticket)? => Ok(()),
+            // Where the kernel does not say which members are alive, the call goes on.
+            refused => refused,
+        }
+    }
+
+    /// Waits until `look` finds something in a call.
+    #[inline]
+    pub(super) fn wait_until<T>(
+        &self,
+        ticket: Ticket,
+        deadline: Deadline,
+        op: &'static str,
+        mut look: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<T> {
+        match look() {
+            Ok(None) => self.wait_longer(ticket, deadline, op, look),
+            Ok(Some(found)) => Ok(found),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn wait_longer<T>(
+        &self,
+        ticket: Ticket,
+        deadline: Deadline,
+        op: &'static str,
+        look: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<T> {
+        let slot = self.slot(ticket, op)?;
+        let wait = self.sender().waiting(deadline, op);
+        let check = || self.sender().liveness().check(op);
+        slot.wait(ticket.generation(), &[State::Sent, State::Taken], &wait, look, check)
+    }
+}
+
+/// Replies of one part.
+impl Client {
+    /// A call whose ticket no other thread has.
+    #[inline]
+    pub(super) fn call_for(
+        &self,
+        request: &super::Message<'_>,
+        deadline: Deadline,
+        op: &'static str,
+    ) -> Result<Outcome> {
+        let ticket =
+            self.start(request, Some(deadline), false, op)?.ok_or(Error::new(ErrorKind::TimedOut, op))?;
+        let outcome = match self.wait_until(ticket, deadline, op, || self.poll(ticket, op)) {
+            Ok(done) if !done.has_begun() => return self.take_out(ticket, done, done, op),
+            Ok(_) => self.gather_all(ticket, deadline, op),
+            Err(error) => Err(error),
+        };
+        // However it ended: nobody has the ticket, so the call must not stay behind.
+        outcome.or_else(|error| self.abandon_for(ticket, op)?.ok_or(error))
+    }
+
+    #[inline]
+    fn receive(&self, ticket: Ticket, deadline: Deadline) -> Result<Outcome> {
+        let word = self.wait_until(ticket, deadline, RECV, || self.poll(ticket, RECV))?;
+        if word.has_begun() {
+            self.gather_all(ticket, deadline, RECV)
+        } else {
+            self.collect(ticket, word, RECV)
+        }
+    }
+
+    /// The outcome of a call; `None` while it is in progress.
+    #[inline]
+    pub(super) fn look(&self, ticket: Ticket, op: &'static str) -> Result<Option<Outcome>> {
+        match self.poll(ticket, op)? {
+            Some(word) if word.has_begun() => self.gather(ticket, op),
+            Some(word) => self.collect(ticket, word, op).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Copies out the outcome of a call that is done, and frees its slot.
+    #[inline]
+    fn collect(&self, ticket: Ticket, done: SlotWord, op: &'static str) -> Result<Outcome> {
+        let held = self.hold(ticket, done, op)?;
+        self.take_out(ticket, done, held, op)
+    }
+
+    /// Another thread may receive the same call. The thread that comes second must not copy: the
+    /// slot may be another call's by then, whose reply a server of this very process is writing.
+    #[inline]
+    fn hold(&self, ticket: Ticket, done: SlotWord, op: &'static str) -> Result<SlotWord> {
+        self.slot(ticket, op)?.hold(done).ok_or(Error::new(ErrorKind::Stale, op))
+    }
+
+    /// The same for a call whose ticket no other thread has.
+    #[inline]
+    fn take_out(&self, ticket: Ticket, done: SlotWord, held: SlotWord, op: &'static str) -> Result<Outcome> {
+        let mut reply = Reply::empty();
+        let outcome = match done.state() {
+            Some(State::Answered) => self.copy_out(ticket.idx(), &mut reply, op),
+            Some(State::Failed) => {
+                let copied = self.copy_reason(ticket, &mut reply, op);
+                self.free(ticket, held, op)?;
+                return copied.map(|()| Outcome::Failed(reply));
+            }
+            _ => Err(Error::new(ErrorKind::PeerDied, op)),
+        };
+        self.free(ticket, held, op)?;
+        outcome.map(|()| Outcome::Answered(reply))
+    }
+
+    /// Step 8.
+    #[inline]
+    fn free(&self, ticket: Ticket, held: SlotWord, op: &'static str) -> Result<()> {
+        if !self.slot(ticket, op)?.step(held, held.freed()) {
+            return Err(Error::new(ErrorKind::Stale, op));
+        }
+        self.sender().gave_back(ticket.idx());
+        Ok(())
+    }
+
+    #[inline]
+    fn copy_out(&self, idx: u32, reply: &mut Reply, op: &'static str) -> Result<()> {
+        let flags = self.shared().read(idx, Direction::Reply, &mut reply.payload, op)?;
+        reply.flags = flags.ok_or(Error::new(ErrorKind::Corrupt, op))?;
+        Ok(())
+    }
+
+    #[cold]
+    fn copy_reason(&self, ticket: Ticket, reply: &mut Reply, op: &'static str) -> Result<()> {
+        let has_reason = self.slot(ticket, op)?.is_marked(Mark::Reason);
+        if has_reason { self.copy_out(ticket.idx(), reply, op) } else { Ok(()) }
+    }
+
+    fn receive_in_place(&self, ticket: Ticket, into: &mut [u8], deadline: Deadline) -> Result<(usize, u32)> {
+        let done = self.wait_until(ticket, deadline, RECV, || self.poll(ticket, RECV))?;
+        if done.has_begun() || done.state() != Some(State::Answered) {
+            let reply = self.receive(ticket, deadline)?.into_reply(RECV)?;
+            let place = into.get_mut(..reply.len()).ok_or(Error::new(ErrorKind::TooLong, RECV))?;
+            place.copy_from_slice(&reply);
+            return Ok((reply.len(), reply.flags()));
+        }
+        if self.reply_len(ticket) > into.len() {
+            return Err(Error::new(ErrorKind::TooLong, RECV));
+        }
+        let held = self.hold(ticket, done, RECV)?;
+        let copied = self.shared().read_into(ticket.idx(), Direction::Reply, into, RECV);
+        self.free(ticket, held, RECV)?;
+        copied?.ok_or(Error::new(ErrorKind::Corrupt, RECV))
+    }
+
+    /// Receives the reply of a call whose ticket no other thread has into a vector.
+    pub(super) fn receive_into(
+        &self,
+        ticket: Ticket,
+        into: &mut Vec<u8>,
+        deadline: Deadline,
+        op: &'static str,
+    ) -> Result<u32> {
+        into.clear();
+        let done = self.wait_until(ticket, deadline, op, || self.poll(ticket, op))?;
+        if !done.has_begun() && done.state() == Some(State::Answered) {
+            let copied = self.shared().append(ticket.idx(), Direction::Reply, into, op);
+            self.free(ticket, done, op)?;
+            return copied?.ok_or(Error::new(ErrorKind::Corrupt, op));
+        }
+        let outcome = if done.has_begun() {
+            std::mem::swap(into, &mut self.arrival(ticket).lock().unwrap_or_else(PoisonError::into_inner));
+            self.gather_all(ticket, deadline, op)?
+        } else {
+            self.take_out(ticket, done, done, op)?
+        };
+        let reply = outcome.into_reply(op)?;
+        let flags = reply.flags();
+        *into = reply.into_vec();
+        Ok(flags)
+    }
+}
+
+/// Replies that come in parts.
+impl Client {
+    fn arrival(&self, ticket: Ticket) -> Arrival {
+        let me = self.sender().liveness().number();
+        self.inner.arrivals.of(ticket, |ticket| self.shared().standing(ticket, me) == Standing::Over)
+    }
+
+    /// Receives all parts of a reply, as they come.
+    #[cold]
+    fn gather_all(&self, ticket: Ticket, deadline: Deadline, op: &'static str) -> Result<Outcome> {
+        let arrival = self.arrival(ticket);
+        self.wait_until(ticket, deadline, op, || self.gather_into(&arrival, ticket, op))
+    }
+
+    #[cold]
+    fn gather(&self, ticket: Ticket, op: &'static str) -> Result<Option<Outcome>> {
+        self.gather_into(&self.arrival(ticket), ticket, op)
+    }
+
+    /// Takes the parts that are there; returns the outcome once the last one is.
+    fn gather_into(&self, arrival: &Arrival, ticket: Ticket, op: &'static str) -> Result<Option<Outcome>> {
+        let mut bytes: MutexGuard<'_, Vec<u8>> = match arrival.try_lock() {
+            Ok(bytes) => bytes,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Another thread of this client is at it.
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        };
+        let outcome = loop {
+            match self.poll(ticket, op) {
+                Ok(None) => return Ok(None),
+                Ok(Some(word)) if word.state() == Some(State::Part) => {
+                    if let Err(error) = self.take_part(ticket, word, &mut bytes, op) {
+                        break Err(error);
+                    }
+                }
+                Ok(Some(done)) => break self.take_last(ticket, done, &mut bytes, op).map(Some),
+                Err(error) if may_be_open(&error) => return Err(error),
+                Err(error) => break Err(error),
+            }
+        };
+        self.inner.arrivals.forget(ticket);
+        outcome
+    }
+
+    /// Takes a part and appends it; `None` if the call was ended meanwhile. A call whose part
+    /// cannot be taken is cancelled.
+    pub(super) fn take_part(
+        &self,
+        ticket: Ticket,
+        part: SlotWord,
+        bytes: &mut Vec<u8>,
+        op: &'static str,
+    ) -> Result<Option<Taken>> {
+        let admitted = self.admit(ticket, bytes.len(), op);
+        let taken = admitted.and_then(|()| self.shared().take_part(ticket.idx(), part, bytes, op));
+        // Stale means that it has ended already.
+        taken.inspect_err(|_| _ = self.cancel(ticket))
+    }
+
+    /// Appends the last part of a reply, which is all of it if there was none before, and frees the
+    /// slot.
+    pub(super) fn take_last(
+        &self,
+        ticket: Ticket,
+        done: SlotWord,
+        bytes: &mut Vec<u8>,
+        op: &'static str,
+    ) -> Result<Outcome> {
+        if done.state() != Some(State::Answered) {
+            return self.take_out(ticket, done, done, op);
+        }
+        let admitted = self.admit(ticket, bytes.len(), op);
+        let flags = admitted.and_then(|()| self.shared().append(ticket.idx(), Direction::Reply, bytes, op));
+        self.free(ticket, done, op)?;
+        let flags = flags?.ok_or(Error::new(ErrorKind::Corrupt, op))?;
+        Ok(Outcome::Answered(Reply::from_vec(std::mem::take(bytes), flags)))
+    }
+
+    /// Fails with `TooLong` if the part that is there makes the reply longer than it may be.
+    fn admit(&self, ticket: Ticket, arrived: usize, op: &'static str) -> Result<()> {
+        let is_short = arrived.saturating_add(self.reply_len(ticket)) <= self.max_message;
+        if is_short { Ok(()) } else { Err(Error::new(ErrorKind::TooLong, op)) }
+    }
+}

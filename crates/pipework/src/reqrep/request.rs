@@ -1,0 +1,533 @@
+//! One request in the hands of a server: read, answered at once or in parts, kept, or given up.
+
+use std::borrow::Cow;
+use std::ops::Deref;
+
+use super::serving::{Claimed, Serving};
+use super::shm::layout::{Direction, Geometry, Kind};
+use super::shm::payload::{Message, Payload, Space};
+use super::shm::slot::{Holding, SlotWord, State};
+use super::shm::ticket::Ticket;
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+
+const RECV: &str = "reqrep recv";
+const REPLY: &str = "reqrep reply";
+const PART: &str = "reqrep part";
+
+/// A request that this process has taken, and that no other server gets. If it is dropped without a
+/// reply, it fails at its client at once.
+///
+/// It dereferences to its bytes, which are a copy. It borrows its server;
+/// [`into_owned`](Request::into_owned) makes one that can be moved to another thread, and
+/// [`keep`](Request::keep) leaves it with the server, to be answered by its number.
+#[derive(Debug)]
+pub struct Request<'a> {
+    server: Cow<'a, Serving>,
+    /// With the word 0 once it is over.
+    claimed: Claimed,
+    flags: u32,
+    payload: Payload,
+    /// The bytes are in the segment, and only there.
+    is_unread: bool,
+    /// The client has more parts of it.
+    follows: bool,
+    /// The client was asked for the next one.
+    is_asked: bool,
+}
+
+impl<'a> Request<'a> {
+    /// A claimed request, without its payload.
+    #[inline]
+    pub(super) fn new(server: Cow<'a, Serving>, claimed: Claimed) -> Request<'a> {
+        let (payload, flags) = (Payload::empty(), 0);
+        Request { server, claimed, flags, payload, is_unread: true, follows: false, is_asked: false }
+    }
+
+    /// One whose payload is here.
+    pub(super) fn with_payload(
+        server: Cow<'a, Serving>,
+        claimed: Claimed,
+        payload: Payload,
+        flags: u32,
+    ) -> Request<'a> {
+        let (follows, is_asked) = (false, false);
+        Request { server, claimed, payload, flags, is_unread: false, follows, is_asked }
+    }
+}
+
+/// What it is.
+impl Request<'_> {
+    /// The bytes of the request; none of one that was [claimed](super::Server::claim) and not
+    /// [read](Request::read).
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// Its bytes as a vector. A long payload is moved, not copied.
+    pub fn take_payload(&mut self) -> Vec<u8> {
+        std::mem::replace(&mut self.payload, Payload::empty()).into_vec()
+    }
+
+    /// The 32 bits that the client sent with it.
+    pub fn flags(&self) -> u32 {
+        self.flags
+    }
+
+    /// The ticket that [`send`](super::Client::send) has returned for it.
+    pub fn ticket(&self) -> Ticket {
+        self.claimed.ticket()
+    }
+
+    /// How many servers have died with this request, 0 to 3. More than 0 only if the client asked
+    /// for redelivery.
+    pub fn redeliveries(&self) -> u8 {
+        self.claimed.taken.delivery()
+    }
+
+    /// Whether the request is to be carried out: false once the client has cancelled, or its death
+    /// was noticed. True for one that its client has [forgotten](super::Client::forget).
+    pub fn is_wanted(&self) -> bool {
+        let holding = self.server.slot(self.claimed, RECV).map(|slot| slot.holding(self.claimed.taken));
+        matches!(holding, Ok(Holding::Taken | Holding::Given | Holding::Forgotten))
+    }
+
+    /// The same request, with a clone of its server instead of a borrow.
+    pub fn into_owned(mut self) -> Request<'static> {
+        Request {
+            server: Cow::Owned(Serving::clone(&self.server)),
+            // From here on, dropping this one does nothing.
+            claimed: self.disarm(),
+            flags: self.flags,
+            payload: std::mem::replace(&mut self.payload, Payload::empty()),
+            is_unread: self.is_unread,
+            follows: self.follows,
+            is_asked: self.is_asked,
+        }
+    }
+
+    /// Leaves the request with its server, to be taken back by its ticket with
+    /// [`Server::kept`](super::Server::kept): for programs that hand numbers around. The copy of
+    /// its bytes is dropped; [take](Request::take_payload) it before.
+    ///
+    /// It costs a word for each slot, once for the server, and nothing for each request. It fails
+    /// at its client if the last clone of the server is dropped before it was taken back.
+    pub fn keep(mut self) -> Ticket {
+        let ticket = self.ticket();
+        let claimed = self.disarm();
+        self.server.keep(claimed);
+        ticket
+    }
+
+    fn disarm(&mut self) -> Claimed {
+        let over = Claimed { taken: SlotWord::from_bits(0), ..self.claimed };
+        std::mem::replace(&mut self.claimed, over)
+    }
+
+    fn is_over(&self) -> bool {
+        self.claimed.taken == SlotWord::from_bits(0)
+    }
+
+    /// Fails with `Stale` in a forked child, and once it is over.
+    #[inline]
+    fn check(&self, op: &'static str) -> Result<()> {
+        let is_here = !self.is_over() && self.server.is_here(self.claimed);
+        if is_here { Ok(()) } else { Err(Error::new(ErrorKind::Stale, op)) }
+    }
+}
+
+/// Reading a request that was [claimed](super::Server::claim), part by part.
+impl Request<'_> {
+    /// Bytes of the part that is there.
+    pub fn size(&self) -> usize {
+        match self.server.slot(self.claimed, RECV) {
+            Ok(slot) if self.is_unread => slot.described(Direction::Request).0 as usize,
+            _ => self.payload.len(),
+        }
+    }
+
+    /// Whether the client has more parts of it. A request that was [received](super::Server::recv)
+    /// is whole.
+    pub fn has_more(&self) -> bool {
+        self.follows
+    }
+
+    /// Copies the part that is there out of the segment, and returns it;
+    /// [`payload`](Request::payload) returns it as well from then on.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if no client of ours wrote it, or the segment was damaged; `Os` with ENOMEM if
+    /// there is no memory for it; `Stale` if the request is not this server's any more.
+    pub fn read(&mut self) -> Result<&[u8]> {
+        if self.is_unread {
+            self.check_held(RECV)?;
+            let shared = self.server.shared();
+            let flags = shared.read(self.claimed.idx, Direction::Request, &mut self.payload, RECV)?;
+            self.flags = flags.ok_or(Error::new(ErrorKind::Corrupt, RECV))?;
+            self.is_unread = false;
+        }
+        Ok(&self.payload)
+    }
+
+    /// Copies the part that is there to the beginning of `into`, and returns its length.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Request::read); `TooLong` if it is longer than `into`.
+    pub fn read_into(&mut self, into: &mut [u8]) -> Result<usize> {
+        const TOO_LONG: Error = Error::new(ErrorKind::TooLong, RECV);
+        if !self.is_unread {
+            into.get_mut(..self.payload.len()).ok_or(TOO_LONG)?.copy_from_slice(&self.payload);
+            return Ok(self.payload.len());
+        }
+        self.check_held(RECV)?;
+        let read = self.server.shared().read_into(self.claimed.idx, Direction::Request, into, RECV)?;
+        let (len, flags) = read.ok_or(Error::new(ErrorKind::Corrupt, RECV))?;
+        self.flags = flags;
+        Ok(len)
+    }
+
+    /// Gets the next part from the client, in the place of the one that is there; false if there is
+    /// none. [`read`](Request::read) or [`read_into`](Request::read_into) copies it.
+    ///
+    /// # Blocking
+    ///
+    /// Until the client has written it, or until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut`, `Interrupted`: the next call goes on waiting for the same part. `Closed`: the
+    /// client has cancelled the call, or its death was noticed. `Stale` as for
+    /// [`reply`](Request::reply).
+    pub fn next_part(&mut self, deadline: impl Into<Deadline>) -> Result<bool> {
+        if !self.follows {
+            return Ok(false);
+        }
+        self.check(RECV)?;
+        self.is_asked = self.is_asked || self.server.ask_for_more(self.claimed);
+        match self.server.wait_for_turn(self.claimed, deadline.into(), RECV)? {
+            Holding::Taken if self.is_asked => {
+                self.payload = Payload::empty();
+                (self.is_unread, self.is_asked) = (true, false);
+                self.look_for_more()?;
+                Ok(true)
+            }
+            Holding::Lost => Err(Error::new(ErrorKind::Stale, RECV)),
+            _ => Err(Error::new(ErrorKind::Closed, RECV)),
+        }
+    }
+
+    /// Notes whether another part follows the one that is there.
+    #[inline]
+    pub(super) fn look_for_more(&mut self) -> Result<()> {
+        self.follows = self.server.slot(self.claimed, RECV)?.caller().follows;
+        Ok(())
+    }
+
+    /// The next part, appended to `bytes`.
+    pub(super) fn append_next(&mut self, bytes: &mut Vec<u8>, deadline: Deadline) -> Result<bool> {
+        if !self.next_part(deadline)? {
+            return Ok(false);
+        }
+        if bytes.len().saturating_add(self.size()) > self.server.limits.max_message {
+            return Err(Error::new(ErrorKind::TooLong, RECV));
+        }
+        let appended = self.server.shared().append(self.claimed.idx, Direction::Request, bytes, RECV)?;
+        self.flags = appended.ok_or(Error::new(ErrorKind::Corrupt, RECV))?;
+        Ok(true)
+    }
+
+    /// It is whole now.
+    pub(super) fn set_payload(&mut self, bytes: Vec<u8>) {
+        self.payload = Payload::from_vec(bytes);
+        self.is_unread = false;
+    }
+
+    /// Copies the first part out; false if no client of ours sends such a request.
+    #[inline]
+    pub(super) fn copy_out(&mut self) -> Result<bool> {
+        let shared = self.server.shared();
+        let flags = shared.read(self.claimed.idx, Direction::Request, &mut self.payload, RECV)?;
+        self.flags = flags.unwrap_or(0);
+        self.is_unread = false;
+        Ok(flags.is_some())
+    }
+
+    /// The claim and the payload, for the inbox: dropping this does nothing any more.
+    pub(super) fn into_parts(mut self) -> (Claimed, u32, Payload) {
+        let payload = std::mem::replace(&mut self.payload, Payload::empty());
+        (self.disarm(), self.flags, payload)
+    }
+
+    fn check_held(&self, op: &'static str) -> Result<()> {
+        self.check(op)?;
+        match self.server.slot(self.claimed, op)?.holding(self.claimed.taken) {
+            Holding::Taken | Holding::Dropped | Holding::Forgotten => Ok(()),
+            Holding::Given | Holding::Lost => Err(Error::new(ErrorKind::Stale, op)),
+        }
+    }
+}
+
+/// Answering.
+impl Request<'_> {
+    /// Answers, and returns whether the client still waited when it was answered: false if it has
+    /// cancelled or [forgotten](super::Client::forget) the call, or if its death was noticed
+    /// before. True does not mean that the client receives the reply.
+    ///
+    /// # Blocking
+    ///
+    /// Not at all for a reply that fits into a slot. One that is longer goes in parts, each as soon
+    /// as the client has taken the one before; and so does a reply after a
+    /// [part](Request::part). The client may take
+    /// [`part_timeout`](super::Server::part_timeout) for each.
+    ///
+    /// # Errors
+    ///
+    /// `TooLong` if the reply is longer than [`max_message`](super::Server::max_message);
+    /// `TimedOut` if the client has not taken a part of it in time; `Corrupt` if the segment was
+    /// damaged; in a [sparse](super::Options::sparse) segment `Os`, with ENOSPC if there is no page
+    /// for the reply, and with EBADF if the program has closed the segment's descriptor. The
+    /// request then fails at its client. `Stale` if the request is not this server's any more: in a
+    /// child that was forked after it was taken, and where others had to take this server for dead.
+    #[inline]
+    pub fn reply<'m>(mut self, reply: impl Into<Message<'m>>) -> Result<bool> {
+        // Dropping this fails it, if it is not over.
+        self.answer(&reply.into())
+    }
+
+    /// As [`reply`](Request::reply), for callers that can answer with something shorter: after
+    /// `TooLong` the request is still to be answered. After anything else it is over.
+    ///
+    /// # Errors
+    ///
+    /// As [`reply`](Request::reply).
+    pub fn try_reply<'m>(&mut self, reply: impl Into<Message<'m>>) -> Result<bool> {
+        let answered = self.answer(&reply.into());
+        if answered.as_ref().is_err_and(|error| error.kind() != ErrorKind::TooLong) {
+            self.give_up(&Message::new(""));
+        }
+        answered
+    }
+
+    /// Answers with up to `len` bytes that `write` writes into the slot, so that they are not
+    /// copied. If `write` fails, so does the request, and the error is returned.
+    ///
+    /// # Blocking
+    ///
+    /// As [`reply`](Request::reply).
+    ///
+    /// # Errors
+    ///
+    /// As [`reply`](Request::reply); `TooLong` if `len` is more than a slot holds.
+    pub fn reply_with(
+        mut self,
+        len: usize,
+        write: impl FnOnce(&mut Space<'_>) -> Result<()>,
+    ) -> Result<bool> {
+        self.check(REPLY)?;
+        match self.wait_patiently(REPLY)? {
+            Holding::Lost => Err(Error::new(ErrorKind::Stale, REPLY)),
+            _ => {
+                let (idx, shared) = (self.claimed.idx, self.server.shared());
+                shared.write_with(idx, Direction::Reply, len, write, REPLY)?;
+                Ok(self.finish(State::Answered))
+            }
+        }
+    }
+
+    /// Gives the client a part of the reply, which it gets as soon as it asks for it; then come
+    /// other parts, or [`reply`](Request::reply). False if nobody waits for it any more: the client
+    /// has cancelled or [forgotten](super::Client::forget) the call, or its death was noticed.
+    ///
+    /// A client that does not ask for parts gets all of them as one reply.
+    ///
+    /// # Blocking
+    ///
+    /// Until the client has taken the part before, or until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut`, `Interrupted`: nothing of it was given, and it can be given again. Of a part
+    /// that is longer than a slot, something may have been given; then the request has failed.
+    /// `TooLong` if it is longer than [`max_message`](super::Server::max_message). `Invalid` if the
+    /// request [has more](Request::has_more) parts: they come first. The rest as for
+    /// [`reply`](Request::reply), but the request is not over.
+    pub fn part<'m>(&mut self, part: impl Into<Message<'m>>, deadline: impl Into<Deadline>) -> Result<bool> {
+        let (part, deadline) = (part.into(), deadline.into());
+        let mut giving = self.begin_part(&part)?;
+        loop {
+            match self.server.wait_for_turn(self.claimed, deadline, PART) {
+                Ok(holding) => {
+                    if let Some(wanted) = self.give(&mut giving, holding)? {
+                        return Ok(wanted);
+                    }
+                }
+                Err(error) => {
+                    self.stop_giving(&giving);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Gives the request up; its call fails with `Failed`, and the client can ask for the reason:
+    /// bytes, of which as many arrive as a reply in one slot has. Returns whether the client still
+    /// waited. Dropping the request does the same without a reason.
+    pub fn fail<'m>(mut self, reason: impl Into<Message<'m>>) -> bool {
+        self.give_up(&reason.into())
+    }
+
+    fn give_up(&mut self, reason: &Message<'_>) -> bool {
+        let is_here = self.check(REPLY).is_ok();
+        let claimed = self.disarm();
+        is_here && self.server.fail(claimed, reason)
+    }
+
+    #[inline]
+    fn answer(&mut self, reply: &Message<'_>) -> Result<bool> {
+        self.check(REPLY)?;
+        let shared = self.server.shared();
+        if reply.payload.len() > shared.geometry().reply_bytes as usize {
+            self.admit(reply, REPLY)?;
+            return self.answer_in_parts(*reply);
+        }
+        // Before the copy: if the request was taken away, the bytes there belong to another call by
+        // now.
+        match self.server.slot(self.claimed, REPLY)?.holding(self.claimed.taken) {
+            Holding::Taken | Holding::Dropped | Holding::Forgotten => {
+                shared.write(self.claimed.idx, Direction::Reply, reply, REPLY)?;
+                Ok(self.finish(State::Answered))
+            }
+            Holding::Given => self.answer_in_parts(*reply),
+            Holding::Lost => Err(Error::new(ErrorKind::Stale, REPLY)),
+        }
+    }
+
+    #[cold]
+    fn answer_in_parts(&mut self, reply: Message<'_>) -> Result<bool> {
+        let mut rest = reply;
+        loop {
+            match self.wait_patiently(REPLY)? {
+                Holding::Taken => {
+                    let (piece, later) = rest.split(self.server.shared().geometry().reply_bytes as usize);
+                    if later.payload.is_empty() {
+                        let (idx, shared) = (self.claimed.idx, self.server.shared());
+                        shared.write(idx, Direction::Reply, &piece, REPLY)?;
+                        return Ok(self.finish(State::Answered));
+                    }
+                    if self.server.give_part(self.claimed, &piece, true, REPLY)? {
+                        rest = later;
+                    }
+                }
+                Holding::Lost => return Err(Error::new(ErrorKind::Stale, REPLY)),
+                _ => return Ok(self.finish(State::Answered)),
+            }
+        }
+    }
+
+    /// Waits for the client's step as long as it may take, whatever signals come.
+    fn wait_patiently(&self, op: &'static str) -> Result<Holding> {
+        let deadline = Deadline::after(self.server.limits.part_timeout);
+        loop {
+            match self.server.wait_for_turn(self.claimed, deadline, op) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                holding => return holding,
+            }
+        }
+    }
+
+    /// Fails with `TooLong` if no number of parts is enough for this message.
+    fn admit(&self, message: &Message<'_>, op: &'static str) -> Result<()> {
+        let &Geometry { kind, reply_bytes, .. } = self.server.shared().geometry();
+        let fits = message.payload.len() <= reply_bytes as usize;
+        let can_follow = kind == Kind::Bytes && reply_bytes > 0;
+        if fits || can_follow && message.payload.len() <= self.server.limits.max_message {
+            Ok(())
+        } else {
+            Err(Error::new(ErrorKind::TooLong, op))
+        }
+    }
+
+    /// Steps 5, 7 and 28; true if the client gets it.
+    #[inline]
+    fn finish(&mut self, outcome: State) -> bool {
+        // It counts as finished from here on, whatever happens: a drop must not finish it again.
+        let claimed = self.disarm();
+        self.server.finish(claimed, outcome)
+    }
+}
+
+/// A part on its way to the client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Giving<'m> {
+    rest: Message<'m>,
+    has_begun: bool,
+}
+
+/// The steps of [`part`](Request::part), for threads and tasks.
+impl Request<'_> {
+    pub(super) fn begin_part<'m>(&self, part: &Message<'m>) -> Result<Giving<'m>> {
+        self.check(PART)?;
+        self.admit(part, PART)?;
+        if self.follows {
+            return Err(Error::new(ErrorKind::Invalid, PART));
+        }
+        Ok(Giving { rest: *part, has_begun: false })
+    }
+
+    /// Gives the next piece, if it is this server's turn; whether the client waits for it, once all
+    /// of the part is given.
+    pub(super) fn give(&mut self, giving: &mut Giving<'_>, holding: Holding) -> Result<Option<bool>> {
+        match holding {
+            Holding::Taken => {}
+            Holding::Given => return Ok(None),
+            Holding::Dropped | Holding::Forgotten => return Ok(Some(false)),
+            Holding::Lost => return Err(Error::new(ErrorKind::Stale, PART)),
+        }
+        let (piece, later) = giving.rest.split(self.server.shared().geometry().reply_bytes as usize);
+        let is_last = later.payload.is_empty();
+        match self.server.give_part(self.claimed, &piece, !is_last, PART) {
+            Ok(true) => {
+                *giving = Giving { rest: later, has_begun: true };
+                Ok(is_last.then_some(true))
+            }
+            Ok(false) => Ok(None),
+            Err(error) => {
+                self.stop_giving(giving);
+                Err(error)
+            }
+        }
+    }
+
+    /// Fails the request if something of a part was given, and the rest will not be.
+    pub(super) fn stop_giving(&mut self, giving: &Giving<'_>) {
+        if giving.has_begun && !giving.rest.payload.is_empty() {
+            self.give_up(&Message::new(""));
+        }
+    }
+
+    pub(super) fn serving(&self) -> &Serving {
+        &self.server
+    }
+
+    pub(super) fn claimed(&self) -> Claimed {
+        self.claimed
+    }
+}
+
+impl Deref for Request<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.payload()
+    }
+}
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        if !self.is_over() {
+            self.give_up(&Message::new(""));
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! What a server and its requests do to the slots that the server has claimed.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::eventfd::EventFds;
+use super::inbox::Inbox;
+use super::liveness::Liveness;
+use super::segment::Segment;
+use super::shm::layout::Kind;
+use super::shm::mapping::{Role, Shared};
+use super::shm::member::Membership;
+use super::shm::payload::Message;
+use super::shm::slot::{Holding, Slot, SlotWord, State};
+use super::shm::ticket::Ticket;
+use super::watch::{Topic, Watcher, WatcherState};
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::Wait;
+use crate::spin::{Looks, Spin};
+use crate::sync::{AtomicU64, Ordering, Reach};
+
+/// A server handle: what its clones share, and what it was told.
+#[derive(Clone, Debug)]
+pub(super) struct Serving {
+    inner: Arc<Inner>,
+    pub(super) limits: Limits,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Bytes of the longest message.
+    pub(super) max_message: usize,
+    /// How long to wait for each step of a client.
+    pub(super) part_timeout: Duration,
+}
+
+#[derive(Debug)]
+struct Inner {
+    // Their threads end before the membership does.
+    requests: Watcher,
+    turns: Watcher,
+    kept: Kept,
+    shared: Arc<Shared>,
+    membership: Arc<Membership>,
+    segment: Segment,
+    eventfds: EventFds,
+    spin: Spin,
+    liveness: Arc<Liveness>,
+    inbox: Arc<Inbox>,
+}
+
+/// A request that this process has taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claimed {
+    pub(super) idx: u32,
+    /// The word as it was claimed, which the slot need not have any more.
+    pub(super) taken: SlotWord,
+    /// The member that claimed it, so that the same request in a forked child is known to be the
+    /// parent's.
+    pub(super) holder: u64,
+}
+
+impl Claimed {
+    pub(super) fn ticket(&self) -> Ticket {
+        Ticket::new(self.idx, self.taken)
+    }
+
+    fn slot_and_word(&self) -> (u32, SlotWord) {
+        (self.idx, self.taken)
+    }
+}
+
+impl Serving {
+    pub(super) fn new(segment: &Segment, kind: Kind, limits: Limits) -> Result<Serving> {
+        let membership = Arc::new(segment.join(kind, Role::Server, "reqrep attach server")?);
+        let inner = Inner {
+            requests: Watcher::new(),
+            turns: Watcher::new(),
+            kept: Kept::default(),
+            shared: Arc::clone(membership.shared()),
+            liveness: Arc::new(Liveness::new(&membership)),
+            membership,
+            segment: segment.clone(),
+            eventfds: EventFds::default(),
+            spin: Spin::new(segment.spin(), Looks::Load),
+            inbox: Arc::default(),
+        };
+        Ok(Serving { inner: Arc::new(inner), limits })
+    }
+
+    #[inline]
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+
+    pub(super) fn membership(&self) -> &Membership {
+        &self.inner.membership
+    }
+
+    pub(super) fn segment(&self) -> &Segment {
+        &self.inner.segment
+    }
+
+    pub(super) fn eventfds(&self) -> &EventFds {
+        &self.inner.eventfds
+    }
+
+    pub(super) fn liveness(&self) -> &Liveness {
+        &self.inner.liveness
+    }
+
+    pub(super) fn inbox(&self) -> &Inbox {
+        &self.inner.inbox
+    }
+
+    /// How this server waits for anything that other processes do.
+    pub(super) fn waiting(&self, deadline: Deadline, op: &'static str) -> Wait<'_> {
+        let tick = Some(self.inner.liveness.tick());
+        Wait { deadline, spin: &self.inner.spin, reach: Reach::Machine, tick, op }
+    }
+
+    /// What event loops and tasks wait by for a request.
+    pub(super) fn watch_requests(&self, op: &'static str) -> Result<Arc<WatcherState>> {
+        let topic = Topic::Requests(Arc::clone(&self.inner.inbox));
+        self.watch(&self.inner.requests, topic, op)
+    }
+
+    /// What tasks wait by for the client's step.
+    pub(super) fn watch_turns(&self, op: &'static str) -> Result<Arc<WatcherState>> {
+        self.watch(&self.inner.turns, Topic::Turns, op)
+    }
+
+    fn watch(&self, watcher: &Watcher, topic: Topic, op: &'static str) -> Result<Arc<WatcherState>> {
+        // A forked child is to be a member before its thread waits for anything.
+        self.membership().number(op)?;
+        watcher.watch(self.shared(), &self.inner.liveness, topic, op)
+    }
+
+    /// A look has found no request: an event loop is to be notified of the next.
+    pub(super) fn found_none(&self) {
+        self.inner.requests.found_none();
+    }
+
+    /// Whether no more handles, requests and clones of this server are left than these.
+    pub(super) fn is_last_of(&self, handles: usize) -> bool {
+        Arc::strong_count(&self.inner) <= handles
+    }
+
+    pub(super) fn slot(&self, claimed: Claimed, op: &'static str) -> Result<&Slot> {
+        self.shared().slot(claimed.idx).ok_or(Error::new(ErrorKind::Corrupt, op))
+    }
+
+    /// False in a forked child.
+    pub(super) fn is_here(&self, claimed: Claimed) -> bool {
+        self.membership().still_is(claimed.holder)
+    }
+
+    /// Waits until it is this server's turn, or the request is over.
+    pub(super) fn wait_for_turn(
+        &self,
+        claimed: Claimed,
+        deadline: Deadline,
+        op: &'static str,
+    ) -> Result<Holding> {
+        let slot = self.slot(claimed, op)?;
+        match slot.holding(claimed.taken) {
+            Holding::Given => {}
+            holding => return Ok(holding),
+        }
+        let look = || {
+            let holding = slot.holding(claimed.taken);
+            if holding == Holding::Given {
+                self.inner.liveness.awaits_client();
+                self.inner.liveness.meet_failure(op)?;
+                return Ok(None);
+            }
+            Ok(Some(holding))
+        };
+        let check = || self.inner.liveness.check(op);
+        let states = [State::Part, State::More];
+        slot.wait(claimed.taken.generation(), &states, &self.waiting(deadline, op), look, check)
+    }
+
+    /// Asks the client for the next part of a request; false if no client waits any more.
+    pub(super) fn ask_for_more(&self, claimed: Claimed) -> bool {
+        self.shared().ask_for_more(claimed.slot_and_word())
+    }
+
+    /// Gives the client a part of the reply; false if it is not this server's turn.
+    pub(super) fn give_part(
+        &self,
+        claimed: Claimed,
+        part: &Message<'_>,
+        continues: bool,
+        op: &'static str,
+    ) -> Result<bool> {
+        self.shared().give_part(claimed.slot_and_word(), part, continues, op)
+    }
+
+    /// Ends a request; true if its client gets to know the outcome.
+    #[inline]
+    pub(super) fn finish(&self, claimed: Claimed, outcome: State) -> bool {
+        self.inner.finish(claimed, outcome)
+    }
+
+    /// Gives a request up, for a reason that its client gets as far as the slot holds it; true if
+    /// the client waits.
+    pub(super) fn fail(&self, claimed: Claimed, reason: &Message<'_>) -> bool {
+        self.inner.fail(claimed, reason)
+    }
+
+    /// Keeps a request for [`kept`](Serving::kept).
+    pub(super) fn keep(&self, claimed: Claimed) {
+        let place = self.inner.kept.place(self.shared(), claimed.idx);
+        place.inspect(|place| place.store(claimed.taken.to_bits(), Ordering::Relaxed));
+    }
+
+    /// Takes back a request that was kept; `None` if it was not, or was taken back already.
+    pub(super) fn kept(&self, ticket: Ticket) -> Option<SlotWord> {
+        let place = self.inner.kept.places.get()?.get(ticket.idx() as usize)?;
+        let bits = place.load(Ordering::Relaxed);
+        let is_it = bits != 0 && SlotWord::from_bits(bits).generation() == ticket.generation();
+        // Relaxed: the request is in the segment, and has an order of its own.
+        let taken = is_it && place.compare_exchange(bits, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        taken.then(|| SlotWord::from_bits(bits))
+    }
+}
+
+impl Inner {
+    fn finish(&self, claimed: Claimed, outcome: State) -> bool {
+        let Claimed { idx, taken, .. } = claimed;
+        let Some(slot) = self.shared.slot(idx) else { return false };
+        let client = slot.caller().client;
+        let Some(next) = slot.finish(taken, outcome) else { return false };
+        if next.state() == Some(State::Free) {
+            self.shared.slot_is_free(idx);
+            return false;
+        }
+        self.shared.tell_client(slot, next.has_waiter(), client);
+        true
+    }
+
+    fn fail(&self, claimed: Claimed, reason: &Message<'_>) -> bool {
+        self.shared.write_reason(claimed.slot_and_word(), reason);
+        self.finish(claimed, State::Failed)
+    }
+}
+
+impl Drop for Inner {
+    /// What was kept or put together, and that nobody will take out any more, fails.
+    fn drop(&mut self) {
+        let here = |taken: SlotWord| self.membership.packed(taken.owner());
+        let kept = self.kept.places.get().into_iter().flatten().zip(0..);
+        let kept = kept.map(|(place, idx)| (idx, SlotWord::from_bits(place.load(Ordering::Relaxed))));
+        let kept = kept.filter(|(_, taken)| taken.to_bits() != 0);
+        let gathered = std::iter::from_fn(|| self.inbox.pop().map(|gathered| gathered.claimed));
+        for (idx, taken) in kept.chain(gathered) {
+            let claimed = Claimed { idx, taken, holder: here(taken) };
+            // Not what a forked child's parent has.
+            if self.membership.still_is(claimed.holder) {
+                self.fail(claimed, &Message::new(""));
+            }
+        }
+    }
+}
+
+/// The requests that are answered by their tickets: a word for each slot, made when the first is
+/// kept.
+#[derive(Debug, Default)]
+struct Kept {
+    places: OnceLock<Box<[AtomicU64]>>,
+}
+
+impl Kept {
+    fn place(&self, shared: &Shared, idx: u32) -> Option<&AtomicU64> {
+        let slots = 0..shared.geometry().slots;
+        self.places.get_or_init(|| slots.map(|_| AtomicU64::new(0)).collect()).get(idx as usize)
+    }
+}

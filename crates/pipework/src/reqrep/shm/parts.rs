@@ -1,0 +1,110 @@
+//! Calls that go in parts: a slot holds one part each way, and the two sides take turns.
+//!
+//! Invariant: a side touches the payloads only while it is its turn, and what it has copied out
+//! counts only once its own swap has passed the turn on.
+
+use super::layout::{Direction, Kind};
+use super::mapping::Shared;
+use super::payload::Message;
+use super::slot::{Caller, Holding, Mark, SlotWord, State};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A part of a reply that a client has taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) flags: u32,
+    /// The next part of the reply continues this one.
+    pub(crate) continues: bool,
+}
+
+/// For the server that claimed `taken`, when it is its turn.
+impl Shared {
+    /// Step 16: gives the client a part of the reply. False if no client waits for it any more, or
+    /// the request is not this server's.
+    pub(crate) fn give_part(
+        &self,
+        (idx, taken): (u32, SlotWord),
+        part: &Message<'_>,
+        continues: bool,
+        op: &'static str,
+    ) -> Result<bool> {
+        let mark = if continues { Mark::Continues } else { Mark::Whole };
+        self.write(idx, Direction::Reply, part, op)?;
+        Ok(self.pass_to_client((idx, taken), mark, State::Part))
+    }
+
+    /// Step 18: asks the client for the next part of the request; as `give_part`.
+    pub(crate) fn ask_for_more(&self, claimed: (u32, SlotWord)) -> bool {
+        self.pass_to_client(claimed, Mark::Whole, State::More)
+    }
+
+    /// Before a request fails: leaves the reason for its client, as much of it as there is space
+    /// for. Where it is the client's turn, it gets none.
+    pub(crate) fn write_reason(&self, (idx, taken): (u32, SlotWord), reason: &Message<'_>) {
+        let Some(slot) = self.slot(idx).filter(|slot| slot.holding(taken) == Holding::Taken) else { return };
+        let (reason, _) = reason.split(self.geometry().reply_bytes as usize);
+        let is_said = self.geometry().kind == Kind::Bytes && !reason.payload.is_empty();
+        // Without a page for it, the call fails without it.
+        let is_written = is_said && self.write(idx, Direction::Reply, &reason, "reqrep fail").is_ok();
+        slot.set_holder(taken.owner(), if is_written { Mark::Reason } else { Mark::Whole });
+    }
+
+    fn pass_to_client(&self, (idx, taken): (u32, SlotWord), mark: Mark, state: State) -> bool {
+        let Some(slot) = self.slot(idx) else { return false };
+        slot.set_holder(taken.owner(), mark);
+        let client = slot.caller().client;
+        let passed = slot.pass_to_client(taken, state);
+        if let Some(before) = passed {
+            self.tell_client(slot, before.has_waiter(), client);
+        }
+        passed.is_some()
+    }
+}
+
+/// For the client of a call, when it is its turn.
+impl Shared {
+    /// Step 17: appends the part that is there to `bytes`. `None`, and nothing, if the call was
+    /// ended meanwhile.
+    pub(crate) fn take_part(
+        &self,
+        idx: u32,
+        part: SlotWord,
+        bytes: &mut Vec<u8>,
+        op: &'static str,
+    ) -> Result<Option<Taken>> {
+        let Some(slot) = self.slot(idx) else { return Ok(None) };
+        let (before, continues) = (bytes.len(), slot.is_marked(Mark::Continues));
+        let flags = self.append(idx, Direction::Reply, bytes, op)?;
+        let flags = flags.ok_or(Error::new(ErrorKind::Corrupt, op))?;
+        if !self.pass_to_server(idx, part) {
+            bytes.truncate(before);
+            return Ok(None);
+        }
+        Ok(Some(Taken { flags, continues }))
+    }
+
+    /// Step 19: writes the next part of the request. False if the call was ended meanwhile.
+    pub(crate) fn write_more(
+        &self,
+        idx: u32,
+        more: SlotWord,
+        part: &Message<'_>,
+        follows: bool,
+        op: &'static str,
+    ) -> Result<bool> {
+        let Some(slot) = self.slot(idx) else { return Ok(false) };
+        self.write(idx, Direction::Request, part, op)?;
+        slot.set_caller(Caller { follows, ..slot.caller() });
+        Ok(self.pass_to_server(idx, more))
+    }
+
+    fn pass_to_server(&self, idx: u32, seen: SlotWord) -> bool {
+        let Some(slot) = self.slot(idx) else { return false };
+        let server = slot.fields().server;
+        let passed = slot.pass_to_server(seen);
+        if passed {
+            self.ring_server(server);
+        }
+        passed
+    }
+}

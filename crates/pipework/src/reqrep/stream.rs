@@ -1,0 +1,176 @@
+//! A reply that is received part by part.
+
+use std::time::Duration;
+
+use super::client::{Client, Outcome, Reply, may_be_open};
+use super::shm::payload::Message;
+use super::shm::slot::State;
+use super::shm::ticket::Ticket;
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+
+pub(super) const STREAM: &str = "reqrep stream";
+
+/// The parts of a reply, as its server gives them: what [`Client::stream`] returns.
+///
+/// It is an iterator, which ends after the first error. [`next_part`](Stream::next_part) takes a
+/// deadline of its own for each part, and goes on after a wait that ended early. Dropping it before
+/// its end cancels the call.
+#[derive(Debug)]
+pub struct Stream {
+    pub(super) client: Client,
+    pub(super) progress: Progress,
+    each: Duration,
+}
+
+/// How far it has come.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// `None` once the call is over. Nobody else has it.
+    pub(super) ticket: Option<Ticket>,
+    /// What has arrived of a part that comes in pieces.
+    piece: Vec<u8>,
+    reason: Option<Reply>,
+}
+
+impl Client {
+    /// Sends a request and returns the parts of its reply, one after the other, as the server
+    /// [gives](super::Request::part) them. `each` is how long to wait for a slot, for the server to
+    /// take the request, and for each part.
+    ///
+    /// A server that answers at once gives one part. An empty last reply only ends the stream.
+    /// Dropping the stream cancels the call, which the server is told with its next part.
+    ///
+    /// # Blocking
+    ///
+    /// As [`send`](Client::send), with `each` for the deadline.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Client::send).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pipework::{Deadline, reqrep::Options};
+    /// use std::{thread, time::Duration};
+    ///
+    /// let segment = Options::new().anonymous()?;
+    /// let server = segment.server()?;
+    /// thread::spawn(move || {
+    ///     let mut request = server.recv(Deadline::NEVER)?;
+    ///     for word in ["one ", "two ", "three"] {
+    ///         if !request.part(word, Duration::from_secs(5))? {
+    ///             return Ok(false); // The caller has gone.
+    ///         }
+    ///     }
+    ///     request.reply("")
+    /// });
+    /// let mut text = Vec::new();
+    /// for part in segment.client()?.stream("count", Duration::from_secs(5))? {
+    ///     text.extend_from_slice(&part?);
+    /// }
+    /// assert_eq!(text, b"one two three");
+    /// # Ok::<(), pipework::Error>(())
+    /// ```
+    pub fn stream<'a>(&self, request: impl Into<Message<'a>>, each: Duration) -> Result<Stream> {
+        let deadline = Deadline::after(each);
+        let ticket = self.start(&request.into(), Some(deadline), false, STREAM)?;
+        let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, STREAM))?;
+        Ok(Stream::new(self.clone(), ticket, each))
+    }
+}
+
+impl Stream {
+    pub(super) fn new(client: Client, ticket: Ticket, each: Duration) -> Stream {
+        let progress = Progress { ticket: Some(ticket), piece: Vec::new(), reason: None };
+        Stream { client, progress, each }
+    }
+
+    /// The next part of the reply; `None` after the last.
+    ///
+    /// # Blocking
+    ///
+    /// Until it comes, or until the deadline. The death of the server is noticed as in
+    /// [`Client::call`].
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut`, `Interrupted`: the stream goes on with the next call. After any other error it
+    /// is over: `PeerDied`, `Failed` (see [`reason`](Stream::reason)), `NoServer`, `TooLong`,
+    /// `Corrupt` and `Os`, as those of [`Client::recv`].
+    pub fn next_part(&mut self, deadline: impl Into<Deadline>) -> Result<Option<Reply>> {
+        let Stream { client, progress, .. } = self;
+        let Some(ticket) = progress.ticket else { return Ok(None) };
+        client.wait_until(ticket, deadline.into(), STREAM, || progress.advance(client))
+    }
+
+    /// Why the server gave the request up, after the error `Failed`; `None` without one.
+    pub fn reason(&self) -> Option<&Reply> {
+        self.progress.reason.as_ref()
+    }
+}
+
+impl Progress {
+    /// The next part if it has come, `Some(None)` at the end.
+    pub(super) fn advance(&mut self, client: &Client) -> Result<Option<Option<Reply>>> {
+        let Some(ticket) = self.ticket else { return Ok(Some(None)) };
+        let advanced = self.advance_in(client, ticket);
+        if advanced.as_ref().is_err_and(|error| !may_be_open(error)) {
+            self.ticket = None;
+        }
+        advanced
+    }
+
+    fn advance_in(&mut self, client: &Client, ticket: Ticket) -> Result<Option<Option<Reply>>> {
+        loop {
+            let Some(word) = client.poll(ticket, STREAM)? else { return Ok(None) };
+            if word.state() == Some(State::Part) {
+                let taken = client.take_part(ticket, word, &mut self.piece, STREAM);
+                // The call is cancelled after an error.
+                match taken.inspect_err(|_| self.ticket = None)? {
+                    Some(taken) if !taken.continues => {
+                        let part = std::mem::take(&mut self.piece);
+                        return Ok(Some(Some(Reply::from_vec(part, taken.flags))));
+                    }
+                    _ => continue,
+                }
+            }
+            self.ticket = None;
+            return match client.take_last(ticket, word, &mut self.piece, STREAM)? {
+                Outcome::Answered(last) => Ok(Some((!last.is_empty()).then_some(last))),
+                Outcome::Failed(reason) => {
+                    self.reason = (!reason.is_empty()).then_some(reason);
+                    Err(Error::new(ErrorKind::Failed, STREAM))
+                }
+            };
+        }
+    }
+}
+
+impl Iterator for Stream {
+    type Item = Result<Reply>;
+
+    fn next(&mut self) -> Option<Result<Reply>> {
+        let part = self.next_part(self.each);
+        if part.is_err() {
+            self.cancel();
+        }
+        part.transpose()
+    }
+}
+
+impl Stream {
+    fn cancel(&mut self) {
+        if let Some(ticket) = self.progress.ticket.take() {
+            // No caller is left to report the outcome to.
+            let _ = self.client.abandon(ticket);
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
