@@ -2,6 +2,7 @@
 
 mod files;
 mod disk;
+mod parts;
 mod processes;
 mod doorbells;
 mod tasks;

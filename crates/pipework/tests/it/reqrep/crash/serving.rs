@@ -144,7 +144,7 @@ pub(super) fn fail(fate: &Fate) {
         let server = segment.server().unwrap();
         let request = server.try_recv().unwrap().unwrap();
         mark();
-        request.fail();
+        request.fail("");
         mark();
     });
     let outcome = outcome_of_waiting(fate, &client, ticket, || victim.die());

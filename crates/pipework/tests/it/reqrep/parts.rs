@@ -1,0 +1,309 @@
+//! Calls of any size: payloads in parts, streams both ways, in place, and what else a call can be.
+
+use std::io::Write;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pipework::reqrep::{Audit, Client, Options, Outcome, Request, Segment, Server, Ticket};
+use pipework::{Deadline, ErrorKind, Result};
+
+use crate::harness::{PATIENCE, Random};
+
+mod ends;
+mod streams;
+mod tickets;
+
+const SHORT: Duration = Duration::from_millis(30);
+/// Bytes of a part.
+const PART: usize = 64;
+
+fn small() -> Segment {
+    let options = Options::new().slots(4).members(8);
+    options.request_bytes(PART as u32).reply_bytes(PART as u32).anonymous().expect("a segment")
+}
+
+fn ends(segment: &Segment) -> (Client, Server) {
+    (segment.client().expect("a place"), segment.server().expect("a place"))
+}
+
+fn kind<T>(outcome: Result<T>) -> Option<ErrorKind> {
+    outcome.err().map(|error| error.kind())
+}
+
+fn assert_all_free(segment: &Segment) {
+    let audit = segment.audit().expect("the kernel knows who lives");
+    let mut expected = Audit::default();
+    (expected.free, expected.entries) = (segment.geometry().slots as usize, audit.entries);
+    assert_eq!(audit, expected);
+}
+
+/// Answers each request with itself, as it comes, until one is empty.
+fn echo(server: &Server) {
+    loop {
+        let request = server.recv(PATIENCE).expect("a request");
+        if request.is_empty() {
+            request.reply("").expect("it is this server's");
+            return;
+        }
+        let answer = request.to_vec();
+        request.reply(&answer).expect("it is this server's");
+    }
+}
+
+#[test]
+fn payloads_of_every_size_arrive_whole_whoever_waits() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    let mut random = Random::new(1);
+    thread::scope(|scope| {
+        scope.spawn(|| echo(&server));
+        let sizes = (0..4 * PART + 2).chain([1000, 4096, 100_000, 1 << 20]);
+        for (turn, len) in sizes.filter(|len| *len > 0).enumerate() {
+            let sent = random.bytes(len);
+            let received = match turn % 4 {
+                0 => client.call(&sent, PATIENCE).unwrap().into_vec(),
+                1 => {
+                    let ticket = client.send(&sent, PATIENCE).unwrap();
+                    client.recv(ticket, PATIENCE).unwrap().into_vec()
+                }
+                2 => {
+                    let ticket = client.send(&sent, PATIENCE).unwrap();
+                    loop {
+                        if let Some(reply) = client.try_recv(ticket).unwrap() {
+                            break reply.into_vec();
+                        }
+                    }
+                }
+                _ => {
+                    let mut into = vec![7; 3];
+                    assert_eq!(client.call_into(&sent, &mut into, PATIENCE), Ok(0));
+                    into
+                }
+            };
+            assert!(received == sent, "{len} bytes in turn {turn}");
+        }
+        client.call("", PATIENCE).unwrap();
+    });
+    assert_all_free(&segment);
+}
+
+#[test]
+fn many_threads_call_with_long_payloads_at_once() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    thread::scope(|scope| {
+        for server in [server.clone(), server] {
+            scope.spawn(move || echo(&server));
+        }
+        let callers: Vec<_> = (0..4)
+            .map(|seed| {
+                let client = client.clone();
+                scope.spawn(move || {
+                    let mut random = Random::new(seed);
+                    for _ in 0..200 {
+                        let len = 1 + random.below(6 * PART);
+                        let sent = random.bytes(len);
+                        assert_eq!(*client.call(&sent, PATIENCE).unwrap(), sent);
+                    }
+                })
+            })
+            .collect();
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        (0..2).for_each(|_| drop(client.call("", PATIENCE).unwrap()));
+    });
+    assert_all_free(&segment);
+}
+
+#[test]
+fn what_is_longer_than_a_handle_takes_is_too_long_on_either_side() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    let bytes = [1; 1000];
+    // The request: at the client, and at the server, which goes on with the next.
+    assert_eq!(kind(client.clone().max_message(999).call(&bytes, PATIENCE)), Some(ErrorKind::TooLong));
+    assert_eq!(kind(client.try_send(&bytes)), Some(ErrorKind::TooLong));
+    assert_all_free(&segment);
+    thread::scope(|scope| {
+        let strict = server.clone().max_message(999);
+        let serving = scope.spawn(move || strict.recv(PATIENCE).unwrap().reply("short").unwrap());
+        match client.call_outcome(&bytes, PATIENCE).unwrap() {
+            Outcome::Failed(reason) => assert_eq!(&*reason, b"longer than the server's max_message"),
+            answered => panic!("{answered:?}"),
+        }
+        assert_eq!(*client.call("next", PATIENCE).unwrap(), *b"short");
+        assert!(serving.join().unwrap());
+    });
+    // The reply: at the server, and at the client, whose call is cancelled.
+    thread::scope(|scope| {
+        let strict = server.clone().max_message(999);
+        let serving = scope.spawn(move || {
+            let mut request = strict.recv(PATIENCE).unwrap();
+            assert_eq!(kind(request.try_reply(&bytes)), Some(ErrorKind::TooLong));
+            request.try_reply(&bytes[1..])
+        });
+        assert_eq!(client.call("a", PATIENCE).unwrap().len(), 999);
+        assert_eq!(serving.join().unwrap(), Ok(true));
+    });
+    thread::scope(|scope| {
+        let serving = scope.spawn(|| server.recv(PATIENCE).unwrap().reply(&bytes));
+        let strict = client.clone().max_message(500);
+        let ticket = strict.send("a", PATIENCE).unwrap();
+        assert_eq!(kind(strict.recv(ticket, PATIENCE)), Some(ErrorKind::TooLong));
+        assert_eq!(kind(strict.recv(ticket, PATIENCE)), Some(ErrorKind::Stale));
+        assert_eq!(serving.join().unwrap(), Ok(false));
+    });
+    assert_all_free(&segment);
+}
+
+#[test]
+fn a_wait_that_ends_early_loses_nothing_of_what_has_arrived() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut request = server.recv(PATIENCE).unwrap();
+            for part in ["one ", "two ", "three "] {
+                thread::sleep(SHORT);
+                assert_eq!(request.part(part, PATIENCE), Ok(true));
+            }
+            thread::sleep(SHORT);
+            assert_eq!(request.reply("four"), Ok(true));
+        });
+        let ticket = client.send("count", PATIENCE).unwrap();
+        let mut waits = 0;
+        let reply = loop {
+            match client.recv(ticket, Duration::from_millis(1)) {
+                Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut),
+                Ok(reply) => break reply,
+            }
+            waits += 1;
+        };
+        assert_eq!(*reply, *b"one two three four");
+        assert!(waits > 10, "{waits} waits");
+    });
+    assert_all_free(&segment);
+}
+
+#[test]
+fn a_request_is_read_part_by_part_and_in_place() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    let sent = Random::new(2).bytes(10 * PART + 5);
+    thread::scope(|scope| {
+        let serving = scope.spawn(|| {
+            let (mut all, mut buffer) = (Vec::new(), [0; PART]);
+            let mut request = server.claim(PATIENCE).unwrap();
+            assert!(request.payload().is_empty() && request.has_more() && request.size() == PART);
+            assert_eq!(kind(request.read_into(&mut [0; PART - 1])), Some(ErrorKind::TooLong));
+            // Parts of the reply come after those of the request.
+            assert_eq!(kind(request.part("early", PATIENCE)), Some(ErrorKind::Invalid));
+            loop {
+                let len = request.read_into(&mut buffer).unwrap();
+                all.extend_from_slice(&buffer[..len]);
+                if !request.next_part(PATIENCE).unwrap() {
+                    break;
+                }
+            }
+            assert!(!request.has_more() && request.read().unwrap().len() == 5);
+            let long = request.reply_with(PART + 1, |_| Ok(()));
+            assert_eq!(kind(long), Some(ErrorKind::TooLong));
+            let mut request = server.recv(PATIENCE).unwrap();
+            assert_eq!(request.flags(), 9);
+            let payload = request.take_payload();
+            let answer = [b"<", &*payload, b">"];
+            request
+                .reply_with(PART, |space| {
+                    space.set_flags(8);
+                    answer.iter().try_for_each(|bytes| space.put(bytes))
+                })
+                .unwrap();
+            all
+        });
+        assert_eq!(kind(client.call(&sent, PATIENCE)), Some(ErrorKind::Failed));
+        let too_long = client.send_with(PART + 1, PATIENCE, |_| Ok(()));
+        assert_eq!(kind(too_long), Some(ErrorKind::TooLong));
+        let refused = pipework::Error::from(client.try_send(&[0; 65]).unwrap_err());
+        assert_eq!(client.send_with(8, PATIENCE, |_| Err(refused)), Err(refused), "the slot is free again");
+        let ticket = client
+            .send_with(16, PATIENCE, |space| {
+                space.set_flags(9);
+                write!(space, "{}", 12345).expect("there is space");
+                assert_eq!((space.remaining(), kind(space.put(&[0; 12]))), (11, Some(ErrorKind::TooLong)));
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(kind(client.recv_into(ticket, &mut [0; 6], PATIENCE)), Some(ErrorKind::TooLong));
+        assert_eq!(client.reply_len(ticket), 7);
+        let mut buffer = [0; 10];
+        assert_eq!(client.recv_into(ticket, &mut buffer, PATIENCE), Ok((7, 8)));
+        assert_eq!(&buffer[..7], b"<12345>");
+        assert!(serving.join().unwrap() == sent);
+    });
+    assert_all_free(&segment);
+}
+
+#[test]
+fn who_does_not_wait_gets_long_requests_as_well() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    let sent = Random::new(3).bytes(50 * PART);
+    thread::scope(|scope| {
+        let (client, sent) = (&client, &sent);
+        let calling = scope.spawn(move || client.call(sent, PATIENCE));
+        let began = Instant::now();
+        let request = loop {
+            assert!(began.elapsed() < PATIENCE, "it does not come");
+            if let Some(request) = server.try_recv().unwrap() {
+                break request;
+            }
+            thread::sleep(Duration::from_millis(1));
+        };
+        assert!(*request == **sent);
+        request.reply("polled").unwrap();
+        assert_eq!(*calling.join().unwrap().unwrap(), *b"polled");
+        // A wait that is over before the rest has come.
+        let calling = scope.spawn(move || client.call(sent, PATIENCE));
+        let request = loop {
+            assert!(began.elapsed() < PATIENCE, "it does not come");
+            match server.recv(Duration::from_micros(200)) {
+                Ok(request) => break request,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut),
+            }
+        };
+        assert!(*request == **sent);
+        request.reply("received").unwrap();
+        assert_eq!(*calling.join().unwrap().unwrap(), *b"received");
+    });
+    assert_all_free(&segment);
+}
+
+#[test]
+fn who_keeps_a_server_waiting_fails_and_the_server_goes_on() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    let server = server.part_timeout(SHORT);
+    // A client that does not take the parts of its reply.
+    let ticket = client.send("a", PATIENCE).unwrap();
+    assert_eq!(kind(server.recv(PATIENCE).unwrap().reply(&[1; 3 * PART])), Some(ErrorKind::TimedOut));
+    assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::Failed));
+    let ticket = client.send("b", PATIENCE).unwrap();
+    let mut request = server.recv(PATIENCE).unwrap();
+    assert_eq!(request.part("first", SHORT), Ok(true));
+    assert_eq!(kind(request.part("second", SHORT)), Some(ErrorKind::TimedOut));
+    assert!(request.is_wanted(), "nothing of it was given, and it can be given again");
+    assert_eq!(kind(request.part(&[1; 2 * PART], SHORT)), Some(ErrorKind::TimedOut));
+    assert!(request.fail("in vain: the part before is still there"));
+    match client.outcome(ticket, PATIENCE).unwrap() {
+        Outcome::Failed(reason) => assert!(reason.is_empty(), "{reason:?}"),
+        answered => panic!("{answered:?}"),
+    }
+    // Of a long part something was given: the request has failed with it.
+    let ticket = client.send("c", PATIENCE).unwrap();
+    let mut request = server.recv(PATIENCE).unwrap();
+    assert_eq!(kind(request.part(&[1; 2 * PART], SHORT)), Some(ErrorKind::TimedOut));
+    assert_eq!(kind(request.part("more", SHORT)), Some(ErrorKind::Stale));
+    drop(request);
+    assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::Failed));
+    assert_all_free(&segment);
+}

@@ -1,0 +1,155 @@
+//! How servers stop, and the same for tasks.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::*;
+
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// All that is needed of a runtime.
+fn run<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+#[test]
+fn a_server_that_is_stopped_lets_go_of_all_who_wait() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    let other = segment.server().unwrap();
+    thread::scope(|scope| {
+        client.send("in hand", PATIENCE).unwrap();
+        let in_hand = server.recv(PATIENCE).unwrap();
+        let waiting: Vec<_> = (0..4)
+            .map(|nth| {
+                let server = server.clone();
+                scope.spawn(move || {
+                    if nth < 2 { kind(server.recv(PATIENCE)) } else { kind(run(server.recv_async())) }
+                })
+            })
+            .collect();
+        thread::sleep(SHORT);
+        let began = Instant::now();
+        server.stop();
+        assert!(waiting.into_iter().all(|waiting| waiting.join().unwrap() == Some(ErrorKind::Closed)));
+        assert!(began.elapsed() < PATIENCE / 10);
+        assert_eq!(in_hand.reply("done"), Ok(true));
+    });
+    // Nothing new is taken; it is for others.
+    let ticket = client.send("new", PATIENCE).unwrap();
+    for closed in [kind(server.try_recv()), kind(server.drain(9)), kind(server.recv_many(2, PATIENCE, SHORT))]
+    {
+        assert_eq!(closed, Some(ErrorKind::Closed));
+    }
+    other.recv(PATIENCE).unwrap().reply("another's").unwrap();
+    assert_eq!(*client.recv(ticket, PATIENCE).unwrap(), *b"another's");
+}
+
+#[test]
+fn tasks_send_receive_and_stream_in_parts() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    let long = Random::new(5).bytes(20 * PART + 7);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            run(async {
+                for _ in 0..2 {
+                    let request = server.recv_async().await.unwrap();
+                    let answer = request.to_vec();
+                    // A reply blocks until the last part is given; the other side is another thread.
+                    request.reply(&answer).unwrap();
+                }
+                let mut request = server.recv_async().await.unwrap();
+                for n in 0u8..50 {
+                    assert_eq!(request.part_async(&[n; 3]).await, Ok(true));
+                }
+                assert_eq!(request.part_async(&long).await, Ok(true));
+                request.reply("").unwrap();
+                let mut request = server.recv_async().await.unwrap();
+                while request.part_async("again").await == Ok(true) {}
+            });
+        });
+        run(async {
+            assert_eq!(*client.call_async(&long).await.unwrap(), *long);
+            let ticket = client.send_async(&long).await.unwrap();
+            assert_eq!(*client.recv_async(ticket).await.unwrap(), *long);
+            let mut stream = client.stream_async("go").await.unwrap();
+            for n in 0u8..50 {
+                assert_eq!(*stream.next_part_async().await.unwrap().unwrap(), [n; 3]);
+            }
+            assert_eq!(*stream.next_part_async().await.unwrap().unwrap(), *long);
+            assert!(stream.next_part_async().await.unwrap().is_none());
+            let mut stream = client.stream_async("go").await.unwrap();
+            assert_eq!(*stream.next_part_async().await.unwrap().unwrap(), *b"again");
+        });
+    });
+    assert_all_free(&segment);
+}
+
+#[test]
+fn a_half_sent_request_goes_with_its_future_and_with_its_server() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    let long = vec![1; 5 * PART];
+    {
+        let mut sending = pin!(client.send_async(&long));
+        let polled = sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending());
+        // Its first part was taken; a thread waits for the next.
+        assert!(server.try_recv().unwrap().is_none());
+    }
+    let began = Instant::now();
+    while segment.audit().unwrap().free < 4 {
+        assert!(began.elapsed() < PATIENCE, "it was cancelled: {:?}", segment.audit());
+        thread::sleep(Duration::from_millis(1));
+    }
+    let mut sending = pin!(client.send_async(&long));
+    assert!(sending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(server.try_recv().unwrap().is_none());
+    drop(server);
+    // The server is in no other hands than that thread's, which notices it.
+    assert!(run(sending).is_ok(), "how it ended is for who receives");
+    let began = Instant::now();
+    while segment.members().unwrap().len() > 1 {
+        assert!(began.elapsed() < PATIENCE / 4, "the server does not leave");
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(kind(client.recv_any(PATIENCE)), None);
+}
+
+#[test]
+fn a_number_is_kept_forgotten_and_received_as_any_request() {
+    let segment = Options::new().integers().anonymous().unwrap();
+    let (client, server) = (segment.int_client().unwrap(), segment.int_server().unwrap());
+    let tickets = client.send_many([1, 2, 3], Deadline::NEVER).unwrap();
+    client.forget(tickets[0]).unwrap();
+    let requests = server.recv_many(9, PATIENCE, Duration::ZERO).unwrap();
+    assert!(requests.iter().map(|request| request.ticket()).eq(tickets.iter().copied()));
+    let kept: Vec<_> = requests.into_iter().map(|request| request.keep()).collect();
+    for ticket in kept {
+        let request = server.kept(ticket).unwrap().unwrap();
+        let (value, heard) = (request.value(), ticket != tickets[0]);
+        assert_eq!(request.reply(-value), Ok(heard));
+    }
+    let received: Vec<_> =
+        std::iter::from_fn(|| client.recv_any(PATIENCE).unwrap()).map(|(_, value)| value.unwrap()).collect();
+    assert_eq!(received, [-2, -3]);
+    server.stop();
+    assert_eq!(kind(server.recv(PATIENCE)), Some(ErrorKind::Closed));
+    assert_all_free(&segment);
+}

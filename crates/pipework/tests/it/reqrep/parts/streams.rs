@@ -1,0 +1,257 @@
+//! Replies that are streamed, and requests that are cancelled, failed or forgotten meanwhile.
+
+use super::*;
+use crate::harness::{alone, awaited, fork, shared};
+
+/// Gives part after part until nobody waits for them; how many were given.
+fn count(mut request: Request<'_>) -> u64 {
+    for n in 0u64.. {
+        match request.part(&n.to_le_bytes(), PATIENCE) {
+            Ok(true) => {}
+            Ok(false) => return n,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    unreachable!("it counts for ever")
+}
+
+#[test]
+fn parts_come_one_by_one_with_their_flags_and_an_empty_end_is_none() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    let long = Random::new(4).bytes(5 * PART + 1);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for last in ["", "end"] {
+                let mut request = server.recv(PATIENCE).unwrap();
+                for (flags, part) in [&b"one"[..], b"", &long, b"four"].into_iter().enumerate() {
+                    let part = pipework::reqrep::Message::new(part).flags(flags as u32);
+                    assert_eq!(request.part(part, PATIENCE), Ok(true));
+                }
+                assert_eq!(request.reply(last), Ok(true));
+            }
+            // Whoever does not stream gets all of them, and who streams gets a plain reply.
+            let mut request = server.recv(PATIENCE).unwrap();
+            assert_eq!(request.part("a", PATIENCE), Ok(true));
+            request.reply(&long).unwrap();
+            server.recv(PATIENCE).unwrap().reply(&long).unwrap();
+        });
+        for last in [&[][..], &[b"end"]] {
+            let parts: Vec<_> = client.stream("go", PATIENCE).unwrap().map(|part| part.unwrap()).collect();
+            let flags: Vec<_> = parts.iter().take(4).map(|part| part.flags()).collect();
+            assert_eq!(flags, [0, 1, 2, 3]);
+            let parts: Vec<_> = parts.into_iter().map(|part| part.into_vec()).collect();
+            let expected =
+                [&b"one"[..], b"", &long, b"four"].into_iter().chain(last.iter().map(|last| &last[..]));
+            assert!(parts.iter().eq(expected));
+        }
+        assert_eq!(*client.call("go", PATIENCE).unwrap(), [b"a", &long[..]].concat());
+        let parts: Vec<_> = client.stream("go", PATIENCE).unwrap().map(|part| part.unwrap()).collect();
+        assert!(parts.len() == 1 && *parts[0] == *long);
+    });
+    assert_all_free(&segment);
+}
+
+#[test]
+fn a_stream_that_is_dropped_stops_its_server_with_the_next_part() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    thread::scope(|scope| {
+        let serving = scope.spawn(|| count(server.recv(PATIENCE).unwrap()));
+        let mut stream = client.stream("count", PATIENCE).unwrap();
+        for n in 0u64..5 {
+            assert_eq!(*stream.next_part(PATIENCE).unwrap().unwrap(), n.to_le_bytes());
+        }
+        drop(stream);
+        let given = serving.join().unwrap();
+        assert!((5..=6).contains(&given), "{given}");
+    });
+    // A call that is cancelled in the middle, and one that is forgotten there: its server goes on.
+    thread::scope(|scope| {
+        let serving = scope.spawn(|| count(server.recv(PATIENCE).unwrap()));
+        let ticket = client.send("count", PATIENCE).unwrap();
+        assert_eq!(kind(client.recv(ticket, SHORT)), Some(ErrorKind::TimedOut));
+        assert_eq!(client.cancel(ticket), Ok(true));
+        assert!(serving.join().unwrap() > 1);
+        let serving = scope.spawn(|| {
+            let mut request = server.recv(PATIENCE).unwrap();
+            while request.part("part", PATIENCE) == Ok(true) {}
+            (request.is_wanted(), request.reply("done"))
+        });
+        let ticket = client.send("count", PATIENCE).unwrap();
+        assert_eq!(kind(client.recv(ticket, SHORT)), Some(ErrorKind::TimedOut));
+        assert_eq!(client.forget(ticket), Ok(()));
+        assert_eq!(serving.join().unwrap(), (true, Ok(false)), "it is to be carried out, and nobody waits");
+    });
+    assert_all_free(&segment);
+}
+
+#[test]
+fn a_server_that_fails_says_why_before_a_stream_and_within() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(server.recv(PATIENCE).unwrap().fail("no such model"));
+            let mut request = server.recv(PATIENCE).unwrap();
+            assert_eq!(request.part("a", PATIENCE), Ok(true));
+            // Once it has taken the part, there is space for a reason.
+            while request.part("b", SHORT) != Ok(true) {}
+            thread::sleep(SHORT);
+            assert!(request.fail(&[b'x'; 2 * PART]));
+            drop(server.recv(PATIENCE).unwrap());
+        });
+        let mut stream = client.stream("go", PATIENCE).unwrap();
+        assert_eq!(kind(stream.next_part(PATIENCE)), Some(ErrorKind::Failed));
+        assert_eq!(&**stream.reason().unwrap(), b"no such model");
+        assert_eq!(stream.next_part(PATIENCE).unwrap().map(drop), None, "it is over");
+        let mut stream = client.stream("go", PATIENCE).unwrap();
+        assert_eq!(*stream.next_part(PATIENCE).unwrap().unwrap(), *b"a");
+        assert_eq!(*stream.next_part(PATIENCE).unwrap().unwrap(), *b"b");
+        assert_eq!(kind(stream.next_part(PATIENCE)), Some(ErrorKind::Failed));
+        assert_eq!(&**stream.reason().unwrap(), [b'x'; PART], "as much as there is space for");
+        match client.call_outcome("go", PATIENCE).unwrap() {
+            Outcome::Failed(reason) => assert!(reason.is_empty(), "it said none: {reason:?}"),
+            answered => panic!("{answered:?}"),
+        }
+    });
+    assert_all_free(&segment);
+}
+
+#[test]
+fn a_stream_ends_at_once_when_its_server_is_killed() {
+    alone(|| {
+        let segment = small();
+        let client = segment.client().unwrap();
+        for parts in 0..4 {
+            let given = &shared(1)[0];
+            let child = fork(|| {
+                let server = segment.server().unwrap();
+                let mut request = server.recv(PATIENCE).unwrap();
+                for n in 0..parts {
+                    assert_eq!(request.part("part", PATIENCE), Ok(true));
+                    given.store(n + 1, SeqCst);
+                }
+                given.store(100, SeqCst);
+                thread::sleep(PATIENCE);
+            });
+            let mut stream = client.stream("go", PATIENCE).unwrap();
+            for _ in 0..parts.saturating_sub(1) {
+                assert_eq!(*stream.next_part(PATIENCE).unwrap().unwrap(), *b"part");
+            }
+            while awaited(given) != 100 {}
+            child.kill();
+            let killed = Instant::now();
+            // The last part that it gave may come before the error, and never after it.
+            let rest: Vec<_> = stream.collect();
+            assert!(killed.elapsed() < PATIENCE / 10, "{:?}", killed.elapsed());
+            let (last, before) = rest.split_last().expect("an error");
+            assert_eq!(last.as_ref().map_err(|error| error.kind()).err(), Some(ErrorKind::PeerDied));
+            assert!(
+                before.len() <= 1 && before.iter().all(|part| part.as_ref().is_ok_and(|p| **p == *b"part"))
+            );
+            segment.recover().unwrap();
+            assert_all_free(&segment);
+        }
+    });
+}
+
+#[test]
+fn a_server_hears_of_a_client_that_was_killed_in_the_middle() {
+    alone(|| {
+        let segment = small();
+        let server = segment.server().unwrap();
+        // In a stream that it does not take, and in a request that it does not write on.
+        for round in 0..2 {
+            let (ready, long) = (&shared(1)[0], vec![1; 3 * PART]);
+            let child = fork(|| {
+                let client = segment.client().unwrap();
+                match round {
+                    0 => {
+                        let mut stream = client.stream("go", PATIENCE).unwrap();
+                        stream.next_part(PATIENCE).unwrap();
+                        ready.store(1, SeqCst);
+                        thread::sleep(PATIENCE);
+                    }
+                    _ => drop(client.send(&long, PATIENCE)),
+                }
+            });
+            let mut request = server.claim(PATIENCE).unwrap();
+            if round == 0 {
+                assert_eq!(request.part("one", PATIENCE), Ok(true));
+                awaited(ready);
+                assert_eq!(request.part("two", PATIENCE), Ok(true));
+                child.kill();
+                let killed = Instant::now();
+                assert_eq!(request.part("three", PATIENCE), Ok(false));
+                assert!(killed.elapsed() < PATIENCE / 10);
+            } else {
+                child.stop();
+                assert!(request.next_part(SHORT).is_err() || request.next_part(SHORT).is_err());
+                child.kill();
+                let killed = Instant::now();
+                let ended = kind(request.next_part(PATIENCE));
+                assert_eq!(ended, Some(ErrorKind::Closed));
+                assert!(killed.elapsed() < PATIENCE / 10);
+            }
+            drop(request);
+            segment.recover().unwrap();
+            assert_all_free(&segment);
+        }
+    });
+}
+
+#[test]
+fn a_stopped_peer_holds_nobody_beyond_the_deadline() {
+    alone(|| {
+        let segment = small();
+        // The server is stopped between two parts: a stream times out, and goes on when it goes on.
+        let client = segment.client().unwrap();
+        let given = &shared(1)[0];
+        let child = fork(|| {
+            let server = segment.server().unwrap();
+            let mut request = server.recv(PATIENCE).unwrap();
+            for n in 0..4u64 {
+                assert_eq!(request.part(&n.to_le_bytes(), PATIENCE), Ok(true));
+                given.store(n + 1, SeqCst);
+                thread::sleep(SHORT * 3);
+            }
+            request.reply("").unwrap();
+        });
+        let mut stream = client.stream("go", PATIENCE).unwrap();
+        assert_eq!(*stream.next_part(PATIENCE).unwrap().unwrap(), 0u64.to_le_bytes());
+        while awaited(given) < 1 {}
+        child.stop();
+        let began = Instant::now();
+        let ended = loop {
+            match stream.next_part(SHORT) {
+                Ok(Some(_)) => {}
+                ended => break kind(ended),
+            }
+        };
+        assert_eq!(ended, Some(ErrorKind::TimedOut));
+        assert!(began.elapsed() < PATIENCE / 10);
+        child.resume();
+        assert!(stream.all(|part| part.is_ok()));
+        child.join();
+        // The client is stopped while it writes a long request: the server goes on to the next.
+        let server = segment.server().unwrap().part_timeout(SHORT);
+        let long = vec![1; 1 << 20];
+        let child = fork(|| {
+            let client = segment.client().unwrap();
+            assert_eq!(kind(client.call(&long, PATIENCE)), Some(ErrorKind::Failed));
+        });
+        let mut request = server.claim(PATIENCE).unwrap();
+        child.stop();
+        while request.next_part(SHORT) == Ok(true) {}
+        drop(request);
+        thread::scope(|scope| {
+            scope.spawn(|| server.recv(PATIENCE).unwrap().reply("next"));
+            assert_eq!(*client.call("next", PATIENCE).unwrap(), *b"next");
+        });
+        child.resume();
+        child.join();
+        segment.recover().unwrap();
+        assert_all_free(&segment);
+    });
+}

@@ -1,0 +1,208 @@
+//! What tickets can do: any call, many calls, calls that nobody waits for.
+
+use super::*;
+use crate::harness::{alone, fork};
+
+#[test]
+fn whichever_call_ends_next_is_received_with_its_ticket() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    assert!(client.recv_any(PATIENCE).unwrap().is_none(), "nothing was sent");
+    let tickets = client.send_many(["a", "b", "c", "d"], PATIENCE).unwrap();
+    assert_eq!(kind(client.recv_any(SHORT)), Some(ErrorKind::TimedOut));
+    let mut requests: Vec<_> = server.drain(4).unwrap().into_iter().map(Some).collect();
+    assert!(requests.iter().flatten().map(Request::ticket).eq(tickets.iter().copied()));
+    thread::scope(|scope| {
+        for nth in [2, 0, 3, 1] {
+            let request = requests[nth].take().unwrap();
+            match nth {
+                0 => drop(request),
+                _ => drop(request.reply(&[nth as u8; 1]).unwrap()),
+            }
+            let (ticket, outcome) = client.recv_any(PATIENCE).unwrap().unwrap();
+            assert_eq!(ticket, tickets[nth]);
+            match (nth, outcome.unwrap()) {
+                (0, Outcome::Failed(_)) => {}
+                (_, Outcome::Answered(reply)) => assert_eq!(*reply, [nth as u8]),
+                other => panic!("{other:?}"),
+            }
+        }
+        // A call of another thread is not to be taken away from it, and a long reply comes whole.
+        let calling = scope.spawn(|| client.call("mine", PATIENCE));
+        let request = server.recv(PATIENCE).unwrap();
+        let ticket = client.send("any", PATIENCE).unwrap();
+        request.reply("yours").unwrap();
+        let serving = scope.spawn(|| server.recv(PATIENCE).unwrap().reply(&[5; 4 * PART]));
+        let (any, outcome) = client.recv_any(PATIENCE).unwrap().unwrap();
+        assert!(any == ticket && matches!(outcome, Ok(Outcome::Answered(reply)) if *reply == [5; 4 * PART]));
+        assert_eq!(*calling.join().unwrap().unwrap(), *b"yours");
+        assert_eq!(serving.join().unwrap(), Ok(true));
+    });
+    assert!(client.recv_any(PATIENCE).unwrap().is_none());
+    assert_all_free(&segment);
+}
+
+#[test]
+fn many_requests_go_at_once_and_long_ones_among_them() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    let (long, short) = (vec![9; 3 * PART], vec![1; 3]);
+    // More than there are slots: the rest as the deadline allows.
+    let some = client.send_many([&short; 9], SHORT).unwrap();
+    assert_eq!((some.len(), server.drain(9).unwrap().len()), (4, 4));
+    assert_eq!(kind(client.clone().max_message(9).send_many([&long], SHORT)), Some(ErrorKind::TooLong));
+    assert!(client.send_many([""; 0], SHORT).unwrap().is_empty());
+    some.into_iter().for_each(|ticket| assert_eq!(kind(client.recv(ticket, SHORT)), Some(ErrorKind::Failed)));
+    thread::scope(|scope| {
+        scope.spawn(|| (0..9).for_each(|_| drop(server.recv(PATIENCE).unwrap().reply("done").unwrap())));
+        let client = &client;
+        let sending = scope.spawn(|| client.send_many([&short, &long, &short].repeat(3), PATIENCE).unwrap());
+        let mut done = 0;
+        while done < 9 {
+            if let Some((_, outcome)) = client.recv_any(PATIENCE).unwrap() {
+                assert!(matches!(outcome, Ok(Outcome::Answered(reply)) if *reply == *b"done"));
+                done += 1;
+            }
+        }
+        assert_eq!(sending.join().unwrap().len(), 9);
+    });
+    assert_all_free(&segment);
+}
+
+#[test]
+fn a_server_lingers_for_more_requests_and_no_longer() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    client.send("a", PATIENCE).unwrap();
+    assert_eq!(server.recv_many(4, PATIENCE, Duration::ZERO).unwrap().len(), 1);
+    thread::scope(|scope| {
+        client.send("b", PATIENCE).unwrap();
+        let began = Instant::now();
+        assert_eq!(server.recv_many(4, PATIENCE, SHORT).unwrap().len(), 1);
+        assert!(began.elapsed() >= SHORT && began.elapsed() < PATIENCE / 4);
+        scope.spawn(|| {
+            client.send("c", PATIENCE).unwrap();
+            thread::sleep(SHORT);
+            client.send("d", PATIENCE).unwrap();
+        });
+        let began = Instant::now();
+        assert_eq!(server.recv_many(2, PATIENCE, PATIENCE).unwrap().len(), 2);
+        assert!(began.elapsed() < PATIENCE / 2, "there are as many as it wanted");
+    });
+}
+
+#[test]
+fn a_forgotten_request_is_carried_out_when_its_client_has_gone() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    let [waiting, taken, answered, taken_back] =
+        ["a", "b", "c", "d"].map(|text| client.send(text, PATIENCE).unwrap());
+    let _ = taken_back;
+    assert_eq!(client.forget(waiting), Ok(()));
+    assert_eq!(kind(client.forget(waiting)), Some(ErrorKind::Stale));
+    assert_eq!(kind(client.recv(waiting, SHORT)), Some(ErrorKind::Stale));
+    let first = server.recv(PATIENCE).unwrap();
+    assert!(first.is_wanted() && *first == *b"a");
+    let second = server.recv(PATIENCE).unwrap();
+    assert_eq!(client.forget(taken), Ok(()));
+    assert!(second.is_wanted());
+    server.recv(PATIENCE).unwrap().reply("a reply that nobody wants").unwrap();
+    assert_eq!(client.forget(answered), Ok(()));
+    assert_eq!(client.pending(), 1, "it has forgotten three of four");
+    drop(client);
+    assert!(first.is_wanted() && second.is_wanted());
+    assert_eq!((first.reply("x"), second.reply("y")), (Ok(false), Ok(false)));
+    // What it did not forget, it has taken back.
+    assert!(server.try_recv().unwrap().is_none());
+    assert_all_free(&segment);
+}
+
+#[test]
+fn a_forgotten_request_goes_to_another_server_when_its_own_is_killed() {
+    alone(|| {
+        let segment = small();
+        for redeliveries in 0..2 {
+            let taken = &crate::harness::shared(1)[0];
+            let child = fork(|| {
+                let server = segment.server().unwrap();
+                let _request = server.recv(PATIENCE).unwrap();
+                taken.store(1, SeqCst);
+                thread::sleep(PATIENCE);
+            });
+            let client = segment.client().unwrap().redeliveries(redeliveries);
+            let ticket = client.send("once more", PATIENCE).unwrap();
+            client.forget(ticket).unwrap();
+            drop(client);
+            crate::harness::awaited(taken);
+            child.kill();
+            let server = segment.server().unwrap();
+            // Another client's tick, or whoever recovers.
+            segment.recover().unwrap();
+            match redeliveries {
+                0 => assert!(server.try_recv().unwrap().is_none(), "it was lost with its server"),
+                _ => {
+                    let request = server.recv(PATIENCE).unwrap();
+                    assert_eq!((&*request, request.redeliveries()), (&b"once more"[..], 1));
+                    assert_eq!(request.reply("done"), Ok(false));
+                }
+            }
+            drop(server);
+            assert_all_free(&segment);
+        }
+    });
+}
+
+#[test]
+fn requests_that_are_kept_are_answered_by_their_numbers_once() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    let sent = ["a", "b", "c"].map(|text| client.send(text, PATIENCE).unwrap());
+    let kept: Vec<Ticket> = server.drain(9).unwrap().into_iter().map(Request::keep).collect();
+    assert_eq!(kept, sent);
+    let clone = server.clone();
+    let numbers = kept.iter().map(|ticket| Ticket::from_bits(ticket.to_bits()));
+    let mut requests: Vec<_> = numbers.map(|ticket| clone.kept(ticket).unwrap().unwrap()).collect();
+    assert!(kept.iter().all(|ticket| server.kept(*ticket).unwrap().is_none()), "each is handed out once");
+    assert_eq!(requests[2].read().unwrap(), b"c");
+    let last = requests.pop().unwrap();
+    requests.into_iter().for_each(|request| assert_eq!(request.reply("done"), Ok(true)));
+    let again = last.keep();
+    assert_eq!(*client.recv(sent[0], PATIENCE).unwrap(), *b"done");
+    assert_eq!(*client.recv(sent[1], PATIENCE).unwrap(), *b"done");
+    // A slot that has another call by now.
+    let next = client.send("d", PATIENCE).unwrap();
+    assert!(server.kept(sent[0]).unwrap().is_none() && server.kept(next).unwrap().is_none());
+    // The last clone of the server fails what it keeps.
+    drop(server);
+    assert!(client.try_recv(again).unwrap().is_none());
+    drop(clone);
+    assert_eq!(kind(client.recv(again, PATIENCE)), Some(ErrorKind::Failed));
+    assert_eq!(client.cancel(next), Ok(true));
+    assert_all_free(&segment);
+}
+
+#[test]
+fn a_forked_child_answers_what_its_parent_kept_once_it_has_adopted_it() {
+    alone(|| {
+        let segment = small();
+        let (client, server) = ends(&segment);
+        let sent = ["a", "b"].map(|text| client.send(text, PATIENCE).unwrap());
+        let held = server.recv(PATIENCE).unwrap();
+        let kept = server.recv(PATIENCE).unwrap().keep();
+        fork(|| {
+            assert_eq!(kind(server.kept(kept)), Some(ErrorKind::Stale));
+            assert_eq!(kind(server.adopt(sent[0])), Some(ErrorKind::Stale), "the parent holds it");
+            let mut request = server.adopt(kept).unwrap();
+            assert_eq!(request.read().unwrap(), b"b");
+            assert_eq!(request.reply("the child's"), Ok(true));
+            assert_eq!(kind(server.adopt(kept)), Some(ErrorKind::Stale));
+        })
+        .join();
+        assert_eq!(*client.recv(sent[1], PATIENCE).unwrap(), *b"the child's");
+        assert_eq!(kind(server.kept(kept).unwrap().unwrap().reply("too late")), Some(ErrorKind::Stale));
+        assert_eq!(held.reply("the parent's"), Ok(true));
+        assert_eq!(*client.recv(sent[0], PATIENCE).unwrap(), *b"the parent's");
+        segment.recover().unwrap();
+        assert_all_free(&segment);
+    });
+}
