@@ -126,6 +126,7 @@ class Member(NamedTuple):
     waiting="Its request waits for a server.",
     taken="A server has its request.",
     dropped="A server has its request, and the call was cancelled.",
+    in_parts="A server has its request, and the client is to take or to write the next part.",
     done="Its reply waits for the client.",
     damaged="Its word is none that a member writes.",
     orphaned="Of all these: held by a member that is gone. Recovery takes them back.",
@@ -140,6 +141,7 @@ class Audit(NamedTuple):
     waiting: int
     taken: int
     dropped: int
+    in_parts: int
     done: int
     damaged: int
     orphaned: int

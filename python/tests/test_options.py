@@ -87,14 +87,9 @@ def test_other_arguments_name_themselves_too() -> None:
 
 
 def test_what_is_too_long_says_by_how_much() -> None:
-    segment = Segment.anonymous(request_bytes=100, reply_bytes=10)
-    client, server = Client(segment), Server(segment)
-    for call in (lambda: client.call(bytes(101)), lambda: client.send(bytes(101)), lambda: client.try_send(bytes(101))):
-        with pytest.raises(pipework.TooLong, match="101 bytes, and the segment's request_bytes is 100"):
-            call()
-    client.send(bytes(100))
-    with pytest.raises(pipework.TooLong, match="11 bytes, and the segment's reply_bytes is 10"):
-        server.recv().reply(bytes(11))
+    client = Client(Segment.anonymous(request_bytes=100))
+    with pytest.raises(pipework.TooLong, match="101 bytes, and the segment's request_bytes is 100"):
+        client.try_send(bytes(101))
     reader, writer = atomic.pair()
     writer.send(bytes(20))
     with pytest.raises(pipework.TooLong, match="the message has 20 bytes, and the buffer 5"):

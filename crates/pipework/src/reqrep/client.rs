@@ -297,14 +297,16 @@ impl Client {
     ///
     /// ```
     /// use std::io::Write;
-    ///     ///
+    /// use std::time::Duration;
+    ///
     /// # let segment = pipework::reqrep::Options::new().anonymous()?;
     /// let client = segment.client()?;
     /// let ticket = client.send_with(64, Duration::from_secs(1), |space| {
     ///     write!(space, "{{\"id\":{}}}", 7).expect("there is space for 64 bytes");
     ///     Ok(())
     /// })?;
-    /// # let request = segment.server()?.recv(Duration::from_secs(1))?;
+    /// # let server = segment.server()?;
+    /// # let request = server.recv(Duration::from_secs(1))?;
     /// # assert_eq!(&*request, b"{\"id\":7}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -438,7 +440,8 @@ impl Client {
     ///
     /// ```
     /// use pipework::{ErrorKind, Result, reqrep::{Client, Reply}};
-    ///     ///
+    /// use std::time::Duration;
+    ///
     /// fn call(client: &Client, request: &[u8], go_on: impl Fn() -> bool) -> Result<Reply> {
     ///     let ticket = client.send(request, Duration::from_secs(1))?;
     ///     loop {

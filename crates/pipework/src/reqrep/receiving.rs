@@ -100,7 +100,7 @@ impl Client {
     ) -> Result<(usize, u32)> {
         let deadline = deadline.into();
         let received = self.receive_in_place(ticket, into, deadline);
-        self.looked(ticket, received.as_ref().is_err_and(|error| may_be_open(error)));
+        self.looked(ticket, received.as_ref().is_err_and(may_be_open));
         received
     }
 

@@ -223,7 +223,7 @@ fn a_request_is_read_part_by_part_and_in_place() {
         assert_eq!(kind(client.call(&sent, PATIENCE)), Some(ErrorKind::Failed));
         let too_long = client.send_with(PART + 1, PATIENCE, |_| Ok(()));
         assert_eq!(kind(too_long), Some(ErrorKind::TooLong));
-        let refused = pipework::Error::from(client.try_send(&[0; 65]).unwrap_err());
+        let refused = client.try_send(&[0; 65]).unwrap_err();
         assert_eq!(client.send_with(8, PATIENCE, |_| Err(refused)), Err(refused), "the slot is free again");
         let ticket = client
             .send_with(16, PATIENCE, |space| {

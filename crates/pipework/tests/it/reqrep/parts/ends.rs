@@ -71,7 +71,7 @@ fn tasks_send_receive_and_stream_in_parts() {
                 for _ in 0..2 {
                     let request = server.recv_async().await.unwrap();
                     let answer = request.to_vec();
-                    // A reply blocks until the last part is given; the other side is another thread.
+                    // A reply blocks until its last part is given; the caller is another thread.
                     request.reply(&answer).unwrap();
                 }
                 let mut request = server.recv_async().await.unwrap();
