@@ -12,7 +12,7 @@ use super::shm::mapping::{Role, Shared};
 use super::shm::member::Membership;
 use crate::error::Result;
 use crate::event::Tick;
-use crate::sync::Hint;
+use crate::sync::{Hint, Ordering};
 
 /// What one end knows of the members that it depends on. Its clones share it, and so do the watch
 /// threads.
@@ -28,8 +28,6 @@ pub(super) struct Liveness {
     lacks_slot: Hint,
     /// For how many ticks more dead clients matter to a server: a thread has waited for one.
     awaits_client: Hint,
-    /// 1 once a call was sent that may go to another server.
-    redelivers: Hint,
     /// 1 if there was no server at the last tick.
     is_forsaken: Hint,
     /// 1 if the last check has failed.
@@ -51,7 +49,6 @@ impl Liveness {
             tick: Tick::new(),
             lacks_slot: no(),
             awaits_client: no(),
-            redelivers: no(),
             is_forsaken: no(),
             has_failed: no(),
             failures: no(),
@@ -76,11 +73,6 @@ impl Liveness {
     /// A thread of a server waits for the next step of a client.
     pub(super) fn awaits_client(&self) {
         self.awaits_client.set(LACKING_TICKS);
-    }
-
-    /// A call is sent that may go to another server.
-    pub(super) fn redelivers(&self) {
-        self.redelivers.set(1);
     }
 
     /// Whether there was no server at the last tick.
@@ -128,34 +120,39 @@ impl Liveness {
         let checked = self.membership.upgrade().map_or(Ok(()), |membership| {
             membership.hold(op)?;
             match membership.role() {
-                Role::Client => self.check_others(membership.shared(), membership.number(op)?, op),
-                Role::Server => self.check_clients(membership.shared(), op),
+                Role::Client => self.check_as_client(membership.shared(), op),
+                Role::Server => {
+                    membership.push_what_is_owed(op)?;
+                    self.check_as_server(membership.shared(), op)
+                }
             }
         });
         self.has_failed.set(u64::from(checked.is_err()));
         checked
     }
 
-    /// Ends the calls of dead clients, if a thread waits for one.
-    fn check_clients(&self, shared: &Shared, op: &'static str) -> Result<()> {
-        if self.awaits_client.get() == 0 {
-            return Ok(());
-        }
-        self.awaits_client.set(self.awaits_client.get() - 1);
-        shared.recover_dead(|role| role == Role::Client, op).map(drop)
-    }
-
-    /// Recovers what dead members held, so that their calls end or go to another server. Puts
-    /// requests into the ring again whose recoverer died before it could. `me` is the client.
-    fn check_others(&self, shared: &Shared, me: u16, op: &'static str) -> Result<()> {
+    /// Recovers what dead servers held, so that their calls end or go to another server.
+    fn check_as_client(&self, shared: &Shared, op: &'static str) -> Result<()> {
         let lacks_slot = self.lacks_slot.get() > 0;
         self.lacks_slot.set(self.lacks_slot.get().saturating_sub(1));
         let has_server = shared.recover_dead(|role| lacks_slot || role == Role::Server, op)?;
         self.is_forsaken.set(u64::from(!has_server));
-        if self.redelivers.get() == 1 {
-            // Full or not: there is another tick.
-            shared.enqueue_again(me, op)?;
-        }
         Ok(())
+    }
+
+    /// Ends the calls of dead clients, if a thread waits for one. Recovers dead servers if a
+    /// request may have no client that would.
+    fn check_as_server(&self, shared: &Shared, op: &'static str) -> Result<()> {
+        let awaits_client = self.awaits_client.get() > 0;
+        let is_forgotten = shared.forgotten().load(Ordering::Relaxed) != 0;
+        if !awaits_client && !is_forgotten {
+            return Ok(());
+        }
+        self.awaits_client.set(self.awaits_client.get().saturating_sub(1));
+        let matters = |role| match role {
+            Role::Client => awaits_client,
+            Role::Server => is_forgotten,
+        };
+        shared.recover_dead(matters, op).map(drop)
     }
 }

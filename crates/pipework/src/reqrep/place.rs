@@ -202,9 +202,6 @@ impl Sender {
             self.gave_back(idx);
             return Err(error);
         }
-        if terms.redeliveries > 0 {
-            self.liveness.redelivers();
-        }
         let redeliveries = terms.redeliveries;
         slot.set_caller(Caller { client: me, redeliveries, follows, has_ticket });
         let Some(sent) = slot.send(filled) else { return Err(Error::new(ErrorKind::Corrupt, op)) };

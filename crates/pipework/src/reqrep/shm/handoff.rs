@@ -43,20 +43,19 @@ impl Shared {
         }
     }
 
-    /// Puts requests of `owner` into the ring that were sent again and have no entry; false if the
-    /// ring is full.
-    pub(crate) fn enqueue_again(&self, owner: u16, op: &'static str) -> Result<bool> {
-        let is_sent_again = |idx: &u32| {
-            let word = self.slot(*idx).map(|slot| slot.load());
-            word.is_some_and(|word| word.is(State::Sent, owner) && word.delivery() > 0)
+    /// Puts the requests into the ring that were sent again and have no entry that stays; false if
+    /// it is full.
+    pub(crate) fn enqueue_again(&self, op: &'static str) -> Result<bool> {
+        let is_sent_again = |(_, slot): &(u32, &Slot)| {
+            let word = slot.load();
+            word.state() == Some(State::Sent) && word.delivery() > 0
         };
-        let again: BTreeSet<u32> = self.slots().map(|(idx, _)| idx).filter(is_sent_again).collect();
+        let again: BTreeSet<u32> = self.slots().filter(is_sent_again).map(|(idx, _)| idx).collect();
         if again.is_empty() {
             return Ok(true);
         }
-        // Without this check, each tick would add an entry that is not stale, until the ring is
-        // full.
-        let queued: BTreeSet<u32> = self.queue().entries().collect();
+        // Otherwise each recovery would add an entry that is not stale, until the ring is full.
+        let queued: BTreeSet<u32> = self.queue().entries_behind_first().collect();
         for idx in again.difference(&queued) {
             if !self.enqueue(*idx, op)? {
                 return Ok(false);

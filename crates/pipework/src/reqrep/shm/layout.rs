@@ -59,6 +59,7 @@ pub(crate) const TAIL_AT: usize = 256;
 pub(crate) const REQUESTS_AT: usize = 320;
 pub(crate) const SPACE_AT: usize = 384;
 pub(crate) const FREED_AT: usize = SPACE_AT + 8;
+pub(crate) const FORGOTTEN_AT: usize = SPACE_AT + 16;
 pub(crate) const CELLS_AT: usize = 448;
 
 /// Bytes of a member.

@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use super::layout::{
-    self, Area, CELLS_AT, COUNTERS_AT, CUT, Direction, FIXED, FREED_AT, Geometry, HEAD_AT, Header, Layout,
-    REQUESTS_AT, SMALL, SPACE_AT, TAIL_AT,
+    self, Area, CELLS_AT, COUNTERS_AT, CUT, Direction, FIXED, FORGOTTEN_AT, FREED_AT, Geometry, HEAD_AT,
+    Header, Layout, REQUESTS_AT, SMALL, SPACE_AT, TAIL_AT,
 };
 use super::queue::Queue;
 use super::slot::Slot;
@@ -399,6 +399,12 @@ impl Shared {
     pub(crate) fn freed(&self) -> &AtomicU64 {
         // SAFETY: behind the event `space`, in its line.
         unsafe { self.at(FREED_AT) }
+    }
+
+    /// 1 once a client has forgotten a request. A hint.
+    pub(crate) fn forgotten(&self) -> &AtomicU64 {
+        // SAFETY: behind the two above, in their line.
+        unsafe { self.at(FORGOTTEN_AT) }
     }
 
     /// Where clients wait for a cell of the ring.

@@ -21,6 +21,9 @@ pub(crate) struct Membership {
     word: Hint,
     /// The number alone, for the watch threads.
     latest: Arc<Hint>,
+    /// 1 if it has found the ring full when it recovered its number: requests that were sent again
+    /// may have no entry.
+    owes_pushes: Hint,
     joined: Mutex<Option<Joined>>,
 }
 
@@ -34,7 +37,8 @@ struct Joined {
 impl Membership {
     pub(crate) fn join(shared: Arc<Shared>, role: Role, op: &'static str) -> Result<Membership> {
         let (known, word, latest) = (Hint::new(0), Hint::new(0), Arc::new(Hint::new(0)));
-        let membership = Membership { shared, role, known, word, latest, joined: Mutex::new(None) };
+        let (owes_pushes, joined) = (Hint::new(0), Mutex::new(None));
+        let membership = Membership { shared, role, known, word, latest, owes_pushes, joined };
         membership.number(op)?;
         Ok(membership)
     }
@@ -108,6 +112,14 @@ impl Membership {
         self.present(op).map(drop)
     }
 
+    /// For every tick: pushes what recovery had no space for.
+    pub(crate) fn push_what_is_owed(&self, op: &'static str) -> Result<()> {
+        if self.owes_pushes.get() != 0 && self.shared.enqueue_again(op)? {
+            self.owes_pushes.set(0);
+        }
+        Ok(())
+    }
+
     pub(crate) fn member(&self, number: u16) -> &Member {
         self.shared.member(number).expect("one's own number is in the geometry")
     }
@@ -163,12 +175,15 @@ impl Membership {
             let before = member.word.load(Ordering::Acquire);
             if role(before).is_some() {
                 let mut gone = Gone::from([(number, before)]);
-                if !self.shared.recover(&mut gone, Proof::Lock, Deadline::NEVER, op)? {
-                    // The role stays, for a recoverer that finds space in the ring.
+                let is_done = self.shared.recover(&mut gone, Proof::Lock, Deadline::NEVER, op)?;
+                // The ring is full. A server goes on with its ticks: it may be the only one that
+                // makes space. A client may never wait again, so it leaves the role to others.
+                if !is_done && self.role == Role::Client {
                     let unlocked = lock.with(|fd| memory::unlock(fd, byte)).expect("it was opened here");
                     unlocked.map_err(|errno| errno.at(op))?;
                     continue;
                 }
+                self.owes_pushes.set(u64::from(!is_done));
                 count(&self.shared.recoveries().dead_members);
             }
             member.pid.store(sys::process_id() as u32, Ordering::Relaxed);

@@ -55,7 +55,8 @@ impl Shared {
     }
 
     /// Copies a request or a reply into `payload`; its flags. `None` if no peer of ours wrote it.
-    #[inline]
+    // Always: a call of one part passes here, and the compiler counts the callers.
+    #[inline(always)]
     pub(crate) fn read(
         &self,
         idx: u32,

@@ -162,6 +162,12 @@ impl Queue<'_> {
         entries.take(self.cells.len())
     }
 
+    /// The same without the first. That one a process may be about to remove, which found it stale
+    /// before its slot was sent again; and no process is at the others before the first is gone.
+    pub(crate) fn entries_behind_first(&self) -> impl Iterator<Item = u32> {
+        self.entries().skip(1)
+    }
+
     fn place(&self, pos: u64) -> (&AtomicU64, u64) {
         let idx = pos & (self.cells.len() as u64 - 1);
         (&self.cells[idx as usize], pos >> self.cells.len().trailing_zeros())

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::mapping::{ROLE, Role, Shared, count, refused, role};
-use super::slot::{NOBODY, State};
+use super::slot::State;
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::sync::{Ordering, Reach};
@@ -163,8 +163,8 @@ impl Shared {
                 }
             }
         }
-        // A recoverer that died before its push has left the role as well.
-        self.enqueue_again(NOBODY, op)
+        // As long as the role is there, another recoverer does it if this one dies before.
+        self.enqueue_again(op)
     }
 
     /// Takes one slot away from a member that is gone; false if that member lives.
@@ -183,9 +183,8 @@ impl Shared {
         }
         match next.state() {
             Some(State::Sent) => {
+                // It is pushed when all slots are done.
                 count(&self.recoveries().redelivered);
-                // Full or not: its client pushes again with its next tick.
-                self.enqueue(idx, op)?;
             }
             Some(State::Free) => {
                 self.slot_is_free(idx);

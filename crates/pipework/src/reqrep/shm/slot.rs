@@ -74,6 +74,18 @@ impl SlotWord {
         self.0
     }
 
+    /// A word that a server remembers, marked as that of a request that was adopted: it is not
+    /// adopted again, by a child of the child. That one may get the number of a grandparent that is
+    /// dead, and a word that was left would come back.
+    fn as_adopted(self) -> SlotWord {
+        SlotWord(self.0 | BEGUN)
+    }
+
+    /// For a word that a server remembers.
+    fn is_adopted(self) -> bool {
+        self.has_begun()
+    }
+
     /// The state; `None` for bits that no member of ours writes.
     pub(crate) fn state(self) -> Option<State> {
         Some(match self.0 & STATE {
@@ -109,13 +121,14 @@ impl SlotWord {
         self.0 & WAITER != 0
     }
 
+    /// Whether its reply is there, and is its only part.
+    pub(crate) fn is_answered_at_once(self) -> bool {
+        self.0 & (STATE | BEGUN) == State::Answered as u64
+    }
+
     /// Whether a part of it has gone from one side to the other.
     pub(crate) fn has_begun(self) -> bool {
         self.0 & BEGUN != 0
-    }
-
-    pub(crate) fn is(self, state: State, owner: u16) -> bool {
-        self.state() == Some(state) && self.owner() == owner
     }
 
     /// Whether it is the call that a server claimed with `taken`, whoever is to make the next step.
@@ -174,7 +187,7 @@ impl SlotWord {
 }
 
 /// The owner of a request whose client does not wait for the reply.
-pub(crate) const NOBODY: u16 = 0;
+const NOBODY: u16 = 0;
 
 /// The fields of a slot that name members, and how often its request may go to another server.
 #[derive(Clone, Copy, Debug)]
@@ -411,12 +424,12 @@ impl Slot {
                 Holding::Forgotten => State::Forgotten,
                 _ => return None,
             };
-            if now.has_begun() {
+            if now.has_begun() || taken.is_adopted() {
                 return None;
             }
             let adopted = now.with(state, child);
             if self.step(now, adopted) {
-                return Some(adopted);
+                return Some(adopted.as_adopted());
             }
         }
         None
