@@ -17,7 +17,7 @@ use super::shm::ticket::Ticket;
 use super::watch::{Call, Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::Hint;
+use crate::sync::{Hint, Ordering};
 
 /// What a server answered. It dereferences to its bytes.
 #[derive(Clone, Debug)]
@@ -200,7 +200,14 @@ impl Client {
     /// child as well what [`Segment::client`] fails with.
     #[inline]
     pub fn call<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Reply> {
-        self.call_for(&request.into(), deadline.into(), CALL)?.into_reply(CALL)
+        let (request, deadline) = (request.into(), deadline.into());
+        let ticket = self.start(&request, Some(deadline), false, CALL)?;
+        let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
+        match self.wait_until(ticket, deadline, CALL, || self.poll(ticket, CALL)) {
+            // An outcome is moved more often than a reply.
+            Ok(done) if done.is_answered_at_once() => self.take_reply(ticket, done, CALL),
+            waited => self.end_call(ticket, waited, deadline, CALL)?.into_reply(CALL),
+        }
     }
 
     /// As [`call`](Client::call), for callers that want to know why a server gave the request up.
@@ -213,7 +220,11 @@ impl Client {
         request: impl Into<Message<'a>>,
         deadline: impl Into<Deadline>,
     ) -> Result<Outcome> {
-        self.call_for(&request.into(), deadline.into(), CALL)
+        let deadline = deadline.into();
+        let ticket = self.start(&request.into(), Some(deadline), false, CALL)?;
+        let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
+        let waited = self.wait_until(ticket, deadline, CALL, || self.poll(ticket, CALL));
+        self.end_call(ticket, waited, deadline, CALL)
     }
 
     /// As [`call`](Client::call); the reply replaces what `into` holds, and its flags are returned.
@@ -395,8 +406,7 @@ impl Client {
     /// reply that is there already is dropped.
     ///
     /// The request is lost only if its server dies with it, and may not [go to
-    /// another](Client::redeliveries). If it may, it goes there once any client of the segment
-    /// waits for something.
+    /// another](Client::redeliveries).
     ///
     /// # Errors
     ///
@@ -406,6 +416,8 @@ impl Client {
         const OP: &str = "reqrep forget";
         let me = self.sender().number(OP)?;
         let slot = self.slot(ticket, OP)?;
+        // From now on, servers recover servers, too.
+        self.shared().forgotten().store(1, Ordering::Relaxed);
         match slot.forget(ticket.generation(), me) {
             Some(left) => {
                 self.sender().left(left);

@@ -34,7 +34,15 @@ impl Client {
     /// well what [`Segment::client`](super::Segment::client) fails with.
     #[inline]
     pub fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Result<Reply> {
-        self.outcome(ticket, deadline)?.into_reply(RECV)
+        let deadline = deadline.into();
+        match self.wait_until(ticket, deadline, RECV, || self.poll(ticket, RECV)) {
+            Ok(done) if done.is_answered_at_once() => self.collect_reply(ticket, done),
+            Ok(_) => self.outcome(ticket, deadline)?.into_reply(RECV),
+            Err(error) => {
+                self.looked(ticket, may_be_open(&error));
+                Err(error)
+            }
+        }
     }
 
     /// As [`recv`](Client::recv), for callers that want to know why a server gave the request up.
@@ -42,7 +50,6 @@ impl Client {
     /// # Errors
     ///
     /// As [`recv`](Client::recv), but never `Failed`.
-    #[inline]
     pub fn outcome(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Result<Outcome> {
         let outcome = self.receive(ticket, deadline.into());
         self.looked(ticket, outcome.as_ref().is_err_and(may_be_open));
@@ -56,7 +63,14 @@ impl Client {
     /// As [`recv`](Client::recv), but never `TimedOut` or `Interrupted`.
     #[inline]
     pub fn try_recv(&self, ticket: Ticket) -> Result<Option<Reply>> {
-        self.try_outcome(ticket)?.map(|outcome| outcome.into_reply(RECV)).transpose()
+        match self.poll(ticket, RECV) {
+            Ok(Some(done)) if done.is_answered_at_once() => self.collect_reply(ticket, done).map(Some),
+            Ok(_) => self.try_outcome(ticket)?.map(|outcome| outcome.into_reply(RECV)).transpose(),
+            Err(error) => {
+                self.looked(ticket, may_be_open(&error));
+                Err(error)
+            }
+        }
     }
 
     /// As [`try_recv`](Client::try_recv), for callers that want to know why a server gave the
@@ -65,7 +79,6 @@ impl Client {
     /// # Errors
     ///
     /// As [`try_recv`](Client::try_recv), but never `Failed`.
-    #[inline]
     pub fn try_outcome(&self, ticket: Ticket) -> Result<Option<Outcome>> {
         let mut outcome = self.look(ticket, RECV);
         // A caller that only polls must learn of a death as well.
@@ -177,7 +190,8 @@ impl Client {
 
 /// How the call stands.
 impl Client {
-    #[inline]
+    // Always, as the next: a wait polls it.
+    #[inline(always)]
     pub(super) fn standing(&self, ticket: Ticket, op: &'static str) -> Result<Standing> {
         let me = self.sender().number(op)?;
         let standing = self.shared().standing(ticket, me);
@@ -198,7 +212,7 @@ impl Client {
 
     /// The word of a call that has something to receive; `None` if there is nothing yet. Waits poll
     /// this and not the payload, which is moved no more often than it must be.
-    #[inline]
+    #[inline(always)]
     pub(super) fn poll(&self, ticket: Ticket, op: &'static str) -> Result<Option<SlotWord>> {
         Ok(match self.standing(ticket, op)? {
             Standing::Done(word) => Some(word),
@@ -251,17 +265,16 @@ impl Client {
 
 /// Replies of one part.
 impl Client {
-    /// A call whose ticket no other thread has.
-    #[inline]
-    pub(super) fn call_for(
+    /// How a call has ended whose ticket no other thread has, after a wait for it.
+    #[cold]
+    pub(super) fn end_call(
         &self,
-        request: &super::Message<'_>,
+        ticket: Ticket,
+        waited: Result<SlotWord>,
         deadline: Deadline,
         op: &'static str,
     ) -> Result<Outcome> {
-        let ticket =
-            self.start(request, Some(deadline), false, op)?.ok_or(Error::new(ErrorKind::TimedOut, op))?;
-        let outcome = match self.wait_until(ticket, deadline, op, || self.poll(ticket, op)) {
+        let outcome = match waited {
             Ok(done) if !done.has_begun() => return self.take_out(ticket, done, done, op),
             Ok(_) => self.gather_all(ticket, deadline, op),
             Err(error) => Err(error),
@@ -270,7 +283,6 @@ impl Client {
         outcome.or_else(|error| self.abandon_for(ticket, op)?.ok_or(error))
     }
 
-    #[inline]
     fn receive(&self, ticket: Ticket, deadline: Deadline) -> Result<Outcome> {
         let word = self.wait_until(ticket, deadline, RECV, || self.poll(ticket, RECV))?;
         if word.has_begun() {
@@ -297,6 +309,14 @@ impl Client {
         self.take_out(ticket, done, held, op)
     }
 
+    /// The same for a call that was answered, in fewer moves of its reply.
+    #[inline]
+    fn collect_reply(&self, ticket: Ticket, done: SlotWord) -> Result<Reply> {
+        let reply = self.hold(ticket, done, RECV).and_then(|held| self.take_reply(ticket, held, RECV));
+        self.looked(ticket, reply.as_ref().is_err_and(may_be_open));
+        reply
+    }
+
     /// Another thread may receive the same call. The thread that comes second must not copy: the
     /// slot may be another call's by then, whose reply a server of this very process is writing.
     #[inline]
@@ -304,21 +324,30 @@ impl Client {
         self.slot(ticket, op)?.hold(done).ok_or(Error::new(ErrorKind::Stale, op))
     }
 
-    /// The same for a call whose ticket no other thread has.
-    #[inline]
+    /// The same for a call whose ticket no other thread has, or that was held for this one.
     fn take_out(&self, ticket: Ticket, done: SlotWord, held: SlotWord, op: &'static str) -> Result<Outcome> {
-        let mut reply = Reply::empty();
-        let outcome = match done.state() {
-            Some(State::Answered) => self.copy_out(ticket.idx(), &mut reply, op),
+        match done.state() {
+            Some(State::Answered) => self.take_reply(ticket, held, op).map(Outcome::Answered),
             Some(State::Failed) => {
-                let copied = self.copy_reason(ticket, &mut reply, op);
+                let mut reason = Reply::empty();
+                let copied = self.copy_reason(ticket, &mut reason, op);
                 self.free(ticket, held, op)?;
-                return copied.map(|()| Outcome::Failed(reply));
+                copied.map(|()| Outcome::Failed(reason))
             }
-            _ => Err(Error::new(ErrorKind::PeerDied, op)),
-        };
+            _ => {
+                self.free(ticket, held, op)?;
+                Err(Error::new(ErrorKind::PeerDied, op))
+            }
+        }
+    }
+
+    /// The same for a call that was answered.
+    #[inline]
+    pub(super) fn take_reply(&self, ticket: Ticket, held: SlotWord, op: &'static str) -> Result<Reply> {
+        let mut reply = Reply::empty();
+        let copied = self.copy_out(ticket.idx(), &mut reply, op);
         self.free(ticket, held, op)?;
-        outcome.map(|()| Outcome::Answered(reply))
+        copied.map(|()| reply)
     }
 
     /// Step 8.
@@ -339,6 +368,7 @@ impl Client {
     }
 
     #[cold]
+    #[inline(never)]
     fn copy_reason(&self, ticket: Ticket, reply: &mut Reply, op: &'static str) -> Result<()> {
         let has_reason = self.slot(ticket, op)?.is_marked(Mark::Reason);
         if has_reason { self.copy_out(ticket.idx(), reply, op) } else { Ok(()) }

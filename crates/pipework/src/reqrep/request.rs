@@ -230,7 +230,7 @@ impl Request<'_> {
         if !self.next_part(deadline)? {
             return Ok(false);
         }
-        if bytes.len().saturating_add(self.size()) > self.server.limits.max_message {
+        if bytes.len().saturating_add(self.size()) > self.server.max_message() {
             return Err(Error::new(ErrorKind::TooLong, RECV));
         }
         let appended = self.server.shared().append(self.claimed.idx, Direction::Request, bytes, RECV)?;
@@ -251,6 +251,7 @@ impl Request<'_> {
         let flags = shared.read(self.claimed.idx, Direction::Request, &mut self.payload, RECV)?;
         self.flags = flags.unwrap_or(0);
         self.is_unread = false;
+        self.look_for_more()?;
         Ok(flags.is_some())
     }
 
@@ -428,7 +429,7 @@ impl Request<'_> {
 
     /// Waits for the client's step as long as it may take, whatever signals come.
     fn wait_patiently(&self, op: &'static str) -> Result<Holding> {
-        let deadline = Deadline::after(self.server.limits.part_timeout);
+        let deadline = self.server.part_deadline();
         loop {
             match self.server.wait_for_turn(self.claimed, deadline, op) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -442,7 +443,7 @@ impl Request<'_> {
         let &Geometry { kind, reply_bytes, .. } = self.server.shared().geometry();
         let fits = message.payload.len() <= reply_bytes as usize;
         let can_follow = kind == Kind::Bytes && reply_bytes > 0;
-        if fits || can_follow && message.payload.len() <= self.server.limits.max_message {
+        if fits || can_follow && message.payload.len() <= self.server.max_message() {
             Ok(())
         } else {
             Err(Error::new(ErrorKind::TooLong, op))

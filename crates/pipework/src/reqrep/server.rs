@@ -9,10 +9,9 @@ use super::eventfd::EventFd;
 use super::inbox::Gathered;
 use super::request::Request;
 use super::segment::Segment;
-use super::serving::{Claimed, Limits, Serving};
+use super::serving::{Claimed, Serving};
 use super::shm::layout::{Direction, Kind};
 use super::shm::mapping::{Shared, count};
-use super::shm::payload::DEFAULT_MAX_MESSAGE;
 use super::shm::slot::SlotWord;
 use super::shm::ticket::Ticket;
 use super::watch::WatcherState;
@@ -22,9 +21,6 @@ use crate::sync::Reach;
 use crate::sys;
 
 const RECV: &str = "reqrep recv";
-
-/// How long a client may keep a server waiting in the middle of a call.
-const PART_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Segment {
     /// Attaches a server.
@@ -48,24 +44,23 @@ pub struct Server(Serving);
 
 impl Server {
     pub(super) fn new(segment: &Segment, kind: Kind) -> Result<Server> {
-        let limits = Limits { max_message: DEFAULT_MAX_MESSAGE, part_timeout: PART_TIMEOUT };
-        Serving::new(segment, kind, limits).map(Server)
+        Serving::new(segment, kind).map(Server)
     }
 
-    /// Bytes of the longest message that this handle receives or answers with; 256 MiB by default.
-    /// What has arrived of a request that is longer than a slot is kept in this process: it grows
-    /// with what comes, up to this. A longer request fails at its client, and a longer reply is
-    /// `TooLong`.
-    pub fn max_message(mut self, bytes: usize) -> Server {
-        self.0.limits.max_message = bytes;
+    /// Bytes of the longest message that this server and its clones receive or answer with; 256 MiB
+    /// by default. What has arrived of a request that is longer than a slot is kept in this
+    /// process: it grows with what comes, up to this. A longer request fails at its client, and a
+    /// longer reply is `TooLong`.
+    pub fn max_message(self, bytes: usize) -> Server {
+        self.0.set_max_message(bytes);
         self
     }
 
-    /// For how long a client may keep this server waiting in the middle of a call that goes in
-    /// parts: until it has written the next part of its request, or taken a part of its reply. Then
-    /// the call fails. The default is 10 seconds.
-    pub fn part_timeout(mut self, time: Duration) -> Server {
-        self.0.limits.part_timeout = time;
+    /// For how long a client may keep this server and its clones waiting in the middle of a call
+    /// that goes in parts: until it has written the next part of its request, or taken a part of
+    /// its reply. Then the call fails. The default is 10 seconds.
+    pub fn part_timeout(self, time: Duration) -> Server {
+        self.0.set_part_timeout(time);
         self
     }
 
@@ -101,7 +96,20 @@ impl Server {
                 Some(found) => found,
                 None => self.find_waiting(deadline)?,
             };
-            if let Some(request) = self.open(found, Some(deadline))? {
+            let mut request = match found {
+                Found::Claimed(claimed) => self.request(claimed),
+                Found::Gathered(gathered) => match self.gathered(*gathered) {
+                    Some(request) => return Ok(request),
+                    None => continue,
+                },
+            };
+            if !request.copy_out()? {
+                continue;
+            }
+            if !request.has_more() {
+                return Ok(request);
+            }
+            if let Some(request) = self.gather(request, Some(deadline))? {
                 return Ok(request);
             }
         }
@@ -180,7 +188,7 @@ impl Server {
                     return Ok(request);
                 }
                 Found::Gathered(gathered) => {
-                    if let Some(request) = self.gathered(gathered) {
+                    if let Some(request) = self.gathered(*gathered) {
                         return Ok(request);
                     }
                 }
@@ -269,7 +277,7 @@ impl Server {
         for _ in 0..self.shared().geometry().slots {
             match self.find()? {
                 Some(Found::Claimed(claimed)) => drop(self.request(claimed)),
-                Some(Found::Gathered(gathered)) => drop(self.gathered(gathered)),
+                Some(Found::Gathered(gathered)) => drop(self.gathered(*gathered)),
                 None => break,
             }
             cleared += 1;
@@ -376,9 +384,20 @@ impl Server {
     pub(super) fn take(&self) -> Result<Option<Request<'_>>> {
         for _ in 0..self.turns() {
             let Some(found) = self.find()? else { return Ok(None) };
-            if let Some(request) = self.open(found, None)? {
+            let mut request = match found {
+                Found::Claimed(claimed) => self.request(claimed),
+                Found::Gathered(gathered) => match self.gathered(*gathered) {
+                    Some(request) => return Ok(Some(request)),
+                    None => continue,
+                },
+            };
+            if !request.copy_out()? {
+                continue;
+            }
+            if !request.has_more() {
                 return Ok(Some(request));
             }
+            self.gather(request, None)?;
         }
         Err(Error::new(ErrorKind::Corrupt, RECV))
     }
@@ -396,7 +415,7 @@ impl Server {
         if self.0.inbox().has_news()
             && let Some(gathered) = self.look_into_inbox()?
         {
-            return Ok(Some(Found::Gathered(gathered)));
+            return Ok(Some(Found::Gathered(Box::new(gathered))));
         }
         Ok(self.claim_next()?.map(Found::Claimed))
     }
@@ -461,28 +480,13 @@ impl Server {
         let is_here = self.0.is_here(claimed);
         is_here.then(|| Request::with_payload(Cow::Borrowed(&self.0), claimed, payload, flags))
     }
-
-    /// The request with its payload; `None` if that is no client of ours', or is not there yet.
-    #[inline]
-    fn open(&self, found: Found, deadline: Option<Deadline>) -> Result<Option<Request<'_>>> {
-        let claimed = match found {
-            Found::Claimed(claimed) => claimed,
-            Found::Gathered(gathered) => return Ok(self.gathered(gathered)),
-        };
-        let mut request = self.request(claimed);
-        if !request.copy_out()? {
-            return Ok(None);
-        }
-        request.look_for_more()?;
-        if request.has_more() { self.gather(request, deadline) } else { Ok(Some(request)) }
-    }
 }
 
 /// What a look finds.
 enum Found {
     /// The first part of a request, if not all of it.
     Claimed((u32, SlotWord)),
-    Gathered(Gathered),
+    Gathered(Box<Gathered>),
 }
 
 // ---------------------------------------------------------------- requests of several parts
@@ -501,7 +505,7 @@ impl Server {
         let mut bytes = request.take_payload();
         let Some(deadline) = deadline else { return self.gather_aside(request, bytes).map(|()| None) };
         loop {
-            let part = Deadline::after(self.0.limits.part_timeout).or_earlier(deadline);
+            let part = self.0.part_deadline().or_earlier(deadline);
             match request.append_next(&mut bytes, part) {
                 Ok(true) => {}
                 Ok(false) => {
@@ -530,10 +534,10 @@ impl Server {
         let (server, mut request) = (self.0.clone(), request.into_owned());
         server.inbox().is_gathering(1);
         let gather = move || {
-            let mut limit = Deadline::after(server.limits.part_timeout);
+            let mut limit = server.part_deadline();
             let outcome = loop {
                 match request.append_next(&mut bytes, Deadline::after(LOOK).or_earlier(limit)) {
-                    Ok(true) => limit = Deadline::after(server.limits.part_timeout),
+                    Ok(true) => limit = server.part_deadline(),
                     Ok(false) => break Ok(()),
                     // This thread has two handles for each request: `server` and that of the
                     // request.

@@ -10,7 +10,7 @@ use super::segment::Segment;
 use super::shm::layout::Kind;
 use super::shm::mapping::{Role, Shared};
 use super::shm::member::Membership;
-use super::shm::payload::Message;
+use super::shm::payload::{DEFAULT_MAX_MESSAGE, Message};
 use super::shm::slot::{Holding, Slot, SlotWord, State};
 use super::shm::ticket::Ticket;
 use super::watch::{Topic, Watcher, WatcherState};
@@ -18,22 +18,11 @@ use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
 use crate::spin::{Looks, Spin};
-use crate::sync::{AtomicU64, Ordering, Reach};
+use crate::sync::{AtomicU64, Hint, Ordering, Reach};
 
-/// A server handle: what its clones share, and what it was told.
+/// A server handle. All that there is of a server is shared by its clones, and by its requests.
 #[derive(Clone, Debug)]
-pub(super) struct Serving {
-    inner: Arc<Inner>,
-    pub(super) limits: Limits,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    /// Bytes of the longest message.
-    pub(super) max_message: usize,
-    /// How long to wait for each step of a client.
-    pub(super) part_timeout: Duration,
-}
+pub(super) struct Serving(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -48,7 +37,14 @@ struct Inner {
     spin: Spin,
     liveness: Arc<Liveness>,
     inbox: Arc<Inbox>,
+    /// Bytes of the longest message.
+    max_message: Hint,
+    /// How long to wait for each step of a client, in nanoseconds.
+    part_timeout_ns: Hint,
 }
+
+/// How long a client may keep a server waiting in the middle of a call.
+const PART_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A request that this process has taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +68,7 @@ impl Claimed {
 }
 
 impl Serving {
-    pub(super) fn new(segment: &Segment, kind: Kind, limits: Limits) -> Result<Serving> {
+    pub(super) fn new(segment: &Segment, kind: Kind) -> Result<Serving> {
         let membership = Arc::new(segment.join(kind, Role::Server, "reqrep attach server")?);
         let inner = Inner {
             requests: Watcher::new(),
@@ -85,66 +81,85 @@ impl Serving {
             eventfds: EventFds::default(),
             spin: Spin::new(segment.spin(), Looks::Load),
             inbox: Arc::default(),
+            max_message: Hint::new(DEFAULT_MAX_MESSAGE as u64),
+            part_timeout_ns: Hint::new(PART_TIMEOUT.as_nanos() as u64),
         };
-        Ok(Serving { inner: Arc::new(inner), limits })
+        Ok(Serving(Arc::new(inner)))
+    }
+
+    pub(super) fn max_message(&self) -> usize {
+        self.0.max_message.get() as usize
+    }
+
+    pub(super) fn set_max_message(&self, bytes: usize) {
+        self.0.max_message.set(bytes as u64);
+    }
+
+    /// When a client that is to make the next step has taken too long for it.
+    pub(super) fn part_deadline(&self) -> Deadline {
+        Deadline::after(Duration::from_nanos(self.0.part_timeout_ns.get()))
+    }
+
+    pub(super) fn set_part_timeout(&self, time: Duration) {
+        self.0.part_timeout_ns.set(time.as_nanos().min(u128::from(u64::MAX)) as u64);
     }
 
     #[inline]
     pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.inner.shared
+        &self.0.shared
     }
 
     pub(super) fn membership(&self) -> &Membership {
-        &self.inner.membership
+        &self.0.membership
     }
 
     pub(super) fn segment(&self) -> &Segment {
-        &self.inner.segment
+        &self.0.segment
     }
 
     pub(super) fn eventfds(&self) -> &EventFds {
-        &self.inner.eventfds
+        &self.0.eventfds
     }
 
     pub(super) fn liveness(&self) -> &Liveness {
-        &self.inner.liveness
+        &self.0.liveness
     }
 
     pub(super) fn inbox(&self) -> &Inbox {
-        &self.inner.inbox
+        &self.0.inbox
     }
 
     /// How this server waits for anything that other processes do.
     pub(super) fn waiting(&self, deadline: Deadline, op: &'static str) -> Wait<'_> {
-        let tick = Some(self.inner.liveness.tick());
-        Wait { deadline, spin: &self.inner.spin, reach: Reach::Machine, tick, op }
+        let tick = Some(self.0.liveness.tick());
+        Wait { deadline, spin: &self.0.spin, reach: Reach::Machine, tick, op }
     }
 
     /// What event loops and tasks wait by for a request.
     pub(super) fn watch_requests(&self, op: &'static str) -> Result<Arc<WatcherState>> {
-        let topic = Topic::Requests(Arc::clone(&self.inner.inbox));
-        self.watch(&self.inner.requests, topic, op)
+        let topic = Topic::Requests(Arc::clone(&self.0.inbox));
+        self.watch(&self.0.requests, topic, op)
     }
 
     /// What tasks wait by for the client's step.
     pub(super) fn watch_turns(&self, op: &'static str) -> Result<Arc<WatcherState>> {
-        self.watch(&self.inner.turns, Topic::Turns, op)
+        self.watch(&self.0.turns, Topic::Turns, op)
     }
 
     fn watch(&self, watcher: &Watcher, topic: Topic, op: &'static str) -> Result<Arc<WatcherState>> {
         // A forked child is to be a member before its thread waits for anything.
         self.membership().number(op)?;
-        watcher.watch(self.shared(), &self.inner.liveness, topic, op)
+        watcher.watch(self.shared(), &self.0.liveness, topic, op)
     }
 
     /// A look has found no request: an event loop is to be notified of the next.
     pub(super) fn found_none(&self) {
-        self.inner.requests.found_none();
+        self.0.requests.found_none();
     }
 
     /// Whether no more handles, requests and clones of this server are left than these.
     pub(super) fn is_last_of(&self, handles: usize) -> bool {
-        Arc::strong_count(&self.inner) <= handles
+        Arc::strong_count(&self.0) <= handles
     }
 
     pub(super) fn slot(&self, claimed: Claimed, op: &'static str) -> Result<&Slot> {
@@ -171,13 +186,13 @@ impl Serving {
         let look = || {
             let holding = slot.holding(claimed.taken);
             if holding == Holding::Given {
-                self.inner.liveness.awaits_client();
-                self.inner.liveness.meet_failure(op)?;
+                self.0.liveness.awaits_client();
+                self.0.liveness.meet_failure(op)?;
                 return Ok(None);
             }
             Ok(Some(holding))
         };
-        let check = || self.inner.liveness.check(op);
+        let check = || self.0.liveness.check(op);
         let states = [State::Part, State::More];
         slot.wait(claimed.taken.generation(), &states, &self.waiting(deadline, op), look, check)
     }
@@ -201,24 +216,24 @@ impl Serving {
     /// Ends a request; true if its client gets to know the outcome.
     #[inline]
     pub(super) fn finish(&self, claimed: Claimed, outcome: State) -> bool {
-        self.inner.finish(claimed, outcome)
+        self.0.finish(claimed, outcome)
     }
 
     /// Gives a request up, for a reason that its client gets as far as the slot holds it; true if
     /// the client waits.
     pub(super) fn fail(&self, claimed: Claimed, reason: &Message<'_>) -> bool {
-        self.inner.fail(claimed, reason)
+        self.0.fail(claimed, reason)
     }
 
     /// Keeps a request for [`kept`](Serving::kept).
     pub(super) fn keep(&self, claimed: Claimed) {
-        let place = self.inner.kept.place(self.shared(), claimed.idx);
+        let place = self.0.kept.place(self.shared(), claimed.idx);
         place.inspect(|place| place.store(claimed.taken.to_bits(), Ordering::Relaxed));
     }
 
     /// Takes back a request that was kept; `None` if it was not, or was taken back already.
     pub(super) fn kept(&self, ticket: Ticket) -> Option<SlotWord> {
-        let place = self.inner.kept.places.get()?.get(ticket.idx() as usize)?;
+        let place = self.0.kept.places.get()?.get(ticket.idx() as usize)?;
         let bits = place.load(Ordering::Relaxed);
         let is_it = bits != 0 && SlotWord::from_bits(bits).generation() == ticket.generation();
         // Relaxed: the request is in the segment, and has an order of its own.
@@ -228,6 +243,8 @@ impl Serving {
 }
 
 impl Inner {
+    // Always: a call of one part passes here, and the compiler counts the callers.
+    #[inline(always)]
     fn finish(&self, claimed: Claimed, outcome: State) -> bool {
         let Claimed { idx, taken, .. } = claimed;
         let Some(slot) = self.shared.slot(idx) else { return false };

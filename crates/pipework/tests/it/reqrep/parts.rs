@@ -145,6 +145,7 @@ fn what_is_longer_than_a_handle_takes_is_too_long_on_either_side() {
         assert_eq!(client.call("a", PATIENCE).unwrap().len(), 999);
         assert_eq!(serving.join().unwrap(), Ok(true));
     });
+    let server = server.max_message(1000);
     thread::scope(|scope| {
         let serving = scope.spawn(|| server.recv(PATIENCE).unwrap().reply(&bytes));
         let strict = client.clone().max_message(500);

@@ -52,8 +52,8 @@ fn a_server_that_is_stopped_lets_go_of_all_who_wait() {
     });
     // Nothing new is taken; it is for others.
     let ticket = client.send("new", PATIENCE).unwrap();
-    for closed in [kind(server.try_recv()), kind(server.drain(9)), kind(server.recv_many(2, PATIENCE, SHORT))]
-    {
+    let many = server.recv_many(2, PATIENCE, SHORT);
+    for closed in [kind(server.try_recv()), kind(server.drain(9)), kind(many)] {
         assert_eq!(closed, Some(ErrorKind::Closed));
     }
     other.recv(PATIENCE).unwrap().reply("another's").unwrap();
