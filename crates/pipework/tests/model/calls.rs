@@ -7,10 +7,13 @@
 //! time.
 
 use super::search::{Kind, Model, Promise, Step};
+use choices::Choice;
 use recovery::Recovery;
 use ring::Push;
+use server::Serve;
 
 mod world;
+mod choices;
 mod ring;
 mod recovery;
 mod client;
@@ -22,19 +25,20 @@ pub(crate) use world::*;
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     /// Who takes part. All of them are attached at the beginning, in this order, but for helpers,
-    /// which never are.
+    /// which never are, and children, which are not there yet.
     pub(crate) cast: &'static [Part],
     pub(crate) slots: u8,
     pub(crate) cells: u8,
     pub(crate) members: u8,
     /// Calls that each client begins, its successors included.
     pub(crate) calls: u8,
+    /// Parts of each request, and of each reply.
+    pub(crate) requests: u8,
+    pub(crate) replies: u8,
     /// How often a request may go to another server.
     pub(crate) redeliveries: u8,
-    pub(crate) deaths: u8,
-    pub(crate) cancels: u8,
-    /// How often a member leaves.
-    pub(crate) leaves: u8,
+    /// How often somebody may do what it need not.
+    pub(crate) whims: Whims,
     /// Whether the dead come back as new processes.
     pub(crate) returns: bool,
     /// A rule that is left out, to see that the search finds what it is for.
@@ -46,13 +50,25 @@ pub(crate) struct Scope {
 pub(crate) enum Part {
     Client,
     Server,
+    /// A process that a server forks, to answer what that has in hand.
+    Child,
     /// Recovers whoever is dead, and is no member.
     Helper,
 }
 
-/// The rules that the protocol stands on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rule {
+macro_rules! rules {
+    ($($(#[$what:meta])* $rule:ident,)*) => {
+        /// The rules that the protocol stands on.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Rule {
+            $($(#[$what])* $rule,)*
+        }
+
+        pub(crate) const RULES: &[Rule] = &[$(Rule::$rule,)*];
+    };
+}
+
+rules! {
     /// A death is proved for each word anew, after that word was read.
     ProofAfterTheWord,
     /// The role goes when all slots are done.
@@ -78,28 +94,49 @@ pub(crate) enum Rule {
     CleanOnlyStale,
     /// A hint may lag by more than a lap.
     HintsMayLag,
-    /// A client pushes its call again if that was sent again and is not in the ring.
-    PushAgain,
+    /// What was sent again is pushed by everybody who recovers, before the role goes.
+    PushBeforeRole,
+    /// It is pushed even if the ring has an entry of it.
+    PushUnasked,
+    /// The role stays if the ring has no space for it.
+    RoleStaysWhenFull,
+    /// Nor is it there for who takes the number over: a server pushes it later, a client goes.
+    OweWhenFull,
     /// What a dead client sent is dropped for its server.
     DropForTheDead,
+    /// So is a call whose dead client was to take or to give a part.
+    DropPartsForTheDead,
+    /// A call whose dead server waits for its client has died.
+    EndPartsOfTheDead,
+    /// What is cancelled while its server waits for the client stays the server's.
+    DropWhatHasBegun,
+    /// A client copies a part before it takes it.
+    CopyBeforeTaking,
+    /// A copy of a part that could not be taken is thrown away.
+    DiscardWhatWasNotTaken,
+    /// While a thread of a client writes a part, no other one cancels the call.
+    NoCancelWhileWriting,
+    /// A server reads a part before it asks for the next.
+    ReadBeforeAsking,
+    /// A call that has begun goes to no other server.
+    BegunIsNotRedelivered,
+    /// Nor to a child.
+    BegunIsNotAdopted,
+    /// A child adopts only the delivery that its parent had.
+    AdoptWhatWasTaken,
+    /// What a child has adopted its own children cannot.
+    AdoptOnce,
+    /// A parent looks whether a child has adopted its request before it writes a reply.
+    LookBeforeReplying,
+    /// A waiting server recovers dead servers,
+    ServersRecoverServers,
+    /// and dead clients if it waits for one to take or to give a part.
+    ServersRecoverClients,
+    /// A request is not forgotten before its last part is there.
+    ForgetOnlyWhole,
+    /// A request whose reply nobody waits for is not treated as if it were cancelled.
+    ForgottenIsNotDropped,
 }
-
-pub(crate) const RULES: [Rule; 14] = [
-    Rule::ProofAfterTheWord,
-    Rule::SlotsBeforeRole,
-    Rule::StopWhenTakenOver,
-    Rule::DeliveriesCount,
-    Rule::GenerationsCount,
-    Rule::EpochsCount,
-    Rule::ClaimBeforeUnlink,
-    Rule::RecoverBeforeJoining,
-    Rule::LeaveBeforeUnlocking,
-    Rule::DropWhatIsTaken,
-    Rule::CleanOnlyStale,
-    Rule::HintsMayLag,
-    Rule::PushAgain,
-    Rule::DropForTheDead,
-];
 
 impl Scope {
     fn keeps(&self, rule: Rule) -> bool {
@@ -113,19 +150,27 @@ impl Scope {
     fn actors(&self, part: Part) -> impl Iterator<Item = usize> {
         (0..self.cast.len()).filter(move |actor| self.part(*actor) == part)
     }
+
+    /// As what an actor joins.
+    fn role(&self, actor: usize) -> Option<Role> {
+        match self.part(actor) {
+            Part::Client => Some(Role::Client),
+            Part::Server | Part::Child => Some(Role::Server),
+            Part::Helper => None,
+        }
+    }
 }
 
 impl Model for Scope {
     type State = World;
 
     fn initial(&self) -> World {
-        let mut world =
-            World { deaths: self.deaths, cancels: self.cancels, leaves: self.leaves, ..World::default() };
-        for (actor, part) in self.cast.iter().enumerate() {
+        let mut world = World { left: self.whims, ..World::default() };
+        for (actor, part) in self.cast.iter().enumerate().filter(|(_, part)| **part != Part::Child) {
             world.actors[actor].main = Main::Idle;
             if *part != Part::Helper {
                 world.actors[actor].number = actor as u8 + 1;
-                world.members[actor] = Member { epoch: 1, role: true, holder: Some(actor as u8) };
+                world.members[actor] = Member { epoch: 1, role: self.role(actor), holder: Some(actor as u8) };
             }
         }
         world
@@ -133,7 +178,7 @@ impl Model for Scope {
 
     fn steps(&self, world: &World, steps: &mut Vec<Step<World>>) {
         for me in 0..self.cast.len() {
-            let mut step = |kind, choice| {
+            self.choices(world, me, &mut |kind, choice| {
                 let mut turn = Turn { scope: self, world: *world, me };
                 match turn.take(choice) {
                     Ok(what) if turn.world != *world => {
@@ -142,60 +187,23 @@ impl Model for Scope {
                     Ok(_) => {}
                     Err(what) => steps.push(Step { kind, actor: me, what: "", to: Err(what) }),
                 }
-            };
-            let actor = &world.actors[me];
-            if actor.main == Main::Gone {
-                let free =
-                    (0..self.members).filter(|member| world.members[usize::from(*member)].holder.is_none());
-                match self.part(me) {
-                    _ if !self.returns => {}
-                    Part::Helper => step(Kind::Time, Choice::Return(None)),
-                    _ => free.for_each(|member| step(Kind::Time, Choice::Return(Some(member + 1)))),
-                }
-                continue;
-            }
-            if world.deaths > 0 {
-                step(Kind::Whim, Choice::Die);
-            }
-            if actor.push.is_some() || actor.recovery.is_some() {
-                step(Kind::Work, Choice::GoOn);
-                continue;
-            }
-            let may_leave = matches!(actor.main, Main::Idle | Main::Wait) && self.part(me) != Part::Helper;
-            if may_leave && world.leaves > 0 {
-                step(Kind::Whim, Choice::Leave);
-            }
-            if matches!(actor.main, Main::Wait | Main::QueueWait) && world.cancels > 0 {
-                step(Kind::Whim, Choice::Cancel);
-            }
-            let recovers = match self.part(me) {
-                Part::Helper => actor.main == Main::Idle,
-                _ => actor.main == Main::Acquire,
-            };
-            if recovers {
-                (1..=self.members).filter(|member| *member != actor.number).for_each(|member| {
-                    step(Kind::Work, Choice::Recover(member));
-                });
-            }
-            match actor.main {
-                Main::Acquire => (0..self.slots).for_each(|slot| step(Kind::Work, Choice::Acquire(slot))),
-                _ => step(Kind::Work, Choice::GoOn),
-            }
+            });
         }
     }
 
     fn fault(&self, world: &World) -> Option<&'static str> {
         for actor in &world.actors[..self.cast.len()] {
-            if actor.is_attached() && !world.members[usize::from(actor.number) - 1].role {
+            if actor.is_attached() && world.members[usize::from(actor.number) - 1].role.is_none() {
                 return Some("a living member has lost its role");
             }
             if let Some(call) = actor.call
+                && !call.cancelled
                 && !call.is_mine(&world.slots[usize::from(call.slot)], actor)
             {
                 return Some("a living client was robbed of its call");
             }
-            if let Some((slot, taken)) = actor.main.request()
-                && !taken.is_held(world.slots[usize::from(slot)].word)
+            if actor.main.holds_its_request(world, actor.number) == Some(false)
+                && self.keeps(Rule::LookBeforeReplying)
             {
                 return Some("a living server was robbed of its request");
             }
@@ -208,7 +216,7 @@ impl Model for Scope {
         Promise {
             name: "a call hangs although a server lives",
             by: &[Kind::Work],
-            asks: |scope, world| scope.actors(Part::Server).any(|actor| world.actors[actor].is_staying()),
+            asks: has_server,
             keeps: all_calls_are_over,
         },
         Promise {
@@ -217,7 +225,23 @@ impl Model for Scope {
             asks: |scope, _| scope.returns,
             keeps: is_quiet,
         },
+        Promise {
+            name: "a forgotten request hangs although a server lives",
+            by: &[Kind::Work],
+            asks: has_server,
+            keeps: |_, world| !world.has_forgotten(),
+        },
+        Promise {
+            name: "a forgotten request hangs although all who died come back",
+            by: &[Kind::Work, Kind::Time],
+            asks: |scope, _| scope.returns && scope.actors(Part::Server).next().is_some(),
+            keeps: |_, world| !world.has_forgotten(),
+        },
     ];
+}
+
+fn has_server(scope: &Scope, world: &World) -> bool {
+    scope.actors(Part::Server).any(|actor| world.actors[actor].is_staying())
 }
 
 fn all_calls_are_over(scope: &Scope, world: &World) -> bool {
@@ -231,32 +255,21 @@ fn is_quiet(scope: &Scope, world: &World) -> bool {
     })
 }
 
-/// Whether every slot is free once everybody who is dead was recovered.
+/// Whether every slot is free, or waits for a server, once everybody who is dead was recovered.
 fn accounts(scope: &Scope, mut world: World) -> bool {
-    for number in 1..=scope.members {
-        let member = world.members[usize::from(number) - 1];
-        if member.role && member.holder.is_none() {
-            for slot in &mut world.slots {
-                while let Some(next) = slot.word.without(number, slot.client, scope) {
-                    slot.word = next;
-                }
+    let mut pushes = world.actors.iter().any(|actor| actor.owes);
+    for number in (1..=scope.members).filter(|number| world.members[usize::from(*number) - 1].is_dead()) {
+        pushes = true;
+        for slot in &mut world.slots {
+            while let Some(next) = slot.word.without(number, slot.ends, scope) {
+                slot.word = next;
             }
         }
     }
-    world.slots.iter().all(|slot| slot.word.state == State::Free)
-}
-
-/// What an actor may do.
-#[derive(Clone, Copy, Debug)]
-enum Choice {
-    GoOn,
-    Die,
-    /// A new process in the place of one that is gone, with the lock of that number.
-    Return(Option<u8>),
-    Leave,
-    Cancel,
-    Acquire(u8),
-    Recover(u8),
+    world.slots.iter().enumerate().all(|(idx, Slot { word, .. })| {
+        let is_sent = word.state == State::Sent && word.owner == NOBODY;
+        word.state == State::Free || is_sent && (world.is_queued(idx) || pushes && word.delivery > 0)
+    })
 }
 
 /// One step of one actor.
@@ -273,31 +286,49 @@ impl Turn<'_> {
     fn take(&mut self, choice: Choice) -> Done {
         match choice {
             Choice::Die => {
-                self.world.deaths -= 1;
+                self.world.left.deaths -= 1;
                 self.vanish();
                 Ok("dies")
             }
             Choice::Return(number) => {
-                if let Some(number) = number {
-                    self.actor().number = number;
-                    self.member(number).holder = Some(self.me as u8);
+                match number {
+                    Some(number) => self.start(number),
+                    None => self.actor().main = Main::Idle,
                 }
-                self.actor().main = if number.is_some() { Main::JoinLook } else { Main::Idle };
                 Ok("returns")
             }
+            Choice::Fork { parent, number } => {
+                self.world.left.forks -= 1;
+                self.start(number);
+                Ok(self.fork_of(parent))
+            }
             Choice::Leave => {
-                self.world.leaves -= 1;
+                self.world.left.leaves -= 1;
                 Ok(self.leave())
             }
-            Choice::Cancel => {
-                self.world.cancels -= 1;
+            Choice::Quit(how) => {
+                match how {
+                    Quit::Cancel => self.world.left.cancels -= 1,
+                    Quit::Forget => self.world.left.forgets -= 1,
+                }
                 let queued = self.main() == Main::Wait;
-                self.actor().main = if queued { Main::CancelLoad } else { Main::Withdraw };
-                Ok("begins to cancel")
+                self.actor().main = if queued { Main::QuitLoad { how } } else { Main::Withdraw };
+                Ok("begins to give its call up")
+            }
+            Choice::CancelAside { seen } => Ok(self.cancel_aside(seen)),
+            Choice::GiveUp => {
+                let Main::Serve(work, _) = self.main() else { unreachable!("it has a request") };
+                self.world.left.failures -= 1;
+                self.actor().main = Main::Serve(work, Serve::PassLoad { to: State::Failed });
+                Ok("gives its request up")
             }
             Choice::Acquire(slot) => Ok(self.look_for_slot(slot)),
             Choice::Recover(gone) => {
                 self.actor().recovery = Some(Recovery::of(gone));
+                self.recover()
+            }
+            Choice::PushOwed => {
+                self.actor().recovery = Some(Recovery::rest(self.world.actors[self.me].number));
                 self.recover()
             }
             Choice::GoOn if self.actor().push.is_some() => self.push(),
@@ -306,10 +337,17 @@ impl Turn<'_> {
                 (_, Main::JoinLook | Main::JoinLoad | Main::JoinStore { .. }) => Ok(self.join()),
                 (_, Main::LeaveRole | Main::LeaveLock) => Ok(self.leave_on()),
                 (Part::Client, _) => self.client(),
-                (Part::Server, _) => self.server(),
+                (Part::Server | Part::Child, _) => self.server(),
                 (Part::Helper, _) => Ok("rests"),
             },
         }
+    }
+
+    /// A new process gets the lock of a number.
+    fn start(&mut self, number: u8) {
+        self.actor().number = number;
+        self.member(number).holder = Some(self.me as u8);
+        self.actor().main = Main::JoinLook;
     }
 
     fn actor(&mut self) -> &mut Actor {

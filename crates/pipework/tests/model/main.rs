@@ -8,10 +8,11 @@
 mod search;
 mod calls;
 mod wake;
+mod scopes;
 
 use std::fmt::Debug;
 
-use calls::Part::{Client, Helper, Server};
+use scopes::{CALLS, LARGE_CALLS, WAKES};
 use search::{Model, search};
 
 /// Set by `make model`.
@@ -37,7 +38,7 @@ fn calls_survive_everything_in_the_large() {
 
 #[test]
 fn no_rule_of_a_call_can_be_left_out() {
-    for rule in calls::RULES {
+    for &rule in calls::RULES {
         let (name, fault) = fault_without(rule);
         let scopes = CALLS.iter().chain(LARGE_CALLS);
         let (_, scope) = scopes.clone().find(|(scope, _)| *scope == name).expect("a scope of that name");
@@ -77,100 +78,6 @@ fn faulty<M: Model + Debug>(model: &M, name: &str, what: &str) {
     assert_eq!(fault.what, what, "{fault:?}");
 }
 
-// ---------------------------------------------------------------- scopes
-
-const ONE: calls::Scope = calls::Scope {
-    cast: &[Client, Server],
-    slots: 1,
-    cells: 2,
-    members: 2,
-    calls: 1,
-    redeliveries: 0,
-    deaths: 0,
-    cancels: 0,
-    leaves: 0,
-    returns: true,
-    without: None,
-};
-
-const CALLS: &[(&str, calls::Scope)] = &[
-    (
-        "one client, one server, both may die and leave",
-        calls::Scope { redeliveries: 1, deaths: 2, leaves: 1, ..ONE },
-    ),
-    ("the same, with cancelled calls", calls::Scope { calls: 2, deaths: 2, cancels: 1, ..ONE }),
-    ("a ring that laps", calls::Scope { calls: 4, deaths: 1, cancels: 4, ..ONE }),
-    (
-        "two servers",
-        calls::Scope { cast: &[Client, Server, Server], members: 3, redeliveries: 1, deaths: 1, ..ONE },
-    ),
-    (
-        "two clients",
-        calls::Scope { cast: &[Client, Client, Server], members: 3, deaths: 1, cancels: 1, ..ONE },
-    ),
-    (
-        "two clients, a full ring",
-        calls::Scope { cast: &[Client, Client, Server], slots: 2, members: 3, calls: 2, cancels: 1, ..ONE },
-    ),
-    (
-        "somebody who recovers",
-        calls::Scope { cast: &[Client, Server, Helper], redeliveries: 1, deaths: 2, ..ONE },
-    ),
-];
-
-const LARGE_CALLS: &[(&str, calls::Scope)] = &[
-    (
-        "one client, one server, a number to spare, everything",
-        calls::Scope { members: 3, redeliveries: 1, deaths: 2, cancels: 1, leaves: 2, ..ONE },
-    ),
-    (
-        "the same with calls that follow each other",
-        calls::Scope { calls: 2, redeliveries: 2, deaths: 3, cancels: 1, leaves: 1, ..ONE },
-    ),
-    (
-        "two slots and a ring of four",
-        calls::Scope { slots: 2, cells: 4, calls: 2, redeliveries: 1, deaths: 2, cancels: 1, ..ONE },
-    ),
-    (
-        "two slots and a small ring that laps",
-        calls::Scope { slots: 2, calls: 5, deaths: 1, cancels: 5, ..ONE },
-    ),
-    (
-        "two servers, two deaths",
-        calls::Scope {
-            cast: &[Client, Server, Server],
-            members: 3,
-            redeliveries: 1,
-            deaths: 2,
-            cancels: 1,
-            ..ONE
-        },
-    ),
-    (
-        "two clients, two slots and a small ring",
-        calls::Scope {
-            cast: &[Client, Client, Server],
-            slots: 2,
-            members: 3,
-            redeliveries: 1,
-            deaths: 1,
-            cancels: 1,
-            ..ONE
-        },
-    ),
-    (
-        "somebody who recovers, three deaths",
-        calls::Scope { cast: &[Client, Server, Helper], redeliveries: 1, deaths: 3, ..ONE },
-    ),
-    (
-        "two clients, two servers",
-        calls::Scope { cast: &[Client, Client, Server, Server], members: 4, deaths: 1, ..ONE },
-    ),
-];
-
-const WAKES: &[(&str, wake::Scope)] =
-    &[("three wait, two wake", wake::Scope { waiters: 3, brings: &[2, 1], deaths: 1, without: None })];
-
 /// In which scope a rule is missed, and what then happens.
 fn fault_without(rule: calls::Rule) -> (&'static str, &'static str) {
     use calls::Rule;
@@ -178,6 +85,8 @@ fn fault_without(rule: calls::Rule) -> (&'static str, &'static str) {
     const LEAKS: &str = "a slot leaks: recovery leaves it behind";
     const CALL: &str = "a living client was robbed of its call";
     const REQUEST: &str = "a living server was robbed of its request";
+    const PART: &str = "a client has taken a wrong part";
+    const READ: &str = "a server has read a wrong part";
     match rule {
         Rule::ProofAfterTheWord => ("two servers", REQUEST),
         Rule::SlotsBeforeRole => ("one client, one server, both may die and leave", LEAKS),
@@ -193,7 +102,28 @@ fn fault_without(rule: calls::Rule) -> (&'static str, &'static str) {
         Rule::DropWhatIsTaken => ("two clients", REQUEST),
         Rule::CleanOnlyStale => ("two clients, a full ring", HANGS),
         Rule::HintsMayLag => ("a ring that laps", "the ring looks corrupt to an honest process"),
-        Rule::PushAgain => ("one client, one server, both may die and leave", HANGS),
+        Rule::PushBeforeRole => ("one client, one server, both may die and leave", HANGS),
+        Rule::PushUnasked => ("forgotten requests, two servers", LEAKS),
+        Rule::RoleStaysWhenFull => ("forgotten requests, a full ring", LEAKS),
+        Rule::OweWhenFull => ("forgotten requests, a full ring", LEAKS),
         Rule::DropForTheDead => ("two clients", LEAKS),
+        Rule::DropPartsForTheDead => ("parts both ways", LEAKS),
+        Rule::EndPartsOfTheDead => ("parts both ways", LEAKS),
+        Rule::DropWhatHasBegun => ("parts both ways", REQUEST),
+        Rule::CopyBeforeTaking => ("parts both ways", PART),
+        Rule::DiscardWhatWasNotTaken => ("parts, two clients", PART),
+        Rule::NoCancelWhileWriting => ("parts, two clients", READ),
+        Rule::ReadBeforeAsking => ("parts both ways", READ),
+        Rule::BegunIsNotRedelivered => ("parts both ways", READ),
+        Rule::BegunIsNotAdopted => ("a child", PART),
+        Rule::AdoptWhatWasTaken => ("a child", REQUEST),
+        Rule::AdoptOnce => ("a child of a child", REQUEST),
+        Rule::LookBeforeReplying => ("a child, and a second call", READ),
+        Rule::ServersRecoverServers => {
+            ("forgotten requests, two servers", "a forgotten request hangs although a server lives")
+        }
+        Rule::ServersRecoverClients => ("parts, two clients, two slots", HANGS),
+        Rule::ForgetOnlyWhole => ("forgotten requests", "a request ended before its last part"),
+        Rule::ForgottenIsNotDropped => ("forgotten requests, two deaths", "a forgotten request is lost"),
     }
 }

@@ -1,8 +1,9 @@
 //! The calling end: finds a slot, sends a request in it, waits for its reply, gives the slot back.
 
-use super::recovery::Recovery;
-use super::ring::Scan;
-use super::{Call, Done, Main, Rule, State, Tag, Turn, Word};
+use super::{Call, Done, Main, NOBODY, Quit, Rule, Slot, State, Tag, Turn, Word};
+
+const WRONG: &str = "a client has taken a wrong part";
+const ROBBED: &str = "a living client was robbed of its reply";
 
 impl Turn<'_> {
     /// Looks at one slot while it needs one. Which one, and whether it rather recovers somebody, is
@@ -16,93 +17,183 @@ impl Turn<'_> {
     }
 
     pub(crate) fn client(&mut self) -> Done {
-        let number = self.actor().number;
-        let tag = Tag { actor: self.me as u8, call: self.actor().calls };
-        let Some(call) = self.actor().call else { return Ok(self.without_call(number)) };
-        let (next, what) = match self.main() {
-            Main::Fill => {
-                let slot = self.slot(call.slot);
-                (slot.client, slot.request) = (number, tag);
-                (Main::Send, "writes its request")
-            }
-            Main::Send => {
-                let filled = self.slot(call.slot).word;
-                self.slot(call.slot).word = filled.with(State::Sent, number);
-                self.start_push(call.slot);
-                (Main::Queue, "sends")
-            }
-            Main::QueueWait if self.slot(call.slot).word.state == State::Sent => {
-                self.start_push(call.slot);
-                (Main::Queue, "tries again to push")
-            }
-            Main::QueueWait => (Main::Wait, "finds that it need not push"),
+        let Some(call) = self.actor().call else { return Ok(self.without_call()) };
+        match self.main() {
+            Main::Wait if call.cancelled => self.is_over("finds its call cancelled"),
             Main::Wait => self.look(call),
-            Main::ScanHead => (Main::Scan { pos: self.world.head }, "reads the head"),
-            Main::Scan { pos } => match self.scan(pos, call.slot) {
-                Scan::Found => (Main::Wait, "finds its call in the ring"),
-                Scan::Next { pos } => (Main::Scan { pos }, "looks for its call"),
-                Scan::Missing => {
-                    self.start_push(call.slot);
-                    (Main::Wait, "pushes again")
-                }
-            },
-            Main::Hold { seen } => {
-                let held = seen.with(State::Held, seen.owner);
-                if !self.swap(call.slot, seen, held) {
-                    return Err("a living client was robbed of its reply");
-                }
-                (Main::Copy { seen: held }, "holds its reply")
-            }
-            Main::Copy { seen } => {
-                (Main::Free { seen, reply: self.slot(call.slot).reply }, "copies the reply")
-            }
-            Main::Free { seen, reply } => {
-                if !self.swap(call.slot, seen, seen.freed()) {
-                    return Err("a living client was robbed of its reply");
-                }
-                if seen.state == State::Held && reply != tag {
-                    return Err("a reply went to another call");
-                }
-                self.actor().call = None;
-                (Main::Idle, "frees its slot")
-            }
-            Main::CancelLoad => match self.slot(call.slot).word {
-                seen if matches!(seen.state, State::Sent | State::Taken) => {
-                    (Main::CancelSwap { seen }, "cancels")
-                }
-                _ => (Main::Wait, "finds that it is too late to cancel"),
-            },
-            Main::CancelSwap { seen } => {
-                let next = match seen.state {
-                    State::Taken if self.scope.keeps(Rule::DropWhatIsTaken) => {
-                        seen.with(State::Dropped, seen.owner)
-                    }
-                    _ => seen.freed(),
-                };
-                if self.swap(call.slot, seen, next) {
-                    self.actor().call = None;
-                    (Main::Idle, "has cancelled")
-                } else {
-                    (Main::CancelLoad, "cancels again")
-                }
-            }
-            Main::Withdraw => {
-                let sent =
-                    Word { generation: call.generation, owner: number, delivery: 0, state: State::Sent };
-                if self.swap(call.slot, sent, sent.freed()) {
-                    self.actor().call = None;
-                    (Main::Idle, "takes its request back")
-                } else {
-                    (Main::Wait, "finds that somebody has it")
-                }
-            }
-            main => unreachable!("{main:?} is no client with a call"),
-        };
+            Main::Fill | Main::FillOn | Main::Send | Main::QueueWait | Main::Withdraw => self.send(call),
+            Main::More { seen } | Main::MoreOn { seen } | Main::Give { seen } => self.give(call, seen),
+            Main::QuitLoad { .. } | Main::QuitSwap { .. } => self.quit(call),
+            _ => self.take_reply(call),
+        }
+    }
+
+    fn goes_on(&mut self, next: Main, what: &'static str) -> Done {
         self.actor().main = next;
         Ok(what)
     }
 
-    fn without_call(&mut self, number: u8) -> &'static str {
+    fn is_over(&mut self, what: &'static str) -> Done {
+        self.actor().call = None;
+        self.goes_on(Main::Idle, what)
+    }
+
+    /// What the parts of this client's call say.
+    fn tag(&mut self, part: u8) -> Tag {
+        Tag { actor: self.me as u8, call: self.actor().calls, part }
+    }
+
+    fn send(&mut self, call: Call) -> Done {
+        let (number, tag) = (self.actor().number, self.tag(0));
+        let follows = self.scope.requests > 1;
+        let (main, slot) = (self.main(), self.slot(call.slot));
+        match main {
+            Main::Fill => {
+                (slot.ends.client, slot.follows, slot.request[0]) = (number, follows, tag);
+                self.goes_on(Main::FillOn, "writes its request")
+            }
+            Main::FillOn => {
+                slot.request[1] = tag;
+                self.goes_on(Main::Send, "writes its request")
+            }
+            Main::Send => {
+                slot.word = slot.word.with(State::Sent, number);
+                self.actor().call = Some(Call { sent: 1, ..call });
+                self.start_push(call.slot);
+                self.goes_on(Main::Queue, "sends")
+            }
+            Main::QueueWait if slot.word.state == State::Sent => {
+                self.start_push(call.slot);
+                self.goes_on(Main::Queue, "tries again to push")
+            }
+            Main::QueueWait => self.goes_on(Main::Wait, "finds that it need not push"),
+            _ => {
+                let state = State::Sent;
+                let sent = Word { generation: call.generation, owner: number, state, ..Word::default() };
+                match self.swap(call.slot, sent, sent.freed()) {
+                    true => self.is_over("takes its request back"),
+                    false => self.goes_on(Main::Wait, "finds that somebody has it"),
+                }
+            }
+        }
+    }
+
+    /// What a client does that finds its call so.
+    fn look(&mut self, call: Call) -> Done {
+        let copies_first = self.scope.keeps(Rule::CopyBeforeTaking);
+        let seen = self.slot(call.slot).word;
+        match seen.state {
+            State::Part if copies_first => self.goes_on(Main::Copy { seen }, "finds a part"),
+            State::Part => self.goes_on(Main::Take { seen, good: true }, "finds a part"),
+            State::More => self.goes_on(Main::More { seen }, "is asked for more"),
+            State::Answered => self.goes_on(Main::Hold { seen }, "finds its reply"),
+            State::Failed | State::Died => {
+                self.goes_on(Main::Free { seen, good: false }, "hears of a failure")
+            }
+            _ => self.goes_on(Main::Wait, "waits"),
+        }
+    }
+
+    /// A part of the reply, or the last one.
+    fn take_reply(&mut self, call: Call) -> Done {
+        let copies_first = self.scope.keeps(Rule::CopyBeforeTaking);
+        let tag = self.tag(call.got);
+        let Slot { reply, ends, .. } = *self.slot(call.slot);
+        match self.main() {
+            Main::Hold { seen } => {
+                let held = seen.with(State::Held, seen.owner);
+                match self.swap(call.slot, seen, held) {
+                    true => self.goes_on(Main::Copy { seen: held }, "holds its reply"),
+                    false => Err(ROBBED),
+                }
+            }
+            Main::Copy { seen } => {
+                self.goes_on(Main::CopyOn { seen, good: reply[0] == tag }, "copies the reply")
+            }
+            Main::CopyOn { seen, good } => {
+                let good = good && reply[1] == tag;
+                match seen.state {
+                    State::Part if copies_first => {
+                        self.goes_on(Main::Take { seen, good }, "copies the reply")
+                    }
+                    State::Part => self.hand_on(call, good),
+                    _ => self.goes_on(Main::Free { seen, good }, "copies the reply"),
+                }
+            }
+            Main::Take { seen, good } => {
+                let taken = self.swap(call.slot, seen, seen.with(State::Taken, ends.server));
+                match taken || !self.scope.keeps(Rule::DiscardWhatWasNotTaken) {
+                    true if copies_first => self.hand_on(call, good),
+                    true => self.goes_on(Main::Copy { seen }, "takes a part"),
+                    false => self.goes_on(Main::Wait, "throws its copy away"),
+                }
+            }
+            Main::Free { seen, good } => {
+                if !self.swap(call.slot, seen, seen.freed()) {
+                    return Err(ROBBED);
+                }
+                match seen.state {
+                    State::Held if !good => Err(WRONG),
+                    State::Held if call.got + 1 != self.scope.replies => {
+                        Err("a reply ended before its last part")
+                    }
+                    _ => self.is_over("frees its slot"),
+                }
+            }
+            main => unreachable!("{main:?} is no client with a call"),
+        }
+    }
+
+    fn hand_on(&mut self, call: Call, good: bool) -> Done {
+        self.actor().call = Some(Call { got: call.got + 1, ..call });
+        if good { self.goes_on(Main::Wait, "hands a part on") } else { Err(WRONG) }
+    }
+
+    /// The next part of the request.
+    fn give(&mut self, call: Call, seen: Word) -> Done {
+        let (tag, follows) = (self.tag(call.sent), call.sent + 1 < self.scope.requests);
+        let (main, slot) = (self.main(), self.slot(call.slot));
+        match main {
+            Main::More { .. } => {
+                (slot.follows, slot.request[0]) = (follows, tag);
+                self.goes_on(Main::MoreOn { seen }, "writes the next part")
+            }
+            Main::MoreOn { .. } => {
+                slot.request[1] = tag;
+                self.goes_on(Main::Give { seen }, "writes the next part")
+            }
+            _ => {
+                let taken = seen.with(State::Taken, slot.ends.server);
+                let given = self.swap(call.slot, seen, taken);
+                self.actor().call = Some(Call { sent: call.sent + u8::from(given), ..call });
+                self.goes_on(Main::Wait, "gives the next part")
+            }
+        }
+    }
+
+    /// Cancels or forgets its call.
+    fn quit(&mut self, call: Call) -> Done {
+        match self.main() {
+            Main::QuitSwap { how, seen } => {
+                let next = self.without_caller(call, how, seen);
+                if !self.swap(call.slot, seen, next) {
+                    return self.goes_on(Main::QuitLoad { how }, "gives its call up again");
+                }
+                self.slot(call.slot).forgotten = how == Quit::Forget;
+                self.is_over("has given its call up")
+            }
+            Main::QuitLoad { how } => match self.slot(call.slot).word {
+                seen if matches!(seen.state, State::Sent | State::Taken | State::Part | State::More) => {
+                    self.goes_on(Main::QuitSwap { how, seen }, "gives its call up")
+                }
+                _ => self.goes_on(Main::Wait, "finds that it is done"),
+            },
+            main => unreachable!("{main:?} is not about to give its call up"),
+        }
+    }
+
+    fn without_call(&mut self) -> &'static str {
+        let number = self.actor().number;
         match self.main() {
             Main::Idle if self.actor().calls < self.scope.calls => {
                 self.actor().calls += 1;
@@ -112,8 +203,9 @@ impl Turn<'_> {
             Main::AcquireSwap { slot, seen } => {
                 let filled = seen.acquired(number, self.scope);
                 if self.swap(slot, seen, filled) {
-                    self.slot(slot).claimed = false;
-                    self.actor().call = Some(Call { slot, generation: filled.generation });
+                    let Word { generation, .. } = filled;
+                    (self.slot(slot).claimed, self.slot(slot).forgotten) = (false, false);
+                    self.actor().call = Some(Call { slot, generation, sent: 0, got: 0, cancelled: false });
                     self.actor().main = Main::Fill;
                 } else {
                     self.actor().main = Main::Acquire;
@@ -124,20 +216,35 @@ impl Turn<'_> {
         }
     }
 
-    /// What a client does that finds its call so, or at the end of a slice.
-    fn look(&mut self, call: Call) -> (Main, &'static str) {
-        let seen = self.slot(call.slot).word;
-        match seen.state {
-            State::Sent if seen.delivery > 0 && self.scope.keeps(Rule::PushAgain) => {
-                (Main::ScanHead, "was sent again")
+    /// Another thread of this client cancels the call that this one has seen in PART or MORE.
+    pub(crate) fn cancel_aside(&mut self, seen: Word) -> &'static str {
+        let Some(call) = self.actor().call else { unreachable!("it has a call") };
+        let next = self.without_caller(call, Quit::Cancel, seen);
+        if self.swap(call.slot, seen, next) {
+            self.world.left.cancels -= 1;
+            self.actor().call = Some(Call { cancelled: true, ..call });
+        }
+        "has it cancelled by another thread"
+    }
+
+    /// Steps 3, 6, 20, 25 and 26.
+    fn without_caller(&mut self, call: Call, how: Quit, seen: Word) -> Word {
+        let server = match seen.state {
+            State::Taken => seen.owner,
+            _ => self.slot(call.slot).ends.server,
+        };
+        let stays = match (how, seen.state) {
+            (_, State::Taken) => self.scope.keeps(Rule::DropWhatIsTaken),
+            _ => self.scope.keeps(Rule::DropWhatHasBegun),
+        };
+        match (how, seen.state) {
+            (Quit::Cancel, State::Sent) => seen.freed(),
+            (Quit::Forget, State::Sent) => seen.with(State::Sent, NOBODY),
+            _ if !stays => seen.freed(),
+            (Quit::Forget, _) if self.scope.keeps(Rule::ForgottenIsNotDropped) => {
+                seen.with(State::Forgotten, server)
             }
-            State::Taken => {
-                self.actor().recovery = Some(Recovery::of(seen.owner));
-                (Main::Wait, "asks whether its server lives")
-            }
-            State::Answered => (Main::Hold { seen }, "finds its reply"),
-            State::Died => (Main::Free { seen, reply: Tag::default() }, "hears of a death"),
-            _ => (Main::Wait, "waits"),
+            _ => seen.with(State::Dropped, server),
         }
     }
 }

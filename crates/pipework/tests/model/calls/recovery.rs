@@ -1,6 +1,6 @@
 //! Joining, leaving, dying, and taking back what somebody left behind.
 
-use super::{Done, Main, Member, Rule, State, Turn, Word};
+use super::{Done, Ends, Main, Member, Role, Rule, State, Turn, Word};
 
 /// A recovery of member `gone`, and its next access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,16 +25,38 @@ enum Proof {
 enum At {
     Role,
     Ask,
-    Load { slot: u8 },
-    Fields { slot: u8, seen: Word },
-    AskAgain { slot: u8, seen: Word, client: u8 },
-    Swap { slot: u8, seen: Word, client: u8 },
+    Load {
+        slot: u8,
+    },
+    Fields {
+        slot: u8,
+        seen: Word,
+    },
+    AskAgain {
+        slot: u8,
+        seen: Word,
+        ends: Ends,
+    },
+    Swap {
+        slot: u8,
+        seen: Word,
+        ends: Ends,
+    },
+    /// All slots are done: pushes what was sent again, whoever did that.
+    Push {
+        slot: u8,
+    },
     Clear,
 }
 
 impl Recovery {
     pub(crate) fn of(gone: u8) -> Recovery {
         Recovery { gone, proof: Proof::Kernel { epoch: 0 }, at: At::Role }
+    }
+
+    /// What whoever has a dead member's number owes: the pushes that found the ring full.
+    pub(crate) fn rest(number: u8) -> Recovery {
+        Recovery { gone: number, proof: Proof::Lock, at: At::Push { slot: 0 } }
     }
 }
 
@@ -43,70 +65,119 @@ impl Turn<'_> {
         let Some(Recovery { gone, mut proof, at }) = self.actor().recovery else {
             unreachable!("it recovers")
         };
-        let role_first = !self.scope.keeps(Rule::SlotsBeforeRole);
         let next = match at {
             At::Role => {
                 let Member { epoch, role, .. } = *self.member(gone);
                 proof = Proof::Kernel { epoch };
-                role.then_some(At::Ask)
+                role.map(|_| At::Ask)
             }
-            At::Ask => match role_first {
+            At::Ask => match self.scope.keeps(Rule::SlotsBeforeRole) {
                 _ if self.member(gone).holder.is_some() => None,
-                true => Some(At::Clear),
-                false => Some(At::Load { slot: 0 }),
+                true => Some(At::Load { slot: 0 }),
+                false => Some(At::Clear),
             },
             At::Load { slot } => {
                 let seen = self.slot(slot).word;
                 match seen.state {
-                    State::Taken => Some(At::Fields { slot, seen }),
-                    _ => self.take_away(gone, proof, slot, seen, 0),
+                    State::Taken | State::Part | State::More => Some(At::Fields { slot, seen }),
+                    _ => self.take_away(gone, proof, slot, seen, Ends::default()),
                 }
             }
             At::Fields { slot, seen } => {
-                let client = self.slot(slot).client;
-                self.take_away(gone, proof, slot, seen, client)
+                let ends = self.slot(slot).ends;
+                self.take_away(gone, proof, slot, seen, ends)
             }
             At::AskAgain { slot, .. } if self.member(gone).holder.is_some() => {
-                if self.scope.keeps(Rule::StopWhenTakenOver) { None } else { self.after(slot, proof) }
+                if self.scope.keeps(Rule::StopWhenTakenOver) { None } else { self.after(slot) }
             }
-            At::AskAgain { slot, seen, client } => Some(At::Swap { slot, seen, client }),
-            At::Swap { slot, seen, client } => {
-                let next = seen.without(gone, client, self.scope).expect("take_away saw it");
-                if self.swap(slot, seen, next) && next.state == State::Sent {
-                    self.slot(slot).claimed = false;
-                    self.start_push(slot);
+            At::AskAgain { slot, seen, ends } => Some(At::Swap { slot, seen, ends }),
+            At::Swap { slot, seen, ends } => {
+                let next = seen.without(gone, ends, self.scope).expect("take_away saw it");
+                if self.swap(slot, seen, next) {
+                    self.swapped_for(slot, seen, next)?;
                 }
                 Some(At::Load { slot })
             }
-            At::Clear => {
-                let Proof::Kernel { epoch } = proof else { unreachable!("others have it done elsewhere") };
-                let member = self.member(gone);
-                if member.epoch == epoch {
-                    member.role = false;
+            At::Push { slot } => {
+                let Word { state, delivery, .. } = self.slot(slot).word;
+                let asks = !self.scope.keeps(Rule::PushUnasked);
+                let queued = asks && self.world.is_queued(usize::from(slot));
+                if state == State::Sent && delivery > 0 && !queued {
+                    self.start_push(slot);
                 }
-                role_first.then_some(At::Load { slot: 0 })
+                match slot + 1 {
+                    slot if slot < self.scope.slots => Some(At::Push { slot }),
+                    _ => Some(At::Clear),
+                }
             }
+            At::Clear => self.clear(gone, proof),
         };
         self.actor().recovery = next.map(|at| Recovery { gone, proof, at });
         Ok("recovers")
     }
 
-    /// What comes after a slot's word was read, and its field, if that matters.
-    fn take_away(&self, gone: u8, proof: Proof, slot: u8, seen: Word, client: u8) -> Option<At> {
+    /// What comes after a slot's word was read, and its fields, if they matter.
+    fn take_away(&self, gone: u8, proof: Proof, slot: u8, seen: Word, ends: Ends) -> Option<At> {
         match proof {
-            _ if seen.without(gone, client, self.scope).is_none() => self.after(slot, proof),
+            _ if seen.without(gone, ends, self.scope).is_none() => self.after(slot),
             Proof::Kernel { .. } if self.scope.keeps(Rule::ProofAfterTheWord) => {
-                Some(At::AskAgain { slot, seen, client })
+                Some(At::AskAgain { slot, seen, ends })
             }
-            _ => Some(At::Swap { slot, seen, client }),
+            _ => Some(At::Swap { slot, seen, ends }),
         }
     }
 
-    fn after(&self, slot: u8, proof: Proof) -> Option<At> {
-        let clears = matches!(proof, Proof::Kernel { .. }) && self.scope.keeps(Rule::SlotsBeforeRole);
+    fn swapped_for(&mut self, slot: u8, seen: Word, next: Word) -> Result<(), &'static str> {
+        if next.state == State::Sent {
+            self.slot(slot).claimed = false;
+            if !self.scope.keeps(Rule::PushBeforeRole) {
+                self.start_push(slot);
+            }
+        }
+        let lost = next.state == State::Free && self.slot(slot).forgotten;
+        if lost && seen.may_go_elsewhere(self.scope) { Err("a forgotten request is lost") } else { Ok(()) }
+    }
+
+    fn after(&self, slot: u8) -> Option<At> {
         match slot + 1 {
             slot if slot < self.scope.slots => Some(At::Load { slot }),
-            _ => clears.then_some(At::Clear),
+            _ if self.scope.keeps(Rule::PushBeforeRole) => Some(At::Push { slot: 0 }),
+            _ if self.scope.keeps(Rule::SlotsBeforeRole) => Some(At::Clear),
+            _ => None,
+        }
+    }
+
+    /// All is done; or, without a rule, nothing yet.
+    fn clear(&mut self, gone: u8, proof: Proof) -> Option<At> {
+        let Proof::Kernel { epoch } = proof else {
+            // Its role goes, or is replaced, when it leaves or joins.
+            self.actor().owes = false;
+            return None;
+        };
+        let member = self.member(gone);
+        let unchanged = member.epoch == epoch && member.role.is_some();
+        if unchanged {
+            member.role = None;
+        }
+        (unchanged && !self.scope.keeps(Rule::SlotsBeforeRole)).then_some(At::Load { slot: 0 })
+    }
+
+    /// A request that was sent again finds no space in the ring.
+    pub(crate) fn cannot_push_again(&mut self) {
+        let Some(Recovery { proof, at, .. }) = self.actor().recovery else { return };
+        let (is_server, keeps) =
+            (self.scope.role(self.me) == Some(Role::Server), |rule| self.scope.keeps(rule));
+        match proof {
+            _ if matches!(at, At::Load { .. }) => {}
+            Proof::Kernel { .. } if !keeps(Rule::RoleStaysWhenFull) => {}
+            Proof::Kernel { .. } => self.actor().recovery = None,
+            Proof::Lock if !keeps(Rule::OweWhenFull) => {}
+            // The role is there for whoever recovers it.
+            Proof::Lock if !is_server => self.vanish(),
+            Proof::Lock | Proof::Leaving => {
+                self.actor().recovery = None;
+                self.actor().owes = true;
+            }
         }
     }
 
@@ -116,7 +187,7 @@ impl Turn<'_> {
         match self.main() {
             Main::JoinLook => {
                 self.actor().main = Main::JoinLoad;
-                if self.member(number).role && self.scope.keeps(Rule::RecoverBeforeJoining) {
+                if self.member(number).role.is_some() && self.scope.keeps(Rule::RecoverBeforeJoining) {
                     self.actor().recovery =
                         Some(Recovery { gone: number, proof: Proof::Lock, at: At::Load { slot: 0 } });
                 }
@@ -128,9 +199,10 @@ impl Turn<'_> {
                 "reads its number's word"
             }
             Main::JoinStore { epoch } => {
+                let role = self.scope.role(self.me);
                 let member = self.member(number);
-                (member.epoch, member.role) = (epoch, true);
-                self.actor().main = Main::Idle;
+                (member.epoch, member.role) = (epoch, role);
+                self.actor().main = self.actor().born.map_or(Main::Idle, |_| Main::AdoptLoad);
                 "has joined"
             }
             _ => unreachable!("it joins"),
@@ -152,7 +224,9 @@ impl Turn<'_> {
         let number = self.actor().number;
         match self.main() {
             Main::LeaveRole => {
-                self.member(number).role = false;
+                if !self.actor().owes {
+                    self.member(number).role = None;
+                }
                 self.actor().main = Main::LeaveLock;
                 "gives up its role"
             }

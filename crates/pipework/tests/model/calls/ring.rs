@@ -1,5 +1,6 @@
 //! The ring: push, pop, and hints that may lag by any amount.
 
+use super::server::Work;
 use super::{Cell, Done, Main, Rule, State, Turn, Word};
 
 /// A push of `slot`, and its next access. Positions in here are this process's idea of where the
@@ -108,6 +109,8 @@ impl Turn<'_> {
         actor.push = None;
         if actor.main == Main::Queue {
             actor.main = if queued { Main::Wait } else { Main::QueueWait };
+        } else if !queued {
+            self.cannot_push_again();
         }
         if queued { "has pushed" } else { "finds the ring full" }
     }
@@ -131,7 +134,7 @@ impl Turn<'_> {
                 _ => Pop::Cell { pos, stale },
             },
             Pop::Claim { pos, slot, seen, stale } => {
-                let taken = seen.with(State::Taken, number);
+                let taken = seen.claimed(number);
                 if !self.swap(slot, seen, taken) {
                     Pop::Load { pos, slot, stale }
                 } else if std::mem::replace(&mut self.slot(slot).claimed, true) {
@@ -162,18 +165,11 @@ impl Turn<'_> {
     }
 
     fn popped(&mut self, taken: Option<(u8, Word)>) -> &'static str {
-        self.actor().main = taken.map_or(Main::Idle, |(slot, taken)| Main::Read { slot, taken });
+        self.actor().main = match taken.map(|(slot, taken)| Work::of(slot, taken)) {
+            Some(work) => Main::Serve(work, self.next_part(work)),
+            None => Main::Idle,
+        };
         if taken.is_some() { "has popped" } else { "finds the ring empty" }
-    }
-
-    /// Looks once whether `slot` has an entry at `pos` or later; where to look next, if it may.
-    pub(crate) fn scan(&mut self, pos: u8, slot: u8) -> Scan {
-        match (self.cell(pos).slot, self.ahead(pos)) {
-            (Some(of), 0) if of == slot => Scan::Found,
-            (Some(_), 0) => Scan::Next { pos: pos + 1 },
-            (_, ahead @ 1..) => Scan::Next { pos: self.behind(pos, ahead - 1) },
-            _ => Scan::Missing,
-        }
     }
 
     fn lap(&self, pos: u8) -> u8 {
@@ -202,11 +198,4 @@ impl Turn<'_> {
         }
         done
     }
-}
-
-/// What a look for one's own slot in the ring found.
-pub(crate) enum Scan {
-    Found,
-    Next { pos: u8 },
-    Missing,
 }

@@ -1,37 +1,235 @@
-//! The answering end: takes requests from the ring, answers each of them once.
+//! The answering end: takes requests from the ring, part by part, and answers each of them once, in
+//! as many parts as the scope says. What a child does that a server has forked for a request.
 
 use super::ring::Pop;
-use super::{Done, Main, State, Turn};
+use super::{Birth, Done, Main, Rule, State, Tag, Turn, Word};
+
+const WRONG: &str = "a server has read a wrong part";
+const SHORT: &str = "a request ended before its last part";
+
+/// A request that a server has in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Work {
+    pub(crate) slot: u8,
+    /// The word that it had when it was claimed.
+    pub(crate) taken: Word,
+    /// What the first part of the request said.
+    of: Tag,
+    /// Parts of the request that it has read.
+    read: u8,
+    /// Parts of the reply that the client has got.
+    given: u8,
+}
+
+impl Work {
+    pub(crate) fn of(slot: u8, taken: Word) -> Work {
+        Work { slot, taken, of: Tag::default(), read: 0, given: 0 }
+    }
+}
+
+/// The next access of a server that has a request in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Serve {
+    Read,
+    ReadOn {
+        follows: bool,
+    },
+    Write,
+    WriteOn,
+    /// Makes step 16, 18, 5 or 23, or finds that nobody waits for the reply.
+    PassLoad {
+        to: State,
+    },
+    PassSwap {
+        to: State,
+        seen: Word,
+        client: u8,
+    },
+    /// For the client to take a part, or to give one.
+    Wait,
+    /// For the child that it has forked.
+    Lent {
+        child: u8,
+    },
+}
+
+impl Serve {
+    /// Between parts: where the program may do something else.
+    pub(crate) fn is_pause(self) -> bool {
+        matches!(self, Serve::Read | Serve::Write)
+    }
+}
 
 impl Turn<'_> {
     pub(crate) fn server(&mut self) -> Done {
-        let (next, what) = match self.main() {
-            Main::Idle => (Main::Pop(Pop::Cell { pos: self.world.head, stale: false }), "begins to pop"),
-            Main::Pop(pop) => return self.pop(pop),
-            Main::Read { slot, taken } => {
-                (Main::Write { slot, taken, request: self.slot(slot).request }, "reads the request")
+        match self.main() {
+            Main::Idle => {
+                self.actor().main = Main::Pop(Pop::Cell { pos: self.world.head, stale: false });
+                Ok("begins to pop")
             }
-            Main::Write { slot, taken, request } => {
-                self.slot(slot).reply = request;
-                (Main::FinishLoad { slot, taken }, "writes the reply")
+            Main::Pop(pop) => self.pop(pop),
+            Main::Serve(work, at) => self.serve(work, at),
+            Main::AdoptLoad => Ok(self.look_whether_to_adopt()),
+            Main::AdoptSwap { seen } => Ok(self.adopt(seen)),
+            main => unreachable!("{main:?} is no server"),
+        }
+    }
+
+    fn serve(&mut self, mut work: Work, at: Serve) -> Done {
+        let (scope, number) = (self.scope, self.actor().number);
+        let reads_first = scope.keeps(Rule::ReadBeforeAsking);
+        let slot = self.slot(work.slot);
+        let (next, what) = match at {
+            Serve::Read => {
+                work.of = if work.read == 0 { slot.request[0] } else { work.of };
+                if slot.request[0] != work.of.part(work.read) {
+                    return Err(WRONG);
+                }
+                (Serve::ReadOn { follows: slot.follows }, "reads the request")
             }
-            Main::FinishLoad { slot, taken } => {
-                let (seen, client) = (self.slot(slot).word, self.slot(slot).client);
-                (Main::FinishSwap { slot, taken, seen, client }, "begins to finish")
-            }
-            Main::FinishSwap { slot, taken, seen, client } => {
-                let next = match seen.state {
-                    State::Taken => seen.with(State::Answered, client),
-                    _ => seen.freed(),
-                };
-                match self.swap(slot, seen, next) {
-                    true => (Main::Idle, "finishes"),
-                    false => (Main::FinishLoad { slot, taken }, "finishes again"),
+            Serve::ReadOn { follows } => {
+                if slot.request[1] != work.of.part(work.read) {
+                    return Err(WRONG);
+                }
+                work.read += 1;
+                if !follows && work.read != scope.requests {
+                    return Err(SHORT);
+                }
+                match follows {
+                    true if reads_first => (Serve::PassLoad { to: State::More }, "wants more"),
+                    true => (Serve::Wait, "reads the request"),
+                    false => (Serve::Write, "has read the request"),
                 }
             }
-            main => unreachable!("{main:?} is no server"),
+            Serve::Write => {
+                slot.reply[0] = work.of.part(work.given);
+                (Serve::WriteOn, "writes the reply")
+            }
+            Serve::WriteOn => {
+                slot.reply[1] = work.of.part(work.given);
+                let last = work.given + 1 == scope.replies;
+                let to = if last { State::Answered } else { State::Part };
+                (Serve::PassLoad { to }, "writes the reply")
+            }
+            Serve::PassLoad { to } => {
+                let (seen, client) = (slot.word, slot.ends.client);
+                if matches!(to, State::Part | State::More) && seen.state == State::Taken {
+                    slot.ends.server = number;
+                }
+                (Serve::PassSwap { to, seen, client }, "begins to pass it on")
+            }
+            Serve::PassSwap { to, seen, client } => return self.pass(work, to, seen, client),
+            Serve::Wait => match slot.word.state {
+                State::Taken => (self.next_part(work), "goes on"),
+                State::Dropped | State::Forgotten => {
+                    (Serve::PassLoad { to: State::Answered }, "finds that nobody waits")
+                }
+                _ => (Serve::Wait, "waits for the client"),
+            },
+            Serve::Lent { child } => return Ok(self.look_after(work, child)),
         };
-        self.actor().main = next;
+        self.actor().main = Main::Serve(work, next);
         Ok(what)
+    }
+
+    fn pass(&mut self, mut work: Work, to: State, seen: Word, client: u8) -> Done {
+        let next = match (seen.state, to) {
+            (State::Taken, State::Part | State::More) => seen.begun(to, client),
+            (State::Taken, _) => seen.with(to, client),
+            (State::Part | State::More, State::Failed) => seen.with(to, seen.owner),
+            (State::Forgotten, State::More) => return Err(SHORT),
+            (State::Dropped | State::Forgotten, _) => seen.freed(),
+            // A child has it, and the parent has not looked.
+            _ => return Ok(self.finished()),
+        };
+        let at = match next.state {
+            _ if !self.swap(work.slot, seen, next) => Serve::PassLoad { to },
+            State::More if !self.scope.keeps(Rule::ReadBeforeAsking) => Serve::Read,
+            State::Part | State::More => Serve::Wait,
+            _ => return Ok(self.finished()),
+        };
+        work.given += u8::from(next.state == State::Part && at == Serve::Wait);
+        self.actor().main = Main::Serve(work, at);
+        Ok("passes it on")
+    }
+
+    /// Begins with what it has claimed, or goes on with it.
+    pub(crate) fn next_part(&mut self, work: Work) -> Serve {
+        match work.read < self.scope.requests {
+            false => Serve::Write,
+            true if self.scope.keeps(Rule::ReadBeforeAsking) || work.read + 1 == self.scope.requests => {
+                Serve::Read
+            }
+            true => Serve::PassLoad { to: State::More },
+        }
+    }
+
+    /// A child that was forked for one request ends with it.
+    fn finished(&mut self) -> &'static str {
+        if self.actor().born.is_some() {
+            return self.leave();
+        }
+        self.actor().main = Main::Idle;
+        "is done with a request"
+    }
+
+    /// The parent looks at the word before it writes anything, and answers itself only if the child
+    /// is gone.
+    fn look_after(&mut self, work: Work, child: u8) -> &'static str {
+        let number = self.actor().number;
+        let gone = self.world.actors[usize::from(child)].born.is_none_or(|born| born.parent != self.me as u8);
+        let now = self.slot(work.slot).word;
+        let looks = self.scope.keeps(Rule::LookBeforeReplying);
+        if looks && (now.owner != number || !now.is_delivery(work.taken)) {
+            return self.finished();
+        }
+        let next = match now.state {
+            State::Dropped if looks => Serve::PassLoad { to: State::Answered },
+            _ if gone => self.next_part(work),
+            _ => Serve::Lent { child },
+        };
+        self.actor().main = Main::Serve(work, next);
+        "looks after what it has lent"
+    }
+
+    /// This process is a new child of a server that has a request in hand, and lends it that.
+    pub(crate) fn fork_of(&mut self, parent: u8) -> &'static str {
+        let lender = &mut self.world.actors[usize::from(parent)];
+        let Main::Serve(work, _) = lender.main else { unreachable!("it has a request") };
+        let child = self.me as u8;
+        lender.main = Main::Serve(work, Serve::Lent { child });
+        self.actor().born = Some(Birth { parent, slot: work.slot, taken: work.taken });
+        "is forked"
+    }
+
+    fn look_whether_to_adopt(&mut self) -> &'static str {
+        let Some(Birth { slot, taken, .. }) = self.actor().born else { unreachable!("it is a child") };
+        let scope = self.scope;
+        let now = self.slot(slot).word;
+        let same = now.is_delivery(taken)
+            || now.generation == taken.generation && !scope.keeps(Rule::AdoptWhatWasTaken);
+        let begun = now.begun && scope.keeps(Rule::BegunIsNotAdopted);
+        let open = matches!(now.state, State::Taken | State::Forgotten);
+        if now.owner == taken.owner && same && open && !begun {
+            self.actor().main = Main::AdoptSwap { seen: now };
+            "adopts"
+        } else {
+            self.leave()
+        }
+    }
+
+    fn adopt(&mut self, seen: Word) -> &'static str {
+        let (number, Some(Birth { slot, .. })) = (self.actor().number, self.actor().born) else {
+            unreachable!("it is a child")
+        };
+        let taken = seen.with(seen.state, number);
+        self.actor().main = match self.swap(slot, seen, taken) {
+            true => {
+                let work = Work::of(slot, taken);
+                Main::Serve(work, self.next_part(work))
+            }
+            false => Main::AdoptLoad,
+        };
+        "has adopted"
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::recovery::Recovery;
 use super::ring::{Pop, Push};
+use super::server::{Serve, Work};
 use super::{Rule, Scope};
 
 /// A slot's word; the waiter bit is left out.
@@ -12,6 +13,7 @@ use super::{Rule, Scope};
 pub(crate) struct Word {
     pub(crate) generation: u8,
     pub(crate) owner: u8,
+    pub(crate) begun: bool,
     pub(crate) delivery: u8,
     pub(crate) state: State,
 }
@@ -25,63 +27,119 @@ pub(crate) enum State {
     Taken,
     Dropped,
     Answered,
+    Failed,
     Died,
+    Part,
+    More,
+    Forgotten,
     /// FILL with the waiter bit: its reply is being copied out.
     Held,
 }
+
+/// The owner of a SENT request whose client does not wait for the reply.
+pub(crate) const NOBODY: u8 = 0;
 
 impl Word {
     pub(crate) fn with(self, state: State, owner: u8) -> Word {
         Word { state, owner, ..self }
     }
 
+    /// Steps 16 and 18.
+    pub(crate) fn begun(self, state: State, client: u8) -> Word {
+        Word { begun: true, ..self.with(state, client) }
+    }
+
     pub(crate) fn acquired(self, client: u8, scope: &Scope) -> Word {
         let generation = self.generation + u8::from(scope.keeps(Rule::GenerationsCount));
-        Word { generation, owner: client, delivery: 0, state: State::Fill }
+        Word { generation, owner: client, state: State::Fill, ..Word::default() }
+    }
+
+    /// Steps 4 and 27.
+    pub(crate) fn claimed(self, server: u8) -> Word {
+        let state = if self.owner == NOBODY { State::Forgotten } else { State::Taken };
+        self.with(state, server)
     }
 
     pub(crate) fn freed(self) -> Word {
         Word { generation: self.generation, ..Word::default() }
     }
 
-    /// Steps 10 to 14.
-    pub(crate) fn without(self, dead: u8, client: u8, scope: &Scope) -> Option<Word> {
+    /// Steps 10 to 14, 21, 22, 29 and 30.
+    pub(crate) fn without(self, dead: u8, Ends { client, server }: Ends, scope: &Scope) -> Option<Word> {
         let owned = self.owner == dead;
+        let again = || {
+            let delivery = self.delivery + u8::from(scope.keeps(Rule::DeliveriesCount));
+            Word { delivery, state: State::Sent, ..self }
+        };
         match self.state {
-            State::Taken if owned && self.delivery < scope.redeliveries => {
-                let delivery = self.delivery + u8::from(scope.keeps(Rule::DeliveriesCount));
-                Some(Word { delivery, ..self.with(State::Sent, client) })
-            }
+            State::Taken if owned && self.may_go_elsewhere(scope) => Some(Word { owner: client, ..again() }),
             State::Taken if owned => Some(self.with(State::Died, client)),
             State::Taken if client == dead && scope.keeps(Rule::DropForTheDead) => {
                 Some(self.with(State::Dropped, self.owner))
             }
-            State::Free | State::Taken => None,
+            State::Part | State::More if owned && scope.keeps(Rule::DropPartsForTheDead) => {
+                Some(self.with(State::Dropped, server))
+            }
+            State::Part | State::More if server == dead && scope.keeps(Rule::EndPartsOfTheDead) => {
+                Some(self.with(State::Died, self.owner))
+            }
+            State::Forgotten if owned && self.may_go_elsewhere(scope) => {
+                Some(Word { owner: NOBODY, ..again() })
+            }
+            State::Free | State::Taken | State::Part | State::More => None,
             _ => owned.then(|| self.freed()),
         }
     }
 
-    /// Whether the server that claimed this word still has the request, now that the word is `now`.
-    pub(crate) fn is_held(self, now: Word) -> bool {
-        now == self || now == self.with(State::Dropped, self.owner)
+    /// Whether the request may go to another server when the one that has it is dead.
+    pub(crate) fn may_go_elsewhere(self, scope: &Scope) -> bool {
+        let begun = self.begun && scope.keeps(Rule::BegunIsNotRedelivered);
+        self.delivery < scope.redeliveries && !begun
+    }
+
+    /// Whether both are words of one claim of one call.
+    pub(crate) fn is_delivery(self, other: Word) -> bool {
+        (self.generation, self.delivery) == (other.generation, other.delivery)
     }
 }
 
-/// Which call of which actor: the payload of its request and of its reply.
+/// Who takes part in a call: fields of its slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Ends {
+    pub(crate) client: u8,
+    /// Written before the call begins.
+    pub(crate) server: u8,
+}
+
+/// Which part of which call of which actor: what is written into a payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Tag {
     pub(crate) actor: u8,
     pub(crate) call: u8,
+    pub(crate) part: u8,
 }
+
+impl Tag {
+    pub(crate) fn part(self, part: u8) -> Tag {
+        Tag { part, ..self }
+    }
+}
+
+/// Written and copied in two halves, so that a copy can be torn.
+pub(crate) type Payload = [Tag; 2];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Slot {
     pub(crate) word: Word,
-    pub(crate) client: u8,
-    pub(crate) request: Tag,
-    pub(crate) reply: Tag,
+    pub(crate) ends: Ends,
+    /// Another part of the request follows this one.
+    pub(crate) follows: bool,
+    pub(crate) request: Payload,
+    pub(crate) reply: Payload,
     /// Not in shared memory: a server has had this request since it was last sent.
     pub(crate) claimed: bool,
+    /// Not in shared memory: its client does not wait for the reply, and wants it carried out.
+    pub(crate) forgotten: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -93,10 +151,22 @@ pub(crate) struct Cell {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Member {
     pub(crate) epoch: u8,
-    /// Whether it has one.
-    pub(crate) role: bool,
+    pub(crate) role: Option<Role>,
     /// The actor that the kernel holds the lock for.
     pub(crate) holder: Option<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Role {
+    Client,
+    Server,
+}
+
+impl Member {
+    /// Died without leaving: somebody is to recover what it held.
+    pub(crate) fn is_dead(self) -> bool {
+        self.role.is_some() && self.holder.is_none()
+    }
 }
 
 /// A call that a client waits for.
@@ -104,18 +174,26 @@ pub(crate) struct Member {
 pub(crate) struct Call {
     pub(crate) slot: u8,
     pub(crate) generation: u8,
+    /// Parts of the request that it has handed over.
+    pub(crate) sent: u8,
+    /// Parts of the reply that it has taken.
+    pub(crate) got: u8,
+    /// Another thread of the client has cancelled it.
+    pub(crate) cancelled: bool,
 }
 
 impl Call {
     /// Whether a slot is still this call's.
     pub(crate) fn is_mine(self, slot: &Slot, client: &Actor) -> bool {
         let word = slot.word;
-        let filling = matches!(client.main, Main::Fill | Main::Send);
-        let owner = if word.state == State::Taken { slot.client } else { word.owner };
+        let filling = matches!(client.main, Main::Fill | Main::FillOn | Main::Send);
+        let owner = if word.state == State::Taken { slot.ends.client } else { word.owner };
         let state = match word.state {
             State::Fill => filling,
-            State::Held => matches!(client.main, Main::Copy { .. } | Main::Free { .. }),
-            State::Free | State::Dropped => false,
+            State::Held => {
+                matches!(client.main, Main::Copy { .. } | Main::CopyOn { .. } | Main::Free { .. })
+            }
+            State::Free | State::Dropped | State::Forgotten => false,
             _ => !filling,
         };
         word.generation == self.generation && owner == client.number && state
@@ -129,11 +207,31 @@ pub(crate) struct Actor {
     /// How many calls were begun in its place.
     pub(crate) calls: u8,
     pub(crate) call: Option<Call>,
+    /// What a forked child knows of its parent.
+    pub(crate) born: Option<Birth>,
+    /// It has a dead member's number, and found the ring full when it recovered it.
+    pub(crate) owes: bool,
     pub(crate) main: Main,
     /// Goes on first.
     pub(crate) recovery: Option<Recovery>,
     /// Goes on before that.
     pub(crate) push: Option<Push>,
+}
+
+/// The parent had this request in hand when it forked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Birth {
+    pub(crate) parent: u8,
+    pub(crate) slot: u8,
+    pub(crate) taken: Word,
+}
+
+/// How a client ends a call that is not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Quit {
+    Cancel,
+    /// The request is to be carried out all the same.
+    Forget,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -156,66 +254,79 @@ pub(crate) enum Main {
         seen: Word,
     },
     Fill,
+    FillOn,
     Send,
     /// Its push goes on.
     Queue,
     QueueWait,
     Wait,
-    /// Looks for its slot in the ring.
-    ScanHead,
-    Scan {
-        pos: u8,
-    },
+    /// Step 15.
     Hold {
         seen: Word,
     },
     Copy {
         seen: Word,
     },
+    /// The second half; `good`: the first was what it waits for.
+    CopyOn {
+        seen: Word,
+        good: bool,
+    },
+    /// Step 17.
+    Take {
+        seen: Word,
+        good: bool,
+    },
     Free {
         seen: Word,
-        reply: Tag,
+        good: bool,
     },
-    CancelLoad,
-    CancelSwap {
+    /// In MORE: writes the next part.
+    More {
+        seen: Word,
+    },
+    MoreOn {
+        seen: Word,
+    },
+    /// Step 19.
+    Give {
+        seen: Word,
+    },
+    QuitLoad {
+        how: Quit,
+    },
+    QuitSwap {
+        how: Quit,
         seen: Word,
     },
     /// Takes back what it could not push.
     Withdraw,
     // A server.
     Pop(Pop),
-    Read {
-        slot: u8,
-        taken: Word,
-    },
-    Write {
-        slot: u8,
-        taken: Word,
-        request: Tag,
-    },
-    FinishLoad {
-        slot: u8,
-        taken: Word,
-    },
-    FinishSwap {
-        slot: u8,
-        taken: Word,
+    Serve(Work, Serve),
+    // A forked child of one.
+    AdoptLoad,
+    AdoptSwap {
         seen: Word,
-        client: u8,
     },
 }
 
 impl Main {
-    /// The request that a server has in hand.
-    pub(crate) fn request(self) -> Option<(u8, Word)> {
-        match self {
-            Main::Read { slot, taken }
-            | Main::Write { slot, taken, .. }
-            | Main::FinishLoad { slot, taken }
-            | Main::FinishSwap { slot, taken, .. } => Some((slot, taken)),
-            Main::Pop(pop) => pop.claimed(),
-            _ => None,
-        }
+    /// Whether a slot that this server has in hand is still its own. `None`: it has none.
+    pub(crate) fn holds_its_request(self, world: &World, number: u8) -> Option<bool> {
+        let (slot, taken) = match self {
+            Main::Serve(_, Serve::Lent { .. }) => return None,
+            Main::Serve(work, _) => (work.slot, work.taken),
+            Main::Pop(pop) => pop.claimed()?,
+            _ => return None,
+        };
+        let slot = &world.slots[usize::from(slot)];
+        let held = match slot.word.state {
+            State::Taken | State::Dropped | State::Forgotten => slot.word.owner == number,
+            State::Part | State::More => slot.ends.server == number,
+            _ => false,
+        };
+        Some(held && slot.word.is_delivery(taken))
     }
 }
 
@@ -236,7 +347,7 @@ impl Actor {
 
     /// It lives, and is not about to leave.
     pub(crate) fn is_staying(&self) -> bool {
-        !matches!(self.main, Main::Gone | Main::LeaveRole | Main::LeaveLock)
+        !matches!(self.main, Main::Gone | Main::LeaveRole | Main::LeaveLock) && self.born.is_none()
     }
 }
 
@@ -254,16 +365,47 @@ pub(crate) struct World {
     pub(crate) members: [Member; MEMBERS],
     pub(crate) actors: [Actor; ACTORS],
     /// How many may still happen.
+    pub(crate) left: Whims,
+}
+
+/// How often somebody may do what it need not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Whims {
     pub(crate) deaths: u8,
     pub(crate) cancels: u8,
+    /// Requests whose reply the client does not wait for.
+    pub(crate) forgets: u8,
+    /// Requests that their server gives up.
+    pub(crate) failures: u8,
+    /// How often a server forks.
+    pub(crate) forks: u8,
+    /// How often a member leaves.
     pub(crate) leaves: u8,
+}
+
+impl World {
+    /// Whether a request waits for a server, or is with one, and no client waits for its reply.
+    pub(crate) fn has_forgotten(&self) -> bool {
+        self.slots.iter().any(|slot| slot.word.is_forgotten())
+    }
+
+    pub(crate) fn is_queued(&self, slot: usize) -> bool {
+        self.cells.iter().any(|cell| cell.slot == Some(slot as u8))
+    }
+}
+
+impl Word {
+    pub(crate) fn is_forgotten(self) -> bool {
+        self.state == State::Forgotten || self.state == State::Sent && self.owner == NOBODY
+    }
 }
 
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for slot in &self.slots {
-            let Word { generation, owner, delivery, state } = slot.word;
-            write!(f, "{state:?}({owner})g{generation}d{delivery} ")?;
+            let Word { generation, owner, begun, delivery, state } = slot.word;
+            let begun = if begun { "b" } else { "" };
+            write!(f, "{state:?}({owner})g{generation}d{delivery}{begun} ")?;
         }
         write!(f, "[")?;
         for cell in &self.cells {
@@ -273,9 +415,9 @@ impl fmt::Debug for World {
             }
         }
         write!(f, " ] {}..{} ", self.head, self.tail)?;
-        for member in &self.members {
-            let holder = member.holder.map_or("-".into(), |holder| holder.to_string());
-            write!(f, " e{}{}{holder}", member.epoch, if member.role { '@' } else { '.' })?;
+        for Member { epoch, role, holder } in &self.members {
+            let role = role.map_or('.', |role| if role == Role::Client { 'c' } else { 's' });
+            write!(f, " e{epoch}{role}{}", holder.map_or("-".into(), |holder| holder.to_string()))?;
         }
         Ok(())
     }

@@ -1,0 +1,358 @@
+//! What is searched.
+
+use super::calls::Part::{Child, Client, Helper, Server};
+use super::calls::{Scope, Whims};
+use super::wake;
+
+const NONE: Whims = Whims { deaths: 0, cancels: 0, forgets: 0, failures: 0, forks: 0, leaves: 0 };
+
+const ONE: Scope = Scope {
+    cast: &[Client, Server],
+    slots: 1,
+    cells: 2,
+    members: 2,
+    calls: 1,
+    requests: 1,
+    replies: 1,
+    redeliveries: 0,
+    whims: NONE,
+    returns: true,
+    without: None,
+};
+
+/// Searched with every test.
+pub(crate) const CALLS: &[(&str, Scope)] = &[
+    (
+        "one client, one server, both may die and leave",
+        Scope { redeliveries: 1, whims: Whims { deaths: 2, leaves: 1, ..NONE }, ..ONE },
+    ),
+    (
+        "the same, with cancelled calls",
+        Scope { calls: 2, whims: Whims { deaths: 2, cancels: 1, ..NONE }, ..ONE },
+    ),
+    ("a ring that laps", Scope { calls: 4, whims: Whims { deaths: 1, cancels: 4, ..NONE }, ..ONE }),
+    (
+        "two servers",
+        Scope {
+            cast: &[Client, Server, Server],
+            members: 3,
+            redeliveries: 1,
+            whims: Whims { deaths: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "two clients",
+        Scope {
+            cast: &[Client, Client, Server],
+            members: 3,
+            whims: Whims { deaths: 1, cancels: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "two clients, a full ring",
+        Scope {
+            cast: &[Client, Client, Server],
+            slots: 2,
+            members: 3,
+            calls: 2,
+            whims: Whims { cancels: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "somebody who recovers",
+        Scope { cast: &[Client, Server, Helper], redeliveries: 1, whims: Whims { deaths: 1, ..NONE }, ..ONE },
+    ),
+    (
+        "parts both ways",
+        Scope {
+            requests: 2,
+            replies: 2,
+            redeliveries: 1,
+            whims: Whims { deaths: 2, cancels: 1, failures: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "parts, two clients",
+        Scope {
+            cast: &[Client, Client, Server],
+            members: 3,
+            requests: 2,
+            replies: 2,
+            whims: Whims { deaths: 1, cancels: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "parts, two clients, two slots",
+        Scope {
+            cast: &[Client, Client, Server],
+            slots: 2,
+            members: 3,
+            replies: 2,
+            whims: Whims { deaths: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "forgotten requests",
+        Scope {
+            calls: 2,
+            requests: 2,
+            replies: 2,
+            redeliveries: 1,
+            whims: Whims { deaths: 1, forgets: 2, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "forgotten requests, two deaths",
+        Scope { redeliveries: 1, whims: Whims { deaths: 2, forgets: 1, ..NONE }, ..ONE },
+    ),
+    (
+        "forgotten requests, two servers",
+        Scope {
+            cast: &[Client, Server, Server],
+            members: 3,
+            redeliveries: 1,
+            whims: Whims { deaths: 1, forgets: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "a child",
+        Scope {
+            cast: &[Client, Server, Child],
+            members: 3,
+            replies: 2,
+            redeliveries: 1,
+            whims: Whims { deaths: 1, forks: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "a child of a child",
+        Scope {
+            cast: &[Client, Server, Child, Helper],
+            members: 3,
+            whims: Whims { deaths: 1, forks: 2, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "a child, and a second call",
+        Scope {
+            cast: &[Client, Server, Server, Child],
+            members: 4,
+            calls: 2,
+            returns: false,
+            whims: Whims { forks: 1, ..NONE },
+            ..ONE
+        },
+    ),
+];
+
+/// Searched by `make model`.
+pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
+    (
+        "one client, one server, a number to spare, everything",
+        Scope {
+            members: 3,
+            redeliveries: 1,
+            whims: Whims { deaths: 2, cancels: 1, leaves: 2, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "the same with calls that follow each other",
+        Scope { calls: 2, redeliveries: 2, whims: Whims { deaths: 3, cancels: 1, leaves: 1, ..NONE }, ..ONE },
+    ),
+    (
+        "two slots and a ring of four",
+        Scope {
+            slots: 2,
+            cells: 4,
+            calls: 2,
+            redeliveries: 1,
+            whims: Whims { deaths: 2, cancels: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "two slots and a small ring that laps",
+        Scope { slots: 2, calls: 5, whims: Whims { deaths: 1, cancels: 5, ..NONE }, ..ONE },
+    ),
+    (
+        "two servers, two deaths",
+        Scope {
+            cast: &[Client, Server, Server],
+            members: 3,
+            redeliveries: 1,
+            whims: Whims { deaths: 2, cancels: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "two clients, two slots and a small ring",
+        Scope {
+            cast: &[Client, Client, Server],
+            slots: 2,
+            members: 3,
+            redeliveries: 1,
+            whims: Whims { deaths: 1, cancels: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "somebody who recovers, three deaths",
+        Scope { cast: &[Client, Server, Helper], redeliveries: 1, whims: Whims { deaths: 3, ..NONE }, ..ONE },
+    ),
+    (
+        "two clients, two servers",
+        Scope {
+            cast: &[Client, Client, Server, Server],
+            members: 4,
+            whims: Whims { deaths: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "parts, everything",
+        Scope {
+            calls: 2,
+            requests: 2,
+            replies: 2,
+            redeliveries: 1,
+            whims: Whims { deaths: 2, cancels: 1, failures: 1, leaves: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "parts, two servers",
+        Scope {
+            cast: &[Client, Server, Server],
+            members: 3,
+            requests: 2,
+            replies: 2,
+            redeliveries: 1,
+            whims: Whims { deaths: 1, cancels: 1, failures: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "parts, two clients, and a server that fails",
+        Scope {
+            cast: &[Client, Client, Server],
+            members: 3,
+            requests: 2,
+            replies: 2,
+            redeliveries: 1,
+            whims: Whims { deaths: 1, cancels: 1, failures: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "parts, somebody who recovers, a number to spare",
+        Scope {
+            cast: &[Client, Server, Helper],
+            members: 3,
+            requests: 2,
+            replies: 2,
+            redeliveries: 1,
+            whims: Whims { deaths: 2, cancels: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "three parts both ways",
+        Scope {
+            members: 3,
+            requests: 3,
+            replies: 3,
+            redeliveries: 1,
+            whims: Whims { deaths: 2, cancels: 1, forgets: 1, failures: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "forgotten requests, a full ring",
+        Scope {
+            slots: 2,
+            calls: 3,
+            redeliveries: 1,
+            whims: Whims { deaths: 1, cancels: 1, forgets: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "forgotten requests, two servers, a second call",
+        Scope {
+            cast: &[Client, Server, Server],
+            members: 3,
+            calls: 2,
+            redeliveries: 1,
+            whims: Whims { deaths: 1, forgets: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "forgotten requests, somebody who recovers",
+        Scope {
+            cast: &[Client, Server, Helper],
+            members: 2,
+            redeliveries: 2,
+            whims: Whims { deaths: 2, forgets: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "children, two deaths",
+        Scope {
+            cast: &[Client, Server, Child],
+            members: 3,
+            replies: 2,
+            redeliveries: 1,
+            whims: Whims { deaths: 2, forgets: 1, forks: 2, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "a child of a child, and redeliveries",
+        Scope {
+            cast: &[Client, Server, Child, Helper],
+            members: 3,
+            redeliveries: 1,
+            whims: Whims { deaths: 1, forks: 2, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "a child of one of two servers",
+        Scope {
+            cast: &[Client, Server, Server, Child],
+            members: 4,
+            redeliveries: 1,
+            whims: Whims { deaths: 1, forgets: 1, forks: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "a child, and calls that follow each other",
+        Scope {
+            cast: &[Client, Server, Child],
+            members: 3,
+            calls: 2,
+            requests: 2,
+            replies: 2,
+            redeliveries: 1,
+            whims: Whims { deaths: 1, cancels: 1, failures: 1, forks: 1, ..NONE },
+            ..ONE
+        },
+    ),
+];
+
+pub(crate) const WAKES: &[(&str, wake::Scope)] =
+    &[("three wait, two wake", wake::Scope { waiters: 3, brings: &[2, 1], deaths: 1, without: None })];
