@@ -129,7 +129,7 @@ pub(crate) const CALLS: &[(&str, Scope)] = &[
             members: 3,
             replies: 2,
             redeliveries: 1,
-            whims: Whims { deaths: 1, forks: 1, ..NONE },
+            whims: Whims { deaths: 1, forgets: 1, forks: 1, ..NONE },
             ..ONE
         },
     ),
@@ -162,13 +162,13 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
         Scope {
             members: 3,
             redeliveries: 1,
-            whims: Whims { deaths: 2, cancels: 1, leaves: 2, ..NONE },
+            whims: Whims { deaths: 2, cancels: 1, leaves: 1, ..NONE },
             ..ONE
         },
     ),
     (
         "the same with calls that follow each other",
-        Scope { calls: 2, redeliveries: 2, whims: Whims { deaths: 3, cancels: 1, leaves: 1, ..NONE }, ..ONE },
+        Scope { calls: 2, redeliveries: 2, whims: Whims { deaths: 2, cancels: 1, leaves: 1, ..NONE }, ..ONE },
     ),
     (
         "two slots and a ring of four",
@@ -191,7 +191,7 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
             cast: &[Client, Server, Server],
             members: 3,
             redeliveries: 1,
-            whims: Whims { deaths: 2, cancels: 1, ..NONE },
+            whims: Whims { deaths: 2, ..NONE },
             ..ONE
         },
     ),
@@ -255,10 +255,9 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
         },
     ),
     (
-        "parts, somebody who recovers, a number to spare",
+        "parts, somebody who recovers",
         Scope {
             cast: &[Client, Server, Helper],
-            members: 3,
             requests: 2,
             replies: 2,
             redeliveries: 1,
@@ -269,11 +268,10 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
     (
         "three parts both ways",
         Scope {
-            members: 3,
             requests: 3,
             replies: 3,
             redeliveries: 1,
-            whims: Whims { deaths: 2, cancels: 1, forgets: 1, failures: 1, ..NONE },
+            whims: Whims { deaths: 2, cancels: 1, forgets: 1, failures: 1, leaves: 1, ..NONE },
             ..ONE
         },
     ),
@@ -302,7 +300,6 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
         "forgotten requests, somebody who recovers",
         Scope {
             cast: &[Client, Server, Helper],
-            members: 2,
             redeliveries: 2,
             whims: Whims { deaths: 2, forgets: 1, ..NONE },
             ..ONE
@@ -335,6 +332,7 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
             cast: &[Client, Server, Server, Child],
             members: 4,
             redeliveries: 1,
+            returns: false,
             whims: Whims { deaths: 1, forgets: 1, forks: 1, ..NONE },
             ..ONE
         },
