@@ -98,6 +98,8 @@ rules! {
     PushBeforeRole,
     /// It is pushed even if the ring has an entry of it.
     PushUnasked,
+    /// Such an entry is not cleaned away to make space.
+    RecoveryKeepsWhatItPushes,
     /// The role stays if the ring has no space for it.
     RoleStaysWhenFull,
     /// Nor is it there for who takes the number over: a server pushes it later, a client goes.

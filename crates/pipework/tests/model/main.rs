@@ -104,6 +104,7 @@ fn fault_without(rule: calls::Rule) -> (&'static str, &'static str) {
         Rule::HintsMayLag => ("a ring that laps", "the ring looks corrupt to an honest process"),
         Rule::PushBeforeRole => ("one client, one server, both may die and leave", HANGS),
         Rule::PushUnasked => ("forgotten requests, two servers", LEAKS),
+        Rule::RecoveryKeepsWhatItPushes => ("forgotten requests, a full ring, two servers", LEAKS),
         Rule::RoleStaysWhenFull => ("forgotten requests, a full ring", LEAKS),
         Rule::OweWhenFull => ("forgotten requests, a full ring", LEAKS),
         Rule::DropForTheDead => ("two clients", LEAKS),

@@ -123,6 +123,31 @@ pub(crate) const CALLS: &[(&str, Scope)] = &[
         },
     ),
     (
+        "forgotten requests, a full ring",
+        Scope {
+            slots: 2,
+            cells: 1,
+            calls: 2,
+            redeliveries: 1,
+            whims: Whims { deaths: 1, forgets: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "forgotten requests, a full ring, two servers",
+        Scope {
+            cast: &[Client, Server, Server],
+            slots: 2,
+            cells: 1,
+            members: 3,
+            calls: 2,
+            redeliveries: 1,
+            returns: false,
+            whims: Whims { deaths: 1, forgets: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
         "a child",
         Scope {
             cast: &[Client, Server, Child],
@@ -276,11 +301,24 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
         },
     ),
     (
-        "forgotten requests, a full ring",
+        "forgotten requests, a ring of stale entries",
         Scope {
             slots: 2,
             calls: 3,
             redeliveries: 1,
+            whims: Whims { deaths: 1, cancels: 1, forgets: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "forgotten requests, a ring of stale entries, two servers",
+        Scope {
+            cast: &[Client, Server, Server],
+            slots: 2,
+            members: 3,
+            calls: 3,
+            redeliveries: 1,
+            returns: false,
             whims: Whims { deaths: 1, cancels: 1, forgets: 1, ..NONE },
             ..ONE
         },

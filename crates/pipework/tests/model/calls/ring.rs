@@ -73,7 +73,7 @@ impl Turn<'_> {
                 (_, ahead) if ahead > 1 && !self.scope.keeps(Rule::HintsMayLag) => return Err(CORRUPT),
                 (Some(_), ahead @ 0..) => PushAt::Cell { pos: self.behind(pos, ahead) },
                 (None, ahead @ 1..) => PushAt::Cell { pos: self.behind(pos, ahead - 1) },
-                (Some(of), -1) if of == slot => PushAt::Clean { pos, of },
+                (Some(of), -1) if of == slot && self.may_clean_its_own() => PushAt::Clean { pos, of },
                 (Some(of), -1) => PushAt::Look { pos, of },
                 _ => return Err(CORRUPT),
             },
@@ -102,6 +102,11 @@ impl Turn<'_> {
         };
         self.actor().push = Some(Push { slot, at: next });
         Ok("pushes")
+    }
+
+    /// A client pushes until it has. Who recovers may give up, and the entry may be the only one.
+    fn may_clean_its_own(&self) -> bool {
+        self.main() == Main::Queue || !self.scope.keeps(Rule::RecoveryKeepsWhatItPushes)
     }
 
     fn pushed(&mut self, queued: bool) -> &'static str {
