@@ -73,7 +73,7 @@ impl Segment {
     }
 
     fn push(&self, idx: u32) -> bool {
-        let is_sent = |idx| self.slot(idx).load().state() == Some(State::Sent);
+        let is_sent = |other| other != idx && self.slot(other).load().state() == Some(State::Sent);
         let pushed = self.queue().push(idx, is_sent, OP).expect("nobody breaks the ring");
         if pushed {
             self.requests.notify_swapped(Reach::Machine);

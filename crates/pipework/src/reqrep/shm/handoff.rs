@@ -9,10 +9,11 @@ use crate::error::Result;
 use crate::sync::{Ordering, Reach};
 
 impl Shared {
-    /// Pushes a sent slot; false if the ring is full.
+    /// Pushes a slot that its client has sent; false if the ring is full.
     #[inline]
     pub(crate) fn push(&self, idx: u32, op: &'static str) -> Result<bool> {
-        self.queue().push(idx, |idx| self.is_sent(idx), op)
+        // An entry of the same slot is of an earlier call, or this call's of a push before.
+        self.queue().push(idx, |other| other != idx && self.is_sent(other), op)
     }
 
     /// The same, and wakes a server.
@@ -57,9 +58,11 @@ impl Shared {
         // Otherwise each recovery would add an entry that is not stale, until the ring is full.
         let queued: BTreeSet<u32> = self.queue().entries_behind_first().collect();
         for idx in again.difference(&queued) {
-            if !self.enqueue(*idx, op)? {
+            // It removes no entry of the same slot: with that one, another recoverer may be done.
+            if !self.queue().push(*idx, |other| self.is_sent(other), op)? {
                 return Ok(false);
             }
+            self.requests().notify_swapped(Reach::Machine);
         }
         Ok(true)
     }

@@ -66,10 +66,10 @@ pub(crate) struct Popped<T> {
 }
 
 impl Queue<'_> {
-    /// Appends a slot; false if the ring is full, which only stale entries can cause. `is_sent`
-    /// says whether a slot waits for a server.
+    /// Appends a slot; false if the ring is full, which only stale entries can cause. `is_needed`
+    /// says whether the entry of a slot must stay.
     #[inline]
-    pub(crate) fn push(&self, slot: u32, is_sent: impl Fn(u32) -> bool, op: &'static str) -> Result<bool> {
+    pub(crate) fn push(&self, slot: u32, is_needed: impl Fn(u32) -> bool, op: &'static str) -> Result<bool> {
         // Relaxed, for all hints: what is read there is only believed if the cell agrees.
         let mut tail = self.tail.load(Ordering::Relaxed);
         for _ in 0..self.max_attempts() {
@@ -86,9 +86,7 @@ impl Queue<'_> {
                 }
                 (true, ahead) if ahead >= 0 => tail = self.after(tail, ahead as u64),
                 (false, ahead) if ahead > 0 => tail = self.after(tail, ahead as u64 - 1),
-                // An entry of the same slot is of an earlier call: this call's entry is not there
-                // yet.
-                (true, -1) if cell.slot() != slot && is_sent(cell.slot()) => return Ok(false),
+                (true, -1) if is_needed(cell.slot()) => return Ok(false),
                 (true, -1) => drop(swap(at, cell, Cell::empty(lap), Ordering::Release)),
                 _ => break,
             }
@@ -216,7 +214,7 @@ mod tests {
             for (step, slot) in steps {
                 match step {
                     0..=2 => {
-                        let pushed = queue.push(slot, |slot| sent[slot as usize], "test").expect("well formed");
+                        let pushed = queue.push(slot, |other| other != slot && sent[other as usize], "test").expect("well formed");
                         // A full ring first loses a stale entry at its front.
                         let is_stale = |front: &u32| *front == slot || !sent[*front as usize];
                         if model.len() == 8 && model.front().is_some_and(is_stale) {

@@ -472,7 +472,9 @@ impl Slot {
             let next = match now.state()? {
                 State::Sent if now.owner() == client => unclaimed(now),
                 State::Taken if caller == client => now.with(claimed, now.owner()),
-                State::Part | State::More if now.owner() == client => now.with(claimed, server),
+                State::Part if now.owner() == client => now.with(claimed, server),
+                // What has parts to come cannot be carried out.
+                State::More if now.owner() == client => now.with(State::Dropped, server),
                 _ => return None,
             };
             if self.step(now, next) {
