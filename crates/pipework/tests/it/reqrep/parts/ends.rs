@@ -133,6 +133,28 @@ fn a_half_sent_request_goes_with_its_future_and_with_its_server() {
 }
 
 #[test]
+fn a_server_goes_on_however_many_requests_are_cancelled_half_sent() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    let long = vec![1; 1 << 20];
+    thread::scope(|scope| {
+        let serving = scope.spawn(|| server.recv(PATIENCE).unwrap().reply("served").unwrap());
+        for _ in 0..3 * segment.geometry().slots {
+            let began = Instant::now();
+            let mut sending = pin!(client.send_async(&long));
+            assert!(sending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            while segment.audit().unwrap().waiting > 0 {
+                assert!(began.elapsed() < PATIENCE && !serving.is_finished(), "nobody asks for the rest");
+                thread::sleep(Duration::from_micros(100));
+            }
+        }
+        assert_eq!(*client.call("whole", PATIENCE).unwrap(), *b"served");
+        assert!(serving.join().unwrap());
+    });
+    assert_all_free(&segment);
+}
+
+#[test]
 fn a_number_is_kept_forgotten_and_received_as_any_request() {
     let segment = Options::new().integers().anonymous().unwrap();
     let (client, server) = (segment.int_client().unwrap(), segment.int_server().unwrap());
