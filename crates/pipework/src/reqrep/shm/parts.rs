@@ -50,7 +50,10 @@ impl Shared {
     }
 
     fn pass_to_client(&self, (idx, taken): (u32, SlotWord), mark: Mark, state: State) -> bool {
-        let Some(slot) = self.slot(idx) else { return false };
+        // Another server may have the request by now, and the fields are that one's.
+        let Some(slot) = self.slot(idx).filter(|slot| slot.holding(taken) == Holding::Taken) else {
+            return false;
+        };
         slot.set_holder(taken.owner(), mark);
         let client = slot.caller().client;
         let passed = slot.pass_to_client(taken, state);

@@ -2,10 +2,13 @@
 //! noticed, and who lost something is told.
 
 use std::fs::File;
+use std::future::Future;
 use std::iter;
 use std::mem;
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::atomic::Ordering::SeqCst;
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -224,6 +227,43 @@ fn who_lost_its_number_joins_anew_and_shares_none() {
         assert_eq!(segment.recover(), Ok(2), "neither of them shares a number");
         drop(clients);
         assert_all_free(&segment);
+    });
+}
+
+/// Whatever it does then, the request is another's, and so is what the slot says of its server.
+#[test]
+fn a_server_that_was_taken_for_dead_asks_for_no_more_of_a_request() {
+    alone(|| {
+        let folder = Folder::new();
+        let path = folder.join("segment");
+        let segment = options().create(&path).unwrap();
+        let (client, server) = (segment.client().unwrap().redeliveries(1), segment.server().unwrap());
+        let flags = shared(2);
+        let loser = fork(|| {
+            let segment = Options::new().open(&path).unwrap();
+            let open = descriptors_of(&path);
+            let server = segment.server().unwrap();
+            let mut request = server.claim(PATIENCE).unwrap();
+            descriptors_of(&path).into_iter().filter(|fd| !open.contains(fd)).for_each(close);
+            flags[0].store(1, SeqCst);
+            awaited(&flags[1]);
+            assert_eq!(kind(request.next_part(PATIENCE)), Some(ErrorKind::Stale));
+        });
+        let long = [7; 100];
+        let mut sending = pin!(client.send_async(&long));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(sending.as_mut().poll(&mut context).is_pending());
+        awaited(&flags[0]);
+        // Unless the client's thread has done so already.
+        segment.recover().unwrap();
+        let mut request = server.claim(PATIENCE).unwrap();
+        assert_eq!(kind(request.next_part(Duration::ZERO)), Some(ErrorKind::TimedOut));
+        flags[1].store(1, SeqCst);
+        loser.join();
+        assert!(sending.as_mut().poll(&mut context).is_ready());
+        assert_eq!(request.next_part(PATIENCE), Ok(true));
+        assert_eq!(request.read().unwrap(), &long[64..]);
+        assert_eq!(request.reply("done"), Ok(true));
     });
 }
 
