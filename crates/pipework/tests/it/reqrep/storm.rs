@@ -66,6 +66,8 @@ struct Run {
     integers: bool,
     /// Bytes of the largest request and reply, otherwise.
     max_bytes: usize,
+    /// Bytes of a part.
+    part_bytes: usize,
     redeliveries: u8,
     needs_server: bool,
     spins: bool,
@@ -93,15 +95,18 @@ struct Party {
 impl Run {
     /// Each choice has a period of its own, so that they meet in all combinations in time.
     fn new(seed: u64, round: usize, kills: usize) -> Run {
-        let named = round % 4 == 3;
+        let (named, integers) = (round % 4 == 3, round % 4 == 1);
+        let max_bytes = [100, 20_000, 1000][round / 4 % 3];
+        let part_bytes = [max_bytes, 8 + max_bytes / 8][round / 2 % 2];
         Run {
             seed: Random::new(seed ^ round as u64).next(),
             kills,
             servers: [4, 2, 1, 6, 3][round % 5],
             prey: [Prey::All, Prey::Servers, Prey::Clients][round % 3],
             slots: [4, 1, 64, 2][round / 2 % 4],
-            integers: round % 4 == 1,
-            max_bytes: [100, 20_000, 1000][round / 4 % 3],
+            integers,
+            max_bytes,
+            part_bytes: if integers { 8 } else { part_bytes },
             redeliveries: [0, 3, 0, 1][round / 3 % 4],
             needs_server: round % 7 == 5,
             spins: round.is_multiple_of(2),
@@ -111,11 +116,16 @@ impl Run {
     }
 
     fn options(&self) -> Options {
-        let bytes = if self.integers { 8 } else { self.max_bytes as u32 };
+        let bytes = self.part_bytes as u32;
         let options =
             Options::new().slots(self.slots).members(MEMBERS).request_bytes(bytes).reply_bytes(bytes);
         let options = if self.spins { options } else { options.spin(Duration::ZERO) };
         if self.integers { options.integers() } else { options }
+    }
+
+    /// No server is killed.
+    fn spares_servers(&self) -> bool {
+        matches!(self.prey, Prey::Clients)
     }
 
     fn hold(&self, board: Board) {
@@ -234,6 +244,13 @@ impl Hall<'_> {
     /// When all have gone, nothing is missing.
     fn settle(&self) {
         self.segment.recover().expect("the kernel knows who lives");
+        // Forgotten, and given to another server when all had gone.
+        let server = Serving::attach(&self.segment, self.run);
+        while let Some(forgotten) = server.try_recv().expect("no error") {
+            let name = forgotten.name(self.run);
+            assert!(!forgotten.reply(self.run, name), "nobody waits for it");
+        }
+        drop(server);
         let mut expected = Audit::default();
         expected.free = self.run.slots as usize;
         let mut audit = self.segment.audit().expect("the kernel knows who lives");

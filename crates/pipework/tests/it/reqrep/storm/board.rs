@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use super::Run;
+use super::ends::Name;
 use crate::harness::{PROMPT, TOLERANCE, shared};
 
 /// Calls that there is space for. A run hardly makes a fifth of them.
@@ -28,10 +29,16 @@ pub(super) enum Count {
     NotSent,
     /// Given up by a client that left.
     Left,
+    /// Sent, and left to the servers.
+    Forgotten,
     /// Taken by a server, once for each delivery.
     Taken,
     /// Answered when nobody waited any more.
     Unheard,
+    /// Answered where the request or the reply went in parts.
+    InParts,
+    /// Answered by its number.
+    Kept,
     Redelivered,
     DeadMembers,
     /// The longest wait for a process that had died, or for a wake-up that may have died with one,
@@ -39,7 +46,7 @@ pub(super) enum Count {
     LongestNs,
 }
 
-const COUNTS: [Count; 16] = [
+const COUNTS: [Count; 19] = [
     Count::Kills,
     Count::Stops,
     Count::Calls,
@@ -51,8 +58,11 @@ const COUNTS: [Count; 16] = [
     Count::NoServer,
     Count::NotSent,
     Count::Left,
+    Count::Forgotten,
     Count::Taken,
     Count::Unheard,
+    Count::InParts,
+    Count::Kept,
     Count::Redelivered,
     Count::DeadMembers,
     Count::LongestNs,
@@ -80,7 +90,7 @@ pub(super) struct PartyMarks {
 
 /// A call, by its number. 0 where nothing has happened yet.
 pub(super) struct CallMarks {
-    /// Bit n: taken in delivery n. [`ANSWERED`], [`FAILED`].
+    /// Bit n: taken in delivery n. [`ANSWERED`], [`FAILED`], [`FORGOTTEN`].
     pub(super) events: &'static AtomicU64,
     /// The number of the server that took it last, counted from 1.
     pub(super) taker: &'static AtomicU64,
@@ -94,6 +104,10 @@ pub(super) struct CallMarks {
 pub(super) const ANSWERED: u64 = 1 << 8;
 /// The server was about to give it up.
 pub(super) const FAILED: u64 = 1 << 9;
+/// Its client waits for no reply.
+pub(super) const FORGOTTEN: u64 = 1 << 10;
+/// A server has taken it, in any delivery.
+const TAKEN: u64 = ANSWERED - 1;
 
 impl Board {
     pub(super) fn counts() -> &'static [AtomicU64] {
@@ -170,11 +184,20 @@ impl Board {
     pub(super) fn settle(&self, run: &Run) {
         let made = |count: Count| self.counts[count as usize].load(SeqCst) - self.before[count as usize];
         use Count::*;
-        let ends = [Replies, PeerDied, Failed, TimedOut, Cancelled, NoServer, NotSent, Left];
+        let ends = [Replies, PeerDied, Failed, TimedOut, Cancelled, NoServer, NotSent, Left, Forgotten];
         let (begun, ended) = (made(Calls), ends.map(made).iter().sum());
         // Beside each call in progress, each kill may have come between a step and its count.
         let lost = run.kills * (IN_PROGRESS + 2);
         assert!((ended..=ended + lost as u64).contains(&begun), "{begun} begun, {ended} ended, {run:?}");
+        // What its client has forgotten goes with its server, and with nobody else.
+        if run.spares_servers() {
+            for n in 0..self.orders[2].load(SeqCst) as u32 {
+                let (name, events) = (Name::new(run, n), self.call(n).events.load(SeqCst));
+                let is_lost = events & FORGOTTEN != 0 && events & TAKEN == 0;
+                // A server may have left while it put one together.
+                assert!(!is_lost || name.is_long(run), "{name:?} is lost, {run:?}");
+            }
+        }
     }
 
     pub(super) fn report(counts: &[AtomicU64]) -> String {

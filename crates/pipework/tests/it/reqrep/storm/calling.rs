@@ -5,12 +5,12 @@ use std::thread;
 use std::time::Duration;
 
 use pipework::reqrep::{Segment, Ticket};
-use pipework::{Deadline, ErrorKind, Result};
+use pipework::{Deadline, ErrorKind};
 use rustix::event::PollFlags;
 
 use super::Hall;
-use super::board::{ANSWERED, Board, Count, FAILED, IN_PROGRESS};
-use super::ends::{Asking, Name};
+use super::board::{ANSWERED, Board, Count, FAILED, FORGOTTEN, IN_PROGRESS};
+use super::ends::{Answer, Asking, Name};
 use crate::harness::{PATIENCE, Random, is_ready};
 
 /// Calls until it is told to end.
@@ -43,10 +43,7 @@ struct Caller<'a> {
 }
 
 /// A call that was sent.
-struct Sent {
-    name: Name,
-    ticket: Ticket,
-}
+type Sent = (Name, Ticket);
 
 /// Whether running out of time is a fair end.
 #[derive(Clone, Copy, PartialEq)]
@@ -63,11 +60,13 @@ impl Caller<'_> {
                 continue;
             }
             match self.random.below(64) {
-                0..16 => self.call(Patience::Long),
-                16..20 => self.call(Patience::Short),
-                20..36 => self.send_and_receive(),
-                36..46 => self.poll(),
-                46..56 => self.cancel(),
+                0..14 => self.call(Patience::Long),
+                14..18 => self.call(Patience::Short),
+                18..30 => self.send_and_receive(),
+                30..38 => self.poll(),
+                38..46 => self.cancel(),
+                46..50 => self.forget(),
+                50..56 => self.stream(),
                 56..60 => self.leave(),
                 60 => drop(self.segment.recover().expect("the kernel knows who lives")),
                 61 => drop(self.segment.audit().expect("the kernel knows who lives")),
@@ -92,23 +91,30 @@ impl Caller<'_> {
     /// Several at a time; their replies in another order.
     fn send_and_receive(&mut self) {
         let mut sent = self.send_some();
+        let any = self.is_sole && self.random.below(4) == 0;
         while !sent.is_empty() {
-            let Sent { name, ticket } = sent.swap_remove(self.random.below(sent.len()));
+            let began_ns = self.board().now_ns();
+            if any {
+                let (place, outcome) = self.client().recv_any(self.hall.run, &sent);
+                let (name, _) = sent.swap_remove(place);
+                self.settle(name, began_ns, Patience::Long, outcome);
+                continue;
+            }
+            let call = sent.swap_remove(self.random.below(sent.len()));
             if self.random.below(4) == 0 {
                 let soon = Duration::from_micros(self.random.below(1000) as u64);
-                let began_ns = self.board().now_ns();
-                match self.client().recv(ticket, soon) {
+                match self.client().recv(self.hall.run, call, soon) {
                     // The ticket stays good.
-                    Err(error) if error.kind() == ErrorKind::TimedOut => {}
+                    Err(ErrorKind::TimedOut) => {}
                     outcome => {
-                        self.settle(name, began_ns, Patience::Long, outcome);
+                        self.settle(call.0, began_ns, Patience::Long, outcome);
                         continue;
                     }
                 }
             }
             let began_ns = self.board().now_ns();
-            let outcome = self.client().recv(ticket, PATIENCE);
-            self.settle(name, began_ns, Patience::Long, outcome);
+            let outcome = self.client().recv(self.hall.run, call, PATIENCE);
+            self.settle(call.0, began_ns, Patience::Long, outcome);
         }
     }
 
@@ -116,12 +122,12 @@ impl Caller<'_> {
     fn poll(&mut self) {
         let doorbell =
             (self.random.below(4) == 0).then(|| self.client().as_client().doorbell().expect("a descriptor"));
-        for Sent { name, ticket } in self.send_some() {
+        for (name, ticket) in self.send_some() {
             let (began_ns, deadline) = (self.board().now_ns(), Deadline::after(PATIENCE));
             let outcome = loop {
-                match self.client().try_recv(ticket) {
-                    Ok(None) => assert!(!deadline.has_passed(), "no end of {name:?}"),
-                    done => break done.map(|reply| reply.expect("it was there")),
+                match self.client().try_recv(self.hall.run, (name, ticket)) {
+                    None => assert!(!deadline.has_passed(), "no end of {name:?}"),
+                    Some(outcome) => break outcome,
                 }
                 match &doorbell {
                     Some(doorbell) => {
@@ -135,7 +141,7 @@ impl Caller<'_> {
     }
 
     fn cancel(&mut self) {
-        for Sent { name, ticket } in self.send_some() {
+        for (name, ticket) in self.send_some() {
             if self.random.below(2) == 0 {
                 thread::sleep(Duration::from_micros(self.random.below(300) as u64));
             }
@@ -143,12 +149,50 @@ impl Caller<'_> {
                 Ok(true) => self.board().add(Count::Cancelled, 1),
                 Ok(false) => {
                     let began_ns = self.board().now_ns();
-                    let outcome = self.client().recv(ticket, Deadline::now());
+                    let outcome = self.client().recv(self.hall.run, (name, ticket), Deadline::now());
                     self.settle(name, began_ns, Patience::Long, outcome);
                 }
                 Err(error) => panic!("{name:?} cannot be cancelled: {error}"),
             }
         }
+    }
+
+    fn forget(&mut self) {
+        for (name, ticket) in self.send_some() {
+            if self.random.below(2) == 0 {
+                thread::sleep(Duration::from_micros(self.random.below(300) as u64));
+            }
+            self.client().as_client().forget(ticket).expect("nobody else has its ticket");
+            self.board().call(name.n()).events.fetch_or(FORGOTTEN, SeqCst);
+            self.board().add(Count::Forgotten, 1);
+        }
+    }
+
+    /// Takes part by part, to the end or for a while.
+    fn stream(&mut self) {
+        let (name, began_ns) = (self.begin(), self.board().now_ns());
+        // Most have few parts.
+        let (run, most) = (self.hall.run, 1 + self.random.below(16));
+        let mut parts = match self.client().stream(run, name) {
+            Some(Ok(parts)) => parts,
+            Some(Err(error)) => return self.settle(name, began_ns, Patience::Long, Err(error.kind())),
+            None => {
+                let outcome = self.client().call(run, name, PATIENCE);
+                return self.settle(name, began_ns, Patience::Long, outcome);
+            }
+        };
+        let mut bytes = vec![];
+        for nth in 0.. {
+            if nth == most {
+                return self.board().add(Count::Cancelled, 1);
+            }
+            match parts.next_part(PATIENCE) {
+                Ok(Some(part)) => bytes.extend_from_slice(&part),
+                Ok(None) => break,
+                Err(error) => return self.settle(name, began_ns, Patience::Long, Err(error.kind())),
+            }
+        }
+        self.settle(name, began_ns, Patience::Long, Ok(bytes));
     }
 
     /// Leaves, with calls in progress if nobody stays behind in its place, and comes back as
@@ -159,9 +203,9 @@ impl Caller<'_> {
         self.board().add(Count::Left, sent.len() as u64);
         let client = Asking::attach(self.segment, self.hall.run);
         assert_eq!(client.as_client().segment().geometry(), self.segment.geometry());
-        for Sent { name, ticket } in sent {
-            let stale = client.try_recv(ticket).map_err(|error| error.kind());
-            assert_eq!(stale, Err(ErrorKind::Stale), "{name:?}");
+        for (name, ticket) in sent {
+            let stale = client.try_recv(self.hall.run, (name, ticket));
+            assert_eq!(stale, Some(Err(ErrorKind::Stale)), "{name:?}");
         }
         self.client = Some(client);
         self.is_sole = true;
@@ -174,14 +218,22 @@ impl Caller<'_> {
             let (run, name) = (self.hall.run, self.begin());
             let outcome = match nth {
                 0 => self.client().send(run, name, PATIENCE).map(Some),
+                // The slot that it waits for may be one of its own.
+                _ if name.is_long(run) => {
+                    let soon = Duration::from_micros(self.random.below(3000) as u64);
+                    self.client().send(run, name, soon).map(Some)
+                }
                 _ => self.client().try_send(run, name),
             };
             match outcome {
                 Ok(Some(ticket)) => {
                     self.board().call(name.n()).sent_ns.store(self.board().now_ns(), SeqCst);
-                    sent.push(Sent { name, ticket });
+                    sent.push((name, ticket));
                 }
                 Ok(None) => self.board().add(Count::NotSent, 1),
+                Err(error) if nth > 0 && name.is_long(run) && error.kind() == ErrorKind::TimedOut => {
+                    self.board().add(Count::NotSent, 1);
+                }
                 Err(error) if run.needs_server && error.kind() == ErrorKind::NoServer => {
                     self.board().add(Count::NoServer, 1);
                 }
@@ -198,12 +250,12 @@ impl Caller<'_> {
     }
 
     /// The call is over. This process has waited since `began_ns`.
-    fn settle(&self, name: Name, began_ns: u64, patience: Patience, outcome: Result<Vec<u8>>) {
+    fn settle(&self, name: Name, began_ns: u64, patience: Patience, outcome: Answer) {
         let (run, board) = (self.hall.run, self.board());
         let marks = board.call(name.n());
         let (events, taker) = (marks.events.load(SeqCst), marks.taker.load(SeqCst));
         let what = || format!("{name:?} of party {}: {events:#x}, server {taker}, {run:?}", self.number);
-        let count = match outcome.map_err(|error| error.kind()) {
+        let count = match outcome {
             Ok(reply) => {
                 assert!(reply == name.reply(run), "not the reply: {}", what());
                 assert_eq!(events & ANSWERED, ANSWERED, "{}", what());
@@ -211,6 +263,8 @@ impl Caller<'_> {
                 board.waited(&[began_ns, done_ns], &[self.number, taker as usize - 1], &what);
                 Count::Replies
             }
+            // Nobody may have had it.
+            Err(ErrorKind::Failed) if events & FAILED == 0 && name.goes_in_parts(run) => Count::Failed,
             Err(ErrorKind::Failed) => {
                 assert_eq!(events & FAILED, FAILED, "{}", what());
                 let done_ns = marks.done_ns.load(SeqCst);

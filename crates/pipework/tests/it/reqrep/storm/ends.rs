@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use pipework::reqrep::{Client, IntClient, IntRequest, IntServer, Message, Request, Segment, Server, Ticket};
-use pipework::{Deadline, Error, ErrorKind, Result};
+use pipework::reqrep::{
+    Client, IntClient, IntRequest, IntServer, Message, Outcome, Request, Segment, Server, Stream, Ticket,
+};
+use pipework::{Deadline, ErrorKind, Result};
 
 use super::Run;
 use crate::harness::{PATIENCE, Random};
@@ -40,6 +42,30 @@ impl Name {
         let mut random = Random::new(!(run.seed ^ self.0));
         let len = if run.integers { 8 } else { size(&mut random, run.max_bytes) };
         random.bytes(len)
+    }
+
+    /// The pieces in which its server gives the reply; all but the last are parts of a stream.
+    fn pieces(self, reply: &[u8]) -> Vec<&[u8]> {
+        let pieces = if self.0.is_multiple_of(4) { 1 + self.0 as usize / 4 % 5 } else { 1 };
+        let len = reply.len().div_ceil(pieces).max(1);
+        if reply.is_empty() { vec![reply] } else { reply.chunks(len).collect() }
+    }
+
+    pub(super) fn is_long(self, run: &Run) -> bool {
+        self.request(run).len() > run.part_bytes
+    }
+
+    /// Whether the call goes in parts in one of its directions. It may fail at any time, then:
+    /// because one side is slow, or leaves while the request is being put together.
+    pub(super) fn goes_in_parts(self, run: &Run) -> bool {
+        let reply = self.reply(run);
+        let is_streamed = !run.integers && self.pieces(&reply).len() > 1;
+        is_streamed || self.is_long(run) || reply.len() > run.part_bytes
+    }
+
+    /// What a server says that gives it up.
+    fn reason(self) -> [u8; 8] {
+        (!self.0).to_ne_bytes()
     }
 
     /// What goes with a request, and inverted with its reply.
@@ -80,15 +106,23 @@ impl Asking {
         }
     }
 
-    pub(super) fn call(&self, run: &Run, name: Name, deadline: impl Into<Deadline>) -> Result<Vec<u8>> {
+    pub(super) fn call(&self, run: &Run, name: Name, deadline: impl Into<Deadline>) -> Answer {
         let request = name.request(run);
         match self {
-            Asking::Bytes(client) => client.call(message(name, &request), deadline).map(|reply| {
-                assert_eq!(reply.flags(), !name.flags(), "{name:?}");
-                reply.into_vec()
-            }),
-            Asking::Integers(client) => client.call(number(&request), deadline).map(bytes),
+            Asking::Bytes(client) => {
+                let outcome = client.call_outcome(message(name, &request), deadline);
+                answer(run, name, outcome)
+            }
+            Asking::Integers(client) => {
+                client.call(number(&request), deadline).map(bytes).map_err(|error| error.kind())
+            }
         }
+    }
+
+    /// The parts of a reply as they come; `None` for numbers, which have none.
+    pub(super) fn stream(&self, run: &Run, name: Name) -> Option<Result<Stream>> {
+        let Asking::Bytes(client) = self else { return None };
+        Some(client.stream(message(name, &name.request(run)), PATIENCE))
     }
 
     pub(super) fn send(&self, run: &Run, name: Name, deadline: impl Into<Deadline>) -> Result<Ticket> {
@@ -107,17 +141,48 @@ impl Asking {
         }
     }
 
-    pub(super) fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Result<Vec<u8>> {
+    pub(super) fn recv(
+        &self,
+        run: &Run,
+        (name, ticket): (Name, Ticket),
+        deadline: impl Into<Deadline>,
+    ) -> Answer {
         match self {
-            Asking::Bytes(client) => client.recv(ticket, deadline).map(|reply| reply.into_vec()),
-            Asking::Integers(client) => client.recv(ticket, deadline).map(bytes),
+            Asking::Bytes(client) => answer(run, name, client.outcome(ticket, deadline)),
+            Asking::Integers(client) => {
+                client.recv(ticket, deadline).map(bytes).map_err(|error| error.kind())
+            }
         }
     }
 
-    pub(super) fn try_recv(&self, ticket: Ticket) -> Result<Option<Vec<u8>>> {
+    pub(super) fn try_recv(&self, run: &Run, (name, ticket): (Name, Ticket)) -> Option<Answer> {
         match self {
-            Asking::Bytes(client) => client.try_recv(ticket).map(|reply| Some(reply?.into_vec())),
-            Asking::Integers(client) => client.try_recv(ticket).map(|reply| reply.map(bytes)),
+            Asking::Bytes(client) => {
+                let outcome = client.try_outcome(ticket).transpose()?;
+                Some(answer(run, name, outcome))
+            }
+            Asking::Integers(client) => {
+                let value = client.try_recv(ticket).transpose()?;
+                Some(value.map(bytes).map_err(|error| error.kind()))
+            }
+        }
+    }
+
+    /// Whichever of these calls ends first: its place among them, and how.
+    pub(super) fn recv_any(&self, run: &Run, sent: &[(Name, Ticket)]) -> (usize, Answer) {
+        let place = |ticket: Ticket| {
+            sent.iter().position(|(_, sent)| *sent == ticket).expect("nobody else sends in its name")
+        };
+        match self {
+            Asking::Bytes(client) => {
+                let (ticket, outcome) =
+                    client.recv_any(PATIENCE).expect("no error").expect("it has sent some");
+                (place(ticket), answer(run, sent[place(ticket)].0, outcome))
+            }
+            Asking::Integers(client) => {
+                let (ticket, value) = client.recv_any(PATIENCE).expect("no error").expect("it has sent some");
+                (place(ticket), value.map(bytes).map_err(|error| error.kind()))
+            }
         }
     }
 
@@ -139,6 +204,23 @@ impl Asking {
         let expected = [None, Some(ErrorKind::TimedOut), Some(ErrorKind::NoServer)];
         let outcome = sent.err().map(|error| error.kind());
         assert!(expected.contains(&outcome), "{outcome:?}");
+    }
+}
+
+/// What a caller gets in the end.
+pub(super) type Answer = std::result::Result<Vec<u8>, ErrorKind>;
+
+fn answer(run: &Run, name: Name, outcome: Result<Outcome>) -> Answer {
+    match outcome.map_err(|error| error.kind())? {
+        Outcome::Answered(reply) => {
+            assert_eq!(reply.flags(), !name.flags(), "{name:?}");
+            Ok(reply.into_vec())
+        }
+        Outcome::Failed(reason) => {
+            let whole = *reason == name.reason();
+            assert!(whole || reason.is_empty() && name.goes_in_parts(run), "{name:?}: {reason:?}");
+            Err(ErrorKind::Failed)
+        }
     }
 }
 
@@ -165,6 +247,9 @@ fn attached<T>(attach: impl Fn() -> Result<T>) -> T {
 
 // ---------------------------------------------------------------- the answering end
 
+/// A client that waits for another call first keeps its server waiting for so long.
+const PART_TIMEOUT: Duration = Duration::from_millis(20);
+
 #[derive(Clone)]
 pub(super) enum Serving {
     Bytes(Server),
@@ -181,7 +266,7 @@ impl Serving {
     pub(super) fn attach(segment: &Segment, run: &Run) -> Serving {
         match run.integers {
             true => Serving::Integers(attached(|| segment.int_server())),
-            false => Serving::Bytes(attached(|| segment.server())),
+            false => Serving::Bytes(attached(|| segment.server()).part_timeout(PART_TIMEOUT)),
         }
     }
 
@@ -250,19 +335,62 @@ impl Taken<'_> {
         }
     }
 
-    /// Answers; false if nobody waits any more.
-    pub(super) fn reply(self, run: &Run, name: Name) -> std::result::Result<bool, Error> {
+    /// Answers; false if nobody waits any more, or the client was too slow for a reply in parts.
+    pub(super) fn reply(self, run: &Run, name: Name) -> bool {
         let reply = name.reply(run);
-        match self {
-            Taken::Bytes(request) => request.reply(Message::new(&reply).flags(!name.flags())),
+        let replied = match self {
+            Taken::Bytes(mut request) => {
+                let pieces = name.pieces(&reply);
+                let (last, parts) = pieces.split_last().expect("there is one");
+                let given = parts.iter().try_fold(true, |goes_on, part| {
+                    if goes_on { request.part(*part, PART_TIMEOUT) } else { Ok(false) }
+                });
+                match given {
+                    Ok(false) => Ok(false),
+                    Ok(true) => request.reply(Message::new(*last).flags(!name.flags())),
+                    Err(error) => Err(error),
+                }
+            }
             Taken::Integers(request) => request.reply(number(&reply)),
+        };
+        match replied {
+            Ok(wanted) => wanted,
+            Err(error) if error.kind() == ErrorKind::TimedOut && name.goes_in_parts(run) => false,
+            Err(error) => panic!("{name:?}: {error}"),
         }
     }
 
-    pub(super) fn fail(self) {
+    /// Answers a dismissal, with anything.
+    pub(super) fn dismissed(self) {
         match self {
-            Taken::Bytes(request) => request.fail(""),
+            Taken::Bytes(request) => request.reply(""),
+            Taken::Integers(request) => request.reply(0),
+        }
+        .expect("it is this server's");
+    }
+
+    pub(super) fn fail(self, name: Name) {
+        match self {
+            Taken::Bytes(request) => request.fail(&name.reason()),
             Taken::Integers(request) => request.fail(),
         };
+    }
+
+    /// Leaves it with its server, and takes it back.
+    pub(super) fn through_its_number<'s>(self, server: &'s Serving, run: &Run, name: Name) -> Taken<'s> {
+        match (self, server) {
+            (Taken::Bytes(request), Serving::Bytes(server)) => {
+                let ticket = request.keep();
+                let mut kept = server.kept(ticket).expect("it is this server's").expect("it was kept");
+                let bytes = kept.read().expect("it is there");
+                assert!(name.request(run).ends_with(bytes), "{name:?}: {} bytes", bytes.len());
+                Taken::Bytes(kept)
+            }
+            (Taken::Integers(request), Serving::Integers(server)) => {
+                let ticket = request.keep();
+                Taken::Integers(server.kept(ticket).expect("it is this server's").expect("it was kept"))
+            }
+            _ => unreachable!("a segment has payloads of one kind"),
+        }
     }
 }

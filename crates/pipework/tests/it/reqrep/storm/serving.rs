@@ -15,10 +15,12 @@ use crate::harness::{PATIENCE, Random, is_ready};
 
 /// Serves until it is dismissed.
 pub(super) fn serve(hall: &Hall<'_>, number: usize, segment: &Segment, inherited: Option<Serving>) {
+    // Its other handle keeps what a thread has put together, and nobody would take it.
+    let stays = inherited.is_some();
     let mut server = inherited.unwrap_or_else(|| Serving::attach(segment, hall.run));
     let mut worker = Worker { hall, number, random: Random::new(hall.run.seed ^ (number as u64) << 8) };
     while worker.take(&server) {
-        if worker.random.below(32) == 0 {
+        if !stays && worker.random.below(32) == 0 {
             drop(server);
             server = Serving::attach(segment, hall.run);
             assert_eq!(server.as_server().segment().geometry(), segment.geometry());
@@ -29,12 +31,13 @@ pub(super) fn serve(hall: &Hall<'_>, number: usize, segment: &Segment, inherited
 
 /// Both halves of one call, by one thread.
 pub(super) fn echo(run: &Run, client: &Asking, server: &Serving) {
-    let name = Name::new(run, 0);
+    let mut names = (0..).map(|n| Name::new(run, n));
+    let name = names.find(|name| !name.goes_in_parts(run)).expect("most are short");
     let ticket = client.try_send(run, name).expect("no error").expect("a slot");
     let taken = server.try_recv().expect("no error").expect("a request");
     assert_eq!(taken.name(run), name);
-    assert!(taken.reply(run, name).expect("it is this server's"), "its client lives");
-    assert_eq!(client.try_recv(ticket), Ok(Some(name.reply(run))));
+    assert!(taken.reply(run, name), "its client lives");
+    assert_eq!(client.try_recv(run, (name, ticket)), Some(Ok(name.reply(run))));
 }
 
 struct Worker<'a> {
@@ -75,7 +78,7 @@ impl Worker<'_> {
         }
         let names: Vec<Name> = taken.iter().map(|taken| self.mark(taken, began_ns)).collect();
         for (taken, name) in taken.into_iter().zip(&names).rev() {
-            self.let_go(taken, *name);
+            self.let_go(server, taken, *name);
         }
         !names.contains(&Name::DISMISSAL)
     }
@@ -107,25 +110,30 @@ impl Worker<'_> {
         name
     }
 
-    fn let_go(&mut self, taken: Taken<'_>, name: Name) {
+    fn let_go(&mut self, server: &Serving, taken: Taken<'_>, name: Name) {
         match self.random.below(32) {
             0 => thread::sleep(Duration::from_micros(self.random.below(3000) as u64)),
             1..8 => thread::sleep(Duration::from_micros(self.random.below(100) as u64)),
             _ => {}
         }
-        let fails = self.random.below(16) == 0;
+        let (fails, is_kept) = (self.random.below(16) == 0, self.random.below(8) == 0);
         let (run, board) = (self.hall.run, self.board());
         if name == Name::DISMISSAL {
-            taken.reply(run, name).expect("it is this server's");
+            taken.dismissed();
             return;
         }
+        let taken = if is_kept { taken.through_its_number(server, run, name) } else { taken };
+        board.add(Count::Kept, u64::from(is_kept));
         let marks = board.call(name.n());
         marks.events.fetch_or(if fails { FAILED } else { ANSWERED }, SeqCst);
         marks.done_ns.store(board.now_ns(), SeqCst);
         if fails {
-            return taken.fail();
+            return taken.fail(name);
         }
-        if !taken.reply(run, name).expect("it is this server's") {
+        if name.goes_in_parts(run) {
+            board.add(Count::InParts, 1);
+        }
+        if !taken.reply(run, name) {
             board.add(Count::Unheard, 1);
         }
     }
