@@ -13,7 +13,7 @@ use crate::measure::{Case, Failure, Lane, Sample};
 use crate::report::Bar;
 use bare::{PingPong, Queues, Streams, Waiting};
 use calls::{Job, Place, anywhere};
-use ours::{Pipework, PipeworkIntegers, Settings, USUAL};
+use ours::{Copies, Pipework, PipeworkIntegers, PipeworkParts, Settings, USUAL};
 use peers::Crossbeam;
 
 struct Definition {
@@ -30,6 +30,8 @@ type Entry = (&'static str, Engine);
 enum Engine {
     Pipework(Settings),
     Integers,
+    Parts,
+    Copies,
     Flags(Waiting),
     Pipes,
     Unix,
@@ -37,6 +39,8 @@ enum Engine {
     Queues,
     Crossbeam,
     Iceoryx2,
+    /// The same, and the client reads what it gets.
+    Iceoryx2Read,
     IpcChannel,
     ZeroMq,
     Perl,
@@ -126,6 +130,20 @@ const MEMBERS: [Entry; 2] = [
     ("pipework, 200", Engine::Pipework(Settings { members: 200, ..USUAL })),
 ];
 
+const ECHO: [Entry; 3] = [
+    (PIPEWORK, Engine::Pipework(USUAL)),
+    ("pipework, in place", Engine::Pipework(Settings { in_place: true, ..USUAL })),
+    (ICEORYX2, Engine::Iceoryx2Read),
+];
+
+/// Through slots of 64 KiB.
+const LARGE: [Entry; 2] = [
+    (PIPEWORK, Engine::Pipework(Settings { slot_bytes: Some(64 << 10), ..USUAL })),
+    ("the copies alone", Engine::Copies),
+];
+
+const PARTS: [Entry; 2] = [("pipework, parts", Engine::Parts), (PIPEWORK, Engine::Pipework(USUAL))];
+
 const IDLE: [Entry; 2] = [("pipework", Engine::Idle), ("allowed", Engine::IdleAllowance)];
 
 const fn thread(bytes: usize) -> Job {
@@ -176,6 +194,11 @@ const DEFINITIONS: &[Definition] = &[
     Definition { name: "crowd/2x2",         quick: false, job: crowd(64, 2, 2),     lanes: &CROWD },
     Definition { name: "crowd/4x1",         quick: false, job: crowd(64, 4, 1),     lanes: &CROWD },
     Definition { name: "crowd/4x4",         quick: true,  job: crowd(64, 4, 4),     lanes: &CROWD },
+    Definition { name: "echo/16384",        quick: false, job: processes(16384),    lanes: &ECHO },
+    Definition { name: "echo/1m",           quick: false, job: processes(1 << 20),  lanes: &ECHO },
+    Definition { name: "large/1m",          quick: true,  job: processes(1 << 20),  lanes: &LARGE },
+    Definition { name: "large/64m",         quick: false, job: processes(64 << 20), lanes: &LARGE },
+    Definition { name: "parts/12",          quick: true,  job: processes(12),       lanes: &PARTS },
     Definition { name: "flat/slots",        quick: true,  job: thread(12),          lanes: &SLOTS },
     Definition { name: "flat/members",      quick: true,  job: thread(12),          lanes: &MEMBERS },
     Definition { name: "idle",              quick: true,  job: processes(4),        lanes: &IDLE },
@@ -190,6 +213,8 @@ pub const BARS: &[Bar] = &[
     Bar { name: "reqrep/2-processes/vs-pipe-pair", of: ("2-processes/12", PIPEWORK),    slower_of: &[("2-processes/12", PIPES)],    at_least: 20.0 },
     Bar { name: "reqrep/1-thread/vs-crossbeam",    of: ("1-thread/12", PIPEWORK),       slower_of: &[("1-thread/12", CROSSBEAM)],   at_least: 0.8 },
     Bar { name: "reqrep/parked/vs-futexes",        of: ("parked/12", PIPEWORK),         slower_of: &[("parked/12", FUTEXES)],       at_least: 0.833 },
+    Bar { name: "reqrep/large/vs-copies",          of: ("large/1m", PIPEWORK),          slower_of: &[("large/1m", LARGE[1].0)],     at_least: 0.5 },
+    Bar { name: "reqrep/parts/vs-calls",           of: ("parts/12", PARTS[0].0),        slower_of: &[("parts/12", PIPEWORK)],       at_least: 0.667 },
     Bar { name: "reqrep/flat/slots",               of: ("flat/slots", SLOTS[1].0),      slower_of: &[("flat/slots", SLOTS[0].0)],   at_least: 0.8 },
     Bar { name: "reqrep/flat/members",             of: ("flat/members", MEMBERS[1].0),  slower_of: &[("flat/members", MEMBERS[0].0)], at_least: 0.8 },
     Bar { name: "reqrep/idle/vs-10-ms",            of: ("idle", IDLE[0].0),             slower_of: &[("idle", IDLE[1].0)],          at_least: 1.0 },
@@ -220,6 +245,8 @@ impl Engine {
         match self {
             Engine::Pipework(settings) => anywhere(job, move |job| Pipework::new(job, settings)),
             Engine::Integers => anywhere(job, PipeworkIntegers::new),
+            Engine::Parts => anywhere(job, PipeworkParts::new),
+            Engine::Copies => anywhere(Job { place: Place::OneThread, ..job }, Copies::new),
             Engine::Flags(waiting) => anywhere(job, move |job| PingPong::new(job, waiting)),
             Engine::Pipes => anywhere(job, Streams::pipes),
             Engine::Unix => anywhere(job, Streams::unix),
@@ -234,7 +261,7 @@ impl Engine {
             Engine::Perl => Box::new(move || peers::perl(&job)),
             Engine::Idle => Box::new(ours::idle),
             Engine::IdleAllowance => Box::new(ours::idle_allowance),
-            Engine::Iceoryx2 | Engine::IpcChannel | Engine::ZeroMq => self.peer(job),
+            Engine::Iceoryx2 | Engine::Iceoryx2Read | Engine::IpcChannel | Engine::ZeroMq => self.peer(job),
         }
     }
 
@@ -242,7 +269,8 @@ impl Engine {
     fn peer(self, job: Job) -> Box<dyn FnMut() -> Result<Sample, Failure>> {
         use calls::between_processes;
         match self {
-            Engine::Iceoryx2 => between_processes(job, peers::Iceoryx2::new),
+            Engine::Iceoryx2 => between_processes(job, |job| peers::Iceoryx2::new(job, false)),
+            Engine::Iceoryx2Read => between_processes(job, |job| peers::Iceoryx2::new(job, true)),
             Engine::IpcChannel => between_processes(job, peers::IpcChannel::new),
             Engine::ZeroMq => between_processes(job, peers::ZeroMq::new),
             _ => unreachable!("the others are always built"),
@@ -277,7 +305,7 @@ mod tests {
     fn what_carries_bytes_brings_them_all_back() {
         for bytes in [12, 1024] {
             let job = Job { depth: 3, ..thread(bytes) };
-            let settings = Settings { slots: 4, members: 20, spin: false, deadline: true };
+            let settings = Settings { slots: 4, members: 20, spin: false, deadline: true, ..USUAL };
             echoes(&Pipework::new(&job, settings).expect("a segment"), bytes);
             echoes(&Streams::pipes(&job).expect("pipes"), bytes);
             echoes(&Streams::unix(&job).expect("sockets"), bytes);

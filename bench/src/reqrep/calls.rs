@@ -77,8 +77,10 @@ pub trait Server {
 
 /// How long a run of a lane is to take.
 const RUN: Duration = Duration::from_millis(100);
-/// Calls with which each client begins to find out how many a run needs.
+/// Calls with which each client begins to find out how many a run needs; fewer of large ones.
 const PILOT_CALLS: u64 = 500;
+/// Bytes up to which a request is not large in that sense.
+const PILOT_BYTES: usize = 16 << 10;
 /// No run needs more of them to tell one call in a thousand.
 const LATENCIES: u64 = 8192;
 
@@ -118,19 +120,25 @@ fn steady<C: Carrier + 'static>(
         let mut once = |calls| run(&job, &make(&job)?, calls);
         let calls = match known {
             Some(calls) => calls,
-            None => *known.insert(calibrate(PILOT_CALLS * job.clients as u64, &mut once)?),
+            None => *known.insert(calibrate(pilot(&job) * job.clients as u64, &mut once)?),
         };
         once(calls)
     })
 }
 
+fn pilot(job: &Job) -> u64 {
+    let large = job.bytes.div_ceil(PILOT_BYTES).max(1);
+    PILOT_CALLS.div_ceil(large as u64)
+}
+
 /// How many calls take [`RUN`]. Short runs say little, so only one of a quarter of that is
 /// believed.
-fn calibrate(mut calls: u64, mut run: impl FnMut(u64) -> Result<Sample, Failure>) -> Result<u64, Failure> {
+fn calibrate(pilot: u64, mut run: impl FnMut(u64) -> Result<Sample, Failure>) -> Result<u64, Failure> {
+    let mut calls = pilot;
     loop {
         let factor = RUN.div_duration_f64(run(calls)?.cost.wall);
         if factor <= 4.0 {
-            return Ok(((calls as f64 * factor) as u64).max(PILOT_CALLS));
+            return Ok(((calls as f64 * factor) as u64).max(pilot));
         }
         calls *= factor.min(64.0) as u64;
     }

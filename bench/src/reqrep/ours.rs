@@ -19,10 +19,15 @@ pub struct Settings {
     pub spin: bool,
     /// Whether calls have a deadline, one that never comes.
     pub deadline: bool,
+    /// Bytes of a slot each way; `None` for as many as the payloads have.
+    pub slot_bytes: Option<usize>,
+    /// Whether payloads are written and read where they lie.
+    pub in_place: bool,
 }
 
 /// As `Options` has it, one client and one server.
-pub const USUAL: Settings = Settings { slots: 64, members: 2, spin: true, deadline: false };
+pub const USUAL: Settings =
+    Settings { slots: 64, members: 2, spin: true, deadline: false, slot_bytes: None, in_place: false };
 
 /// Payloads up to this are answered by way of a buffer, larger ones with the vector that they came
 /// in.
@@ -36,10 +41,8 @@ pub struct Pipework {
 
 impl Pipework {
     pub fn new(job: &Job, settings: Settings) -> Result<Pipework, Failure> {
-        let options = Options::new()
-            .slots(settings.slots)
-            .request_bytes(job.bytes as u32)
-            .reply_bytes(job.bytes as u32);
+        let slot = settings.slot_bytes.unwrap_or(job.bytes) as u32;
+        let options = Options::new().slots(settings.slots).request_bytes(slot).reply_bytes(slot);
         let options = if settings.spin { options } else { options.spin(Duration::ZERO) };
         let segment = options.anonymous()?;
         let idle = (2..settings.members).map(|_| segment.client());
@@ -54,18 +57,23 @@ impl Carrier for Pipework {
 
     fn client(&self, _nth: usize) -> Result<PipeworkClient, Failure> {
         let client = self.segment.client()?;
-        Ok(PipeworkClient { client, deadline: self.settings.deadline, tickets: VecDeque::new() })
+        let Settings { deadline, in_place, .. } = self.settings;
+        Ok(PipeworkClient { client, deadline, in_place, tickets: VecDeque::new(), reply: Vec::new() })
     }
 
     fn server(&self, _nth: usize) -> Result<PipeworkServer, Failure> {
-        Ok(PipeworkServer { server: self.segment.server()?, reply: Vec::new() })
+        let in_place = self.settings.in_place;
+        Ok(PipeworkServer { server: self.segment.server()?, in_place, reply: Vec::new() })
     }
 }
 
 pub struct PipeworkClient {
     client: reqrep::Client,
     deadline: bool,
+    in_place: bool,
     tickets: VecDeque<Ticket>,
+    /// Where replies go that are read in place.
+    reply: Vec<u8>,
 }
 
 impl PipeworkClient {
@@ -86,17 +94,30 @@ impl Client for PipeworkClient {
     }
 
     fn call(&mut self, request: &[u8]) -> Result<usize, Failure> {
-        Ok(self.client.call(request, self.deadline())?.len())
+        if !self.in_place {
+            return Ok(self.client.call(request, self.deadline())?.len());
+        }
+        let deadline = self.deadline();
+        self.client.call_into(request, &mut self.reply, deadline)?;
+        Ok(self.reply.len())
     }
 }
 
 pub struct PipeworkServer {
     server: reqrep::Server,
+    in_place: bool,
     reply: Vec<u8>,
 }
 
 impl Server for PipeworkServer {
     fn answer(&mut self) -> Result<bool, Failure> {
+        if self.in_place {
+            let mut request = self.server.claim(Deadline::NEVER)?;
+            self.reply.resize(request.size(), 0);
+            request.read_into(&mut self.reply)?;
+            request.reply_with(self.reply.len(), |space| space.put(&self.reply))?;
+            return Ok(true);
+        }
         let mut request = self.server.recv(Deadline::NEVER)?;
         if request.len() > SMALL {
             self.reply = request.take_payload();
@@ -105,6 +126,115 @@ impl Server for PipeworkServer {
             self.reply.extend_from_slice(&request);
         }
         request.reply(&self.reply)?;
+        Ok(true)
+    }
+}
+
+/// A stream of parts: what is counted as a call is one part of a reply that does not end.
+pub struct PipeworkParts(Pipework, usize);
+
+impl PipeworkParts {
+    pub fn new(job: &Job) -> Result<PipeworkParts, Failure> {
+        Pipework::new(job, USUAL).map(|segment| PipeworkParts(segment, job.bytes))
+    }
+}
+
+impl Carrier for PipeworkParts {
+    type Client = PartsClient;
+    type Server = PartsServer;
+
+    fn client(&self, _nth: usize) -> Result<PartsClient, Failure> {
+        Ok(PartsClient { client: self.0.segment.client()?, stream: None })
+    }
+
+    fn server(&self, _nth: usize) -> Result<PartsServer, Failure> {
+        Ok(PartsServer { server: self.0.segment.server()?, request: None, part: vec![7; self.1] })
+    }
+}
+
+pub struct PartsClient {
+    client: reqrep::Client,
+    stream: Option<reqrep::Stream>,
+}
+
+impl Client for PartsClient {
+    fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
+        if self.stream.is_none() {
+            self.stream = Some(self.client.stream(request, Duration::from_secs(60))?);
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<usize, Failure> {
+        let stream = self.stream.as_mut().ok_or("nothing was sent")?;
+        Ok(stream.next_part(Deadline::NEVER)?.ok_or("it has ended")?.len())
+    }
+}
+
+pub struct PartsServer {
+    server: reqrep::Server,
+    request: Option<reqrep::Request<'static>>,
+    part: Vec<u8>,
+}
+
+impl Server for PartsServer {
+    fn answer(&mut self) -> Result<bool, Failure> {
+        let request = match &mut self.request {
+            Some(request) => request,
+            none => none.insert(self.server.recv(Deadline::NEVER)?.into_owned()),
+        };
+        if !request.part(&self.part, Deadline::NEVER)? {
+            self.request = None;
+        }
+        Ok(true)
+    }
+}
+
+/// What an echo has to copy, and nothing else: into shared memory and out of it, twice, in one
+/// thread.
+pub struct Copies(usize);
+
+impl Copies {
+    pub fn new(job: &Job) -> Result<Copies, Failure> {
+        Ok(Copies(job.bytes))
+    }
+}
+
+impl Carrier for Copies {
+    type Client = Copier;
+    type Server = NoServer;
+
+    fn client(&self, _nth: usize) -> Result<Copier, Failure> {
+        Ok(Copier([(); 4].map(|()| vec![0; self.0])))
+    }
+
+    fn server(&self, _nth: usize) -> Result<NoServer, Failure> {
+        Ok(NoServer)
+    }
+}
+
+/// A slot's request, the server's copy, the slot's reply, the client's copy.
+pub struct Copier([Vec<u8>; 4]);
+
+impl Client for Copier {
+    fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
+        let [slot, server, reply, client] = &mut self.0;
+        slot.copy_from_slice(request);
+        server.copy_from_slice(std::hint::black_box(slot));
+        reply.copy_from_slice(std::hint::black_box(server));
+        client.copy_from_slice(std::hint::black_box(reply));
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<usize, Failure> {
+        Ok(std::hint::black_box(&self.0[3]).len())
+    }
+}
+
+pub struct NoServer;
+
+impl Server for NoServer {
+    fn answer(&mut self) -> Result<bool, Failure> {
         Ok(true)
     }
 }

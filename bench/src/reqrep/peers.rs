@@ -147,6 +147,8 @@ mod heavy {
     pub struct Iceoryx2 {
         name: String,
         job: Job,
+        /// The client copies its replies, so that their bytes have been looked at.
+        reads: bool,
         flags: &'static Flags,
     }
 
@@ -154,9 +156,9 @@ mod heavy {
     type Pending = PendingResponse<ipc::Service, [u8], (), [u8], ()>;
 
     impl Iceoryx2 {
-        pub fn new(job: &Job) -> Result<Iceoryx2, Failure> {
+        pub fn new(job: &Job, reads: bool) -> Result<Iceoryx2, Failure> {
             set_log_level(LogLevel::Error);
-            Ok(Iceoryx2 { name: fresh_name(), job: *job, flags: Flags::shared()? })
+            Ok(Iceoryx2 { name: fresh_name(), job: *job, reads, flags: Flags::shared()? })
         }
 
         fn service(&self) -> Result<Service, Failure> {
@@ -174,7 +176,8 @@ mod heavy {
         fn client(&self, _nth: usize) -> Result<Iceoryx2Client, Failure> {
             let service = self.service()?;
             let client = service.client_builder().initial_max_slice_len(self.job.bytes).create()?;
-            Ok(Iceoryx2Client { client, pending: VecDeque::new(), _service: service })
+            let reply = self.reads.then(Vec::new);
+            Ok(Iceoryx2Client { client, pending: VecDeque::new(), reply, _service: service })
         }
 
         fn server(&self, _nth: usize) -> Result<Iceoryx2Server, Failure> {
@@ -193,6 +196,7 @@ mod heavy {
     pub struct Iceoryx2Client {
         client: client::Client<ipc::Service, [u8], (), [u8], ()>,
         pending: VecDeque<Pending>,
+        reply: Option<Vec<u8>>,
         _service: Service,
     }
 
@@ -207,6 +211,10 @@ mod heavy {
             let pending = self.pending.pop_front().ok_or("nothing was sent")?;
             loop {
                 if let Some(response) = pending.receive()? {
+                    if let Some(reply) = &mut self.reply {
+                        reply.clear();
+                        reply.extend_from_slice(response.payload());
+                    }
                     return Ok(response.payload().len());
                 }
                 std::hint::spin_loop();
