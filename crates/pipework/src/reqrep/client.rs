@@ -518,27 +518,6 @@ impl Client {
         self.sender().place(write, Sending::new(self.terms, has_ticket), deadline, None, op)
     }
 
-    #[cold]
-    fn start_long(
-        &self,
-        request: &Message<'_>,
-        deadline: Option<Deadline>,
-        has_ticket: bool,
-        op: &'static str,
-    ) -> Result<Option<Ticket>> {
-        let deadline = deadline.ok_or(Error::new(ErrorKind::TooLong, op))?;
-        let (first, mut rest) = self.first_part(request, op)?;
-        let write = |idx| self.shared().write(idx, Direction::Request, &first, op);
-        let sending = Sending { follows: true, ..Sending::new(self.terms, has_ticket) };
-        let Some(ticket) = self.sender().place(write, sending, Some(deadline), None, op)? else {
-            return Ok(None);
-        };
-        let handed_out = self.wait_until(ticket, deadline, op, || self.hand_out(ticket, &mut rest, op));
-        // Nobody has the ticket yet, so the call must not stay behind.
-        handed_out.inspect_err(|_| drop(self.abandon_for(ticket, op)))?;
-        Ok(Some(ticket))
-    }
-
     /// A request that is longer than a slot, divided: its first part, and what follows.
     pub(super) fn first_part<'a>(
         &self,

@@ -27,6 +27,7 @@ const CALL: &str = "reqrep call";
 const SEND: &str = "reqrep send";
 const RECV: &str = "reqrep recv";
 const PART: &str = "reqrep part";
+const REPLY: &str = "reqrep reply";
 
 impl Client {
     /// As [`call`](Client::call), for a task. Dropping the future cancels the call. There is no
@@ -194,6 +195,36 @@ impl Request<'_> {
     }
 }
 
+impl Request<'_> {
+    /// As [`reply`](Request::reply), for a task: one that is longer than a slot, or that comes after
+    /// a [part](Request::part), waits for the client. There is no
+    /// [`part_timeout`](Server::part_timeout): runtimes have timers. If the future is dropped before
+    /// it is ready, the request fails at its client.
+    ///
+    /// # Errors
+    ///
+    /// As [`reply`](Request::reply), but never `TimedOut`; `Os` if no thread can be started.
+    pub async fn reply_async<'m>(mut self, reply: impl Into<Message<'m>>) -> Result<bool> {
+        let mut rest = reply.into();
+        if let Some(wanted) = self.answer_at_once(&rest)? {
+            return Ok(wanted);
+        }
+        let (server, claimed) = (self.serving().clone(), self.claimed());
+        let answer = || {
+            loop {
+                let holding = server.slot(claimed, REPLY)?.holding(claimed.taken);
+                if holding == Holding::Given {
+                    return server.look_after_client(REPLY).map(|()| None);
+                }
+                if let Some(wanted) = self.answer_part(&mut rest, holding)? {
+                    return Ok(Some(wanted));
+                }
+            }
+        };
+        until(Some(Call::new(claimed.ticket(), false)), || server.watch_turns(REPLY), answer).await
+    }
+}
+
 /// A part that is being given: a request of which something was given, and not the rest, fails when
 /// this is dropped.
 struct HalfGiven<'r, 'a, 'm> {
@@ -206,10 +237,7 @@ impl HalfGiven<'_, '_, '_> {
         loop {
             let holding = server.slot(self.request.claimed(), PART)?.holding(self.request.claimed().taken);
             if holding == Holding::Given {
-                // Of its death, the tick is to notice.
-                server.liveness().awaits_client();
-                server.liveness().meet_failure(PART)?;
-                return Ok(None);
+                return server.look_after_client(PART).map(|()| None);
             }
             if let Some(wanted) = self.request.give(&mut self.giving, holding)? {
                 return Ok(Some(wanted));

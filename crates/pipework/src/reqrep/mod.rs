@@ -58,6 +58,7 @@ mod request;
 mod server;
 mod future;
 mod int;
+mod slices;
 #[cfg(all(test, loom))]
 mod model;
 #[cfg(all(any(test, fuzzing), not(loom)))]
@@ -71,6 +72,8 @@ pub use client::{Client, Outcome, Reply};
 pub use eventfd::EventFd;
 pub use int::{IntClient, IntRequest, IntServer};
 pub use options::Options;
+#[doc(hidden)]
+pub use request::Giving;
 pub use request::Request;
 pub use segment::{Audit, Member, Segment, Stats};
 pub use server::Server;
@@ -79,4 +82,6 @@ pub use shm::mapping::Role;
 pub use shm::payload::{Message, Space};
 pub use shm::slot::MAX_REDELIVERIES;
 pub use shm::ticket::Ticket;
+#[doc(hidden)]
+pub use slices::{Answering, Calling};
 pub use stream::Stream;

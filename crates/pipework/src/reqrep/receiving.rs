@@ -112,6 +112,18 @@ impl Client {
         deadline: impl Into<Deadline>,
     ) -> Result<(usize, u32)> {
         let deadline = deadline.into();
+        let received = self.recv_in_place(ticket, into, deadline)?;
+        received.map_err(|_| Error::new(ErrorKind::Failed, RECV))
+    }
+
+    /// As [`recv_into`](Client::recv_into), with the reason why a server gave the request up.
+    #[doc(hidden)]
+    pub fn recv_in_place(
+        &self,
+        ticket: Ticket,
+        into: &mut [u8],
+        deadline: Deadline,
+    ) -> Result<std::result::Result<(usize, u32), Reply>> {
         let received = self.receive_in_place(ticket, into, deadline);
         self.looked(ticket, received.as_ref().is_err_and(may_be_open));
         received
@@ -283,7 +295,7 @@ impl Client {
         outcome.or_else(|error| self.abandon_for(ticket, op)?.ok_or(error))
     }
 
-    fn receive(&self, ticket: Ticket, deadline: Deadline) -> Result<Outcome> {
+    pub(super) fn receive(&self, ticket: Ticket, deadline: Deadline) -> Result<Outcome> {
         let word = self.wait_until(ticket, deadline, RECV, || self.poll(ticket, RECV))?;
         if word.has_begun() {
             self.gather_all(ticket, deadline, RECV)
@@ -374,13 +386,22 @@ impl Client {
         if has_reason { self.copy_out(ticket.idx(), reply, op) } else { Ok(()) }
     }
 
-    fn receive_in_place(&self, ticket: Ticket, into: &mut [u8], deadline: Deadline) -> Result<(usize, u32)> {
+    fn receive_in_place(
+        &self,
+        ticket: Ticket,
+        into: &mut [u8],
+        deadline: Deadline,
+    ) -> Result<std::result::Result<(usize, u32), Reply>> {
         let done = self.wait_until(ticket, deadline, RECV, || self.poll(ticket, RECV))?;
         if done.has_begun() || done.state() != Some(State::Answered) {
-            let reply = self.receive(ticket, deadline)?.into_reply(RECV)?;
-            let place = into.get_mut(..reply.len()).ok_or(Error::new(ErrorKind::TooLong, RECV))?;
-            place.copy_from_slice(&reply);
-            return Ok((reply.len(), reply.flags()));
+            return match self.receive(ticket, deadline)? {
+                Outcome::Answered(reply) => {
+                    let place = into.get_mut(..reply.len()).ok_or(Error::new(ErrorKind::TooLong, RECV))?;
+                    place.copy_from_slice(&reply);
+                    Ok(Ok((reply.len(), reply.flags())))
+                }
+                Outcome::Failed(reason) => Ok(Err(reason)),
+            };
         }
         if self.reply_len(ticket) > into.len() {
             return Err(Error::new(ErrorKind::TooLong, RECV));
@@ -388,7 +409,7 @@ impl Client {
         let held = self.hold(ticket, done, RECV)?;
         let copied = self.shared().read_into(ticket.idx(), Direction::Reply, into, RECV);
         self.free(ticket, held, RECV)?;
-        copied?.ok_or(Error::new(ErrorKind::Corrupt, RECV))
+        copied?.ok_or(Error::new(ErrorKind::Corrupt, RECV)).map(Ok)
     }
 
     /// Receives the reply of a call whose ticket no other thread has into a vector.

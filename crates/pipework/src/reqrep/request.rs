@@ -355,21 +355,9 @@ impl Request<'_> {
     /// request [has more](Request::has_more) parts: they come first. The rest as for
     /// [`reply`](Request::reply), but the request is not over.
     pub fn part<'m>(&mut self, part: impl Into<Message<'m>>, deadline: impl Into<Deadline>) -> Result<bool> {
-        let (part, deadline) = (part.into(), deadline.into());
-        let mut giving = self.begin_part(&part)?;
-        loop {
-            match self.server.wait_for_turn(self.claimed, deadline, PART) {
-                Ok(holding) => {
-                    if let Some(wanted) = self.give(&mut giving, holding)? {
-                        return Ok(wanted);
-                    }
-                }
-                Err(error) => {
-                    self.stop_giving(&giving);
-                    return Err(error);
-                }
-            }
-        }
+        let mut giving = self.begin_part(&part.into())?;
+        let given = self.give_until(&mut giving, deadline.into());
+        given.inspect_err(|_| self.stop_giving(&giving))
     }
 
     /// Gives the request up; its call fails with `Failed`, and the client can ask for the reason:
@@ -387,20 +375,29 @@ impl Request<'_> {
 
     #[inline]
     fn answer(&mut self, reply: &Message<'_>) -> Result<bool> {
+        match self.answer_at_once(reply)? {
+            Some(wanted) => Ok(wanted),
+            None => self.answer_in_parts(*reply),
+        }
+    }
+
+    /// Answers with what fits into the slot; `None` if the reply has to go in parts.
+    #[inline]
+    pub(super) fn answer_at_once(&mut self, reply: &Message<'_>) -> Result<Option<bool>> {
         self.check(REPLY)?;
         let shared = self.server.shared();
         if reply.payload.len() > shared.geometry().reply_bytes as usize {
             self.admit(reply, REPLY)?;
-            return self.answer_in_parts(*reply);
+            return Ok(None);
         }
         // Before the copy: if the request was taken away, the bytes there belong to another call by
         // now.
         match self.server.slot(self.claimed, REPLY)?.holding(self.claimed.taken) {
             Holding::Taken | Holding::Dropped | Holding::Forgotten => {
                 shared.write(self.claimed.idx, Direction::Reply, reply, REPLY)?;
-                Ok(self.finish(State::Answered))
+                Ok(Some(self.finish(State::Answered)))
             }
-            Holding::Given => self.answer_in_parts(*reply),
+            Holding::Given => Ok(None),
             Holding::Lost => Err(Error::new(ErrorKind::Stale, REPLY)),
         }
     }
@@ -409,22 +406,32 @@ impl Request<'_> {
     fn answer_in_parts(&mut self, reply: Message<'_>) -> Result<bool> {
         let mut rest = reply;
         loop {
-            match self.wait_patiently(REPLY)? {
-                Holding::Taken => {
-                    let (piece, later) = rest.split(self.server.shared().geometry().reply_bytes as usize);
-                    if later.payload.is_empty() {
-                        let (idx, shared) = (self.claimed.idx, self.server.shared());
-                        shared.write(idx, Direction::Reply, &piece, REPLY)?;
-                        return Ok(self.finish(State::Answered));
-                    }
-                    if self.server.give_part(self.claimed, &piece, true, REPLY)? {
-                        rest = later;
-                    }
-                }
-                Holding::Lost => return Err(Error::new(ErrorKind::Stale, REPLY)),
-                _ => return Ok(self.finish(State::Answered)),
+            let holding = self.wait_patiently(REPLY)?;
+            if let Some(wanted) = self.answer_part(&mut rest, holding)? {
+                return Ok(wanted);
             }
         }
+    }
+
+    /// Gives the next part of a reply, if it is this server's turn; whether the client waited for
+    /// it, once all of it is given.
+    pub(super) fn answer_part(&mut self, rest: &mut Message<'_>, holding: Holding) -> Result<Option<bool>> {
+        match holding {
+            Holding::Taken => {}
+            Holding::Given => return Ok(None),
+            Holding::Lost => return Err(Error::new(ErrorKind::Stale, REPLY)),
+            Holding::Dropped | Holding::Forgotten => return Ok(Some(self.finish(State::Answered))),
+        }
+        let (piece, later) = rest.split(self.server.shared().geometry().reply_bytes as usize);
+        if later.payload.is_empty() {
+            let (idx, shared) = (self.claimed.idx, self.server.shared());
+            shared.write(idx, Direction::Reply, &piece, REPLY)?;
+            return Ok(Some(self.finish(State::Answered)));
+        }
+        if self.server.give_part(self.claimed, &piece, true, REPLY)? {
+            *rest = later;
+        }
+        Ok(None)
     }
 
     /// Waits for the client's step as long as it may take, whatever signals come.
@@ -461,7 +468,7 @@ impl Request<'_> {
 
 /// A part on its way to the client.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Giving<'m> {
+pub struct Giving<'m> {
     rest: Message<'m>,
     has_begun: bool,
 }
@@ -477,6 +484,15 @@ impl Request<'_> {
         Ok(Giving { rest: *part, has_begun: false })
     }
 
+    pub(super) fn give_until(&mut self, giving: &mut Giving<'_>, deadline: Deadline) -> Result<bool> {
+        loop {
+            let holding = self.server.wait_for_turn(self.claimed, deadline, PART)?;
+            if let Some(wanted) = self.give(giving, holding)? {
+                return Ok(wanted);
+            }
+        }
+    }
+
     /// Gives the next piece, if it is this server's turn; whether the client waits for it, once all
     /// of the part is given.
     pub(super) fn give(&mut self, giving: &mut Giving<'_>, holding: Holding) -> Result<Option<bool>> {
@@ -488,21 +504,16 @@ impl Request<'_> {
         }
         let (piece, later) = giving.rest.split(self.server.shared().geometry().reply_bytes as usize);
         let is_last = later.payload.is_empty();
-        match self.server.give_part(self.claimed, &piece, !is_last, PART) {
-            Ok(true) => {
-                *giving = Giving { rest: later, has_begun: true };
-                Ok(is_last.then_some(true))
-            }
-            Ok(false) => Ok(None),
-            Err(error) => {
-                self.stop_giving(giving);
-                Err(error)
-            }
+        if !self.server.give_part(self.claimed, &piece, !is_last, PART)? {
+            return Ok(None);
         }
+        *giving = Giving { rest: later, has_begun: true };
+        Ok(is_last.then_some(true))
     }
 
     /// Fails the request if something of a part was given, and the rest will not be.
-    pub(super) fn stop_giving(&mut self, giving: &Giving<'_>) {
+    #[doc(hidden)]
+    pub fn stop_giving(&mut self, giving: &Giving<'_>) {
         if giving.has_begun && !giving.rest.payload.is_empty() {
             self.give_up(&Message::new(""));
         }

@@ -186,15 +186,19 @@ impl Serving {
         let look = || {
             let holding = slot.holding(claimed.taken);
             if holding == Holding::Given {
-                self.0.liveness.awaits_client();
-                self.0.liveness.meet_failure(op)?;
-                return Ok(None);
+                return self.look_after_client(op).map(|()| None);
             }
             Ok(Some(holding))
         };
         let check = || self.0.liveness.check(op);
         let states = [State::Part, State::More];
         slot.wait(claimed.taken.generation(), &states, &self.waiting(deadline, op), look, check)
+    }
+
+    /// From now on the death of a client is noticed, too.
+    pub(super) fn look_after_client(&self, op: &'static str) -> Result<()> {
+        self.0.liveness.awaits_client();
+        self.0.liveness.meet_failure(op)
     }
 
     /// Asks the client for the next part of a request; false if no client waits any more.

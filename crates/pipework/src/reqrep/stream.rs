@@ -105,6 +105,12 @@ impl Stream {
         client.wait_until(ticket, deadline.into(), STREAM, || progress.advance(client))
     }
 
+    /// Its ticket while it goes on, to ask for [the size of a part](Client::reply_len).
+    #[doc(hidden)]
+    pub fn ticket(&self) -> Option<Ticket> {
+        self.progress.ticket
+    }
+
     /// Why the server gave the request up, after the error `Failed`; `None` without one.
     pub fn reason(&self) -> Option<&Reply> {
         self.progress.reason.as_ref()
