@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from . import _core
-from ._errors import Invalid
+from ._errors import Closed, Invalid
 
 T = TypeVar("T")
 R = TypeVar("R", "_core.Request", "_core.IntRequest")
@@ -79,7 +79,7 @@ async def finish(task: _core.Task) -> Any:
 
 
 class Requests(Generic[R]):
-    """The asynchronous iterator of a server: requests until it is closed."""
+    """The asynchronous iterator of a server: requests until it is closed or stopped."""
 
     __slots__ = ("_given", "_server", "_turns")
 
@@ -100,6 +100,8 @@ class Requests(Generic[R]):
             request: R | None = self._server.try_recv()
             if request is None:
                 request = await self._server.arecv()
+        except Closed:
+            raise StopAsyncIteration from None
         except Invalid:
             if self._server.closed:
                 raise StopAsyncIteration from None
@@ -107,3 +109,31 @@ class Requests(Generic[R]):
         assert request is not None
         self._turns.lend(request)
         return request
+
+
+class Parts:
+    """The asynchronous iterator of the parts of a reply. Cancelled or dropped before the last one,
+    it cancels the call."""
+
+    __slots__ = ("_given", "_parts")
+
+    def __init__(self, parts: _core.Parts) -> None:
+        self._parts = parts
+        self._given = 0
+
+    def __aiter__(self) -> Parts:
+        return self
+
+    async def __anext__(self) -> bytes:
+        self._given += 1
+        if self._given % _TURN == 0:
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                self._parts.close()
+                raise
+        return await self._parts.next()
+
+    async def aclose(self) -> None:
+        """Cancels the call, if its last part has not come."""
+        self._parts.close()

@@ -121,6 +121,17 @@ class Failed(Error):
     """The other side gave up: a server its request, or a pipe's other end its stream."""
 
 
+class RemoteError(Failed):
+    """A server gave the request up. The text is the reason that it gave, if it gave one."""
+
+    reason: bytes = b""
+    """The reason, as the server gave it: bytes of its own, or the text of `request.fail("text")` in
+    UTF-8, or the type of an exception that left a `with request` block. Empty if there is none."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (remote, (self.op, self.reason, self.strerror), self.__dict__)
+
+
 _CLASSES: dict[int, type[Error]] = {
     ErrorKind.WOULD_BLOCK: WouldBlock,
     ErrorKind.TIMED_OUT: TimedOut,
@@ -154,4 +165,13 @@ def make(kind: int, op: str, number: int | None, text: str, done: int | None = N
     error.op = op
     error.done = done
     error.filename = filename
+    return error
+
+
+def remote(op: str, reason: bytes, text: str) -> RemoteError:
+    """The exception for a request that a server gave up. `text` is what to say without a reason."""
+    error = RemoteError(_core.ERRNOS[ErrorKind.FAILED], reason.decode(errors="backslashreplace") if reason else text)
+    error.kind = ErrorKind.FAILED
+    error.op = op
+    error.reason = reason
     return error

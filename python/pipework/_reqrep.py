@@ -4,10 +4,13 @@ half fills them in and calls these functions."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NewType, TypedDict
+from typing import Any, Generic, Literal, NamedTuple, NewType, TypedDict, TypeVar
 
 from ._core import Segment
+from ._errors import Error
 from ._fields import described
+
+T = TypeVar("T")
 
 Ticket = NewType("Ticket", int)
 """A call in progress. It is good for the client that made it."""
@@ -21,8 +24,10 @@ class Options(TypedDict, total=False):
         Default 256.
     queue: Cells of the ring of waiting requests. More help where many calls are cancelled before a
         server takes them. Default twice the slots, which is enough, and the least there are.
-    request_bytes: Bytes of the largest request, at most 2**30. Default 4096.
-    reply_bytes: Bytes of the largest reply, at most 2**30. Default 4096.
+    request_bytes: Bytes of a request that a slot holds, at most 2**30; a longer one goes in parts.
+        Default 4096.
+    reply_bytes: Bytes of a reply that a slot holds, at most 2**30; a longer one goes in parts.
+        Default 4096.
     members: Clients and servers that can be attached at the same time; 1 to 65535. Default 256.
     mode: Permissions of the file, for instance 0o660 to share it with a group, whose members are
         then trusted not to disturb. Default 0o600.
@@ -60,12 +65,39 @@ class Message(NamedTuple):
     flags: int
 
 
+class Outcome(Generic[T]):
+    """How a call has ended, in the manner of `concurrent.futures.Future`."""
+
+    __slots__ = ("_error", "_reply", "flags")
+
+    flags: int
+    """The 32 bits that the server sent along; 0 without a reply."""
+
+    def __init__(self, reply: T | None, flags: int, error: Error | None) -> None:
+        self._reply = reply
+        self._error = error
+        self.flags = flags
+
+    def result(self) -> T:
+        """The reply; raises what the call ended with, if that is none."""
+        if self._error is not None:
+            raise self._error
+        return self._reply  # type: ignore[return-value]
+
+    def exception(self) -> Error | None:
+        """What `result` raises; None if there is a reply."""
+        return self._error
+
+    def __repr__(self) -> str:
+        return f"<Outcome: {self._reply if self._error is None else self._error!r}>"
+
+
 @described(
     integers="Whether payloads are single numbers.",
     slots="Calls that can be in progress at the same time.",
     queue="Cells of the ring of waiting requests, a power of two.",
-    request_bytes="Bytes of the largest request.",
-    reply_bytes="Bytes of the largest reply.",
+    request_bytes="Bytes of a request that a slot holds.",
+    reply_bytes="Bytes of a reply that a slot holds.",
     members="Clients and servers that can be attached at the same time.",
 )
 class Geometry(NamedTuple):

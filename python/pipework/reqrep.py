@@ -28,6 +28,10 @@ A request is answered, failed, or kept waiting, so take it in a `with` block: wh
 there, its caller hears of it. A loop over a server fails what it gave out last when it comes back,
 if nobody has answered it; `request.detach()` hands one on to a thread or a task.
 
+Requests and replies may be of any size, up to `max_message` of the ends: what is longer than a slot
+goes in parts. A server can stream a reply, `request.send_part(data)`, to a client that takes it part
+by part, `for part in client.stream(data)`.
+
 In asyncio, on any event loop: `await client.acall(data)`, `async for request in server`. The other
 side need not know of it.
 
@@ -36,8 +40,8 @@ Flags are 32 bits beside a payload, both ways. They are the programs' own: nothi
 
 from __future__ import annotations
 
-from ._core import Client, IntClient, IntRequest, IntServer, Request, Segment, Server
-from ._reqrep import Audit, Geometry, Member, Message, Options, Stats, Ticket
+from ._core import Client, IntClient, IntRequest, IntServer, Request, Segment, Server, Stream
+from ._reqrep import Audit, Geometry, Member, Message, Options, Outcome, Stats, Ticket
 
 __all__ = [
     "Audit",
@@ -49,9 +53,11 @@ __all__ = [
     "Member",
     "Message",
     "Options",
+    "Outcome",
     "Request",
     "Segment",
     "Server",
     "Stats",
+    "Stream",
     "Ticket",
 ]

@@ -66,6 +66,18 @@ impl Space<'_> {
         self.exported.len()
     }
 
+    /// The bytes themselves, for the core to write to.
+    pub(crate) fn lend(&mut self) -> &mut [u8] {
+        let (start, len) = (self.exported.0.buf.cast::<u8>(), self.len());
+        if len == 0 {
+            return &mut [];
+        }
+        // SAFETY: the buffer was exported as writable and has `len` bytes, for as long as this is
+        // there. The interpreter lock is held as long as they are lent, since this is bound to it,
+        // so no Python code reads or writes them meanwhile.
+        unsafe { std::slice::from_raw_parts_mut(start, len) }
+    }
+
     /// Copies `data` to the place `at`; both must lie within the buffer.
     pub(crate) fn fill(&mut self, at: usize, data: &[u8]) {
         assert!(data.len() <= self.len() && at <= self.len() - data.len(), "the caller has looked at len()");

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use pipework::{Error, ErrorKind, Unfinished};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 
 use crate::imports::Import;
 
@@ -61,7 +61,8 @@ impl Raise for Oversize {
 
     fn raise(&self, py: Python<'_>) -> PyErr {
         let Oversize { error, len, option, most } = self;
-        if error.kind() != ErrorKind::TooLong {
+        // A reply may be too long as well, whose length nobody knows.
+        if error.kind() != ErrorKind::TooLong || len <= most {
             return error.raise(py);
         }
         make(py, error, &format!("{error}: {len} bytes, and {option} is {most}"), None)
@@ -95,6 +96,13 @@ impl<T, E: Raise> OrRaise<T> for Result<T, E> {
 /// An `Invalid` of the face itself: an argument that has no meaning, or a handle that is closed.
 pub(crate) fn invalid(py: Python<'_>, op: &str, text: &str) -> PyErr {
     of_kind(py, ErrorKind::Invalid, op, text)
+}
+
+/// What a server said when it gave a request up.
+pub(crate) fn remote(py: Python<'_>, op: &str, reason: &[u8]) -> PyErr {
+    static REMOTE: Import = Import::new("pipework._errors", "remote");
+    let fields = (op, PyBytes::new(py, reason), format!("{op}: {}", ErrorKind::Failed));
+    REMOTE.call(py, fields).map_or_else(|error| error, PyErr::from_value)
 }
 
 /// An error of that kind, where the core had no part in it.

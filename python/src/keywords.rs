@@ -129,3 +129,35 @@ impl FromPyObject<'_, '_> for InFlight {
         number("reqrep client", "max_in_flight", value, 0..=u32::MAX.into()).map(InFlight)
     }
 }
+
+/// Bytes of the longest message.
+#[derive(Clone, Copy)]
+pub(crate) struct MaxMessage(pub(crate) usize);
+
+impl MaxMessage {
+    pub(crate) const DEFAULT: MaxMessage = MaxMessage(256 << 20);
+}
+
+impl FromPyObject<'_, '_> for MaxMessage {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, '_, PyAny>) -> PyResult<MaxMessage> {
+        number("reqrep", "max_message", value, 0..=i64::MAX).map(MaxMessage)
+    }
+}
+
+/// How long a client may keep a server waiting in the middle of a call.
+#[derive(Clone, Copy)]
+pub(crate) struct PartTimeout(pub(crate) Duration);
+
+impl PartTimeout {
+    pub(crate) const DEFAULT: PartTimeout = PartTimeout(Duration::from_secs(10));
+}
+
+impl FromPyObject<'_, '_> for PartTimeout {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, '_, PyAny>) -> PyResult<PartTimeout> {
+        Keyword { op: "reqrep server", name: "part_timeout", value }.seconds(f64::INFINITY).map(PartTimeout)
+    }
+}

@@ -29,12 +29,24 @@ impl FromPyObject<'_, '_> for Timeout {
     type Error = PyErr;
 
     fn extract(timeout: Borrowed<'_, '_, PyAny>) -> PyResult<Timeout> {
+        timeout.extract::<Seconds>().map(|seconds| Timeout(Deadline::after(seconds.0)))
+    }
+}
+
+/// Seconds as Python gives them, counted later.
+#[derive(Clone, Copy)]
+pub(crate) struct Seconds(pub(crate) Duration);
+
+impl FromPyObject<'_, '_> for Seconds {
+    type Error = PyErr;
+
+    fn extract(timeout: Borrowed<'_, '_, PyAny>) -> PyResult<Seconds> {
         let seconds = timeout.extract::<f64>()?;
         if seconds.is_nan() || seconds < 0.0 {
             return Err(PyValueError::new_err("timeout must be a number of seconds, 0 or more, or None"));
         }
         // What is beyond a Duration is beyond anybody's patience.
-        Ok(Timeout(Duration::try_from_secs_f64(seconds).map_or(Deadline::NEVER, Deadline::after)))
+        Ok(Seconds(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)))
     }
 }
 

@@ -1,178 +1,218 @@
 //! What a client does, on Python's terms, whatever its payloads are. Mirrors `taking.rs`.
 
-use std::convert::identity;
 use std::os::fd::IntoRawFd;
 use std::sync::{Arc, OnceLock};
 
-use pipework::reqrep::{Client, IntClient, Message, Reply, Ticket};
+use pipework::reqrep::{Calling, Client, Message, Outcome, Reply, Ticket};
 use pipework::{Deadline, Error, Result};
 use pyo3::prelude::*;
 
 use super::segment::Segment;
 use super::shared::{Shared, closed};
-use crate::buffer::unless_small;
-use crate::error::{OrRaise, Oversize};
+use crate::buffer::{Space, unless_small};
+use crate::error::{OrRaise, Oversize, Raise, remote};
 use crate::task::Task;
 use crate::wait::in_slices;
 
-/// A client of the core.
-pub(super) trait Caller: Clone + Send + Sync + 'static {
-    type Request<'a>: Copy + Send + Sync;
-    type Reply: Send;
+/// Bytes and flags.
+pub(super) type Request<'a> = (&'a [u8], u32);
 
-    /// Bytes that are copied to send it.
-    fn len(request: Self::Request<'_>) -> usize;
-    fn client(&self) -> &Client;
-    fn send(&self, request: Self::Request<'_>, deadline: Deadline) -> Result<Ticket>;
-    fn try_send(&self, request: Self::Request<'_>) -> Result<Option<Ticket>>;
-    fn recv(&self, ticket: Ticket, deadline: Deadline) -> Result<Self::Reply>;
-    fn try_recv(&self, ticket: Ticket) -> Result<Option<Self::Reply>>;
-    fn abandon(&self, ticket: Ticket) -> Result<Option<Self::Reply>>;
-}
-
-/// Each client of the core has these by the same names. `len` and `message` tell of a request how
-/// long it is and what the core sends; `client` is the client inside.
-macro_rules! caller {
-    ($Client:ty, $Request:ty, $Reply:ty, $len:ident, $message:ident, $client:expr) => {
-        impl Caller for $Client {
-            type Request<'a> = $Request;
-            type Reply = $Reply;
-
-            fn len(request: Self::Request<'_>) -> usize {
-                $len(request)
-            }
-
-            fn client(&self) -> &Client {
-                $client(self)
-            }
-
-            fn send(&self, request: Self::Request<'_>, deadline: Deadline) -> Result<Ticket> {
-                self.send($message(request), deadline)
-            }
-
-            fn try_send(&self, request: Self::Request<'_>) -> Result<Option<Ticket>> {
-                self.try_send($message(request))
-            }
-
-            fn recv(&self, ticket: Ticket, deadline: Deadline) -> Result<$Reply> {
-                self.recv(ticket, deadline)
-            }
-
-            fn try_recv(&self, ticket: Ticket) -> Result<Option<$Reply>> {
-                self.try_recv(ticket)
-            }
-
-            fn abandon(&self, ticket: Ticket) -> Result<Option<$Reply>> {
-                self.abandon(ticket)
-            }
-        }
-    };
-}
-
-caller!(Client, (&'a [u8], u32), Reply, data_len, message, identity);
-caller!(IntClient, i64, i64, number_len, identity, IntClient::get_ref);
-
-fn data_len((data, _): (&[u8], u32)) -> usize {
-    data.len()
-}
-
-fn number_len(number: i64) -> usize {
-    size_of_val(&number)
-}
-
-pub(super) fn message((data, flags): (&[u8], u32)) -> Message<'_> {
+pub(super) fn message((data, flags): Request<'_>) -> Message<'_> {
     Message::new(data).flags(flags)
 }
 
-const CLIENT: &str = "reqrep client";
+pub(super) const CLIENT: &str = "reqrep client";
+const CALL: &str = "reqrep call";
+const RECV: &str = "reqrep recv";
 
-/// How a client was set: redeliveries, needs_server, max_in_flight.
-pub(super) type Terms = (u8, bool, u32);
+/// How a client was set.
+#[derive(Clone, Copy)]
+pub(super) struct Terms {
+    pub(super) redeliveries: u8,
+    pub(super) needs_server: bool,
+    pub(super) max_in_flight: u32,
+    pub(super) max_message: usize,
+}
 
-/// What makes a client like this one in another process: the segment, and those.
-pub(super) type Settings = (Py<Segment>, u8, bool, u32);
+/// What makes a client like this one in another process: the segment, and its terms.
+pub(super) type Settings = (Py<Segment>, u8, bool, u32, usize);
 
 /// What a client does, on Python's terms.
-pub(super) struct Calls<C> {
-    client: Shared<C>,
+pub(super) struct Calls {
+    client: Shared<Client>,
     segment: Py<Segment>,
     terms: Terms,
 }
 
-impl<C: Caller> Calls<C> {
-    pub(super) fn new(client: C, segment: Py<Segment>, terms: Terms) -> Calls<C> {
+impl Calls {
+    pub(super) fn new(client: Client, segment: Py<Segment>, terms: Terms) -> Calls {
+        let client = client.redeliveries(terms.redeliveries).needs_server(terms.needs_server);
+        let client = client.max_in_flight(terms.max_in_flight).max_message(terms.max_message);
         Calls { client: Shared::new("client", client), segment, terms }
     }
 
-    pub(super) fn call(
+    pub(super) fn call(&self, py: Python<'_>, request: Request<'_>, deadline: Deadline) -> PyResult<Reply> {
+        let calling = Calling::call(message(request));
+        let called = self.make(py, calling, deadline, |client, calling, slice| {
+            py.detach(|| client.call_on(calling, slice))
+        })?;
+        // What came at the last moment counts.
+        let outcome = called.or_else(|given_up| given_up.last?.ok_or(given_up.error));
+        answered(py, CALL, outcome.map_err(|error| self.for_request(request.0.len(), error)))
+    }
+
+    pub(super) fn send(&self, py: Python<'_>, request: Request<'_>, deadline: Deadline) -> PyResult<u64> {
+        let sent = self.make(py, Calling::send(message(request)), deadline, start(py))?;
+        let sent = sent.map_err(|given_up| self.for_request(request.0.len(), given_up.error));
+        sent.or_raise(py).map(Ticket::to_bits)
+    }
+
+    /// Fewer tickets than requests, where an error came between.
+    pub(super) fn send_many(
         &self,
         py: Python<'_>,
-        request: C::Request<'_>,
+        requests: &[Request<'_>],
         deadline: Deadline,
-    ) -> PyResult<C::Reply> {
-        let (mut client, mut sent) = (None, None);
+    ) -> PyResult<Vec<u64>> {
+        let is_short = |request: &Request<'_>| request.0.len() <= self.largest_request();
+        let mut tickets = Vec::new();
+        while let Some(next) = requests.get(tickets.len()) {
+            let rest = &requests[tickets.len()..];
+            let short = &rest[..rest.iter().take_while(|request| is_short(request)).count()];
+            let sent = if short.is_empty() {
+                let sent = self.make(py, Calling::send(message(*next)), deadline, start(py));
+                sent.map(|sent| sent.map(|ticket| vec![ticket]).map_err(|given_up| given_up.error))
+            } else {
+                in_slices(py, deadline, |slice| {
+                    let (client, messages) = (self.get(py)?, short.iter().map(|request| message(*request)));
+                    Ok(py.detach(|| client.send_many(messages, slice)))
+                })
+            };
+            match sent {
+                Ok(Ok(more)) => tickets.extend(more),
+                Ok(Err(error)) if tickets.is_empty() => {
+                    return Err(self.for_request(next.0.len(), error).raise(py));
+                }
+                Ok(Err(_)) => break,
+                Err(raised) => {
+                    // Nobody gets their tickets.
+                    if let Ok(client) = self.get(py) {
+                        tickets.into_iter().for_each(|ticket| drop(client.abandon_outcome(ticket)));
+                    }
+                    return Err(raised);
+                }
+            }
+        }
+        Ok(tickets.into_iter().map(Ticket::to_bits).collect())
+    }
+
+    pub(super) fn try_send(&self, py: Python<'_>, request: Request<'_>) -> PyResult<Option<u64>> {
+        let (client, len) = (self.get(py)?, request.0.len());
+        let sent = unless_small(py, len, || client.try_send(message(request)));
+        let (option, most) = ("the segment's request_bytes", self.largest_request());
+        let sent = sent.map_err(|error| Oversize { error, len, option, most });
+        Ok(sent.or_raise(py)?.map(Ticket::to_bits))
+    }
+
+    pub(super) fn recv(&self, py: Python<'_>, ticket: u64, deadline: Deadline) -> PyResult<Reply> {
+        let ticket = Ticket::from_bits(ticket);
+        let recv = |client: &Client, slice| py.detach(|| client.outcome(ticket, slice));
+        let outcome = self.client.wait(py, deadline, CLIENT, recv)?;
+        answered::<Error>(py, RECV, Ok(outcome))
+    }
+
+    pub(super) fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Reply>> {
+        let (client, ticket) = (self.get(py)?, Ticket::from_bits(ticket));
+        // Who looks in vain keeps the interpreter lock, however large a reply may be.
+        let outcome = unless_small(py, client.reply_len(ticket), || client.try_outcome(ticket));
+        outcome.or_raise(py)?.map(|outcome| answered::<Error>(py, RECV, Ok(outcome))).transpose()
+    }
+
+    pub(super) fn recv_into(
+        &self,
+        py: Python<'_>,
+        ticket: u64,
+        space: &mut Space<'_>,
+        deadline: Deadline,
+    ) -> PyResult<usize> {
+        let (ticket, mut len) = (Ticket::from_bits(ticket), 0);
+        let received = in_slices(py, deadline, |slice| {
+            let client = self.get(py)?;
+            let there = py.detach(|| client.wait_for(ticket, slice));
+            len = client.reply_len(ticket);
+            Ok(there.and_then(|()| client.recv_in_place(ticket, space.lend(), Deadline::now())))
+        });
+        filled(py, RECV, received?.map_err(|error| for_buffer(len, space.len(), error)))
+    }
+
+    pub(super) fn call_into(
+        &self,
+        py: Python<'_>,
+        request: Request<'_>,
+        space: &mut Space<'_>,
+        deadline: Deadline,
+    ) -> PyResult<usize> {
+        let (calling, mut reply_len) = (Calling::call(message(request)), 0);
+        let called = self.make(py, calling, deadline, |client, calling, slice| {
+            let there = py.detach(|| {
+                let ticket = client.start_on(calling, slice)?;
+                client.wait_for(ticket, slice).map(|()| ticket)
+            });
+            let ticket = there?;
+            reply_len = client.reply_len(ticket);
+            client.recv_in_place(ticket, space.lend(), Deadline::now())
+        })?;
+        let called = called.map_err(|given_up| match reply_len {
+            0 => self.for_request(request.0.len(), given_up.error),
+            len => for_buffer(len, space.len(), given_up.error),
+        });
+        filled(py, CALL, called)
+    }
+
+    /// Makes a call slice by slice. If that comes to nothing, the call is given up: how it had
+    /// ended at the last moment, if it had, comes beside the error. `step` gives the interpreter
+    /// lock away by itself.
+    pub(super) fn make<'m, T>(
+        &self,
+        py: Python<'_>,
+        mut calling: Calling<'m>,
+        deadline: Deadline,
+        mut step: impl FnMut(&Client, &mut Calling<'m>, Deadline) -> Result<T>,
+    ) -> PyResult<std::result::Result<T, GivenUp>> {
+        let mut client = None;
         let done = in_slices(py, deadline, |slice| {
             // Refused once it is closed; the clone from before is still good to give the call up
             // with.
             let client = &*client.insert(self.get(py)?);
-            Ok(py.detach(|| {
-                let ticket = match sent {
-                    Some(ticket) => ticket,
-                    None => *sent.insert(client.send(request, slice)?),
-                };
-                client.recv(ticket, slice)
-            }))
+            Ok(step(client, &mut calling, slice))
         });
-        if let Ok(Ok(reply)) = done {
-            return Ok(reply);
+        if let Ok(Ok(done)) = done {
+            return Ok(Ok(done));
         }
-        // Nobody has the ticket but this, so the call must not stay behind.
-        let abandoned = client.zip(sent).map_or(Ok(None), |(client, ticket)| client.abandon(ticket));
+        // Nobody else has the ticket, so the call must not stay behind.
+        let last = client.zip(calling.ticket()).map(|(client, ticket)| client.abandon_outcome(ticket));
         // What a signal handler has raised counts more than a reply at the last moment.
-        let outcome = done?.or_else(|error| abandoned?.ok_or(error));
-        outcome.map_err(|error| self.for_request(C::len(request), error)).or_raise(py)
-    }
-
-    pub(super) fn send(&self, py: Python<'_>, request: C::Request<'_>, deadline: Deadline) -> PyResult<u64> {
-        let send = |client: &C, slice| {
-            let sent = py.detach(|| client.send(request, slice));
-            sent.map_err(|error| self.for_request(C::len(request), error))
-        };
-        self.client.wait(py, deadline, CLIENT, send).map(Ticket::to_bits)
-    }
-
-    pub(super) fn try_send(&self, py: Python<'_>, request: C::Request<'_>) -> PyResult<Option<u64>> {
-        let client = self.get(py)?;
-        let sent = unless_small(py, C::len(request), || client.try_send(request));
-        let sent = sent.map_err(|error| self.for_request(C::len(request), error));
-        Ok(sent.or_raise(py)?.map(Ticket::to_bits))
-    }
-
-    pub(super) fn recv(&self, py: Python<'_>, ticket: u64, deadline: Deadline) -> PyResult<C::Reply> {
-        let ticket = Ticket::from_bits(ticket);
-        self.client.wait(py, deadline, CLIENT, |client, slice| py.detach(|| client.recv(ticket, slice)))
-    }
-
-    pub(super) fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<C::Reply>> {
-        let (client, ticket) = (self.get(py)?, Ticket::from_bits(ticket));
-        // Who looks in vain keeps the interpreter lock, however large a reply may be.
-        unless_small(py, client.client().reply_len(ticket), || client.try_recv(ticket)).or_raise(py)
+        Ok(done?.map_err(|error| GivenUp { error, last: last.unwrap_or(Ok(None)) }))
     }
 
     pub(super) fn cancel(&self, py: Python<'_>, ticket: u64) -> PyResult<bool> {
-        self.get(py)?.client().cancel(Ticket::from_bits(ticket)).or_raise(py)
+        self.get(py)?.cancel(Ticket::from_bits(ticket)).or_raise(py)
+    }
+
+    pub(super) fn forget(&self, py: Python<'_>, ticket: u64) -> PyResult<()> {
+        self.get(py)?.forget(Ticket::from_bits(ticket)).or_raise(py)
     }
 
     pub(super) fn pending(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.get(py)?.client().pending())
+        Ok(self.get(py)?.pending())
     }
 
     pub(super) fn doorbell(&self, py: Python<'_>) -> PyResult<i32> {
-        self.get(py)?.client().doorbell().or_raise(py).map(IntoRawFd::into_raw_fd)
+        self.get(py)?.doorbell().or_raise(py).map(IntoRawFd::into_raw_fd)
     }
 
     pub(super) fn send_doorbell(&self, py: Python<'_>) -> PyResult<i32> {
-        self.get(py)?.client().send_doorbell().or_raise(py).map(IntoRawFd::into_raw_fd)
+        self.get(py)?.send_doorbell().or_raise(py).map(IntoRawFd::into_raw_fd)
     }
 
     pub(super) fn segment(&self, py: Python<'_>) -> Py<Segment> {
@@ -180,43 +220,56 @@ impl<C: Caller> Calls<C> {
     }
 
     pub(super) fn settings(&self, py: Python<'_>) -> Settings {
-        let (redeliveries, needs_server, max_in_flight) = self.terms;
-        (self.segment(py), redeliveries, needs_server, max_in_flight)
+        let Terms { redeliveries, needs_server, max_in_flight, max_message } = self.terms;
+        (self.segment(py), redeliveries, needs_server, max_in_flight, max_message)
     }
 
-    fn for_request(&self, len: usize, error: Error) -> Oversize {
-        for_request(len, self.largest_request(), error)
+    pub(super) fn get(&self, py: Python<'_>) -> PyResult<Client> {
+        self.client.get(py, CLIENT)
+    }
+
+    /// The client as its streams and iterators hold it.
+    pub(super) fn shared(&self) -> &Shared<Client> {
+        &self.client
+    }
+
+    pub(super) fn for_request(&self, len: usize, error: Error) -> Oversize {
+        for_request(len, self.limit(), error)
+    }
+
+    fn limit(&self) -> Limit {
+        let slot = self.largest_request();
+        match slot {
+            0 => ("the segment's request_bytes", 0),
+            _ => ("the client's max_message", self.terms.max_message.max(slot)),
+        }
     }
 
     fn largest_request(&self) -> usize {
         self.segment.get().get_ref().geometry().request_bytes as usize
     }
 
-    pub(super) fn get(&self, py: Python<'_>) -> PyResult<C> {
-        self.client.get(py, CLIENT)
-    }
-
     /// The coroutine of what `start` begins with the client: it ends when the client is closed. It
     /// copies `len` bytes until `ticket` is there, and then those of its reply.
-    pub(super) fn start<'py, F: Future<Output = Result<C::Reply>> + Send + 'static>(
+    pub(super) fn start<'py, F: Future<Output = Result<Outcome>> + Send + 'static>(
         &self,
         py: Python<'py>,
         len: usize,
         ticket: Arc<OnceLock<Ticket>>,
-        start: impl FnOnce(C) -> F,
-        give: impl Fn(Python<'_>, C::Reply) -> PyResult<Py<PyAny>> + Send + 'static,
-    ) -> PyResult<Bound<'py, PyAny>>
-    where
-        C::Reply: 'static,
-    {
-        let (client, most) = (self.get(py)?, self.largest_request());
-        let reply = self.client.until_closed(start(client.clone()));
-        let copied = move || ticket.get().map_or(len, |ticket| client.client().reply_len(*ticket));
-        let give = move |py: Python<'_>, reply: Option<Result<C::Reply>>| match reply {
-            Some(reply) => give(py, reply.map_err(|error| for_request(len, most, error)).or_raise(py)?),
+        start: impl FnOnce(Client) -> F,
+        give: impl Fn(Python<'_>, Reply) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (client, limit) = (self.get(py)?, self.limit());
+        let outcome = self.client.until_closed(start(client.clone()));
+        let copied = move || ticket.get().map_or(len, |ticket| client.reply_len(*ticket));
+        let give = move |py: Python<'_>, outcome: Option<Result<Outcome>>| match outcome {
+            Some(outcome) => {
+                let outcome = outcome.map_err(|error| for_request(len, limit, error));
+                give(py, answered(py, CALL, outcome)?)
+            }
             None => Err(closed(py, "client", CLIENT)),
         };
-        Task::new(copied, reply, give).start(py)
+        Task::new(copied, outcome, give).start(py)
     }
 
     pub(super) fn close(&self) {
@@ -228,6 +281,49 @@ impl<C: Caller> Calls<C> {
     }
 }
 
-fn for_request(len: usize, most: usize, error: Error) -> Oversize {
-    Oversize { error, len, option: "the segment's request_bytes", most }
+/// A call that came to nothing.
+pub(super) struct GivenUp {
+    pub(super) error: Error,
+    /// How it had ended at the last moment, if it had.
+    last: Result<Option<Outcome>>,
+}
+
+/// The step that hands a request out.
+pub(super) fn start<'m>(py: Python<'_>) -> impl FnMut(&Client, &mut Calling<'m>, Deadline) -> Result<Ticket> {
+    move |client, calling, slice| py.detach(|| client.start_on(calling, slice))
+}
+
+/// The option that limits a request, and its value.
+type Limit = (&'static str, usize);
+
+fn for_request(len: usize, (option, most): Limit, error: Error) -> Oversize {
+    Oversize { error, len, option, most }
+}
+
+fn for_buffer(len: usize, most: usize, error: Error) -> Oversize {
+    Oversize { error, len, option: "the buffer's length", most }
+}
+
+/// The reply, or what is raised in its place.
+pub(super) fn answered<E: Raise>(
+    py: Python<'_>,
+    op: &str,
+    outcome: std::result::Result<Outcome, E>,
+) -> PyResult<Reply> {
+    match outcome.or_raise(py)? {
+        Outcome::Answered(reply) => Ok(reply),
+        Outcome::Failed(reason) => Err(remote(py, op, &reason)),
+    }
+}
+
+/// The length of a reply that was copied, or the reason why there is none.
+fn filled(
+    py: Python<'_>,
+    op: &str,
+    copied: std::result::Result<std::result::Result<(usize, u32), Reply>, Oversize>,
+) -> PyResult<usize> {
+    match copied.or_raise(py)? {
+        Ok((len, _flags)) => Ok(len),
+        Err(reason) => Err(remote(py, op, &reason)),
+    }
 }

@@ -2,28 +2,36 @@
 
 use std::sync::{Arc, OnceLock};
 
+use pipework::ErrorKind;
 use pipework::reqrep::{self, Reply, Ticket};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
-use super::calls::{Calls, Settings, message};
+use super::calls::{Calls, Settings, Terms, message};
 use super::segment::{MODULE, Place, Segment};
-use crate::buffer::{Bytes, Held, bytes};
-use crate::error::OrRaise;
+use super::streams::{Completed, Stream};
+use crate::buffer::{Bytes, Held, Space, bytes};
+use crate::error::{OrRaise, of_kind};
 use crate::imports::Import;
-use crate::keywords::{Flags, InFlight, Redeliveries};
-use crate::wait::{Timeout, until};
+use crate::keywords::{Flags, InFlight, MaxMessage, Redeliveries};
+use crate::wait::{Seconds, Timeout, until};
 
 /// The methods of a class of clients: `calls`, which take or give payloads, and those that are the
 /// same whatever the payloads are.
 macro_rules! client {
-    ($Client:ident, $core_client:ident, { $($calls:tt)* }) => {
+    ($Client:ident, $attach:expr, $give:expr, { $($calls:tt)* }) => {
         #[pymethods]
         impl $Client {
             #[new]
             #[pyo3(
-                signature = (segment, redeliveries=Redeliveries(0), needs_server=false, max_in_flight=InFlight(0)),
-                text_signature = "(segment, redeliveries=0, needs_server=false, max_in_flight=0)"
+                signature = (
+                    segment,
+                    redeliveries=Redeliveries(0),
+                    needs_server=false,
+                    max_in_flight=InFlight(0),
+                    max_message=MaxMessage::DEFAULT
+                ),
+                text_signature = "(segment, redeliveries=0, needs_server=False, max_in_flight=0, max_message=268435456)"
             )]
             fn attach(
                 py: Python<'_>,
@@ -31,12 +39,13 @@ macro_rules! client {
                 redeliveries: Redeliveries,
                 needs_server: bool,
                 max_in_flight: InFlight,
+                max_message: MaxMessage,
             ) -> PyResult<$Client> {
                 let segment = segment.opened(py)?;
-                let client = segment.get().get_ref().$core_client().or_raise(py)?;
-                let client = client.redeliveries(redeliveries.0).needs_server(needs_server);
-                let client = client.max_in_flight(max_in_flight.0);
-                Ok($Client(Calls::new(client, segment, (redeliveries.0, needs_server, max_in_flight.0))))
+                let client = $attach(segment.get().get_ref()).or_raise(py)?;
+                let (redeliveries, max_in_flight) = (redeliveries.0, max_in_flight.0);
+                let terms = Terms { redeliveries, needs_server, max_in_flight, max_message: max_message.0 };
+                Ok($Client(Calls::new(client, segment, terms)))
             }
 
             $($calls)*
@@ -47,6 +56,26 @@ macro_rules! client {
             /// Raises `Stale` if the call is over already, or is not this client's.
             fn cancel(&self, py: Python<'_>, ticket: u64) -> PyResult<bool> {
                 self.0.cancel(py, ticket)
+            }
+
+            /// Gives up the reply of a call, and not the call: its request is carried out, also when
+            /// this client has gone, which otherwise takes back what no server has taken. A reply
+            /// that is there already is dropped.
+            ///
+            /// Raises `Stale` if the call is over already, or is not this client's.
+            fn forget(&self, py: Python<'_>, ticket: u64) -> PyResult<()> {
+                self.0.forget(py, ticket)
+            }
+
+            /// The calls that were sent and not received, each as soon as it has ended: pairs of
+            /// its ticket and an `Outcome`, whose `result()` returns the reply or raises. Ends when
+            /// no call is in progress; those that are sent meanwhile come as well. `timeout` is for
+            /// the whole.
+            ///
+            /// Raises `TimedOut`; calls that have not ended can still be received.
+            #[pyo3(signature = (timeout=None))]
+            fn as_completed(&self, timeout: Option<Timeout>) -> Completed {
+                self.0.as_completed(until(timeout), $give)
             }
 
             /// Calls of this client that are in progress: sent, and their replies not received.
@@ -118,6 +147,9 @@ macro_rules! client {
 /// a free slot, and `try_send` gives None, until a reply is received or a call cancelled. So a
 /// client that sends and does not receive leaves slots to the others.
 ///
+/// A request or a reply may be longer than a slot: it goes in parts then, and arrives whole, or the
+/// call raises. `max_message` is the longest one, in bytes.
+///
 /// >>> import threading
 /// >>> from pipework.reqrep import Client, Segment, Server
 /// >>> segment = Segment.anonymous()
@@ -132,16 +164,16 @@ macro_rules! client {
 /// b'HELLO'
 /// >>> server.close(); thread.join()
 #[pyclass(frozen, module = "pipework.reqrep")]
-pub(crate) struct Client(Calls<reqrep::Client>);
+pub(crate) struct Client(Calls);
 
-client!(Client, client, {
+client!(Client, reqrep::Segment::client, reply_bytes, {
     /// Sends a request and waits for its reply; returns its bytes. `timeout` covers both. `flags`
     /// are 32 bits of the user's that travel along.
     ///
     /// Raises `TimedOut`: the call is cancelled then, as it is when a signal handler raises, but a
-    /// server may have begun with it. `PeerDied` within 250 ms if its server has died; `Failed` if
-    /// its server gave it up; `TooLong` if it does not fit into the segment's requests; `NoServer`,
-    /// if that was asked for.
+    /// server may have begun with it. `PeerDied` within 250 ms if its server has died; `RemoteError` if
+    /// its server gave it up, with its reason; `TooLong` if the request or the reply is longer than
+    /// `max_message`; `NoServer`, if that was asked for.
     #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
     fn call(
         &self,
@@ -165,10 +197,11 @@ client!(Client, client, {
         with_flags(py, self.0.call(py, (&data, flags.0), until(timeout))?)
     }
 
-    /// Sends a request and returns the ticket for its reply. Waits until a slot is free. Any number
-    /// of calls may be in progress, up to the slots of the segment.
+    /// Sends a request and returns the ticket for its reply. Waits until a slot is free, and of a
+    /// request that is longer than a slot until a server has taken all but its last part. Any
+    /// number of calls may be in progress, up to the slots of the segment.
     ///
-    /// Raises `TimedOut` if there was no slot, `TooLong` and `NoServer`: then nothing was sent.
+    /// Raises `TimedOut`, `TooLong` and `NoServer`: then no server has the whole request.
     #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
     fn send(
         &self,
@@ -180,7 +213,28 @@ client!(Client, client, {
         self.0.send(py, (&data, flags.0), until(timeout))
     }
 
-    /// Sends a request if a slot is free; None if none is. Raises as `send`, but for `TimedOut`.
+    /// Sends several requests, and wakes servers once for all of them. Returns their tickets, in
+    /// this order: fewer than there are requests if an error came in between.
+    ///
+    /// Raises as `send`, if none could be sent. If a signal handler raises, those that were sent are
+    /// cancelled.
+    #[pyo3(signature = (requests, timeout=None))]
+    fn send_many(
+        &self,
+        py: Python<'_>,
+        requests: &Bound<'_, PyAny>,
+        timeout: Option<Timeout>,
+    ) -> PyResult<Vec<u64>> {
+        let deadline = until(timeout);
+        let requests = requests.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        let requests =
+            requests.iter().map(|data| data.extract()).collect::<PyResult<Vec<Bytes<'_, '_>>>>()?;
+        let requests: Vec<(&[u8], u32)> = requests.iter().map(|data| (&**data, 0)).collect();
+        self.0.send_many(py, &requests, deadline)
+    }
+
+    /// Sends a request if a slot is free; None if none is. Raises as `send`, but for `TimedOut`;
+    /// `TooLong` if it is longer than a slot.
     #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
     fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>, flags: Flags) -> PyResult<Option<u64>> {
         self.0.try_send(py, (&data, flags.0))
@@ -188,8 +242,8 @@ client!(Client, client, {
 
     /// Waits for the reply of a call and returns its bytes.
     ///
-    /// Raises `TimedOut`, with the ticket still good. `PeerDied`, `Failed`, `NoServer`: the call is
-    /// over. `Stale`: it was over already, or is not this client's.
+    /// Raises `TimedOut`, with the ticket still good. `PeerDied`, `RemoteError`, `NoServer`: the
+    /// call is over. `Stale`: it was over already, or is not this client's.
     #[pyo3(signature = (ticket, timeout=None))]
     fn recv(&self, py: Python<'_>, ticket: u64, timeout: Option<Timeout>) -> PyResult<Py<PyBytes>> {
         bytes(py, [&self.0.recv(py, ticket, until(timeout))?])
@@ -211,11 +265,87 @@ client!(Client, client, {
         self.0.try_recv(py, ticket)?.map(|reply| with_flags(py, reply)).transpose()
     }
 
+    /// Sends a request and returns an iterator of the parts of its reply, as the server sends them:
+    /// `for part in client.stream(data, timeout=5.0)`. A server that answers at once gives one
+    /// part; an empty last reply only ends it. `timeout` is how long to wait for the request to be
+    /// taken, and for each part. Leaving the loop cancels the call, which the server is told with
+    /// its next part.
+    ///
+    /// Raises as `send`; the iterator as `recv`, and then it is over, as a generator would be.
+    ///
+    /// >>> from pipework.reqrep import Client, Segment, Server
+    /// >>> import threading
+    /// >>> segment = Segment.anonymous()
+    /// >>> def count():
+    /// ...     with Server(segment).recv() as request:
+    /// ...         for word in (b"one", b"two", b"three"):
+    /// ...             if not request.send_part(word):
+    /// ...                 return  # the caller has gone
+    /// ...         request.reply(b"")
+    /// >>> thread = threading.Thread(target=count)
+    /// >>> thread.start()
+    /// >>> list(Client(segment).stream(b"count", timeout=5.0))
+    /// [b'one', b'two', b'three']
+    /// >>> thread.join()
+    #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
+    fn stream(
+        &self,
+        py: Python<'_>,
+        data: Bytes<'_, '_>,
+        timeout: Option<Seconds>,
+        flags: Flags,
+    ) -> PyResult<Stream> {
+        self.0.stream(py, (&data, flags.0), timeout.map(|timeout| timeout.0))
+    }
+
+    /// As `stream`, in asyncio: `async for part in client.astream(data)`. The request is sent with
+    /// the first step. Cancelling the task, or leaving the loop, cancels the call.
+    #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
+    fn astream<'py>(
+        &self,
+        py: Python<'py>,
+        data: Bytes<'_, '_>,
+        flags: Flags,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.0.stream_in_tasks(py, data.hold(), flags.0)
+    }
+
+    /// As `call`; the reply is copied from the segment to the beginning of `buffer`, and its length
+    /// is returned. A reply that is longer than the buffer raises `TooLong`, and the call is over.
+    #[pyo3(
+        signature = (data, buffer, timeout=None, flags=Flags(0)),
+        text_signature = "($self, data, buffer, timeout=None, flags=0)"
+    )]
+    fn call_into(
+        &self,
+        py: Python<'_>,
+        data: Bytes<'_, '_>,
+        mut buffer: Space<'_>,
+        timeout: Option<Timeout>,
+        flags: Flags,
+    ) -> PyResult<usize> {
+        self.0.call_into(py, (&data, flags.0), &mut buffer, until(timeout))
+    }
+
+    /// As `recv`; the reply is copied from the segment to the beginning of `buffer`, and its length
+    /// is returned. A reply that is longer than the buffer raises `TooLong`: the ticket stays good,
+    /// unless the reply came in parts.
+    #[pyo3(signature = (ticket, buffer, timeout=None))]
+    fn recv_into(
+        &self,
+        py: Python<'_>,
+        ticket: u64,
+        mut buffer: Space<'_>,
+        timeout: Option<Timeout>,
+    ) -> PyResult<usize> {
+        self.0.recv_into(py, ticket, &mut buffer, until(timeout))
+    }
+
     /// As `call`, in asyncio, on any event loop. Cancelling the task cancels the call. The time-out
     /// is asyncio's own: `asyncio.wait_for`.
     #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
     fn acall<'py>(&self, py: Python<'py>, data: Bytes<'_, '_>, flags: Flags) -> PyResult<Bound<'py, PyAny>> {
-        self.start_call(py, data.hold(), flags.0, |py, reply| Ok(bytes(py, [&reply])?.into_any()))
+        self.start_call(py, data.hold(), flags.0, |py, reply| reply_bytes(py, &reply))
     }
 
     /// As `call_message`, in asyncio.
@@ -231,7 +361,7 @@ client!(Client, client, {
 
     /// As `recv`, in asyncio. The ticket stays good if the task is cancelled.
     fn arecv<'py>(&self, py: Python<'py>, ticket: u64) -> PyResult<Bound<'py, PyAny>> {
-        self.start_recv(py, ticket, |py, reply| Ok(bytes(py, [&reply])?.into_any()))
+        self.start_recv(py, ticket, |py, reply| reply_bytes(py, &reply))
     }
 
     /// As `recv_message`, in asyncio. The ticket stays good if the task is cancelled.
@@ -253,7 +383,7 @@ impl Client {
         let told = Arc::clone(&ticket);
         let call = move |client: reqrep::Client| async move {
             let sent = |ticket| told.set(ticket).expect("a request is sent once");
-            client.call_async_told(message((&data, flags)), sent).await
+            client.call_outcome_async(message((&data, flags)), sent).await
         };
         self.0.start(py, len, ticket, call, give)
     }
@@ -265,9 +395,13 @@ impl Client {
         give: impl Fn(Python<'_>, Reply) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Bound<'py, PyAny>> {
         let ticket = Ticket::from_bits(ticket);
-        let recv = move |client: reqrep::Client| async move { client.recv_async(ticket).await };
+        let recv = move |client: reqrep::Client| async move { client.outcome_async(ticket).await };
         self.0.start(py, 0, Arc::new(ticket.into()), recv, give)
     }
+}
+
+fn reply_bytes(py: Python<'_>, reply: &Reply) -> PyResult<Py<PyAny>> {
+    Ok(bytes(py, [reply])?.into_any())
 }
 
 fn with_flags(py: Python<'_>, reply: Reply) -> PyResult<Py<PyAny>> {
@@ -288,51 +422,79 @@ fn with_flags(py: Python<'_>, reply: Reply) -> PyResult<Py<PyAny>> {
 /// >>> client.recv(ticket)
 /// 21
 #[pyclass(frozen, module = "pipework.reqrep")]
-pub(crate) struct IntClient(Calls<reqrep::IntClient>);
+pub(crate) struct IntClient(Calls);
 
-client!(IntClient, int_client, {
+client!(IntClient, int_client, reply_number, {
     /// As `Client.call`.
     #[pyo3(signature = (value, timeout=None))]
     fn call(&self, py: Python<'_>, value: i64, timeout: Option<Timeout>) -> PyResult<i64> {
-        self.0.call(py, value, until(timeout))
+        number(py, &self.0.call(py, (&value.to_ne_bytes(), 0), until(timeout))?)
     }
 
     /// As `Client.send`.
     #[pyo3(signature = (value, timeout=None))]
     fn send(&self, py: Python<'_>, value: i64, timeout: Option<Timeout>) -> PyResult<u64> {
-        self.0.send(py, value, until(timeout))
+        self.0.send(py, (&value.to_ne_bytes(), 0), until(timeout))
+    }
+
+    /// As `Client.send_many`.
+    #[pyo3(signature = (values, timeout=None))]
+    fn send_many(
+        &self,
+        py: Python<'_>,
+        values: &Bound<'_, PyAny>,
+        timeout: Option<Timeout>,
+    ) -> PyResult<Vec<u64>> {
+        let deadline = until(timeout);
+        let values = values.try_iter()?.map(|value| Ok(value?.extract::<i64>()?.to_ne_bytes()));
+        let values = values.collect::<PyResult<Vec<_>>>()?;
+        let values: Vec<(&[u8], u32)> = values.iter().map(|value| (&value[..], 0)).collect();
+        self.0.send_many(py, &values, deadline)
     }
 
     /// As `Client.try_send`.
     fn try_send(&self, py: Python<'_>, value: i64) -> PyResult<Option<u64>> {
-        self.0.try_send(py, value)
+        self.0.try_send(py, (&value.to_ne_bytes(), 0))
     }
 
     /// As `Client.recv`.
     #[pyo3(signature = (ticket, timeout=None))]
     fn recv(&self, py: Python<'_>, ticket: u64, timeout: Option<Timeout>) -> PyResult<i64> {
-        self.0.recv(py, ticket, until(timeout))
+        number(py, &self.0.recv(py, ticket, until(timeout))?)
     }
 
     /// As `Client.try_recv`.
     fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<i64>> {
-        self.0.try_recv(py, ticket)
+        self.0.try_recv(py, ticket)?.map(|reply| number(py, &reply)).transpose()
     }
 
     /// As `Client.acall`.
     fn acall<'py>(&self, py: Python<'py>, value: i64) -> PyResult<Bound<'py, PyAny>> {
-        let call = move |client: reqrep::IntClient| async move { client.call_async(value).await };
-        self.0.start(py, 0, Arc::default(), call, number)
+        let call = move |client: reqrep::Client| async move {
+            client.call_outcome_async(message((&value.to_ne_bytes(), 0)), |_| ()).await
+        };
+        self.0.start(py, 0, Arc::default(), call, |py, reply| reply_number(py, &reply))
     }
 
     /// As `Client.arecv`.
     fn arecv<'py>(&self, py: Python<'py>, ticket: u64) -> PyResult<Bound<'py, PyAny>> {
         let ticket = Ticket::from_bits(ticket);
-        let recv = move |client: reqrep::IntClient| async move { client.recv_async(ticket).await };
-        self.0.start(py, 0, Arc::default(), recv, number)
+        let recv = move |client: reqrep::Client| async move { client.outcome_async(ticket).await };
+        self.0.start(py, 0, Arc::default(), recv, |py, reply| reply_number(py, &reply))
     }
 });
 
-fn number(py: Python<'_>, reply: i64) -> PyResult<Py<PyAny>> {
-    Ok(reply.into_pyobject(py)?.into_any().unbind())
+/// The client inside, which is of bytes: those of the numbers.
+fn int_client(segment: &reqrep::Segment) -> pipework::Result<reqrep::Client> {
+    segment.int_client().map(|client| client.get_ref().clone())
+}
+
+fn reply_number(py: Python<'_>, reply: &Reply) -> PyResult<Py<PyAny>> {
+    Ok(number(py, reply)?.into_pyobject(py)?.into_any().unbind())
+}
+
+fn number(py: Python<'_>, reply: &Reply) -> PyResult<i64> {
+    let bytes = (**reply).try_into();
+    let number = bytes.map(i64::from_ne_bytes);
+    number.map_err(|_| of_kind(py, ErrorKind::Corrupt, "reqrep recv", "this is no number"))
 }

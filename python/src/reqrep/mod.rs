@@ -7,6 +7,7 @@
 mod segment;
 mod shared;
 mod calls;
+mod streams;
 mod client;
 mod open;
 mod taking;
@@ -19,6 +20,9 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<segment::Segment>()?;
     module.add_class::<client::Client>()?;
     module.add_class::<client::IntClient>()?;
+    module.add_class::<streams::Stream>()?;
+    module.add_class::<streams::Parts>()?;
+    module.add_class::<streams::Completed>()?;
     module.add_class::<server::Server>()?;
     module.add_class::<server::Request>()?;
     module.add_class::<server::IntServer>()?;

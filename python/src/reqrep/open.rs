@@ -1,67 +1,199 @@
 //! A request that was taken, for as long as it can be answered.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 
+use pipework::reqrep::Request;
+use pipework::{Deadline, Result};
 use pyo3::prelude::*;
 
 use crate::error::invalid;
 use crate::locked::Locked;
+use crate::wait::in_slices;
+
+const OP: &str = "reqrep reply";
 
 /// What can be answered, once.
-pub(super) struct Open<T>(Locked<State<T>>);
+pub(super) struct Open(Locked<State>);
 
-enum State<T> {
+enum State {
     /// Here to be answered. `lent`: a loop that gave it out may fail it.
     Here {
-        request: T,
+        request: Request<'static>,
         lent: bool,
+    },
+    /// A call has it, and puts it back. `end`: it was ended meanwhile.
+    InUse {
+        lent: bool,
+        end: Option<End>,
+        waker: Option<Waker>,
     },
     Answered,
     /// The loop's turn was over.
     Expired,
 }
 
-impl<T: Send> Open<T> {
-    pub(super) fn new(request: T) -> Open<T> {
+/// How a request ends without an answer.
+enum End {
+    /// For this reason.
+    Failed(Vec<u8>),
+    Expired,
+}
+
+impl Open {
+    pub(super) fn new(request: Request<'static>) -> Open {
         Open(Locked::new(State::Here { request, lent: true }))
     }
 
-    pub(super) fn take(&self, py: Python<'_>) -> PyResult<T> {
-        let why = match self.end(State::Answered, |_| true) {
-            State::Here { request, .. } => return Ok(request),
-            State::Answered => "this request is answered already",
-            State::Expired => {
-                "the loop that gave this request out has gone on, which failed it: detach() it in the loop"
-            }
-        };
-        Err(invalid(py, "reqrep reply", why))
+    /// For good, to answer it.
+    pub(super) fn take(&self, py: Python<'_>) -> PyResult<Request<'static>> {
+        self.take_as(py, |_| State::Answered)
     }
 
-    /// Lets go of it, which fails the request, if it is not answered.
-    pub(super) fn fail(&self) {
-        drop(self.end(State::Answered, |_| true));
+    /// For one call.
+    pub(super) fn borrow(self: &Arc<Self>, py: Python<'_>) -> PyResult<InHand> {
+        let request = self.take_as(py, |lent| State::InUse { lent, end: None, waker: None })?;
+        Ok(InHand { open: Arc::clone(self), request: Some(request) })
     }
 
-    pub(super) fn is(&self, look: impl FnOnce(&T) -> bool + Send) -> bool {
-        self.0.with(|state| matches!(state, State::Here { request, .. } if look(request)))
+    /// Makes `call` with it, slice by slice, until that ends in something else. Between two slices
+    /// others may use it.
+    pub(super) fn wait_for<O: Send>(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        deadline: Deadline,
+        mut call: impl FnMut(&mut Request<'static>, Deadline) -> Result<O> + Send,
+    ) -> PyResult<Result<O>> {
+        in_slices(py, deadline, |slice| {
+            let mut request = self.borrow(py)?;
+            Ok(py.detach(|| call(&mut request, slice)))
+        })
+    }
+
+    /// Ends it without an answer, if it has none.
+    pub(super) fn fail(&self, reason: Vec<u8>) {
+        self.end(State::Answered, false, End::Failed(reason));
+    }
+
+    /// What `look` says of it, while it is to be answered and no call has it.
+    pub(super) fn look<O: Send>(&self, look: impl FnOnce(&Request<'static>) -> O + Send) -> Option<O> {
+        self.0.with(|state| match state {
+            State::Here { request, .. } => Some(look(request)),
+            _ => None,
+        })
+    }
+
+    /// Whether it is still to be answered.
+    pub(super) fn is_open(&self) -> bool {
+        self.0.with(|state| matches!(state, State::Here { .. } | State::InUse { end: None, .. }))
     }
 
     /// From now on it does not end with a loop's turn.
     pub(super) fn detach(&self) {
         self.0.with(|state| {
-            if let State::Here { lent, .. } = state {
+            if let State::Here { lent, .. } | State::InUse { lent, .. } = state {
                 *lent = false;
             }
         });
     }
 
-    /// What it was until now, if that is `meant`; and what it is from now on.
-    fn end(&self, now: State<T>, meant: impl FnOnce(bool) -> bool + Send) -> State<T> {
-        self.0.with(|state| match state {
-            State::Here { lent, .. } if meant(*lent) => std::mem::replace(state, now),
-            State::Here { .. } | State::Answered => State::Answered,
-            State::Expired => State::Expired,
-        })
+    /// Whether it was ended while a call has it; if not, `waker` is woken when it is.
+    pub(super) fn is_ended(&self, waker: &Waker) -> bool {
+        let new = waker.clone();
+        let (is_ended, _before) = self.0.with(|state| match state {
+            State::InUse { end: None, waker, .. } => (false, waker.replace(new)),
+            _ => (true, None),
+        });
+        is_ended
+    }
+
+    fn take_as(&self, py: Python<'_>, next: impl FnOnce(bool) -> State + Send) -> PyResult<Request<'static>> {
+        let taken = self.0.with(|state| match state {
+            State::Here { lent, .. } => {
+                let next = next(*lent);
+                match std::mem::replace(state, next) {
+                    State::Here { request, .. } => Ok(request),
+                    _ => unreachable!("it was here"),
+                }
+            }
+            State::InUse { .. } => Err("a call of this request is under way"),
+            State::Answered => Err("this request is answered already"),
+            State::Expired => Err(
+                "the loop that gave this request out has gone on, which failed it: detach() it in the loop",
+            ),
+        });
+        taken.map_err(|why| invalid(py, OP, why))
+    }
+
+    fn end(&self, next: State, only_lent: bool, end: End) {
+        let (ended, waker) = self.0.with(|state| match state {
+            State::Here { lent, .. } if *lent || !only_lent => {
+                (Some((std::mem::replace(state, next), end)), None)
+            }
+            State::InUse { lent, end: ended @ None, waker } if *lent || !only_lent => {
+                *ended = Some(end);
+                (None, waker.take())
+            }
+            _ => (None, None),
+        });
+        if let Some((State::Here { request, .. }, end)) = ended {
+            end.act_on(request);
+        }
+        // Out of the lock, as everything that is woken or dropped.
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl End {
+    fn act_on(self, request: Request<'static>) {
+        match self {
+            End::Failed(reason) => _ = request.fail(&reason),
+            End::Expired => drop(request),
+        }
+    }
+}
+
+/// A request in the hands of one call, which puts it back when it drops this.
+pub(super) struct InHand {
+    open: Arc<Open>,
+    request: Option<Request<'static>>,
+}
+
+impl Deref for InHand {
+    type Target = Request<'static>;
+
+    fn deref(&self) -> &Request<'static> {
+        self.request.as_ref().expect("it is put back when this is dropped")
+    }
+}
+
+impl DerefMut for InHand {
+    fn deref_mut(&mut self) -> &mut Request<'static> {
+        self.request.as_mut().expect("it is put back when this is dropped")
+    }
+}
+
+impl Drop for InHand {
+    fn drop(&mut self) {
+        let Some(request) = self.request.take() else { return };
+        let ended = self.open.0.with(|state| {
+            let State::InUse { lent, end, .. } = state else { unreachable!("a call has it") };
+            let lent = *lent;
+            match end.take() {
+                None => {
+                    let before = std::mem::replace(state, State::Here { request, lent });
+                    (None, before)
+                }
+                Some(end) => {
+                    let now = if matches!(end, End::Expired) { State::Expired } else { State::Answered };
+                    (Some((request, end)), std::mem::replace(state, now))
+                }
+            }
+        });
+        if let (Some((request, end)), _) = ended {
+            end.act_on(request);
+        }
     }
 }
 
@@ -71,14 +203,14 @@ pub(crate) trait Lent: Send + Sync {
     fn expire(&self);
 }
 
-impl<T: Send> Lent for Open<T> {
+impl Lent for Open {
     fn expire(&self) {
-        drop(self.end(State::Expired, |lent| lent));
+        self.end(State::Expired, true, End::Expired);
     }
 }
 
 /// What `open` is to the loop that gives it out.
-pub(super) fn lent<L: Lent + 'static>(open: &Arc<L>) -> Weak<dyn Lent> {
+pub(super) fn lent(open: &Arc<Open>) -> Weak<dyn Lent> {
     let open: Arc<dyn Lent> = Arc::clone(open) as Arc<dyn Lent>;
     Arc::downgrade(&open)
 }

@@ -1,39 +1,60 @@
 //! The answering ends: of bytes, and of numbers. Mirrors `client.rs`.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 
-use pipework::reqrep::{self, Geometry, Kind, Message};
+use pipework::reqrep::{self, Answering, Kind, Message, Ticket};
+use pipework::{Deadline, ErrorKind, Result};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
 
+use super::calls::message;
 use super::open::{Lent, Open, lent};
 use super::segment::{Place, Segment};
-use super::taking::{Given, Taking};
+use super::taking::{Given, Limit, Settings, Taking};
 use super::turns::Requests;
-use crate::buffer::{Bytes, bytes, unless_small};
-use crate::error::{OrRaise, Oversize};
-use crate::keywords::Flags;
-use crate::wait::{Timeout, until};
+use crate::buffer::{Bytes, Space, bytes, unless_small};
+use crate::error::{OrRaise, Oversize, invalid, of_kind};
+use crate::keywords::{Flags, MaxMessage, PartTimeout};
+use crate::locked::Locked;
+use crate::task::Task;
+use crate::wait::{Seconds, Timeout, again, slice, until};
 
 /// The methods of a class of servers.
 macro_rules! server {
-    ($Server:ident, $core_server:ident, $kind:expr, $Request:ident) => {
+    ($Server:ident, $attach:expr, $kind:expr, $Request:ident, { $($claim:tt)* }) => {
         #[pymethods]
         impl $Server {
+            $($claim)*
+
             #[new]
-            #[pyo3(signature = (segment, **options))]
+            #[pyo3(
+                signature = (
+                    segment,
+                    max_message=MaxMessage::DEFAULT,
+                    part_timeout=PartTimeout::DEFAULT,
+                    **options
+                ),
+                text_signature = "(segment, max_message=268435456, part_timeout=10.0, **options)"
+            )]
             fn attach(
                 py: Python<'_>,
                 segment: Place<'_, '_>,
+                max_message: MaxMessage,
+                part_timeout: PartTimeout,
                 options: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<$Server> {
                 let segment = segment.made(py, $kind, options)?;
-                let server = segment.get().get_ref().$core_server().or_raise(py)?;
-                Ok($Server(Taking::new(server, segment)))
+                let server = $attach(segment.get().get_ref()).or_raise(py)?;
+                Ok($Server(Taking::new(server, segment, max_message.0, part_timeout.0)))
             }
 
-            /// Waits for the next request. Raises `TimedOut`, and `Corrupt` if the segment was
-            /// damaged.
+            /// Waits for the next request. Raises `TimedOut`, `Closed` once this server was
+            /// stopped, and `Corrupt` if the segment was damaged.
             #[pyo3(signature = (timeout=None))]
             fn recv(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<$Request> {
                 self.0.recv(py, until(timeout))
@@ -44,16 +65,20 @@ macro_rules! server {
                 self.0.try_recv(py)
             }
 
-            /// Up to `max` requests: waits for the first, then takes what else is there. For work
-            /// that is cheaper by the batch. Raises as `recv`.
-            #[pyo3(signature = (max, timeout=None))]
+            /// Up to `max` requests: waits for the first, then takes what else is there, and what
+            /// comes within `linger` seconds. For work that is cheaper by the batch. Raises as
+            /// `recv`. If a signal handler raises, or the server is closed, while it lingers, those
+            /// that were taken fail.
+            #[pyo3(signature = (max, timeout=None, linger=None), text_signature = "($self, max, timeout=None, linger=0)")]
             fn recv_many(
                 &self,
                 py: Python<'_>,
                 max: usize,
                 timeout: Option<Timeout>,
+                linger: Option<Seconds>,
             ) -> PyResult<Vec<$Request>> {
-                self.0.recv_many(py, max, until(timeout))
+                let linger = linger.map_or_else(Default::default, |linger| linger.0);
+                self.0.recv_many(py, max, until(timeout), linger)
             }
 
             /// Up to `max` requests that wait now.
@@ -64,6 +89,27 @@ macro_rules! server {
             /// Fails all requests that wait now; returns how many they were.
             fn clear(&self, py: Python<'_>) -> PyResult<usize> {
                 self.0.clear(py)
+            }
+
+            /// Stops receiving: from now on `recv` and the like raise `Closed`, at once, loops end,
+            /// and no more requests are taken. Those that were taken can be answered; what waits in
+            /// the segment is for other servers. Any thread may call it, and signal handlers.
+            fn stop(&self, py: Python<'_>) -> PyResult<()> {
+                self.0.stop(py)
+            }
+
+            /// Takes back a request that was kept, by the ticket that `keep` has returned; None if
+            /// none is kept by it. Raises `Stale` in a forked child for what its parent keeps.
+            fn kept(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<$Request>> {
+                self.0.kept(py, ticket)
+            }
+
+            /// In a forked child, makes a request its own that the parent had kept when it forked:
+            /// for servers that fork for each request. Raises `Stale` if the parent has answered it
+            /// or has died, or something of it went in parts already; the parent gets it from then
+            /// on.
+            fn adopt(&self, py: Python<'_>, ticket: u64) -> PyResult<$Request> {
+                self.0.adopt(py, ticket)
             }
 
             fn __iter__(slf: Py<$Server>) -> Requests {
@@ -120,8 +166,8 @@ macro_rules! server {
                 self.close();
             }
 
-            fn __reduce__(slf: &Bound<'_, $Server>) -> (Py<PyAny>, (Py<Segment>,)) {
-                (slf.get_type().into_any().unbind(), (slf.get().0.segment(slf.py()),))
+            fn __reduce__(slf: &Bound<'_, $Server>) -> (Py<PyAny>, Settings) {
+                (slf.get_type().into_any().unbind(), slf.get().0.settings(slf.py()))
             }
         }
     };
@@ -141,17 +187,24 @@ macro_rules! request {
                 self.redeliveries
             }
 
+            /// The ticket that the client's `send` has returned for it.
+            #[getter]
+            fn ticket(&self) -> u64 {
+                self.ticket.to_bits()
+            }
+
+            /// Leaves the request with its server, whose `kept` takes it back by the ticket that
+            /// this returns: for programs that hand numbers around. Raises `Invalid` if it is
+            /// answered already. If the server goes before, it fails at its client.
+            fn keep(&self, py: Python<'_>) -> PyResult<u64> {
+                self.open.take(py).map(|request| request.keep().to_bits())
+            }
+
             /// Whether somebody waits for the answer: False once the client has cancelled, or its
             /// death was noticed, and once it is answered.
             #[getter]
             fn wanted(&self) -> bool {
-                self.open.is(|request| request.is_wanted())
-            }
-
-            /// Tells the client that there will be no answer: its call raises `Failed`. Nothing
-            /// happens if it is answered already.
-            fn fail(&self) {
-                self.open.fail();
+                self.open.look(|request| request.is_wanted()).unwrap_or_else(|| self.open.is_open())
             }
 
             /// Takes it out of the loop that gave it out, which would fail it when it comes back.
@@ -166,15 +219,15 @@ macro_rules! request {
                 slf
             }
 
-            #[pyo3(signature = (*_exception))]
-            fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
-                self.fail();
-            }
         }
     };
 }
 
 /// Takes requests from a segment and answers them.
+///
+/// `max_message`: bytes of the longest request and reply. `part_timeout`: for how many seconds a
+/// client may keep this server waiting in the middle of a call that goes in parts; then the call
+/// fails.
 ///
 /// `Server(segment)` attaches to a `Segment`; `Server(path)` to the one at a path, which is made if
 /// there is none: the keyword arguments are those of `Options`. Any number of servers, in any
@@ -182,10 +235,11 @@ macro_rules! request {
 /// a forked child it works on, as a member of its own; requests taken before stay the parent's. It
 /// can be pickled for another process.
 ///
-/// Iterating gives requests until the server is closed, `async for` too. A loop that comes back
-/// fails the request that it gave out last, if that is neither answered nor detached: who hands it
-/// to a thread or a task hands on `request.detach()`. What `recv` and `recv_many` return is one's
-/// own: until it is answered, failed or dropped, its caller waits, so use it in a `with` block.
+/// Iterating gives requests until the server is closed or stopped, `async for` too. A loop that
+/// comes back fails the request that it gave out last, if that is neither answered nor detached:
+/// who hands it to a thread or a task hands on `request.detach()`. What `recv` and `recv_many`
+/// return is one's own: until it is answered, failed or dropped, its caller waits, so use it in a
+/// `with` block.
 ///
 /// >>> from pipework.reqrep import Client, Segment, Server
 /// >>> segment = Segment.anonymous()
@@ -197,21 +251,35 @@ macro_rules! request {
 /// >>> [client.recv(ticket) for ticket in tickets]
 /// [b'aaa', b'bbb', b'ccc']
 #[pyclass(frozen, module = "pipework.reqrep")]
-pub(crate) struct Server(Taking<reqrep::Server>);
+pub(crate) struct Server(Taking);
 
-server!(Server, server, Kind::Bytes, Request);
+server!(Server, reqrep::Segment::server, Kind::Bytes, Request, {
+    /// Waits for the next request, and leaves its bytes in the segment, for `Request.readinto`. Of a
+    /// request that is longer than a slot it is the first part; `Request.next_part` gets the
+    /// others. Raises as `recv`.
+    #[pyo3(signature = (timeout=None))]
+    fn claim(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<Request> {
+        self.0.claim(py, until(timeout))
+    }
+});
 
 /// A request that this process has taken, and that no other server gets.
 ///
 /// Answer it once, with `reply` or `fail`, from any thread. Dropped without an answer, it fails at
-/// its client at once; as a context manager, when the block is left.
+/// its client at once; as a context manager, when the block is left. If an exception leaves the
+/// block, the reason that its client gets is the exception's type, and no more: its text may say
+/// what the client is not to know. `request.fail(str(error))` says it.
 #[pyclass(frozen, module = "pipework.reqrep")]
 pub(crate) struct Request {
-    data: Py<PyBytes>,
-    flags: u32,
+    /// None of one that was claimed.
+    data: Option<Py<PyBytes>>,
+    /// Of one that was claimed: the part that was read last.
+    part: Locked<Option<Arc<Py<PyBytes>>>>,
+    flags: AtomicU32,
     redeliveries: u8,
-    largest_reply: u32,
-    open: Arc<Open<reqrep::Request<'static>>>,
+    ticket: Ticket,
+    limit: Limit,
+    open: Arc<Open>,
 }
 
 request!(Request, {
@@ -219,53 +287,248 @@ request!(Request, {
     #[pyo3(name = "__match_args__")]
     const MATCH_ARGS: (&'static str,) = ("data",);
 
-    /// The bytes of the request.
+    /// The bytes of the request; of one that was claimed, those of the part that is there.
     #[getter]
-    fn data(&self, py: Python<'_>) -> Py<PyBytes> {
-        self.data.clone_ref(py)
+    fn data(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
+        if let Some(data) = &self.data {
+            return Ok(data.clone_ref(py));
+        }
+        if let Some(part) = self.part.with(|part| part.clone()) {
+            return Ok((*part).clone_ref(py));
+        }
+        let mut request = self.open.borrow(py)?;
+        let data = unless_small(py, request.size(), || request.read().map(drop)).or_raise(py);
+        let data = data.and_then(|()| bytes(py, [request.payload()]))?;
+        self.flags.store(request.flags(), Ordering::Relaxed);
+        drop(self.part.replace(Arc::new(data.clone_ref(py))));
+        Ok(data)
     }
 
-    /// The 32 bits that the client sent along.
+    /// The 32 bits that the client sent along; of a request that was claimed, once it was read.
     #[getter]
     fn flags(&self) -> u32 {
-        self.flags
+        self.flags.load(Ordering::Relaxed)
     }
 
-    /// Answers. False if the client has cancelled or died.
+    /// Whether the client has more parts of it. One that was received, and not claimed, is whole.
+    #[getter]
+    fn has_more(&self) -> bool {
+        self.open.look(|request| request.has_more()).unwrap_or(false)
+    }
+
+    /// Gets the next part of a request that was claimed, in the place of the one that is there:
+    /// `data` and `readinto` give it. False if there is none.
     ///
-    /// Raises `TooLong` if it does not fit into the segment's replies: the request then fails at
-    /// its client. `Invalid` if it is answered already; `Stale` in a child that was forked after
-    /// the request was taken.
+    /// Raises `TimedOut`; the next call goes on waiting for the same part. `Closed` if the client
+    /// has cancelled the call or has died.
+    #[pyo3(signature = (timeout=None))]
+    fn next_part(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<bool> {
+        let next = |request: &mut reqrep::Request<'static>, slice| request.next_part(slice);
+        let next = self.open.wait_for(py, until(timeout), next)?.or_raise(py)?;
+        if next {
+            drop(self.part.take());
+        }
+        Ok(next)
+    }
+
+    /// Copies the bytes of the request, or of the part of a claimed one that is there, from the
+    /// segment to the beginning of `buffer`; returns how many they are. Raises `TooLong` if they
+    /// are more than fit.
+    fn readinto(&self, py: Python<'_>, mut buffer: Space<'_>) -> PyResult<usize> {
+        let too_long = |len, most| {
+            let text = format!("the request has {len} bytes, and the buffer {most}");
+            of_kind(py, ErrorKind::TooLong, "reqrep recv", &text)
+        };
+        if let Some(data) = &self.data {
+            let data = data.bind(py).as_bytes();
+            if data.len() > buffer.len() {
+                return Err(too_long(data.len(), buffer.len()));
+            }
+            buffer.fill(0, data);
+            return Ok(data.len());
+        }
+        let mut request = self.open.borrow(py)?;
+        if request.size() > buffer.len() {
+            return Err(too_long(request.size(), buffer.len()));
+        }
+        let len = request.read_into(buffer.lend()).or_raise(py)?;
+        self.flags.store(request.flags(), Ordering::Relaxed);
+        Ok(len)
+    }
+
+    /// Answers. False if the client has cancelled, forgotten the call, or died.
+    ///
+    /// Waits if the reply is longer than a slot, or comes after a part: until the client has taken
+    /// all but the end of it. Raises `TooLong` if it is longer than the server's `max_message`, and
+    /// `TimedOut` if the client has not taken a part within the server's `part_timeout`: the
+    /// request then fails at its client, as it does when a signal handler raises. `Invalid` if it
+    /// is answered already; `Stale` in a child that was forked after the request was taken.
     #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
     fn reply(&self, py: Python<'_>, data: Bytes<'_, '_>, flags: Flags) -> PyResult<bool> {
-        let (request, data): (_, &[u8]) = (self.open.take(py)?, &data);
-        let sent = unless_small(py, data.len(), || request.reply(Message::new(data).flags(flags.0)));
-        let (len, option, most) = (data.len(), "the segment's reply_bytes", self.largest_reply as usize);
-        sent.map_err(|error| Oversize { error, len, option, most }).or_raise(py)
+        let (mut request, data): (_, &[u8]) = (self.open.take(py)?, &data);
+        let mut answering = Answering::new(message((data, flags.0)));
+        // What a handler raises drops the request, which fails it.
+        let mut until = PAST;
+        let answered = again(py, || {
+            let reply = || request.reply_on(&mut answering, until);
+            let answered = match until == PAST {
+                true => unless_small(py, data.len(), reply),
+                false => py.detach(reply),
+            };
+            until = slice(Deadline::NEVER);
+            let is_early = answered.as_ref().is_err_and(|error| error.kind() == ErrorKind::Interrupted);
+            Ok(if is_early { None } else { Some(answered) })
+        })?;
+        self.sent(py, data.len(), answered)
+    }
+
+    /// As `reply`, in asyncio: does not stop the loop while the client takes a long reply. If the
+    /// task is cancelled, the request fails. The time-out is asyncio's own.
+    #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
+    fn areply<'py>(
+        slf: &Bound<'py, Request>,
+        data: Bytes<'_, '_>,
+        flags: Flags,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, request, data) = (slf.py(), slf.get().open.take(slf.py())?, data.hold());
+        let (len, this) = (data.len(), slf.clone().unbind());
+        let reply = async move { request.reply_async(message((&data, flags.0))).await };
+        Task::new(move || len, reply, move |py, answered| truth(py, this.get().sent(py, len, answered)?))
+            .start(py)
+    }
+
+    /// Sends the client a part of the reply: others follow, and then `reply`, which may be empty.
+    /// False if nobody waits for it any more: the client has cancelled or forgotten the call, or
+    /// has died. A client that does not ask for parts gets all of them as one reply.
+    ///
+    /// Waits until the client has taken the part before. Raises `TimedOut`: nothing of it was sent,
+    /// unless it is longer than a slot; then the request fails. `TooLong` as for `reply`. `Invalid`
+    /// if it is answered already, or has more parts itself.
+    #[pyo3(signature = (data, timeout=None))]
+    fn send_part(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<bool> {
+        let (deadline, part, mut giving) = (until(timeout), Message::new(&data), None);
+        let at_once = {
+            let mut request = self.open.borrow(py)?;
+            unless_small(py, data.len(), || request.part_on(&mut giving, &part, PAST))
+        };
+        let given = match at_once {
+            Err(error) if error.kind() == ErrorKind::TimedOut && deadline != PAST => {
+                let give = |request: &mut reqrep::Request<'static>, slice| {
+                    request.part_on(&mut giving, &part, slice)
+                };
+                self.open.wait_for(py, deadline, give)
+            }
+            given => Ok(given),
+        };
+        let given = given.and_then(|given| self.sent(py, data.len(), given));
+        if let (Err(_), Some(giving)) = (&given, &giving)
+            && let Ok(mut request) = self.open.borrow(py)
+        {
+            request.stop_giving(giving);
+        }
+        given
+    }
+
+    /// As `send_part`, in asyncio. If the task is cancelled, the part was not sent, unless it is
+    /// longer than a slot; then the request fails. The time-out is asyncio's own.
+    fn asend_part<'py>(slf: &Bound<'py, Request>, data: Bytes<'_, '_>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, mut request, data) = (slf.py(), slf.get().open.borrow(slf.py())?, data.hold());
+        let (len, this, open) = (data.len(), slf.clone().unbind(), Arc::clone(&slf.get().open));
+        let give = async move {
+            let mut part = pin!(request.part_async(Message::new(&*data)));
+            poll_fn(|cx| match part.as_mut().poll(cx) {
+                // Ended by another task or thread, it is put back, and fails.
+                Poll::Pending if open.is_ended(cx.waker()) => Poll::Ready(None),
+                polled => polled.map(Some),
+            })
+            .await
+        };
+        let give_out = move |py: Python<'_>, given: Option<Result<bool>>| match given {
+            Some(given) => truth(py, this.get().sent(py, len, given)?),
+            None => Err(invalid(py, "reqrep part", "this request was failed meanwhile")),
+        };
+        Task::new(move || len, give, give_out).start(py)
+    }
+
+    /// Tells the client that there will be no answer: its call raises `RemoteError`, with this
+    /// reason: text or bytes, of which as many arrive as a reply in one slot has, and none where the
+    /// client has not taken the part before. Nothing happens if it is answered already.
+    #[pyo3(signature = (reason=None), text_signature = "($self, reason='')")]
+    fn fail(&self, reason: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        self.open.fail(reason.map_or(Ok(Vec::new()), reason_of)?);
+        Ok(())
+    }
+
+    #[pyo3(signature = (kind=None, *_exception))]
+    fn __exit__(&self, kind: Option<&Bound<'_, PyType>>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        if self.open.is_open() {
+            let name = kind.map(|kind| kind.qualname()).transpose()?;
+            self.open.fail(name.map_or(Ok(Vec::new()), |name| reason_of(name.as_any()))?);
+        }
+        Ok(())
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        let len = self.data.bind(py).as_bytes().len();
-        format!("<Request of {len} bytes{}>", if self.open.is(|_| true) { "" } else { ", answered" })
+        let state = if self.open.is_open() { "" } else { ", answered" };
+        match &self.data {
+            Some(data) => format!("<Request of {} bytes{state}>", data.bind(py).as_bytes().len()),
+            None => format!("<Request in the segment{state}>"),
+        }
     }
 });
 
-impl Given for Request {
-    type Taken = reqrep::Request<'static>;
+impl Request {
+    fn sent(&self, py: Python<'_>, len: usize, sent: Result<bool>) -> PyResult<bool> {
+        let (option, most) = self.limit;
+        sent.map_err(|error| Oversize { error, len, option, most }).or_raise(py)
+    }
 
-    fn of(py: Python<'_>, mut request: reqrep::Request<'static>, sizes: &Geometry) -> PyResult<Request> {
+    fn new(request: reqrep::Request<'static>, data: Option<Py<PyBytes>>, limit: Limit) -> Request {
+        Request {
+            data,
+            part: Locked::new(None),
+            flags: request.flags().into(),
+            redeliveries: request.redeliveries(),
+            ticket: request.ticket(),
+            limit,
+            open: Arc::new(Open::new(request)),
+        }
+    }
+}
+
+/// A deadline for those that must not wait.
+const PAST: Deadline = Deadline::at_ns(0);
+
+fn truth(py: Python<'_>, truth: bool) -> PyResult<Py<PyAny>> {
+    Ok(truth.into_pyobject(py)?.to_owned().into_any().unbind())
+}
+
+/// The bytes of a reason, which is text or bytes.
+fn reason_of(reason: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    if let Ok(text) = reason.cast::<PyString>() {
+        // As it is written to standard error: a lone surrogate is no reason to raise.
+        let encoded = text.call_method1("encode", ("utf-8", "backslashreplace"))?;
+        return Ok(encoded.cast_into::<PyBytes>()?.as_bytes().to_vec());
+    }
+    match reason.extract::<Bytes<'_, '_>>() {
+        Ok(bytes) => Ok(bytes.to_vec()),
+        Err(_) => Err(PyTypeError::new_err("a reason is text or bytes")),
+    }
+}
+
+impl Given for Request {
+    fn of(py: Python<'_>, mut request: reqrep::Request<'static>, limit: Limit) -> PyResult<Request> {
         let data = bytes(py, [&request])?;
         if request.len() >= LARGE {
             // Python has its copy.
             drop(request.take_payload());
         }
-        Ok(Request {
-            data,
-            flags: request.flags(),
-            redeliveries: request.redeliveries(),
-            largest_reply: sizes.reply_bytes,
-            open: Arc::new(Open::new(request)),
-        })
+        Ok(Request::new(request, Some(data), limit))
+    }
+
+    fn claimed(py: Python<'_>, request: reqrep::Request<'static>, limit: Limit) -> PyResult<Request> {
+        let _ = py;
+        Ok(Request::new(request, None, limit))
     }
 
     fn lend(&self) -> Weak<dyn Lent> {
@@ -289,16 +552,22 @@ const LARGE: usize = 4096;
 /// >>> [client.recv(ticket) for ticket in tickets]
 /// [0, 1, 4]
 #[pyclass(frozen, module = "pipework.reqrep")]
-pub(crate) struct IntServer(Taking<reqrep::IntServer>);
+pub(crate) struct IntServer(Taking);
 
-server!(IntServer, int_server, Kind::Integers, IntRequest);
+server!(IntServer, int_server, Kind::Integers, IntRequest, {});
+
+/// The server inside, which is of bytes: those of the numbers.
+fn int_server(segment: &reqrep::Segment) -> Result<reqrep::Server> {
+    segment.int_server().map(|server| server.get_ref().clone())
+}
 
 /// A `Request` that is a number.
 #[pyclass(frozen, module = "pipework.reqrep")]
 pub(crate) struct IntRequest {
     value: i64,
     redeliveries: u8,
-    open: Arc<Open<reqrep::IntRequest<'static>>>,
+    ticket: Ticket,
+    open: Arc<Open>,
 }
 
 request!(IntRequest, {
@@ -314,24 +583,40 @@ request!(IntRequest, {
 
     /// As `Request.reply`.
     fn reply(&self, py: Python<'_>, value: i64) -> PyResult<bool> {
-        self.open.take(py)?.reply(value).or_raise(py)
+        self.open.take(py)?.reply(&value.to_ne_bytes()).or_raise(py)
+    }
+
+    /// As `Request.fail`, without a reason: there is space for a number.
+    fn fail(&self) {
+        self.open.fail(Vec::new());
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
+        self.fail();
     }
 
     fn __repr__(&self) -> String {
-        let state = if self.open.is(|_| true) { "" } else { ", answered" };
+        let state = if self.open.is_open() { "" } else { ", answered" };
         format!("<IntRequest {}{state}>", self.value)
     }
 });
 
 impl Given for IntRequest {
-    type Taken = reqrep::IntRequest<'static>;
-
-    fn of(_py: Python<'_>, request: reqrep::IntRequest<'static>, _sizes: &Geometry) -> PyResult<IntRequest> {
+    fn of(_py: Python<'_>, request: reqrep::Request<'static>, _limit: Limit) -> PyResult<IntRequest> {
         Ok(IntRequest {
-            value: request.value(),
+            // A payload of another size was written by no client of ours; zero is as wrong an
+            // answer as any.
+            value: request.payload().try_into().map_or(0, i64::from_ne_bytes),
             redeliveries: request.redeliveries(),
+            ticket: request.ticket(),
             open: Arc::new(Open::new(request)),
         })
+    }
+
+    fn claimed(py: Python<'_>, mut request: reqrep::Request<'static>, limit: Limit) -> PyResult<IntRequest> {
+        request.read().or_raise(py)?;
+        IntRequest::of(py, request, limit)
     }
 
     fn lend(&self) -> Weak<dyn Lent> {

@@ -24,6 +24,12 @@ pub(super) struct Shared<T> {
     state: Arc<Locked<State<T>>>,
 }
 
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Shared<T> {
+        Shared { noun: self.noun, state: Arc::clone(&self.state) }
+    }
+}
+
 struct State<T> {
     /// None once it is closed.
     end: Option<T>,

@@ -1,14 +1,13 @@
 //! What a server does, on Python's terms, whatever its payloads are. Mirrors `calls.rs`.
 
-use std::convert::identity;
 use std::os::fd::IntoRawFd;
 use std::sync::Weak;
 use std::time::Duration;
 
-use pipework::reqrep::{Geometry, IntRequest, IntServer, Request, Server};
+use pipework::reqrep::{Request, Server, Ticket};
 use pipework::{Deadline, Result};
 use pyo3::PyClass;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyEOFError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pyclass::boolean_struct::True;
 
@@ -18,148 +17,148 @@ use super::shared::{Shared, closed};
 use crate::buffer::unless_small;
 use crate::error::OrRaise;
 use crate::task::Task;
-
-/// A server of the core.
-pub(super) trait Taker: Clone + Send + Sync + 'static {
-    type Taken: Send;
-
-    fn server(&self) -> &Server;
-    fn recv(&self, deadline: Deadline) -> Result<Self::Taken>;
-    fn try_recv(&self) -> Result<Option<Self::Taken>>;
-    fn recv_many(&self, max: usize, deadline: Deadline) -> Result<Vec<Self::Taken>>;
-    fn drain(&self, max: usize) -> Result<Vec<Self::Taken>>;
-    fn recv_async(&self) -> impl Future<Output = Result<Self::Taken>> + Send;
-}
-
-/// Each server of the core has these by the same names. `server` is the server inside.
-macro_rules! taker {
-    ($Server:ty, $Request:ident, $server:expr) => {
-        impl Taker for $Server {
-            type Taken = $Request<'static>;
-
-            fn server(&self) -> &Server {
-                $server(self)
-            }
-
-            fn recv(&self, deadline: Deadline) -> Result<Self::Taken> {
-                self.recv(deadline).map($Request::into_owned)
-            }
-
-            fn try_recv(&self) -> Result<Option<Self::Taken>> {
-                Ok(self.try_recv()?.map($Request::into_owned))
-            }
-
-            fn recv_many(&self, max: usize, deadline: Deadline) -> Result<Vec<Self::Taken>> {
-                Ok(self
-                    .recv_many(max, deadline, Duration::ZERO)?
-                    .into_iter()
-                    .map($Request::into_owned)
-                    .collect())
-            }
-
-            fn drain(&self, max: usize) -> Result<Vec<Self::Taken>> {
-                Ok(self.drain(max)?.into_iter().map($Request::into_owned).collect())
-            }
-
-            async fn recv_async(&self) -> Result<Self::Taken> {
-                self.recv_async().await.map($Request::into_owned)
-            }
-        }
-    };
-}
-
-taker!(Server, Request, identity);
-taker!(IntServer, IntRequest, IntServer::get_ref);
+use crate::wait::in_slices;
 
 /// A request as Python gets it.
 pub(super) trait Given: Into<PyClassInitializer<Self>> + PyClass<Frozen = True> + Sync {
-    type Taken: Send;
+    /// One whose payload is here. `limit` is that of its reply.
+    fn of(py: Python<'_>, request: Request<'static>, limit: Limit) -> PyResult<Self>;
 
-    fn of(py: Python<'_>, taken: Self::Taken, sizes: &Geometry) -> PyResult<Self>;
+    /// One whose payload is in the segment.
+    fn claimed(py: Python<'_>, request: Request<'static>, limit: Limit) -> PyResult<Self>;
 
     /// Makes it a loop's, for a turn.
     fn lend(&self) -> Weak<dyn Lent>;
 }
 
+/// The option that limits a reply, and its value.
+pub(super) type Limit = (&'static str, usize);
+
+/// What makes a server like this one in another process: the segment, and how it was set.
+pub(super) type Settings = (Py<Segment>, usize, f64);
+
 /// What a server does, on Python's terms.
-pub(super) struct Taking<S> {
-    server: Shared<S>,
+pub(super) struct Taking {
+    server: Shared<Server>,
     segment: Py<Segment>,
+    max_message: usize,
+    part_timeout: Duration,
 }
 
 const RECV: &str = "reqrep recv";
 
-impl<S: Taker> Taking<S> {
-    pub(super) fn new(server: S, segment: Py<Segment>) -> Taking<S> {
-        Taking { server: Shared::new("server", server), segment }
+impl Taking {
+    pub(super) fn new(
+        server: Server,
+        segment: Py<Segment>,
+        max_message: usize,
+        part_timeout: Duration,
+    ) -> Taking {
+        let server = server.max_message(max_message).part_timeout(part_timeout);
+        Taking { server: Shared::new("server", server), segment, max_message, part_timeout }
     }
 
-    pub(super) fn recv<G: Given<Taken = S::Taken>>(&self, py: Python<'_>, deadline: Deadline) -> PyResult<G> {
-        let taken = self.server.wait(py, deadline, RECV, |server, slice| py.detach(|| server.recv(slice)))?;
-        G::of(py, taken, self.sizes())
+    pub(super) fn recv<G: Given>(&self, py: Python<'_>, deadline: Deadline) -> PyResult<G> {
+        let recv = |server: &Server, slice| py.detach(|| server.recv(slice).map(Request::into_owned));
+        G::of(py, self.server.wait(py, deadline, RECV, recv)?, self.limit())
     }
 
-    pub(super) fn try_recv<G: Given<Taken = S::Taken>>(&self, py: Python<'_>) -> PyResult<Option<G>> {
+    pub(super) fn try_recv<G: Given>(&self, py: Python<'_>) -> PyResult<Option<G>> {
         let server = self.get(py)?;
-        let taken = unless_small(py, waiting_bytes(&server, 1), || server.try_recv()).or_raise(py)?;
-        taken.map(|taken| G::of(py, taken, self.sizes())).transpose()
+        let try_recv = || Ok(server.try_recv()?.map(Request::into_owned));
+        let taken: Result<_> = unless_small(py, waiting_bytes(&server, 1), try_recv);
+        taken.or_raise(py)?.map(|taken| G::of(py, taken, self.limit())).transpose()
     }
 
-    pub(super) fn recv_many<G: Given<Taken = S::Taken>>(
+    pub(super) fn claim<G: Given>(&self, py: Python<'_>, deadline: Deadline) -> PyResult<G> {
+        let claim = |server: &Server, slice| py.detach(|| server.claim(slice).map(Request::into_owned));
+        G::claimed(py, self.server.wait(py, deadline, RECV, claim)?, self.limit())
+    }
+
+    pub(super) fn recv_many<G: Given>(
         &self,
         py: Python<'_>,
         max: usize,
         deadline: Deadline,
+        linger: Duration,
     ) -> PyResult<Vec<G>> {
-        let recv = |server: &S, slice| py.detach(|| server.recv_many(max, slice));
-        let taken = self.server.wait(py, deadline, RECV, recv)?;
-        taken.into_iter().map(|taken| G::of(py, taken, self.sizes())).collect()
+        let recv = |server: &Server, max, slice| {
+            py.detach(|| server.recv_many(max, slice, Duration::ZERO).map(owned))
+        };
+        let mut taken = self.server.wait(py, deadline, RECV, |server, slice| recv(server, max, slice))?;
+        let most = max.min(self.segment.get().get_ref().geometry().slots as usize);
+        let lingers = (!linger.is_zero()).then(|| Deadline::after(linger));
+        while let Some(until) = lingers.filter(|_| taken.len() < most) {
+            // An error comes again with the next call.
+            let more = in_slices(py, until, |slice| Ok(recv(&self.get(py)?, most - taken.len(), slice)))?;
+            match more {
+                Ok(more) => taken.extend(more),
+                Err(_) => break,
+            }
+        }
+        self.give(py, taken)
     }
 
-    pub(super) fn drain<G: Given<Taken = S::Taken>>(&self, py: Python<'_>, max: usize) -> PyResult<Vec<G>> {
+    pub(super) fn drain<G: Given>(&self, py: Python<'_>, max: usize) -> PyResult<Vec<G>> {
         let server = self.get(py)?;
-        let taken = unless_small(py, waiting_bytes(&server, max), || server.drain(max)).or_raise(py)?;
-        taken.into_iter().map(|taken| G::of(py, taken, self.sizes())).collect()
+        let drain = || server.drain(max).map(owned);
+        let taken = unless_small(py, waiting_bytes(&server, max), drain).or_raise(py)?;
+        self.give(py, taken)
     }
 
-    /// As `recv`; None once the server is closed.
-    pub(super) fn next<G: Given<Taken = S::Taken>>(&self, py: Python<'_>) -> PyResult<Option<G>> {
+    fn give<G: Given>(&self, py: Python<'_>, taken: Vec<Request<'static>>) -> PyResult<Vec<G>> {
+        taken.into_iter().map(|taken| G::of(py, taken, self.limit())).collect()
+    }
+
+    pub(super) fn kept<G: Given>(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<G>> {
+        let server = self.get(py)?;
+        let kept = server.kept(Ticket::from_bits(ticket)).or_raise(py)?;
+        kept.map(|kept| G::claimed(py, kept.into_owned(), self.limit())).transpose()
+    }
+
+    pub(super) fn adopt<G: Given>(&self, py: Python<'_>, ticket: u64) -> PyResult<G> {
+        let server = self.get(py)?;
+        let adopted = server.adopt(Ticket::from_bits(ticket)).or_raise(py)?;
+        G::claimed(py, adopted.into_owned(), self.limit())
+    }
+
+    /// As `recv`; None once the server is closed or stopped.
+    pub(super) fn next<G: Given>(&self, py: Python<'_>) -> PyResult<Option<G>> {
         match self.recv(py, Deadline::NEVER) {
             Err(error) if self.is_closed() && error.is_instance_of::<PyValueError>(py) => Ok(None),
+            // Closed, which is how the core says that it was stopped.
+            Err(error) if error.is_instance_of::<PyEOFError>(py) => Ok(None),
             next => next.map(Some),
         }
     }
 
-    pub(super) fn start_recv<'py, G: Given<Taken = S::Taken>>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let sizes = *self.sizes();
+    pub(super) fn start_recv<'py, G: Given>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let limit = self.limit();
         self.start(
             py,
             1,
-            |server| async move { server.recv_async().await },
-            move |py, taken| Ok(Py::new(py, G::of(py, taken, &sizes)?)?.into_any()),
+            |server| async move { server.recv_async().await.map(Request::into_owned) },
+            move |py, taken| Ok(Py::new(py, G::of(py, taken, limit)?)?.into_any()),
         )
     }
 
-    pub(super) fn start_recv_many<'py, G: Given<Taken = S::Taken>>(
+    pub(super) fn start_recv_many<'py, G: Given>(
         &self,
         py: Python<'py>,
         max: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let recv = move |server: S| async move {
+        let recv = move |server: Server| async move {
             if max == 0 {
                 return Ok(Vec::new());
             }
-            let mut taken = vec![server.recv_async().await?];
+            let mut taken = vec![server.recv_async().await.map(Request::into_owned)?];
             // If this fails, so will the next call.
-            taken.extend(server.drain(max - 1).into_iter().flatten());
+            taken.extend(server.drain(max - 1).map(owned).into_iter().flatten());
             Ok(taken)
         };
-        let sizes = *self.sizes();
+        let limit = self.limit();
         self.start(py, max, recv, move |py, taken| {
-            let given = taken.into_iter().map(|taken| Py::new(py, G::of(py, taken, &sizes)?));
+            let given = taken.into_iter().map(|taken| Py::new(py, G::of(py, taken, limit)?));
             Ok(given.collect::<PyResult<Vec<_>>>()?.into_pyobject(py)?.unbind())
         })
     }
@@ -169,7 +168,7 @@ impl<S: Taker> Taking<S> {
         &self,
         py: Python<'py>,
         max: usize,
-        recv: impl FnOnce(S) -> F,
+        recv: impl FnOnce(Server) -> F,
         give: impl Fn(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Bound<'py, PyAny>> {
         let server = self.get(py)?;
@@ -181,20 +180,31 @@ impl<S: Taker> Taking<S> {
         Task::new(move || waiting_bytes(&server, max), taken, give).start(py)
     }
 
-    fn sizes(&self) -> &Geometry {
-        self.segment.get().get_ref().geometry()
+    fn limit(&self) -> Limit {
+        match self.segment.get().get_ref().geometry().reply_bytes as usize {
+            0 => ("the segment's reply_bytes", 0),
+            slot => ("the server's max_message", self.max_message.max(slot)),
+        }
     }
 
     pub(super) fn clear(&self, py: Python<'_>) -> PyResult<usize> {
-        self.get(py)?.server().clear().or_raise(py)
+        self.get(py)?.clear().or_raise(py)
+    }
+
+    pub(super) fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.get(py).map(|server| server.stop())
     }
 
     pub(super) fn doorbell(&self, py: Python<'_>) -> PyResult<i32> {
-        self.get(py)?.server().doorbell().or_raise(py).map(IntoRawFd::into_raw_fd)
+        self.get(py)?.doorbell().or_raise(py).map(IntoRawFd::into_raw_fd)
     }
 
     pub(super) fn segment(&self, py: Python<'_>) -> Py<Segment> {
         self.segment.clone_ref(py)
+    }
+
+    pub(super) fn settings(&self, py: Python<'_>) -> Settings {
+        (self.segment(py), self.max_message, self.part_timeout.as_secs_f64())
     }
 
     pub(super) fn close(&self) {
@@ -205,13 +215,17 @@ impl<S: Taker> Taking<S> {
         self.server.is_closed()
     }
 
-    fn get(&self, py: Python<'_>) -> PyResult<S> {
+    fn get(&self, py: Python<'_>) -> PyResult<Server> {
         self.server.get(py, RECV)
     }
 }
 
+fn owned(requests: Vec<Request<'_>>) -> Vec<Request<'static>> {
+    requests.into_iter().map(Request::into_owned).collect()
+}
+
 /// Bytes of what `max` requests would bring now. Who looks in vain keeps the interpreter lock,
 /// however large a request may be.
-fn waiting_bytes(server: &impl Taker, max: usize) -> usize {
-    server.server().waiting_bytes(max).try_into().unwrap_or(usize::MAX)
+fn waiting_bytes(server: &Server, max: usize) -> usize {
+    server.waiting_bytes(max).try_into().unwrap_or(usize::MAX)
 }

@@ -1,0 +1,285 @@
+//! Replies that come part by part, and calls as they end: what loops over a client go through.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use pipework::reqrep::{self, Calling, Client, Outcome, Reply, Ticket};
+use pipework::{Deadline, Error, ErrorKind, Result};
+use pyo3::exceptions::{PyRuntimeError, PyStopAsyncIteration};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use super::calls::{CLIENT, Calls, Request, answered, message, start};
+use super::segment::MODULE;
+use super::shared::{Shared, closed};
+use crate::buffer::{Held, bytes};
+use crate::error::{OrRaise, Raise, remote};
+use crate::handle::{Handle, drop_detached};
+use crate::imports::Import;
+use crate::locked::Locked;
+use crate::task::Task;
+
+const STREAM: &str = "reqrep stream";
+
+/// Why no part comes.
+enum Ended {
+    Error(Error),
+    /// The server gave the request up, for this reason.
+    Failed(Option<Reply>),
+    ClientClosed,
+}
+
+impl Ended {
+    fn of(error: Error, stream: &reqrep::Stream) -> Ended {
+        match error.kind() {
+            ErrorKind::Failed => Ended::Failed(stream.reason().cloned()),
+            _ => Ended::Error(error),
+        }
+    }
+}
+
+impl Raise for Ended {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Ended::Error(error) => error.kind(),
+            Ended::Failed(_) => ErrorKind::Failed,
+            Ended::ClientClosed => ErrorKind::Invalid,
+        }
+    }
+
+    fn raise(&self, py: Python<'_>) -> PyErr {
+        match self {
+            Ended::Error(error) => error.raise(py),
+            Ended::Failed(reason) => remote(py, STREAM, reason.as_deref().unwrap_or_default()),
+            Ended::ClientClosed => closed(py, "client", STREAM),
+        }
+    }
+}
+
+/// The parts of a reply, as the server sends them: what `Client.stream` returns.
+///
+/// It ends after the last part, after the first exception, and when it is closed. Ended before the
+/// last part, it cancels the call: also when a loop over it is left, which drops it.
+#[pyclass(frozen, module = "pipework.reqrep")]
+pub(crate) struct Stream {
+    parts: Handle<reqrep::Stream>,
+    client: Shared<Client>,
+    each: Option<Duration>,
+}
+
+impl Calls {
+    pub(super) fn stream(
+        &self,
+        py: Python<'_>,
+        request: Request<'_>,
+        each: Option<Duration>,
+    ) -> PyResult<Stream> {
+        let calling = Calling::call(message(request));
+        let client = self.get(py)?;
+        let sent = self.make(py, calling, deadline(each), start(py))?;
+        let sent = sent.map_err(|given_up| self.for_request(request.0.len(), given_up.error));
+        let parts = Handle::new("stream", client.stream_of(sent.or_raise(py)?));
+        Ok(Stream { parts, client: self.shared().clone(), each })
+    }
+
+    pub(super) fn stream_in_tasks<'py>(
+        &self,
+        py: Python<'py>,
+        data: Held,
+        flags: u32,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        static PARTS: Import = Import::new("pipework._asyncio_tasks", "Parts");
+        let state = Arc::new(Locked::new(State::Begins(data, flags)));
+        PARTS.call(py, (Parts { state, client: self.shared().clone() },))
+    }
+
+    pub(super) fn as_completed(&self, deadline: Deadline, give: Give) -> Completed {
+        Completed { client: self.shared().clone(), deadline, give }
+    }
+}
+
+fn deadline(each: Option<Duration>) -> Deadline {
+    each.map_or(Deadline::NEVER, Deadline::after)
+}
+
+#[pymethods]
+impl Stream {
+    fn __iter__(slf: Py<Stream>) -> Py<Stream> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyBytes>>> {
+        if self.parts.is_closed() {
+            return Ok(None);
+        }
+        let mut is_ours = false;
+        let part = self.parts.wait(py, deadline(self.each), STREAM, |stream, slice| {
+            is_ours = true;
+            if self.client.is_closed() {
+                return Err(Ended::ClientClosed);
+            }
+            py.detach(|| stream.next_part(slice)).map_err(|error| Ended::of(error, stream))
+        });
+        // Not where another thread has the stream.
+        if is_ours && !matches!(part, Ok(Some(_))) {
+            self.close(py);
+        }
+        part?.map(|part| bytes(py, [&part])).transpose()
+    }
+
+    /// Cancels the call, if its last part has not come. A second time does nothing.
+    fn close(&self, py: Python<'_>) {
+        self.parts.close(py, drop_detached);
+    }
+
+    fn __enter__(slf: Py<Stream>) -> Py<Stream> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
+        self.close(py);
+    }
+}
+
+/// The same for `async for`; `pipework/_asyncio_tasks.py` has the iterator.
+#[pyclass(frozen, module = "pipework._core")]
+pub(crate) struct Parts {
+    state: Arc<Locked<State>>,
+    client: Shared<Client>,
+}
+
+enum State {
+    /// Nothing was sent.
+    Begins(Held, u32),
+    GoesOn(Box<reqrep::Stream>),
+    /// A task waits for the next part.
+    UnderWay,
+    Over,
+}
+
+#[pymethods]
+impl Parts {
+    /// The coroutine of the next part; it raises StopAsyncIteration after the last. If it is
+    /// cancelled, so is the call.
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let (before, is_over) = self.state.with(|state| match state {
+            State::Over => (State::Over, true),
+            _ => (std::mem::replace(state, State::UnderWay), false),
+        });
+        if is_over {
+            return Err(PyStopAsyncIteration::new_err(()));
+        }
+        if matches!(before, State::UnderWay) {
+            return Err(PyRuntimeError::new_err("another task waits for the next part"));
+        }
+        let (turn, ticket) = (Turn { state: Arc::clone(&self.state) }, Arc::new(OnceLock::new()));
+        let (len, known) = match &before {
+            State::Begins(data, _) => (data.len(), None),
+            State::GoesOn(stream) => (0, stream.ticket()),
+            State::UnderWay | State::Over => (0, None),
+        };
+        known.inspect(|known| _ = ticket.set(*known));
+        let client = self.client.get(py, STREAM)?;
+        let (of_parts, told) = (client.clone(), Arc::clone(&ticket));
+        let part = self.client.until_closed(next(client, before, turn, told));
+        let copied = move || ticket.get().map_or(len, |ticket: &Ticket| of_parts.reply_len(*ticket));
+        let give = |py: Python<'_>, part: Option<std::result::Result<Option<Reply>, Ended>>| match part
+            .unwrap_or(Err(Ended::ClientClosed))
+            .or_raise(py)?
+        {
+            Some(part) => Ok(bytes(py, [&part])?.into_any()),
+            None => Err(PyStopAsyncIteration::new_err(())),
+        };
+        Task::new(copied, part, give).start(py)
+    }
+
+    /// Cancels the call, if its last part has not come.
+    fn close(&self) {
+        drop(self.state.with(|state| std::mem::replace(state, State::Over)));
+    }
+}
+
+/// The next part. The stream is put back if others may follow.
+async fn next(
+    client: Client,
+    before: State,
+    turn: Turn,
+    ticket: Arc<OnceLock<Ticket>>,
+) -> std::result::Result<Option<Reply>, Ended> {
+    let mut stream = match before {
+        State::GoesOn(stream) => stream,
+        State::Begins(data, flags) => {
+            let stream = client.stream_async(message((&data, flags))).await.map_err(Ended::Error)?;
+            stream.ticket().inspect(|sent| _ = ticket.set(*sent));
+            Box::new(stream)
+        }
+        State::UnderWay | State::Over => return Ok(None),
+    };
+    let part = stream.next_part_async().await.map_err(|error| Ended::of(error, &stream))?;
+    if part.is_some() {
+        turn.put_back(stream);
+    }
+    Ok(part)
+}
+
+/// The turn of a task that waits for a part. Dropped, it ends the stream, if that is not back.
+struct Turn {
+    state: Arc<Locked<State>>,
+}
+
+impl Turn {
+    fn put_back(&self, stream: Box<reqrep::Stream>) {
+        let left = self.state.with(|state| match state {
+            State::UnderWay => std::mem::replace(state, State::GoesOn(stream)),
+            // It was closed meanwhile.
+            _ => State::GoesOn(stream),
+        });
+        drop(left);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.state.with(|state| {
+            if matches!(state, State::UnderWay) {
+                *state = State::Over;
+            }
+        });
+    }
+}
+
+/// What Python gets for a reply, and its flags.
+pub(super) type Give = fn(Python<'_>, &Reply) -> PyResult<Py<PyAny>>;
+
+/// Calls as they end: what `Client.as_completed` returns.
+#[pyclass(frozen, module = "pipework._core")]
+pub(crate) struct Completed {
+    client: Shared<Client>,
+    deadline: Deadline,
+    give: Give,
+}
+
+#[pymethods]
+impl Completed {
+    fn __iter__(slf: Py<Completed>) -> Py<Completed> {
+        slf
+    }
+
+    /// The next call that has ended, as its ticket and an `Outcome`.
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<(u64, Py<PyAny>)>> {
+        let recv_any = |client: &Client, slice| py.detach(|| client.recv_any(slice));
+        let ended = self.client.wait(py, self.deadline, CLIENT, recv_any)?;
+        ended.map(|(ticket, outcome)| Ok((ticket.to_bits(), self.outcome(py, outcome)?))).transpose()
+    }
+}
+
+impl Completed {
+    fn outcome(&self, py: Python<'_>, outcome: Result<Outcome>) -> PyResult<Py<PyAny>> {
+        static OUTCOME: Import = Import::new(MODULE, "Outcome");
+        match answered(py, "reqrep recv", outcome) {
+            Ok(reply) => OUTCOME.make(py, ((self.give)(py, &reply)?, reply.flags(), None::<PyErr>)),
+            Err(error) => OUTCOME.make(py, (None::<u8>, 0, error)),
+        }
+    }
+}
