@@ -12,7 +12,7 @@ use super::shm::call::Standing;
 use super::shm::layout::{Direction, Geometry, Kind};
 use super::shm::mapping::{Role, Shared};
 use super::shm::payload::{DEFAULT_MAX_MESSAGE, Message, Payload, Space};
-use super::shm::slot::{MAX_REDELIVERIES, Slot, State};
+use super::shm::slot::{Caller, MAX_REDELIVERIES, Slot, State};
 use super::shm::ticket::Ticket;
 use super::watch::{Call, Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
@@ -144,10 +144,10 @@ impl Client {
         Client { terms, ..self }
     }
 
-    /// Bytes of the longest message that this handle sends or receives; 256 MiB by default. A slot
-    /// holds one part of a message, and what has arrived of a reply is kept in this process: it
-    /// grows with what comes, up to this. A longer request is `TooLong`, and so is a longer reply,
-    /// whose call is cancelled.
+    /// Bytes of the longest message in parts that this handle sends or receives; 256 MiB by
+    /// default. What has arrived of a reply is kept in this process: it grows with what comes, up
+    /// to this. A longer request is `TooLong`, and so is a longer reply, whose call is cancelled.
+    /// What fits into a slot is not held against it.
     pub fn max_message(self, bytes: usize) -> Client {
         Client { max_message: bytes, ..self }
     }
@@ -327,7 +327,10 @@ impl Client {
         deadline: impl Into<Deadline>,
         write: impl FnOnce(&mut Space<'_>) -> Result<()>,
     ) -> Result<Ticket> {
-        let write = |idx| self.shared().write_with(idx, Direction::Request, len, write, SEND);
+        let write = |idx| {
+            let _freed_after_a_panic = Unwritten { client: self, idx };
+            self.shared().write_with(idx, Direction::Request, len, write, SEND)
+        };
         if len > self.shared().geometry().request_bytes as usize {
             return Err(Error::new(ErrorKind::TooLong, SEND));
         }
@@ -545,11 +548,12 @@ impl Client {
     }
 
     /// Hands out the next parts of a request, as its server asks for them; `Some` once all are
-    /// handed out, or the server wants no more.
+    /// handed out, or the server wants no more. Nobody else has the ticket before.
     pub(super) fn hand_out(
         &self,
         ticket: Ticket,
         rest: &mut Message<'_>,
+        has_ticket: bool,
         op: &'static str,
     ) -> Result<Option<()>> {
         loop {
@@ -557,7 +561,8 @@ impl Client {
                 Standing::Turn(word) if word.state() == Some(State::More) => {
                     let (part, follows) = rest.split(self.shared().geometry().request_bytes as usize);
                     let is_last = follows.payload.is_empty();
-                    if self.shared().write_more(ticket.idx(), word, &part, !is_last, op)? {
+                    let marks = (!is_last, is_last && has_ticket);
+                    if self.shared().write_more(ticket.idx(), word, &part, marks, op)? {
                         *rest = follows;
                         if is_last {
                             return Ok(Some(()));
@@ -565,7 +570,12 @@ impl Client {
                     }
                 }
                 Standing::Sent | Standing::Taken => return Ok(None),
-                _ => return Ok(Some(())),
+                // It is this client's turn, and the server wants no more.
+                _ => {
+                    let slot = self.slot(ticket, op)?;
+                    slot.set_caller(Caller { has_ticket, ..slot.caller() });
+                    return Ok(Some(()));
+                }
             }
         }
     }
@@ -658,4 +668,24 @@ impl Client {
 pub(super) fn may_be_open(error: &Error) -> bool {
     use ErrorKind::{Failed, NoServer, PeerDied, Stale};
     !matches!(error.kind(), PeerDied | Failed | NoServer | Stale)
+}
+
+/// A slot that foreign code writes a request into: it is freed if that panics.
+struct Unwritten<'a> {
+    client: &'a Client,
+    idx: u32,
+}
+
+impl Drop for Unwritten<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        if let Some(slot) = self.client.shared().slot(self.idx) {
+            let filled = slot.load();
+            if slot.step(filled, filled.freed()) {
+                self.client.sender().gave_back(self.idx);
+            }
+        }
+    }
 }

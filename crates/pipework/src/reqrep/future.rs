@@ -122,9 +122,10 @@ impl Client {
             return self.place_async(request, sending, op).await;
         }
         let (first, mut rest) = self.first_part(request, op)?;
-        let ticket = self.place_async(&first, Sending { follows: true, ..sending }, op).await?;
+        let ticket =
+            self.place_async(&first, Sending { follows: true, has_ticket: false, ..sending }, op).await?;
         let given_up_if_dropped = Unheard { client: self, ticket };
-        let hand_out = || self.hand_out(ticket, &mut rest, op);
+        let hand_out = || self.hand_out(ticket, &mut rest, has_ticket, op);
         until(Some(self.as_awaited(ticket)), || self.watch_replies(op), hand_out).await?;
         std::mem::forget(given_up_if_dropped);
         Ok(ticket)
@@ -196,10 +197,10 @@ impl Request<'_> {
 }
 
 impl Request<'_> {
-    /// As [`reply`](Request::reply), for a task: one that is longer than a slot, or that comes after
-    /// a [part](Request::part), waits for the client. There is no
-    /// [`part_timeout`](Server::part_timeout): runtimes have timers. If the future is dropped before
-    /// it is ready, the request fails at its client.
+    /// As [`reply`](Request::reply), for a task: one that is longer than a slot, or that comes
+    /// after a [part](Request::part), waits for the client. There is no
+    /// [`part_timeout`](Server::part_timeout): runtimes have timers. If the future is dropped
+    /// before it is ready, the request fails at its client.
     ///
     /// # Errors
     ///

@@ -44,8 +44,8 @@ impl Inbox {
     }
 
     pub(super) fn stop(&self) {
-        self.stopped.set(1);
-        self.news.set(1);
+        // Under the lock, or a thread that is just leaving it would take the news back.
+        self.with(|_| self.stopped.set(1));
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -62,8 +62,9 @@ impl Inbox {
         self.gathering.load(Ordering::Relaxed) as usize
     }
 
+    /// Whether a request waits here. Without the lock: watch threads ask under one of their own.
     pub(super) fn has_gathered(&self) -> bool {
-        self.has_news() && self.with(|gathered| !gathered.is_empty())
+        self.has_news() && !self.is_stopped()
     }
 
     pub(super) fn push(&self, request: Gathered) {

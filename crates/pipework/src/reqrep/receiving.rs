@@ -160,13 +160,21 @@ impl Client {
         let (shared, deadline) = (self.shared(), deadline.into());
         let me = self.sender().number(OP)?;
         let look = || {
+            if self.sender().number(OP)? != me {
+                // Others had to take this client for dead: its calls are over.
+                return Err(Error::new(ErrorKind::Stale, OP));
+            }
             let (mut any, first) = (false, self.inner.next_received.get() as u32);
             let calls = || shared.calls_of(me).filter(|ticket| self.has_ticket(*ticket));
             let later = calls().filter(|ticket| ticket.idx() >= first);
             for ticket in later.chain(calls().filter(|ticket| ticket.idx() < first)) {
                 any = true;
                 let outcome = match self.look(ticket, OP) {
-                    Ok(None) => continue,
+                    Ok(None) => {
+                        // It may have given a part, which an event loop was notified of.
+                        self.looked(ticket, true);
+                        continue;
+                    }
                     // Another thread was quicker.
                     Err(error) if error.kind() == ErrorKind::Stale => continue,
                     Err(error) if may_be_open(&error) => return Err(error),
@@ -176,6 +184,7 @@ impl Client {
                 self.looked(ticket, false);
                 return Ok(Some(outcome.transpose().map(|outcome| (ticket, outcome))));
             }
+            shared.check_whole(OP)?;
             Ok(if any { None } else { Some(None) })
         };
         let wait = self.sender().waiting_for_any(deadline, OP);
@@ -192,11 +201,18 @@ impl Client {
             let has_come = matches!(now.state(), Some(State::Answered | State::Part));
             has_come && now.generation() == ticket.generation()
         });
-        here.map_or(0, |slot| slot.described(Direction::Reply).0 as usize)
+        let len = here.map_or(0, |slot| slot.described(Direction::Reply).0);
+        len.min(self.shared().geometry().reply_bytes) as usize
     }
 
+    /// Whether the caller has the ticket.
     fn has_ticket(&self, ticket: Ticket) -> bool {
-        self.shared().slot(ticket.idx()).is_some_and(|slot| slot.caller().has_ticket)
+        self.shared().slot(ticket.idx()).is_some_and(|slot| {
+            let word = slot.load();
+            // While a request is being written, the mark is the last call's.
+            let is_sent = word.state() != Some(State::Fill) && word.generation() == ticket.generation();
+            is_sent && slot.caller().has_ticket
+        })
     }
 }
 
@@ -229,7 +245,12 @@ impl Client {
         Ok(match self.standing(ticket, op)? {
             Standing::Done(word) => Some(word),
             Standing::Turn(word) if word.state() == Some(State::Part) => Some(word),
-            _ => None,
+            // All of the request was handed out: no server of ours asks for more.
+            Standing::Turn(_) => {
+                self.cancel(ticket)?;
+                return Err(Error::new(ErrorKind::Corrupt, op));
+            }
+            Standing::Sent | Standing::Taken | Standing::Over => None,
         })
     }
 
@@ -424,7 +445,7 @@ impl Client {
         let done = self.wait_until(ticket, deadline, op, || self.poll(ticket, op))?;
         if !done.has_begun() && done.state() == Some(State::Answered) {
             let copied = self.shared().append(ticket.idx(), Direction::Reply, into, op);
-            self.free(ticket, done, op)?;
+            self.free(ticket, done, op).inspect_err(|_| into.clear())?;
             return copied?.ok_or(Error::new(ErrorKind::Corrupt, op));
         }
         let outcome = if done.has_begun() {

@@ -141,7 +141,10 @@ impl Request<'_> {
     /// Bytes of the part that is there.
     pub fn size(&self) -> usize {
         match self.server.slot(self.claimed, RECV) {
-            Ok(slot) if self.is_unread => slot.described(Direction::Request).0 as usize,
+            Ok(slot) if self.is_unread => {
+                let len = slot.described(Direction::Request).0;
+                len.min(self.server.shared().geometry().request_bytes) as usize
+            }
             _ => self.payload.len(),
         }
     }
@@ -229,6 +232,10 @@ impl Request<'_> {
     pub(super) fn append_next(&mut self, bytes: &mut Vec<u8>, deadline: Deadline) -> Result<bool> {
         if !self.next_part(deadline)? {
             return Ok(false);
+        }
+        if self.follows && self.size() == 0 {
+            // It would never end; no client of ours sends that.
+            return Err(Error::new(ErrorKind::Corrupt, RECV));
         }
         if bytes.len().saturating_add(self.size()) > self.server.max_message() {
             return Err(Error::new(ErrorKind::TooLong, RECV));

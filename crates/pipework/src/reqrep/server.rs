@@ -47,10 +47,10 @@ impl Server {
         Serving::new(segment, kind).map(Server)
     }
 
-    /// Bytes of the longest message that this server and its clones receive or answer with; 256 MiB
-    /// by default. What has arrived of a request that is longer than a slot is kept in this
-    /// process: it grows with what comes, up to this. A longer request fails at its client, and a
-    /// longer reply is `TooLong`.
+    /// Bytes of the longest message in parts that this server and its clones receive or answer
+    /// with; 256 MiB by default. What fits into a slot is not held against it. What has arrived of
+    /// a request that is longer than a slot is kept in this process: it grows with what comes, up
+    /// to this. A longer request fails at its client, and a longer reply is `TooLong`.
     pub fn max_message(self, bytes: usize) -> Server {
         self.0.set_max_message(bytes);
         self
@@ -298,6 +298,17 @@ impl Server {
     pub fn stop(&self) {
         self.0.inbox().stop();
         self.shared().requests().notify_all(Reach::Machine);
+        self.fail_what_is_left();
+    }
+
+    /// Once this server is stopped: what was put together, and nobody takes any more, fails at its
+    /// client.
+    fn fail_what_is_left(&self) {
+        while self.0.inbox().is_stopped()
+            && let Some(gathered) = self.0.inbox().pop()
+        {
+            drop(self.gathered(gathered));
+        }
     }
 
     /// Takes back a request that was [kept](Request::keep); `None` if the ticket is none that is
@@ -499,6 +510,9 @@ enum Found {
 
 // ---------------------------------------------------------------- requests of several parts
 
+/// How long a thread waits for a part itself. A client that takes longer is not to keep it from
+/// other requests.
+const PATIENCE: Duration = Duration::from_millis(50);
 const TOO_LONG: &str = "longer than the server's max_message";
 
 impl Server {
@@ -513,21 +527,22 @@ impl Server {
         let mut bytes = request.take_payload();
         let Some(deadline) = deadline else { return self.gather_aside(request, bytes).map(|()| None) };
         loop {
-            let part = self.0.part_deadline().or_earlier(deadline);
-            match request.append_next(&mut bytes, part) {
+            let limit = self.0.part_deadline();
+            let wait = Deadline::after(PATIENCE).or_earlier(limit).or_earlier(deadline);
+            match request.append_next(&mut bytes, wait) {
                 Ok(true) => {}
                 Ok(false) => {
                     request.set_payload(bytes);
                     return Ok(Some(request));
                 }
                 Err(error) => match error.kind() {
-                    ErrorKind::TimedOut | ErrorKind::Interrupted if deadline.has_passed() => {
-                        self.gather_aside(request, bytes)?;
-                        return Err(Error::new(error.kind(), RECV));
+                    ErrorKind::TimedOut if limit.has_passed() => {
+                        return give_up(request, error).map(|()| None);
                     }
-                    ErrorKind::Interrupted => {
+                    ErrorKind::TimedOut | ErrorKind::Interrupted => {
                         self.gather_aside(request, bytes)?;
-                        return Err(error);
+                        let goes_on = error.kind() == ErrorKind::TimedOut && !deadline.has_passed();
+                        return if goes_on { Ok(None) } else { Err(error) };
                     }
                     _ => return give_up(request, error).map(|()| None),
                 },
@@ -542,17 +557,20 @@ impl Server {
         let (server, mut request) = (self.0.clone(), request.into_owned());
         server.inbox().is_gathering(1);
         let gather = move || {
-            let mut limit = server.part_deadline();
+            let (mut limit, mut alone) = (server.part_deadline(), 0);
             let outcome = loop {
                 match request.append_next(&mut bytes, Deadline::after(LOOK).or_earlier(limit)) {
                     Ok(true) => limit = server.part_deadline(),
                     Ok(false) => break Ok(()),
-                    // This thread has two handles for each request: `server` and that of the
-                    // request.
                     Err(error) => match error.kind() {
-                        _ if server.is_last_of(2 * server.inbox().gathering()) => break Err(error),
-                        ErrorKind::Interrupted => {}
-                        ErrorKind::TimedOut if !limit.has_passed() => {}
+                        // Such a thread has two handles, `server` and that of the request. Seen
+                        // twice in a row, for another one may just be ending.
+                        _ if server.is_last_of(2 * server.inbox().gathering()) => match alone {
+                            0 => alone = 1,
+                            _ => break Err(error),
+                        },
+                        ErrorKind::Interrupted => alone = 0,
+                        ErrorKind::TimedOut if !limit.has_passed() => alone = 0,
                         _ => break Err(error),
                     },
                 }
@@ -567,6 +585,7 @@ impl Server {
             let (Claimed { idx, taken, holder }, flags, payload) = request.into_parts();
             server.inbox().push(Gathered { claimed: (idx, taken), holder, flags, payload });
             server.shared().requests().notify_all(Reach::Machine);
+            Server(server).fail_what_is_left();
         };
         sys::start_thread("pipework-gather", gather).map(drop).map_err(|errno| {
             self.0.inbox().is_gathering(-1);

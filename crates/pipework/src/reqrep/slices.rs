@@ -135,7 +135,8 @@ impl Client {
                     false => self.first_part(rest, op).map(|(first, later)| (first, Some(later)))?,
                 };
                 let write = |idx| self.shared().write(idx, Direction::Request, &first, op);
-                let sending = Sending::new(self.terms, calling.has_ticket);
+                // The ticket is the caller's when all is handed out.
+                let sending = Sending::new(self.terms, calling.has_ticket && later.is_none());
                 let sending = Sending { follows: later.is_some(), ..sending };
                 let placed = self.sender().place(write, sending, Some(deadline), None, op)?;
                 let Some(ticket) = placed else { return Ok(None) };
@@ -143,8 +144,9 @@ impl Client {
                 ticket
             }
         };
+        let has_ticket = calling.has_ticket;
         if let Some(rest) = &mut calling.rest {
-            self.wait_until(ticket, deadline, op, || self.hand_out(ticket, rest, op))?;
+            self.wait_until(ticket, deadline, op, || self.hand_out(ticket, rest, has_ticket, op))?;
             calling.rest = None;
         }
         Ok(Some(ticket))

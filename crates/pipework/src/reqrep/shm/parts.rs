@@ -92,12 +92,12 @@ impl Shared {
         idx: u32,
         more: SlotWord,
         part: &Message<'_>,
-        follows: bool,
+        (follows, has_ticket): (bool, bool),
         op: &'static str,
     ) -> Result<bool> {
         let Some(slot) = self.slot(idx) else { return Ok(false) };
         self.write(idx, Direction::Request, part, op)?;
-        slot.set_caller(Caller { follows, ..slot.caller() });
+        slot.set_caller(Caller { follows, has_ticket, ..slot.caller() });
         Ok(self.pass_to_server(idx, more))
     }
 

@@ -85,8 +85,10 @@ impl WatcherState {
         if interests.stop {
             return Some(Ready::default());
         }
-        if matches!(self.topic, Topic::Space(_)) {
-            self.liveness.lacks_slot();
+        match self.topic {
+            Topic::Space(_) => self.liveness.lacks_slot(),
+            Topic::Turns if !interests.tasks.is_empty() => self.liveness.awaits_client(),
+            _ => {}
         }
         let descriptor =
             self.ring_if_due(&mut interests, in_line) || self.ring_without_server(&mut interests);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::*;
+use crate::harness::{alone, awaited, fork, shared};
 
 struct Unpark(thread::Thread);
 
@@ -173,5 +174,60 @@ fn a_number_is_kept_forgotten_and_received_as_any_request() {
     assert_eq!(received, [-2, -3]);
     server.stop();
     assert_eq!(kind(server.recv(PATIENCE)), Some(ErrorKind::Closed));
+    assert_all_free(&segment);
+}
+
+#[test]
+fn a_task_hears_of_a_client_that_is_killed_long_after_its_last_step() {
+    alone(|| {
+        let segment = small();
+        let server = segment.server().unwrap();
+        let ready = &shared(1)[0];
+        let child = fork(|| {
+            let client = segment.client().unwrap();
+            let mut stream = client.stream("go", PATIENCE).unwrap();
+            stream.next_part(PATIENCE).unwrap();
+            ready.store(1, SeqCst);
+            thread::sleep(PATIENCE);
+        });
+        run(async {
+            let mut request = server.recv_async().await.unwrap();
+            assert_eq!(request.part_async("one").await, Ok(true));
+            awaited(ready);
+            assert_eq!(request.part_async("two").await, Ok(true));
+            // Longer than the ticks for which a server remembers that it has waited.
+            thread::scope(|scope| {
+                let killing = scope.spawn(|| {
+                    thread::sleep(Duration::from_secs(3));
+                    child.kill();
+                    Instant::now()
+                });
+                assert_eq!(run(request.part_async("three")), Ok(false));
+                assert!(killing.join().unwrap().elapsed() < PATIENCE / 10);
+            });
+        });
+        segment.recover().unwrap();
+        assert_all_free(&segment);
+    });
+}
+
+#[test]
+fn a_client_that_does_not_go_on_keeps_no_server_from_others() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    let long = vec![1; 5 * PART];
+    let mut slow = pin!(client.send_async(&long));
+    assert!(slow.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    thread::scope(|scope| {
+        scope.spawn(|| server.recv(PATIENCE).unwrap().reply("quick"));
+        let began = Instant::now();
+        assert_eq!(*segment.client().unwrap().call("quick", PATIENCE).unwrap(), *b"quick");
+        assert!(began.elapsed() < PATIENCE / 10, "{:?}", began.elapsed());
+        // It comes whole when its client goes on.
+        let serving = scope.spawn(|| server.recv(PATIENCE).unwrap().reply("slow"));
+        let ticket = run(slow).unwrap();
+        assert_eq!(*client.recv(ticket, PATIENCE).unwrap(), *b"slow");
+        assert_eq!(serving.join().unwrap(), Ok(true));
+    });
     assert_all_free(&segment);
 }

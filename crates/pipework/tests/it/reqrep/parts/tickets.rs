@@ -206,3 +206,35 @@ fn a_forked_child_answers_what_its_parent_kept_once_it_has_adopted_it() {
         assert_all_free(&segment);
     });
 }
+
+#[test]
+fn a_request_that_is_still_being_sent_is_nobodys_to_receive() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    let long = vec![1; 5 * PART];
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| client.send(&long, PATIENCE));
+        let mut request = server.claim(PATIENCE).unwrap();
+        assert!(client.recv_any(SHORT).unwrap().is_none(), "nobody has a ticket yet");
+        assert_eq!(request.next_part(PATIENCE), Ok(true));
+        request.fail("enough");
+        let ticket = sending.join().unwrap().expect("how it ended is for who receives");
+        let (any, outcome) = client.recv_any(PATIENCE).unwrap().unwrap();
+        assert!(any == ticket && matches!(outcome, Ok(Outcome::Failed(reason)) if *reason == *b"enough"));
+    });
+    assert_all_free(&segment);
+}
+
+#[test]
+fn a_panic_while_a_request_is_written_leaves_no_slot_behind() {
+    let segment = small();
+    let client = segment.client().unwrap().max_in_flight(1);
+    for _ in 0..9 {
+        let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            client.send_with(9, PATIENCE, |_| panic!("as a test wants it"))
+        }));
+        assert!(written.is_err());
+    }
+    assert_all_free(&segment);
+    assert!(client.try_send("next").unwrap().is_some());
+}
