@@ -427,6 +427,20 @@ impl Company<'_> {
     }
 }
 
+/// What attaches once the places are free: a server leaves with the last thread that receives the
+/// rest of a request for it.
+fn attached<T>(attach: impl Fn() -> crate::Result<T>) -> T {
+    let soon = Deadline::after(Duration::from_secs(10));
+    loop {
+        match attach() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && !soon.has_passed() => {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            attached => return attached.expect("nobody else is attached"),
+        }
+    }
+}
+
 /// With zeros between its first bytes and its last, a segment is as good as new, whatever it was
 /// before.
 fn starts_anew(segment: &Segment, vandal: &File) {
@@ -437,8 +451,8 @@ fn starts_anew(segment: &Segment, vandal: &File) {
         return;
     }
     let kind = layout.geometry.kind;
-    let client = Client::new(segment, kind).expect("nobody else is attached");
-    let server = Server::new(segment, kind).expect("there are two places");
+    let client = attached(|| Client::new(segment, kind));
+    let server = attached(|| Server::new(segment, kind));
     let (request, reply) = ([1; 8], [2; 8]);
     let request = &request[..request.len().min(layout.geometry.request_bytes as usize)];
     let reply = &reply[..reply.len().min(layout.geometry.reply_bytes as usize)];
