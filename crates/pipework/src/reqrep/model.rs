@@ -13,12 +13,14 @@ use loom::sync::Mutex;
 use loom::thread;
 
 use super::shm::queue::Queue;
-use super::shm::slot::{Caller, Slot, SlotWord, State};
+use super::shm::slot::{Caller, Holding, Mark, Slot, SlotWord, State};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, Wait};
 use crate::spin::{Looks, Spin};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Reach, search};
+
+mod parts;
 
 const OP: &str = "model";
 const CLIENT: u16 = 1;
@@ -133,18 +135,23 @@ impl Segment {
         Some(reply)
     }
 
-    /// Takes slot 0 away from member [`SERVER`], as long as the kernel says that it is dead; pushes
-    /// what is sent again.
-    fn recover(&self, is_dead: impl Fn() -> bool) {
+    /// Takes slot 0 away from a member, as long as the kernel says that it is dead; pushes what is
+    /// sent again.
+    fn recover(&self, member: u16, is_dead: impl Fn() -> bool) {
         let slot = self.slot(0);
         loop {
             let word = slot.load();
-            let Some(next) = word.without(SERVER, slot.fields()) else { return };
+            let Some(next) = word.without(member, slot.fields()) else { return };
             if !is_dead() {
                 return;
             }
-            if slot.step(word, next) && next.state() == Some(State::Sent) {
-                self.push(0);
+            if !slot.step(word, next) {
+                continue;
+            }
+            match next.state() {
+                Some(State::Sent) => drop(self.push(0)),
+                _ if word.has_waiter() => slot.wake(),
+                _ => {}
             }
         }
     }
@@ -292,9 +299,9 @@ fn whoever_takes_a_dead_servers_number_keeps_the_request_that_it_took_again() {
         let (sent, _) = segment.send(0, 7, 1).expect("it is free");
         assert_eq!(segment.take_and_die(), Some(0));
         let recoverer = Arc::clone(&segment);
-        let recoverer = thread::spawn(move || recoverer.recover(|| !*recoverer.lock.lock().unwrap()));
+        let recoverer = thread::spawn(move || recoverer.recover(SERVER, || !*recoverer.lock.lock().unwrap()));
         *segment.lock.lock().unwrap() = true;
-        segment.recover(|| true);
+        segment.recover(SERVER, || true);
         // The other recoverer may have sent it again and not yet pushed it.
         let mut answered = segment.take().map(|taken| segment.echo(&taken));
         recoverer.join().expect("it does not panic");
@@ -311,12 +318,12 @@ fn a_call_is_cancelled_once_although_its_dead_server_is_being_recovered() {
         assert_eq!(segment.take_and_die(), Some(0));
         let [one, other] = [(); 2].map(|()| {
             let segment = Arc::clone(&segment);
-            thread::spawn(move || segment.recover(|| true))
+            thread::spawn(move || segment.recover(SERVER, || true))
         });
         let left = segment.slot(0).cancel(sent.generation(), CLIENT).expect("there is no reply");
         [one, other].into_iter().for_each(|recoverer| recoverer.join().expect("it does not panic"));
         // What was dropped after both had looked is for the next recoverer.
-        segment.recover(|| true);
+        segment.recover(SERVER, || true);
         assert_eq!(segment.slot(0).load(), left.freed());
         assert!(segment.take().is_none() && segment.send(0, 8, 0).is_some());
     });
