@@ -23,14 +23,16 @@ use fate::{End, Fate, Trail};
 
 mod fate;
 mod calling;
+mod getting;
 mod serving;
+mod giving;
 mod joining;
 mod recovering;
 mod creating;
 
 type Scene = fn(&Fate);
 
-const SCENES: [(&str, Scene); 32] = [
+const SCENES: [(&str, Scene); 56] = [
     ("attach client", joining::attach_client),
     ("attach server", joining::attach_server),
     ("attach in a dead server's place", joining::attach_in_a_dead_place),
@@ -48,6 +50,17 @@ const SCENES: [(&str, Scene); 32] = [
     ("cancel before a server has it", calling::cancel_sent),
     ("cancel while a server has it", calling::cancel_taken),
     ("close a client", calling::close),
+    ("take a part", getting::take_a_part),
+    ("receive parts", getting::receive_parts),
+    ("stream", getting::stream),
+    ("send a long request", getting::send_long),
+    ("cancel a part", getting::cancel_a_part),
+    ("cancel a half-sent request", getting::cancel_half_sent),
+    ("forget before a server has it", getting::forget_sent),
+    ("forget while a server has it", getting::forget_taken),
+    ("forget a part", getting::forget_a_part),
+    ("receive any", getting::receive_any),
+    ("send many", getting::send_many),
     ("take", serving::take),
     ("take what may be redelivered", serving::take_redeliverable),
     ("wait for a request", serving::wait),
@@ -55,9 +68,22 @@ const SCENES: [(&str, Scene); 32] = [
     ("reply to a client with a doorbell", serving::reply_to_a_doorbell),
     ("reply to a cancelled call", serving::reply_to_nobody),
     ("fail", serving::fail),
+    ("give a part to a parked client", giving::give),
+    ("give a part to a client with a doorbell", giving::give_to_a_doorbell),
+    ("give a part of a cancelled call", giving::give_to_nobody),
+    ("reply in parts", giving::reply_in_parts),
+    ("ask for the next part", giving::ask),
+    ("fail with a reason", giving::fail_with_a_reason),
+    ("fail in a stream", giving::fail_in_a_stream),
+    ("fail behind a part", giving::fail_behind_a_part),
+    ("answer what was forgotten", giving::answer_what_was_forgotten),
+    ("adopt", giving::adopt),
+    ("stop a server", giving::stop),
     ("close a server", serving::close),
     ("serve what a dead server had", serving::serve_again),
     ("recover", recovering::recover),
+    ("recover calls in parts", recovering::recover_parts),
+    ("wait for a dead client", recovering::wait_for_a_client),
     ("wait for a dead server", recovering::wait),
     ("wait for a dead server, to redeliver", recovering::wait_and_redeliver),
     ("create", creating::create),
@@ -182,8 +208,14 @@ fn small(slots: u32) -> Segment {
 }
 
 fn options(slots: u32) -> Options {
-    Options::new().slots(slots).members(6).request_bytes(16).reply_bytes(16).spin(Duration::ZERO)
+    let options = Options::new().slots(slots).members(6).spin(Duration::ZERO);
+    options.request_bytes(PART as u32).reply_bytes(PART as u32)
 }
+
+/// Bytes of a part.
+const PART: usize = 16;
+/// A message of two parts.
+const LONG: &[u8; 24] = b"in two parts, as you see";
 
 /// For how long a victim waits at most. What it waits for comes, but for rare cases, as soon as it
 /// sleeps.

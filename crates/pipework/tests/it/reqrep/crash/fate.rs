@@ -208,7 +208,7 @@ impl Fate {
 
 impl Victim<'_> {
     /// Goes every step on foot. A child that it forks on the way at full speed would meet the end
-    /// of that run as well.
+    /// of that run as well, and so would its other threads.
     pub(crate) fn on_foot(mut self) -> Self {
         if let End::At { leap, .. } = &mut self.fate.end {
             *leap = Leap::default();

@@ -2,14 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use pipework::ErrorKind;
 use pipework::reqrep::{Client, Request, Segment, Server, Ticket};
+use pipework::{Deadline, ErrorKind};
 
 use super::calling::{answer, answer_all};
 use super::fate::Fate;
+use super::giving::writer;
 use super::serving::{answered, outcome, outcome_with};
 use super::{SOON, assert_whole, options, small};
 use crate::harness::tracee::{Tracee, mark, trace};
+use crate::harness::{Child, PATIENCE};
 
 pub(super) fn recover(fate: &Fate) {
     let segment = Living::segment();
@@ -21,6 +23,43 @@ pub(super) fn recover(fate: &Fate) {
     });
     let died = victim.die();
     living.get_on(fate, died);
+    assert_whole(&segment);
+}
+
+/// The same with calls in parts, and with requests that nobody waits for.
+pub(super) fn recover_parts(fate: &Fate) {
+    let segment = options(7).members(12).anonymous().unwrap();
+    let living = Giving::among_the_dead(&segment);
+    let victim = fate.victim(&segment, || {
+        mark();
+        assert_eq!(segment.recover(), Ok(Giving::DEAD));
+        mark();
+    });
+    let died = victim.die();
+    living.get_on(fate, died);
+    assert_whole(&segment);
+}
+
+/// The victim is a server that finds its client dead, and so does somebody alive.
+pub(super) fn wait_for_a_client(fate: &Fate) {
+    let segment = small(2);
+    let server = segment.server().unwrap();
+    let dead = caller(&segment, &["ping", "first"]);
+    let victim = fate.victim(&segment, || {
+        let server = segment.server().unwrap();
+        let mut request = server.try_recv().unwrap().unwrap();
+        assert_eq!(request.part("part", SOON), Ok(true));
+        mark();
+        assert_eq!(request.part("next", SOON), Ok(false));
+        mark();
+    });
+    let mut request = server.try_recv().unwrap().unwrap();
+    assert_eq!(request.part("part", PATIENCE), Ok(true));
+    dead.kill();
+    let died = victim.die();
+    assert_eq!(request.part("next", PATIENCE), Ok(false));
+    fate.got_on(died);
+    drop(request);
     assert_whole(&segment);
 }
 
@@ -125,6 +164,94 @@ impl Living {
         // Whether the death of its client has been noticed is open.
         let _was_wanted = request.reply("TAKEN").expect("it is this server's");
         answer_all(&server);
+    }
+}
+
+/// Two clients and a server in the middle of calls with four who died, two of them servers.
+struct Giving {
+    client: Client,
+    server: Server,
+    /// A dead server has given a part of its reply.
+    given: Ticket,
+    /// A dead server has asked it for the second part of its request.
+    writer: Child,
+    /// A dead client's, which has not taken the first part of the reply.
+    untaken: Request<'static>,
+    /// A dead client's, which has not written the second part.
+    unwritten: Request<'static>,
+}
+
+impl Giving {
+    const DEAD: usize = 4;
+
+    /// Leaves a call in each of seven slots.
+    fn among_the_dead(segment: &Segment) -> Giving {
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let again = client.clone().redeliveries(1);
+        let forget = |client: &Client, request| {
+            let ticket = client.try_send(request).unwrap().unwrap();
+            client.forget(ticket).unwrap();
+        };
+        let asked = writer(segment);
+        let given = client.try_send("given").unwrap().unwrap();
+        forget(&client, "lost");
+        forget(&again, "once more");
+        let giver = trace(|| {
+            let server = segment.server().unwrap();
+            let mut asked = server.claim(Deadline::now()).unwrap();
+            assert!(asked.next_part(Deadline::now()).is_err(), "it does not come at once");
+            let mut given = server.try_recv().unwrap().unwrap();
+            assert_eq!(given.part("part", SOON), Ok(true));
+            let forgotten = server.drain(2).unwrap();
+            mark();
+            drop((asked, given, forgotten));
+        });
+
+        let caller = caller(segment, &["ping"]);
+        let mut untaken = server.try_recv().unwrap().unwrap().into_owned();
+        assert_eq!(untaken.part("part", SOON), Ok(true));
+        let unable = writer(segment);
+        let mut unwritten = server.claim(PATIENCE).unwrap().into_owned();
+        assert!(unwritten.next_part(Deadline::now()).is_err(), "it does not come at once");
+
+        // Nobody joins from here on, or it would recover the member whose number it takes.
+        forget(&again, "again");
+        taker(segment, 1).kill();
+        // Dies before it has pushed it.
+        let recoverer = trace(|| {
+            mark();
+            segment.recover().unwrap();
+            mark();
+        });
+        caught(recoverer, || segment.audit().unwrap().unqueued == 1).kill();
+
+        giver.kill();
+        caller.kill();
+        unable.kill();
+        Giving { client, server, given, writer: asked, untaken, unwritten }
+    }
+
+    /// Once a victim has died as well.
+    fn get_on(self, fate: &Fate, died: Instant) {
+        let Giving { client, server, given, writer, mut untaken, mut unwritten } = self;
+        assert_eq!(outcome(&client, given), Err(ErrorKind::PeerDied));
+        fate.got_on(died);
+        let began = Instant::now();
+        writer.resume();
+        writer.join();
+        fate.got_on(began);
+        let began = Instant::now();
+        assert_eq!(untaken.part("next", PATIENCE), Ok(false));
+        fate.got_on(began);
+        let began = Instant::now();
+        let ended = unwritten.next_part(PATIENCE).map_err(|error| error.kind());
+        assert_eq!(ended, Err(ErrorKind::Closed));
+        fate.got_on(began);
+        // The client has looked after both dead servers by now.
+        let mut requests = [(); 2].map(|()| answer(server.try_recv().unwrap().unwrap()));
+        requests.sort();
+        assert_eq!(requests, [&b"again"[..], b"once more"]);
+        assert!(server.try_recv().unwrap().is_none(), "the other was lost with its server");
     }
 }
 

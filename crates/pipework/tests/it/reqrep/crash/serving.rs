@@ -213,12 +213,21 @@ fn outcome_of_waiting(
     ticket: Ticket,
     die: impl FnOnce() -> Instant,
 ) -> Outcome {
+    what_comes_of(fate, || outcome(client, ticket), die)
+}
+
+/// What comes of something that is waited for when `die` lets a victim die.
+pub(super) fn what_comes_of<T: Send>(
+    fate: &Fate,
+    wait: impl FnOnce() -> T + Send,
+    die: impl FnOnce() -> Instant,
+) -> T {
     thread::scope(|scope| {
-        let call = asleep(scope, || outcome(client, ticket));
+        let waiting = asleep(scope, wait);
         let died = die();
-        let outcome = call.join().unwrap();
+        let came = waiting.join().unwrap();
         fate.got_on(died);
-        outcome
+        came
     })
 }
 

@@ -1,0 +1,247 @@
+//! Victims that are clients of calls in parts, or of calls that they forget.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::Instant;
+
+use pipework::reqrep::Request;
+use pipework::{Deadline, ErrorKind};
+
+use super::calling::{END, answer, answer_all, next_gets_the_slot, serve};
+use super::fate::Fate;
+use super::serving::what_comes_of;
+use super::{LONG, PART, SOON, assert_whole, small};
+use crate::harness::tracee::{mark, others_sleep};
+use crate::harness::{PATIENCE, asleep};
+
+/// The server sleeps until it can give the next.
+pub(super) fn take_a_part(fate: &Fate) {
+    let segment = small(1);
+    let server = segment.server().unwrap();
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        let ticket = client.try_send("ping").unwrap().unwrap();
+        mark();
+        assert!(client.try_recv(ticket).unwrap().is_none());
+        mark();
+    });
+    let mut request = server.try_recv().unwrap().unwrap();
+    assert_eq!(request.part("part", PATIENCE), Ok(true));
+    server_gets_on(fate, request, || victim.die());
+    assert_whole(&segment);
+}
+
+/// The last part comes when the victim sleeps.
+pub(super) fn receive_parts(fate: &Fate) {
+    let segment = small(1);
+    let server = segment.server().unwrap();
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        let ticket = client.try_send("ping").unwrap().unwrap();
+        mark();
+        assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"part, last");
+        mark();
+    });
+    let mut request = server.try_recv().unwrap().unwrap();
+    assert_eq!(request.part("part, ", PATIENCE), Ok(true));
+    let mut request = Some(request);
+    let mut finish = || request.take().map(|request| request.reply("last").unwrap());
+    let died = victim.die_but_first(|| _ = finish());
+    finish();
+    fate.got_on(died);
+    assert_whole(&segment);
+}
+
+/// The same, part by part.
+pub(super) fn stream(fate: &Fate) {
+    let segment = small(1);
+    let server = segment.server().unwrap();
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        let mut stream = client.stream("ping", SOON).unwrap();
+        mark();
+        assert_eq!(&*stream.next_part(SOON).unwrap().unwrap(), b"part");
+        assert!(stream.next_part(SOON).unwrap().is_none());
+        mark();
+    });
+    let mut request = server.try_recv().unwrap().unwrap();
+    assert_eq!(request.part("part", PATIENCE), Ok(true));
+    let mut request = Some(request);
+    let mut finish = || request.take().map(|request| request.reply("").unwrap());
+    let died = victim.die_but_first(|| _ = finish());
+    finish();
+    fate.got_on(died);
+    assert_whole(&segment);
+}
+
+/// A server asks for the second part when the victim sleeps.
+pub(super) fn send_long(fate: &Fate) {
+    let segment = small(1);
+    let server = segment.server().unwrap();
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        mark();
+        client.send(LONG, SOON).unwrap();
+        mark();
+    });
+    let mut request = None;
+    let mut ask = || {
+        if request.is_none()
+            && let Ok(mut first) = server.claim(Deadline::now())
+        {
+            // A victim that runs at full speed may be as quick as this look.
+            let has_come = first.next_part(Deadline::now()) == Ok(true);
+            request = Some((first, has_come));
+        }
+    };
+    let died = victim.die_but_first(&mut ask);
+    ask();
+    if let Some((mut request, has_come)) = request {
+        match if has_come { Ok(true) } else { request.next_part(PATIENCE) } {
+            Ok(has_come) => assert_eq!((has_come, request.read().unwrap()), (true, &LONG[PART..])),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Closed),
+        }
+        fate.got_on(died);
+    }
+    assert_whole(&segment);
+}
+
+/// The server sleeps until it can give the next.
+pub(super) fn cancel_a_part(fate: &Fate) {
+    let segment = small(1);
+    let server = segment.server().unwrap();
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        let ticket = client.try_send("ping").unwrap().unwrap();
+        mark();
+        assert_eq!(client.cancel(ticket), Ok(true));
+        mark();
+    });
+    let mut request = server.try_recv().unwrap().unwrap();
+    assert_eq!(request.part("part", PATIENCE), Ok(true));
+    assert!(!server_gets_on(fate, request, || victim.die()), "nobody takes it");
+    assert_whole(&segment);
+}
+
+/// The server sleeps until the next part of the request comes.
+pub(super) fn cancel_half_sent(fate: &Fate) {
+    let segment = small(1);
+    let server = segment.server().unwrap();
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        {
+            let mut sending = pin!(client.send_async(LONG));
+            assert!(sending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            others_sleep();
+            mark();
+        }
+        mark();
+    });
+    let mut request = server.claim(PATIENCE).unwrap();
+    let ended = what_comes_of(fate, || request.next_part(PATIENCE), || victim.on_foot().die());
+    assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::Closed));
+    drop(request);
+    assert_whole(&segment);
+}
+
+pub(super) fn forget_sent(fate: &Fate) {
+    let segment = small(1);
+    let server = segment.server().unwrap();
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        let ticket = client.try_send("ping").unwrap().unwrap();
+        mark();
+        assert_eq!(client.forget(ticket), Ok(()));
+        mark();
+    });
+    victim.die();
+    assert_eq!(answer(server.try_recv().unwrap().unwrap()), b"ping");
+    assert_whole(&segment);
+}
+
+pub(super) fn forget_taken(fate: &Fate) {
+    let segment = small(1);
+    let (server, next) = (segment.server().unwrap(), segment.client().unwrap());
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        let ticket = client.try_send("ping").unwrap().unwrap();
+        mark();
+        assert_eq!(client.forget(ticket), Ok(()));
+        mark();
+    });
+    let request = server.try_recv().unwrap().unwrap();
+    next_gets_the_slot(fate, &next, || {
+        let died = victim.die();
+        assert_eq!(answer(request), b"ping");
+        died
+    });
+    assert_whole(&segment);
+}
+
+/// The server sleeps until it can give the next.
+pub(super) fn forget_a_part(fate: &Fate) {
+    let segment = small(1);
+    let server = segment.server().unwrap();
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        let ticket = client.try_send("ping").unwrap().unwrap();
+        mark();
+        assert_eq!(client.forget(ticket), Ok(()));
+        mark();
+    });
+    let mut request = server.try_recv().unwrap().unwrap();
+    assert_eq!(request.part("part", PATIENCE), Ok(true));
+    assert!(!server_gets_on(fate, request, || victim.die()), "nobody takes it");
+    assert_whole(&segment);
+}
+
+/// One of two calls is done, and its slot is waited for.
+pub(super) fn receive_any(fate: &Fate) {
+    let segment = small(2);
+    let (server, next) = (segment.server().unwrap(), segment.client().unwrap());
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        let [_, second] = ["first", "ping"].map(|request| client.try_send(request).unwrap().unwrap());
+        mark();
+        let (ticket, outcome) = client.recv_any(SOON).unwrap().unwrap();
+        mark();
+        assert!(ticket == second && outcome.is_ok());
+    });
+    let first = server.try_recv().unwrap().unwrap();
+    assert_eq!(answer(server.try_recv().unwrap().unwrap()), b"ping");
+    next_gets_the_slot(fate, &next, || victim.die());
+    assert_eq!(answer(first), b"first");
+    assert_whole(&segment);
+}
+
+/// A server is woken by the victim, or not.
+pub(super) fn send_many(fate: &Fate) {
+    let segment = small(3);
+    let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        mark();
+        let tickets = client.send_many(["ping", "ping"], SOON).unwrap();
+        mark();
+        assert_eq!(tickets.len(), 2);
+    });
+    thread::scope(|scope| {
+        asleep(scope, || serve(&server));
+        let died = victim.die();
+        client.call(END, PATIENCE).unwrap();
+        fate.got_on(died);
+    });
+    answer_all(&server);
+    assert_whole(&segment);
+}
+
+// ---------------------------------------------------------------- the living
+
+/// While a server sleeps that has given a part and is about to give the next, `die` lets the victim
+/// die; then the server must soon get on. Whether it could give the next part.
+fn server_gets_on(fate: &Fate, request: Request<'_>, die: impl FnOnce() -> Instant) -> bool {
+    let mut request = request;
+    what_comes_of(fate, || request.part("next", PATIENCE), die).expect("it is this server's")
+}

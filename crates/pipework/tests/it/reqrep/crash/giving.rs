@@ -1,0 +1,288 @@
+//! Victims that are servers of calls in parts, or of calls that nobody waits for.
+
+use std::thread;
+use std::time::Duration;
+
+use pipework::ErrorKind;
+use pipework::reqrep::{Client, Outcome, Segment, Stream, Ticket};
+use rustix::event::PollFlags;
+
+use super::calling::{END, next_gets_the_slot, serve};
+use super::fate::Fate;
+use super::serving::{self, what_comes_of};
+use super::{LONG, PART, SOON, assert_whole, small};
+use crate::harness::tracee::{mark, others_sleep};
+use crate::harness::{Child, PATIENCE, asleep, fork, wait_for};
+
+/// The client sleeps, and is woken by the victim, or not.
+pub(super) fn give(fate: &Fate) {
+    let segment = small(1);
+    let client = segment.client().unwrap();
+    let mut stream = client.stream("ping", PATIENCE).unwrap();
+    let victim = fate.victim(&segment, || {
+        let server = segment.server().unwrap();
+        let mut request = server.try_recv().unwrap().unwrap();
+        mark();
+        assert_eq!(request.part("part", SOON), Ok(true));
+        mark();
+        drop(request);
+    });
+    let (parts, end) = what_comes_of(fate, || rest(&mut stream), || victim.die());
+    assert!(parts.is_empty() || parts == [b"part"], "{parts:?}");
+    assert_eq!(end, Some(ErrorKind::PeerDied));
+    assert_whole(&segment);
+}
+
+/// The client's event loop is to be notified, by a thread that sleeps.
+pub(super) fn give_to_a_doorbell(fate: &Fate) {
+    let segment = small(1);
+    let client = segment.client().unwrap();
+    let ticket = client.try_send("ping").unwrap().unwrap();
+    let victim = fate.victim(&segment, || {
+        let server = segment.server().unwrap();
+        let mut request = server.try_recv().unwrap().unwrap();
+        mark();
+        assert_eq!(request.part("part", SOON), Ok(true));
+        mark();
+        drop(request);
+    });
+    let doorbell = client.doorbell().unwrap();
+    others_sleep();
+    let died = victim.die();
+    // For the part, if it was given, and for the death.
+    let error = loop {
+        wait_for(&doorbell, PollFlags::IN);
+        match client.try_recv(ticket) {
+            Ok(reply) => assert!(reply.is_none(), "nobody has answered"),
+            Err(error) => break error,
+        }
+    };
+    fate.got_on(died);
+    assert_eq!(error.kind(), ErrorKind::PeerDied);
+    assert_whole(&segment);
+}
+
+/// The call was cancelled, and its slot is waited for.
+pub(super) fn give_to_nobody(fate: &Fate) {
+    let segment = small(1);
+    let (client, next) = (segment.client().unwrap(), segment.client().unwrap());
+    let ticket = client.try_send("ping").unwrap().unwrap();
+    let victim = fate.victim(&segment, || {
+        let server = segment.server().unwrap();
+        let mut request = server.try_recv().unwrap().unwrap();
+        mark();
+        assert_eq!(request.part("part", SOON), Ok(false));
+        drop(request);
+        mark();
+    });
+    assert_eq!(client.cancel(ticket), Ok(true));
+    next_gets_the_slot(fate, &next, || victim.die());
+    assert_whole(&segment);
+}
+
+/// The client takes the first part when the victim sleeps.
+pub(super) fn reply_in_parts(fate: &Fate) {
+    let segment = small(1);
+    let client = segment.client().unwrap();
+    let ticket = client.try_send("ping").unwrap().unwrap();
+    let victim = fate.victim(&segment, || {
+        let server = segment.server().unwrap();
+        let request = server.try_recv().unwrap().unwrap();
+        mark();
+        assert_eq!(request.reply(LONG), Ok(true));
+        mark();
+    });
+    let mut reply = None;
+    // A victim that runs at full speed may be as quick as this look.
+    let died = victim.die_but_first(|| reply = client.try_recv(ticket).unwrap());
+    let outcome = reply.map_or_else(|| serving::outcome(&client, ticket), |reply| Ok(reply.into_vec()));
+    fate.got_on(died);
+    assert!([Ok(LONG.to_vec()), Err(ErrorKind::PeerDied)].contains(&outcome), "{outcome:?}");
+    assert_whole(&segment);
+}
+
+/// The client writes the next part when the victim sleeps.
+pub(super) fn ask(fate: &Fate) {
+    let segment = small(1);
+    let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
+    let victim = fate.victim(&segment, || {
+        let server = segment.server().unwrap();
+        mark();
+        let mut request = server.claim(SOON).unwrap();
+        assert_eq!(request.next_part(SOON), Ok(true));
+        assert_eq!(request.read().unwrap(), &LONG[PART..]);
+        mark();
+        drop(request);
+    });
+    let writer = writer(&segment);
+    let died = victim.die_but_first(|| writer.resume());
+    writer.resume();
+    thread::scope(|scope| {
+        scope.spawn(|| serve(&server));
+        writer.join();
+        fate.got_on(died);
+        client.call(END, PATIENCE).unwrap();
+    });
+    assert_whole(&segment);
+}
+
+pub(super) fn fail_with_a_reason(fate: &Fate) {
+    let segment = small(1);
+    let client = segment.client().unwrap();
+    let ticket = client.try_send("ping").unwrap().unwrap();
+    let victim = fate.victim(&segment, || {
+        let server = segment.server().unwrap();
+        let request = server.try_recv().unwrap().unwrap();
+        mark();
+        assert!(request.fail("why"));
+        mark();
+    });
+    let reason = what_comes_of(fate, || reason(&client, ticket), || victim.die());
+    assert!([Ok(b"why".to_vec()), Err(ErrorKind::PeerDied)].contains(&reason), "{reason:?}");
+    assert_whole(&segment);
+}
+
+/// After a part that the client has taken.
+pub(super) fn fail_in_a_stream(fate: &Fate) {
+    let segment = small(1);
+    let client = segment.client().unwrap();
+    let ticket = client.try_send("ping").unwrap().unwrap();
+    let victim = fate.victim(&segment, || {
+        let server = segment.server().unwrap();
+        let mut request = server.try_recv().unwrap().unwrap();
+        assert_eq!(request.part("part", SOON), Ok(true));
+        mark();
+        assert!(request.fail("why"));
+        mark();
+    });
+    assert!(client.try_recv(ticket).unwrap().is_none());
+    let reason = what_comes_of(fate, || reason(&client, ticket), || victim.die());
+    assert!([Ok(b"why".to_vec()), Err(ErrorKind::PeerDied)].contains(&reason), "{reason:?}");
+    assert_whole(&segment);
+}
+
+/// After a part that the client has not taken.
+pub(super) fn fail_behind_a_part(fate: &Fate) {
+    let segment = small(1);
+    let client = segment.client().unwrap();
+    let ticket = client.try_send("ping").unwrap().unwrap();
+    let victim = fate.victim(&segment, || {
+        let server = segment.server().unwrap();
+        let mut request = server.try_recv().unwrap().unwrap();
+        assert_eq!(request.part("part", SOON), Ok(true));
+        mark();
+        assert!(request.fail("why"));
+        mark();
+    });
+    let died = victim.die();
+    let reason = reason(&client, ticket);
+    fate.got_on(died);
+    assert!([Ok(vec![]), Err(ErrorKind::PeerDied)].contains(&reason), "{reason:?}");
+    assert_whole(&segment);
+}
+
+/// Its slot is waited for.
+pub(super) fn answer_what_was_forgotten(fate: &Fate) {
+    let segment = small(1);
+    let (client, next) = (segment.client().unwrap(), segment.client().unwrap());
+    let ticket = client.try_send("ping").unwrap().unwrap();
+    let victim = fate.victim(&segment, || {
+        let server = segment.server().unwrap();
+        let request = server.try_recv().unwrap().unwrap();
+        mark();
+        assert_eq!(request.reply("pong"), Ok(false));
+        mark();
+    });
+    assert_eq!(client.forget(ticket), Ok(()));
+    next_gets_the_slot(fate, &next, || victim.die());
+    assert_whole(&segment);
+}
+
+/// The victim has joined before. If it has not adopted the request, its parent answers.
+pub(super) fn adopt(fate: &Fate) {
+    let segment = small(1);
+    let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
+    let ticket = client.try_send("ping").unwrap().unwrap();
+    let kept = server.try_recv().unwrap().unwrap().keep();
+    let victim = fate.victim(&segment, || {
+        assert!(server.try_recv().unwrap().is_none());
+        mark();
+        let request = server.adopt(kept).unwrap();
+        mark();
+        drop(request);
+    });
+    let died = victim.die();
+    let replied = server.kept(kept).unwrap().unwrap().reply("PING");
+    let outcome = serving::outcome(&client, ticket);
+    fate.got_on(died);
+    match replied {
+        Ok(wanted) => assert_eq!((wanted, outcome), (true, serving::answered("PING"))),
+        Err(error) => {
+            assert_eq!((error.kind(), outcome), (ErrorKind::Stale, Err(ErrorKind::PeerDied)));
+        }
+    }
+    assert_whole(&segment);
+}
+
+/// Another server sleeps, and goes on.
+pub(super) fn stop(fate: &Fate) {
+    let segment = small(1);
+    let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
+    let victim = fate.victim(&segment, || {
+        let server = segment.server().unwrap();
+        mark();
+        server.stop();
+        mark();
+    });
+    thread::scope(|scope| {
+        asleep(scope, || serve(&server));
+        let died = victim.die();
+        client.call(END, PATIENCE).unwrap();
+        fate.got_on(died);
+    });
+    assert_whole(&segment);
+}
+
+// ---------------------------------------------------------------- the living
+
+/// The parts that come, and what they end with.
+fn rest(stream: &mut Stream) -> (Vec<Vec<u8>>, Option<ErrorKind>) {
+    let mut parts = vec![];
+    loop {
+        match stream.next_part(PATIENCE) {
+            Ok(Some(part)) => parts.push(part.into_vec()),
+            Ok(None) => return (parts, None),
+            Err(error) => return (parts, Some(error.kind())),
+        }
+    }
+}
+
+/// A client that has sent the first part of a request, and stands still. Once it goes on, the
+/// request is answered, or its server dies.
+pub(super) fn writer(segment: &Segment) -> Child {
+    let waiting = || segment.audit().unwrap().waiting;
+    let before = waiting();
+    let writer = fork(|| {
+        let client = segment.client().unwrap();
+        let ticket = client.send(LONG, PATIENCE).unwrap();
+        let outcome = serving::outcome(&client, ticket);
+        let answered = Ok(LONG.to_ascii_uppercase());
+        assert!([answered, Err(ErrorKind::PeerDied)].contains(&outcome), "{outcome:?}");
+    });
+    while waiting() == before {
+        thread::sleep(Duration::from_micros(100));
+    }
+    writer.settle('S');
+    writer.stop();
+    writer.settle('T');
+    writer
+}
+
+/// Why a call has failed.
+fn reason(client: &Client, ticket: Ticket) -> Result<Vec<u8>, ErrorKind> {
+    match client.outcome(ticket, PATIENCE) {
+        Ok(Outcome::Failed(reason)) => Ok(reason.into_vec()),
+        Ok(Outcome::Answered(reply)) => panic!("nobody has answered: {reply:?}"),
+        Err(error) => Err(error.kind()),
+    }
+}
