@@ -58,9 +58,9 @@ macro_rules! client {
                 self.0.cancel(py, ticket)
             }
 
-            /// Gives up the reply of a call, and not the call: its request is carried out, also when
-            /// this client has gone, which otherwise takes back what no server has taken. A reply
-            /// that is there already is dropped.
+            /// Gives up the reply of a call, and not the call: its request is carried out, also
+            /// when this client has gone, which otherwise takes back what no server has taken. A
+            /// reply that is there already is dropped.
             ///
             /// Raises `Stale` if the call is over already, or is not this client's.
             fn forget(&self, py: Python<'_>, ticket: u64) -> PyResult<()> {
@@ -171,9 +171,9 @@ client!(Client, reqrep::Segment::client, reply_bytes, {
     /// are 32 bits of the user's that travel along.
     ///
     /// Raises `TimedOut`: the call is cancelled then, as it is when a signal handler raises, but a
-    /// server may have begun with it. `PeerDied` within 250 ms if its server has died; `RemoteError` if
-    /// its server gave it up, with its reason; `TooLong` if the request or the reply is longer than
-    /// `max_message`; `NoServer`, if that was asked for.
+    /// server may have begun with it. `PeerDied` within 250 ms if its server has died;
+    /// `RemoteError` if its server gave it up, with its reason; `TooLong` if the request or the
+    /// reply is longer than `max_message`; `NoServer`, if that was asked for.
     #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
     fn call(
         &self,
@@ -216,8 +216,8 @@ client!(Client, reqrep::Segment::client, reply_bytes, {
     /// Sends several requests, and wakes servers once for all of them. Returns their tickets, in
     /// this order: fewer than there are requests if an error came in between.
     ///
-    /// Raises as `send`, if none could be sent. If a signal handler raises, those that were sent are
-    /// cancelled.
+    /// Raises as `send`, if none could be sent. If a signal handler raises, those that were sent
+    /// are cancelled.
     #[pyo3(signature = (requests, timeout=None))]
     fn send_many(
         &self,

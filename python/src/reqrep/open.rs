@@ -132,7 +132,8 @@ impl Open {
                 (Some((std::mem::replace(state, next), end)), None)
             }
             State::InUse { lent, end: ended @ None, waker } if *lent || !only_lent => {
-                *ended = Some(end);
+                // It was none.
+                let _ = ended.replace(end);
                 (None, waker.take())
             }
             _ => (None, None),

@@ -254,8 +254,8 @@ macro_rules! request {
 pub(crate) struct Server(Taking);
 
 server!(Server, reqrep::Segment::server, Kind::Bytes, Request, {
-    /// Waits for the next request, and leaves its bytes in the segment, for `Request.readinto`. Of a
-    /// request that is longer than a slot it is the first part; `Request.next_part` gets the
+    /// Waits for the next request, and leaves its bytes in the segment, for `Request.readinto`. Of
+    /// a request that is longer than a slot it is the first part; `Request.next_part` gets the
     /// others. Raises as `recv`.
     #[pyo3(signature = (timeout=None))]
     fn claim(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<Request> {
@@ -451,8 +451,8 @@ request!(Request, {
     }
 
     /// Tells the client that there will be no answer: its call raises `RemoteError`, with this
-    /// reason: text or bytes, of which as many arrive as a reply in one slot has, and none where the
-    /// client has not taken the part before. Nothing happens if it is answered already.
+    /// reason: text or bytes, of which as many arrive as a reply in one slot has, and none where
+    /// the client has not taken the part before. Nothing happens if it is answered already.
     #[pyo3(signature = (reason=None), text_signature = "($self, reason='')")]
     fn fail(&self, reason: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         self.open.fail(reason.map_or(Ok(Vec::new()), reason_of)?);

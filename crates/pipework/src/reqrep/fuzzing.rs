@@ -21,7 +21,7 @@ use super::shm::layout::{self, CHECKSUM_AT, FIXED, Header, Layout};
 use super::shm::ticket::Ticket;
 use super::{Audit, Geometry, Kind, Options, Segment};
 use crate::deadline::Deadline;
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, Result};
 use crate::sys::memory;
 
 /// No bytes in a segment make a process panic, loop, or use more memory than its sizes allow.
@@ -429,7 +429,7 @@ impl Company<'_> {
 
 /// What attaches once the places are free: a server leaves with the last thread that receives the
 /// rest of a request for it.
-fn attached<T>(attach: impl Fn() -> crate::Result<T>) -> T {
+fn attached<T>(attach: impl Fn() -> Result<T>) -> T {
     let soon = Deadline::after(Duration::from_secs(10));
     loop {
         match attach() {
