@@ -17,6 +17,12 @@ use crate::sys;
 /// The default: about the cost of parking and waking.
 pub(crate) const DEFAULT_LIMIT: Duration = Duration::from_micros(20);
 
+/// The limit where the other side first copies a part of a message: 64 KiB take it 5 microseconds,
+/// and ten times as long where it has to ask for the memory.
+pub(crate) fn for_turns(limit: Duration) -> Duration {
+    8 * limit
+}
+
 /// Below this, spinning is not worth its clock readings.
 const LEAST: Duration = Duration::from_micros(2);
 

@@ -16,7 +16,7 @@ use super::watch::{Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
-use crate::spin::{Looks, Spin};
+use crate::spin::{Looks, Spin, for_turns};
 use crate::sync::{Hint, Ordering, Reach};
 
 /// A slot that was acquired, and its word.
@@ -64,6 +64,8 @@ pub(super) struct Sender {
     liveness: Arc<Liveness>,
     waiters: Arc<Waiters>,
     spin: Spin,
+    /// For the server's step in a call that goes in parts.
+    turn_spin: Spin,
     /// For slots: where there are many, a look costs more than a few loads.
     slot_spin: Spin,
     /// Where to look for a free slot first: one that was ours a moment ago is still in our caches.
@@ -92,6 +94,7 @@ impl Sender {
             membership,
             waiters: Arc::new(Waiters::new()),
             spin: Spin::new(spin, Looks::Load),
+            turn_spin: Spin::new(for_turns(spin), Looks::Load),
             slot_spin: Spin::new(slot_spin, Looks::Call),
             likely: Hint::new(likely),
             full: Hint::new(0),
@@ -126,6 +129,11 @@ impl Sender {
     pub(super) fn waiting(&self, deadline: Deadline, op: &'static str) -> Wait<'_> {
         let tick = Some(self.liveness.tick());
         Wait { deadline, spin: &self.spin, reach: Reach::Machine, tick, op }
+    }
+
+    /// The same for a call that goes in parts.
+    pub(super) fn waiting_for_turn(&self, deadline: Deadline, op: &'static str) -> Wait<'_> {
+        Wait { spin: &self.turn_spin, ..self.waiting(deadline, op) }
     }
 
     /// The same for a thread that looks at all of its calls each time.

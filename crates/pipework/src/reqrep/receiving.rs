@@ -290,7 +290,10 @@ impl Client {
         look: impl FnMut() -> Result<Option<T>>,
     ) -> Result<T> {
         let slot = self.slot(ticket, op)?;
-        let wait = self.sender().waiting(deadline, op);
+        let wait = match slot.load().has_begun() {
+            true => self.sender().waiting_for_turn(deadline, op),
+            false => self.sender().waiting(deadline, op),
+        };
         let check = || self.sender().liveness().check(op);
         slot.wait(ticket.generation(), &[State::Sent, State::Taken], &wait, look, check)
     }

@@ -17,7 +17,7 @@ use super::watch::{Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
-use crate::spin::{Looks, Spin};
+use crate::spin::{Looks, Spin, for_turns};
 use crate::sync::{AtomicU64, Hint, Ordering, Reach};
 
 /// A server handle. All that there is of a server is shared by its clones, and by its requests.
@@ -35,6 +35,8 @@ struct Inner {
     segment: Segment,
     eventfds: EventFds,
     spin: Spin,
+    /// For the client's step in a call that goes in parts.
+    turn_spin: Spin,
     liveness: Arc<Liveness>,
     inbox: Arc<Inbox>,
     /// Bytes of the longest message.
@@ -80,6 +82,7 @@ impl Serving {
             segment: segment.clone(),
             eventfds: EventFds::default(),
             spin: Spin::new(segment.spin(), Looks::Load),
+            turn_spin: Spin::new(for_turns(segment.spin()), Looks::Load),
             inbox: Arc::default(),
             max_message: Hint::new(DEFAULT_MAX_MESSAGE as u64),
             part_timeout_ns: Hint::new(PART_TIMEOUT.as_nanos() as u64),
@@ -192,7 +195,8 @@ impl Serving {
         };
         let check = || self.0.liveness.check(op);
         let states = [State::Part, State::More];
-        slot.wait(claimed.taken.generation(), &states, &self.waiting(deadline, op), look, check)
+        let wait = Wait { spin: &self.0.turn_spin, ..self.waiting(deadline, op) };
+        slot.wait(claimed.taken.generation(), &states, &wait, look, check)
     }
 
     /// From now on the death of a client is noticed, too.
