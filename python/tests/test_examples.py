@@ -25,7 +25,7 @@ def run(name: str, *arguments: str) -> str:
 
 
 def test_every_example_is_tried() -> None:
-    tried = {"batching_web.py", "printing_workers.py", "stream_upload.py", "tool_server.py"}
+    tried = {"batching_web.py", "printing_workers.py", "stream_upload.py", "streaming_web.py", "tool_server.py"}
     assert {path.name for path in EXAMPLES.glob("*.py")} == tried
 
 
@@ -48,6 +48,23 @@ def test_batching_web() -> None:
     assert out.startswith("200 requests answered, 200 of them right, by 2 web workers and a model that was killed once\n")
     each = re.search(r"([\d.]+) requests each", out)
     assert each is not None and float(each[1]) > 1.5, "requests are answered by the batch"
+
+
+def test_streaming_web() -> None:
+    out = run("streaming_web.py", "3", "48")
+    counts = re.fullmatch(
+        r"48 browsers at 3 web workers, 48 of them got the right words\n"
+        r"(\d+) answers whole, 8 browsers left, 0 answers cut off\n"
+        r"(\d+) answers ended with an error, (\d+) ms after the model was killed\n"
+        r"(\d+) words made, (\d+) of them read\n",
+        out,
+    )
+    assert counts is not None, out
+    whole, failed, late, made, read = map(int, counts.groups())
+    assert whole + failed == 40 and 1 <= failed <= 16, "what the model had in hand fails, and all else goes on"
+    assert late < 2000, out
+    # Browsers that leave ask for 100,000 words each.
+    assert made - read < 1000, "the model works for nobody"
 
 
 def test_stream_upload() -> None:
