@@ -25,8 +25,8 @@ def run(name: str, *arguments: str) -> str:
 
 
 def test_every_example_is_tried() -> None:
-    tried = {"batching_web.py", "printing_workers.py", "stream_upload.py", "streaming_web.py", "tool_server.py"}
-    assert {path.name for path in EXAMPLES.glob("*.py")} == tried
+    tried = ["batching_web", "printing_workers", "query_rows", "stream_upload", "streaming_web", "tool_server"]
+    assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == tried
 
 
 def test_printing_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +65,15 @@ def test_streaming_web() -> None:
     assert late < 2000, out
     # Browsers that leave ask for 100,000 words each.
     assert made - read < 1000, "the model works for nobody"
+
+
+def test_query_rows() -> None:
+    """A gigabyte, in parts of 60 KB."""
+    out = run("query_rows.py")
+    assert out.startswith('refused: near "nothing": syntax error\n1073741 rows in ')
+    grown = re.search(r"memory grew by (\d+) KiB in the client, by (\d+) KiB in the server\n", out)
+    assert grown is not None, out
+    assert max(map(int, grown.groups())) < 4096, out
 
 
 def test_stream_upload() -> None:
