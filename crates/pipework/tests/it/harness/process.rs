@@ -361,6 +361,15 @@ pub(crate) fn be_patient() {
     assert!(done, "sched_setscheduler: {}", io::Error::last_os_error());
 }
 
+/// A line of this process's `status` in /proc, in KiB: "VmRSS" is its memory now, "VmHWM" the most
+/// that it had.
+pub(crate) fn memory_kib(name: &str) -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("/proc is there");
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let number = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
+    number.unwrap_or_else(|| panic!("{name} is not in {status}"))
+}
+
 /// What this process has cost so far: time on a CPU, and how often it went to sleep.
 pub(crate) fn cost() -> (Duration, u64) {
     // SAFETY: all of the structs' fields may be zero, and they outlive the calls.

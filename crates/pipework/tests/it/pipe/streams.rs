@@ -10,7 +10,7 @@ use pipework::pipe::{CAPACITY, pipe};
 
 use super::combinations;
 use super::end::{self, block_on};
-use crate::harness::{PATIENCE, Random, alone};
+use crate::harness::{PATIENCE, Random, alone, memory_kib};
 
 /// Every combination of ends, with pieces of random lengths on both sides.
 #[test]
@@ -127,22 +127,17 @@ fn an_end_may_change_what_it_is() {
 fn a_stream_that_does_not_pile_up_takes_little_memory() {
     alone(|| {
         const CAPACITY: usize = 256 << 20;
-        let resident_kib = || {
-            let status = std::fs::read_to_string("/proc/self/status").unwrap();
-            let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("it is there");
-            line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).expect("a number")
-        };
         let (mut reader, mut writer) = pipe(CAPACITY).unwrap();
         let bytes = Random::new(6).bytes(10_000);
         let mut got = vec![0; bytes.len()];
-        let before = resident_kib();
+        let before = memory_kib("VmRSS");
         for round in 0..CAPACITY / bytes.len() + 1 {
             let len = 1 + round % bytes.len();
             writer.write_all(&bytes[..len]).unwrap();
             reader.read_exact(&mut got[..len]).unwrap();
             assert_eq!(got[..len], bytes[..len]);
         }
-        let taken_kib = resident_kib().saturating_sub(before);
+        let taken_kib = memory_kib("VmRSS").saturating_sub(before);
         assert!(taken_kib < 4 << 10, "{taken_kib} KiB");
         // All of it is there all the same, whatever the stream's place in it.
         let (first, second) = writer.reserve(CAPACITY, PATIENCE).unwrap();

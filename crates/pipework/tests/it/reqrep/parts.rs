@@ -11,6 +11,7 @@ use pipework::{Deadline, ErrorKind, Result};
 use crate::harness::{PATIENCE, Random};
 
 mod ends;
+mod memory;
 mod streams;
 mod tickets;
 

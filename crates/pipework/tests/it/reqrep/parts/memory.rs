@@ -1,0 +1,82 @@
+//! What a call in parts holds does not grow with what goes through it, on either side.
+
+use super::*;
+use crate::harness::{alone, awaited, fork, memory_kib, shared};
+
+/// Both sides have all that they need after so many parts.
+const WARM: u64 = 100;
+const MOST_KIB: u64 = 1024;
+
+/// The bytes of a part, of which the first eight say which one it is.
+struct Part(Vec<u8>);
+
+impl Part {
+    fn new(len: usize) -> Part {
+        Part(Random::new(5).bytes(len))
+    }
+
+    /// Those of the part of that number.
+    fn number(&mut self, number: u64) -> &[u8] {
+        self.0[..8].copy_from_slice(&number.to_le_bytes());
+        &self.0
+    }
+}
+
+/// Takes all steps of one side; by how many KiB the most memory that it ever had grew.
+fn grown_kib(steps: u64, mut step: impl FnMut(u64)) -> u64 {
+    (0..WARM).for_each(&mut step);
+    let before = memory_kib("VmHWM");
+    (WARM..steps).for_each(step);
+    memory_kib("VmHWM") - before
+}
+
+/// A reply of so many parts, and then a request, which its client has in one piece, of as many as
+/// are 32 MiB.
+fn goes_through(parts: u64, len: usize) {
+    let request_parts = parts.min((32 << 20) / len as u64);
+    let options = Options::new().slots(4).members(8).request_bytes(len as u32).reply_bytes(len as u32);
+    let segment = options.anonymous().expect("a segment");
+    let grown = shared(2);
+    let child = fork(|| {
+        let (server, mut part) = (segment.server().unwrap(), Part::new(len));
+        let mut request = server.recv(PATIENCE).unwrap();
+        let kib = grown_kib(parts, |n| assert_eq!(request.part(part.number(n), PATIENCE), Ok(true)));
+        grown[0].store(1 + kib, SeqCst);
+        request.reply("").unwrap();
+        let mut request = server.claim(PATIENCE).unwrap();
+        let mut buffer = vec![0; len];
+        let kib = grown_kib(request_parts, |n| {
+            assert_eq!(request.read_into(&mut buffer), Ok(len));
+            assert!(buffer == part.number(n), "part {n}");
+            assert_eq!(request.next_part(PATIENCE), Ok(n + 1 < request_parts));
+        });
+        grown[1].store(1 + kib, SeqCst);
+        request.reply("").unwrap();
+    });
+    let (client, mut part) = (segment.client().unwrap(), Part::new(len));
+    let mut stream = client.stream("go", PATIENCE).unwrap();
+    let kib = grown_kib(parts, |n| {
+        let got = stream.next_part(PATIENCE).unwrap().expect("a part");
+        assert!(*got == *part.number(n), "part {n}");
+    });
+    assert!(kib < MOST_KIB && awaited(&grown[0]) <= MOST_KIB, "{kib} and {grown:?} KiB");
+    assert!(stream.next_part(PATIENCE).unwrap().is_none());
+    let mut request = Vec::with_capacity(request_parts as usize * len);
+    (0..request_parts).for_each(|n| request.extend_from_slice(part.number(n)));
+    let before = memory_kib("VmHWM");
+    assert!(client.call(&request, PATIENCE).unwrap().is_empty());
+    let kib = memory_kib("VmHWM") - before;
+    assert!(kib < MOST_KIB && awaited(&grown[1]) <= MOST_KIB, "{kib} and {grown:?} KiB");
+    child.join();
+    assert_all_free(&segment);
+}
+
+#[test]
+fn memory_is_flat_over_a_million_short_parts() {
+    alone(|| goes_through(1_000_000, 12));
+}
+
+#[test]
+fn memory_is_flat_over_a_gigabyte() {
+    alone(|| goes_through(16384, 65536));
+}
