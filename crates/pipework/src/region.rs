@@ -190,7 +190,7 @@ impl Region {
     pub(crate) fn append_to(&self, len: usize, bytes: &mut Vec<u8>) -> Result<bool, Errno> {
         let fits = len <= self.len;
         if fits {
-            bytes.try_reserve(len).map_err(|_| Errno::NOMEM)?;
+            reserve(bytes, len)?;
             // SAFETY: the source is mapped and long enough; the reserved space behind the vector's
             // end belongs to the vector, and is filled before it is counted.
             unsafe {
@@ -201,6 +201,18 @@ impl Region {
         }
         Ok(fits)
     }
+}
+
+/// Makes space for `more` bytes.
+fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<(), Errno> {
+    /// From here on, large pages save more than they can waste.
+    const LARGE: usize = 4 << 20;
+    let before = bytes.capacity();
+    bytes.try_reserve(more).map_err(|_| Errno::NOMEM)?;
+    if bytes.capacity() >= LARGE && bytes.capacity() != before {
+        memory::prefer_large_pages(bytes);
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -246,5 +258,29 @@ mod tests {
             assert!(!region.copy_few(len + 1, &mut [0; 48]) && !region.copy_few(len.max(1), &mut [0; 0]));
         }
         assert!(memory.iter().zip(0..).all(|(byte, at)| *byte == at));
+    }
+
+    #[test]
+    fn much_memory_is_asked_for_in_large_pages() {
+        if !std::fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap() {
+            return; // A kernel that has none.
+        }
+        let mut memory = vec![7; 64 << 10];
+        // SAFETY: the vector lives to the end of the test and is not used meanwhile.
+        let region = unsafe { Region::new(NonNull::from(&mut memory[0]), 64 << 10, 64 << 10) };
+        let mut bytes = Vec::new();
+        (0..128).for_each(|_| assert_eq!(region.append_to(64 << 10, &mut bytes), Ok(true)));
+        assert!(bytes.len() == 8 << 20 && bytes.iter().all(|byte| *byte == 7));
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let place = bytes.as_ptr().addr();
+        let is_its = |line: &&str| {
+            let range = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+            range.is_some_and(|(start, end)| {
+                let [start, end] = [start, end].map(|at| usize::from_str_radix(at, 16));
+                start.is_ok_and(|start| start <= place) && end.is_ok_and(|end| place < end)
+            })
+        };
+        let flags = maps.lines().skip_while(|line| !is_its(line)).find(|line| line.starts_with("VmFlags"));
+        assert!(flags.is_some_and(|flags| flags.contains(" hg")), "{flags:?}");
     }
 }
