@@ -137,8 +137,12 @@ const ECHO: [Entry; 3] = [
 ];
 
 /// Through slots of 64 KiB.
-const LARGE: [Entry; 2] = [
+const LARGE: [Entry; 3] = [
     (PIPEWORK, Engine::Pipework(Settings { slot_bytes: Some(64 << 10), ..USUAL })),
+    (
+        "pipework, in place",
+        Engine::Pipework(Settings { slot_bytes: Some(64 << 10), in_place: true, ..USUAL }),
+    ),
     ("the copies alone", Engine::Copies),
 ];
 
@@ -213,7 +217,7 @@ pub const BARS: &[Bar] = &[
     Bar { name: "reqrep/2-processes/vs-pipe-pair", of: ("2-processes/12", PIPEWORK),    slower_of: &[("2-processes/12", PIPES)],    at_least: 20.0 },
     Bar { name: "reqrep/1-thread/vs-crossbeam",    of: ("1-thread/12", PIPEWORK),       slower_of: &[("1-thread/12", CROSSBEAM)],   at_least: 0.8 },
     Bar { name: "reqrep/parked/vs-futexes",        of: ("parked/12", PIPEWORK),         slower_of: &[("parked/12", FUTEXES)],       at_least: 0.833 },
-    Bar { name: "reqrep/large/vs-copies",          of: ("large/1m", PIPEWORK),          slower_of: &[("large/1m", LARGE[1].0)],     at_least: 0.5 },
+    Bar { name: "reqrep/large/vs-copies",          of: ("large/1m", PIPEWORK),          slower_of: &[("large/1m", LARGE[2].0)],     at_least: 0.5 },
     Bar { name: "reqrep/parts/vs-calls",           of: ("parts/12", PARTS[0].0),        slower_of: &[("parts/12", PIPEWORK)],       at_least: 0.667 },
     Bar { name: "reqrep/flat/slots",               of: ("flat/slots", SLOTS[1].0),      slower_of: &[("flat/slots", SLOTS[0].0)],   at_least: 0.8 },
     Bar { name: "reqrep/flat/members",             of: ("flat/members", MEMBERS[1].0),  slower_of: &[("flat/members", MEMBERS[0].0)], at_least: 0.8 },

@@ -21,7 +21,8 @@ pub struct Settings {
     pub deadline: bool,
     /// Bytes of a slot each way; `None` for as many as the payloads have.
     pub slot_bytes: Option<usize>,
-    /// Whether payloads are written and read where they lie.
+    /// Whether payloads are read into memory that is kept from call to call, and replies that fit
+    /// into a slot are written where they lie.
     pub in_place: bool,
 }
 
@@ -113,9 +114,22 @@ impl Server for PipeworkServer {
     fn answer(&mut self) -> Result<bool, Failure> {
         if self.in_place {
             let mut request = self.server.claim(Deadline::NEVER)?;
-            self.reply.resize(request.size(), 0);
-            request.read_into(&mut self.reply)?;
-            request.reply_with(self.reply.len(), |space| space.put(&self.reply))?;
+            let (mut len, is_short) = (0, !request.has_more());
+            loop {
+                let end = len + request.size();
+                if self.reply.len() < end {
+                    self.reply.resize(end, 0);
+                }
+                len += request.read_into(&mut self.reply[len..])?;
+                if !request.next_part(Deadline::NEVER)? {
+                    break;
+                }
+            }
+            let reply = &self.reply[..len];
+            match is_short {
+                true => request.reply_with(len, |space| space.put(reply))?,
+                false => request.reply(reply)?,
+            };
             return Ok(true);
         }
         let mut request = self.server.recv(Deadline::NEVER)?;
