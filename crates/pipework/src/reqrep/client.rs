@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use super::arrivals::Arrivals;
 use super::eventfd::{EventFd, EventFds};
-use super::place::{Sender, Sending, Terms};
+use super::place::{Sender, Terms};
 use super::segment::Segment;
 use super::shm::call::Standing;
-use super::shm::layout::{Direction, Geometry, Kind};
+use super::shm::layout::Kind;
 use super::shm::mapping::{Role, Shared};
-use super::shm::payload::{DEFAULT_MAX_MESSAGE, Message, Payload, Space};
-use super::shm::slot::{Caller, MAX_REDELIVERIES, Slot, State};
+use super::shm::payload::{DEFAULT_MAX_MESSAGE, Message, Payload};
+use super::shm::slot::{MAX_REDELIVERIES, Slot};
 use super::shm::ticket::Ticket;
 use super::watch::{Call, Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
@@ -254,132 +254,6 @@ impl Client {
         }
     }
 
-    /// Sends a request and returns the ticket for its reply. Any number of calls may be in
-    /// progress, up to the slots of the segment.
-    ///
-    /// # Blocking
-    ///
-    /// Until a slot is free, or until the deadline. A request that is longer than a slot: until a
-    /// server has taken all but the last part of it.
-    ///
-    /// # Errors
-    ///
-    /// As [`call`](Client::call), but never `PeerDied`, `Failed` or ENOMEM: these are for
-    /// [`recv`](Client::recv). Whatever the error is, no server has the whole request. `TimedOut`
-    /// and `Interrupted` mean that there was no slot, or that the server has not taken a request
-    /// that is longer than one: that call is cancelled.
-    #[inline]
-    pub fn send<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Ticket> {
-        let ticket = self.start(&request.into(), Some(deadline.into()), true, SEND)?;
-        let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, SEND))?;
-        self.sent(ticket);
-        Ok(ticket)
-    }
-
-    /// Sends a request if a slot is free; `None` if none is. It does not block.
-    ///
-    /// # Errors
-    ///
-    /// As [`send`](Client::send), but never `TimedOut` or `Interrupted`; `TooLong` if the request
-    /// is longer than a slot.
-    #[inline]
-    pub fn try_send<'a>(&self, request: impl Into<Message<'a>>) -> Result<Option<Ticket>> {
-        let ticket = self.start(&request.into(), None, true, SEND);
-        match ticket {
-            Ok(Some(ticket)) => self.sent(ticket),
-            // An event loop goes on after an error, too.
-            Ok(None) | Err(_) => self.sender().found_no_slot(),
-        }
-        ticket
-    }
-
-    /// Sends a request of up to `len` bytes that `write` writes into the slot, so that it is not
-    /// copied. If `write` fails, nothing is sent, and its error is returned.
-    ///
-    /// # Blocking
-    ///
-    /// Until a slot is free, or until the deadline. `write` keeps the slot while it runs.
-    ///
-    /// # Errors
-    ///
-    /// As [`send`](Client::send); `TooLong` if `len` is more than a slot holds.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::io::Write;
-    /// use std::time::Duration;
-    ///
-    /// # let segment = pipework::reqrep::Options::new().anonymous()?;
-    /// let client = segment.client()?;
-    /// let ticket = client.send_with(64, Duration::from_secs(1), |space| {
-    ///     write!(space, "{{\"id\":{}}}", 7).expect("there is space for 64 bytes");
-    ///     Ok(())
-    /// })?;
-    /// # let server = segment.server()?;
-    /// # let request = server.recv(Duration::from_secs(1))?;
-    /// # assert_eq!(&*request, b"{\"id\":7}");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn send_with(
-        &self,
-        len: usize,
-        deadline: impl Into<Deadline>,
-        write: impl FnOnce(&mut Space<'_>) -> Result<()>,
-    ) -> Result<Ticket> {
-        let write = |idx| {
-            let _freed_after_a_panic = Unwritten { client: self, idx };
-            self.shared().write_with(idx, Direction::Request, len, write, SEND)
-        };
-        if len > self.shared().geometry().request_bytes as usize {
-            return Err(Error::new(ErrorKind::TooLong, SEND));
-        }
-        let sending = Sending::new(self.terms, true);
-        let placed = self.sender().place(write, sending, Some(deadline.into()), None, SEND)?;
-        let ticket = placed.ok_or(Error::new(ErrorKind::TimedOut, SEND))?;
-        self.sent(ticket);
-        Ok(ticket)
-    }
-
-    /// Sends several requests, and wakes servers once for all of them. Returns their tickets, in
-    /// this order: fewer than there are requests if an error came in between, which comes again
-    /// with the next call.
-    ///
-    /// # Blocking
-    ///
-    /// Until there was a slot for each, or until the deadline.
-    ///
-    /// # Errors
-    ///
-    /// As [`send`](Client::send), if none could be sent.
-    pub fn send_many<'a, M: Into<Message<'a>>>(
-        &self,
-        requests: impl IntoIterator<Item = M>,
-        deadline: impl Into<Deadline>,
-    ) -> Result<Vec<Ticket>> {
-        let (deadline, mut tickets, mut quiet) = (deadline.into(), Vec::new(), 0);
-        let outcome = requests.into_iter().try_for_each(|request| {
-            let request = request.into();
-            let ticket = match self.place_quietly(&request)? {
-                Some(ticket) => {
-                    quiet += 1;
-                    ticket
-                }
-                None => {
-                    // Before this waits: what it waits for may need them.
-                    self.sender().announce(std::mem::take(&mut quiet));
-                    let ticket = self.start(&request, Some(deadline), true, SEND)?;
-                    ticket.ok_or(Error::new(ErrorKind::TimedOut, SEND))?
-                }
-            };
-            self.sent(ticket);
-            tickets.push(ticket);
-            Ok(())
-        });
-        self.sender().announce(quiet);
-        if tickets.is_empty() { outcome.map(|()| tickets) } else { Ok(tickets) }
-    }
-
     /// Cancels a call. False if its reply is there: then it is for [`recv`](Client::recv). A server
     /// that has the request finds out when it replies.
     ///
@@ -504,82 +378,6 @@ impl Client {
         self.sender().shared()
     }
 
-    /// Places a request and hands out what follows its first part; without a deadline, only if it
-    /// has one.
-    #[inline]
-    pub(super) fn start(
-        &self,
-        request: &Message<'_>,
-        deadline: Option<Deadline>,
-        has_ticket: bool,
-        op: &'static str,
-    ) -> Result<Option<Ticket>> {
-        if request.payload.len() > self.shared().geometry().request_bytes as usize {
-            return self.start_long(request, deadline, has_ticket, op);
-        }
-        let write = |idx| self.shared().write(idx, Direction::Request, request, op);
-        self.sender().place(write, Sending::new(self.terms, has_ticket), deadline, None, op)
-    }
-
-    /// A request that is longer than a slot, divided: its first part, and what follows.
-    pub(super) fn first_part<'a>(
-        &self,
-        request: &Message<'a>,
-        op: &'static str,
-    ) -> Result<(Message<'a>, Message<'a>)> {
-        let &Geometry { kind, request_bytes, .. } = self.shared().geometry();
-        // Where a slot has no space for any byte, no number of parts is enough.
-        let can_follow = kind == Kind::Bytes && request_bytes > 0;
-        if request.payload.len() > self.max_message || !can_follow {
-            return Err(Error::new(ErrorKind::TooLong, op));
-        }
-        Ok(request.split(request_bytes as usize))
-    }
-
-    /// Places a request of one part if a slot is free, and wakes no server; `None` for a longer
-    /// one.
-    fn place_quietly(&self, request: &Message<'_>) -> Result<Option<Ticket>> {
-        if request.payload.len() > self.shared().geometry().request_bytes as usize {
-            return Ok(None);
-        }
-        let write = |idx| self.shared().write(idx, Direction::Request, request, SEND);
-        let sending = Sending { quietly: true, ..Sending::new(self.terms, true) };
-        self.sender().place(write, sending, None, None, SEND)
-    }
-
-    /// Hands out the next parts of a request, as its server asks for them; `Some` once all are
-    /// handed out, or the server wants no more. Nobody else has the ticket before.
-    pub(super) fn hand_out(
-        &self,
-        ticket: Ticket,
-        rest: &mut Message<'_>,
-        has_ticket: bool,
-        op: &'static str,
-    ) -> Result<Option<()>> {
-        loop {
-            match self.standing(ticket, op)? {
-                Standing::Turn(word) if word.state() == Some(State::More) => {
-                    let (part, follows) = rest.split(self.shared().geometry().request_bytes as usize);
-                    let is_last = follows.payload.is_empty();
-                    let marks = (!is_last, is_last && has_ticket);
-                    if self.shared().write_more(ticket.idx(), word, &part, marks, op)? {
-                        *rest = follows;
-                        if is_last {
-                            return Ok(Some(()));
-                        }
-                    }
-                }
-                Standing::Sent | Standing::Taken => return Ok(None),
-                // It is this client's turn, and the server wants no more.
-                _ => {
-                    let slot = self.slot(ticket, op)?;
-                    slot.set_caller(Caller { has_ticket, ..slot.caller() });
-                    return Ok(Some(()));
-                }
-            }
-        }
-    }
-
     pub(super) fn slot(&self, ticket: Ticket, op: &'static str) -> Result<&Slot> {
         self.shared().slot(ticket.idx()).ok_or(Error::new(ErrorKind::Stale, op))
     }
@@ -668,24 +466,4 @@ impl Client {
 pub(super) fn may_be_open(error: &Error) -> bool {
     use ErrorKind::{Failed, NoServer, PeerDied, Stale};
     !matches!(error.kind(), PeerDied | Failed | NoServer | Stale)
-}
-
-/// A slot that foreign code writes a request into: it is freed if that panics.
-struct Unwritten<'a> {
-    client: &'a Client,
-    idx: u32,
-}
-
-impl Drop for Unwritten<'_> {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            return;
-        }
-        if let Some(slot) = self.client.shared().slot(self.idx) {
-            let filled = slot.load();
-            if slot.step(filled, filled.freed()) {
-                self.client.sender().gave_back(self.idx);
-            }
-        }
-    }
 }

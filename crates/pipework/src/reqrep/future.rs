@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::client::{Client, Outcome, Reply, may_be_open};
 use super::place::Sending;
+use super::receiving::make_steps;
 use super::request::{Giving, Request};
 use super::server::Server;
 use super::serving::Serving;
@@ -118,14 +119,14 @@ impl Client {
     /// Places a request and hands out what follows its first part.
     async fn start_async(&self, request: &Message<'_>, has_ticket: bool, op: &'static str) -> Result<Ticket> {
         let sending = Sending::new(self.terms, has_ticket);
-        if request.payload.len() <= self.shared().geometry().request_bytes as usize {
+        if self.shared().fits(Direction::Request, request) {
             return self.place_async(request, sending, op).await;
         }
-        let (first, mut rest) = self.first_part(request, op)?;
+        let (first, mut rest) = self.divide(request, op)?;
         let ticket =
             self.place_async(&first, Sending { follows: true, has_ticket: false, ..sending }, op).await?;
         let given_up_if_dropped = Unheard { client: self, ticket };
-        let hand_out = || self.hand_out(ticket, &mut rest, has_ticket, op);
+        let hand_out = || make_steps(|| self.hand_out(ticket, &mut rest, has_ticket, op));
         until(Some(self.as_awaited(ticket)), || self.watch_replies(op), hand_out).await?;
         std::mem::forget(given_up_if_dropped);
         Ok(ticket)
@@ -173,7 +174,7 @@ impl Stream {
         let Stream { client, progress, .. } = self;
         let Some(ticket) = progress.ticket else { return Ok(None) };
         let watch = || client.watch_replies(STREAM);
-        until(Some(client.as_awaited(ticket)), watch, || progress.advance(client)).await
+        until(Some(client.as_awaited(ticket)), watch, || make_steps(|| progress.advance(client))).await
     }
 }
 

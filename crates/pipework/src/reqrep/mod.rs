@@ -52,6 +52,7 @@ mod place;
 mod arrivals;
 mod client;
 mod receiving;
+mod sending;
 mod stream;
 mod serving;
 mod request;
@@ -76,6 +77,8 @@ pub use options::Options;
 pub use request::Giving;
 pub use request::Request;
 pub use segment::{Audit, Member, Segment, Stats};
+#[doc(hidden)]
+pub use sending::Calling;
 pub use server::Server;
 pub use shm::layout::{Geometry, Kind, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS};
 pub use shm::mapping::Role;
@@ -83,5 +86,5 @@ pub use shm::payload::{Message, Space};
 pub use shm::slot::MAX_REDELIVERIES;
 pub use shm::ticket::Ticket;
 #[doc(hidden)]
-pub use slices::{Answering, Calling};
+pub use slices::Answering;
 pub use stream::Stream;

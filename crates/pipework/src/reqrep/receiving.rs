@@ -1,5 +1,6 @@
 //! How replies are received: whole, in parts that are put together, or whichever comes first.
 
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 
 use super::arrivals::Arrival;
@@ -13,6 +14,21 @@ use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 
 const RECV: &str = "reqrep recv";
+
+/// One step of what takes several: `None` as long as the other side is to make its own, `Break`
+/// with what came of the last.
+pub(super) type Step<T> = Option<ControlFlow<T>>;
+
+/// Makes the steps that can be made now.
+pub(super) fn make_steps<T>(mut step: impl FnMut() -> Result<Step<T>>) -> Result<Option<T>> {
+    loop {
+        match step()? {
+            None => return Ok(None),
+            Some(Continue(())) => {}
+            Some(Break(done)) => return Ok(Some(done)),
+        }
+    }
+}
 
 /// Receiving.
 impl Client {
@@ -202,7 +218,7 @@ impl Client {
             has_come && now.generation() == ticket.generation()
         });
         let len = here.map_or(0, |slot| slot.described(Direction::Reply).0);
-        len.min(self.shared().geometry().reply_bytes) as usize
+        (len as usize).min(self.shared().geometry().bytes(Direction::Reply))
     }
 
     /// Whether the caller has the ticket.
@@ -279,6 +295,22 @@ impl Client {
             Ok(None) => self.wait_longer(ticket, deadline, op, look),
             Ok(Some(found)) => Ok(found),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Waits for one step after the other. Each is a wait of its own: one spin would not do for all
+    /// parts of a long message, and the rest of them would be parked for.
+    pub(super) fn wait_for_steps<T>(
+        &self,
+        ticket: Ticket,
+        deadline: Deadline,
+        op: &'static str,
+        mut step: impl FnMut() -> Result<Step<T>>,
+    ) -> Result<T> {
+        loop {
+            if let Break(done) = self.wait_until(ticket, deadline, op, &mut step)? {
+                return Ok(done);
+            }
         }
     }
 
@@ -475,37 +507,36 @@ impl Client {
     #[cold]
     fn gather_all(&self, ticket: Ticket, deadline: Deadline, op: &'static str) -> Result<Outcome> {
         let arrival = self.arrival(ticket);
-        self.wait_until(ticket, deadline, op, || self.gather_into(&arrival, ticket, op))
+        self.wait_for_steps(ticket, deadline, op, || self.gather_part(&arrival, ticket, op))
     }
 
     #[cold]
     fn gather(&self, ticket: Ticket, op: &'static str) -> Result<Option<Outcome>> {
-        self.gather_into(&self.arrival(ticket), ticket, op)
+        let arrival = self.arrival(ticket);
+        make_steps(|| self.gather_part(&arrival, ticket, op))
     }
 
-    /// Takes the parts that are there; returns the outcome once the last one is.
-    fn gather_into(&self, arrival: &Arrival, ticket: Ticket, op: &'static str) -> Result<Option<Outcome>> {
+    /// Takes the part that is there; the last one makes the outcome.
+    fn gather_part(&self, arrival: &Arrival, ticket: Ticket, op: &'static str) -> Result<Step<Outcome>> {
         let mut bytes: MutexGuard<'_, Vec<u8>> = match arrival.try_lock() {
             Ok(bytes) => bytes,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // Another thread of this client is at it.
             Err(TryLockError::WouldBlock) => return Ok(None),
         };
-        let outcome = loop {
-            match self.poll(ticket, op) {
-                Ok(None) => return Ok(None),
-                Ok(Some(word)) if word.state() == Some(State::Part) => {
-                    if let Err(error) = self.take_part(ticket, word, &mut bytes, op) {
-                        break Err(error);
-                    }
-                }
-                Ok(Some(done)) => break self.take_last(ticket, done, &mut bytes, op).map(Some),
-                Err(error) if may_be_open(&error) => return Err(error),
-                Err(error) => break Err(error),
+        let taken = match self.poll(ticket, op) {
+            Ok(None) => return Ok(None),
+            Ok(Some(word)) if word.state() == Some(State::Part) => {
+                self.take_part(ticket, word, &mut bytes, op).map(|_| Continue(()))
             }
+            Ok(Some(done)) => self.take_last(ticket, done, &mut bytes, op).map(Break),
+            Err(error) if may_be_open(&error) => return Err(error),
+            Err(error) => Err(error),
         };
-        self.inner.arrivals.forget(ticket);
-        outcome
+        if !matches!(taken, Ok(Continue(()))) {
+            self.inner.arrivals.forget(ticket);
+        }
+        taken.map(Some)
     }
 
     /// Takes a part and appends it; `None` if the call was ended meanwhile. A call whose part

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Deref;
 
 use super::serving::{Claimed, Serving};
-use super::shm::layout::{Direction, Geometry, Kind};
+use super::shm::layout::Direction;
 use super::shm::payload::{Message, Payload, Space};
 use super::shm::slot::{Holding, SlotWord, State};
 use super::shm::ticket::Ticket;
@@ -143,7 +143,7 @@ impl Request<'_> {
         match self.server.slot(self.claimed, RECV) {
             Ok(slot) if self.is_unread => {
                 let len = slot.described(Direction::Request).0;
-                len.min(self.server.shared().geometry().request_bytes) as usize
+                (len as usize).min(self.server.shared().geometry().bytes(Direction::Request))
             }
             _ => self.payload.len(),
         }
@@ -393,7 +393,7 @@ impl Request<'_> {
     pub(super) fn answer_at_once(&mut self, reply: &Message<'_>) -> Result<Option<bool>> {
         self.check(REPLY)?;
         let shared = self.server.shared();
-        if reply.payload.len() > shared.geometry().reply_bytes as usize {
+        if !shared.fits(Direction::Reply, reply) {
             self.admit(reply, REPLY)?;
             return Ok(None);
         }
@@ -429,7 +429,7 @@ impl Request<'_> {
             Holding::Lost => return Err(Error::new(ErrorKind::Stale, REPLY)),
             Holding::Dropped | Holding::Forgotten => return Ok(Some(self.finish(State::Answered))),
         }
-        let (piece, later) = rest.split(self.server.shared().geometry().reply_bytes as usize);
+        let (piece, later) = self.server.shared().split(Direction::Reply, rest);
         if later.payload.is_empty() {
             let (idx, shared) = (self.claimed.idx, self.server.shared());
             shared.write(idx, Direction::Reply, &piece, REPLY)?;
@@ -452,16 +452,8 @@ impl Request<'_> {
         }
     }
 
-    /// Fails with `TooLong` if no number of parts is enough for this message.
     fn admit(&self, message: &Message<'_>, op: &'static str) -> Result<()> {
-        let &Geometry { kind, reply_bytes, .. } = self.server.shared().geometry();
-        let fits = message.payload.len() <= reply_bytes as usize;
-        let can_follow = kind == Kind::Bytes && reply_bytes > 0;
-        if fits || can_follow && message.payload.len() <= self.server.max_message() {
-            Ok(())
-        } else {
-            Err(Error::new(ErrorKind::TooLong, op))
-        }
+        self.server.shared().admit(Direction::Reply, message, self.server.max_message(), op)
     }
 
     /// Steps 5, 7 and 28; true if the client gets it.
@@ -509,7 +501,7 @@ impl Request<'_> {
             Holding::Dropped | Holding::Forgotten => return Ok(Some(false)),
             Holding::Lost => return Err(Error::new(ErrorKind::Stale, PART)),
         }
-        let (piece, later) = giving.rest.split(self.server.shared().geometry().reply_bytes as usize);
+        let (piece, later) = self.server.shared().split(Direction::Reply, &giving.rest);
         let is_last = later.payload.is_empty();
         if !self.server.give_part(self.claimed, &piece, !is_last, PART)? {
             return Ok(None);

@@ -4,46 +4,16 @@
 use std::time::Duration;
 
 use super::client::{Client, Outcome};
-use super::place::Sending;
 use super::request::{Giving, Request};
-use super::shm::layout::Direction;
+use super::sending::Calling;
 use super::shm::payload::Message;
 use super::shm::ticket::Ticket;
 use super::stream::Stream;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 
-const CALL: &str = "reqrep call";
-const SEND: &str = "reqrep send";
 const RECV: &str = "reqrep recv";
 const REPLY: &str = "reqrep reply";
-
-/// A call that is being made.
-#[derive(Debug)]
-pub struct Calling<'m> {
-    /// What no server has yet.
-    rest: Option<Message<'m>>,
-    ticket: Option<Ticket>,
-    has_ticket: bool,
-}
-
-impl<'m> Calling<'m> {
-    /// One whose reply only the caller waits for.
-    pub fn call(request: Message<'m>) -> Calling<'m> {
-        Calling { rest: Some(request), ticket: None, has_ticket: false }
-    }
-
-    /// One whose ticket is given away.
-    pub fn send(request: Message<'m>) -> Calling<'m> {
-        Calling { has_ticket: true, ..Calling::call(request) }
-    }
-
-    /// Its ticket, once it has a slot: whoever gives the call up
-    /// [abandons](Client::abandon_outcome) it.
-    pub fn ticket(&self) -> Option<Ticket> {
-        self.ticket
-    }
-}
 
 /// A reply on its way to the client.
 #[derive(Debug)]
@@ -63,18 +33,6 @@ impl<'m> Answering<'m> {
 
 /// Each of these goes on with the same call after `TimedOut` and `Interrupted`.
 impl Client {
-    /// Hands the request out, as [`send`](Client::send) does.
-    #[doc(hidden)]
-    pub fn start_on(&self, calling: &mut Calling<'_>, deadline: Deadline) -> Result<Ticket> {
-        let op = if calling.has_ticket { SEND } else { CALL };
-        let ticket = self.hand_over(calling, deadline, op)?;
-        let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, op))?;
-        if calling.has_ticket {
-            self.sent(ticket);
-        }
-        Ok(ticket)
-    }
-
     /// As [`call_outcome`](Client::call_outcome).
     #[doc(hidden)]
     pub fn call_on(&self, calling: &mut Calling<'_>, deadline: Deadline) -> Result<Outcome> {
@@ -98,58 +56,6 @@ impl Client {
     #[doc(hidden)]
     pub fn abandon_outcome(&self, ticket: Ticket) -> Result<Option<Outcome>> {
         self.abandon_for(ticket, "reqrep abandon")
-    }
-
-    #[cold]
-    pub(super) fn start_long(
-        &self,
-        request: &Message<'_>,
-        deadline: Option<Deadline>,
-        has_ticket: bool,
-        op: &'static str,
-    ) -> Result<Option<Ticket>> {
-        let deadline = deadline.ok_or(Error::new(ErrorKind::TooLong, op))?;
-        let mut calling = Calling { rest: Some(*request), ticket: None, has_ticket };
-        let started = self.hand_over(&mut calling, deadline, op);
-        if let (Err(_), Some(ticket)) = (&started, calling.ticket) {
-            // Nobody else has the ticket, so the call must not stay behind.
-            drop(self.abandon_for(ticket, op));
-        }
-        started
-    }
-
-    /// Places the first part and hands the others out; `None` if there was no slot in time.
-    fn hand_over(
-        &self,
-        calling: &mut Calling<'_>,
-        deadline: Deadline,
-        op: &'static str,
-    ) -> Result<Option<Ticket>> {
-        let Some(rest) = &mut calling.rest else { return Ok(calling.ticket) };
-        let ticket = match calling.ticket {
-            Some(ticket) => ticket,
-            None => {
-                let is_short = rest.payload.len() <= self.shared().geometry().request_bytes as usize;
-                let (first, later) = match is_short {
-                    true => (*rest, None),
-                    false => self.first_part(rest, op).map(|(first, later)| (first, Some(later)))?,
-                };
-                let write = |idx| self.shared().write(idx, Direction::Request, &first, op);
-                // The ticket is the caller's when all is handed out.
-                let sending = Sending::new(self.terms, calling.has_ticket && later.is_none());
-                let sending = Sending { follows: later.is_some(), ..sending };
-                let placed = self.sender().place(write, sending, Some(deadline), None, op)?;
-                let Some(ticket) = placed else { return Ok(None) };
-                (calling.ticket, calling.rest) = (Some(ticket), later);
-                ticket
-            }
-        };
-        let has_ticket = calling.has_ticket;
-        if let Some(rest) = &mut calling.rest {
-            self.wait_until(ticket, deadline, op, || self.hand_out(ticket, rest, has_ticket, op))?;
-            calling.rest = None;
-        }
-        Ok(Some(ticket))
     }
 }
 

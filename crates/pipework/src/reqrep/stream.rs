@@ -1,8 +1,10 @@
 //! A reply that is received part by part.
 
+use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use super::client::{Client, Outcome, Reply, may_be_open};
+use super::receiving::Step;
 use super::shm::payload::Message;
 use super::shm::slot::State;
 use super::shm::ticket::Ticket;
@@ -102,7 +104,7 @@ impl Stream {
     pub fn next_part(&mut self, deadline: impl Into<Deadline>) -> Result<Option<Reply>> {
         let Stream { client, progress, .. } = self;
         let Some(ticket) = progress.ticket else { return Ok(None) };
-        client.wait_until(ticket, deadline.into(), STREAM, || progress.advance(client))
+        client.wait_for_steps(ticket, deadline.into(), STREAM, || progress.advance(client))
     }
 
     /// Its ticket while it goes on, to ask for [the size of a part](Client::reply_len).
@@ -118,9 +120,9 @@ impl Stream {
 }
 
 impl Progress {
-    /// The next part if it has come, `Some(None)` at the end.
-    pub(super) fn advance(&mut self, client: &Client) -> Result<Option<Option<Reply>>> {
-        let Some(ticket) = self.ticket else { return Ok(Some(None)) };
+    /// Takes what has come: the last piece of a part makes the part, and the end is `None`.
+    pub(super) fn advance(&mut self, client: &Client) -> Result<Step<Option<Reply>>> {
+        let Some(ticket) = self.ticket else { return Ok(Some(Break(None))) };
         let advanced = self.advance_in(client, ticket);
         if advanced.as_ref().is_err_and(|error| !may_be_open(error)) {
             self.ticket = None;
@@ -128,28 +130,26 @@ impl Progress {
         advanced
     }
 
-    fn advance_in(&mut self, client: &Client, ticket: Ticket) -> Result<Option<Option<Reply>>> {
-        loop {
-            let Some(word) = client.poll(ticket, STREAM)? else { return Ok(None) };
-            if word.state() == Some(State::Part) {
-                let taken = client.take_part(ticket, word, &mut self.piece, STREAM);
-                // The call is cancelled after an error.
-                match taken.inspect_err(|_| self.ticket = None)? {
-                    Some(taken) if !taken.continues => {
-                        let part = std::mem::take(&mut self.piece);
-                        return Ok(Some(Some(Reply::from_vec(part, taken.flags))));
-                    }
-                    _ => continue,
+    fn advance_in(&mut self, client: &Client, ticket: Ticket) -> Result<Step<Option<Reply>>> {
+        let Some(word) = client.poll(ticket, STREAM)? else { return Ok(None) };
+        if word.state() == Some(State::Part) {
+            let taken = client.take_part(ticket, word, &mut self.piece, STREAM);
+            // The call is cancelled after an error.
+            return Ok(Some(match taken.inspect_err(|_| self.ticket = None)? {
+                Some(taken) if !taken.continues => {
+                    let part = std::mem::take(&mut self.piece);
+                    Break(Some(Reply::from_vec(part, taken.flags)))
                 }
+                _ => Continue(()),
+            }));
+        }
+        self.ticket = None;
+        match client.take_last(ticket, word, &mut self.piece, STREAM)? {
+            Outcome::Answered(last) => Ok(Some(Break((!last.is_empty()).then_some(last)))),
+            Outcome::Failed(reason) => {
+                self.reason = (!reason.is_empty()).then_some(reason);
+                Err(Error::new(ErrorKind::Failed, STREAM))
             }
-            self.ticket = None;
-            return match client.take_last(ticket, word, &mut self.piece, STREAM)? {
-                Outcome::Answered(last) => Ok(Some((!last.is_empty()).then_some(last))),
-                Outcome::Failed(reason) => {
-                    self.reason = (!reason.is_empty()).then_some(reason);
-                    Err(Error::new(ErrorKind::Failed, STREAM))
-                }
-            };
         }
     }
 }

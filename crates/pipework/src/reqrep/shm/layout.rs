@@ -79,6 +79,15 @@ const PAGE: usize = 4096;
 compile_error!("a segment has up to 2^46 bytes, and so do its offsets");
 
 impl Geometry {
+    /// Bytes of a slot for one direction.
+    #[inline]
+    pub(crate) fn bytes(&self, direction: Direction) -> usize {
+        match direction {
+            Direction::Request => self.request_bytes as usize,
+            Direction::Reply => self.reply_bytes as usize,
+        }
+    }
+
     /// Refuses sizes that cannot be built.
     pub(crate) fn checked(self, op: &'static str) -> Result<Geometry> {
         let payload = match self.kind {

@@ -17,6 +17,38 @@ pub(crate) struct Taken {
     pub(crate) continues: bool,
 }
 
+/// What has to go in parts, and what cannot.
+impl Shared {
+    /// Whether one part is enough for a message.
+    #[inline]
+    pub(crate) fn fits(&self, direction: Direction, message: &Message<'_>) -> bool {
+        message.payload.len() <= self.geometry().bytes(direction)
+    }
+
+    /// Fails with `TooLong` if a message that is longer than a slot is longer than `max` as well,
+    /// or no number of parts is enough for it: slots that hold no byte, or numbers.
+    pub(crate) fn admit(
+        &self,
+        direction: Direction,
+        message: &Message<'_>,
+        max: usize,
+        op: &'static str,
+    ) -> Result<()> {
+        let can_follow = self.geometry().kind == Kind::Bytes && self.geometry().bytes(direction) > 0;
+        let is_admitted = self.fits(direction, message) || can_follow && message.payload.len() <= max;
+        if is_admitted { Ok(()) } else { Err(Error::new(ErrorKind::TooLong, op)) }
+    }
+
+    /// What one part takes of a message, and the rest.
+    pub(crate) fn split<'m>(
+        &self,
+        direction: Direction,
+        message: &Message<'m>,
+    ) -> (Message<'m>, Message<'m>) {
+        message.split(self.geometry().bytes(direction))
+    }
+}
+
 /// For the server that claimed `taken`, when it is its turn.
 impl Shared {
     /// Step 16: gives the client a part of the reply. False if no client waits for it any more, or
@@ -42,7 +74,7 @@ impl Shared {
     /// for. Where it is the client's turn, it gets none.
     pub(crate) fn write_reason(&self, (idx, taken): (u32, SlotWord), reason: &Message<'_>) {
         let Some(slot) = self.slot(idx).filter(|slot| slot.holding(taken) == Holding::Taken) else { return };
-        let (reason, _) = reason.split(self.geometry().reply_bytes as usize);
+        let (reason, _) = self.split(Direction::Reply, reason);
         let is_said = self.geometry().kind == Kind::Bytes && !reason.payload.is_empty();
         // Without a page for it, the call fails without it.
         let is_written = is_said && self.write(idx, Direction::Reply, &reason, "reqrep fail").is_ok();

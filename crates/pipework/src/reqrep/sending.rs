@@ -1,0 +1,330 @@
+//! How requests are sent: at once, several, written in place, or in parts.
+
+use std::ops::ControlFlow::{Break, Continue};
+
+use super::client::Client;
+use super::place::Sending;
+use super::receiving::Step;
+use super::shm::call::Standing;
+use super::shm::layout::Direction;
+use super::shm::payload::{Message, Space};
+use super::shm::slot::{Caller, State};
+use super::shm::ticket::Ticket;
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+
+const CALL: &str = "reqrep call";
+const SEND: &str = "reqrep send";
+
+/// Sending.
+impl Client {
+    /// Sends a request and returns the ticket for its reply. Any number of calls may be in
+    /// progress, up to the slots of the segment.
+    ///
+    /// # Blocking
+    ///
+    /// Until a slot is free, or until the deadline. A request that is longer than a slot: until a
+    /// server has taken all but the last part of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`call`](Client::call), but never `PeerDied`, `Failed` or ENOMEM: these are for
+    /// [`recv`](Client::recv). Whatever the error is, no server has the whole request. `TimedOut`
+    /// and `Interrupted` mean that there was no slot, or that the server has not taken a request
+    /// that is longer than one: that call is cancelled.
+    #[inline]
+    pub fn send<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Ticket> {
+        let ticket = self.start(&request.into(), Some(deadline.into()), true, SEND)?;
+        let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, SEND))?;
+        self.sent(ticket);
+        Ok(ticket)
+    }
+
+    /// Sends a request if a slot is free; `None` if none is. It does not block.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Client::send), but never `TimedOut` or `Interrupted`; `TooLong` if the request
+    /// is longer than a slot.
+    #[inline]
+    pub fn try_send<'a>(&self, request: impl Into<Message<'a>>) -> Result<Option<Ticket>> {
+        let ticket = self.start(&request.into(), None, true, SEND);
+        match ticket {
+            Ok(Some(ticket)) => self.sent(ticket),
+            // An event loop goes on after an error, too.
+            Ok(None) | Err(_) => self.sender().found_no_slot(),
+        }
+        ticket
+    }
+
+    /// Sends a request of up to `len` bytes that `write` writes into the slot, so that it is not
+    /// copied. If `write` fails, nothing is sent, and its error is returned.
+    ///
+    /// # Blocking
+    ///
+    /// Until a slot is free, or until the deadline. `write` keeps the slot while it runs.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Client::send); `TooLong` if `len` is more than a slot holds.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::Write;
+    /// use std::time::Duration;
+    ///
+    /// # let segment = pipework::reqrep::Options::new().anonymous()?;
+    /// let client = segment.client()?;
+    /// let ticket = client.send_with(64, Duration::from_secs(1), |space| {
+    ///     write!(space, "{{\"id\":{}}}", 7).expect("there is space for 64 bytes");
+    ///     Ok(())
+    /// })?;
+    /// # let server = segment.server()?;
+    /// # let request = server.recv(Duration::from_secs(1))?;
+    /// # assert_eq!(&*request, b"{\"id\":7}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn send_with(
+        &self,
+        len: usize,
+        deadline: impl Into<Deadline>,
+        write: impl FnOnce(&mut Space<'_>) -> Result<()>,
+    ) -> Result<Ticket> {
+        let write = |idx| {
+            let _freed_after_a_panic = Unwritten { client: self, idx };
+            self.shared().write_with(idx, Direction::Request, len, write, SEND)
+        };
+        if len > self.shared().geometry().bytes(Direction::Request) {
+            return Err(Error::new(ErrorKind::TooLong, SEND));
+        }
+        let sending = Sending::new(self.terms, true);
+        let placed = self.sender().place(write, sending, Some(deadline.into()), None, SEND)?;
+        let ticket = placed.ok_or(Error::new(ErrorKind::TimedOut, SEND))?;
+        self.sent(ticket);
+        Ok(ticket)
+    }
+
+    /// Sends several requests, and wakes servers once for all of them. Returns their tickets, in
+    /// this order: fewer than there are requests if an error came in between, which comes again
+    /// with the next call.
+    ///
+    /// # Blocking
+    ///
+    /// Until there was a slot for each, or until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Client::send), if none could be sent.
+    pub fn send_many<'a, M: Into<Message<'a>>>(
+        &self,
+        requests: impl IntoIterator<Item = M>,
+        deadline: impl Into<Deadline>,
+    ) -> Result<Vec<Ticket>> {
+        let (deadline, mut tickets, mut quiet) = (deadline.into(), Vec::new(), 0);
+        let outcome = requests.into_iter().try_for_each(|request| {
+            let request = request.into();
+            let ticket = match self.place_quietly(&request)? {
+                Some(ticket) => {
+                    quiet += 1;
+                    ticket
+                }
+                None => {
+                    // Before this waits: what it waits for may need them.
+                    self.sender().announce(std::mem::take(&mut quiet));
+                    let ticket = self.start(&request, Some(deadline), true, SEND)?;
+                    ticket.ok_or(Error::new(ErrorKind::TimedOut, SEND))?
+                }
+            };
+            self.sent(ticket);
+            tickets.push(ticket);
+            Ok(())
+        });
+        self.sender().announce(quiet);
+        if tickets.is_empty() { outcome.map(|()| tickets) } else { Ok(tickets) }
+    }
+}
+
+/// Placing a request.
+impl Client {
+    /// Places a request and hands out what follows its first part; without a deadline, only if it
+    /// has one.
+    #[inline]
+    pub(super) fn start(
+        &self,
+        request: &Message<'_>,
+        deadline: Option<Deadline>,
+        has_ticket: bool,
+        op: &'static str,
+    ) -> Result<Option<Ticket>> {
+        if !self.shared().fits(Direction::Request, request) {
+            return self.start_long(request, deadline, has_ticket, op);
+        }
+        let write = |idx| self.shared().write(idx, Direction::Request, request, op);
+        self.sender().place(write, Sending::new(self.terms, has_ticket), deadline, None, op)
+    }
+
+    /// The first part of a request, which is all of it if it fits into a slot, and what follows.
+    pub(super) fn divide<'a>(
+        &self,
+        request: &Message<'a>,
+        op: &'static str,
+    ) -> Result<(Message<'a>, Message<'a>)> {
+        self.shared().admit(Direction::Request, request, self.max_message, op)?;
+        Ok(self.shared().split(Direction::Request, request))
+    }
+
+    /// Places a request of one part if a slot is free, and wakes no server; `None` for a longer
+    /// one.
+    fn place_quietly(&self, request: &Message<'_>) -> Result<Option<Ticket>> {
+        if !self.shared().fits(Direction::Request, request) {
+            return Ok(None);
+        }
+        let write = |idx| self.shared().write(idx, Direction::Request, request, SEND);
+        let sending = Sending { quietly: true, ..Sending::new(self.terms, true) };
+        self.sender().place(write, sending, None, None, SEND)
+    }
+
+    /// Hands out the next part of a request, if its server asks for it; the last step is the one
+    /// after which all are handed out, or the server wants no more. Nobody else has the ticket
+    /// before.
+    pub(super) fn hand_out(
+        &self,
+        ticket: Ticket,
+        rest: &mut Message<'_>,
+        has_ticket: bool,
+        op: &'static str,
+    ) -> Result<Step<()>> {
+        match self.standing(ticket, op)? {
+            Standing::Turn(word) if word.state() == Some(State::More) => {
+                let (part, follows) = self.shared().split(Direction::Request, rest);
+                let is_last = follows.payload.is_empty();
+                let marks = (!is_last, is_last && has_ticket);
+                if !self.shared().write_more(ticket.idx(), word, &part, marks, op)? {
+                    return Ok(Some(Continue(())));
+                }
+                *rest = follows;
+                Ok(Some(if is_last { Break(()) } else { Continue(()) }))
+            }
+            Standing::Sent | Standing::Taken => Ok(None),
+            // It is this client's turn, and the server wants no more.
+            _ => {
+                let slot = self.slot(ticket, op)?;
+                slot.set_caller(Caller { has_ticket, ..slot.caller() });
+                Ok(Some(Break(())))
+            }
+        }
+    }
+}
+
+/// Requests that go in parts.
+impl Client {
+    #[cold]
+    fn start_long(
+        &self,
+        request: &Message<'_>,
+        deadline: Option<Deadline>,
+        has_ticket: bool,
+        op: &'static str,
+    ) -> Result<Option<Ticket>> {
+        let deadline = deadline.ok_or(Error::new(ErrorKind::TooLong, op))?;
+        let mut calling = Calling { rest: Some(*request), ticket: None, has_ticket };
+        let started = self.hand_over(&mut calling, deadline, op);
+        if let (Err(_), Some(ticket)) = (&started, calling.ticket) {
+            // Nobody else has the ticket, so the call must not stay behind.
+            drop(self.abandon_for(ticket, op));
+        }
+        started
+    }
+
+    /// Hands the request out, as [`send`](Client::send) does; after `TimedOut` and `Interrupted`, the
+    /// rest of it.
+    #[doc(hidden)]
+    pub fn start_on(&self, calling: &mut Calling<'_>, deadline: Deadline) -> Result<Ticket> {
+        let op = if calling.has_ticket { SEND } else { CALL };
+        let ticket = self.hand_over(calling, deadline, op)?;
+        let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, op))?;
+        if calling.has_ticket {
+            self.sent(ticket);
+        }
+        Ok(ticket)
+    }
+
+    /// Places the first part and hands the others out; `None` if there was no slot in time.
+    fn hand_over(
+        &self,
+        calling: &mut Calling<'_>,
+        deadline: Deadline,
+        op: &'static str,
+    ) -> Result<Option<Ticket>> {
+        let Some(rest) = &mut calling.rest else { return Ok(calling.ticket) };
+        let ticket = match calling.ticket {
+            Some(ticket) => ticket,
+            None => {
+                let (first, later) = self.divide(rest, op)?;
+                let write = |idx| self.shared().write(idx, Direction::Request, &first, op);
+                let follows = !later.payload.is_empty();
+                // The ticket is the caller's when all is handed out.
+                let sending = Sending::new(self.terms, calling.has_ticket && !follows);
+                let sending = Sending { follows, ..sending };
+                let placed = self.sender().place(write, sending, Some(deadline), None, op)?;
+                let Some(ticket) = placed else { return Ok(None) };
+                (calling.ticket, calling.rest) = (Some(ticket), follows.then_some(later));
+                ticket
+            }
+        };
+        let has_ticket = calling.has_ticket;
+        if let Some(rest) = &mut calling.rest {
+            self.wait_for_steps(ticket, deadline, op, || self.hand_out(ticket, rest, has_ticket, op))?;
+            calling.rest = None;
+        }
+        Ok(Some(ticket))
+    }
+}
+
+/// A call that is being made.
+#[derive(Debug)]
+pub struct Calling<'m> {
+    /// What no server has yet.
+    rest: Option<Message<'m>>,
+    ticket: Option<Ticket>,
+    has_ticket: bool,
+}
+
+impl<'m> Calling<'m> {
+    /// One whose reply only the caller waits for.
+    pub fn call(request: Message<'m>) -> Calling<'m> {
+        Calling { rest: Some(request), ticket: None, has_ticket: false }
+    }
+
+    /// One whose ticket is given away.
+    pub fn send(request: Message<'m>) -> Calling<'m> {
+        Calling { has_ticket: true, ..Calling::call(request) }
+    }
+
+    /// Its ticket, once it has a slot: whoever gives the call up
+    /// [abandons](Client::abandon_outcome) it.
+    pub fn ticket(&self) -> Option<Ticket> {
+        self.ticket
+    }
+}
+
+/// A slot that foreign code writes a request into: it is freed if that panics.
+struct Unwritten<'a> {
+    client: &'a Client,
+    idx: u32,
+}
+
+impl Drop for Unwritten<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        if let Some(slot) = self.client.shared().slot(self.idx) {
+            let filled = slot.load();
+            if slot.step(filled, filled.freed()) {
+                self.client.sender().gave_back(self.idx);
+            }
+        }
+    }
+}
