@@ -12,6 +12,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::panic;
+use std::path::PathBuf;
 use std::process::{self, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -54,7 +55,12 @@ pub(crate) fn alone_for<F: FnOnce()>(patience: Duration, body: F) {
         die_with_parent();
         let before = descriptors();
         body();
-        assert_eq!(descriptors(), before, "descriptors are left open");
+        let began = Instant::now();
+        // A watch thread that was waking a task when its handle went has not been waited for.
+        while descriptors() != before && began.elapsed() < Duration::from_secs(1) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(descriptors(), before, "descriptors are left open: {:?}", open_files());
         return;
     }
     // The name of the closure is that of its test: `it::atomic::fifos::a_test::{{closure}}`.
@@ -93,6 +99,12 @@ pub(crate) fn lent(fd: &impl AsRawFd) -> BorrowedFd<'static> {
 /// How many descriptors this process has open.
 pub(crate) fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").expect("/proc is there").count() - 1
+}
+
+/// What they are of.
+fn open_files() -> Vec<PathBuf> {
+    let all = fs::read_dir("/proc/self/fd").expect("/proc is there").flatten();
+    all.filter_map(|entry| fs::read_link(entry.path()).ok()).collect()
 }
 
 // ---------------------------------------------------------------- forks
