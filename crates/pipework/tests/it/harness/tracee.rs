@@ -129,6 +129,26 @@ impl Tracee {
         self.0.kill();
     }
 
+    /// Stops it where it sleeps, inside of a call. Elsewhere it stands still anyway.
+    pub(crate) fn halt(&self) {
+        self.0.stop();
+        // It may have been woken, and stand behind its call.
+        let stopped = waitpid(Some(self.pid()), WaitOptions::empty());
+        assert!(stopped.is_ok_and(|status| status.is_some_and(|(_, status)| status.stopped())));
+    }
+
+    /// Lets it go on to its end, past all marks. It must end well.
+    pub(crate) fn finish(self) {
+        loop {
+            self.ptrace(libc::PTRACE_CONT, 0, 0);
+            match waitpid(Some(self.pid()), WaitOptions::empty()) {
+                Ok(Some((_, status))) if status.stopping_signal().is_some_and(is_expected) => {}
+                Ok(Some((_, status))) if status.exit_status() == Some(0) => return,
+                other => panic!("the traced child does not end well: {other:?}"),
+            }
+        }
+    }
+
     fn stopped_or_asleep(&self) -> Ran {
         let task = format!("/proc/{0}/task/{0}", self.0.pid());
         loop {
@@ -170,6 +190,11 @@ impl Tracee {
         assert_eq!(error.raw_os_error(), Some(0), "ptrace {request} {address:#x}: {error}");
         answer as u64
     }
+}
+
+/// Whether that signal is of a mark, or of [`halt`](Tracee::halt).
+fn is_expected(signal: i32) -> bool {
+    [Signal::TRAP, Signal::STOP].iter().any(|expected| expected.as_raw() == signal)
 }
 
 /// Where the tracer finds the address of the next instruction.

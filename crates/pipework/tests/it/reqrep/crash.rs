@@ -1,5 +1,5 @@
-//! Promises P2, P3, P4 and P7, instruction by instruction: in every scene a victim does one
-//! operation and is killed at one point of it, and those who live go on.
+//! Promises P2, P3, P4, P7 and P14, instruction by instruction: in every scene a victim does one
+//! operation and is killed or stopped at one point of it, and the others go on.
 //!
 //! A scene is a process of its own, forked anew for each point, so that all victims of a scene walk
 //! the same way. It plays the living: they must get on by themselves and in time, whatever the
@@ -12,13 +12,13 @@
 use std::collections::VecDeque;
 use std::env;
 use std::panic;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use pipework::ErrorKind;
 use pipework::reqrep::{Audit, Options, Segment};
 
 use crate::harness::tracee;
-use crate::harness::{Child, Random, alone_for, fork, say};
+use crate::harness::{Child, Random, alone_for, fork, say, seed};
 use fate::{End, Fate, Trail};
 
 mod fate;
@@ -29,6 +29,7 @@ mod giving;
 mod joining;
 mod recovering;
 mod creating;
+mod stopping;
 
 type Scene = fn(&Fate);
 
@@ -91,6 +92,20 @@ const SCENES: [(&str, Scene); 56] = [
     ("unlink", creating::unlink),
 ];
 
+/// Scenes whose victim stops where it would die in others, and then goes on.
+const STOPPING: [(&str, Scene); 10] = [
+    ("stopped: give a part", stopping::give),
+    ("stopped: reply in parts", stopping::reply_in_parts),
+    ("stopped: ask for the next part", stopping::ask),
+    ("stopped: fail", stopping::fail),
+    ("stopped: stream", stopping::stream),
+    ("stopped: receive parts", stopping::receive_parts),
+    ("stopped: send a long request", stopping::send_long),
+    ("stopped: cancel a part", stopping::cancel),
+    ("stopped: forget a part", stopping::forget),
+    ("stopped: cancel a half-sent request", stopping::cancel_half_sent),
+];
+
 /// Points of each scene that are tried beyond those that others can tell apart.
 const SAMPLE: usize = 50;
 /// Scenes that are played at the same time: most of them wait most of the time.
@@ -100,34 +115,55 @@ const ROUNDS: usize = 6;
 
 #[test]
 fn whoever_is_killed_at_any_instruction_harms_nobody() {
-    let setting = |name: &str| env::var(name).ok();
-    let all = setting("PIPEWORK_CRASH").is_some_and(|text| text == "all");
-    let minutes = if all { 120 } else { 8 };
-    alone_for(Duration::from_secs(60 * minutes), || {
-        if !tracee::is_permitted() {
-            assert!(!all, "processes cannot be traced here");
-            return say("crash: not run: processes cannot be traced here");
-        }
-        let sample = setting("PIPEWORK_CRASH").and_then(|text| text.parse().ok()).unwrap_or(SAMPLE);
-        let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
-        let seed = setting("PIPEWORK_SEED").map_or_else(clock, |text| text.parse().expect("a number"));
-        say(&format!("crash: PIPEWORK_SEED={seed}"));
-        assert_whole(&small(2));
-        let (only, trail, mut random) = (setting("PIPEWORK_SCENE"), Trail::new(), Random::new(seed));
-        let scenes = SCENES.iter().filter(|(name, _)| only.as_deref().is_none_or(|only| only == *name));
-        let play_one = |(name, scene): &(&'static str, Scene)| {
-            play_all(name, *scene, trail, |trail| match all {
-                true => (0..=trail.len()).collect(),
-                false => trail.sample(sample, &mut random),
-            })
-        };
-        let points: usize = scenes.map(play_one).sum();
-        assert!(points > 0, "there is no such scene");
-        say(&format!("crash: {points} points tried in all"));
-    });
+    alone_for(patience(), || play_scenes(&SCENES));
 }
 
-/// Plays a scene for many points of its victim's death; says how many.
+#[test]
+fn whoever_stops_in_the_middle_of_a_stream_holds_nobody_beyond_the_deadline() {
+    alone_for(patience(), || play_scenes(&STOPPING));
+}
+
+fn setting(name: &str) -> Option<String> {
+    env::var(name).ok()
+}
+
+/// Whether every point is to be tried.
+fn all_points() -> bool {
+    setting("PIPEWORK_CRASH").is_some_and(|text| text == "all")
+}
+
+fn patience() -> Duration {
+    Duration::from_secs(60 * if all_points() { 120 } else { 8 })
+}
+
+fn play_scenes(scenes: &[(&'static str, Scene)]) {
+    let all = all_points();
+    if !tracee::is_permitted() {
+        assert!(!all, "processes cannot be traced here");
+        return say("crash: not run: processes cannot be traced here");
+    }
+    let sample = setting("PIPEWORK_CRASH").and_then(|text| text.parse().ok()).unwrap_or(SAMPLE);
+    let (only, seed) = (setting("PIPEWORK_SCENE"), seed());
+    let mut known = SCENES.iter().chain(&STOPPING);
+    assert!(
+        only.as_deref().is_none_or(|only| known.any(|(name, _)| only == *name)),
+        "there is no such scene"
+    );
+    say(&format!("crash: PIPEWORK_SEED={seed}"));
+    assert_whole(&small(2));
+    let (trail, mut random) = (Trail::new(), Random::new(seed));
+    let chosen = scenes.iter().filter(|(name, _)| only.as_deref().is_none_or(|only| only == *name));
+    let play_one = |(name, scene): &(&'static str, Scene)| {
+        play_all(name, *scene, trail, |trail| match all {
+            true => (0..=trail.len()).collect(),
+            false => trail.sample(sample, &mut random),
+        })
+    };
+    let points: usize = chosen.map(play_one).sum();
+    say(&format!("crash: {points} points tried in all"));
+}
+
+/// Plays a scene for many points of its victim's end; says how many.
 fn play_all<I: IntoIterator<Item = usize>>(
     name: &'static str,
     scene: Scene,

@@ -1,4 +1,4 @@
-//! When a victim is to die, and how it gets there.
+//! When a victim is to die or to stop, and how it gets there.
 //!
 //! The **points** of an operation are the moments between its instructions, and those inside of a
 //! call that sleeps. The first victim is stepped through the whole operation and leaves a
@@ -170,8 +170,8 @@ pub(crate) enum End {
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            End::Recording => write!(f, "killed at the end"),
-            End::At { point, .. } => write!(f, "killed at point {point}"),
+            End::Recording => write!(f, "at the end"),
+            End::At { point, .. } => write!(f, "at point {point}"),
         }
     }
 }
@@ -224,14 +224,48 @@ impl Victim<'_> {
     /// Lets it go on and kills it; says when that was. `asleep` is called when it first sleeps,
     /// unless it is to die just then.
     pub(crate) fn die_but_first(self, asleep: impl FnOnce()) -> Instant {
+        self.walk(asleep).0.kill();
+        Instant::now()
+    }
+
+    /// Lets it go on and stops it.
+    pub(crate) fn stop(self) -> Stopped {
+        self.stop_but_first(|| ())
+    }
+
+    /// The same; `asleep` is called when it first sleeps, unless it is to stop just then.
+    pub(crate) fn stop_but_first(self, asleep: impl FnOnce()) -> Stopped {
+        let (tracee, sleeps) = self.walk(asleep);
+        if sleeps {
+            tracee.halt();
+        }
+        Stopped { tracee, since: Instant::now() }
+    }
+
+    /// Lets it go to its point; whether it sleeps there.
+    fn walk(self, asleep: impl FnOnce()) -> (Tracee, bool) {
         let Victim { tracee, fate: Fate { trail, end }, segment } = self;
         let walk = Walk { tracee: &tracee, sleeps: Cell::new(false), asleep: Cell::new(Some(asleep)) };
         match end {
             End::Recording => walk.record(&trail, segment),
             End::At { leap, point } => walk.to(&trail, leap, point),
         }
-        tracee.kill();
-        Instant::now()
+        let sleeps = walk.sleeps.get();
+        (tracee, sleeps)
+    }
+}
+
+/// A victim that stands still and is alive.
+#[must_use]
+pub(crate) struct Stopped {
+    tracee: Tracee,
+    pub(crate) since: Instant,
+}
+
+impl Stopped {
+    /// Lets it go on to its end, which must be well.
+    pub(crate) fn go_on(self) {
+        self.tracee.finish();
     }
 }
 

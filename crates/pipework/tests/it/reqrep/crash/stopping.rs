@@ -1,0 +1,265 @@
+//! Victims that stop in the middle of a call in parts, and live on. The other side ends by its
+//! deadline and says so; then the victim goes on, finds out, and nothing is left.
+
+use std::thread;
+use std::time::Duration;
+
+use pipework::reqrep::{Calling, Client, Message, Outcome, Reply, Request, Segment, Ticket};
+use pipework::{Deadline, Error, ErrorKind, Result};
+
+use super::fate::{Fate, Stopped, Victim};
+use super::{LONG, PART, assert_whole, small};
+use crate::harness::PATIENCE;
+use crate::harness::tracee::mark;
+
+/// For how long those wait who are not stopped.
+const SHORT: Duration = Duration::from_millis(10);
+
+// ---------------------------------------------------------------- servers
+
+/// The victim gives the request up behind its part.
+pub(super) fn give(fate: &Fate) {
+    let segment = small(1);
+    let client = segment.client().unwrap();
+    let mut stream = client.stream("ping", PATIENCE).unwrap();
+    let victim = server(fate, &segment, |mut request| {
+        let given = request.part("part", PATIENCE);
+        assert!(given.is_ok(), "{given:?}");
+    });
+    let stopped = victim.stop();
+    match stream.next_part(SHORT) {
+        Ok(part) => assert_eq!(*part.expect("there is no answer"), *b"part"),
+        Err(error) => assert!([ErrorKind::TimedOut, ErrorKind::Failed].contains(&error.kind()), "{error}"),
+    }
+    drop(stream);
+    end(fate, &segment, stopped);
+}
+
+/// The client takes the first part when the victim sleeps.
+pub(super) fn reply_in_parts(fate: &Fate) {
+    let segment = small(1);
+    let client = segment.client().unwrap();
+    let ticket = client.try_send("ping").unwrap().unwrap();
+    let victim = server(fate, &segment, |request| {
+        let replied = request.reply(LONG);
+        assert!(replied.is_ok(), "{replied:?}");
+    });
+    let mut reply = None;
+    let stopped = victim.stop_but_first(|| reply = client.try_recv(ticket).unwrap());
+    // A victim that runs at full speed may be as quick as the first look.
+    let reply = reply.map_or_else(|| received(&client, ticket), |reply| Some(reply.into_vec()));
+    assert!(reply.as_deref().is_none_or(|reply| reply == LONG), "{reply:?}");
+    end(fate, &segment, stopped);
+}
+
+/// The client hands the second part out when the victim sleeps.
+pub(super) fn ask(fate: &Fate) {
+    let segment = small(1);
+    let client = segment.client().unwrap();
+    let mut calling = Calling::call(Message::new(LONG));
+    assert!(is_timed_out(client.start_on(&mut calling, Deadline::now())));
+    let victim = fate.victim(&segment, || {
+        let server = segment.server().unwrap();
+        mark();
+        // There is none if the client has given up before.
+        if let Ok(mut request) = server.claim(Deadline::now()) {
+            match request.next_part(PATIENCE) {
+                Ok(has_come) => assert_eq!((has_come, request.read().unwrap()), (true, &LONG[PART..])),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Closed),
+            }
+        }
+        mark();
+    });
+    let stopped = victim.stop_but_first(|| _ = client.start_on(&mut calling, Deadline::now()));
+    let sent = client.start_on(&mut calling, Deadline::after(SHORT));
+    assert!(sent.is_ok() || is_timed_out(sent), "{sent:?}");
+    abandon(&client, &calling);
+    end(fate, &segment, stopped);
+}
+
+pub(super) fn fail(fate: &Fate) {
+    let segment = small(1);
+    let client = segment.client().unwrap();
+    let ticket = client.try_send("ping").unwrap().unwrap();
+    let victim = server(fate, &segment, |request| _ = request.fail("why"));
+    let stopped = victim.stop();
+    let reason = received(&client, ticket);
+    assert!(reason.as_deref().is_none_or(|reason| reason == b"why"), "{reason:?}");
+    end(fate, &segment, stopped);
+}
+
+// ---------------------------------------------------------------- clients
+
+/// The last part comes when the victim sleeps.
+pub(super) fn stream(fate: &Fate) {
+    let segment = small(1);
+    let server = segment.server().unwrap().part_timeout(SHORT);
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        let stream = client.stream("ping", PATIENCE).unwrap();
+        mark();
+        let parts: Result<Vec<_>> = stream.map(|part| part.map(Reply::into_vec)).collect();
+        match parts {
+            Ok(parts) => assert_eq!(parts, [b"part", b"last"]),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Failed),
+        }
+        mark();
+    });
+    finish(fate, &segment, server.try_recv().unwrap().unwrap(), victim);
+}
+
+/// The same, in one piece.
+pub(super) fn receive_parts(fate: &Fate) {
+    let segment = small(1);
+    let server = segment.server().unwrap().part_timeout(SHORT);
+    let victim = client(fate, &segment, |client, ticket| match client.recv(ticket, PATIENCE) {
+        Ok(reply) => assert_eq!(*reply, *b"partlast"),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Failed),
+    });
+    finish(fate, &segment, server.try_recv().unwrap().unwrap(), victim);
+}
+
+/// The server asks for the second part when the victim sleeps.
+pub(super) fn send_long(fate: &Fate) {
+    let segment = small(1);
+    let server = segment.server().unwrap();
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        mark();
+        let sent = client.send(LONG, PATIENCE);
+        mark();
+        let ended = sent.and_then(|ticket| client.recv(ticket, PATIENCE)).map(drop);
+        assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::Failed));
+    });
+    let mut request = None;
+    let stopped = victim.stop_but_first(|| {
+        let mut first = server.claim(PATIENCE).unwrap();
+        let has_come = first.next_part(Deadline::now()) == Ok(true);
+        request = Some((first, has_come));
+    });
+    if request.is_none() {
+        request = server.claim(SHORT).ok().map(|first| (first, false));
+    }
+    let Some((mut request, has_come)) = request else {
+        // It has not sent it yet.
+        return thread::scope(|scope| {
+            scope.spawn(|| server.recv(PATIENCE).map(drop).unwrap());
+            end(fate, &segment, stopped);
+        });
+    };
+    match if has_come { Ok(true) } else { request.next_part(SHORT) } {
+        Ok(has_come) => assert_eq!((has_come, request.read().unwrap()), (true, &LONG[PART..])),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut),
+    }
+    drop(request);
+    end(fate, &segment, stopped);
+}
+
+pub(super) fn cancel(fate: &Fate) {
+    let segment = small(1);
+    let victim = client(fate, &segment, |client, ticket| _ = client.cancel(ticket).unwrap());
+    gives_the_next(fate, &segment, victim);
+}
+
+pub(super) fn forget(fate: &Fate) {
+    let segment = small(1);
+    let victim = client(fate, &segment, |client, ticket| client.forget(ticket).unwrap());
+    gives_the_next(fate, &segment, victim);
+}
+
+/// In the middle of its request.
+pub(super) fn cancel_half_sent(fate: &Fate) {
+    let segment = small(1);
+    let server = segment.server().unwrap();
+    let victim = fate.victim(&segment, || {
+        let client = segment.client().unwrap();
+        let mut calling = Calling::call(Message::new(LONG));
+        assert!(is_timed_out(client.start_on(&mut calling, Deadline::now())));
+        mark();
+        abandon(&client, &calling);
+        mark();
+    });
+    let mut request = server.claim(PATIENCE).unwrap();
+    let stopped = victim.stop();
+    let ended = request.next_part(SHORT).map_err(|error| error.kind());
+    assert!([Err(ErrorKind::TimedOut), Err(ErrorKind::Closed)].contains(&ended), "{ended:?}");
+    drop(request);
+    end(fate, &segment, stopped);
+}
+
+// ---------------------------------------------------------------- both sides
+
+/// A victim that is a server and has taken a request.
+fn server<'a>(fate: &Fate, segment: &'a Segment, operation: impl FnOnce(Request<'_>)) -> Victim<'a> {
+    fate.victim(segment, || {
+        let server = segment.server().unwrap();
+        let request = server.try_recv().unwrap().unwrap();
+        mark();
+        operation(request);
+        mark();
+    })
+}
+
+/// A victim that is a client and has sent a request.
+fn client<'a>(fate: &Fate, segment: &'a Segment, operation: impl FnOnce(&Client, Ticket)) -> Victim<'a> {
+    fate.victim(segment, || {
+        let client = segment.client().unwrap();
+        let ticket = client.try_send("ping").unwrap().unwrap();
+        mark();
+        operation(&client, ticket);
+        mark();
+    })
+}
+
+/// Gives a part before the victim goes on, and the last one when it sleeps or has stopped.
+fn finish(fate: &Fate, segment: &Segment, mut request: Request<'_>, victim: Victim<'_>) {
+    assert_eq!(request.part("part", PATIENCE), Ok(true));
+    let mut request = Some(request);
+    let mut last = || request.take().map(|request| request.reply("last"));
+    let stopped = victim.stop_but_first(|| assert_eq!(last(), Some(Ok(true))));
+    if let Some(replied) = last() {
+        assert!(replied == Ok(true) || is_timed_out(replied), "{replied:?}");
+    }
+    end(fate, segment, stopped);
+}
+
+/// Gives a part before the victim goes on, and has another when it has stopped.
+fn gives_the_next(fate: &Fate, segment: &Segment, victim: Victim<'_>) {
+    let server = segment.server().unwrap();
+    let mut request = server.try_recv().unwrap().unwrap();
+    assert_eq!(request.part("part", PATIENCE), Ok(true));
+    let stopped = victim.stop();
+    let given = request.part("next", SHORT);
+    assert!(given == Ok(false) || is_timed_out(given), "{given:?}");
+    drop(request);
+    end(fate, segment, stopped);
+}
+
+/// A reply or a reason that comes in time; a call of which none comes is cancelled.
+fn received(client: &Client, ticket: Ticket) -> Option<Vec<u8>> {
+    match client.outcome(ticket, SHORT) {
+        Ok(Outcome::Answered(bytes) | Outcome::Failed(bytes)) => Some(bytes.into_vec()),
+        Err(error) => {
+            assert_eq!((error.kind(), client.cancel(ticket)), (ErrorKind::TimedOut, Ok(true)));
+            None
+        }
+    }
+}
+
+/// Gives a call up that nobody answers, and that its server may have failed.
+fn abandon(client: &Client, calling: &Calling<'_>) {
+    let last = client.abandon(calling.ticket().expect("it has a slot"));
+    assert!(matches!(last.map_err(|error| error.kind()), Ok(None) | Err(ErrorKind::Failed)));
+}
+
+fn is_timed_out<T>(outcome: Result<T>) -> bool {
+    outcome.is_err_and(|error: Error| error.kind() == ErrorKind::TimedOut)
+}
+
+/// The other side has ended. The victim is alive for all, goes on, and leaves nothing.
+fn end(fate: &Fate, segment: &Segment, stopped: Stopped) {
+    fate.got_on(stopped.since);
+    assert_eq!(segment.recover(), Ok(0), "nobody has died");
+    stopped.go_on();
+    assert_whole(segment);
+}
