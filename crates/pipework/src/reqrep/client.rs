@@ -303,10 +303,10 @@ impl Client {
                 Ok(())
             }
             None => match self.abandon_for(ticket, OP) {
-                Ok(Some(_)) => Ok(()),
-                Err(error) if !matches!(error.kind(), ErrorKind::PeerDied | ErrorKind::Os) => Err(error),
-                Err(_) => Ok(()),
                 Ok(None) => Err(Error::new(ErrorKind::Stale, OP)),
+                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Stale) => Err(error),
+                // However it has ended.
+                Ok(Some(_)) | Err(_) => Ok(()),
             },
         }
     }

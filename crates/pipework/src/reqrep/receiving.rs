@@ -19,15 +19,18 @@ const RECV: &str = "reqrep recv";
 /// with what came of the last.
 pub(super) type Step<T> = Option<ControlFlow<T>>;
 
-/// Makes the steps that can be made now.
+/// Makes the steps that can be made now; not too many, or a server that makes its own as quickly
+/// would keep an event loop busy.
 pub(super) fn make_steps<T>(mut step: impl FnMut() -> Result<Step<T>>) -> Result<Option<T>> {
-    loop {
+    const AT_ONCE: u32 = 64;
+    for _ in 0..AT_ONCE {
         match step()? {
-            None => return Ok(None),
+            None => break,
             Some(Continue(())) => {}
             Some(Break(done)) => return Ok(Some(done)),
         }
     }
+    Ok(None)
 }
 
 /// Receiving.
@@ -181,9 +184,7 @@ impl Client {
                 return Err(Error::new(ErrorKind::Stale, OP));
             }
             let (mut any, first) = (false, self.inner.next_received.get() as u32);
-            let calls = || shared.calls_of(me).filter(|ticket| self.has_ticket(*ticket));
-            let later = calls().filter(|ticket| ticket.idx() >= first);
-            for ticket in later.chain(calls().filter(|ticket| ticket.idx() < first)) {
+            for ticket in shared.calls_of_from(me, first).filter(|ticket| self.has_ticket(*ticket)) {
                 any = true;
                 let outcome = match self.look(ticket, OP) {
                     Ok(None) => {
@@ -299,7 +300,8 @@ impl Client {
     }
 
     /// Waits for one step after the other. Each is a wait of its own: one spin would not do for all
-    /// parts of a long message, and the rest of them would be parked for.
+    /// parts of a long message, and the rest of them would be parked for. Where each is there at
+    /// once, no wait notices the deadline.
     pub(super) fn wait_for_steps<T>(
         &self,
         ticket: Ticket,
@@ -308,8 +310,10 @@ impl Client {
         mut step: impl FnMut() -> Result<Step<T>>,
     ) -> Result<T> {
         loop {
-            if let Break(done) = self.wait_until(ticket, deadline, op, &mut step)? {
-                return Ok(done);
+            match self.wait_until(ticket, deadline, op, &mut step)? {
+                Break(done) => return Ok(done),
+                Continue(()) if deadline.has_passed() => return Err(Error::new(ErrorKind::TimedOut, op)),
+                Continue(()) => {}
             }
         }
     }

@@ -92,11 +92,7 @@ impl Server {
     pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
         let (deadline, mut turns) = (deadline.into(), self.turns());
         while turns > 0 {
-            let found = match self.find()? {
-                Some(found) => found,
-                None => self.find_waiting(deadline)?,
-            };
-            let mut request = match found {
+            let mut request = match self.find_until(deadline)? {
                 Found::Claimed(claimed) => self.request(claimed),
                 Found::Gathered(gathered) => match self.gathered(*gathered) {
                     Some(request) => return Ok(request),
@@ -182,11 +178,7 @@ impl Server {
     pub fn claim(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
         let deadline = deadline.into();
         for _ in 0..self.turns() {
-            let found = match self.find()? {
-                Some(found) => found,
-                None => self.find_waiting(deadline)?,
-            };
-            match found {
+            match self.find_until(deadline)? {
                 Found::Claimed(claimed) => {
                     let mut request = self.request(claimed);
                     request.look_for_more()?;
@@ -248,6 +240,9 @@ impl Server {
                 Ok(Some(request)) => requests.push(request),
                 Ok(None) => {
                     self.0.found_none();
+                    if requests.is_empty() {
+                        self.0.liveness().look_after(RECV)?;
+                    }
                     break;
                 }
                 Err(error) if requests.is_empty() => {
@@ -286,6 +281,9 @@ impl Server {
                 None => break,
             }
             cleared += 1;
+        }
+        if cleared == 0 {
+            self.0.liveness().look_after(RECV)?;
         }
         Ok(cleared)
     }
@@ -334,7 +332,8 @@ impl Server {
 
     /// Makes a request this process's own that its parent had [kept](Request::keep) when this
     /// process was forked: for servers that fork for each request. The parent must not answer it
-    /// any more: it gets `Stale`.
+    /// any more: it gets `Stale`. Until the child has adopted it, it fails if the parent drops its
+    /// server.
     ///
     /// # Errors
     ///
@@ -468,6 +467,14 @@ impl Server {
         Ok(popped.claimed)
     }
 
+    #[inline]
+    fn find_until(&self, deadline: Deadline) -> Result<Found> {
+        match self.find()? {
+            Some(found) => Ok(found),
+            None => self.find_waiting(deadline),
+        }
+    }
+
     fn find_waiting(&self, deadline: Deadline) -> Result<Found> {
         self.found_none()?;
         let check = || self.0.liveness().check(RECV);
@@ -530,6 +537,11 @@ impl Server {
             let limit = self.0.part_deadline();
             let wait = Deadline::after(PATIENCE).or_earlier(limit).or_earlier(deadline);
             match request.append_next(&mut bytes, wait) {
+                // Where each part is there at once, no wait notices the deadline.
+                Ok(true) if deadline.has_passed() => {
+                    self.gather_aside(request, bytes)?;
+                    return Err(Error::new(ErrorKind::TimedOut, RECV));
+                }
                 Ok(true) => {}
                 Ok(false) => {
                     request.set_payload(bytes);

@@ -255,3 +255,36 @@ fn a_stopped_peer_holds_nobody_beyond_the_deadline() {
         assert_all_free(&segment);
     });
 }
+
+/// Each part is there at once, so nobody ever waits.
+#[test]
+fn parts_without_end_keep_nobody_beyond_a_deadline_or_in_a_poll() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..2 {
+                let mut request = server.recv(PATIENCE).unwrap();
+                while request.part("", PATIENCE).unwrap() {}
+            }
+        });
+        let began = Instant::now();
+        assert_eq!(kind(client.call("go", 3 * SHORT)), Some(ErrorKind::TimedOut));
+        let ticket = client.send("go", PATIENCE).unwrap();
+        thread::sleep(SHORT);
+        assert!(matches!(client.try_recv(ticket), Ok(None)));
+        assert!(began.elapsed() < PATIENCE / 10, "{:?}", began.elapsed());
+        assert_eq!(client.cancel(ticket), Ok(true));
+    });
+    // The other way: of a request that is long enough, a thread receives the rest.
+    let long = vec![7; 8 << 20];
+    thread::scope(|scope| {
+        let call = scope.spawn(|| client.call(&long, PATIENCE));
+        let began = Instant::now();
+        assert_eq!(kind(server.recv(SHORT)), Some(ErrorKind::TimedOut));
+        assert!(began.elapsed() < PATIENCE / 10, "{:?}", began.elapsed());
+        assert!(server.recv(PATIENCE).unwrap().fail("enough"));
+        assert_eq!(kind(call.join().unwrap()), Some(ErrorKind::Failed));
+    });
+    assert_all_free(&segment);
+}
