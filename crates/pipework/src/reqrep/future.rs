@@ -10,8 +10,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::client::{Client, Outcome, Reply, may_be_open};
+use super::gathering::make_steps;
 use super::place::Sending;
-use super::receiving::make_steps;
 use super::request::{Giving, Request};
 use super::server::Server;
 use super::serving::Serving;

@@ -52,6 +52,7 @@ mod place;
 mod arrivals;
 mod client;
 mod receiving;
+mod gathering;
 mod sending;
 mod stream;
 mod serving;

@@ -1,37 +1,16 @@
 //! How replies are received: whole, in parts that are put together, or whichever comes first.
 
-use std::ops::ControlFlow::{self, Break, Continue};
-use std::sync::{MutexGuard, PoisonError, TryLockError};
+use std::sync::PoisonError;
 
-use super::arrivals::Arrival;
 use super::client::{Client, Outcome, Reply, may_be_open};
 use super::shm::call::Standing;
 use super::shm::layout::Direction;
-use super::shm::parts::Taken;
 use super::shm::slot::{Mark, SlotWord, State};
 use super::shm::ticket::Ticket;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 
 const RECV: &str = "reqrep recv";
-
-/// One step of what takes several: `None` as long as the other side is to make its own, `Break`
-/// with what came of the last.
-pub(super) type Step<T> = Option<ControlFlow<T>>;
-
-/// Makes the steps that can be made now; not too many, or a server that makes its own as quickly
-/// would keep an event loop busy.
-pub(super) fn make_steps<T>(mut step: impl FnMut() -> Result<Step<T>>) -> Result<Option<T>> {
-    const AT_ONCE: u32 = 64;
-    for _ in 0..AT_ONCE {
-        match step()? {
-            None => break,
-            Some(Continue(())) => {}
-            Some(Break(done)) => return Ok(Some(done)),
-        }
-    }
-    Ok(None)
-}
 
 /// Receiving.
 impl Client {
@@ -299,25 +278,6 @@ impl Client {
         }
     }
 
-    /// Waits for one step after the other. Each is a wait of its own: one spin would not do for all
-    /// parts of a long message, and the rest of them would be parked for. Where each is there at
-    /// once, no wait notices the deadline.
-    pub(super) fn wait_for_steps<T>(
-        &self,
-        ticket: Ticket,
-        deadline: Deadline,
-        op: &'static str,
-        mut step: impl FnMut() -> Result<Step<T>>,
-    ) -> Result<T> {
-        loop {
-            match self.wait_until(ticket, deadline, op, &mut step)? {
-                Break(done) => return Ok(done),
-                Continue(()) if deadline.has_passed() => return Err(Error::new(ErrorKind::TimedOut, op)),
-                Continue(()) => {}
-            }
-        }
-    }
-
     fn wait_longer<T>(
         &self,
         ticket: Ticket,
@@ -397,7 +357,13 @@ impl Client {
     }
 
     /// The same for a call whose ticket no other thread has, or that was held for this one.
-    fn take_out(&self, ticket: Ticket, done: SlotWord, held: SlotWord, op: &'static str) -> Result<Outcome> {
+    pub(super) fn take_out(
+        &self,
+        ticket: Ticket,
+        done: SlotWord,
+        held: SlotWord,
+        op: &'static str,
+    ) -> Result<Outcome> {
         match done.state() {
             Some(State::Answered) => self.take_reply(ticket, held, op).map(Outcome::Answered),
             Some(State::Failed) => {
@@ -424,7 +390,7 @@ impl Client {
 
     /// Step 8.
     #[inline]
-    fn free(&self, ticket: Ticket, held: SlotWord, op: &'static str) -> Result<()> {
+    pub(super) fn free(&self, ticket: Ticket, held: SlotWord, op: &'static str) -> Result<()> {
         if !self.slot(ticket, op)?.step(held, held.freed()) {
             return Err(Error::new(ErrorKind::Stale, op));
         }
@@ -497,89 +463,5 @@ impl Client {
         let flags = reply.flags();
         *into = reply.into_vec();
         Ok(flags)
-    }
-}
-
-/// Replies that come in parts.
-impl Client {
-    fn arrival(&self, ticket: Ticket) -> Arrival {
-        let me = self.sender().liveness().number();
-        self.inner.arrivals.of(ticket, |ticket| self.shared().standing(ticket, me) == Standing::Over)
-    }
-
-    /// Receives all parts of a reply, as they come.
-    #[cold]
-    fn gather_all(&self, ticket: Ticket, deadline: Deadline, op: &'static str) -> Result<Outcome> {
-        let arrival = self.arrival(ticket);
-        self.wait_for_steps(ticket, deadline, op, || self.gather_part(&arrival, ticket, op))
-    }
-
-    #[cold]
-    fn gather(&self, ticket: Ticket, op: &'static str) -> Result<Option<Outcome>> {
-        let arrival = self.arrival(ticket);
-        make_steps(|| self.gather_part(&arrival, ticket, op))
-    }
-
-    /// Takes the part that is there; the last one makes the outcome.
-    fn gather_part(&self, arrival: &Arrival, ticket: Ticket, op: &'static str) -> Result<Step<Outcome>> {
-        let mut bytes: MutexGuard<'_, Vec<u8>> = match arrival.try_lock() {
-            Ok(bytes) => bytes,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Another thread of this client is at it.
-            Err(TryLockError::WouldBlock) => return Ok(None),
-        };
-        let taken = match self.poll(ticket, op) {
-            Ok(None) => return Ok(None),
-            Ok(Some(word)) if word.state() == Some(State::Part) => {
-                self.take_part(ticket, word, &mut bytes, op).map(|_| Continue(()))
-            }
-            Ok(Some(done)) => self.take_last(ticket, done, &mut bytes, op).map(Break),
-            Err(error) if may_be_open(&error) => return Err(error),
-            Err(error) => Err(error),
-        };
-        if !matches!(taken, Ok(Continue(()))) {
-            self.inner.arrivals.forget(ticket);
-        }
-        taken.map(Some)
-    }
-
-    /// Takes a part and appends it; `None` if the call was ended meanwhile. A call whose part
-    /// cannot be taken is cancelled.
-    pub(super) fn take_part(
-        &self,
-        ticket: Ticket,
-        part: SlotWord,
-        bytes: &mut Vec<u8>,
-        op: &'static str,
-    ) -> Result<Option<Taken>> {
-        let admitted = self.admit(ticket, bytes.len(), op);
-        let taken = admitted.and_then(|()| self.shared().take_part(ticket.idx(), part, bytes, op));
-        // Stale means that it has ended already.
-        taken.inspect_err(|_| _ = self.cancel(ticket))
-    }
-
-    /// Appends the last part of a reply, which is all of it if there was none before, and frees the
-    /// slot.
-    pub(super) fn take_last(
-        &self,
-        ticket: Ticket,
-        done: SlotWord,
-        bytes: &mut Vec<u8>,
-        op: &'static str,
-    ) -> Result<Outcome> {
-        if done.state() != Some(State::Answered) {
-            return self.take_out(ticket, done, done, op);
-        }
-        let admitted = self.admit(ticket, bytes.len(), op);
-        let flags = admitted.and_then(|()| self.shared().append(ticket.idx(), Direction::Reply, bytes, op));
-        self.free(ticket, done, op)?;
-        let flags = flags?.ok_or(Error::new(ErrorKind::Corrupt, op))?;
-        Ok(Outcome::Answered(Reply::from_vec(std::mem::take(bytes), flags)))
-    }
-
-    /// Fails with `TooLong` if the part that is there makes the reply longer than it may be.
-    fn admit(&self, ticket: Ticket, arrived: usize, op: &'static str) -> Result<()> {
-        let is_short = arrived.saturating_add(self.reply_len(ticket)) <= self.max_message;
-        if is_short { Ok(()) } else { Err(Error::new(ErrorKind::TooLong, op)) }
     }
 }

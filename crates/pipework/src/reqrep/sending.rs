@@ -3,8 +3,8 @@
 use std::ops::ControlFlow::{Break, Continue};
 
 use super::client::Client;
+use super::gathering::Step;
 use super::place::Sending;
-use super::receiving::Step;
 use super::shm::call::Standing;
 use super::shm::layout::Direction;
 use super::shm::payload::{Message, Space};

@@ -4,7 +4,7 @@ use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use super::client::{Client, Outcome, Reply, may_be_open};
-use super::receiving::Step;
+use super::gathering::Step;
 use super::shm::payload::Message;
 use super::shm::slot::State;
 use super::shm::ticket::Ticket;
