@@ -194,8 +194,32 @@ impl Error {
     /// What went wrong in this case, in words for whoever set it up; where more can be said than
     /// the kind does.
     pub fn explanation(&self) -> Option<&'static str> {
-        let is_it = |(known, _): &&(Explanation, &'static str)| *known as i32 == -self.detail;
-        Explanation::ALL.iter().find(is_it).map(|(_, text)| *text)
+        explanation_of(self.detail)
+    }
+
+    /// What stands beside kind and operation, as one number: [`describe`] turns the three into
+    /// words again.
+    #[doc(hidden)]
+    pub fn detail(&self) -> i32 {
+        self.detail
+    }
+}
+
+fn explanation_of(detail: i32) -> Option<&'static str> {
+    let is_it = |(known, _): &&(Explanation, &'static str)| *known as i32 == -detail;
+    Explanation::ALL.iter().find(is_it).map(|(_, text)| *text)
+}
+
+/// The words of an error that was taken apart, for other languages.
+#[doc(hidden)]
+pub fn describe(f: &mut impl fmt::Write, kind: ErrorKind, op: &str, detail: i32) -> fmt::Result {
+    if let Some(explanation) = explanation_of(detail) {
+        return write!(f, "{op}: {explanation}");
+    }
+    write!(f, "{op}: {kind}")?;
+    match detail {
+        errno @ 1.. => write!(f, ": {}", std::io::Error::from_raw_os_error(errno)),
+        _ => Ok(()),
     }
 }
 
@@ -212,14 +236,7 @@ impl fmt::Debug for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(explanation) = self.explanation() {
-            return write!(f, "{}: {explanation}", self.op);
-        }
-        write!(f, "{}: {}", self.op, self.kind)?;
-        match self.errno() {
-            Some(errno) => write!(f, ": {}", std::io::Error::from_raw_os_error(errno)),
-            None => Ok(()),
-        }
+        describe(f, self.kind, self.op, self.detail)
     }
 }
 

@@ -35,6 +35,8 @@ pub mod atomic;
 pub mod reqrep;
 
 pub use deadline::Deadline;
+#[doc(hidden)]
+pub use error::describe;
 pub use error::{Error, ErrorKind, Result, Unfinished};
 
 /// What must hold for any bytes.
