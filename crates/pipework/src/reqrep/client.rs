@@ -71,6 +71,19 @@ impl Outcome {
             Outcome::Failed(_) => Err(Error::new(ErrorKind::Failed, op)),
         }
     }
+
+    /// The same, with its bytes in `into`: the reply, or the reason.
+    pub(super) fn into_bytes(self, into: &mut Vec<u8>, op: &'static str) -> Result<u32> {
+        let (bytes, flags) = match self {
+            Outcome::Answered(reply) => {
+                let flags = reply.flags();
+                (reply, Ok(flags))
+            }
+            Outcome::Failed(reason) => (reason, Err(Error::new(ErrorKind::Failed, op))),
+        };
+        *into = bytes.into_vec();
+        flags
+    }
 }
 
 /// Sends requests and gets their replies.
@@ -232,7 +245,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`call`](Client::call); `into` is empty then.
+    /// As [`call`](Client::call). After `Failed`, `into` holds the reason, if the server gave one;
+    /// after any other error it is empty.
     pub fn call_into<'a>(
         &self,
         request: impl Into<Message<'a>>,
@@ -240,16 +254,17 @@ impl Client {
         deadline: impl Into<Deadline>,
     ) -> Result<u32> {
         let deadline = deadline.into();
+        into.clear();
         let ticket = self.start(&request.into(), Some(deadline), false, CALL)?;
         let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
         match self.receive_into(ticket, into, deadline, CALL) {
             Ok(flags) => Ok(flags),
             Err(error) => {
-                let outcome = self.abandon_for(ticket, CALL)?.ok_or(error)?;
-                let reply = outcome.into_reply(CALL)?;
-                let flags = reply.flags();
-                *into = reply.into_vec();
-                Ok(flags)
+                if error.kind() == ErrorKind::Failed {
+                    return Err(error);
+                }
+                into.clear();
+                self.abandon_for(ticket, CALL)?.ok_or(error)?.into_bytes(into, CALL)
             }
         }
     }

@@ -438,7 +438,8 @@ impl Client {
         copied?.ok_or(Error::new(ErrorKind::Corrupt, RECV)).map(Ok)
     }
 
-    /// Receives the reply of a call whose ticket no other thread has into a vector.
+    /// Receives the reply of a call whose ticket no other thread has into a vector, or the reason
+    /// why there is none.
     pub(super) fn receive_into(
         &self,
         ticket: Ticket,
@@ -459,9 +460,6 @@ impl Client {
         } else {
             self.take_out(ticket, done, done, op)?
         };
-        let reply = outcome.into_reply(op)?;
-        let flags = reply.flags();
-        *into = reply.into_vec();
-        Ok(flags)
+        outcome.into_bytes(into, op)
     }
 }

@@ -100,6 +100,7 @@ fn a_server_that_fails_says_why_before_a_stream_and_within() {
             thread::sleep(SHORT);
             assert!(request.fail(&[b'x'; 2 * PART]));
             drop(server.recv(PATIENCE).unwrap());
+            assert!(server.recv(PATIENCE).unwrap().fail("no such model"));
         });
         let mut stream = client.stream("go", PATIENCE).unwrap();
         assert_eq!(kind(stream.next_part(PATIENCE)), Some(ErrorKind::Failed));
@@ -114,6 +115,11 @@ fn a_server_that_fails_says_why_before_a_stream_and_within() {
             Outcome::Failed(reason) => assert!(reason.is_empty(), "it said none: {reason:?}"),
             answered => panic!("{answered:?}"),
         }
+        let mut into = b"what was there".to_vec();
+        assert_eq!(kind(client.call_into("go", &mut into, PATIENCE)), Some(ErrorKind::Failed));
+        assert_eq!(into, b"no such model");
+        assert_eq!(kind(client.call_into("go", &mut into, SHORT)), Some(ErrorKind::TimedOut));
+        assert!(into.is_empty());
     });
     assert_all_free(&segment);
 }
