@@ -76,10 +76,17 @@ impl Client {
     /// # Ok::<(), pipework::Error>(())
     /// ```
     pub fn stream<'a>(&self, request: impl Into<Message<'a>>, each: Duration) -> Result<Stream> {
-        let deadline = Deadline::after(each);
+        let mut stream = self.stream_by(request, Deadline::after(each))?;
+        stream.each = each;
+        Ok(stream)
+    }
+
+    /// As [`stream`](Client::stream), with a deadline for sending, and for none of the parts.
+    #[doc(hidden)]
+    pub fn stream_by<'a>(&self, request: impl Into<Message<'a>>, deadline: Deadline) -> Result<Stream> {
         let ticket = self.start(&request.into(), Some(deadline), false, STREAM)?;
         let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, STREAM))?;
-        Ok(Stream::new(self.clone(), ticket, each))
+        Ok(Stream::new(self.clone(), ticket, Duration::MAX))
     }
 }
 
