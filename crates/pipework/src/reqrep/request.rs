@@ -44,6 +44,18 @@ impl<'a> Request<'a> {
         Request { server, claimed, flags, payload, is_unread: true, follows: false, is_asked: false }
     }
 
+    /// One that was kept.
+    pub(super) fn kept(server: &'a Serving, claimed: Claimed) -> Result<Request<'a>> {
+        let (taken, is_asked) = claimed.taken.without_asked();
+        let mut request = Request::new(Cow::Borrowed(server), Claimed { taken, ..claimed });
+        let slot = server.slot(request.claimed, RECV)?;
+        // What the client was asked for may have come, and be the last. The fields of a slot that
+        // was lost are another call's.
+        request.follows = is_asked || slot.holding(taken) != Holding::Lost && slot.caller().follows;
+        request.is_asked = is_asked;
+        Ok(request)
+    }
+
     /// One whose payload is here.
     pub(super) fn with_payload(
         server: Cow<'a, Serving>,
@@ -108,14 +120,16 @@ impl Request<'_> {
 
     /// Leaves the request with its server, to be taken back by its ticket with
     /// [`Server::kept`](super::Server::kept): for programs that hand numbers around. The copy of
-    /// its bytes is dropped; [take](Request::take_payload) it before.
+    /// its bytes is dropped; [take](Request::take_payload) it before. One that was
+    /// [claimed](super::Server::claim) goes on with its parts where it was kept.
     ///
     /// It costs a word for each slot, once for the server, and nothing for each request. It fails
     /// at its client if the last clone of the server is dropped before it was taken back.
     pub fn keep(mut self) -> Ticket {
         let ticket = self.ticket();
         let claimed = self.disarm();
-        self.server.keep(claimed);
+        let taken = if self.is_asked { claimed.taken.as_asked() } else { claimed.taken };
+        self.server.keep(Claimed { taken, ..claimed });
         ticket
     }
 
@@ -124,7 +138,9 @@ impl Request<'_> {
         std::mem::replace(&mut self.claimed, over)
     }
 
-    fn is_over(&self) -> bool {
+    /// Whether it was answered or given up.
+    #[doc(hidden)]
+    pub fn is_over(&self) -> bool {
         self.claimed.taken == SlotWord::from_bits(0)
     }
 

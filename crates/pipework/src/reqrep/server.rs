@@ -321,7 +321,9 @@ impl Server {
         const OP: &str = "reqrep kept";
         let number = self.0.membership().number(OP)?;
         match self.0.kept(ticket) {
-            Some(taken) if taken.owner() == number => Ok(Some(self.request((ticket.idx(), taken)))),
+            Some(taken) if taken.owner() == number => {
+                Request::kept(&self.0, self.claimed((ticket.idx(), taken))).map(Some)
+            }
             Some(taken) => {
                 self.0.keep(self.claimed((ticket.idx(), taken)));
                 Err(Error::new(ErrorKind::Stale, OP))
@@ -343,10 +345,15 @@ impl Server {
     pub fn adopt(&self, ticket: Ticket) -> Result<Request<'_>> {
         const OP: &str = "reqrep adopt";
         let number = self.0.membership().present(OP)?;
-        let slot = self.shared().slot(ticket.idx());
-        let adopted = slot.zip(self.0.kept(ticket)).and_then(|(slot, taken)| slot.adopt(taken, number));
-        let taken = adopted.ok_or(Error::new(ErrorKind::Stale, OP))?;
-        Ok(self.request((ticket.idx(), taken)))
+        let stale = Error::new(ErrorKind::Stale, OP);
+        let taken = self.0.kept(ticket).ok_or(stale)?;
+        let Some(adopted) = self.shared().slot(ticket.idx()).and_then(|slot| slot.adopt(taken, number))
+        else {
+            // It may be this process's own.
+            self.0.keep(self.claimed((ticket.idx(), taken)));
+            return Err(stale);
+        };
+        Ok(self.request((ticket.idx(), adopted)))
     }
 
     /// A descriptor for an event loop, readable while a request waits. The client may be any

@@ -86,6 +86,17 @@ impl SlotWord {
         self.has_begun()
     }
 
+    /// A word that a server remembers, marked as that of a request whose client was asked for the
+    /// next part.
+    pub(crate) fn as_asked(self) -> SlotWord {
+        self.with(State::More, self.owner())
+    }
+
+    /// For a word that a server remembers: without the mark, and whether it was there.
+    pub(crate) fn without_asked(self) -> (SlotWord, bool) {
+        (self.with(State::Taken, self.owner()), self.state() == Some(State::More))
+    }
+
     /// The state; `None` for bits that no member of ours writes.
     pub(crate) fn state(self) -> Option<State> {
         Some(match self.0 & STATE {

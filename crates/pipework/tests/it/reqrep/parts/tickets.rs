@@ -1,5 +1,7 @@
 //! What tickets can do: any call, many calls, calls that nobody waits for.
 
+use pipework::reqrep::{Calling, Message};
+
 use super::*;
 use crate::harness::{alone, fork};
 
@@ -182,6 +184,46 @@ fn requests_that_are_kept_are_answered_by_their_numbers_once() {
 }
 
 #[test]
+fn a_claimed_request_goes_on_with_its_parts_where_it_was_kept() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    let long: Vec<u8> = (0..3 * PART as u32).map(|n| n as u8).collect();
+    let mut calling = Calling::call(Message::new(&long));
+    // The client makes a step only when it is told to.
+    let step = |calling: &mut Calling<'_>| client.start_on(calling, Deadline::after(SHORT));
+    assert_eq!(kind(step(&mut calling)), Some(ErrorKind::TimedOut));
+    let ticket = server.claim(PATIENCE).unwrap().keep();
+    let with = |act: &mut dyn FnMut(&mut Request<'_>)| {
+        let mut request = server.kept(ticket).unwrap().unwrap();
+        act(&mut request);
+        assert_eq!(request.keep(), ticket);
+    };
+    let mut received = vec![];
+    with(&mut |request| received.extend_from_slice(request.read().unwrap()));
+    for part in 1..3 {
+        // Asked for twice, and written once.
+        let not_yet = |request: &mut Request<'_>| {
+            assert!(request.has_more());
+            assert_eq!(kind(request.next_part(SHORT)), Some(ErrorKind::TimedOut));
+        };
+        (0..2).for_each(|_| with(&mut { not_yet }));
+        assert_eq!(step(&mut calling).is_ok(), part == 2);
+        with(&mut |request| {
+            assert_eq!(request.next_part(SHORT), Ok(true));
+            received.extend_from_slice(request.read().unwrap());
+        });
+    }
+    assert_eq!(received, long);
+    with(&mut |request| assert_eq!(request.next_part(SHORT), Ok(false)));
+    assert_eq!(server.kept(ticket).unwrap().unwrap().reply("whole"), Ok(true));
+    match client.call_on(&mut calling, Deadline::after(PATIENCE)).unwrap() {
+        Outcome::Answered(reply) => assert_eq!(*reply, *b"whole"),
+        other => panic!("{other:?}"),
+    }
+    assert_all_free(&segment);
+}
+
+#[test]
 fn a_forked_child_answers_what_its_parent_kept_once_it_has_adopted_it() {
     alone(|| {
         let segment = small();
@@ -192,7 +234,9 @@ fn a_forked_child_answers_what_its_parent_kept_once_it_has_adopted_it() {
         fork(|| {
             assert_eq!(kind(server.kept(kept)), Some(ErrorKind::Stale));
             assert_eq!(kind(server.adopt(sent[0])), Some(ErrorKind::Stale), "the parent holds it");
-            let mut request = server.adopt(kept).unwrap();
+            assert_eq!(server.adopt(kept).unwrap().keep(), kept);
+            assert_eq!(kind(server.adopt(kept)), Some(ErrorKind::Stale), "it is its own already");
+            let mut request = server.kept(kept).unwrap().unwrap();
             assert_eq!(request.read().unwrap(), b"b");
             assert_eq!(request.reply("the child's"), Ok(true));
             assert_eq!(kind(server.adopt(kept)), Some(ErrorKind::Stale));
