@@ -15,15 +15,14 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 export PIPEWORK_PYTHON := $(abspath $(TARGET))/python-venv/bin/python
 
 # Folders have some of these names.
-.PHONY: $(MAKECMDGOALS) cargo lints strace
+.PHONY: $(MAKECMDGOALS) cargo lints tools
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: cargo lints strace ## fetch what build, test and check need
+setup: cargo lints tools ## fetch what build, test and check need
 	python/dev env
-	cargo fetch $(LOCKED)
-	cargo fetch $(LOCKED) $(BENCH)
+	cargo fetch $(LOCKED) && cargo fetch $(LOCKED) $(BENCH)
 
 build: cargo ## build everything, optimised
 	cargo build $(LOCKED) --release --workspace
@@ -33,15 +32,19 @@ demo: cargo ## see every room at work on a real file, and a web application in P
 	@$(TARGET)/release/pipework demo $(if $(FILE),'$(FILE)')
 	@python/dev demo
 
-test: cargo strace ## run every test, those of bench/ first
+test: cargo tools ## run every test, those of bench/ first
 	cargo test $(LOCKED) --quiet $(BENCH) --all-targets
 	cargo test $(LOCKED) --workspace --all-features --no-fail-fast
-	RUSTFLAGS='--cfg loom' PIPEWORK_MODEL_SWITCHES=2 \
-		cargo test $(LOCKED) --package pipework --lib model
+	RUSTFLAGS='--cfg loom' PIPEWORK_MODEL_SWITCHES=2 cargo test $(LOCKED) --package pipework --lib model
 	python/dev test
-
 python: cargo ## build the Python package, run its tests, prove its stubs and types
 	python/dev test
+c: cargo tools ## build the C library, write its header, run its tests
+	cargo test $(LOCKED) --package pipework-c
+install: ## install the C library (PREFIX=/usr/local DESTDIR=)
+uninstall: ## take it away again
+install uninstall: cargo
+	@$(MAKE) --no-print-directory --directory crates/pipework-c $@
 
 # One after the other: what idle processes cost is measured as well.
 storm: cargo ## kill KILLS processes in each room that must survive it; takes an hour or more
@@ -88,11 +91,10 @@ clean: ## remove what was built
 cargo:
 	@command -v cargo >/dev/null && command -v cc >/dev/null \
 		|| { echo 'make: install Rust (https://rustup.rs) and a C compiler (gcc)' >&2; exit 1; }
-
 lints:
 	@cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
 	@cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
-
-strace:
-	@command -v strace >/dev/null || { apt-get update -qq && apt-get install -qq -y strace; } \
-		|| echo 'make: install strace, or the test that watches every write(2) is skipped'
+tools:
+	@for tool in cmake pkg-config strace; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	[ -z "$$missing" ] || { apt-get update -qq && apt-get install -qq -y $$missing; } \
+		|| echo "make: install$$missing, or the tests that need them are skipped"

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::lexer::{code, first_word, flat_uses, names_whole, numbered, without_tests};
-use super::{COMMAND, CORE, Fault, File, ORDER, PYTHON, ROOM_STANDS_ON, ROOMS, hold, root};
+use super::{C_LIBRARY, COMMAND, CORE, Fault, File, ORDER, PYTHON, ROOM_STANDS_ON, ROOMS, hold, root};
 
 #[test]
 fn modules_use_only_what_stands_before_them() {
@@ -132,7 +132,8 @@ fn module_of(sources: &str, path: &[String]) -> Option<Vec<String>> {
 #[test]
 fn files_of_a_folder_use_only_what_stands_before_them() {
     fn rule(file: &File) -> Vec<Fault> {
-        let sources = [CORE, COMMAND, PYTHON].into_iter().find(|sources| file.path.starts_with(sources));
+        let sources =
+            [CORE, COMMAND, C_LIBRARY, PYTHON].into_iter().find(|sources| file.path.starts_with(sources));
         let Some(sources) = sources.filter(|_| file.is_source()) else { return vec![] };
         let path = file.path[sources.len()..].strip_suffix(".rs").expect("it is a source file");
         let user: Vec<String> =
@@ -182,6 +183,8 @@ fn files_of_a_folder_use_only_what_stands_before_them() {
         (CORE, "sys/net.rs", "use super::sigpipe::met_closed_end;"),
         (CORE, "sys/file.rs", "use crate::sys::carrier;"),
         (COMMAND, "fifo.rs", "use crate::recv::recv;"),
+        (C_LIBRARY, "bytes.rs", "use crate::reqrep::segment::pw_segment;"),
+        (C_LIBRARY, "reqrep/segment.rs", "use super::client::pw_client;"),
         (COMMAND, "demo/pipe.rs", "use super::demo;"),
         (COMMAND, "run/outlet.rs", "use super::messages::Messages;"),
         (PYTHON, "error.rs", "use crate::{imports::Import, wait::wait};"),

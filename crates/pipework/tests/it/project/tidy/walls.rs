@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::lexer::{code, flat_uses, names, names_whole, numbered, without_tests};
-use super::{COMMAND, CORE, Fault, File, UNSAFE, WALLS, hold, tree};
+use super::{C_LIBRARY, COMMAND, CORE, Fault, File, UNSAFE, WALLS, hold, tree};
 
 #[test]
 fn what_a_wall_holds_is_named_behind_it_only() {
@@ -141,9 +141,11 @@ fn the_command_uses_standard_streams_by_way_of_one_file() {
 #[test]
 fn unsafe_stands_in_the_listed_files_only() {
     fn has_unsafe(file: &File) -> bool {
-        file.is_rust() && numbered(&code(&file.text)).any(|(_, line)| names_whole(line, "unsafe"))
+        file.is_rust() && numbered(&code(&file.text)).any(|(_, line)| is_unsafe(file, line))
     }
     assert!(has_unsafe(&File::sample("a.rs", "fn f() { unsafe { g() } }")));
+    assert!(has_unsafe(&File::sample("a.rs", EXPORT)));
+    assert!(!has_unsafe(&File::sample(&format!("{C_LIBRARY}a.rs"), EXPORT)));
     assert!(!has_unsafe(&File::sample(
         "a.rs",
         "#![deny(unsafe_code)] // unsafe\nfn f() { say(\"unsafe\") }"
@@ -158,6 +160,34 @@ fn unsafe_stands_in_the_listed_files_only() {
         "unsafe outside the listed files; a safe way, or a review and a line in UNSAFE: {new:?}"
     );
     assert!(gone.is_empty(), "these hold no unsafe any more: take them off UNSAFE: {gone:?}");
+}
+
+/// Before a function that C calls: unsafe, since two libraries may give a function the same name.
+const EXPORT: &str = "#[unsafe(no_mangle)]";
+
+/// Whether something on a line of code is unsafe. Names of the C library begin with `pw_`, which
+/// says that they are its own.
+fn is_unsafe(file: &File, line: &str) -> bool {
+    let is_ours = file.path.starts_with(C_LIBRARY) && line.trim() == EXPORT;
+    !is_ours && names_whole(line, "unsafe")
+}
+
+#[test]
+fn functions_for_c_have_names_of_their_own() {
+    fn rule(file: &File) -> Vec<Fault> {
+        let code = code(&file.text);
+        // Code without literals does not say "C".
+        let pairs = numbered(&code).zip(file.text.lines().skip(1));
+        let exported = pairs.filter(|((_, line), _)| file.is_rust() && line.trim() == EXPORT);
+        let foreign = exported.filter(|(_, next)| !next.starts_with("pub extern \"C\" fn pw_"));
+        foreign
+            .map(|((number, _), _)| (number, "what C calls is `pub extern \"C\" fn pw_..`".into()))
+            .collect()
+    }
+    let function = |head: &str| format!("{EXPORT}\npub {head}() {{}}\n");
+    let bad = [function("extern \"C\" fn call"), function("fn pw_call")];
+    let bad = bad.each_ref().map(|text| (C_LIBRARY, "a.rs", &**text));
+    hold(rule, &bad, &[(C_LIBRARY, "a.rs", &function("extern \"C\" fn pw_call"))]);
 }
 
 #[test]
@@ -179,7 +209,7 @@ fn every_unsafe_says_why_it_is_sound() {
         let code = code(&file.text);
         let (lines, code): (Vec<_>, Vec<_>) = (file.text.lines().collect(), code.lines().collect());
         (0..code.len())
-            .filter(|i| names_whole(code[*i], "unsafe") && !is_argued(&lines, &code, *i))
+            .filter(|i| is_unsafe(file, code[*i]) && !is_argued(&lines, &code, *i))
             .map(|i| {
                 (i + 1, "say above it why it is sound: `// SAFETY: ...`, or `# Safety` for a caller".into())
             })

@@ -1,0 +1,1067 @@
+/*
+ * pipework: whole messages, calls and bytes between the processes and threads of one machine.
+ *
+ * ```c
+ * #include <pipework.h>
+ * #include <stdio.h>
+ * #include <sys/wait.h>
+ * #include <unistd.h>
+ *
+ * static int fail(const pw_error *error) {
+ *     char text[256];
+ *     pw_error_text(error, text, sizeof text);
+ *     return fprintf(stderr, "%s\n", text), 1;
+ * }
+ *
+ * static int serve(pw_segment *segment) {
+ *     pw_error error;
+ *     pw_server *server = NULL;
+ *     pw_buffer data = PW_BUFFER; // grown by the library, used again and again
+ *     pw_request request;
+ *     pw_status status = pw_reqrep_server(segment, NULL, &server, &error);
+ *     while (status == PW_OK || status == PW_INTERRUPTED) { // after a signal: the same call again
+ *         status = pw_server_recv(server, pw_in_ms(500), &data, &request, &error);
+ *         if (status == PW_OK) {
+ *             status = pw_server_reply(server, request.ticket, data.data, data.len, 0, NULL, &error);
+ *         }
+ *     }
+ *     pw_buffer_free(&data);
+ *     pw_server_free(server);
+ *     return status == PW_TIMED_OUT ? 0 : fail(&error);
+ * }
+ *
+ * int main(void) {
+ *     pw_error error;
+ *     pw_segment *segment = NULL;
+ *     pw_client *client = NULL;
+ *     pw_buffer reply = PW_BUFFER;
+ *     pw_reqrep_options options;
+ *     pw_reqrep_options_init(&options, sizeof options);
+ *     options.slots = 8;
+ *     if (pw_reqrep_anonymous(&options, &segment, &error) != PW_OK) return fail(&error);
+ *     if (fork() == 0) _exit(serve(segment));
+ *     if (pw_reqrep_client(segment, NULL, &client, &error) != PW_OK) return fail(&error);
+ *     // PW_PEER_DIED within 250 ms, had the server been killed with the request.
+ *     if (pw_client_call(client, "hello", 5, 0, pw_in_ms(5000), &reply, NULL, &error) != PW_OK) {
+ *         return fail(&error);
+ *     }
+ *     printf("%.*s\n", (int)reply.len, (const char *)reply.data);
+ *     pw_buffer_free(&reply);
+ *     pw_client_free(client);
+ *     pw_segment_free(segment);
+ *     return wait(NULL) < 0;
+ * }
+ * ```
+ *
+ * Rules for all functions:
+ *
+ * 1. Names. A function on a handle is pw_TYPE_VERB; what makes a handle is pw_ROOM_HOW. A `try_`
+ *    function never waits, and returns PW_WOULD_BLOCK where there is nothing now.
+ * 2. Results. A pw_status is PW_OK, which is 0, or says why the call failed. A program that wants
+ *    to know more passes a pw_error of its own: it is filled in when a call fails (but not by the
+ *    PW_WOULD_BLOCK of a `try_` function) and untouched otherwise. Results go where a pointer
+ *    says, and are written when the call succeeds. Where a result is not wanted, its pointer may
+ *    be NULL; a new handle is always wanted. errno is no part of this, and is left as it was.
+ * 3. Deadlines are absolute times: see pw_deadline.
+ * 4. Ownership. A handle is given back to its `_free`, which takes NULL, too. Nothing is freed
+ *    with free(). What comes in a pw_buffer is the program's; what comes as a pw_bytes is lent
+ *    until the next call on the same handle. What goes in is copied, strings too.
+ * 5. Options are structs with `size` first, which `_options_init` fills in with the defaults; NULL
+ *    stands for the defaults. Later versions add fields at the end. A program that was compiled
+ *    for a later version gets PW_INVALID if it sets what this one does not know. Structs that are
+ *    filled in come with their size for the same reason.
+ * 6. Threads. Each type says which threads may use it. Freeing one needs that nobody uses it.
+ * 7. Signals. A handler that ran ends a wait with PW_INTERRUPTED, and nothing is lost: call again.
+ *    (pw_client_call alone has cancelled its call by then.) No function but pw_version may be
+ *    called in a handler.
+ * 8. Processes. A child that was forked may use what it inherits, as each room says. SIGPIPE never
+ *    comes from here. Descriptors that are passed in are lent for the call, unless a pw_fd_how
+ *    says otherwise; those that come out are the program's, and closed when another program is
+ *    executed.
+ * 9. NULL where it is not allowed, more bytes than PTRDIFF_MAX, or a struct of size 0 is
+ *    PW_INVALID, and pw_error.op names the function. NULL with length 0 is an empty payload.
+ * 10. A program may ask whether pw_abi() is PW_ABI: if not, it was compiled for another library.
+ */
+#ifndef PIPEWORK_H
+#define PIPEWORK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -------------------------------------------------------------------------------------------------
+ * What a function returns, and the error that it fills in.
+ */
+
+/* How a call ended: PW_OK, or why it failed. The numbers never change. */
+typedef int32_t pw_status;
+
+/* It is done. */
+#define PW_OK 0
+/* It cannot be done at once, and waiting was not asked for. */
+#define PW_WOULD_BLOCK 1
+/* The deadline passed first. What the call had not done, it has not done. */
+#define PW_TIMED_OUT 2
+/* A signal handler ran while the call waited. Nothing is lost; call again. */
+#define PW_INTERRUPTED 3
+/* The other side is gone: the end of what there is to read, or nobody who reads. */
+#define PW_CLOSED 4
+/* Larger than a limit that this end was given. */
+#define PW_TOO_LONG 5
+/* The handle or the ticket belongs to a time that is over. */
+#define PW_STALE 6
+/* The process that had the request has died. */
+#define PW_PEER_DIED 7
+/* Nobody is there to take the request. */
+#define PW_NO_SERVER 8
+/* A part of the message never came. */
+#define PW_TORN 9
+/* Bytes that no correct peer writes. */
+#define PW_CORRUPT 10
+/* Made by a build or a machine that this one cannot work with, or for another kind of call. */
+#define PW_INCOMPATIBLE 11
+/* This kernel or this kind of descriptor cannot do it. */
+#define PW_UNSUPPORTED 12
+/* The arguments have no meaning: NULL where it is not allowed, impossible sizes. */
+#define PW_INVALID 13
+/* Any other refusal of the kernel; pw_error.os says which. */
+#define PW_OS 14
+/* The other side gave up: a server its request, or a pipe's other end its stream. */
+#define PW_FAILED 15
+/* A mistake of this library. Its text went to standard error. */
+#define PW_BUG 255
+
+/*
+ * Why a call failed. A program that wants to know passes a pointer to one of its own; it is filled
+ * in when the call fails, and left as it is otherwise.
+ */
+typedef struct pw_error {
+    /* What the call returned. */
+    pw_status kind;
+    /*
+     * The kernel's number, as in errno; 0 if the kernel had no part in it. A negative number is
+     * for pw_error_text.
+     */
+    int32_t os;
+    /* How far the call had got, in bytes or items, where it does several. */
+    uint64_t done;
+    /* The operation that failed, for instance "reqrep recv". */
+    char op[48];
+} pw_error;
+
+/* -------------------------------------------------------------------------------------------------
+ * Wall: what C hands in, and what it gets back.
+ *
+ * What a C program promises is said at the head of the header. The types of arguments stand for
+ * it: only C can make a [`Lent`], a [`Space`] or a [`Number`], and whoever has one may rely on its
+ * promise. Nothing here knows a room.
+ */
+
+/* -------------------------------------------------------------------------------------------------
+ * Statuses and errors in words.
+ */
+
+/* What a status means, in words. Never NULL; not to be freed. */
+const char *pw_status_text(pw_status status);
+
+/*
+ * The errno that says about the same, for programs that report errors in that way; 0 for PW_OK and
+ * for a number that is no status.
+ */
+int32_t pw_status_errno(pw_status status);
+
+/*
+ * Writes an error as one line into `text`, which has space for `size` bytes with the NUL at the
+ * end, and cuts it off there. Returns how long the whole line is, without the NUL, as snprintf
+ * does; 0 if `error` is NULL.
+ */
+size_t pw_error_text(const pw_error *error, char *text, size_t size);
+
+/* -------------------------------------------------------------------------------------------------
+ * Which library this is.
+ */
+
+/* The number of this interface. A program that was compiled with another one must not go on. */
+#define PW_ABI 1
+
+/*
+ * The number of the interface that the library has: PW_ABI, or the program was compiled for
+ * another one.
+ */
+uint32_t pw_abi(void);
+
+/* The version of the library, for people: "0.1.0". Not to be freed. */
+const char *pw_version(void);
+
+/* -------------------------------------------------------------------------------------------------
+ * How long to wait: an absolute time, so that a call can be made again with the same one.
+ */
+
+/*
+ * A time of CLOCK_MONOTONIC in nanoseconds, after which a call gives up. It is absolute, so a call
+ * that a signal interrupts is made again with the same one. A time in the past does not wait.
+ */
+typedef int64_t pw_deadline;
+
+/* Waits for as long as it takes. */
+#define PW_NEVER INT64_MAX
+
+/* The time so many milliseconds from now. A negative number is in the past. */
+pw_deadline pw_in_ms(int64_t ms);
+
+/*
+ * The time so many nanoseconds from now. A negative number is in the past; INT64_MAX is PW_NEVER.
+ */
+pw_deadline pw_in_ns(int64_t ns);
+
+/* Nanoseconds that are left until then: 0 if it has passed, INT64_MAX if it never does. */
+int64_t pw_left_ns(pw_deadline deadline);
+
+/* -------------------------------------------------------------------------------------------------
+ * Bytes that are lent, and memory that the library grows.
+ */
+
+/*
+ * Bytes that are lent: the library's until the next call on the handle that they came from, or the
+ * program's for the length of a call.
+ */
+typedef struct pw_bytes {
+    /* The first; may be NULL if there are none. */
+    const void *data;
+    /* How many. */
+    size_t len;
+} pw_bytes;
+
+/*
+ * Memory that the library grows as getline does, to be used again and again. A program sets it to
+ * PW_BUFFER before the first use, reads `data` and `len`, and gives it to pw_buffer_free in the
+ * end. One thread at a time.
+ */
+typedef struct pw_buffer {
+    /* What is in it. It may move with every call that fills the buffer. */
+    void *data;
+    /* How many bytes. */
+    size_t len;
+    /* How much memory there is. Only the library writes this. */
+    size_t capacity;
+} pw_buffer;
+
+/* An empty buffer, to initialise one with. */
+#define PW_BUFFER {NULL, 0, 0}
+
+/*
+ * Makes space for `capacity` bytes in all, so that a call which needs no more does not ask for
+ * memory. What is in the buffer stays there.
+ *
+ * Fails with PW_OS and ENOMEM if there is no memory.
+ */
+pw_status pw_buffer_reserve(pw_buffer *buffer, size_t capacity, pw_error *error);
+
+/* Gives the memory back. The buffer is empty then, and may be used again. NULL is allowed. */
+void pw_buffer_free(pw_buffer *buffer);
+
+/* -------------------------------------------------------------------------------------------------
+ * What becomes of a descriptor that is passed in.
+ */
+
+/* What becomes of a descriptor that is passed in: one of PW_FD_TAKE, PW_FD_DUP and PW_FD_LEND. */
+typedef uint32_t pw_fd_how;
+
+/* It is the library's from then on, which closes it; also where the call fails. */
+#define PW_FD_TAKE 1
+/* It stays the program's; the library makes a duplicate for itself. */
+#define PW_FD_DUP 2
+/* It stays the program's, which keeps it open for as long as the handle lives. */
+#define PW_FD_LEND 3
+
+/* -------------------------------------------------------------------------------------------------
+ * Room reqrep: request and response over shared memory. Many clients, many competing servers, no
+ * broker.
+ *
+ * A segment is a file in shared memory, at a path or without a name. Clients put requests into it,
+ * each request goes to one of the servers, and each reply goes back to the client that asked. Any
+ * process may be killed at any instruction: the others go on, a caller gets PW_PEER_DIED within
+ * 250 ms of the kernel closing that process's files, and what the dead process held is taken back.
+ *
+ * A ticket, 64 bits and never 0, stands for a call: on both sides, from when the request is sent
+ * until its reply is received.
+ */
+
+/* -------------------------------------------------------------------------------------------------
+ * How a segment is made or opened, and what it reports as a whole.
+ */
+
+/*
+ * A segment that this process has opened. Any threads may use one at the same time. What was made
+ * from it lives on when it is freed, with pw_segment_free.
+ */
+typedef struct pw_segment pw_segment;
+
+/* Not said: the default where a segment is made, any where one is opened. */
+#define PW_UNSET UINT32_MAX
+
+/*
+ * How a segment is made or opened. One that is opened has its sizes already: those that are set
+ * here must be the same.
+ */
+typedef struct pw_reqrep_options {
+    /* sizeof(pw_reqrep_options). */
+    size_t size;
+    /*
+     * How many calls can be in progress at the same time, in all clients together: 1 to 2^20, or
+     * PW_UNSET for 256. Further callers wait in line.
+     */
+    uint32_t slots;
+    /* Cells of the ring of waiting requests, or PW_UNSET for twice the slots, which is enough. */
+    uint32_t queue;
+    /*
+     * Bytes of the largest request of one part, or PW_UNSET for 4096. A longer one goes in parts.
+     */
+    uint32_t request_bytes;
+    /* Bytes of the largest reply of one part, or PW_UNSET for 4096. */
+    uint32_t reply_bytes;
+    /*
+     * How many clients and servers can be attached at the same time: 1 to 65535, or PW_UNSET for
+     * 256.
+     */
+    uint32_t members;
+    /* Permissions of the file; 0600 by default. */
+    uint32_t mode;
+    /* Bytes of the largest segment to open; UINT64_MAX, the default, is no limit. */
+    uint64_t max_bytes;
+    /*
+     * For how long clients and servers spin before they park, up to 1 ms; 20 microseconds by
+     * default.
+     */
+    uint64_t spin_ns;
+    /* Payloads are single numbers, for the functions that end with `_int`. */
+    bool integers;
+    /* Memory for payloads is taken when they are first written, and not all at once. */
+    bool sparse;
+    /* A segment that belongs to another user may be opened. */
+    bool any_owner;
+} pw_reqrep_options;
+
+/* Fills in the defaults. `size` is sizeof(pw_reqrep_options). */
+void pw_reqrep_options_init(pw_reqrep_options *options, size_t size);
+
+/*
+ * Makes a segment at `path`, which must not exist. The name appears when the segment is complete.
+ *
+ * Fails with PW_INVALID for impossible sizes; PW_OS with EEXIST if the file exists, with ENOSPC if
+ * the file system is full, and so on.
+ */
+pw_status pw_reqrep_create(const char *path, const pw_reqrep_options *options,
+                           pw_segment **segment, pw_error *error);
+
+/*
+ * Opens the segment at `path`.
+ *
+ * Fails with PW_OS and ENOENT if there is no such file; PW_INVALID for a symbolic link, for
+ * anything but a regular file, and for another user's file; PW_INCOMPATIBLE for a file that is no
+ * segment, one of another format or with other sizes than were set, and for a copy; PW_CORRUPT for
+ * one that was damaged or cut short; PW_TOO_LONG for one larger than max_bytes.
+ */
+pw_status pw_reqrep_open(const char *path, const pw_reqrep_options *options, pw_segment **segment,
+                         pw_error *error);
+
+/*
+ * Opens the segment at `path`, or makes it if there is none. If several processes do this at the
+ * same time, one of them makes it. Fails as pw_reqrep_open and pw_reqrep_create.
+ */
+pw_status pw_reqrep_open_or_create(const char *path, const pw_reqrep_options *options,
+                                   pw_segment **segment, pw_error *error);
+
+/*
+ * Makes a segment without a name, for threads and for processes that are forked from this one.
+ * Fails as pw_reqrep_create.
+ */
+pw_status pw_reqrep_anonymous(const pw_reqrep_options *options, pw_segment **segment,
+                              pw_error *error);
+
+/*
+ * As pw_reqrep_anonymous; `name`, in UTF-8, shows up in /proc/PID/maps. Other processes open the
+ * descriptor that pw_segment_fd returns, when they were given it.
+ */
+pw_status pw_reqrep_memfd(const char *name, const pw_reqrep_options *options, pw_segment **segment,
+                          pw_error *error);
+
+/* Opens the segment behind a descriptor, with PW_FD_TAKE or PW_FD_DUP. Fails as pw_reqrep_open. */
+pw_status pw_reqrep_open_fd(int fd, pw_fd_how how, const pw_reqrep_options *options,
+                            pw_segment **segment, pw_error *error);
+
+/* What a segment was made with. It never changes. */
+typedef struct pw_geometry {
+    /* How many calls can be in progress at the same time. */
+    uint32_t slots;
+    /* Cells of the ring of waiting requests. */
+    uint32_t queue;
+    /* Bytes of the largest request of one part. */
+    uint32_t request_bytes;
+    /* Bytes of the largest reply of one part. */
+    uint32_t reply_bytes;
+    /* How many clients and servers can be attached at the same time. */
+    uint32_t members;
+    /* 1 if payloads are single numbers, else 0. */
+    uint32_t integers;
+} pw_geometry;
+
+/*
+ * Fills in the sizes of the segment at `path`, without opening it for anything else: to report
+ * them where pw_reqrep_open refused it. `size` is sizeof(pw_geometry). Fails as pw_reqrep_open, as
+ * far as the file itself is concerned.
+ */
+pw_status pw_reqrep_geometry(const char *path, pw_geometry *geometry, size_t size, pw_error *error);
+
+/*
+ * Frees the handle. Clients and servers that were made from it stay as they are, and so does the
+ * file.
+ */
+void pw_segment_free(pw_segment *segment);
+
+/* Fills in the sizes of a segment. `size` is sizeof(pw_geometry). */
+pw_status pw_segment_geometry(pw_segment *segment, pw_geometry *geometry, size_t size,
+                              pw_error *error);
+
+/*
+ * The path at which the segment was made or opened, lent until it is freed; NULL for one without a
+ * name.
+ */
+const char *pw_segment_path(pw_segment *segment);
+
+/*
+ * The descriptor of the file, lent until the handle is freed; -1 for NULL. It can be passed on to
+ * processes that open it with pw_reqrep_open_fd.
+ */
+int pw_segment_fd(pw_segment *segment);
+
+/*
+ * How many requests wait for a server; 0 for NULL. Cancelled calls count until a server passes
+ * them.
+ */
+size_t pw_segment_len(pw_segment *segment);
+
+/*
+ * Removes its name, if that still leads to this segment, which `removed` says. Attached clients
+ * and servers stay attached.
+ *
+ * Fails with PW_INVALID for a segment without a name; PW_OS.
+ */
+pw_status pw_segment_unlink(pw_segment *segment, bool *removed, pw_error *error);
+
+/*
+ * Writes the segment to the storage that its file lies on, if there is one, and waits until that
+ * is done.
+ *
+ * Fails with PW_OS.
+ */
+pw_status pw_segment_sync(pw_segment *segment, pw_error *error);
+
+/*
+ * Recovers what dead members held; `dead` says how many had died. Clients that wait do so by
+ * themselves.
+ *
+ * Fails with PW_OS if the kernel does not say which members are alive; PW_CORRUPT.
+ */
+pw_status pw_segment_recover(pw_segment *segment, size_t *dead, pw_error *error);
+
+/*
+ * What was done in a segment, by all members that there were. A process that is killed may leave
+ * its last step uncounted.
+ */
+typedef struct pw_stats {
+    /* Calls begun. */
+    uint64_t requests;
+    /* Requests that servers have answered or given up. */
+    uint64_t replies;
+    /* Times that a client found no free slot. */
+    uint64_t full;
+    /* Times that a server found no request. */
+    uint64_t empty;
+    /* Calls cancelled, including those that timed out. */
+    uint64_t cancelled;
+    /* Members that died without leaving. */
+    uint64_t dead_members;
+    /* Slots that were recovered from them. */
+    uint64_t recovered;
+    /* Requests that went to another server because theirs had died. */
+    uint64_t redelivered;
+} pw_stats;
+
+/* Fills in what was done so far. `size` is sizeof(pw_stats). */
+pw_status pw_segment_stats(pw_segment *segment, pw_stats *stats, size_t size, pw_error *error);
+
+/* A client, in pw_member.role. */
+#define PW_CLIENT 1
+/* A server, in pw_member.role. */
+#define PW_SERVER 2
+
+/* An attached client or server. */
+typedef struct pw_member {
+    /* When it attached, in nanoseconds since 1970. */
+    int64_t since_ns;
+    /* Its number, counted from 1. */
+    uint32_t number;
+    /* PW_CLIENT or PW_SERVER. */
+    uint32_t role;
+    /* Its process, as numbered in its own pid namespace. For people. */
+    uint32_t pid;
+    /* 0 if it died and was not recovered yet, else 1. */
+    uint32_t is_alive;
+} pw_member;
+
+/*
+ * Fills in up to `max` of the attached members; `count`, which must not be NULL, says how many
+ * there are in all.
+ *
+ * Fails with PW_OS if the kernel does not say which members are alive; PW_CORRUPT.
+ */
+pw_status pw_segment_members(pw_segment *segment, pw_member *members, size_t max, size_t *count,
+                             pw_error *error);
+
+/*
+ * How many slots of a segment are in each state. In a segment that is in use, the counts are not
+ * of one moment.
+ */
+typedef struct pw_audit {
+    /* Not in use. */
+    uint64_t free;
+    /* A client is writing its request. */
+    uint64_t filling;
+    /* Its request waits for a server. */
+    uint64_t waiting;
+    /* A server has its request. */
+    uint64_t taken;
+    /* A server has its request, and the call was cancelled. */
+    uint64_t dropped;
+    /* A server has its request, and it is the client's turn. */
+    uint64_t in_parts;
+    /* Its reply waits for the client. */
+    uint64_t done;
+    /* Its word is none that a member of ours writes. */
+    uint64_t damaged;
+    /* Of all these: held by a member that is gone. Recovery frees them. */
+    uint64_t orphaned;
+    /* Of those waiting: not in the ring. */
+    uint64_t unqueued;
+    /* Entries of the ring, including those of cancelled calls. */
+    uint64_t entries;
+} pw_audit;
+
+/*
+ * Counts the slots in each state. `size` is sizeof(pw_audit).
+ *
+ * Fails with PW_OS if the kernel does not say which members are alive; PW_CORRUPT.
+ */
+pw_status pw_segment_audit(pw_segment *segment, pw_audit *audit, size_t size, pw_error *error);
+
+/* -------------------------------------------------------------------------------------------------
+ * The calling end.
+ */
+
+/*
+ * Sends requests and gets their replies. Any threads may use one at the same time. A child that
+ * was forked may use it, as a member of its own; calls in progress stay the parent's. It is freed
+ * with pw_client_free.
+ */
+typedef struct pw_client pw_client;
+
+/* How a client calls. */
+typedef struct pw_client_options {
+    /* sizeof(pw_client_options). */
+    size_t size;
+    /* Bytes of the longest message in parts that it sends or receives; 256 MiB by default. */
+    size_t max_message;
+    /* How many calls may be in progress at a time; 0, the default, is no limit. */
+    uint32_t max_in_flight;
+    /*
+     * How many times another server may get a request after a server died with it: up to 3, and 0
+     * by default. For requests that may be carried out twice.
+     */
+    uint8_t redeliveries;
+    /* A call fails with PW_NO_SERVER where no server is attached, instead of waiting for one. */
+    bool needs_server;
+} pw_client_options;
+
+/* Fills in the defaults. `size` is sizeof(pw_client_options). */
+void pw_client_options_init(pw_client_options *options, size_t size);
+
+/*
+ * Attaches a client.
+ *
+ * Fails with PW_WOULD_BLOCK if all places for members are taken; PW_CORRUPT if the segment was
+ * damaged; PW_OS.
+ */
+pw_status pw_reqrep_client(pw_segment *segment, const pw_client_options *options,
+                           pw_client **client, pw_error *error);
+
+/*
+ * Sends a request and waits for its reply, whose bytes replace what `reply` holds.
+ *
+ * Waits until the deadline, which covers sending and receiving. After PW_FAILED, `reply` holds the
+ * reason that the server gave, if it gave one; after any other failure it is empty. It must not be
+ * where the request lies.
+ *
+ * Fails with PW_TIMED_OUT and PW_INTERRUPTED: the call is cancelled, but a server may have begun
+ * with it; to go on after a signal, use pw_client_send and pw_client_recv. PW_PEER_DIED: its
+ * server has died. PW_FAILED: its server gave it up. PW_TOO_LONG: the request or the reply is
+ * longer than max_message. PW_NO_SERVER: there is none, and needs_server was set. PW_CORRUPT: the
+ * segment was damaged. PW_OS.
+ */
+pw_status pw_client_call(pw_client *client, const void *data, size_t len, uint32_t flags,
+                         pw_deadline deadline, pw_buffer *reply, uint32_t *reply_flags,
+                         pw_error *error);
+
+/*
+ * As pw_client_call, into memory of the program's: `space` bytes at `into`, which must not be
+ * where the request lies. `reply_len` says how long the reply is.
+ *
+ * Fails as pw_client_call; with PW_TOO_LONG, too, if the reply is longer than `space`. The reply
+ * is lost then, and so is the reason after PW_FAILED: pw_client_send and pw_client_recv_into keep
+ * both.
+ */
+pw_status pw_client_call_into(pw_client *client, const void *data, size_t len, uint32_t flags,
+                              pw_deadline deadline, void *into, size_t space, size_t *reply_len,
+                              uint32_t *reply_flags, pw_error *error);
+
+/*
+ * Sends a request; `ticket` is what its reply is received by. Any number of calls may be in
+ * progress, up to the slots of the segment.
+ *
+ * Waits until a slot is free, or until the deadline; with a request that is longer than a slot,
+ * until a server has taken all but the last part of it.
+ *
+ * Fails as pw_client_call, but never with PW_PEER_DIED or PW_FAILED. Whatever the failure is, no
+ * server has the whole request, which can be sent again.
+ */
+pw_status pw_client_send(pw_client *client, const void *data, size_t len, uint32_t flags,
+                         pw_deadline deadline, uint64_t *ticket, pw_error *error);
+
+/*
+ * Sends a request if a slot is free, else PW_WOULD_BLOCK. It does not wait.
+ *
+ * Fails as pw_client_send, but never with PW_TIMED_OUT or PW_INTERRUPTED; with PW_TOO_LONG if the
+ * request is longer than a slot.
+ */
+pw_status pw_client_try_send(pw_client *client, const void *data, size_t len, uint32_t flags,
+                             uint64_t *ticket, pw_error *error);
+
+/*
+ * Sends `count` requests with the same flags, and wakes servers once for all of them. `tickets`
+ * has space for as many; `sent`, which must not be NULL, says how many of them were sent: fewer if
+ * a failure came in between, which comes again with the next call.
+ *
+ * Waits until there was a slot for each, or until the deadline.
+ *
+ * Fails as pw_client_send, if none could be sent.
+ */
+pw_status pw_client_send_many(pw_client *client, const pw_bytes *requests, size_t count,
+                              uint32_t flags, pw_deadline deadline, uint64_t *tickets,
+                              size_t *sent, pw_error *error);
+
+/*
+ * Waits for the reply of a call, whose bytes replace what `reply` holds. After PW_FAILED, `reply`
+ * holds the reason that the server gave, if it gave one.
+ *
+ * Fails with PW_TIMED_OUT and PW_INTERRUPTED: the call goes on, call again. PW_PEER_DIED,
+ * PW_FAILED, PW_NO_SERVER: it is over. PW_TOO_LONG: the reply is longer than max_message, and the
+ * call is over. PW_STALE: it was over already, or is not this client's. PW_CORRUPT. PW_OS: with
+ * ENOMEM it is over, with any other number it goes on.
+ */
+pw_status pw_client_recv(pw_client *client, uint64_t ticket, pw_deadline deadline,
+                         pw_buffer *reply, uint32_t *flags, pw_error *error);
+
+/*
+ * The reply of a call if it has come, else PW_WOULD_BLOCK. It does not wait. Otherwise it is as
+ * pw_client_recv.
+ */
+pw_status pw_client_try_recv(pw_client *client, uint64_t ticket, pw_buffer *reply, uint32_t *flags,
+                             pw_error *error);
+
+/*
+ * As pw_client_recv, into memory of the program's: `space` bytes at `into`. `len` says how long
+ * the reply is.
+ *
+ * Fails as pw_client_recv; with PW_TOO_LONG, too, if the reply is longer than `space`: then the
+ * call goes on, and pw_client_reply_len says how much space it needs. A reply that comes in parts
+ * is put together first, and is over then.
+ */
+pw_status pw_client_recv_into(pw_client *client, uint64_t ticket, pw_deadline deadline, void *into,
+                              size_t space, size_t *len, uint32_t *flags, pw_error *error);
+
+/*
+ * Waits for whichever call of this client ends next. `ticket` says which, and the call returns how
+ * it has ended, with its reply or reason, as pw_client_recv does; then the call is over. `ticket`
+ * is 0 if no call was in progress, which is PW_OK, and if the wait itself has failed. It covers
+ * all calls that were sent and not received.
+ *
+ * The wait fails with PW_TIMED_OUT, PW_INTERRUPTED, PW_CORRUPT and PW_OS.
+ */
+pw_status pw_client_recv_any(pw_client *client, pw_deadline deadline, uint64_t *ticket,
+                             pw_buffer *reply, uint32_t *flags, pw_error *error);
+
+/* How many bytes of a call's reply have come; 0 if none have. A hint: more may come right after. */
+size_t pw_client_reply_len(pw_client *client, uint64_t ticket);
+
+/*
+ * Cancels a call. `cancelled` is false if its reply is there: then it is to be received. A server
+ * that has the request finds out when it replies.
+ *
+ * Fails with PW_STALE if the call is over already, or is not this client's.
+ */
+pw_status pw_client_cancel(pw_client *client, uint64_t ticket, bool *cancelled, pw_error *error);
+
+/*
+ * Gives up the reply of a call, and not the call: its request is carried out, also after this
+ * client was freed or this process has ended.
+ *
+ * Fails as pw_client_cancel.
+ */
+pw_status pw_client_forget(pw_client *client, uint64_t ticket, pw_error *error);
+
+/* How many calls are in progress: sent, and their replies not received; 0 for NULL. */
+size_t pw_client_pending(pw_client *client);
+
+/*
+ * A descriptor for an event loop, readable while there is something to receive: a reply, or a
+ * failure in its place. It is the program's to close, and not to be read from. When it is
+ * readable, try to receive each call in progress; as soon as nothing is left, it is not readable
+ * any more. A forked child asks for one of its own.
+ *
+ * Fails with PW_OS if no descriptor is left, or no thread can be started.
+ */
+pw_status pw_client_doorbell(pw_client *client, int *fd, pw_error *error);
+
+/*
+ * As pw_client_doorbell, but readable while a request can be sent: until pw_client_try_send finds
+ * no slot.
+ */
+pw_status pw_client_send_doorbell(pw_client *client, int *fd, pw_error *error);
+
+/* The segment that a client is attached to, lent until the client is freed; NULL for NULL. */
+pw_segment *pw_client_segment(pw_client *client);
+
+/* Leaves the segment. A request that no server has taken is taken back, unless it was forgotten. */
+void pw_client_free(pw_client *client);
+
+/* -------------------------------------------------------------------------------------------------
+ * A reply that is received part by part, as its server gives it.
+ */
+
+/*
+ * The parts of a reply. One thread at a time. Freeing it, with pw_stream_free, before its end
+ * cancels the call, which the server is told with its next part.
+ */
+typedef struct pw_stream pw_stream;
+
+/*
+ * Sends a request whose reply is received part by part. A server that answers at once gives one
+ * part. An empty last reply only ends the stream.
+ *
+ * Waits and fails as pw_client_send.
+ */
+pw_status pw_client_stream(pw_client *client, const void *data, size_t len, uint32_t flags,
+                           pw_deadline deadline, pw_stream **stream, pw_error *error);
+
+/*
+ * Waits for the next part, whose bytes replace what `part` holds.
+ *
+ * Fails with PW_CLOSED after the last. PW_TIMED_OUT and PW_INTERRUPTED: the stream goes on, call
+ * again. It is over after anything else: PW_FAILED, where `part` holds the reason that the server
+ * gave, if it gave one; PW_PEER_DIED, PW_NO_SERVER, PW_TOO_LONG, PW_CORRUPT and PW_OS as
+ * pw_client_recv.
+ */
+pw_status pw_stream_next_part(pw_stream *stream, pw_deadline deadline, pw_buffer *part,
+                              uint32_t *flags, pw_error *error);
+
+/* Ends the call, if it is not over. */
+void pw_stream_free(pw_stream *stream);
+
+/* -------------------------------------------------------------------------------------------------
+ * The answering end. Requests are answered by their tickets.
+ */
+
+/*
+ * Takes requests from a segment and answers them. Any threads may use one at the same time, and
+ * any number of servers, in any number of processes, compete for the requests: each goes to one of
+ * them. A child that was forked may use it, as a member of its own; requests taken before stay the
+ * parent's. It is freed with pw_server_free.
+ */
+typedef struct pw_server pw_server;
+
+/*
+ * A request that a server has taken, and that no other server gets. It is answered by its ticket,
+ * once: with pw_server_reply or pw_server_fail.
+ */
+typedef struct pw_request {
+    /* What stands for the call; the same that pw_client_send has given out. */
+    uint64_t ticket;
+    /* Where its bytes begin in the buffer. */
+    size_t offset;
+    /* How many they are. */
+    size_t len;
+    /* The 32 bits that the client sent with it. */
+    uint32_t flags;
+    /* How many servers have died with this request. */
+    uint16_t redeliveries;
+    /* The client has more parts of it, for pw_server_next_part. Only after pw_server_claim. */
+    bool has_more;
+} pw_request;
+
+/* How a server answers. */
+typedef struct pw_server_options {
+    /* sizeof(pw_server_options). */
+    size_t size;
+    /*
+     * Bytes of the longest message in parts that it receives or answers with; 256 MiB by default.
+     */
+    size_t max_message;
+    /*
+     * For how long a client may keep it waiting in the middle of a call that goes in parts; 10
+     * seconds by default.
+     */
+    uint64_t part_timeout_ns;
+} pw_server_options;
+
+/* Fills in the defaults. `size` is sizeof(pw_server_options). */
+void pw_server_options_init(pw_server_options *options, size_t size);
+
+/* Attaches a server. Fails as pw_reqrep_client. */
+pw_status pw_reqrep_server(pw_segment *segment, const pw_server_options *options,
+                           pw_server **server, pw_error *error);
+
+/*
+ * Waits for the next request, whose bytes replace what `data` holds.
+ *
+ * Fails with PW_TIMED_OUT; PW_INTERRUPTED; PW_CLOSED once the server was stopped; PW_CORRUPT if
+ * the segment was damaged; PW_OS.
+ */
+pw_status pw_server_recv(pw_server *server, pw_deadline deadline, pw_buffer *data,
+                         pw_request *request, pw_error *error);
+
+/*
+ * The next request if one waits, else PW_WOULD_BLOCK. It does not wait. Otherwise it is as
+ * pw_server_recv.
+ */
+pw_status pw_server_try_recv(pw_server *server, pw_buffer *data, pw_request *request,
+                             pw_error *error);
+
+/*
+ * Takes up to `max` requests: waits for the first, then takes those that are there, and for
+ * `linger_ns` nanoseconds those that come. Their bytes are put one after the other into `data`,
+ * where each request says its offset; `count` says how many they are.
+ *
+ * Fails as pw_server_recv. Requests that were taken before a failure are returned, and the failure
+ * comes again with the next call.
+ */
+pw_status pw_server_recv_many(pw_server *server, size_t max, pw_deadline deadline,
+                              uint64_t linger_ns, pw_buffer *data, pw_request *requests,
+                              size_t *count, pw_error *error);
+
+/*
+ * As pw_server_recv_many, with the requests that wait now. It does not wait, and `count` may be 0.
+ */
+pw_status pw_server_drain(pw_server *server, size_t max, pw_buffer *data, pw_request *requests,
+                          size_t *count, pw_error *error);
+
+/*
+ * As pw_server_recv, but of a request that is longer than a slot it takes the first part only:
+ * `request` says whether it has more, for pw_server_next_part.
+ */
+pw_status pw_server_claim(pw_server *server, pw_deadline deadline, pw_buffer *data,
+                          pw_request *request, pw_error *error);
+
+/*
+ * Takes the next part of the request that `request` was filled in for, and fills it in again. Its
+ * bytes replace what `data` holds.
+ *
+ * Fails with PW_TIMED_OUT and PW_INTERRUPTED: call again, for the same part. PW_CLOSED if there is
+ * no other part, or if the client has cancelled the call or has died. PW_STALE as pw_server_reply.
+ */
+pw_status pw_server_next_part(pw_server *server, pw_deadline deadline, pw_buffer *data,
+                              pw_request *request, pw_error *error);
+
+/*
+ * Answers a request. `wanted`, which may be NULL, says whether the client still waited: false if
+ * it has cancelled or forgotten the call, or if its death was noticed.
+ *
+ * Does not wait for a reply that fits into a slot. A longer one goes in parts, each as soon as the
+ * client has taken the one before, for which it has part_timeout_ns.
+ *
+ * Fails with PW_TOO_LONG if the reply is longer than max_message: then the request is still to be
+ * answered. It is over after any other failure: PW_STALE if the ticket is none that this server
+ * has to answer; PW_TIMED_OUT if the client has not taken a part in time; PW_CORRUPT; PW_OS.
+ */
+pw_status pw_server_reply(pw_server *server, uint64_t ticket, const void *data, size_t len,
+                          uint32_t flags, bool *wanted, pw_error *error);
+
+/*
+ * Gives the client a part of the reply, which it gets as soon as it asks for it; then come other
+ * parts, or pw_server_reply. `wanted` is false if nobody waits for it any more: the client has
+ * cancelled or forgotten the call, or its death was noticed. A client that does not ask for parts
+ * gets all of them as one reply.
+ *
+ * Waits until the client has taken the part before, or until the deadline.
+ *
+ * Fails with PW_TIMED_OUT and PW_INTERRUPTED: nothing of it was given, and it can be given again.
+ * Of a part that is longer than a slot, something may have been given; then the request is over.
+ * PW_TOO_LONG if it is longer than max_message. PW_INVALID if the request has more parts itself:
+ * they come first. PW_STALE, PW_CORRUPT and PW_OS as pw_server_reply.
+ */
+pw_status pw_server_part(pw_server *server, uint64_t ticket, const void *data, size_t len,
+                         uint32_t flags, pw_deadline deadline, bool *wanted, pw_error *error);
+
+/*
+ * Gives a request up: its call fails with PW_FAILED, and its client gets the reason, bytes of
+ * which as many arrive as a reply of one part has. There may be none. `wanted` says whether the
+ * client still waited.
+ *
+ * Fails with PW_STALE if the ticket is none that this server has to answer.
+ */
+pw_status pw_server_fail(pw_server *server, uint64_t ticket, const void *reason, size_t len,
+                         bool *wanted, pw_error *error);
+
+/*
+ * Whether a request is to be carried out: `wanted` is false once its client has cancelled, or its
+ * death was noticed.
+ *
+ * Fails with PW_STALE if the ticket is none that this server has to answer.
+ */
+pw_status pw_server_is_wanted(pw_server *server, uint64_t ticket, bool *wanted, pw_error *error);
+
+/*
+ * In a forked child, makes a request its own that the parent had taken when it forked: for servers
+ * that fork for each request. The parent must not answer it any more, and gets PW_STALE.
+ *
+ * Fails with PW_STALE if the parent has answered it or has died, if something of it went in parts
+ * already, or if the ticket is none that it had to answer. What pw_reqrep_server fails with, since
+ * the child attaches.
+ */
+pw_status pw_server_adopt(pw_server *server, uint64_t ticket, pw_error *error);
+
+/*
+ * Fails all requests that wait now; `count` says how many they were.
+ *
+ * Fails as pw_server_try_recv.
+ */
+pw_status pw_server_clear(pw_server *server, size_t *count, pw_error *error);
+
+/*
+ * Stops a server: from now on, who receives gets PW_CLOSED at once, and no more requests are
+ * taken. Those that were taken can be answered. Any thread may call it; it does not wait. NULL is
+ * allowed.
+ */
+void pw_server_stop(pw_server *server);
+
+/*
+ * A descriptor for an event loop, readable while a request waits, and once the server was stopped.
+ * It is the program's to close, and not to be read from. When it is readable, take requests with
+ * pw_server_try_recv or pw_server_drain until there is none. A forked child asks for one of its
+ * own.
+ *
+ * Fails with PW_OS if no descriptor is left, or no thread can be started.
+ */
+pw_status pw_server_doorbell(pw_server *server, int *fd, pw_error *error);
+
+/* The segment that a server is attached to, lent until the server is freed; NULL for NULL. */
+pw_segment *pw_server_segment(pw_server *server);
+
+/* Leaves the segment. Requests that it has taken and not answered fail at their clients. */
+void pw_server_free(pw_server *server);
+
+/* -------------------------------------------------------------------------------------------------
+ * Calls whose payloads are single numbers, in a segment that was made with `integers`. The
+ * functions for payloads of bytes are PW_INCOMPATIBLE there, and these are elsewhere.
+ */
+
+/* As pw_client_call, with numbers. */
+pw_status pw_client_call_int(pw_client *client, int64_t request, pw_deadline deadline,
+                             int64_t *reply, pw_error *error);
+
+/* As pw_client_send, with a number. */
+pw_status pw_client_send_int(pw_client *client, int64_t request, pw_deadline deadline,
+                             uint64_t *ticket, pw_error *error);
+
+/* As pw_client_try_send, with a number. */
+pw_status pw_client_try_send_int(pw_client *client, int64_t request, uint64_t *ticket,
+                                 pw_error *error);
+
+/* As pw_client_recv, with a number. */
+pw_status pw_client_recv_int(pw_client *client, uint64_t ticket, pw_deadline deadline,
+                             int64_t *reply, pw_error *error);
+
+/* As pw_client_try_recv, with a number. */
+pw_status pw_client_try_recv_int(pw_client *client, uint64_t ticket, int64_t *reply,
+                                 pw_error *error);
+
+/* As pw_server_recv, with a number. */
+pw_status pw_server_recv_int(pw_server *server, pw_deadline deadline, int64_t *value,
+                             pw_request *request, pw_error *error);
+
+/* As pw_server_try_recv, with a number. */
+pw_status pw_server_try_recv_int(pw_server *server, int64_t *value, pw_request *request,
+                                 pw_error *error);
+
+/* As pw_server_recv_many, with numbers, for which `values` has space. */
+pw_status pw_server_recv_many_int(pw_server *server, size_t max, pw_deadline deadline,
+                                  uint64_t linger_ns, int64_t *values, pw_request *requests,
+                                  size_t *count, pw_error *error);
+
+/* As pw_server_reply, with a number. */
+pw_status pw_server_reply_int(pw_server *server, uint64_t ticket, int64_t reply, bool *wanted,
+                              pw_error *error);
+
+/* -------------------------------------------------------------------------------------------------
+ * Eventfds that are rung by hand: for related processes with event loops, without a thread. Who
+ * sends or replies, and wants the other side's loop to run, rings afterwards.
+ */
+
+/*
+ * Holds an eventfd. Any threads may use one at the same time. It is freed with pw_eventfd_free,
+ * which closes the eventfd.
+ */
+typedef struct pw_eventfd pw_eventfd;
+
+/* Makes one that holds no eventfd yet. */
+pw_status pw_eventfd_new(pw_eventfd **eventfd, pw_error *error);
+
+/*
+ * Returns the descriptor in `fd`, lent until the handle is freed or another one is set. If there
+ * is none, this makes one, which does not block.
+ *
+ * Fails with PW_OS if no descriptor is left.
+ */
+pw_status pw_eventfd_create(pw_eventfd *eventfd, int *fd, pw_error *error);
+
+/*
+ * Puts a duplicate of an eventfd in, for instance of an inherited one. The one that was there is
+ * closed.
+ *
+ * Fails with PW_INVALID if `fd` is not open; PW_OS if no descriptor is left.
+ */
+pw_status pw_eventfd_set(pw_eventfd *eventfd, int fd, pw_error *error);
+
+/* The descriptor, lent as that of pw_eventfd_create; -1 if there is none. */
+int pw_eventfd_fd(pw_eventfd *eventfd);
+
+/* Makes the eventfd readable; false if there is none. */
+bool pw_eventfd_ring(pw_eventfd *eventfd);
+
+/*
+ * Makes the eventfd unreadable and returns how often it was rung since the last time; 0 if it was
+ * not, or if there is none. To be called before looking for requests or replies.
+ */
+uint64_t pw_eventfd_consume(pw_eventfd *eventfd);
+
+/* Frees the handle, and closes the eventfd. */
+void pw_eventfd_free(pw_eventfd *eventfd);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

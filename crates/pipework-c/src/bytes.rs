@@ -1,0 +1,128 @@
+//! Bytes that are lent, and memory that the library grows.
+
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr;
+
+use crate::edge::{InOut, Lent, Name, Out, get, run};
+use crate::error::{PW_OK, Result, pw_error, pw_status};
+
+/// Bytes that are lent: the library's until the next call on the handle that they came from, or the
+/// program's for the length of a call.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct pw_bytes {
+    /// The first; may be NULL if there are none.
+    pub data: Lent<'static, c_void>,
+    /// How many.
+    pub len: usize,
+}
+
+/// Memory that the library grows as getline does, to be used again and again. A program sets it to
+/// PW_BUFFER before the first use, reads `data` and `len`, and gives it to pw_buffer_free in the
+/// end. One thread at a time.
+#[repr(C)]
+pub struct pw_buffer {
+    /// What is in it. It may move with every call that fills the buffer.
+    data: *mut c_void,
+    /// How many bytes.
+    len: usize,
+    /// How much memory there is. Only the library writes this.
+    capacity: usize,
+}
+
+/// An empty buffer, to initialise one with.
+pub const PW_BUFFER: pw_buffer = pw_buffer { data: ptr::null_mut(), len: 0, capacity: 0 };
+
+/// Makes space for `capacity` bytes in all, so that a call which needs no more does not ask for
+/// memory. What is in the buffer stays there.
+///
+/// Fails with PW_OS and ENOMEM if there is no memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_buffer_reserve(
+    buffer: InOut<'_, pw_buffer>,
+    capacity: usize,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_buffer_reserve", error, |name| {
+        let mut bytes = name.given(buffer)?.lend(name)?;
+        let more = capacity.saturating_sub(bytes.len());
+        bytes.try_reserve_exact(more).map_err(|_| name.no_memory())?;
+        Ok(PW_OK)
+    })
+}
+
+/// Gives the memory back. The buffer is empty then, and may be used again. NULL is allowed.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_buffer_free(buffer: InOut<'_, pw_buffer>) {
+    get((), || {
+        if let Some(buffer) = buffer
+            && let Ok(mut bytes) = buffer.lend(Name::NONE)
+        {
+            drop(std::mem::take(&mut *bytes));
+        }
+    });
+}
+
+// ---------------------------------------------------------------- on this side
+
+impl pw_buffer {
+    /// Its memory as a vector, until that is dropped.
+    #[inline]
+    pub(crate) fn lend(&mut self, name: Name) -> Result<Lending<'_>> {
+        let bytes = match (self.data.is_null(), self.capacity) {
+            (true, 0) if self.len == 0 => Vec::new(),
+            (false, 1..) if self.len <= self.capacity => {
+                // SAFETY: only this file writes data and capacity, and both are those of a vector
+                // that was taken apart below. So many of its bytes have been written.
+                unsafe { Vec::from_raw_parts(self.data.cast(), self.len, self.capacity) }
+            }
+            _ => return Err(name.invalid()),
+        };
+        Ok(Lending { buffer: self, bytes: ManuallyDrop::new(bytes) })
+    }
+
+    /// The same, where `bytes` are read meanwhile: they must lie elsewhere.
+    #[inline]
+    pub(crate) fn lend_beside(&mut self, bytes: &[u8], name: Name) -> Result<Lending<'_>> {
+        let offset = (bytes.as_ptr() as usize).wrapping_sub(self.data as usize);
+        if !bytes.is_empty() && offset < self.capacity {
+            return Err(name.invalid());
+        }
+        self.lend(name)
+    }
+}
+
+/// The memory of a buffer, as a vector.
+pub(crate) struct Lending<'a> {
+    buffer: &'a mut pw_buffer,
+    bytes: ManuallyDrop<Vec<u8>>,
+}
+
+impl Deref for Lending<'_> {
+    type Target = Vec<u8>;
+
+    #[inline]
+    fn deref(&self) -> &Vec<u8> {
+        &self.bytes
+    }
+}
+
+impl DerefMut for Lending<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+}
+
+impl Drop for Lending<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let (bytes, buffer) = (&mut self.bytes, &mut *self.buffer);
+        buffer.capacity = bytes.capacity();
+        buffer.len = bytes.len();
+        // A vector without memory has a pointer that means nothing to C.
+        buffer.data = if buffer.capacity == 0 { ptr::null_mut() } else { bytes.as_mut_ptr().cast() };
+    }
+}

@@ -1,0 +1,41 @@
+//! How long to wait: an absolute time, so that a call can be made again with the same one.
+
+use std::time::Duration;
+
+use pipework::Deadline;
+
+use crate::edge::get;
+
+/// A time of CLOCK_MONOTONIC in nanoseconds, after which a call gives up. It is absolute, so a call
+/// that a signal interrupts is made again with the same one. A time in the past does not wait.
+pub type pw_deadline = i64;
+
+/// Waits for as long as it takes.
+pub const PW_NEVER: pw_deadline = i64::MAX;
+
+/// The time so many milliseconds from now. A negative number is in the past.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_in_ms(ms: i64) -> pw_deadline {
+    pw_in_ns(ms.saturating_mul(1_000_000))
+}
+
+/// The time so many nanoseconds from now. A negative number is in the past; INT64_MAX is PW_NEVER.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_in_ns(ns: i64) -> pw_deadline {
+    get(0, || match u64::try_from(ns) {
+        Ok(ns) => Deadline::after(Duration::from_nanos(ns)).as_ns(),
+        Err(_) => 0,
+    })
+}
+
+/// Nanoseconds that are left until then: 0 if it has passed, INT64_MAX if it never does.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_left_ns(deadline: pw_deadline) -> i64 {
+    get(0, || at(deadline).remaining_ns())
+}
+
+/// The same for the core.
+#[inline]
+pub(crate) fn at(deadline: pw_deadline) -> Deadline {
+    Deadline::at_ns(deadline)
+}

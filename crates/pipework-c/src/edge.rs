@@ -1,0 +1,366 @@
+//! Wall: what C hands in, and what it gets back.
+//!
+//! What a C program promises is said at the head of the header. The types of arguments stand for
+//! it: only C can make a [`Lent`], a [`Space`] or a [`Number`], and whoever has one may rely on its
+//! promise. Nothing here knows a room.
+
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::marker::PhantomData;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::slice;
+
+use pipework::ErrorKind;
+use pipework::fd::raw;
+
+use crate::error::{Failure, PW_OK, PW_WOULD_BLOCK, Result, pw_error, pw_status};
+
+/// An object that C has, or NULL.
+pub(crate) type Handle<T> = Option<Box<T>>;
+/// One that is lent for a call, or NULL.
+pub(crate) type In<'a, T> = Option<&'a T>;
+/// One that is lent to one thread for a call, or NULL.
+pub(crate) type InOut<'a, T> = Option<&'a mut T>;
+/// Where a result goes, or NULL.
+pub(crate) type Out<'a, T> = Option<&'a mut MaybeUninit<T>>;
+
+/// Runs the body of the function `name`: its failure is put where C wants it, and a panic ends
+/// here.
+#[inline]
+pub(crate) fn run(
+    name: &'static str,
+    error: Out<'_, pw_error>,
+    body: impl FnOnce(Name) -> Result<pw_status>,
+) -> pw_status {
+    let errno = errno();
+    let failure = match catch_unwind(AssertUnwindSafe(|| body(Name(name)))) {
+        Ok(Ok(status)) => {
+            set_errno(errno);
+            return status;
+        }
+        Ok(Err(failure)) => failure,
+        // Its text went to standard error.
+        Err(_) => Failure::bug(name),
+    };
+    set_errno(errno);
+    if let Some(error) = error {
+        error.write(failure.to_c());
+    }
+    failure.status()
+}
+
+/// As [`run`], for functions that return a number or a pointer, and no status: `or` after a panic.
+#[inline]
+pub(crate) fn get<T>(or: T, body: impl FnOnce() -> T) -> T {
+    let errno = errno();
+    let got = catch_unwind(AssertUnwindSafe(body)).unwrap_or(or);
+    set_errno(errno);
+    got
+}
+
+/// As [`run`], for functions that return nothing, and free what they were given.
+pub(crate) fn free<T>(handle: Handle<T>) {
+    get((), || drop(handle));
+}
+
+fn errno() -> c_int {
+    // SAFETY: it points to this thread's errno.
+    unsafe { *libc::__errno_location() }
+}
+
+fn set_errno(errno: c_int) {
+    // SAFETY: it points to this thread's errno.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// The name of the function that C has called.
+#[derive(Clone, Copy)]
+pub(crate) struct Name(&'static str);
+
+impl Name {
+    /// For functions that report no failure.
+    pub(crate) const NONE: Name = Name("");
+
+    /// `Invalid`, from this function.
+    #[cold]
+    pub(crate) fn invalid(self) -> Failure {
+        self.failure(ErrorKind::Invalid)
+    }
+
+    #[cold]
+    pub(crate) fn failure(self, kind: ErrorKind) -> Failure {
+        Failure::new(kind, self.0)
+    }
+
+    #[cold]
+    pub(crate) fn no_memory(self) -> Failure {
+        Failure::no_memory(self.0)
+    }
+
+    /// What must not be NULL.
+    #[inline]
+    pub(crate) fn given<T>(self, argument: Option<T>) -> Result<T> {
+        argument.ok_or_else(|| self.invalid())
+    }
+}
+
+/// What a function returns that has done its work and has no result.
+#[inline]
+pub(crate) fn done(result: pipework::Result<()>) -> Result<pw_status> {
+    Ok(result.map(|()| PW_OK)?)
+}
+
+/// What a `try_` function returns where there may be nothing now.
+#[inline]
+pub(crate) fn or_would_block<T>(
+    found: Option<T>,
+    done: impl FnOnce(T) -> Result<pw_status>,
+) -> Result<pw_status> {
+    found.map_or(Ok(PW_WOULD_BLOCK), done)
+}
+
+/// Puts a result where C wants it, if it does.
+#[inline]
+pub(crate) fn put<T>(out: Out<'_, T>, value: T) -> Result<pw_status> {
+    if let Some(out) = out {
+        out.write(value);
+    }
+    Ok(PW_OK)
+}
+
+/// Hands a new object out.
+pub(crate) fn hand_out<T>(out: &mut MaybeUninit<Handle<T>>, object: T) -> Result<pw_status> {
+    put(Some(out), Some(Box::new(object)))
+}
+
+// ---------------------------------------------------------------- memory
+
+/// Memory that C lends for a call, to be read: an array, a string or bytes, or NULL.
+#[repr(transparent)]
+pub struct Lent<'a, T>(*const T, PhantomData<&'a T>);
+
+impl<T> Clone for Lent<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Lent<'_, T> {}
+
+/// Memory that C lends for a call, to be written, or NULL.
+#[repr(transparent)]
+pub struct Space<'a, T>(*mut T, PhantomData<&'a mut T>);
+
+/// A truth value in a struct, which a program may have left at any byte.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Truth(u8);
+
+impl Truth {
+    pub(crate) const fn of(value: bool) -> Truth {
+        Truth(value as u8)
+    }
+
+    pub(crate) fn is_set(self) -> bool {
+        self.0 != 0
+    }
+}
+
+impl<'a, T> Lent<'a, T> {
+    /// An array of `count`. NULL is one of 0.
+    #[inline]
+    pub(crate) fn array(self, count: usize, name: Name) -> Result<&'a [T]> {
+        if count == 0 {
+            return Ok(&[]);
+        }
+        if self.0.is_null() || !fits::<T>(count) {
+            return Err(name.invalid());
+        }
+        // SAFETY: the caller lends so many of them for the call, and they are no more than there
+        // can be.
+        Ok(unsafe { slice::from_raw_parts(self.0, count) })
+    }
+}
+
+impl<'a> Lent<'a, c_void> {
+    /// Bytes.
+    #[inline]
+    pub(crate) fn bytes(self, len: usize, name: Name) -> Result<&'a [u8]> {
+        Lent(self.0.cast::<u8>(), PhantomData).array(len, name)
+    }
+}
+
+impl<'a> Lent<'a, c_char> {
+    /// A string, which ends with NUL.
+    pub(crate) fn text(self, name: Name) -> Result<&'a CStr> {
+        if self.0.is_null() {
+            return Err(name.invalid());
+        }
+        // SAFETY: the caller lends a string for the call.
+        Ok(unsafe { CStr::from_ptr(self.0) })
+    }
+
+    /// A path.
+    pub(crate) fn path(self, name: Name) -> Result<&'a Path> {
+        Ok(Path::new(OsStr::from_bytes(self.text(name)?.to_bytes())))
+    }
+}
+
+impl<'a, T> Space<'a, T> {
+    /// An array of `count` that nobody has written yet. NULL is one of 0.
+    #[inline]
+    pub(crate) fn array(self, count: usize, name: Name) -> Result<&'a mut [MaybeUninit<T>]> {
+        if count == 0 {
+            return Ok(&mut []);
+        }
+        if self.0.is_null() || !fits::<T>(count) {
+            return Err(name.invalid());
+        }
+        // SAFETY: the caller lends space for so many, nobody else uses it during the call, and any
+        // bits are good for `MaybeUninit`.
+        Ok(unsafe { slice::from_raw_parts_mut(self.0.cast(), count) })
+    }
+}
+
+impl<'a> Space<'a, c_void> {
+    /// Bytes.
+    pub(crate) fn bytes(self, len: usize, name: Name) -> Result<&'a mut [u8]> {
+        let bytes: &mut [MaybeUninit<u8>] = Space(self.0.cast::<u8>(), PhantomData).array(len, name)?;
+        // SAFETY: memory of another language holds bytes, whichever they are; and nothing here
+        // reads them before they are written.
+        Ok(unsafe { &mut *(&raw mut *bytes as *mut [u8]) })
+    }
+}
+
+fn fits<T>(count: usize) -> bool {
+    count.checked_mul(size_of::<T>()).is_some_and(|len| len <= isize::MAX as usize)
+}
+
+// ---------------------------------------------------------------- structs that may grow
+
+/// A struct to which later versions add fields, at its end.
+///
+/// # Safety
+///
+/// Any bytes are good for any of its fields.
+pub unsafe trait Growing: Copy {}
+
+/// One that comes in: its first field is its size as the program was compiled.
+///
+/// # Safety
+///
+/// It begins with a field `size: usize`.
+pub unsafe trait Options: Growing {
+    /// What holds where a program says nothing.
+    const DEFAULT: Self;
+}
+
+impl<T: Options> Lent<'_, T> {
+    /// The options, and the defaults for those that the program does not know. NULL is the
+    /// defaults.
+    pub(crate) fn options(self, name: Name) -> Result<T> {
+        let mut options = T::DEFAULT;
+        if self.0.is_null() {
+            return Ok(options);
+        }
+        // SAFETY: a size is the first of the fields.
+        let size = unsafe { self.0.cast::<usize>().read() };
+        if size < size_of::<usize>() {
+            return Err(name.invalid());
+        }
+        let given = Lent(self.0.cast::<u8>(), PhantomData).array(size, name)?;
+        let (known, unknown) = given.split_at(size.min(size_of::<T>()));
+        // What this library does not know must be as if it were not there.
+        if unknown.iter().any(|byte| *byte != 0) {
+            return Err(name.invalid());
+        }
+        // SAFETY: no more than its size is written, and any bytes are good for its fields.
+        unsafe { (&raw mut options).cast::<u8>().copy_from_nonoverlapping(known.as_ptr(), known.len()) };
+        Ok(options)
+    }
+}
+
+impl<T: Options> Space<'_, T> {
+    /// Fills in the defaults.
+    pub(crate) fn init(self, size: usize) -> Result<pw_status> {
+        let place: *mut T = self.0;
+        let filled = self.fill(&T::DEFAULT, size, Name::NONE)?;
+        if size >= size_of::<usize>() {
+            // SAFETY: a size is the first of the fields, and there is space for it. It is that of
+            // the program, which may know more or less than this library.
+            unsafe { place.cast::<usize>().write(size) };
+        }
+        Ok(filled)
+    }
+}
+
+impl<T: Growing> Space<'_, T> {
+    /// Fills in as much as the program knows, and zeros beyond what this library knows.
+    pub(crate) fn fill(self, value: &T, size: usize, name: Name) -> Result<pw_status> {
+        let space = Space(self.0.cast::<u8>(), PhantomData).array(size, name)?;
+        if size == 0 {
+            return Err(name.invalid());
+        }
+        let (known, unknown) = space.split_at_mut(size.min(size_of::<T>()));
+        // SAFETY: `value` is as long, and its padding may be any bytes.
+        let bytes = unsafe { slice::from_raw_parts((&raw const *value).cast(), known.len()) };
+        known.copy_from_slice(bytes);
+        unknown.fill(MaybeUninit::new(0));
+        Ok(PW_OK)
+    }
+}
+
+// ---------------------------------------------------------------- descriptors
+
+/// The number of a descriptor that C lends for a call, or gives.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Number(c_int);
+
+impl Number {
+    /// The descriptor, for as long as the call.
+    pub(crate) fn lend(&self) -> Result<BorrowedFd<'_>> {
+        // SAFETY: the caller keeps it open for the call.
+        unsafe { raw::borrow(self.0) }.map_err(Failure::from)
+    }
+
+    /// A duplicate of it, which is the library's.
+    pub(crate) fn duplicate(self, name: Name) -> Result<OwnedFd> {
+        let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EIO);
+        self.lend()?.try_clone_to_owned().map_err(|error| Failure::of_os(name.0, errno(error)))
+    }
+
+    /// The descriptor, which is the library's from now on.
+    pub(crate) fn take(self) -> Result<OwnedFd> {
+        self.lend()?;
+        // SAFETY: it is not negative, and the caller has given it away.
+        Ok(unsafe { OwnedFd::from_raw_fd(self.0) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{PW_BUG, PW_INVALID};
+
+    #[test]
+    fn a_panic_is_a_status_and_the_next_call_works() {
+        let mut error = MaybeUninit::zeroed();
+        set_errno(77);
+        assert_eq!(run("pw_client_call", Some(&mut error), |_| panic!("made for the test")), PW_BUG);
+        // SAFETY: it was filled in, and would be good if it was not.
+        let filled = unsafe { error.assume_init_ref() };
+        assert_eq!(
+            (filled.kind, filled.to_string()),
+            (PW_BUG, "pw_client_call: a broken invariant of pipework".into())
+        );
+        assert_eq!(run("pw_client_call", None, |_| panic!("made for the test")), PW_BUG);
+        assert_eq!(get(7, || panic!("made for the test")), 7);
+        assert_eq!(run("pw_client_call", Some(&mut error), |_| Ok(PW_OK)), PW_OK);
+        assert_eq!(run("pw_client_call", None, |name| Err(name.invalid())), PW_INVALID);
+        assert_eq!(errno(), 77);
+    }
+}

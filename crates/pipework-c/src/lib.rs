@@ -1,0 +1,107 @@
+//! pipework: whole messages, calls and bytes between the processes and threads of one machine.
+//!
+//! ```c
+//! #include <pipework.h>
+//! #include <stdio.h>
+//! #include <sys/wait.h>
+//! #include <unistd.h>
+//!
+//! static int fail(const pw_error *error) {
+//!     char text[256];
+//!     pw_error_text(error, text, sizeof text);
+//!     return fprintf(stderr, "%s\n", text), 1;
+//! }
+//!
+//! static int serve(pw_segment *segment) {
+//!     pw_error error;
+//!     pw_server *server = NULL;
+//!     pw_buffer data = PW_BUFFER; // grown by the library, used again and again
+//!     pw_request request;
+//!     pw_status status = pw_reqrep_server(segment, NULL, &server, &error);
+//!     while (status == PW_OK || status == PW_INTERRUPTED) { // after a signal: the same call again
+//!         status = pw_server_recv(server, pw_in_ms(500), &data, &request, &error);
+//!         if (status == PW_OK) {
+//!             status = pw_server_reply(server, request.ticket, data.data, data.len, 0, NULL, &error);
+//!         }
+//!     }
+//!     pw_buffer_free(&data);
+//!     pw_server_free(server);
+//!     return status == PW_TIMED_OUT ? 0 : fail(&error);
+//! }
+//!
+//! int main(void) {
+//!     pw_error error;
+//!     pw_segment *segment = NULL;
+//!     pw_client *client = NULL;
+//!     pw_buffer reply = PW_BUFFER;
+//!     pw_reqrep_options options;
+//!     pw_reqrep_options_init(&options, sizeof options);
+//!     options.slots = 8;
+//!     if (pw_reqrep_anonymous(&options, &segment, &error) != PW_OK) return fail(&error);
+//!     if (fork() == 0) _exit(serve(segment));
+//!     if (pw_reqrep_client(segment, NULL, &client, &error) != PW_OK) return fail(&error);
+//!     // PW_PEER_DIED within 250 ms, had the server been killed with the request.
+//!     if (pw_client_call(client, "hello", 5, 0, pw_in_ms(5000), &reply, NULL, &error) != PW_OK) {
+//!         return fail(&error);
+//!     }
+//!     printf("%.*s\n", (int)reply.len, (const char *)reply.data);
+//!     pw_buffer_free(&reply);
+//!     pw_client_free(client);
+//!     pw_segment_free(segment);
+//!     return wait(NULL) < 0;
+//! }
+//! ```
+//!
+//! Rules for all functions:
+//!
+//! 1. Names. A function on a handle is pw_TYPE_VERB; what makes a handle is pw_ROOM_HOW. A `try_`
+//!    function never waits, and returns PW_WOULD_BLOCK where there is nothing now.
+//! 2. Results. A pw_status is PW_OK, which is 0, or says why the call failed. A program that wants
+//!    to know more passes a pw_error of its own: it is filled in when a call fails (but not by the
+//!    PW_WOULD_BLOCK of a `try_` function) and untouched otherwise. Results go where a pointer
+//!    says, and are written when the call succeeds. Where a result is not wanted, its pointer may
+//!    be NULL; a new handle is always wanted. errno is no part of this, and is left as it was.
+//! 3. Deadlines are absolute times: see pw_deadline.
+//! 4. Ownership. A handle is given back to its `_free`, which takes NULL, too. Nothing is freed
+//!    with free(). What comes in a pw_buffer is the program's; what comes as a pw_bytes is lent
+//!    until the next call on the same handle. What goes in is copied, strings too.
+//! 5. Options are structs with `size` first, which `_options_init` fills in with the defaults; NULL
+//!    stands for the defaults. Later versions add fields at the end. A program that was compiled
+//!    for a later version gets PW_INVALID if it sets what this one does not know. Structs that are
+//!    filled in come with their size for the same reason.
+//! 6. Threads. Each type says which threads may use it. Freeing one needs that nobody uses it.
+//! 7. Signals. A handler that ran ends a wait with PW_INTERRUPTED, and nothing is lost: call again.
+//!    (pw_client_call alone has cancelled its call by then.) No function but pw_version may be
+//!    called in a handler.
+//! 8. Processes. A child that was forked may use what it inherits, as each room says. SIGPIPE never
+//!    comes from here. Descriptors that are passed in are lent for the call, unless a pw_fd_how
+//!    says otherwise; those that come out are the program's, and closed when another program is
+//!    executed.
+//! 9. NULL where it is not allowed, more bytes than PTRDIFF_MAX, or a struct of size 0 is
+//!    PW_INVALID, and pw_error.op names the function. NULL with length 0 is an empty payload.
+//! 10. A program may ask whether pw_abi() is PW_ABI: if not, it was compiled for another library.
+
+// The map, in reading order:
+//
+// - `error.rs` is what every function returns.
+// - `edge.rs` is the wall: pointers, structs and descriptors of C, and panics that end there. The
+//   types of arguments (`In`, `InOut`, `Out`, `Handle`, `Lent`, `Space`, `Number`) are in it.
+// - `text.rs`, `version.rs`, `deadline.rs`, `bytes.rs`, `descriptor.rs`: what all rooms share.
+// - A room is a file or a folder: `reqrep/` has `segment.rs`, `client.rs`, `stream.rs`, `server.rs`
+//   and `eventfd.rs`, and a file has one type of handle.
+//
+// A function's body is one expression: convert, call the core, convert. include/pipework.h is
+// written from these files, in the order of the `mod` lines, by a test: `tests/it/header.rs` says
+// how. tests/c has one program for each room, which calls every function of it.
+
+// Names and types are those of C; what its programs promise is said above.
+#![allow(non_camel_case_types)]
+
+pub mod error;
+pub mod edge;
+pub mod text;
+pub mod version;
+pub mod deadline;
+pub mod bytes;
+pub mod descriptor;
+pub mod reqrep;

@@ -1,0 +1,480 @@
+//! The calling end.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::IntoRawFd;
+
+use pipework::ErrorKind;
+use pipework::reqrep::{Client, IntClient, Kind, Message, Outcome, Reply, Ticket};
+
+use super::segment::pw_segment;
+use crate::bytes::{pw_buffer, pw_bytes};
+use crate::deadline::{at, pw_deadline};
+use crate::edge::{
+    Growing, Handle, In, InOut, Lent, Name, Options, Out, Space, Truth, done, free, get, hand_out,
+    or_would_block, put, run,
+};
+use crate::error::{PW_OK, Result, pw_error, pw_status};
+
+/// Sends requests and gets their replies. Any threads may use one at the same time. A child that
+/// was forked may use it, as a member of its own; calls in progress stay the parent's. It is freed
+/// with pw_client_free.
+pub struct pw_client {
+    end: End,
+    segment: pw_segment,
+}
+
+/// How a client calls.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct pw_client_options {
+    /// sizeof(pw_client_options).
+    pub size: usize,
+    /// Bytes of the longest message in parts that it sends or receives; 256 MiB by default.
+    pub max_message: usize,
+    /// How many calls may be in progress at a time; 0, the default, is no limit.
+    pub max_in_flight: u32,
+    /// How many times another server may get a request after a server died with it: up to 3, and 0
+    /// by default. For requests that may be carried out twice.
+    pub redeliveries: u8,
+    /// A call fails with PW_NO_SERVER where no server is attached, instead of waiting for one.
+    pub needs_server: Truth,
+}
+
+/// Fills in the defaults. `size` is sizeof(pw_client_options).
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_options_init(options: Space<'_, pw_client_options>, size: usize) {
+    get((), || _ = options.init(size));
+}
+
+/// Attaches a client.
+///
+/// Fails with PW_WOULD_BLOCK if all places for members are taken; PW_CORRUPT if the segment was
+/// damaged; PW_OS.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_reqrep_client(
+    segment: In<'_, pw_segment>,
+    options: Lent<'_, pw_client_options>,
+    client: Out<'_, Handle<pw_client>>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_reqrep_client", error, |name| {
+        let (segment, client) = (name.given(segment)?, name.given(client)?);
+        hand_out(client, options.options(name)?.attach(segment)?)
+    })
+}
+
+/// Sends a request and waits for its reply, whose bytes replace what `reply` holds.
+///
+/// Waits until the deadline, which covers sending and receiving. After PW_FAILED, `reply` holds the
+/// reason that the server gave, if it gave one; after any other failure it is empty. It must not be
+/// where the request lies.
+///
+/// Fails with PW_TIMED_OUT and PW_INTERRUPTED: the call is cancelled, but a server may have begun
+/// with it; to go on after a signal, use pw_client_send and pw_client_recv. PW_PEER_DIED: its
+/// server has died. PW_FAILED: its server gave it up. PW_TOO_LONG: the request or the reply is
+/// longer than max_message. PW_NO_SERVER: there is none, and needs_server was set. PW_CORRUPT: the
+/// segment was damaged. PW_OS.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_call(
+    client: In<'_, pw_client>,
+    data: Lent<'_, c_void>,
+    len: usize,
+    flags: u32,
+    deadline: pw_deadline,
+    reply: InOut<'_, pw_buffer>,
+    reply_flags: Out<'_, u32>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_client_call", error, |name| {
+        let (client, reply) = (name.given(client)?.of_bytes(name)?, name.given(reply)?);
+        let request = data.bytes(len, name)?;
+        let mut into = reply.lend_beside(request, name)?;
+        put(reply_flags, client.call_into(message(request, flags), &mut into, at(deadline))?)
+    })
+}
+
+/// As pw_client_call, into memory of the program's: `space` bytes at `into`, which must not be
+/// where the request lies. `reply_len` says how long the reply is.
+///
+/// Fails as pw_client_call; with PW_TOO_LONG, too, if the reply is longer than `space`. The reply
+/// is lost then, and so is the reason after PW_FAILED: pw_client_send and pw_client_recv_into keep
+/// both.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_call_into(
+    client: In<'_, pw_client>,
+    data: Lent<'_, c_void>,
+    len: usize,
+    flags: u32,
+    deadline: pw_deadline,
+    into: Space<'_, c_void>,
+    space: usize,
+    reply_len: Out<'_, usize>,
+    reply_flags: Out<'_, u32>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_client_call_into", error, |name| {
+        let (client, into) = (name.given(client)?.of_bytes(name)?, into.bytes(space, name)?);
+        let request = message(data.bytes(len, name)?, flags);
+        let ticket = client.send(request, at(deadline))?;
+        let (len, flags) = match client.recv_into(ticket, into, at(deadline)) {
+            Ok(received) => received,
+            Err(error) => {
+                // Nobody has the ticket.
+                let late = client.abandon(ticket)?.ok_or(error)?;
+                let place = into.get_mut(..late.len()).ok_or(error)?;
+                place.copy_from_slice(&late);
+                (late.len(), late.flags())
+            }
+        };
+        put(reply_len, len)?;
+        put(reply_flags, flags)
+    })
+}
+
+/// Sends a request; `ticket` is what its reply is received by. Any number of calls may be in
+/// progress, up to the slots of the segment.
+///
+/// Waits until a slot is free, or until the deadline; with a request that is longer than a slot,
+/// until a server has taken all but the last part of it.
+///
+/// Fails as pw_client_call, but never with PW_PEER_DIED or PW_FAILED. Whatever the failure is, no
+/// server has the whole request, which can be sent again.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_send(
+    client: In<'_, pw_client>,
+    data: Lent<'_, c_void>,
+    len: usize,
+    flags: u32,
+    deadline: pw_deadline,
+    ticket: Out<'_, u64>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_client_send", error, |name| {
+        let (client, ticket) = (name.given(client)?.of_bytes(name)?, name.given(ticket)?);
+        let request = message(data.bytes(len, name)?, flags);
+        put(Some(ticket), client.send(request, at(deadline))?.to_bits())
+    })
+}
+
+/// Sends a request if a slot is free, else PW_WOULD_BLOCK. It does not wait.
+///
+/// Fails as pw_client_send, but never with PW_TIMED_OUT or PW_INTERRUPTED; with PW_TOO_LONG if the
+/// request is longer than a slot.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_try_send(
+    client: In<'_, pw_client>,
+    data: Lent<'_, c_void>,
+    len: usize,
+    flags: u32,
+    ticket: Out<'_, u64>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_client_try_send", error, |name| {
+        let (client, ticket) = (name.given(client)?.of_bytes(name)?, name.given(ticket)?);
+        let request = message(data.bytes(len, name)?, flags);
+        or_would_block(client.try_send(request)?, |sent| put(Some(ticket), sent.to_bits()))
+    })
+}
+
+/// Sends `count` requests with the same flags, and wakes servers once for all of them. `tickets`
+/// has space for as many; `sent`, which must not be NULL, says how many of them were sent: fewer if
+/// a failure came in between, which comes again with the next call.
+///
+/// Waits until there was a slot for each, or until the deadline.
+///
+/// Fails as pw_client_send, if none could be sent.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_send_many(
+    client: In<'_, pw_client>,
+    requests: Lent<'_, pw_bytes>,
+    count: usize,
+    flags: u32,
+    deadline: pw_deadline,
+    tickets: Space<'_, u64>,
+    sent: Out<'_, usize>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_client_send_many", error, |name| {
+        let (client, sent) = (name.given(client)?.of_bytes(name)?, name.given(sent)?);
+        let (requests, space) = (requests.array(count, name)?, tickets.array(count, name)?);
+        for request in requests {
+            request.data.bytes(request.len, name)?;
+        }
+        let requests = requests.iter().filter_map(|request| {
+            let bytes = request.data.bytes(request.len, name).ok()?;
+            Some(message(bytes, flags))
+        });
+        let tickets = client.send_many(requests, at(deadline))?;
+        space.iter_mut().zip(&tickets).for_each(|(place, ticket)| _ = place.write(ticket.to_bits()));
+        put(Some(sent), tickets.len())
+    })
+}
+
+/// Waits for the reply of a call, whose bytes replace what `reply` holds. After PW_FAILED, `reply`
+/// holds the reason that the server gave, if it gave one.
+///
+/// Fails with PW_TIMED_OUT and PW_INTERRUPTED: the call goes on, call again. PW_PEER_DIED,
+/// PW_FAILED, PW_NO_SERVER: it is over. PW_TOO_LONG: the reply is longer than max_message, and the
+/// call is over. PW_STALE: it was over already, or is not this client's. PW_CORRUPT. PW_OS: with
+/// ENOMEM it is over, with any other number it goes on.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_recv(
+    client: In<'_, pw_client>,
+    ticket: u64,
+    deadline: pw_deadline,
+    reply: InOut<'_, pw_buffer>,
+    flags: Out<'_, u32>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_client_recv", error, |name| {
+        let (client, mut into) = (name.given(client)?.of_bytes(name)?, name.given(reply)?.lend(name)?);
+        into.clear();
+        let outcome = client.outcome(Ticket::from_bits(ticket), at(deadline))?;
+        put(flags, taken(outcome, &mut into, name)?)
+    })
+}
+
+/// The reply of a call if it has come, else PW_WOULD_BLOCK. It does not wait. Otherwise it is as
+/// pw_client_recv.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_try_recv(
+    client: In<'_, pw_client>,
+    ticket: u64,
+    reply: InOut<'_, pw_buffer>,
+    flags: Out<'_, u32>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_client_try_recv", error, |name| {
+        let (client, mut into) = (name.given(client)?.of_bytes(name)?, name.given(reply)?.lend(name)?);
+        into.clear();
+        let outcome = client.try_outcome(Ticket::from_bits(ticket))?;
+        or_would_block(outcome, |outcome| put(flags, taken(outcome, &mut into, name)?))
+    })
+}
+
+/// As pw_client_recv, into memory of the program's: `space` bytes at `into`. `len` says how long
+/// the reply is.
+///
+/// Fails as pw_client_recv; with PW_TOO_LONG, too, if the reply is longer than `space`: then the
+/// call goes on, and pw_client_reply_len says how much space it needs. A reply that comes in parts
+/// is put together first, and is over then.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_recv_into(
+    client: In<'_, pw_client>,
+    ticket: u64,
+    deadline: pw_deadline,
+    into: Space<'_, c_void>,
+    space: usize,
+    len: Out<'_, usize>,
+    flags: Out<'_, u32>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_client_recv_into", error, |name| {
+        let (client, into) = (name.given(client)?.of_bytes(name)?, into.bytes(space, name)?);
+        let (received, sent_with) = client.recv_into(Ticket::from_bits(ticket), into, at(deadline))?;
+        put(len, received)?;
+        put(flags, sent_with)
+    })
+}
+
+/// Waits for whichever call of this client ends next. `ticket` says which, and the call returns how
+/// it has ended, with its reply or reason, as pw_client_recv does; then the call is over. `ticket`
+/// is 0 if no call was in progress, which is PW_OK, and if the wait itself has failed. It covers
+/// all calls that were sent and not received.
+///
+/// The wait fails with PW_TIMED_OUT, PW_INTERRUPTED, PW_CORRUPT and PW_OS.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_recv_any(
+    client: In<'_, pw_client>,
+    deadline: pw_deadline,
+    ticket: Out<'_, u64>,
+    reply: InOut<'_, pw_buffer>,
+    flags: Out<'_, u32>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_client_recv_any", error, |name| {
+        let (client, ticket) = (name.given(client)?.of_bytes(name)?, name.given(ticket)?);
+        let mut into = name.given(reply)?.lend(name)?;
+        into.clear();
+        ticket.write(0);
+        let Some((ended, outcome)) = client.recv_any(at(deadline))? else { return Ok(PW_OK) };
+        ticket.write(ended.to_bits());
+        put(flags, taken(outcome?, &mut into, name)?)
+    })
+}
+
+/// How many bytes of a call's reply have come; 0 if none have. A hint: more may come right after.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_reply_len(client: In<'_, pw_client>, ticket: u64) -> usize {
+    get(0, || client.map_or(0, |client| client.any().reply_len(Ticket::from_bits(ticket))))
+}
+
+/// Cancels a call. `cancelled` is false if its reply is there: then it is to be received. A server
+/// that has the request finds out when it replies.
+///
+/// Fails with PW_STALE if the call is over already, or is not this client's.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_cancel(
+    client: In<'_, pw_client>,
+    ticket: u64,
+    cancelled: Out<'_, bool>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_client_cancel", error, |name| {
+        put(cancelled, name.given(client)?.any().cancel(Ticket::from_bits(ticket))?)
+    })
+}
+
+/// Gives up the reply of a call, and not the call: its request is carried out, also after this
+/// client was freed or this process has ended.
+///
+/// Fails as pw_client_cancel.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_forget(
+    client: In<'_, pw_client>,
+    ticket: u64,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_client_forget", error, |name| done(name.given(client)?.any().forget(Ticket::from_bits(ticket))))
+}
+
+/// How many calls are in progress: sent, and their replies not received; 0 for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_pending(client: In<'_, pw_client>) -> usize {
+    get(0, || client.map_or(0, |client| client.any().pending()))
+}
+
+/// A descriptor for an event loop, readable while there is something to receive: a reply, or a
+/// failure in its place. It is the program's to close, and not to be read from. When it is
+/// readable, try to receive each call in progress; as soon as nothing is left, it is not readable
+/// any more. A forked child asks for one of its own.
+///
+/// Fails with PW_OS if no descriptor is left, or no thread can be started.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_doorbell(
+    client: In<'_, pw_client>,
+    fd: Out<'_, c_int>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_client_doorbell", error, |name| {
+        let (client, fd) = (name.given(client)?, name.given(fd)?);
+        put(Some(fd), client.any().doorbell()?.into_raw_fd())
+    })
+}
+
+/// As pw_client_doorbell, but readable while a request can be sent: until pw_client_try_send finds
+/// no slot.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_send_doorbell(
+    client: In<'_, pw_client>,
+    fd: Out<'_, c_int>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_client_send_doorbell", error, |name| {
+        let (client, fd) = (name.given(client)?, name.given(fd)?);
+        put(Some(fd), client.any().send_doorbell()?.into_raw_fd())
+    })
+}
+
+/// The segment that a client is attached to, lent until the client is freed; NULL for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_segment(client: In<'_, pw_client>) -> In<'_, pw_segment> {
+    client.map(|client| &client.segment)
+}
+
+/// Leaves the segment. A request that no server has taken is taken back, unless it was forgotten.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_free(client: Handle<pw_client>) {
+    free(client);
+}
+
+// ---------------------------------------------------------------- on this side
+
+// SAFETY: numbers, and truth values that may be any byte.
+unsafe impl Growing for pw_client_options {}
+
+// SAFETY: its first field is its size.
+unsafe impl Options for pw_client_options {
+    const DEFAULT: pw_client_options = pw_client_options {
+        size: size_of::<pw_client_options>(),
+        max_message: 256 << 20,
+        max_in_flight: 0,
+        redeliveries: 0,
+        needs_server: Truth::of(false),
+    };
+}
+
+impl pw_client_options {
+    fn attach(&self, segment: &pw_segment) -> Result<pw_client> {
+        let &pw_client_options { max_message, max_in_flight, redeliveries, needs_server, .. } = self;
+        let (opened, segment) = (segment, &segment.segment);
+        let needs_server = needs_server.is_set();
+        let end = match segment.geometry().kind {
+            Kind::Bytes => {
+                let client = segment.client()?.max_message(max_message).max_in_flight(max_in_flight);
+                End::Bytes(client.redeliveries(redeliveries).needs_server(needs_server))
+            }
+            Kind::Integers => {
+                let client = segment.int_client()?.max_in_flight(max_in_flight);
+                End::Integers(client.redeliveries(redeliveries).needs_server(needs_server))
+            }
+        };
+        Ok(pw_client { end, segment: opened.clone() })
+    }
+}
+
+/// By the kind of its segment.
+enum End {
+    Bytes(Client),
+    Integers(IntClient),
+}
+
+impl pw_client {
+    /// Whatever its payloads are.
+    fn any(&self) -> &Client {
+        match &self.end {
+            End::Bytes(client) => client,
+            End::Integers(client) => client.get_ref(),
+        }
+    }
+
+    pub(super) fn of_integers(&self, name: Name) -> Result<&IntClient> {
+        match &self.end {
+            End::Bytes(_) => Err(name.failure(ErrorKind::Incompatible)),
+            End::Integers(client) => Ok(client),
+        }
+    }
+
+    #[inline]
+    pub(super) fn of_bytes(&self, name: Name) -> Result<&Client> {
+        match &self.end {
+            End::Bytes(client) => Ok(client),
+            End::Integers(_) => Err(name.failure(ErrorKind::Incompatible)),
+        }
+    }
+}
+
+/// Puts a reply into `into`, or the reason why there is none; the flags of the reply.
+fn taken(outcome: Outcome, into: &mut Vec<u8>, name: Name) -> Result<u32> {
+    match outcome {
+        Outcome::Answered(reply) => {
+            let flags = reply.flags();
+            fill(into, reply);
+            Ok(flags)
+        }
+        Outcome::Failed(reason) => {
+            fill(into, reason);
+            Err(name.failure(ErrorKind::Failed))
+        }
+    }
+}
+
+pub(super) fn fill(into: &mut Vec<u8>, reply: Reply) {
+    // What does not fit into memory that is there is moved instead of copied.
+    if reply.len() <= into.capacity() { into.extend_from_slice(&reply) } else { *into = reply.into_vec() }
+}
+
+#[inline]
+pub(super) fn message(payload: &[u8], flags: u32) -> Message<'_> {
+    Message::new(payload).flags(flags)
+}

@@ -1,0 +1,17 @@
+//! Room reqrep: request and response over shared memory. Many clients, many competing servers, no
+//! broker.
+//!
+//! A segment is a file in shared memory, at a path or without a name. Clients put requests into it,
+//! each request goes to one of the servers, and each reply goes back to the client that asked. Any
+//! process may be killed at any instruction: the others go on, a caller gets PW_PEER_DIED within
+//! 250 ms of the kernel closing that process's files, and what the dead process held is taken back.
+//!
+//! A ticket, 64 bits and never 0, stands for a call: on both sides, from when the request is sent
+//! until its reply is received.
+
+pub mod segment;
+pub mod client;
+pub mod stream;
+pub mod server;
+pub mod int;
+pub mod eventfd;

@@ -1,0 +1,478 @@
+//! The answering end. Requests are answered by their tickets.
+
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::os::fd::IntoRawFd;
+use std::time::Duration;
+
+use pipework::ErrorKind;
+use pipework::reqrep::{IntServer, Kind, Request, Server, Ticket};
+
+use super::client::message;
+use super::segment::pw_segment;
+use crate::bytes::pw_buffer;
+use crate::deadline::{at, pw_deadline};
+use crate::edge::{
+    Growing, Handle, In, InOut, Lent, Name, Options, Out, Space, free, get, hand_out, or_would_block, put,
+    run,
+};
+use crate::error::{PW_OK, Result, pw_error, pw_status};
+
+/// Takes requests from a segment and answers them. Any threads may use one at the same time, and
+/// any number of servers, in any number of processes, compete for the requests: each goes to one of
+/// them. A child that was forked may use it, as a member of its own; requests taken before stay the
+/// parent's. It is freed with pw_server_free.
+pub struct pw_server {
+    end: End,
+    segment: pw_segment,
+}
+
+/// A request that a server has taken, and that no other server gets. It is answered by its ticket,
+/// once: with pw_server_reply or pw_server_fail.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct pw_request {
+    /// What stands for the call; the same that pw_client_send has given out.
+    pub ticket: u64,
+    /// Where its bytes begin in the buffer.
+    pub offset: usize,
+    /// How many they are.
+    pub len: usize,
+    /// The 32 bits that the client sent with it.
+    pub flags: u32,
+    /// How many servers have died with this request.
+    pub redeliveries: u16,
+    /// The client has more parts of it, for pw_server_next_part. Only after pw_server_claim.
+    pub has_more: bool,
+}
+
+/// How a server answers.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct pw_server_options {
+    /// sizeof(pw_server_options).
+    pub size: usize,
+    /// Bytes of the longest message in parts that it receives or answers with; 256 MiB by default.
+    pub max_message: usize,
+    /// For how long a client may keep it waiting in the middle of a call that goes in parts; 10
+    /// seconds by default.
+    pub part_timeout_ns: u64,
+}
+
+/// Fills in the defaults. `size` is sizeof(pw_server_options).
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_options_init(options: Space<'_, pw_server_options>, size: usize) {
+    get((), || _ = options.init(size));
+}
+
+/// Attaches a server. Fails as pw_reqrep_client.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_reqrep_server(
+    segment: In<'_, pw_segment>,
+    options: Lent<'_, pw_server_options>,
+    server: Out<'_, Handle<pw_server>>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_reqrep_server", error, |name| {
+        let (segment, server) = (name.given(segment)?, name.given(server)?);
+        hand_out(server, options.options(name)?.attach(segment)?)
+    })
+}
+
+/// Waits for the next request, whose bytes replace what `data` holds.
+///
+/// Fails with PW_TIMED_OUT; PW_INTERRUPTED; PW_CLOSED once the server was stopped; PW_CORRUPT if
+/// the segment was damaged; PW_OS.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_recv(
+    server: In<'_, pw_server>,
+    deadline: pw_deadline,
+    data: InOut<'_, pw_buffer>,
+    request: Out<'_, pw_request>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_server_recv", error, |name| {
+        let (server, request) = (name.given(server)?.of_bytes(name)?, name.given(request)?);
+        let mut data = name.given(data)?.lend(name)?;
+        data.clear();
+        put(Some(request), keep(server.recv(at(deadline))?, &mut data))
+    })
+}
+
+/// The next request if one waits, else PW_WOULD_BLOCK. It does not wait. Otherwise it is as
+/// pw_server_recv.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_try_recv(
+    server: In<'_, pw_server>,
+    data: InOut<'_, pw_buffer>,
+    request: Out<'_, pw_request>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_server_try_recv", error, |name| {
+        let (server, request) = (name.given(server)?.of_bytes(name)?, name.given(request)?);
+        let mut data = name.given(data)?.lend(name)?;
+        data.clear();
+        or_would_block(server.try_recv()?, |taken| put(Some(request), keep(taken, &mut data)))
+    })
+}
+
+/// Takes up to `max` requests: waits for the first, then takes those that are there, and for
+/// `linger_ns` nanoseconds those that come. Their bytes are put one after the other into `data`,
+/// where each request says its offset; `count` says how many they are.
+///
+/// Fails as pw_server_recv. Requests that were taken before a failure are returned, and the failure
+/// comes again with the next call.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_recv_many(
+    server: In<'_, pw_server>,
+    max: usize,
+    deadline: pw_deadline,
+    linger_ns: u64,
+    data: InOut<'_, pw_buffer>,
+    requests: Space<'_, pw_request>,
+    count: Out<'_, usize>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_server_recv_many", error, |name| {
+        let (server, count) = (name.given(server)?.of_bytes(name)?, name.given(count)?);
+        let (mut data, space) = (name.given(data)?.lend(name)?, requests.array(max, name)?);
+        data.clear();
+        let taken = server.recv_many(max, at(deadline), Duration::from_nanos(linger_ns))?;
+        put(Some(count), keep_all(taken, &mut data, space))
+    })
+}
+
+/// As pw_server_recv_many, with the requests that wait now. It does not wait, and `count` may be 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_drain(
+    server: In<'_, pw_server>,
+    max: usize,
+    data: InOut<'_, pw_buffer>,
+    requests: Space<'_, pw_request>,
+    count: Out<'_, usize>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_server_drain", error, |name| {
+        let (server, count) = (name.given(server)?.of_bytes(name)?, name.given(count)?);
+        let (mut data, space) = (name.given(data)?.lend(name)?, requests.array(max, name)?);
+        data.clear();
+        put(Some(count), keep_all(server.drain(max)?, &mut data, space))
+    })
+}
+
+/// As pw_server_recv, but of a request that is longer than a slot it takes the first part only:
+/// `request` says whether it has more, for pw_server_next_part.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_claim(
+    server: In<'_, pw_server>,
+    deadline: pw_deadline,
+    data: InOut<'_, pw_buffer>,
+    request: Out<'_, pw_request>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_server_claim", error, |name| {
+        let (server, place) = (name.given(server)?.of_bytes(name)?, name.given(request)?);
+        let mut data = name.given(data)?.lend(name)?;
+        data.clear();
+        let mut request = server.claim(at(deadline))?;
+        request.read()?;
+        put(Some(place), keep(request, &mut data))
+    })
+}
+
+/// Takes the next part of the request that `request` was filled in for, and fills it in again. Its
+/// bytes replace what `data` holds.
+///
+/// Fails with PW_TIMED_OUT and PW_INTERRUPTED: call again, for the same part. PW_CLOSED if there is
+/// no other part, or if the client has cancelled the call or has died. PW_STALE as pw_server_reply.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_next_part(
+    server: In<'_, pw_server>,
+    deadline: pw_deadline,
+    data: InOut<'_, pw_buffer>,
+    request: InOut<'_, pw_request>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_server_next_part", error, |name| {
+        let (server, place) = (name.given(server)?.of_bytes(name)?, name.given(request)?);
+        let mut data = name.given(data)?.lend(name)?;
+        data.clear();
+        with(server, place.ticket, name, |request| {
+            if !request.next_part(at(deadline))? {
+                return Err(name.failure(ErrorKind::Closed));
+            }
+            request.read()?;
+            *place = described(request, &mut data);
+            Ok(PW_OK)
+        })
+    })
+}
+
+/// Answers a request. `wanted`, which may be NULL, says whether the client still waited: false if
+/// it has cancelled or forgotten the call, or if its death was noticed.
+///
+/// Does not wait for a reply that fits into a slot. A longer one goes in parts, each as soon as the
+/// client has taken the one before, for which it has part_timeout_ns.
+///
+/// Fails with PW_TOO_LONG if the reply is longer than max_message: then the request is still to be
+/// answered. It is over after any other failure: PW_STALE if the ticket is none that this server
+/// has to answer; PW_TIMED_OUT if the client has not taken a part in time; PW_CORRUPT; PW_OS.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_reply(
+    server: In<'_, pw_server>,
+    ticket: u64,
+    data: Lent<'_, c_void>,
+    len: usize,
+    flags: u32,
+    wanted: Out<'_, bool>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_server_reply", error, |name| {
+        let server = name.given(server)?.of_bytes(name)?;
+        let reply = message(data.bytes(len, name)?, flags);
+        put(wanted, with(server, ticket, name, |request| Ok(request.try_reply(reply)?))?)
+    })
+}
+
+/// Gives the client a part of the reply, which it gets as soon as it asks for it; then come other
+/// parts, or pw_server_reply. `wanted` is false if nobody waits for it any more: the client has
+/// cancelled or forgotten the call, or its death was noticed. A client that does not ask for parts
+/// gets all of them as one reply.
+///
+/// Waits until the client has taken the part before, or until the deadline.
+///
+/// Fails with PW_TIMED_OUT and PW_INTERRUPTED: nothing of it was given, and it can be given again.
+/// Of a part that is longer than a slot, something may have been given; then the request is over.
+/// PW_TOO_LONG if it is longer than max_message. PW_INVALID if the request has more parts itself:
+/// they come first. PW_STALE, PW_CORRUPT and PW_OS as pw_server_reply.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_part(
+    server: In<'_, pw_server>,
+    ticket: u64,
+    data: Lent<'_, c_void>,
+    len: usize,
+    flags: u32,
+    deadline: pw_deadline,
+    wanted: Out<'_, bool>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_server_part", error, |name| {
+        let server = name.given(server)?.of_bytes(name)?;
+        let part = message(data.bytes(len, name)?, flags);
+        put(wanted, with(server, ticket, name, |request| Ok(request.part(part, at(deadline))?))?)
+    })
+}
+
+/// Gives a request up: its call fails with PW_FAILED, and its client gets the reason, bytes of
+/// which as many arrive as a reply of one part has. There may be none. `wanted` says whether the
+/// client still waited.
+///
+/// Fails with PW_STALE if the ticket is none that this server has to answer.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_fail(
+    server: In<'_, pw_server>,
+    ticket: u64,
+    reason: Lent<'_, c_void>,
+    len: usize,
+    wanted: Out<'_, bool>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_server_fail", error, |name| {
+        let (server, reason) = (name.given(server)?.any(), message(reason.bytes(len, name)?, 0));
+        put(wanted, kept(server, ticket, name)?.fail(reason))
+    })
+}
+
+/// Whether a request is to be carried out: `wanted` is false once its client has cancelled, or its
+/// death was noticed.
+///
+/// Fails with PW_STALE if the ticket is none that this server has to answer.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_is_wanted(
+    server: In<'_, pw_server>,
+    ticket: u64,
+    wanted: Out<'_, bool>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_server_is_wanted", error, |name| {
+        let server = name.given(server)?.any();
+        put(wanted, with(server, ticket, name, |request| Ok(request.is_wanted()))?)
+    })
+}
+
+/// In a forked child, makes a request its own that the parent had taken when it forked: for servers
+/// that fork for each request. The parent must not answer it any more, and gets PW_STALE.
+///
+/// Fails with PW_STALE if the parent has answered it or has died, if something of it went in parts
+/// already, or if the ticket is none that it had to answer. What pw_reqrep_server fails with, since
+/// the child attaches.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_adopt(
+    server: In<'_, pw_server>,
+    ticket: u64,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_server_adopt", error, |name| {
+        name.given(server)?.any().adopt(Ticket::from_bits(ticket))?.keep();
+        Ok(PW_OK)
+    })
+}
+
+/// Fails all requests that wait now; `count` says how many they were.
+///
+/// Fails as pw_server_try_recv.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_clear(
+    server: In<'_, pw_server>,
+    count: Out<'_, usize>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_server_clear", error, |name| put(count, name.given(server)?.any().clear()?))
+}
+
+/// Stops a server: from now on, who receives gets PW_CLOSED at once, and no more requests are
+/// taken. Those that were taken can be answered. Any thread may call it; it does not wait. NULL is
+/// allowed.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_stop(server: In<'_, pw_server>) {
+    get((), || server.into_iter().for_each(|server| server.any().stop()));
+}
+
+/// A descriptor for an event loop, readable while a request waits, and once the server was stopped.
+/// It is the program's to close, and not to be read from. When it is readable, take requests with
+/// pw_server_try_recv or pw_server_drain until there is none. A forked child asks for one of its
+/// own.
+///
+/// Fails with PW_OS if no descriptor is left, or no thread can be started.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_doorbell(
+    server: In<'_, pw_server>,
+    fd: Out<'_, c_int>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_server_doorbell", error, |name| {
+        let (server, fd) = (name.given(server)?, name.given(fd)?);
+        put(Some(fd), server.any().doorbell()?.into_raw_fd())
+    })
+}
+
+/// The segment that a server is attached to, lent until the server is freed; NULL for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_segment(server: In<'_, pw_server>) -> In<'_, pw_segment> {
+    server.map(|server| &server.segment)
+}
+
+/// Leaves the segment. Requests that it has taken and not answered fail at their clients.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_free(server: Handle<pw_server>) {
+    free(server);
+}
+
+// ---------------------------------------------------------------- on this side
+
+// SAFETY: numbers.
+unsafe impl Growing for pw_server_options {}
+
+// SAFETY: its first field is its size.
+unsafe impl Options for pw_server_options {
+    const DEFAULT: pw_server_options = pw_server_options {
+        size: size_of::<pw_server_options>(),
+        max_message: 256 << 20,
+        part_timeout_ns: 10_000_000_000,
+    };
+}
+
+impl pw_server_options {
+    fn attach(&self, segment: &pw_segment) -> Result<pw_server> {
+        let (max_message, part_timeout) = (self.max_message, Duration::from_nanos(self.part_timeout_ns));
+        let end = match segment.segment.geometry().kind {
+            Kind::Bytes => {
+                let server = segment.segment.server()?.max_message(max_message);
+                End::Bytes(server.part_timeout(part_timeout))
+            }
+            Kind::Integers => End::Integers(segment.segment.int_server()?),
+        };
+        Ok(pw_server { end, segment: segment.clone() })
+    }
+}
+
+/// By the kind of its segment.
+enum End {
+    Bytes(Server),
+    Integers(IntServer),
+}
+
+impl pw_server {
+    /// Whatever its payloads are.
+    fn any(&self) -> &Server {
+        match &self.end {
+            End::Bytes(server) => server,
+            End::Integers(server) => server.get_ref(),
+        }
+    }
+
+    /// The server inside one for numbers.
+    pub(super) fn of_integers(&self, name: Name) -> Result<&Server> {
+        match &self.end {
+            End::Bytes(_) => Err(name.failure(ErrorKind::Incompatible)),
+            End::Integers(server) => Ok(server.get_ref()),
+        }
+    }
+
+    #[inline]
+    fn of_bytes(&self, name: Name) -> Result<&Server> {
+        match &self.end {
+            End::Bytes(server) => Ok(server),
+            End::Integers(_) => Err(name.failure(ErrorKind::Incompatible)),
+        }
+    }
+}
+
+/// Appends the bytes of a request to `data`, and says what it is.
+fn described(request: &Request<'_>, data: &mut Vec<u8>) -> pw_request {
+    let (offset, len) = (data.len(), request.payload().len());
+    data.extend_from_slice(request.payload());
+    pw_request {
+        ticket: request.ticket().to_bits(),
+        offset,
+        len,
+        flags: request.flags(),
+        redeliveries: request.redeliveries().into(),
+        has_more: request.has_more(),
+    }
+}
+
+/// As `described`, and leaves it with its server.
+pub(super) fn keep(request: Request<'_>, data: &mut Vec<u8>) -> pw_request {
+    let described = described(&request, data);
+    request.keep();
+    described
+}
+
+/// The same for all of them, for which there is space; how many they are.
+fn keep_all(requests: Vec<Request<'_>>, data: &mut Vec<u8>, space: &mut [MaybeUninit<pw_request>]) -> usize {
+    let count = requests.len();
+    space.iter_mut().zip(requests).for_each(|(place, request)| _ = place.write(keep(request, data)));
+    count
+}
+
+/// A request that was left with its server.
+pub(super) fn kept<'a>(server: &'a Server, ticket: u64, name: Name) -> Result<Request<'a>> {
+    server.kept(Ticket::from_bits(ticket))?.ok_or_else(|| name.failure(ErrorKind::Stale))
+}
+
+/// Does something with a request that was left with its server, and leaves it there again unless it
+/// is over.
+fn with<T>(
+    server: &Server,
+    ticket: u64,
+    name: Name,
+    act: impl FnOnce(&mut Request<'_>) -> Result<T>,
+) -> Result<T> {
+    let mut request = kept(server, ticket, name)?;
+    let done = act(&mut request);
+    if !request.is_over() {
+        request.keep();
+    }
+    done
+}

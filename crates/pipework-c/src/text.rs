@@ -1,0 +1,84 @@
+//! Statuses and errors in words.
+
+use std::ffi::{CStr, CString, c_char};
+use std::fmt;
+use std::sync::OnceLock;
+
+use pipework::{ErrorKind, describe};
+
+use crate::edge::{In, Name, Space, get};
+use crate::error::{PW_BUG, PW_OK, pw_error, pw_status};
+
+/// What a status means, in words. Never NULL; not to be freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_status_text(status: pw_status) -> *const c_char {
+    static TEXTS: OnceLock<Vec<CString>> = OnceLock::new();
+    let text_of = |kind: &ErrorKind| CString::new(kind.to_string()).unwrap_or_default();
+    get(c"".as_ptr(), || match status {
+        PW_OK => c"no error".as_ptr(),
+        PW_BUG => BUG.as_ptr(),
+        _ => match kind_of(status) {
+            Some(_) => TEXTS.get_or_init(|| ErrorKind::ALL.iter().map(text_of).collect())
+                [status as usize - 1]
+                .as_ptr(),
+            None => c"unknown status".as_ptr(),
+        },
+    })
+}
+
+/// The errno that says about the same, for programs that report errors in that way; 0 for PW_OK and
+/// for a number that is no status.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_status_errno(status: pw_status) -> i32 {
+    match status {
+        PW_BUG => libc::EIO,
+        _ => kind_of(status).map_or(0, ErrorKind::errno),
+    }
+}
+
+/// Writes an error as one line into `text`, which has space for `size` bytes with the NUL at the
+/// end, and cuts it off there. Returns how long the whole line is, without the NUL, as snprintf
+/// does; 0 if `error` is NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_error_text(error: In<'_, pw_error>, text: Space<'_, c_char>, size: usize) -> usize {
+    get(0, || {
+        let line = error.map(pw_error::to_string).unwrap_or_default();
+        if let Ok(space) = text.array(size, Name::NONE)
+            && let Some(most) = size.checked_sub(1)
+        {
+            let bytes = line.bytes().take(most).chain([0]);
+            space.iter_mut().zip(bytes).for_each(|(place, byte)| _ = place.write(byte as c_char));
+        }
+        line.len()
+    })
+}
+
+// ---------------------------------------------------------------- on this side
+
+const BUG: &CStr = c"a broken invariant of pipework";
+
+fn kind_of(status: pw_status) -> Option<ErrorKind> {
+    let idx = usize::try_from(status).ok()?.checked_sub(1)?;
+    ErrorKind::ALL.get(idx).copied()
+}
+
+impl pw_error {
+    fn op(&self) -> String {
+        let bytes = self.op.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0);
+        String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
+    }
+}
+
+impl fmt::Display for pw_error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match kind_of(self.kind) {
+            Some(kind) => describe(f, kind, &self.op(), self.os)?,
+            None if self.kind == PW_BUG => write!(f, "{}: {}", self.op(), BUG.to_string_lossy())?,
+            None => f.write_str(if self.kind == PW_OK { "no error" } else { "unknown status" })?,
+        }
+        match self.done {
+            0 => Ok(()),
+            done => write!(f, "; {done} done"),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+/*
+ * What the test programs share: OK(call) must succeed, GIVES(PW_X, call) must fail with PW_X, and
+ * CHECK(condition) must hold. Calls report into `error`.
+ *
+ * A program is a list of tests. It runs all of them, or the one that is named.
+ */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <pipework.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static __thread pw_error error;
+
+static void check_status(pw_status want, pw_status got, const char *what, int line) {
+    char text[256];
+    if (got == want) return;
+    pw_error_text(&error, text, sizeof text);
+    fprintf(stderr, "line %d: %s: %s, and not %s (last error: %s)\n", line, what, pw_status_text(got),
+            pw_status_text(want), text);
+    abort();
+}
+
+static void check_true(bool holds, const char *what, int line) {
+    if (holds) return;
+    fprintf(stderr, "line %d: not so: %s\n", line, what);
+    abort();
+}
+
+#define OK(call) check_status(PW_OK, call, #call, __LINE__)
+#define GIVES(status, call) check_status(status, call, #call, __LINE__)
+#define CHECK(condition) check_true(condition, #condition, __LINE__)
+
+/* The last error is an invalid argument of this function. */
+#define NAMES(function) CHECK(error.kind == PW_INVALID && strcmp(error.op, #function) == 0)
+
+/* For what comes soon, and for what must not come. */
+#define SOON pw_in_ms(20000)
+#define SHORT pw_in_ms(30)
+
+static inline bool holds(const pw_buffer *buffer, const char *text) {
+    return buffer->len == strlen(text) && memcmp(buffer->data, text, buffer->len) == 0;
+}
+
+/* Waits for a child, which must have succeeded. */
+static inline void reap(pid_t child) {
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+struct test {
+    const char *name;
+    void (*run)(void);
+};
+#define TEST(name) {#name, name}
+
+static inline int run_tests(const struct test *tests, size_t count, int argc, char **argv) {
+    for (size_t i = 0; i < count; i++) {
+        if (argc > 1 && strcmp(argv[1], tests[i].name) != 0) continue;
+        fprintf(stderr, "%s\n", tests[i].name);
+        memset(&error, 0, sizeof error);
+        tests[i].run();
+    }
+    return 0;
+}
+
+#define MAIN(tests)                                                                 \
+    int main(int argc, char **argv) {                                               \
+        return run_tests(tests, sizeof(tests) / sizeof((tests)[0]), argc, argv);    \
+    }
+
+#endif

@@ -1,0 +1,96 @@
+//! What a program that was compiled must find again: `abi/symbols.txt` are the functions,
+//! `abi/layout.txt` the structs and constants as a C compiler sees them.
+//!
+//! A line that is added keeps every program working. One that is changed or taken out asks for
+//! another soname. As long as no version is released, whoever does it takes the line out by hand.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+use crate::sources::{Entry, entries};
+use crate::{Folder, built, cc, done, is_written, read};
+
+const SYMBOLS: &str = "abi/symbols.txt";
+const LAYOUT: &str = "abi/layout.txt";
+
+/// Every function, by its name.
+pub(crate) fn functions() -> BTreeSet<String> {
+    let names = entries().into_iter().filter_map(|entry| match entry {
+        Entry::Function { name, .. } => Some(name),
+        _ => None,
+    });
+    names.collect()
+}
+
+#[test]
+fn functions_that_were_there_are_there() {
+    let found = functions();
+    keeps(SYMBOLS, &found);
+    is_written(SYMBOLS, &found.iter().map(|name| format!("{name}\n")).collect::<String>());
+}
+
+#[test]
+fn structs_and_constants_are_what_they_were() {
+    let folder = Folder::new();
+    fs::write(folder.join("layout.c"), printer()).unwrap();
+    done(cc("c11").arg(folder.join("layout.c")).arg("-o").arg(folder.join("layout")));
+    let found = done(&mut Command::new(folder.join("layout")));
+    keeps(LAYOUT, &found.lines().map(String::from).collect());
+    is_written(LAYOUT, &found);
+}
+
+#[test]
+fn the_shared_library_exports_the_functions_and_nothing_else() {
+    let listed = done(Command::new("nm").args(["--dynamic", "--defined-only"]).arg(built()));
+    assert_eq!(symbols(&listed), functions());
+}
+
+/// The names in what `nm` says.
+pub(crate) fn symbols(listed: &str) -> BTreeSet<String> {
+    let lines = listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    lines.filter(|words| words.len() == 3).map(|words| words[2].to_string()).collect()
+}
+
+#[test]
+fn the_shared_library_has_its_name_and_stays_loaded() {
+    let said = done(Command::new("readelf").arg("--dynamic").arg(built()));
+    assert!(said.contains("soname: [libpipework.so.0.1]"), "{said}");
+    assert!(said.contains("NODELETE"), "{said}");
+}
+
+/// Every line of the list is among those that were found.
+fn keeps(path: &str, found: &BTreeSet<String>) {
+    let listed = read(path);
+    let gone: Vec<&str> = listed.lines().filter(|line| !found.contains(*line)).collect();
+    assert!(gone.is_empty(), "{path}: changed or gone, which asks for another soname: {gone:?}");
+}
+
+/// A program that prints the lines of `LAYOUT`.
+fn printer() -> String {
+    let mut lines = String::new();
+    for entry in entries() {
+        match entry {
+            Entry::Struct { name, fields, .. } => {
+                lines += &format!(
+                    "    printf(\"{name}: %zu bytes, aligned to %zu\\n\", sizeof({name}), _Alignof({name}));\n"
+                );
+                for field in fields {
+                    let field = field.name;
+                    lines += &format!(
+                        "    printf(\"{name}.{field}: at %zu, %zu bytes\\n\", offsetof({name}, {field}), sizeof((({name} *)0)->{field}));\n"
+                    );
+                }
+            }
+            Entry::Alias { name, .. } => {
+                lines += &format!("    printf(\"{name}: %zu bytes\\n\", sizeof({name}));\n");
+            }
+            // An initialiser is no number.
+            Entry::Constant { name, value, .. } if !value.starts_with('{') => {
+                lines += &format!("    printf(\"{name}: %lld\\n\", (long long)({name}));\n");
+            }
+            _ => {}
+        }
+    }
+    format!("#include <pipework.h>\n#include <stdio.h>\n\nint main(void) {{\n{lines}    return 0;\n}}\n")
+}

@@ -1,0 +1,116 @@
+//! What `make install` puts where: programs in an empty folder build against it by pkg-config and
+//! by CMake, shared and static.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::abi::{functions, symbols};
+use crate::programs::run;
+use crate::{Folder, done, home};
+
+/// Has `make` do something with the folder as its prefix.
+fn make(target: &str, prefix: &Path) {
+    let mut make = Command::new("make");
+    make.arg("-C").arg(home()).args([target, "PROFILE=dev"]).arg(format!("PREFIX={}", prefix.display()));
+    // What a make that runs the tests has set is not for this one.
+    done(make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL"));
+}
+
+/// Names of the files in a folder, below which everything lies that it holds.
+fn files(folder: &Path) -> BTreeSet<String> {
+    let found = done(Command::new("find").arg(folder).args(["!", "-type", "d", "-printf", "%P\n"]));
+    found.lines().map(String::from).collect()
+}
+
+/// A program of ours that runs where it was not built, as the user of an installed library has it.
+fn program(folder: &Folder) -> PathBuf {
+    let source = folder.join("main.c");
+    fs::copy(home().join("examples/reqrep.c"), &source).unwrap();
+    source
+}
+
+/// What pkg-config says of the installed library.
+fn pkg_config(prefix: &Path, arguments: &[&str]) -> Vec<String> {
+    let mut command = Command::new("pkg-config");
+    command.args(arguments).arg("pipework").env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    done(&mut command).split_whitespace().map(String::from).collect()
+}
+
+/// Whether the tools that look for libraries are here; in CI they must be.
+fn has_tools() -> bool {
+    let answers = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
+    let has_tools = answers("pkg-config") && answers("cmake");
+    assert!(has_tools || std::env::var_os("CI").is_none(), "install pkg-config and cmake");
+    if !has_tools {
+        println!("nothing was installed: no pkg-config or no cmake");
+    }
+    has_tools
+}
+
+#[test]
+fn an_installed_library_is_found_by_pkg_config_and_cmake_and_leaves_again() {
+    if !has_tools() {
+        return;
+    }
+    let prefix = Folder::new();
+    make("install", &prefix);
+    let installed = files(&prefix);
+    assert!(
+        installed.contains("include/pipework.h") && installed.contains("lib/libpipework.so"),
+        "{installed:?}"
+    );
+    let (library, archive) = (prefix.join("lib"), prefix.join("lib/libpipework.a"));
+    let found_at_run = format!("-Wl,-rpath,{}", library.display());
+
+    let folder = Folder::new();
+    let (source, output) = (program(&folder), folder.join("main"));
+    let mut shared = Command::new("cc");
+    shared
+        .arg(&source)
+        .arg("-o")
+        .arg(&output)
+        .args(pkg_config(&prefix, &["--cflags", "--libs"]))
+        .arg(found_at_run);
+    done(&mut shared);
+    run(&output);
+
+    // A program that has names of its own where the archive has those of a library inside.
+    fs::write(
+        folder.join("own.c"),
+        "int ZSTD_compress = 1, rust_eh_personality = 2, rust_begin_unwind = 3;\n",
+    )
+    .unwrap();
+    let others =
+        pkg_config(&prefix, &["--libs-only-l", "--static"]).into_iter().filter(|name| name != "-lpipework");
+    let mut linked = Command::new("cc");
+    linked.arg(&source).arg(folder.join("own.c")).arg("-o").arg(&output);
+    done(linked.args(pkg_config(&prefix, &["--cflags"])).arg(&archive).args(others).arg("-Wl,--gc-sections"));
+    run(&output);
+
+    let listed = done(Command::new("nm").args(["--extern-only", "--defined-only"]).arg(&archive));
+    assert_eq!(symbols(&listed), functions());
+
+    let text =
+        "cmake_minimum_required(VERSION 3.10)\nproject(example C)\nfind_package(pipework 0.1 REQUIRED)\n";
+    let built = ["shared", "static"].map(|kind| {
+        format!("add_executable({kind} main.c)\ntarget_link_libraries({kind} pipework::{kind})\n")
+    });
+    fs::write(folder.join("CMakeLists.txt"), text.to_string() + &built.concat()).unwrap();
+    let build = folder.join("build");
+    done(
+        Command::new("cmake")
+            .arg("-S")
+            .arg(&*folder)
+            .arg("-B")
+            .arg(&build)
+            .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display())),
+    );
+    done(Command::new("cmake").arg("--build").arg(&build));
+    run(&build.join("shared"));
+    run(&build.join("static"));
+
+    make("uninstall", &prefix);
+    assert_eq!(files(&prefix), BTreeSet::new());
+}

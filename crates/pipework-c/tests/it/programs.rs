@@ -1,0 +1,137 @@
+//! Programs in C: the tests of each room, and the examples, against both libraries.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::abi::functions;
+use crate::sources::{Entry, entries};
+use crate::{Folder, built, cc, done, home};
+
+/// For the programs of tests, which have deadlines of their own.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[test]
+fn every_room_does_what_its_program_asks() {
+    let folder = Folder::new();
+    for source in c_files("tests/c") {
+        run(&compiled(&source, &folder));
+    }
+}
+
+#[test]
+fn every_function_is_called_for_success_and_for_failure() {
+    let texts: String =
+        c_files("tests/c").iter().map(|path| fs::read_to_string(path).unwrap() + "\n").collect();
+    let squeezed: String = texts.split_whitespace().collect();
+    let reports: BTreeSet<String> = entries()
+        .into_iter()
+        .filter_map(|entry| match entry {
+            Entry::Function { name, returned, .. } => returned.starts_with("pw_status ").then_some(name),
+            _ => None,
+        })
+        .collect();
+    let mut missing = vec![];
+    for name in functions() {
+        if !reports.contains(&name) {
+            missing
+                .extend((!squeezed.contains(&format!("{name}("))).then(|| format!("{name} is not called")));
+            continue;
+        }
+        let fails =
+            squeezed.match_indices(&format!(",{name}(")).any(|(at, _)| squeezed[..at].ends_with(is_given));
+        let succeeds = squeezed.contains(&format!("OK({name}("));
+        missing.extend((!succeeds).then(|| format!("no OK({name}(..))")));
+        missing.extend((!fails).then(|| format!("no GIVES(PW_.., {name}(..))")));
+    }
+    assert!(missing.is_empty(), "tests/c: {missing:#?}");
+}
+
+/// Whether what stands before a comma is `GIVES(PW_..`.
+fn is_given(c: char) -> bool {
+    c.is_ascii_uppercase() || c == '_'
+}
+
+#[test]
+fn examples_run() {
+    let folder = Folder::new();
+    for source in c_files("examples") {
+        run(&compiled(&source, &folder));
+    }
+}
+
+/// The blocks of a text between two lines.
+pub(crate) fn examples_of(text: &str, begin: &str, end: &str) -> Vec<String> {
+    let (begin, end) = (format!("{begin}\n"), format!("\n{end}\n"));
+    let blocks = text.split(&begin).skip(1);
+    blocks.map(|block| block.split(&end).next().unwrap_or(block).to_string()).collect()
+}
+
+/// What a program prints.
+pub(crate) fn run_text(name: &str, text: &str) -> String {
+    let folder = Folder::new();
+    let source = folder.join(name);
+    fs::write(&source, text).unwrap();
+    run(&compiled(&source, &folder))
+}
+
+fn c_files(folder: &str) -> Vec<std::path::PathBuf> {
+    let found = fs::read_dir(home().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+    let mut found: Vec<_> =
+        found.filter(|path| path.extension().is_some_and(|ending| ending == "c")).collect();
+    found.sort();
+    assert!(!found.is_empty(), "{folder} has programs");
+    found
+}
+
+fn compiled(source: &Path, folder: &Folder) -> std::path::PathBuf {
+    let program = folder.join(source.file_stem().expect("it has a name"));
+    let shared = built();
+    // By its soname, as programs find it.
+    let link = shared.parent().expect("it lies in a folder").join("libpipework.so.0.1");
+    let _ = std::os::unix::fs::symlink(shared.file_name().expect("it has a name"), &link);
+    let rpath = format!("-Wl,-rpath,{}", shared.parent().expect("it lies in a folder").display());
+    done(
+        cc("c11")
+            .arg("-D_GNU_SOURCE")
+            .arg(source)
+            .arg("-o")
+            .arg(&program)
+            .arg(shared)
+            .arg(rpath)
+            .arg("-pthread"),
+    );
+    program
+}
+
+/// What a program prints; it must succeed, and in time.
+pub(crate) fn run(program: &Path) -> String {
+    let (mut output, end) = std::io::pipe().unwrap();
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null()).stdout(end.try_clone().unwrap()).stderr(end);
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let reader = thread::spawn(move || {
+        let mut text = String::new();
+        output.read_to_string(&mut text).map(|_| text)
+    });
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break Some(status);
+        }
+        if began.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            break None;
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    let text = reader.join().unwrap().unwrap();
+    assert!(status.is_some_and(|status| status.success()), "{}: {status:?}\n{text}", program.display());
+    text
+}
