@@ -23,6 +23,12 @@ pub(crate) fn for_turns(limit: Duration) -> Duration {
     8 * limit
 }
 
+/// The limit where the other side may copy so many bytes before it is done: at 8 bytes in a
+/// nanosecond, for they come from another core.
+pub(crate) fn with_copies(limit: Duration, bytes: u64) -> Duration {
+    if limit.is_zero() { limit } else { limit + Duration::from_nanos(bytes / 8) }
+}
+
 /// Below this, spinning is not worth its clock readings.
 const LEAST: Duration = Duration::from_micros(2);
 

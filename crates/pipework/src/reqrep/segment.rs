@@ -10,6 +10,7 @@ use super::shm::mapping::{Role, Shared, role};
 use super::shm::member::Membership;
 use super::shm::slot::State;
 use crate::error::{Error, ErrorKind, Result};
+use crate::spin;
 use crate::sync::{AtomicU64, Ordering};
 
 impl Geometry {
@@ -190,8 +191,12 @@ impl Segment {
         Ok(audit)
     }
 
+    /// For how long to spin: where payloads are long, for as long as the other side copies one out
+    /// and another in, too.
     pub(super) fn spin(&self) -> Duration {
-        self.0.spin
+        let geometry = self.geometry();
+        let copied = u64::from(geometry.request_bytes) + u64::from(geometry.reply_bytes);
+        spin::with_copies(self.0.spin, copied)
     }
 }
 
