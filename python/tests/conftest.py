@@ -1,4 +1,5 @@
-"""What every test is held to: it leaves no descriptor open."""
+"""What every test is held to: it leaves no descriptor open, and no slot of the segment that it
+shares with others of its kind."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from pipework.reqrep import Segment
+from processes import all_free, small, until
 
 
 @pytest.fixture(autouse=True)
@@ -22,3 +25,12 @@ def no_descriptor_is_left() -> Iterator[None]:
         except FileNotFoundError:
             pass  # the listing's own
     assert not names, f"left open: {names}"
+
+
+@pytest.fixture
+def segment() -> Iterator[Segment]:
+    """A small one, of which every slot is free in the end."""
+    segment = small()
+    yield segment
+    segment.recover()
+    until(lambda: all_free(segment))

@@ -1,16 +1,29 @@
-"""Processes for tests, those of room `reqrep` above all."""
+"""What calls go between in tests: small segments, processes, threads, tasks."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
-from pipework.reqrep import Client, Segment, Server
+from pipework.reqrep import Client, Request, Segment, Server
 from support import SOON
+
+T = TypeVar("T")
+
+PART = 64
+"""Bytes of a part in a small segment."""
+
+
+def small(slots: int = 4) -> Segment:
+    """A segment in which little is long."""
+    return Segment.anonymous(slots=slots, request_bytes=PART, reply_bytes=PART, members=8)
 
 
 @contextlib.contextmanager
@@ -36,6 +49,23 @@ def echo(segment: Segment | Path) -> None:
     """Answers each request with itself, for ever."""
     for request in Server(segment):
         request.reply(request.data, request.flags)
+
+
+def serving(server: Server, answer: Callable[[Request], object]) -> threading.Thread:
+    """A thread that answers until the server is closed or stopped."""
+
+    def serve() -> None:
+        for request in server:
+            answer(request)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread
+
+
+def in_time(coroutine: Coroutine[Any, Any, T]) -> T:
+    """What it comes to on a loop of its own, soon."""
+    return asyncio.run(asyncio.wait_for(coroutine, SOON))
 
 
 def until(something: Callable[[], object]) -> None:

@@ -1,0 +1,268 @@
+"""Replies that are streamed, in threads and in tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+
+import pipework
+import pytest
+from pipework.reqrep import Client, Request, Segment, Server
+from processes import all_free, ends, forked, in_time, serving, small, until
+from support import SOON, Alarm, after, signal_after
+
+
+def counted(request: Request) -> None:
+    """Sends as many parts as it is asked for, and says when nobody listens."""
+    for number in range(int(request.data)):
+        if not request.send_part(b"%d" % number, SOON):
+            return
+    request.reply(b"")
+
+
+def test_parts_come_as_they_are_sent(segment: Segment) -> None:
+    client, server = ends(segment)
+    thread = serving(server, counted)
+    for count in (0, 1, 5, 200):
+        assert list(client.stream(b"%d" % count, SOON)) == [b"%d" % number for number in range(count)]
+    assert client.call(b"12", SOON) == b"01234567891011"
+    stream = client.stream(b"2", SOON)
+    assert (next(stream), next(stream), next(stream, None), next(stream, None)) == (b"0", b"1", None, None)
+    server.stop()
+    thread.join()
+    other = Server(segment)
+    long = os.urandom(1000)
+
+    def long_parts(request: Request) -> None:
+        assert request.send_part(long) and request.send_part(b"")
+        request.reply(long)
+
+    thread = serving(other, long_parts)
+    assert list(client.stream(b"x", SOON)) == [long, b"", long]
+    other.close()
+    thread.join()
+
+
+@pytest.mark.parametrize("leave", ["break", "close", "with", "drop", "raise", "signal"])
+def test_a_stream_that_is_left_cancels_the_call(segment: Segment, leave: str) -> None:
+    client, server = ends(segment)
+    refused: list[bool] = []
+
+    def endless() -> None:
+        request = server.recv(SOON)
+        while request.send_part(b"part", SOON):
+            if leave == "signal":
+                time.sleep(0.01)
+        refused.append(True)
+        assert not request.wanted and not request.reply(b"")
+
+    thread = after(0, endless)
+    if leave == "break":
+        for part in client.stream(b"x", SOON):
+            assert part == b"part"
+            break
+    elif leave == "raise":
+        with pytest.raises(KeyError):
+            for part in client.stream(b"x", SOON):
+                raise KeyError
+    elif leave == "signal":
+        with pytest.raises(Alarm), signal_after(0.1):
+            for part in client.stream(b"x", SOON):
+                assert part == b"part"
+    else:
+        stream = client.stream(b"x", SOON)
+        assert next(stream) == b"part"
+        if leave == "drop":
+            del stream
+        else:
+            if leave == "with":
+                with stream:
+                    next(stream)
+            stream.close()
+            stream.close()
+            assert list(stream) == []
+    thread.join()
+    assert refused == [True]
+
+
+def test_a_stream_ends_with_its_server_and_with_its_time(segment: Segment) -> None:
+    client = Client(segment)
+
+    def sends_one() -> None:
+        request = Server(segment).recv()
+        request.send_part(b"one")
+        time.sleep(SOON)
+
+    with forked(sends_one) as pid:
+        stream = client.stream(b"x", SOON)
+        assert next(stream) == b"one"
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(pipework.PeerDied):
+            next(stream)
+        assert list(stream) == []
+    with forked(sends_one):
+        stream = client.stream(b"x", 0.5)
+        assert next(stream) == b"one"
+        with pytest.raises(TimeoutError):
+            next(stream)
+        assert list(stream) == []
+        with pytest.raises(TimeoutError):
+            client.stream(bytes(1000), 0.05)
+    client.close()
+
+
+def test_closing_the_client_ends_its_streams(segment: Segment) -> None:
+    client, server = ends(segment)
+    stream = client.stream(b"x")
+    closer = after(0.05, client.close)
+    with pytest.raises(ValueError, match="this client is closed"):
+        next(stream)
+    closer.join()
+    assert server.try_recv() is None
+
+
+def test_a_signal_handler_may_fail_the_request_whose_part_waits(segment: Segment) -> None:
+    client, server = ends(segment)
+    stream = client.stream(b"x", SOON)
+    request = server.recv()
+    assert request.send_part(b"one")
+    with pytest.raises(ValueError, match="answered already"), signal_after(0.05, handler=lambda: request.fail("enough")):
+        request.send_part(b"two")
+    with pytest.raises(pipework.RemoteError) as raised:  # there is no space for a reason beside a part
+        list(stream)
+    assert raised.value.reason == b""
+    stream = client.stream(b"x", SOON)
+    request = server.recv()
+    assert request.send_part(b"one")
+    with pytest.raises(TimeoutError):
+        request.send_part(b"two", timeout=0.05)
+    with pytest.raises(Alarm), signal_after(0.05):
+        request.send_part(b"two")
+    thread = after(0, lambda: request.send_part(b"two", SOON) and request.reply(b""))
+    assert list(stream) == [b"one", b"two"]
+    thread.join()
+
+
+def test_a_long_part_that_was_half_sent_fails_the_request(segment: Segment) -> None:
+    client, server = ends(segment)
+    stream = client.stream(b"x", SOON)
+    request = server.recv()
+    with pytest.raises(TimeoutError):
+        request.send_part(bytes(1000), timeout=0.05)
+    assert not request.wanted
+    with pytest.raises(pipework.RemoteError):
+        list(stream)
+
+
+def test_nothing_is_left_of_many_streams() -> None:
+    segment = small()
+    client, server = ends(segment)
+    thread = serving(server, counted)
+    counts = sys.getrefcount(b"7")
+    for _ in range(200):
+        assert len(list(client.stream(b"7", SOON))) == 7
+        for _part in client.stream(b"7", SOON):
+            break
+    until(lambda: all_free(segment))
+    assert client.pending == 0 and sys.getrefcount(b"7") - counts < 10
+    server.stop()
+    thread.join()
+
+
+# ---------------------------------------------------------------- in tasks
+
+
+def test_streams_between_tasks_of_one_loop(segment: Segment) -> None:
+    client, server = ends(segment)
+    long = os.urandom(5000)
+
+    async def serve() -> None:
+        async for request in server:
+            for number in range(int(request.data)):
+                if not await request.asend_part(b"%d" % number):
+                    break
+            else:
+                await request.areply(long)
+
+    async def main() -> None:
+        task = asyncio.create_task(serve())
+        for count in (0, 3, 200):
+            assert [part async for part in client.astream(b"%d" % count)] == [b"%d" % n for n in range(count)] + [long]
+        assert await client.acall(b"3") == b"012" + long
+        async for part in client.astream(b"1000000"):
+            if part == b"2":
+                break
+        assert await client.acall(b"0") == long
+        stream = client.astream(b"5")
+        assert await stream.__anext__() == b"0"
+        await stream.aclose()
+        assert [part async for part in stream] == []
+        server.stop()
+        await task
+
+    in_time(main())
+
+
+def test_a_task_that_is_cancelled_cancels_its_stream(segment: Segment) -> None:
+    client, server = ends(segment)
+
+    async def main() -> None:
+        async def read() -> None:
+            async for part in client.astream(b"x"):
+                assert part == b"one"
+
+        task = asyncio.create_task(read())
+        request = await server.arecv()
+        assert await request.asend_part(b"one")
+        while segment.audit().taken == 0:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not await request.asend_part(b"two") and not await request.areply(b"")
+
+    in_time(main())
+
+
+def test_a_part_whose_task_is_cancelled_was_not_sent(segment: Segment) -> None:
+    client, server = ends(segment)
+
+    async def main() -> None:
+        stream = client.astream(b"x")
+        first = asyncio.create_task(stream.__anext__())
+        request = await server.arecv()
+        assert await request.asend_part(b"one") and await first == b"one"
+        assert await request.asend_part(b"two")
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(request.asend_part(b"three"), 0.05)
+        waiting = asyncio.create_task(request.asend_part(b"four"))
+        await asyncio.sleep(0.02)
+        with pytest.raises(ValueError, match="under way"):
+            request.reply(b"")
+        request.fail("enough")
+        with pytest.raises(ValueError, match="failed meanwhile"):
+            await waiting
+        assert not request.wanted
+        with pytest.raises(pipework.RemoteError):
+            await stream.__anext__()
+
+    in_time(main())
+
+
+def test_the_client_of_a_stream_in_tasks_is_closed(segment: Segment) -> None:
+    client, server = ends(segment)
+
+    async def main() -> None:
+        stream = client.astream(b"x")
+        first = asyncio.create_task(stream.__anext__())
+        request = await server.arecv()
+        client.close()
+        with pytest.raises(ValueError, match="closed"):
+            await first
+        assert not await request.asend_part(b"one")
+        request.fail()
+
+    in_time(main())
