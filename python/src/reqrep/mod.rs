@@ -1,8 +1,8 @@
 //! `pipework.reqrep`: request and response over shared memory.
 //!
 //! Bytes and numbers are the same ends twice. What they do is written once, for whatever the
-//! payload is, in `calls.rs` and `taking.rs`, and so are their methods, as macros in `client.rs`
-//! and `server.rs`.
+//! payload is, in `calls.rs` and `taking.rs`, and so are their methods, as macros in `client.rs`,
+//! `server.rs` and `request.rs`.
 
 mod segment;
 mod shared;
@@ -12,6 +12,7 @@ mod client;
 mod open;
 mod taking;
 mod turns;
+mod request;
 mod server;
 
 use pyo3::prelude::*;
@@ -24,8 +25,8 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<streams::Parts>()?;
     module.add_class::<streams::Completed>()?;
     module.add_class::<server::Server>()?;
-    module.add_class::<server::Request>()?;
+    module.add_class::<request::Request>()?;
     module.add_class::<server::IntServer>()?;
-    module.add_class::<server::IntRequest>()?;
+    module.add_class::<request::IntRequest>()?;
     module.add_class::<turns::Requests>()
 }

@@ -1,0 +1,412 @@
+//! Requests in the hands of a server: of bytes, and of numbers.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+
+use pipework::reqrep::{self, Answering, Message, Ticket};
+use pipework::{Deadline, ErrorKind, Result};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString, PyTuple, PyType};
+
+use super::calls::message;
+use super::open::{Lent, Open, lent};
+use super::taking::{Given, Limit};
+use crate::buffer::{Bytes, Space, bytes, unless_small};
+use crate::error::{OrRaise, Oversize, invalid, of_kind};
+use crate::keywords::Flags;
+use crate::locked::Locked;
+use crate::task::Task;
+use crate::wait::{Timeout, again, slice, until};
+
+/// The methods of a class of requests: `payload`, and those that are the same whatever that is.
+macro_rules! request {
+    ($Request:ident, { $($payload:tt)* }) => {
+        #[pymethods]
+        impl $Request {
+            $($payload)*
+
+            /// How many servers have died with this request. More than 0 only if the client asked
+            /// for redelivery.
+            #[getter]
+            fn redeliveries(&self) -> u8 {
+                self.redeliveries
+            }
+
+            /// The ticket that the client's `send` has returned for it.
+            #[getter]
+            fn ticket(&self) -> u64 {
+                self.ticket.to_bits()
+            }
+
+            /// Leaves the request with its server, whose `kept` takes it back by the ticket that
+            /// this returns: for programs that hand numbers around. Raises `Invalid` if it is
+            /// answered already. If the server goes before, it fails at its client.
+            fn keep(&self, py: Python<'_>) -> PyResult<u64> {
+                self.open.take(py).map(|request| request.keep().to_bits())
+            }
+
+            /// Whether somebody waits for the answer: False once the client has cancelled, or its
+            /// death was noticed, and once it is answered.
+            #[getter]
+            fn wanted(&self) -> bool {
+                self.open.look(|request| request.is_wanted()).unwrap_or_else(|| self.open.is_open())
+            }
+
+            /// Takes it out of the loop that gave it out, which would fail it when it comes back.
+            /// Returns the request, for the thread or the task that answers it: `pool.submit(work,
+            /// request.detach())`.
+            fn detach(slf: Py<$Request>) -> Py<$Request> {
+                slf.get().open.detach();
+                slf
+            }
+
+            fn __enter__(slf: Py<$Request>) -> Py<$Request> {
+                slf
+            }
+
+        }
+    };
+}
+
+/// A request that this process has taken, and that no other server gets.
+///
+/// Answer it once, with `reply` or `fail`, from any thread. Dropped without an answer, it fails at
+/// its client at once; as a context manager, when the block is left. If an exception leaves the
+/// block, the reason that its client gets is the exception's type, and no more: its text may say
+/// what the client is not to know. `request.fail(str(error))` says it.
+#[pyclass(frozen, module = "pipework.reqrep")]
+pub(crate) struct Request {
+    /// None of one that was claimed.
+    data: Option<Py<PyBytes>>,
+    /// Of one that was claimed: the part that was read last.
+    part: Locked<Option<Arc<Py<PyBytes>>>>,
+    flags: AtomicU32,
+    redeliveries: u8,
+    ticket: Ticket,
+    limit: Limit,
+    open: Arc<Open>,
+}
+
+request!(Request, {
+    #[classattr]
+    #[pyo3(name = "__match_args__")]
+    const MATCH_ARGS: (&'static str,) = ("data",);
+
+    /// The bytes of the request; of one that was claimed, those of the part that is there.
+    #[getter]
+    fn data(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
+        if let Some(data) = &self.data {
+            return Ok(data.clone_ref(py));
+        }
+        if let Some(part) = self.part.with(|part| part.clone()) {
+            return Ok((*part).clone_ref(py));
+        }
+        let mut request = self.open.borrow(py)?;
+        let data = unless_small(py, request.size(), || request.read().map(drop)).or_raise(py);
+        let data = data.and_then(|()| bytes(py, [request.payload()]))?;
+        self.flags.store(request.flags(), Ordering::Relaxed);
+        drop(self.part.replace(Arc::new(data.clone_ref(py))));
+        Ok(data)
+    }
+
+    /// The 32 bits that the client sent along; of a request that was claimed, once it was read.
+    #[getter]
+    fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    /// Whether the client has more parts of it. One that was received, and not claimed, is whole.
+    #[getter]
+    fn has_more(&self) -> bool {
+        self.open.look(|request| request.has_more()).unwrap_or(false)
+    }
+
+    /// Gets the next part of a request that was claimed, in the place of the one that is there:
+    /// `data` and `readinto` give it. False if there is none.
+    ///
+    /// Raises `TimedOut`; the next call goes on waiting for the same part. `Closed` if the client
+    /// has cancelled the call or has died.
+    #[pyo3(signature = (timeout=None))]
+    fn next_part(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<bool> {
+        let next = |request: &mut reqrep::Request<'static>, slice| request.next_part(slice);
+        let next = self.open.wait_for(py, until(timeout), next)?.or_raise(py)?;
+        if next {
+            drop(self.part.take());
+        }
+        Ok(next)
+    }
+
+    /// Copies the bytes of the request, or of the part of a claimed one that is there, from the
+    /// segment to the beginning of `buffer`; returns how many they are. Raises `TooLong` if they
+    /// are more than fit.
+    fn readinto(&self, py: Python<'_>, mut buffer: Space<'_>) -> PyResult<usize> {
+        let too_long = |len, most| {
+            let text = format!("the request has {len} bytes, and the buffer {most}");
+            of_kind(py, ErrorKind::TooLong, "reqrep recv", &text)
+        };
+        if let Some(data) = &self.data {
+            let data = data.bind(py).as_bytes();
+            if data.len() > buffer.len() {
+                return Err(too_long(data.len(), buffer.len()));
+            }
+            buffer.fill(0, data);
+            return Ok(data.len());
+        }
+        let mut request = self.open.borrow(py)?;
+        if request.size() > buffer.len() {
+            return Err(too_long(request.size(), buffer.len()));
+        }
+        let len = request.read_into(buffer.lend()).or_raise(py)?;
+        self.flags.store(request.flags(), Ordering::Relaxed);
+        Ok(len)
+    }
+
+    /// Answers. False if the client has cancelled, forgotten the call, or died.
+    ///
+    /// Waits if the reply is longer than a slot, or comes after a part: until the client has taken
+    /// all but the end of it. Raises `TooLong` if it is longer than the server's `max_message`, and
+    /// `TimedOut` if the client has not taken a part within the server's `part_timeout`: the
+    /// request then fails at its client, as it does when a signal handler raises. `Invalid` if it
+    /// is answered already; `Stale` in a child that was forked after the request was taken.
+    #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
+    fn reply(&self, py: Python<'_>, data: Bytes<'_, '_>, flags: Flags) -> PyResult<bool> {
+        let (mut request, data): (_, &[u8]) = (self.open.take(py)?, &data);
+        let mut answering = Answering::new(message((data, flags.0)));
+        // What a handler raises drops the request, which fails it.
+        let mut until = PAST;
+        let answered = again(py, || {
+            let reply = || request.reply_on(&mut answering, until);
+            let answered = match until == PAST {
+                true => unless_small(py, data.len(), reply),
+                false => py.detach(reply),
+            };
+            until = slice(Deadline::NEVER);
+            let is_early = answered.as_ref().is_err_and(|error| error.kind() == ErrorKind::Interrupted);
+            Ok(if is_early { None } else { Some(answered) })
+        })?;
+        self.sent(py, data.len(), answered)
+    }
+
+    /// As `reply`, in asyncio: does not stop the loop while the client takes a long reply. If the
+    /// task is cancelled, the request fails. The time-out is asyncio's own.
+    #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
+    fn areply<'py>(
+        slf: &Bound<'py, Request>,
+        data: Bytes<'_, '_>,
+        flags: Flags,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, request, data) = (slf.py(), slf.get().open.take(slf.py())?, data.hold());
+        let (len, this) = (data.len(), slf.clone().unbind());
+        let reply = async move { request.reply_async(message((&data, flags.0))).await };
+        Task::new(move || len, reply, move |py, answered| truth(py, this.get().sent(py, len, answered)?))
+            .start(py)
+    }
+
+    /// Sends the client a part of the reply: others follow, and then `reply`, which may be empty.
+    /// False if nobody waits for it any more: the client has cancelled or forgotten the call, or
+    /// has died. A client that does not ask for parts gets all of them as one reply.
+    ///
+    /// Waits until the client has taken the part before. Raises `TimedOut`: nothing of it was sent,
+    /// unless it is longer than a slot; then the request fails. `TooLong` as for `reply`. `Invalid`
+    /// if it is answered already, or has more parts itself.
+    #[pyo3(signature = (data, timeout=None))]
+    fn send_part(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<bool> {
+        let (deadline, part, mut giving) = (until(timeout), Message::new(&data), None);
+        let at_once = {
+            let mut request = self.open.borrow(py)?;
+            unless_small(py, data.len(), || request.part_on(&mut giving, &part, PAST))
+        };
+        let given = match at_once {
+            Err(error) if error.kind() == ErrorKind::TimedOut && deadline != PAST => {
+                let give = |request: &mut reqrep::Request<'static>, slice| {
+                    request.part_on(&mut giving, &part, slice)
+                };
+                self.open.wait_for(py, deadline, give)
+            }
+            given => Ok(given),
+        };
+        let given = given.and_then(|given| self.sent(py, data.len(), given));
+        if let (Err(_), Some(giving)) = (&given, &giving)
+            && let Ok(mut request) = self.open.borrow(py)
+        {
+            request.stop_giving(giving);
+        }
+        given
+    }
+
+    /// As `send_part`, in asyncio. If the task is cancelled, the part was not sent, unless it is
+    /// longer than a slot; then the request fails. The time-out is asyncio's own.
+    fn asend_part<'py>(slf: &Bound<'py, Request>, data: Bytes<'_, '_>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, mut request, data) = (slf.py(), slf.get().open.borrow(slf.py())?, data.hold());
+        let (len, this, open) = (data.len(), slf.clone().unbind(), Arc::clone(&slf.get().open));
+        let give = async move {
+            let mut part = pin!(request.part_async(Message::new(&*data)));
+            poll_fn(|cx| match part.as_mut().poll(cx) {
+                // Ended by another task or thread, it is put back, and fails.
+                Poll::Pending if open.is_ended(cx.waker()) => Poll::Ready(None),
+                polled => polled.map(Some),
+            })
+            .await
+        };
+        let give_out = move |py: Python<'_>, given: Option<Result<bool>>| match given {
+            Some(given) => truth(py, this.get().sent(py, len, given)?),
+            None => Err(invalid(py, "reqrep part", "this request was failed meanwhile")),
+        };
+        Task::new(move || len, give, give_out).start(py)
+    }
+
+    /// Tells the client that there will be no answer: its call raises `RemoteError`, with this
+    /// reason: text or bytes, of which as many arrive as a reply in one slot has, and none where
+    /// the client has not taken the part before. Nothing happens if it is answered already.
+    #[pyo3(signature = (reason=None), text_signature = "($self, reason='')")]
+    fn fail(&self, reason: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        self.open.fail(reason.map_or(Ok(Vec::new()), reason_of)?);
+        Ok(())
+    }
+
+    #[pyo3(signature = (kind=None, *_exception))]
+    fn __exit__(&self, kind: Option<&Bound<'_, PyType>>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        if self.open.is_open() {
+            let name = kind.map(|kind| kind.qualname()).transpose()?;
+            self.open.fail(name.map_or(Ok(Vec::new()), |name| reason_of(name.as_any()))?);
+        }
+        Ok(())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let state = if self.open.is_open() { "" } else { ", answered" };
+        match &self.data {
+            Some(data) => format!("<Request of {} bytes{state}>", data.bind(py).as_bytes().len()),
+            None => format!("<Request in the segment{state}>"),
+        }
+    }
+});
+
+impl Request {
+    fn sent(&self, py: Python<'_>, len: usize, sent: Result<bool>) -> PyResult<bool> {
+        let (option, most) = self.limit;
+        sent.map_err(|error| Oversize { error, len, option, most }).or_raise(py)
+    }
+
+    fn new(request: reqrep::Request<'static>, data: Option<Py<PyBytes>>, limit: Limit) -> Request {
+        Request {
+            data,
+            part: Locked::new(None),
+            flags: request.flags().into(),
+            redeliveries: request.redeliveries(),
+            ticket: request.ticket(),
+            limit,
+            open: Arc::new(Open::new(request)),
+        }
+    }
+}
+
+/// A deadline for those that must not wait.
+const PAST: Deadline = Deadline::at_ns(0);
+
+fn truth(py: Python<'_>, truth: bool) -> PyResult<Py<PyAny>> {
+    Ok(truth.into_pyobject(py)?.to_owned().into_any().unbind())
+}
+
+/// The bytes of a reason, which is text or bytes.
+fn reason_of(reason: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    if let Ok(text) = reason.cast::<PyString>() {
+        // As it is written to standard error: a lone surrogate is no reason to raise.
+        let encoded = text.call_method1("encode", ("utf-8", "backslashreplace"))?;
+        return Ok(encoded.cast_into::<PyBytes>()?.as_bytes().to_vec());
+    }
+    match reason.extract::<Bytes<'_, '_>>() {
+        Ok(bytes) => Ok(bytes.to_vec()),
+        Err(_) => Err(PyTypeError::new_err("a reason is text or bytes")),
+    }
+}
+
+impl Given for Request {
+    fn of(py: Python<'_>, mut request: reqrep::Request<'static>, limit: Limit) -> PyResult<Request> {
+        let data = bytes(py, [&request])?;
+        if request.len() >= LARGE {
+            // Python has its copy.
+            drop(request.take_payload());
+        }
+        Ok(Request::new(request, Some(data), limit))
+    }
+
+    fn claimed(py: Python<'_>, request: reqrep::Request<'static>, limit: Limit) -> PyResult<Request> {
+        let _ = py;
+        Ok(Request::new(request, None, limit))
+    }
+
+    fn lend(&self) -> Weak<dyn Lent> {
+        lent(&self.open)
+    }
+}
+
+/// Bytes of a payload that is not kept twice.
+const LARGE: usize = 4096;
+
+/// A `Request` that is a number.
+#[pyclass(frozen, module = "pipework.reqrep")]
+pub(crate) struct IntRequest {
+    value: i64,
+    redeliveries: u8,
+    ticket: Ticket,
+    open: Arc<Open>,
+}
+
+request!(IntRequest, {
+    #[classattr]
+    #[pyo3(name = "__match_args__")]
+    const MATCH_ARGS: (&'static str,) = ("value",);
+
+    /// The number.
+    #[getter]
+    fn value(&self) -> i64 {
+        self.value
+    }
+
+    /// As `Request.reply`.
+    fn reply(&self, py: Python<'_>, value: i64) -> PyResult<bool> {
+        self.open.take(py)?.reply(&value.to_ne_bytes()).or_raise(py)
+    }
+
+    /// As `Request.fail`, without a reason: there is space for a number.
+    fn fail(&self) {
+        self.open.fail(Vec::new());
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
+        self.fail();
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.open.is_open() { "" } else { ", answered" };
+        format!("<IntRequest {}{state}>", self.value)
+    }
+});
+
+impl Given for IntRequest {
+    fn of(_py: Python<'_>, request: reqrep::Request<'static>, _limit: Limit) -> PyResult<IntRequest> {
+        Ok(IntRequest {
+            // A payload of another size was written by no client of ours; zero is as wrong an
+            // answer as any.
+            value: request.payload().try_into().map_or(0, i64::from_ne_bytes),
+            redeliveries: request.redeliveries(),
+            ticket: request.ticket(),
+            open: Arc::new(Open::new(request)),
+        })
+    }
+
+    fn claimed(py: Python<'_>, mut request: reqrep::Request<'static>, limit: Limit) -> PyResult<IntRequest> {
+        request.read().or_raise(py)?;
+        IntRequest::of(py, request, limit)
+    }
+
+    fn lend(&self) -> Weak<dyn Lent> {
+        lent(&self.open)
+    }
+}
