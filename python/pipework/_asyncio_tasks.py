@@ -12,13 +12,18 @@ import asyncio
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import _core
-from ._errors import Closed, Invalid
+from ._errors import Closed, Error, Invalid
+
+if TYPE_CHECKING:
+    from ._reqrep import Message, Outcome, Ticket
 
 T = TypeVar("T")
 R = TypeVar("R", "_core.Request", "_core.IntRequest")
+P = TypeVar("P", bytes, "Message")
+V = TypeVar("V", bytes, int)
 
 _TURN = 64
 """After so many results without a wait, other tasks are let in."""
@@ -33,17 +38,20 @@ class _Watched:
         self.inbox = _core.Inbox()
         self.waiting: dict[int, asyncio.Future[None]] = {}
         self._last = 0
-        loop.add_reader(self.inbox.fileno(), self._tell)
+        loop.add_reader(self.inbox.fileno(), self._tell_all)
 
     def number(self) -> int:
         self._last += 1
         return self._last
 
-    def _tell(self) -> None:
+    def tell(self, number: int) -> None:
+        future = self.waiting.get(number)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def _tell_all(self) -> None:
         for number in self.inbox.take():
-            future = self.waiting.get(number)
-            if future is not None and not future.done():
-                future.set_result(None)
+            self.tell(number)
 
 
 _watched: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Watched] = weakref.WeakKeyDictionary()
@@ -111,20 +119,39 @@ class Requests(Generic[R]):
         return request
 
 
-class Parts:
+async def linger(server: Any, max: int, seconds: float) -> list[Any]:
+    """Up to `max` requests: waits for the first, and then so long for others."""
+    taken: list[Any] = await server.arecv_many(max)
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    try:
+        while len(taken) < max:
+            taken += await asyncio.wait_for(server.arecv_many(max - len(taken)), end - loop.time())
+    except asyncio.TimeoutError:
+        pass
+    except BaseException as error:
+        if server.closed or not isinstance(error, Error):
+            for request in taken:
+                request.fail()  # the exception's traceback may keep them
+            raise
+        # Else it comes again with the next call.
+    return taken
+
+
+class Parts(Generic[P]):
     """The asynchronous iterator of the parts of a reply. Cancelled or dropped before the last one,
     it cancels the call."""
 
     __slots__ = ("_given", "_parts")
 
-    def __init__(self, parts: _core.Parts) -> None:
-        self._parts = parts
+    def __init__(self, parts: _core.Parts[P]) -> None:
+        self._parts: _core.Parts[P] = parts
         self._given = 0
 
-    def __aiter__(self) -> Parts:
+    def __aiter__(self) -> Parts[P]:
         return self
 
-    async def __anext__(self) -> bytes:
+    async def __anext__(self) -> P:
         self._given += 1
         if self._given % _TURN == 0:
             try:
@@ -137,3 +164,63 @@ class Parts:
     async def aclose(self) -> None:
         """Cancels the call, if its last part has not come."""
         self._parts.close()
+
+
+class Completed(Generic[V]):
+    """The asynchronous iterator of a client's calls, as they end."""
+
+    __slots__ = ("_completed", "_given")
+
+    def __init__(self, completed: _core.Completed[V]) -> None:
+        self._completed: _core.Completed[V] = completed
+        self._given = 0
+
+    def __aiter__(self) -> Completed[V]:
+        return self
+
+    async def __anext__(self) -> tuple[Ticket, Outcome[V]]:
+        self._given += 1
+        if self._given % _TURN == 0:
+            await asyncio.sleep(0)
+        task, bell = self._completed.next(), None
+
+        def attempt(inbox: _core.Inbox, number: int) -> Any:
+            nonlocal bell
+            ended = task.poll(inbox, number)
+            if ended is None and bell is None:
+                bell = _Bell(self._completed, number)
+                # It rings for calls that are looked for while it is there.
+                ended = task.poll(inbox, number)
+            return ended
+
+        try:
+            return await when_told(attempt)
+        finally:
+            if bell is not None:
+                bell.close()
+            task.drop()
+
+
+class _Bell:
+    """Has a task asked again when its client's doorbell rings, and when its time is over."""
+
+    __slots__ = ("_fd", "_loop", "_timer")
+
+    def __init__(self, completed: _core.Completed[Any], number: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        tell = _watched[self._loop].tell
+        self._fd = completed.doorbell()
+        try:
+            self._loop.add_reader(self._fd, tell, number)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        seconds = completed.seconds()
+        # uvloop's timers count whole milliseconds, and too early is in vain.
+        self._timer = None if seconds is None else self._loop.call_later(seconds + 0.001, tell, number)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop.remove_reader(self._fd)
+        os.close(self._fd)

@@ -126,6 +126,127 @@ def test_integers(run: Run[None]) -> None:
     run(main())
 
 
+def test_calls_as_they_are_completed(run: Run[None]) -> None:
+    async def main() -> None:
+        segment = Segment.anonymous(slots=8, reply_bytes=64)
+        client, server = ends(segment)
+        assert [call async for call in client.as_completed()] == []
+        tickets = client.send_many([b"slow", b"long", b"wrong"])
+        requests = {request.data: request for request in server.recv_many(3)}
+        requests[b"wrong"].fail("no such word")
+        ended: list[tuple[Ticket, bytes | str]] = []
+
+        async def receive() -> None:
+            async for ticket, outcome in client.as_completed(SOON):
+                error = outcome.exception()
+                ended.append((ticket, outcome.result() if error is None else str(error)))
+                if len(ended) == 2:
+                    # What is sent meanwhile comes as well.
+                    tickets.append(client.send(b"late"))
+                    requests[b"late"] = server.recv()
+
+        receiving = asyncio.create_task(receive())
+        await turns(20)
+        assert ended == [(tickets[2], "no such word")]
+        # In the hands of a server it is not the loop's that has to go on.
+        answering = after(0, lambda: requests[b"long"].reply(b"long" * 100))
+        while len(ended) < 2:
+            await asyncio.sleep(0.001)
+        answering.join()
+        requests[b"late"].reply(b"late as well", flags=3)
+        while len(ended) < 3:
+            await asyncio.sleep(0.001)
+        assert not receiving.done()
+        requests[b"slow"].reply(b"at last")
+        await receiving
+        assert ended[1:] == [(tickets[1], b"long" * 100), (tickets[3], b"late as well"), (tickets[0], b"at last")]
+        assert client.pending == 0
+
+    run(main())
+
+
+def test_waiting_for_any_call_ends_with_its_time_its_task_and_its_client(run: Run[None]) -> None:
+    async def main() -> None:
+        client, server = ends(Segment.anonymous())
+        ticket = client.send(b"x")
+        request = server.recv()
+        completed = client.as_completed(timeout=0.05).__aiter__()
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            await completed.__anext__()
+        assert 0.05 <= time.monotonic() - began < SOON
+        with pytest.raises(TimeoutError):
+            await completed.__anext__()
+        # The call is good still, and comes to the next who asks; a task that was cancelled took
+        # nothing.
+        completed = client.as_completed().__aiter__()
+        cancelled = asyncio.ensure_future(completed.__anext__())
+        await turns()
+        cancelled.cancel()
+        request.reply(b"y")
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        assert [(ended, outcome.result()) async for ended, outcome in completed] == [(ticket, b"y")]
+        client.send(b"x")
+        closed = asyncio.ensure_future(client.as_completed().__aiter__().__anext__())
+        await turns()
+        began = time.monotonic()
+        client.close()
+        with pytest.raises(ValueError, match="this client is closed"):
+            await closed
+        assert time.monotonic() - began < 0.2
+        with pytest.raises(ValueError, match="this client is closed"):
+            await client.as_completed().__aiter__().__anext__()
+
+    run(main())
+
+
+def test_a_server_lingers_for_a_batch(run: Run[None]) -> None:
+    async def main() -> None:
+        client, server = ends(Segment.anonymous())
+
+        async def send(count: int) -> None:
+            for number in range(count):
+                await asyncio.sleep(0.01)
+                client.send(b"%d" % number)
+
+        sending = asyncio.create_task(send(3))
+        batch = await server.arecv_many(3, linger=SOON)
+        assert [request.data for request in batch] == [b"0", b"1", b"2"]
+        await sending
+        sending = asyncio.create_task(send(1))
+        began = time.monotonic()
+        assert len(await server.arecv_many(3, linger=0.1)) == 1
+        assert time.monotonic() - began >= 0.1
+        # Stopped meanwhile, it gives what it has.
+        await sending
+        client.send(b"x")
+        lingering = asyncio.create_task(server.arecv_many(3, linger=SOON))
+        await turns()
+        server.stop()
+        assert [request.data for request in await lingering] == [b"x"]
+        with pytest.raises(pipework.Closed):
+            await server.arecv_many(3, linger=0.1)
+        # Closed or cancelled meanwhile, it fails what it has.
+        for end in ("close", "cancel"):
+            other = Server(client.segment)
+            ticket = client.send(b"x")
+            lingering = asyncio.create_task(other.arecv_many(3, linger=SOON))
+            await turns()
+            if end == "close":
+                other.close()
+            else:
+                lingering.cancel()
+            with pytest.raises((ValueError, asyncio.CancelledError)):
+                await lingering
+            with pytest.raises(pipework.RemoteError):
+                await client.arecv(ticket)
+        with pytest.raises(ValueError):
+            await server.arecv_many(3, linger=-1.0)
+
+    run(main())
+
+
 # ---------------------------------------------------------------- cancelling
 
 

@@ -10,7 +10,7 @@ import time
 
 import pipework
 import pytest
-from pipework.reqrep import Client, Request, Segment, Server
+from pipework.reqrep import Client, Message, Request, Segment, Server
 from processes import all_free, ends, forked, in_time, serving, small, until
 from support import SOON, Alarm, after, signal_after
 
@@ -44,6 +44,35 @@ def test_parts_come_as_they_are_sent(segment: Segment) -> None:
     assert list(client.stream(b"x", SOON)) == [long, b"", long]
     other.close()
     thread.join()
+
+
+def test_parts_have_flags(segment: Segment) -> None:
+    client, server = ends(segment)
+
+    def flagged(request: Request) -> None:
+        assert request.send_part(b"one", flags=1) and request.send_part(bytes(1000), SOON, 2**32 - 1)
+        request.reply(b"end", flags=3)
+
+    thread = serving(server, flagged)
+    expected = [Message(b"one", 1), Message(bytes(1000), 2**32 - 1), Message(b"end", 3)]
+    assert list(client.stream_messages(b"x", SOON)) == expected
+    assert client.call_message(b"x", SOON) == Message(b"one" + bytes(1000) + b"end", 3)
+    server.stop()
+    thread.join()
+    other = Server(segment)
+
+    async def serve() -> None:
+        request = await other.arecv()
+        assert request.flags == 9
+        assert await request.asend_part(b"one", flags=1) and await request.asend_part(bytes(1000), 2**32 - 1)
+        await request.areply(b"end", flags=3)
+
+    async def main() -> None:
+        task = asyncio.create_task(serve())
+        assert [part async for part in client.astream_messages(b"x", flags=9)] == expected
+        await task
+
+    in_time(main())
 
 
 @pytest.mark.parametrize("leave", ["break", "close", "with", "drop", "raise", "signal"])

@@ -21,6 +21,9 @@ pub(super) fn message((data, flags): Request<'_>) -> Message<'_> {
     Message::new(data).flags(flags)
 }
 
+/// What Python gets for a reply, or for a part of one.
+pub(super) type Give = fn(Python<'_>, &Reply) -> PyResult<Py<PyAny>>;
+
 pub(super) const CLIENT: &str = "reqrep client";
 const CALL: &str = "reqrep call";
 const RECV: &str = "reqrep recv";
@@ -257,19 +260,19 @@ impl Calls {
         len: usize,
         ticket: Arc<OnceLock<Ticket>>,
         start: impl FnOnce(Client) -> F,
-        give: impl Fn(Python<'_>, Reply) -> PyResult<Py<PyAny>> + Send + 'static,
+        give: Give,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (client, limit) = (self.get(py)?, self.limit());
         let outcome = self.client.until_closed(start(client.clone()));
         let copied = move || ticket.get().map_or(len, |ticket| client.reply_len(*ticket));
-        let give = move |py: Python<'_>, outcome: Option<Result<Outcome>>| match outcome {
+        let give_out = move |py: Python<'_>, outcome: Option<Result<Outcome>>| match outcome {
             Some(outcome) => {
                 let outcome = outcome.map_err(|error| for_request(len, limit, error));
-                give(py, answered(py, CALL, outcome)?)
+                give(py, &answered(py, CALL, outcome)?)
             }
             None => Err(closed(py, "client", CLIENT)),
         };
-        Task::new(copied, outcome, give).start(py)
+        Task::new(copied, outcome, give_out).start(py)
     }
 
     pub(super) fn close(&self) {

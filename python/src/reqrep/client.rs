@@ -7,7 +7,7 @@ use pipework::reqrep::{self, Reply, Ticket};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
-use super::calls::{Calls, Settings, Terms, message};
+use super::calls::{Calls, Give, Settings, Terms, message};
 use super::segment::{MODULE, Place, Segment};
 use super::streams::{Completed, Stream};
 use crate::buffer::{Bytes, Held, Space, bytes};
@@ -70,7 +70,7 @@ macro_rules! client {
             /// The calls that were sent and not received, each as soon as it has ended: pairs of
             /// its ticket and an `Outcome`, whose `result()` returns the reply or raises. Ends when
             /// no call is in progress; those that are sent meanwhile come as well. `timeout` is for
-            /// the whole.
+            /// the whole. In asyncio: `async for ticket, outcome in client.as_completed()`.
             ///
             /// Raises `TimedOut`; calls that have not ended can still be received.
             #[pyo3(signature = (timeout=None))]
@@ -194,7 +194,7 @@ client!(Client, reqrep::Segment::client, reply_bytes, {
         timeout: Option<Timeout>,
         flags: Flags,
     ) -> PyResult<Py<PyAny>> {
-        with_flags(py, self.0.call(py, (&data, flags.0), until(timeout))?)
+        with_flags(py, &self.0.call(py, (&data, flags.0), until(timeout))?)
     }
 
     /// Sends a request and returns the ticket for its reply. Waits until a slot is free, and of a
@@ -252,7 +252,7 @@ client!(Client, reqrep::Segment::client, reply_bytes, {
     /// As `recv`; returns a `Message`: the reply with its flags.
     #[pyo3(signature = (ticket, timeout=None))]
     fn recv_message(&self, py: Python<'_>, ticket: u64, timeout: Option<Timeout>) -> PyResult<Py<PyAny>> {
-        with_flags(py, self.0.recv(py, ticket, until(timeout))?)
+        with_flags(py, &self.0.recv(py, ticket, until(timeout))?)
     }
 
     /// The bytes of a call's reply; None if it has not come. Raises as `recv`, but for `TimedOut`.
@@ -262,7 +262,7 @@ client!(Client, reqrep::Segment::client, reply_bytes, {
 
     /// As `try_recv`; returns a `Message`: the reply with its flags.
     fn try_recv_message(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Py<PyAny>>> {
-        self.0.try_recv(py, ticket)?.map(|reply| with_flags(py, reply)).transpose()
+        self.0.try_recv(py, ticket)?.map(|reply| with_flags(py, &reply)).transpose()
     }
 
     /// Sends a request and returns an iterator of the parts of its reply, as the server sends them:
@@ -295,7 +295,19 @@ client!(Client, reqrep::Segment::client, reply_bytes, {
         timeout: Option<Seconds>,
         flags: Flags,
     ) -> PyResult<Stream> {
-        self.0.stream(py, (&data, flags.0), timeout.map(|timeout| timeout.0))
+        self.0.stream(py, (&data, flags.0), timeout.map(|timeout| timeout.0), reply_bytes)
+    }
+
+    /// As `stream`; gives each part as a `Message`, with the flags that the server sent along.
+    #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
+    fn stream_messages(
+        &self,
+        py: Python<'_>,
+        data: Bytes<'_, '_>,
+        timeout: Option<Seconds>,
+        flags: Flags,
+    ) -> PyResult<Stream> {
+        self.0.stream(py, (&data, flags.0), timeout.map(|timeout| timeout.0), with_flags)
     }
 
     /// As `stream`, in asyncio: `async for part in client.astream(data)`. The request is sent with
@@ -307,7 +319,18 @@ client!(Client, reqrep::Segment::client, reply_bytes, {
         data: Bytes<'_, '_>,
         flags: Flags,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.0.stream_in_tasks(py, data.hold(), flags.0)
+        self.0.stream_in_tasks(py, data.hold(), flags.0, reply_bytes)
+    }
+
+    /// As `stream_messages`, in asyncio.
+    #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
+    fn astream_messages<'py>(
+        &self,
+        py: Python<'py>,
+        data: Bytes<'_, '_>,
+        flags: Flags,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.0.stream_in_tasks(py, data.hold(), flags.0, with_flags)
     }
 
     /// As `call`; the reply is copied from the segment to the beginning of `buffer`, and its length
@@ -345,7 +368,7 @@ client!(Client, reqrep::Segment::client, reply_bytes, {
     /// is asyncio's own: `asyncio.wait_for`.
     #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
     fn acall<'py>(&self, py: Python<'py>, data: Bytes<'_, '_>, flags: Flags) -> PyResult<Bound<'py, PyAny>> {
-        self.start_call(py, data.hold(), flags.0, |py, reply| reply_bytes(py, &reply))
+        self.start_call(py, data.hold(), flags.0, reply_bytes)
     }
 
     /// As `call_message`, in asyncio.
@@ -361,7 +384,7 @@ client!(Client, reqrep::Segment::client, reply_bytes, {
 
     /// As `recv`, in asyncio. The ticket stays good if the task is cancelled.
     fn arecv<'py>(&self, py: Python<'py>, ticket: u64) -> PyResult<Bound<'py, PyAny>> {
-        self.start_recv(py, ticket, |py, reply| reply_bytes(py, &reply))
+        self.start_recv(py, ticket, reply_bytes)
     }
 
     /// As `recv_message`, in asyncio. The ticket stays good if the task is cancelled.
@@ -376,7 +399,7 @@ impl Client {
         py: Python<'py>,
         data: Held,
         flags: u32,
-        give: impl Fn(Python<'_>, Reply) -> PyResult<Py<PyAny>> + Send + 'static,
+        give: Give,
     ) -> PyResult<Bound<'py, PyAny>> {
         let len = data.len();
         let ticket = Arc::new(OnceLock::new());
@@ -388,12 +411,7 @@ impl Client {
         self.0.start(py, len, ticket, call, give)
     }
 
-    fn start_recv<'py>(
-        &self,
-        py: Python<'py>,
-        ticket: u64,
-        give: impl Fn(Python<'_>, Reply) -> PyResult<Py<PyAny>> + Send + 'static,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    fn start_recv<'py>(&self, py: Python<'py>, ticket: u64, give: Give) -> PyResult<Bound<'py, PyAny>> {
         let ticket = Ticket::from_bits(ticket);
         let recv = move |client: reqrep::Client| async move { client.outcome_async(ticket).await };
         self.0.start(py, 0, Arc::new(ticket.into()), recv, give)
@@ -404,9 +422,9 @@ fn reply_bytes(py: Python<'_>, reply: &Reply) -> PyResult<Py<PyAny>> {
     Ok(bytes(py, [reply])?.into_any())
 }
 
-fn with_flags(py: Python<'_>, reply: Reply) -> PyResult<Py<PyAny>> {
+fn with_flags(py: Python<'_>, reply: &Reply) -> PyResult<Py<PyAny>> {
     static MESSAGE: Import = Import::new(MODULE, "Message");
-    MESSAGE.make(py, (bytes(py, [&reply])?, reply.flags()))
+    MESSAGE.make(py, (bytes(py, [reply])?, reply.flags()))
 }
 
 /// A `Client` whose requests and replies are numbers, -2**63 to 2**63 - 1. The segment is one of
@@ -473,14 +491,14 @@ client!(IntClient, int_client, reply_number, {
         let call = move |client: reqrep::Client| async move {
             client.call_outcome_async(message((&value.to_ne_bytes(), 0)), |_| ()).await
         };
-        self.0.start(py, 0, Arc::default(), call, |py, reply| reply_number(py, &reply))
+        self.0.start(py, 0, Arc::default(), call, reply_number)
     }
 
     /// As `Client.arecv`.
     fn arecv<'py>(&self, py: Python<'py>, ticket: u64) -> PyResult<Bound<'py, PyAny>> {
         let ticket = Ticket::from_bits(ticket);
         let recv = move |client: reqrep::Client| async move { client.outcome_async(ticket).await };
-        self.0.start(py, 0, Arc::default(), recv, |py, reply| reply_number(py, &reply))
+        self.0.start(py, 0, Arc::default(), recv, reply_number)
     }
 });
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
-use pipework::reqrep::{self, Answering, Message, Ticket};
+use pipework::reqrep::{self, Answering, Ticket};
 use pipework::{Deadline, ErrorKind, Result};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -208,14 +208,21 @@ request!(Request, {
 
     /// Sends the client a part of the reply: others follow, and then `reply`, which may be empty.
     /// False if nobody waits for it any more: the client has cancelled or forgotten the call, or
-    /// has died. A client that does not ask for parts gets all of them as one reply.
+    /// has died. A client that does not ask for parts gets all of them as one reply, with the flags
+    /// of the last.
     ///
     /// Waits until the client has taken the part before. Raises `TimedOut`: nothing of it was sent,
     /// unless it is longer than a slot; then the request fails. `TooLong` as for `reply`. `Invalid`
     /// if it is answered already, or has more parts itself.
-    #[pyo3(signature = (data, timeout=None))]
-    fn send_part(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<bool> {
-        let (deadline, part, mut giving) = (until(timeout), Message::new(&data), None);
+    #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
+    fn send_part(
+        &self,
+        py: Python<'_>,
+        data: Bytes<'_, '_>,
+        timeout: Option<Timeout>,
+        flags: Flags,
+    ) -> PyResult<bool> {
+        let (deadline, part, mut giving) = (until(timeout), message((&data, flags.0)), None);
         let at_once = {
             let mut request = self.open.borrow(py)?;
             unless_small(py, data.len(), || request.part_on(&mut giving, &part, PAST))
@@ -240,11 +247,16 @@ request!(Request, {
 
     /// As `send_part`, in asyncio. If the task is cancelled, the part was not sent, unless it is
     /// longer than a slot; then the request fails. The time-out is asyncio's own.
-    fn asend_part<'py>(slf: &Bound<'py, Request>, data: Bytes<'_, '_>) -> PyResult<Bound<'py, PyAny>> {
+    #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
+    fn asend_part<'py>(
+        slf: &Bound<'py, Request>,
+        data: Bytes<'_, '_>,
+        flags: Flags,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let (py, mut request, data) = (slf.py(), slf.get().open.borrow(slf.py())?, data.hold());
         let (len, this, open) = (data.len(), slf.clone().unbind(), Arc::clone(&slf.get().open));
         let give = async move {
-            let mut part = pin!(request.part_async(Message::new(&*data)));
+            let mut part = pin!(request.part_async(message((&data, flags.0))));
             poll_fn(|cx| match part.as_mut().poll(cx) {
                 // Ended by another task or thread, it is put back, and fails.
                 Poll::Pending if open.is_ended(cx.waker()) => Poll::Ready(None),

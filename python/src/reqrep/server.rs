@@ -10,6 +10,7 @@ use super::segment::{Place, Segment};
 use super::taking::{Settings, Taking};
 use super::turns::Requests;
 use crate::error::OrRaise;
+use crate::imports::Import;
 use crate::keywords::{MaxMessage, PartTimeout};
 use crate::wait::{Seconds, Timeout, until};
 
@@ -111,9 +112,20 @@ macro_rules! server {
                 self.0.start_recv::<$Request>(py)
             }
 
-            /// As `recv_many`, in asyncio. A task that is cancelled has taken nothing.
-            fn arecv_many<'py>(&self, py: Python<'py>, max: usize) -> PyResult<Bound<'py, PyAny>> {
-                self.0.start_recv_many::<$Request>(py, max)
+            /// As `recv_many`, in asyncio. A task that is cancelled has taken nothing; but what it
+            /// had taken before it lingered fails.
+            #[pyo3(signature = (max, linger=None), text_signature = "($self, max, linger=0)")]
+            fn arecv_many<'py>(
+                slf: &Bound<'py, $Server>,
+                max: usize,
+                linger: Option<Seconds>,
+            ) -> PyResult<Bound<'py, PyAny>> {
+                static LINGER: Import = Import::new("pipework._asyncio_tasks", "linger");
+                let linger = linger.map_or_else(Default::default, |linger| linger.0);
+                match linger.is_zero() {
+                    true => slf.get().0.start_recv_many::<$Request>(slf.py(), max),
+                    false => LINGER.call(slf.py(), (slf, max, linger.as_secs_f64())),
+                }
             }
 
             fn __aiter__<'py>(slf: &Bound<'py, $Server>) -> PyResult<Bound<'py, PyAny>> {

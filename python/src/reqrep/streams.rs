@@ -1,18 +1,21 @@
 //! Replies that come part by part, and calls as they end: what loops over a client go through.
 
+use std::future::poll_fn;
+use std::os::fd::IntoRawFd;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
 use pipework::reqrep::{self, Calling, Client, Outcome, Reply, Ticket};
 use pipework::{Deadline, Error, ErrorKind, Result};
 use pyo3::exceptions::{PyRuntimeError, PyStopAsyncIteration};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::PyTuple;
 
-use super::calls::{CLIENT, Calls, Request, answered, message, start};
+use super::calls::{CLIENT, Calls, Give, Request, answered, message, start};
 use super::segment::MODULE;
 use super::shared::{Shared, closed};
-use crate::buffer::{Held, bytes};
+use crate::buffer::Held;
 use crate::error::{OrRaise, Raise, remote};
 use crate::handle::{Handle, drop_detached};
 use crate::imports::Import;
@@ -20,6 +23,7 @@ use crate::locked::Locked;
 use crate::task::Task;
 
 const STREAM: &str = "reqrep stream";
+const TASKS: &str = "pipework._asyncio_tasks";
 
 /// Why no part comes.
 enum Ended {
@@ -65,6 +69,7 @@ pub(crate) struct Stream {
     parts: Handle<reqrep::Stream>,
     client: Shared<Client>,
     each: Option<Duration>,
+    give: Give,
 }
 
 impl Calls {
@@ -73,13 +78,14 @@ impl Calls {
         py: Python<'_>,
         request: Request<'_>,
         each: Option<Duration>,
+        give: Give,
     ) -> PyResult<Stream> {
         let calling = Calling::call(message(request));
         let client = self.get(py)?;
         let sent = self.make(py, calling, deadline(each), start(py))?;
         let sent = sent.map_err(|given_up| self.for_request(request.0.len(), given_up.error));
         let parts = Handle::new("stream", client.stream_of(sent.or_raise(py)?));
-        Ok(Stream { parts, client: self.shared().clone(), each })
+        Ok(Stream { parts, client: self.shared().clone(), each, give })
     }
 
     pub(super) fn stream_in_tasks<'py>(
@@ -87,10 +93,11 @@ impl Calls {
         py: Python<'py>,
         data: Held,
         flags: u32,
+        give: Give,
     ) -> PyResult<Bound<'py, PyAny>> {
-        static PARTS: Import = Import::new("pipework._asyncio_tasks", "Parts");
+        static PARTS: Import = Import::new(TASKS, "Parts");
         let state = Arc::new(Locked::new(State::Begins(data, flags)));
-        PARTS.call(py, (Parts { state, client: self.shared().clone() },))
+        PARTS.call(py, (Parts { state, client: self.shared().clone(), give },))
     }
 
     pub(super) fn as_completed(&self, deadline: Deadline, give: Give) -> Completed {
@@ -108,7 +115,7 @@ impl Stream {
         slf
     }
 
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyBytes>>> {
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         if self.parts.is_closed() {
             return Ok(None);
         }
@@ -124,7 +131,7 @@ impl Stream {
         if is_ours && !matches!(part, Ok(Some(_))) {
             self.close(py);
         }
-        part?.map(|part| bytes(py, [&part])).transpose()
+        part?.map(|part| (self.give)(py, &part)).transpose()
     }
 
     /// Cancels the call, if its last part has not come. A second time does nothing.
@@ -147,6 +154,7 @@ impl Stream {
 pub(crate) struct Parts {
     state: Arc<Locked<State>>,
     client: Shared<Client>,
+    give: Give,
 }
 
 enum State {
@@ -184,14 +192,16 @@ impl Parts {
         let (of_parts, told) = (client.clone(), Arc::clone(&ticket));
         let part = self.client.until_closed(next(client, before, turn, told));
         let copied = move || ticket.get().map_or(len, |ticket: &Ticket| of_parts.reply_len(*ticket));
-        let give = |py: Python<'_>, part: Option<std::result::Result<Option<Reply>, Ended>>| match part
-            .unwrap_or(Err(Ended::ClientClosed))
-            .or_raise(py)?
-        {
-            Some(part) => Ok(bytes(py, [&part])?.into_any()),
-            None => Err(PyStopAsyncIteration::new_err(())),
-        };
-        Task::new(copied, part, give).start(py)
+        let give = self.give;
+        let give_out =
+            move |py: Python<'_>, part: Option<std::result::Result<Option<Reply>, Ended>>| match part
+                .unwrap_or(Err(Ended::ClientClosed))
+                .or_raise(py)?
+            {
+                Some(part) => give(py, &part),
+                None => Err(PyStopAsyncIteration::new_err(())),
+            };
+        Task::new(copied, part, give_out).start(py)
     }
 
     /// Cancels the call, if its last part has not come.
@@ -249,9 +259,6 @@ impl Drop for Turn {
     }
 }
 
-/// What Python gets for a reply, and its flags.
-pub(super) type Give = fn(Python<'_>, &Reply) -> PyResult<Py<PyAny>>;
-
 /// Calls as they end: what `Client.as_completed` returns.
 #[pyclass(frozen, module = "pipework._core")]
 pub(crate) struct Completed {
@@ -270,16 +277,52 @@ impl Completed {
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<(u64, Py<PyAny>)>> {
         let recv_any = |client: &Client, slice| py.detach(|| client.recv_any(slice));
         let ended = self.client.wait(py, self.deadline, CLIENT, recv_any)?;
-        ended.map(|(ticket, outcome)| Ok((ticket.to_bits(), self.outcome(py, outcome)?))).transpose()
+        ended.map(|ended| pair(py, ended, self.give)).transpose()
+    }
+
+    fn __aiter__(slf: Py<Completed>, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        static COMPLETED: Import = Import::new(TASKS, "Completed");
+        COMPLETED.call(py, (slf,))
+    }
+
+    /// The same as `__next__`, for a task that has [`doorbell`](Completed::doorbell) and
+    /// [`seconds`](Completed::seconds) wake it.
+    fn next(&self, py: Python<'_>) -> PyResult<Task> {
+        let (client, deadline, give) = (self.client.get(py, CLIENT)?, self.deadline, self.give);
+        let recv_any = poll_fn(move |_cx| match client.recv_any(Deadline::now()) {
+            Err(error) if error.kind() == ErrorKind::TimedOut && !deadline.has_passed() => Poll::Pending,
+            ended => Poll::Ready(ended),
+        });
+        let give_out = move |py: Python<'_>, ended: Option<Result<Option<Call>>>| match ended {
+            Some(ended) => match ended.or_raise(py)? {
+                Some(ended) => Ok(pair(py, ended, give)?.into_pyobject(py)?.into_any().unbind()),
+                None => Err(PyStopAsyncIteration::new_err(())),
+            },
+            None => Err(closed(py, "client", CLIENT)),
+        };
+        Ok(Task::new(|| 0, self.client.until_closed(recv_any), give_out))
+    }
+
+    /// A descriptor that is readable while a call has ended. The caller closes it.
+    fn doorbell(&self, py: Python<'_>) -> PyResult<i32> {
+        self.client.get(py, CLIENT)?.doorbell().or_raise(py).map(IntoRawFd::into_raw_fd)
+    }
+
+    /// Until the time is over; None if it never is.
+    fn seconds(&self) -> Option<f64> {
+        self.deadline.remaining().map(|left| left.as_secs_f64())
     }
 }
 
-impl Completed {
-    fn outcome(&self, py: Python<'_>, outcome: Result<Outcome>) -> PyResult<Py<PyAny>> {
-        static OUTCOME: Import = Import::new(MODULE, "Outcome");
-        match answered(py, "reqrep recv", outcome) {
-            Ok(reply) => OUTCOME.make(py, ((self.give)(py, &reply)?, reply.flags(), None::<PyErr>)),
-            Err(error) => OUTCOME.make(py, (None::<u8>, 0, error)),
-        }
-    }
+/// A call and how it has ended.
+type Call = (Ticket, Result<Outcome>);
+
+/// What Python gets for it.
+fn pair(py: Python<'_>, (ticket, outcome): Call, give: Give) -> PyResult<(u64, Py<PyAny>)> {
+    static OUTCOME: Import = Import::new(MODULE, "Outcome");
+    let outcome = match answered(py, "reqrep recv", outcome) {
+        Ok(reply) => OUTCOME.make(py, (give(py, &reply)?, reply.flags(), None::<PyErr>)),
+        Err(error) => OUTCOME.make(py, (None::<u8>, 0, error)),
+    };
+    Ok((ticket.to_bits(), outcome?))
 }
