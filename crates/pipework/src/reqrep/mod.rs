@@ -87,5 +87,5 @@ pub use shm::payload::{Message, Space};
 pub use shm::slot::MAX_REDELIVERIES;
 pub use shm::ticket::Ticket;
 #[doc(hidden)]
-pub use slices::Answering;
+pub use slices::{Answering, Kept};
 pub use stream::Stream;

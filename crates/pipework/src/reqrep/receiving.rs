@@ -349,6 +349,14 @@ impl Client {
         reply
     }
 
+    /// The same, with its bytes appended to `into`.
+    pub(super) fn append_reply(&self, ticket: Ticket, done: SlotWord, into: &mut Vec<u8>) -> Result<u32> {
+        let held = self.hold(ticket, done, RECV)?;
+        let copied = self.shared().append(ticket.idx(), Direction::Reply, into, RECV);
+        self.free(ticket, held, RECV).inspect_err(|_| into.clear())?;
+        copied?.ok_or(Error::new(ErrorKind::Corrupt, RECV))
+    }
+
     /// Another thread may receive the same call. The thread that comes second must not copy: the
     /// slot may be another call's by then, whose reply a server of this very process is writing.
     #[inline]

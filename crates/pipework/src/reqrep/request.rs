@@ -6,7 +6,7 @@ use std::ops::Deref;
 use super::serving::{Claimed, Serving};
 use super::shm::layout::Direction;
 use super::shm::payload::{Message, Payload, Space};
-use super::shm::slot::{Holding, SlotWord, State};
+use super::shm::slot::{Holding, Slot, SlotWord, State};
 use super::shm::ticket::Ticket;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
@@ -45,15 +45,16 @@ impl<'a> Request<'a> {
     }
 
     /// One that was kept.
-    pub(super) fn kept(server: &'a Serving, claimed: Claimed) -> Result<Request<'a>> {
+    #[inline]
+    pub(super) fn kept(server: &'a Serving, claimed: Claimed) -> Request<'a> {
         let (taken, is_asked) = claimed.taken.without_asked();
         let mut request = Request::new(Cow::Borrowed(server), Claimed { taken, ..claimed });
-        let slot = server.slot(request.claimed, RECV)?;
+        let slot = server.slot(request.claimed, RECV);
         // What the client was asked for may have come, and be the last. The fields of a slot that
         // was lost are another call's.
-        request.follows = is_asked || slot.holding(taken) != Holding::Lost && slot.caller().follows;
-        request.is_asked = is_asked;
-        Ok(request)
+        let follows = |slot: &Slot| slot.holding(taken) != Holding::Lost && slot.caller().follows;
+        (request.follows, request.is_asked) = (is_asked || slot.is_ok_and(follows), is_asked);
+        request
     }
 
     /// One whose payload is here.
@@ -244,6 +245,11 @@ impl Request<'_> {
         Ok(())
     }
 
+    /// Whether its bytes are here.
+    pub(super) fn is_read(&self) -> bool {
+        !self.is_unread
+    }
+
     /// The next part, appended to `bytes`.
     pub(super) fn append_next(&mut self, bytes: &mut Vec<u8>, deadline: Deadline) -> Result<bool> {
         if !self.next_part(deadline)? {
@@ -275,6 +281,19 @@ impl Request<'_> {
         self.flags = flags.unwrap_or(0);
         self.is_unread = false;
         self.look_for_more()?;
+        Ok(flags.is_some())
+    }
+
+    /// As `copy_out`, into `bytes`, unless other parts follow.
+    #[inline]
+    pub(super) fn copy_to(&mut self, bytes: &mut Vec<u8>) -> Result<bool> {
+        bytes.clear();
+        let flags = self.server.shared().append(self.claimed.idx, Direction::Request, bytes, RECV)?;
+        self.flags = flags.unwrap_or(0);
+        self.look_for_more()?;
+        if self.follows {
+            self.set_payload(std::mem::take(bytes));
+        }
         Ok(flags.is_some())
     }
 

@@ -90,7 +90,19 @@ impl Server {
     /// child as well what [`Segment::server`] fails with.
     #[inline]
     pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
-        let (deadline, mut turns) = (deadline.into(), self.turns());
+        self.recv_with(deadline.into(), Request::copy_out)
+    }
+
+    /// As `recv`; `copy` copies the first part out, and returns false if no client of ours sends
+    /// such a request.
+    // Always: a call of one part passes here, and the compiler counts the callers.
+    #[inline(always)]
+    pub(super) fn recv_with<'a>(
+        &'a self,
+        deadline: Deadline,
+        mut copy: impl FnMut(&mut Request<'a>) -> Result<bool>,
+    ) -> Result<Request<'a>> {
+        let mut turns = self.turns();
         while turns > 0 {
             let mut request = match self.find_until(deadline)? {
                 Found::Claimed(claimed) => self.request(claimed),
@@ -99,7 +111,7 @@ impl Server {
                     None => continue,
                 },
             };
-            if !request.copy_out()? {
+            if !copy(&mut request)? {
                 turns -= 1;
                 continue;
             }
@@ -317,12 +329,13 @@ impl Server {
     ///
     /// `Stale` in a forked child, for a request that its parent keeps: [`adopt`](Server::adopt)
     /// gets it. And where others had to take this server for dead.
+    #[inline]
     pub fn kept(&self, ticket: Ticket) -> Result<Option<Request<'_>>> {
         const OP: &str = "reqrep kept";
         let number = self.0.membership().number(OP)?;
         match self.0.kept(ticket) {
             Some(taken) if taken.owner() == number => {
-                Request::kept(&self.0, self.claimed((ticket.idx(), taken))).map(Some)
+                Ok(Some(Request::kept(&self.0, self.claimed((ticket.idx(), taken)))))
             }
             Some(taken) => {
                 self.0.keep(self.claimed((ticket.idx(), taken)));

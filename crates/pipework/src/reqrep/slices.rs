@@ -1,11 +1,13 @@
-//! Waits in slices, for other languages, whose runtimes want to be asked now and then whether to go
-//! on: where a slice ends, nothing is lost, and nothing is begun again.
+//! What only other languages need. Waits in slices, for runtimes that want to be asked now and then
+//! whether to go on: where a slice ends, nothing is lost, and nothing is begun again. And requests
+//! that are their tickets, with payloads in memory that is there.
 
 use std::time::Duration;
 
-use super::client::{Client, Outcome};
+use super::client::{Client, Outcome, may_be_open};
 use super::request::{Giving, Request};
 use super::sending::Calling;
+use super::server::Server;
 use super::shm::payload::Message;
 use super::shm::ticket::Ticket;
 use super::stream::Stream;
@@ -56,6 +58,62 @@ impl Client {
     #[doc(hidden)]
     pub fn abandon_outcome(&self, ticket: Ticket) -> Result<Option<Outcome>> {
         self.abandon_for(ticket, "reqrep abandon")
+    }
+}
+
+/// Payloads in memory that is there.
+impl Client {
+    /// As [`recv`](Client::recv); the reply replaces what `into` holds, and so does the reason
+    /// after `Failed`. Returns the flags.
+    #[doc(hidden)]
+    pub fn recv_to(&self, ticket: Ticket, into: &mut Vec<u8>, deadline: Deadline) -> Result<u32> {
+        into.clear();
+        let flags = match self.wait_until(ticket, deadline, RECV, || self.poll(ticket, RECV)) {
+            Ok(done) if done.is_answered_at_once() => self.append_reply(ticket, done, into),
+            Ok(_) => self.receive(ticket, deadline).and_then(|outcome| outcome.into_bytes(into, RECV)),
+            Err(error) => Err(error),
+        };
+        self.looked(ticket, flags.as_ref().is_err_and(may_be_open));
+        flags
+    }
+}
+
+/// A request that was left with its server.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    /// What takes it [back](Server::kept).
+    pub ticket: Ticket,
+    /// As [`Request::flags`].
+    pub flags: u32,
+    /// As [`Request::redeliveries`].
+    pub redeliveries: u8,
+}
+
+/// Requests that are their tickets.
+impl Server {
+    /// As [`recv`](Server::recv), and [keeps](Request::keep) the request, whose bytes replace what
+    /// `into` holds.
+    #[doc(hidden)]
+    pub fn recv_to(&self, into: &mut Vec<u8>, deadline: Deadline) -> Result<Kept> {
+        into.clear();
+        let mut request = self.recv_with(deadline, |request| request.copy_to(into))?;
+        if request.is_read() {
+            *into = request.take_payload();
+        }
+        let (flags, redeliveries) = (request.flags(), request.redeliveries());
+        Ok(Kept { ticket: request.keep(), flags, redeliveries })
+    }
+
+    /// As [`Request::try_reply`] of a request that was kept, which stays kept if it is open; `None`
+    /// if there is none.
+    #[doc(hidden)]
+    pub fn reply_to(&self, ticket: Ticket, reply: &Message<'_>) -> Result<Option<bool>> {
+        let Some(mut request) = self.kept(ticket)? else { return Ok(None) };
+        let answered = request.try_reply(*reply);
+        if !request.is_over() {
+            request.keep();
+        }
+        answered.map(Some)
     }
 }
 
