@@ -1,10 +1,6 @@
 //! How long to wait: an absolute time, so that a call can be made again with the same one.
 
-use std::time::Duration;
-
 use pipework::Deadline;
-
-use crate::edge::get;
 
 /// A time of CLOCK_MONOTONIC in nanoseconds, after which a call gives up. It is absolute, so a call
 /// that a signal interrupts is made again with the same one. A time in the past does not wait.
@@ -22,16 +18,13 @@ pub extern "C" fn pw_in_ms(ms: i64) -> pw_deadline {
 /// The time so many nanoseconds from now. A negative number is in the past; INT64_MAX is PW_NEVER.
 #[unsafe(no_mangle)]
 pub extern "C" fn pw_in_ns(ns: i64) -> pw_deadline {
-    get(0, || match u64::try_from(ns) {
-        Ok(ns) => Deadline::after(Duration::from_nanos(ns)).as_ns(),
-        Err(_) => 0,
-    })
+    Deadline::now().as_ns().saturating_add(ns)
 }
 
 /// Nanoseconds that are left until then: 0 if it has passed, INT64_MAX if it never does.
 #[unsafe(no_mangle)]
 pub extern "C" fn pw_left_ns(deadline: pw_deadline) -> i64 {
-    get(0, || at(deadline).remaining_ns())
+    at(deadline).remaining_ns()
 }
 
 /// The same for the core.

@@ -35,17 +35,13 @@ pub(crate) fn run(
     error: Out<'_, pw_error>,
     body: impl FnOnce(Name) -> Result<pw_status>,
 ) -> pw_status {
-    let errno = errno();
+    let _errno = Errno::kept();
     let failure = match catch_unwind(AssertUnwindSafe(|| body(Name(name)))) {
-        Ok(Ok(status)) => {
-            set_errno(errno);
-            return status;
-        }
+        Ok(Ok(status)) => return status,
         Ok(Err(failure)) => failure,
         // Its text went to standard error.
         Err(_) => Failure::bug(name),
     };
-    set_errno(errno);
     if let Some(error) = error {
         error.write(failure.to_c());
     }
@@ -55,10 +51,8 @@ pub(crate) fn run(
 /// As [`run`], for functions that return a number or a pointer, and no status: `or` after a panic.
 #[inline]
 pub(crate) fn get<T>(or: T, body: impl FnOnce() -> T) -> T {
-    let errno = errno();
-    let got = catch_unwind(AssertUnwindSafe(body)).unwrap_or(or);
-    set_errno(errno);
-    got
+    let _errno = Errno::kept();
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(or)
 }
 
 /// As [`run`], for functions that return nothing, and free what they were given.
@@ -66,14 +60,29 @@ pub(crate) fn free<T>(handle: Handle<T>) {
     get((), || drop(handle));
 }
 
-fn errno() -> c_int {
-    // SAFETY: it points to this thread's errno.
-    unsafe { *libc::__errno_location() }
+/// This thread's errno, which is put back as it was.
+struct Errno {
+    place: *mut c_int,
+    before: c_int,
 }
 
-fn set_errno(errno: c_int) {
-    // SAFETY: it points to this thread's errno.
-    unsafe { *libc::__errno_location() = errno };
+impl Errno {
+    #[inline]
+    fn kept() -> Errno {
+        // SAFETY: it returns where this thread's errno is.
+        let place = unsafe { libc::__errno_location() };
+        // SAFETY: as above.
+        Errno { place, before: unsafe { *place } }
+    }
+}
+
+impl Drop for Errno {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: it is this thread's, which nobody else touches, and no thread takes an `Errno` to
+        // another.
+        unsafe { *self.place = self.before };
+    }
 }
 
 /// The name of the function that C has called.
@@ -349,7 +358,10 @@ mod tests {
     #[test]
     fn a_panic_is_a_status_and_the_next_call_works() {
         let mut error = MaybeUninit::zeroed();
-        set_errno(77);
+        let _errno = Errno::kept();
+        // SAFETY: it is this thread's.
+        let set = |errno| unsafe { *libc::__errno_location() = errno };
+        set(77);
         assert_eq!(run("pw_client_call", Some(&mut error), |_| panic!("made for the test")), PW_BUG);
         // SAFETY: it was filled in, and would be good if it was not.
         let filled = unsafe { error.assume_init_ref() };
@@ -361,6 +373,6 @@ mod tests {
         assert_eq!(get(7, || panic!("made for the test")), 7);
         assert_eq!(run("pw_client_call", Some(&mut error), |_| Ok(PW_OK)), PW_OK);
         assert_eq!(run("pw_client_call", None, |name| Err(name.invalid())), PW_INVALID);
-        assert_eq!(errno(), 77);
+        assert_eq!(Errno::kept().before, 77);
     }
 }

@@ -228,9 +228,7 @@ pub extern "C" fn pw_client_recv(
 ) -> pw_status {
     run("pw_client_recv", error, |name| {
         let (client, mut into) = (name.given(client)?.of_bytes(name)?, name.given(reply)?.lend(name)?);
-        into.clear();
-        let outcome = client.outcome(Ticket::from_bits(ticket), at(deadline))?;
-        put(flags, taken(outcome, &mut into, name)?)
+        put(flags, client.recv_to(Ticket::from_bits(ticket), &mut into, at(deadline))?)
     })
 }
 

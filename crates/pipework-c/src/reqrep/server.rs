@@ -6,7 +6,7 @@ use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
 use pipework::ErrorKind;
-use pipework::reqrep::{IntServer, Kind, Request, Server, Ticket};
+use pipework::reqrep::{IntServer, Kept, Kind, Request, Server, Ticket};
 
 use super::client::message;
 use super::segment::pw_segment;
@@ -94,8 +94,10 @@ pub extern "C" fn pw_server_recv(
     run("pw_server_recv", error, |name| {
         let (server, request) = (name.given(server)?.of_bytes(name)?, name.given(request)?);
         let mut data = name.given(data)?.lend(name)?;
-        data.clear();
-        put(Some(request), keep(server.recv(at(deadline))?, &mut data))
+        let Kept { ticket, flags, redeliveries } = server.recv_to(&mut data, at(deadline))?;
+        let (ticket, redeliveries) = (ticket.to_bits(), redeliveries.into());
+        let (offset, len, has_more) = (0, data.len(), false);
+        put(Some(request), pw_request { ticket, offset, len, flags, redeliveries, has_more })
     })
 }
 
@@ -230,7 +232,8 @@ pub extern "C" fn pw_server_reply(
     run("pw_server_reply", error, |name| {
         let server = name.given(server)?.of_bytes(name)?;
         let reply = message(data.bytes(len, name)?, flags);
-        put(wanted, with(server, ticket, name, |request| Ok(request.try_reply(reply)?))?)
+        let answered = server.reply_to(Ticket::from_bits(ticket), &reply)?;
+        put(wanted, answered.ok_or_else(|| name.failure(ErrorKind::Stale))?)
     })
 }
 
