@@ -5,13 +5,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 use crate::abi::{functions, symbols};
 use crate::programs::run;
 use crate::{Folder, done, home};
 
-/// Has `make` do something with the folder as its prefix.
-fn make(target: &str, prefix: &Path) {
+/// Has `make` do something with the folder as its prefix; one at a time, for all write what they
+/// install to the same place first.
+pub(crate) fn make(target: &str, prefix: &Path) {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _alone = ONE.lock();
     let mut make = Command::new("make");
     make.arg("-C").arg(home()).args([target, "PROFILE=dev"]).arg(format!("PREFIX={}", prefix.display()));
     // What a make that runs the tests has set is not for this one.

@@ -9,6 +9,7 @@ mod header;
 mod abi;
 mod programs;
 mod install;
+mod languages;
 
 use std::fs;
 use std::ops::Deref;
