@@ -128,8 +128,14 @@ impl Writer {
     /// ```
     #[must_use = "it is this end that must be finished"]
     pub fn must_finish(mut self) -> Writer {
-        self.endpoint.must_finish();
+        self.set_must_finish();
         self
+    }
+
+    /// As [`Writer::must_finish`], for an end that cannot be moved: of another language.
+    #[doc(hidden)]
+    pub fn set_must_finish(&mut self) {
+        self.endpoint.must_finish();
     }
 
     /// Ends the stream: the reader gets what is in the pipe and then the end.
