@@ -57,6 +57,44 @@ static inline void reap(pid_t child) {
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+static inline pthread_t started(void *(*run)(void *), void *of) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, run, of) == 0);
+    return thread;
+}
+
+/* Signals that end this thread's waits, between begin() and end(). */
+struct signals {
+    pthread_t from, to;
+    volatile bool is_enough;
+};
+
+static inline void no_handler(int signal) {
+    (void)signal;
+}
+
+static inline void *send_signals(void *of) {
+    struct signals *signals = of;
+    while (!signals->is_enough) {
+        usleep(5000);
+        pthread_kill(signals->to, SIGUSR1);
+    }
+    return NULL;
+}
+
+static inline void begin(struct signals *signals) {
+    struct sigaction action = {.sa_handler = no_handler};
+    sigaction(SIGUSR1, &action, NULL);
+    signals->to = pthread_self();
+    signals->is_enough = false;
+    signals->from = started(send_signals, signals);
+}
+
+static inline void end(struct signals *signals) {
+    signals->is_enough = true;
+    pthread_join(signals->from, NULL);
+}
+
 struct test {
     const char *name;
     void (*run)(void);

@@ -63,12 +63,6 @@ static void *echo(void *none) {
     return none;
 }
 
-static pthread_t started(void *(*run)(void *), void *of) {
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, run, of) == 0);
-    return thread;
-}
-
 static void a_call_is_answered(void) {
     char into[8];
     set_up();
@@ -483,32 +477,14 @@ static void the_death_of_a_server_is_reported(void) {
     tear_down();
 }
 
-static void no_handler(int signal) {
-    (void)signal;
-}
-
-static volatile bool is_quiet;
-
-/* Disturbs a thread until it says that it is enough. */
-static void *disturb(void *thread) {
-    while (!is_quiet) {
-        usleep(5000);
-        pthread_kill(*(pthread_t *)thread, SIGUSR1);
-    }
-    return NULL;
-}
-
 static void a_signal_ends_every_wait_and_nothing_is_lost(void) {
-    struct sigaction action = {.sa_handler = no_handler};
+    struct signals signals;
     uint64_t tickets[8];
     char into[8];
     pw_stream *stream = NULL;
     pw_request requests[8];
-    pthread_t me = pthread_self();
-    sigaction(SIGUSR1, &action, NULL);
     set_up();
-    is_quiet = false;
-    pthread_t thread = started(disturb, &me);
+    begin(&signals);
     GIVES(PW_INTERRUPTED, pw_server_recv(server, SOON, &data, &request, &error));
     GIVES(PW_INTERRUPTED, pw_server_claim(server, SOON, &data, &request, &error));
     GIVES(PW_INTERRUPTED, pw_server_recv_many(server, 8, SOON, 0, &data, requests, &count, &error));
@@ -528,8 +504,7 @@ static void a_signal_ends_every_wait_and_nothing_is_lost(void) {
     OK(pw_server_recv(server, SOON, &data, &request, &error));
     OK(pw_server_part(server, request.ticket, "one", 3, 0, SOON, NULL, &error));
     GIVES(PW_INTERRUPTED, pw_server_part(server, request.ticket, "two", 3, 0, SOON, NULL, &error));
-    is_quiet = true;
-    pthread_join(thread, NULL);
+    end(&signals);
     OK(pw_server_recv_many(server, 8, SOON, 0, &data, requests, &count, &error));
     CHECK(count == 7);
     for (int i = 0; i < 7; i++) {
