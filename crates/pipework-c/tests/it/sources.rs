@@ -94,7 +94,8 @@ struct Words {
 impl Words {
     fn of_file(&self, file: &syn::File) -> Vec<Entry> {
         let entries: Vec<Entry> = file.items.iter().filter_map(|item| self.of_item(item)).collect();
-        let declares = file.items.iter().any(|item| matches!(item, Item::Mod(_)));
+        let declares =
+            file.items.iter().any(|item| matches!(item, Item::Mod(item) if item.content.is_none()));
         // The wall has nothing for C.
         if entries.is_empty() && !declares {
             return vec![];
