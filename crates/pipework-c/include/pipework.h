@@ -64,8 +64,8 @@
  *    be NULL; a new handle is always wanted. errno is no part of this, and is left as it was.
  * 3. Deadlines are absolute times: see pw_deadline.
  * 4. Ownership. A handle is given back to its `_free`, which takes NULL, too. Nothing is freed
- *    with free(). What comes in a pw_buffer is the program's; what comes as a pw_bytes is lent
- *    until the next call on the same handle. What goes in is copied, strings too.
+ *    with free(). What comes in a pw_buffer is the program's; what comes as a pw_bytes or a
+ *    pw_space is lent until the next call on the same handle. What goes in is copied, strings too.
  * 5. Options are structs with `size` first, which `_options_init` fills in with the defaults; NULL
  *    stands for the defaults. Later versions add fields at the end. A program that was compiled
  *    for a later version gets PW_INVALID if it sets what this one does not know. Structs that are
@@ -154,14 +154,6 @@ typedef struct pw_error {
 } pw_error;
 
 /* -------------------------------------------------------------------------------------------------
- * Wall: what C hands in, and what it gets back.
- *
- * What a C program promises is said at the head of the header. The types of arguments stand for
- * it: only C can make a [`Lent`], a [`Space`] or a [`Number`], and whoever has one may rely on its
- * promise. Nothing here knows a room.
- */
-
-/* -------------------------------------------------------------------------------------------------
  * Statuses and errors in words.
  */
 
@@ -235,6 +227,14 @@ typedef struct pw_bytes {
     /* How many. */
     size_t len;
 } pw_bytes;
+
+/* Memory that the library lends, to be written. */
+typedef struct pw_space {
+    /* Where it begins; may be NULL if there is none. */
+    void *data;
+    /* How many bytes. */
+    size_t len;
+} pw_space;
 
 /*
  * Memory that the library grows as getline does, to be used again and again. A program sets it to
@@ -1059,6 +1059,263 @@ uint64_t pw_eventfd_consume(pw_eventfd *eventfd);
 
 /* Frees the handle, and closes the eventfd. */
 void pw_eventfd_free(pw_eventfd *eventfd);
+
+/* -------------------------------------------------------------------------------------------------
+ * Room pipe: a byte pipe inside one process, without descriptors, and without system calls while
+ * both sides run.
+ *
+ * One thread writes a stream (a document, an archive, a compressed file), another reads it, and
+ * neither holds it whole. Bytes come out once and in order. There is one writer and one reader:
+ *
+ * - The writer finishes or is freed: the reader gets the rest, then 0 bytes, which is the end of
+ *   the stream, as often as it asks.
+ * - The writer closes with an error, or is freed where it must finish: the reader gets the rest,
+ *   then PW_FAILED.
+ * - The reader is freed: the writer gets PW_CLOSED, although there be space.
+ * - The reader closes with an error: the writer gets PW_FAILED.
+ *
+ * An end that waits learns of this at once. A forked child has a copy of the memory, and nobody at
+ * the other end.
+ */
+
+/* -------------------------------------------------------------------------------------------------
+ * The two ends, and how they are made.
+ */
+
+/*
+ * The reading end of a pipe. One thread at a time, whatever the other end's thread does. It is
+ * freed with pw_pipe_reader_free or pw_pipe_reader_close_with_error.
+ */
+typedef struct pw_pipe_reader pw_pipe_reader;
+
+/*
+ * The writing end of a pipe. One thread at a time, whatever the other end's thread does. It is
+ * freed with pw_pipe_writer_finish, pw_pipe_writer_free or pw_pipe_writer_close_with_error.
+ */
+typedef struct pw_pipe_writer pw_pipe_writer;
+
+/* A capacity in bytes that suits most: what a pipe of the kernel has. */
+#define PW_PIPE_CAPACITY 65536
+
+/*
+ * Makes a pipe that holds up to `capacity` bytes, rounded up to a power of two, and takes the
+ * memory for them.
+ *
+ * Fails with PW_INVALID if the capacity is 0 or more than half of the address space; PW_OS with
+ * ENOMEM if there is no such memory.
+ */
+pw_status pw_pipe_new(size_t capacity, pw_pipe_reader **reader, pw_pipe_writer **writer,
+                      pw_error *error);
+
+/* -------------------------------------------------------------------------------------------------
+ * The reading end: takes bytes out, or lends them where they lie.
+ */
+
+/*
+ * Waits for the first byte and takes what is there, as much as `space` bytes at `into` hold. `len`
+ * says how many; 0 is the end of the stream.
+ *
+ * Fails with PW_TIMED_OUT and PW_INTERRUPTED: nothing was taken, call again. PW_FAILED if the
+ * writer gave up, and everything before that has been taken; pw_pipe_reader_failure says why.
+ */
+pw_status pw_pipe_reader_recv(pw_pipe_reader *reader, void *into, size_t space,
+                              pw_deadline deadline, size_t *len, pw_error *error);
+
+/*
+ * Takes what is there now; PW_WOULD_BLOCK if nothing is. It does not wait. Otherwise it is as
+ * pw_pipe_reader_recv.
+ */
+pw_status pw_pipe_reader_try_recv(pw_pipe_reader *reader, void *into, size_t space, size_t *len,
+                                  pw_error *error);
+
+/*
+ * Takes until the `space` bytes at `into` are full. `len` says how many there are: fewer only at
+ * the end of the stream.
+ *
+ * Fails as pw_pipe_reader_recv. What was taken before lies at `into`, and pw_error.done says how
+ * much that is: go on behind it.
+ */
+pw_status pw_pipe_reader_recv_full(pw_pipe_reader *reader, void *into, size_t space,
+                                   pw_deadline deadline, size_t *len, pw_error *error);
+
+/*
+ * Takes up to and with the first byte that equals `delimiter`, or until the `space` bytes at
+ * `into` are full. `len` says how many there are. Without that byte at their end, either `into` is
+ * full or the stream has ended.
+ *
+ * Fails as pw_pipe_reader_recv_full.
+ */
+pw_status pw_pipe_reader_recv_until(pw_pipe_reader *reader, uint8_t delimiter, void *into,
+                                    size_t space, pw_deadline deadline, size_t *len,
+                                    pw_error *error);
+
+/*
+ * Waits until at least `min` bytes are there and lends them where they lie, in `pieces[0]` and
+ * `pieces[1]`: the second is empty unless they reach round the end of the memory. There are fewer
+ * only at the end of the stream. With `min` 0 it does not wait, and lends what is there.
+ *
+ * They are lent until the next call on this end. Meanwhile the writer may add to them, but not
+ * change them.
+ *
+ * Fails with PW_TOO_LONG if `min` is more than the capacity; otherwise as pw_pipe_reader_recv.
+ */
+pw_status pw_pipe_reader_peek(pw_pipe_reader *reader, size_t min, pw_deadline deadline,
+                              pw_bytes *pieces, pw_error *error);
+
+/*
+ * Is done with the first `len` bytes of what pw_pipe_reader_peek lent.
+ *
+ * Fails with PW_INVALID if it lent fewer.
+ */
+pw_status pw_pipe_reader_consume(pw_pipe_reader *reader, size_t len, pw_error *error);
+
+/*
+ * Copies `len` bytes to a descriptor, or as many as the stream has; UINT64_MAX is everything.
+ * `copied` says how many. Whether the descriptor blocks does not matter.
+ *
+ * Fails as pw_pipe_reader_recv; with PW_CLOSED if nobody reads from the descriptor any more;
+ * PW_OS. pw_error.done bytes have arrived, and no other has left the pipe: the same call may be
+ * made again.
+ */
+pw_status pw_pipe_reader_copy_to_fd(pw_pipe_reader *reader, int fd, uint64_t len,
+                                    pw_deadline deadline, uint64_t *copied, pw_error *error);
+
+/* Whether the writer has finished or was freed; false for NULL. There may be bytes left. */
+bool pw_pipe_reader_is_closed(pw_pipe_reader *reader);
+
+/*
+ * Writes why the writer gave up into `text`, which has space for `size` bytes with the NUL at the
+ * end, and cuts it off there. Returns how long that is, without the NUL, as snprintf does; 0 if
+ * the writer did not give up. There may be bytes left.
+ */
+size_t pw_pipe_reader_failure(pw_pipe_reader *reader, char *text, size_t size);
+
+/* Bytes that can be taken now; 0 for NULL. The writer may add to them at any time. */
+size_t pw_pipe_reader_len(pw_pipe_reader *reader);
+
+/* Bytes that the pipe holds at most; 0 for NULL. */
+size_t pw_pipe_reader_capacity(pw_pipe_reader *reader);
+
+/*
+ * Sets for how long this end's thread spins before it sleeps, while waits of late have ended
+ * within that time: 20 microseconds by default, up to 1 ms, 0 for never. NULL is allowed.
+ */
+void pw_pipe_reader_set_spin(pw_pipe_reader *reader, uint64_t ns);
+
+/*
+ * Frees this end with a reason, a string, which the writer gets by pw_pipe_writer_failure; its
+ * calls fail with PW_FAILED. NULL is no particular reason. NULL as `reader` is allowed.
+ */
+void pw_pipe_reader_close_with_error(pw_pipe_reader *reader, const char *reason);
+
+/* Frees this end: what was not read is gone, and the writer's calls fail with PW_CLOSED. */
+void pw_pipe_reader_free(pw_pipe_reader *reader);
+
+/* -------------------------------------------------------------------------------------------------
+ * The writing end: puts bytes in, or lends the space for them.
+ */
+
+/*
+ * Waits for space for the first byte and puts in as many as there is space for. `sent` says how
+ * many.
+ *
+ * Fails with PW_TIMED_OUT and PW_INTERRUPTED: nothing was put in, call again. PW_CLOSED if nobody
+ * will read it; PW_FAILED if the reader gave up, and pw_pipe_writer_failure says why.
+ */
+pw_status pw_pipe_writer_send(pw_pipe_writer *writer, const void *data, size_t len,
+                              pw_deadline deadline, size_t *sent, pw_error *error);
+
+/*
+ * Puts in what there is space for now; PW_WOULD_BLOCK if there is none. It does not wait.
+ * Otherwise it is as pw_pipe_writer_send.
+ */
+pw_status pw_pipe_writer_try_send(pw_pipe_writer *writer, const void *data, size_t len,
+                                  size_t *sent, pw_error *error);
+
+/*
+ * Puts in all `len` bytes.
+ *
+ * Fails as pw_pipe_writer_send. pw_error.done says how many were put in before: go on behind them.
+ */
+pw_status pw_pipe_writer_send_all(pw_pipe_writer *writer, const void *data, size_t len,
+                                  pw_deadline deadline, pw_error *error);
+
+/*
+ * Waits until there is space for at least `min` bytes and lends it, in `pieces[0]` and
+ * `pieces[1]`: the second is empty unless the space reaches round the end of the memory. With
+ * `min` 0 it does not wait, and lends the space there is.
+ *
+ * It is lent until the next call on this end, and holds bytes of long ago. Nobody reads them
+ * before pw_pipe_writer_commit.
+ *
+ * Fails with PW_TOO_LONG if `min` is more than the capacity; otherwise as pw_pipe_writer_send.
+ */
+pw_status pw_pipe_writer_reserve(pw_pipe_writer *writer, size_t min, pw_deadline deadline,
+                                 pw_space *pieces, pw_error *error);
+
+/*
+ * Puts in the first `len` bytes of the space that pw_pipe_writer_reserve lent.
+ *
+ * Fails with PW_INVALID if it lent less.
+ */
+pw_status pw_pipe_writer_commit(pw_pipe_writer *writer, size_t len, pw_error *error);
+
+/*
+ * Copies `len` bytes from a descriptor, or as many as it has; UINT64_MAX is everything. `copied`
+ * says how many. Whether the descriptor blocks does not matter. That the reader is gone is noticed
+ * when there is something for it, not before.
+ *
+ * Fails as pw_pipe_writer_send; with PW_OS. pw_error.done bytes are in the pipe, and no other has
+ * left the descriptor: the same call may be made again.
+ */
+pw_status pw_pipe_writer_copy_from_fd(pw_pipe_writer *writer, int fd, uint64_t len,
+                                      pw_deadline deadline, uint64_t *copied, pw_error *error);
+
+/* Whether the reader was freed; false for NULL. */
+bool pw_pipe_writer_is_closed(pw_pipe_writer *writer);
+
+/*
+ * Writes why the reader gave up into `text`, as pw_pipe_reader_failure does; returns 0 if it did
+ * not.
+ */
+size_t pw_pipe_writer_failure(pw_pipe_writer *writer, char *text, size_t size);
+
+/* Bytes that wait to be read now; 0 for NULL. The reader may take some at any time. */
+size_t pw_pipe_writer_len(pw_pipe_writer *writer);
+
+/* Bytes that the pipe holds at most; 0 for NULL. */
+size_t pw_pipe_writer_capacity(pw_pipe_writer *writer);
+
+/* As pw_pipe_reader_set_spin. */
+void pw_pipe_writer_set_spin(pw_pipe_writer *writer, uint64_t ns);
+
+/*
+ * From now on, pw_pipe_writer_free is a failure: unless pw_pipe_writer_finish has ended the
+ * stream, its reader gets PW_FAILED behind the last byte. For a producer that may leave early and
+ * free everything on its way: half a document then never looks like a whole one. NULL is allowed.
+ */
+void pw_pipe_writer_must_finish(pw_pipe_writer *writer);
+
+/*
+ * Ends the stream, and frees this end in any case: the reader gets what is in the pipe and then
+ * the end. Whether it takes the rest is not waited for.
+ *
+ * Fails with PW_CLOSED or PW_FAILED if the reader is gone already, and so has not got all of it.
+ */
+pw_status pw_pipe_writer_finish(pw_pipe_writer *writer, pw_error *error);
+
+/*
+ * Frees this end with a reason, a string: the reader gets what is in the pipe and then PW_FAILED,
+ * and the reason by pw_pipe_reader_failure. NULL is no particular reason. NULL as `writer` is
+ * allowed.
+ */
+void pw_pipe_writer_close_with_error(pw_pipe_writer *writer, const char *reason);
+
+/*
+ * Frees this end: the reader gets what is in the pipe and then the end, unless this end must
+ * finish.
+ */
+void pw_pipe_writer_free(pw_pipe_writer *writer);
 
 #ifdef __cplusplus
 }

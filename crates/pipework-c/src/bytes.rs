@@ -19,6 +19,16 @@ pub struct pw_bytes {
     pub len: usize,
 }
 
+/// Memory that the library lends, to be written.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct pw_space {
+    /// Where it begins; may be NULL if there is none.
+    data: *mut c_void,
+    /// How many bytes.
+    len: usize,
+}
+
 /// Memory that the library grows as getline does, to be used again and again. A program sets it to
 /// PW_BUFFER before the first use, reads `data` and `len`, and gives it to pw_buffer_free in the
 /// end. One thread at a time.
@@ -66,6 +76,20 @@ pub extern "C" fn pw_buffer_free(buffer: InOut<'_, pw_buffer>) {
 }
 
 // ---------------------------------------------------------------- on this side
+
+impl pw_bytes {
+    /// Bytes of the library's, for C to read.
+    pub(crate) fn lend(bytes: &[u8]) -> pw_bytes {
+        pw_bytes { data: Lent::to_c(bytes), len: bytes.len() }
+    }
+}
+
+impl pw_space {
+    /// Memory of the library's, for C to write.
+    pub(crate) fn lend(space: &mut [u8]) -> pw_space {
+        pw_space { data: space.as_mut_ptr().cast(), len: space.len() }
+    }
+}
 
 impl pw_buffer {
     /// Its memory as a vector, until that is dropped.

@@ -194,6 +194,13 @@ impl<'a, T> Lent<'a, T> {
     }
 }
 
+impl Lent<'static, c_void> {
+    /// The way back: bytes that the library lends, in a struct for C. Nothing here reads them.
+    pub(crate) fn to_c(bytes: &[u8]) -> Lent<'static, c_void> {
+        Lent(bytes.as_ptr().cast(), PhantomData)
+    }
+}
+
 impl<'a> Lent<'a, c_void> {
     /// Bytes.
     #[inline]

@@ -63,8 +63,8 @@
 //!    be NULL; a new handle is always wanted. errno is no part of this, and is left as it was.
 //! 3. Deadlines are absolute times: see pw_deadline.
 //! 4. Ownership. A handle is given back to its `_free`, which takes NULL, too. Nothing is freed
-//!    with free(). What comes in a pw_buffer is the program's; what comes as a pw_bytes is lent
-//!    until the next call on the same handle. What goes in is copied, strings too.
+//!    with free(). What comes in a pw_buffer is the program's; what comes as a pw_bytes or a
+//!    pw_space is lent until the next call on the same handle. What goes in is copied, strings too.
 //! 5. Options are structs with `size` first, which `_options_init` fills in with the defaults; NULL
 //!    stands for the defaults. Later versions add fields at the end. A program that was compiled
 //!    for a later version gets PW_INVALID if it sets what this one does not know. Structs that are
@@ -87,8 +87,8 @@
 // - `edge.rs` is the wall: pointers, structs and descriptors of C, and panics that end there. The
 //   types of arguments (`In`, `InOut`, `Out`, `Handle`, `Lent`, `Space`, `Number`) are in it.
 // - `text.rs`, `version.rs`, `deadline.rs`, `bytes.rs`, `descriptor.rs`: what all rooms share.
-// - A room is a file or a folder: `reqrep/` has `segment.rs`, `client.rs`, `stream.rs`, `server.rs`
-//   and `eventfd.rs`, and a file has one type of handle.
+// - A room is a folder. `reqrep/` has `segment.rs`, `client.rs`, `stream.rs`, `server.rs` and
+//   `eventfd.rs`, a type of handle each; `pipe/` has `ends.rs`, `reader.rs` and `writer.rs`.
 //
 // A function's body is one expression: convert, call the core, convert. include/pipework.h is
 // written from these files, in the order of the `mod` lines, by a test: `tests/it/header.rs` says
@@ -105,3 +105,4 @@ pub mod deadline;
 pub mod bytes;
 pub mod descriptor;
 pub mod reqrep;
+pub mod pipe;

@@ -43,17 +43,22 @@ pub extern "C" fn pw_status_errno(status: pw_status) -> i32 {
 pub extern "C" fn pw_error_text(error: In<'_, pw_error>, text: Space<'_, c_char>, size: usize) -> usize {
     get(0, || {
         let line = error.map(pw_error::to_string).unwrap_or_default();
-        if let Ok(space) = text.array(size, Name::NONE)
-            && let Some(most) = size.checked_sub(1)
-        {
-            let bytes = line.bytes().take(most).chain([0]);
-            space.iter_mut().zip(bytes).for_each(|(place, byte)| _ = place.write(byte as c_char));
-        }
-        line.len()
+        write_line(&line, text, size)
     })
 }
 
 // ---------------------------------------------------------------- on this side
+
+/// Writes a line where C wants it, cut off where its space ends, and says how long the whole is.
+pub(crate) fn write_line(line: &str, text: Space<'_, c_char>, size: usize) -> usize {
+    if let Ok(space) = text.array(size, Name::NONE)
+        && let Some(most) = size.checked_sub(1)
+    {
+        let bytes = line.bytes().take(most).chain([0]);
+        space.iter_mut().zip(bytes).for_each(|(place, byte)| _ = place.write(byte as c_char));
+    }
+    line.len()
+}
 
 const BUG: &CStr = c"a broken invariant of pipework";
 

@@ -1,0 +1,58 @@
+//! The two ends, and how they are made.
+
+use std::ffi::c_char;
+use std::io;
+
+use pipework::ErrorKind;
+use pipework::pipe::{self, Reader, Writer};
+
+use crate::edge::{Handle, Lent, Name, Out, Space, hand_out, run};
+use crate::error::{pw_error, pw_status};
+use crate::text::write_line;
+
+/// The reading end of a pipe. One thread at a time, whatever the other end's thread does. It is
+/// freed with pw_pipe_reader_free or pw_pipe_reader_close_with_error.
+pub struct pw_pipe_reader(pub(super) Reader);
+
+/// The writing end of a pipe. One thread at a time, whatever the other end's thread does. It is
+/// freed with pw_pipe_writer_finish, pw_pipe_writer_free or pw_pipe_writer_close_with_error.
+pub struct pw_pipe_writer(pub(super) Writer);
+
+/// A capacity in bytes that suits most: what a pipe of the kernel has.
+pub const PW_PIPE_CAPACITY: usize = 65536;
+
+/// Makes a pipe that holds up to `capacity` bytes, rounded up to a power of two, and takes the
+/// memory for them.
+///
+/// Fails with PW_INVALID if the capacity is 0 or more than half of the address space; PW_OS with
+/// ENOMEM if there is no such memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_pipe_new(
+    capacity: usize,
+    reader: Out<'_, Handle<pw_pipe_reader>>,
+    writer: Out<'_, Handle<pw_pipe_writer>>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_pipe_new", error, |name| {
+        let (reader, writer) = (name.given(reader)?, name.given(writer)?);
+        let (reading, writing) = pipe::pipe(capacity)?;
+        hand_out(reader, pw_pipe_reader(reading))?;
+        hand_out(writer, pw_pipe_writer(writing))
+    })
+}
+
+const _: () = assert!(PW_PIPE_CAPACITY == pipe::CAPACITY, "as the core says");
+
+// ---------------------------------------------------------------- on this side
+
+/// What an end closes with, in the program's words.
+pub(super) fn failure(reason: Lent<'_, c_char>) -> io::Error {
+    let reason = reason.text(Name::NONE).map(|text| text.to_string_lossy()).unwrap_or_default();
+    // It says that there is one by its length.
+    if reason.is_empty() { io::Error::other(ErrorKind::Failed.to_string()) } else { io::Error::other(reason) }
+}
+
+/// Puts what the other end closed with where C wants it, and says how long that is.
+pub(super) fn write_failure(failure: Option<io::Error>, text: Space<'_, c_char>, size: usize) -> usize {
+    write_line(&failure.map(|failure| failure.to_string()).unwrap_or_default(), text, size)
+}
