@@ -310,9 +310,10 @@ async fn until<T>(
 mod tests {
     use std::pin::{Pin, pin};
     use std::task::{Context, Wake, Waker};
-    use std::thread::{self, Thread};
+    use std::thread;
     use std::time::Duration;
 
+    use super::super::tests::block_on;
     use super::super::{Options, Segment};
     use super::*;
     use crate::error::ErrorKind;
@@ -321,26 +322,6 @@ mod tests {
 
     fn small() -> Segment {
         Options::new().slots(2).members(8).anonymous().expect("a segment")
-    }
-
-    struct Unpark(Thread);
-
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-
-    /// All that is needed of a runtime.
-    fn run<T>(future: impl Future<Output = T>) -> T {
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
-        let mut future = pin!(future);
-        loop {
-            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(done) => return done,
-                Poll::Pending => thread::park(),
-            }
-        }
     }
 
     fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
@@ -371,7 +352,7 @@ mod tests {
                 }
             });
             scope.spawn(|| {
-                run(async {
+                block_on(async {
                     let server = segment.server().unwrap();
                     while let Ok(request) = server.recv_async().await
                         && !request.is_empty()
@@ -389,8 +370,8 @@ mod tests {
                             let request = [caller.to_le_bytes(), turn.to_le_bytes()].concat();
                             let reply = match caller {
                                 0 => client.call(&request, SOON),
-                                1 => run(client.call_async(&request)),
-                                _ => run(async {
+                                1 => block_on(client.call_async(&request)),
+                                _ => block_on(async {
                                     let ticket = client.send_async(&request).await?;
                                     client.recv_async(ticket).await
                                 }),
@@ -401,7 +382,7 @@ mod tests {
                 })
                 .collect();
             callers.into_iter().for_each(|caller| caller.join().unwrap());
-            (0..2).for_each(|_| assert_eq!(kind(run(client.call_async(""))), Some(ErrorKind::Failed)));
+            (0..2).for_each(|_| assert_eq!(kind(block_on(client.call_async(""))), Some(ErrorKind::Failed)));
         });
         all_free(&segment);
     }
@@ -415,13 +396,13 @@ mod tests {
         let (client, server) = (segment.int_client().unwrap(), segment.int_server().unwrap());
         thread::scope(|scope| {
             let serve = moves(async { server.recv_async().await.unwrap().reply(-1).unwrap() });
-            scope.spawn(|| run(serve));
+            scope.spawn(|| block_on(serve));
             let call = moves(client.call_async(7));
-            assert_eq!(scope.spawn(|| run(call)).join().unwrap(), Ok(-1));
+            assert_eq!(scope.spawn(|| block_on(call)).join().unwrap(), Ok(-1));
             let sent = moves(client.send_async(8));
-            let ticket = run(sent).unwrap();
+            let ticket = block_on(sent).unwrap();
             scope.spawn(|| server.recv(SOON).unwrap().reply(-2).unwrap());
-            assert_eq!(run(moves(client.recv_async(ticket))), Ok(-2));
+            assert_eq!(block_on(moves(client.recv_async(ticket))), Ok(-2));
         });
     }
 
@@ -454,11 +435,11 @@ mod tests {
         }
         all_free(&segment);
         // A ticket outlives its future.
-        let ticket = run(client.send_async("e")).unwrap();
+        let ticket = block_on(client.send_async("e")).unwrap();
         assert!(poll_once(pin!(client.recv_async(ticket))).is_pending());
         server.recv(SOON).unwrap().reply("f").unwrap();
-        assert_eq!(&*run(client.recv_async(ticket)).unwrap(), b"f");
-        assert_eq!(kind(run(client.recv_async(ticket))), Some(ErrorKind::Stale));
+        assert_eq!(&*block_on(client.recv_async(ticket)).unwrap(), b"f");
+        assert_eq!(kind(block_on(client.recv_async(ticket))), Some(ErrorKind::Stale));
         all_free(&segment);
     }
 
@@ -471,7 +452,7 @@ mod tests {
             assert!(poll_once(given_up.as_mut()).is_pending());
             client.try_send("a").unwrap().expect("there is a slot")
         };
-        run(server.recv_async()).unwrap().reply("b").unwrap();
+        block_on(server.recv_async()).unwrap().reply("b").unwrap();
         assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"b");
         // Likewise for a slot.
         let tickets = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
@@ -480,7 +461,7 @@ mod tests {
             assert!(poll_once(given_up.as_mut()).is_pending());
             assert!(client.cancel(tickets[0]).unwrap());
         }
-        run(client.send_async("d")).unwrap();
+        block_on(client.send_async("d")).unwrap();
         let mut waiting: Vec<u8> = server.drain(9).unwrap().iter().map(|request| request[0]).collect();
         waiting.sort_unstable();
         assert_eq!(waiting, b"bd");
@@ -491,21 +472,24 @@ mod tests {
         let segment = small();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
         let short = client.clone().max_message(4999);
-        assert_eq!(kind(run(short.call_async(&[0; 5000]))), Some(ErrorKind::TooLong));
-        assert_eq!(kind(run(client.recv_async(Ticket::from_bits(0)))), Some(ErrorKind::Stale));
+        assert_eq!(kind(block_on(short.call_async(&[0; 5000]))), Some(ErrorKind::TooLong));
+        assert_eq!(kind(block_on(client.recv_async(Ticket::from_bits(0)))), Some(ErrorKind::Stale));
         let needy = client.clone().needs_server(true);
         thread::scope(|scope| {
             let needy = &needy;
-            let call = scope.spawn(move || kind(run(needy.call_async("a"))));
+            let call = scope.spawn(move || kind(block_on(needy.call_async("a"))));
             // The second call ends at the end of a slice.
             server.recv(SOON).unwrap().fail("");
             assert_eq!(call.join().unwrap(), Some(ErrorKind::Failed));
             let ticket = needy.try_send("b").unwrap().expect("there is a slot");
-            let call = scope.spawn(move || kind(run(needy.recv_async(ticket))));
+            let call = scope.spawn(move || kind(block_on(needy.recv_async(ticket))));
             drop(server);
             assert_eq!(call.join().unwrap(), Some(ErrorKind::NoServer));
         });
-        assert_eq!(kind(run(client.clone().needs_server(true).call_async("c"))), Some(ErrorKind::NoServer));
+        assert_eq!(
+            kind(block_on(client.clone().needs_server(true).call_async("c"))),
+            Some(ErrorKind::NoServer)
+        );
         all_free(&segment);
     }
 
@@ -519,7 +503,7 @@ mod tests {
             let both = scope.spawn(|| {
                 let (mut one, mut other) = (pin!(client.recv_async(first)), pin!(client.recv_async(second)));
                 let mut ends = Vec::new();
-                run(poll_fn(|cx| {
+                block_on(poll_fn(|cx| {
                     if !ends.contains(&b'x')
                         && let Poll::Ready(reply) = one.as_mut().poll(cx)
                     {
@@ -539,7 +523,8 @@ mod tests {
             one.reply("x").unwrap();
             both.join().unwrap();
             let ticket = client.try_send("c").unwrap().expect("there is a slot");
-            let twice = [&client; 2].map(|client| scope.spawn(move || kind(run(client.recv_async(ticket)))));
+            let twice =
+                [&client; 2].map(|client| scope.spawn(move || kind(block_on(client.recv_async(ticket)))));
             thread::sleep(Duration::from_millis(2));
             server.recv(SOON).unwrap().reply("d").unwrap();
             let mut ends = twice.map(|end| end.join().unwrap());

@@ -1,7 +1,10 @@
 //! The room as a whole, in one process.
 
 use std::collections::HashSet;
-use std::thread;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use super::*;
@@ -22,6 +25,24 @@ fn all_free(segment: &Segment) {
     let slots = segment.geometry().slots as usize;
     let audit = segment.audit().unwrap();
     assert_eq!(Audit { entries: 0, ..audit }, Audit { free: slots, ..Audit::default() });
+}
+
+/// Runs a task on this thread, without a runtime.
+pub(super) fn block_on<T>(task: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut task = pin!(task);
+    loop {
+        match task.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => thread::park(),
+        }
+    }
 }
 
 // ---------------------------------------------------------------- one call

@@ -1,14 +1,15 @@
 //! Who gets a slot, and when.
 
 use std::os::fd::AsFd;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
+use crate::reqrep::tests::block_on;
 use crate::reqrep::{Client, Options, Segment, Ticket};
 use crate::sync::{AtomicU64, Hint, Ordering};
 use crate::sys;
@@ -66,28 +67,17 @@ fn taken() -> (Segment, Client, Ticket) {
     (segment, client, ticket)
 }
 
-/// Wakes a thread, or counts.
-struct Counter(Hint, Option<Thread>);
+/// Counts how often it is woken.
+struct Counter(Hint);
 
 impl Wake for Counter {
     fn wake(self: Arc<Self>) {
         self.0.set(self.0.get() + 1);
-        self.1.as_ref().inspect(|thread| thread.unpark());
     }
 }
 
 fn poll<T>(future: Pin<&mut impl Future<Output = T>>, woken: &Arc<Counter>) -> Poll<T> {
     future.poll(&mut Context::from_waker(&Waker::from(Arc::clone(woken))))
-}
-
-fn run<T>(future: impl Future<Output = T>) -> T {
-    let (woken, mut future) = (Arc::new(Counter(Hint::new(0), Some(thread::current()))), pin!(future));
-    loop {
-        match poll(future.as_mut(), &woken) {
-            Poll::Ready(done) => return done,
-            Poll::Pending => thread::park(),
-        }
-    }
 }
 
 fn awaited(woken: &Counter) {
@@ -119,7 +109,7 @@ fn who_came_first_is_served_first() {
             scope.spawn(move || {
                 let reply = match n % 2 {
                     0 => caller.call(&[n as u8], SOON),
-                    _ => run(caller.call_async(&[n as u8])),
+                    _ => block_on(caller.call_async(&[n as u8])),
                 };
                 assert_eq!(*reply.unwrap(), [n as u8]);
             });
@@ -180,7 +170,7 @@ fn one_is_woken_for_each_slot_that_comes_free() {
 fn who_gives_up_passes_its_turn_on() {
     let (_segment, client, first) = taken();
     let [mut one, mut other] = ["a", "b"].map(|text| Box::pin(client.send_async(text)));
-    let woken = [(); 2].map(|()| Arc::new(Counter(Hint::new(0), None)));
+    let woken = [(); 2].map(|()| Arc::new(Counter(Hint::new(0))));
     assert!(poll(one.as_mut(), &woken[0]).is_pending() && poll(other.as_mut(), &woken[1]).is_pending());
     thread::scope(|scope| {
         let third = scope.spawn(|| client.send("c", SOON).unwrap());
@@ -209,7 +199,7 @@ fn who_is_never_asked_again_stops_nobody() {
     let other = client.clone();
     let space = other.send_doorbell().unwrap();
     let tickets = [(); 4].map(|()| client.try_send("first").unwrap().expect("there is a slot"));
-    let (woken, mut kept) = (Arc::new(Counter(Hint::new(0), None)), Box::pin(client.send_async("kept")));
+    let (woken, mut kept) = (Arc::new(Counter(Hint::new(0))), Box::pin(client.send_async("kept")));
     assert!(poll(kept.as_mut(), &woken).is_pending() && other.try_send("late").unwrap().is_none());
     tickets.into_iter().for_each(|ticket| assert!(client.cancel(ticket).unwrap()));
     awaited(&woken);
@@ -235,12 +225,12 @@ fn who_is_never_asked_again_stops_nobody() {
 fn a_turn_that_is_not_taken_goes_to_the_next() {
     for by_thread in [true, false] {
         let (_segment, client, first) = taken();
-        let (woken, mut kept) = (Arc::new(Counter(Hint::new(0), None)), Box::pin(client.send_async("a")));
+        let (woken, mut kept) = (Arc::new(Counter(Hint::new(0))), Box::pin(client.send_async("a")));
         assert!(poll(kept.as_mut(), &woken).is_pending());
         thread::scope(|scope| {
             let next = scope.spawn(|| match by_thread {
                 true => client.send("b", SOON),
-                false => run(client.send_async("b")),
+                false => block_on(client.send_async("b")),
             });
             until_waiting(&client, 2);
             assert!(client.cancel(first).unwrap());
@@ -257,7 +247,7 @@ fn only_those_who_need_a_server_hear_that_there_is_none() {
     let (server, needy) = (segment.server().unwrap(), client.clone().needs_server(true));
     let space = needy.send_doorbell().unwrap();
     let [mut one, mut other] = [&client, &needy].map(|client| Box::pin(client.send_async("a")));
-    let woken = [(); 2].map(|()| Arc::new(Counter(Hint::new(0), None)));
+    let woken = [(); 2].map(|()| Arc::new(Counter(Hint::new(0))));
     assert!(poll(one.as_mut(), &woken[0]).is_pending() && poll(other.as_mut(), &woken[1]).is_pending());
     let is_readable = |until: Deadline| sys::wait(&[space.as_fd()], sys::For::Reading, until).expect("poll");
     assert!(needy.try_send("b").unwrap().is_none() && !is_readable(Deadline::now()));
@@ -298,7 +288,7 @@ fn a_client_keeps_no_more_slots_than_it_may() {
         for (n, end) in ends.into_iter().enumerate() {
             let other = &other;
             let waiting = scope.spawn(move || match n {
-                1 => run(other.send_async("waits")).unwrap(),
+                1 => block_on(other.send_async("waits")).unwrap(),
                 _ => other.send("waits", SOON).unwrap(),
             });
             until_waiting(&client, 1);
@@ -326,7 +316,7 @@ fn calls_that_end_unseen_are_counted_no_more() {
     assert_eq!(late, Err(ErrorKind::TimedOut));
     free(first);
     free(client.send("second", SOON).unwrap());
-    free(run(client.send_async("third")).unwrap());
+    free(block_on(client.send_async("third")).unwrap());
     let began = Instant::now();
     let last = loop {
         match client.try_send("last").unwrap() {

@@ -3,14 +3,12 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Poll, Waker};
 
 use pipework::pipe::{Reader, Writer};
 use pipework::{Error, ErrorKind};
 
-use crate::harness::Random;
+use crate::harness::{Random, block_on};
 
 /// Who holds an end, and by which traits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -259,24 +257,6 @@ impl End for Writer {
 }
 
 // ---------------------------------------------------------------- running tasks
-
-/// Runs a task on this thread, without a runtime.
-pub(super) fn block_on<T>(task: impl Future<Output = T>) -> T {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut task = pin!(task);
-    loop {
-        match task.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(done) => return done,
-            Poll::Pending => thread::park(),
-        }
-    }
-}
 
 /// What the task has after one poll; it is given up if that is nothing.
 pub(super) fn poll_once<T>(task: impl Future<Output = T>) -> Option<T> {

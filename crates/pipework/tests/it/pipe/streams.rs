@@ -9,8 +9,8 @@ use pipework::ErrorKind;
 use pipework::pipe::{CAPACITY, pipe};
 
 use super::combinations;
-use super::end::{self, block_on};
-use crate::harness::{PATIENCE, Random, alone, memory_kib};
+use super::end;
+use crate::harness::{PATIENCE, Random, alone, block_on, memory_kib};
 
 /// Every combination of ends, with pieces of random lengths on both sides.
 #[test]

@@ -14,11 +14,8 @@ use crate::harness::{PATIENCE, asleep};
 pub(super) fn send(fate: &Fate) {
     let segment = small(2);
     let server = segment.server().unwrap();
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        mark();
+    let victim = fate.client(&segment, |client| {
         client.try_send("ping").unwrap().unwrap();
-        mark();
     });
     victim.die();
     answer_all(&server);
@@ -29,11 +26,8 @@ pub(super) fn send(fate: &Fate) {
 pub(super) fn send_to_a_parked_server(fate: &Fate) {
     let segment = small(2);
     let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        mark();
+    let victim = fate.client(&segment, |client| {
         client.try_send("ping").unwrap().unwrap();
-        mark();
     });
     thread::scope(|scope| {
         asleep(scope, || serve(&server));
@@ -51,11 +45,8 @@ pub(super) fn send_into_a_stale_ring(fate: &Fate) {
     for _ in 0..segment.geometry().queue {
         send_and_cancel(&client);
     }
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        mark();
+    let victim = fate.client(&segment, |client| {
         client.try_send("ping").unwrap().unwrap();
-        mark();
     });
     victim.die();
     answer_all(&server);
@@ -67,12 +58,9 @@ pub(super) fn send_waiting_for_a_slot(fate: &Fate) {
     let segment = small(1);
     let clients = [segment.client().unwrap(), segment.client().unwrap()];
     let ticket = clients[0].try_send("first").unwrap().unwrap();
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        mark();
+    let victim = fate.client(&segment, |client| {
         // The other may be quicker.
         let _sent = client.send("ping", SOON);
-        mark();
     });
     thread::scope(|scope| {
         let mut second = None;
@@ -102,11 +90,8 @@ pub(super) fn send_with_a_dead_clients_slot(fate: &Fate) {
         mark();
     });
     dead.kill();
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        mark();
+    let victim = fate.client(&segment, |client| {
         client.send("ping", SOON).unwrap();
-        mark();
     });
     let died = victim.die();
     let ticket = next.send("next", PATIENCE).unwrap();
@@ -123,11 +108,8 @@ pub(super) fn send_waiting_for_the_ring(fate: &Fate) {
     for _ in 1..segment.geometry().queue {
         send_and_cancel(&client);
     }
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        mark();
+    let victim = fate.client(&segment, |client| {
         client.send("ping", SOON).unwrap();
-        mark();
     });
     victim.die_but_first(|| assert_eq!(answer_next(&server), b"first"));
     answer_all(&server);
@@ -138,12 +120,8 @@ pub(super) fn send_waiting_for_the_ring(fate: &Fate) {
 pub(super) fn wait(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        let ticket = client.try_send("ping").unwrap().unwrap();
-        mark();
+    let victim = fate.caller(&segment, |client, ticket| {
         assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"PING");
-        mark();
     });
     victim.die_but_first(|| answer_all(&server));
     answer_all(&server);
@@ -154,12 +132,8 @@ pub(super) fn wait(fate: &Fate) {
 pub(super) fn get(fate: &Fate) {
     let segment = small(1);
     let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        let ticket = client.try_send("ping").unwrap().unwrap();
-        mark();
+    let victim = fate.caller(&segment, |client, ticket| {
         assert_eq!(&*client.try_recv(ticket).unwrap().unwrap(), b"PING");
-        mark();
     });
     answer_all(&server);
     next_gets_the_slot(fate, &client, || victim.die());
@@ -186,12 +160,8 @@ pub(super) fn call_too_late(fate: &Fate) {
 pub(super) fn cancel_sent(fate: &Fate) {
     let segment = small(1);
     let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        let ticket = client.try_send("ping").unwrap().unwrap();
-        mark();
+    let victim = fate.caller(&segment, |client, ticket| {
         assert_eq!(client.cancel(ticket), Ok(true));
-        mark();
     });
     next_gets_the_slot(fate, &client, || victim.die());
     answer_all(&server);
@@ -201,12 +171,8 @@ pub(super) fn cancel_sent(fate: &Fate) {
 pub(super) fn cancel_taken(fate: &Fate) {
     let segment = small(1);
     let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        let ticket = client.try_send("ping").unwrap().unwrap();
-        mark();
+    let victim = fate.caller(&segment, |client, ticket| {
         assert_eq!(client.cancel(ticket), Ok(true));
-        mark();
     });
     let request = server.try_recv().unwrap().unwrap();
     next_gets_the_slot(fate, &client, || {

@@ -15,9 +15,9 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use pipework::reqrep::Segment;
+use pipework::reqrep::{Client, Request, Segment, Ticket};
 
-use crate::harness::tracee::{Ran, Tracee, trace};
+use crate::harness::tracee::{Ran, Tracee, mark, trace};
 use crate::harness::{PROMPT, Random, shared};
 
 /// What a busy machine may add to [`PROMPT`]. Where it adds more, the point is tried again.
@@ -186,7 +186,7 @@ pub(crate) struct Victim<'a> {
 }
 
 impl Fate {
-    /// Forks the victim. What `body` does between two [`mark`](crate::harness::tracee::mark)s is
+    /// Forks the victim. What `body` does between two [`mark`]s is
     /// the operation.
     pub(crate) fn victim<'a>(
         &self,
@@ -194,6 +194,42 @@ impl Fate {
         body: impl FnOnce(),
     ) -> Victim<'a> {
         Victim { tracee: trace(body), fate: *self, segment: segment.into() }
+    }
+
+    /// A victim that is a client.
+    pub(crate) fn client<'a>(&self, segment: &'a Segment, operation: impl FnOnce(&Client)) -> Victim<'a> {
+        self.victim(segment, || {
+            let client = segment.client().unwrap();
+            mark();
+            operation(&client);
+            mark();
+        })
+    }
+
+    /// A victim that is a client and has sent a request.
+    pub(crate) fn caller<'a>(
+        &self,
+        segment: &'a Segment,
+        operation: impl FnOnce(&Client, Ticket),
+    ) -> Victim<'a> {
+        self.victim(segment, || {
+            let client = segment.client().unwrap();
+            let ticket = client.try_send("ping").unwrap().unwrap();
+            mark();
+            operation(&client, ticket);
+            mark();
+        })
+    }
+
+    /// A victim that is a server and has taken a request. If it does not answer, it drops it.
+    pub(crate) fn server<'a>(&self, segment: &'a Segment, operation: impl FnOnce(Request<'_>)) -> Victim<'a> {
+        self.victim(segment, || {
+            let server = segment.server().unwrap();
+            let request = server.try_recv().unwrap().unwrap();
+            mark();
+            operation(request);
+            mark();
+        })
     }
 
     /// To be called when somebody alive, who had to do with a victim that died then, has got on.

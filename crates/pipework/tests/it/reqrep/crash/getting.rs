@@ -20,12 +20,8 @@ use crate::harness::{PATIENCE, asleep};
 pub(super) fn take_a_part(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        let ticket = client.try_send("ping").unwrap().unwrap();
-        mark();
+    let victim = fate.caller(&segment, |client, ticket| {
         assert!(client.try_recv(ticket).unwrap().is_none());
-        mark();
     });
     let mut request = server.try_recv().unwrap().unwrap();
     assert_eq!(request.part("part", PATIENCE), Ok(true));
@@ -37,12 +33,8 @@ pub(super) fn take_a_part(fate: &Fate) {
 pub(super) fn receive_parts(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        let ticket = client.try_send("ping").unwrap().unwrap();
-        mark();
+    let victim = fate.caller(&segment, |client, ticket| {
         assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"part, last");
-        mark();
     });
     let mut request = server.try_recv().unwrap().unwrap();
     assert_eq!(request.part("part, ", PATIENCE), Ok(true));
@@ -80,11 +72,8 @@ pub(super) fn stream(fate: &Fate) {
 pub(super) fn send_long(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        mark();
+    let victim = fate.client(&segment, |client| {
         client.send(LONG, SOON).unwrap();
-        mark();
     });
     let mut request = None;
     let mut ask = || {
@@ -112,12 +101,8 @@ pub(super) fn send_long(fate: &Fate) {
 pub(super) fn cancel_a_part(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        let ticket = client.try_send("ping").unwrap().unwrap();
-        mark();
+    let victim = fate.caller(&segment, |client, ticket| {
         assert_eq!(client.cancel(ticket), Ok(true));
-        mark();
     });
     let mut request = server.try_recv().unwrap().unwrap();
     assert_eq!(request.part("part", PATIENCE), Ok(true));
@@ -149,12 +134,8 @@ pub(super) fn cancel_half_sent(fate: &Fate) {
 pub(super) fn forget_sent(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        let ticket = client.try_send("ping").unwrap().unwrap();
-        mark();
+    let victim = fate.caller(&segment, |client, ticket| {
         assert_eq!(client.forget(ticket), Ok(()));
-        mark();
     });
     victim.die();
     assert_eq!(answer(server.try_recv().unwrap().unwrap()), b"ping");
@@ -164,12 +145,8 @@ pub(super) fn forget_sent(fate: &Fate) {
 pub(super) fn forget_taken(fate: &Fate) {
     let segment = small(1);
     let (server, next) = (segment.server().unwrap(), segment.client().unwrap());
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        let ticket = client.try_send("ping").unwrap().unwrap();
-        mark();
+    let victim = fate.caller(&segment, |client, ticket| {
         assert_eq!(client.forget(ticket), Ok(()));
-        mark();
     });
     let request = server.try_recv().unwrap().unwrap();
     next_gets_the_slot(fate, &next, || {
@@ -184,12 +161,8 @@ pub(super) fn forget_taken(fate: &Fate) {
 pub(super) fn forget_a_part(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        let ticket = client.try_send("ping").unwrap().unwrap();
-        mark();
+    let victim = fate.caller(&segment, |client, ticket| {
         assert_eq!(client.forget(ticket), Ok(()));
-        mark();
     });
     let mut request = server.try_recv().unwrap().unwrap();
     assert_eq!(request.part("part", PATIENCE), Ok(true));

@@ -67,13 +67,9 @@ pub(super) fn give_to_nobody(fate: &Fate) {
     let segment = small(1);
     let (client, next) = (segment.client().unwrap(), segment.client().unwrap());
     let ticket = client.try_send("ping").unwrap().unwrap();
-    let victim = fate.victim(&segment, || {
-        let server = segment.server().unwrap();
-        let mut request = server.try_recv().unwrap().unwrap();
-        mark();
+    let victim = fate.server(&segment, |mut request| {
         assert_eq!(request.part("part", SOON), Ok(false));
         drop(request);
-        mark();
     });
     assert_eq!(client.cancel(ticket), Ok(true));
     next_gets_the_slot(fate, &next, || victim.die());
@@ -85,12 +81,8 @@ pub(super) fn reply_in_parts(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
     let ticket = client.try_send("ping").unwrap().unwrap();
-    let victim = fate.victim(&segment, || {
-        let server = segment.server().unwrap();
-        let request = server.try_recv().unwrap().unwrap();
-        mark();
+    let victim = fate.server(&segment, |request| {
         assert_eq!(request.reply(LONG), Ok(true));
-        mark();
     });
     let mut reply = None;
     // A victim that runs at full speed may be as quick as this look.
@@ -130,12 +122,8 @@ pub(super) fn fail_with_a_reason(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
     let ticket = client.try_send("ping").unwrap().unwrap();
-    let victim = fate.victim(&segment, || {
-        let server = segment.server().unwrap();
-        let request = server.try_recv().unwrap().unwrap();
-        mark();
+    let victim = fate.server(&segment, |request| {
         assert!(request.fail("why"));
-        mark();
     });
     let reason = what_comes_of(fate, || reason(&client, ticket), || victim.die());
     assert!([Ok(b"why".to_vec()), Err(ErrorKind::PeerDied)].contains(&reason), "{reason:?}");
@@ -186,12 +174,8 @@ pub(super) fn answer_what_was_forgotten(fate: &Fate) {
     let segment = small(1);
     let (client, next) = (segment.client().unwrap(), segment.client().unwrap());
     let ticket = client.try_send("ping").unwrap().unwrap();
-    let victim = fate.victim(&segment, || {
-        let server = segment.server().unwrap();
-        let request = server.try_recv().unwrap().unwrap();
-        mark();
+    let victim = fate.server(&segment, |request| {
         assert_eq!(request.reply("pong"), Ok(false));
-        mark();
     });
     assert_eq!(client.forget(ticket), Ok(()));
     next_gets_the_slot(fate, &next, || victim.die());

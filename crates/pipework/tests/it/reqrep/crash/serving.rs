@@ -84,12 +84,8 @@ pub(super) fn reply(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
     let ticket = client.try_send("ping").unwrap().unwrap();
-    let victim = fate.victim(&segment, || {
-        let server = segment.server().unwrap();
-        let request = server.try_recv().unwrap().unwrap();
-        mark();
+    let victim = fate.server(&segment, |request| {
         assert_eq!(request.reply("pong"), Ok(true));
-        mark();
     });
     let outcome = outcome_of_waiting(fate, &client, ticket, || victim.die());
     assert!([answered("pong"), Err(ErrorKind::PeerDied)].contains(&outcome), "{outcome:?}");
@@ -101,12 +97,8 @@ pub(super) fn reply_to_a_doorbell(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
     let ticket = client.try_send("ping").unwrap().unwrap();
-    let victim = fate.victim(&segment, || {
-        let server = segment.server().unwrap();
-        let request = server.try_recv().unwrap().unwrap();
-        mark();
+    let victim = fate.server(&segment, |request| {
         assert_eq!(request.reply("pong"), Ok(true));
-        mark();
     });
     let doorbell = client.doorbell().unwrap();
     others_sleep();
@@ -124,12 +116,8 @@ pub(super) fn reply_to_nobody(fate: &Fate) {
     let segment = small(1);
     let (client, next) = (segment.client().unwrap(), segment.client().unwrap());
     let ticket = client.try_send("ping").unwrap().unwrap();
-    let victim = fate.victim(&segment, || {
-        let server = segment.server().unwrap();
-        let request = server.try_recv().unwrap().unwrap();
-        mark();
+    let victim = fate.server(&segment, |request| {
         assert_eq!(request.reply("pong"), Ok(false));
-        mark();
     });
     assert_eq!(client.cancel(ticket), Ok(true));
     next_gets_the_slot(fate, &next, || victim.die());
@@ -140,12 +128,8 @@ pub(super) fn fail(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
     let ticket = client.try_send("ping").unwrap().unwrap();
-    let victim = fate.victim(&segment, || {
-        let server = segment.server().unwrap();
-        let request = server.try_recv().unwrap().unwrap();
-        mark();
+    let victim = fate.server(&segment, |request| {
         request.fail("");
-        mark();
     });
     let outcome = outcome_of_waiting(fate, &client, ticket, || victim.die());
     assert!([Err(ErrorKind::Failed), Err(ErrorKind::PeerDied)].contains(&outcome), "{outcome:?}");

@@ -22,7 +22,7 @@ pub(super) fn give(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
     let mut stream = client.stream("ping", PATIENCE).unwrap();
-    let victim = server(fate, &segment, |mut request| {
+    let victim = fate.server(&segment, |mut request| {
         let given = request.part("part", PATIENCE);
         assert!(given.is_ok(), "{given:?}");
     });
@@ -40,7 +40,7 @@ pub(super) fn reply_in_parts(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
     let ticket = client.try_send("ping").unwrap().unwrap();
-    let victim = server(fate, &segment, |request| {
+    let victim = fate.server(&segment, |request| {
         let replied = request.reply(LONG);
         assert!(replied.is_ok(), "{replied:?}");
     });
@@ -81,7 +81,7 @@ pub(super) fn fail(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
     let ticket = client.try_send("ping").unwrap().unwrap();
-    let victim = server(fate, &segment, |request| _ = request.fail("why"));
+    let victim = fate.server(&segment, |request| _ = request.fail("why"));
     let stopped = victim.stop();
     let reason = received(&client, ticket);
     assert!(reason.as_deref().is_none_or(|reason| reason == b"why"), "{reason:?}");
@@ -112,7 +112,7 @@ pub(super) fn stream(fate: &Fate) {
 pub(super) fn receive_parts(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap().part_timeout(SHORT);
-    let victim = client(fate, &segment, |client, ticket| match client.recv(ticket, PATIENCE) {
+    let victim = fate.caller(&segment, |client, ticket| match client.recv(ticket, PATIENCE) {
         Ok(reply) => assert_eq!(*reply, *b"partlast"),
         Err(error) => assert_eq!(error.kind(), ErrorKind::Failed),
     });
@@ -157,13 +157,13 @@ pub(super) fn send_long(fate: &Fate) {
 
 pub(super) fn cancel(fate: &Fate) {
     let segment = small(1);
-    let victim = client(fate, &segment, |client, ticket| _ = client.cancel(ticket).unwrap());
+    let victim = fate.caller(&segment, |client, ticket| _ = client.cancel(ticket).unwrap());
     gives_the_next(fate, &segment, victim);
 }
 
 pub(super) fn forget(fate: &Fate) {
     let segment = small(1);
-    let victim = client(fate, &segment, |client, ticket| client.forget(ticket).unwrap());
+    let victim = fate.caller(&segment, |client, ticket| client.forget(ticket).unwrap());
     gives_the_next(fate, &segment, victim);
 }
 
@@ -188,28 +188,6 @@ pub(super) fn cancel_half_sent(fate: &Fate) {
 }
 
 // ---------------------------------------------------------------- both sides
-
-/// A victim that is a server and has taken a request.
-fn server<'a>(fate: &Fate, segment: &'a Segment, operation: impl FnOnce(Request<'_>)) -> Victim<'a> {
-    fate.victim(segment, || {
-        let server = segment.server().unwrap();
-        let request = server.try_recv().unwrap().unwrap();
-        mark();
-        operation(request);
-        mark();
-    })
-}
-
-/// A victim that is a client and has sent a request.
-fn client<'a>(fate: &Fate, segment: &'a Segment, operation: impl FnOnce(&Client, Ticket)) -> Victim<'a> {
-    fate.victim(segment, || {
-        let client = segment.client().unwrap();
-        let ticket = client.try_send("ping").unwrap().unwrap();
-        mark();
-        operation(&client, ticket);
-        mark();
-    })
-}
 
 /// Gives a part before the victim goes on, and the last one when it sleeps or has stopped.
 fn finish(fate: &Fate, segment: &Segment, mut request: Request<'_>, victim: Victim<'_>) {

@@ -2,31 +2,10 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Waker};
 
 use super::*;
-use crate::harness::{alone, awaited, fork, shared};
-
-struct Unpark(thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// All that is needed of a runtime.
-fn run<T>(future: impl Future<Output = T>) -> T {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(done) => return done,
-            Poll::Pending => thread::park(),
-        }
-    }
-}
+use crate::harness::{alone, awaited, block_on, fork, shared};
 
 #[test]
 fn a_server_that_is_stopped_lets_go_of_all_who_wait() {
@@ -40,7 +19,7 @@ fn a_server_that_is_stopped_lets_go_of_all_who_wait() {
             .map(|nth| {
                 let server = server.clone();
                 scope.spawn(move || {
-                    if nth < 2 { kind(server.recv(PATIENCE)) } else { kind(run(server.recv_async())) }
+                    if nth < 2 { kind(server.recv(PATIENCE)) } else { kind(block_on(server.recv_async())) }
                 })
             })
             .collect();
@@ -68,7 +47,7 @@ fn tasks_send_receive_and_stream_in_parts() {
     let long = Random::new(5).bytes(20 * PART + 7);
     thread::scope(|scope| {
         scope.spawn(|| {
-            run(async {
+            block_on(async {
                 for _ in 0..2 {
                     let request = server.recv_async().await.unwrap();
                     let answer = request.to_vec();
@@ -85,7 +64,7 @@ fn tasks_send_receive_and_stream_in_parts() {
                 while request.part_async("again").await == Ok(true) {}
             });
         });
-        run(async {
+        block_on(async {
             assert_eq!(*client.call_async(&long).await.unwrap(), *long);
             let ticket = client.send_async(&long).await.unwrap();
             assert_eq!(*client.recv_async(ticket).await.unwrap(), *long);
@@ -124,7 +103,7 @@ fn a_half_sent_request_goes_with_its_future_and_with_its_server() {
     assert!(server.try_recv().unwrap().is_none());
     drop(server);
     // The server is in no other hands than that thread's, which notices it.
-    assert!(run(sending).is_ok(), "how it ended is for who receives");
+    assert!(block_on(sending).is_ok(), "how it ended is for who receives");
     let began = Instant::now();
     while segment.members().unwrap().len() > 1 {
         assert!(began.elapsed() < PATIENCE / 4, "the server does not leave");
@@ -190,7 +169,7 @@ fn a_task_hears_of_a_client_that_is_killed_long_after_its_last_step() {
             ready.store(1, SeqCst);
             thread::sleep(PATIENCE);
         });
-        run(async {
+        block_on(async {
             let mut request = server.recv_async().await.unwrap();
             assert_eq!(request.part_async("one").await, Ok(true));
             awaited(ready);
@@ -202,7 +181,7 @@ fn a_task_hears_of_a_client_that_is_killed_long_after_its_last_step() {
                     child.kill();
                     Instant::now()
                 });
-                assert_eq!(run(request.part_async("three")), Ok(false));
+                assert_eq!(block_on(request.part_async("three")), Ok(false));
                 assert!(killing.join().unwrap().elapsed() < PATIENCE / 10);
             });
         });
@@ -225,7 +204,7 @@ fn a_client_that_does_not_go_on_keeps_no_server_from_others() {
         assert!(began.elapsed() < PATIENCE / 10, "{:?}", began.elapsed());
         // It comes whole when its client goes on.
         let serving = scope.spawn(|| server.recv(PATIENCE).unwrap().reply("slow"));
-        let ticket = run(slow).unwrap();
+        let ticket = block_on(slow).unwrap();
         assert_eq!(*client.recv(ticket, PATIENCE).unwrap(), *b"slow");
         assert_eq!(serving.join().unwrap(), Ok(true));
     });
