@@ -40,7 +40,7 @@ test: cargo tools ## run every test, those of bench/ first
 python: cargo ## build the Python package, run its tests, prove its stubs and types
 	python/dev test
 c: cargo tools ## build the C library, write its header, run its tests
-	cargo test $(LOCKED) --package pipework-c
+	cargo test $(LOCKED) --package pipework-c -- --include-ignored
 install: ## install the C library (PREFIX=/usr/local DESTDIR=)
 uninstall: ## take it away again
 install uninstall: cargo

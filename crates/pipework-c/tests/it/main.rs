@@ -8,6 +8,7 @@ mod sources;
 mod header;
 mod abi;
 mod programs;
+mod vectors;
 mod install;
 mod languages;
 

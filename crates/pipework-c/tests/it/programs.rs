@@ -64,6 +64,43 @@ fn examples_run() {
     }
 }
 
+#[test]
+fn pages_run() {
+    let pages = fs::read_dir(home().join("../../docs/c")).unwrap().map(|entry| entry.unwrap().path());
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        let examples = examples_of(&text, "```c", "```");
+        assert!(!examples.is_empty(), "{} shows a program", page.display());
+        examples.iter().for_each(|example| drop(run_text("page.c", example)));
+    }
+}
+
+#[test]
+fn a_library_that_was_closed_is_no_trap() {
+    let folder = Folder::new();
+    let program = folder.join("dlopen");
+    let mut cc = cc("c11");
+    cc.arg("-D_GNU_SOURCE").arg(home().join("tests/c/with_arguments/dlopen.c"));
+    done(cc.arg("-o").arg(&program).arg("-ldl"));
+    done(Command::new(&program).arg(built()));
+}
+
+/// Takes a minute. `make c` runs it.
+#[test]
+#[ignore = "asks for valgrind, and for patience"]
+fn programs_are_clean_under_valgrind() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        return println!("nothing was run: no valgrind");
+    }
+    let folder = Folder::new();
+    for source in c_files("tests/c") {
+        let mut valgrind = Command::new("valgrind");
+        valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
+        valgrind.arg("--errors-for-leak-kinds=definite,indirect").arg(compiled(&source, &folder));
+        done(&mut valgrind);
+    }
+}
+
 /// The blocks of a text between two lines.
 pub(crate) fn examples_of(text: &str, begin: &str, end: &str) -> Vec<String> {
     let (begin, end) = (format!("{begin}\n"), format!("\n{end}\n"));
@@ -88,7 +125,7 @@ fn c_files(folder: &str) -> Vec<std::path::PathBuf> {
     found
 }
 
-fn compiled(source: &Path, folder: &Folder) -> std::path::PathBuf {
+pub(crate) fn compiled(source: &Path, folder: &Folder) -> std::path::PathBuf {
     let program = folder.join(source.file_stem().expect("it has a name"));
     let shared = built();
     // By its soname, as programs find it.

@@ -152,6 +152,7 @@ fn prose_fits_on_a_screen() {
             Some("md") => return Some(line),
             Some("rs") => &["///", "//!", "//"],
             Some("py" | "pyi" | "toml") => &["#"],
+            Some("c" | "h") => &["/*", "*"],
             _ => &[],
         };
         signs.iter().find_map(|sign| line.trim_start().strip_prefix(sign))
@@ -179,7 +180,9 @@ fn prose_fits_on_a_screen() {
     let table = format!("| {long} |");
     let linked = format!("[{}](docs/a/page.md) https://example.org", &fits[2..]);
     let (comment, code) = (format!("    /// {}", &fits[..95]), format!("{long} // {long}"));
-    let bad = [("", "a.md", &*long), ("", "a.md", &*behind_code), ("", "a.rs", &*comment)];
+    let in_c = format!("/*\n * {long}\n */");
+    let bad =
+        [("", "a.md", &*long), ("", "a.md", &*behind_code), ("", "a.rs", &*comment), ("", "a.h", &*in_c)];
     let good = [fits, &*in_code, &*table, &*linked].map(|text| ("", "a.md", text));
     let good = [&good[..], &[("", "a.rs", &*code), ("", "a.rs", &comment[..100])]].concat();
     hold(rule, &bad, &good);
@@ -188,15 +191,17 @@ fn prose_fits_on_a_screen() {
 #[test]
 fn examples_in_documents_are_run() {
     /// Whether the tests run blocks of this kind in this document: those of the core's
-    /// documentation run Rust, those of the package Python, and those of the command what its page
-    /// shows. What the README shows of a console is how to begin.
+    /// documentation run Rust, those of the package Python, those of the C library C, and those of
+    /// the command what its page shows. What the README shows of a console is how to begin.
     fn is_run(path: &str, kind: &str) -> bool {
         let core = || read(&format!("{CORE}lib.rs"));
         let package = || read("python/tests/test_readme.py");
+        let programs = || read("crates/pipework-c/tests/it/programs.rs");
         match kind {
             "rust" | "rust,no_run" => core().contains(&format!("include_str!(\"../../../{path}\")")),
             "python" if path.starts_with("docs/") => package().contains(r#"(ROOT / "docs").rglob("*.md")"#),
             "python" => package().contains(&format!("ROOT / \"{path}\"")),
+            "c" => path.starts_with("docs/c/") && programs().contains("docs/c"),
             "console" => ["README.md", "docs/command.md"].contains(&path),
             "" | "text" => true,
             _ => false,
@@ -220,12 +225,14 @@ fn examples_in_documents_are_run() {
         ("docs/python/", "pipe.md", "```py\nprint()\n```"),
         ("docs/python/", "pipe.md", "- So:\n  ```python\n  print()\n  ```"),
         ("bench/", "README.md", "```python\nprint()\n```"),
+        ("docs/rust/", "pipe.md", "```c\nint main(void) {}\n```"),
         ("docs/", "design.md", "```console\n$ pipework\n```"),
     ];
     let good = [
         ("", "README.md", "```rust\nfn main() {}\n```\n```python\nprint()\n```"),
         ("docs/rust/", "pipe.md", "```rust,no_run\nfn main() {}\n```"),
         ("docs/python/", "a-new-page.md", "```python\nprint()\n```"),
+        ("docs/c/", "a-new-page.md", "```c\nint main(void) {}\n```"),
         ("bench/", "README.md", "```\nmake bench\n```"),
     ];
     hold(rule, &bad, &good);
