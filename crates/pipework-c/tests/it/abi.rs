@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
+use crate::header::header;
 use crate::sources::{Entry, entries};
 use crate::{Folder, built, cc, done, is_written, read};
 
@@ -34,6 +35,8 @@ fn functions_that_were_there_are_there() {
 fn structs_and_constants_are_what_they_were() {
     let folder = Folder::new();
     fs::write(folder.join("layout.c"), printer()).unwrap();
+    // That of the sources, whatever is in its place.
+    fs::write(folder.join("pipework.h"), header()).unwrap();
     done(cc("c11").arg(folder.join("layout.c")).arg("-o").arg(folder.join("layout")));
     let found = done(&mut Command::new(folder.join("layout")));
     keeps(LAYOUT, &found.lines().map(String::from).collect());
@@ -92,5 +95,5 @@ fn printer() -> String {
             _ => {}
         }
     }
-    format!("#include <pipework.h>\n#include <stdio.h>\n\nint main(void) {{\n{lines}    return 0;\n}}\n")
+    format!("#include \"pipework.h\"\n#include <stdio.h>\n\nint main(void) {{\n{lines}    return 0;\n}}\n")
 }

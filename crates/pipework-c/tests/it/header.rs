@@ -33,7 +33,7 @@ fn the_example_of_the_header_is_run() {
     assert_eq!(crate::programs::run_text("first.c", &text), "hello\n");
 }
 
-fn header() -> String {
+pub(crate) fn header() -> String {
     let mut entries = entries().into_iter();
     let Some(Entry::Section(front)) = entries.next() else { panic!("the crate says what it is") };
     let mut out = comment(&front, "");

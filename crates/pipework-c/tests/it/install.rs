@@ -65,6 +65,16 @@ fn an_installed_library_is_found_by_pkg_config_and_cmake_and_leaves_again() {
         installed.contains("include/pipework.h") && installed.contains("lib/libpipework.so"),
         "{installed:?}"
     );
+    for name in functions() {
+        // Its own page, or one that leads to it.
+        let pages = prefix.join("share/man");
+        let page = fs::read_to_string(pages.join(format!("man3/{name}.3"))).expect("it has a page");
+        let page = match page.strip_prefix(".so ") {
+            Some(other) => fs::read_to_string(pages.join(other.trim())).expect("it leads to a page"),
+            None => page,
+        };
+        assert!(page.contains(&format!("\n.SS {name}\n")), "{name} is on its page");
+    }
     let (library, archive) = (prefix.join("lib"), prefix.join("lib/libpipework.a"));
     let found_at_run = format!("-Wl,-rpath,{}", library.display());
 
