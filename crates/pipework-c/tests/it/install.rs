@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use crate::abi::{functions, symbols};
-use crate::programs::run;
+use crate::programs::{c_files, run};
 use crate::{Folder, done, home};
 
 /// Has `make` do something with the folder as its prefix; one at a time, for all write what they
@@ -28,11 +28,15 @@ fn files(folder: &Path) -> BTreeSet<String> {
     found.lines().map(String::from).collect()
 }
 
-/// A program of ours that runs where it was not built, as the user of an installed library has it.
-fn program(folder: &Folder) -> PathBuf {
-    let source = folder.join("main.c");
-    fs::copy(home().join("examples/reqrep.c"), &source).unwrap();
-    source
+/// The examples, by name, in a folder where they were not written, as the user of an installed
+/// library has them.
+fn programs(folder: &Folder) -> Vec<String> {
+    let take = |path: PathBuf| {
+        let name = path.file_stem()?.to_str()?.to_string();
+        fs::copy(&path, folder.join(format!("{name}.c"))).unwrap();
+        Some(name)
+    };
+    c_files("examples").into_iter().filter_map(take).collect()
 }
 
 /// What pkg-config says of the installed library.
@@ -79,39 +83,37 @@ fn an_installed_library_is_found_by_pkg_config_and_cmake_and_leaves_again() {
     let found_at_run = format!("-Wl,-rpath,{}", library.display());
 
     let folder = Folder::new();
-    let (source, output) = (program(&folder), folder.join("main"));
-    let mut shared = Command::new("cc");
-    shared
-        .arg(&source)
-        .arg("-o")
-        .arg(&output)
-        .args(pkg_config(&prefix, &["--cflags", "--libs"]))
-        .arg(found_at_run);
-    done(&mut shared);
-    run(&output);
-
-    // A program that has names of its own where the archive has those of a library inside.
-    fs::write(
-        folder.join("own.c"),
-        "int ZSTD_compress = 1, rust_eh_personality = 2, rust_begin_unwind = 3;\n",
-    )
-    .unwrap();
-    let others =
-        pkg_config(&prefix, &["--libs-only-l", "--static"]).into_iter().filter(|name| name != "-lpipework");
-    let mut linked = Command::new("cc");
-    linked.arg(&source).arg(folder.join("own.c")).arg("-o").arg(&output);
-    done(linked.args(pkg_config(&prefix, &["--cflags"])).arg(&archive).args(others).arg("-Wl,--gc-sections"));
-    run(&output);
+    let names = programs(&folder);
+    // Names that a program may have itself where the archive has those of a library inside.
+    let own = folder.join("own.c");
+    fs::write(&own, "int ZSTD_compress = 1, rust_eh_personality = 2, rust_begin_unwind = 3;\n").unwrap();
+    let (compiling, shared) = (pkg_config(&prefix, &["--cflags"]), pkg_config(&prefix, &["--libs"]));
+    let with = pkg_config(&prefix, &["--libs-only-l", "--static"]);
+    let with: Vec<String> = with.into_iter().filter(|name| name != "-lpipework").collect();
+    for name in &names {
+        let output = folder.join(name);
+        let cc = || {
+            let mut cc = Command::new("cc");
+            cc.args(&compiling).arg(folder.join(format!("{name}.c"))).arg("-o").arg(&output);
+            cc
+        };
+        done(cc().args(&shared).arg(&found_at_run));
+        run(&output);
+        done(cc().arg(&own).arg(&archive).args(&with).arg("-Wl,--gc-sections"));
+        run(&output);
+    }
 
     let listed = done(Command::new("nm").args(["--extern-only", "--defined-only"]).arg(&archive));
     assert_eq!(symbols(&listed), functions());
 
     let text =
         "cmake_minimum_required(VERSION 3.10)\nproject(example C)\nfind_package(pipework 0.1 REQUIRED)\n";
-    let built = ["shared", "static"].map(|kind| {
-        format!("add_executable({kind} main.c)\ntarget_link_libraries({kind} pipework::{kind})\n")
+    let kinds = names.iter().flat_map(|name| ["shared", "static"].map(|kind| (name, kind)));
+    let built = kinds.clone().map(|(name, kind)| {
+        let target = format!("{name}-{kind}");
+        format!("add_executable({target} {name}.c)\ntarget_link_libraries({target} pipework::{kind})\n")
     });
-    fs::write(folder.join("CMakeLists.txt"), text.to_string() + &built.concat()).unwrap();
+    fs::write(folder.join("CMakeLists.txt"), text.to_string() + &built.collect::<String>()).unwrap();
     let build = folder.join("build");
     done(
         Command::new("cmake")
@@ -122,8 +124,7 @@ fn an_installed_library_is_found_by_pkg_config_and_cmake_and_leaves_again() {
             .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display())),
     );
     done(Command::new("cmake").arg("--build").arg(&build));
-    run(&build.join("shared"));
-    run(&build.join("static"));
+    kinds.for_each(|(name, kind)| _ = run(&build.join(format!("{name}-{kind}"))));
 
     make("uninstall", &prefix);
     assert_eq!(files(&prefix), BTreeSet::new());

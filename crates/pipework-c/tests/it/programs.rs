@@ -116,7 +116,8 @@ pub(crate) fn run_text(name: &str, text: &str) -> String {
     run(&compiled(&source, &folder))
 }
 
-fn c_files(folder: &str) -> Vec<std::path::PathBuf> {
+/// The programs of a folder.
+pub(crate) fn c_files(folder: &str) -> Vec<std::path::PathBuf> {
     let found = fs::read_dir(home().join(folder)).unwrap().map(|entry| entry.unwrap().path());
     let mut found: Vec<_> =
         found.filter(|path| path.extension().is_some_and(|ending| ending == "c")).collect();
