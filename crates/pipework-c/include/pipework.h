@@ -85,9 +85,11 @@
 #ifndef PIPEWORK_H
 #define PIPEWORK_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -1316,6 +1318,304 @@ void pw_pipe_writer_close_with_error(pw_pipe_writer *writer, const char *reason)
  * finish.
  */
 void pw_pipe_writer_free(pw_pipe_writer *writer);
+
+/* -------------------------------------------------------------------------------------------------
+ * Room fd: raw descriptors, and what one system call leaves half done.
+ *
+ * What libc does in one call is libc's. Here a call does all of it, until a deadline. Descriptors
+ * may block or not, and share an open file with strangers: their flags are never changed, and a
+ * deadline holds either way. Functions that never wait take none.
+ *
+ * What fails half-way says how far it got, in pw_error.done. PW_TIMED_OUT and PW_INTERRUPTED end a
+ * wait, and the rest can be done by another call. PW_CLOSED is a pipe or socket that nobody reads,
+ * without SIGPIPE; PW_INVALID, with EBADF, a number that is no open descriptor; PW_OS anything
+ * else that the kernel refuses.
+ */
+
+/* -------------------------------------------------------------------------------------------------
+ * Accepting many connections at once, and what to do when descriptors have run out.
+ *
+ * Linux looks for a free descriptor before it looks for a connection. So nothing is lost when
+ * there is none, but the listener stays readable, and an event loop that just tries again spins.
+ * Either it stops watching the listener until a descriptor is closed, or it keeps a pw_reserve and
+ * turns the waiting away.
+ */
+
+/* Why accepting stopped: one of PW_STOPPED_WOULD_BLOCK to PW_STOPPED_FAILED. */
+typedef uint32_t pw_stopped;
+
+/* Nobody else is waiting. */
+#define PW_STOPPED_WOULD_BLOCK 1
+/* As many as were asked for have been taken; there may be more. */
+#define PW_STOPPED_LIMIT 2
+/*
+ * No descriptor is left in this process or on this machine. Whoever waits goes on waiting: close
+ * something, or call pw_reserve_shed.
+ */
+#define PW_STOPPED_NO_DESCRIPTORS 3
+/* Anything else, after some were taken: the next call fails with it. */
+#define PW_STOPPED_FAILED 4
+
+/* An accepted connection. */
+typedef struct pw_connection {
+    /* Its descriptor, which is the program's; it does not block. */
+    int fd;
+    /* How long the address is; 0 where the kernel does not say who has connected. */
+    socklen_t peer_len;
+    /* Who has connected; zeros behind the end of the address. */
+    struct sockaddr_storage peer;
+} pw_connection;
+
+/*
+ * Accepts the connections that are there, up to `max`, into the array `connections`. `count`,
+ * which must not be NULL, says how many they are, and `stopped` why there are not more. It does
+ * not wait.
+ *
+ * A connection that its peer has given up meanwhile, or that a firewall forbids, counts as one of
+ * `max` and is not among them. The listener should not block: one that does is polled first, and
+ * if another process is quicker, the call waits for the next connection.
+ *
+ * Fails only if none was accepted, and for another reason than PW_STOPPED_WOULD_BLOCK, _LIMIT and
+ * _NO_DESCRIPTORS, which are no failures.
+ */
+pw_status pw_fd_accept_many(int listener, pw_connection *connections, size_t max, size_t *count,
+                            pw_stopped *stopped, pw_error *error);
+
+/*
+ * A descriptor that is given up when none is left, so that connections can be turned away instead
+ * of left to wait. One thread at a time. It is freed with pw_reserve_free.
+ */
+typedef struct pw_reserve pw_reserve;
+
+/*
+ * Takes a descriptor to hold.
+ *
+ * Fails with PW_OS if none is left.
+ */
+pw_status pw_reserve_new(pw_reserve **reserve, pw_error *error);
+
+/*
+ * Whether there is a descriptor to give up; false for NULL. If not, the next pw_reserve_shed tries
+ * to take one again.
+ */
+bool pw_reserve_is_held(pw_reserve *reserve);
+
+/*
+ * Accepts up to `max` connections and closes each at once, so that their peers learn that nobody
+ * will serve them. `turned_away` says how many they were, and `stopped` why not more. It does not
+ * wait. The descriptor is given up meanwhile; if another thread takes it first, the reserve is not
+ * held any more.
+ *
+ * Fails as pw_fd_accept_many.
+ */
+pw_status pw_reserve_shed(pw_reserve *reserve, int listener, size_t max, size_t *turned_away,
+                          pw_stopped *stopped, pw_error *error);
+
+/* Frees the reserve, and closes its descriptor. */
+void pw_reserve_free(pw_reserve *reserve);
+
+/* -------------------------------------------------------------------------------------------------
+ * Copying between any two descriptors, inside the kernel where it can.
+ */
+
+/*
+ * Copies `len` bytes, or as many as there are; UINT64_MAX is everything. `copied` says how many.
+ *
+ * Both positions move along. Either side may be a file, a pipe, a stream socket, a terminal or a
+ * device, and the best that the kernel does between them is found by itself. The deadline is
+ * looked at in every wait, and after every 4 MiB that needed none.
+ *
+ * pw_error.done bytes have arrived when it fails, and no other has left `from`: the same call may
+ * be made again. (Not so if `from` is a terminal, a device or a socket with SO_PEEK_OFF: up to
+ * 4096 bytes are lost there when writing fails.) PW_UNSUPPORTED if a side is a datagram socket;
+ * PW_INVALID if a file or pipe is both sides. Nobody else may read from `from` meanwhile.
+ */
+pw_status pw_fd_copy_all(int from, int to, uint64_t len, pw_deadline deadline, uint64_t *copied,
+                         pw_error *error);
+
+/*
+ * Sends `len` bytes of the file `from`, beginning at `offset`, or as many as there are. `copied`
+ * says how many. The position of `from` stays where it is, so that many can send from one file.
+ *
+ * Fails as pw_fd_copy_all; with PW_INVALID if `from` has no positions.
+ */
+pw_status pw_fd_sendfile_all(int to, int from, uint64_t offset, uint64_t len, pw_deadline deadline,
+                             uint64_t *copied, pw_error *error);
+
+/*
+ * Moves `len` bytes, or as many as there are, through splice(2) alone. `copied` says how many. One
+ * side must be a pipe.
+ *
+ * Fails as pw_fd_copy_all; with PW_INVALID if neither side is a pipe, or where the kernel cannot
+ * splice, for instance into a file that is open for appending.
+ */
+pw_status pw_fd_splice_all(int from, int to, uint64_t len, pw_deadline deadline, uint64_t *copied,
+                           pw_error *error);
+
+/* -------------------------------------------------------------------------------------------------
+ * Reading and writing all of it: records, whole files, at a position.
+ */
+
+/*
+ * Reads until the `space` bytes at `into` are full or the input ends. `len` says how many there
+ * are: fewer than `space` is the end. This is how records of a fixed size are read, one a call,
+ * the last of them perhaps short, and then 0.
+ *
+ * When it fails, pw_error.done bytes were read to `into`: go on behind them.
+ */
+pw_status pw_fd_read_full(int fd, void *into, size_t space, pw_deadline deadline, size_t *len,
+                          pw_error *error);
+
+/*
+ * Writes all `len` bytes.
+ *
+ * When it fails, the first pw_error.done bytes were written, and none of the others: go on behind
+ * them.
+ */
+pw_status pw_fd_write_all(int fd, const void *data, size_t len, pw_deadline deadline,
+                          pw_error *error);
+
+/*
+ * Appends everything to what `data` holds, from the current position to the end of file. `len`
+ * says how many bytes that was. The buffer never takes more than about twice what it holds.
+ *
+ * Fails with PW_TOO_LONG if there are more than `max_bytes`; PW_OS with ENOMEM if there is no
+ * memory. What was read before is in the buffer, and pw_error.done says how much it is.
+ */
+pw_status pw_fd_slurp(int fd, size_t max_bytes, pw_deadline deadline, pw_buffer *data, size_t *len,
+                      pw_error *error);
+
+/*
+ * As pw_fd_read_full, from `offset` on. The descriptor's own position stays.
+ *
+ * Fails with PW_INVALID for a pipe or socket, which has no positions.
+ */
+pw_status pw_fd_pread_full(int fd, void *into, size_t space, uint64_t offset, size_t *len,
+                           pw_error *error);
+
+/*
+ * As pw_fd_write_all, from `offset` on. The descriptor's own position stays. Linux appends,
+ * whatever `offset` is, if the file was opened for appending.
+ *
+ * Fails with PW_INVALID for a pipe or socket, which has no positions.
+ */
+pw_status pw_fd_pwrite_all(int fd, const void *data, size_t len, uint64_t offset, pw_error *error);
+
+/* -------------------------------------------------------------------------------------------------
+ * Datagrams by the batch: many in one system call, whether the socket blocks or not.
+ */
+
+/* A datagram that has come, lent until the inbox receives again or is freed; or one to be sent. */
+typedef struct pw_datagram {
+    /* The first byte; may be NULL if there are none. */
+    const void *data;
+    /* How many. */
+    size_t len;
+    /*
+     * Who has sent it, or who is to get it. NULL where the kernel does not say, or for the one
+     * that the socket is connected to.
+     */
+    const struct sockaddr *address;
+    /* How long the address is. */
+    socklen_t address_len;
+    /* It was longer than its space, and its end is lost. Means nothing when it is sent. */
+    bool is_cut;
+} pw_datagram;
+
+/*
+ * Space for datagrams, to be received into again and again. One thread at a time. It is freed with
+ * pw_inbox_free.
+ */
+typedef struct pw_inbox pw_inbox;
+
+/*
+ * Makes space for `max` datagrams of up to `max_bytes` bytes each; more than 64 count as 64, which
+ * one system call takes. All memory is taken at once.
+ *
+ * Fails with PW_INVALID if one of them is 0; PW_OS with ENOMEM if there is not so much memory.
+ */
+pw_status pw_inbox_new(size_t max, size_t max_bytes, pw_inbox **inbox, pw_error *error);
+
+/*
+ * Forgets what the inbox holds, waits for a datagram, and takes all that are there, as many as
+ * fit. `count` says how many. Descriptors that somebody sends along are closed.
+ *
+ * Fails with PW_TIMED_OUT; PW_INTERRUPTED; PW_OS.
+ */
+pw_status pw_inbox_recv(pw_inbox *inbox, int socket, pw_deadline deadline, size_t *count,
+                        pw_error *error);
+
+/*
+ * Lends one of the datagrams that the last pw_inbox_recv has taken: `i` counts from 0, in the
+ * order in which they came.
+ *
+ * Fails with PW_INVALID if there are not so many.
+ */
+pw_status pw_inbox_get(pw_inbox *inbox, size_t i, pw_datagram *datagram, pw_error *error);
+
+/* Frees the inbox, and what it has lent. */
+void pw_inbox_free(pw_inbox *inbox);
+
+/*
+ * Sends each of `count` datagrams, and waits for space until the deadline.
+ *
+ * The first pw_error.done have been sent when it fails, and the next one is what it failed at.
+ * PW_UNSUPPORTED for a stream socket; PW_INVALID for an address that is too short or too long for
+ * its family.
+ */
+pw_status pw_fd_send_many(int socket, const pw_datagram *datagrams, size_t count,
+                          pw_deadline deadline, pw_error *error);
+
+/* -------------------------------------------------------------------------------------------------
+ * Temporary names in a folder.
+ */
+
+/*
+ * Creates a file under a new name: every X at the end of `path`, six of them at least, is replaced
+ * by a random letter or digit. A relative path starts from the folder that is open as `folder`;
+ * AT_FDCWD is the current one. `fd` is open for reading and writing; the file's mode is 0600.
+ *
+ * Fails with PW_INVALID if `path` does not end with six X; PW_OS. `path` is as it was then.
+ */
+pw_status pw_fd_mkstemp(int folder, char *path, int *fd, pw_error *error);
+
+/*
+ * Replaces the X at the end of `path` as pw_fd_mkstemp does, so that nothing has that name.
+ * Nothing is created: somebody else may take the name meanwhile.
+ *
+ * Fails as pw_fd_mkstemp.
+ */
+pw_status pw_fd_mktemp(int folder, char *path, pw_error *error);
+
+/* -------------------------------------------------------------------------------------------------
+ * Many descriptors in one call: waiting for some, closing a range of them.
+ */
+
+/*
+ * As poll(2), until a deadline: waits until one of `count` descriptors is ready for what is asked
+ * of it. `ready` says how many are, 0 once the deadline has passed. None at all make it a sleep.
+ *
+ * Fails with PW_INTERRUPTED; PW_OS. A descriptor that is not open is ready, with POLLNVAL; one
+ * with a negative number is left out.
+ */
+pw_status pw_fd_poll(struct pollfd *fds, size_t count, pw_deadline deadline, size_t *ready,
+                     pw_error *error);
+
+/*
+ * Closes every open descriptor from `first` to `last`; UINT32_MAX is the last there can be. None
+ * of them may be one that a handle of this library holds or was lent.
+ *
+ * Fails with PW_INVALID if `first` is larger than `last`; PW_UNSUPPORTED where the kernel or a
+ * sandbox does not know the call.
+ */
+pw_status pw_fd_close_range(uint32_t first, uint32_t last, pw_error *error);
+
+/*
+ * Has every open descriptor from `first` to `last` closed when another program is executed.
+ *
+ * Fails as pw_fd_close_range. Linux 5.11 was the first to know how.
+ */
+pw_status pw_fd_close_range_on_exec(uint32_t first, uint32_t last, pw_error *error);
 
 #ifdef __cplusplus
 }

@@ -6,15 +6,16 @@
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::marker::PhantomData;
-use std::mem::{MaybeUninit, size_of};
+use std::mem::{MaybeUninit, size_of, zeroed};
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::slice;
 
+use libc::{pollfd, sockaddr, sockaddr_storage, socklen_t};
 use pipework::ErrorKind;
-use pipework::fd::raw;
+use pipework::fd::{CWD, PollFd, PollFlags, SocketAddrAny, raw};
 
 use crate::error::{Failure, PW_OK, PW_WOULD_BLOCK, Result, pw_error, pw_status};
 
@@ -251,6 +252,31 @@ impl<'a> Space<'a, c_void> {
     }
 }
 
+impl<'a> Space<'a, c_char> {
+    /// A string, to be changed in place.
+    pub(crate) fn text(self, name: Name) -> Result<&'a mut [u8]> {
+        let len = Lent(self.0.cast_const(), PhantomData).text(name)?.count_bytes();
+        // SAFETY: so many bytes are the string that the caller lends, to be written.
+        Ok(unsafe { slice::from_raw_parts_mut(self.0.cast(), len) })
+    }
+}
+
+impl<'a> Space<'a, pollfd> {
+    /// An array of `count`, and the descriptors in it: those whose numbers are not negative.
+    pub(crate) fn polled(self, count: usize, name: Name) -> Result<(&'a mut [pollfd], Vec<PollFd<'a>>)> {
+        let space = self.array(count, name)?;
+        // SAFETY: the caller has filled it in, with numbers.
+        let all = unsafe { &mut *(&raw mut *space as *mut [pollfd]) };
+        let lent = all.iter().filter(|one| one.fd >= 0).map(|one| {
+            // SAFETY: the caller keeps it open for the call.
+            let fd = unsafe { raw::borrow(one.fd) }?;
+            Ok(PollFd::from_borrowed_fd(fd, PollFlags::from_bits_retain(one.events as u16)))
+        });
+        let lent = lent.collect::<Result<_>>()?;
+        Ok((all, lent))
+    }
+}
+
 fn fits<T>(count: usize) -> bool {
     count.checked_mul(size_of::<T>()).is_some_and(|len| len <= isize::MAX as usize)
 }
@@ -343,6 +369,11 @@ impl Number {
         unsafe { raw::borrow(self.0) }.map_err(Failure::from)
     }
 
+    /// The folder that it is, or the current one for AT_FDCWD.
+    pub(crate) fn folder(&self) -> Result<BorrowedFd<'_>> {
+        if self.0 == libc::AT_FDCWD { Ok(CWD) } else { self.lend() }
+    }
+
     /// A duplicate of it, which is the library's.
     pub(crate) fn duplicate(self, name: Name) -> Result<OwnedFd> {
         let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EIO);
@@ -355,6 +386,59 @@ impl Number {
         // SAFETY: it is not negative, and the caller has given it away.
         Ok(unsafe { OwnedFd::from_raw_fd(self.0) })
     }
+}
+
+/// Closes what C says it has no use for.
+pub(crate) fn close_range(first: u32, last: u32) -> pipework::Result<()> {
+    // SAFETY: the caller has promised that no handle has one of them.
+    unsafe { raw::close_range(first, last) }
+}
+
+// ---------------------------------------------------------------- addresses
+
+impl Lent<'_, sockaddr> {
+    /// An address of that length. NULL is none.
+    pub(crate) fn address(self, len: socklen_t, name: Name) -> Result<Option<SocketAddrAny>> {
+        if self.0.is_null() {
+            return Ok(None);
+        }
+        if !(size_of::<libc::sa_family_t>()..=size_of::<sockaddr_storage>()).contains(&(len as usize)) {
+            return Err(name.invalid());
+        }
+        // SAFETY: it is as long as its family at least, which may lie anywhere.
+        let family = unsafe { (&raw const (*self.0).sa_family).read_unaligned() };
+        // A program may say how much space it has for an address, and not how long that is.
+        let (least, most) = match c_int::from(family) {
+            libc::AF_INET => (size_of::<libc::sockaddr_in>(), size_of::<libc::sockaddr_in>()),
+            libc::AF_INET6 => (size_of::<libc::sockaddr_in6>(), size_of::<libc::sockaddr_in6>()),
+            _ => (0, len as usize),
+        };
+        if (len as usize) < least {
+            return Err(name.invalid());
+        }
+        // SAFETY: the caller lends so many bytes, which are enough for the family.
+        Ok(Some(unsafe { SocketAddrAny::read(self.0.cast(), most as socklen_t) }))
+    }
+}
+
+impl Lent<'static, sockaddr> {
+    /// The way back, as [`Lent::to_c`], with its length.
+    pub(crate) fn address_to_c(address: Option<&SocketAddrAny>) -> (Lent<'static, sockaddr>, socklen_t) {
+        let (place, len) =
+            address.map_or((std::ptr::null(), 0), |address| (address.as_ptr().cast(), address.addr_len()));
+        (Lent(place, PhantomData), len)
+    }
+}
+
+/// The same, copied, and zeros behind it.
+pub(crate) fn address_to_c(address: Option<&SocketAddrAny>) -> (sockaddr_storage, socklen_t) {
+    // SAFETY: numbers.
+    let mut copy: sockaddr_storage = unsafe { zeroed() };
+    let Some(address) = address else { return (copy, 0) };
+    let len = address.addr_len();
+    // SAFETY: an address has so many bytes, and is never longer than there is space for any.
+    unsafe { (&raw mut copy).cast::<u8>().copy_from_nonoverlapping(address.as_ptr().cast(), len as usize) };
+    (copy, len)
 }
 
 #[cfg(test)]

@@ -106,3 +106,4 @@ pub mod bytes;
 pub mod descriptor;
 pub mod reqrep;
 pub mod pipe;
+pub mod fd;

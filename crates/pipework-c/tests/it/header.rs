@@ -38,7 +38,10 @@ pub(crate) fn header() -> String {
     let Some(Entry::Section(front)) = entries.next() else { panic!("the crate says what it is") };
     let mut out = comment(&front, "");
     out += "#ifndef PIPEWORK_H\n#define PIPEWORK_H\n\n";
-    out += "#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n\n";
+    for file in ["poll.h", "stdbool.h", "stddef.h", "stdint.h", "sys/socket.h"] {
+        out += &format!("#include <{file}>\n");
+    }
+    out += "\n";
     out += "#ifdef __cplusplus\nextern \"C\" {\n#endif\n";
     let mut is_list = false;
     for entry in entries {

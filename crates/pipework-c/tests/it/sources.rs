@@ -224,6 +224,10 @@ fn word(name: &str) -> &str {
         "c_char" => "char",
         "c_int" | "Number" => "int",
         "c_void" => "void",
+        "socklen_t" => "socklen_t",
+        "pollfd" => "struct pollfd",
+        "sockaddr" => "struct sockaddr",
+        "sockaddr_storage" => "struct sockaddr_storage",
         name if name.starts_with("pw_") => name,
         _ => panic!("`{name}` means nothing to C"),
     }

@@ -1,0 +1,140 @@
+//! Accepting many connections at once, and what to do when descriptors have run out.
+//!
+//! Linux looks for a free descriptor before it looks for a connection. So nothing is lost when
+//! there is none, but the listener stays readable, and an event loop that just tries again spins.
+//! Either it stops watching the listener until a descriptor is closed, or it keeps a pw_reserve and
+//! turns the waiting away.
+
+use std::ffi::c_int;
+use std::os::fd::IntoRawFd;
+
+use libc::{sockaddr_storage, socklen_t};
+use pipework::fd::{Connection, Reserve, Stopped, accept_many};
+
+use crate::edge::{Handle, In, InOut, Number, Out, Space, address_to_c, free, get, hand_out, put, run};
+use crate::error::{Failure, Result, pw_error, pw_status};
+
+/// Why accepting stopped: one of PW_STOPPED_WOULD_BLOCK to PW_STOPPED_FAILED.
+pub type pw_stopped = u32;
+
+/// Nobody else is waiting.
+pub const PW_STOPPED_WOULD_BLOCK: pw_stopped = 1;
+/// As many as were asked for have been taken; there may be more.
+pub const PW_STOPPED_LIMIT: pw_stopped = 2;
+/// No descriptor is left in this process or on this machine. Whoever waits goes on waiting: close
+/// something, or call pw_reserve_shed.
+pub const PW_STOPPED_NO_DESCRIPTORS: pw_stopped = 3;
+/// Anything else, after some were taken: the next call fails with it.
+pub const PW_STOPPED_FAILED: pw_stopped = 4;
+
+/// An accepted connection.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct pw_connection {
+    /// Its descriptor, which is the program's; it does not block.
+    pub fd: c_int,
+    /// How long the address is; 0 where the kernel does not say who has connected.
+    pub peer_len: socklen_t,
+    /// Who has connected; zeros behind the end of the address.
+    pub peer: sockaddr_storage,
+}
+
+/// Accepts the connections that are there, up to `max`, into the array `connections`. `count`,
+/// which must not be NULL, says how many they are, and `stopped` why there are not more. It does
+/// not wait.
+///
+/// A connection that its peer has given up meanwhile, or that a firewall forbids, counts as one of
+/// `max` and is not among them. The listener should not block: one that does is polled first, and
+/// if another process is quicker, the call waits for the next connection.
+///
+/// Fails only if none was accepted, and for another reason than PW_STOPPED_WOULD_BLOCK, _LIMIT and
+/// _NO_DESCRIPTORS, which are no failures.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_fd_accept_many(
+    listener: Number,
+    connections: Space<'_, pw_connection>,
+    max: usize,
+    count: Out<'_, usize>,
+    stopped: Out<'_, pw_stopped>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_fd_accept_many", error, |name| {
+        let (space, count) = (connections.array(max, name)?, name.given(count)?);
+        let accepted = accept_many(listener.lend()?, max);
+        let len = accepted.connections.len();
+        put(stopped, reason(accepted.stopped, len)?)?;
+        let connections = accepted.connections.into_iter().map(pw_connection::from);
+        space.iter_mut().zip(connections).for_each(|(place, connection)| _ = place.write(connection));
+        put(Some(count), len)
+    })
+}
+
+/// A descriptor that is given up when none is left, so that connections can be turned away instead
+/// of left to wait. One thread at a time. It is freed with pw_reserve_free.
+pub struct pw_reserve(Reserve);
+
+/// Takes a descriptor to hold.
+///
+/// Fails with PW_OS if none is left.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_reserve_new(
+    reserve: Out<'_, Handle<pw_reserve>>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_reserve_new", error, |name| hand_out(name.given(reserve)?, pw_reserve(Reserve::new()?)))
+}
+
+/// Whether there is a descriptor to give up; false for NULL. If not, the next pw_reserve_shed tries
+/// to take one again.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_reserve_is_held(reserve: In<'_, pw_reserve>) -> bool {
+    get(false, || reserve.is_some_and(|reserve| reserve.0.is_held()))
+}
+
+/// Accepts up to `max` connections and closes each at once, so that their peers learn that nobody
+/// will serve them. `turned_away` says how many they were, and `stopped` why not more. It does not
+/// wait. The descriptor is given up meanwhile; if another thread takes it first, the reserve is not
+/// held any more.
+///
+/// Fails as pw_fd_accept_many.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_reserve_shed(
+    reserve: InOut<'_, pw_reserve>,
+    listener: Number,
+    max: usize,
+    turned_away: Out<'_, usize>,
+    stopped: Out<'_, pw_stopped>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_reserve_shed", error, |name| {
+        let shed = name.given(reserve)?.0.shed(listener.lend()?, max);
+        put(stopped, reason(shed.stopped, shed.turned_away)?)?;
+        put(turned_away, shed.turned_away)
+    })
+}
+
+/// Frees the reserve, and closes its descriptor.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_reserve_free(reserve: Handle<pw_reserve>) {
+    free(reserve);
+}
+
+// ---------------------------------------------------------------- on this side
+
+/// Why accepting stopped after `count` connections: an error is one only if there were none.
+fn reason(stopped: Stopped, count: usize) -> Result<pw_stopped> {
+    match stopped {
+        Stopped::WouldBlock => Ok(PW_STOPPED_WOULD_BLOCK),
+        Stopped::Limit => Ok(PW_STOPPED_LIMIT),
+        Stopped::NoDescriptors(_) => Ok(PW_STOPPED_NO_DESCRIPTORS),
+        Stopped::Failed(error) if count == 0 => Err(Failure::from(error)),
+        Stopped::Failed(_) => Ok(PW_STOPPED_FAILED),
+    }
+}
+
+impl From<Connection> for pw_connection {
+    fn from(connection: Connection) -> pw_connection {
+        let (peer, peer_len) = address_to_c(connection.peer.as_ref());
+        pw_connection { fd: connection.fd.into_raw_fd(), peer_len, peer }
+    }
+}
