@@ -96,8 +96,8 @@ rules! {
     HintsMayLag,
     /// What was sent again is pushed by everybody who recovers, before the role goes.
     PushBeforeRole,
-    /// It is pushed even if the ring has an entry of it.
-    PushUnasked,
+    /// Not if the ring has an entry of it; but the first entry does not count.
+    FirstEntryMayGo,
     /// Such an entry is not cleaned away to make space.
     RecoveryKeepsWhatItPushes,
     /// The role stays if the ring has no space for it.
@@ -130,8 +130,10 @@ rules! {
     AdoptOnce,
     /// A parent looks whether a child has adopted its request before it writes a reply.
     LookBeforeReplying,
-    /// A waiting server recovers dead servers,
+    /// A waiting server recovers dead servers, once something was forgotten,
     ServersRecoverServers,
+    /// which is said before it is so,
+    HintBeforeForgetting,
     /// and dead clients if it waits for one to take or to give a part.
     ServersRecoverClients,
     /// A request is not forgotten before its last part is there.
@@ -313,8 +315,12 @@ impl Turn<'_> {
                     Quit::Cancel => self.world.left.cancels -= 1,
                     Quit::Forget => self.world.left.forgets -= 1,
                 }
-                let queued = self.main() == Main::Wait;
-                self.actor().main = if queued { Main::QuitLoad { how } } else { Main::Withdraw };
+                let hints = how == Quit::Forget && self.scope.keeps(Rule::HintBeforeForgetting);
+                self.actor().main = match self.main() {
+                    Main::Wait if hints => Main::Hint,
+                    Main::Wait => Main::QuitLoad { how },
+                    _ => Main::Withdraw,
+                };
                 Ok("begins to give its call up")
             }
             Choice::CancelAside { seen } => Ok(self.cancel_aside(seen)),

@@ -103,7 +103,7 @@ fn fault_without(rule: calls::Rule) -> (&'static str, &'static str) {
         Rule::CleanOnlyStale => ("two clients, a full ring", HANGS),
         Rule::HintsMayLag => ("a ring that laps", "the ring looks corrupt to an honest process"),
         Rule::PushBeforeRole => ("one client, one server, both may die and leave", HANGS),
-        Rule::PushUnasked => ("forgotten requests, two servers", LEAKS),
+        Rule::FirstEntryMayGo => ("forgotten requests, two servers", LEAKS),
         Rule::RecoveryKeepsWhatItPushes => ("forgotten requests, a full ring, two servers", LEAKS),
         Rule::RoleStaysWhenFull => ("forgotten requests, a full ring", LEAKS),
         Rule::OweWhenFull => ("forgotten requests, a full ring", LEAKS),
@@ -123,6 +123,10 @@ fn fault_without(rule: calls::Rule) -> (&'static str, &'static str) {
         Rule::ServersRecoverServers => {
             ("forgotten requests, two servers", "a forgotten request hangs although a server lives")
         }
+        Rule::HintBeforeForgetting => (
+            "forgotten requests, two servers, two deaths",
+            "a forgotten request hangs although a server lives",
+        ),
         Rule::ServersRecoverClients => ("parts, two clients, two slots", HANGS),
         Rule::ForgetOnlyWhole => ("forgotten requests", "a request ended before its last part"),
         Rule::ForgottenIsNotDropped => ("forgotten requests, two deaths", "a forgotten request is lost"),

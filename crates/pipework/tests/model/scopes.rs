@@ -123,6 +123,17 @@ pub(crate) const CALLS: &[(&str, Scope)] = &[
         },
     ),
     (
+        "forgotten requests, two servers, two deaths",
+        Scope {
+            cast: &[Client, Server, Server],
+            members: 3,
+            redeliveries: 1,
+            returns: false,
+            whims: Whims { deaths: 2, forgets: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
         "forgotten requests, a full ring",
         Scope {
             slots: 2,

@@ -137,13 +137,17 @@ impl Scope {
         }
     }
 
-    /// Whether an actor recovers a dead member while it waits. All recover servers; a client that
-    /// needs a slot, and a server that waits for its client, recover clients too.
+    /// Whether an actor recovers a dead member while it waits. All recover servers, a server only if
+    /// something was forgotten; a client that needs a slot, and a server that waits for its client,
+    /// recover clients too.
     fn recovers(&self, world: &World, me: usize, number: u8) -> bool {
         let main = world.actors[me].main;
         let serves = matches!(main, Main::Serve(..)) && self.keeps(Rule::ServersRecoverClients);
         match world.members[usize::from(number) - 1].role {
-            Some(Role::Server) => self.part(me) != Part::Server || self.keeps(Rule::ServersRecoverServers),
+            Some(Role::Server) if self.part(me) == Part::Server => {
+                world.hint && self.keeps(Rule::ServersRecoverServers)
+            }
+            Some(Role::Server) => true,
             _ => serves || main == Main::Acquire || self.part(me) == Part::Helper,
         }
     }

@@ -23,6 +23,10 @@ impl Turn<'_> {
             Main::Wait => self.look(call),
             Main::Fill | Main::FillOn | Main::Send | Main::QueueWait | Main::Withdraw => self.send(call),
             Main::More { seen } | Main::MoreOn { seen } | Main::Give { seen } => self.give(call, seen),
+            Main::Hint => {
+                self.world.hint = true;
+                self.goes_on(Main::QuitLoad { how: Quit::Forget }, "says that something is forgotten")
+            }
             Main::QuitLoad { .. } | Main::QuitSwap { .. } => self.quit(call),
             _ => self.take_reply(call),
         }
@@ -180,7 +184,9 @@ impl Turn<'_> {
                     return self.goes_on(Main::QuitLoad { how }, "gives its call up again");
                 }
                 self.slot(call.slot).forgotten = how == Quit::Forget;
-                self.is_over("has given its call up")
+                self.actor().call = None;
+                let hints = how == Quit::Forget && !self.scope.keeps(Rule::HintBeforeForgetting);
+                self.goes_on(if hints { Main::Hint } else { Main::Idle }, "has given its call up")
             }
             Main::QuitLoad { how } => match self.slot(call.slot).word {
                 seen if matches!(seen.state, State::Sent | State::Taken | State::Part | State::More) => {
@@ -211,6 +217,10 @@ impl Turn<'_> {
                     self.actor().main = Main::Acquire;
                 }
                 "acquires"
+            }
+            Main::Hint => {
+                (self.world.hint, self.actor().main) = (true, Main::Idle);
+                "says too late that something is forgotten"
             }
             _ => "rests",
         }

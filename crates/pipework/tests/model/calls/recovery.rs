@@ -42,9 +42,24 @@ enum At {
         seen: Word,
         ends: Ends,
     },
-    /// All slots are done: pushes what was sent again, whoever did that.
+    /// All slots are done: looks for what was sent again, whoever did that. `again` has a bit for
+    /// each slot.
+    Again {
+        slot: u8,
+        again: u8,
+    },
+    /// Looks which of them have an entry in the ring; not in one look.
+    Head {
+        again: u8,
+    },
+    Cell {
+        pos: u8,
+        is_first: bool,
+        again: u8,
+    },
     Push {
         slot: u8,
+        again: u8,
     },
     Clear,
 }
@@ -56,7 +71,7 @@ impl Recovery {
 
     /// What whoever has a dead member's number owes: the pushes that found the ring full.
     pub(crate) fn rest(number: u8) -> Recovery {
-        Recovery { gone: number, proof: Proof::Lock, at: At::Push { slot: 0 } }
+        Recovery { gone: number, proof: Proof::Lock, at: At::Again { slot: 0, again: 0 } }
     }
 }
 
@@ -98,17 +113,31 @@ impl Turn<'_> {
                 }
                 Some(At::Load { slot })
             }
-            At::Push { slot } => {
+            At::Again { slot, again } => {
                 let Word { state, delivery, .. } = self.slot(slot).word;
-                let asks = !self.scope.keeps(Rule::PushUnasked);
-                let queued = asks && self.world.is_queued(usize::from(slot));
-                if state == State::Sent && delivery > 0 && !queued {
-                    self.start_push(slot);
-                }
+                let again = again | u8::from(state == State::Sent && delivery > 0) << slot;
                 match slot + 1 {
-                    slot if slot < self.scope.slots => Some(At::Push { slot }),
+                    slot if slot < self.scope.slots => Some(At::Again { slot, again }),
+                    _ if again != 0 => Some(At::Head { again }),
                     _ => Some(At::Clear),
                 }
+            }
+            At::Head { again } => Some(At::Cell { pos: self.world.head, is_first: true, again }),
+            At::Cell { pos, is_first, again } => Some(match (self.cell(pos).slot, self.ahead(pos)) {
+                (Some(slot), 0) => {
+                    let counts = !is_first || !self.scope.keeps(Rule::FirstEntryMayGo);
+                    let again = again & !(u8::from(counts) << slot);
+                    At::Cell { pos: pos + 1, is_first: false, again }
+                }
+                (_, ahead @ 1..) => At::Cell { pos: self.behind(pos, ahead - 1), is_first, again },
+                _ => At::Push { slot: 0, again },
+            }),
+            At::Push { slot, .. } if slot == self.scope.slots => Some(At::Clear),
+            At::Push { slot, again } => {
+                if again & 1 << slot != 0 {
+                    self.start_push(slot);
+                }
+                Some(At::Push { slot: slot + 1, again })
             }
             At::Clear => self.clear(gone, proof),
         };
@@ -141,7 +170,7 @@ impl Turn<'_> {
     fn after(&self, slot: u8) -> Option<At> {
         match slot + 1 {
             slot if slot < self.scope.slots => Some(At::Load { slot }),
-            _ if self.scope.keeps(Rule::PushBeforeRole) => Some(At::Push { slot: 0 }),
+            _ if self.scope.keeps(Rule::PushBeforeRole) => Some(At::Again { slot: 0, again: 0 }),
             _ if self.scope.keeps(Rule::SlotsBeforeRole) => Some(At::Clear),
             _ => None,
         }

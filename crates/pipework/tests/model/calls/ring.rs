@@ -182,16 +182,16 @@ impl Turn<'_> {
     }
 
     /// How many laps the cell of a position is ahead of it.
-    fn ahead(&mut self, pos: u8) -> i8 {
+    pub(super) fn ahead(&mut self, pos: u8) -> i8 {
         self.cell(pos).lap as i8 - self.lap(pos) as i8
     }
 
     /// The position behind that of the same cell `laps` later.
-    fn behind(&self, pos: u8, laps: i8) -> u8 {
+    pub(super) fn behind(&self, pos: u8, laps: i8) -> u8 {
         pos + laps as u8 * self.scope.cells + 1
     }
 
-    fn cell(&mut self, pos: u8) -> &mut Cell {
+    pub(super) fn cell(&mut self, pos: u8) -> &mut Cell {
         &mut self.world.cells[usize::from(pos % self.scope.cells)]
     }
 

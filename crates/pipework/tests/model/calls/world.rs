@@ -292,6 +292,8 @@ pub(crate) enum Main {
     Give {
         seen: Word,
     },
+    /// Says that something is forgotten, before that is so.
+    Hint,
     QuitLoad {
         how: Quit,
     },
@@ -362,6 +364,8 @@ pub(crate) struct World {
     pub(crate) cells: [Cell; CELLS],
     pub(crate) head: u8,
     pub(crate) tail: u8,
+    /// A request was forgotten: servers recover servers, too.
+    pub(crate) hint: bool,
     pub(crate) members: [Member; MEMBERS],
     pub(crate) actors: [Actor; ACTORS],
     /// How many may still happen.
@@ -414,7 +418,8 @@ impl fmt::Debug for World {
                 None => write!(f, " {}:-", cell.lap)?,
             }
         }
-        write!(f, " ] {}..{} ", self.head, self.tail)?;
+        let hint = if self.hint { "!" } else { "" };
+        write!(f, " ] {}..{}{hint} ", self.head, self.tail)?;
         for Member { epoch, role, holder } in &self.members {
             let role = role.map_or('.', |role| if role == Role::Client { 'c' } else { 's' });
             write!(f, " e{epoch}{role}{}", holder.map_or("-".into(), |holder| holder.to_string()))?;
