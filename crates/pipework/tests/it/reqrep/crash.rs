@@ -255,7 +255,7 @@ const LONG: &[u8; 24] = b"in two parts, as you see";
 
 /// For how long a victim waits at most. What it waits for comes, but for rare cases, as soon as it
 /// sleeps.
-const SOON: Duration = Duration::from_secs(2);
+const SOON: Duration = Duration::from_secs(10);
 
 /// What must hold as soon as nobody calls any more, whoever has died where: every slot is free,
 /// every place for members can be taken, and calls are answered as ever.
