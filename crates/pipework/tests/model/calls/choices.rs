@@ -137,9 +137,9 @@ impl Scope {
         }
     }
 
-    /// Whether an actor recovers a dead member while it waits. All recover servers, a server only if
-    /// something was forgotten; a client that needs a slot, and a server that waits for its client,
-    /// recover clients too.
+    /// Whether an actor recovers a dead member while it waits. All recover servers, a server only
+    /// if something was forgotten; a client that needs a slot, and a server that waits for its
+    /// client, recover clients too.
     fn recovers(&self, world: &World, me: usize, number: u8) -> bool {
         let main = world.actors[me].main;
         let serves = matches!(main, Main::Serve(..)) && self.keeps(Rule::ServersRecoverClients);
