@@ -1,6 +1,7 @@
 # Writes man pages of section 3 from the header: awk -v folder=man3 -v version=0.1.0 -f man.awk pipework.h
 # Its first comment is pipework(3). Each section of it is a page, which bears the name of the first
-# type or function there; every other one has a page that leads to it.
+# type or function there; every other one has a page that leads to it. A section with nothing of its
+# own introduces a room, and stands in pipework(3).
 
 function escaped(text) {
     gsub(/\\/, "\\e", text)
@@ -29,7 +30,7 @@ function put_text(text,    lines, count, i, code, line) {
         } else if (line == "") {
             print ".PP" > file
         } else {
-            if (line ~ /^[0-9]+\. /) print ".PP" > file
+            if (line ~ /^([0-9]+\.|-) /) print ".PP" > file
             sub(/^ +/, "", line)
             gsub(/`/, "", line)
             print escaped(line) > file
@@ -47,6 +48,16 @@ function begin_section(    title, at) {
     open_page(item, title)
     put_text(intro)
     intro = ""
+}
+
+function put_room(    before, title) {
+    before = file
+    file = folder "/pipework.3"
+    title = intro
+    sub(/:.*/, "", title)
+    print ".SS " title > file
+    put_text(intro)
+    file = before
 }
 
 function put_constants(    blocks, count, i, at) {
@@ -94,6 +105,7 @@ function put_code(text,    lines, count, i) {
 in_comment && /^ *\*\/$/ {
     in_comment = 0
     if (is_section) {
+        if (intro != "") put_room()
         intro = note
         note = ""
     } else if (!seen_front) {

@@ -79,6 +79,10 @@ fn an_installed_library_is_found_by_pkg_config_and_cmake_and_leaves_again() {
         };
         assert!(page.contains(&format!("\n.SS {name}\n")), "{name} is on its page");
     }
+    let first = fs::read_to_string(prefix.join("share/man/man3/pipework.3")).expect("it is a page");
+    for room in ["reqrep", "pipe", "fd"] {
+        assert!(first.contains(&format!("\n.SS Room {room}\n")), "pipework(3) introduces {room}");
+    }
     let (library, archive) = (prefix.join("lib"), prefix.join("lib/libpipework.a"));
     let found_at_run = format!("-Wl,-rpath,{}", library.display());
 
