@@ -892,7 +892,7 @@ pw_status pw_server_next_part(pw_server *server, pw_deadline deadline, pw_buffer
  * it has cancelled or forgotten the call, or if its death was noticed.
  *
  * Does not wait for a reply that fits into a slot. A longer one goes in parts, each as soon as the
- * client has taken the one before, for which it has part_timeout_ns.
+ * client has taken the one before, for which it has part_timeout_ns, whatever signals come.
  *
  * Fails with PW_TOO_LONG if the reply is longer than max_message: then the request is still to be
  * answered. It is over after any other failure: PW_STALE if the ticket is none that this server

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 
-use crate::edge::{InOut, Lent, Name, Out, get, run};
+use crate::edge::{InOut, Lent, Name, Out, get, overlaps, run};
 use crate::error::{PW_OK, Result, pw_error, pw_status};
 
 /// Bytes that are lent: the library's until the next call on the handle that they came from, or the
@@ -110,8 +110,7 @@ impl pw_buffer {
     /// The same, where `bytes` are read meanwhile: they must lie elsewhere.
     #[inline]
     pub(crate) fn lend_beside(&mut self, bytes: &[u8], name: Name) -> Result<Lending<'_>> {
-        let offset = (bytes.as_ptr() as usize).wrapping_sub(self.data as usize);
-        if !bytes.is_empty() && offset < self.capacity {
+        if overlaps(bytes, self.data, self.capacity) {
             return Err(name.invalid());
         }
         self.lend(name)

@@ -250,6 +250,19 @@ impl<'a> Space<'a, c_void> {
         // reads them before they are written.
         Ok(unsafe { &mut *(&raw mut *bytes as *mut [u8]) })
     }
+
+    /// The same, where others are read meanwhile: they must lie elsewhere.
+    pub(crate) fn bytes_beside(self, len: usize, read: &[u8], name: Name) -> Result<&'a mut [u8]> {
+        if overlaps(read, self.0, len) { Err(name.invalid()) } else { self.bytes(len, name) }
+    }
+}
+
+/// Whether bytes lie where others are to be written, if only some: C may lend the same memory
+/// twice.
+#[inline]
+pub(crate) fn overlaps(bytes: &[u8], space: *const c_void, len: usize) -> bool {
+    let (one, two) = (bytes.as_ptr() as usize, space as usize);
+    !bytes.is_empty() && one < two.saturating_add(len) && two < one + bytes.len()
 }
 
 impl<'a> Space<'a, c_char> {

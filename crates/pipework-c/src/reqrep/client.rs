@@ -113,8 +113,9 @@ pub extern "C" fn pw_client_call_into(
     error: Out<'_, pw_error>,
 ) -> pw_status {
     run("pw_client_call_into", error, |name| {
-        let (client, into) = (name.given(client)?.of_bytes(name)?, into.bytes(space, name)?);
-        let request = message(data.bytes(len, name)?, flags);
+        let (client, request) = (name.given(client)?.of_bytes(name)?, data.bytes(len, name)?);
+        let into = into.bytes_beside(space, request, name)?;
+        let request = message(request, flags);
         let ticket = client.send(request, at(deadline))?;
         let (len, flags) = match client.recv_into(ticket, into, at(deadline)) {
             Ok(received) => received,

@@ -13,8 +13,8 @@ use super::segment::pw_segment;
 use crate::bytes::pw_buffer;
 use crate::deadline::{at, pw_deadline};
 use crate::edge::{
-    Growing, Handle, In, InOut, Lent, Name, Options, Out, Space, free, get, hand_out, or_would_block, put,
-    run,
+    Growing, Handle, In, InOut, Lent, Name, Options, Out, Space, Truth, free, get, hand_out, or_would_block,
+    put, run,
 };
 use crate::error::{PW_OK, Result, pw_error, pw_status};
 
@@ -43,7 +43,7 @@ pub struct pw_request {
     /// How many servers have died with this request.
     pub redeliveries: u16,
     /// The client has more parts of it, for pw_server_next_part. Only after pw_server_claim.
-    pub has_more: bool,
+    pub has_more: Truth,
 }
 
 /// How a server answers.
@@ -96,7 +96,7 @@ pub extern "C" fn pw_server_recv(
         let mut data = name.given(data)?.lend(name)?;
         let Kept { ticket, flags, redeliveries } = server.recv_to(&mut data, at(deadline))?;
         let (ticket, redeliveries) = (ticket.to_bits(), redeliveries.into());
-        let (offset, len, has_more) = (0, data.len(), false);
+        let (offset, len, has_more) = (0, data.len(), Truth::of(false));
         put(Some(request), pw_request { ticket, offset, len, flags, redeliveries, has_more })
     })
 }
@@ -214,7 +214,7 @@ pub extern "C" fn pw_server_next_part(
 /// it has cancelled or forgotten the call, or if its death was noticed.
 ///
 /// Does not wait for a reply that fits into a slot. A longer one goes in parts, each as soon as the
-/// client has taken the one before, for which it has part_timeout_ns.
+/// client has taken the one before, for which it has part_timeout_ns, whatever signals come.
 ///
 /// Fails with PW_TOO_LONG if the reply is longer than max_message: then the request is still to be
 /// answered. It is over after any other failure: PW_STALE if the ticket is none that this server
@@ -441,7 +441,7 @@ fn described(request: &Request<'_>, data: &mut Vec<u8>) -> pw_request {
         len,
         flags: request.flags(),
         redeliveries: request.redeliveries().into(),
-        has_more: request.has_more(),
+        has_more: Truth::of(request.has_more()),
     }
 }
 

@@ -75,6 +75,7 @@ static void a_call_is_answered(void) {
     CHECK(count == 5 && flags == 9 && memcmp(into, "hello", 5) == 0);
     GIVES(PW_TOO_LONG, pw_client_call_into(client, "hello", 5, 0, SOON, into, 4, &count, NULL, &error));
     GIVES(PW_INVALID, pw_client_call(client, reply.data, 5, 0, SOON, &reply, NULL, &error));
+    GIVES(PW_INVALID, pw_client_call_into(client, into + 2, 5, 0, SOON, into, 4, &count, NULL, &error));
     OK(pw_client_call(client, NULL, 0, 0, SOON, &reply, NULL, NULL));
     CHECK(reply.len == 0);
     pthread_join(thread, NULL);
@@ -781,6 +782,23 @@ static void a_segment_is_passed_on_by_its_descriptor(void) {
     segment = NULL;
 }
 
+static void a_descriptor_that_the_program_closed_is_an_error(void) {
+    pw_client *other = NULL;
+    pw_geometry sizes;
+    set_up();
+    OK(pw_client_send(client, "x", 1, 0, SOON, &ticket, &error));
+    close(pw_segment_fd(segment));
+    GIVES(PW_OS, pw_reqrep_client(segment, NULL, &other, &error));
+    CHECK(error.os == EBADF && other == NULL);
+    OK(pw_segment_geometry(segment, &sizes, sizeof sizes, &error));
+    pw_client_free(client);
+    pw_server_free(server);
+    pw_segment_free(segment);
+    client = NULL;
+    server = NULL;
+    segment = NULL;
+}
+
 static void a_segment_reports(void) {
     pw_geometry sizes;
     pw_member members[3];
@@ -930,6 +948,7 @@ static const struct test tests[] = {
     TEST(options_of_other_sizes_are_understood),
     TEST(a_segment_has_a_path),
     TEST(a_segment_is_passed_on_by_its_descriptor),
+    TEST(a_descriptor_that_the_program_closed_is_an_error),
     TEST(a_segment_reports),
     TEST(null_is_an_error_where_it_means_nothing),
 };
