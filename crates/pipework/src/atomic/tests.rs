@@ -2,6 +2,7 @@
 //! calls that fail on order.
 
 use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -468,26 +469,20 @@ fn a_deadline_that_has_passed_is_not_spun_away() {
     }
 }
 
-thread_local! {
-    /// How often the next writer that asks whether to go on is told that it should.
-    static PATIENCE: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
-}
-
 #[test]
 fn the_interrupt_check_decides_whether_a_message_goes_on() {
-    let patient = || PATIENCE.replace(PATIENCE.get().saturating_sub(1)) > 0;
     let (mut reader, mut writer) = pair().unwrap();
-    writer.set_interrupt_check(Some(patient));
-
     // A signal, and the end of a quarter of a second: asked twice, and told to go on once.
-    PATIENCE.set(1);
+    let answers = Arc::new(Mutex::new(vec![false, true]));
+    let asked = Arc::clone(&answers);
+    writer.set_interrupt_check(Some(move || asked.lock().unwrap().pop().unwrap_or(false)));
     order("write_nowait", 5, os(libc::EINTR));
     assert_eq!(
         kind(writer.send(vec![1; 1 << 20], Deadline::NEVER).map(drop)),
         Err((ErrorKind::Interrupted, Some(libc::EINTR)))
     );
     assert!(all_met());
-    assert_eq!(PATIENCE.get(), 0);
+    assert!(answers.lock().unwrap().is_empty());
 
     // Nobody need be asked about the time that the call was given.
     let sent = writer.send(vec![2; 1 << 20], Duration::from_millis(1));

@@ -45,7 +45,7 @@ pub struct Writer {
     /// What the latest message was compressed into: memory that is used again.
     frame: Vec<u8>,
     /// Asked, while waiting, whether to go on.
-    interrupt_check: Option<fn() -> bool>,
+    interrupt_check: Option<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
 /// How often [`Writer::set_interrupt_check`]'s function is asked.
@@ -345,8 +345,8 @@ impl Writer {
     /// too, which is given up then and not delivered; nothing else interrupts the call. For
     /// languages that run their signal handlers themselves. A drop asks as well, and after a no it
     /// drops what is pending.
-    pub fn set_interrupt_check(&mut self, go_on: Option<fn() -> bool>) {
-        self.interrupt_check = go_on;
+    pub fn set_interrupt_check(&mut self, go_on: Option<impl Fn() -> bool + Send + Sync + 'static>) {
+        self.interrupt_check = go_on.map(|go_on| Box::new(go_on) as _);
     }
 
     /// Bytes that the pipe holds before a writer waits.
@@ -532,14 +532,14 @@ impl Writer {
     }
 
     fn write_checking(&mut self, deadline: Deadline) -> std::result::Result<(), Errno> {
-        let Some(go_on) = self.interrupt_check else { return self.end.write(self.packer.bytes(), deadline) };
+        let Some(ask) = &self.interrupt_check else { return self.end.write(self.packer.bytes(), deadline) };
         loop {
             match self.end.write(self.packer.bytes(), deadline.capped(CHECK_EVERY)) {
                 Err(Errno::INTR) => {}
                 Err(Errno::TIMEDOUT) if !deadline.has_passed() => {}
                 done => return done,
             }
-            if !go_on() {
+            if !ask() {
                 return Err(Errno::INTR);
             }
         }
