@@ -370,7 +370,7 @@ impl<T: Growing> Space<'_, T> {
 
 // ---------------------------------------------------------------- descriptors
 
-/// The number of a descriptor that C lends for a call, or gives.
+/// The number of a descriptor that C lends for a call or for the life of a handle, or gives.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Number(c_int);
@@ -379,6 +379,12 @@ impl Number {
     /// The descriptor, for as long as the call.
     pub(crate) fn lend(&self) -> Result<BorrowedFd<'_>> {
         // SAFETY: the caller keeps it open for the call.
+        unsafe { raw::borrow(self.0) }.map_err(Failure::from)
+    }
+
+    /// The descriptor, for as long as what is made with it.
+    pub(crate) fn lend_on(self) -> Result<BorrowedFd<'static>> {
+        // SAFETY: the caller keeps it open for as long as the handle.
         unsafe { raw::borrow(self.0) }.map_err(Failure::from)
     }
 
@@ -394,9 +400,12 @@ impl Number {
     }
 
     /// The descriptor, which is the library's from now on.
-    pub(crate) fn take(self) -> Result<OwnedFd> {
-        self.lend()?;
-        // SAFETY: it is not negative, and the caller has given it away.
+    pub(crate) fn take(self, name: Name) -> Result<OwnedFd> {
+        // SAFETY: it asks for flags, if the number is that of a descriptor.
+        if unsafe { libc::fcntl(self.0, libc::F_GETFD) } < 0 {
+            return Err(Failure::of_os(name.0, libc::EBADF));
+        }
+        // SAFETY: it is open, and the caller has given it away.
         Ok(unsafe { OwnedFd::from_raw_fd(self.0) })
     }
 }

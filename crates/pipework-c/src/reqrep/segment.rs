@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use pipework::reqrep::{self, Audit, Geometry, Kind, Member, Role, Segment, Stats};
 
-use crate::descriptor::{PW_FD_DUP, PW_FD_TAKE, pw_fd_how};
+use crate::descriptor::{Passed, pw_fd_how};
 use crate::edge::{
     Growing, Handle, In, Lent, Name, Number, Options, Out, Space, Truth, done, free, get, hand_out, put, run,
 };
@@ -142,10 +142,10 @@ pub extern "C" fn pw_reqrep_open_fd(
     segment: Out<'_, Handle<pw_segment>>,
     error: Out<'_, pw_error>,
 ) -> pw_status {
-    make("pw_reqrep_open_fd", options, segment, error, |options, name| match how {
-        PW_FD_TAKE => Ok(options.from_fd(fd.take()?)?),
-        PW_FD_DUP => Ok(options.dup_fd(fd.lend()?)?),
-        _ => Err(name.invalid()),
+    run("pw_reqrep_open_fd", error, |name| {
+        let (fd, segment) = (Passed::of(fd, how, name)?, name.given(segment)?);
+        let Passed::Own(fd) = fd else { return Err(name.invalid()) };
+        hand_out(segment, options.options(name)?.options().from_fd(fd)?.into())
     })
 }
 

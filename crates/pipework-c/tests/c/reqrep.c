@@ -773,6 +773,11 @@ static void a_segment_is_passed_on_by_its_descriptor(void) {
     CHECK(fcntl(copy, F_GETFD) == -1);
     GIVES(PW_INVALID, pw_reqrep_open_fd(pw_segment_fd(segment), PW_FD_LEND, NULL, &other, &error));
     GIVES(PW_INVALID, pw_reqrep_open_fd(pw_segment_fd(segment), 77, NULL, &other, &error));
+    /* What is taken is closed also where the call fails. */
+    copy = dup(pw_segment_fd(segment));
+    GIVES(PW_INVALID, pw_reqrep_open_fd(copy, PW_FD_TAKE, NULL, NULL, &error));
+    CHECK(fcntl(copy, F_GETFD) == -1);
+    GIVES(PW_INVALID, pw_reqrep_open_fd(copy, PW_FD_TAKE, NULL, &other, &error));
     GIVES(PW_INVALID, pw_reqrep_open_fd(-1, PW_FD_TAKE, NULL, &other, &error));
     GIVES(PW_INVALID, pw_reqrep_open_fd(-1, PW_FD_DUP, NULL, &other, &error));
     CHECK(error.os == EBADF);
