@@ -64,16 +64,17 @@
  *    be NULL; a new handle is always wanted. errno is no part of this, and is left as it was.
  * 3. Deadlines are absolute times: see pw_deadline.
  * 4. Ownership. A handle is given back to its `_free`, which takes NULL, too. Nothing is freed
- *    with free(). What comes in a pw_buffer is the program's; what comes as a pw_bytes or a
- *    pw_space is lent until the next call on the same handle. What goes in is copied, strings too.
+ *    with free(). What comes in a pw_buffer is the program's; what comes as a pw_bytes, as
+ *    a pw_space or in a pw_item is lent until the next call on the same handle. What goes in is
+ *    copied, strings too.
  * 5. Options are structs with `size` first, which `_options_init` fills in with the defaults; NULL
  *    stands for the defaults. Later versions add fields at the end. A program that was compiled
  *    for a later version gets PW_INVALID if it sets what this one does not know. Structs that are
  *    filled in come with their size for the same reason.
  * 6. Threads. Each type says which threads may use it. Freeing one needs that nobody uses it.
  * 7. Signals. A handler that ran ends a wait with PW_INTERRUPTED, and nothing is lost: call again.
- *    (pw_client_call alone has cancelled its call by then.) No function but pw_version may be
- *    called in a handler.
+ *    (Only pw_client_call has cancelled its call by then, and pw_writer_close has closed.) No
+ *    function but pw_version may be called in a handler.
  * 8. Processes. A child that was forked may use what it inherits, as each room says. SIGPIPE never
  *    comes from here. Descriptors that are passed in are lent for the call, unless a pw_fd_how
  *    says otherwise; those that come out are the program's, and closed when another program is
@@ -279,6 +280,617 @@ typedef uint32_t pw_fd_how;
 #define PW_FD_DUP 2
 /* It stays the program's, which keeps it open for as long as the handle lives. */
 #define PW_FD_LEND 3
+
+/* -------------------------------------------------------------------------------------------------
+ * Room atomic: whole messages of any size from many writers over one pipe, FIFO or Unix stream
+ * socket.
+ *
+ * A pipe keeps a write of up to 4096 bytes in one piece, and tears anything larger. Here a message
+ * is cut into parts of that size, each with the name of its writer, and the reader puts them
+ * together: each message comes out whole, once, and in the order of its writer. What a writer that
+ * was killed did not finish is reported.
+ *
+ * In mixed mode the same pipe carries ordinary text, too: a process prints to its stdout whatever
+ * it likes, and sends messages through it at the same time.
+ */
+
+/* -------------------------------------------------------------------------------------------------
+ * How the ends of a pipe are made, and what there is to know before.
+ */
+
+/*
+ * How an end is made. Both ends of a pipe must agree on `mixed`, `compress` and the dictionary;
+ * the rest is each end's own affair.
+ */
+typedef struct pw_atomic_options {
+    /* sizeof(pw_atomic_options). */
+    size_t size;
+    /*
+     * Reader: bytes of the largest message, compressed or not, and of the longest line that is
+     * given out in one piece; 256 MiB by default.
+     */
+    size_t max_message;
+    /*
+     * Reader: bytes of all unfinished messages together. Past it, the one that waited longest is
+     * given up and reported. 0, the default, is 8 times max_message, and at least 1 GiB.
+     */
+    size_t max_unfinished;
+    /* Reader: how many bytes one read asks for, from 1 to 16 MiB; 64 KiB by default. */
+    size_t read_size;
+    /*
+     * Writer: how many bytes may be pending before pw_writer_try_send takes no more; 1 MiB by
+     * default.
+     */
+    size_t max_pending;
+    /*
+     * Mixed reader, not strict: for how long the rest of a part that has begun is waited for while
+     * nothing comes, before it is text and its message is reported; 5 seconds by default. 0 is
+     * right where all writers write into this very pipe, UINT64_MAX waits for the end.
+     */
+    uint64_t frame_timeout_ns;
+    /* Reader: for how long it spins before it sleeps, up to 1 ms; 20 microseconds by default. */
+    uint64_t spin_ns;
+    /*
+     * Raw bytes that resemble the messages, for instance one of them; none by default. They are
+     * copied.
+     */
+    pw_bytes dictionary;
+    /* Writer: the level of zstd, from -131072 (fastest) to 22 (smallest); 3 by default. */
+    int32_t level;
+    /* Ordinary text may lie between the messages. */
+    bool mixed;
+    /* Each message and burst is compressed with zstd. */
+    bool compress;
+    /*
+     * Reader: frames without a checksum are taken although there is a dictionary, which may then
+     * be a wrong one. Atomic::Pipe writes such frames.
+     */
+    bool accept_unchecked;
+    /* Reader: items come with the zstd frame that held them. */
+    bool keep_compressed;
+    /* Mixed reader: a control byte 0x0E that opens no part or burst is PW_CORRUPT, and not text. */
+    bool strict;
+    /*
+     * Mixed reader: bursts are looked for, which is the default. Without them, only messages lie
+     * between text: for the output of programs that may print any bytes.
+     */
+    bool bursts;
+    /*
+     * Writer: where the descriptor is a terminal, a file or a device, messages are printed there
+     * as lines. By default that is PW_INVALID, for nobody takes messages apart there.
+     */
+    bool or_print;
+} pw_atomic_options;
+
+/* Fills in the defaults. `size` is sizeof(pw_atomic_options). */
+void pw_atomic_options_init(pw_atomic_options *options, size_t size);
+
+/*
+ * Makes a FIFO at `path` that only this user may open.
+ *
+ * Fails with PW_OS, and EEXIST if something is there already.
+ */
+pw_status pw_atomic_create_fifo(const char *path, pw_error *error);
+
+/* A descriptor that is open for reading, for pw_atomic_read_fd. */
+#define PW_READER 1
+/* One that is open for writing, for pw_atomic_write_fd. */
+#define PW_WRITER 2
+
+/*
+ * Finds out which end of a pipe a descriptor is: PW_READER or PW_WRITER.
+ *
+ * Fails with PW_INVALID if it is not open, no pipe or FIFO, or open for both, as every socket is.
+ */
+pw_status pw_atomic_which_end(int fd, uint32_t *end, pw_error *error);
+
+/*
+ * The largest capacity in bytes that an unprivileged user may give a pipe.
+ *
+ * Fails with PW_OS where /proc is not there.
+ */
+pw_status pw_atomic_max_capacity(size_t *bytes, pw_error *error);
+
+/* -------------------------------------------------------------------------------------------------
+ * What comes out of a pipe.
+ */
+
+/* A line of ordinary text, in pw_item.kind. */
+#define PW_ITEM_LINE 1
+/* A burst: bytes that were sent in one write, without a sender's name. */
+#define PW_ITEM_BURST 2
+/* A message, whole. */
+#define PW_ITEM_MESSAGE 3
+/* The report of a message or burst that is lost. */
+#define PW_ITEM_TORN 4
+
+/*
+ * Names one writer. Writers that live at the same time have different ones, whatever their
+ * processes and threads.
+ */
+typedef struct pw_key {
+    /* The sender's process, as numbered in its own pid namespace. */
+    int32_t pid;
+    /* A random number, drawn for each writer and again after a fork. */
+    int32_t tid;
+} pw_key;
+
+/* pw_atomic_options.max_message, in pw_item.limit. */
+#define PW_LIMIT_MAX_MESSAGE 1
+/* pw_atomic_options.max_unfinished. */
+#define PW_LIMIT_MAX_UNFINISHED 2
+/* What memory the system has left. */
+#define PW_LIMIT_MEMORY 3
+
+/*
+ * What a reader gives out. Data is lent until the next call on the reader, pw_reader_free
+ * included.
+ */
+typedef struct pw_item {
+    /* What it is: PW_ITEM_MESSAGE, and so on. */
+    uint32_t kind;
+    /* Message and report: in how many parts it came, or how many of them had come. */
+    uint32_t parts;
+    /* Message and report: who sent it. Zeros where that is not known. */
+    pw_key writer;
+    /*
+     * What was sent, or a line with its "\n", "\r\n" or "\r", which the last line before the end
+     * may lack, and a piece of a line that is longer than max_message. NULL in a report.
+     */
+    const void *data;
+    /* How many bytes. */
+    size_t len;
+    /* The zstd frame that it came in, if the reader keeps it; else NULL. */
+    const void *compressed;
+    /* How many bytes that has. */
+    size_t compressed_len;
+    /* Report: how many bytes of it had come. */
+    size_t torn_bytes;
+    /*
+     * Report: why it is lost. PW_TORN: a part of it never came. PW_TOO_LONG: it is over `limit`.
+     * PW_CORRUPT: it is not what was sent, or does not decompress. PW_INCOMPATIBLE: it is
+     * compressed, and the reader does not decompress. Otherwise PW_OK.
+     */
+    pw_status torn;
+    /* Report that says PW_TOO_LONG: which limit, as PW_LIMIT_MAX_MESSAGE. Otherwise 0. */
+    uint32_t limit;
+} pw_item;
+
+/* -------------------------------------------------------------------------------------------------
+ * The reading end.
+ */
+
+/*
+ * The reading end of a pipe, FIFO or Unix stream socket. One thread at a time; pw_reader_clone
+ * makes another for another thread. Only one process can read from a pipe in this way: a child
+ * that was forked may use the reader if the parent had nothing buffered, and gets PW_STALE
+ * otherwise. It is freed with pw_reader_free.
+ */
+typedef struct pw_reader pw_reader;
+
+/*
+ * Opens the FIFO at `path` for reading, at once. The pipe ends when its last writer has left;
+ * before the first has come, calls wait for it.
+ *
+ * Fails with PW_INVALID if `path` is a symbolic link or no FIFO; PW_OS.
+ */
+pw_status pw_atomic_read_fifo(const char *path, const pw_atomic_options *options,
+                              pw_reader **reader, pw_error *error);
+
+/*
+ * As pw_atomic_read_fifo, but the pipe never ends: when the last writer has left, what it did not
+ * finish is reported, and calls wait for the next one. It needs /proc, and the right to open the
+ * FIFO again later.
+ *
+ * Fails as pw_atomic_read_fifo.
+ */
+pw_status pw_atomic_listen_fifo(const char *path, const pw_atomic_options *options,
+                                pw_reader **reader, pw_error *error);
+
+/*
+ * Reads from a descriptor: a pipe, a FIFO, or a connected stream socket of the Unix family.
+ *
+ * Fails with PW_INVALID if it is none of these, or not open for reading, which pw_error_text says;
+ * PW_OS if no descriptor is left.
+ */
+pw_status pw_atomic_read_fd(int fd, pw_fd_how how, const pw_atomic_options *options,
+                            pw_reader **reader, pw_error *error);
+
+/* Closes this end; the pipe's reading end is closed with the last of its clones. */
+void pw_reader_free(pw_reader *reader);
+
+/*
+ * Another reader of the same pipe, for another thread. Clones share one buffer: each item goes to
+ * one of them.
+ *
+ * Fails with PW_OS if no descriptor is left.
+ */
+pw_status pw_reader_clone(pw_reader *reader, pw_reader **clone, pw_error *error);
+
+/*
+ * Waits for the next message.
+ *
+ * Fails with PW_CLOSED if the pipe has ended, and all is given out. PW_TORN, PW_TOO_LONG,
+ * PW_CORRUPT: a message is lost; pw_reader_torn says whose, and the next call goes on. (Where it
+ * says nothing, the stream makes no sense, and stays so.) PW_INCOMPATIBLE: the message is
+ * compressed, and this reader does not decompress; or the messages are those of mixed mode, and
+ * stay so. PW_TIMED_OUT and PW_INTERRUPTED: nothing is lost, call again. PW_INVALID in mixed mode,
+ * where pw_reader_next_item gives out text, too. PW_STALE in a child, if the parent had read what
+ * it had not used. PW_OS.
+ */
+pw_status pw_reader_recv(pw_reader *reader, pw_deadline deadline, pw_item *message,
+                         pw_error *error);
+
+/*
+ * The next message if it is there, else PW_WOULD_BLOCK. It does not wait. Otherwise it is as
+ * pw_reader_recv.
+ */
+pw_status pw_reader_try_recv(pw_reader *reader, pw_item *message, pw_error *error);
+
+/*
+ * Waits for the next line, burst, message or report of a lost message.
+ *
+ * Fails with PW_CLOSED if the pipe has ended, and all is given out. PW_CORRUPT: a plain stream
+ * that makes no sense; with `strict`, what opens like a part and is none. PW_INCOMPATIBLE: a mixed
+ * reader's stream begins with a message of plain mode, which is said once; who calls again gets it
+ * as text. PW_TIMED_OUT, PW_INTERRUPTED, PW_STALE and PW_OS as pw_reader_recv.
+ */
+pw_status pw_reader_next_item(pw_reader *reader, pw_deadline deadline, pw_item *item,
+                              pw_error *error);
+
+/*
+ * The next item if it is there, else PW_WOULD_BLOCK. It does not wait. Otherwise it is as
+ * pw_reader_next_item.
+ */
+pw_status pw_reader_try_next_item(pw_reader *reader, pw_item *item, pw_error *error);
+
+/*
+ * Fills in the report of the loss that pw_reader_recv or pw_reader_try_recv told of last; false if
+ * the last one told of none.
+ */
+bool pw_reader_torn(pw_reader *reader, pw_item *report);
+
+/*
+ * Puts the text of a line that has begun and not ended into `text`, as far as it has come; nothing
+ * if there is none. It does not read: call it when pw_reader_try_next_item has nothing.
+ */
+pw_status pw_reader_peek(pw_reader *reader, pw_buffer *text, pw_error *error);
+
+/*
+ * By when to call again although the descriptor is not readable; PW_NEVER: not before it is. For
+ * event loops, to be asked after a `try_` function had nothing: a part that waits for its rest
+ * becomes text then, or there is more in the pipe than one call looks at.
+ */
+pw_deadline pw_reader_due(pw_reader *reader);
+
+/*
+ * Waits for bytes and reads them without looking at them, to make space for writers. `len` says
+ * how many they are: up to the read size, and 0 at the end of the pipe.
+ *
+ * Fails with PW_TOO_LONG once max_unfinished bytes lie there; PW_TIMED_OUT; PW_INTERRUPTED;
+ * PW_STALE; PW_OS.
+ */
+pw_status pw_reader_fill(pw_reader *reader, pw_deadline deadline, size_t *len, pw_error *error);
+
+/* Whether the pipe has ended, and all is given out. It does not read: pw_reader_wait_eof does. */
+bool pw_reader_is_eof(pw_reader *reader);
+
+/*
+ * Waits until it is known whether the pipe has ended, and all is given out; `is_eof` is false as
+ * soon as something is there, be it the beginning of a message. It reads, and gives nothing out.
+ *
+ * Fails with PW_TIMED_OUT if neither has come. PW_INTERRUPTED; PW_CORRUPT and PW_INCOMPATIBLE as
+ * pw_reader_next_item; PW_STALE; PW_OS.
+ */
+pw_status pw_reader_wait_eof(pw_reader *reader, pw_deadline deadline, bool *is_eof,
+                             pw_error *error);
+
+/*
+ * Takes no more from the pipe, as if it had ended here. It does not wait.
+ *
+ * Fails with PW_STALE.
+ */
+pw_status pw_reader_finish(pw_reader *reader, pw_error *error);
+
+/* How many bytes were read and not given out; 0 for NULL. */
+size_t pw_reader_buffered(pw_reader *reader);
+
+/*
+ * Whether nothing is held: no bytes, no line that has begun, no part of a message. After
+ * pw_reader_set_exact it is so between the messages of a single writer, and somebody else may read
+ * on there.
+ */
+bool pw_reader_is_empty(pw_reader *reader);
+
+/*
+ * Whether somebody else reads from the same FIFO now, which both have opened by its path. Both get
+ * pieces of the stream, and messages are lost to both.
+ */
+bool pw_reader_has_rival(pw_reader *reader);
+
+/*
+ * The descriptor, for an event loop, lent until the handle is freed; -1 for NULL. When it is
+ * readable, call a `try_` function until that has nothing, and then pw_reader_due. A listener has
+ * another one after its first call in a forked child. Between clones, an item may also wait in the
+ * buffer that they share.
+ */
+int pw_reader_fd(pw_reader *reader);
+
+/* Bytes that one read asks for; 0 for NULL. */
+size_t pw_reader_read_size(pw_reader *reader);
+
+/* Sets how many bytes one read asks for: from 1 to 16 MiB. NULL is allowed, here and below. */
+void pw_reader_set_read_size(pw_reader *reader, size_t bytes);
+
+/*
+ * Sets whether reads stop at the end of the next item, so that what lies behind it stays in the
+ * pipe for somebody else. It costs two reads or more for each message, and one for each byte of
+ * text.
+ */
+void pw_reader_set_exact(pw_reader *reader, bool exact);
+
+/* Sets whether items come with the zstd frame that held them. */
+void pw_reader_set_keep_compressed(pw_reader *reader, bool keep);
+
+/* Whether text may lie between the messages. */
+bool pw_reader_is_mixed(pw_reader *reader);
+
+/*
+ * Changes the mode for all that is not given out yet. Writers must do the same at the same place
+ * of the stream.
+ *
+ * Fails with PW_WOULD_BLOCK while a line is unfinished; PW_STALE.
+ */
+pw_status pw_reader_set_mixed(pw_reader *reader, bool mixed, pw_error *error);
+
+/*
+ * Sets how messages are decompressed, for all that is not given out yet: as `compress`,
+ * `dictionary` and `accept_unchecked` of the options say, whose other fields mean nothing here.
+ * NULL: not at all.
+ *
+ * Fails with PW_INVALID if the level or the dictionary is none; PW_STALE.
+ */
+pw_status pw_reader_set_zstd(pw_reader *reader, const pw_atomic_options *options, pw_error *error);
+
+/*
+ * How many bytes the pipe holds before a writer waits.
+ *
+ * Fails with PW_UNSUPPORTED for a socket, here and below; PW_OS.
+ */
+pw_status pw_reader_capacity(pw_reader *reader, size_t *bytes, pw_error *error);
+
+/*
+ * Asks for a capacity; `now` says which one the kernel chose, at least as large.
+ *
+ * Fails with PW_OS, with EPERM past the limit of an unprivileged user, with EBUSY below what lies
+ * in the pipe. The capacity stays as it was then.
+ */
+pw_status pw_reader_set_capacity(pw_reader *reader, size_t bytes, size_t *now, pw_error *error);
+
+/* As pw_reader_set_capacity, with pw_atomic_max_capacity bytes at the most. */
+pw_status pw_reader_set_capacity_or_max(pw_reader *reader, size_t bytes, size_t *now,
+                                        pw_error *error);
+
+/* -------------------------------------------------------------------------------------------------
+ * The writing end, and pipes with both ends.
+ */
+
+/*
+ * The writing end of a pipe, FIFO or Unix stream socket. One thread at a time; pw_writer_clone
+ * makes another for another thread, and any number of processes can have theirs. In a child that
+ * was forked it is a writer of its own, without what the parent had pending. It is freed with
+ * pw_writer_free, or with pw_writer_close.
+ */
+typedef struct pw_writer pw_writer;
+
+/*
+ * Makes a new pipe. A child that shall print and send into it gets pw_writer_fd as its stdout.
+ *
+ * Fails with PW_INVALID if the level or the dictionary is none; PW_OS if no descriptor is left.
+ */
+pw_status pw_atomic_pair(const pw_atomic_options *options, pw_reader **reader, pw_writer **writer,
+                         pw_error *error);
+
+/*
+ * Opens the FIFO at `path` for writing as soon as it has a reader.
+ *
+ * Fails with PW_TIMED_OUT: nobody reads it. PW_INTERRUPTED: call again. PW_INVALID if `path` is a
+ * symbolic link or no FIFO; PW_OS.
+ */
+pw_status pw_atomic_write_fifo(const char *path, const pw_atomic_options *options,
+                               pw_deadline deadline, pw_writer **writer, pw_error *error);
+
+/*
+ * Writes to a descriptor: a pipe, a FIFO, or a connected stream socket of the Unix family; with
+ * `or_print`, to a terminal, a file or a device, too. One that is lent is closed after the handle
+ * was freed, which writes what is pending.
+ *
+ * Fails with PW_INVALID if it is none of these, or not open for writing, which pw_error_text says;
+ * PW_OS if no descriptor is left.
+ */
+pw_status pw_atomic_write_fd(int fd, pw_fd_how how, const pw_atomic_options *options,
+                             pw_writer **writer, pw_error *error);
+
+/*
+ * Writes what is pending, for as long as that takes, and closes this end. pw_writer_close has a
+ * deadline, and pw_writer_discard drops what is pending.
+ */
+void pw_writer_free(pw_writer *writer);
+
+/*
+ * Writes what is pending and frees the handle, in any case: after a failure, what is left is
+ * dropped.
+ *
+ * Fails as pw_writer_flush, which is to be called first where a signal must not drop anything.
+ */
+pw_status pw_writer_close(pw_writer *writer, pw_deadline deadline, pw_error *error);
+
+/*
+ * Another writer of the same pipe with a key of its own, for another thread. What is pending stays
+ * here.
+ *
+ * Fails with PW_OS if no descriptor is left.
+ */
+pw_status pw_writer_clone(pw_writer *writer, pw_writer **clone, pw_error *error);
+
+/*
+ * Sends one message, after what is pending, and waits until all of it is in the pipe. `parts` says
+ * in how many parts, at least 1.
+ *
+ * After any failure the message is not delivered, and may be sent again. Fails with PW_TIMED_OUT:
+ * parts that were in the pipe already reach the reader as a report. PW_INTERRUPTED, if nothing was
+ * in the pipe yet: later signals do not interrupt. PW_CLOSED: nobody reads; what was pending is
+ * dropped. PW_TOO_LONG: more parts than can be counted. PW_CORRUPT: the kernel has cut a write
+ * that POSIX promises to keep whole. PW_OS.
+ */
+pw_status pw_writer_send(pw_writer *writer, const void *data, size_t len, pw_deadline deadline,
+                         uint32_t *parts, pw_error *error);
+
+/*
+ * Sends one message, and does not wait. What the pipe has no space for is pending, and is written
+ * by the next call that writes, or when the handle is freed. PW_WOULD_BLOCK, and nothing is taken,
+ * if more than max_pending bytes would be pending. (If nothing is, a message of any size is taken
+ * as soon as the pipe has space for its first part.)
+ *
+ * Fails with PW_CLOSED, PW_TOO_LONG, PW_CORRUPT and PW_OS as pw_writer_send.
+ */
+pw_status pw_writer_try_send(pw_writer *writer, const void *data, size_t len, uint32_t *parts,
+                             pw_error *error);
+
+/*
+ * Sends `count` messages in their order, several small ones in one write, and waits until all are
+ * in the pipe. `sent`, which must not be NULL, says how many were sent whole: fewer if the
+ * deadline has passed or a signal came in between; then send the rest again.
+ *
+ * Fails as pw_writer_send, if not one was sent.
+ */
+pw_status pw_writer_send_many(pw_writer *writer, const pw_bytes *messages, size_t count,
+                              pw_deadline deadline, size_t *sent, pw_error *error);
+
+/*
+ * Puts one message behind what is pending, and writes nothing: for programs that call
+ * pw_writer_flush. It has no limit but memory.
+ *
+ * Fails with PW_TOO_LONG as pw_writer_send.
+ */
+pw_status pw_writer_enqueue(pw_writer *writer, const void *data, size_t len, uint32_t *parts,
+                            pw_error *error);
+
+/*
+ * Sends bytes in one write, after what is pending, without a sender's name: in mixed mode between
+ * two control bytes, in plain mode as they are, for a reader that is not of this kind.
+ *
+ * Fails with PW_TOO_LONG if they do not fit in one write, as pw_writer_fits_in_burst says.
+ * PW_INVALID in mixed mode without compression, if they hold 0x0E or 0x0F, or begin with 0x10:
+ * they can go as a message. PW_TIMED_OUT, PW_INTERRUPTED, PW_CLOSED, PW_OS: they were not sent.
+ */
+pw_status pw_writer_burst(pw_writer *writer, const void *data, size_t len, pw_deadline deadline,
+                          pw_error *error);
+
+/* As pw_writer_burst, without waiting; what is pending and PW_WOULD_BLOCK as pw_writer_try_send. */
+pw_status pw_writer_try_burst(pw_writer *writer, const void *data, size_t len, pw_error *error);
+
+/*
+ * Says whether bytes fit in a burst, and how many it takes in the pipe then, 0 otherwise. Where
+ * messages are compressed, this compresses.
+ *
+ * Fails with PW_TOO_LONG if they are too long for zstd.
+ */
+pw_status pw_writer_fits_in_burst(pw_writer *writer, const void *data, size_t len, bool *fits,
+                                  size_t *in_pipe, pw_error *error);
+
+/* How many bytes are taken and not yet written; 0 for NULL. */
+size_t pw_writer_pending(pw_writer *writer);
+
+/*
+ * Writes what is pending; small messages share writes.
+ *
+ * Fails with PW_TIMED_OUT and PW_INTERRUPTED: the rest is still pending, call again. PW_CLOSED,
+ * PW_CORRUPT and PW_OS: what was pending is dropped.
+ */
+pw_status pw_writer_flush(pw_writer *writer, pw_deadline deadline, pw_error *error);
+
+/*
+ * Writes what the pipe has space for; PW_WOULD_BLOCK while anything is still pending. Otherwise it
+ * is as pw_writer_flush.
+ */
+pw_status pw_writer_try_flush(pw_writer *writer, pw_error *error);
+
+/*
+ * Drops what is pending. A message that was written in part reaches the reader as a report. NULL
+ * is allowed.
+ */
+void pw_writer_discard(pw_writer *writer);
+
+/* The key under which the next message goes out; zeros for NULL. */
+pw_key pw_writer_key(pw_writer *writer);
+
+/*
+ * The pipe's descriptor, lent until the handle is freed; -1 for NULL. A child may get it as its
+ * stdout, and an event loop may poll it for writing.
+ */
+int pw_writer_fd(pw_writer *writer);
+
+/*
+ * Bytes of the largest write that the kernel never splits: 4096, or less for a socket with small
+ * buffers; 0 for NULL.
+ */
+size_t pw_writer_pipe_buf(pw_writer *writer);
+
+/*
+ * Bytes of the largest message, as it is in the pipe, that goes out as a single part; 0 for NULL.
+ */
+size_t pw_writer_max_part(pw_writer *writer);
+
+/* Whether messages are printed as lines: see pw_atomic_options.or_print. */
+bool pw_writer_is_printing(pw_writer *writer);
+
+/* Whether text may lie between the messages. */
+bool pw_writer_is_mixed(pw_writer *writer);
+
+/*
+ * Changes the mode. The reader must do the same at the same place of the stream.
+ *
+ * Fails with PW_WOULD_BLOCK while anything is pending.
+ */
+pw_status pw_writer_set_mixed(pw_writer *writer, bool mixed, pw_error *error);
+
+/*
+ * Sets how messages are compressed from now on: as `compress`, `level` and `dictionary` of the
+ * options say, whose other fields mean nothing here. NULL: not at all.
+ *
+ * Fails with PW_INVALID if the level or the dictionary is none. What was set before stays then.
+ */
+pw_status pw_writer_set_zstd(pw_writer *writer, const pw_atomic_options *options, pw_error *error);
+
+/* Sets how many bytes may be pending before pw_writer_try_send takes no more. NULL is allowed. */
+void pw_writer_set_max_pending(pw_writer *writer, size_t bytes);
+
+/*
+ * Sets a function that is asked, while a call waits, whether to go on: after each signal handler,
+ * and every 250 ms. After a false the call ends with PW_INTERRUPTED, also inside a message, which
+ * is then given up and not delivered; nothing else interrupts it. For languages that run their
+ * signal handlers themselves. The function must return, and not by a jump; it is called in the
+ * thread that waits, and must not use this writer. NULL takes it away; a NULL `writer` is allowed.
+ */
+void pw_writer_set_interrupt_check(pw_writer *writer, bool (*go_on)(void));
+
+/*
+ * How many bytes the pipe holds before a writer waits.
+ *
+ * Fails with PW_UNSUPPORTED for a socket, here and below; PW_OS.
+ */
+pw_status pw_writer_capacity(pw_writer *writer, size_t *bytes, pw_error *error);
+
+/*
+ * Asks for a capacity; `now` says which one the kernel chose, at least as large. Fails as
+ * pw_reader_set_capacity.
+ */
+pw_status pw_writer_set_capacity(pw_writer *writer, size_t bytes, size_t *now, pw_error *error);
+
+/* As pw_writer_set_capacity, with pw_atomic_max_capacity bytes at the most. */
+pw_status pw_writer_set_capacity_or_max(pw_writer *writer, size_t bytes, size_t *now,
+                                        pw_error *error);
 
 /* -------------------------------------------------------------------------------------------------
  * Room reqrep: request and response over shared memory. Many clients, many competing servers, no

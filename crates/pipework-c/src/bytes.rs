@@ -78,9 +78,17 @@ pub extern "C" fn pw_buffer_free(buffer: InOut<'_, pw_buffer>) {
 // ---------------------------------------------------------------- on this side
 
 impl pw_bytes {
+    pub(crate) const NONE: pw_bytes = pw_bytes { data: Lent::NULL, len: 0 };
+
     /// Bytes of the library's, for C to read.
     pub(crate) fn lend(bytes: &[u8]) -> pw_bytes {
         pw_bytes { data: Lent::to_c(bytes), len: bytes.len() }
+    }
+
+    /// Bytes of the program's.
+    #[inline]
+    pub(crate) fn read(&self, name: Name) -> Result<&[u8]> {
+        self.data.bytes(self.len, name)
     }
 }
 

@@ -180,6 +180,8 @@ impl Truth {
 }
 
 impl<'a, T> Lent<'a, T> {
+    pub(crate) const NULL: Lent<'a, T> = Lent(std::ptr::null(), PhantomData);
+
     /// An array of `count`. NULL is one of 0.
     #[inline]
     pub(crate) fn array(self, count: usize, name: Name) -> Result<&'a [T]> {

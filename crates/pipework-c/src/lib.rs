@@ -63,16 +63,17 @@
 //!    be NULL; a new handle is always wanted. errno is no part of this, and is left as it was.
 //! 3. Deadlines are absolute times: see pw_deadline.
 //! 4. Ownership. A handle is given back to its `_free`, which takes NULL, too. Nothing is freed
-//!    with free(). What comes in a pw_buffer is the program's; what comes as a pw_bytes or a
-//!    pw_space is lent until the next call on the same handle. What goes in is copied, strings too.
+//!    with free(). What comes in a pw_buffer is the program's; what comes as a pw_bytes, as
+//!    a pw_space or in a pw_item is lent until the next call on the same handle. What goes in is
+//!    copied, strings too.
 //! 5. Options are structs with `size` first, which `_options_init` fills in with the defaults; NULL
 //!    stands for the defaults. Later versions add fields at the end. A program that was compiled
 //!    for a later version gets PW_INVALID if it sets what this one does not know. Structs that are
 //!    filled in come with their size for the same reason.
 //! 6. Threads. Each type says which threads may use it. Freeing one needs that nobody uses it.
 //! 7. Signals. A handler that ran ends a wait with PW_INTERRUPTED, and nothing is lost: call again.
-//!    (pw_client_call alone has cancelled its call by then.) No function but pw_version may be
-//!    called in a handler.
+//!    (Only pw_client_call has cancelled its call by then, and pw_writer_close has closed.) No
+//!    function but pw_version may be called in a handler.
 //! 8. Processes. A child that was forked may use what it inherits, as each room says. SIGPIPE never
 //!    comes from here. Descriptors that are passed in are lent for the call, unless a pw_fd_how
 //!    says otherwise; those that come out are the program's, and closed when another program is
@@ -87,8 +88,9 @@
 // - `edge.rs` is the wall: pointers, structs and descriptors of C, and panics that end there. The
 //   types of arguments (`In`, `InOut`, `Out`, `Handle`, `Lent`, `Space`, `Number`) are in it.
 // - `text.rs`, `version.rs`, `deadline.rs`, `bytes.rs`, `descriptor.rs`: what all rooms share.
-// - A room is a folder. `reqrep/` has `segment.rs`, `client.rs`, `stream.rs`, `server.rs` and
-//   `eventfd.rs`, a type of handle each; `pipe/` has `ends.rs`, `reader.rs` and `writer.rs`.
+// - A room is a folder, with a file for each type of handle: `atomic/` has `options.rs`, `item.rs`,
+//   `reader.rs` and `writer.rs`; `reqrep/` has `segment.rs`, `client.rs`, `stream.rs`, `server.rs`
+//   and `eventfd.rs`; `pipe/` has `ends.rs`, `reader.rs` and `writer.rs`.
 //
 // A function's body is one expression: convert, call the core, convert. include/pipework.h is
 // written from these files, in the order of the `mod` lines, by a test: `tests/it/header.rs` says
@@ -104,6 +106,7 @@ pub mod version;
 pub mod deadline;
 pub mod bytes;
 pub mod descriptor;
+pub mod atomic;
 pub mod reqrep;
 pub mod pipe;
 pub mod fd;

@@ -38,9 +38,10 @@ const WALLS: [(&[&str], &[&str]); 5] = [
 ];
 
 /// Every file with `unsafe` in it. A new entry is a decision: it is reviewed as one.
-const UNSAFE: [&str; 23] = [
+const UNSAFE: [&str; 24] = [
     "bench/src/measure.rs",
     "bench/src/reqrep/bare.rs",
+    "crates/pipework-c/src/atomic/options.rs",
     "crates/pipework-c/src/bytes.rs",
     "crates/pipework-c/src/edge.rs",
     "crates/pipework-c/src/reqrep/client.rs",
