@@ -1,5 +1,7 @@
 //! The vectors of `vectors/`, read by C: what a program finds in each file is what the index says.
 
+mod atomic;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

@@ -1,0 +1,65 @@
+/*
+ * Prints what a reader makes of the bytes in a file, an item on each line, and how they end: for
+ * reads of every size the same.
+ *
+ *   vectors_atomic FILE MIXED STRICT MAX_MESSAGE COMPRESS ACCEPT_UNCHECKED DICTIONARY
+ *
+ * A 0 stands for no, and for what is not said.
+ */
+#include "../check.h"
+
+#include <fcntl.h>
+
+static char bytes[65536], dictionary[65536];
+
+static size_t read_whole(const char *path, char *into, size_t space) {
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0);
+    ssize_t len = read(fd, into, space);
+    CHECK(len >= 0 && read(fd, into, 1) == 0);
+    close(fd);
+    return (size_t)len;
+}
+
+static void print_item(const pw_item *item) {
+    const unsigned char *data = item->data;
+    printf("%d %d:%d %d %d:%d:%zu ", (int)item->kind, item->writer.pid, item->writer.tid,
+           (int)item->parts, item->torn, (int)item->limit, item->torn_bytes);
+    for (size_t i = 0; i < item->len; i++) printf("%02x", data[i]);
+    printf("\n");
+}
+
+static void play(const pw_atomic_options *options, size_t len) {
+    pw_reader *reader = NULL;
+    pw_writer *writer = NULL;
+    pw_item item;
+    pw_status status;
+    OK(pw_atomic_pair(options, &reader, &writer, &error));
+    CHECK(write(pw_writer_fd(writer), bytes, len) == (ssize_t)len);
+    pw_writer_free(writer);
+    while ((status = pw_reader_next_item(reader, SOON, &item, &error)) == PW_OK) print_item(&item);
+    printf("%d\n", status);
+    pw_reader_free(reader);
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc == 8);
+    pw_atomic_options options;
+    pw_atomic_options_init(&options, sizeof options);
+    size_t len = read_whole(argv[1], bytes, sizeof bytes);
+    options.mixed = atoi(argv[2]) != 0;
+    options.strict = atoi(argv[3]) != 0;
+    if (atoi(argv[4]) != 0) options.max_message = (size_t)atoi(argv[4]);
+    options.compress = atoi(argv[5]) != 0;
+    options.accept_unchecked = atoi(argv[6]) != 0;
+    if (strcmp(argv[7], "0") != 0) {
+        options.dictionary.data = dictionary;
+        options.dictionary.len = read_whole(argv[7], dictionary, sizeof dictionary);
+    }
+    const size_t sizes[] = {65536, 4096, 17, 1};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        options.read_size = sizes[i];
+        play(&options, len);
+    }
+    return 0;
+}
