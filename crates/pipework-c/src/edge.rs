@@ -164,7 +164,8 @@ impl<T> Copy for Lent<'_, T> {}
 #[repr(transparent)]
 pub struct Space<'a, T>(*mut T, PhantomData<&'a mut T>);
 
-/// A truth value in a struct, which a program may have left at any byte.
+/// A truth value from C, which may be any byte: in a struct that a program has left as it was, or
+/// from a language that has no `bool`.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Truth(u8);

@@ -11,7 +11,7 @@ use crate::bytes::pw_buffer;
 use crate::deadline::{PW_NEVER, at, pw_deadline};
 use crate::descriptor::{Passed, pw_fd_how};
 use crate::edge::{
-    Handle, In, InOut, Lent, Name, Number, Out, done, free, get, hand_out, or_would_block, put, run,
+    Handle, In, InOut, Lent, Name, Number, Out, Truth, done, free, get, hand_out, or_would_block, put, run,
 };
 use crate::error::{PW_OK, Result, pw_error, pw_status};
 
@@ -301,14 +301,14 @@ pub extern "C" fn pw_reader_set_read_size(reader: InOut<'_, pw_reader>, bytes: u
 /// pipe for somebody else. It costs two reads or more for each message, and one for each byte of
 /// text.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_reader_set_exact(reader: InOut<'_, pw_reader>, exact: bool) {
-    get((), || reader.into_iter().for_each(|reader| reader.reader.set_exact(exact)));
+pub extern "C" fn pw_reader_set_exact(reader: InOut<'_, pw_reader>, exact: Truth) {
+    get((), || reader.into_iter().for_each(|reader| reader.reader.set_exact(exact.is_set())));
 }
 
 /// Sets whether items come with the zstd frame that held them.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_reader_set_keep_compressed(reader: InOut<'_, pw_reader>, keep: bool) {
-    get((), || reader.into_iter().for_each(|reader| reader.reader.set_keep_compressed(keep)));
+pub extern "C" fn pw_reader_set_keep_compressed(reader: InOut<'_, pw_reader>, keep: Truth) {
+    get((), || reader.into_iter().for_each(|reader| reader.reader.set_keep_compressed(keep.is_set())));
 }
 
 /// Whether text may lie between the messages.
@@ -324,10 +324,10 @@ pub extern "C" fn pw_reader_is_mixed(reader: In<'_, pw_reader>) -> bool {
 #[unsafe(no_mangle)]
 pub extern "C" fn pw_reader_set_mixed(
     reader: InOut<'_, pw_reader>,
-    mixed: bool,
+    mixed: Truth,
     error: Out<'_, pw_error>,
 ) -> pw_status {
-    run("pw_reader_set_mixed", error, |name| done(open(reader, name)?.set_mixed(mixed)))
+    run("pw_reader_set_mixed", error, |name| done(open(reader, name)?.set_mixed(mixed.is_set())))
 }
 
 /// Sets how messages are decompressed, for all that is not given out yet: as `compress`,

@@ -11,7 +11,7 @@ use crate::bytes::pw_bytes;
 use crate::deadline::{at, pw_deadline};
 use crate::descriptor::{Passed, pw_fd_how};
 use crate::edge::{
-    Handle, In, InOut, Lent, Number, Out, done, free, get, hand_out, or_would_block, put, run,
+    Handle, In, InOut, Lent, Number, Out, Truth, done, free, get, hand_out, or_would_block, put, run,
 };
 use crate::error::{PW_OK, PW_WOULD_BLOCK, Result, pw_error, pw_status};
 
@@ -338,10 +338,10 @@ pub extern "C" fn pw_writer_is_mixed(writer: In<'_, pw_writer>) -> bool {
 #[unsafe(no_mangle)]
 pub extern "C" fn pw_writer_set_mixed(
     writer: InOut<'_, pw_writer>,
-    mixed: bool,
+    mixed: Truth,
     error: Out<'_, pw_error>,
 ) -> pw_status {
-    run("pw_writer_set_mixed", error, |name| done(name.given(writer)?.0.set_mixed(mixed)))
+    run("pw_writer_set_mixed", error, |name| done(name.given(writer)?.0.set_mixed(mixed.is_set())))
 }
 
 /// Sets how messages are compressed from now on: as `compress`, `level` and `dictionary` of the
@@ -373,10 +373,10 @@ pub extern "C" fn pw_writer_set_max_pending(writer: InOut<'_, pw_writer>, bytes:
 #[unsafe(no_mangle)]
 pub extern "C" fn pw_writer_set_interrupt_check(
     writer: InOut<'_, pw_writer>,
-    go_on: Option<extern "C" fn() -> bool>,
+    go_on: Option<extern "C" fn() -> Truth>,
 ) {
     get((), || {
-        let check = go_on.map(|go_on| move || go_on());
+        let check = go_on.map(|go_on| move || go_on().is_set());
         writer.into_iter().for_each(|writer| writer.0.set_interrupt_check(check));
     });
 }
