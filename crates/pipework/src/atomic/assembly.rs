@@ -130,6 +130,21 @@ impl Assembly {
         }
     }
 
+    /// Whether the message that begins with `first`, and of which all `len` bytes have come, needs
+    /// no assembly: put together part by part, it would come out whole and break no sequence.
+    pub(super) fn may_skip(
+        &self,
+        first: Header,
+        len: usize,
+        max_message: usize,
+        max_unfinished: usize,
+    ) -> bool {
+        first.kind() != PartKind::Later
+            && !self.knows(first.writer())
+            && len <= max_message
+            && self.held + OVERHEAD + len.max(BELIEVED) <= max_unfinished
+    }
+
     /// Reports the message of a part of which only `len` bytes of data came, and passes over the
     /// rest of it.
     pub(super) fn cut_off(&mut self, header: Header, len: usize) {

@@ -341,23 +341,63 @@ impl Decoder {
     fn part(&mut self, header: Header, data: usize, len: usize) -> Progress {
         let data = self.start + data..self.start + data + header.len as usize;
         self.start += len;
-        let step = self.assembly.push(
-            header,
-            &self.buf[data.clone()],
-            self.limits.max_message,
-            self.limits.max_unfinished,
-        );
-        let (data, parts) = match step {
-            Step::Nothing => return Progress::Parsed,
-            // Between text, a part that its check does not vouch for is not taken for one at all.
-            Step::Single if self.mode == Mode::Plain && !header.vouches_for(&self.buf[data.clone()]) => {
-                let torn = Torn::incomplete(Some(header.writer()), 1, data.len());
-                self.next = Some(Found::Torn(torn.unfit(Unfit::Corrupt)));
-                return Progress::Parsed;
+        let (data, parts) = match self.join(header, data.clone()) {
+            Some(joined) => joined,
+            None => {
+                let Limits { max_message, max_unfinished, .. } = self.limits;
+                let part = &self.buf[data.clone()];
+                match self.assembly.push(header, part, max_message, max_unfinished) {
+                    Step::Nothing => return Progress::Parsed,
+                    Step::Single => (data, 1),
+                    Step::Whole { data, parts } => return self.whole(Data::Own(data), header, parts),
+                }
             }
-            Step::Single => (Data::Buffer(data), 1),
-            Step::Whole { data, parts } => (Data::Own(data), parts),
         };
+        // Between text, a part that its check does not vouch for is not taken for one at all.
+        let is_checked = self.mode == Mode::Mixed && parts == 1;
+        if !is_checked && !header.vouches_for(&self.buf[data.clone()]) {
+            let torn = Torn::incomplete(Some(header.writer()), parts, data.len());
+            self.next = Some(Found::Torn(torn.unfit(Unfit::Corrupt)));
+            return Progress::Parsed;
+        }
+        self.whole(Data::Buffer(data), header, parts)
+    }
+
+    /// Joins a message of several parts where it lies, if all of them are there, one behind the
+    /// other: that takes neither memory nor a place among the unfinished. The data of the first are
+    /// at `data`; the others begin at `start`. Returns the payload's place, and the number of
+    /// parts.
+    fn join(&mut self, first: Header, mut data: Range<usize>) -> Option<(Range<usize>, u32)> {
+        if first.following() == 0 {
+            return None;
+        }
+        // Until it is known that none is missing, everything stays where it is.
+        let Limits { pipe_buf, max_message, max_unfinished } = self.limits;
+        let (mut latest, mut len, mut end) = (first, data.len(), self.start);
+        while latest.following() > 0 {
+            let next = Header::of_whole_part(&self.buf[end..self.end], self.mode, pipe_buf)?;
+            if !latest.is_before(next) {
+                return None;
+            }
+            (latest, len) = (next, len + next.len as usize);
+            end += self.mode.part_overhead() + next.len as usize;
+        }
+        if !self.assembly.may_skip(first, len, max_message, max_unfinished) {
+            return None;
+        }
+        while self.start < end {
+            let header = Header::of_whole_part(&self.buf[self.start..end], self.mode, pipe_buf)
+                .expect("it was there, and what moves stays in front of it");
+            let (from, len) = (self.start + self.mode.prefix() + Header::LEN, header.len as usize);
+            self.buf.copy_within(from..from + len, data.end);
+            data.end += len;
+            self.start += self.mode.part_overhead() + len;
+        }
+        Some((data, first.following() + 1))
+    }
+
+    /// Gives out a message, all of which is at `data`.
+    fn whole(&mut self, data: Data, header: Header, parts: u32) -> Progress {
         let found = self.message(data, header, parts);
         match self.assembly.report() {
             // The report is of an earlier message of the same writer, so it goes first.

@@ -126,6 +126,22 @@ impl Header {
         })
     }
 
+    /// The header of the part that `bytes` begin with, if all of that is there. No part is longer
+    /// than `limit`.
+    pub(super) fn of_whole_part(bytes: &[u8], mode: Mode, limit: usize) -> Option<Header> {
+        let header = Header::from_bytes(bytes.get(mode.prefix()..)?)?;
+        let (len, max) = (mode.part_overhead() + header.len as usize, limit - mode.part_overhead());
+        let is_part = match mode {
+            Mode::Plain => header.is_possible(max) && bytes.len() >= len,
+            Mode::Mixed => {
+                bytes.starts_with(&[SHIFT_OUT, DATA_LINK_ESCAPE])
+                    && header.is_possible_in_text(max)
+                    && bytes.get(len - 1) == Some(&SHIFT_IN)
+            }
+        };
+        is_part.then_some(header)
+    }
+
     /// Whether it may stand in front of a part with at most `max` bytes of data. No process has the
     /// number 0, and zeros are a frequent sort of damage.
     pub(super) fn is_possible(self, max: usize) -> bool {

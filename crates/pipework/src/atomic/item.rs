@@ -1,7 +1,7 @@
 //! What a reader gives out.
 //!
-//! Data is borrowed from the reader's buffer where it lies there in one piece, and owned where it
-//! had to be assembled; `into_owned` makes any of these free of the reader.
+//! Data is borrowed from the reader's buffer where all of it lies there, and owned where it had to
+//! be assembled; `into_owned` makes any of these free of the reader.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -169,6 +169,56 @@ fn loss_and_repetition_never_make_a_message_that_was_not_sent() {
     assert!(lost.get() > made.get() / 2, "{} reports of {} edits", lost.get(), made.get());
 }
 
+/// What lies in the buffer as a whole is not assembled, and that must not show.
+#[test]
+fn parts_that_come_at_once_end_as_those_that_come_one_by_one() {
+    for mixed in [false, true] {
+        let mode = if mixed { Mode::Mixed } else { Mode::Plain };
+        let mut writes = vec![];
+        for (tid, len) in [(70_000, 3 * 4077), (80_000, 9000), (70_000, 5000), (80_000, 100), (80_000, 8500)]
+        {
+            let mut packer = packer::Packer::new(4096, mode, false, false);
+            let (data, mut cut) = (vec![tid as u8; len], packer::Cut::new());
+            while !cut.is_done() {
+                assert!(packer.push_part(WriterKey { pid: 9, tid }, &data, &mut cut));
+                writes.push(packer.bytes().to_vec());
+                packer.written();
+            }
+        }
+        let mut streams = vec![writes.concat()];
+        for nth in 0..writes.len() {
+            let (mut without, mut damaged) = (writes.clone(), writes.clone());
+            without.remove(nth);
+            damaged[nth][50] ^= 1;
+            writes.swap(nth, 0);
+            streams.extend([without.concat(), damaged.concat(), writes.concat()]);
+        }
+        for (stream, max_message) in streams.iter().flat_map(|stream| [(stream, 8999), (stream, 1 << 20)]) {
+            for max_unfinished in [1, 5000, 66_000, 75_000, 1 << 30] {
+                let options =
+                    Options::new().mixed(mixed).max_message(max_message).max_unfinished(max_unfinished);
+                let items = |read| {
+                    let mut decoder = options.decoder(4096).unwrap();
+                    let mut items = vec![];
+                    for block in stream.chunks(read) {
+                        decoder.space(block.len()).unwrap().copy_from_slice(block);
+                        decoder.fed(block.len());
+                        while let Some(found) = decoder.next(decoder::Tail::Unknown).unwrap() {
+                            items.push(decoder.item(found).into_owned());
+                        }
+                    }
+                    while let Some(found) = decoder.next(decoder::Tail::Ended).unwrap() {
+                        items.push(decoder.item(found).into_owned());
+                    }
+                    items
+                };
+                let (at_once, one_by_one) = (items(stream.len()), items(1000));
+                assert!(at_once == one_by_one, "{mode:?}, {max_message}, {max_unfinished}: {at_once:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_limit_for_all_follows_the_limit_for_one() {
     let unfinished = |options: Options| options.unfinished();
