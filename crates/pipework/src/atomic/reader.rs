@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
-use super::decoder::{Decoder, Found, Tail};
+use super::decoder::{Decoder, Tail};
 use super::frame::Mode;
 use super::item::{Item, Message, Torn};
 use super::source::{OP, Source};
@@ -146,7 +146,7 @@ impl Reader {
         let deadline = deadline.into();
         loop {
             self.check_fork(OP)?;
-            let mut source = lock(&self.clones);
+            let mut source = self.clones.lock();
             if source.tail == Tail::Ended {
                 return Ok(0);
             }
@@ -197,7 +197,7 @@ impl Reader {
             return source.is_at_end(&mut self.end, Some(deadline), OP)?.ok_or(Errno::TIMEDOUT.at(OP));
         }
         loop {
-            let mut source = lock(&self.clones);
+            let mut source = self.clones.lock();
             let known = source.is_at_end(&mut self.end, None, OP);
             if !matches!(known, Ok(None)) {
                 // What is there is for any of the clones, and so is the end.
@@ -209,7 +209,7 @@ impl Reader {
             if deadline.has_passed() {
                 return Err(Errno::TIMEDOUT.at(OP));
             }
-            self.wait_among_clones(source, deadline, OP)?;
+            self.clones.wait(source, &self.end, deadline, OP)?;
         }
     }
 
@@ -230,7 +230,7 @@ impl Reader {
     /// `Stale` in a forked child, if the parent had read what it had not used.
     pub fn finish(&mut self) -> Result<()> {
         self.check_fork("finish reading")?;
-        let mut source = lock(&self.clones);
+        let mut source = self.clones.lock();
         (source.tail, source.finished) = (Tail::Ended, true);
         self.clones.wake_others(&source);
         Ok(())
@@ -368,101 +368,35 @@ impl Reader {
         self.check_fork(OP)?;
         let mode = match sole(&mut self.clones) {
             Some(source) => source.decoder.mode(),
-            None => lock(&self.clones).decoder.mode(),
+            None => self.clones.lock().decoder.mode(),
         };
         if mode == Mode::Mixed { Err(Error::new(ErrorKind::Invalid, OP)) } else { Ok(()) }
     }
 
     fn message(&mut self, deadline: Option<Deadline>) -> Result<Option<Message<'_>>> {
         self.torn = None;
-        let Some(got) = self.get(deadline)? else { return Ok(None) };
-        // The report is kept before anything is lent, for a loan lasts as long as the caller likes.
-        if let Got::Lent(Found::Torn(torn)) | Got::Owned(Item::Torn(torn)) = got {
-            self.torn = Some(torn);
-            return Err(torn.error(OP));
-        }
-        match self.lend(got) {
-            Item::Message(message) => Ok(Some(message)),
+        match next(&mut self.clones, &mut self.end, deadline)? {
+            None => Ok(None),
+            Some(Item::Message(message)) => Ok(Some(message)),
+            Some(Item::Torn(torn)) => {
+                self.torn = Some(torn);
+                Err(torn.error(OP))
+            }
             // Another clone has turned the stream into a mixed one meanwhile.
-            _ => Err(Error::new(ErrorKind::Invalid, OP)),
+            Some(_) => Err(Error::new(ErrorKind::Invalid, OP)),
         }
     }
 
     fn item(&mut self, deadline: Option<Deadline>) -> Result<Option<Item<'_>>> {
         self.check_fork(OP)?;
-        Ok(self.get(deadline)?.map(|got| self.lend(got)))
-    }
-
-    /// The next item; without a deadline, only if it is there. The caller has looked for a fork.
-    fn get(&mut self, deadline: Option<Deadline>) -> Result<Option<Got>> {
-        match sole(&mut self.clones) {
-            Some(source) => Ok(source.next(&mut self.end, deadline)?.map(Got::Lent)),
-            None => Ok(self.get_shared(deadline)?.map(Got::Owned)),
-        }
-    }
-
-    /// As [`Reader::get`], among clones.
-    fn get_shared(&mut self, deadline: Option<Deadline>) -> Result<Option<Item<'static>>> {
-        loop {
-            let mut source = lock(&self.clones);
-            let found = source.next(&mut self.end, None);
-            // Who took something, or met the end, tells the others what they cannot see from the
-            // pipe. Who found nothing stays silent, or clones would wake each other for ever over
-            // an unfinished frame.
-            let more = source.decoder.has_more() || source.tail == Tail::Ended;
-            if found.is_err() || (matches!(found, Ok(Some(_))) && more) {
-                self.clones.wake_others(&source);
-            }
-            if let Some(found) = found? {
-                return Ok(Some(source.decoder.item(found).into_owned()));
-            }
-            let Some(deadline) = deadline else { return Ok(None) };
-            if deadline.has_passed() {
-                return Err(Errno::TIMEDOUT.at(OP));
-            }
-            let wait = source.due().map_or(deadline, |due| deadline.or_earlier(due));
-            self.wait_among_clones(source, wait, OP)?;
-        }
-    }
-
-    /// Waits until bytes come, or another clone has news, or the deadline passes: look again.
-    fn wait_among_clones(
-        &self,
-        mut source: MutexGuard<'_, Source>,
-        deadline: Deadline,
-        op: &'static str,
-    ) -> Result<()> {
-        source.waiting += 1;
-        drop(source);
-        let woken = match self.clones.eventfd.get() {
-            Some(eventfd) => sys::wait(&[self.end.as_fd(), eventfd.as_fd()], For::Reading, deadline),
-            None => sys::wait(&[self.end.as_fd()], For::Reading, deadline),
-        };
-        lock(&self.clones).waiting -= 1;
-        // Only a clone that looks again may clear the eventfd; one that leaves would take the
-        // others' wake-up with it.
-        if woken.map_err(|errno| errno.at(op))?
-            && let Some(eventfd) = self.clones.eventfd.get()
-        {
-            sys::eventfd_clear(eventfd.as_fd());
-        }
-        Ok(())
-    }
-
-    fn lend(&mut self, got: Got) -> Item<'_> {
-        match got {
-            Got::Owned(item) => item,
-            Got::Lent(found) => {
-                sole(&mut self.clones).expect("only a reader without clones lends").decoder.item(found)
-            }
-        }
+        next(&mut self.clones, &mut self.end, deadline)
     }
 
     /// Looks at what the clones share, or changes it. `stale` in a forked child where a thread that
     /// did not come along held the lock.
     fn look<T>(&self, stale: T, look: impl FnOnce(&mut Source) -> T) -> T {
         if sync::generation() == self.generation {
-            return look(&mut lock(&self.clones));
+            return look(&mut self.clones.lock());
         }
         match self.clones.source.try_lock() {
             Ok(mut source) => look(&mut source),
@@ -490,6 +424,61 @@ impl Reader {
 }
 
 impl Clones {
+    /// The next item for one of several clones; without a deadline, only if it is there.
+    fn next(&self, end: &mut PipeEnd, deadline: Option<Deadline>) -> Result<Option<Item<'static>>> {
+        loop {
+            let mut source = self.lock();
+            let found = source.next(end, None);
+            // Who took something, or met the end, tells the others what they cannot see from the
+            // pipe. Who found nothing stays silent, or clones would wake each other for ever over
+            // an unfinished frame.
+            let more = source.decoder.has_more() || source.tail == Tail::Ended;
+            if found.is_err() || (matches!(found, Ok(Some(_))) && more) {
+                self.wake_others(&source);
+            }
+            if let Some(found) = found? {
+                return Ok(Some(source.decoder.item(found).into_owned()));
+            }
+            let Some(deadline) = deadline else { return Ok(None) };
+            if deadline.has_passed() {
+                return Err(Errno::TIMEDOUT.at(OP));
+            }
+            let wait = source.due().map_or(deadline, |due| deadline.or_earlier(due));
+            self.wait(source, end, wait, OP)?;
+        }
+    }
+
+    /// Waits until bytes come, or another clone has news, or the deadline passes: look again.
+    fn wait(
+        &self,
+        mut source: MutexGuard<'_, Source>,
+        end: &PipeEnd,
+        deadline: Deadline,
+        op: &'static str,
+    ) -> Result<()> {
+        source.waiting += 1;
+        drop(source);
+        let woken = match self.eventfd.get() {
+            Some(eventfd) => sys::wait(&[end.as_fd(), eventfd.as_fd()], For::Reading, deadline),
+            None => sys::wait(&[end.as_fd()], For::Reading, deadline),
+        };
+        self.lock().waiting -= 1;
+        // Only a clone that looks again may clear the eventfd; one that leaves would take the
+        // others' wake-up with it.
+        if woken.map_err(|errno| errno.at(op))?
+            && let Some(eventfd) = self.eventfd.get()
+        {
+            sys::eventfd_clear(eventfd.as_fd());
+        }
+        Ok(())
+    }
+
+    /// A panic cannot leave the source in a state that the next call would misread: it is changed
+    /// by whole steps.
+    fn lock(&self) -> MutexGuard<'_, Source> {
+        self.source.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn wake_others(&self, source: &Source) {
         if source.waiting > 0
             && let Some(eventfd) = self.eventfd.get()
@@ -497,12 +486,6 @@ impl Clones {
             sys::eventfd_ring(eventfd.as_fd());
         }
     }
-}
-
-/// An item, or where it lies.
-enum Got {
-    Lent(Found),
-    Owned(Item<'static>),
 }
 
 /// What a pipe holds unless it was resized.
@@ -516,10 +499,19 @@ pub(super) fn read_size_within_limits(bytes: usize) -> usize {
     bytes.clamp(1, MAX_READ_SIZE)
 }
 
-/// A panic cannot leave the source in a state that the next call would misread: it is changed by
-/// whole steps.
-fn lock(clones: &Clones) -> MutexGuard<'_, Source> {
-    clones.source.lock().unwrap_or_else(PoisonError::into_inner)
+/// The next item; without a deadline, only if it is there. The caller has looked for a fork.
+fn next<'a>(
+    clones: &'a mut Arc<Clones>,
+    end: &mut PipeEnd,
+    deadline: Option<Deadline>,
+) -> Result<Option<Item<'a>>> {
+    // Only a look, so that what costs a locked instruction is done once for an item.
+    if Arc::strong_count(clones) > 1 {
+        return clones.next(end, deadline);
+    }
+    let source = sole(clones).expect("the only handle makes no other meanwhile");
+    let found = source.next(end, deadline)?;
+    Ok(found.map(|found| source.decoder.item(found)))
 }
 
 /// The source of a reader without clones, which needs no lock.
