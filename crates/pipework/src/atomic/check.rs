@@ -2,6 +2,11 @@
 //!
 //! Sums that a processor makes of 32 bytes at a time, and which know the place of what they add.
 //! They are no defence against somebody who wants them to agree. `WIRE.md` is the normative text.
+//!
+//! What is unsafe here is one call, to code for processors that have been asked whether they have
+//! AVX2.
+
+#![allow(unsafe_code)]
 
 use std::num::NonZeroU32;
 
@@ -12,7 +17,7 @@ pub(super) struct Check(NonZeroU32);
 /// Numbers of 32 bits that are added side by side.
 const LANES: usize = 8;
 const ROW: usize = 4 * LANES;
-/// From so many rows on it pays to add them two at a time.
+/// From so many rows on it pays to add several side by side.
 const MANY: usize = 32;
 
 impl Check {
@@ -54,39 +59,65 @@ impl Sums {
     /// Adds the whole rows of `payload`, which begins with what was added before.
     pub(super) fn add(&mut self, payload: &[u8]) {
         let (rows, _) = payload[self.len..].as_chunks::<ROW>();
-        let rest = if rows.len() < MANY {
-            rows
-        } else {
-            let (pairs, last) = rows.as_chunks();
-            self.add_pairs(pairs);
-            last
-        };
+        let rest = if rows.len() < MANY { rows } else { self.add_many(rows) };
         for row in rest {
             self.add_row(row);
         }
         self.len += rows.len() * ROW;
     }
 
-    /// Adds rows two at a time. Each sum waits for the one before it, so there are two rows of sums
-    /// that do not wait for each other.
-    ///
-    /// Where *n* pairs are left, its own among them, the first row of a pair counts 2*n* times, as
-    /// what was added before all pairs does, and the second 2*n* - 1 times.
+    /// Adds rows side by side, as many as the processor has registers for; returns those left over.
+    fn add_many<'a>(&mut self, rows: &'a [[u8; ROW]]) -> &'a [[u8; ROW]] {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            let (groups, rest) = rows.as_chunks();
+            // SAFETY: the processor has AVX2.
+            unsafe { self.add_fours(groups) };
+            return rest;
+        }
+        let (groups, rest) = rows.as_chunks();
+        self.add_pairs(groups);
+        rest
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn add_fours(&mut self, groups: &[[[u8; ROW]; 4]]) {
+        self.add_groups(groups);
+    }
+
     // Inlined where all sums begin as zeros, the compiler does not add a whole row at once.
     #[inline(never)]
-    fn add_pairs(&mut self, pairs: &[[[u8; ROW]; 2]]) {
-        let (mut first, mut second) = (Sums { plain: self.plain, ..Sums::new() }, Sums::new());
-        for [one, two] in pairs {
-            first.add_row(one);
-            second.add_row(two);
+    fn add_pairs(&mut self, groups: &[[[u8; ROW]; 2]]) {
+        self.add_groups(groups);
+    }
+
+    /// Adds the rows of each group side by side. A sum waits for the one before it, some processors
+    /// for two cycles, so each place in a group has sums of its own, which wait for no other.
+    ///
+    /// Where *n* groups of *k* rows are left, its own among them, the row at place *i*, from 0,
+    /// counts *kn* - *i* times, and what was added before all groups *kn* times.
+    #[inline(always)]
+    fn add_groups<const SIDE_BY_SIDE: usize>(&mut self, groups: &[[[u8; ROW]; SIDE_BY_SIDE]]) {
+        let mut places: [Sums; SIDE_BY_SIDE] = std::array::from_fn(|_| Sums::new());
+        places[0].plain = self.plain;
+        for group in groups {
+            for (sums, row) in places.iter_mut().zip(group) {
+                sums.add_row(row);
+            }
         }
-        for lane in 0..LANES {
-            let twice = first.placed[lane].wrapping_add(second.placed[lane]).wrapping_mul(2);
-            self.plain[lane] = first.plain[lane].wrapping_add(second.plain[lane]);
-            self.placed[lane] = self.placed[lane].wrapping_add(twice).wrapping_sub(second.plain[lane]);
+        self.plain = [0; LANES];
+        for (place, sums) in places.iter().enumerate() {
+            for lane in 0..LANES {
+                let placed = sums.placed[lane].wrapping_mul(SIDE_BY_SIDE as u32);
+                let too_many = sums.plain[lane].wrapping_mul(place as u32);
+                self.placed[lane] = self.placed[lane].wrapping_add(placed).wrapping_sub(too_many);
+                self.plain[lane] = self.plain[lane].wrapping_add(sums.plain[lane]);
+            }
         }
     }
 
+    #[inline(always)]
     fn add_row(&mut self, row: &[u8; ROW]) {
         let (words, _) = row.as_chunks::<4>();
         for ((plain, placed), word) in self.plain.iter_mut().zip(&mut self.placed).zip(words) {
@@ -168,6 +199,23 @@ mod tests {
             }
             assert_eq!(sums.check(payload), Check::of(payload), "{len} bytes in pieces");
         }
+    }
+
+    /// Each processor takes one way; all of them lead to the same sums.
+    #[test]
+    fn rows_side_by_side_add_up_as_one_by_one() {
+        let row = |nth: u32| [nth.wrapping_mul(0x9E37_79B9).to_ne_bytes(); LANES].concat();
+        let bytes: Vec<u8> = (1..=101).flat_map(row).collect();
+        let (rows, _) = bytes.as_chunks::<ROW>();
+        let added = |add: &dyn Fn(&mut Sums)| {
+            let mut sums = Sums::new();
+            sums.add_row(&rows[100]);
+            add(&mut sums);
+            (sums.plain, sums.placed)
+        };
+        let one_by_one = added(&|sums| rows[..100].iter().for_each(|row| sums.add_row(row)));
+        assert_eq!(added(&|sums| sums.add_pairs(rows[..100].as_chunks().0)), one_by_one);
+        assert_eq!(added(&|sums| sums.add_groups::<4>(rows[..100].as_chunks().0)), one_by_one);
     }
 
     /// The edits that keep a part's size: of a thousand, about one goes unnoticed.

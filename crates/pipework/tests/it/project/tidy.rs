@@ -48,6 +48,7 @@ const UNSAFE: [&str; 24] = [
     "crates/pipework-c/src/reqrep/segment.rs",
     "crates/pipework-c/src/reqrep/server.rs",
     "crates/pipework-cli/src/sys.rs",
+    "crates/pipework/src/atomic/check.rs",
     "crates/pipework/src/fd/raw.rs",
     "crates/pipework/src/pipe/ring.rs",
     "crates/pipework/src/region.rs",
