@@ -255,7 +255,7 @@ impl NaiveWriters {
         let headless = parts == 1 && !is_first(header);
         if headless || payload.len() > max_message {
             events.push(Event::Lost(writer, parts));
-            self.given_up.insert(writer, header);
+            self.pass_over_after(header);
         } else if header.following() > 0 {
             self.unfinished.push((header, parts, payload));
         } else if header.vouches_for(&payload) && !header.is_compressed() {
@@ -275,7 +275,7 @@ impl NaiveWriters {
         }
         if let Some((parts, _)) = self.message_of(header, events) {
             events.push(Event::Lost(header.writer(), parts + 1));
-            self.given_up.insert(header.writer(), header);
+            self.pass_over_after(header);
         }
     }
 
@@ -288,7 +288,7 @@ impl NaiveWriters {
             && (lost.following() == header.following() + 1
                 || is_marked(header) && lost.following() > header.following())
         {
-            self.given_up.insert(writer, header);
+            self.pass_over_after(header);
             return None;
         }
         let Some(at) = self.unfinished.iter().position(|(known, ..)| known.writer() == writer) else {
@@ -300,10 +300,17 @@ impl NaiveWriters {
         }
         events.push(Event::Lost(writer, parts));
         if is_marked(header) && !is_first(header) && same(known, header) {
-            self.given_up.insert(writer, header);
+            self.pass_over_after(header);
             return None;
         }
         Some((0, vec![]))
+    }
+
+    /// Of the message of a last part, nothing is left to pass over.
+    fn pass_over_after(&mut self, header: Header) {
+        if header.following() > 0 {
+            self.given_up.insert(header.writer(), header);
+        }
     }
 
     fn end(self, events: &mut Vec<Event>) {

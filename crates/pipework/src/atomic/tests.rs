@@ -66,6 +66,20 @@ proptest! {
     }
 }
 
+#[test]
+fn after_a_last_part_that_is_none_nothing_of_its_message_is_known() {
+    let part = |id: u32| {
+        let header = frame::Header { pid: 1, tid: 77, id, len: 0 };
+        [&[0x0E, 0x10][..], &header.to_bytes(), b"?"].concat()
+    };
+    // The first may be a message, the second begins none: so many parts has no message.
+    let stream = [part(0), part(5 << 24)].concat();
+    let lost = fuzzing::Event::Lost(WriterKey { pid: 1, tid: 77 }, 1);
+    let expected = [lost, fuzzing::Event::Line(stream.clone())];
+    assert_eq!(naive(&stream, 512, 1000), expected);
+    assert_eq!(decode(&stream, &[1], 512, 1000), expected);
+}
+
 /// What a relay may do to a stream: bytes that it loses, or sends twice. Places and numbers are
 /// taken within what there is.
 #[derive(Clone, Copy, Debug)]
