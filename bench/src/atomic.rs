@@ -28,6 +28,8 @@ struct Definition {
 type Entry = (&'static str, usize, Engine);
 
 const SEND: &str = "pipework send";
+const PLAIN: &str = "pipework plain mode";
+const C: &str = "the same, C";
 const SEND_MANY: &str = "pipework send_many";
 const BARE: &str = "bare pipe, 4096 B";
 const ORIGINAL: &str = "Atomic::Pipe (Perl)";
@@ -35,11 +37,12 @@ const COMPRESS: &str = "compress alone";
 const DECOMPRESS: &str = "decompress alone";
 
 /// Records without compression, beside every other way to move them.
-const fn plain(writers: usize) -> [Entry; 7] {
+const fn plain(writers: usize) -> [Entry; 8] {
     [
         (SEND, writers, Engine::Pipework { mixed: true, level: None, batch: 1 }),
         (SEND_MANY, writers, Engine::Pipework { mixed: true, level: None, batch: BATCH }),
-        ("pipework plain mode", writers, Engine::Pipework { mixed: false, level: None, batch: 1 }),
+        (PLAIN, writers, Engine::Pipework { mixed: false, level: None, batch: 1 }),
+        (C, writers, Engine::C),
         (BARE, writers, Engine::Bare { block: Block::Bytes(4096), packets: false }),
         ("bare pipe, records", writers, Engine::Bare { block: Block::Record, packets: false }),
         ("SOCK_SEQPACKET", writers, Engine::Bare { block: Block::Record, packets: true }),
@@ -111,6 +114,7 @@ const DEFINITIONS: &[Definition] = &[
 #[rustfmt::skip]
 pub const BARS: &[Bar] = &[
     Bar { name: "atomic/json-5k/plain/vs-bare-pipe",    of: ("json-5k/plain/1w", SEND),       slower_of: &[("json-5k/plain/1w", BARE)],     at_least: 0.7 },
+    Bar { name: "atomic/json-5k/plain/c-vs-rust",       of: ("json-5k/plain/1w", C),          slower_of: &[("json-5k/plain/1w", PLAIN)],    at_least: 0.95 },
     Bar { name: "atomic/json-5k/plain/vs-atomic-pipe",  of: ("json-5k/seed", SEND),           slower_of: &[("json-5k/seed", ORIGINAL)],     at_least: 100.0 },
     Bar { name: "atomic/json-890/batched/vs-bare-pipe", of: ("json-890/plain/1w", SEND_MANY), slower_of: &[("json-890/plain/1w", BARE)],    at_least: 0.6 },
     Bar { name: "atomic/json-5k/zstd1/vs-slower-half",  of: ("json-5k/zstd1/1w", SEND),       slower_of: &[("json-5k/zstd1/1w", COMPRESS), ("json-5k/zstd1/1w", DECOMPRESS)], at_least: 0.85 },

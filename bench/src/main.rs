@@ -9,6 +9,7 @@
 mod measure;
 mod corpus;
 mod report;
+mod c;
 mod atomic;
 mod fd;
 mod pipe;

@@ -13,7 +13,7 @@ use crate::measure::{Case, Failure, Lane, Sample};
 use crate::report::Bar;
 use bare::{PingPong, Queues, Streams, Waiting};
 use calls::{Job, Place, anywhere};
-use ours::{Copies, Pipework, PipeworkIntegers, PipeworkParts, Settings, USUAL};
+use ours::{Copies, Pipework, PipeworkC, PipeworkIntegers, PipeworkParts, Settings, USUAL};
 use peers::Crossbeam;
 
 struct Definition {
@@ -30,6 +30,8 @@ type Entry = (&'static str, Engine);
 enum Engine {
     Pipework(Settings),
     Integers,
+    /// By the C library.
+    C,
     Parts,
     Copies,
     Flags(Waiting),
@@ -49,6 +51,7 @@ enum Engine {
 }
 
 const PIPEWORK: &str = "pipework";
+const C: &str = "pipework, C";
 const INTEGERS: &str = "pipework integers";
 const FLAGS: &str = "two flags";
 const FUTEXES: &str = "two futexes";
@@ -89,8 +92,9 @@ const PROCESSES_INTEGERS: [Entry; 3] = [
     (FLAGS, Engine::Flags(Waiting::Looking)),
 ];
 
-const PROCESSES_ALL: [Entry; 11] = [
+const PROCESSES_ALL: [Entry; 12] = [
     PROCESSES[0],
+    (C, Engine::C),
     ("pipework, deadlines", Engine::Pipework(Settings { deadline: true, ..USUAL })),
     (FLAGS, Engine::Flags(Waiting::Looking)),
     PROCESSES[1],
@@ -215,6 +219,7 @@ pub const BARS: &[Bar] = &[
     Bar { name: "reqrep/2-processes/vs-flags",     of: ("2-processes/12", PIPEWORK),    slower_of: &[("2-processes/12", FLAGS)],    at_least: 0.4 },
     Bar { name: "reqrep/2-processes/vs-iceoryx2",  of: ("2-processes/12", PIPEWORK),    slower_of: &[("2-processes/12", ICEORYX2)], at_least: 2.0 },
     Bar { name: "reqrep/2-processes/vs-pipe-pair", of: ("2-processes/12", PIPEWORK),    slower_of: &[("2-processes/12", PIPES)],    at_least: 20.0 },
+    Bar { name: "reqrep/2-processes/c-vs-rust",    of: ("2-processes/12", C),           slower_of: &[("2-processes/12", PIPEWORK)], at_least: 0.87 },
     Bar { name: "reqrep/1-thread/vs-crossbeam",    of: ("1-thread/12", PIPEWORK),       slower_of: &[("1-thread/12", CROSSBEAM)],   at_least: 0.8 },
     Bar { name: "reqrep/parked/vs-futexes",        of: ("parked/12", PIPEWORK),         slower_of: &[("parked/12", FUTEXES)],       at_least: 0.833 },
     Bar { name: "reqrep/large/vs-copies",          of: ("large/1m", PIPEWORK),          slower_of: &[("large/1m", LARGE[2].0)],     at_least: 0.5 },
@@ -249,6 +254,7 @@ impl Engine {
         match self {
             Engine::Pipework(settings) => anywhere(job, move |job| Pipework::new(job, settings)),
             Engine::Integers => anywhere(job, PipeworkIntegers::new),
+            Engine::C => anywhere(job, PipeworkC::new),
             Engine::Parts => anywhere(job, PipeworkParts::new),
             Engine::Copies => anywhere(Job { place: Place::OneThread, ..job }, Copies::new),
             Engine::Flags(waiting) => anywhere(job, move |job| PingPong::new(job, waiting)),

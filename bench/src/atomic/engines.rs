@@ -17,6 +17,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use zstd::bulk::{Compressor, Decompressor};
 
+use crate::c;
 use crate::corpus::{Corpus, Records};
 use crate::measure::{Cost, Crew, Failure, Sample, alone};
 
@@ -29,6 +30,8 @@ pub enum Engine {
         level: Option<i32>,
         batch: usize,
     },
+    /// Plain mode, by the C library.
+    C,
     /// Bare writes and 64 KiB reads, on a pipe or a packet socket. Several writers mix, so this
     /// bounds what a protocol can reach.
     Bare {
@@ -99,6 +102,7 @@ impl Engine {
             Engine::Pipework { mixed, level, batch } => {
                 Box::new(move || pipework_moves(job, mixed, level, batch))
             }
+            Engine::C => Box::new(move || c_moves(job)),
             Engine::Bare { block, packets } => Box::new(move || bare(job, block, packets)),
             Engine::Locked => Box::new(move || locked(job)),
             Engine::Compress { level } => Box::new(move || compress(job, level)),
@@ -167,6 +171,27 @@ fn pipework_moves(job: Job, mixed: bool, level: Option<i32>, batch: usize) -> Re
         return Err(format!("{} messages arrived of {}", got.records, sample.ops).into());
     }
     Ok(sample)
+}
+
+/// In plain mode, by the C library.
+fn c_moves(job: Job) -> Result<Sample, Failure> {
+    let (mut reader, writer) = c::pair()?;
+    let crew = Crew::fork(job.writers, writer, |nth, mut writer, start| {
+        let records = job.records().slices(job.share(nth));
+        start.wait()?;
+        for _ in 0..job.passes {
+            records.iter().try_for_each(|record| writer.send(record))?;
+        }
+        Ok(())
+    })?;
+    let (bytes, cost) = crew.run(|| {
+        let mut bytes = 0;
+        while let Some(len) = reader.recv()? {
+            bytes += len as u64;
+        }
+        Ok(bytes)
+    })?;
+    job.sample(bytes, cost)
 }
 
 fn receive(reader: &mut Reader) -> Result<Got, Failure> {

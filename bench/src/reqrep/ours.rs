@@ -7,6 +7,7 @@ use pipework::Deadline;
 use pipework::reqrep::{self, IntClient, IntServer, Options, Segment, Ticket};
 
 use super::calls::{Carrier, Client, Job, Server};
+use crate::c;
 use crate::measure::{Cost, Crew, Failure, Sample};
 
 /// What differs from lane to lane.
@@ -141,6 +142,54 @@ impl Server for PipeworkServer {
         }
         request.reply(&self.reply)?;
         Ok(true)
+    }
+}
+
+/// The C library, loaded as C programs load it.
+pub struct PipeworkC(c::Segment);
+
+impl PipeworkC {
+    pub fn new(_job: &Job) -> Result<PipeworkC, Failure> {
+        c::Segment::new().map(PipeworkC)
+    }
+}
+
+impl Carrier for PipeworkC {
+    type Client = CClient;
+    type Server = c::Server;
+
+    fn client(&self, _nth: usize) -> Result<CClient, Failure> {
+        Ok(CClient { client: self.0.client()?, tickets: VecDeque::new() })
+    }
+
+    fn server(&self, _nth: usize) -> Result<c::Server, Failure> {
+        self.0.server()
+    }
+}
+
+pub struct CClient {
+    client: c::Client,
+    tickets: VecDeque<u64>,
+}
+
+impl Client for CClient {
+    fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
+        self.tickets.push_back(self.client.send(request)?);
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<usize, Failure> {
+        self.client.recv(self.tickets.pop_front().ok_or("nothing was sent")?)
+    }
+
+    fn call(&mut self, request: &[u8]) -> Result<usize, Failure> {
+        self.client.call(request)
+    }
+}
+
+impl Server for c::Server {
+    fn answer(&mut self) -> Result<bool, Failure> {
+        c::Server::answer(self).map(|()| true)
     }
 }
 
