@@ -82,8 +82,7 @@ bench: ## measure beside the peers and keep a dated record (ROOM=atomic)
 bench-quick: ## a look at the same in less than a minute; keeps nothing
 bench bench-quick: cargo
 	@[ $(ROOM) != python ] || { python/dev build --release && python/dev peers; }
-	@case $(ROOM) in atomic|reqrep) cargo build $(LOCKED) --release --package pipework-c ;; esac
-	cargo run $(LOCKED) --release $(BENCH) -- $(ROOM) $(MODE)
+	cargo build $(LOCKED) --release -p pipework-c && cargo run $(LOCKED) --release $(BENCH) -- $(ROOM) $(MODE)
 
 clean: ## remove what was built
 	rm -rf target bench/target fuzz/target fuzz/corpus fuzz/artifacts

@@ -51,6 +51,7 @@ macro_rules! functions {
     ($($name:ident: fn($($argument:ty),*) $(-> $returned:ty)?;)*) => {
         /// The functions of the header that these lanes call.
         struct Functions {
+            // SAFETY: to be called as the header says.
             $($name: unsafe extern "C" fn($($argument),*) $(-> $returned)?,)*
         }
 
