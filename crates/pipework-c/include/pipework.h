@@ -60,8 +60,9 @@
  * 2. Results. A pw_status is PW_OK, which is 0, or says why the call failed. A program that wants
  *    to know more passes a pw_error of its own: it is filled in when a call fails (but not by the
  *    PW_WOULD_BLOCK of a `try_` function) and untouched otherwise. Results go where a pointer
- *    says, and are written when the call succeeds. Where a result is not wanted, its pointer may
- *    be NULL; a new handle is always wanted. errno is no part of this, and is left as it was.
+ *    says, and are written when the call succeeds, unless the function says otherwise. Where a
+ *    result is not wanted, its pointer may be NULL; a new handle is always wanted. errno is no
+ *    part of this, and is left as it was.
  * 3. Deadlines are absolute times: see pw_deadline.
  * 4. Ownership. A handle is given back to its `_free`, which takes NULL, too. Nothing is freed
  *    with free(). What comes in a pw_buffer is the program's; what comes as a pw_bytes, as
@@ -69,8 +70,8 @@
  *    copied, strings too.
  * 5. Options are structs with `size` first, which `_options_init` fills in with the defaults; NULL
  *    stands for the defaults. Later versions add fields at the end. A program that was compiled
- *    for a later version gets PW_INVALID if it sets what this one does not know. Structs that are
- *    filled in come with their size for the same reason.
+ *    for a later version gets PW_INVALID if it sets what this one does not know. Structs of
+ *    facts that are filled in come with their size for the same reason.
  * 6. Threads. Each type says which threads may use it. Freeing one needs that nobody uses it.
  * 7. Signals. A handler that ran ends a wait with PW_INTERRUPTED, and nothing is lost: call again.
  *    (Only pw_client_call has cancelled its call by then, and pw_writer_close has closed.) No
@@ -288,10 +289,16 @@ typedef uint32_t pw_fd_how;
  * A pipe keeps a write of up to 4096 bytes in one piece, and tears anything larger. Here a message
  * is cut into parts of that size, each with the name of its writer, and the reader puts them
  * together: each message comes out whole, once, and in the order of its writer. What a writer that
- * was killed did not finish is reported.
+ * was killed did not finish is reported: when the pipe ends, or max_unfinished is exceeded, for
+ * the reader cannot know sooner that nothing more comes.
  *
  * In mixed mode the same pipe carries ordinary text, too: a process prints to its stdout whatever
- * it likes, and sends messages through it at the same time.
+ * it likes, and sends messages through it at the same time. Text comes out where the kernel got
+ * it, in pieces of up to 4096 bytes that stay together, and has no sender. Stdio keeps what it is
+ * to print to a pipe: a program whose lines are to stay whole, and in order with its messages,
+ * sets line buffering, setvbuf(stdout, NULL, _IOLBF, 0), or calls fflush before it sends.
+ *
+ * A pipe ends when its last writer is closed. A process that forks its writers closes its own.
  */
 
 /* -------------------------------------------------------------------------------------------------
@@ -702,8 +709,8 @@ pw_status pw_atomic_write_fifo(const char *path, const pw_atomic_options *option
 
 /*
  * Writes to a descriptor: a pipe, a FIFO, or a connected stream socket of the Unix family; with
- * `or_print`, to a terminal, a file or a device, too. One that is lent is closed after the handle
- * was freed, which writes what is pending.
+ * `or_print`, to a terminal, a file or a device, too. Free the handle before you close a
+ * descriptor that you have lent: that writes what is pending.
  *
  * Fails with PW_INVALID if it is none of these, or not open for writing, which pw_error_text says;
  * PW_OS if no descriptor is left.
@@ -749,8 +756,9 @@ pw_status pw_writer_send(pw_writer *writer, const void *data, size_t len, pw_dea
 /*
  * Sends one message, and does not wait. What the pipe has no space for is pending, and is written
  * by the next call that writes, or when the handle is freed. PW_WOULD_BLOCK, and nothing is taken,
- * if more than max_pending bytes would be pending. (If nothing is, a message of any size is taken
- * as soon as the pipe has space for its first part.)
+ * if more than max_pending bytes would be pending. A longer message than that is taken if nothing
+ * is pending and the pipe has space for its first part. PW_OK may mean that nothing of it is
+ * written yet: pw_writer_pending says.
  *
  * Fails with PW_CLOSED, PW_TOO_LONG, PW_CORRUPT and PW_OS as pw_writer_send.
  */
@@ -903,6 +911,14 @@ pw_status pw_writer_set_capacity_or_max(pw_writer *writer, size_t bytes, size_t 
  *
  * A ticket, 64 bits and never 0, stands for a call: on both sides, from when the request is sent
  * until its reply is received.
+ *
+ * Make slots as long as the usual request and reply: what is longer goes in parts, for which the
+ * two sides take turns. A server that has a part to give waits until the client takes it, and a
+ * client takes the parts of a call only while it receives that call; pw_client_recv_any takes
+ * those of all, but for streams. So one thread with several calls in progress needs slots that
+ * hold its requests, and pw_client_recv_any; otherwise a thread for each call. Else client and
+ * server may wait for each other, until the server's part_timeout_ns has passed and the call fails
+ * with PW_FAILED.
  */
 
 /* -------------------------------------------------------------------------------------------------
@@ -930,7 +946,10 @@ typedef struct pw_reqrep_options {
      * PW_UNSET for 256. Further callers wait in line.
      */
     uint32_t slots;
-    /* Cells of the ring of waiting requests, or PW_UNSET for twice the slots, which is enough. */
+    /*
+     * How many entries the queue of waiting requests has, cancelled ones included, or PW_UNSET for
+     * twice the slots, which is enough.
+     */
     uint32_t queue;
     /*
      * Bytes of the largest request of one part, or PW_UNSET for 4096. A longer one goes in parts.
@@ -1194,7 +1213,8 @@ typedef struct pw_client_options {
     uint32_t max_in_flight;
     /*
      * How many times another server may get a request after a server died with it: up to 3, and 0
-     * by default. For requests that may be carried out twice.
+     * by default. For requests that may be carried out twice. A call of which a part was asked for
+     * or given fails with PW_PEER_DIED all the same, since no copy of it is kept.
      */
     uint8_t redeliveries;
     /* A call fails with PW_NO_SERVER where no server is attached, instead of waiting for one. */
@@ -1244,13 +1264,14 @@ pw_status pw_client_call_into(pw_client *client, const void *data, size_t len, u
 
 /*
  * Sends a request; `ticket` is what its reply is received by. Any number of calls may be in
- * progress, up to the slots of the segment.
+ * progress, up to the slots of the segment; see the head of the room for long ones.
  *
  * Waits until a slot is free, or until the deadline; with a request that is longer than a slot,
  * until a server has taken all but the last part of it.
  *
- * Fails as pw_client_call, but never with PW_PEER_DIED or PW_FAILED. Whatever the failure is, no
- * server has the whole request, which can be sent again.
+ * Fails as pw_client_call, but never with PW_PEER_DIED or PW_FAILED: of a server that dies or
+ * gives up while it takes the parts, pw_client_recv tells. Whatever the failure is, no server has
+ * the whole request, which can be sent again.
  */
 pw_status pw_client_send(pw_client *client, const void *data, size_t len, uint32_t flags,
                          pw_deadline deadline, uint64_t *ticket, pw_error *error);
@@ -1310,8 +1331,9 @@ pw_status pw_client_recv_into(pw_client *client, uint64_t ticket, pw_deadline de
 /*
  * Waits for whichever call of this client ends next. `ticket` says which, and the call returns how
  * it has ended, with its reply or reason, as pw_client_recv does; then the call is over. `ticket`
- * is 0 if no call was in progress, which is PW_OK, and if the wait itself has failed. It covers
- * all calls that were sent and not received.
+ * is 0 if no call was in progress, which is PW_OK, and if the wait itself has failed: so look at
+ * it first, and then at the status. It covers all calls that were sent and not received, but no
+ * streams.
  *
  * The wait fails with PW_TIMED_OUT, PW_INTERRUPTED, PW_CORRUPT and PW_OS.
  */
@@ -1414,7 +1436,7 @@ typedef struct pw_server pw_server;
 typedef struct pw_request {
     /* What stands for the call; the same that pw_client_send has given out. */
     uint64_t ticket;
-    /* Where its bytes begin in the buffer. */
+    /* Where its bytes begin in the buffer: 0, unless several requests came in it. */
     size_t offset;
     /* How many they are. */
     size_t len;
@@ -1567,7 +1589,8 @@ pw_status pw_server_clear(pw_server *server, size_t *count, pw_error *error);
 /*
  * Stops a server: from now on, who receives gets PW_CLOSED at once, and no more requests are
  * taken. Those that were taken can be answered. Any thread may call it; it does not wait. NULL is
- * allowed.
+ * allowed. To stop on a signal, block it in all threads, and have one wait for it with sigwait and
+ * then call this.
  */
 void pw_server_stop(pw_server *server);
 

@@ -59,8 +59,9 @@
 //! 2. Results. A pw_status is PW_OK, which is 0, or says why the call failed. A program that wants
 //!    to know more passes a pw_error of its own: it is filled in when a call fails (but not by the
 //!    PW_WOULD_BLOCK of a `try_` function) and untouched otherwise. Results go where a pointer
-//!    says, and are written when the call succeeds. Where a result is not wanted, its pointer may
-//!    be NULL; a new handle is always wanted. errno is no part of this, and is left as it was.
+//!    says, and are written when the call succeeds, unless the function says otherwise. Where a
+//!    result is not wanted, its pointer may be NULL; a new handle is always wanted. errno is no
+//!    part of this, and is left as it was.
 //! 3. Deadlines are absolute times: see pw_deadline.
 //! 4. Ownership. A handle is given back to its `_free`, which takes NULL, too. Nothing is freed
 //!    with free(). What comes in a pw_buffer is the program's; what comes as a pw_bytes, as
@@ -68,8 +69,8 @@
 //!    copied, strings too.
 //! 5. Options are structs with `size` first, which `_options_init` fills in with the defaults; NULL
 //!    stands for the defaults. Later versions add fields at the end. A program that was compiled
-//!    for a later version gets PW_INVALID if it sets what this one does not know. Structs that are
-//!    filled in come with their size for the same reason.
+//!    for a later version gets PW_INVALID if it sets what this one does not know. Structs of
+//!    facts that are filled in come with their size for the same reason.
 //! 6. Threads. Each type says which threads may use it. Freeing one needs that nobody uses it.
 //! 7. Signals. A handler that ran ends a wait with PW_INTERRUPTED, and nothing is lost: call again.
 //!    (Only pw_client_call has cancelled its call by then, and pw_writer_close has closed.) No

@@ -59,8 +59,8 @@ pub extern "C" fn pw_atomic_write_fifo(
 }
 
 /// Writes to a descriptor: a pipe, a FIFO, or a connected stream socket of the Unix family; with
-/// `or_print`, to a terminal, a file or a device, too. One that is lent is closed after the handle
-/// was freed, which writes what is pending.
+/// `or_print`, to a terminal, a file or a device, too. Free the handle before you close a
+/// descriptor that you have lent: that writes what is pending.
 ///
 /// Fails with PW_INVALID if it is none of these, or not open for writing, which pw_error_text says;
 /// PW_OS if no descriptor is left.
@@ -146,8 +146,9 @@ pub extern "C" fn pw_writer_send(
 
 /// Sends one message, and does not wait. What the pipe has no space for is pending, and is written
 /// by the next call that writes, or when the handle is freed. PW_WOULD_BLOCK, and nothing is taken,
-/// if more than max_pending bytes would be pending. (If nothing is, a message of any size is taken
-/// as soon as the pipe has space for its first part.)
+/// if more than max_pending bytes would be pending. A longer message than that is taken if nothing
+/// is pending and the pipe has space for its first part. PW_OK may mean that nothing of it is
+/// written yet: pw_writer_pending says.
 ///
 /// Fails with PW_CLOSED, PW_TOO_LONG, PW_CORRUPT and PW_OS as pw_writer_send.
 #[unsafe(no_mangle)]

@@ -34,7 +34,8 @@ pub struct pw_client_options {
     /// How many calls may be in progress at a time; 0, the default, is no limit.
     pub max_in_flight: u32,
     /// How many times another server may get a request after a server died with it: up to 3, and 0
-    /// by default. For requests that may be carried out twice.
+    /// by default. For requests that may be carried out twice. A call of which a part was asked for
+    /// or given fails with PW_PEER_DIED all the same, since no copy of it is kept.
     pub redeliveries: u8,
     /// A call fails with PW_NO_SERVER where no server is attached, instead of waiting for one.
     pub needs_server: Truth,
@@ -133,13 +134,14 @@ pub extern "C" fn pw_client_call_into(
 }
 
 /// Sends a request; `ticket` is what its reply is received by. Any number of calls may be in
-/// progress, up to the slots of the segment.
+/// progress, up to the slots of the segment; see the head of the room for long ones.
 ///
 /// Waits until a slot is free, or until the deadline; with a request that is longer than a slot,
 /// until a server has taken all but the last part of it.
 ///
-/// Fails as pw_client_call, but never with PW_PEER_DIED or PW_FAILED. Whatever the failure is, no
-/// server has the whole request, which can be sent again.
+/// Fails as pw_client_call, but never with PW_PEER_DIED or PW_FAILED: of a server that dies or
+/// gives up while it takes the parts, pw_client_recv tells. Whatever the failure is, no server has
+/// the whole request, which can be sent again.
 #[unsafe(no_mangle)]
 pub extern "C" fn pw_client_send(
     client: In<'_, pw_client>,
@@ -278,8 +280,9 @@ pub extern "C" fn pw_client_recv_into(
 
 /// Waits for whichever call of this client ends next. `ticket` says which, and the call returns how
 /// it has ended, with its reply or reason, as pw_client_recv does; then the call is over. `ticket`
-/// is 0 if no call was in progress, which is PW_OK, and if the wait itself has failed. It covers
-/// all calls that were sent and not received.
+/// is 0 if no call was in progress, which is PW_OK, and if the wait itself has failed: so look at
+/// it first, and then at the status. It covers all calls that were sent and not received, but no
+/// streams.
 ///
 /// The wait fails with PW_TIMED_OUT, PW_INTERRUPTED, PW_CORRUPT and PW_OS.
 #[unsafe(no_mangle)]

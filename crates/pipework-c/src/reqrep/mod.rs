@@ -8,6 +8,14 @@
 //!
 //! A ticket, 64 bits and never 0, stands for a call: on both sides, from when the request is sent
 //! until its reply is received.
+//!
+//! Make slots as long as the usual request and reply: what is longer goes in parts, for which the
+//! two sides take turns. A server that has a part to give waits until the client takes it, and a
+//! client takes the parts of a call only while it receives that call; pw_client_recv_any takes
+//! those of all, but for streams. So one thread with several calls in progress needs slots that
+//! hold its requests, and pw_client_recv_any; otherwise a thread for each call. Else client and
+//! server may wait for each other, until the server's part_timeout_ns has passed and the call fails
+//! with PW_FAILED.
 
 pub mod segment;
 pub mod client;

@@ -34,7 +34,8 @@ pub struct pw_reqrep_options {
     /// How many calls can be in progress at the same time, in all clients together: 1 to 2^20, or
     /// PW_UNSET for 256. Further callers wait in line.
     pub slots: u32,
-    /// Cells of the ring of waiting requests, or PW_UNSET for twice the slots, which is enough.
+    /// How many entries the queue of waiting requests has, cancelled ones included, or PW_UNSET for
+    /// twice the slots, which is enough.
     pub queue: u32,
     /// Bytes of the largest request of one part, or PW_UNSET for 4096. A longer one goes in parts.
     pub request_bytes: u32,

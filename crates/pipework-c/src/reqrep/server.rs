@@ -34,7 +34,7 @@ pub struct pw_server {
 pub struct pw_request {
     /// What stands for the call; the same that pw_client_send has given out.
     pub ticket: u64,
-    /// Where its bytes begin in the buffer.
+    /// Where its bytes begin in the buffer: 0, unless several requests came in it.
     pub offset: usize,
     /// How many they are.
     pub len: usize,
@@ -335,7 +335,8 @@ pub extern "C" fn pw_server_clear(
 
 /// Stops a server: from now on, who receives gets PW_CLOSED at once, and no more requests are
 /// taken. Those that were taken can be answered. Any thread may call it; it does not wait. NULL is
-/// allowed.
+/// allowed. To stop on a signal, block it in all threads, and have one wait for it with sigwait and
+/// then call this.
 #[unsafe(no_mangle)]
 pub extern "C" fn pw_server_stop(server: In<'_, pw_server>) {
     get((), || server.into_iter().for_each(|server| server.any().stop()));

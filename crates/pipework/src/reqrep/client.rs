@@ -90,7 +90,11 @@ impl Outcome {
 ///
 /// A payload may be longer than [a slot](super::Options::request_bytes). It goes in parts then, one
 /// after the other, each as soon as the other side has taken the one before; and it arrives whole,
-/// or the call ends with an error.
+/// or the call ends with an error. A client takes the parts of a call only while it receives that
+/// call, or [any](Client::recv_any); and a server that has a part to give waits for that. So one
+/// thread with several calls in progress needs slots that hold its requests, and `recv_any`:
+/// otherwise the two sides may wait for each other until the server's
+/// [`part_timeout`](super::Server::part_timeout) has passed.
 ///
 /// Clones share one membership; threads may use one client, or a clone each, at the same time. A
 /// client that a forked child inherits works there, as a member of its own. Calls in progress stay
@@ -150,8 +154,9 @@ impl Client {
     }
 
     /// How many times another server may get a request of this client after a server died with it:
-    /// at most 3. After that the call fails with `PeerDied`. For requests that may be carried out
-    /// twice. The default is 0.
+    /// at most 3. After that the call fails with `PeerDied`, and so does one of which a part was
+    /// asked for or given: no copy of it is kept. For requests that may be carried out twice. The
+    /// default is 0.
     pub fn redeliveries(self, times: u8) -> Client {
         let terms = Terms { redeliveries: times.min(MAX_REDELIVERIES), ..self.terms };
         Client { terms, ..self }
