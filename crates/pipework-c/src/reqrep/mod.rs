@@ -10,12 +10,11 @@
 //! until its reply is received.
 //!
 //! Make slots as long as the usual request and reply: what is longer goes in parts, for which the
-//! two sides take turns. A server that has a part to give waits until the client takes it, and a
-//! client takes the parts of a call only while it receives that call; pw_client_recv_any takes
-//! those of all, but for streams. So one thread with several calls in progress needs slots that
-//! hold its requests, and pw_client_recv_any; otherwise a thread for each call. Else client and
-//! server may wait for each other, until the server's part_timeout_ns has passed and the call fails
-//! with PW_FAILED.
+//! two sides take turns. A server that has a part to give waits until the client takes it. Who
+//! waits for one call takes the parts of the client's other calls as well, but for streams, and
+//! only now and then: one thread with several long calls in progress is quickest with
+//! pw_client_recv_any and slots that hold its requests, or with a thread for each call. A client
+//! that takes no parts for part_timeout_ns loses the call, with PW_FAILED.
 
 pub mod segment;
 pub mod client;

@@ -90,11 +90,12 @@ impl Outcome {
 ///
 /// A payload may be longer than [a slot](super::Options::request_bytes). It goes in parts then, one
 /// after the other, each as soon as the other side has taken the one before; and it arrives whole,
-/// or the call ends with an error. A client takes the parts of a call only while it receives that
-/// call, or [any](Client::recv_any); and a server that has a part to give waits for that. So one
-/// thread with several calls in progress needs slots that hold its requests, and `recv_any`:
-/// otherwise the two sides may wait for each other until the server's
-/// [`part_timeout`](super::Server::part_timeout) has passed.
+/// or the call ends with an error. A server that has a part to give waits until the client takes
+/// it. A thread that waits for one call takes the parts of this client's other calls as well, but
+/// for streams, and only now and then: with several long calls in progress,
+/// [`recv_any`](Client::recv_any) or a thread for each is quicker. A task takes the parts of the
+/// call that it is polled for, and a thread that waits for a slot takes none: after
+/// [`part_timeout`](super::Server::part_timeout) the call fails.
 ///
 /// Clones share one membership; threads may use one client, or a clone each, at the same time. A
 /// client that a forked child inherits works there, as a member of its own. Calls in progress stay

@@ -69,6 +69,24 @@ impl Client {
         make_steps(|| self.gather_part(&arrival, ticket, op))
     }
 
+    /// Takes the parts that have come of this client's other calls, which are kept until they are
+    /// received; whether there were any. Those that only one thread waits for are that thread's.
+    #[cold]
+    pub(super) fn take_parts_of_others(&self, ticket: Ticket, op: &'static str) -> bool {
+        let Ok(me) = self.sender().number(op) else { return false };
+        let others = self.shared().calls_of(me).filter(|other| *other != ticket && self.has_ticket(*other));
+        let take = |other: Ticket| -> Option<()> {
+            let part = self.shared().slot(other.idx())?.load();
+            let is_part = part.state() == Some(State::Part) && part.generation() == other.generation();
+            let arrival = is_part.then(|| self.arrival(other))?;
+            let mut bytes = arrival.try_lock().ok()?;
+            // What cannot be taken is for the thread that receives it, which gets the error.
+            self.admit(other, bytes.len(), op).ok()?;
+            self.take_part(other, part, &mut bytes, op).ok()?.map(drop)
+        };
+        others.filter_map(take).count() > 0
+    }
+
     /// Takes the part that is there; the last one makes the outcome.
     fn gather_part(&self, arrival: &Arrival, ticket: Ticket, op: &'static str) -> Result<Step<Outcome>> {
         let mut bytes: MutexGuard<'_, Vec<u8>> = match arrival.try_lock() {

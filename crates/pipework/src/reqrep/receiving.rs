@@ -1,6 +1,8 @@
 //! How replies are received: whole, in parts that are put together, or whichever comes first.
 
+use std::cell::Cell;
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use super::client::{Client, Outcome, Reply, may_be_open};
 use super::shm::call::Standing;
@@ -11,6 +13,9 @@ use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 
 const RECV: &str = "reqrep recv";
+
+/// How long a thread waits at a time while parts of its client's other calls come, too.
+const PIECE: Duration = Duration::from_millis(1);
 
 /// Receiving.
 impl Client {
@@ -202,7 +207,7 @@ impl Client {
     }
 
     /// Whether the caller has the ticket.
-    fn has_ticket(&self, ticket: Ticket) -> bool {
+    pub(super) fn has_ticket(&self, ticket: Ticket) -> bool {
         self.shared().slot(ticket.idx()).is_some_and(|slot| {
             let word = slot.load();
             // While a request is being written, the mark is the last call's.
@@ -283,15 +288,37 @@ impl Client {
         ticket: Ticket,
         deadline: Deadline,
         op: &'static str,
-        look: impl FnMut() -> Result<Option<T>>,
+        mut look: impl FnMut() -> Result<Option<T>>,
     ) -> Result<T> {
         let slot = self.slot(ticket, op)?;
-        let wait = match slot.load().has_begun() {
+        let wait = |deadline| match slot.load().has_begun() {
             true => self.sender().waiting_for_turn(deadline, op),
             false => self.sender().waiting(deadline, op),
         };
-        let check = || self.sender().liveness().check(op);
-        slot.wait(ticket.generation(), &[State::Sent, State::Taken], &wait, look, check)
+        // The server that this call waits for may wait itself: for a part of another one of this
+        // client's calls to be taken. With each tick they are; and as long as there are any, this
+        // waits in small pieces.
+        let others_go_on = Cell::new(false);
+        let check = || {
+            self.sender().liveness().check(op)?;
+            others_go_on.set(self.take_parts_of_others(ticket, op));
+            if others_go_on.get() { Err(Error::new(ErrorKind::TimedOut, op)) } else { Ok(()) }
+        };
+        loop {
+            let piece = if others_go_on.get() { Deadline::after(PIECE) } else { Deadline::NEVER };
+            let wait = wait(piece.or_earlier(deadline));
+            let states = [State::Sent, State::Taken];
+            match slot.wait(ticket.generation(), &states, &wait, &mut look, check) {
+                Err(error)
+                    if error.kind() == ErrorKind::TimedOut
+                        && others_go_on.get()
+                        && !deadline.has_passed() =>
+                {
+                    others_go_on.set(self.take_parts_of_others(ticket, op));
+                }
+                ended => return ended,
+            }
+        }
     }
 }
 

@@ -282,3 +282,28 @@ fn a_panic_while_a_request_is_written_leaves_no_slot_behind() {
     assert_all_free(&segment);
     assert!(client.try_send("next").unwrap().is_some());
 }
+
+/// A server waits until its part is taken, so whoever waits for that server has to take it.
+#[test]
+fn one_thread_has_many_long_calls_in_progress_in_any_order() {
+    let segment = small();
+    let client = segment.client().unwrap();
+    let server = segment.server().unwrap();
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| echo(&server));
+        }
+        let began = Instant::now();
+        for turn in 0..6 {
+            let sent: Vec<_> = (0..3u8).map(|call| vec![call; 10 * PART + turn]).collect();
+            let tickets: Vec<_> = sent.iter().map(|sent| client.send(sent, PATIENCE).unwrap()).collect();
+            for (ticket, sent) in tickets.into_iter().zip(&sent).rev() {
+                assert_eq!(*client.recv(ticket, PATIENCE).unwrap(), **sent);
+            }
+        }
+        // The servers wait for ten seconds before they give a client up.
+        assert!(began.elapsed() < PATIENCE / 10, "{:?}", began.elapsed());
+        (0..2).for_each(|_| drop(client.call("", PATIENCE).unwrap()));
+    });
+    assert_all_free(&segment);
+}
