@@ -116,6 +116,8 @@ pub(super) struct Inner {
     pub(super) arrivals: Arrivals,
     /// Where to look first for a call that has ended, so that each gets its turn.
     pub(super) next_received: Hint,
+    /// 1 once a ticket was given out.
+    has_sent: Hint,
     segment: Segment,
     eventfds: EventFds,
 }
@@ -147,6 +149,7 @@ impl Client {
             sender: Sender::new(membership, segment.spin(), SEND)?,
             arrivals: Arrivals::new(),
             next_received: Hint::new(0),
+            has_sent: Hint::new(0),
             segment: segment.clone(),
             eventfds: EventFds::default(),
         };
@@ -470,9 +473,19 @@ impl Client {
 
     #[inline]
     pub(super) fn sent(&self, ticket: Ticket) {
+        if !self.has_sent() {
+            self.inner.has_sent.set(1);
+        }
         if let Some(watcher) = self.inner.replies.asked_for() {
             watcher.expect(self.as_awaited(ticket));
         }
+    }
+
+    /// Whether a ticket was given out. If none was, there is no call to look after but those that
+    /// threads wait for.
+    #[inline]
+    pub(super) fn has_sent(&self) -> bool {
+        self.inner.has_sent.get() != 0
     }
 
     #[inline]

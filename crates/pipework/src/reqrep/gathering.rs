@@ -73,6 +73,9 @@ impl Client {
     /// received; whether there were any. Those that only one thread waits for are that thread's.
     #[cold]
     pub(super) fn take_parts_of_others(&self, ticket: Ticket, op: &'static str) -> bool {
+        if !self.has_sent() {
+            return false;
+        }
         let Ok(me) = self.sender().number(op) else { return false };
         let others = self.shared().calls_of(me).filter(|other| *other != ticket && self.has_ticket(*other));
         let take = |other: Ticket| -> Option<()> {
@@ -82,7 +85,7 @@ impl Client {
             let mut bytes = arrival.try_lock().ok()?;
             // What cannot be taken is for the thread that receives it, which gets the error.
             self.admit(other, bytes.len(), op).ok()?;
-            self.take_part(other, part, &mut bytes, op).ok()?.map(drop)
+            self.shared().take_part(other.idx(), part, &mut bytes, op).ok()?.map(drop)
         };
         others.filter_map(take).count() > 0
     }
