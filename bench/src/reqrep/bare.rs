@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use nix::mqueue::{MQ_OFlag, MqAttr, MqdT, mq_close, mq_open, mq_receive, mq_send, mq_unlink};
 use nix::sys::stat::Mode;
@@ -32,6 +33,18 @@ pub enum Waiting {
     Parked,
     /// On a futex, and up every 50 ms to see whether the other side lives: what the timer costs.
     ParkedInSlices,
+}
+
+/// Never comes back.
+pub fn park_in_slices(slice: Duration) -> Result<(), Failure> {
+    let word = AtomicU32::new(0);
+    let slice = Timespec { tv_sec: slice.as_secs() as i64, tv_nsec: slice.subsec_nanos().into() };
+    loop {
+        match futex::wait(&word, futex::Flags::empty(), 0, Some(&slice)) {
+            Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}
+            Err(why) => return Err(why.into()),
+        }
+    }
 }
 
 /// What forked processes share: the number of the last request and of the last reply, on cache
