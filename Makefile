@@ -1,6 +1,6 @@
 # The one door. A target fetches what it misses, or says in one line what to install; each runs
 # alone. Knobs: FILE=path (demo)  SECONDS=60 (fuzz, for each target)  ROOM=atomic (bench)
-# KILLS=1000000 (storm)  PYTHON=python3 (python)
+# KILLS=1000000 (storm)  PYTHON=python3 (python)  PERL=perl (perl)
 ROOM ?= atomic
 SECONDS ?= 60
 KILLS ?= 1000000
@@ -14,14 +14,13 @@ LOCKED := $(if $(CI),--locked)
 export PATH := $(PATH):$(HOME)/.cargo/bin
 export PIPEWORK_PYTHON := $(abspath $(TARGET))/python-venv/bin/python
 
-# Folders have some of these names.
-.PHONY: $(MAKECMDGOALS) cargo lints tools
+.PHONY: $(MAKECMDGOALS) cargo lints tools # folders have some of these names
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: cargo lints tools ## fetch what build, test and check need
-	python/dev env
+	python/dev env && perl/dev env
 	cargo fetch $(LOCKED) && cargo fetch $(LOCKED) $(BENCH)
 
 build: cargo ## build everything, optimised
@@ -36,9 +35,11 @@ test: cargo tools ## run every test, those of bench/ first
 	cargo test $(LOCKED) --quiet $(BENCH) --all-targets
 	cargo test $(LOCKED) --workspace --all-features --no-fail-fast
 	RUSTFLAGS='--cfg loom' PIPEWORK_MODEL_SWITCHES=2 cargo test $(LOCKED) --package pipework --lib model
-	python/dev test
-python: cargo ## build the Python package, run its tests, prove its stubs and types
-	python/dev test
+	python/dev test && perl/dev test
+python: ## build the Python package, run its tests, prove its stubs and types
+perl: ## build the Perl distribution, run its tests
+python perl: cargo
+	$@/dev test
 c: cargo tools ## build the C library, write its header, run its tests
 	cargo test $(LOCKED) --package pipework-c -- --include-ignored
 install: ## install the C library (PREFIX=/usr/local DESTDIR=)
@@ -87,7 +88,6 @@ bench bench-quick: cargo
 clean: ## remove what was built
 	rm -rf target bench/target fuzz/target fuzz/corpus fuzz/artifacts
 
-# ---------------------------------------------------------------- what a target may miss
 cargo:
 	@command -v cargo >/dev/null && command -v cc >/dev/null \
 		|| { echo 'make: install Rust (https://rustup.rs) and a C compiler (gcc)' >&2; exit 1; }

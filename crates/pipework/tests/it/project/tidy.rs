@@ -67,6 +67,10 @@ const UNSAFE: [&str; 26] = [
     "python/src/fd/raw.rs",
 ];
 
+/// What `perl/Makefile.PL` and the Makefile that it writes leave where they run.
+const PERL_BUILT: [&str; 8] =
+    ["Makefile", "Makefile.old", "MYMETA.json", "MYMETA.yml", "Pipework.bs", "Pipework.c", "blib", "pm_to_blib"];
+
 /// Lines that are neither blank nor comment nor test, in one source file of a crate. The aim is
 /// about 400.
 const MAX_CODE_LINES: usize = 420;
@@ -145,8 +149,8 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Every text file of the project. Left out: what cargo, Python or the fuzzer built, and what is
-/// hidden, but for CI.
+/// Every text file of the project. Left out: what cargo, Python, Perl or the fuzzer built, and what
+/// is hidden, but for CI.
 fn tree() -> Vec<File> {
     fn walk(folder: &Path, path: &str, files: &mut Vec<File>) {
         let found = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
@@ -156,7 +160,8 @@ fn tree() -> Vec<File> {
             // Cargo marks only a folder that it has made itself, and `target` may be made by others
             // first.
             let is_built = place.join("CACHEDIR.TAG").exists()
-                || ["target", "corpus", "artifacts", "__pycache__"].contains(&name.as_str());
+                || ["target", "corpus", "artifacts", "__pycache__"].contains(&name.as_str())
+                || (path == "perl/" && PERL_BUILT.contains(&name.as_str()));
             if is_built || (name.starts_with('.') && name != ".ci") {
                 continue;
             }

@@ -1,0 +1,50 @@
+/* Bytes that go in, and those that come out. */
+#include "pwperl.h"
+
+SV *pwp_fetch(pTHX_ SV *argument) {
+    if (SvGMAGICAL(argument) || SvROK(argument)) {
+        SV *copy = sv_newmortal();
+        SvGETMAGIC(argument);
+        if (SvROK(argument) && SvAMAGIC(argument)) {
+            STRLEN len;
+            const char *text = SvPV_nomg(argument, len);
+            sv_setpvn(copy, text, len);
+            if (SvUTF8(argument)) SvUTF8_on(copy);
+        } else {
+            sv_setsv_nomg(copy, argument);
+        }
+        return copy;
+    }
+    /* An argument that is fetched later may take it out of its hash or array. */
+    return sv_2mortal(SvREFCNT_inc_simple_NN(argument));
+}
+
+pw_bytes pwp_bytes(pTHX_ SV *fetched, const char *name) {
+    pw_bytes bytes;
+    STRLEN len;
+    bytes.data = SvPV_nomg_const(fetched, len);
+    if (SvUTF8(fetched)) {
+        SV *copy = newSVpvn_flags((const char *)bytes.data, len, SVs_TEMP | SVf_UTF8);
+        if (!sv_utf8_downgrade(copy, TRUE)) croak("Wide character in %s", name);
+        bytes.data = SvPV_const(copy, len);
+    }
+    bytes.len = len;
+    return bytes;
+}
+
+void pwp_must_be_writable(pTHX_ SV *output) {
+    if (SvREADONLY(output)) croak_no_modify();
+}
+
+void pwp_assign(pTHX_ SV *output, const void *data, size_t len) {
+    sv_setpvn(output, len ? (const char *)data : "", len);
+    SvUTF8_off(output);
+    SvSETMAGIC(output);
+}
+
+const char *pwp_path(pTHX_ SV *fetched, const char *name) {
+    STRLEN len;
+    const char *path = SvPV_nomg_const(fetched, len);
+    if (memchr(path, 0, len)) croak("%s: the path has a NUL in it", name);
+    return path;
+}

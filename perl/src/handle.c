@@ -1,0 +1,53 @@
+/* Objects that have a handle of the library behind them. */
+#include "pwperl.h"
+
+int pwp_free_magic(pTHX_ SV *object, MAGIC *magic) {
+    const pwp_class *kind = (const pwp_class *)magic->mg_virtual;
+    void *state = magic->mg_ptr;
+    PERL_UNUSED_ARG(object);
+    magic->mg_ptr = NULL;
+    if (state) kind->release(aTHX_ state);
+    return 0;
+}
+
+int pwp_dup_magic(pTHX_ MAGIC *magic, CLONE_PARAMS *param) {
+    const pwp_class *kind = (const pwp_class *)magic->mg_virtual;
+    PERL_UNUSED_ARG(param);
+    if (magic->mg_ptr) magic->mg_ptr = (char *)kind->share(aTHX_ magic->mg_ptr);
+    return 0;
+}
+
+void pwp_attach(pTHX_ SV *object, const pwp_class *kind, void *state) {
+    MAGIC *magic = sv_magicext(object, NULL, PERL_MAGIC_ext, &kind->vtable, (const char *)state, 0);
+    magic->mg_flags |= MGf_DUP;
+}
+
+static MAGIC *find_magic(pTHX_ SV *self, const pwp_class *kind) {
+    return SvROK(self) ? mg_findext(SvRV(self), PERL_MAGIC_ext, &kind->vtable) : NULL;
+}
+
+void *pwp_find(pTHX_ SV *self, const pwp_class *kind) {
+    MAGIC *magic = find_magic(aTHX_ self, kind);
+    return magic ? magic->mg_ptr : NULL;
+}
+
+void *pwp_state(pTHX_ SV *self, const pwp_class *kind) {
+    MAGIC *magic = find_magic(aTHX_ self, kind);
+    if (!magic) croak("Expected a %s object", kind->name);
+    if (!magic->mg_ptr) croak("Attempted to use a destroyed %s object", kind->name);
+    return magic->mg_ptr;
+}
+
+void *pwp_take(pTHX_ SV *self, const pwp_class *kind) {
+    MAGIC *magic = find_magic(aTHX_ self, kind);
+    void *state = magic ? magic->mg_ptr : NULL;
+    if (magic) magic->mg_ptr = NULL;
+    return state;
+}
+
+HV *pwp_stash(pTHX_ SV *class_or_object) {
+    if (SvROK(class_or_object) && SvOBJECT(SvRV(class_or_object))) {
+        return SvSTASH(SvRV(class_or_object));
+    }
+    return gv_stashsv(class_or_object, GV_ADD);
+}

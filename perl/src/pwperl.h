@@ -1,0 +1,114 @@
+/*
+ * What the modules share: objects that own a handle of the library, waits that let Perl's signal
+ * handlers run, bytes in and out, and errors.
+ *
+ * No function of the library is on the stack while Perl code runs. So a handler or a FETCH may die,
+ * and may destroy the object that the call is about.
+ */
+#ifndef PWPERL_H
+#define PWPERL_H
+
+#define PERL_NO_GET_CONTEXT
+#include "EXTERN.h"
+#include "perl.h"
+#include "XSUB.h"
+
+#include <pipework.h>
+
+/* ---------------------------------------------------------------- handle.c: objects */
+
+/*
+ * A class of objects that have something of C's behind them, which is called their state. It hangs
+ * on the object as magic, where no Perl program can forge it.
+ */
+typedef struct pwp_class {
+    MGVTBL vtable; /* PWP_VTABLE; must come first */
+    /* As messages call it: "Pipework::Atomic". */
+    const char *name;
+    /* Frees a state. Runs no Perl code; the interpreter may be about to end. */
+    void (*release)(pTHX_ void *state);
+    /* What a new thread gets in the place of `state`: its own, or NULL for nothing. */
+    void *(*share)(pTHX_ void *state);
+} pwp_class;
+
+extern int pwp_free_magic(pTHX_ SV *object, MAGIC *magic);
+extern int pwp_dup_magic(pTHX_ MAGIC *magic, CLONE_PARAMS *param);
+#ifdef USE_ITHREADS
+#define PWP_VTABLE {NULL, NULL, NULL, NULL, pwp_free_magic, NULL, pwp_dup_magic, NULL}
+#else
+#define PWP_VTABLE {NULL, NULL, NULL, NULL, pwp_free_magic, NULL, NULL, NULL}
+#endif
+
+/* Hangs `state` on `object`, which is what a reference refers to. */
+void pwp_attach(pTHX_ SV *object, const pwp_class *kind, void *state);
+
+/* The state of the object; NULL if `self` is none of this class, or its state was taken. */
+void *pwp_find(pTHX_ SV *self, const pwp_class *kind);
+
+/* The state of the object. Croaks if `self` is none of this class, and if it was destroyed. */
+void *pwp_state(pTHX_ SV *self, const pwp_class *kind);
+
+/* Takes the state from the object, which counts as destroyed from then on; NULL if it was taken. */
+void *pwp_take(pTHX_ SV *self, const pwp_class *kind);
+
+/* The class to bless into, whether a constructor was called on a class or on an object. */
+HV *pwp_stash(pTHX_ SV *class_or_object);
+
+/* ---------------------------------------------------------------- wait.c: waits */
+
+/*
+ * One slice of a wait, until a time that is at most 250 ms away. It looks its handle up anew, for
+ * a signal handler may have closed it since, and makes the same call of the library again.
+ */
+typedef pw_status (*pwp_slice)(pTHX_ void *arguments, pw_deadline until, pw_error *error);
+
+/*
+ * Waits in slices until `slice` returns anything but PW_TIMED_OUT and PW_INTERRUPTED, or until the
+ * deadline; then PW_TIMED_OUT. Signal handlers run after each slice; they may die.
+ */
+pw_status pwp_wait(pTHX_ pwp_slice slice, void *arguments, pw_deadline deadline, pw_error *error);
+
+/*
+ * The deadline for a number of seconds, which may have a fraction. NULL, undef, negative numbers,
+ * NaN and infinity never come; 0 has passed.
+ */
+pw_deadline pwp_deadline(pTHX_ SV *seconds);
+
+/* ---------------------------------------------------------------- bytes.c: bytes in and out */
+
+/*
+ * An argument to take bytes from, fetched: get-magic and overloading have run, once. Arguments are
+ * fetched in their order, each once, and the handle is looked up when all of them are.
+ */
+SV *pwp_fetch(pTHX_ SV *argument);
+
+/*
+ * The bytes of an argument that was fetched, lent until Perl code runs. Croaks "Wide character in
+ * NAME" at characters over 255.
+ */
+pw_bytes pwp_bytes(pTHX_ SV *fetched, const char *name);
+
+/* Croaks unless something can be assigned to `output`. To be called before anything is done. */
+void pwp_must_be_writable(pTHX_ SV *output);
+
+/* Assigns bytes, and runs set-magic. */
+void pwp_assign(pTHX_ SV *output, const void *data, size_t len);
+
+/* A path, as bytes with a NUL behind. Croaks if there is one inside. */
+const char *pwp_path(pTHX_ SV *fetched, const char *name);
+
+/* ---------------------------------------------------------------- error.c: errors */
+
+/* Remembers the failure for Pipework::error(), and sets $!. */
+void pwp_failed(pTHX_ const pw_error *error);
+
+/* Dies with a Pipework::Error. */
+void pwp_throw(pTHX_ const pw_error *error) __attribute__((noreturn));
+
+/* The last failure: a number, the pw_status, that is also a text. */
+SV *pwp_last_error(pTHX);
+
+/* The text of an error, as a mortal. */
+SV *pwp_error_text(pTHX_ const pw_error *error);
+
+#endif
