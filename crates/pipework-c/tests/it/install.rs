@@ -28,15 +28,16 @@ fn files(folder: &Path) -> BTreeSet<String> {
     found.lines().map(String::from).collect()
 }
 
-/// The examples, by name, in a folder where they were not written, as the user of an installed
+/// The programs of a folder by name, where they were not written, as the user of an installed
 /// library has them.
-fn programs(folder: &Folder) -> Vec<String> {
-    let take = |path: PathBuf| {
-        let name = path.file_stem()?.to_str()?.to_string();
-        fs::copy(&path, folder.join(format!("{name}.c"))).unwrap();
-        Some(name)
-    };
-    c_files("examples").into_iter().filter_map(take).collect()
+fn programs(from: &str, folder: &Folder) -> Vec<String> {
+    for entry in fs::read_dir(home().join(from)).unwrap().map(Result::unwrap) {
+        if entry.path().is_file() {
+            fs::copy(entry.path(), folder.join(entry.file_name())).unwrap();
+        }
+    }
+    let name = |path: PathBuf| Some(path.file_stem()?.to_str()?.to_string());
+    c_files(from).into_iter().filter_map(name).collect()
 }
 
 /// What pkg-config says of the installed library.
@@ -83,22 +84,38 @@ fn an_installed_library_is_found_by_pkg_config_and_cmake_and_leaves_again() {
     for room in ["reqrep", "pipe", "fd"] {
         assert!(first.contains(&format!("\n.SS Room {room}\n")), "pipework(3) introduces {room}");
     }
+    let archive = prefix.join("lib/libpipework.a");
+    let listed = done(Command::new("nm").args(["--extern-only", "--defined-only"]).arg(archive));
+    assert_eq!(symbols(&listed), functions());
+    for from in ["examples", "tests/c"] {
+        let folder = Folder::new();
+        let names = programs(from, &folder);
+        build_by_pkg_config(&prefix, &folder, &names);
+        build_by_cmake(&prefix, &folder, &names);
+    }
+
+    make("uninstall", &prefix);
+    assert_eq!(files(&prefix), BTreeSet::new());
+}
+
+/// Each program shared and static, and run.
+fn build_by_pkg_config(prefix: &Path, folder: &Folder, names: &[String]) {
     let (library, archive) = (prefix.join("lib"), prefix.join("lib/libpipework.a"));
     let found_at_run = format!("-Wl,-rpath,{}", library.display());
-
-    let folder = Folder::new();
-    let names = programs(&folder);
     // Names that a program may have itself where the archive has those of a library inside.
-    let own = folder.join("own.c");
-    fs::write(&own, "int ZSTD_compress = 1, rust_eh_personality = 2, rust_begin_unwind = 3;\n").unwrap();
-    let (compiling, shared) = (pkg_config(&prefix, &["--cflags"]), pkg_config(&prefix, &["--libs"]));
-    let with = pkg_config(&prefix, &["--libs-only-l", "--static"]);
+    let own = folder.join("own.o");
+    let text = folder.join("own.c");
+    fs::write(&text, "int ZSTD_compress = 1, rust_eh_personality = 2, rust_begin_unwind = 3;\n").unwrap();
+    done(Command::new("cc").arg("-c").arg(&text).arg("-o").arg(&own));
+    let (compiling, shared) = (pkg_config(prefix, &["--cflags"]), pkg_config(prefix, &["--libs"]));
+    let with = pkg_config(prefix, &["--libs-only-l", "--static"]);
     let with: Vec<String> = with.into_iter().filter(|name| name != "-lpipework").collect();
-    for name in &names {
+    for name in names {
         let output = folder.join(name);
         let cc = || {
             let mut cc = Command::new("cc");
-            cc.args(&compiling).arg(folder.join(format!("{name}.c"))).arg("-o").arg(&output);
+            cc.args(&compiling).args(["-D_GNU_SOURCE", "-pthread"]);
+            cc.arg(folder.join(format!("{name}.c"))).arg("-o").arg(&output);
             cc
         };
         done(cc().args(&shared).arg(&found_at_run));
@@ -106,30 +123,25 @@ fn an_installed_library_is_found_by_pkg_config_and_cmake_and_leaves_again() {
         done(cc().arg(&own).arg(&archive).args(&with).arg("-Wl,--gc-sections"));
         run(&output);
     }
+}
 
-    let listed = done(Command::new("nm").args(["--extern-only", "--defined-only"]).arg(&archive));
-    assert_eq!(symbols(&listed), functions());
-
-    let text =
-        "cmake_minimum_required(VERSION 3.10)\nproject(example C)\nfind_package(pipework 0.1 REQUIRED)\n";
-    let kinds = names.iter().flat_map(|name| ["shared", "static"].map(|kind| (name, kind)));
-    let built = kinds.clone().map(|(name, kind)| {
-        let target = format!("{name}-{kind}");
-        format!("add_executable({target} {name}.c)\ntarget_link_libraries({target} pipework::{kind})\n")
-    });
-    fs::write(folder.join("CMakeLists.txt"), text.to_string() + &built.collect::<String>()).unwrap();
-    let build = folder.join("build");
-    done(
-        Command::new("cmake")
-            .arg("-S")
-            .arg(&*folder)
-            .arg("-B")
-            .arg(&build)
-            .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display())),
+/// The same through CMake.
+fn build_by_cmake(prefix: &Path, folder: &Folder, names: &[String]) {
+    let mut text = String::from(
+        "cmake_minimum_required(VERSION 3.10)\nproject(example C)\nadd_definitions(-D_GNU_SOURCE)\n\
+         find_package(pipework 0.1 REQUIRED)\nfind_package(Threads REQUIRED)\n",
     );
+    let kinds = names.iter().flat_map(|name| ["shared", "static"].map(|kind| (name, kind)));
+    for (name, kind) in kinds.clone() {
+        let target = format!("{name}-{kind}");
+        text += &format!("add_executable({target} {name}.c)\n");
+        text += &format!("target_link_libraries({target} pipework::{kind} Threads::Threads)\n");
+    }
+    fs::write(folder.join("CMakeLists.txt"), text).unwrap();
+    let build = folder.join("build");
+    let mut configure = Command::new("cmake");
+    configure.arg("-S").arg(&**folder).arg("-B").arg(&build);
+    done(configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display())));
     done(Command::new("cmake").arg("--build").arg(&build));
     kinds.for_each(|(name, kind)| _ = run(&build.join(format!("{name}-{kind}"))));
-
-    make("uninstall", &prefix);
-    assert_eq!(files(&prefix), BTreeSet::new());
 }
