@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +67,7 @@ static inline pthread_t started(void *(*run)(void *), void *of) {
 /* Signals that end this thread's waits, between begin() and end(). */
 struct signals {
     pthread_t from, to;
-    volatile bool is_enough;
+    atomic_bool is_enough;
 };
 
 static inline void no_handler(int signal) {
