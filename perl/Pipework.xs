@@ -1,5 +1,6 @@
 #include "src/pwperl.h"
 #include "src/context.h"
+#include "src/fd.h"
 
 #define MY_CXT_KEY "Pipework::_guts"
 typedef pwp_context my_cxt_t;
@@ -48,3 +49,5 @@ core_version(...)
     RETVAL = pw_version();
   OUTPUT:
     RETVAL
+
+INCLUDE: xs/fd.xs

@@ -33,8 +33,10 @@ void *pwp_find(pTHX_ SV *self, const pwp_class *kind) {
 
 void *pwp_state(pTHX_ SV *self, const pwp_class *kind) {
     MAGIC *magic = find_magic(aTHX_ self, kind);
-    if (!magic) croak("Expected a %s object", kind->name);
-    if (!magic->mg_ptr) croak("Attempted to use a destroyed %s object", kind->name);
+    if (!magic) croak("Expected a %s object", pwp_called(aTHX_ kind->name));
+    if (!magic->mg_ptr) {
+        croak("Attempted to use a destroyed %s object", pwp_called(aTHX_ kind->name));
+    }
     return magic->mg_ptr;
 }
 
@@ -43,6 +45,12 @@ void *pwp_take(pTHX_ SV *self, const pwp_class *kind) {
     void *state = magic ? magic->mg_ptr : NULL;
     if (magic) magic->mg_ptr = NULL;
     return state;
+}
+
+const char *pwp_called(pTHX_ const char *package) {
+    HV *originals = get_hv("Pipework::InsteadOf::original", 0);
+    SV **name = originals ? hv_fetch(originals, package, (I32)strlen(package), 0) : NULL;
+    return name && SvPOK(*name) ? SvPVX(*name) : package;
 }
 
 HV *pwp_stash(pTHX_ SV *class_or_object) {

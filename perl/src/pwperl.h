@@ -51,6 +51,12 @@ void *pwp_state(pTHX_ SV *self, const pwp_class *kind);
 /* Takes the state from the object, which counts as destroyed from then on; NULL if it was taken. */
 void *pwp_take(pTHX_ SV *self, const pwp_class *kind);
 
+/*
+ * What messages call a package of ours: by its name, or by that of the original for which
+ * Pipework::InsteadOf has put it.
+ */
+const char *pwp_called(pTHX_ const char *package);
+
 /* The class to bless into, whether a constructor was called on a class or on an object. */
 HV *pwp_stash(pTHX_ SV *class_or_object);
 

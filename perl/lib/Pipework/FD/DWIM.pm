@@ -1,0 +1,184 @@
+package Pipework::FD::DWIM;
+use 5.026;
+use strict;
+use warnings;
+use Exporter 'import';
+use Pipework::FD;
+
+our $VERSION = $Pipework::FD::VERSION;
+Pipework::accept_versions(__PACKAGE__, 'v0.3.9');
+
+our @EXPORT = qw(
+    socket socketpair shutdown bind listen accept connect getsockopt setsockopt getpeername
+    getsockname sysopen sysseek pipe close recv send sysread syswrite stat lstat fcntl ioctl
+    readline fileno
+);
+our @EXPORT_OK   = @EXPORT;
+our %EXPORT_TAGS = (all => \@EXPORT);
+
+# A handle is a reference, or a glob such as *STDIN. Anything else is a descriptor, or will be one.
+sub is_handle { ref $_[0] || ref \$_[0] eq 'GLOB' }
+
+# Arguments are passed on where they lie in @_, so that those of the caller are assigned to.
+
+sub socket :prototype($$$$) {
+    return &Pipework::FD::socket if !is_handle($_[0]);
+    return CORE::socket($_[0], $_[1], $_[2], $_[3]);
+}
+
+sub socketpair :prototype($$$$$) {
+    return &Pipework::FD::socketpair if !is_handle($_[0]);
+    return CORE::socketpair($_[0], $_[1], $_[2], $_[3], $_[4]);
+}
+
+sub shutdown :prototype($$) {
+    return &Pipework::FD::shutdown if !is_handle($_[0]);
+    return CORE::shutdown($_[0], $_[1]);
+}
+
+sub bind :prototype($$) {
+    return &Pipework::FD::bind if !is_handle($_[0]);
+    return CORE::bind($_[0], $_[1]);
+}
+
+sub listen :prototype($$) {
+    return &Pipework::FD::listen if !is_handle($_[0]);
+    return CORE::listen($_[0], $_[1]);
+}
+
+# The new one is of the kind of the listener.
+sub accept :prototype($$) {
+    return &Pipework::FD::accept if !is_handle($_[1]);
+    return CORE::accept($_[0], $_[1]);
+}
+
+sub connect :prototype($$) {
+    return &Pipework::FD::connect if !is_handle($_[0]);
+    return CORE::connect($_[0], $_[1]);
+}
+
+sub getsockopt :prototype($$$) {
+    return &Pipework::FD::getsockopt if !is_handle($_[0]);
+    return CORE::getsockopt($_[0], $_[1], $_[2]);
+}
+
+sub setsockopt :prototype($$$$) {
+    return &Pipework::FD::setsockopt if !is_handle($_[0]);
+    return CORE::setsockopt($_[0], $_[1], $_[2], $_[3]);
+}
+
+sub getpeername :prototype($) {
+    return &Pipework::FD::getpeername if !is_handle($_[0]);
+    return CORE::getpeername($_[0]);
+}
+
+sub getsockname :prototype($) {
+    return &Pipework::FD::getsockname if !is_handle($_[0]);
+    return CORE::getsockname($_[0]);
+}
+
+sub sysopen :prototype($$$@) {
+    return &Pipework::FD::sysopen if !is_handle($_[0]);
+    return @_ > 3 ? CORE::sysopen($_[0], $_[1], $_[2], $_[3]) : CORE::sysopen($_[0], $_[1], $_[2]);
+}
+
+sub sysseek :prototype($$$) {
+    return &Pipework::FD::sysseek if !is_handle($_[0]);
+    return CORE::sysseek($_[0], $_[1], $_[2]);
+}
+
+sub pipe :prototype($$) {
+    return &Pipework::FD::pipe if !is_handle($_[0]);
+    return CORE::pipe($_[0], $_[1]);
+}
+
+sub close :prototype($) {
+    return &Pipework::FD::close if !is_handle($_[0]);
+    return CORE::close($_[0]);
+}
+
+sub recv :prototype($$$$) {
+    return &Pipework::FD::recv if !is_handle($_[0]);
+    return CORE::recv($_[0], $_[1], $_[2], $_[3]);
+}
+
+sub send :prototype($$$@) {
+    return &Pipework::FD::send if !is_handle($_[0]);
+    return @_ > 3 ? CORE::send($_[0], $_[1], $_[2], $_[3]) : CORE::send($_[0], $_[1], $_[2]);
+}
+
+# The prototype makes a reference of the buffer.
+sub sysread :prototype($\$$@) {
+    my (undef, $buffer, $len, $offset) = @_;
+    return Pipework::FD::sysread($_[0], $$buffer, $len, $offset) if !is_handle($_[0]);
+    return CORE::sysread($_[0], $$buffer, $len, $offset // 0);
+}
+
+sub syswrite :prototype($$@) {
+    return &Pipework::FD::syswrite if !is_handle($_[0]);
+    return CORE::syswrite($_[0], $_[1]) if @_ < 3;
+    return CORE::syswrite($_[0], $_[1], $_[2], $_[3] // 0);
+}
+
+sub stat :prototype($) {
+    return &Pipework::FD::stat if !is_handle($_[0]);
+    return CORE::stat($_[0]);
+}
+
+sub lstat :prototype($) {
+    return &Pipework::FD::lstat if !is_handle($_[0]);
+    no warnings 'io';    # it is none to Perl either
+    return CORE::lstat($_[0]);
+}
+
+sub fcntl :prototype($$$) {
+    return &Pipework::FD::fcntl if !is_handle($_[0]);
+    return CORE::fcntl($_[0], $_[1], $_[2]);
+}
+
+sub ioctl :prototype($$$) {
+    return &Pipework::FD::ioctl if !is_handle($_[0]);
+    return CORE::ioctl($_[0], $_[1], $_[2]);
+}
+
+sub readline :prototype($) {
+    return &Pipework::FD::readline if !is_handle($_[0]);
+    return CORE::readline($_[0]);
+}
+
+sub fileno :prototype($) { return &Pipework::FD::fileno }
+
+1;
+__END__
+
+=head1 NAME
+
+Pipework::FD::DWIM - the functions of Perl, for handles and descriptors alike
+
+=head1 SYNOPSIS
+
+    use Pipework::FD::DWIM;
+    use Socket;
+
+    defined socketpair(my $one, my $other, AF_UNIX, SOCK_STREAM, 0) or die $!;
+    syswrite $one, 'hello';
+    sysread $other, my $bytes, 100;
+    print "$bytes\n";
+    syswrite \*STDOUT, "and a handle is one still\n";
+    close $_ for $one, $other;
+
+=head1 DESCRIPTION
+
+These functions stand for the built-in ones in the package that uses the module. If the first
+argument is a reference or a glob, they are the built-in ones; otherwise they are those of
+L<Pipework::FD>, and return what those do: test with C<defined>. What makes a socket, a file or a
+pipe in an empty variable makes a descriptor. C<accept> makes what the listener is.
+
+All are exported, also by C<:all>: socket socketpair shutdown bind listen accept connect getsockopt
+setsockopt getpeername getsockname sysopen sysseek pipe close recv send sysread syswrite stat lstat
+fcntl ioctl readline fileno.
+
+The syntax of Perl itself knows nothing of descriptors: C<< <$fd> >>, C<-e $fd>, C<stat _>, and
+C<print $fd> want handles.
+
+=cut

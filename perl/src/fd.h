@@ -1,0 +1,140 @@
+/*
+ * Pipework::FD: what IO::FD does, for Perl. What libc does in one call is libc's, and returns as
+ * the core functions of Perl do: EINTR after a signal. What does all of it is the library's.
+ *
+ * An argument that should be a descriptor is looked at before any other is converted. Functions
+ * return PWP_FD_UNDEF, or NULL, for undef, and have set $!.
+ */
+#ifndef PWP_FD_H
+#define PWP_FD_H
+
+#include "pwperl.h"
+
+#define PWP_FD_UNDEF IV_MIN
+
+/* For the ends of XSUBs: a number, in the scalar that Perl keeps for it, or undef. */
+#define PWP_FD_RETURN(call) STMT_START { \
+    dXSTARG; \
+    IV returned = (call); \
+    if (returned == PWP_FD_UNDEF) XSRETURN_UNDEF; \
+    XSprePUSH; \
+    PUSHi(returned); \
+    XSRETURN(1); \
+} STMT_END
+
+/* The same for a scalar. */
+#define PWP_FD_RETURN_SV(call) STMT_START { \
+    SV *returned = (call); \
+    if (!returned) XSRETURN_UNDEF; \
+    ST(0) = returned; \
+    XSRETURN(1); \
+} STMT_END
+
+/* ---------------------------------------------------------------- fd.c: descriptors */
+
+/*
+ * The descriptor that an argument is: an integer, also one in a string. One that does not fit is
+ * -1, which the kernel refuses. False, after a warning and with EBADF, for anything else.
+ */
+bool pwp_fd_number(pTHX_ SV *argument, const char *name, int *fd);
+
+/* Keeps an argument alive while Perl code runs for others. */
+SV *pwp_fd_hold(pTHX_ SV *argument);
+
+/* An argument to be assigned to, held. Croaks if it is read-only. */
+SV *pwp_fd_output(pTHX_ SV *argument);
+
+/* An integer argument; undef is 0, with Perl's warning. */
+IV pwp_fd_integer(pTHX_ SV *argument);
+
+/* The bytes of an argument, held; undef is "", with Perl's warning. */
+pw_bytes pwp_fd_bytes(pTHX_ SV *argument, const char *name);
+
+/* A path as Perl's own functions see it. NULL, with ENOENT, if there is a NUL inside. */
+const char *pwp_fd_path(pTHX_ SV *argument);
+
+/*
+ * A descriptor that was just made, close-on-exec. The mark comes off where $^F says so, unless
+ * `asked`: the program has asked for it by name. PWP_FD_UNDEF for -1.
+ */
+IV pwp_fd_made(pTHX_ int fd, bool asked);
+
+/* The address of `address` as a mortal string. */
+SV *pwp_fd_address(pTHX_ const struct sockaddr_storage *address, socklen_t len);
+
+IV pwp_fd_dup(pTHX_ SV *fd);
+IV pwp_fd_dup2(pTHX_ SV *fd, SV *number);
+IV pwp_fd_close(pTHX_ SV *fd);
+IV pwp_fd_pipe(pTHX_ SV *read_end, SV *write_end);
+IV pwp_fd_seek(pTHX_ SV *fd, SV *offset, SV *whence);
+IV pwp_fd_fcntl(pTHX_ SV *fd, SV *command, SV *argument);
+IV pwp_fd_ioctl(pTHX_ SV *fd, SV *request, SV *argument);
+
+/* ---------------------------------------------------------------- fd_file.c: files */
+
+IV pwp_fd_sysopen(pTHX_ SV *fd, SV *path, SV *flags, SV *mode);
+IV pwp_fd_open(pTHX_ SV *path, SV *flags, SV *mode);
+IV pwp_fd_openat(pTHX_ SV *folder, SV *path, SV *flags, SV *mode);
+IV pwp_fd_mkfifo(pTHX_ SV *path, SV *mode);
+IV pwp_fd_mkfifoat(pTHX_ SV *folder, SV *path, SV *mode);
+
+/* False if it fails. */
+bool pwp_fd_stat(pTHX_ SV *target, bool follow, struct stat *status);
+
+/* The path that a template became. `fd` is NULL if no file is to be made. Croaks if it fails. */
+SV *pwp_fd_temporary(pTHX_ SV *template, IV *fd);
+
+/* ---------------------------------------------------------------- fd_socket.c: sockets */
+
+IV pwp_fd_socket(pTHX_ SV *fd, SV *family, SV *type, SV *protocol);
+IV pwp_fd_socketpair(pTHX_ SV *one, SV *other, SV *family, SV *type, SV *protocol);
+IV pwp_fd_bind(pTHX_ SV *fd, SV *address);
+IV pwp_fd_connect(pTHX_ SV *fd, SV *address);
+IV pwp_fd_listen(pTHX_ SV *fd, SV *backlog);
+IV pwp_fd_shutdown(pTHX_ SV *fd, SV *how);
+IV pwp_fd_sockatmark(pTHX_ SV *fd);
+/* `flags` is NULL for accept. */
+SV *pwp_fd_accept(pTHX_ SV *fd, SV *listener, SV *flags);
+SV *pwp_fd_name(pTHX_ SV *fd, bool of_peer);
+SV *pwp_fd_getsockopt(pTHX_ SV *fd, SV *level, SV *option);
+IV pwp_fd_setsockopt(pTHX_ SV *fd, SV *level, SV *option, SV *value);
+
+/* ---------------------------------------------------------------- fd_bytes.c: bytes */
+
+/* `offset` is NULL if it was not given. */
+IV pwp_fd_read(pTHX_ SV *fd, SV *buffer, SV *len, SV *offset);
+IV pwp_fd_pread(pTHX_ SV *fd, SV *buffer, SV *len, SV *position);
+IV pwp_fd_write(pTHX_ SV *fd, SV *data, SV *len, SV *offset);
+IV pwp_fd_pwrite(pTHX_ SV *fd, SV *data, SV *len, SV *position);
+SV *pwp_fd_recv(pTHX_ SV *fd, SV *buffer, SV *len, SV *flags);
+IV pwp_fd_send(pTHX_ SV *fd, SV *data, SV *flags, SV *to);
+IV pwp_fd_sendfile(pTHX_ SV *socket, SV *source, SV *len, SV *offset);
+
+/* ---------------------------------------------------------------- fd_wait.c: waits */
+
+/* Whatever `$secs` says, a signal handler ends it, with EINTR, as it ends poll(2). */
+IV pwp_fd_poll(pTHX_ SV *list, SV *seconds);
+
+/* All of it, or what `$/` calls a record; NULL at the end, and with $! if it fails. */
+SV *pwp_fd_readline(pTHX_ SV *fd);
+
+/* All records, as a mortal array; NULL if it fails. */
+AV *pwp_fd_records(pTHX_ SV *fd);
+
+/* ---------------------------------------------------------------- fd_accept.c: connections */
+
+/* $! says why it stopped, also after success. */
+IV pwp_fd_accept_multiple(pTHX_ SV *fds, SV *peers, SV *listener);
+
+/* ---------------------------------------------------------------- fd_bytes.c: strings */
+
+/*
+ * Makes a string of `buffer` with space for `len` bytes behind `offset`, and zeros before it where
+ * there was nothing. Returns where to write. What it held stays until pwp_fd_filled.
+ */
+char *pwp_fd_space(pTHX_ SV *buffer, size_t offset, size_t len);
+
+/* `len` bytes in all are in the buffer. */
+void pwp_fd_filled(pTHX_ SV *buffer, size_t len);
+
+#endif

@@ -1,0 +1,49 @@
+/* Many connections at once. */
+#include "fd.h"
+
+#include <sys/socket.h>
+
+#define AT_ONCE 64
+
+/* An array behind a reference, to be appended to, held. */
+static AV *array(pTHX_ SV *reference) {
+    SvGETMAGIC(reference);
+    if (!SvROK(reference) || SvTYPE(SvRV(reference)) != SVt_PVAV) {
+        croak("%s::accept_multiple takes two arrays and a listener",
+              pwp_called(aTHX_ "Pipework::FD"));
+    }
+    pwp_must_be_writable(aTHX_ SvRV(reference));
+    return (AV *)pwp_fd_hold(aTHX_ SvRV(reference));
+}
+
+IV pwp_fd_accept_multiple(pTHX_ SV *fds, SV *peers, SV *listener) {
+    pw_connection connections[AT_ONCE];
+    pw_error error;
+    pw_stopped stopped;
+    size_t count, i;
+    IV all = 0;
+    int number;
+    AV *numbers, *addresses;
+    pwp_fd_hold(aTHX_ fds);
+    pwp_fd_hold(aTHX_ peers);
+    if (!pwp_fd_number(aTHX_ listener, "accept_multiple", &number)) return PWP_FD_UNDEF;
+    numbers = array(aTHX_ fds);
+    addresses = array(aTHX_ peers);
+    do {
+        if (pw_fd_accept_many(number, connections, AT_ONCE, &count, &stopped, &error) != PW_OK) {
+            pwp_failed(aTHX_ &error);
+            return all ? all : PWP_FD_UNDEF;
+        }
+        for (i = 0; i < count; i++) {
+            pw_connection *new = &connections[i];
+            pwp_fd_made(aTHX_ new->fd, false);
+            av_push(numbers, newSViv(new->fd));
+            av_push(addresses,
+                    SvREFCNT_inc(pwp_fd_address(aTHX_ &new->peer, new->peer_len)));
+        }
+        all += (IV)count;
+        /* After PW_STOPPED_FAILED the next call says why. */
+    } while (stopped == PW_STOPPED_LIMIT || stopped == PW_STOPPED_FAILED);
+    errno = stopped == PW_STOPPED_NO_DESCRIPTORS ? EMFILE : EAGAIN;
+    return all ? all : PWP_FD_UNDEF;
+}

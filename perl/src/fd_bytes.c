@@ -1,0 +1,241 @@
+/* Reading and writing of Pipework::FD, one system call each. */
+#include "fd.h"
+
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Linux moves no more than this at once, so no more memory than this is taken. */
+#define MOST_AT_ONCE ((size_t)0x7ffff000)
+
+/* Whether to look at an argument runs no Perl code. */
+static bool is_plain(SV *argument) {
+    return !SvGMAGICAL(argument) && !SvROK(argument) && SvOK(argument);
+}
+
+static size_t length_of(pTHX_ SV *len) {
+    IV wanted = pwp_fd_integer(aTHX_ len);
+    if (wanted < 0) croak("Negative length");
+    return (size_t)wanted < MOST_AT_ONCE ? (size_t)wanted : MOST_AT_ONCE;
+}
+
+/* ---------------------------------------------------------------- in */
+
+char *pwp_fd_space(pTHX_ SV *buffer, size_t offset, size_t len) {
+    STRLEN held;
+    char *memory;
+    if (!SvOK(buffer)) sv_setpvs(buffer, "");
+    memory = SvPV_force_nomg(buffer, held);
+    if (SvUTF8(buffer)) {
+        if (offset == 0) {
+            SvUTF8_off(buffer);
+        } else if (!sv_utf8_downgrade(buffer, TRUE)) {
+            croak("Wide character in sysread");
+        }
+        memory = SvPV_force_nomg(buffer, held);
+    }
+    if (SvLEN(buffer) < offset + len + 1) memory = SvGROW(buffer, offset + len + 1);
+    if (offset > held) {
+        Zero(memory + held, offset - held, char);
+        SvCUR_set(buffer, offset);
+    }
+    return memory + offset;
+}
+
+void pwp_fd_filled(pTHX_ SV *buffer, size_t len) {
+    SvPVX(buffer)[len] = '\0';
+    SvCUR_set(buffer, len);
+    (void)SvPOK_only(buffer);
+    if (UNLIKELY(TAINTING_get)) SvTAINTED_on(buffer);
+    SvSETMAGIC(buffer);
+}
+
+/* Where in the buffer to begin. A negative offset counts from the end of what it holds. */
+static size_t begin_at(pTHX_ SV *buffer, IV offset) {
+    STRLEN held = 0;
+    SvGETMAGIC(buffer);
+    if (offset >= 0) return (size_t)offset;
+    if (SvOK(buffer)) (void)SvPV_nomg_const(buffer, held);
+    if (SvOK(buffer) && SvUTF8(buffer)) held = sv_len_utf8_nomg(buffer);
+    if ((size_t)-offset > held) croak("Offset outside string");
+    return held - (size_t)-offset;
+}
+
+IV pwp_fd_read(pTHX_ SV *fd, SV *buffer, SV *len, SV *offset) {
+    int number;
+    size_t wanted, begin = 0;
+    ssize_t got;
+    char *into;
+    if (!is_plain(len) || (offset && !is_plain(offset))) {
+        pwp_fd_hold(aTHX_ buffer);
+        pwp_fd_hold(aTHX_ len);
+        if (offset) pwp_fd_hold(aTHX_ offset);
+    }
+    if (!pwp_fd_number(aTHX_ fd, "sysread", &number)) return PWP_FD_UNDEF;
+    pwp_must_be_writable(aTHX_ buffer);
+    wanted = length_of(aTHX_ len);
+    if (offset && SvOK(offset)) begin = begin_at(aTHX_ buffer, pwp_fd_integer(aTHX_ offset));
+    into = pwp_fd_space(aTHX_ buffer, begin, wanted);
+    got = read(number, into, wanted);
+    if (got < 0) return PWP_FD_UNDEF;
+    pwp_fd_filled(aTHX_ buffer, begin + (size_t)got);
+    return got;
+}
+
+IV pwp_fd_pread(pTHX_ SV *fd, SV *buffer, SV *len, SV *position) {
+    int number;
+    size_t wanted;
+    IV from;
+    ssize_t got;
+    char *into;
+    pwp_fd_hold(aTHX_ buffer);
+    pwp_fd_hold(aTHX_ len);
+    pwp_fd_hold(aTHX_ position);
+    if (!pwp_fd_number(aTHX_ fd, "pread", &number)) return PWP_FD_UNDEF;
+    pwp_must_be_writable(aTHX_ buffer);
+    wanted = length_of(aTHX_ len);
+    from = pwp_fd_integer(aTHX_ position);
+    into = pwp_fd_space(aTHX_ buffer, 0, wanted);
+    got = pread(number, into, wanted, from);
+    if (got < 0) return PWP_FD_UNDEF;
+    pwp_fd_filled(aTHX_ buffer, (size_t)got);
+    return got;
+}
+
+SV *pwp_fd_recv(pTHX_ SV *fd, SV *buffer, SV *len, SV *flags) {
+    struct sockaddr_storage sender;
+    socklen_t sender_len = sizeof sender;
+    int number, how;
+    size_t wanted;
+    ssize_t got;
+    char *into;
+    pwp_fd_hold(aTHX_ buffer);
+    pwp_fd_hold(aTHX_ len);
+    pwp_fd_hold(aTHX_ flags);
+    if (!pwp_fd_number(aTHX_ fd, "recv", &number)) return NULL;
+    pwp_must_be_writable(aTHX_ buffer);
+    wanted = length_of(aTHX_ len);
+    flags = pwp_fetch(aTHX_ flags);
+    how = SvOK(flags) ? (int)SvIV_nomg(flags) : 0;
+    into = pwp_fd_space(aTHX_ buffer, 0, wanted);
+    got = recvfrom(number, into, wanted, how, (struct sockaddr *)&sender, &sender_len);
+    if (got < 0) return NULL;
+    /* MSG_TRUNC says how long the datagram was. */
+    pwp_fd_filled(aTHX_ buffer, (size_t)got < wanted ? (size_t)got : wanted);
+    return pwp_fd_address(aTHX_ &sender, sender_len);
+}
+
+/* ---------------------------------------------------------------- out */
+
+/* The part of `data` that the arguments choose; they may be NULL, or undef. */
+static pw_bytes chosen(pTHX_ SV *data, const char *name, SV *len, SV *offset) {
+    IV wanted = IV_MAX, begin = 0;
+    pw_bytes bytes;
+    if (len) {
+        SvGETMAGIC(len);
+        if (SvOK(len)) wanted = SvIV_nomg(len);
+    }
+    if (offset) {
+        SvGETMAGIC(offset);
+        if (SvOK(offset)) begin = SvIV_nomg(offset);
+    }
+    if (wanted < 0) croak("Negative length");
+    if (SvPOK(data) && !SvUTF8(data)) {
+        bytes.data = SvPVX_const(data);
+        bytes.len = SvCUR(data);
+    } else {
+        bytes = pwp_bytes(aTHX_ data, name);
+    }
+    if (begin < 0) begin += (IV)bytes.len;
+    if (begin < 0) croak("Offset outside string");
+    if ((size_t)begin > bytes.len) begin = (IV)bytes.len;
+    bytes.data = (const char *)bytes.data + begin;
+    bytes.len -= (size_t)begin;
+    if ((size_t)wanted < bytes.len) bytes.len = (size_t)wanted;
+    return bytes;
+}
+
+/* `data`, fetched; NULL, after a warning, if it is undef. */
+static SV *fetched(pTHX_ SV *data, const char *name) {
+    data = pwp_fetch(aTHX_ data);
+    if (SvOK(data)) return data;
+    warn("%s::%s called with use of uninitialized value", pwp_called(aTHX_ "Pipework::FD"), name);
+    return NULL;
+}
+
+IV pwp_fd_write(pTHX_ SV *fd, SV *data, SV *len, SV *offset) {
+    int number;
+    pw_bytes bytes;
+    ssize_t put;
+    if ((len && !is_plain(len)) || (offset && !is_plain(offset)) || !is_plain(data)) {
+        pwp_fd_hold(aTHX_ data);
+        if (len) pwp_fd_hold(aTHX_ len);
+        if (offset) pwp_fd_hold(aTHX_ offset);
+        if (!pwp_fd_number(aTHX_ fd, "syswrite", &number)) return PWP_FD_UNDEF;
+        data = fetched(aTHX_ data, "syswrite");
+        if (!data) return 0;
+    } else if (!pwp_fd_number(aTHX_ fd, "syswrite", &number)) {
+        return PWP_FD_UNDEF;
+    }
+    bytes = chosen(aTHX_ data, "syswrite", len, offset);
+    put = write(number, bytes.data, bytes.len);
+    return put < 0 ? PWP_FD_UNDEF : put;
+}
+
+IV pwp_fd_pwrite(pTHX_ SV *fd, SV *data, SV *len, SV *position) {
+    int number;
+    pw_bytes bytes;
+    ssize_t put;
+    IV at;
+    pwp_fd_hold(aTHX_ data);
+    pwp_fd_hold(aTHX_ len);
+    pwp_fd_hold(aTHX_ position);
+    if (!pwp_fd_number(aTHX_ fd, "pwrite", &number)) return PWP_FD_UNDEF;
+    data = fetched(aTHX_ data, "pwrite");
+    if (!data) return 0;
+    len = pwp_fetch(aTHX_ len);
+    at = pwp_fd_integer(aTHX_ position);
+    bytes = chosen(aTHX_ data, "pwrite", len, NULL);
+    put = pwrite(number, bytes.data, bytes.len, at);
+    return put < 0 ? PWP_FD_UNDEF : put;
+}
+
+IV pwp_fd_send(pTHX_ SV *fd, SV *data, SV *flags, SV *to) {
+    int number, how = 0;
+    pw_bytes bytes, address = {NULL, 0};
+    ssize_t put;
+    pwp_fd_hold(aTHX_ data);
+    if (flags) pwp_fd_hold(aTHX_ flags);
+    if (to) pwp_fd_hold(aTHX_ to);
+    if (!pwp_fd_number(aTHX_ fd, "send", &number)) return PWP_FD_UNDEF;
+    data = fetched(aTHX_ data, "send");
+    if (!data) {
+        errno = EINVAL;
+        return PWP_FD_UNDEF;
+    }
+    if (flags) {
+        flags = pwp_fetch(aTHX_ flags);
+        if (SvOK(flags)) how = (int)SvIV_nomg(flags);
+    }
+    if (to) to = pwp_fetch(aTHX_ to);
+    if (to && SvOK(to)) address = pwp_bytes(aTHX_ to, "send");
+    bytes = chosen(aTHX_ data, "send", NULL, NULL);
+    put = sendto(number, bytes.data, bytes.len, how, address.data, (socklen_t)address.len);
+    return put < 0 ? PWP_FD_UNDEF : put;
+}
+
+IV pwp_fd_sendfile(pTHX_ SV *socket, SV *source, SV *len, SV *offset) {
+    int to, from;
+    size_t wanted;
+    off_t position;
+    ssize_t moved;
+    pwp_fd_hold(aTHX_ source);
+    pwp_fd_hold(aTHX_ len);
+    pwp_fd_hold(aTHX_ offset);
+    if (!pwp_fd_number(aTHX_ socket, "sendfile", &to)) return PWP_FD_UNDEF;
+    if (!pwp_fd_number(aTHX_ source, "sendfile", &from)) return PWP_FD_UNDEF;
+    wanted = length_of(aTHX_ len);
+    position = pwp_fd_integer(aTHX_ offset);
+    moved = sendfile(to, from, &position, wanted);
+    return moved < 0 ? PWP_FD_UNDEF : moved;
+}

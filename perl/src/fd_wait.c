@@ -1,0 +1,152 @@
+/* What waits in Pipework::FD, in slices: poll, and readline of all there is. */
+#include "fd.h"
+
+/* ---------------------------------------------------------------- poll */
+
+/* For how long at most a signal waits that came just before the library did. */
+#define LONGEST_SLICE_MS 250
+
+IV pwp_fd_poll(pTHX_ SV *list, SV *seconds) {
+    struct pollfd *fds = NULL;
+    SV *copy = NULL;
+    size_t count = 0, ready = 0;
+    pw_deadline deadline;
+    pw_status status;
+    pw_error error;
+    pwp_fd_hold(aTHX_ list);
+    SvGETMAGIC(list);
+    if (SvPOK(list)) {
+        pw_bytes bytes = pwp_bytes(aTHX_ list, "poll");
+        pwp_must_be_writable(aTHX_ list);
+        /* The kernel wants it where a struct may lie, and a handler may change the list. */
+        copy = newSVpvn_flags(bytes.data, bytes.len, SVs_TEMP);
+        fds = (struct pollfd *)SvPVX(copy);
+        count = bytes.len / sizeof *fds;
+    }
+    deadline = pwp_deadline(aTHX_ pwp_fetch(aTHX_ seconds));
+    do {
+        pw_deadline until = pw_in_ms(LONGEST_SLICE_MS);
+        /* A handler may be what the program waits for, and changes what it asks next. */
+        if (PL_sig_pending) {
+            PERL_ASYNC_CHECK();
+            errno = EINTR;
+            return PWP_FD_UNDEF;
+        }
+        status = pw_fd_poll(fds, count, deadline < until ? deadline : until, &ready, &error);
+    } while (status == PW_OK && ready == 0 && pw_left_ns(deadline) > 0);
+    if (status != PW_OK) {
+        pwp_failed(aTHX_ &error);
+        return PWP_FD_UNDEF;
+    }
+    if (copy) pwp_assign(aTHX_ list, fds, SvCUR(copy));
+    return (IV)ready;
+}
+
+/* ---------------------------------------------------------------- readline */
+
+typedef struct {
+    int fd;
+    pw_buffer *data;
+} slurp_arguments;
+
+static pw_status slurp(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+    slurp_arguments *of = arguments;
+    return pw_fd_slurp(of->fd, SIZE_MAX, until, of->data, NULL, error);
+}
+
+static void free_buffer(pTHX_ void *buffer) {
+    pw_buffer_free(buffer);
+    Safefree(buffer);
+}
+
+/* Everything up to the end of file. A handler that dies while it waits frees the buffer. */
+static pw_status slurp_all(pTHX_ int fd, pw_buffer **data, pw_error *error) {
+    slurp_arguments arguments = {fd, NULL};
+    Newxz(*data, 1, pw_buffer);
+    SAVEDESTRUCTOR_X(free_buffer, *data);
+    arguments.data = *data;
+    return pwp_wait(aTHX_ slurp, &arguments, PW_NEVER, error);
+}
+
+typedef struct {
+    int fd;
+    SV *into;
+    size_t wanted, got;
+} record_arguments;
+
+static pw_status read_record(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+    record_arguments *of = arguments;
+    size_t got = 0;
+    pw_status status =
+        pw_fd_read_full(of->fd, SvPVX(of->into) + of->got, of->wanted - of->got, until, &got, error);
+    of->got += status == PW_OK ? got : (size_t)error->done;
+    return status;
+}
+
+/* The size of a record as `$/` says, 0 if it says everything. Croaks if it means lines. */
+static size_t record_size(pTHX) {
+    SV *separator = get_sv("/", GV_ADD);
+    IV size;
+    SvGETMAGIC(separator);
+    if (!SvOK(separator)) return 0;
+    if (SvROK(separator)) {
+        size = SvIV(SvRV(separator));
+        if (size > 0) return (size_t)size;
+    }
+    croak("%s::readline does not split lines", pwp_called(aTHX_ "Pipework::FD"));
+}
+
+SV *pwp_fd_readline(pTHX_ SV *fd) {
+    pw_error error;
+    pw_status status;
+    SV *result;
+    size_t wanted, got;
+    int number;
+    if (!pwp_fd_number(aTHX_ fd, "readline", &number)) return NULL;
+    wanted = record_size(aTHX);
+    if (wanted) {
+        record_arguments arguments = {number, NULL, wanted, 0};
+        arguments.into = result = sv_2mortal(newSV(wanted + 1));
+        SvPOK_on(result);
+        status = pwp_wait(aTHX_ read_record, &arguments, PW_NEVER, &error);
+        got = arguments.got;
+        SvPVX(result)[got] = '\0';
+        SvCUR_set(result, got);
+    } else {
+        pw_buffer *data;
+        ENTER;
+        status = slurp_all(aTHX_ number, &data, &error);
+        got = data->len;
+        result = status == PW_OK && got ? newSVpvn_flags(data->data, got, SVs_TEMP) : NULL;
+        LEAVE;
+    }
+    if (status != PW_OK) {
+        pwp_failed(aTHX_ &error);
+        return NULL;
+    }
+    return got ? result : NULL;
+}
+
+AV *pwp_fd_records(pTHX_ SV *fd) {
+    AV *records;
+    pw_error error;
+    pw_buffer *data;
+    size_t size, at;
+    int number;
+    if (!pwp_fd_number(aTHX_ fd, "readline", &number)) return NULL;
+    size = record_size(aTHX);
+    records = (AV *)sv_2mortal((SV *)newAV());
+    ENTER;
+    if (slurp_all(aTHX_ number, &data, &error) != PW_OK) {
+        LEAVE;
+        pwp_failed(aTHX_ &error);
+        return NULL;
+    }
+    if (size == 0) size = data->len;
+    for (at = 0; at < data->len; at += size) {
+        size_t len = data->len - at < size ? data->len - at : size;
+        av_push(records, newSVpvn((const char *)data->data + at, len));
+    }
+    LEAVE;
+    return records;
+}
