@@ -2,7 +2,11 @@ package Pipework;
 use 5.026;
 use strict;
 use warnings;
+use Pipework::Error ();
 use XSLoader ();
+
+# Losses that a program may want to be silent about: `no warnings 'pipework'`.
+warnings::register_categories('pipework');
 
 our $VERSION = '0.1.0';
 XSLoader::load('Pipework', $VERSION);

@@ -29,7 +29,7 @@ SV *pwp_last_error(pTHX) {
     return both;
 }
 
-void pwp_throw(pTHX_ const pw_error *error) {
+SV *pwp_exception(pTHX_ const pw_error *error) {
     HV *fields = newHV();
     SV *exception = sv_2mortal(newRV_noinc((SV *)fields));
     pwp_failed(aTHX_ error);
@@ -39,5 +39,9 @@ void pwp_throw(pTHX_ const pw_error *error) {
     (void)hv_stores(fields, "done", newSVuv(error->done));
     (void)hv_stores(fields, "text", SvREFCNT_inc(pwp_error_text(aTHX_ error)));
     sv_bless(exception, gv_stashpvs("Pipework::Error", GV_ADD));
-    croak_sv(exception);
+    return exception;
+}
+
+void pwp_throw(pTHX_ const pw_error *error) {
+    croak_sv(pwp_exception(aTHX_ error));
 }

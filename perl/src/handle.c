@@ -22,8 +22,13 @@ void pwp_attach(pTHX_ SV *object, const pwp_class *kind, void *state) {
     magic->mg_flags |= MGf_DUP;
 }
 
+/* What a scalar that is too small for magic has in its place is not to be looked at. */
+static MAGIC *magic_of(pTHX_ SV *thing, const MGVTBL *vtable) {
+    return SvTYPE(thing) >= SVt_PVMG ? mg_findext(thing, PERL_MAGIC_ext, vtable) : NULL;
+}
+
 static MAGIC *find_magic(pTHX_ SV *self, const pwp_class *kind) {
-    return SvROK(self) ? mg_findext(SvRV(self), PERL_MAGIC_ext, &kind->vtable) : NULL;
+    return SvROK(self) ? magic_of(aTHX_ SvRV(self), &kind->vtable) : NULL;
 }
 
 void *pwp_find(pTHX_ SV *self, const pwp_class *kind) {
@@ -31,12 +36,31 @@ void *pwp_find(pTHX_ SV *self, const pwp_class *kind) {
     return magic ? magic->mg_ptr : NULL;
 }
 
+/* Marks what pwp_pin returns. */
+static const MGVTBL pinned = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+
+SV *pwp_pin(pTHX_ SV *self) {
+    SV *pin;
+    if (!SvROK(self)) return self;
+    pin = sv_2mortal(newRV_inc(SvRV(self)));
+    sv_magicext(pin, NULL, PERL_MAGIC_ext, &pinned, NULL, 0);
+    return sv_rvweaken(pin);
+}
+
+SV *pwp_self(pTHX_ I32 ax, I32 items) {
+    I32 i;
+    for (i = 1; i < items; i++) {
+        /* Of what is undefined a warning tells, whose handler is Perl code. */
+        if (SvGMAGICAL(ST(i)) || SvROK(ST(i)) || !SvOK(ST(i))) return pwp_pin(aTHX_ ST(0));
+    }
+    return ST(0);
+}
+
 void *pwp_state(pTHX_ SV *self, const pwp_class *kind) {
     MAGIC *magic = find_magic(aTHX_ self, kind);
-    if (!magic) croak("Expected a %s object", pwp_called(aTHX_ kind->name));
-    if (!magic->mg_ptr) {
-        croak("Attempted to use a destroyed %s object", pwp_called(aTHX_ kind->name));
-    }
+    bool is_gone = magic ? !magic->mg_ptr : !SvROK(self) && magic_of(aTHX_ self, &pinned) != NULL;
+    if (!magic && !is_gone) croak("Expected a %s object", pwp_called(aTHX_ kind->name));
+    if (is_gone) croak("Attempted to use a destroyed %s object", pwp_called(aTHX_ kind->name));
     return magic->mg_ptr;
 }
 

@@ -57,6 +57,19 @@ void *pwp_take(pTHX_ SV *self, const pwp_class *kind);
  */
 const char *pwp_called(pTHX_ const char *package);
 
+/*
+ * Another reference to the object, a mortal one that does not keep it alive: what `self` is while
+ * Perl code may run, which can free the one on the stack. Once the object is gone, pwp_state says
+ * of this one, too, that it was destroyed. What is no reference stays what it is.
+ */
+SV *pwp_pin(pTHX_ SV *self);
+
+/*
+ * What a method is called on, of `items` values on the stack from `ax` on; pinned if Perl code runs
+ * when the others are fetched.
+ */
+SV *pwp_self(pTHX_ I32 ax, I32 items);
+
 /* The class to bless into, whether a constructor was called on a class or on an object. */
 HV *pwp_stash(pTHX_ SV *class_or_object);
 
@@ -107,6 +120,9 @@ const char *pwp_path(pTHX_ SV *fetched, const char *name);
 
 /* Remembers the failure for Pipework::error(), and sets $!. */
 void pwp_failed(pTHX_ const pw_error *error);
+
+/* Remembers the failure, too, and makes a Pipework::Error of it: a mortal reference to a hash. */
+SV *pwp_exception(pTHX_ const pw_error *error);
 
 /* Dies with a Pipework::Error. */
 void pwp_throw(pTHX_ const pw_error *error) __attribute__((noreturn));
