@@ -1,4 +1,5 @@
 #include "src/pwperl.h"
+#include "src/atomic.h"
 #include "src/context.h"
 #include "src/fd.h"
 
@@ -50,4 +51,5 @@ core_version(...)
   OUTPUT:
     RETVAL
 
+INCLUDE: xs/atomic.xs
 INCLUDE: xs/fd.xs

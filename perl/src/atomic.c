@@ -1,0 +1,147 @@
+/* What stands behind an object of Pipework::Atomic, and whether its handles are still open. */
+#include "atomic.h"
+
+#include <sys/stat.h>
+
+static void drop_reader(pwp_atomic *end) {
+    pw_reader_free(end->reader);
+    end->reader = NULL;
+}
+
+static void drop_writer(pwp_atomic *end) {
+    pw_writer_discard(end->writer);
+    pw_writer_free(end->writer);
+    end->writer = NULL;
+}
+
+/*
+ * An object that went without its DESTROY, as one of a subclass may, has its handles still: they
+ * are freed later. But the program may have closed them, and opened something else.
+ */
+static void release(pTHX_ void *state) {
+    pwp_atomic *end = state;
+    struct stat now;
+    PERL_UNUSED_CONTEXT;
+    if (pw_writer_pending(end->writer) > 0
+        && (fstat(end->write_fd, &now) != 0 || now.st_dev != end->device
+            || now.st_ino != end->inode)) {
+        pw_writer_discard(end->writer);
+    }
+    pw_reader_free(end->reader);
+    pw_writer_free(end->writer);
+    Safefree(end);
+}
+
+/* In a new thread: readers that share a buffer, and a writer with a key of its own. */
+static void *share(pTHX_ void *state) {
+    const pwp_atomic *from = state;
+    pwp_atomic *end;
+    PERL_UNUSED_CONTEXT;
+    Newx(end, 1, pwp_atomic);
+    *end = *from;
+    end->reader = NULL;
+    end->writer = NULL;
+    /* Without a descriptor for it, the end is a closed one there. */
+    if (from->reader) (void)pw_reader_clone(from->reader, &end->reader, NULL);
+    if (from->writer) (void)pw_writer_clone(from->writer, &end->writer, NULL);
+    return end;
+}
+
+static const pwp_class atomic = {PWP_VTABLE, "Pipework::Atomic", release, share};
+
+pwp_atomic *pwp_atomic_begin(pTHX_ SV *self) {
+    pwp_atomic *end;
+    if (!SvROK(self) || SvTYPE(SvRV(self)) != SVt_PVHV || pwp_find(aTHX_ self, &atomic)) {
+        croak("Expected a hash that is no %s object yet", atomic.name);
+    }
+    Newxz(end, 1, pwp_atomic);
+    end->read_fd = end->write_fd = -1;
+    end->read_blocks = end->write_blocks = TRUE;
+    pwp_attach(aTHX_ SvRV(self), &atomic, end);
+    return end;
+}
+
+pwp_atomic *pwp_atomic_state(pTHX_ SV *self) { return pwp_state(aTHX_ self, &atomic); }
+
+bool pwp_atomic_is_whole(pTHX_ SV *self) { return pwp_find(aTHX_ self, &atomic) != NULL; }
+
+void pwp_atomic_destroy(pTHX_ SV *self) {
+    pwp_atomic *end = pwp_take(aTHX_ self, &atomic);
+    if (!end) return;
+    drop_reader(end);
+    drop_writer(end);
+    Safefree(end);
+}
+
+void pwp_atomic_drop_reader(pTHX_ pwp_atomic *end) {
+    PERL_UNUSED_CONTEXT;
+    drop_reader(end);
+}
+
+void pwp_atomic_drop_writer(pTHX_ pwp_atomic *end) {
+    PERL_UNUSED_CONTEXT;
+    drop_writer(end);
+}
+
+int pwp_atomic_blocks(const pwp_atomic *end, int which) {
+    int read = end->reader && which != PWP_WRITING_END ? end->read_blocks : -1;
+    int write = end->writer && which != PWP_READING_END ? end->write_blocks : -1;
+    if (read < 0) return write;
+    return write < 0 || write == read ? read : -1;
+}
+
+void pwp_atomic_set_blocks(pwp_atomic *end, int which, bool blocks) {
+    if (which != PWP_WRITING_END) end->read_blocks = blocks;
+    if (which != PWP_READING_END) end->write_blocks = blocks;
+}
+
+/* Whether the handle in the object's hash is open on this number. */
+static bool is_open(pTHX_ SV *self, const char *key, bool for_writing, int fd) {
+    SV **kept = hv_fetch((HV *)SvRV(self), key, 2, 0);
+    SV *handle = kept && SvROK(*kept) ? SvRV(*kept) : NULL;
+    IO *io = handle && isGV_with_GP(handle) ? GvIO((GV *)handle) : NULL;
+    PerlIO *layers = !io ? NULL : for_writing ? IoOFP(io) : IoIFP(io);
+    return layers && PerlIO_fileno(layers) == fd;
+}
+
+pwp_atomic *pwp_atomic_still(pTHX_ SV *self) {
+    pwp_atomic *end = pwp_atomic_state(aTHX_ self);
+    if (end->reader && !is_open(aTHX_ self, "rh", FALSE, end->read_fd)) drop_reader(end);
+    if (end->writer && !is_open(aTHX_ self, "wh", TRUE, end->write_fd)) drop_writer(end);
+    return end;
+}
+
+/* The dictionary is read when it is first needed. Perl code does that. */
+static void load_dictionary(pTHX_ SV *self) {
+    dSP;
+    ENTER;
+    SAVETMPS;
+    PUSHMARK(SP);
+    XPUSHs(self);
+    PUTBACK;
+    call_pv("Pipework::Atomic::_load_dictionary", G_VOID | G_DISCARD);
+    FREETMPS;
+    LEAVE;
+}
+
+pwp_atomic *pwp_atomic_reading(pTHX_ SV *self) {
+    pwp_atomic *end = pwp_atomic_still(aTHX_ self);
+    if (!end->reader) croak("Not a read handle");
+    if (end->zstd_is_due) {
+        self = pwp_pin(aTHX_ self);
+        load_dictionary(aTHX_ self);
+        return pwp_atomic_reading(aTHX_ self);
+    }
+    return end;
+}
+
+pwp_atomic *pwp_atomic_writing(pTHX_ SV *self) {
+    pwp_atomic *end = pwp_atomic_still(aTHX_ self);
+    if (!end->writer) croak("Cannot call write on a pipe reader");
+    if (end->zstd_is_due) {
+        self = pwp_pin(aTHX_ self);
+        load_dictionary(aTHX_ self);
+        return pwp_atomic_writing(aTHX_ self);
+    }
+    return end;
+}

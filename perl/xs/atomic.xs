@@ -1,0 +1,432 @@
+# Pipework::Atomic. The work is in src/atomic*.c, and what needs no C in lib/Pipework/Atomic.pm.
+
+MODULE = Pipework    PACKAGE = Pipework::Atomic
+
+BOOT:
+{
+    HV *stash = gv_stashpvs("Pipework::Atomic", GV_ADD);
+    newCONSTSUB(stash, "PIPE_BUF", newSVuv(PIPE_BUF));
+}
+
+UV
+write_message(self, message)
+    SV *self
+    SV *message
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    message = pwp_fetch(aTHX_ message);
+    RETVAL = pwp_atomic_write_message(aTHX_ self, message);
+  OUTPUT:
+    RETVAL
+
+SV *
+write_burst(self, burst)
+    SV *self
+    SV *burst
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    burst = pwp_fetch(aTHX_ burst);
+    RETVAL = pwp_atomic_write_burst(aTHX_ self, burst) ? newSViv(1) : newSV(0);
+  OUTPUT:
+    RETVAL
+
+SV *
+fits_in_burst(self, burst)
+    SV *self
+    SV *burst
+  PREINIT:
+    size_t in_pipe;
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    burst = pwp_fetch(aTHX_ burst);
+    RETVAL = pwp_atomic_fits_in_burst(aTHX_ self, burst, &in_pipe) ? newSVuv(in_pipe) : newSV(0);
+  OUTPUT:
+    RETVAL
+
+UV
+send_many(self, ...)
+    SV *self
+  PREINIT:
+    SV **messages;
+    I32 i;
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    Newx(messages, items, SV *);
+    SAVEFREEPV(messages);
+    for (i = 1; i < items; i++) messages[i - 1] = pwp_fetch(aTHX_ ST(i));
+    pwp_atomic_send_many(aTHX_ self, messages, items - 1);
+    RETVAL = items - 1;
+  OUTPUT:
+    RETVAL
+
+void
+flush(self, ...)
+    SV *self
+  PREINIT:
+    bool waits;
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    waits = pwp_atomic_asked(aTHX_ ax, items, "blocking");
+    pwp_atomic_flush(aTHX_ self, waits);
+
+IV
+pending_output(self)
+    SV *self
+  CODE:
+    RETVAL = pw_writer_pending(pwp_atomic_still(aTHX_ self)->writer) > 0;
+  OUTPUT:
+    RETVAL
+
+void
+read_message(self, ...)
+    SV *self
+  PREINIT:
+    pwp_reading reading = {NULL, FALSE, FALSE, FALSE, PW_NEVER, {0}};
+    bool debugs;
+    SV *compressed;
+  PPCODE:
+    PERL_UNUSED_VAR(self);
+    reading.self = pwp_self(aTHX_ ax, items);
+    debugs = pwp_atomic_asked(aTHX_ ax, items, "debug");
+    if (pwp_atomic_state(aTHX_ reading.self)->is_mixed) {
+        croak("Cannot call read_message in mixed_data_mode, call get_line_burst_or_data");
+    }
+    if (!pwp_atomic_next(aTHX_ &reading)) XSRETURN_EMPTY;
+    if (debugs) {
+        XPUSHs(pwp_atomic_debug(aTHX_ &reading.item));
+        XSRETURN(1);
+    }
+    XPUSHs(pwp_atomic_data(aTHX_ &reading.item));
+    compressed = GIMME_V == G_LIST ? pwp_atomic_compressed(aTHX_ &reading.item) : NULL;
+    if (compressed) XPUSHs(compressed);
+
+void
+get_line_burst_or_data(self, ...)
+    SV *self
+  PREINIT:
+    pwp_reading reading = {NULL, TRUE, FALSE, FALSE, PW_NEVER, {0}};
+    SV *line;
+    SV *compressed;
+  PPCODE:
+    PERL_UNUSED_VAR(self);
+    reading.self = pwp_self(aTHX_ ax, items);
+    reading.peeks = pwp_atomic_asked(aTHX_ ax, items, "peek_line");
+    if (!pwp_atomic_reading(aTHX_ reading.self)->is_mixed) {
+        croak("missing 'burst_prefix', not in mixed_data_mode");
+    }
+    EXTEND(SP, 4);
+    if (pwp_atomic_next(aTHX_ &reading)) {
+        PUSHs(pwp_atomic_type(aTHX_ &reading.item));
+        compressed = pwp_atomic_compressed(aTHX_ &reading.item);
+        line = pwp_atomic_data(aTHX_ &reading.item);
+        PUSHs(line);
+        if (compressed && GIMME_V == G_LIST) {
+            PUSHs(newSVpvs_flags("compressed", SVs_TEMP));
+            PUSHs(compressed);
+        }
+    } else if (reading.peeks && (line = pwp_atomic_peek(aTHX_ reading.self))) {
+        PUSHs(newSVpvs_flags("peek", SVs_TEMP));
+        PUSHs(line);
+    }
+
+void
+recv(self, seconds = NULL)
+    SV *self
+    SV *seconds
+  PREINIT:
+    pwp_reading reading = {NULL, FALSE, FALSE, TRUE, PW_NEVER, {0}};
+  PPCODE:
+    PERL_UNUSED_VAR(self);
+    reading.self = pwp_self(aTHX_ ax, items);
+    reading.deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
+    pwp_atomic_must_next(aTHX_ &reading);
+    XPUSHs(pwp_atomic_data(aTHX_ &reading.item));
+
+void
+next_item(self, seconds = NULL)
+    SV *self
+    SV *seconds
+  PREINIT:
+    pwp_reading reading = {NULL, TRUE, FALSE, TRUE, PW_NEVER, {0}};
+  PPCODE:
+    PERL_UNUSED_VAR(self);
+    reading.self = pwp_self(aTHX_ ax, items);
+    reading.deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
+    pwp_atomic_must_next(aTHX_ &reading);
+    XPUSHs(pwp_atomic_item(aTHX_ &reading.item));
+
+IV
+eof(self)
+    SV *self
+  CODE:
+    RETVAL = pwp_atomic_eof(aTHX_ self);
+  OUTPUT:
+    RETVAL
+
+UV
+fill_buffer(self)
+    SV *self
+  CODE:
+    RETVAL = pwp_atomic_fill(aTHX_ self);
+  OUTPUT:
+    RETVAL
+
+SV *
+torn(self)
+    SV *self
+  PREINIT:
+    const pwp_atomic *end;
+  CODE:
+    end = pwp_atomic_state(aTHX_ self);
+    RETVAL = end->torn.kind ? SvREFCNT_inc(pwp_atomic_report(aTHX_ &end->torn)) : newSV(0);
+  OUTPUT:
+    RETVAL
+
+SV *
+key(self)
+    SV *self
+  CODE:
+    RETVAL = pwp_atomic_key(aTHX_ pw_writer_key(pwp_atomic_writing(aTHX_ self)->writer));
+    SvREFCNT_inc_simple_void_NN(RETVAL);
+  OUTPUT:
+    RETVAL
+
+void
+blocking(self, ...)
+    SV *self
+  ALIAS:
+    read_blocking = PWP_READING_END
+    write_blocking = PWP_WRITING_END
+  PREINIT:
+    bool blocks = FALSE;
+    pwp_atomic *end;
+    int answer;
+  PPCODE:
+    self = pwp_self(aTHX_ ax, items);
+    if (items > 1) blocks = SvTRUE_nomg(pwp_fetch(aTHX_ ST(1)));
+    end = pwp_atomic_state(aTHX_ self);
+    if (items > 1) pwp_atomic_set_blocks(end, ix, blocks);
+    answer = pwp_atomic_blocks(end, ix);
+    XPUSHs(answer < 0 ? &PL_sv_undef : sv_2mortal(newSViv(answer)));
+
+SV *
+size(self)
+    SV *self
+  ALIAS:
+    capacity = 1
+  PREINIT:
+    pw_error error;
+    size_t bytes;
+  CODE:
+    bytes = pwp_atomic_capacity(aTHX_ self, 0, FALSE, &error);
+    if (!bytes && ix == 1) pwp_throw(aTHX_ &error);
+    if (!bytes) pwp_failed(aTHX_ &error);
+    RETVAL = bytes ? newSVuv(bytes) : newSV(0);
+  OUTPUT:
+    RETVAL
+
+SV *
+resize(self, bytes)
+    SV *self
+    SV *bytes
+  ALIAS:
+    resize_or_max = 1
+  PREINIT:
+    pw_error error;
+    size_t now;
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    now = SvUV_nomg(pwp_fetch(aTHX_ bytes));
+    /* The kernel makes one page of less. */
+    now = pwp_atomic_capacity(aTHX_ self, now ? now : 1, ix == 1, &error);
+    if (!now) pwp_failed(aTHX_ &error);
+    RETVAL = now ? newSVuv(now) : newSV(0);
+  OUTPUT:
+    RETVAL
+
+SV *
+max_size(...)
+  PREINIT:
+    pw_error error;
+    size_t bytes;
+    bool is_known;
+  CODE:
+    PERL_UNUSED_VAR(items);
+    is_known = pw_atomic_max_capacity(&bytes, &error) == PW_OK;
+    if (!is_known) pwp_failed(aTHX_ &error);
+    RETVAL = is_known ? newSVuv(bytes) : newSV(0);
+  OUTPUT:
+    RETVAL
+
+void
+_begin(self)
+    SV *self
+  CODE:
+    pwp_atomic_begin(aTHX_ self);
+
+void
+_read_from(self, fd, ...)
+    SV *self
+    int fd
+  ALIAS:
+    _write_to = 1
+  PREINIT:
+    pw_atomic_options options;
+  CODE:
+    pwp_atomic_options(aTHX_ ax + 2, items - 2, &options);
+    if (ix) pwp_atomic_write_to(aTHX_ self, fd, &options);
+    else pwp_atomic_read_from(aTHX_ self, fd, &options);
+
+int
+_read_fifo(self, path, ...)
+    SV *self
+    SV *path
+  ALIAS:
+    _listen_fifo = 1
+  PREINIT:
+    pw_atomic_options options;
+  CODE:
+    pwp_atomic_options(aTHX_ ax + 2, items - 2, &options);
+    RETVAL = pwp_atomic_read_fifo(aTHX_ self, ix ? pw_atomic_listen_fifo : pw_atomic_read_fifo,
+                                  pwp_path(aTHX_ path, "fifo"), &options);
+  OUTPUT:
+    RETVAL
+
+int
+_read_with(self, other)
+    SV *self
+    SV *other
+  CODE:
+    RETVAL = pwp_atomic_read_with(aTHX_ self, other);
+  OUTPUT:
+    RETVAL
+
+void
+_lend(self, fd)
+    SV *self
+    int fd
+  CODE:
+    pwp_atomic_lend(aTHX_ self, fd);
+
+int
+_open_fifo(path)
+    SV *path
+  CODE:
+    RETVAL = pwp_atomic_open_fifo(aTHX_ pwp_path(aTHX_ path, "fifo"));
+  OUTPUT:
+    RETVAL
+
+int
+_fd_flags(fd)
+    int fd
+  CODE:
+    RETVAL = fcntl(fd, F_GETFD);
+  OUTPUT:
+    RETVAL
+
+void
+_set_fd_flags(fd, flags)
+    int fd
+    int flags
+  CODE:
+    (void)fcntl(fd, F_SETFD, flags);
+
+void
+_set_mixed(self)
+    SV *self
+  CODE:
+    pwp_atomic_set_mixed(aTHX_ self);
+
+void
+_set_zstd(self, level, dictionary, accept_unchecked)
+    SV *self
+    IV level
+    SV *dictionary
+    bool accept_unchecked
+  PREINIT:
+    pw_atomic_options options;
+  CODE:
+    pw_atomic_options_init(&options, sizeof options);
+    options.compress = true;
+    options.level = level < I32_MIN ? I32_MIN : level > I32_MAX ? I32_MAX : (int32_t)level;
+    options.accept_unchecked = accept_unchecked;
+    if (SvOK(dictionary)) {
+        options.dictionary = pwp_bytes(aTHX_ dictionary, "compression_dictionary");
+    }
+    pwp_atomic_set_zstd(aTHX_ self, &options);
+
+void
+_set_plain(self)
+    SV *self
+  CODE:
+    pwp_atomic_set_zstd(aTHX_ self, NULL);
+
+void
+_zstd_is_due(self)
+    SV *self
+  PREINIT:
+    pwp_atomic *end;
+  CODE:
+    end = pwp_atomic_state(aTHX_ self);
+    end->zstd_is_due = end->is_compressed = TRUE;
+
+void
+_set_keep_compressed(self, keep)
+    SV *self
+    bool keep
+  CODE:
+    pw_reader_set_keep_compressed(pwp_atomic_still(aTHX_ self)->reader, keep);
+
+void
+_set_read_size(self, bytes)
+    SV *self
+    UV bytes
+  CODE:
+    pw_reader_set_read_size(pwp_atomic_still(aTHX_ self)->reader, bytes);
+
+UV
+_buffered(self)
+    SV *self
+  CODE:
+    RETVAL = pw_reader_buffered(pwp_atomic_still(aTHX_ self)->reader);
+  OUTPUT:
+    RETVAL
+
+bool
+_finish(self)
+    SV *self
+  CODE:
+    RETVAL = pwp_atomic_finish(aTHX_ self);
+  OUTPUT:
+    RETVAL
+
+void
+_drop(self, writer)
+    SV *self
+    bool writer
+  PREINIT:
+    pwp_atomic *end;
+  CODE:
+    end = pwp_atomic_state(aTHX_ self);
+    if (writer) pwp_atomic_drop_writer(aTHX_ end);
+    else pwp_atomic_drop_reader(aTHX_ end);
+
+bool
+_is_whole(self)
+    SV *self
+  CODE:
+    RETVAL = pwp_atomic_is_whole(aTHX_ self);
+  OUTPUT:
+    RETVAL
+
+void
+_check(self)
+    SV *self
+  CODE:
+    (void)pwp_atomic_state(aTHX_ self);
+
+void
+_destroy(self)
+    SV *self
+  CODE:
+    pwp_atomic_destroy(aTHX_ self);
