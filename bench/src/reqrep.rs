@@ -134,19 +134,28 @@ const MEMBERS: [Entry; 2] = [
     ("pipework, 200", Engine::Pipework(Settings { members: 200, ..USUAL })),
 ];
 
+const SLOTS_OF_64_KIB: Settings = Settings { slot_bytes: Some(64 << 10), ..USUAL };
+
 const ECHO: [Entry; 3] = [
     (PIPEWORK, Engine::Pipework(USUAL)),
     ("pipework, in place", Engine::Pipework(Settings { in_place: true, ..USUAL })),
     (ICEORYX2, Engine::Iceoryx2Read),
 ];
 
-/// Through slots of 64 KiB.
-const LARGE: [Entry; 3] = [
-    (PIPEWORK, Engine::Pipework(Settings { slot_bytes: Some(64 << 10), ..USUAL })),
+/// Slots of 128 KiB: large enough for few parts, and small enough for the caches nearby.
+const ECHO_1M: [Entry; 4] = [
+    ECHO[0],
+    ECHO[1],
     (
-        "pipework, in place",
-        Engine::Pipework(Settings { slot_bytes: Some(64 << 10), in_place: true, ..USUAL }),
+        "pipework, in parts",
+        Engine::Pipework(Settings { in_place: true, slot_bytes: Some(128 << 10), ..USUAL }),
     ),
+    ECHO[2],
+];
+
+const LARGE: [Entry; 3] = [
+    (PIPEWORK, Engine::Pipework(SLOTS_OF_64_KIB)),
+    ("pipework, in place", Engine::Pipework(Settings { in_place: true, ..SLOTS_OF_64_KIB })),
     ("the copies alone", Engine::Copies),
 ];
 
@@ -203,7 +212,7 @@ const DEFINITIONS: &[Definition] = &[
     Definition { name: "crowd/4x1",         quick: false, job: crowd(64, 4, 1),     lanes: &CROWD },
     Definition { name: "crowd/4x4",         quick: true,  job: crowd(64, 4, 4),     lanes: &CROWD },
     Definition { name: "echo/16384",        quick: false, job: processes(16384),    lanes: &ECHO },
-    Definition { name: "echo/1m",           quick: false, job: processes(1 << 20),  lanes: &ECHO },
+    Definition { name: "echo/1m",           quick: false, job: processes(1 << 20),  lanes: &ECHO_1M },
     Definition { name: "large/1m",          quick: true,  job: processes(1 << 20),  lanes: &LARGE },
     Definition { name: "large/64m",         quick: false, job: processes(64 << 20), lanes: &LARGE },
     Definition { name: "parts/12",          quick: true,  job: processes(12),       lanes: &PARTS },
@@ -222,6 +231,8 @@ pub const BARS: &[Bar] = &[
     Bar { name: "reqrep/2-processes/c-vs-rust",    of: ("2-processes/12", C),           slower_of: &[("2-processes/12", PIPEWORK)], at_least: 0.87 },
     Bar { name: "reqrep/1-thread/vs-crossbeam",    of: ("1-thread/12", PIPEWORK),       slower_of: &[("1-thread/12", CROSSBEAM)],   at_least: 0.8 },
     Bar { name: "reqrep/parked/vs-futexes",        of: ("parked/12", PIPEWORK),         slower_of: &[("parked/12", FUTEXES)],       at_least: 0.833 },
+    Bar { name: "reqrep/echo/16384/vs-iceoryx2",   of: ("echo/16384", ECHO[0].0),       slower_of: &[("echo/16384", ICEORYX2)],     at_least: 1.0 },
+    Bar { name: "reqrep/echo/1m/vs-iceoryx2",      of: ("echo/1m", ECHO_1M[2].0),       slower_of: &[("echo/1m", ICEORYX2)],        at_least: 1.0 },
     Bar { name: "reqrep/large/vs-copies",          of: ("large/1m", PIPEWORK),          slower_of: &[("large/1m", LARGE[2].0)],     at_least: 0.5 },
     Bar { name: "reqrep/parts/vs-calls",           of: ("parts/12", PARTS[0].0),        slower_of: &[("parts/12", PIPEWORK)],       at_least: 0.667 },
     Bar { name: "reqrep/flat/slots",               of: ("flat/slots", SLOTS[1].0),      slower_of: &[("flat/slots", SLOTS[0].0)],   at_least: 0.8 },
