@@ -53,3 +53,5 @@ core_version(...)
 
 INCLUDE: xs/atomic.xs
 INCLUDE: xs/fd.xs
+
+INCLUDE: xs/fd_more.xs

@@ -121,6 +121,39 @@ SV *pwp_fd_readline(pTHX_ SV *fd);
 /* All records, as a mortal array; NULL if it fails. */
 AV *pwp_fd_records(pTHX_ SV *fd);
 
+/* `max` and `seconds` may be NULL. Everything up to the end of file, perhaps "". */
+SV *pwp_fd_slurp(pTHX_ SV *fd, SV *max, SV *seconds);
+
+/* ---------------------------------------------------------------- fd_whole.c: all of it */
+
+/*
+ * What a call returns that had got as far as `done`; if it failed, remembers the error, and how far
+ * in $Pipework::FD::done.
+ */
+IV pwp_fd_ended(pTHX_ pw_status status, pw_error *error, uint64_t done);
+
+/* `len` and `seconds` may be NULL: everything, for ever. */
+IV pwp_fd_copy_all(pTHX_ SV *from, SV *to, SV *len, SV *seconds, bool splice);
+IV pwp_fd_sendfile_all(pTHX_ SV *socket, SV *source, SV *len, SV *offset, SV *seconds);
+/* `position` is NULL for where the descriptor is. Those at a position take no seconds. */
+IV pwp_fd_read_full(pTHX_ SV *fd, SV *buffer, SV *len, SV *position, SV *seconds);
+IV pwp_fd_write_all(pTHX_ SV *fd, SV *data, SV *position, SV *seconds);
+IV pwp_fd_close_range(pTHX_ SV *first, SV *last, bool on_exec);
+
+/* ---------------------------------------------------------------- fd_batch.c: many at once */
+
+/* Why it stopped, in words; NULL if there is no listener. */
+const char *pwp_fd_accept_many(pTHX_ SV *listener, SV *max, AV *fds, AV *peers);
+IV pwp_fd_send_many(pTHX_ SV *socket, SV *list, SV *seconds);
+
+extern const pwp_class pwp_fd_reserve, pwp_fd_inbox;
+SV *pwp_fd_reserve_new(pTHX_ SV *class);
+IV pwp_fd_reserve_shed(pTHX_ SV *self, SV *listener, SV *max);
+SV *pwp_fd_inbox_new(pTHX_ SV *class, SV *max, SV *max_bytes);
+IV pwp_fd_inbox_recv(pTHX_ SV *self, SV *socket, SV *seconds);
+/* Lends the datagram; false if there is none. */
+bool pwp_fd_inbox_get(pTHX_ SV *self, SV *i, pw_datagram *datagram);
+
 /* ---------------------------------------------------------------- fd_accept.c: connections */
 
 /* $! says why it stopped, also after success. */

@@ -46,12 +46,14 @@ IV pwp_fd_poll(pTHX_ SV *list, SV *seconds) {
 
 typedef struct {
     int fd;
+    size_t max;
     pw_buffer *data;
 } slurp_arguments;
 
 static pw_status slurp(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
     slurp_arguments *of = arguments;
-    return pw_fd_slurp(of->fd, SIZE_MAX, until, of->data, NULL, error);
+    size_t held = of->data->len;
+    return pw_fd_slurp(of->fd, of->max > held ? of->max - held : 0, until, of->data, NULL, error);
 }
 
 static void free_buffer(pTHX_ void *buffer) {
@@ -59,13 +61,41 @@ static void free_buffer(pTHX_ void *buffer) {
     Safefree(buffer);
 }
 
-/* Everything up to the end of file. A handler that dies while it waits frees the buffer. */
-static pw_status slurp_all(pTHX_ int fd, pw_buffer **data, pw_error *error) {
-    slurp_arguments arguments = {fd, NULL};
+/* Everything up to the end of file. A handler that dies leaves the scope, which frees the buffer. */
+static pw_status slurp_all(pTHX_ int fd, size_t max, pw_deadline deadline, pw_buffer **data,
+                           pw_error *error) {
+    slurp_arguments arguments = {fd, max, NULL};
     Newxz(*data, 1, pw_buffer);
     SAVEDESTRUCTOR_X(free_buffer, *data);
     arguments.data = *data;
-    return pwp_wait(aTHX_ slurp, &arguments, PW_NEVER, error);
+    return pwp_wait(aTHX_ slurp, &arguments, deadline, error);
+}
+
+SV *pwp_fd_slurp(pTHX_ SV *fd, SV *max, SV *seconds) {
+    pw_error error;
+    pw_status status;
+    pw_buffer *data;
+    pw_deadline deadline;
+    size_t most = SIZE_MAX;
+    SV *result = NULL;
+    int number;
+    if (max) pwp_fd_hold(aTHX_ max);
+    if (seconds) pwp_fd_hold(aTHX_ seconds);
+    if (!pwp_fd_number(aTHX_ fd, "slurp", &number)) return NULL;
+    if (max) {
+        max = pwp_fetch(aTHX_ max);
+        if (SvOK(max)) most = SvUV_nomg(max);
+    }
+    deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
+    ENTER;
+    status = slurp_all(aTHX_ number, most, deadline, &data, &error);
+    if (status == PW_OK) {
+        result = newSVpvn_flags(data->len ? data->data : "", data->len, SVs_TEMP);
+    } else {
+        (void)pwp_fd_ended(aTHX_ status, &error, data->len);
+    }
+    LEAVE;
+    return result;
 }
 
 typedef struct {
@@ -77,8 +107,9 @@ typedef struct {
 static pw_status read_record(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
     record_arguments *of = arguments;
     size_t got = 0;
+    char *into = SvPVX(of->into) + of->got;
     pw_status status =
-        pw_fd_read_full(of->fd, SvPVX(of->into) + of->got, of->wanted - of->got, until, &got, error);
+        pw_fd_read_full(of->fd, into, of->wanted - of->got, until, &got, error);
     of->got += status == PW_OK ? got : (size_t)error->done;
     return status;
 }
@@ -115,7 +146,7 @@ SV *pwp_fd_readline(pTHX_ SV *fd) {
     } else {
         pw_buffer *data;
         ENTER;
-        status = slurp_all(aTHX_ number, &data, &error);
+        status = slurp_all(aTHX_ number, SIZE_MAX, PW_NEVER, &data, &error);
         got = data->len;
         result = status == PW_OK && got ? newSVpvn_flags(data->data, got, SVs_TEMP) : NULL;
         LEAVE;
@@ -137,7 +168,7 @@ AV *pwp_fd_records(pTHX_ SV *fd) {
     size = record_size(aTHX);
     records = (AV *)sv_2mortal((SV *)newAV());
     ENTER;
-    if (slurp_all(aTHX_ number, &data, &error) != PW_OK) {
+    if (slurp_all(aTHX_ number, SIZE_MAX, PW_NEVER, &data, &error) != PW_OK) {
         LEAVE;
         pwp_failed(aTHX_ &error);
         return NULL;

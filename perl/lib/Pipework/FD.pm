@@ -15,7 +15,7 @@ our $done = 0;
 
 *import = \&Exporter::import;
 our %EXPORT_TAGS = (
-    # Those of IO::FD. A program that imports all of them means these, and keeps its other built-ins.
+    # Those of IO::FD: a program that imports them all keeps its other built-in functions.
     all => [qw(
         accept accept_multiple listen socket bind connect
         sysopen sysopen4 close
@@ -31,6 +31,8 @@ our @EXPORT_OK = (
         accept4 sysbind shutdown sockatmark getpeername getsockname send recv sendfile
         open openat sysread3 pread pwrite stat lstat syspipe sysfcntl sysioctl
         clock_gettime_monotonic
+        accept_many send_many sendfile_all copy_all splice_all read_full write_all slurp
+        pread_full pwrite_all close_range
     ),
 );
 
@@ -340,6 +342,78 @@ An empty string with space for so many bytes.
 Die: Linux has no kqueue.
 
 =back
+
+=head1 ALL OF IT, AND MANY AT ONCE
+
+IO::FD has none of these. They do all of what was asked, whether the descriptor blocks or not, or
+until so many seconds have passed; without them, or with undef, they wait for ever. Signal handlers
+run in their waits, which go on. If one fails it returns C<undef>, C<$!> says why (ETIMEDOUT when
+the time has passed), L<Pipework/error> says it in words, and C<$Pipework::FD::done> how far it had
+got.
+
+=over
+
+=item read_full $fd, $buffer, $length, $seconds
+
+Reads until there are so many bytes, or the end. How many there are. The buffer has what was read
+also when it fails.
+
+=item write_all $fd, $bytes, $seconds
+
+Writes all of it. How many bytes that is. SIGPIPE never comes.
+
+=item slurp $fd, $max, $seconds
+
+Everything up to the end of the file. EMSGSIZE if that is more than C<$max> bytes.
+
+=item pread_full $fd, $buffer, $length, $position
+
+=item pwrite_all $fd, $bytes, $position
+
+At a position of the file; its own stays.
+
+=item copy_all $from, $to, $length, $seconds
+
+Copies so many bytes, or without a length all, inside the kernel where it can. How many.
+
+=item splice_all $from, $to, $length, $seconds
+
+The same through splice(2); one of them must be a pipe.
+
+=item sendfile_all $socket, $source, $length, $offset, $seconds
+
+The same from a position of a file; its own stays.
+
+=item accept_many $listener, $max
+
+A list of three: why there are not more (C<would block>, C<limit>, C<no descriptors>, or C<failed>
+with C<$!>), a reference to the new descriptors, which do not block, and one to their peers. It
+does not wait.
+
+=item send_many $socket, [$bytes, [$bytes, $address], ...], $seconds
+
+Sends each as a datagram. How many.
+
+=item close_range $first, $last, $on_exec
+
+Closes all from C<$first> to C<$last>, or to the last there is; if C<$on_exec>, when another program
+is executed. 1.
+
+=back
+
+When descriptors run out, whoever wants to connect waits. A reserve turns them away:
+
+    my $reserve = Pipework::FD::Reserve->new;          # holds one descriptor
+    my $count = $reserve->shed($listener, 100);        # how many were accepted and closed
+    $reserve->is_held or warn 'another thread took it';
+
+An inbox receives datagrams by the batch:
+
+    my $inbox = Pipework::FD::Inbox->new(64, 1500);    # how many at most, of how many bytes
+    my $count = $inbox->recv($socket, $seconds);       # waits for one, takes what is there
+    my ($bytes, $sender, $is_cut) = $inbox->get(0);    # the empty list if there is none
+
+An object of either belongs to the thread that made it.
 
 =head1 SEE ALSO
 

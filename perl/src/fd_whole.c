@@ -1,0 +1,190 @@
+/*
+ * All of it, where a system call may leave the rest: read, write, copy, until a deadline. Each
+ * slice of a wait goes on where the one before stopped.
+ */
+#include "fd.h"
+
+/* What is going on, and how far it has got. */
+typedef struct {
+    pw_status (*go_on)(void *transfer, pw_deadline until, uint64_t *moved, pw_error *error);
+    int from, to;
+    char *memory;
+    uint64_t offset, len, done;
+} transfer;
+
+static uint64_t left(const transfer *of) {
+    return of->len == UINT64_MAX ? UINT64_MAX : of->len - of->done;
+}
+
+static pw_status read_on(void *of_all, pw_deadline until, uint64_t *moved, pw_error *error) {
+    transfer *of = of_all;
+    size_t len = 0;
+    pw_status status =
+        pw_fd_read_full(of->from, of->memory + of->done, left(of), until, &len, error);
+    *moved = len;
+    return status;
+}
+
+static pw_status write_on(void *of_all, pw_deadline until, uint64_t *moved, pw_error *error) {
+    transfer *of = of_all;
+    *moved = left(of);
+    return pw_fd_write_all(of->to, of->memory + of->done, left(of), until, error);
+}
+
+static pw_status copy_on(void *of_all, pw_deadline until, uint64_t *moved, pw_error *error) {
+    transfer *of = of_all;
+    return pw_fd_copy_all(of->from, of->to, left(of), until, moved, error);
+}
+
+static pw_status splice_on(void *of_all, pw_deadline until, uint64_t *moved, pw_error *error) {
+    transfer *of = of_all;
+    return pw_fd_splice_all(of->from, of->to, left(of), until, moved, error);
+}
+
+static pw_status sendfile_on(void *of_all, pw_deadline until, uint64_t *moved, pw_error *error) {
+    transfer *of = of_all;
+    return pw_fd_sendfile_all(of->to, of->from, of->offset + of->done, left(of), until, moved,
+                              error);
+}
+
+static pw_status slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+    transfer *of = arguments;
+    uint64_t moved = 0;
+    pw_status status = of->go_on(of, until, &moved, error);
+    of->done += status == PW_OK ? moved : error->done;
+    return status;
+}
+
+IV pwp_fd_ended(pTHX_ pw_status status, pw_error *error, uint64_t done) {
+    if (status == PW_OK) return (IV)done;
+    error->done = done;
+    sv_setuv(get_sv("Pipework::FD::done", GV_ADD), done);
+    pwp_failed(aTHX_ error);
+    return PWP_FD_UNDEF;
+}
+
+static IV run(pTHX_ transfer *of, pw_deadline deadline) {
+    pw_error error;
+    pw_status status = pwp_wait(aTHX_ slice, of, deadline, &error);
+    return pwp_fd_ended(aTHX_ status, &error, of->done);
+}
+
+/* A length that was not given, or undef, is everything. */
+static uint64_t length_of(pTHX_ SV *len) {
+    IV wanted;
+    if (!len) return UINT64_MAX;
+    len = pwp_fetch(aTHX_ len);
+    if (!SvOK(len)) return UINT64_MAX;
+    wanted = SvIV_nomg(len);
+    if (wanted < 0) croak("Negative length");
+    return (uint64_t)wanted;
+}
+
+static pw_deadline deadline_of(pTHX_ SV *seconds) {
+    return pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
+}
+
+IV pwp_fd_copy_all(pTHX_ SV *from, SV *to, SV *len, SV *seconds, bool splice) {
+    transfer of = {splice ? splice_on : copy_on, -1, -1, NULL, 0, 0, 0};
+    const char *name = splice ? "splice_all" : "copy_all";
+    pwp_fd_hold(aTHX_ to);
+    if (len) pwp_fd_hold(aTHX_ len);
+    if (seconds) pwp_fd_hold(aTHX_ seconds);
+    if (!pwp_fd_number(aTHX_ from, name, &of.from)) return PWP_FD_UNDEF;
+    if (!pwp_fd_number(aTHX_ to, name, &of.to)) return PWP_FD_UNDEF;
+    of.len = length_of(aTHX_ len);
+    return run(aTHX_ &of, deadline_of(aTHX_ seconds));
+}
+
+IV pwp_fd_sendfile_all(pTHX_ SV *socket, SV *source, SV *len, SV *offset, SV *seconds) {
+    transfer of = {sendfile_on, -1, -1, NULL, 0, 0, 0};
+    IV begin;
+    pwp_fd_hold(aTHX_ source);
+    if (len) pwp_fd_hold(aTHX_ len);
+    if (offset) pwp_fd_hold(aTHX_ offset);
+    if (seconds) pwp_fd_hold(aTHX_ seconds);
+    if (!pwp_fd_number(aTHX_ socket, "sendfile_all", &of.to)) return PWP_FD_UNDEF;
+    if (!pwp_fd_number(aTHX_ source, "sendfile_all", &of.from)) return PWP_FD_UNDEF;
+    of.len = length_of(aTHX_ len);
+    begin = offset ? pwp_fd_integer(aTHX_ offset) : 0;
+    if (begin < 0) croak("Negative offset");
+    of.offset = (uint64_t)begin;
+    return run(aTHX_ &of, deadline_of(aTHX_ seconds));
+}
+
+IV pwp_fd_read_full(pTHX_ SV *fd, SV *buffer, SV *len, SV *position, SV *seconds) {
+    transfer of = {read_on, -1, -1, NULL, 0, 0, 0};
+    const char *name = position ? "pread_full" : "read_full";
+    pw_deadline deadline = PW_NEVER;
+    SV *data;
+    IV result, begin = 0;
+    pwp_fd_hold(aTHX_ buffer);
+    pwp_fd_hold(aTHX_ len);
+    if (position) pwp_fd_hold(aTHX_ position);
+    if (seconds) pwp_fd_hold(aTHX_ seconds);
+    if (!pwp_fd_number(aTHX_ fd, name, &of.from)) return PWP_FD_UNDEF;
+    pwp_must_be_writable(aTHX_ buffer);
+    of.len = length_of(aTHX_ len);
+    if (of.len > PTRDIFF_MAX / 2) croak("%s needs a length", name);
+    if (position) begin = pwp_fd_integer(aTHX_ position);
+    if (begin < 0) croak("Negative offset");
+    deadline = deadline_of(aTHX_ seconds);
+    /* A handler may change the buffer, but not this one. */
+    data = sv_2mortal(newSV(of.len + 1));
+    (void)SvPOK_only(data);
+    of.memory = SvPVX(data);
+    if (position) {
+        pw_error error;
+        size_t got = 0;
+        pw_status status =
+            pw_fd_pread_full(of.from, of.memory, of.len, (uint64_t)begin, &got, &error);
+        of.done = status == PW_OK ? got : error.done;
+        result = pwp_fd_ended(aTHX_ status, &error, of.done);
+    } else {
+        result = run(aTHX_ &of, deadline);
+    }
+    of.memory[of.done] = '\0';
+    SvCUR_set(data, of.done);
+    sv_setsv_mg(buffer, data);
+    return result;
+}
+
+IV pwp_fd_write_all(pTHX_ SV *fd, SV *data, SV *position, SV *seconds) {
+    transfer of = {write_on, -1, -1, NULL, 0, 0, 0};
+    const char *name = position ? "pwrite_all" : "write_all";
+    pw_deadline deadline;
+    pw_bytes bytes;
+    IV begin = 0;
+    pwp_fd_hold(aTHX_ data);
+    if (position) pwp_fd_hold(aTHX_ position);
+    if (seconds) pwp_fd_hold(aTHX_ seconds);
+    if (!pwp_fd_number(aTHX_ fd, name, &of.to)) return PWP_FD_UNDEF;
+    /* A handler may change the caller's, but not this one. Perl shares long strings. */
+    data = sv_mortalcopy(data);
+    if (position) begin = pwp_fd_integer(aTHX_ position);
+    if (begin < 0) croak("Negative offset");
+    deadline = deadline_of(aTHX_ seconds);
+    bytes = pwp_bytes(aTHX_ data, name);
+    if (position) {
+        pw_error error;
+        pw_status status =
+            pw_fd_pwrite_all(of.to, bytes.data, bytes.len, (uint64_t)begin, &error);
+        return pwp_fd_ended(aTHX_ status, &error, status == PW_OK ? bytes.len : error.done);
+    }
+    of.memory = (char *)bytes.data;
+    of.len = bytes.len;
+    return run(aTHX_ &of, deadline);
+}
+
+IV pwp_fd_close_range(pTHX_ SV *first, SV *last, bool on_exec) {
+    pw_error error;
+    pw_status status;
+    UV begin, end = UINT32_MAX;
+    last = pwp_fetch(aTHX_ last);
+    begin = SvUV(first);
+    if (SvOK(last)) end = SvUV_nomg(last);
+    if (begin > UINT32_MAX || end > UINT32_MAX) croak("close_range: no descriptor is so large");
+    status = on_exec ? pw_fd_close_range_on_exec((uint32_t)begin, (uint32_t)end, &error)
+                     : pw_fd_close_range((uint32_t)begin, (uint32_t)end, &error);
+    return pwp_fd_ended(aTHX_ status, &error, 1);
+}
