@@ -61,7 +61,7 @@ static void free_buffer(pTHX_ void *buffer) {
     Safefree(buffer);
 }
 
-/* Everything up to the end of file. A handler that dies leaves the scope, which frees the buffer. */
+/* Everything up to the end of file. A handler that dies leaves the scope: the buffer is freed. */
 static pw_status slurp_all(pTHX_ int fd, size_t max, pw_deadline deadline, pw_buffer **data,
                            pw_error *error) {
     slurp_arguments arguments = {fd, max, NULL};
