@@ -38,8 +38,8 @@ test: cargo tools ## run every test, those of bench/ first
 	python/dev test && perl/dev test
 python: ## build the Python package, run its tests, prove its stubs and types
 perl: ## build the Perl distribution, run its tests
-python perl: cargo
-	$@/dev test
+perl-dist: cargo ; @perl/dev dist ## pack the Perl distribution, with the core's sources
+python perl: cargo ; $@/dev test
 c: cargo tools ## build the C library, write its header, run its tests
 	cargo test $(LOCKED) --package pipework-c -- --include-ignored
 install: ## install the C library (PREFIX=/usr/local DESTDIR=)

@@ -1,0 +1,58 @@
+# What the manuals and pages show runs: the SYNOPSIS of each module, and in a checkout each example
+# of docs/perl. A test so that a reader can copy them.
+use strict;
+use warnings;
+use Cwd qw(abs_path);
+use File::Basename qw(dirname);
+use File::Find qw(find);
+use File::Temp qw(tempdir);
+use Test::More;
+
+alarm 120;
+my $root = dirname(dirname(abs_path(__FILE__)));
+my @with = map { "-I$root/blib/$_" } qw(lib arch);
+
+# The lines of a POD section that are code.
+sub synopsis {
+    my ($pod) = @_;
+    my ($section) = $pod =~ /^=head1 SYNOPSIS\n(.*?)(?=^=(?:head1|cut))/ms or return;
+    return join '', grep { /^\s/ || $_ eq "\n" } split /(?<=\n)/, $section;
+}
+
+sub slurp {
+    my ($path) = @_;
+    open my $file, '<', $path or die "$path: $!";
+    local $/;
+    return scalar readline $file;
+}
+
+sub runs {
+    my ($code, $name) = @_;
+    my $folder = tempdir(CLEANUP => 1);
+    open my $file, '>', "$folder/example.pl" or die $!;
+    print {$file} "use strict; use warnings;\n", $code;
+    close $file or die $!;
+    my $pid = open my $output, '-|';
+    die "fork: $!" if !defined $pid;
+    if (!$pid) {
+        chdir $folder or die $!;
+        open STDERR, '>&', \*STDOUT or die $!;
+        alarm 30;
+        exec $^X, @with, 'example.pl' or die $!;
+    }
+    my $text = do { local $/; readline $output };
+    ok(close $output, $name) or diag($text, "\n$name: ended with $?");
+    return;
+}
+
+my @modules;
+find(sub { push @modules, $File::Find::name if /\.pm$/ }, "$root/lib");
+for my $module (sort @modules) {
+    my $code = synopsis(slurp($module)) or next;
+    runs($code, 'SYNOPSIS of ' . $module =~ s{^\Q$root\E/lib/}{}r);
+}
+for my $page (sort glob "$root/../docs/perl/*.md") {
+    my $nth = 0;
+    runs($_, sprintf '%s, example %d', $page =~ s{.*/}{}r, ++$nth) for slurp($page) =~ /^```perl\n(.*?)^```$/msg;
+}
+done_testing;
