@@ -691,7 +691,8 @@ pw_status pw_reader_set_capacity_or_max(pw_reader *reader, size_t bytes, size_t 
 typedef struct pw_writer pw_writer;
 
 /*
- * Makes a new pipe. A child that shall print and send into it gets pw_writer_fd as its stdout.
+ * Makes a new pipe. A child that shall print and send into it gets pw_writer_fd as its stdout, by
+ * dup2, and makes a writer there: pw_atomic_write_fd(1, PW_FD_LEND, ..) with the same options.
  *
  * Fails with PW_INVALID if the level or the dictionary is none; PW_OS if no descriptor is left.
  */
@@ -911,6 +912,13 @@ pw_status pw_writer_set_capacity_or_max(pw_writer *writer, size_t bytes, size_t 
  *
  * A ticket, 64 bits and never 0, stands for a call: on both sides, from when the request is sent
  * until its reply is received.
+ *
+ * A call has a slot, and these end it: its client receives what came of it; or its client cancels
+ * it before a server takes it; or, once a server has it and nobody waits any more, that server
+ * answers or gives it up. So one thread that sends more calls than there are slots receives in
+ * between: pw_client_try_send, and when that has no slot pw_client_recv_any. And a server answers
+ * each request that it has taken, also where `wanted` is false, with pw_server_reply or
+ * pw_server_fail.
  *
  * Make slots as long as the usual request and reply: what is longer goes in parts, for which the
  * two sides take turns. A server that has a part to give waits until the client takes it. Who
@@ -1262,8 +1270,8 @@ pw_status pw_client_call_into(pw_client *client, const void *data, size_t len, u
                               uint32_t *reply_flags, pw_error *error);
 
 /*
- * Sends a request; `ticket` is what its reply is received by. Any number of calls may be in
- * progress, up to the slots of the segment; see the head of the room for long ones.
+ * Sends a request; `ticket` is what its reply is received by. As many calls may be in progress as
+ * the segment has slots; a reply that was not received keeps its slot. See the head of the room.
  *
  * Waits until a slot is free, or until the deadline; with a request that is longer than a slot,
  * until a server has taken all but the last part of it.
@@ -1328,11 +1336,12 @@ pw_status pw_client_recv_into(pw_client *client, uint64_t ticket, pw_deadline de
                               size_t space, size_t *len, uint32_t *flags, pw_error *error);
 
 /*
- * Waits for whichever call of this client ends next. `ticket` says which, and the call returns how
- * it has ended, with its reply or reason, as pw_client_recv does; then the call is over. `ticket`
- * is 0 if no call was in progress, which is PW_OK, and if the wait itself has failed: so look at
- * it first, and then at the status. It covers all calls that were sent and not received, but no
- * streams.
+ * Waits for whichever call of this client ends next: of all that were sent and not received, but
+ * no streams. Look at `ticket` first.
+ *
+ * Where it is not 0, that call is over, and what this returns is how it has ended, with its reply
+ * or reason, as pw_client_recv does. Where it is 0 with PW_OK, no call was in progress, and there
+ * was nothing to wait for. Where it is 0 with anything else, the wait has failed.
  *
  * The wait fails with PW_TIMED_OUT, PW_INTERRUPTED, PW_CORRUPT and PW_OS.
  */
@@ -1344,7 +1353,7 @@ size_t pw_client_reply_len(pw_client *client, uint64_t ticket);
 
 /*
  * Cancels a call. `cancelled` is false if its reply is there: then it is to be received. A server
- * that has the request finds out when it replies.
+ * that has the request finds out when it replies, and the call keeps its slot until then.
  *
  * Fails with PW_STALE if the call is over already, or is not this client's.
  */
@@ -1430,7 +1439,8 @@ typedef struct pw_server pw_server;
 
 /*
  * A request that a server has taken, and that no other server gets. It is answered by its ticket,
- * once: with pw_server_reply or pw_server_fail.
+ * once: with pw_server_reply or pw_server_fail. It keeps its slot until then, or until the server
+ * is freed, also if nobody waits for it any more.
  */
 typedef struct pw_request {
     /* What stands for the call; the same that pw_client_send has given out. */
@@ -1537,8 +1547,8 @@ pw_status pw_server_reply(pw_server *server, uint64_t ticket, const void *data, 
 /*
  * Gives the client a part of the reply, which it gets as soon as it asks for it; then come other
  * parts, or pw_server_reply. `wanted` is false if nobody waits for it any more: the client has
- * cancelled or forgotten the call, or its death was noticed. A client that does not ask for parts
- * gets all of them as one reply.
+ * cancelled or forgotten the call, or its death was noticed; pw_server_fail ends the request then.
+ * A client that does not ask for parts gets all of them as one reply.
  *
  * Waits until the client has taken the part before, or until the deadline.
  *
@@ -1562,7 +1572,7 @@ pw_status pw_server_fail(pw_server *server, uint64_t ticket, const void *reason,
 
 /*
  * Whether a request is to be carried out: `wanted` is false once its client has cancelled, or its
- * death was noticed.
+ * death was noticed; pw_server_fail ends the request then.
  *
  * Fails with PW_STALE if the ticket is none that this server has to answer.
  */

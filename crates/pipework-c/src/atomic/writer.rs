@@ -21,7 +21,8 @@ use crate::error::{PW_OK, PW_WOULD_BLOCK, Result, pw_error, pw_status};
 /// pw_writer_free, or with pw_writer_close.
 pub struct pw_writer(Writer);
 
-/// Makes a new pipe. A child that shall print and send into it gets pw_writer_fd as its stdout.
+/// Makes a new pipe. A child that shall print and send into it gets pw_writer_fd as its stdout, by
+/// dup2, and makes a writer there: pw_atomic_write_fd(1, PW_FD_LEND, ..) with the same options.
 ///
 /// Fails with PW_INVALID if the level or the dictionary is none; PW_OS if no descriptor is left.
 #[unsafe(no_mangle)]

@@ -133,8 +133,8 @@ pub extern "C" fn pw_client_call_into(
     })
 }
 
-/// Sends a request; `ticket` is what its reply is received by. Any number of calls may be in
-/// progress, up to the slots of the segment; see the head of the room for long ones.
+/// Sends a request; `ticket` is what its reply is received by. As many calls may be in progress as
+/// the segment has slots; a reply that was not received keeps its slot. See the head of the room.
 ///
 /// Waits until a slot is free, or until the deadline; with a request that is longer than a slot,
 /// until a server has taken all but the last part of it.
@@ -278,11 +278,12 @@ pub extern "C" fn pw_client_recv_into(
     })
 }
 
-/// Waits for whichever call of this client ends next. `ticket` says which, and the call returns how
-/// it has ended, with its reply or reason, as pw_client_recv does; then the call is over. `ticket`
-/// is 0 if no call was in progress, which is PW_OK, and if the wait itself has failed: so look at
-/// it first, and then at the status. It covers all calls that were sent and not received, but no
-/// streams.
+/// Waits for whichever call of this client ends next: of all that were sent and not received, but
+/// no streams. Look at `ticket` first.
+///
+/// Where it is not 0, that call is over, and what this returns is how it has ended, with its reply
+/// or reason, as pw_client_recv does. Where it is 0 with PW_OK, no call was in progress, and there
+/// was nothing to wait for. Where it is 0 with anything else, the wait has failed.
 ///
 /// The wait fails with PW_TIMED_OUT, PW_INTERRUPTED, PW_CORRUPT and PW_OS.
 #[unsafe(no_mangle)]
@@ -312,7 +313,7 @@ pub extern "C" fn pw_client_reply_len(client: In<'_, pw_client>, ticket: u64) ->
 }
 
 /// Cancels a call. `cancelled` is false if its reply is there: then it is to be received. A server
-/// that has the request finds out when it replies.
+/// that has the request finds out when it replies, and the call keeps its slot until then.
 ///
 /// Fails with PW_STALE if the call is over already, or is not this client's.
 #[unsafe(no_mangle)]

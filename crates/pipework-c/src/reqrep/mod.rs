@@ -9,6 +9,13 @@
 //! A ticket, 64 bits and never 0, stands for a call: on both sides, from when the request is sent
 //! until its reply is received.
 //!
+//! A call has a slot, and these end it: its client receives what came of it; or its client cancels
+//! it before a server takes it; or, once a server has it and nobody waits any more, that server
+//! answers or gives it up. So one thread that sends more calls than there are slots receives in
+//! between: pw_client_try_send, and when that has no slot pw_client_recv_any. And a server answers
+//! each request that it has taken, also where `wanted` is false, with pw_server_reply or
+//! pw_server_fail.
+//!
 //! Make slots as long as the usual request and reply: what is longer goes in parts, for which the
 //! two sides take turns. A server that has a part to give waits until the client takes it. Who
 //! waits for one call takes the parts of the client's other calls as well, but for streams, and

@@ -28,7 +28,8 @@ pub struct pw_server {
 }
 
 /// A request that a server has taken, and that no other server gets. It is answered by its ticket,
-/// once: with pw_server_reply or pw_server_fail.
+/// once: with pw_server_reply or pw_server_fail. It keeps its slot until then, or until the server
+/// is freed, also if nobody waits for it any more.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct pw_request {
@@ -239,8 +240,8 @@ pub extern "C" fn pw_server_reply(
 
 /// Gives the client a part of the reply, which it gets as soon as it asks for it; then come other
 /// parts, or pw_server_reply. `wanted` is false if nobody waits for it any more: the client has
-/// cancelled or forgotten the call, or its death was noticed. A client that does not ask for parts
-/// gets all of them as one reply.
+/// cancelled or forgotten the call, or its death was noticed; pw_server_fail ends the request then.
+/// A client that does not ask for parts gets all of them as one reply.
 ///
 /// Waits until the client has taken the part before, or until the deadline.
 ///
@@ -287,7 +288,7 @@ pub extern "C" fn pw_server_fail(
 }
 
 /// Whether a request is to be carried out: `wanted` is false once its client has cancelled, or its
-/// death was noticed.
+/// death was noticed; pw_server_fail ends the request then.
 ///
 /// Fails with PW_STALE if the ticket is none that this server has to answer.
 #[unsafe(no_mangle)]

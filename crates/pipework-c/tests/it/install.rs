@@ -108,6 +108,7 @@ fn build_by_pkg_config(prefix: &Path, folder: &Folder, names: &[String]) {
     fs::write(&text, "int ZSTD_compress = 1, rust_eh_personality = 2, rust_begin_unwind = 3;\n").unwrap();
     done(Command::new("cc").arg("-c").arg(&text).arg("-o").arg(&own));
     let (compiling, shared) = (pkg_config(prefix, &["--cflags"]), pkg_config(prefix, &["--libs"]));
+    let all = pkg_config(prefix, &["--libs", "--static"]);
     let with = pkg_config(prefix, &["--libs-only-l", "--static"]);
     let with: Vec<String> = with.into_iter().filter(|name| name != "-lpipework").collect();
     for name in names {
@@ -121,6 +122,8 @@ fn build_by_pkg_config(prefix: &Path, folder: &Folder, names: &[String]) {
         done(cc().args(&shared).arg(&found_at_run));
         run(&output);
         done(cc().arg(&own).arg(&archive).args(&with).arg("-Wl,--gc-sections"));
+        run(&output);
+        done(cc().arg("-static").args(&all));
         run(&output);
     }
 }
