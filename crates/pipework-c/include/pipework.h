@@ -1367,6 +1367,19 @@ pw_status pw_client_cancel(pw_client *client, uint64_t ticket, bool *cancelled, 
  */
 pw_status pw_client_forget(pw_client *client, uint64_t ticket, pw_error *error);
 
+/*
+ * Forgets every call in progress, and returns how many they were; 0 for NULL. Before
+ * pw_client_free, so that no request that was sent is taken back. In a forked child that has not
+ * used the client there are none.
+ */
+size_t pw_client_forget_all(pw_client *client);
+
+/*
+ * The index of the slot that a ticket names: below pw_geometry.slots, if it is a ticket of that
+ * segment.
+ */
+uint32_t pw_ticket_slot(uint64_t ticket);
+
 /* How many calls are in progress: sent, and their replies not received; 0 for NULL. */
 size_t pw_client_pending(pw_client *client);
 
@@ -1577,6 +1590,14 @@ pw_status pw_server_fail(pw_server *server, uint64_t ticket, const void *reason,
  * Fails with PW_STALE if the ticket is none that this server has to answer.
  */
 pw_status pw_server_is_wanted(pw_server *server, uint64_t ticket, bool *wanted, pw_error *error);
+
+/*
+ * How many servers have died with a request: what pw_request.redeliveries said.
+ *
+ * Fails with PW_STALE if the ticket is none that this server has to answer.
+ */
+pw_status pw_server_redeliveries(pw_server *server, uint64_t ticket, uint16_t *redeliveries,
+                                 pw_error *error);
 
 /*
  * In a forked child, makes a request its own that the parent had taken when it forked: for servers

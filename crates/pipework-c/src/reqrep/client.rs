@@ -341,6 +341,21 @@ pub extern "C" fn pw_client_forget(
     run("pw_client_forget", error, |name| done(name.given(client)?.any().forget(Ticket::from_bits(ticket))))
 }
 
+/// Forgets every call in progress, and returns how many they were; 0 for NULL. Before
+/// pw_client_free, so that no request that was sent is taken back. In a forked child that has not
+/// used the client there are none.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_forget_all(client: In<'_, pw_client>) -> usize {
+    get(0, || client.map_or(0, |client| client.any().forget_all()))
+}
+
+/// The index of the slot that a ticket names: below pw_geometry.slots, if it is a ticket of that
+/// segment.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_ticket_slot(ticket: u64) -> u32 {
+    Ticket::from_bits(ticket).idx()
+}
+
 /// How many calls are in progress: sent, and their replies not received; 0 for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn pw_client_pending(client: In<'_, pw_client>) -> usize {

@@ -304,6 +304,22 @@ pub extern "C" fn pw_server_is_wanted(
     })
 }
 
+/// How many servers have died with a request: what pw_request.redeliveries said.
+///
+/// Fails with PW_STALE if the ticket is none that this server has to answer.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_redeliveries(
+    server: In<'_, pw_server>,
+    ticket: u64,
+    redeliveries: Out<'_, u16>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_server_redeliveries", error, |name| {
+        let server = name.given(server)?.any();
+        put(redeliveries, with(server, ticket, name, |request| Ok(request.redeliveries().into()))?)
+    })
+}
+
 /// In a forked child, makes a request its own that the parent had taken when it forked: for servers
 /// that fork for each request. The parent must not answer it any more, and gets PW_STALE.
 ///

@@ -11,6 +11,7 @@ static pw_client *client;
 static pw_server *server;
 static pw_buffer data = PW_BUFFER, reply = PW_BUFFER;
 static pw_request request;
+static uint16_t redeliveries;
 static uint64_t ticket;
 static uint32_t flags;
 static bool answer;
@@ -131,10 +132,13 @@ static void a_ticket_stands_for_a_call(void) {
     CHECK(request.offset == 0 && request.len == 3 && request.redeliveries == 0 && !request.has_more);
     OK(pw_server_is_wanted(server, request.ticket, &answer, &error));
     CHECK(answer);
+    OK(pw_server_redeliveries(server, request.ticket, &redeliveries, &error));
+    CHECK(redeliveries == 0 && pw_ticket_slot(request.ticket) < 8 && pw_ticket_slot(UINT64_MAX) >= 8);
     OK(pw_server_reply(server, request.ticket, "answer", 6, 5, &answer, &error));
     CHECK(answer && pw_client_reply_len(client, tickets[0]) == 6);
     GIVES(PW_STALE, pw_server_reply(server, request.ticket, "again", 5, 0, &answer, &error));
     GIVES(PW_STALE, pw_server_is_wanted(server, request.ticket, &answer, &error));
+    GIVES(PW_STALE, pw_server_redeliveries(server, request.ticket, &redeliveries, &error));
     OK(pw_client_try_recv(client, tickets[0], &reply, &flags, &error));
     CHECK(holds(&reply, "answer") && flags == 5);
     GIVES(PW_STALE, pw_client_try_recv(client, tickets[0], &reply, NULL, &error));
@@ -430,6 +434,22 @@ static void a_request_is_taken_part_by_part(void) {
     tear_down();
 }
 
+static void what_was_forgotten_outlives_its_client(void) {
+    set_up();
+    OK(pw_client_send(client, "gone", 4, 0, SOON, &ticket, &error));
+    pw_client_free(client);
+    OK(pw_reqrep_client(segment, NULL, &client, &error));
+    GIVES(PW_WOULD_BLOCK, pw_server_try_recv(server, &data, &request, &error));
+    for (int i = 0; i < 3; i++) OK(pw_client_send(client, "stays", 5, 0, SOON, &ticket, &error));
+    CHECK(pw_client_forget_all(client) == 3 && pw_client_forget_all(client) == 0);
+    GIVES(PW_STALE, pw_client_recv(client, ticket, SOON, &reply, NULL, &error));
+    pw_client_free(client);
+    client = NULL;
+    for (int i = 0; i < 3; i++) answer_with("nobody waits");
+    CHECK(holds(&data, "stays"));
+    tear_down();
+}
+
 static void a_child_is_a_member_of_its_own(void) {
     set_up();
     OK(pw_client_send(client, "first", 5, 0, SOON, &ticket, &error));
@@ -437,6 +457,7 @@ static void a_child_is_a_member_of_its_own(void) {
     pid_t child = fork();
     if (child == 0) {
         /* What the parent has sent is not the child's, and what it has taken only when adopted. */
+        CHECK(pw_client_forget_all(client) == 0);
         GIVES(PW_STALE, pw_client_recv(client, ticket, SOON, &reply, NULL, &error));
         GIVES(PW_STALE, pw_server_reply(server, request.ticket, "no", 2, 0, NULL, &error));
         OK(pw_server_adopt(server, request.ticket, &error));
@@ -918,6 +939,8 @@ static void null_is_an_error_where_it_means_nothing(void) {
     NAMES(pw_server_fail);
     GIVES(PW_INVALID, pw_server_is_wanted(NULL, 1, NULL, &error));
     NAMES(pw_server_is_wanted);
+    GIVES(PW_INVALID, pw_server_redeliveries(NULL, 1, NULL, &error));
+    NAMES(pw_server_redeliveries);
     GIVES(PW_INVALID, pw_server_adopt(NULL, 1, &error));
     NAMES(pw_server_adopt);
     GIVES(PW_INVALID, pw_server_clear(NULL, NULL, &error));
@@ -927,7 +950,8 @@ static void null_is_an_error_where_it_means_nothing(void) {
     pw_stream_free(stream);
     pw_segment_free(NULL);
     CHECK(pw_segment_path(NULL) == NULL && pw_segment_len(NULL) == 0);
-    CHECK(pw_client_pending(NULL) == 0 && pw_client_reply_len(NULL, 1) == 0);
+    CHECK(pw_client_forget_all(NULL) == 0 && pw_client_pending(NULL) == 0);
+    CHECK(pw_client_reply_len(NULL, 1) == 0);
     CHECK(pw_client_segment(NULL) == NULL && pw_server_segment(NULL) == NULL);
     tear_down();
 }
@@ -941,6 +965,7 @@ static const struct test tests[] = {
     TEST(a_reply_that_is_too_long_leaves_the_request_open),
     TEST(a_reply_comes_part_by_part),
     TEST(a_request_is_taken_part_by_part),
+    TEST(what_was_forgotten_outlives_its_client),
     TEST(a_child_is_a_member_of_its_own),
     TEST(the_death_of_a_server_is_reported),
     TEST(a_signal_ends_every_wait_and_nothing_is_lost),

@@ -335,6 +335,16 @@ impl Client {
         }
     }
 
+    /// [Forgets](Client::forget) every call in progress, and returns how many they were: before a
+    /// client leaves, so that nothing that it has sent is taken back. In a forked child that has
+    /// not used this client there are none, since they are the parent's.
+    pub fn forget_all(&self) -> usize {
+        if !self.has_sent() {
+            return 0;
+        }
+        self.sender().calls_here().into_iter().filter(|&ticket| self.forget(ticket).is_ok()).count()
+    }
+
     /// Ends a call that nobody waits for any more, in whatever state it is. Returns its reply if
     /// that came at the last moment, and `None` if the call is cancelled now, or was over already.
     ///

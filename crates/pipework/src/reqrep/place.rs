@@ -115,6 +115,11 @@ impl Sender {
         self.membership.number(op)
     }
 
+    /// The calls in progress; none in a forked child that has not used this client.
+    pub(super) fn calls_here(&self) -> Vec<Ticket> {
+        self.membership.number_here().map_or(Vec::new(), |me| self.shared.calls_of(me).collect())
+    }
+
     /// How many calls are in progress.
     pub(super) fn pending(&self, op: &'static str) -> Result<usize> {
         Ok(self.shared.calls_of(self.number(op)?).count())

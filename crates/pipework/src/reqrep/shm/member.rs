@@ -58,11 +58,14 @@ impl Membership {
     /// This member's number. The first call in a forked child joins there.
     #[inline]
     pub(crate) fn number(&self, op: &'static str) -> Result<u16> {
+        self.number_here().map_or_else(|| self.joined(op), Ok)
+    }
+
+    /// The same, if it has joined in this process.
+    #[inline]
+    pub(crate) fn number_here(&self) -> Option<u16> {
         let known = self.known.get();
-        if known >> 32 == u64::from(sync::generation()) && known as u16 != 0 {
-            return Ok(known as u16);
-        }
-        self.joined(op)
+        (known >> 32 == u64::from(sync::generation()) && known as u16 != 0).then_some(known as u16)
     }
 
     /// The same before anything is acquired in its name: joins anew where others have taken the

@@ -26,7 +26,9 @@ impl Ticket {
         Ticket(bits)
     }
 
-    pub(crate) fn idx(self) -> u32 {
+    /// The index of its slot: below [`Geometry::slots`](crate::reqrep::Geometry::slots) where it is
+    /// a ticket of that segment.
+    pub fn idx(self) -> u32 {
         (self.0 & ((1 << Ticket::SLOT_BITS) - 1)) as u32
     }
 

@@ -120,6 +120,27 @@ fn a_forgotten_request_is_carried_out_when_its_client_has_gone() {
 }
 
 #[test]
+fn a_client_that_forgets_all_takes_nothing_back() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    assert_eq!(client.forget_all(), 0);
+    let other = segment.client().unwrap();
+    let others = other.send("another's", PATIENCE).unwrap();
+    let mine = ["a", "b", "c"].map(|text| client.send(text, PATIENCE).unwrap());
+    client.cancel(mine[2]).unwrap();
+    assert!(others.idx() < segment.geometry().slots, "a ticket names its slot");
+    assert_eq!((client.forget_all(), client.forget_all(), client.pending()), (2, 0, 0));
+    drop(client);
+    for _ in 0..3 {
+        let request = server.recv(PATIENCE).unwrap();
+        let is_others = request.ticket() == others;
+        assert_eq!(request.reply("done"), Ok(is_others));
+    }
+    assert!(other.recv(others, PATIENCE).is_ok() && server.try_recv().unwrap().is_none());
+    assert_all_free(&segment);
+}
+
+#[test]
 fn a_forgotten_request_goes_to_another_server_when_its_own_is_killed() {
     alone(|| {
         let segment = small();
