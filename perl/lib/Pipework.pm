@@ -3,7 +3,7 @@ use 5.026;
 use strict;
 use warnings;
 use Pipework::Error ();
-use XSLoader ();
+use XSLoader        ();
 
 # Losses that a program may want to be silent about: `no warnings 'pipework'`.
 warnings::register_categories('pipework');

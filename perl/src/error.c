@@ -13,35 +13,74 @@ static int errno_of(const pw_error *error) {
 }
 
 void pwp_failed(pTHX_ const pw_error *error) {
+    pwp_failed_because(aTHX_ error, NULL, 0);
+}
+
+void pwp_failed_because(pTHX_ const pw_error *error, const void *reason, size_t len) {
     pwp_context *context = pwp_get_context(aTHX);
     context->last = *error;
+    /* Without memory for it, the reason is what is left out. */
+    if (len && pw_buffer_reserve(&context->reason, len, NULL) != PW_OK) len = 0;
+    if (len) memcpy(context->reason.data, reason, len);
+    context->reason.len = len;
     errno = errno_of(error);
+}
+
+SV *pwp_last_reason(pTHX) {
+    pw_buffer *reason = &pwp_get_context(aTHX)->reason;
+    SV *text;
+    if (!reason->len) return NULL;
+    text = newSVpvn_flags(reason->data, reason->len, SVs_TEMP);
+    sv_utf8_decode(text);
+    return text;
+}
+
+/* The last failure as a text, with the reason behind it. */
+static SV *last_text(pTHX) {
+    SV *text = pwp_error_text(aTHX_ &pwp_get_context(aTHX)->last);
+    SV *reason = pwp_last_reason(aTHX);
+    if (reason) {
+        sv_catpvs(text, ": ");
+        sv_catsv(text, reason);
+    }
+    return text;
 }
 
 SV *pwp_last_error(pTHX) {
     pwp_context *context = pwp_get_context(aTHX);
     SV *both;
     if (context->last.kind == PW_OK) return sv_2mortal(newSVpvs(""));
-    both = pwp_error_text(aTHX_ &context->last);
+    both = last_text(aTHX);
     SvUPGRADE(both, SVt_PVIV);
     SvIV_set(both, context->last.kind);
     SvIOK_on(both);
     return both;
 }
 
-SV *pwp_exception(pTHX_ const pw_error *error) {
+static SV *exception_because(pTHX_ const pw_error *error, const void *reason, size_t len) {
     HV *fields = newHV();
     SV *exception = sv_2mortal(newRV_noinc((SV *)fields));
-    pwp_failed(aTHX_ error);
+    SV *why;
+    pwp_failed_because(aTHX_ error, reason, len);
+    why = pwp_last_reason(aTHX);
     (void)hv_stores(fields, "kind", newSViv(error->kind));
     (void)hv_stores(fields, "op", newSVpv(error->op, 0));
     (void)hv_stores(fields, "errno", newSViv(errno_of(error)));
     (void)hv_stores(fields, "done", newSVuv(error->done));
-    (void)hv_stores(fields, "text", SvREFCNT_inc(pwp_error_text(aTHX_ error)));
+    (void)hv_stores(fields, "text", SvREFCNT_inc(last_text(aTHX)));
+    if (why) (void)hv_stores(fields, "reason", SvREFCNT_inc(why));
     sv_bless(exception, gv_stashpvs("Pipework::Error", GV_ADD));
     return exception;
 }
 
+SV *pwp_exception(pTHX_ const pw_error *error) {
+    return exception_because(aTHX_ error, NULL, 0);
+}
+
 void pwp_throw(pTHX_ const pw_error *error) {
     croak_sv(pwp_exception(aTHX_ error));
+}
+
+void pwp_throw_because(pTHX_ const pw_error *error, const void *reason, size_t len) {
+    croak_sv(exception_because(aTHX_ error, reason, len));
 }

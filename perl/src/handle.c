@@ -77,6 +77,13 @@ const char *pwp_called(pTHX_ const char *package) {
     return name && SvPOK(*name) ? SvPVX(*name) : package;
 }
 
+void pwp_destroy(pTHX_ SV *self, const pwp_class *kind) {
+    void *state = pwp_take(aTHX_ self, kind);
+    dSAVE_ERRNO;
+    if (state) kind->release(aTHX_ state);
+    RESTORE_ERRNO;
+}
+
 HV *pwp_stash(pTHX_ SV *class_or_object) {
     if (SvROK(class_or_object) && SvOBJECT(SvRV(class_or_object))) {
         return SvSTASH(SvRV(class_or_object));

@@ -70,6 +70,9 @@ SV *pwp_pin(pTHX_ SV *self);
  */
 SV *pwp_self(pTHX_ I32 ax, I32 items);
 
+/* What DESTROY does: takes the state and frees it. $! stays; an object of another class is left. */
+void pwp_destroy(pTHX_ SV *self, const pwp_class *kind);
+
 /* The class to bless into, whether a constructor was called on a class or on an object. */
 HV *pwp_stash(pTHX_ SV *class_or_object);
 
@@ -124,8 +127,18 @@ void pwp_failed(pTHX_ const pw_error *error);
 /* Remembers the failure, too, and makes a Pipework::Error of it: a mortal reference to a hash. */
 SV *pwp_exception(pTHX_ const pw_error *error);
 
+/* As pwp_failed, with bytes in which the other side said why it gave up; there may be none. */
+void pwp_failed_because(pTHX_ const pw_error *error, const void *reason, size_t len);
+
 /* Dies with a Pipework::Error. */
 void pwp_throw(pTHX_ const pw_error *error) __attribute__((noreturn));
+
+/* As pwp_throw, with the reason of the other side. */
+void pwp_throw_because(pTHX_ const pw_error *error, const void *reason, size_t len)
+    __attribute__((noreturn));
+
+/* Why the other side gave up, as a mortal: text if it is UTF-8. NULL if it did not say. */
+SV *pwp_last_reason(pTHX);
 
 /* The last failure: a number, the pw_status, that is also a text. */
 SV *pwp_last_error(pTHX);

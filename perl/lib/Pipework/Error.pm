@@ -15,6 +15,7 @@ sub op     { $_[0]{op} }
 sub errno  { $_[0]{errno} }
 sub done   { $_[0]{done} }
 sub torn   { $_[0]{torn} }
+sub reason { $_[0]{reason} }
 sub caught { my ($class, $kind) = @_; return ref $@ && $@->isa($class) && (!defined $kind || $@->kind eq $kind) ? $@ : undef }
 
 1;
