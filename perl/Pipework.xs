@@ -2,6 +2,7 @@
 #include "src/atomic.h"
 #include "src/context.h"
 #include "src/fd.h"
+#include "src/reqrep.h"
 
 #define MY_CXT_KEY "Pipework::_guts"
 typedef pwp_context my_cxt_t;
@@ -12,6 +13,13 @@ pwp_context *pwp_get_context(pTHX) {
     return &MY_CXT;
 }
 
+static void free_context(pTHX_ void *none) {
+    dMY_CXT;
+    PERL_UNUSED_VAR(none);
+    pw_buffer_free(&MY_CXT.reason);
+    pw_buffer_free(&MY_CXT.scratch);
+}
+
 MODULE = Pipework    PACKAGE = Pipework
 
 PROTOTYPES: DISABLE
@@ -20,6 +28,7 @@ BOOT:
 {
     MY_CXT_INIT;
     Zero(&MY_CXT, 1, my_cxt_t);
+    call_atexit(free_context, NULL);
     if (pw_abi() != PW_ABI) croak("Pipework was built for another version of its C library");
 }
 
@@ -30,6 +39,9 @@ CLONE(...)
   CODE:
   {
     MY_CXT_CLONE;
+    /* The failures of another thread are none of this one. */
+    Zero(&MY_CXT, 1, my_cxt_t);
+    call_atexit(free_context, NULL);
     PERL_UNUSED_VAR(items);
   }
 
@@ -43,6 +55,15 @@ error(...)
   OUTPUT:
     RETVAL
 
+SV *
+reason(...)
+  CODE:
+    PERL_UNUSED_VAR(items);
+    RETVAL = SvREFCNT_inc(pwp_last_reason(aTHX));
+    if (!RETVAL) XSRETURN_UNDEF;
+  OUTPUT:
+    RETVAL
+
 const char *
 core_version(...)
   CODE:
@@ -53,5 +74,5 @@ core_version(...)
 
 INCLUDE: xs/atomic.xs
 INCLUDE: xs/fd.xs
-
 INCLUDE: xs/fd_more.xs
+INCLUDE: xs/reqrep.xs

@@ -1,0 +1,281 @@
+package Pipework::ReqRep;
+use 5.026;
+use strict;
+use warnings;
+use Pipework ();
+
+our $VERSION = $Pipework::VERSION;
+
+# One call defines the other three classes as well, as with the original.
+require Pipework::ReqRep::Client;
+require Pipework::ReqRep::Int;
+require Pipework::ReqRep::Int::Client;
+require Pipework::ReqRep::Stream;
+
+Pipework::accept_versions($_, '0.07')
+    for map { ($_, "${_}::Client") } 'Pipework::ReqRep', 'Pipework::ReqRep::Int';
+
+# A handle owns its descriptor, and closes it when the program has done with it.
+sub _handle {
+    my ($fd) = @_;
+    open my $handle, '<&=', $fd or die "fd $fd: $!";
+    return $handle;
+}
+
+sub doorbell { _handle($_[0]->_doorbell) }
+
+{
+    no warnings 'once';
+    *Pipework::ReqRep::Int::doorbell = \&doorbell;
+    for my $client (qw(Pipework::ReqRep::Client Pipework::ReqRep::Int::Client)) {
+        no strict 'refs';
+        *{"${client}::doorbell"}      = \&doorbell;
+        *{"${client}::send_doorbell"} = sub { _handle($_[0]->_doorbell(1)) };
+    }
+}
+
+1;
+
+__END__
+
+=encoding utf8
+
+=head1 NAME
+
+Pipework::ReqRep - requests and responses over shared memory
+
+=head1 SYNOPSIS
+
+    use Pipework::ReqRep;
+
+    my $srv = Pipework::ReqRep->new('rr.shm', 1024, 64, 4096);
+    if (!fork) {
+        # A server. Any number of them, in any number of processes, share the requests.
+        while (my ($req, $id) = $srv->recv_wait) {
+            $srv->reply($id, uc $req);
+            last if $req eq 'stop';
+        }
+        exit;
+    }
+
+    # A client, in any process.
+    my $cli  = Pipework::ReqRep::Client->new('rr.shm');
+    my $resp = $cli->req('hello') // die "no response: $!";
+
+    # Several at a time.
+    my $id1 = $cli->send('one');
+    my $id2 = $cli->send('two');
+    print $cli->get_wait($id2), $cli->get_wait($id1);
+    $cli->req('stop');
+
+=head1 DESCRIPTION
+
+Clients put requests into a segment of shared memory, each request goes to one of the servers, and
+each response goes back to the client that asked. There is no broker. Any process may be killed at
+any instruction: a caller hears of the death of its server within 250 ms, and what the dead process
+held is taken back.
+
+This module has the interface of Data::ReqRep::Shared: a program runs after the names of its modules
+are changed. F<COMPAT.md> says what differs, and why.
+
+There are four classes, which this module loads: servers of strings are described here and clients
+in L<Pipework::ReqRep::Client>; servers and clients of numbers in L<Pipework::ReqRep::Int> and
+L<Pipework::ReqRep::Int::Client>.
+
+Strings may have any bytes. A string with Perl's UTF-8 flag arrives as one, unless its bytes are not
+valid UTF-8, as those of a peer in another language may be. Undef is the empty string, with the
+usual warning. References and overloaded objects are sent as their text.
+
+An I<id> is a number, never 0, that stands for a call. A server gets the same one that C<send> has
+returned.
+
+=head2 Waits
+
+Times are seconds, fractions allowed: undef, absent or negative is for ever, 0 tries once. Signal
+handlers run in every wait. One that returns does not end it, one that dies does, and one may use or
+destroy the object.
+
+=head2 Failures
+
+Where a call gives undef or the empty list, C<$!> says why, and C<Pipework::error()> is a number and
+a text in one, kept until the next failure. C<$!> is EAGAIN where there is nothing now, ETIMEDOUT
+when the time was over, ECONNRESET if the process that had the request has died, ECANCELED if a
+server gave the request up or cleared it, ESTALE for an id that is over or not this object's,
+ENOTCONN if there is no server and one was needed, EPIPE once the server was stopped. After
+ECANCELED, C<Pipework::reason()> is what the server said.
+
+What the original does not have dies with a L<Pipework::Error> instead.
+
+A call on an object of another class dies with C<Expected a CLASS object>, and one on an object that
+was destroyed with C<Attempted to use a destroyed CLASS object>.
+
+=head2 Processes and threads
+
+An object attaches to its segment with the first call that needs it. A forked child may use what it
+inherits, as a member of its own: calls in progress stay the parent's. What a parent has taken, a
+child may answer; it is the child's then. Threads share a client or a server.
+
+=head1 CONSTRUCTORS
+
+=head2 new($path, $req_cap, $resp_slots, $resp_size [, $arena [, $mode]])
+
+Opens the segment at C<$path>, whatever its sizes are, or makes it. C<$path> undef makes one without
+a name, for processes that are forked, and for those that get its descriptor.
+
+C<$resp_slots> is how many calls may be in progress at a time, 1 to 2**20. C<$resp_size> is the
+longest response in bytes. C<$arena> is the longest request in bytes: 256 times C<$req_cap> if it is
+absent, at least 4096 and at most 2**30. The ring of waiting requests has C<$req_cap> places,
+rounded up to a power of two and to at least twice the slots. C<$mode> is the mode of the file, 0600
+if it is absent.
+
+Does not wait. Dies with C<CLASS-E<gt>new: PATH: REASON>: for a file that is no segment, which stays
+as it is, the reason has C<invalid or incompatible>.
+
+=head2 new_memfd($name, $req_cap, $resp_slots, $resp_size [, $arena])
+
+Makes a segment without a path. The name is for people, in F</proc>. Dies as C<new>.
+
+=head2 new_from_fd($fd)
+
+Opens the segment behind a descriptor, which stays the caller's. Dies as C<new>.
+
+=head1 REQUESTS
+
+=head2 recv
+
+=head2 recv_wait([$secs])
+
+The next request: C<($data, $id)>, in scalar context the id. The empty list if there is none, or not
+in time. C<recv> does not wait.
+
+=head2 recv_multi($n)
+
+=head2 recv_wait_multi($n [, $secs])
+
+=head2 drain([$max])
+
+Up to so many requests at once: C<($data1, $id1, $data2, $id2, ...)>. C<recv_wait_multi> waits for
+the first; the others do not wait. The empty list if there is none.
+
+=head2 reply($id, $response)
+
+Answers a request, and does not wait. True if the client still waited; false if it has cancelled, or
+if there is no such request: it was answered before, or belongs to another process. Dies with
+C<response too long (max N bytes)>; then the request is still to be answered.
+
+=head2 part($id, $bytes [, $secs])
+
+Gives the client a part of the response; then come others, or C<reply>, whose response may be empty.
+A client that does not ask for parts gets all of them as one response. Waits until the client has
+taken the part before. True if it was given, false as C<reply>, undef if the time was over. Dies as
+C<reply>.
+
+=head2 fail($id [, $reason])
+
+Gives a request up: its caller gets undef and ECANCELED, and the reason, which is text. As much of
+it arrives as a response has. True or false as C<reply>. It does not wait: it overtakes a part that
+the client has not taken yet, and says no reason then.
+
+=head2 is_wanted($id)
+
+False once the client has cancelled the call or has died, and if there is no such request.
+
+=head2 redeliveries($id)
+
+How many servers have died with this request; undef if there is no such request. More than 0 only if
+the client has asked for it.
+
+=head2 adopt($id)
+
+In a forked child, makes a request its own that the parent has taken. C<reply>, C<part>, C<fail> and
+C<is_wanted> do so by themselves; until then it fails if the parent ends. True, or false if it
+cannot be had.
+
+=head2 clear
+
+Fails all requests that wait. Their callers are told. Returns nothing.
+
+=head2 stop
+
+From now on C<recv> and its like give the empty list at once, with EPIPE. What was taken can be
+answered. May be called in a signal handler. Returns nothing.
+
+=head1 EVENT LOOPS
+
+=head2 doorbell
+
+A handle that is readable while a request waits, and once the server was stopped. It is the
+program's: keep it for as long as the loop watches it, and do not read from it. When it is readable,
+call C<recv> until there is nothing. Clients know nothing of it. A forked child asks for one of
+its own. Dies with a L<Pipework::Error> if no descriptor is left.
+
+    # EV
+    my $bell = $srv->doorbell;
+    my $w = EV::io(fileno $bell, EV::READ, sub {
+        while (my ($req, $id) = $srv->recv) { $srv->reply($id, process($req)) }
+    });
+
+    # AnyEvent
+    my $w = AnyEvent->io(fh => $bell, poll => 'r', cb => sub { ... });
+
+    # IO::Async
+    $loop->watch_io(handle => $bell, on_read_ready => sub { ... });
+
+=head2 eventfd, eventfd_set($fd), eventfd_consume, fileno, notify
+
+=head2 reply_eventfd, reply_eventfd_set($fd), reply_eventfd_consume, reply_fileno, reply_notify
+
+Eventfds that are rung by hand, one for requests and one for responses; C<send> and C<reply> do not
+ring. C<eventfd> makes one, and returns its number, the same each time; make both before a fork, and
+tell the child's objects with C<eventfd_set>, which dies if the number is no eventfd. C<fileno> is
+the number, -1 without one. C<eventfd_consume> returns how often it was rung, undef for never.
+C<notify> rings, and does nothing without an eventfd.
+
+=head1 THE SEGMENT
+
+=head2 size, is_empty, capacity, resp_slots, resp_size
+
+How many requests wait, cancelled ones included until a server passes them; whether there are none;
+places of the ring; and the sizes that it was made with.
+
+=head2 path, memfd
+
+Its path, undef without one; its descriptor, -1 if it has a path.
+
+=head2 stats
+
+A reference to a hash: C<size capacity resp_slots resp_data_max mmap_size requests replies send_full
+recv_empty recoveries arena_cap arena_used recv_waiters send_waiters slot_waiters>, and C<cancelled
+dead_members redelivered>. C<recoveries> is slots taken back from the dead, C<arena_cap> the longest
+request; nobody counts waiters or C<arena_used>, which are 0.
+
+=head2 geometry
+
+What it was made with: a reference to a hash of C<slots queue request_bytes reply_bytes members
+integers>. C<CLASS-E<gt>geometry($path)> is that of a file, and dies with a L<Pipework::Error>.
+
+=head2 members
+
+Who is attached: a list of references to hashes with C<number role pid since alive>.
+
+=head2 audit
+
+How many slots are in each state: a reference to a hash of C<free filling waiting taken dropped
+in_parts done damaged orphaned unqueued entries>.
+
+=head2 recover
+
+Takes back what dead members held, which clients that wait do by themselves; returns how many had
+died.
+
+=head2 sync, unlink
+
+Writes the segment to its storage; removes its name, if that is still its own. A file that is gone
+is no error, and an object without a path dies. C<CLASS-E<gt>unlink($path)> removes any. They return
+nothing.
+
+=head1 SEE ALSO
+
+L<Pipework::ReqRep::Client>, L<Pipework::ReqRep::Int>, L<Pipework::Error>
+
+=cut

@@ -1,0 +1,157 @@
+package Pipework::ReqRep::Client;
+use 5.026;
+use strict;
+use warnings;
+use Pipework         ();
+use Pipework::ReqRep ();
+
+our $VERSION = $Pipework::VERSION;
+
+1;
+
+__END__
+
+=encoding utf8
+
+=head1 NAME
+
+Pipework::ReqRep::Client - the calling end of L<Pipework::ReqRep>
+
+=head1 SYNOPSIS
+
+    use Pipework::ReqRep;
+
+    my $srv = Pipework::ReqRep->new('rr.shm', 1024, 64, 4096);
+    if (!fork) {
+        while (my ($req, $id) = $srv->recv_wait) {
+            if ($req eq 'list') { $srv->part($id, "part $_\n") for 1 .. 3 }
+            $srv->reply($id, 'end');
+            last if $req eq 'stop';
+        }
+        exit;
+    }
+
+    my $cli  = Pipework::ReqRep::Client->new('rr.shm');
+    my $resp = $cli->req_wait('hello', 5.0) // die "no response: $!";
+
+    my $id = $cli->send('later');
+    $resp = $cli->get_wait($id, 5.0);
+
+    # With exceptions.
+    eval { $resp = $cli->call('hello', 5.0); 1 } or warn $@->kind;
+
+    # A response that comes part by part.
+    my $stream = $cli->stream('list', 5.0);
+    while (defined(my $part = $stream->next)) { print $part }
+    $cli->req('stop');
+
+=head1 DESCRIPTION
+
+Strings, ids, times, failures, processes and threads are as L<Pipework::ReqRep> says.
+
+=head1 CONSTRUCTORS
+
+=head2 new($path)
+
+=head2 new_from_fd($fd)
+
+Opens a segment that a server has made. Dies with C<CLASS-E<gt>new: PATH: REASON>.
+
+=head1 CALLS
+
+=head2 req($data)
+
+=head2 req_wait($data, $secs)
+
+Sends a request and waits for its response; the time is for both. Undef if the time is over, if its
+server dies, or if it gives the request up; nothing stays behind then. Dies with C<request too long
+(max N bytes)>.
+
+=head2 call($data [, $secs])
+
+As C<req_wait>, but dies with a L<Pipework::Error>. Its request may be of any length: one that is
+longer than the segment's requests goes in parts, which begin anew after a signal.
+
+=head2 send($data), send_notify($data)
+
+=head2 send_wait($data [, $secs]), send_wait_notify($data [, $secs])
+
+Sends a request and returns its id; undef if there is no slot, or not in time. C<send> does not
+wait. Those that end with C<notify> ring the eventfd of requests then. Die as C<req>.
+
+=head2 get($id)
+
+=head2 get_wait($id [, $secs])
+
+The response of a call. Undef if it has not come, and when the call is over: received, cancelled,
+cleared, failed, or none of this object. C<get> does not wait. Dies with C<invalid slot index> for
+an id that no call of this segment can have.
+
+=head2 recv_any([$secs])
+
+Waits for whichever call ends next: C<($response, $id)>, in scalar context the id. The response is
+undef if the call has failed, and C<$!> says why. The empty list when the time is over, and at once
+if no call is in progress.
+
+=head2 cancel($id)
+
+Cancels a call. A response that is there already stays for C<get>. Returns nothing, and never dies.
+
+=head2 forget($id)
+
+Gives up the response of a call, and not the call: its request is carried out, also when this object
+or process has gone. False if there is no such call.
+
+=head2 pending
+
+How many calls of this object are in progress.
+
+=head2 stream($data [, $secs])
+
+Sends a request whose response comes part by part: a L<Pipework::ReqRep::Stream>. The time is for
+sending, and for each part. Dies with a L<Pipework::Error>.
+
+=head1 HOW IT CALLS
+
+Both are to be set before the first call, and die later. Without an argument they return what is
+set.
+
+=head2 redeliveries($n)
+
+How many times another server may get a request after a server has died with it, up to 3; 0 at
+first. For requests that may be carried out twice.
+
+=head2 needs_server($bool)
+
+Whether a call fails, with ENOTCONN, if there is no server; false at first, which is to wait for
+one.
+
+=head1 EVENT LOOPS
+
+=head2 doorbell
+
+A handle that is readable while there is something to receive. When it is, call C<get> for each call
+in progress, or C<recv_any(0)> until it gives nothing. See L<Pipework::ReqRep/doorbell>.
+
+=head2 send_doorbell
+
+The same, readable while a request can be sent: until C<send> finds no slot.
+
+=head2 eventfd, eventfd_set($fd), eventfd_consume, fileno
+
+The eventfd of responses, which servers ring with C<reply_notify>. See L<Pipework::ReqRep>.
+
+=head2 notify, req_eventfd_set($fd), req_fileno
+
+The eventfd of requests. C<notify> rings it.
+
+=head1 THE SEGMENT
+
+C<size>, C<is_empty>, C<capacity>, C<resp_slots>, C<resp_size>, C<path>, C<memfd>, C<stats>,
+C<geometry>, C<members>, C<audit> and C<recover> are those of L<Pipework::ReqRep>.
+
+=head1 DESTRUCTION
+
+A client that goes out of scope leaves the segment. What it has sent is carried out.
+
+=cut

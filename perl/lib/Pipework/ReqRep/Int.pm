@@ -1,0 +1,52 @@
+package Pipework::ReqRep::Int;
+use 5.026;
+use strict;
+use warnings;
+use Pipework         ();
+use Pipework::ReqRep ();
+
+our $VERSION = $Pipework::VERSION;
+
+1;
+
+__END__
+
+=encoding utf8
+
+=head1 NAME
+
+Pipework::ReqRep::Int - requests and responses that are single numbers
+
+=head1 SYNOPSIS
+
+    use Pipework::ReqRep::Int;
+
+    my $srv = Pipework::ReqRep::Int->new('int.shm', 1024, 64);
+    if (!fork) {
+        while (my ($n, $id) = $srv->recv_wait) {
+            $srv->reply($id, $n * 2);
+            last if !$n;
+        }
+        exit;
+    }
+    my $cli = Pipework::ReqRep::Int::Client->new('int.shm');
+    print $cli->req(21), "\n";
+    $cli->req(0);
+
+=head1 DESCRIPTION
+
+As L<Pipework::ReqRep>, with integers of 64 bits, negative ones too, in the place of strings. Its
+clients are of the class L<Pipework::ReqRep::Int::Client>. There are no parts; a reason for C<fail>
+is not passed on.
+
+=head1 CONSTRUCTORS
+
+=head2 new($path, $req_cap, $resp_slots [, $mode])
+
+=head2 new_memfd($name, $req_cap, $resp_slots)
+
+=head2 new_from_fd($fd)
+
+As those of L<Pipework::ReqRep>, which has all other methods, too, but for C<part>.
+
+=cut

@@ -1,0 +1,48 @@
+package Pipework::ReqRep::Stream;
+use 5.026;
+use strict;
+use warnings;
+use Pipework ();
+use overload '<>' => sub { $_[0]->next }, bool => sub { 1 }, fallback => 1;
+
+our $VERSION = $Pipework::VERSION;
+
+1;
+
+__END__
+
+=encoding utf8
+
+=head1 NAME
+
+Pipework::ReqRep::Stream - a response that comes part by part
+
+=head1 SYNOPSIS
+
+    use Pipework::ReqRep;
+
+    my $srv = Pipework::ReqRep->new('rr.shm', 1024, 64, 4096);
+    if (!fork) {
+        my ($req, $id) = $srv->recv_wait;
+        $srv->part($id, "part $_ of $req\n") for 1 .. 3;
+        $srv->reply($id, '');
+        exit;
+    }
+    my $cli    = Pipework::ReqRep::Client->new('rr.shm');
+    my $stream = $cli->stream('the list', 5.0);
+    while (defined(my $part = <$stream>)) { print $part }
+
+=head1 DESCRIPTION
+
+What C<stream> of L<Pipework::ReqRep::Client> returns. One that goes out of scope before its end
+cancels the call, which its server hears with its next part. A new thread does not get it.
+
+=head1 METHODS
+
+=head2 next([$secs])
+
+The next part, which may be empty; undef after the last. Waits as long as C<stream> was told, unless
+it is said. Dies with a L<Pipework::Error>: after C<TimedOut> the stream goes on, after anything
+else it is over. C<E<lt>$streamE<gt>> does the same.
+
+=cut

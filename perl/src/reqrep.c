@@ -1,0 +1,127 @@
+/* Channels: what is behind an object, shared by threads and by calls in progress. */
+#include "reqrep.h"
+
+static void *share(pTHX_ void *channel) {
+    return pwp_channel_hold(channel);
+}
+
+#define CLASS(name) {PWP_VTABLE, name, pwp_channel_release, share}
+const pwp_class pwp_reqrep_classes[4] = {
+    CLASS("Pipework::ReqRep"),
+    CLASS("Pipework::ReqRep::Client"),
+    CLASS("Pipework::ReqRep::Int"),
+    CLASS("Pipework::ReqRep::Int::Client"),
+};
+
+const char *pwp_class_called(pTHX_ int role) {
+    return pwp_called(aTHX_ pwp_reqrep_classes[role].name);
+}
+
+pwp_channel *pwp_channel_new(pTHX_ pw_segment *segment) {
+    /* Not an interpreter's own memory: threads share it. */
+    pwp_channel *channel = PerlMemShared_calloc(1, sizeof *channel);
+    channel->owners = 1;
+    channel->segment = segment;
+    pw_segment_geometry(segment, &channel->geometry, sizeof channel->geometry, NULL);
+    MUTEX_INIT(&channel->changing);
+    pw_client_options_init(&channel->terms, sizeof channel->terms);
+    channel->requests.number = channel->replies.number = -1;
+    return channel;
+}
+
+pwp_channel *pwp_channel_hold(pwp_channel *channel) {
+    __atomic_add_fetch(&channel->owners, 1, __ATOMIC_RELAXED);
+    return channel;
+}
+
+void pwp_channel_release(pTHX_ void *state) {
+    pwp_channel *channel = state;
+    /* The last one sees what the others did. */
+    if (__atomic_sub_fetch(&channel->owners, 1, __ATOMIC_ACQ_REL) > 0) return;
+    /* What was sent is carried out, although nobody is there for the reply. */
+    if (channel->client) pw_client_forget_all(channel->client);
+    pw_client_free(channel->client);
+    pw_server_free(channel->server);
+    pw_eventfd_free(channel->requests.held);
+    pw_eventfd_free(channel->replies.held);
+    pw_segment_free(channel->segment);
+    MUTEX_DESTROY(&channel->changing);
+    PerlMemShared_free(channel);
+}
+
+pw_status pwp_attach_client(pTHX_ pwp_channel *channel, pw_client **client, pw_error *error) {
+    pw_status status = PW_OK;
+    /* Acquire: pairs with the Release of the thread that attached. */
+    *client = __atomic_load_n(&channel->client, __ATOMIC_ACQUIRE);
+    if (*client) return PW_OK;
+    MUTEX_LOCK(&channel->changing);
+    *client = channel->client;
+    if (!*client) status = pw_reqrep_client(channel->segment, &channel->terms, client, error);
+    if (status == PW_OK) __atomic_store_n(&channel->client, *client, __ATOMIC_RELEASE);
+    MUTEX_UNLOCK(&channel->changing);
+    return status;
+}
+
+pw_status pwp_attach_server(pTHX_ pwp_channel *channel, pw_server **server, pw_error *error) {
+    pw_status status = PW_OK;
+    *server = __atomic_load_n(&channel->server, __ATOMIC_ACQUIRE);
+    if (*server) return PW_OK;
+    MUTEX_LOCK(&channel->changing);
+    *server = channel->server;
+    if (!*server) status = pw_reqrep_server(channel->segment, NULL, server, error);
+    if (status == PW_OK) __atomic_store_n(&channel->server, *server, __ATOMIC_RELEASE);
+    MUTEX_UNLOCK(&channel->changing);
+    return status;
+}
+
+SV *pwp_held(pTHX_ SV *self) {
+    return sv_2mortal(SvREFCNT_inc_simple_NN(self));
+}
+
+pwp_subject pwp_subject_of(pTHX_ SV *self, int role) {
+    pwp_subject subject;
+    subject.self = self;
+    subject.kind = &pwp_reqrep_classes[role];
+    subject.channel = pwp_state(aTHX_ self, subject.kind);
+    return subject;
+}
+
+pwp_channel *pwp_channel_again(pTHX_ const pwp_subject *subject) {
+    if (pwp_find(aTHX_ subject->self, subject->kind) != subject->channel) {
+        croak("Attempted to use a destroyed %s object", pwp_called(aTHX_ subject->kind->name));
+    }
+    return subject->channel;
+}
+
+void pwp_name_failure(pw_status status, pw_error *error, const char *op) {
+    if (status == PW_WOULD_BLOCK) Zero(error, 1, pw_error);
+    error->kind = status;
+    if (!*error->op || strncmp(error->op, "pw_", 3) == 0) {
+        my_strlcpy(error->op, op, sizeof error->op);
+    }
+}
+
+uint64_t pwp_id(pTHX_ SV *fetched) {
+    return SvUV_nomg(fetched);
+}
+
+SV *pwp_id_sv(pTHX_ uint64_t id) {
+    return sv_2mortal(newSVuv(id));
+}
+
+I32 pwp_give(pTHX_ I32 ax, SV *value) {
+    dSP;
+    EXTEND(SP, 1);
+    PERL_UNUSED_VAR(sp);
+    ST(0) = value;
+    return 1;
+}
+
+I32 pwp_give_two(pTHX_ I32 ax, SV *first, SV *second) {
+    dSP;
+    EXTEND(SP, 2);
+    PERL_UNUSED_VAR(sp);
+    ST(0) = first;
+    ST(1) = second;
+    return 2;
+}

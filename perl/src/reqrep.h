@@ -1,0 +1,180 @@
+/*
+ * Room reqrep: the four classes of Pipework::ReqRep, and its streams.
+ *
+ * What is behind an object is its channel. It attaches to the segment with the first call that
+ * needs it, so a process that only makes a segment is no member of it.
+ */
+#ifndef PWP_REQREP_H
+#define PWP_REQREP_H
+
+#include "pwperl.h"
+
+/* Which class an XSUB was called for: its ALIAS number, and an index of pwp_reqrep_classes. */
+enum { PWP_SERVER, PWP_CLIENT, PWP_INT_SERVER, PWP_INT_CLIENT };
+#define PWP_IS_CLIENT(role) ((role) & 1)
+#define PWP_IS_INT(role) ((role) & 2)
+
+extern const pwp_class pwp_reqrep_classes[4];
+extern const pwp_class pwp_stream_class;
+
+/* An eventfd that is rung by hand. */
+typedef struct pwp_bell {
+    /* NULL until it is used. */
+    pw_eventfd *held;
+    /* What the program knows it by: the number that it has set, or the one that was made; or -1. */
+    int number;
+} pwp_bell;
+
+/* Threads share it. But for the first three, its fields are only changed under `changing`. */
+typedef struct pwp_channel {
+    /* How many objects and calls in progress have it. */
+    int owners;
+    pw_segment *segment;
+    pw_geometry geometry;
+#ifdef USE_ITHREADS
+    perl_mutex changing;
+#endif
+    /* One of them, once it is attached. */
+    pw_client *client;
+    pw_server *server;
+    pw_client_options terms;
+    pwp_bell requests, replies;
+} pwp_channel;
+
+/* What messages call the class. */
+const char *pwp_class_called(pTHX_ int role);
+
+/* ------------------------------------------------ reqrep.c: channels */
+
+pwp_channel *pwp_channel_new(pTHX_ pw_segment *segment);
+pwp_channel *pwp_channel_hold(pwp_channel *channel);
+void pwp_channel_release(pTHX_ void *channel);
+
+/* The client or the server, which attaches first if it must; PW_OK, or why it could not. */
+pw_status pwp_attach_client(pTHX_ pwp_channel *channel, pw_client **client, pw_error *error);
+pw_status pwp_attach_server(pTHX_ pwp_channel *channel, pw_server **server, pw_error *error);
+
+/* An object that a call is about. */
+typedef struct pwp_subject {
+    SV *self;
+    const pwp_class *kind;
+    pwp_channel *channel;
+} pwp_subject;
+
+/* Keeps the variable with the object or class until the statement is over; to be called first. */
+SV *pwp_held(pTHX_ SV *self);
+
+/* What the object is made of, after all arguments are fetched. */
+pwp_subject pwp_subject_of(pTHX_ SV *self, int role);
+
+/* The same after Perl code has run, which may have destroyed the object: then this croaks. */
+pwp_channel *pwp_channel_again(pTHX_ const pwp_subject *subject);
+
+/* Completes an error that has no operation, or a function of C for one: `op` stands there then. */
+void pwp_name_failure(pw_status status, pw_error *error, const char *op);
+
+/* An id as a number, and a number as an id. */
+uint64_t pwp_id(pTHX_ SV *fetched);
+SV *pwp_id_sv(pTHX_ uint64_t id);
+
+/* Put results where an XSUB returns them, and say how many they are. */
+I32 pwp_give(pTHX_ I32 ax, SV *value);
+I32 pwp_give_two(pTHX_ I32 ax, SV *first, SV *second);
+
+/* ------------------------------------------------ reqrep_payload.c */
+
+/* Bit 0 of the flags of a request or reply: its bytes are a string with Perl's UTF-8 flag. */
+#define PWP_IS_UTF8 1
+
+/* What is sent or was received, as the class has it. */
+typedef struct pwp_payload {
+    /* Lent; `flags` go with them. */
+    pw_bytes bytes;
+    uint32_t flags;
+    /* For integers. */
+    int64_t number;
+} pwp_payload;
+
+/* The payload of an argument that was fetched, lent until Perl code runs. */
+pwp_payload pwp_payload_of(pTHX_ SV *fetched, int role);
+
+/* Copies the bytes, so that they last until the statement is over. */
+void pwp_payload_keep(pTHX_ pwp_payload *payload);
+
+/* A payload as a new mortal. The UTF-8 flag is set only if the bytes are valid: a peer may lie. */
+SV *pwp_payload_sv(pTHX_ const pwp_payload *payload, int role);
+
+/* Memory of this interpreter for what is received; it lasts until Perl code runs. */
+pw_buffer *pwp_scratch(pTHX);
+/* To be called when its bytes are copied: gives much memory back. */
+void pwp_scratch_done(pTHX);
+
+/* ------------------------------------------------ reqrep_open.c: constructors */
+
+/* The arguments of `new` and `new_memfd` behind the first; NULL is absent. */
+typedef struct pwp_sizes {
+    SV *req_cap, *resp_slots, *resp_size, *arena, *mode;
+} pwp_sizes;
+
+SV *pwp_reqrep_new(pTHX_ SV *class, int role, SV *path, const pwp_sizes *sizes);
+SV *pwp_reqrep_new_memfd(pTHX_ SV *class, int role, SV *name, const pwp_sizes *sizes);
+SV *pwp_reqrep_open(pTHX_ SV *class, int role, SV *path);
+SV *pwp_reqrep_open_fd(pTHX_ SV *class, int role, SV *fd);
+void pwp_reqrep_unlink(pTHX_ SV *self, int role, SV *path);
+
+/* ------------------------------------------------ reqrep_facts.c: what there is to know */
+
+SV *pwp_reqrep_stats(pTHX_ SV *self, int role);
+SV *pwp_reqrep_audit(pTHX_ SV *self, int role);
+SV *pwp_reqrep_geometry(pTHX_ SV *self, int role, SV *path);
+I32 pwp_reqrep_members(pTHX_ I32 ax, SV *self, int role);
+UV pwp_reqrep_recover(pTHX_ SV *self, int role);
+void pwp_reqrep_sync(pTHX_ SV *self, int role);
+
+/* ------------------------------------------------ reqrep_bell.c: eventfds and doorbells */
+
+pwp_bell *pwp_request_bell(pwp_channel *channel);
+pwp_bell *pwp_reply_bell(pwp_channel *channel);
+int pwp_bell_create(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *));
+void pwp_bell_set(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *), SV *fd);
+int pwp_bell_fileno(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *));
+SV *pwp_bell_consume(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *));
+void pwp_bell_ring(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *));
+void pwp_channel_ring(pwp_channel *channel, pwp_bell *(*which)(pwp_channel *));
+int pwp_reqrep_doorbell(pTHX_ SV *self, int role, bool is_for_sending);
+
+/* ------------------------------------------------ reqrep_client.c: the calling end */
+
+I32 pwp_client_req(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds, bool throws);
+I32 pwp_client_send(pTHX_ I32 ax, SV *self, int role, SV *data, bool rings);
+I32 pwp_client_send_wait(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds, bool rings);
+I32 pwp_client_get(pTHX_ I32 ax, SV *self, int role, SV *id);
+I32 pwp_client_get_wait(pTHX_ I32 ax, SV *self, int role, SV *id, SV *seconds);
+I32 pwp_client_recv_any(pTHX_ I32 ax, SV *self, int role, SV *seconds);
+void pwp_client_cancel(pTHX_ SV *self, int role, SV *id);
+bool pwp_client_forget(pTHX_ SV *self, int role, SV *id);
+UV pwp_client_pending(pTHX_ SV *self, int role);
+UV pwp_client_redeliveries(pTHX_ SV *self, int role, SV *times);
+bool pwp_client_needs_server(pTHX_ SV *self, int role, SV *yes);
+
+/* ------------------------------------------------ reqrep_stream.c */
+
+SV *pwp_client_stream(pTHX_ SV *self, int role, SV *data, SV *seconds);
+I32 pwp_stream_next(pTHX_ I32 ax, SV *self, SV *seconds);
+
+/* ------------------------------------------------ reqrep_server.c: the answering end */
+
+I32 pwp_server_recv(pTHX_ I32 ax, SV *self, int role);
+I32 pwp_server_recv_wait(pTHX_ I32 ax, SV *self, int role, SV *seconds);
+I32 pwp_server_drain(pTHX_ I32 ax, SV *self, int role, SV *max);
+I32 pwp_server_recv_wait_multi(pTHX_ I32 ax, SV *self, int role, SV *max, SV *seconds);
+I32 pwp_server_reply(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data);
+I32 pwp_server_part(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seconds);
+I32 pwp_server_fail(pTHX_ I32 ax, SV *self, int role, SV *id, SV *reason);
+I32 pwp_server_is_wanted(pTHX_ I32 ax, SV *self, int role, SV *id);
+SV *pwp_server_redeliveries(pTHX_ SV *self, int role, SV *id);
+I32 pwp_server_adopt(pTHX_ I32 ax, SV *self, int role, SV *id);
+void pwp_server_clear(pTHX_ SV *self, int role);
+void pwp_server_stop(pTHX_ SV *self, int role);
+
+#endif

@@ -1,0 +1,359 @@
+/* The calling end: a call at once, or in two halves. */
+#include "reqrep.h"
+
+/* ---------------------------------------------------------------- one half of a call, in slices */
+
+typedef struct half {
+    pwp_subject subject;
+    /* What is sent, and then what was received. */
+    pwp_payload payload;
+    uint64_t ticket;
+    /* Of the whole, where the first half must not be cut into slices; else 0. */
+    pw_deadline whole;
+} half;
+
+/* Whether a request is longer than a slot: it goes in parts, and begins anew after each failure. */
+static bool is_long(const half *call) {
+    return call->payload.bytes.len > call->subject.channel->geometry.request_bytes;
+}
+
+static bool is_for_numbers(const half *call) {
+    return call->subject.channel->geometry.integers;
+}
+
+/* Sends at once, or PW_WOULD_BLOCK. */
+static pw_status try_send(pTHX_ half *call, pw_error *error) {
+    pw_client *client;
+    const pwp_payload *payload = &call->payload;
+    pw_status status = pwp_attach_client(aTHX_ call->subject.channel, &client, error);
+    if (status != PW_OK) return status;
+    if (is_for_numbers(call)) {
+        return pw_client_try_send_int(client, payload->number, &call->ticket, error);
+    }
+    return pw_client_try_send(client, payload->bytes.data, payload->bytes.len, payload->flags,
+                              &call->ticket, error);
+}
+
+static pw_status send_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+    half *call = arguments;
+    const pwp_payload *payload = &call->payload;
+    pw_client *client;
+    pwp_channel *channel = pwp_channel_again(aTHX_ &call->subject);
+    pw_status status = pwp_attach_client(aTHX_ channel, &client, error);
+    if (status != PW_OK) return status;
+    if (is_for_numbers(call)) {
+        return pw_client_send_int(client, payload->number, until, &call->ticket, error);
+    }
+    if (is_long(call)) until = call->whole;
+    return pw_client_send(client, payload->bytes.data, payload->bytes.len, payload->flags, until,
+                          &call->ticket, error);
+}
+
+/* Sends, and waits for a slot if it must. */
+static pw_status send_until(pTHX_ half *call, pw_deadline deadline, pw_error *error) {
+    pw_status status = is_long(call) ? PW_WOULD_BLOCK : try_send(aTHX_ call, error);
+    if (status != PW_WOULD_BLOCK) return status;
+    /* A signal handler may change what the bytes are lent from. */
+    if (!is_for_numbers(call)) pwp_payload_keep(aTHX_ &call->payload);
+    call->whole = deadline;
+    return pwp_wait(aTHX_ send_slice, call, deadline, error);
+}
+
+/* The reply goes to the scratch memory, and so does the reason after PW_FAILED. */
+static pw_status receive(pTHX_ half *call, pw_client *client, pw_deadline until, pw_error *error) {
+    pw_buffer *scratch = pwp_scratch(aTHX);
+    pw_status status;
+    scratch->len = 0;
+    call->payload.flags = 0;
+    if (is_for_numbers(call)) {
+        return pw_client_recv_int(client, call->ticket, until, &call->payload.number, error);
+    }
+    status = pw_client_recv(client, call->ticket, until, scratch, &call->payload.flags, error);
+    call->payload.bytes.data = scratch->data;
+    call->payload.bytes.len = scratch->len;
+    return status;
+}
+
+static pw_status recv_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+    half *call = arguments;
+    return receive(aTHX_ call, pwp_channel_again(aTHX_ &call->subject)->client, until, error);
+}
+
+/* ---------------------------------------------------------------- how calls end */
+
+/* The reply, or undef and $!; `throws`: or an exception. */
+static SV *reply_of(pTHX_ const half *call, int role, pw_status status, pw_error *error,
+                    bool throws) {
+    SV *reply = &PL_sv_undef;
+    if (status == PW_OK) {
+        reply = pwp_payload_sv(aTHX_ &call->payload, role);
+    } else {
+        pw_buffer *scratch = pwp_scratch(aTHX);
+        size_t reason = status == PW_FAILED ? scratch->len : 0;
+        pwp_name_failure(status, error, "reqrep recv");
+        if (throws) pwp_throw_because(aTHX_ error, scratch->data, reason);
+        pwp_failed_because(aTHX_ error, scratch->data, reason);
+    }
+    pwp_scratch_done(aTHX);
+    return reply;
+}
+
+static I32 ended(pTHX_ I32 ax, const half *call, int role, pw_status status, pw_error *error,
+                 bool throws) {
+    return pwp_give(aTHX_ ax, reply_of(aTHX_ call, role, status, error, throws));
+}
+
+static void must_fit(pTHX_ const half *call) {
+    if (is_long(call)) {
+        croak("request too long (max %u bytes)",
+              (unsigned)call->subject.channel->geometry.request_bytes);
+    }
+}
+
+/* A call whose wait a signal handler may leave; then nothing of it stays behind. */
+typedef struct guard {
+    pwp_channel *channel;
+    uint64_t ticket;
+} guard;
+
+/* Ends a call that nobody waits for any more. Its reply may have come in the last moment. */
+static pw_status give_up(pTHX_ half *call, pw_client *client, pw_error *error) {
+    bool cancelled = false;
+    if (pw_client_cancel(client, call->ticket, &cancelled, NULL) != PW_OK || cancelled) {
+        return error->kind;
+    }
+    return receive(aTHX_ call, client, 0, error);
+}
+
+static void leave(pTHX_ void *state) {
+    guard *left = state;
+    if (left->ticket) {
+        half call;
+        pw_error error = {PW_INTERRUPTED, 0, 0, ""};
+        Zero(&call, 1, half);
+        call.subject.channel = left->channel;
+        call.ticket = left->ticket;
+        (void)give_up(aTHX_ &call, left->channel->client, &error);
+    }
+    pwp_channel_release(aTHX_ left->channel);
+}
+
+/* Waits on where the first slice has ended. */
+static pw_status recv_guarded(pTHX_ half *call, pw_deadline deadline, pw_error *error) {
+    guard held;
+    pw_status status;
+    held.channel = pwp_channel_hold(call->subject.channel);
+    held.ticket = call->ticket;
+    ENTER;
+    SAVEDESTRUCTOR_X(leave, &held);
+    PERL_ASYNC_CHECK();
+    status = pwp_wait(aTHX_ recv_slice, call, deadline, error);
+    held.ticket = 0;
+    LEAVE;
+    return status;
+}
+
+I32 pwp_client_req(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds, bool throws) {
+    half call;
+    pw_deadline deadline, slice;
+    pw_status status;
+    pw_error error;
+    self = pwp_held(aTHX_ self);
+    data = pwp_fetch(aTHX_ data);
+    deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
+    call.payload = pwp_payload_of(aTHX_ data, role);
+    call.subject = pwp_subject_of(aTHX_ self, role);
+    if (!throws) must_fit(aTHX_ &call);
+    status = send_until(aTHX_ &call, deadline, &error);
+    if (status != PW_OK) {
+        pwp_scratch(aTHX)->len = 0;
+        return ended(aTHX_ ax, &call, role, status, &error, throws);
+    }
+    /* No Perl code runs in the first slice, so that the usual call needs no guard. */
+    slice = pw_in_ms(250);
+    if (deadline < slice) slice = deadline;
+    status = receive(aTHX_ &call, call.subject.channel->client, slice, &error);
+    if (status == PW_INTERRUPTED || (status == PW_TIMED_OUT && slice != deadline)) {
+        status = recv_guarded(aTHX_ &call, deadline, &error);
+    }
+    if (status != PW_OK) status = give_up(aTHX_ &call, call.subject.channel->client, &error);
+    return ended(aTHX_ ax, &call, role, status, &error, throws);
+}
+
+/* ---------------------------------------------------------------- sending */
+
+static I32 sent(pTHX_ I32 ax, const half *call, pw_status status, pw_error *error, bool rings) {
+    if (status == PW_OK) {
+        if (rings) pwp_channel_ring(call->subject.channel, pwp_request_bell);
+        return pwp_give(aTHX_ ax, pwp_id_sv(aTHX_ call->ticket));
+    }
+    pwp_name_failure(status, error, "reqrep send");
+    pwp_failed(aTHX_ error);
+    return pwp_give(aTHX_ ax, &PL_sv_undef);
+}
+
+I32 pwp_client_send(pTHX_ I32 ax, SV *self, int role, SV *data, bool rings) {
+    half call;
+    pw_error error;
+    self = pwp_held(aTHX_ self);
+    data = pwp_fetch(aTHX_ data);
+    call.payload = pwp_payload_of(aTHX_ data, role);
+    call.subject = pwp_subject_of(aTHX_ self, role);
+    must_fit(aTHX_ &call);
+    return sent(aTHX_ ax, &call, try_send(aTHX_ &call, &error), &error, rings);
+}
+
+I32 pwp_client_send_wait(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds, bool rings) {
+    half call;
+    pw_deadline deadline;
+    pw_error error;
+    self = pwp_held(aTHX_ self);
+    data = pwp_fetch(aTHX_ data);
+    deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
+    call.payload = pwp_payload_of(aTHX_ data, role);
+    call.subject = pwp_subject_of(aTHX_ self, role);
+    must_fit(aTHX_ &call);
+    return sent(aTHX_ ax, &call, send_until(aTHX_ &call, deadline, &error), &error, rings);
+}
+
+/* ---------------------------------------------------------------- receiving */
+
+/* A call by its id; PW_STALE if no call can have that id, since nothing was sent. */
+static pw_status begin(pTHX_ half *call, SV *self, int role, SV *id, pw_error *error) {
+    call->ticket = pwp_id(aTHX_ id);
+    call->subject = pwp_subject_of(aTHX_ self, role);
+    if (pw_ticket_slot(call->ticket) >= call->subject.channel->geometry.slots) {
+        croak("invalid slot index");
+    }
+    if (call->subject.channel->client) return PW_OK;
+    Zero(error, 1, pw_error);
+    return PW_STALE;
+}
+
+I32 pwp_client_get(pTHX_ I32 ax, SV *self, int role, SV *id) {
+    half call;
+    pw_error error;
+    pw_buffer *scratch = pwp_scratch(aTHX);
+    pw_status status;
+    self = pwp_held(aTHX_ self);
+    id = pwp_fetch(aTHX_ id);
+    scratch->len = 0;
+    call.payload = (pwp_payload){{NULL, 0}, 0, 0};
+    status = begin(aTHX_ &call, self, role, id, &error);
+    if (status == PW_OK && is_for_numbers(&call)) {
+        status = pw_client_try_recv_int(call.subject.channel->client, call.ticket,
+                                        &call.payload.number, &error);
+    } else if (status == PW_OK) {
+        status = pw_client_try_recv(call.subject.channel->client, call.ticket, scratch,
+                                    &call.payload.flags, &error);
+        call.payload.bytes.data = scratch->data;
+        call.payload.bytes.len = scratch->len;
+    }
+    return ended(aTHX_ ax, &call, role, status, &error, false);
+}
+
+I32 pwp_client_get_wait(pTHX_ I32 ax, SV *self, int role, SV *id, SV *seconds) {
+    half call;
+    pw_deadline deadline;
+    pw_error error;
+    pw_status status;
+    self = pwp_held(aTHX_ self);
+    id = pwp_fetch(aTHX_ id);
+    deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
+    status = begin(aTHX_ &call, self, role, id, &error);
+    if (status == PW_OK) {
+        status = pwp_wait(aTHX_ recv_slice, &call, deadline, &error);
+    } else {
+        pwp_scratch(aTHX)->len = 0;
+    }
+    return ended(aTHX_ ax, &call, role, status, &error, false);
+}
+
+/* The status of a call that has ended, or of the wait if the ticket is 0. */
+static pw_status any_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+    half *call = arguments;
+    pw_buffer *scratch = pwp_scratch(aTHX);
+    pw_client *client;
+    pwp_channel *channel = pwp_channel_again(aTHX_ &call->subject);
+    pw_status status = pwp_attach_client(aTHX_ channel, &client, error);
+    if (status != PW_OK) return status;
+    status = pw_client_recv_any(client, until, &call->ticket, scratch, &call->payload.flags, error);
+    call->payload.bytes.data = scratch->data;
+    call->payload.bytes.len = scratch->len;
+    return status;
+}
+
+I32 pwp_client_recv_any(pTHX_ I32 ax, SV *self, int role, SV *seconds) {
+    half call;
+    pw_deadline deadline;
+    pw_error error;
+    pw_status status;
+    SV *reply;
+    self = pwp_held(aTHX_ self);
+    deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
+    call.payload = (pwp_payload){{NULL, 0}, 0, 0};
+    call.ticket = 0;
+    call.subject = pwp_subject_of(aTHX_ self, role);
+    status = pwp_wait(aTHX_ any_slice, &call, deadline, &error);
+    if (!call.ticket) {
+        if (status != PW_OK) pwp_failed(aTHX_ &error);
+        return 0;
+    }
+    reply = reply_of(aTHX_ &call, role, status, &error, false);
+    return pwp_give_two(aTHX_ ax, reply, pwp_id_sv(aTHX_ call.ticket));
+}
+
+/* ---------------------------------------------------------------- the rest */
+
+void pwp_client_cancel(pTHX_ SV *self, int role, SV *id) {
+    pwp_channel *channel;
+    uint64_t ticket;
+    self = pwp_held(aTHX_ self);
+    ticket = pwp_id(aTHX_ pwp_fetch(aTHX_ id));
+    channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
+    if (channel->client) pw_client_cancel(channel->client, ticket, NULL, NULL);
+}
+
+bool pwp_client_forget(pTHX_ SV *self, int role, SV *id) {
+    pwp_channel *channel;
+    uint64_t ticket;
+    self = pwp_held(aTHX_ self);
+    ticket = pwp_id(aTHX_ pwp_fetch(aTHX_ id));
+    channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
+    return channel->client && pw_client_forget(channel->client, ticket, NULL) == PW_OK;
+}
+
+UV pwp_client_pending(pTHX_ SV *self, int role) {
+    pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
+    return pw_client_pending(channel->client);
+}
+
+/* How it calls, which is settled when it attaches. */
+static pw_client_options *terms_of(pTHX_ SV *self, int role, bool changes) {
+    pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
+    if (changes && channel->client) {
+        croak("%s: to be set before the first call", pwp_class_called(aTHX_ role));
+    }
+    return &channel->terms;
+}
+
+UV pwp_client_redeliveries(pTHX_ SV *self, int role, SV *times) {
+    UV wanted = 0;
+    pw_client_options *terms;
+    self = pwp_held(aTHX_ self);
+    if (times) wanted = SvUV_nomg(pwp_fetch(aTHX_ times));
+    if (wanted > 3) croak("%s: at most 3 redeliveries", pwp_class_called(aTHX_ role));
+    terms = terms_of(aTHX_ self, role, times != NULL);
+    if (times) terms->redeliveries = (uint8_t)wanted;
+    return terms->redeliveries;
+}
+
+bool pwp_client_needs_server(pTHX_ SV *self, int role, SV *yes) {
+    bool wanted = false;
+    pw_client_options *terms;
+    self = pwp_held(aTHX_ self);
+    if (yes) wanted = SvTRUE_nomg(pwp_fetch(aTHX_ yes));
+    terms = terms_of(aTHX_ self, role, yes != NULL);
+    if (yes) terms->needs_server = wanted;
+    return terms->needs_server;
+}

@@ -1,0 +1,354 @@
+/* The answering end: requests by their ids. */
+#include "reqrep.h"
+
+/* How many requests are taken from the segment at a time. */
+#define MOST_AT_ONCE 64
+
+/* Requests that were taken; their bytes are in the scratch memory. */
+typedef struct taking {
+    pwp_subject subject;
+    size_t max, count;
+    pw_request requests[MOST_AT_ONCE];
+    int64_t numbers[MOST_AT_ONCE];
+} taking;
+
+/* ---------------------------------------------------------------- taking requests */
+
+/* Waits for the first one, and takes those that are there, up to `max`. */
+static pw_status take_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+    taking *of = arguments;
+    pwp_channel *channel = pwp_channel_again(aTHX_ &of->subject);
+    pw_server *server;
+    pw_status status = pwp_attach_server(aTHX_ channel, &server, error);
+    of->count = 0;
+    if (status != PW_OK) return status;
+    if (of->max == 1) {
+        status = channel->geometry.integers
+                     ? pw_server_recv_int(server, until, of->numbers, of->requests, error)
+                     : pw_server_recv(server, until, pwp_scratch(aTHX), of->requests, error);
+        of->count = status == PW_OK;
+        return status;
+    }
+    if (channel->geometry.integers) {
+        return pw_server_recv_many_int(server, of->max, until, 0, of->numbers, of->requests,
+                                       &of->count, error);
+    }
+    return pw_server_recv_many(server, of->max, until, 0, pwp_scratch(aTHX), of->requests,
+                               &of->count, error);
+}
+
+/* The same without waiting; PW_WOULD_BLOCK if there is none. */
+static pw_status take_now(pTHX_ taking *of, pw_error *error) {
+    pwp_channel *channel = of->subject.channel;
+    pw_server *server;
+    pw_status status = pwp_attach_server(aTHX_ channel, &server, error);
+    of->count = 0;
+    if (status != PW_OK) return status;
+    if (of->max == 1) {
+        status = channel->geometry.integers
+                     ? pw_server_try_recv_int(server, of->numbers, of->requests, error)
+                     : pw_server_try_recv(server, pwp_scratch(aTHX), of->requests, error);
+        of->count = status == PW_OK;
+        return status;
+    }
+    if (channel->geometry.integers) {
+        status = pw_server_recv_many_int(server, of->max, 0, 0, of->numbers, of->requests,
+                                         &of->count, error);
+    } else {
+        status = pw_server_drain(server, of->max, pwp_scratch(aTHX), of->requests, &of->count,
+                                 error);
+    }
+    return status == PW_TIMED_OUT || (status == PW_OK && !of->count) ? PW_WOULD_BLOCK : status;
+}
+
+static SV *data_of(pTHX_ const taking *of, size_t i, int role) {
+    const pw_request *request = &of->requests[i];
+    const pw_buffer *scratch = pwp_scratch(aTHX);
+    pwp_payload payload = {{NULL, 0}, 0, 0};
+    if (PWP_IS_INT(role)) {
+        payload.number = of->numbers[i];
+    } else {
+        payload.bytes.data = request->len ? (const char *)scratch->data + request->offset : NULL;
+        payload.bytes.len = request->len;
+        payload.flags = request->flags;
+    }
+    return pwp_payload_sv(aTHX_ &payload, role);
+}
+
+/* Nothing was taken: the empty list. */
+static I32 nothing(pTHX_ pw_status status, pw_error *error) {
+    pwp_name_failure(status, error, "reqrep recv");
+    pwp_failed(aTHX_ error);
+    return 0;
+}
+
+/* One request and its id. */
+static I32 give_one(pTHX_ I32 ax, taking *of, int role, pw_status status, pw_error *error) {
+    SV *data;
+    if (status != PW_OK) return nothing(aTHX_ status, error);
+    data = data_of(aTHX_ of, 0, role);
+    pwp_scratch_done(aTHX);
+    return pwp_give_two(aTHX_ ax, data, pwp_id_sv(aTHX_ of->requests[0].ticket));
+}
+
+/* All that were taken, and those that are there besides, up to `max` in all. */
+static I32 give_all(pTHX_ I32 ax, taking *of, int role, UV max, pw_status status, pw_error *error) {
+    I32 given = 0;
+    /* As many as can be in the segment at a time: others may send as fast as this takes. */
+    if (max > of->subject.channel->geometry.slots) max = of->subject.channel->geometry.slots;
+    if (status != PW_OK) return nothing(aTHX_ status, error);
+    for (;;) {
+        bool was_full = of->count == of->max;
+        dSP;
+        EXTEND(SP, given + 2 * (SSize_t)of->count);
+        PERL_UNUSED_VAR(sp);
+        for (size_t i = 0; i < of->count; i++) {
+            ST(given) = data_of(aTHX_ of, i, role);
+            ST(given + 1) = pwp_id_sv(aTHX_ of->requests[i].ticket);
+            given += 2;
+        }
+        if (!was_full || (UV)given / 2 >= max) break;
+        of->max = max - (UV)given / 2 < MOST_AT_ONCE ? max - (UV)given / 2 : MOST_AT_ONCE;
+        /* A failure comes again with the next call. */
+        if (take_now(aTHX_ of, error) != PW_OK) break;
+    }
+    pwp_scratch_done(aTHX);
+    return given;
+}
+
+I32 pwp_server_recv(pTHX_ I32 ax, SV *self, int role) {
+    taking of;
+    pw_error error;
+    of.subject = pwp_subject_of(aTHX_ self, role);
+    of.max = 1;
+    return give_one(aTHX_ ax, &of, role, take_now(aTHX_ &of, &error), &error);
+}
+
+I32 pwp_server_recv_wait(pTHX_ I32 ax, SV *self, int role, SV *seconds) {
+    taking of;
+    pw_deadline deadline;
+    pw_error error;
+    self = pwp_held(aTHX_ self);
+    deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
+    of.subject = pwp_subject_of(aTHX_ self, role);
+    of.max = 1;
+    return give_one(aTHX_ ax, &of, role, pwp_wait(aTHX_ take_slice, &of, deadline, &error), &error);
+}
+
+I32 pwp_server_drain(pTHX_ I32 ax, SV *self, int role, SV *max) {
+    taking of;
+    pw_error error;
+    UV wanted;
+    self = pwp_held(aTHX_ self);
+    if (max) max = pwp_fetch(aTHX_ max);
+    wanted = max && SvOK(max) ? SvUV_nomg(max) : UV_MAX;
+    of.subject = pwp_subject_of(aTHX_ self, role);
+    of.max = wanted < MOST_AT_ONCE ? wanted : MOST_AT_ONCE;
+    if (!wanted) return 0;
+    return give_all(aTHX_ ax, &of, role, wanted, take_now(aTHX_ &of, &error), &error);
+}
+
+I32 pwp_server_recv_wait_multi(pTHX_ I32 ax, SV *self, int role, SV *max, SV *seconds) {
+    taking of;
+    pw_deadline deadline;
+    pw_error error;
+    UV wanted;
+    self = pwp_held(aTHX_ self);
+    max = pwp_fetch(aTHX_ max);
+    deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
+    wanted = SvUV_nomg(max);
+    of.subject = pwp_subject_of(aTHX_ self, role);
+    of.max = wanted < MOST_AT_ONCE ? wanted : MOST_AT_ONCE;
+    if (!wanted) return 0;
+    return give_all(aTHX_ ax, &of, role, wanted, pwp_wait(aTHX_ take_slice, &of, deadline, &error),
+                    &error);
+}
+
+/* ---------------------------------------------------------------- answering them */
+
+/* What is done with a request that was taken. */
+typedef struct answer {
+    pwp_subject subject;
+    uint64_t ticket;
+    pwp_payload payload;
+    bool wanted;
+} answer;
+
+/* A server that has taken nothing has nothing to answer. */
+static pw_status stale(pw_error *error) {
+    memset(error, 0, sizeof *error);
+    return PW_STALE;
+}
+
+/*
+ * Does something with a request. In a forked child, one that its parent has taken is made its own
+ * first: for servers that fork for each request.
+ */
+static pw_status answered(answer *of, pw_status (*act)(pw_server *, answer *, pw_error *),
+                          pw_error *error) {
+    pw_server *server = of->subject.channel->server;
+    pw_status status = server ? act(server, of, error) : stale(error);
+    if (status == PW_STALE && server && pw_server_adopt(server, of->ticket, NULL) == PW_OK) {
+        status = act(server, of, error);
+    }
+    return status;
+}
+
+/* Whether the client still waited; false, with $!, of a request that is not there. */
+static I32 told(pTHX_ I32 ax, const answer *of, pw_status status, pw_error *error) {
+    if (status != PW_OK) {
+        pwp_name_failure(status, error, "reqrep reply");
+        pwp_failed(aTHX_ error);
+    }
+    return pwp_give(aTHX_ ax, boolSV(status == PW_OK && of->wanted));
+}
+
+static pw_status reply(pw_server *server, answer *of, pw_error *error) {
+    const pwp_payload *payload = &of->payload;
+    return pw_server_reply(server, of->ticket, payload->bytes.data, payload->bytes.len,
+                           payload->flags, &of->wanted, error);
+}
+
+static pw_status reply_int(pw_server *server, answer *of, pw_error *error) {
+    return pw_server_reply_int(server, of->ticket, of->payload.number, &of->wanted, error);
+}
+
+static pw_status is_wanted(pw_server *server, answer *of, pw_error *error) {
+    return pw_server_is_wanted(server, of->ticket, &of->wanted, error);
+}
+
+static pw_status fail(pw_server *server, answer *of, pw_error *error) {
+    return pw_server_fail(server, of->ticket, of->payload.bytes.data, of->payload.bytes.len,
+                          &of->wanted, error);
+}
+
+static void must_fit(pTHX_ const answer *of) {
+    unsigned most = of->subject.channel->geometry.reply_bytes;
+    if (of->payload.bytes.len > most) croak("response too long (max %u bytes)", most);
+}
+
+I32 pwp_server_reply(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data) {
+    answer of;
+    pw_error error;
+    pw_status status;
+    self = pwp_held(aTHX_ self);
+    id = pwp_fetch(aTHX_ id);
+    data = pwp_fetch(aTHX_ data);
+    of.ticket = pwp_id(aTHX_ id);
+    of.payload = pwp_payload_of(aTHX_ data, role);
+    of.subject = pwp_subject_of(aTHX_ self, role);
+    must_fit(aTHX_ &of);
+    status = answered(&of, PWP_IS_INT(role) ? reply_int : reply, &error);
+    return told(aTHX_ ax, &of, status, &error);
+}
+
+static pw_status part_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+    answer *of = arguments;
+    const pwp_payload *payload = &of->payload;
+    pw_server *server = pwp_channel_again(aTHX_ &of->subject)->server;
+    return pw_server_part(server, of->ticket, payload->bytes.data, payload->bytes.len,
+                          payload->flags, until, &of->wanted, error);
+}
+
+I32 pwp_server_part(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seconds) {
+    answer of;
+    pw_deadline deadline;
+    pw_error error;
+    pw_status status;
+    self = pwp_held(aTHX_ self);
+    id = pwp_fetch(aTHX_ id);
+    data = pwp_fetch(aTHX_ data);
+    deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
+    of.ticket = pwp_id(aTHX_ id);
+    of.payload = pwp_payload_of(aTHX_ data, role);
+    of.subject = pwp_subject_of(aTHX_ self, role);
+    must_fit(aTHX_ &of);
+    /* Whether there is such a request; and a child makes it its own. */
+    status = answered(&of, is_wanted, &error);
+    if (status == PW_OK && of.wanted) {
+        /* A signal handler may change what the bytes are lent from. */
+        pwp_payload_keep(aTHX_ &of.payload);
+        status = pwp_wait(aTHX_ part_slice, &of, deadline, &error);
+    }
+    if (status == PW_TIMED_OUT) {
+        pwp_failed(aTHX_ &error);
+        return pwp_give(aTHX_ ax, &PL_sv_undef);
+    }
+    return told(aTHX_ ax, &of, status, &error);
+}
+
+I32 pwp_server_fail(pTHX_ I32 ax, SV *self, int role, SV *id, SV *reason) {
+    answer of;
+    pw_error error;
+    pw_status status;
+    self = pwp_held(aTHX_ self);
+    id = pwp_fetch(aTHX_ id);
+    of.payload = (pwp_payload){{NULL, 0}, 0, 0};
+    if (reason) {
+        /* A reason is text, and goes as UTF-8. */
+        reason = sv_mortalcopy(pwp_fetch(aTHX_ reason));
+        of.payload.bytes.data = SvPVutf8(reason, of.payload.bytes.len);
+    }
+    of.ticket = pwp_id(aTHX_ id);
+    of.subject = pwp_subject_of(aTHX_ self, role);
+    status = answered(&of, fail, &error);
+    return told(aTHX_ ax, &of, status, &error);
+}
+
+/* ---------------------------------------------------------------- the rest */
+
+static answer about(pTHX_ SV *self, int role, SV *id) {
+    answer of;
+    self = pwp_held(aTHX_ self);
+    of.ticket = pwp_id(aTHX_ pwp_fetch(aTHX_ id));
+    of.payload = (pwp_payload){{NULL, 0}, 0, 0};
+    of.subject = pwp_subject_of(aTHX_ self, role);
+    return of;
+}
+
+I32 pwp_server_is_wanted(pTHX_ I32 ax, SV *self, int role, SV *id) {
+    answer of = about(aTHX_ self, role, id);
+    pw_error error;
+    pw_status status = answered(&of, is_wanted, &error);
+    return told(aTHX_ ax, &of, status, &error);
+}
+
+SV *pwp_server_redeliveries(pTHX_ SV *self, int role, SV *id) {
+    answer of = about(aTHX_ self, role, id);
+    pw_server *server = of.subject.channel->server;
+    uint16_t times = 0;
+    pw_error error;
+    pw_status status = server ? pw_server_redeliveries(server, of.ticket, &times, &error)
+                              : stale(&error);
+    if (status == PW_OK) return sv_2mortal(newSVuv(times));
+    pwp_name_failure(status, &error, "reqrep redeliveries");
+    pwp_failed(aTHX_ &error);
+    return &PL_sv_undef;
+}
+
+I32 pwp_server_adopt(pTHX_ I32 ax, SV *self, int role, SV *id) {
+    answer of = about(aTHX_ self, role, id);
+    pw_server *server = of.subject.channel->server;
+    pw_error error;
+    pw_status status = server ? pw_server_adopt(server, of.ticket, &error) : stale(&error);
+    of.wanted = true;
+    return told(aTHX_ ax, &of, status, &error);
+}
+
+/* The server of the object, which attaches if it must; or an exception. */
+static pw_server *attached(pTHX_ SV *self, int role) {
+    pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
+    pw_server *server;
+    pw_error error;
+    if (pwp_attach_server(aTHX_ channel, &server, &error) != PW_OK) pwp_throw(aTHX_ &error);
+    return server;
+}
+
+void pwp_server_clear(pTHX_ SV *self, int role) {
+    pw_error error;
+    if (pw_server_clear(attached(aTHX_ self, role), NULL, &error) != PW_OK) pwp_throw(aTHX_ &error);
+}
+
+void pwp_server_stop(pTHX_ SV *self, int role) {
+    pw_server_stop(attached(aTHX_ self, role));
+}

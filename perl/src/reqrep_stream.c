@@ -1,0 +1,112 @@
+/* Replies that are received part by part. */
+#include "reqrep.h"
+
+/* What is behind a stream. Threads do not share it. */
+typedef struct stream_state {
+    pw_stream *stream;
+    /* How many seconds each part is waited for, unless `next` says it; NULL is for ever. */
+    SV *seconds;
+    bool has_ended;
+} stream_state;
+
+static void release(pTHX_ void *state) {
+    stream_state *stream = state;
+    pw_stream_free(stream->stream);
+    SvREFCNT_dec(stream->seconds);
+    Safefree(stream);
+}
+
+/* A new thread gets none: two that take turns with one would tear it. */
+static void *share(pTHX_ void *state) {
+    PERL_UNUSED_VAR(state);
+    return NULL;
+}
+
+const pwp_class pwp_stream_class = {PWP_VTABLE, "Pipework::ReqRep::Stream", release, share};
+
+typedef struct opening {
+    pwp_subject subject;
+    pwp_payload payload;
+    pw_deadline whole;
+    pw_stream *stream;
+} opening;
+
+static pw_status open_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+    opening *of = arguments;
+    pwp_channel *channel = pwp_channel_again(aTHX_ &of->subject);
+    const pwp_payload *payload = &of->payload;
+    pw_client *client;
+    pw_status status = pwp_attach_client(aTHX_ channel, &client, error);
+    if (status != PW_OK) return status;
+    /* A long request goes in parts, and begins anew after each failure. */
+    if (payload->bytes.len > channel->geometry.request_bytes) until = of->whole;
+    return pw_client_stream(client, payload->bytes.data, payload->bytes.len, payload->flags, until,
+                            &of->stream, error);
+}
+
+SV *pwp_client_stream(pTHX_ SV *self, int role, SV *data, SV *seconds) {
+    opening of;
+    pw_error error;
+    stream_state *state;
+    SV *object, *reference;
+    self = pwp_held(aTHX_ self);
+    data = pwp_fetch(aTHX_ data);
+    if (seconds) seconds = pwp_fetch(aTHX_ seconds);
+    of.whole = pwp_deadline(aTHX_ seconds);
+    of.payload = pwp_payload_of(aTHX_ data, role);
+    of.subject = pwp_subject_of(aTHX_ self, role);
+    pwp_payload_keep(aTHX_ &of.payload);
+    if (pwp_wait(aTHX_ open_slice, &of, of.whole, &error) != PW_OK) pwp_throw(aTHX_ &error);
+    Newxz(state, 1, stream_state);
+    state->stream = of.stream;
+    if (seconds && SvOK(seconds)) state->seconds = newSVnv(SvNV_nomg(seconds));
+    object = newSV(0);
+    reference = sv_2mortal(newRV_noinc(object));
+    pwp_attach(aTHX_ object, &pwp_stream_class, state);
+    return sv_bless(reference, gv_stashpv(pwp_stream_class.name, GV_ADD));
+}
+
+typedef struct next_part {
+    SV *self;
+    stream_state *state;
+    pwp_payload payload;
+} next_part;
+
+static pw_status next_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+    next_part *of = arguments;
+    pw_buffer *scratch = pwp_scratch(aTHX);
+    pw_status status;
+    if (pwp_find(aTHX_ of->self, &pwp_stream_class) != of->state) {
+        croak("Attempted to use a destroyed %s object",
+              pwp_called(aTHX_ pwp_stream_class.name));
+    }
+    scratch->len = 0;
+    status = pw_stream_next_part(of->state->stream, until, scratch, &of->payload.flags, error);
+    of->payload.bytes.data = scratch->data;
+    of->payload.bytes.len = scratch->len;
+    return status;
+}
+
+I32 pwp_stream_next(pTHX_ I32 ax, SV *self, SV *seconds) {
+    next_part of;
+    pw_status status;
+    pw_error error;
+    SV *part = &PL_sv_undef;
+    self = pwp_held(aTHX_ self);
+    if (seconds) seconds = pwp_fetch(aTHX_ seconds);
+    of.self = self;
+    of.state = pwp_state(aTHX_ self, &pwp_stream_class);
+    of.payload = (pwp_payload){{NULL, 0}, 0, 0};
+    if (of.state->has_ended) return pwp_give(aTHX_ ax, part);
+    status = pwp_wait(aTHX_ next_slice, &of,
+                      pwp_deadline(aTHX_ seconds ? seconds : of.state->seconds), &error);
+    of.state->has_ended = status != PW_OK && status != PW_TIMED_OUT;
+    if (status == PW_OK) {
+        part = pwp_payload_sv(aTHX_ &of.payload, PWP_CLIENT);
+    } else if (status != PW_CLOSED) {
+        pw_buffer *scratch = pwp_scratch(aTHX);
+        pwp_throw_because(aTHX_ &error, scratch->data, status == PW_FAILED ? scratch->len : 0);
+    }
+    pwp_scratch_done(aTHX);
+    return pwp_give(aTHX_ ax, part);
+}

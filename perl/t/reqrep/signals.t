@@ -1,0 +1,147 @@
+# Signal handlers run in every wait: one that returns, dies, closes, uses the object.
+use strict;
+use warnings;
+use Test::More;
+use Time::HiRes qw(time sleep ualarm);
+use Pipework::ReqRep;
+
+$SIG{__DIE__} = 'DEFAULT';
+my $watchdog = fork // die "fork: $!";
+if (!$watchdog) { sleep 50; kill 9, getppid; exit }
+
+my ($srv, $cli);
+sub ends {
+    my ($kind) = @_;
+    $srv = "Pipework::ReqRep$kind"->new(undef, 8, 4, $kind ? () : 64);
+    $cli = "Pipework::ReqRep${kind}::Client"->new_from_fd($srv->memfd);
+}
+
+# Every wait, with nothing to end it; and how it is prepared.
+my %waits = (
+    recv_wait        => sub { $srv->recv_wait($_[0]) },
+    recv_wait_multi  => sub { $srv->recv_wait_multi(3, $_[0]) },
+    req              => sub { defined $_[0] ? $cli->req_wait(1, $_[0]) : $cli->req(1) },
+    call             => sub { $cli->call(1, $_[0]) },
+    get_wait         => sub { $cli->get_wait(scalar $cli->send(1), $_[0]) },
+    send_wait        => sub { 1 while $cli->send(1); $cli->send_wait(1, $_[0]) },
+    send_wait_notify => sub { 1 while $cli->send(1); $cli->send_wait_notify(1, $_[0]) },
+);
+my %of_strings = (
+    recv_any => sub { $cli->send(1); $cli->recv_any($_[0]) },
+    stream   => sub { 1 while $cli->send(1); $cli->stream(1, $_[0]) },
+    next     => sub { my $s = $cli->stream(1, $_[0]); $s->next },
+    part     => sub {
+        my $s = $cli->stream(1);
+        my $id = $srv->recv;
+        $srv->part($id, 'first');
+        $srv->part($id, 'second', $_[0]);
+    },
+);
+
+for my $kind ('', '::Int') {
+    my %all = (%waits, $kind ? () : %of_strings);
+    for my $wait (sort keys %all) {
+        my $run = $all{$wait};
+        my $throws = $wait =~ /^(call|stream|next)$/;
+        my $name = "$wait$kind";
+
+        ends($kind);
+        my $handled = 0;
+        local $SIG{ALRM} = sub { $handled++ };
+        ualarm 20_000, 20_000;
+        my $began = time;
+        my @got = eval { $run->(0.15) };
+        ualarm 0;
+        cmp_ok(time - $began, '>=', 0.14, "$name: a handler that returns does not end the wait");
+        cmp_ok($handled, '>=', 1, "$name: it ran in the wait");
+        ok($throws ? $@ && $@->kind eq 'TimedOut' : !$@ && !grep({ defined } @got),
+            "$name: the time was over") or diag explain [$@, \@got];
+
+        ends($kind);
+        local $SIG{ALRM} = sub { die "handler\n" };
+        ualarm 20_000;
+        $began = time;
+        eval { $run->(); 1 };
+        my $died = $@;
+        ualarm 0;
+        is($died, "handler\n", "$name: a handler that dies ends it");
+        cmp_ok(time - $began, '<', 5, "$name: at once");
+        is($cli->pending, {get_wait => 1, recv_any => 1, send_wait => 4, send_wait_notify => 4, stream => 4}->{$wait} // 0,
+            "$name: nothing stays behind") if $wait ne 'part';
+
+        ends($kind);
+        my $class = $wait =~ /recv_wait|part/ ? "Pipework::ReqRep$kind"
+            : $wait eq 'next' ? undef : "Pipework::ReqRep${kind}::Client";
+        if ($class) {
+            local $SIG{ALRM} = sub { $wait =~ /recv_wait|part/ ? $srv->DESTROY : $cli->DESTROY };
+            ualarm 20_000;
+            eval { $run->() };
+            like($@, qr/^Attempted to use a destroyed $class object/, "$name: a handler that destroys the object");
+            ends($kind);
+            $SIG{ALRM} = sub { undef $srv; undef $cli };
+            ualarm 20_000;
+            eval { $run->() };
+            like($@, qr/^Attempted to use a destroyed $class object/, "$name: or lets go of it");
+        }
+
+        ends($kind);
+        my $used = '';
+        local $SIG{ALRM} = sub {
+            my $other = $cli->new_from_fd($srv->memfd);
+            $used = $srv->stats->{size} . $cli->pending . $other->pending . ($cli->get(1) // 'none');
+        };
+        ualarm 20_000;
+        eval { $run->(0.1) };
+        like($used, qr/^\d\d0none$/, "$name: a handler that uses the object");
+    }
+}
+
+# A handler answers the very call that waits.
+{
+    ends('');
+    local $SIG{ALRM} = sub { my ($req, $id) = $srv->recv; $srv->reply($id, "answered $req") };
+    ualarm 20_000;
+    is($cli->req('in a handler'), 'answered in a handler', 'a handler answers the call that waits');
+    local $SIG{ALRM} = sub { $cli->send('sent in a handler') };
+    ualarm 20_000;
+    is((($srv->recv_wait)[0]), 'sent in a handler', 'or sends what is waited for');
+    local $SIG{ALRM} = sub { $srv->stop };
+    ualarm 20_000;
+    is_deeply([$srv->recv_wait], [], 'or stops the server');
+    ok($!{EPIPE}, 'which recv_wait tells');
+}
+
+# The payload is what it was when the call began.
+{
+    ends('');
+    1 while $cli->send('x');
+    my $data = 'before';
+    local $SIG{ALRM} = sub { $data = 'y' x 1000; $srv->drain };
+    $srv->reply(scalar $srv->recv, 'x') for 1;
+    local $SIG{ALRM} = sub { $data =~ s/.*/changed/; undef $data; my ($first) = $cli->recv_any(0) };
+    ualarm 20_000;
+    my $id = $cli->send_wait($data, 5);
+    my %sent = reverse $srv->drain;
+    is($sent{$id}, 'before', 'a handler may change what is being sent');
+}
+
+# Handlers that die, again and again, lose nothing.
+{
+    ends('');
+    my $died = 0;
+    for (1 .. 300) {
+        local $SIG{ALRM} = sub { die "handler\n" };
+        eval { ualarm 1_000; $cli->req('x'); 1 } or $died++;
+        eval { ualarm 1_000; $srv->recv_wait; 1 } or $died++ if !$srv->size;
+        ualarm 0;
+    }
+    cmp_ok($died, '>=', 300, 'each has ended its wait');
+    is($cli->pending, 0, 'nothing is pending');
+    $srv->drain;
+    my $id = $cli->send('still works');
+    is_deeply([$srv->recv], ['still works', $id], 'and all is as before');
+    is($srv->audit->{free}, 3, 'three of four slots are free');
+}
+kill 9, $watchdog;
+waitpid $watchdog, 0;
+done_testing;
