@@ -2,6 +2,7 @@
 #include "src/atomic.h"
 #include "src/context.h"
 #include "src/fd.h"
+#include "src/pipe.h"
 #include "src/reqrep.h"
 
 #define MY_CXT_KEY "Pipework::_guts"
@@ -75,4 +76,5 @@ core_version(...)
 INCLUDE: xs/atomic.xs
 INCLUDE: xs/fd.xs
 INCLUDE: xs/fd_more.xs
+INCLUDE: xs/pipe.xs
 INCLUDE: xs/reqrep.xs

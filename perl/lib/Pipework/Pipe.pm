@@ -1,0 +1,194 @@
+package Pipework::Pipe;
+use 5.026;
+use strict;
+use warnings;
+use Errno ();
+use IO::Handle ();
+use Pipework;
+use Symbol ();
+
+our $VERSION = $Pipework::VERSION;
+our @ISA     = 'IO::Handle';
+
+# How far the last failed call had got.
+our $done = 0;
+
+sub pair {
+    my ($class, $capacity) = @_;
+    my @ends = map { bless Symbol::gensym(), ref $class || $class } 1, 2;
+    make(@ends, $capacity);
+    tie *$_, $_ for @ends;
+    return @ends;
+}
+
+# What `tie` asks for: the handle is its own object.
+sub TIEHANDLE { return $_[0] }
+
+sub PRINT {
+    my $self = shift;
+    my $text = join $, // '', @_;
+    $text .= $\ if defined $\;
+    return defined $self->send($text);
+}
+
+sub PRINTF {
+    my ($self, $format, @values) = @_;
+    return defined $self->send(sprintf $format, @values);
+}
+
+sub WRITE {
+    my ($self, $bytes, $len, $offset) = @_;
+    $len    //= length $bytes;
+    $offset //= 0;
+    return $self->send($bytes) if $offset == 0 && $len >= length $bytes;
+    return $self->send(substr $bytes, $offset, $len);
+}
+
+# Those of IO::Handle ask the functions of Perl, which ask these again.
+sub getline  { return scalar $_[0]->READLINE }
+sub getlines { return $_[0]->READLINE }
+
+sub GETC {
+    my ($self) = @_;
+    my $byte = $self->recv(1);
+    return defined $byte && length $byte ? $byte : undef;
+}
+*getc = \&GETC;
+
+# Bytes are all there is.
+sub BINMODE {
+    my (undef, $layer) = @_;
+    return 1 if !defined $layer || $layer =~ /^:(?:raw|bytes|unix)?$/;
+    $! = Errno::EINVAL();
+    return;
+}
+
+# There is no descriptor, and no position.
+sub FILENO { return undef }
+sub SEEK   { $! = Errno::ESPIPE(); return '' }
+sub TELL   { return -1 }
+
+1;
+__END__
+
+=head1 NAME
+
+Pipework::Pipe - a byte pipe between two threads, without descriptors
+
+=head1 SYNOPSIS
+
+    use threads;
+    use Pipework::Pipe;
+
+    my ($reader, $writer) = Pipework::Pipe->pair;
+
+    my $thread = threads->create(sub {
+        print {$writer} "line $_\n" for 1 .. 1000;
+        close $writer or die $!;
+    });
+    close $writer;    # the thread has its own
+
+    my $count = 0;
+    while (my $line = <$reader>) { $count++ }
+    $thread->join;
+    print "$count lines\n";
+
+=head1 DESCRIPTION
+
+One end writes a stream, the other reads it, and neither holds it whole. There is no descriptor, and
+no system call while neither has to wait.
+
+Both ends are handles and L<IO::Handle> objects. On the writing end there are C<print>, C<printf>,
+C<say>, C<syswrite>, on the reading end C<< <$reader> >>, C<read>, C<sysread>, C<getc>, C<eof>, on
+both C<close>. Only C<fileno> is undef: whoever wants a descriptor cannot use them.
+
+Strings are bytes; characters over 255 die C<Wide character in send>.
+
+=head2 Threads and processes
+
+A thread that is started has a copy of each end that it can see: the same end, which is closed when
+its last copy is closed or gone. So a thread closes the end that it does not use, as a process does
+with a pipe after C<fork>. Copies of a thread that was not joined yet are there still.
+
+One thread at a time may use an end. Another that tries dies C<Another thread is using this end of
+the pipe>. A forked child has a copy of the memory, and nobody at the other end.
+
+=head2 Waits
+
+Calls wait as long as it takes, or for so many seconds where they take them; fractions count, 0
+tries once, undef is for ever. Signal handlers run meanwhile, and may die, close the end or use it;
+what had been read for a line that is not whole stays there for the next call.
+
+=head2 Failures
+
+What fails returns C<undef>, or false where it is a yes or no, and sets C<$!>: EPIPE if nobody
+reads, ECANCELED if the other end has given up, ETIMEDOUT, EBADF if this end is closed.
+L<Pipework/error> says it in words. C<$Pipework::Pipe::done> is how many bytes had been moved.
+SIGPIPE never comes. The wrong end, and what is no end, die.
+
+=head1 METHODS
+
+=over
+
+=item pair($capacity)
+
+Returns the reader and the writer of a pipe that holds so many bytes, 65536 unless it is given. Dies
+if that is not more than 0.
+
+=item print, printf, say, syswrite, send($bytes, $seconds)
+
+Put in everything, and wait for space; or fail. C<syswrite> and C<send> return how many bytes that
+is. A failure may come in the middle, and C<$Pipework::Pipe::done> says where.
+
+=item recv($max, $seconds)
+
+Waits for a byte, and returns those that are there, C<$max> at most. "" is the end.
+
+=item sysread($buffer, $length, $offset)
+
+The same for a buffer. Returns how many bytes; 0 is the end. Perl does not tell the functions
+C<read> and C<sysread> of such a handle apart, so both are this one.
+
+=item read($buffer, $length, $offset)
+
+As a method, waits for all of them. Fewer are the end.
+
+=item getline, getlines, readline
+
+A line, as C<$/> says; undef at the end. All kinds of C<$/> are known: a separator, a paragraph,
+records, everything. C<$.> is not counted.
+
+=item eof
+
+Waits until it knows.
+
+=item copy_to_fd($fd, $length, $seconds)
+
+=item copy_from_fd($fd, $length, $seconds)
+
+Copy so many bytes, or all, to or from a descriptor or a handle, whose own buffers are passed over.
+Return how many.
+
+=item close
+
+Returns true if all is well at the other end: for a writer, that the reader is there still, though
+it may not have read everything; for a reader, that the writer has not given up. Where other threads
+have copies it says nothing about that, and is true.
+
+=item close_with_error($text)
+
+Gives up, for all threads. Calls at the other end fail with ECANCELED, a reader's when it has read
+what came before, and C<error> tells the text.
+
+=item error
+
+Why the other end gave up; undef if it did not.
+
+=item buffered, capacity, is_closed, opened
+
+How many bytes can be read now, how many the pipe holds, whether the other end is closed, whether
+this one is open.
+
+=back
+
+=cut

@@ -1,0 +1,218 @@
+/* The ends of Pipework::Pipe: made, shared, closed. */
+#include "pipe.h"
+
+/* What an object has: its end, or NULL once it is closed. */
+typedef struct {
+    pwp_pipe_end *end;
+} copy;
+
+/* ---------------------------------------------------------------- lives */
+
+static void unhold(pwp_pipe_end *end) {
+    if (__atomic_sub_fetch(&end->holds, 1, __ATOMIC_ACQ_REL) > 0) return;
+    PerlMemShared_free(end->held);
+    PerlMemShared_free(end);
+}
+
+static copy *hold(pTHX_ pwp_pipe_end *end) {
+    copy *of;
+    Newx(of, 1, copy);
+    __atomic_add_fetch(&end->copies, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&end->holds, 1, __ATOMIC_RELAXED);
+    of->end = end;
+    return of;
+}
+
+/* Takes the end from the object, which holds it no more. True if that was its last copy. */
+static bool let_go(copy *of) {
+    pwp_pipe_end *end = of->end;
+    of->end = NULL;
+    return __atomic_sub_fetch(&end->copies, 1, __ATOMIC_ACQ_REL) == 0;
+}
+
+static void release(pTHX_ void *state) {
+    copy *of = state;
+    pwp_pipe_end *end = of->end;
+    if (end) {
+        if (let_go(of)) {
+            pw_pipe_reader_free(end->reader);
+            pw_pipe_writer_free(end->writer);
+            end->reader = NULL;
+            end->writer = NULL;
+        }
+        unhold(end);
+    }
+    Safefree(of);
+}
+
+static void *share(pTHX_ void *state) {
+    pwp_pipe_end *end = ((copy *)state)->end;
+    copy *of;
+    if (end) return hold(aTHX_ end);
+    Newxz(of, 1, copy);
+    return of;
+}
+
+const pwp_class pwp_pipe = {PWP_VTABLE, "Pipework::Pipe", release, share};
+
+static pwp_pipe_end *new_end(pw_pipe_reader *reader, pw_pipe_writer *writer) {
+    pwp_pipe_end *end = PerlMemShared_calloc(1, sizeof *end);
+    end->reader = reader;
+    end->writer = writer;
+    end->reads = reader != NULL;
+    return end;
+}
+
+void pwp_pipe_make(pTHX_ SV *reader, SV *writer, SV *capacity) {
+    pw_pipe_reader *r;
+    pw_pipe_writer *w;
+    pw_error error;
+    IV size = PW_PIPE_CAPACITY;
+    capacity = pwp_fetch(aTHX_ capacity);
+    if (SvOK(capacity)) size = SvIV_nomg(capacity);
+    if (size <= 0) croak("%s: a pipe holds at least one byte", pwp_called(aTHX_ "Pipework::Pipe"));
+    if (pw_pipe_new((size_t)size, &r, &w, &error) != PW_OK) pwp_throw(aTHX_ &error);
+    pwp_attach(aTHX_ SvRV(reader), &pwp_pipe, hold(aTHX_ new_end(r, NULL)));
+    pwp_attach(aTHX_ SvRV(writer), &pwp_pipe, hold(aTHX_ new_end(NULL, w)));
+}
+
+/* ---------------------------------------------------------------- use */
+
+static void unuse(pTHX_ void *of) {
+    pwp_pipe_end *end = of;
+    if (--end->depth == 0) __atomic_store_n(&end->user, NULL, __ATOMIC_RELEASE);
+    unhold(end);
+}
+
+/* Whichever end it is. */
+static pwp_pipe_end *use(pTHX_ SV *self) {
+    copy *of = pwp_state(aTHX_ self, &pwp_pipe);
+    pwp_pipe_end *end = of->end;
+    void *nobody = NULL;
+    void *me;
+#ifdef USE_ITHREADS
+    me = aTHX;
+#else
+    me = end;
+#endif
+    if (!end || !(end->reader || end->writer)) {
+        errno = EBADF;
+        return NULL;
+    }
+    if (!__atomic_compare_exchange_n(&end->user, &nobody, me, false, __ATOMIC_ACQUIRE,
+                                     __ATOMIC_RELAXED)
+        && nobody != me) {
+        croak("Another thread is using this end of the pipe");
+    }
+    end->depth++;
+    __atomic_add_fetch(&end->holds, 1, __ATOMIC_RELAXED);
+    SAVEDESTRUCTOR_X(unuse, end);
+    return end;
+}
+
+pwp_pipe_end *pwp_pipe_use(pTHX_ SV *self, bool reads) {
+    copy *of = pwp_state(aTHX_ self, &pwp_pipe);
+    if (of->end && of->end->reads != reads) {
+        croak("This is the %s end of the pipe", reads ? "writing" : "reading");
+    }
+    return use(aTHX_ self);
+}
+
+bool pwp_pipe_is_open(pTHX_ SV *self, const pwp_pipe_end *end, pw_error *error) {
+    copy *of = pwp_find(aTHX_ self, &pwp_pipe);
+    if (of && of->end == end && (end->reader || end->writer)) return true;
+    Zero(error, 1, pw_error);
+    error->kind = PW_INVALID;
+    error->os = EBADF;
+    my_strlcpy(error->op, end->reads ? "pipe recv" : "pipe send", sizeof error->op);
+    return false;
+}
+
+/* ---------------------------------------------------------------- close */
+
+bool pwp_pipe_close(pTHX_ SV *self) {
+    copy *of = pwp_state(aTHX_ self, &pwp_pipe);
+    pwp_pipe_end *end = of->end;
+    pw_status status = PW_OK;
+    pw_error error;
+    if (!end) {
+        errno = EBADF;
+        return false;
+    }
+    /* Another thread may be using the end, but then this is not the last copy. */
+    if (let_go(of) && (end->reader || end->writer)) {
+        if (end->reads) {
+            if (pw_pipe_reader_failure(end->reader, NULL, 0) > 0) status = PW_FAILED;
+            if (status == PW_FAILED) errno = pw_status_errno(status);
+            pw_pipe_reader_free(end->reader);
+        } else {
+            status = pw_pipe_writer_finish(end->writer, &error);
+            if (status != PW_OK) pwp_failed(aTHX_ &error);
+        }
+        end->reader = NULL;
+        end->writer = NULL;
+    }
+    unhold(end);
+    return status == PW_OK;
+}
+
+bool pwp_pipe_close_with_error(pTHX_ SV *self, SV *reason) {
+    pwp_pipe_end *end;
+    SV *text = sv_2mortal(newSVsv(pwp_fetch(aTHX_ reason)));
+    const char *because = SvOK(text) ? SvPVutf8_nolen(text) : NULL;
+    copy *of = pwp_state(aTHX_ self, &pwp_pipe);
+    end = use(aTHX_ self);
+    if (!end) return false;
+    pw_pipe_reader_close_with_error(end->reader, because);
+    pw_pipe_writer_close_with_error(end->writer, because);
+    end->reader = NULL;
+    end->writer = NULL;
+    (void)let_go(of);
+    unhold(end);
+    return true;
+}
+
+/* ---------------------------------------------------------------- questions */
+
+SV *pwp_pipe_reason(pTHX_ SV *self) {
+    pwp_pipe_end *end = use(aTHX_ self);
+    SV *text;
+    size_t len;
+    if (!end) return NULL;
+    len = end->reads ? pw_pipe_reader_failure(end->reader, NULL, 0)
+                     : pw_pipe_writer_failure(end->writer, NULL, 0);
+    if (len == 0) return NULL;
+    text = newSV(len + 1);
+    if (end->reads) {
+        pw_pipe_reader_failure(end->reader, SvPVX(text), len + 1);
+    } else {
+        pw_pipe_writer_failure(end->writer, SvPVX(text), len + 1);
+    }
+    SvPOK_on(text);
+    SvCUR_set(text, len);
+    sv_utf8_decode(text);
+    return sv_2mortal(text);
+}
+
+IV pwp_pipe_ask(pTHX_ SV *self, pwp_pipe_fact fact) {
+    pwp_pipe_end *end = use(aTHX_ self);
+    if (!end) return -1;
+    switch (fact) {
+        case PWP_PIPE_BUFFERED:
+            return (IV)(end->len - end->at
+                        + (end->reads ? pw_pipe_reader_len(end->reader)
+                                      : pw_pipe_writer_len(end->writer)));
+        case PWP_PIPE_CAPACITY:
+            return (IV)(end->reads ? pw_pipe_reader_capacity(end->reader)
+                                   : pw_pipe_writer_capacity(end->writer));
+        default:
+            return end->reads ? pw_pipe_reader_is_closed(end->reader)
+                              : pw_pipe_writer_is_closed(end->writer);
+    }
+}
+
+void pwp_pipe_failed(pTHX_ pw_error *error, uint64_t done) {
+    error->done = done;
+    sv_setuv(get_sv("Pipework::Pipe::done", GV_ADD), done);
+    pwp_failed(aTHX_ error);
+}

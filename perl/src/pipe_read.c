@@ -1,0 +1,287 @@
+/*
+ * The reading end of Pipework::Pipe. What was taken for a line or a record that is not whole yet is
+ * held in the end: a signal handler that dies, or a deadline, loses nothing.
+ */
+#include "pipe.h"
+
+/* How much is asked of the pipe at once where nothing says how much will be needed. */
+#define USUAL_READ 8192
+#define EVERYTHING SIZE_MAX
+
+static size_t held(const pwp_pipe_end *end) {
+    return end->len - end->at;
+}
+
+static const char *front(const pwp_pipe_end *end) {
+    return end->held + end->at;
+}
+
+static void drop(pwp_pipe_end *end, size_t len) {
+    end->at += len;
+    if (end->at == end->len) end->at = end->len = 0;
+}
+
+/* Takes so many of the bytes that are held, as a mortal string. */
+static SV *take(pTHX_ pwp_pipe_end *end, size_t len) {
+    SV *bytes = newSVpvn_flags(len ? front(end) : "", len, SVs_TEMP);
+    drop(end, len);
+    return bytes;
+}
+
+/* Memory behind what is held. */
+static char *space(pTHX_ pwp_pipe_end *end, size_t more) {
+    if (end->at > 0 && end->space - end->len < more) {
+        Move(front(end), end->held, held(end), char);
+        end->len -= end->at;
+        end->at = 0;
+    }
+    if (end->space - end->len < more) {
+        size_t wanted = end->len + more;
+        if (wanted < end->space * 2) wanted = end->space * 2;
+        end->held = PerlMemShared_realloc(end->held, wanted);
+        end->space = wanted;
+    }
+    return end->held + end->len;
+}
+
+/* ---------------------------------------------------------------- waits */
+
+typedef enum { SOME, FULL, UNTIL, KNOW } how;
+
+/* What a slice asks of the pipe, and whether it has ended. */
+typedef struct {
+    SV *self;
+    pwp_pipe_end *end;
+    how how;
+    size_t wanted;
+    char delimiter;
+    bool at_end;
+} asked;
+
+static pw_status ask(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+    asked *of = arguments;
+    pwp_pipe_end *end = of->end;
+    size_t got = 0;
+    pw_status status;
+    pw_bytes pieces[2];
+    char *into;
+    if (!pwp_pipe_is_open(aTHX_ of->self, end, error)) return error->kind;
+    if (of->how == KNOW) {
+        status = pw_pipe_reader_peek(end->reader, 1, until, pieces, error);
+        of->at_end = status == PW_OK && pieces[0].len == 0;
+        return status;
+    }
+    into = space(aTHX_ end, of->wanted);
+    switch (of->how) {
+        case SOME:
+            status = pw_pipe_reader_recv(end->reader, into, of->wanted, until, &got, error);
+            of->at_end = status == PW_OK && got == 0;
+            break;
+        case FULL:
+            status = pw_pipe_reader_recv_full(end->reader, into, of->wanted, until, &got, error);
+            of->at_end = status == PW_OK && got < of->wanted;
+            break;
+        default:
+            status = pw_pipe_reader_recv_until(end->reader, (uint8_t)of->delimiter, into,
+                                               of->wanted, until, &got, error);
+            of->at_end = status == PW_OK && got < of->wanted
+                         && (got == 0 || into[got - 1] != of->delimiter);
+    }
+    if (status != PW_OK && of->how != SOME) got = error->done;
+    end->len += got;
+    /* The next slice wants the rest. */
+    if (status != PW_OK) of->wanted -= got;
+    return status;
+}
+
+static bool wait_for(pTHX_ asked *of, pw_deadline deadline, uint64_t done) {
+    pw_error error;
+    if (of->how != KNOW && of->wanted == 0) return true;
+    if (pwp_wait(aTHX_ ask, of, deadline, &error) == PW_OK) return true;
+    pwp_pipe_failed(aTHX_ &error, done);
+    return false;
+}
+
+/* ---------------------------------------------------------------- bytes */
+
+SV *pwp_pipe_recv(pTHX_ SV *self, SV *max, SV *seconds) {
+    asked of = {NULL, NULL, SOME, 0, 0, false};
+    pw_deadline deadline;
+    IV most = PW_PIPE_CAPACITY;
+    max = pwp_fetch(aTHX_ max);
+    if (SvOK(max)) most = SvIV_nomg(max);
+    if (most <= 0) croak("recv takes at least one byte");
+    deadline = pwp_deadline(aTHX_ pwp_fetch(aTHX_ seconds));
+    of.self = self;
+    of.end = pwp_pipe_use(aTHX_ self, true);
+    if (!of.end) return NULL;
+    /* No more is there than it holds. */
+    of.wanted = pw_pipe_reader_capacity(of.end->reader);
+    if ((size_t)most < of.wanted) of.wanted = (size_t)most;
+    if (held(of.end) == 0 && !wait_for(aTHX_ &of, deadline, 0)) return NULL;
+    return take(aTHX_ of.end, held(of.end) < (size_t)most ? held(of.end) : (size_t)most);
+}
+
+/* Makes a string of the buffer, and says where in it to begin. Dies before anything is done. */
+static size_t begin_at(pTHX_ SV *buffer, IV offset) {
+    STRLEN len;
+    pwp_must_be_writable(aTHX_ buffer);
+    if (!SvOK(buffer)) sv_setpvs(buffer, "");
+    (void)SvPV_force_nomg(buffer, len);
+    if (SvUTF8(buffer)) {
+        if (!sv_utf8_downgrade(buffer, TRUE)) croak("Wide character in read");
+        len = SvCUR(buffer);
+    }
+    if (offset < 0) offset += (IV)len;
+    if (offset < 0) croak("Offset outside string");
+    return (size_t)offset;
+}
+
+/* Puts bytes into the buffer as sysread does. */
+static void put(pTHX_ SV *buffer, size_t begin, SV *bytes) {
+    if (begin > SvCUR(buffer)) {
+        SvGROW(buffer, begin + 1);
+        Zero(SvEND(buffer), begin - SvCUR(buffer), char);
+    }
+    SvCUR_set(buffer, begin);
+    *SvEND(buffer) = '\0';
+    sv_catsv_nomg(buffer, bytes);
+    SvSETMAGIC(buffer);
+}
+
+IV pwp_pipe_read(pTHX_ SV *self, SV *buffer, SV *len, SV *offset, bool all) {
+    asked of = {self, NULL, all ? FULL : SOME, 0, 0, false};
+    IV asked_for, at;
+    size_t wanted;
+    SV *bytes;
+    sv_2mortal(SvREFCNT_inc_simple_NN(buffer));
+    asked_for = SvIV(len);
+    at = SvIV(offset);
+    if (asked_for < 0) croak("Negative length");
+    wanted = (size_t)asked_for;
+    (void)begin_at(aTHX_ buffer, at);
+    of.end = pwp_pipe_use(aTHX_ self, true);
+    if (!of.end) return -1;
+    if (all) {
+        if (held(of.end) < wanted) of.wanted = wanted - held(of.end);
+    } else if (held(of.end) == 0) {
+        /* No more is there than it holds. */
+        of.wanted = pw_pipe_reader_capacity(of.end->reader);
+        if (wanted < of.wanted) of.wanted = wanted;
+    }
+    if (!wait_for(aTHX_ &of, PW_NEVER, held(of.end))) return -1;
+    bytes = take(aTHX_ of.end, held(of.end) < wanted ? held(of.end) : wanted);
+    /* A handler may have changed it. */
+    put(aTHX_ buffer, begin_at(aTHX_ buffer, at), bytes);
+    return (IV)SvCUR(bytes);
+}
+
+bool pwp_pipe_eof(pTHX_ SV *self) {
+    asked of = {self, NULL, KNOW, 0, 0, false};
+    of.end = pwp_pipe_use(aTHX_ self, true);
+    if (!of.end) return true;
+    if (held(of.end) > 0) return false;
+    /* As with a handle, a failure is an end. */
+    return !wait_for(aTHX_ &of, PW_NEVER, 0) || of.at_end;
+}
+
+/* ---------------------------------------------------------------- lines */
+
+/* What `$/` asks for: a separator of so many bytes, records of `record` bytes, or everything. */
+typedef struct {
+    const char *separator;
+    size_t len, record;
+    bool paragraphs;
+} division;
+
+static division division_of(pTHX) {
+    division by = {NULL, 0, 0, false};
+    SV *separator = get_sv("/", GV_ADD);
+    STRLEN len;
+    SvGETMAGIC(separator);
+    if (!SvOK(separator)) {
+        by.record = EVERYTHING;
+    } else if (SvROK(separator)) {
+        IV record = SvIV(SvRV(separator));
+        by.record = record > 0 ? (size_t)record : EVERYTHING;
+    } else {
+        /* A handler may change it in the middle of a line. */
+        by.separator = SvPV_const(sv_mortalcopy(separator), len);
+        by.len = len;
+        by.paragraphs = len == 0;
+        if (by.paragraphs) {
+            by.separator = "\n\n";
+            by.len = 2;
+        }
+    }
+    return by;
+}
+
+/* Drops the line ends that are there. True if something else is next. */
+static bool skip_line_ends(pwp_pipe_end *end) {
+    pw_bytes pieces[2];
+    while (held(end) > 0 && *front(end) == '\n') drop(end, 1);
+    if (held(end) > 0) return true;
+    while (pw_pipe_reader_peek(end->reader, 0, 0, pieces, NULL) == PW_OK && pieces[0].len > 0) {
+        if (*(const char *)pieces[0].data != '\n') return true;
+        pw_pipe_reader_consume(end->reader, 1, NULL);
+    }
+    return false;
+}
+
+/* So many bytes, or what there is at the end. */
+static SV *record(pTHX_ asked *of, size_t size) {
+    while (held(of->end) < size && !of->at_end) {
+        size_t missing = size - held(of->end);
+        of->how = FULL;
+        of->wanted = missing < PW_PIPE_CAPACITY ? missing : PW_PIPE_CAPACITY;
+        if (!wait_for(aTHX_ of, PW_NEVER, held(of->end))) return NULL;
+    }
+    if (held(of->end) == 0) return NULL;
+    return take(aTHX_ of->end, held(of->end) < size ? held(of->end) : size);
+}
+
+/* Where the separator ends in what is held, looked for from `from` on; 0 if it is not there. */
+static size_t line_end(const pwp_pipe_end *end, const division *by, size_t from) {
+    const char *data = front(end);
+    while (from + by->len <= held(end)) {
+        const char *found = memchr(data + from, by->separator[0], held(end) - by->len + 1 - from);
+        if (!found) return 0;
+        from = (size_t)(found - data);
+        if (memcmp(found, by->separator, by->len) == 0) return from + by->len;
+        from++;
+    }
+    return 0;
+}
+
+static SV *line(pTHX_ asked *of, const division *by) {
+    size_t searched = 0, len;
+    SV *result;
+    while (by->paragraphs && !skip_line_ends(of->end)) {
+        of->how = KNOW;
+        if (!wait_for(aTHX_ of, PW_NEVER, 0) || of->at_end) return NULL;
+    }
+    for (;;) {
+        len = line_end(of->end, by, searched);
+        if (len > 0 || of->at_end) break;
+        /* A separator may have begun. */
+        searched = held(of->end) < by->len ? 0 : held(of->end) - by->len + 1;
+        of->how = UNTIL;
+        of->wanted = USUAL_READ;
+        of->delimiter = by->separator[by->len - 1];
+        if (!wait_for(aTHX_ of, PW_NEVER, held(of->end))) return NULL;
+    }
+    if (len == 0) len = held(of->end);
+    if (len == 0) return NULL;
+    result = take(aTHX_ of->end, len);
+    if (by->paragraphs) (void)skip_line_ends(of->end);
+    return result;
+}
+
+SV *pwp_pipe_readline(pTHX_ SV *self) {
+    asked of = {self, NULL, UNTIL, 0, 0, false};
+    division by = division_of(aTHX);
+    of.end = pwp_pipe_use(aTHX_ self, true);
+    if (!of.end) return NULL;
+    return by.record ? record(aTHX_ &of, by.record) : line(aTHX_ &of, &by);
+}

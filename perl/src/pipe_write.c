@@ -1,0 +1,117 @@
+/* The writing end of Pipework::Pipe; and copies between a pipe and a descriptor, both ways. */
+#include "pipe.h"
+
+/* ---------------------------------------------------------------- send */
+
+typedef struct {
+    SV *self;
+    pwp_pipe_end *end;
+    const char *data;
+    size_t len, done;
+} sending;
+
+static pw_status send_on(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+    sending *of = arguments;
+    pw_status status;
+    if (!pwp_pipe_is_open(aTHX_ of->self, of->end, error)) return error->kind;
+    status = pw_pipe_writer_send_all(of->end->writer, of->data + of->done, of->len - of->done,
+                                     until, error);
+    of->done = status == PW_OK ? of->len : of->done + error->done;
+    return status;
+}
+
+IV pwp_pipe_send(pTHX_ SV *self, SV *data, SV *seconds) {
+    sending of = {self, NULL, NULL, 0, 0};
+    pw_deadline deadline;
+    pw_bytes bytes;
+    pw_error error;
+    /* A handler may change the caller's, but not this one. Perl shares long strings. */
+    data = sv_mortalcopy(data);
+    deadline = pwp_deadline(aTHX_ pwp_fetch(aTHX_ seconds));
+    bytes = pwp_bytes(aTHX_ data, "send");
+    of.end = pwp_pipe_use(aTHX_ self, false);
+    if (!of.end) return -1;
+    of.data = bytes.data;
+    of.len = bytes.len;
+    if (pwp_wait(aTHX_ send_on, &of, deadline, &error) == PW_OK) return (IV)of.len;
+    pwp_pipe_failed(aTHX_ &error, of.done);
+    return -1;
+}
+
+/* ---------------------------------------------------------------- copies */
+
+typedef struct {
+    SV *self;
+    pwp_pipe_end *end;
+    int fd;
+    uint64_t len, done;
+} copying;
+
+static uint64_t left(const copying *of) {
+    return of->len == UINT64_MAX ? UINT64_MAX : of->len - of->done;
+}
+
+static pw_status copy_to(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+    copying *of = arguments;
+    pwp_pipe_end *end = of->end;
+    uint64_t copied = 0;
+    pw_status status;
+    if (!pwp_pipe_is_open(aTHX_ of->self, end, error)) return error->kind;
+    if (end->len > end->at) {
+        /* What readline has taken comes first. */
+        uint64_t len = end->len - end->at;
+        if (len > left(of)) len = left(of);
+        status = pw_fd_write_all(of->fd, end->held + end->at, (size_t)len, until, error);
+        if (status != PW_OK) len = error->done;
+        end->at += (size_t)len;
+        of->done += len;
+        if (status != PW_OK) return status;
+    }
+    if (left(of) == 0) return PW_OK;
+    status = pw_pipe_reader_copy_to_fd(end->reader, of->fd, left(of), until, &copied, error);
+    of->done += status == PW_OK ? copied : error->done;
+    return status;
+}
+
+static pw_status copy_from(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+    copying *of = arguments;
+    uint64_t copied = 0;
+    pw_status status;
+    if (!pwp_pipe_is_open(aTHX_ of->self, of->end, error)) return error->kind;
+    status =
+        pw_pipe_writer_copy_from_fd(of->end->writer, of->fd, left(of), until, &copied, error);
+    of->done += status == PW_OK ? copied : error->done;
+    return status;
+}
+
+/* The descriptor of a handle, or a number. */
+static int descriptor(pTHX_ SV *fd) {
+    fd = pwp_fetch(aTHX_ fd);
+    if (SvROK(fd) || isGV_with_GP(fd)) {
+        PerlIO *file = IoIFP(sv_2io(fd));
+        return file ? PerlIO_fileno(file) : -1;
+    }
+    if (!looks_like_number(fd)) croak("Neither a descriptor nor a handle");
+    return SvIV_nomg(fd) < 0 || SvIV_nomg(fd) > INT_MAX ? -1 : (int)SvIV_nomg(fd);
+}
+
+IV pwp_pipe_copy(pTHX_ SV *self, SV *fd, SV *len, SV *seconds, bool reads) {
+    copying of = {self, NULL, -1, UINT64_MAX, 0};
+    pw_deadline deadline;
+    pw_error error;
+    of.fd = descriptor(aTHX_ fd);
+    len = pwp_fetch(aTHX_ len);
+    if (SvOK(len)) {
+        IV wanted = SvIV_nomg(len);
+        if (wanted < 0) croak("Negative length");
+        of.len = (uint64_t)wanted;
+    }
+    deadline = pwp_deadline(aTHX_ pwp_fetch(aTHX_ seconds));
+    of.end = pwp_pipe_use(aTHX_ self, reads);
+    if (!of.end) return -1;
+    if (pwp_wait(aTHX_ reads ? copy_to : copy_from, &of, deadline, &error) == PW_OK) {
+        return (IV)of.done;
+    }
+    pwp_pipe_failed(aTHX_ &error, of.done);
+    return -1;
+}

@@ -1,0 +1,124 @@
+MODULE = Pipework    PACKAGE = Pipework::Pipe
+
+void
+make(SV *reader, SV *writer, SV *capacity)
+  CODE:
+    pwp_pipe_make(aTHX_ reader, writer, capacity);
+    XSRETURN_EMPTY;
+
+void
+recv(SV *self, SV *max = &PL_sv_undef, SV *seconds = &PL_sv_undef)
+  CODE:
+    PWP_PIPE_RETURN_SV(pwp_pipe_recv(aTHX_ pwp_pin(aTHX_ self), max, seconds));
+
+void
+sysread(SV *self, SV *buffer, SV *len, SV *offset = &PL_sv_no)
+  ALIAS:
+    read = 1
+    READ = 2
+  CODE:
+    PWP_PIPE_RETURN(pwp_pipe_read(aTHX_ pwp_pin(aTHX_ self), buffer, len, offset, ix == 1));
+
+void
+READLINE(SV *self)
+  PPCODE:
+    self = pwp_pin(aTHX_ self);
+    if (GIMME_V == G_LIST) {
+        AV *lines = (AV *)sv_2mortal((SV *)newAV());
+        SV *line;
+        SSize_t i;
+        for (;;) {
+            ENTER;
+            line = pwp_pipe_readline(aTHX_ self);
+            LEAVE;
+            if (!line) break;
+            av_push(lines, SvREFCNT_inc(line));
+        }
+        SPAGAIN;
+        SP = PL_stack_base + ax - 1;
+        EXTEND(SP, av_top_index(lines) + 1);
+        for (i = 0; i <= av_top_index(lines); i++) {
+            PUSHs(sv_2mortal(SvREFCNT_inc(AvARRAY(lines)[i])));
+        }
+    } else {
+        PWP_PIPE_RETURN_SV(pwp_pipe_readline(aTHX_ self));
+    }
+
+bool
+EOF(SV *self, ...)
+  ALIAS:
+    eof = 1
+  CODE:
+    PERL_UNUSED_VAR(ix);
+    self = pwp_pin(aTHX_ self);
+    ENTER;
+    RETVAL = pwp_pipe_eof(aTHX_ self);
+    LEAVE;
+  OUTPUT:
+    RETVAL
+
+void
+send(SV *self, SV *data, SV *seconds = &PL_sv_undef)
+  CODE:
+    PWP_PIPE_RETURN(pwp_pipe_send(aTHX_ pwp_pin(aTHX_ self), data, seconds));
+
+void
+copy_to_fd(SV *self, SV *fd, SV *len = &PL_sv_undef, SV *seconds = &PL_sv_undef)
+  ALIAS:
+    copy_from_fd = 1
+  CODE:
+    PWP_PIPE_RETURN(pwp_pipe_copy(aTHX_ pwp_pin(aTHX_ self), fd, len, seconds, ix == 0));
+
+bool
+close(SV *self)
+  ALIAS:
+    CLOSE = 1
+  CODE:
+    PERL_UNUSED_VAR(ix);
+    ENTER;
+    RETVAL = pwp_pipe_close(aTHX_ self);
+    LEAVE;
+  OUTPUT:
+    RETVAL
+
+bool
+close_with_error(SV *self, SV *reason = &PL_sv_undef)
+  CODE:
+    ENTER;
+    RETVAL = pwp_pipe_close_with_error(aTHX_ pwp_pin(aTHX_ self), reason);
+    LEAVE;
+  OUTPUT:
+    RETVAL
+
+void
+error(SV *self)
+  CODE:
+    PWP_PIPE_RETURN_SV(pwp_pipe_reason(aTHX_ self));
+
+void
+buffered(SV *self)
+  CODE:
+    PWP_PIPE_RETURN(pwp_pipe_ask(aTHX_ self, PWP_PIPE_BUFFERED));
+
+void
+capacity(SV *self)
+  CODE:
+    PWP_PIPE_RETURN(pwp_pipe_ask(aTHX_ self, PWP_PIPE_CAPACITY));
+
+bool
+is_closed(SV *self)
+  CODE:
+    ENTER;
+    RETVAL = pwp_pipe_ask(aTHX_ self, PWP_PIPE_IS_CLOSED) != 0;
+    LEAVE;
+  OUTPUT:
+    RETVAL
+
+bool
+opened(SV *self)
+  CODE:
+    ENTER;
+    RETVAL = pwp_pipe_ask(aTHX_ self, PWP_PIPE_CAPACITY) >= 0;
+    LEAVE;
+  OUTPUT:
+    RETVAL
