@@ -82,7 +82,7 @@ bench-quick: MODE := --quick
 bench: ## measure beside the peers and keep a dated record (ROOM=atomic)
 bench-quick: ## a look at the same in less than a minute; keeps nothing
 bench bench-quick: cargo
-	@[ $(ROOM) != python ] || { python/dev build --release && python/dev peers; }
+	@case $(ROOM) in perl) perl/dev build;; python) python/dev build --release;; *) exit 0;; esac && $(ROOM)/dev peers
 	cargo build $(LOCKED) --release -p pipework-c && cargo run $(LOCKED) --release $(BENCH) -- $(ROOM) $(MODE)
 
 clean: ## remove what was built

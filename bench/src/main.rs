@@ -10,11 +10,13 @@ mod measure;
 mod corpus;
 mod report;
 mod c;
+mod script;
 mod atomic;
 mod fd;
 mod pipe;
 mod reqrep;
 mod python;
+mod perl;
 mod plot;
 
 use std::io::{self, IsTerminal, Write};
@@ -75,6 +77,8 @@ enum Room {
     Reqrep,
     /// The Python package, calls and messages
     Python,
+    /// The Perl distribution: calls, messages and descriptors
+    Perl,
 }
 
 impl Room {
@@ -85,6 +89,7 @@ impl Room {
             Room::Pipe => ("pipe", pipe::cases(), pipe::BARS),
             Room::Reqrep => ("reqrep", reqrep::cases(), reqrep::BARS),
             Room::Python => ("python", python::cases(), python::BARS),
+            Room::Perl => ("perl", perl::cases(), perl::BARS),
         }
     }
 
@@ -93,7 +98,7 @@ impl Room {
     fn sides(self) -> [&'static str; 2] {
         match self {
             Room::Reqrep => ["clients", "servers"],
-            Room::Python => ["senders", "receiver"],
+            Room::Python | Room::Perl => ["senders", "receiver"],
             _ => ["writers", "reader"],
         }
     }

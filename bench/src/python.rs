@@ -6,10 +6,10 @@
 
 use std::env;
 use std::process::Command;
-use std::time::Duration;
 
-use crate::measure::{Case, Cost, Failure, Lane, Sample};
+use crate::measure::{Case, Failure, Lane, Sample};
 use crate::report::Bar;
+use crate::script;
 
 struct Definition {
     name: &'static str,
@@ -128,25 +128,7 @@ fn messages(bytes: usize) -> usize {
 /// One run of the script.
 fn python(shape: &str, engine: &str, ops: usize, bytes: usize, writers: usize) -> Result<Sample, Failure> {
     let python = env::var_os("PIPEWORK_PYTHON").unwrap_or_else(|| "python3".into());
-    let ran = Command::new(python)
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/peer/python.py"))
-        .args([shape, engine])
-        .args([ops, bytes, writers].map(|number| number.to_string()))
-        .output()
-        .map_err(|_| "not installed: python3")?;
-    if !ran.status.success() {
-        let why = String::from_utf8_lossy(&ran.stderr);
-        let last = why.trim().lines().last().unwrap_or("it was ended").to_owned();
-        return Err(last.replace("ModuleNotFoundError: No module named", "not installed:").into());
-    }
-    let numbers: Vec<f64> = String::from_utf8(ran.stdout)?.split_whitespace().flat_map(str::parse).collect();
-    let &[ops, came, wall, there, here] = &numbers[..] else {
-        return Err("no five numbers came back".into());
-    };
-    if came as usize != ops as usize * bytes {
-        return Err(format!("{came} bytes came of {}", ops as usize * bytes).into());
-    }
-    let [wall, cpu_there, cpu_here] = [wall, there, here].map(Duration::from_secs_f64);
-    let cost = Cost { wall, cpu_here, cpu_there, latency: None };
-    Ok(Sample { ops: ops as u64, bytes: came as u64, wire: None, cost })
+    let mut command = Command::new(python);
+    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/peer/python.py")).args([shape, engine]);
+    script::run(command.args([ops, bytes, writers].map(|number| number.to_string())), bytes)
 }

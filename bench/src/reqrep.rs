@@ -259,6 +259,11 @@ pub fn cases() -> Vec<Case> {
     DEFINITIONS.iter().map(case).collect()
 }
 
+/// Calls of so many bytes between two processes, for a room that compares its own with them.
+pub fn calls(bytes: usize) -> Box<dyn FnMut() -> Result<Sample, Failure>> {
+    Engine::Pipework(USUAL).runner(processes(bytes))
+}
+
 impl Engine {
     /// The engine with its job, ready to run again and again.
     fn runner(self, job: Job) -> Box<dyn FnMut() -> Result<Sample, Failure>> {

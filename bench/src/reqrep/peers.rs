@@ -2,35 +2,15 @@
 //!
 //! Each as its manual shows it. Those that the feature `peers` brings in are at the end.
 
-use std::process::Command;
-use std::time::Duration;
-
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::calls::{Carrier, Client, Job, Server};
-use crate::measure::{Cost, Failure, Sample};
+use crate::measure::{Failure, Sample};
+use crate::script;
 
 /// Data::ReqRep::Shared between two processes.
 pub fn perl(job: &Job) -> Result<Sample, Failure> {
-    const CALLS: usize = 5000;
-    let perl = Command::new("perl")
-        .args(["-e", include_str!("../../peer/reqrep_shared.pl"), "--"])
-        .args([CALLS, job.bytes].map(|number| number.to_string()))
-        .output()
-        .map_err(|_| "not installed: perl")?;
-    if !perl.status.success() {
-        let why = String::from_utf8_lossy(&perl.stderr);
-        let missing = why.contains("Data/ReqRep/Shared.pm");
-        return Err(if missing { "not installed: Data/ReqRep/Shared.pm" } else { why.trim() }.into());
-    }
-    let numbers: Vec<f64> = String::from_utf8(perl.stdout)?.split_whitespace().flat_map(str::parse).collect();
-    let &[bytes, wall, there, here] = &numbers[..] else { return Err("no four numbers came back".into()) };
-    if bytes as usize != CALLS * job.bytes {
-        return Err(format!("{bytes} bytes came back of {}", CALLS * job.bytes).into());
-    }
-    let [wall, cpu_there, cpu_here] = [wall, there, here].map(Duration::from_secs_f64);
-    let cost = Cost { wall, cpu_here, cpu_there, latency: None };
-    Ok(Sample { ops: CALLS as u64, bytes: bytes as u64, wire: None, cost })
+    script::perl("call", "Data::ReqRep::Shared", 5000, job.bytes)
 }
 
 // ---------------------------------------------------------------- crossbeam
