@@ -83,6 +83,13 @@ void pwp_atomic_drop_writer(pTHX_ pwp_atomic *end) {
     drop_writer(end);
 }
 
+SV *pwp_atomic_value(pTHX_ SV *self, const char *key) {
+    SV **value;
+    (void)pwp_atomic_state(aTHX_ self);
+    value = hv_fetch((HV *)SvRV(self), key, (I32)strlen(key), 0);
+    return value ? *value : &PL_sv_undef;
+}
+
 int pwp_atomic_blocks(const pwp_atomic *end, int which) {
     int read = end->reader && which != PWP_WRITING_END ? end->read_blocks : -1;
     int write = end->writer && which != PWP_READING_END ? end->write_blocks : -1;

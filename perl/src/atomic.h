@@ -56,6 +56,9 @@ pwp_atomic *pwp_atomic_writing(pTHX_ SV *self);
  */
 pwp_atomic *pwp_atomic_still(pTHX_ SV *self);
 
+/* What the object's hash has under a key. */
+SV *pwp_atomic_value(pTHX_ SV *self, const char *key);
+
 /* Whose flag is asked for, or set. */
 enum { PWP_BOTH_ENDS = 0, PWP_READING_END = 1, PWP_WRITING_END = 2 };
 
@@ -110,7 +113,7 @@ void pwp_atomic_lend(pTHX_ SV *self, int fd);
  */
 int pwp_atomic_open_fifo(pTHX_ const char *path);
 
-/* Switches both ends to mixed mode; the writer writes what is pending first. */
+/* Switches both ends to mixed mode, and tells the hash; what is pending is written first. */
 void pwp_atomic_set_mixed(pTHX_ SV *self);
 
 /* How both ends compress from now on; NULL: not at all. */

@@ -92,6 +92,7 @@ int pwp_atomic_open_fifo(pTHX_ const char *path) {
 void pwp_atomic_set_mixed(pTHX_ SV *self) {
     pw_error error;
     pwp_atomic *end;
+    self = pwp_pin(aTHX_ self);
     pwp_atomic_flush(aTHX_ self, TRUE);
     end = pwp_atomic_still(aTHX_ self);
     if (end->writer && pw_writer_set_mixed(end->writer, true, &error) != PW_OK) {
@@ -104,6 +105,7 @@ void pwp_atomic_set_mixed(pTHX_ SV *self) {
         end->read_blocks = FALSE;
     }
     end->is_mixed = TRUE;
+    (void)hv_stores((HV *)SvRV(self), "mixed_data_mode", newSViv(1));
 }
 
 void pwp_atomic_set_zstd(pTHX_ SV *self, const pw_atomic_options *options) {

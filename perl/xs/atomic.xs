@@ -259,6 +259,45 @@ max_size(...)
     RETVAL
 
 void
+set_mixed_data_mode(self)
+    SV *self
+  CODE:
+    pwp_atomic_set_mixed(aTHX_ self);
+
+SV *
+rh(self)
+    SV *self
+  ALIAS:
+    wh = 1
+    compression = 2
+    compression_level = 3
+    compression_dictionary = 4
+    compression_dictionary_file = 5
+  PREINIT:
+    static const char *const keys[] = {
+        "rh", "wh", "compression", "compression_level", "compression_dictionary",
+        "compression_dictionary_file",
+    };
+  CODE:
+    RETVAL = newSVsv(pwp_atomic_value(aTHX_ self, keys[ix]));
+  OUTPUT:
+    RETVAL
+
+SV *
+is_reader(self)
+    SV *self
+  ALIAS:
+    is_writer = 1
+  PREINIT:
+    bool is_one;
+  CODE:
+    is_one = SvOK(pwp_atomic_value(aTHX_ self, ix ? "wh" : "rh"))
+             && !SvOK(pwp_atomic_value(aTHX_ self, ix ? "rh" : "wh"));
+    RETVAL = is_one ? newSViv(1) : newSV(0);
+  OUTPUT:
+    RETVAL
+
+void
 _begin(self)
     SV *self
   CODE:
@@ -331,11 +370,6 @@ _set_fd_flags(fd, flags)
   CODE:
     (void)fcntl(fd, F_SETFD, flags);
 
-void
-_set_mixed(self)
-    SV *self
-  CODE:
-    pwp_atomic_set_mixed(aTHX_ self);
 
 void
 _set_zstd(self, level, dictionary, accept_unchecked)

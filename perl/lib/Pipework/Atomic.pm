@@ -83,13 +83,7 @@ sub from_fd {
     return _made($class, \%options, $end => $own);
 }
 
-# ------------------------------------------------------------------------------ what it is
-
-sub rh { _check($_[0]); $_[0]{rh} }
-sub wh { _check($_[0]); $_[0]{wh} }
-
-sub is_reader { _check($_[0]); $_[0]{rh} && !$_[0]{wh} ? 1 : undef }
-sub is_writer { _check($_[0]); $_[0]{wh} && !$_[0]{rh} ? 1 : undef }
+# ------------------------------------------------------------------------------ settings of reading
 
 sub read_size {
     my ($self, $bytes) = @_;
@@ -103,13 +97,6 @@ sub use_io_select {
     _check($self);
     $self->{use_io_select} = $_[0] ? 1 : 0 if @_;
     return $self->{use_io_select} // 1 ? 1 : 0;
-}
-
-sub set_mixed_data_mode {
-    my $self = shift;
-    _set_mixed($self);
-    $self->{mixed_data_mode} = 1;
-    return;
 }
 
 # ------------------------------------------------------------------------------ one end of two
@@ -176,10 +163,6 @@ sub DESTROY {
 
 # ------------------------------------------------------------------------------ compression
 
-sub compression { _check($_[0]); $_[0]{compression} }
-sub compression_level { _check($_[0]); $_[0]{compression_level} }
-sub compression_dictionary { _check($_[0]); $_[0]{compression_dictionary} }
-sub compression_dictionary_file { _check($_[0]); $_[0]{compression_dictionary_file} }
 sub keep_compressed { _check($_[0]); $_[0]{keep_compressed} ? 1 : 0 }
 
 sub set_compression {

@@ -196,8 +196,10 @@ subtest 'a file that cannot be read' => sub {
         )
     {
         ok(!eval { $call->(); 1 }, 'read when it is needed');
-        like($@, qr/^Could not read the compression dictionary '\Q$dir\E\/none': No such file/,
-            'words');
+        like(
+            $@, qr/^Could not read the compression dictionary '\Q$dir\E\/none': No such file/,
+            'words'
+        );
     }
     file(none => 'now it is there');
     $w->write_message('x');
@@ -223,8 +225,10 @@ subtest 'one side only' => sub {
     $w->set_compression('zstd');
     $w->write_message('x');
     ok(!eval { $r->read_message; 1 }, 'compressed');
-    like($@, qr/^A message of writer \d+:\d+ is compressed, and compression is not set here/,
-        'words');
+    like(
+        $@, qr/^A message of writer \d+:\d+ is compressed, and compression is not set here/,
+        'words'
+    );
     $w->set_compression(undef);
     $r->set_compression('zstd');
     $w->write_message('x');

@@ -31,8 +31,10 @@ subtest 'from_fh' => sub {
     fcntl($_, F_SETFL, O_NONBLOCK) for ends();
     my ($rh3, $wh3) = ends();
     fcntl($_, F_SETFL, O_NONBLOCK) for $rh3, $wh3;
-    is_deeply([$class->from_fh($rh3)->is_reader, $class->from_fh($wh3)->is_writer],
-        [1, 1], 'O_NONBLOCK does no harm');
+    is_deeply(
+        [$class->from_fh($rh3)->is_reader, $class->from_fh($wh3)->is_writer],
+        [1, 1], 'O_NONBLOCK does no harm'
+    );
     ok(fcntl($wh3, F_GETFL, 0) & O_NONBLOCK, 'and stays');
 };
 
@@ -85,8 +87,10 @@ subtest 'what is refused' => sub {
     POSIX::mkfifo("$dir/both", 0600) or die;
     open my $both, '+<', "$dir/both" or die;
     ok(!eval { $class->from_fh($both); 1 }, 'open for both');
-    like($@, qr/^Could not determine filehandle mode, please specify '>&' or '<&' at \Q$0/,
-        'words');
+    like(
+        $@, qr/^Could not determine filehandle mode, please specify '>&' or '<&' at \Q$0/,
+        'words'
+    );
     is($class->from_fh('<&', $both)->is_reader, 1, 'as the message says');
     ok(!eval { $class->from_fh('>&', $rh); 1 }, 'the wrong direction');
     like($@, qr/other direction/, 'words');

@@ -25,8 +25,10 @@ subtest 'the SYNOPSIS' => sub {
     is_deeply([$r->get_line_burst_or_data], [line => "A line!\n"]);
     is_deeply([$r->get_line_burst_or_data], [burst => "This is a burst message\n\n\n"]);
     is_deeply([$r->get_line_burst_or_data], [message => $data]);
-    is_deeply([$r->get_line_burst_or_data],
-        [line => "Start a line ...... Finish the line we started earlier\n"]);
+    is_deeply(
+        [$r->get_line_burst_or_data],
+        [line => "Start a line ...... Finish the line we started earlier\n"]
+    );
     is_deeply([$r->get_line_burst_or_data], [], 'nothing is there');
     my ($type, $found) = $r->get_line_burst_or_data;
     is_deeply([$type, $found], [undef, undef], 'two times undef');
@@ -58,8 +60,10 @@ subtest 'control bytes' => sub {
     print_to($w, "vt\x0E100\n");
     is_deeply([$r->get_line_burst_or_data], [message => 'aa' x 4096]);
     $w->close;
-    is_deeply([$r->get_line_burst_or_data], [line => "vt\x0E100\n"],
-        'stray control bytes are text');
+    is_deeply(
+        [$r->get_line_burst_or_data], [line => "vt\x0E100\n"],
+        'stray control bytes are text'
+    );
 };
 
 subtest 'peek_line' => sub {
@@ -71,8 +75,10 @@ subtest 'peek_line' => sub {
     is_deeply([$r->get_line_burst_or_data(peek_line => 1)], [peek => '0'], 'as often as asked');
     is_deeply([$r->get_line_burst_or_data(peek_line => 0)], [], 'only if asked');
     print_to($w, '12');
-    is_deeply([$r->get_line_burst_or_data(peek_line => 1)], [peek => '012'],
-        'with what came since');
+    is_deeply(
+        [$r->get_line_burst_or_data(peek_line => 1)], [peek => '012'],
+        'with what came since'
+    );
     $w->write_burst('burst');
     is_deeply(
         [$r->get_line_burst_or_data(peek_line => 1)],
