@@ -401,3 +401,391 @@ sub FETCH {
 sub STORE { }
 
 1;
+
+__END__
+
+=encoding UTF-8
+
+=head1 NAME
+
+Pipework::Atomic - whole messages from many writers through one pipe
+
+=head1 SYNOPSIS
+
+    use Pipework::Atomic;
+
+    my ($r, $w) = Pipework::Atomic->pair;
+    my @children = map {
+        my $pid = fork // die "fork: $!";
+        if (!$pid) {
+            $w->write_message("$_: " . 'x' x 100_000);    # however long: it arrives whole
+            exit;
+        }
+        $pid;
+    } 1 .. 3;
+    $w->close;
+    while (defined(my $message = $r->read_message)) {
+        print length $message, " bytes\n";
+    }
+    waitpid $_, 0 for @children;
+
+    # Text, bursts and messages through one pipe.
+    ($r, $w) = Pipework::Atomic->pair(mixed_data_mode => 1);
+    $w->wh->autoflush(1);
+    print {$w->wh} "a line\n";
+    $w->write_message('a message');
+    $w->close;
+    while (my ($type, $data) = $r->get_line_burst_or_data) {
+        print "$type: $data\n";
+    }
+
+    # Compressed.
+    ($r, $w) = Pipework::Atomic->pair(compression => 'zstd');
+    $w->write_message('x' x 100_000);
+    print length $r->read_message, " bytes\n";
+
+=head1 DESCRIPTION
+
+A pipe keeps a write of up to 4096 bytes in one piece, and tears anything larger. Here a message is
+cut into parts of that size, each with the name of its writer, and the reader puts them together:
+each message comes out whole, once, and in the order of its writer.
+
+This is the interface of Atomic::Pipe 0.027, and so are the bytes in the pipe: either module may sit
+at either end. F<COMPAT.md> in the distribution has what is different, and why.
+
+Bytes go in and bytes come out: text with characters over 255 dies with C<Wide character>, and is to
+be encoded first. What is undef counts as the empty text, with Perl's usual warning.
+
+=head2 Waiting
+
+A call that waits lets signal handlers run at once. A handler may die: that ends the call, and
+nothing is lost, for what was read stays there for the next call, and what was not yet written is
+pending. It may use, close or destroy the object, and may end the wait with C<< $p->blocking(0) >>.
+One that returns does not end the wait.
+
+C<blocking> is a flag of the object. The O_NONBLOCK of the open file, which other processes may
+share, is never changed.
+
+=head2 Mixed data mode
+
+The same pipe carries what a program prints and what it sends: C<STDOUT> is opened to
+C<< $w->wh >>, and C<write_message> goes in between. Three control bytes tell messages and bursts
+from text: 0x0E, 0x0F and 0x10. A program may still print them: what does not form a whole message
+or burst is text. C<< strict => 1 >> makes an exception of it, as Atomic::Pipe does.
+
+Perl keeps what is printed in a buffer of its own. A program whose lines are to stay in order with
+its messages sets C<< $fh->autoflush(1) >>.
+
+=head2 Lost messages
+
+When a writer is killed in the middle of a message, its message is lost and all others are whole.
+The reader is told when the pipe ends, or when something contradicts the message: the code
+reference C<on_torn>, if there is one, is called with a hash reference with C<writer> (as C<key>
+returns it; not there if it is not known), C<kind> (C<Torn>, C<Corrupt> or C<TooLong>), C<parts> and
+C<bytes>, which is what had come. Otherwise there is a warning of the category C<pipework>.
+
+In mixed data mode the end of such a pipe is an exception, which C<eof> and all later calls throw,
+too: C<Pipe is in an invalid state 'Incomplete message received before EOF'>. All that is usable has
+been given out before.
+
+A message that cannot be decompressed dies with C<zstd decompression failed>, and one over
+C<max_message> with C<is longer than max_message>. The next call goes on.
+
+=head2 Processes and threads
+
+A child that was forked writes as a writer of its own, without what was pending in its parent. It
+may read if the parent had nothing buffered; otherwise reading dies, with ESTALE in C<$!>. Only one
+process can read from a pipe.
+
+A new thread has objects of its own on the same pipe: its writers have a key of their own and
+nothing pending, its readers share a buffer with the others, so each message goes to one of them.
+The pipe ends when the writers of all threads are closed.
+
+=head1 CONSTRUCTORS
+
+All take these options; others stay in the object's hash, for subclasses.
+
+=over
+
+=item mixed_data_mode => $bool
+
+Text may lie between messages. Both ends must agree.
+
+=item compression => 'zstd', compression_level => $level
+
+Messages and bursts are compressed. Both ends must agree. The level is from -131072 (fastest) to 22
+(smallest), 3 by default.
+
+=item compression_dictionary => $bytes, compression_dictionary_file => $path
+
+Both ends must have the same. The file is read when it is first needed.
+
+=item keep_compressed => $bool
+
+Reading returns the compressed bytes, too.
+
+=item read_size => $bytes
+
+How much one read asks for: up to 16 MiB, 65536 by default.
+
+=item use_io_select => $bool
+
+Has no effect.
+
+=item strict => $bool
+
+Mixed data mode: control bytes that form no message or burst are an exception, and not text.
+
+=item max_message => $bytes
+
+The largest message that is read, and the longest line that comes in one piece: 256 MiB by default.
+
+=item max_unfinished => $bytes
+
+Of all unfinished messages together; past it the one that waited longest is lost. By default 8 times
+C<max_message>, and at least 1 GiB.
+
+=item spin => $seconds
+
+For how long reading spins before it sleeps: up to a millisecond, 0.00002 by default.
+
+=item accept_unchecked => $bool
+
+Reads messages that were compressed with a dictionary and have no checksum, which may be from
+another dictionary. Atomic::Pipe writes such.
+
+=item on_torn => $code
+
+Is told of L</Lost messages>.
+
+=back
+
+They die with the words of the original, and with a L<Pipework::Error> for what it does not have.
+
+=over
+
+=item ($r, $w) = Pipework::Atomic->pair(%options)
+
+A new pipe. C<$^F> decides whether its handles are close-on-exec.
+
+=item $p = Pipework::Atomic->new(%options)
+
+A new pipe with both ends in one object; see L</Both ends in one>.
+
+=item $r = Pipework::Atomic->read_fifo($path, %options)
+
+Opens a FIFO at once. It is open for writing, too, so it never ends.
+
+=item $w = Pipework::Atomic->write_fifo($path, %options)
+
+Waits until the FIFO has a reader.
+
+=item $p = Pipework::Atomic->from_fh($fh, %options)
+
+=item $p = Pipework::Atomic->from_fh($mode, $fh, %options)
+
+=item $p = Pipework::Atomic->from_fd($mode, $fd, %options)
+
+The end of a pipe that is open. The mode C<< '>&' >> or C<< '<&' >> makes a duplicate; C<< '>&=' >>
+and C<< '<&=' >> keep the number, and whether it is close-on-exec.
+
+=item $r = Pipework::Atomic->read_fifo_to_end($path, %options)
+
+Opens a FIFO at once. It ends when its last writer has left; before the first has come, reading
+waits for it. Follows no symbolic link.
+
+=item $r = Pipework::Atomic->listen_fifo($path, %options)
+
+The same, but it never ends: when the last writer has left, what it did not finish is told, and
+reading waits for the next one.
+
+=back
+
+=head1 WRITING
+
+On an object that has no such end, all of these die with C<Cannot call write on a pipe reader>; when
+nobody reads the pipe any more, with C<Disconnected pipe>, and there is never a SIGPIPE. They wait
+if the writer blocks. Otherwise what the pipe has no space for is pending, without limit, and is
+written by the next call that writes, or when the writer is closed or destroyed, which waits.
+
+=over
+
+=item $parts = $w->write_message($bytes)
+
+Sends a message. Returns in how many parts, at least 1.
+
+=item $count = $w->send_many(@messages)
+
+Sends messages, several short ones in one write, and returns how many. None is sent if one of them
+has characters over 255.
+
+=item $bool = $w->write_burst($bytes)
+
+Writes all in one piece: in mixed data mode between two control bytes, otherwise as it is, for a
+reader of another kind. Returns 1; undef, and nothing is written, if it is too large. In mixed data
+mode without compression, bytes that could not be told apart (0x0E or 0x0F anywhere, 0x10 at the
+front) die.
+
+=item $size = $w->fits_in_burst($bytes)
+
+How many bytes a burst takes in the pipe; undef if it is too large. It compresses where that is on.
+Does not wait.
+
+=item $bool = $w->pending_output
+
+1 if anything is pending, else 0. Does not wait.
+
+=item $w->flush, $w->flush(blocking => 1)
+
+Writes what is pending; the second one waits, whatever the flag says. Nothing on a reader.
+
+=item $key = $w->key
+
+The name of this writer in the pipe, C<"pid:tid">: the process, and a random number.
+
+=back
+
+=head1 READING
+
+On an object that has no such end, all of these die with C<Not a read handle>.
+
+=over
+
+=item $message = $r->read_message
+
+=item ($message, $compressed) = $r->read_message
+
+=item $hash = $r->read_message(debug => 1)
+
+The next message. Waits if the reader blocks. The empty list, undef in scalar context, if there is
+none now, or at the end. The second form is for C<keep_compressed>. The hash has C<message>, C<pid>,
+C<tid>, C<parts> (the ids of the parts, as C<[2, 1, 0]>), and C<compressed> where it is kept. Dies
+in mixed data mode.
+
+=item ($type, $data) = $r->get_line_burst_or_data
+
+=item ($type, $data) = $r->get_line_burst_or_data(peek_line => 1)
+
+The next item of mixed data: C<line>, C<burst> or C<message>; with C<keep_compressed>, the last two
+are followed by C<< compressed => $bytes >>. The second form returns C<peek> and the text of a line
+that has begun, if there is nothing else. The empty list if there is nothing now, or at the end; in
+scalar context the data alone. Does not wait, unless C<blocking(1)> was said after the mode was set.
+
+=item $message = $r->recv, $r->recv($seconds)
+
+The next message. Waits, whatever the flag says, for ever or for so long. Dies with a
+L<Pipework::Error> otherwise: C<TimedOut>, C<Closed> at the end, C<Torn> and others for a lost
+message, whose report is C<< $@->torn >>.
+
+=item $item = $r->next_item, $r->next_item($seconds)
+
+The next item of either mode, as a hash reference: C<type> (C<line>, C<burst>, C<message> or
+C<torn>), C<data>; of a message C<writer> and C<parts>; C<compressed> where it is kept; a report is
+as in L</Lost messages>. Waits and dies as C<recv>.
+
+=item $bool = $r->eof
+
+1 at the end of the pipe, when nothing usable is left, else 0. It reads, and gives nothing out. On a
+reader that blocks, it waits until it is known.
+
+=item $bytes = $r->fill_buffer
+
+Reads once, and gives nothing out: how many bytes, 0 if there are none, or at the end. Waits if the
+reader blocks. C<< $r->{in_buffer_size} >> is how many were read and not given out.
+
+=item $report = $r->torn
+
+The report of the last message that was lost; undef if there was none.
+
+=back
+
+=head1 EITHER END
+
+None of these waits, but for C<close> and C<set_mixed_data_mode> of a writer.
+
+=over
+
+=item $p->close
+
+Writes what is pending, and closes the end, or both. May be repeated. Dies with C<Disconnected pipe>
+if something was pending and nobody reads; the end is closed all the same.
+
+=item $bool = $p->blocking, $p->blocking($bool)
+
+Whether calls wait. 1 at first, but 0 on a reader of mixed data. On an object with both ends: undef
+if they differ. C<read_blocking> and C<write_blocking> are those of one end.
+
+=item $p->set_mixed_data_mode
+
+Sets mixed data mode, from here on. A writer first writes what is pending; a reader blocks no
+longer.
+
+=item $fh = $p->rh, $fh = $p->wh
+
+The handles, or undef.
+
+=item $bytes = $p->read_size, $p->read_size($bytes); $bool = $p->use_io_select
+
+As the options.
+
+=item $bytes = $p->size, $p->capacity
+
+How much the pipe holds. C<size> is undef, with C<$!> set, where it cannot be told; C<capacity> dies
+then.
+
+=item $bytes = $p->resize($bytes), $p->resize_or_max($bytes)
+
+Sets it, the second one to C<max_size> at most. Returns what the kernel gave, at least as much;
+undef, with C<$!> set, if it refused.
+
+=item $bytes = Pipework::Atomic->max_size
+
+The most that an unprivileged user may ask for.
+
+=item Pipework::Atomic->PIPE_BUF
+
+4096. A constant: also C<Pipework::Atomic::PIPE_BUF>. C<HAVE_IO_SELECT> is 1, C<IS_WIN32> 0,
+C<IN_BUFFER_SIZE> C<'in_buffer_size'>.
+
+=item compression, compression_level, compression_dictionary, compression_dictionary_file
+
+The settings; undef where nothing was set. C<keep_compressed> is 1 or 0.
+
+=item $p->set_compression('zstd', $level), $p->set_compression(undef)
+
+Without a level the one before stays. undef clears it, too, but not the dictionaries.
+
+=item $p->set_compression_dictionary($bytes), $p->set_compression_dictionary_file($path)
+
+Setting one clears the other; undef clears it.
+
+=item $p->set_keep_compressed($bool)
+
+As the option.
+
+=back
+
+=head2 Both ends in one
+
+=over
+
+=item $bool = $p->is_reader, $p->is_writer
+
+1 if it is that end only, else undef.
+
+=item $r = $p->clone_reader, $w = $p->clone_writer
+
+Another object for one end of the same pipe, with the same settings. Readers share one buffer: each
+message goes to one of them. A writer has a key of its own, and what is pending stays here.
+
+=item $p->reader, $p->writer
+
+Gives up the other end, once what is pending is written. Returns 1.
+
+=back
+
+=head1 SEE ALSO
+
+L<Pipework::Error>, L<Pipework::FD>, L<Pipework::ReqRep>.
+
+=cut
