@@ -26,3 +26,90 @@ sub accept_versions {
 }
 
 1;
+__END__
+
+=head1 NAME
+
+Pipework - whole messages, requests and bytes between the processes of one machine
+
+=head1 SYNOPSIS
+
+    use Pipework::ReqRep;
+
+    my $srv = Pipework::ReqRep->new(undef, 64, 8, 4096);
+    my $pid = fork // die $!;
+    if (!$pid) {
+        while (my ($data, $id) = $srv->recv_wait(1)) { $srv->reply($id, uc $data) }
+        exit;
+    }
+    my $cli = Pipework::ReqRep::Client->new_from_fd($srv->memfd);
+    print $cli->req('hello') // die(Pipework::error()), "\n";
+    waitpid $pid, 0;
+
+=head1 DESCRIPTION
+
+Load what you need:
+
+    module                     what it is                              for programs of
+    Pipework::Atomic           whole messages of any size from many    Atomic::Pipe
+                               writers over one pipe
+    Pipework::ReqRep           requests and responses over shared      Data::ReqRep::Shared
+      ::Client                 memory
+      ::Int  ::Int::Client
+    Pipework::FD               sockets and files as plain numbers      IO::FD
+    Pipework::FD::DWIM         the same for handles and numbers        IO::FD::DWIM
+    Pipework::FD::Constants    what its poll is asked                  IO::FD::Constants
+    Pipework::Pipe             a byte pipe between two threads
+    Pipework::Error            what is thrown
+    Pipework::InsteadOf        runs programs of the originals as they are
+
+A program that was written for one of the originals runs after its module names are changed; or
+without, with L<Pipework::InsteadOf>. What differs, and why, is in F<COMPAT.md>.
+
+=head2 What the modules have in common
+
+B<Failures> are undef, or the empty list, where those of the originals are: C<$!> says why, and
+C<Pipework::error()> says more. They die where those of the originals die, with their words. What is
+ours alone, but for L<Pipework::FD> and L<Pipework::Pipe>, dies with a L<Pipework::Error>. C<$!> is
+left alone by success.
+
+B<Times> are seconds, and fractions count. 0 tries once; undef, a negative number, NaN and infinity
+are for ever.
+
+B<Signal handlers> run while a call waits. They may die, close the object, or call its methods;
+nothing is lost. A handler that returns does not end the wait. (System calls that Pipework::FD makes
+for Perl end with EINTR, as Perl's own do.)
+
+B<Strings> are bytes, and characters over 255 die C<Wide character in NAME>. Only Pipework::ReqRep
+takes any string, and gives it back as it was.
+
+B<fork> and B<threads>: what a child or a thread inherits it may use, as each module says.
+
+B<Versions>: C<use Pipework::Atomic 0.026> accepts the versions of the original up to the one whose
+interface is kept.
+
+=head1 FUNCTIONS
+
+=over
+
+=item Pipework::error()
+
+The last failure in this interpreter, in words; as a number, which kind it was, in the order of
+L<Pipework::Error/kind> from 1 on. The empty string before the first. Success does not reset it, as
+with C<$!>.
+
+=item Pipework::reason()
+
+What the other side said why, when the last failure was that it gave up; else undef.
+
+=item Pipework::core_version()
+
+The version of the library within.
+
+=back
+
+=head1 REQUIREMENTS
+
+Linux, and Perl 5.26 or later with integers of 64 bits. No other module.
+
+=cut

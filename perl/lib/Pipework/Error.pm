@@ -2,6 +2,7 @@ package Pipework::Error;
 use 5.026;
 use strict;
 use warnings;
+use Scalar::Util qw(blessed);
 use overload '""' => sub { $_[0]{text} }, bool => sub { 1 }, fallback => 1;
 
 # The kinds by name, as in the header of the C library.
@@ -16,6 +17,86 @@ sub errno  { $_[0]{errno} }
 sub done   { $_[0]{done} }
 sub torn   { $_[0]{torn} }
 sub reason { $_[0]{reason} }
-sub caught { my ($class, $kind) = @_; return ref $@ && $@->isa($class) && (!defined $kind || $@->kind eq $kind) ? $@ : undef }
+
+sub caught {
+    my ($class, $kind) = @_;
+    return undef if !blessed $@ || !$@->isa($class);
+    return !defined $kind || $@->kind eq $kind ? $@ : undef;
+}
 
 1;
+__END__
+
+=head1 NAME
+
+Pipework::Error - what Pipework dies with where the originals have nothing like it
+
+=head1 SYNOPSIS
+
+    use Pipework::ReqRep;
+
+    my $srv = Pipework::ReqRep->new(undef, 64, 8, 4096);
+    my $cli = Pipework::ReqRep::Client->new_from_fd($srv->memfd);
+    eval { $cli->call('anybody there?', 0.1) };
+    if (my $error = Pipework::Error->caught('TimedOut')) {
+        print $error, "\n";    # in words
+    } elsif ($@) {
+        die $@;
+    }
+
+=head1 DESCRIPTION
+
+Where one of the originals returns undef, so does Pipework, and where it dies with words, Pipework
+dies with those. What the originals do not have dies with one of these. It is a string where one is
+wanted, without file and line.
+
+=over
+
+=item Pipework::Error->caught($kind)
+
+The exception in C<$@> if it is one of these, and of that kind where a kind is given; else undef.
+
+=item kind
+
+One of these names:
+
+    WouldBlock    nothing can be done without waiting
+    TimedOut      the time has passed
+    Interrupted   a signal handler ran
+    Closed        the other side is gone
+    TooLong       larger than a limit
+    Stale         a handle or an id of a time that is over
+    PeerDied      the process that had the request has died
+    NoServer      nobody is there to take the request
+    Torn          a part of the message never came
+    Corrupt       bytes that no correct peer writes
+    Incompatible  made by a build that this one cannot work with
+    Unsupported   this kernel or this kind of descriptor cannot do it
+    Invalid       arguments that have no meaning
+    Os            any other refusal of the kernel
+    Failed        the other side gave up
+    Bug           a mistake of Pipework
+
+=item op
+
+What failed, for instance C<reqrep call>.
+
+=item errno
+
+What C<$!> was set to.
+
+=item done
+
+How far it had got, in bytes or items, where it does several.
+
+=item reason
+
+What the other side said why, where it said anything; else undef.
+
+=item torn
+
+What is known of a message that was lost, where that is what failed; else undef.
+
+=back
+
+=cut

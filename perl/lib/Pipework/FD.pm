@@ -348,8 +348,8 @@ Die: Linux has no kqueue.
 IO::FD has none of these. They do all of what was asked, whether the descriptor blocks or not, or
 until so many seconds have passed; without them, or with undef, they wait for ever. Signal handlers
 run in their waits, which go on. If one fails it returns C<undef>, C<$!> says why (ETIMEDOUT when
-the time has passed), L<Pipework/error> says it in words, and C<$Pipework::FD::done> how far it had
-got.
+the time has passed), C<Pipework::error()> says it in words, and C<$Pipework::FD::done> how far it
+had got.
 
 =over
 

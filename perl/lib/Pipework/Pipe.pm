@@ -77,20 +77,14 @@ Pipework::Pipe - a byte pipe between two threads, without descriptors
 
 =head1 SYNOPSIS
 
-    use threads;
     use Pipework::Pipe;
 
     my ($reader, $writer) = Pipework::Pipe->pair;
-
-    my $thread = threads->create(sub {
-        print {$writer} "line $_\n" for 1 .. 1000;
-        close $writer or die $!;
-    });
-    close $writer;    # the thread has its own
+    print {$writer} "line $_\n" for 1 .. 1000;
+    close $writer or die $!;
 
     my $count = 0;
     while (my $line = <$reader>) { $count++ }
-    $thread->join;
     print "$count lines\n";
 
 =head1 DESCRIPTION
@@ -110,6 +104,15 @@ A thread that is started has a copy of each end that it can see: the same end, w
 its last copy is closed or gone. So a thread closes the end that it does not use, as a process does
 with a pipe after C<fork>. Copies of a thread that was not joined yet are there still.
 
+    my ($reader, $writer) = Pipework::Pipe->pair;
+    my $thread = threads->create(sub {
+        copy_from_somewhere($writer);
+        close $writer or die $!;
+    });
+    close $writer;
+    while (my $line = <$reader>) { ... }
+    $thread->join;
+
 One thread at a time may use an end. Another that tries dies C<Another thread is using this end of
 the pipe>. A forked child has a copy of the memory, and nobody at the other end.
 
@@ -123,7 +126,7 @@ what had been read for a line that is not whole stays there for the next call.
 
 What fails returns C<undef>, or false where it is a yes or no, and sets C<$!>: EPIPE if nobody
 reads, ECANCELED if the other end has given up, ETIMEDOUT, EBADF if this end is closed.
-L<Pipework/error> says it in words. C<$Pipework::Pipe::done> is how many bytes had been moved.
+C<Pipework::error()> says it in words. C<$Pipework::Pipe::done> is how many bytes had been moved.
 SIGPIPE never comes. The wrong end, and what is no end, die.
 
 =head1 METHODS

@@ -63,6 +63,16 @@ for my $kind (qw(descriptor handle)) {
 }
 is_deeply([stat "$folder/handle"], [CORE::stat "$folder/handle"], 'stat of a path');
 is(fileno(*STDIN), 0, 'a glob is a handle');
+{
+    # The operator is the function.
+    CORE::open my $in, '<', \"one\ntwo\nthree\n" or die $!;
+    is(<$in>, "one\n", 'a line of a handle');
+    is_deeply([<$in>], ["two\n", "three\n"], 'the others');
+    CORE::open my $saved, '<&', \*STDIN or die $!;
+    CORE::open STDIN, '<', "$folder/handle" or die $!;
+    is(<STDIN>, 'hello worldhelloworld', 'of a handle by its name');
+    CORE::open STDIN, '<&', $saved or die $!;
+}
 is_deeply([stat *STDIN], [CORE::stat STDIN], 'stat of one');
 
 # ---------------------------------------------------------------- sockets, both ways

@@ -178,7 +178,10 @@ All are exported, also by C<:all>: socket socketpair shutdown bind listen accept
 setsockopt getpeername getsockname sysopen sysseek pipe close recv send sysread syswrite stat lstat
 fcntl ioctl readline fileno.
 
-The syntax of Perl itself knows nothing of descriptors: C<< <$fd> >>, C<-e $fd>, C<stat _>, and
-C<print $fd> want handles.
+Syntax of Perl that is no function knows nothing of descriptors: C<-e $fd>, C<stat _> and
+C<print $fd> want handles. With C<readline>, C<< <$fd> >> is replaced as well, also for handles, and
+Perl then assigns nothing to C<$_> by itself:
+
+    while (defined(my $line = <$handle>)) { ... }    # and not: while (<$handle>)
 
 =cut

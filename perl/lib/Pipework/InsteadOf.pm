@@ -1,0 +1,106 @@
+package Pipework::InsteadOf;
+use 5.026;
+use strict;
+use warnings;
+use Carp ();
+
+our $VERSION = '0.1.0';
+
+# What a program knows a package of ours as; messages ask for it.
+our %original;
+
+my %packages = (
+    'Atomic::Pipe'         => { 'Atomic::Pipe' => 'Pipework::Atomic' },
+    'Data::ReqRep::Shared' => {
+        'Data::ReqRep::Shared'              => 'Pipework::ReqRep',
+        'Data::ReqRep::Shared::Client'      => 'Pipework::ReqRep::Client',
+        'Data::ReqRep::Shared::Int'         => 'Pipework::ReqRep::Int',
+        'Data::ReqRep::Shared::Int::Client' => 'Pipework::ReqRep::Int::Client',
+    },
+    'IO::FD'            => { 'IO::FD' => 'Pipework::FD' },
+    'IO::FD::Constants' => { 'IO::FD::Constants' => 'Pipework::FD::Constants' },
+    'IO::FD::DWIM'      => { 'IO::FD::DWIM' => 'Pipework::FD::DWIM' },
+);
+# The original defines all four, whichever is loaded.
+$packages{$_} = $packages{'Data::ReqRep::Shared'} for keys %{ $packages{'Data::ReqRep::Shared'} };
+
+# The versions whose interfaces these are.
+my %versions = ('Atomic::Pipe' => '0.027', 'Data::ReqRep::Shared' => '0.07', 'IO::FD' => 'v0.3.9');
+
+sub import {
+    my ($class, @modules) = @_;
+    for my $module (@modules ? @modules : sort keys %packages) {
+        my $replaced = $packages{$module} or Carp::croak("$class: nothing stands for $module");
+        replace($_, $replaced->{$_}) for sort keys %$replaced;
+    }
+    return;
+}
+
+sub file { return $_[0] =~ s{::}{/}gr . '.pm' }
+
+# The package `theirs` is a subclass of ours, so that its objects are of the class that the program
+# names, and has its functions and what it exports.
+sub replace {
+    my ($theirs, $ours) = @_;
+    return if ($original{$ours} // '') eq $theirs;
+    Carp::croak("$theirs is loaded already") if $INC{ file($theirs) };
+    require(file($ours));
+    no strict 'refs';
+    for my $name (keys %{"${ours}::"}) {
+        next if $name =~ /::\z|\A(?:BEGIN|VERSION)\z/ || !defined &{"${ours}::$name"};
+        *{"${theirs}::$name"} = \&{"${ours}::$name"};
+    }
+    *{"${theirs}::$_"} = \@{"${ours}::$_"} for qw(EXPORT EXPORT_OK);
+    *{"${theirs}::EXPORT_TAGS"} = \%{"${ours}::EXPORT_TAGS"};
+    @{"${theirs}::ISA"} = $ours;
+    my ($distribution) = $theirs =~ /\A(Atomic::Pipe|Data::ReqRep::Shared|IO::FD)/;
+    ${"${theirs}::VERSION"} = $versions{$distribution};
+    *{"${theirs}::VERSION"} = \&UNIVERSAL::VERSION;
+    $original{$ours} = $theirs;
+    $INC{ file($theirs) } = $INC{ file($ours) };
+    return;
+}
+
+1;
+__END__
+
+=head1 NAME
+
+Pipework::InsteadOf - runs programs of Atomic::Pipe, Data::ReqRep::Shared and IO::FD as they are
+
+=head1 SYNOPSIS
+
+    use Pipework::InsteadOf qw(Atomic::Pipe);
+    use Atomic::Pipe 0.026;    # which is Pipework::Atomic now
+
+    my ($r, $w) = Atomic::Pipe->pair;
+    $w->write_message('hello');
+    print ref $r, ': ', $r->read_message, "\n";    # Atomic::Pipe: hello
+
+=head1 DESCRIPTION
+
+A program that was written for one of the originals runs without a change:
+
+    perl -MPipework::InsteadOf=Atomic::Pipe program.pl
+    perl -MPipework::InsteadOf program.pl               # all of them
+    PERL5OPT=-MPipework::InsteadOf make test            # in each Perl that this starts
+
+It is for trying Pipework, and for programs that cannot be changed. It must come before the original
+is loaded, and dies otherwise.
+
+    the original                                       here
+    Atomic::Pipe                                       Pipework::Atomic
+    Data::ReqRep::Shared, with ::Client, ::Int and     Pipework::ReqRep, with the same
+        ::Int::Client; to name one of them is to
+        name all
+    IO::FD                                             Pipework::FD
+    IO::FD::DWIM                                       Pipework::FD::DWIM
+    IO::FD::Constants                                  Pipework::FD::Constants
+
+Objects are of the class that the program names, which is a subclass of ours: C<ref> says
+C<Atomic::Pipe>. Messages that name a class or a function name the original's. C<VERSION> is that of
+the original whose interface this is, so C<use Atomic::Pipe 0.026> works, and a version that is too
+new dies. The variables of the originals' packages are not there, but for C<$VERSION> and those of
+L<Exporter>.
+
+=cut

@@ -1,0 +1,112 @@
+use strict;
+use warnings;
+use File::Temp qw(tempdir);
+use Test::More;
+
+alarm 60;
+my $folder = tempdir(CLEANUP => 1);
+my @perl   = ($^X, '-w', map { "-I$_" } grep { !ref } @INC);
+
+# What a program prints that says nothing of us. `instead` is what -M is given.
+sub output_of {
+    my ($instead, $program) = @_;
+    open my $file, '>', "$folder/program.pl" or die $!;
+    print {$file} "use strict; use warnings; alarm 20; chdir '$folder';\n", $program;
+    close $file or die $!;
+    my $pid = open(my $output, '-|') // die $!;
+    if (!$pid) {
+        open STDERR, '>&', \*STDOUT or die $!;
+        exec @perl, "-MPipework::InsteadOf$instead", "$folder/program.pl" or die $!;
+    }
+    my $text = do { local $/; readline $output };
+    close $output;
+    return $text // '';
+}
+
+my %programs = (
+    'Atomic::Pipe' => [<<'PROGRAM', "Atomic::Pipe 0.027 8192\nhello\nExpected"],
+use Atomic::Pipe 0.026;
+my ($r, $w) = Atomic::Pipe->pair;
+print ref $r, ' ', Atomic::Pipe->VERSION, ' ', Atomic::Pipe::PIPE_BUF * 2, "\n";
+my $pid = fork // die $!;
+if (!$pid) { $w->write_message('hello'); exit }
+$w->close;
+print $r->read_message, "\n";
+waitpid $pid, 0;
+package Mine { use parent 'Atomic::Pipe' }
+my ($mine) = Mine->pair;
+print 'Expected' if $mine->isa('Mine') && $mine->isa('Atomic::Pipe');
+PROGRAM
+    'Data::ReqRep::Shared' => [<<'PROGRAM', <<'OUTPUT'],
+use Data::ReqRep::Shared 0.05;
+my $srv = Data::ReqRep::Shared->new('rr.shm', 64, 8, 100);
+my $cli = Data::ReqRep::Shared::Client->new('rr.shm');
+my $id  = $cli->send('hello');
+my ($data, $got) = $srv->recv;
+$srv->reply($got, uc $data);
+print join ' ', ref $srv, ref $cli, $cli->get($id), "\n";
+eval { Data::ReqRep::Shared::Client::send($srv, 'x') };
+print $@ =~ /^(Expected a Data::ReqRep::Shared::Client object)/, "\n";
+eval { Data::ReqRep::Shared->new("/no/such/folder/rr", 64, 8, 100) };
+print $@ =~ /^(Data::ReqRep::Shared->new)/, "\n";
+PROGRAM
+Data::ReqRep::Shared Data::ReqRep::Shared::Client HELLO 
+Expected a Data::ReqRep::Shared::Client object
+Data::ReqRep::Shared->new
+OUTPUT
+    'Data::ReqRep::Shared::Int' => [<<'PROGRAM', "Data::ReqRep::Shared::Int Data::ReqRep::Shared::Int::Client -14\n"],
+use Data::ReqRep::Shared::Int;
+my $srv = Data::ReqRep::Shared::Int->new('int.shm', 64, 8);
+my $cli = Data::ReqRep::Shared::Int::Client->new('int.shm');
+my $id  = $cli->send(-7);
+my ($number, $got) = $srv->recv;
+$srv->reply($got, $number * 2);
+print join ' ', ref $srv, ref $cli, $cli->get($id);
+print "\n";
+PROGRAM
+    'IO::FD' => [<<'PROGRAM', <<'OUTPUT'],
+use IO::FD v0.3.0 qw(:all);
+use IO::FD 0.3.0 ();
+use Fcntl;
+die $! unless defined IO::FD::sysopen(my $fd, 'file', O_CREAT | O_RDWR);
+IO::FD::syswrite $fd, 'a file';
+sysseek $fd, 0, 0;
+sysread $fd, my $buffer, 100;
+print "$buffer\n";
+local $SIG{__WARN__} = sub { print $_[0] =~ /^(.*?) at /, "\n" };
+IO::FD::syswrite('x', 'y');
+IO::FD::syswrite($fd, undef);
+eval { local $/ = "\n"; IO::FD::readline($fd) };
+print $@ =~ /^(.*?) at /, "\n";
+PROGRAM
+a file
+IO::FD::syswrite called with something other than a file descriptor
+IO::FD::syswrite called with use of uninitialized value
+IO::FD::readline does not split lines
+OUTPUT
+    'IO::FD::DWIM' => [<<'PROGRAM', "both\nkinds\n"],
+use IO::FD::DWIM ':all';
+use Fcntl;
+sysopen my $fd, 'dwim', O_CREAT | O_RDWR;
+open my $fh, '+<', 'dwim' or die $!;
+syswrite $fd, "both\nkinds\n";
+while (defined(my $line = <$fh>)) { print $line }
+PROGRAM
+    'IO::FD::Constants' => [<<'PROGRAM', "(iss)* 1 -1\n"],
+use IO::FD::Constants;
+print POLLFD_PACKER, ' ', POLLIN, ' ', EVFILT_READ, "\n";
+PROGRAM
+);
+for my $module (sort keys %programs) {
+    my ($program, $output) = @{ $programs{$module} };
+    is(output_of("=$module", $program), $output, "$module by name");
+    unlink glob "$folder/*.shm";
+    is(output_of('', $program), $output, "$module among all");
+    unlink glob "$folder/*.shm";
+}
+
+like(output_of('=No::Such', ''), qr/^Pipework::InsteadOf: nothing stands for No::Such/, 'an unknown one');
+like(output_of('=Atomic::Pipe', 'use Atomic::Pipe 99;'), qr/^Atomic::Pipe version 99 required--this is only version 0\.027/, 'a version that is too new');
+like(output_of('=Atomic::Pipe', 'BEGIN { $INC{"IO/FD.pm"} = 1 } use Pipework::InsteadOf "IO::FD";'), qr/^IO::FD is loaded already/, 'one that is loaded');
+is(output_of('=IO::FD', 'use Pipework::InsteadOf "IO::FD"; print IO::FD->VERSION'), 'v0.3.9', 'twice');
+done_testing;
