@@ -15,6 +15,11 @@
 
 #include <pipework.h>
 
+/* Perl before 5.36 has it under its old name. */
+#ifndef G_LIST
+#define G_LIST G_ARRAY
+#endif
+
 /* ---------------------------------------------------------------- handle.c: objects */
 
 /*

@@ -97,7 +97,7 @@ read_message(self, ...)
         XSRETURN(1);
     }
     XPUSHs(pwp_atomic_data(aTHX_ &reading.item));
-    compressed = GIMME_V == G_LIST ? pwp_atomic_compressed(aTHX_ &reading.item) : NULL;
+    compressed = GIMME_V == G_ARRAY ? pwp_atomic_compressed(aTHX_ &reading.item) : NULL;
     if (compressed) XPUSHs(compressed);
 
 void
@@ -117,10 +117,9 @@ get_line_burst_or_data(self, ...)
     EXTEND(SP, 4);
     if (pwp_atomic_next(aTHX_ &reading)) {
         PUSHs(pwp_atomic_type(aTHX_ &reading.item));
+        PUSHs(pwp_atomic_data(aTHX_ &reading.item));
         compressed = pwp_atomic_compressed(aTHX_ &reading.item);
-        line = pwp_atomic_data(aTHX_ &reading.item);
-        PUSHs(line);
-        if (compressed && GIMME_V == G_LIST) {
+        if (compressed) {
             PUSHs(newSVpvs_flags("compressed", SVs_TEMP));
             PUSHs(compressed);
         }

@@ -669,7 +669,7 @@ in mixed data mode.
 The next item of mixed data: C<line>, C<burst> or C<message>; with C<keep_compressed>, the last two
 are followed by C<< compressed => $bytes >>. The second form returns C<peek> and the text of a line
 that has begun, if there is nothing else. The empty list if there is nothing now, or at the end; in
-scalar context the data alone. Does not wait, unless C<blocking(1)> was said after the mode was set.
+scalar context the last value. Does not wait, unless C<blocking(1)> was said after the mode was set.
 
 =item $message = $r->recv, $r->recv($seconds)
 

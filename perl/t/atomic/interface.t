@@ -160,6 +160,25 @@ subtest 'bursts' => sub {
     is(readline $r->rh, "plain\n", 'the bare bytes, and nothing of the other one');
 };
 
+subtest 'what $! was' => sub {
+    $! = 7;
+    my ($r, $w) = $class->pair;
+    $w->write_message('x' x 10_000);
+    $w->send_many(1, 2);
+    $w->write_burst('');
+    $r->read_message for 1 .. 3;
+    $r->blocking(0);
+    $r->read_message;
+    $r->eof;
+    $w->flush;
+    $w->resize(8192);
+    $r->clone_reader;
+    $w->close;
+    $r->read_message;
+    undef $_ for $r, $w;
+    is(0 + $!, 7, 'stays what it was where nothing failed');
+};
+
 subtest 'invocants' => sub {
     my ($r) = $class->pair;
     for my $method (

@@ -188,6 +188,17 @@ for my $name (sort keys %writing) {
     };
 }
 
+subtest 'a handler that writes' => sub {
+    my ($r, $w) = $class->pair;
+    my $pid = reader_in_child($r, $w, 0.3);
+    $r->close;
+    my $back = with_signal(sub { $w->write_message($long) }, sub { $w->write_message($long) });
+    is_deeply($back, [50], 'goes behind what waits');
+    $w->close;
+    waitpid $pid, 0;
+    is($? >> 8, 2, 'and both are whole');
+};
+
 subtest 'the destructor' => sub {
     my ($r, $w) = $class->pair;
     my $pid = reader_in_child($r, $w, 0.3);
