@@ -97,7 +97,7 @@ read_message(self, ...)
         XSRETURN(1);
     }
     XPUSHs(pwp_atomic_data(aTHX_ &reading.item));
-    compressed = GIMME_V == G_ARRAY ? pwp_atomic_compressed(aTHX_ &reading.item) : NULL;
+    compressed = GIMME_V == G_LIST ? pwp_atomic_compressed(aTHX_ &reading.item) : NULL;
     if (compressed) XPUSHs(compressed);
 
 void

@@ -25,43 +25,48 @@ my $DEFAULT_READ_SIZE = 65_536;
 
 sub pair {
     my ($class, %options) = @_;
+    my $errno = $!;
     pipe(my $rh, my $wh) or Carp::croak("Could not create a pipe: $!");
-    return (_made($class, \%options, rh => $rh), _made($class, \%options, wh => $wh));
+    return (_made($errno, $class, \%options, rh => $rh), _made($errno, $class, \%options, wh => $wh));
 }
 
 sub new {
     my ($class, %options) = @_;
+    my $errno = $!;
     pipe(my $rh, my $wh) or Carp::croak("Could not create a pipe: $!");
-    return _made($class, \%options, rh => $rh, wh => $wh);
+    return _made($errno, $class, \%options, rh => $rh, wh => $wh);
 }
 
 sub read_fifo {
     my ($class, $path, %options) = @_;
+    my $errno = $!;
     _check_fifo($path);
     open(my $rh, '+<', $path) or Carp::croak("Could not open fifo ($path) for reading: $!");
-    return _made($class, \%options, rh => $rh);
+    return _made($errno, $class, \%options, rh => $rh);
 }
 
 sub write_fifo {
     my ($class, $path, %options) = @_;
+    my $errno = $!;
     _check_fifo($path);
     my $fd = _open_fifo($path);
     Carp::croak("Could not open fifo ($path) for writing: $!") if $fd < 0;
-    return _made($class, \%options, wh => _handle('>&=', $fd));
+    return _made($errno, $class, \%options, wh => _handle('>&=', $fd));
 }
 
 sub listen_fifo {
     my ($class, $path, %options) = @_;
-    return _made_on_path($class, \%options, \&_listen_fifo, $path);
+    return _made_on_path($!, $class, \%options, \&_listen_fifo, $path);
 }
 
 sub read_fifo_to_end {
     my ($class, $path, %options) = @_;
-    return _made_on_path($class, \%options, \&_read_fifo, $path);
+    return _made_on_path($!, $class, \%options, \&_read_fifo, $path);
 }
 
 sub from_fh {
     my $class = shift;
+    my $errno = $!;
     my $mode = @_ % 2 ? undef : shift;
     my ($fh, %options) = @_;
     no warnings 'unopened';
@@ -69,18 +74,19 @@ sub from_fh {
     $mode //= _mode_of($fh);
     my ($end) = _end_of($mode);
     my $own = _handle($mode, $fh) // Carp::croak("Could not clone ($mode) filehandle: $!");
-    return _made($class, \%options, $end => $own);
+    return _made($errno, $class, \%options, $end => $own);
 }
 
 sub from_fd {
     my ($class, $mode, $fd, %options) = @_;
+    my $errno = $!;
     my ($end) = _end_of($mode);
     my $own;
     if (defined $fd && $fd =~ /\A[0-9]+\z/) { $own = _handle($mode, $fd) }
     else { $! = Errno::EBADF() }
     Carp::croak("Could not open ($mode) fd" . ($fd // 'undef') . ": $!") if !$own;
     -p $own or Carp::croak('Filehandle is not a pipe (-p check)');
-    return _made($class, \%options, $end => $own);
+    return _made($errno, $class, \%options, $end => $own);
 }
 
 # ------------------------------------------------------------------------------ settings of reading
@@ -120,21 +126,23 @@ sub writer {
 sub clone_reader {
     my $self = shift;
     _check($self);
+    my $errno = $!;
     my $clone = _half($self, $self->{rh} // Carp::croak('Not a read handle'));
     _begin($clone);
     _own_handle($clone, _read_with($clone, $self));
-    return _like($clone, $self);
+    return _like($errno, $clone, $self);
 }
 
 sub clone_writer {
     my $self = shift;
     _check($self);
+    my $errno = $!;
     my $clone = _half($self, $self->{wh} // Carp::croak('Cannot call write on a pipe reader'));
     $clone->{wh} = _handle('>&', $self->{wh}) // Carp::croak("Could not clone the handle: $!");
     _begin($clone);
     _write_to($clone, fileno $clone->{wh}, _limits($clone));
     _compress($clone);
-    return _like($clone, $self);
+    return _like($errno, $clone, $self);
 }
 
 sub close {
@@ -206,9 +214,10 @@ sub set_keep_compressed {
 
 # ------------------------------------------------------------------------------ how they are made
 
-# An object with these handles, and the ends behind it.
+# An object with these handles, and the ends behind it. $! is what it was before: where nothing
+# fails, handles of Perl's leave something there all the same.
 sub _made {
-    my ($class, $options, %handles) = @_;
+    my ($errno, $class, $options, %handles) = @_;
     _check_compression($options);
     my $self = _blessed($class, $options, %handles);
     _begin($self);
@@ -216,17 +225,17 @@ sub _made {
     binmode($_) for values %handles;
     _read_from($self, fileno $handles{rh}, _limits($self)) if $handles{rh};
     _write_to($self, fileno $handles{wh}, _limits($self)) if $handles{wh};
-    return _set_up($self);
+    return _set_up($errno, $self);
 }
 
 # A reader whose descriptor is the library's own, which opens it once more from time to time.
 sub _made_on_path {
-    my ($class, $options, $open, $path) = @_;
+    my ($errno, $class, $options, $open, $path) = @_;
     _check_compression($options);
     my $self = _blessed($class, $options);
     _begin($self);
     _own_handle($self, $open->($self, $path, _limits($self)));
-    return _set_up($self);
+    return _set_up($errno, $self);
 }
 
 sub _blessed {
@@ -243,10 +252,11 @@ sub _own_handle {
 }
 
 sub _set_up {
-    my $self = shift;
+    my ($errno, $self) = @_;
     _compress($self);
     _set_keep_compressed($self, 1) if $self->{keep_compressed};
     _show_buffer($self);
+    $! = $errno;
     return $self;
 }
 
@@ -268,9 +278,10 @@ sub _half {
 
 # A clone waits as its original does.
 sub _like {
-    my ($clone, $self) = @_;
+    my ($errno, $clone, $self) = @_;
     $clone->blocking($clone->{rh} ? $self->read_blocking : $self->write_blocking);
     _show_buffer($clone);
+    $! = $errno;
     return $clone;
 }
 
