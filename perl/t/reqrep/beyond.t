@@ -69,7 +69,8 @@ sub ended { waitpid $_[0], 0; is($?, 0, $_[1]) }
         $id = $cli->send('x');
         $srv->fail(scalar $srv->recv, $reason);
         $cli->get($id);
-        is(Pipework::reason(), substr($reason, 0, 64), 'a reason is text, and cut if it is too long');
+        is(Pipework::reason(), substr($reason, 0, 64),
+            'a reason is text, and cut if it is too long');
     }
     my $pid = served { $srv->fail(scalar $srv->recv_wait(20), 'no') } 'a server';
     ok(!eval { $cli->call('x', 20); 1 }, 'call dies');
@@ -208,7 +209,8 @@ sub ended { waitpid $_[0], 0; is($?, 0, $_[1]) }
 }
 {   # audit, geometry, members, recover
     my ($srv, $cli) = ends();
-    my %geometry = (slots => 4, queue => 8, request_bytes => 4096, reply_bytes => 64, members => 1024, integers => 0);
+    my %geometry = (slots => 4, queue => 8, request_bytes => 4096, reply_bytes => 64);
+    @geometry{qw(members integers)} = (1024, 0);
     is_deeply($_->geometry, \%geometry, 'geometry') for $srv, $cli;
     is_deeply([$srv->members], [], 'nobody is attached before the first call');
     $cli->send('x') for 1 .. 2;

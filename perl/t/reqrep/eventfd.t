@@ -71,7 +71,8 @@ for my $kind ('', '::Int') {
     }
     is($srv->fileno, $requests, 'nothing has changed');
     undef $cli;
-    ok(-e "/proc/self/fd/$requests", 'a client closes a duplicate, and not the number that was set');
+    ok(-e "/proc/self/fd/$requests",
+        'a client closes a duplicate, and not the number that was set');
     $srv->notify;
     is($srv->eventfd_consume, 1, 'which goes on');
     my $second = "Pipework::ReqRep$kind"->new("$folder/rr$kind", 8, 4, $kind ? () : 32);

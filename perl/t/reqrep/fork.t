@@ -121,8 +121,14 @@ sub ended { my ($pid, $name) = @_; waitpid $pid, 0; is($?, 0, $name) }
             syswrite $out, 'x';
             sleep 30;
         };
-        my $killer = child { sysread $in, my $x, 1; sleep 0.2; kill 9, $pid; syswrite $out, pack 'd', time; 1 };
-        my $response = $call eq 'get_wait' ? $cli->get_wait($cli->send('x')) : $cli->$call('x', $call eq 'req' ? () : 20);
+        my $killer = child {
+            sysread $in, my $x, 1;
+            sleep 0.2;
+            kill 9, $pid;
+            syswrite $out, pack 'd', time;
+        };
+        my @with = $call eq 'get_wait' ? ($cli->send('x'), 20) : $call eq 'req' ? 'x' : ('x', 20);
+        my $response = $cli->$call(@with);
         my ($errno, $told) = ($! + 0, time);
         waitpid $pid, 0;
         is($response, undef, "$call: undef when its server was killed");

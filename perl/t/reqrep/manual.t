@@ -16,6 +16,7 @@ my @server = (@both, qw(new_memfd recv recv_wait reply recv_multi recv_wait_mult
     unlink reply_eventfd reply_eventfd_set reply_eventfd_consume reply_notify reply_fileno));
 my @client = (@both, qw(req req_wait send send_wait get get_wait cancel send_notify
     send_wait_notify pending req_eventfd_set req_fileno));
+my @classes = map { ($_, "${_}::Client") } 'Pipework::ReqRep', 'Pipework::ReqRep::Int';
 can_ok("Pipework::ReqRep$_",         @server) for '', '::Int';
 can_ok("Pipework::ReqRep$_\::Client", @client) for '', '::Int';
 
@@ -61,7 +62,8 @@ can_ok("Pipework::ReqRep$_\::Client", @client) for '', '::Int';
         is($end->is_empty,   1,  'is_empty');
         is($end->memfd,      -1, 'a segment with a path has no memfd');
     }
-    is(Pipework::ReqRep->new(path(), 3, 4, 32)->capacity, 8, 'capacity is a power of two, and twice the slots');
+    is(Pipework::ReqRep->new(path(), 3, 4, 32)->capacity, 8,
+        'capacity is a power of two, and twice the slots');
     is(Pipework::ReqRep->new(path(), 100, 4, 32)->capacity, 128, 'or more');
     my $again = Pipework::ReqRep->new($path, 1024, 99, 9999);
     is($again->resp_slots, 4, 'what is there is opened, whatever sizes are asked for');
@@ -72,8 +74,10 @@ can_ok("Pipework::ReqRep$_\::Client", @client) for '', '::Int';
     is((stat $mode)[2] & 07777, 0640, 'mode');
     Pipework::ReqRep->new($mode = path(), 8, 4, 32);
     is((stat $mode)[2] & 07777, 0600, 'mode, without one');
-    is(Pipework::ReqRep->new(undef, 8, 4, 32)->stats->{arena_cap}, 4096, 'an arena of at least 4096');
-    is(Pipework::ReqRep->new(undef, 64, 4, 32)->stats->{arena_cap}, 64 * 256, '256 for each request');
+    is(Pipework::ReqRep->new(undef, 8, 4, 32)->stats->{arena_cap}, 4096,
+        'an arena of at least 4096');
+    is(Pipework::ReqRep->new(undef, 64, 4, 32)->stats->{arena_cap}, 64 * 256,
+        '256 for each request');
     is(Pipework::ReqRep->new(undef, 64, 4, 32, 5000)->stats->{arena_cap}, 5000, 'or as it is said');
     is(Pipework::ReqRep->new(undef, 64, 4, 0)->resp_size, 0, 'responses without bytes');
 }
@@ -154,7 +158,8 @@ sub ends {
     ok($srv->reply($_, 'ok'), 'reply') for @ids;
     is($cli->get($_), 'ok', 'get') for @ids;
     @ids = map { $cli->send_wait("w$_", 1) } 1 .. 3;
-    is_deeply([$srv->recv_wait_multi(2**40, 1)], ['w1', $ids[0], 'w2', $ids[1], 'w3', $ids[2]], 'recv_wait_multi');
+    my @pairs = map { ("w$_", $ids[$_ - 1]) } 1 .. 3;
+    is_deeply([$srv->recv_wait_multi(2**40, 1)], \@pairs, 'recv_wait_multi');
     is_deeply([$srv->clear], [], 'clear returns nothing');
     ok($srv->reply($_, 'ok'), 'what was taken stays') for @ids;
     $cli->get($_) for @ids;
@@ -211,7 +216,8 @@ sub dies {
 }
 {
     my ($srv, $cli) = ends();
-    dies(sub { $cli->$_('x' x 4097, 1) }, qr/^request too long/, $_) for qw(req_wait send_wait send_wait_notify);
+    dies(sub { $cli->$_('x' x 4097, 1) }, qr/^request too long/,
+        $_) for qw(req_wait send_wait send_wait_notify);
     dies(sub { $cli->$_('x' x 4097) }, qr/^request too long/, $_) for qw(req send send_notify);
     is($cli->pending, 0, 'nothing stays behind');
     ok(my $id = $cli->send('x' x 4096), 'the longest request');
@@ -224,7 +230,8 @@ sub dies {
     $cli->cancel(4 | 1 << 24);
     pass('cancel never dies');
     dies(sub { $cli->req_wait('x') }, qr/^Usage: /, 'req_wait without a time-out');
-    dies(sub { Pipework::ReqRep::recv($cli) }, qr/^Expected a Pipework::ReqRep object/, 'another class');
+    dies(sub { Pipework::ReqRep::recv($cli) }, qr/^Expected a Pipework::ReqRep object/,
+        'another class');
     dies(sub { Pipework::ReqRep->recv }, qr/^Expected a Pipework::ReqRep object/, 'a class');
     dies(sub { Pipework::ReqRep::Client::send(bless([], 'Pipework::ReqRep::Client'), 'x') },
         qr/^Expected a Pipework::ReqRep::Client object/, 'a forged object');
@@ -233,32 +240,41 @@ sub dies {
     my $none = "$folder/none/at/all";
     dies(sub { Pipework::ReqRep::Client->new($none) },
         qr/^Pipework::ReqRep::Client->new: \Q$none\E: No such file/, 'Client->new');
-    dies(sub { Pipework::ReqRep->new($none, 8, 4, 32) }, qr/^Pipework::ReqRep->new: \Q$none\E: No such/, 'new');
+    dies(sub { Pipework::ReqRep->new($none, 8, 4, 32) },
+        qr/^Pipework::ReqRep->new: \Q$none\E: No such/, 'new');
     for my $content ('', "\0" x 8192, 'RRS1' . 'x' x 9000) {
         my $file = path();
         open my $out, '>', $file or die $!;
         print $out $content;
         close $out;
         dies(sub { Pipework::ReqRep->new($file, 8, 4, 32) },
-            qr/^Pipework::ReqRep->new: \Q$file\E: invalid or incompatible/, 'new, of a file that is no segment');
+            qr/^Pipework::ReqRep->new: \Q$file\E: invalid or incompatible/,
+                'new, of a file that is no segment');
         is(-s $file, length $content, 'it stays as it was');
     }
     dies(sub { Pipework::ReqRep->new("a\0b", 8, 4, 32) }, qr/NUL/, 'a path with a NUL');
     dies(sub { Pipework::ReqRep->new(undef, 8, 0, 32) }, qr/^Pipework::ReqRep->new: /, 'no slots');
-    dies(sub { Pipework::ReqRep->new(undef, @$_) }, qr/^Pipework::ReqRep->new: \w+ must be from 0/, "sizes @$_")
-        for [2**32, 4, 32], [8, 2**32, 32], [8, 4, 2**32], [8, 4, 32, 2**33], [8, 4, -1], ['nan', 4, 1];
-    dies(sub { Pipework::ReqRep->new(path(), 8, 4, 32, 4096, $_) }, qr/^Pipework::ReqRep->new: mode/, 'mode')
+    my @wrong = ([2**32, 4, 32], [8, 2**32, 32], [8, 4, 2**32], [8, 4, 32, 2**33], [8, 4, -1]);
+    for my $sizes (@wrong, ['nan', 4, 1]) {
+        dies(sub { Pipework::ReqRep->new(undef, @$sizes) },
+            qr/^Pipework::ReqRep->new: \w+ must be from 0/, "sizes @$sizes");
+    }
+    dies(sub { Pipework::ReqRep->new(path(), 8, 4, 32, 4096, $_) },
+        qr/^Pipework::ReqRep->new: mode/, 'mode')
         for 0, 0400, 0200, 010600;
     pipe my $in, my $out;
-    for my $class (qw(Pipework::ReqRep Pipework::ReqRep::Client Pipework::ReqRep::Int Pipework::ReqRep::Int::Client)) {
-        dies(sub { $class->new_from_fd($_) }, qr/^$class->new_from_fd: invalid/, "new_from_fd, of $_")
+    for my $class (@classes) {
+        dies(sub { $class->new_from_fd($_) },
+            qr/^$class->new_from_fd: invalid/, "new_from_fd, of $_")
             for -1, fileno $in, 2**31, 'x';
         dies(sub { $class->new_from_fd(undef) }, qr/^$class->new_from_fd: invalid/, 'of undef');
     }
     my $str = Pipework::ReqRep->new(undef, 8, 4, 32);
     my $int = Pipework::ReqRep::Int->new(undef, 8, 4);
-    dies(sub { Pipework::ReqRep::Int::Client->new_from_fd($str->memfd) }, qr/invalid or incompatible/, 'Str as Int');
-    dies(sub { Pipework::ReqRep::Client->new_from_fd($int->memfd) }, qr/invalid or incompatible/, 'Int as Str');
+    dies(sub { Pipework::ReqRep::Int::Client->new_from_fd($str->memfd) },
+        qr/invalid or incompatible/, 'Str as Int');
+    dies(sub { Pipework::ReqRep::Client->new_from_fd($int->memfd) }, qr/invalid or incompatible/,
+        'Int as Str');
 }
 
 # ---------------------------------------------------------------- Int
@@ -306,16 +322,20 @@ sub dies {
     is((stat $mode)[2] & 07777, 0660, 'mode');
     my $named = Pipework::ReqRep::Int->new_memfd('numbers', 8, 4);
     my $one   = Pipework::ReqRep::Int::Client->new_from_fd($named->memfd)->send(-1);
-    is_deeply([Pipework::ReqRep::Int->new_from_fd($named->memfd)->recv], [-1, $one], 'new_memfd, new_from_fd');
+    is_deeply([Pipework::ReqRep::Int->new_from_fd($named->memfd)->recv], [-1, $one],
+        'new_memfd, new_from_fd');
     $srv->unlink;
     ok(!-e $path, 'unlink');
 }
 
 # ---------------------------------------------------------------- versions and subclasses
 {
-    ok(eval "use $_ 0.05; 1", "use $_ 0.05") || diag $@ for map { ($_, "${_}::Client") } 'Pipework::ReqRep', 'Pipework::ReqRep::Int';
+    for my $class (@classes) {
+        ok(eval "use $class 0.05; 1", "use $class 0.05") or diag $@;
+    }
     ok(!eval 'use Pipework::ReqRep 3; 1', 'not a version that there is none of');
-    { package My::Server; our @ISA = 'Pipework::ReqRep'; package My::Client; our @ISA = 'Pipework::ReqRep::Client'; }
+    { package My::Server; our @ISA = 'Pipework::ReqRep' }
+    { package My::Client; our @ISA = 'Pipework::ReqRep::Client' }
     my $srv = My::Server->new(undef, 8, 4, 32);
     isa_ok($srv, 'My::Server');
     isa_ok($srv->new(undef, 8, 4, 32), 'My::Server', 'of an object:');

@@ -19,7 +19,8 @@ sub echo {
 {
     my $bytes = join '', map { chr } 0 .. 255;
     utf8::upgrade(my $upgraded = "caf\xe9");
-    for my $text ('', 'abc', "a\0b", $bytes, "caf\xe9", $upgraded, "\x{263a}", "\x{10ffff}", "\xe2\x98\xba", 42, -1.5) {
+    my @wide = ("\x{263a}", "\x{10ffff}", "\xe2\x98\xba");
+    for my $text ('', 'abc', "a\0b", $bytes, "caf\xe9", $upgraded, @wide, 42, -1.5) {
         for my $got (echo($text)) {
             is($got, "$text", 'the same string');
             is(!!utf8::is_utf8($got), !!utf8::is_utf8($text), 'with the same flag');
@@ -74,7 +75,13 @@ sub echo {
 {   # Numbers
     my $int = Pipework::ReqRep::Int->new(undef, 8, 4);
     my $one = Pipework::ReqRep::Int::Client->new_from_fd($int->memfd);
-    my $through = sub { my $id = $one->send($_[0]); my ($n) = $int->recv; $int->reply($id, $_[1] // $n); $one->get($id) };
+    my $through = sub {
+        my ($request, $response) = @_;
+        my $id  = $one->send($request);
+        my ($n) = $int->recv;
+        $int->reply($id, $response // $n);
+        return $one->get($id);
+    };
     is($through->('17'), 17, 'a string');
     is($through->(2.9), 2, 'a fraction is cut off');
     { package Num; use overload '0+' => sub { 23 }, fallback => 1; }
@@ -120,7 +127,8 @@ sub echo {
         my $server = Pipework::ReqRep->new(undef, 8, 4, 64);
         my $client = Pipework::ReqRep::Client->new_from_fd($server->memfd);
         my $dies = bless sub { die "argument\n" }, 'Gone';
-        ok(!eval { $code->($server, $client, $dies); 1 } && $@ eq "argument\n", 'an argument that dies');
+        ok(!eval { $code->($server, $client, $dies); 1 } && $@ eq "argument\n",
+            'an argument that dies');
         is($server->audit->{free}, 4, 'nothing was done');
     }
 }

@@ -1,0 +1,94 @@
+# Files of segments, byte by byte: what opens, what is refused and how, and what is in it.
+use strict;
+use warnings;
+use Cwd qw(abs_path);
+use File::Basename qw(dirname);
+use File::Temp qw(tempdir);
+use JSON::PP qw(decode_json);
+use Test::More;
+use Pipework::ReqRep;
+
+alarm 60;
+my $vectors = dirname(abs_path(__FILE__)) . '/../../../vectors/reqrep';
+plan skip_all => 'the vectors are in the checkout' if !-e "$vectors/index.json";
+
+my $folder = tempdir(CLEANUP => 1);
+
+sub slurp { open my $in, '<:raw', $_[0] or die "$_[0]: $!"; local $/; return scalar readline $in }
+
+# The file of a vector: its first bytes, zeros, and its last eight.
+sub made {
+    my ($vector) = @_;
+    my $path = "$folder/$vector->{name}";
+    open my $out, '>:raw', $path or die $!;
+    chmod 0600, $path;
+    print $out slurp("$vectors/$vector->{name}.bin");
+    $out->flush;
+    truncate $out, $vector->{len} or die $!;
+    if ($vector->{end}) {
+        seek $out, $vector->{len} - 8, 0;
+        print $out pack 'H*', $vector->{end};
+    }
+    close $out or die $!;
+    return $path;
+}
+
+my $index = decode_json(slurp("$vectors/index.json"));
+my $here  = pack('S', 1) eq pack('v', 1) ? 'little' : 'big';
+plan skip_all => "the vectors are $index->{byte_order}-endian" if $index->{byte_order} ne $here;
+
+for my $vector (@{$index->{vectors}}) {
+    my $name   = $vector->{name};
+    my $path   = made($vector);
+    my $int    = ($vector->{opens} // {})->{kind} // 'bytes';
+    my $class  = 'Pipework::ReqRep' . ($int eq 'integers' ? '::Int' : '');
+    my $client = eval { "${class}::Client"->new($path) };
+    if ($vector->{refused}) {
+        is($client, undef, "$name: refused");
+        like($@, qr/\Q: $path: \E.*\Q$vector->{refused}\E/, "$name: and how");
+        is(-s $path, $vector->{len}, "$name: it stays as it was");
+        my @sizes = $int eq 'integers' ? (8, 4) : (8, 4, 64);
+        ok(!eval { $class->new($path, @sizes); 1 }, "$name: new refuses it, too");
+        is(-s $path, $vector->{len}, "$name: and overwrites nothing");
+        unlink $path;
+        next;
+    }
+    ok($client, "$name: opens") or diag($@), next;
+    my %sizes = %{$vector->{opens}};
+    my $kind  = delete $sizes{kind};
+    is_deeply($client->geometry, {%sizes, integers => $kind eq 'integers' ? 1 : 0},
+        "$name: its sizes");
+    my $server = $class->new($path, 1, 1, $kind eq 'integers' ? () : 1);
+    if (my $wanted = $vector->{stats}) {
+        my $stats = $server->stats;
+        is_deeply({map { $_ => $stats->{$_} } keys %$wanted}, $wanted, "$name: stats");
+    }
+    for my $step (qw(audit recovered audit_after)) {
+        next if !exists $vector->{$step};
+        if ($step eq 'recovered') {
+            is($server->recover, $vector->{recovered}, "$name: recovered");
+            next;
+        }
+        next if !defined $vector->{$step};
+        my $audit  = $server->audit;
+        my $wanted = $vector->{$step};
+        delete $audit->{$_} for grep { !defined $wanted->{$_} } keys %$wanted;
+        $wanted = {map { $_ => $wanted->{$_} } grep { defined $wanted->{$_} } keys %$wanted};
+        is_deeply($audit, $wanted, "$name: $step");
+    }
+    next if !exists $vector->{recv};
+    my $wanted = $vector->{recv};
+    my ($data, $id) = $server->recv;
+    if (!ref $wanted) {
+        is($data, undef, "$name: no request");
+        is(Pipework::error() + 0, $wanted ? 10 : 1, "$name: because it is " . ($wanted // 'empty'));
+        next;
+    }
+    is($data, $wanted->{data}, "$name: a request");
+    is($server->redeliveries($id), $wanted->{redeliveries}, "$name: redeliveries");
+    is(utf8::is_utf8($data) ? 1 : 0, $wanted->{flags} & 1, "$name: its flag");
+    $! = 0;
+    $server->reply($id, 'done');
+    is($! + 0, 0, "$name: its reply succeeds");
+}
+done_testing;
