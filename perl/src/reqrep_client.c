@@ -220,6 +220,7 @@ I32 pwp_client_send_wait(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds
 
 /* A call by its id; PW_STALE if no call can have that id, since nothing was sent. */
 static pw_status begin(pTHX_ half *call, SV *self, int role, SV *id, pw_error *error) {
+    call->payload = (pwp_payload){{NULL, 0}, 0, 0};
     call->ticket = pwp_id(aTHX_ id);
     call->subject = pwp_subject_of(aTHX_ self, role);
     if (pw_ticket_slot(call->ticket) >= call->subject.channel->geometry.slots) {
@@ -238,7 +239,6 @@ I32 pwp_client_get(pTHX_ I32 ax, SV *self, int role, SV *id) {
     self = pwp_held(aTHX_ self);
     id = pwp_fetch(aTHX_ id);
     scratch->len = 0;
-    call.payload = (pwp_payload){{NULL, 0}, 0, 0};
     status = begin(aTHX_ &call, self, role, id, &error);
     if (status == PW_OK && is_for_numbers(&call)) {
         status = pw_client_try_recv_int(call.subject.channel->client, call.ticket,
@@ -277,6 +277,10 @@ static pw_status any_slice(pTHX_ void *arguments, pw_deadline until, pw_error *e
     pwp_channel *channel = pwp_channel_again(aTHX_ &call->subject);
     pw_status status = pwp_attach_client(aTHX_ channel, &client, error);
     if (status != PW_OK) return status;
+    if (is_for_numbers(call)) {
+        scratch->len = 0;
+        return pw_client_recv_any_int(client, until, &call->ticket, &call->payload.number, error);
+    }
     status = pw_client_recv_any(client, until, &call->ticket, scratch, &call->payload.flags, error);
     call->payload.bytes.data = scratch->data;
     call->payload.bytes.len = scratch->len;

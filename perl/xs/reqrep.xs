@@ -622,8 +622,11 @@ void
 recv_any(self, seconds = NULL)
     SV *self = pwp_self(aTHX_ ax, items);
     SV *seconds
+  ALIAS:
+    recv_any = 1
+    Pipework::ReqRep::Int::Client::recv_any = 3
   CODE:
-    XSRETURN(pwp_client_recv_any(aTHX_ ax, self, PWP_CLIENT, seconds));
+    XSRETURN(pwp_client_recv_any(aTHX_ ax, self, ix, seconds));
 
 SV *
 stream(self, data, seconds = NULL)

@@ -1665,6 +1665,10 @@ pw_status pw_client_recv_int(pw_client *client, uint64_t ticket, pw_deadline dea
 pw_status pw_client_try_recv_int(pw_client *client, uint64_t ticket, int64_t *reply,
                                  pw_error *error);
 
+/* As pw_client_recv_any, with a number. */
+pw_status pw_client_recv_any_int(pw_client *client, pw_deadline deadline, uint64_t *ticket,
+                                 int64_t *reply, pw_error *error);
+
 /* As pw_server_recv, with a number. */
 pw_status pw_server_recv_int(pw_server *server, pw_deadline deadline, int64_t *value,
                              pw_request *request, pw_error *error);

@@ -184,6 +184,16 @@ sub ended { waitpid $_[0], 0; is($?, 0, $_[1]) }
     $srv->reply(scalar $srv->recv, 'three');
     is(scalar $cli->recv_any(1), $ids[2], 'in scalar context the id');
     is_deeply([$cli->recv_any], [], 'all have ended');
+
+    my $int = Pipework::ReqRep::Int->new(undef, 8, 4);
+    my $one = Pipework::ReqRep::Int::Client->new_from_fd($int->memfd);
+    is_deeply([$one->recv_any(1)], [], 'Int: nothing is in progress');
+    @ids = map { $one->send($_) } 1 .. 3;
+    my %taken = $int->drain;
+    $int->reply($taken{2}, -2);
+    is_deeply([$one->recv_any(1)], [-2, $ids[1]], 'Int: whichever ends first');
+    $int->fail($taken{1});
+    is_deeply([$one->recv_any(1)], [undef, $ids[0]], 'Int: undef for one that has failed');
 }
 {   # stop
     my ($srv, $cli) = ends();

@@ -24,10 +24,10 @@ my %waits = (
     call             => sub { $cli->call(1, $_[0]) },
     get_wait         => sub { $cli->get_wait(scalar $cli->send(1), $_[0]) },
     send_wait        => sub { 1 while $cli->send(1); $cli->send_wait(1, $_[0]) },
+    recv_any         => sub { $cli->send(1); $cli->recv_any($_[0]) },
     send_wait_notify => sub { 1 while $cli->send(1); $cli->send_wait_notify(1, $_[0]) },
 );
 my %of_strings = (
-    recv_any => sub { $cli->send(1); $cli->recv_any($_[0]) },
     stream   => sub { 1 while $cli->send(1); $cli->stream(1, $_[0]) },
     next     => sub { my $s = $cli->stream(1, $_[0]); $s->next },
     part     => sub {

@@ -84,6 +84,24 @@ pub extern "C" fn pw_client_try_recv_int(
     })
 }
 
+/// As pw_client_recv_any, with a number.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_client_recv_any_int(
+    client: In<'_, pw_client>,
+    deadline: pw_deadline,
+    ticket: Out<'_, u64>,
+    reply: Out<'_, i64>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_client_recv_any_int", error, |name| {
+        let (client, ticket) = (name.given(client)?.of_integers(name)?, name.given(ticket)?);
+        ticket.write(0);
+        let Some((ended, value)) = client.recv_any(at(deadline))? else { return Ok(PW_OK) };
+        ticket.write(ended.to_bits());
+        put(reply, value?)
+    })
+}
+
 /// As pw_server_recv, with a number.
 #[unsafe(no_mangle)]
 pub extern "C" fn pw_server_recv_int(

@@ -676,6 +676,15 @@ static void numbers_are_called_with(void) {
     OK(pw_server_recv_int(server, SOON, &number, &request, &error));
     OK(pw_server_reply_int(server, request.ticket, number + 1, NULL, &error));
     reap(child);
+    OK(pw_client_recv_any_int(client, SOON, &ticket, &number, &error));
+    CHECK(ticket == 0);
+    OK(pw_client_send_int(client, 6, SOON, &tickets[0], &error));
+    GIVES(PW_TIMED_OUT, pw_client_recv_any_int(client, SHORT, &ticket, &number, &error));
+    CHECK(ticket == 0);
+    OK(pw_server_recv_int(server, SOON, &number, &request, &error));
+    OK(pw_server_reply_int(server, request.ticket, number + 1, NULL, &error));
+    OK(pw_client_recv_any_int(client, SOON, &ticket, &number, &error));
+    CHECK(ticket == tickets[0] && number == 7);
     GIVES(PW_TIMED_OUT, pw_client_call_int(client, 1, SHORT, &number, &error));
     GIVES(PW_STALE, pw_client_recv_int(client, tickets[0], SHORT, &number, &error));
     GIVES(PW_TIMED_OUT, pw_server_recv_many_int(server, 4, SHORT, 0, values, requests, &count, &error));
@@ -686,6 +695,7 @@ static void numbers_are_called_with(void) {
     set_up();
     GIVES(PW_INCOMPATIBLE, pw_client_send_int(client, 1, SOON, &ticket, &error));
     GIVES(PW_INCOMPATIBLE, pw_client_try_send_int(client, 1, &ticket, &error));
+    GIVES(PW_INCOMPATIBLE, pw_client_recv_any_int(client, SHORT, &ticket, &number, &error));
     GIVES(PW_INCOMPATIBLE, pw_server_try_recv_int(server, &number, &request, &error));
     tear_down();
 }

@@ -30,7 +30,6 @@ Pipework::ReqRep::Int::Client - the calling end of L<Pipework::ReqRep::Int>
 
 =head1 DESCRIPTION
 
-As L<Pipework::ReqRep::Client>, with integers in the place of strings, and without C<stream> and
-C<recv_any>.
+As L<Pipework::ReqRep::Client>, with integers in the place of strings, and without C<stream>.
 
 =cut
