@@ -102,6 +102,38 @@ for my $way (sort keys %ways) {
     };
 }
 
+subtest 'mixed, a dictionary: ten writers of both kinds' => sub {
+    my ($ours, $theirs) = @{$ways{'a dictionary'}};
+    my ($r, $w) = $class->pair(@$ours, mixed_data_mode => 1);
+    my $long = file(long => $json x 2000);
+    my @pids;
+    for my $number (1 .. 5) {
+        push @pids, start(out => $w->wh, 'send', '--mixed', @$theirs, '--files', ($long) x 10);
+        my $pid = fork // die;
+        if (!$pid) {
+            $r->close;
+            for (1 .. 10) {
+                syswrite $w->wh, "line $number\n";
+                $w->write_message($json x 2000);
+                $w->write_burst("burst $number");
+            }
+            POSIX::_exit(0);
+        }
+        push @pids, $pid;
+    }
+    $w->close;
+    $r->blocking(1);
+    my (%count, $wrong);
+    while (my ($type, $data) = $r->get_line_burst_or_data) {
+        $count{$type}++;
+        $wrong++
+            if $type eq 'message' ? $data ne $json x 2000 : $data !~ /\A(?:line|burst) \d\n?\z/;
+    }
+    waitpid $_, 0 for @pids;
+    is_deeply(\%count, {message => 100, line => 50, burst => 50}, 'all of it');
+    is($wrong, undef, 'whole');
+};
+
 subtest 'mixed: from the command' => sub {
     my ($r, $w) = $class->pair(mixed_data_mode => 1);
     my $pid = fork // die;
