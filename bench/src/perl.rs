@@ -60,8 +60,8 @@ const DEFINITIONS: &[Definition] = &[
     Definition { name: "memory",     quick: true,  shape: "memory", bytes: 1,      lanes: HELD },
 ];
 
-/// Time limits are turned over, as in the room `reqrep`: 6 times the time of Rust's call is 0.167 of
-/// its speed.
+/// Time limits are turned over, as in the room `reqrep`: 6 times the time of Rust's call is 0.167
+/// of its speed.
 #[rustfmt::skip]
 pub const BARS: &[Bar] = &[
     Bar { name: "perl/call/vs-rust",       of: ("call/12", REQREP),   slower_of: &[("call/12", RUST)],                   at_least: 0.167 },

@@ -1,6 +1,6 @@
-//! Peers in other languages: scripts that measure themselves, so that starting an interpreter is not
-//! counted. Each run prints one line of five numbers: operations, bytes that came, seconds on the
-//! clock, CPU seconds of the other processes and of the script's own.
+//! Peers in other languages: scripts that measure themselves, so that starting an interpreter is
+//! not counted. Each run prints one line of five numbers: operations, bytes that came, seconds on
+//! the clock, CPU seconds of the other processes and of the script's own.
 
 use std::env;
 use std::process::Command;
