@@ -51,7 +51,7 @@ for my $module (sort @modules) {
     my $code = synopsis(slurp($module)) or next;
     runs($code, 'SYNOPSIS of ' . $module =~ s{^\Q$root\E/lib/}{}r);
 }
-for my $page (sort glob "$root/../docs/perl/*.md") {
+for my $page ("$root/README.md", glob "$root/../docs/perl/*.md") {
     my $nth = 0;
     runs($_, sprintf '%s, example %d', $page =~ s{.*/}{}r, ++$nth) for slurp($page) =~ /^```perl\n(.*?)^```$/msg;
 }

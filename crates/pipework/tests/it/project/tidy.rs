@@ -68,8 +68,16 @@ const UNSAFE: [&str; 26] = [
 ];
 
 /// What `perl/Makefile.PL` and the Makefile that it writes leave where they run.
-const PERL_BUILT: [&str; 8] =
-    ["Makefile", "Makefile.old", "MYMETA.json", "MYMETA.yml", "Pipework.bs", "Pipework.c", "blib", "pm_to_blib"];
+const PERL_BUILT: [&str; 8] = [
+    "Makefile",
+    "Makefile.old",
+    "MYMETA.json",
+    "MYMETA.yml",
+    "Pipework.bs",
+    "Pipework.c",
+    "blib",
+    "pm_to_blib",
+];
 
 /// Lines that are neither blank nor comment nor test, in one source file of a crate. The aim is
 /// about 400.

@@ -191,17 +191,21 @@ fn prose_fits_on_a_screen() {
 #[test]
 fn examples_in_documents_are_run() {
     /// Whether the tests run blocks of this kind in this document: those of the core's
-    /// documentation run Rust, those of the package Python, those of the C library C, and those of
-    /// the command what its page shows. What the README shows of a console is how to begin.
+    /// documentation run Rust, those of the package Python, those of the C library C, those of the
+    /// Perl distribution Perl, and those of the command what its page shows. What the README shows
+    /// of a console is how to begin.
     fn is_run(path: &str, kind: &str) -> bool {
         let core = || read(&format!("{CORE}lib.rs"));
         let package = || read("python/tests/test_readme.py");
         let programs = || read("crates/pipework-c/tests/it/programs.rs");
+        let perl =
+            || read("perl/t/synopsis.t").contains("$root/README.md\", glob \"$root/../docs/perl/*.md\"");
         match kind {
             "rust" | "rust,no_run" => core().contains(&format!("include_str!(\"../../../{path}\")")),
             "python" if path.starts_with("docs/") => package().contains(r#"(ROOT / "docs").rglob("*.md")"#),
             "python" => package().contains(&format!("ROOT / \"{path}\"")),
             "c" => path.starts_with("docs/c/") && programs().contains("docs/c"),
+            "perl" => ["docs/perl/", "perl/README.md"].iter().any(|shown| path.starts_with(shown)) && perl(),
             "console" => ["README.md", "docs/command.md"].contains(&path),
             "" | "text" => true,
             _ => false,
