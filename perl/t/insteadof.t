@@ -54,7 +54,7 @@ Data::ReqRep::Shared Data::ReqRep::Shared::Client HELLO
 Expected a Data::ReqRep::Shared::Client object
 Data::ReqRep::Shared->new
 OUTPUT
-    'Data::ReqRep::Shared::Int' => [<<'PROGRAM', "Data::ReqRep::Shared::Int Data::ReqRep::Shared::Int::Client -14\n"],
+    'Data::ReqRep::Shared::Int' => [<<'PROGRAM', <<'OUTPUT'],
 use Data::ReqRep::Shared::Int;
 my $srv = Data::ReqRep::Shared::Int->new('int.shm', 64, 8);
 my $cli = Data::ReqRep::Shared::Int::Client->new('int.shm');
@@ -64,6 +64,8 @@ $srv->reply($got, $number * 2);
 print join ' ', ref $srv, ref $cli, $cli->get($id);
 print "\n";
 PROGRAM
+Data::ReqRep::Shared::Int Data::ReqRep::Shared::Int::Client -14
+OUTPUT
     'IO::FD' => [<<'PROGRAM', <<'OUTPUT'],
 use IO::FD v0.3.0 qw(:all);
 use IO::FD 0.3.0 ();
@@ -105,8 +107,12 @@ for my $module (sort keys %programs) {
     unlink glob "$folder/*.shm";
 }
 
-like(output_of('=No::Such', ''), qr/^Pipework::InsteadOf: nothing stands for No::Such/, 'an unknown one');
-like(output_of('=Atomic::Pipe', 'use Atomic::Pipe 99;'), qr/^Atomic::Pipe version 99 required--this is only version 0\.027/, 'a version that is too new');
-like(output_of('=Atomic::Pipe', 'BEGIN { $INC{"IO/FD.pm"} = 1 } use Pipework::InsteadOf "IO::FD";'), qr/^IO::FD is loaded already/, 'one that is loaded');
-is(output_of('=IO::FD', 'use Pipework::InsteadOf "IO::FD"; print IO::FD->VERSION'), 'v0.3.9', 'twice');
+like(output_of('=No::Such', ''), qr/^Pipework::InsteadOf: nothing stands for No::Such/,
+    'an unknown one');
+like(output_of('=Atomic::Pipe', 'use Atomic::Pipe 99;'),
+    qr/^Atomic::Pipe version 99 required--this is only version 0\.027/, 'a version that is too new');
+like(output_of('=Atomic::Pipe', 'BEGIN { $INC{"IO/FD.pm"} = 1 } use Pipework::InsteadOf "IO::FD";'),
+    qr/^IO::FD is loaded already/, 'one that is loaded');
+is(output_of('=IO::FD', 'use Pipework::InsteadOf "IO::FD"; print IO::FD->VERSION'), 'v0.3.9',
+    'twice');
 done_testing;

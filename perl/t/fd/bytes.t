@@ -49,7 +49,8 @@ for my $call (
     [qr/^Offset outside string at/,  sub { Pipework::FD::syswrite($fd, 'text', 1, -5) }],
     [qr/^Wide character in syswrite/, sub { Pipework::FD::syswrite($fd, "\x{263a}") }],
     [qr/^Wide character in pwrite/,  sub { Pipework::FD::pwrite($fd, "\x{263a}", 1, 0) }],
-    [qr/^Wide character in sysread/, sub { Pipework::FD::sysread($fd, my $wide = "\x{263a}", 1, 1) }],
+    [qr/^Wide character in sysread/,
+        sub { Pipework::FD::sysread($fd, my $wide = "\x{263a}", 1, 1) }],
 ) {
     ok(!eval { $call->[1]->(); 1 }, 'dies');
     like($@, $call->[0], 'in these words');
@@ -106,12 +107,15 @@ is($buffer, '67', 'and used');
 # Perl code that an argument runs takes the buffer out of its hash.
 {
     package Nasty;
-    use overload '""' => sub { %{ $_[0]{hash} } = (); 1 }, '0+' => sub { %{ $_[0]{hash} } = (); 1 }, fallback => 1;
+    use overload '""' => sub { %{ $_[0]{hash} } = (); 1 }, '0+' => sub { %{ $_[0]{hash} } = (); 1 },
+        fallback => 1;
 }
 %hash = (buffer => 'text', data => 'data' x 1000);
-is(Pipework::FD::sysread($fd, $hash{buffer}, bless { hash => \%hash }, 'Nasty'), 1, 'a buffer that goes away');
+is(Pipework::FD::sysread($fd, $hash{buffer}, bless { hash => \%hash }, 'Nasty'), 1,
+    'a buffer that goes away');
 %hash = (data => 'data' x 1000);
-is(Pipework::FD::syswrite($fd, $hash{data}, bless { hash => \%hash }, 'Nasty'), 1, 'data that goes away');
+is(Pipework::FD::syswrite($fd, $hash{data}, bless { hash => \%hash }, 'Nasty'), 1,
+    'data that goes away');
 Pipework::FD::close($fd);
 
 # ---------------------------------------------------------------- syswrite
@@ -146,7 +150,8 @@ for my $call (
     local $SIG{__WARN__} = sub { push @warnings, $_[0] };
     is($sub->(), 0, 'undef is 0 bytes');
     is(@warnings, 1, 'and one warning');
-    like($warnings[0], qr/^Pipework::FD::$name called with use of uninitialized value at/, 'like this');
+    like($warnings[0], qr/^Pipework::FD::$name called with use of uninitialized value at/,
+        'like this');
 }
 Pipework::FD::close($fd);
 is(Pipework::FD::syswrite($fd, 'text'), undef, 'a closed descriptor');

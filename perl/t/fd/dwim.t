@@ -13,8 +13,8 @@ my %prototype = (
     socket => '$$$$', socketpair => '$$$$$', shutdown => '$$', bind => '$$', listen => '$$',
     accept => '$$', connect => '$$', getsockopt => '$$$', setsockopt => '$$$$', getpeername => '$',
     getsockname => '$', sysopen => '$$$@', sysseek => '$$$', pipe => '$$', close => '$',
-    recv => '$$$$', send => '$$$@', sysread => '$\\$$@', syswrite => '$$@', stat => '$', lstat => '$',
-    fcntl => '$$$', ioctl => '$$$', readline => '$', fileno => '$',
+    recv => '$$$$', send => '$$$@', sysread => '$\\$$@', syswrite => '$$@', stat => '$',
+    lstat => '$', fcntl => '$$$', ioctl => '$$$', readline => '$', fileno => '$',
 );
 {
     package ByDefault;

@@ -64,8 +64,10 @@ is((CORE::stat "$folder/fifo4")[2], S_IFIFO | 0600, 'that one');
 # ---------------------------------------------------------------- stat, lstat
 
 symlink 'file', "$folder/link" or die $!;
-is_deeply([Pipework::FD::stat("$folder/$_")], [CORE::stat "$folder/$_"], "stat $_") for qw(file link fifo);
-is_deeply([Pipework::FD::lstat("$folder/$_")], [CORE::lstat "$folder/$_"], "lstat $_") for qw(file link);
+for (qw(file link fifo)) {
+    is_deeply([Pipework::FD::stat("$folder/$_")], [CORE::stat "$folder/$_"], "stat $_");
+    is_deeply([Pipework::FD::lstat("$folder/$_")], [CORE::lstat "$folder/$_"], "lstat $_");
+}
 is_deeply([Pipework::FD::stat(0)], [CORE::stat STDIN], 'stat of a descriptor');
 is_deeply([Pipework::FD::lstat(0)], [CORE::stat STDIN], 'lstat of one');
 {
@@ -96,7 +98,8 @@ is(Pipework::FD::syswrite($made, 'text'), 4, 'for writing');
 Pipework::FD::close($made);
 my $scalar = Pipework::FD::mkstemp($template = "$folder/in_scalarXXXXXXXXX");
 like($scalar, qr/^\d+$/, 'in scalar context the descriptor');
-is_deeply([Pipework::FD::stat($scalar)], [CORE::stat $template], 'of the file that the template names');
+is_deeply([Pipework::FD::stat($scalar)], [CORE::stat $template],
+    'of the file that the template names');
 Pipework::FD::close($scalar);
 chdir $folder or die $!;
 my $literal = Pipework::FD::mkstemp('literalXXXXXX');

@@ -4,7 +4,10 @@ use Test::More;
 use Errno qw(EAGAIN EINPROGRESS EINVAL EMFILE ECONNREFUSED EBADF ENOTSOCK);
 use Fcntl;
 use File::Temp qw(tempdir);
-use Socket qw(:DEFAULT SOCK_NONBLOCK SOCK_CLOEXEC IPPROTO_TCP TCP_NODELAY MSG_TRUNC pack_sockaddr_in6 IN6ADDR_LOOPBACK);
+use Socket qw(
+    :DEFAULT SOCK_NONBLOCK SOCK_CLOEXEC IPPROTO_TCP TCP_NODELAY MSG_TRUNC
+    pack_sockaddr_in6 IN6ADDR_LOOPBACK
+);
 use Pipework::FD;
 
 alarm 30;
@@ -58,7 +61,8 @@ is($! + 0, EINVAL, 'EINVAL');
     my @warnings;
     local $SIG{__WARN__} = sub { push @warnings, $_[0] };
     is(Pipework::FD::send($server, undef, 0), undef, 'send needs data');
-    like($warnings[0], qr/^Pipework::FD::send called with use of uninitialized value/, 'and says so');
+    like($warnings[0], qr/^Pipework::FD::send called with use of uninitialized value/,
+        'and says so');
 }
 
 # Options: a packed value, an integer, one in a string, undef.
@@ -69,7 +73,8 @@ for my $set ([1, 1], [0, 0], [pack('i', 1), 1], [undef, 0], ['1', 1], ['0', 0], 
     is(unpack('i', Pipework::FD::getsockopt($server, IPPROTO_TCP, TCP_NODELAY)), $is, 'sets it');
 }
 is(Pipework::FD::setsockopt($server, SOL_SOCKET, SO_LINGER, pack 'ii', 1, 7), 1, 'a struct');
-is_deeply([unpack 'ii', Pipework::FD::getsockopt($server, SOL_SOCKET, SO_LINGER)], [1, 7], 'and back');
+is_deeply([unpack 'ii', Pipework::FD::getsockopt($server, SOL_SOCKET, SO_LINGER)], [1, 7],
+    'and back');
 is(Pipework::FD::getsockopt($server, 12345, 1), undef, 'getsockopt fails');
 is(Pipework::FD::setsockopt($server, 12345, 1, 1), undef, 'setsockopt fails');
 
@@ -119,7 +124,8 @@ SKIP: {
     }
     my $to = Pipework::FD::getsockname($other);
     is(Pipework::FD::send($one, 'a datagram', 0, $to), 10, 'send with an address');
-    is(Pipework::FD::recv($other, $buffer, 100, 0), Pipework::FD::getsockname($one), 'recv returns the sender');
+    is(Pipework::FD::recv($other, $buffer, 100, 0), Pipework::FD::getsockname($one),
+        'recv returns the sender');
     is($buffer, 'a datagram', 'and sets the buffer');
     Pipework::FD::send($one, '', 0, $to);
     ok(defined Pipework::FD::recv($other, $buffer, 100, 0), 'an empty one');

@@ -31,12 +31,15 @@ sub took {
 Pipework::FD::pipe(my $r, my $w);
 my $list = pack POLLFD_PACKER, $r, POLLIN, 0, $w, POLLOUT, 0;
 is(Pipework::FD::poll($list, 0), 1, 'one is ready');
-is_deeply([unpack POLLFD_PACKER, $list], [$r, POLLIN, 0, $w, POLLOUT, POLLOUT], 'the list says which');
+is_deeply([unpack POLLFD_PACKER, $list], [$r, POLLIN, 0, $w, POLLOUT, POLLOUT],
+    'the list says which');
 my $one = pack POLLFD_PACKER_ONCE, $r, POLLIN, 0;
 is(Pipework::FD::poll($one, 0), 0, 'none is');
-cmp_ok(took(sub { is(Pipework::FD::poll($one, 0.3), 0, 'a fraction of a second') }), '>=', 0.29, 'which it waits');
+cmp_ok(took(sub { is(Pipework::FD::poll($one, 0.3), 0, 'a fraction of a second') }), '>=', 0.29,
+    'which it waits');
 cmp_ok(took(sub { is(Pipework::FD::poll(undef, 0.2), 0, 'no list') }), '>=', 0.19, 'is a sleep');
-cmp_ok(took(sub { is(Pipework::FD::poll($one, 1), 0, 'seconds') }), '>=', 0.99, 'and no milliseconds');
+cmp_ok(took(sub { is(Pipework::FD::poll($one, 1), 0, 'seconds') }), '>=', 0.99,
+    'and no milliseconds');
 for my $ever (undef, -1) {
     my $pid = later(sub { Pipework::FD::syswrite($w, 'x') });
     is(Pipework::FD::poll($one, $ever), 1, 'for ever');
@@ -46,7 +49,8 @@ for my $ever (undef, -1) {
 }
 my $closed = pack POLLFD_PACKER, 12345, POLLIN, 0, -1, POLLIN, 7;
 is(Pipework::FD::poll($closed, 1), 1, 'a closed one is ready');
-is_deeply([unpack POLLFD_PACKER, $closed], [12345, POLLIN, POLLNVAL, -1, POLLIN, 0], 'and a negative one left out');
+is_deeply([unpack POLLFD_PACKER, $closed], [12345, POLLIN, POLLNVAL, -1, POLLIN, 0],
+    'and a negative one left out');
 {
     local $SIG{USR1} = sub { };
     my $parent = $$;

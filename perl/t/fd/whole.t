@@ -141,7 +141,8 @@ for my $call (
     local $SIG{__WARN__} = sub { $warning .= $_[0] };
     is($sub->(), undef, "$name of no descriptor");
     is($! + 0, EBADF, 'EBADF');
-    like($warning, qr/^Pipework::FD::$name called with something other than a file descriptor at/, 'and a warning');
+    like($warning, qr/^Pipework::FD::$name called with something other than a file descriptor at/,
+        'and a warning');
 }
 is(Pipework::FD::read_full(12345, $bytes, 1), undef, 'a closed one');
 is($! + 0, EBADF, 'EBADF');
@@ -197,7 +198,8 @@ like($@, qr/^Modification of a read-only value attempted/, 'dies');
     Pipework::FD::socketpair(my $quiet, my $unused, AF_UNIX, SOCK_DGRAM, 0);
     my $result = eval { $inbox->recv($quiet, 5); 1 };
     ok(!$result, 'a handler that gives the inbox up');
-    like($@, qr/^(?:Attempted to use a destroyed|Expected a) Pipework::FD::Inbox object/, 'ends the wait');
+    like($@, qr/^(?:Attempted to use a destroyed|Expected a) Pipework::FD::Inbox object/,
+        'ends the wait');
     Pipework::FD::close($_) for $one, $other, $quiet, $unused;
     my ($from, $to);
     for my $end ($from, $to) {

@@ -92,9 +92,11 @@ is(getc $r, undef, 'getc at the end');
 is(<$r>, undef, 'a line at the end');
 ok(close $r, 'close the reader');
 for my $call (
-    [undef => sub { $r->recv }], [undef => sub { sysread $r, $buffer, 1 }], [undef => sub { scalar <$r> }],
+    [undef => sub { $r->recv }], [undef => sub { sysread $r, $buffer, 1 }],
+    [undef => sub { scalar <$r> }],
     ['' => sub { close $r }], ['' => sub { $r->close }], [undef => sub { $r->buffered }],
-    ['' => sub { print {$w} 'x' }], [undef => sub { $w->send('x') }], [undef => sub { syswrite $w, 'x' }],
+    ['' => sub { print {$w} 'x' }], [undef => sub { $w->send('x') }],
+    [undef => sub { syswrite $w, 'x' }],
     [undef => sub { $w->copy_from_fd(0) }], ['' => sub { $w->close_with_error('x') }],
 ) {
     my ($is, $sub) = @$call;

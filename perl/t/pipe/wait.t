@@ -31,7 +31,10 @@ my %waits = (
     print    => sub { print({ $_[1] } 'x' x 100) || undef },
     syswrite => sub { syswrite $_[1], 'x' x 100 },
     copy_to_fd => sub { open my $null, '>', '/dev/null' or die $!; $_[0]->copy_to_fd($null, 10) },
-    copy_from_fd => sub { open my $zero, '<', '/dev/zero' or die $!; $_[1]->copy_from_fd($zero, 100) },
+    copy_from_fd => sub {
+        open my $zero, '<', '/dev/zero' or die $!;
+        $_[1]->copy_from_fd($zero, 100);
+    },
 );
 for my $name (sort keys %waits) {
     my $wait   = $waits{$name};
