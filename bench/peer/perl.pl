@@ -193,74 +193,53 @@ sub stream {
 
 # ------------------------------------------------------------------------------ descriptors
 
-# A function of no arguments for each engine, done `$ops` times, which are `$bytes` bytes each.
+# What is prepared, and what is timed. `::` stands for the engine: its functions are called by their
+# full names, as programs call them, and core Perl's by none.
+my %fd = (
+    write => [
+        'defined ::sysopen(my $file, "$folder/file", O_CREAT | O_RDWR) or die $!;',
+        '::sysseek($file, 0, SEEK_SET) if !($_ & 255); ::syswrite($file, $data, $bytes);',
+    ],
+    read => [
+        'defined ::sysopen(my $file, "$folder/file", O_CREAT | O_RDWR) or die $!;
+        ::syswrite($file, $data) for 1 .. 256; ::sysseek($file, 0, SEEK_SET); my $got;',
+        '::sysseek($file, 0, SEEK_SET) if !($_ & 255); ::sysread($file, $got, $bytes);',
+    ],
+    open => [
+        '',
+        'defined ::sysopen(my $file, "$folder/file", O_CREAT | O_RDWR) or die $!; ::close($file);',
+    ],
+    inet => ['', 'defined ::socket(my $socket, AF_INET, SOCK_STREAM, 0) or die $!; ::close($socket);'],
+    unix => ['', 'defined ::socket(my $socket, AF_UNIX, SOCK_STREAM, 0) or die $!; ::close($socket);'],
+);
+
 sub fd {
     my $is_core = $engine eq 'core Perl';
     $is_core or eval "require $engine; 1" or die $@;
-    my $work = main->can($shape . ($is_core ? '_core' : '_fd'))->();
+    return accepts($is_core) if $shape eq 'accept';
+    my ($prepare, $do) = map { s/(?<!\w)::/$is_core ? 'CORE::' : "${engine}::"/ger } @{$fd{$shape}};
+    my $work = eval "$prepare sub { for (1 .. \$ops) { $do } }" or die $@;
     measure(sub { $work->(); $ops * $bytes });
     return;
 }
 
-# Functions by their full names, as programs call them.
-sub by_name { no strict 'refs'; return map { \&{"${engine}::$_"} } @_ }
-
-sub write_core {
-    sysopen my $file, "$folder/file", O_CREAT | O_RDWR or die $!;
-    return sub { for (1 .. $ops) { sysseek $file, 0, SEEK_SET if !($_ & 255); syswrite $file, $data, $bytes } };
-}
-sub write_fd {
-    my ($open, $seek, $write) = by_name(qw(sysopen sysseek syswrite));
-    $open->(my $file, "$folder/file", O_CREAT | O_RDWR) // die $!;
-    return sub { for (1 .. $ops) { $seek->($file, 0, SEEK_SET) if !($_ & 255); $write->($file, $data, $bytes) } };
-}
-sub read_core {
-    sysopen my $file, '/dev/zero', O_RDWR or die $!;
-    return sub { my $got; for (1 .. $ops) { sysread $file, $got, $bytes } };
-}
-sub read_fd {
-    my ($open, $read) = by_name(qw(sysopen sysread));
-    $open->(my $file, '/dev/zero', O_RDWR) // die $!;
-    return sub { my $got; for (1 .. $ops) { $read->($file, $got, $bytes) } };
-}
-sub open_core {
-    return sub { for (1 .. $ops) { sysopen my $file, "$folder/file", O_CREAT | O_RDWR or die $!; close $file } };
-}
-sub open_fd {
-    my ($open, $close) = by_name(qw(sysopen close));
-    return sub { for (1 .. $ops) { $open->(my $file, "$folder/file", O_CREAT | O_RDWR) // die $!; $close->($file) } };
-}
-sub inet_core {
-    return sub { for (1 .. $ops) { socket my $socket, AF_INET, SOCK_STREAM, 0 or die $!; close $socket } };
-}
-sub unix_core {
-    return sub { for (1 .. $ops) { socket my $socket, AF_UNIX, SOCK_STREAM, 0 or die $!; close $socket } };
-}
-sub inet_fd { return sockets(AF_INET) }
-sub unix_fd { return sockets(AF_UNIX) }
-sub sockets {
-    my ($family) = @_;
-    my ($socket, $close) = by_name(qw(socket close));
-    return sub { for (1 .. $ops) { $socket->(my $fd, $family, SOCK_STREAM, 0) // die $!; $close->($fd) } };
-}
 # All connections wait already; those that were accepted stay open until the end.
-sub waiting {
-    my ($listen) = @_;
+sub accepts {
+    my ($is_core) = @_;
     socket my $listener, AF_INET, SOCK_STREAM, 0 or die $!;
     bind $listener, pack_sockaddr_in(0, INADDR_LOOPBACK) or die $!;
     listen $listener, $ops or die $!;
     $listener->blocking(0);
-    our @clients = map { socket my $client, AF_INET, SOCK_STREAM, 0 or die $!; connect $client, getsockname $listener or die $!; $client } 1 .. $ops;
-    return $listener;
-}
-sub accept_core {
-    my $listener = waiting();
-    return sub { my @new; while (accept my $one, $listener) { push @new, $one } @new == $ops or die scalar @new };
-}
-sub accept_fd {
-    my $listener = waiting();
-    my ($multiple) = by_name('accept_multiple');
-    return sub { my (@new, @peers); &$multiple(\@new, \@peers, fileno $listener); @new == $ops or die scalar @new };
+    my @clients = map { socket my $client, AF_INET, SOCK_STREAM, 0 or die $!; $client } 1 .. $ops;
+    connect $_, getsockname $listener or die $! for @clients;
+    my $multiple = $is_core ? undef : do { no strict 'refs'; \&{"${engine}::accept_multiple"} };
+    my (@new, @peers);
+    measure(sub {
+        if ($is_core) { while (accept my $one, $listener) { push @new, $one } }
+        else { &$multiple(\@new, \@peers, fileno $listener) }
+        return @new * $bytes;
+    });
+    return;
 }
 
 # What a descriptor costs in memory, in bytes, in the place of nanoseconds.
