@@ -81,6 +81,12 @@ void pwp_destroy(pTHX_ SV *self, const pwp_class *kind);
 /* The class to bless into, whether a constructor was called on a class or on an object. */
 HV *pwp_stash(pTHX_ SV *class_or_object);
 
+/*
+ * In a PPCODE section, before anything is pushed: Perl code has run since it began, which may have
+ * moved the stack.
+ */
+#define PWP_SP_AGAIN SP = PL_stack_base + ax - 1
+
 /* ---------------------------------------------------------------- wait.c: waits */
 
 /*

@@ -92,6 +92,7 @@ read_message(self, ...)
         croak("Cannot call read_message in mixed_data_mode, call get_line_burst_or_data");
     }
     if (!pwp_atomic_next(aTHX_ &reading)) XSRETURN_EMPTY;
+    PWP_SP_AGAIN;
     if (debugs) {
         XPUSHs(pwp_atomic_debug(aTHX_ &reading.item));
         XSRETURN(1);
@@ -105,6 +106,7 @@ get_line_burst_or_data(self, ...)
     SV *self
   PREINIT:
     pwp_reading reading = {NULL, TRUE, FALSE, FALSE, PW_NEVER, {0}};
+    bool is_there;
     SV *line;
     SV *compressed;
   PPCODE:
@@ -114,8 +116,10 @@ get_line_burst_or_data(self, ...)
     if (!pwp_atomic_reading(aTHX_ reading.self)->is_mixed) {
         croak("missing 'burst_prefix', not in mixed_data_mode");
     }
+    is_there = pwp_atomic_next(aTHX_ &reading);
+    PWP_SP_AGAIN;
     EXTEND(SP, 4);
-    if (pwp_atomic_next(aTHX_ &reading)) {
+    if (is_there) {
         PUSHs(pwp_atomic_type(aTHX_ &reading.item));
         PUSHs(pwp_atomic_data(aTHX_ &reading.item));
         compressed = pwp_atomic_compressed(aTHX_ &reading.item);
@@ -139,6 +143,7 @@ recv(self, seconds = NULL)
     reading.self = pwp_self(aTHX_ ax, items);
     reading.deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
     pwp_atomic_must_next(aTHX_ &reading);
+    PWP_SP_AGAIN;
     XPUSHs(pwp_atomic_data(aTHX_ &reading.item));
 
 void
@@ -152,6 +157,7 @@ next_item(self, seconds = NULL)
     reading.self = pwp_self(aTHX_ ax, items);
     reading.deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
     pwp_atomic_must_next(aTHX_ &reading);
+    PWP_SP_AGAIN;
     XPUSHs(pwp_atomic_item(aTHX_ &reading.item));
 
 IV
@@ -203,6 +209,7 @@ blocking(self, ...)
   PPCODE:
     self = pwp_self(aTHX_ ax, items);
     if (items > 1) blocks = SvTRUE_nomg(pwp_fetch(aTHX_ ST(1)));
+    PWP_SP_AGAIN;
     end = pwp_atomic_state(aTHX_ self);
     if (items > 1) pwp_atomic_set_blocks(end, ix, blocks);
     answer = pwp_atomic_blocks(end, ix);

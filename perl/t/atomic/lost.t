@@ -50,8 +50,10 @@ qr/^A message of writer 4242:7 is lost \(Torn\): 2 parts and 5 bytes of it had c
     $r = reader_of($torn);
     is_deeply([warnings_of { no warnings; 1 while $r->read_message }], [], 'no warnings');
     $r = reader_of($torn);
-    is_deeply([warnings_of { no warnings 'pipework'; 1 while $r->read_message }],
-        [], 'none of these');
+    is_deeply(
+        [warnings_of { no warnings 'pipework'; 1 while $r->read_message }],
+        [], 'none of these'
+    );
     $r = reader_of($torn);
     is(
         scalar(
@@ -83,6 +85,20 @@ subtest 'on_torn' => sub {
     is_deeply([$r->read_message], [], 'it may close it');
 };
 
+subtest 'one that needs a large stack' => sub {
+    my $many = 500_000;
+    my $deep = sub {
+        return scalar(() = map { $_ } 1 .. $many);
+    };
+    my $bytes = part(0, 'x') . part(1, 'abc', 8) . part(0, 'd', 9) x 2;
+    $bytes .= part(1, 'abc', 8) . part(0, 'd', 9);
+    my $r = reader_of($bytes, on_torn => $deep, compression => undef);
+    is_deeply([map { scalar $r->read_message } 1 .. 4], [qw(x d d d)], 'in read_message');
+    $bytes = mixed(1, 'abc', 8) . mixed(1, 'abc', 8) . "line\n";
+    $r = reader_of($bytes, on_torn => $deep, mixed_data_mode => 1);
+    is_deeply([$r->get_line_burst_or_data], [line => "line\n"], 'in get_line_burst_or_data');
+};
+
 subtest 'a mixed stream' => sub {
     my $bytes = mixed(2, 'abc') . "text\n" . mixed(0, 'whole', 9) . 'rest';
     my $r = reader_of($bytes, mixed_data_mode => 1, on_torn => sub { });
@@ -91,8 +107,10 @@ subtest 'a mixed stream' => sub {
     is_deeply([$r->get_line_burst_or_data], [line => 'rest'], 'first');
     for my $method (qw(get_line_burst_or_data get_line_burst_or_data eof)) {
         ok(!eval { $r->$method; 1 }, "then $method dies");
-        like($@, qr/^Pipe is in an invalid state 'Incomplete message received before EOF' at \Q$0/,
-            'words');
+        like(
+            $@, qr/^Pipe is in an invalid state 'Incomplete message received before EOF' at \Q$0/,
+            'words'
+        );
     }
     $r = reader_of($bytes, mixed_data_mode => 1);
     my @types;
@@ -119,8 +137,10 @@ subtest 'too long' => sub {
     is(length $r->read_message, 100, 'the next call goes on');
     my ($r2, $w2) = $class->pair(compression => 'zstd', max_message => 1000);
     $w2->write_message('x' x 1_000_000);
-    ok(!eval { $r2->read_message; 1 } && $@ =~ /longer than max_message/,
-        'what would decompress to more');
+    ok(
+        !eval { $r2->read_message; 1 } && $@ =~ /longer than max_message/,
+        'what would decompress to more'
+    );
 };
 
 subtest 'strict' => sub {
