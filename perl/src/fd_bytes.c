@@ -26,12 +26,9 @@ char *pwp_fd_space(pTHX_ SV *buffer, size_t offset, size_t len) {
     char *memory;
     if (!SvOK(buffer)) sv_setpvs(buffer, "");
     memory = SvPV_force_nomg(buffer, held);
-    if (SvUTF8(buffer)) {
-        if (offset == 0) {
-            SvUTF8_off(buffer);
-        } else if (!sv_utf8_downgrade(buffer, TRUE)) {
-            croak("Wide character in sysread");
-        }
+    /* What goes away altogether stays as it is until then. */
+    if (SvUTF8(buffer) && offset > 0) {
+        if (!sv_utf8_downgrade(buffer, TRUE)) croak("Wide character in sysread");
         memory = SvPV_force_nomg(buffer, held);
     }
     if (SvLEN(buffer) < offset + len + 1) memory = SvGROW(buffer, offset + len + 1);

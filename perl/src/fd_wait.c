@@ -152,7 +152,7 @@ SV *pwp_fd_readline(pTHX_ SV *fd) {
         LEAVE;
     }
     if (status != PW_OK) {
-        pwp_failed(aTHX_ &error);
+        (void)pwp_fd_ended(aTHX_ status, &error, got);
         return NULL;
     }
     return got ? result : NULL;

@@ -118,13 +118,17 @@ pwp_pipe_end *pwp_pipe_use(pTHX_ SV *self, bool reads) {
     return use(aTHX_ self);
 }
 
+static void describe(pw_error *error, pw_status kind, int os, const char *op) {
+    Zero(error, 1, pw_error);
+    error->kind = kind;
+    error->os = os;
+    my_strlcpy(error->op, op, sizeof error->op);
+}
+
 bool pwp_pipe_is_open(pTHX_ SV *self, const pwp_pipe_end *end, pw_error *error) {
     copy *of = pwp_find(aTHX_ self, &pwp_pipe);
     if (of && of->end == end && (end->reader || end->writer)) return true;
-    Zero(error, 1, pw_error);
-    error->kind = PW_INVALID;
-    error->os = EBADF;
-    my_strlcpy(error->op, end->reads ? "pipe recv" : "pipe send", sizeof error->op);
+    describe(error, PW_INVALID, EBADF, end->reads ? "pipe recv" : "pipe send");
     return false;
 }
 
@@ -142,8 +146,11 @@ bool pwp_pipe_close(pTHX_ SV *self) {
     /* Another thread may be using the end, but then this is not the last copy. */
     if (let_go(of) && (end->reader || end->writer)) {
         if (end->reads) {
-            if (pw_pipe_reader_failure(end->reader, NULL, 0) > 0) status = PW_FAILED;
-            if (status == PW_FAILED) errno = pw_status_errno(status);
+            if (pw_pipe_reader_failure(end->reader, NULL, 0) > 0) {
+                status = PW_FAILED;
+                describe(&error, status, 0, "pipe close");
+                pwp_pipe_failed(aTHX_ end, &error, 0);
+            }
             pw_pipe_reader_free(end->reader);
         } else {
             status = pw_pipe_writer_finish(end->writer, &error);
@@ -174,15 +181,13 @@ bool pwp_pipe_close_with_error(pTHX_ SV *self, SV *reason) {
 
 /* ---------------------------------------------------------------- questions */
 
-SV *pwp_pipe_reason(pTHX_ SV *self) {
-    pwp_pipe_end *end = use(aTHX_ self);
+/* Why the other end gave up, as the bytes that it said; NULL if it did not. */
+static SV *reason_of(pTHX_ const pwp_pipe_end *end) {
     SV *text;
-    size_t len;
-    if (!end) return NULL;
-    len = end->reads ? pw_pipe_reader_failure(end->reader, NULL, 0)
-                     : pw_pipe_writer_failure(end->writer, NULL, 0);
+    size_t len = end->reads ? pw_pipe_reader_failure(end->reader, NULL, 0)
+                            : pw_pipe_writer_failure(end->writer, NULL, 0);
     if (len == 0) return NULL;
-    text = newSV(len + 1);
+    text = sv_2mortal(newSV(len + 1));
     if (end->reads) {
         pw_pipe_reader_failure(end->reader, SvPVX(text), len + 1);
     } else {
@@ -190,8 +195,23 @@ SV *pwp_pipe_reason(pTHX_ SV *self) {
     }
     SvPOK_on(text);
     SvCUR_set(text, len);
-    sv_utf8_decode(text);
-    return sv_2mortal(text);
+    return text;
+}
+
+SV *pwp_pipe_reason(pTHX_ SV *self) {
+    pwp_pipe_end *end = use(aTHX_ self);
+    SV *text = end ? reason_of(aTHX_ end) : NULL;
+    if (text) sv_utf8_decode(text);
+    return text;
+}
+
+void pwp_pipe_failed(pTHX_ const pwp_pipe_end *end, pw_error *error, uint64_t done) {
+    SV *reason = NULL;
+    error->done = done;
+    sv_setuv(get_sv("Pipework::Pipe::done", GV_ADD), done);
+    if (error->kind == PW_FAILED && (end->reader || end->writer)) reason = reason_of(aTHX_ end);
+    if (reason) pwp_failed_because(aTHX_ error, SvPVX(reason), SvCUR(reason));
+    else pwp_failed(aTHX_ error);
 }
 
 IV pwp_pipe_ask(pTHX_ SV *self, pwp_pipe_fact fact) {
@@ -209,10 +229,4 @@ IV pwp_pipe_ask(pTHX_ SV *self, pwp_pipe_fact fact) {
             return end->reads ? pw_pipe_reader_is_closed(end->reader)
                               : pw_pipe_writer_is_closed(end->writer);
     }
-}
-
-void pwp_pipe_failed(pTHX_ pw_error *error, uint64_t done) {
-    error->done = done;
-    sv_setuv(get_sv("Pipework::Pipe::done", GV_ADD), done);
-    pwp_failed(aTHX_ error);
 }

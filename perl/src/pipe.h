@@ -93,7 +93,10 @@ IV pwp_pipe_send(pTHX_ SV *self, SV *data, SV *seconds);
 /* How many bytes; -1 if it fails. */
 IV pwp_pipe_copy(pTHX_ SV *self, SV *fd, SV *len, SV *seconds, bool reads);
 
-/* Remembers a failure, and in $Pipework::Pipe::done how far it had got. */
-void pwp_pipe_failed(pTHX_ pw_error *error, uint64_t done);
+/*
+ * Remembers a failure, with what the other end said why if it gave up, and how far it had got in
+ * $Pipework::Pipe::done.
+ */
+void pwp_pipe_failed(pTHX_ const pwp_pipe_end *end, pw_error *error, uint64_t done);
 
 #endif

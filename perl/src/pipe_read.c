@@ -98,7 +98,7 @@ static bool wait_for(pTHX_ asked *of, pw_deadline deadline, uint64_t done) {
     pw_error error;
     if (of->how != KNOW && of->wanted == 0) return true;
     if (pwp_wait(aTHX_ ask, of, deadline, &error) == PW_OK) return true;
-    pwp_pipe_failed(aTHX_ &error, done);
+    pwp_pipe_failed(aTHX_ of->end, &error, done);
     return false;
 }
 

@@ -34,7 +34,7 @@ IV pwp_pipe_send(pTHX_ SV *self, SV *data, SV *seconds) {
     of.data = bytes.data;
     of.len = bytes.len;
     if (pwp_wait(aTHX_ send_on, &of, deadline, &error) == PW_OK) return (IV)of.len;
-    pwp_pipe_failed(aTHX_ &error, of.done);
+    pwp_pipe_failed(aTHX_ of.end, &error, of.done);
     return -1;
 }
 
@@ -112,6 +112,6 @@ IV pwp_pipe_copy(pTHX_ SV *self, SV *fd, SV *len, SV *seconds, bool reads) {
     if (pwp_wait(aTHX_ reads ? copy_to : copy_from, &of, deadline, &error) == PW_OK) {
         return (IV)of.done;
     }
-    pwp_pipe_failed(aTHX_ &error, of.done);
+    pwp_pipe_failed(aTHX_ of.end, &error, of.done);
     return -1;
 }

@@ -90,6 +90,7 @@ OUTPUT
 use IO::FD::DWIM ':all';
 use Fcntl;
 sysopen my $fd, 'dwim', O_CREAT | O_RDWR;
+die 'not there' if IO::FD::fileno($fd) != $fd;
 open my $fh, '+<', 'dwim' or die $!;
 syswrite $fd, "both\nkinds\n";
 while (defined(my $line = <$fh>)) { print $line }
@@ -110,9 +111,11 @@ for my $module (sort keys %programs) {
 like(output_of('=No::Such', ''), qr/^Pipework::InsteadOf: nothing stands for No::Such/,
     'an unknown one');
 like(output_of('=Atomic::Pipe', 'use Atomic::Pipe 99;'),
-    qr/^Atomic::Pipe version 99 required--this is only version 0\.027/, 'a version that is too new');
+    qr/^Atomic::Pipe version 99 required--this is only version 0\.027/, 'a version too new');
 like(output_of('=Atomic::Pipe', 'BEGIN { $INC{"IO/FD.pm"} = 1 } use Pipework::InsteadOf "IO::FD";'),
     qr/^IO::FD is loaded already/, 'one that is loaded');
+like(output_of('=Data::ReqRep::Shared::Int', 'print Data::ReqRep::Shared::Client->can("req")'),
+    qr/^CODE/, 'all modules of an original come with one');
 is(output_of('=IO::FD', 'use Pipework::InsteadOf "IO::FD"; print IO::FD->VERSION'), 'v0.3.9',
     'twice');
 done_testing;

@@ -9,20 +9,25 @@ our $VERSION = '0.1.0';
 # What a program knows a package of ours as; messages ask for it.
 our %original;
 
-my %packages = (
-    'Atomic::Pipe'         => { 'Atomic::Pipe' => 'Pipework::Atomic' },
-    'Data::ReqRep::Shared' => {
+# The modules of one original come together, as they are installed.
+my @distributions = (
+    { 'Atomic::Pipe' => 'Pipework::Atomic' },
+    {
         'Data::ReqRep::Shared'              => 'Pipework::ReqRep',
         'Data::ReqRep::Shared::Client'      => 'Pipework::ReqRep::Client',
         'Data::ReqRep::Shared::Int'         => 'Pipework::ReqRep::Int',
         'Data::ReqRep::Shared::Int::Client' => 'Pipework::ReqRep::Int::Client',
     },
-    'IO::FD'            => { 'IO::FD' => 'Pipework::FD' },
-    'IO::FD::Constants' => { 'IO::FD::Constants' => 'Pipework::FD::Constants' },
-    'IO::FD::DWIM'      => { 'IO::FD::DWIM' => 'Pipework::FD::DWIM' },
+    {
+        'IO::FD'            => 'Pipework::FD',
+        'IO::FD::Constants' => 'Pipework::FD::Constants',
+        'IO::FD::DWIM'      => 'Pipework::FD::DWIM',
+    },
 );
-# The original defines all four, whichever is loaded.
-$packages{$_} = $packages{'Data::ReqRep::Shared'} for keys %{ $packages{'Data::ReqRep::Shared'} };
+my %packages = map {
+    my $all = $_;
+    map { $_ => $all } keys %$all;
+} @distributions;
 
 # The versions whose interfaces these are.
 my %versions = ('Atomic::Pipe' => '0.027', 'Data::ReqRep::Shared' => '0.07', 'IO::FD' => 'v0.3.9');
@@ -88,14 +93,14 @@ A program that was written for one of the originals runs without a change:
 It is for trying Pipework, and for programs that cannot be changed. It must come before the original
 is loaded, and dies otherwise.
 
-    the original                                       here
-    Atomic::Pipe                                       Pipework::Atomic
-    Data::ReqRep::Shared, with ::Client, ::Int and     Pipework::ReqRep, with the same
-        ::Int::Client; to name one of them is to
-        name all
-    IO::FD                                             Pipework::FD
-    IO::FD::DWIM                                       Pipework::FD::DWIM
-    IO::FD::Constants                                  Pipework::FD::Constants
+    the original                            here
+    Atomic::Pipe                            Pipework::Atomic
+    Data::ReqRep::Shared                    Pipework::ReqRep
+      ::Client  ::Int  ::Int::Client          ::Client  ::Int  ::Int::Client
+    IO::FD                                  Pipework::FD
+      ::DWIM  ::Constants                     ::DWIM  ::Constants
+
+To name one module of an original is to name all of it.
 
 Objects are of the class that the program names, which is a subclass of ours: C<ref> says
 C<Atomic::Pipe>. Messages that name a class or a function name the original's. C<VERSION> is that of

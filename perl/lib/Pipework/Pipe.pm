@@ -2,6 +2,7 @@ package Pipework::Pipe;
 use 5.026;
 use strict;
 use warnings;
+use Carp  ();
 use Errno ();
 use IO::Handle ();
 use Pipework;
@@ -40,6 +41,8 @@ sub WRITE {
     my ($self, $bytes, $len, $offset) = @_;
     $len    //= length $bytes;
     $offset //= 0;
+    Carp::croak('Negative length') if $len < 0;
+    Carp::croak('Offset outside string') if abs $offset > length $bytes;
     return $self->send($bytes) if $offset == 0 && $len >= length $bytes;
     return $self->send(substr $bytes, $offset, $len);
 }
@@ -62,6 +65,9 @@ sub BINMODE {
     $! = Errno::EINVAL();
     return;
 }
+
+# Nothing is kept back.
+sub flush { return '0 but true' }
 
 # There is no descriptor, and no position.
 sub FILENO { return undef }

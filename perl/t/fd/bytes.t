@@ -67,6 +67,9 @@ $buffer = 'still here';
 is(Pipework::FD::sysread($fd, $buffer, 100), undef, 'a failure');
 is($! + 0, EBADF, 'with this');
 is($buffer, 'still here', 'and nothing has changed');
+my $smile = "\x{263a}";
+is(Pipework::FD::sysread($fd, $smile, 100), undef, 'of characters');
+is($smile, "\x{263a}", 'nothing either');
 
 # What a buffer may be.
 $fd = file('0123456789');

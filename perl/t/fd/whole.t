@@ -214,6 +214,17 @@ like($@, qr/^Modification of a read-only value attempted/, 'dies');
     Pipework::FD::close($_) for $from, $to;
 }
 
+SKIP: {
+    # Objects belong to the thread that made them.
+    require Config;
+    skip 'this perl has no threads', 2 if !$Config::Config{useithreads};
+    require threads;
+    my $reserve = Pipework::FD::Reserve->new;
+    my $error = threads->create(sub { eval { $reserve->is_held }; return $@ })->join;
+    like($error, qr/^Attempted to use a destroyed Pipework::FD::Reserve object/, 'there');
+    ok($reserve->is_held, 'and here it is good');
+}
+
 # ---------------------------------------------------------------- close_range
 
 {

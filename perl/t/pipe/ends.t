@@ -48,6 +48,13 @@ is(syswrite($w, 'written', 3, 2), 3, 'an offset');
 ok($w->print('a method'), 'print as a method');
 is($w->syswrite('too'), 3, 'and syswrite');
 is($w->send('sent'), 4, 'send');
+for my $call (sub { syswrite $w, 'x', -1 }, sub { syswrite $w, 'x', 1, 2 },
+    sub { syswrite $w, 'x', 1, -2 }) {
+    ok(!eval { $call->(); 1 }, 'outside the string');
+    like($@, qr/^(?:Negative length|Offset outside string) at \S+ends\.t/, 'dies');
+}
+$w->autoflush(1);
+ok($w->flush, 'flush');
 is($w->send(''), 0, 'nothing');
 my $text = "printed1,2!\n007said\nwrittenwriitta methodtoosent";
 is($r->buffered, length $text, 'that much is in the pipe');
@@ -149,6 +156,8 @@ is($r->recv, 'half', 'what came before');
 is($r->error, "disk full \x{263a}", 'why');
 is($r->recv, undef, 'and then it fails');
 is($! + 0, ECANCELED, 'ECANCELED');
+is(Pipework::reason(), "disk full \x{263a}", 'Pipework::reason');
+like(Pipework::error(), qr/: disk full \x{263a}$/, 'and Pipework::error say why, too');
 is(<$r>, undef, 'a line too');
 ok(eof $r, 'eof');
 ok(!close $r, 'and so does close');
