@@ -118,7 +118,7 @@ typedef struct pwp_sizes {
 
 SV *pwp_reqrep_new(pTHX_ SV *class, int role, SV *path, const pwp_sizes *sizes);
 SV *pwp_reqrep_new_memfd(pTHX_ SV *class, int role, SV *name, const pwp_sizes *sizes);
-SV *pwp_reqrep_open(pTHX_ SV *class, int role, SV *path);
+SV *pwp_reqrep_open(pTHX_ SV *class, int role, SV *path, SV *any_owner);
 SV *pwp_reqrep_open_fd(pTHX_ SV *class, int role, SV *fd);
 void pwp_reqrep_unlink(pTHX_ SV *self, int role, SV *path);
 

@@ -151,14 +151,18 @@ SV *pwp_reqrep_new_memfd(pTHX_ SV *class, int role, SV *name, const pwp_sizes *g
     return bless_into(aTHX_ class, role, segment);
 }
 
-SV *pwp_reqrep_open(pTHX_ SV *class, int role, SV *path) {
+SV *pwp_reqrep_open(pTHX_ SV *class, int role, SV *path, SV *any_owner) {
     pw_segment *segment = NULL;
+    pw_reqrep_options options;
     pw_error error;
     pw_status status;
     const char *at;
     class = pwp_held(aTHX_ class);
-    at = pwp_path(aTHX_ pwp_fetch(aTHX_ path), "new");
-    status = pw_reqrep_open(at, NULL, &segment, &error);
+    path = pwp_fetch(aTHX_ path);
+    pw_reqrep_options_init(&options, sizeof options);
+    options.any_owner = any_owner && SvTRUE_nomg(pwp_fetch(aTHX_ any_owner));
+    at = pwp_path(aTHX_ path, "new");
+    status = pw_reqrep_open(at, &options, &segment, &error);
     if (status == PW_OK) status = check_kind(role, &segment, &error);
     if (status != PW_OK) refuse(aTHX_ role, "new", at, &error);
     return bless_into(aTHX_ class, role, segment);

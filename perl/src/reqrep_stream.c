@@ -4,6 +4,8 @@
 /* What is behind a stream. Threads do not share it. */
 typedef struct stream_state {
     pw_stream *stream;
+    /* The client leaves when its streams have gone: it gives up all of its calls then. */
+    pwp_channel *channel;
     /* How many seconds each part is waited for, unless `next` says it; NULL is for ever. */
     SV *seconds;
     bool has_ended;
@@ -12,6 +14,7 @@ typedef struct stream_state {
 static void release(pTHX_ void *state) {
     stream_state *stream = state;
     pw_stream_free(stream->stream);
+    pwp_channel_release(aTHX_ stream->channel);
     SvREFCNT_dec(stream->seconds);
     Safefree(stream);
 }
@@ -59,6 +62,7 @@ SV *pwp_client_stream(pTHX_ SV *self, int role, SV *data, SV *seconds) {
     if (pwp_wait(aTHX_ open_slice, &of, of.whole, &error) != PW_OK) pwp_throw(aTHX_ &error);
     Newxz(state, 1, stream_state);
     state->stream = of.stream;
+    state->channel = pwp_channel_hold(of.subject.channel);
     if (seconds && SvOK(seconds)) state->seconds = newSVnv(SvNV_nomg(seconds));
     object = newSV(0);
     reference = sv_2mortal(newRV_noinc(object));

@@ -512,14 +512,15 @@ new_memfd(class, name, req_cap, resp_slots)
 MODULE = Pipework    PACKAGE = Pipework::ReqRep::Client
 
 SV *
-new(class, path)
+new(class, path, any_owner = NULL)
     SV *class
     SV *path
+    SV *any_owner
   ALIAS:
     new = 1
     Pipework::ReqRep::Int::Client::new = 3
   CODE:
-    RETVAL = SvREFCNT_inc(pwp_reqrep_open(aTHX_ class, ix, path));
+    RETVAL = SvREFCNT_inc(pwp_reqrep_open(aTHX_ class, ix, path, any_owner));
   OUTPUT:
     RETVAL
 

@@ -53,8 +53,12 @@ for my $class (sort keys %make) {
         push @ends, Pipework::ReqRep::Client->new($path) for 1, 2;
         my $stream = $ends[1]->stream('x');
         $ends[2]->send('y');
-        $ends[0]->recv;
+        my $id = $ends[0]->recv;
         is(attached($spy), 3, 'three are attached');
+        undef $ends[1] if $order->[0] == 1;
+        $ends[1]->send('z') if $ends[1];
+        $ends[0]->part($id, 'part');
+        is($stream->next, 'part', 'a stream outlives its client');
         undef $ends[$_] for @$order;
         undef $stream;
         is(attached($spy), 0, 'none is left');
@@ -64,6 +68,20 @@ for my $class (sort keys %make) {
         undef $spy;
         $spy = Pipework::ReqRep->new($path, 8, 4, 64);
     }
+}
+{   # What was sent before a stream outlives both.
+    my $srv    = Pipework::ReqRep->new(undef, 8, 4, 64);
+    my $cli    = Pipework::ReqRep::Client->new_from_fd($srv->memfd);
+    my $stream = $cli->stream('x');
+    $cli->send('y');
+    undef $cli;
+    my ($x, $id) = $srv->recv;
+    $srv->part($id, 'part');
+    is($stream->next, 'part', 'a stream goes on when its client goes out of scope');
+    undef $stream;
+    is($srv->reply($id, ''), '', 'it is cancelled with its object');
+    is((($srv->recv)[0]), 'y', 'and what was sent stays');
+    is(attached($srv), 1, 'the client has left');
 }
 {   # A server that goes with what it has taken says so.
     my $srv = Pipework::ReqRep->new(undef, 8, 4, 64);

@@ -328,6 +328,21 @@ sub dies {
     ok(!-e $path, 'unlink');
 }
 
+# ---------------------------------------------------------------- files of other users
+SKIP: {
+    skip 'only root can give a file away', 6 if $> != 0;
+    my $path = path();
+    Pipework::ReqRep->new($path, 8, 4, 32, 4096, 0666);
+    chown 65534, 65534, $path or die "chown: $!";
+    dies(sub { Pipework::ReqRep::Client->new($path) }, qr/another user/, 'a file of another user');
+    dies(sub { Pipework::ReqRep::Client->new($path, 0) }, qr/another user/, 'so it does');
+    my $cli = Pipework::ReqRep::Client->new($path, 1);
+    is($cli->resp_size, 32, 'unless any owner will do');
+    chown 0, 0, $path;
+    my $id = $cli->send('x');
+    is(scalar Pipework::ReqRep->new($path, 8, 4, 32)->recv, $id, 'it is the same');
+}
+
 # ---------------------------------------------------------------- versions and subclasses
 {
     for my $class (@classes) {

@@ -51,11 +51,12 @@ Strings, ids, times, failures, processes and threads are as L<Pipework::ReqRep> 
 
 =head1 CONSTRUCTORS
 
-=head2 new($path)
+=head2 new($path [, $any_owner])
 
 =head2 new_from_fd($fd)
 
-Opens a segment that a server has made. Dies with C<CLASS-E<gt>new: PATH: REASON>.
+Opens a segment that a server has made. A file that belongs to another user is refused, unless
+C<$any_owner> is true: then that user is trusted not to disturb. Dies with C<CLASS-E<gt>new: PATH: REASON>.
 
 =head1 CALLS
 
