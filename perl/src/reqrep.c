@@ -49,6 +49,13 @@ void pwp_channel_release(pTHX_ void *state) {
     PerlMemShared_free(channel);
 }
 
+/* All places for members being taken is no reason to come back soon, as PW_WOULD_BLOCK is. */
+static pw_status joined(pw_status status, pw_error *error) {
+    if (status != PW_WOULD_BLOCK) return status;
+    error->os = EUSERS;
+    return error->kind = PW_OS;
+}
+
 pw_status pwp_attach_client(pTHX_ pwp_channel *channel, pw_client **client, pw_error *error) {
     pw_status status = PW_OK;
     /* Acquire: pairs with the Release of the thread that attached. */
@@ -59,7 +66,7 @@ pw_status pwp_attach_client(pTHX_ pwp_channel *channel, pw_client **client, pw_e
     if (!*client) status = pw_reqrep_client(channel->segment, &channel->terms, client, error);
     if (status == PW_OK) __atomic_store_n(&channel->client, *client, __ATOMIC_RELEASE);
     MUTEX_UNLOCK(&channel->changing);
-    return status;
+    return joined(status, error);
 }
 
 pw_status pwp_attach_server(pTHX_ pwp_channel *channel, pw_server **server, pw_error *error) {
@@ -71,7 +78,7 @@ pw_status pwp_attach_server(pTHX_ pwp_channel *channel, pw_server **server, pw_e
     if (!*server) status = pw_reqrep_server(channel->segment, NULL, server, error);
     if (status == PW_OK) __atomic_store_n(&channel->server, *server, __ATOMIC_RELEASE);
     MUTEX_UNLOCK(&channel->changing);
-    return status;
+    return joined(status, error);
 }
 
 SV *pwp_held(pTHX_ SV *self) {

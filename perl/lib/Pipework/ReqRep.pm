@@ -101,7 +101,8 @@ Where a call gives undef or the empty list, C<$!> says why, and C<Pipework::erro
 a text in one, kept until the next failure. C<$!> is EAGAIN where there is nothing now, ETIMEDOUT
 when the time was over, ECONNRESET if the process that had the request has died, ECANCELED if a
 server gave the request up or cleared it, ESTALE for an id that is over or not this object's,
-ENOTCONN if there is no server and one was needed, EPIPE once the server was stopped. After
+ENOTCONN if there is no server and one was needed, EPIPE once the server was stopped, EUSERS if 1024
+clients and servers are attached. After
 ECANCELED, C<Pipework::reason()> is what the server said.
 
 What the original does not have dies with a L<Pipework::Error> instead.

@@ -86,6 +86,7 @@ for my $kind ('', '::Int') {
     survives(sub {
         my $path = "$folder/while$kind";
         my $srv  = "Pipework::ReqRep$kind"->new($path, 8, 4, $kind ? () : 64);
+        my $cli  = "Pipework::ReqRep${kind}::Client"->new($path);
         my $end  = time + 1;
         my $pid  = fork // die;
         if (!$pid) {
@@ -98,7 +99,6 @@ for my $kind ('', '::Int') {
             }
             POSIX::_exit(0);
         }
-        my $cli = "Pipework::ReqRep${kind}::Client"->new($path);
         use_all($srv, $cli, $kind) while time < $end;
         kill 9, $pid;
         waitpid $pid, 0;

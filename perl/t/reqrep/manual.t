@@ -353,6 +353,11 @@ SKIP: {
     { package My::Client; our @ISA = 'Pipework::ReqRep::Client' }
     my $srv = My::Server->new(undef, 8, 4, 32);
     isa_ok($srv, 'My::Server');
+    {
+        use utf8;
+        { package Mein::Büro; our @ISA = 'Pipework::ReqRep' }
+        is(ref Mein::Büro->new(undef, 8, 4, 32), 'Mein::Büro', 'a name in UTF-8');
+    }
     isa_ok($srv->new(undef, 8, 4, 32), 'My::Server', 'of an object:');
     my $cli = My::Client->new_from_fd($srv->memfd);
     isa_ok($cli, 'My::Client');

@@ -91,4 +91,21 @@ for my $vector (@{$index->{vectors}}) {
     $server->reply($id, 'done');
     is($! + 0, 0, "$name: its reply succeeds");
 }
+# One has a place for one member only.
+{
+    my ($smallest) = grep { $_->{name} eq 'smallest' } @{$index->{vectors}};
+    my $path   = made($smallest);
+    my $server = Pipework::ReqRep->new($path, 1, 1, 1);
+    my $client = Pipework::ReqRep::Client->new($path);
+    is($server->recv, undef, 'a server takes the only place');
+    is($client->$_('', 0.01), undef, "$_ without a place") for qw(req_wait send_wait);
+    ok($!{EUSERS}, 'and $! says so');
+    ok(!eval { $client->doorbell; 1 } && $@->errno == $!{EUSERS}, 'a doorbell');
+    undef $server;
+    my $id = $client->send('');
+    ok($id, 'there is a place again');
+    my $late = Pipework::ReqRep->new($path, 1, 1, 1);
+    is_deeply([$late->recv_wait(0.01)], [], 'and none for a server');
+    ok($!{EUSERS}, 'which it hears at once');
+}
 done_testing;
