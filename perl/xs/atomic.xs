@@ -460,7 +460,7 @@ _is_whole(self)
     RETVAL
 
 void
-_check(self)
+_must_be_whole(self)
     SV *self
   CODE:
     (void)pwp_atomic_state(aTHX_ self);

@@ -27,7 +27,8 @@ sub pair {
     my ($class, %options) = @_;
     my $errno = $!;
     pipe(my $rh, my $wh) or Carp::croak("Could not create a pipe: $!");
-    return (_made($errno, $class, \%options, rh => $rh), _made($errno, $class, \%options, wh => $wh));
+    return (_made($errno, $class, \%options, rh => $rh),
+        _made($errno, $class, \%options, wh => $wh));
 }
 
 sub new {
@@ -81,11 +82,13 @@ sub from_fd {
     my ($class, $mode, $fd, %options) = @_;
     my $errno = $!;
     my ($end) = _end_of($mode);
+    # A number that is refused is not closed, so it is looked at in a duplicate.
     my $own;
-    if (defined $fd && $fd =~ /\A[0-9]+\z/) { $own = _handle($mode, $fd) }
+    if (defined $fd && $fd =~ /\A[0-9]+\z/) { $own = _handle($mode =~ tr/=//dr, $fd) }
     else { $! = Errno::EBADF() }
     Carp::croak("Could not open ($mode) fd" . ($fd // 'undef') . ": $!") if !$own;
     -p $own or Carp::croak('Filehandle is not a pipe (-p check)');
+    $own = _handle($mode, $fd) if $mode =~ /=/;
     return _made($errno, $class, \%options, $end => $own);
 }
 
@@ -176,32 +179,29 @@ sub keep_compressed { _check($_[0]); $_[0]{keep_compressed} ? 1 : 0 }
 sub set_compression {
     my ($self, $algorithm, $level) = @_;
     _check($self);
-    if (!defined $algorithm) { delete @$self{qw(compression compression_level)} }
-    else {
-        _check_algorithm($algorithm);
-        $self->{compression} = $algorithm;
-        $self->{compression_level} = $level if defined $level;
-    }
-    _compress($self);
-    return;
+    _check_algorithm($algorithm) if defined $algorithm;
+    $level //= $self->{compression_level} if defined $algorithm;
+    return _change($self, compression => $algorithm, compression_level => $level);
 }
 
 sub set_compression_dictionary {
     my ($self, $bytes) = @_;
     _check($self);
-    delete $self->{compression_dictionary_file};
-    $self->{compression_dictionary} = $bytes;
-    _compress($self);
-    return;
+    return _change(
+        $self,
+        compression_dictionary => $bytes,
+        compression_dictionary_file => undef
+    );
 }
 
 sub set_compression_dictionary_file {
     my ($self, $path) = @_;
     _check($self);
-    delete $self->{compression_dictionary};
-    $self->{compression_dictionary_file} = $path;
-    _compress($self);
-    return;
+    return _change(
+        $self,
+        compression_dictionary => undef,
+        compression_dictionary_file => $path
+    );
 }
 
 sub set_keep_compressed {
@@ -210,6 +210,13 @@ sub set_keep_compressed {
     _set_keep_compressed($self, $keep);
     $self->{keep_compressed} = $keep;
     return;
+}
+
+# Dies where the caller is, unless it is an object.
+sub _check {
+    return if _is_whole($_[0]);
+    eval { _must_be_whole($_[0]) };
+    return Carp::croak($@ =~ s/ at .*? line \d+\.\n\z//sr);
 }
 
 # ------------------------------------------------------------------------------ how they are made
@@ -366,6 +373,16 @@ sub _compress_with {
     my ($self, $dictionary) = @_;
     my $level = $self->{compression_level} // $DEFAULT_LEVEL;
     return _set_zstd($self, $level, $dictionary, $self->{accept_unchecked});
+}
+
+# Sets these, unless they are refused.
+sub _change {
+    my ($self, %new) = @_;
+    my %old = map { $_ => $self->{$_} } keys %new;
+    @$self{keys %new} = values %new;
+    return if eval { _compress($self); 1 };
+    @$self{keys %old} = values %old;
+    die $@;
 }
 
 # Called before the first message.

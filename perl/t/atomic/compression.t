@@ -102,6 +102,9 @@ subtest 'what is refused' => sub {
     ok(!eval { $r->set_compression('lz4'); 1 }, 'later');
     like($@, qr/^Unknown compression algorithm 'lz4' at \Q$0/, 'words');
     is($r->compression, undef, 'nothing was set');
+    my ($r2, $w2) = $class->pair(compression => 'zstd', compression_level => 5);
+    ok(!eval { $w2->set_compression('zstd', 23); 1 }, 'no level');
+    is($w2->compression_level, 5, 'the one before stays');
     ok(!eval { $class->pair(compression => 'zstd', compression_level => 23); 1 }, 'no level');
     isa_ok($@, 'Pipework::Error');
 };

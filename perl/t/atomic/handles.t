@@ -68,6 +68,9 @@ subtest 'from_fd' => sub {
     open my $file, '<', $0 or die;
     ok(!eval { $class->from_fd('<&', fileno $file); 1 }, 'no pipe');
     like($@, qr/^Filehandle is not a pipe \(-p check\) at \Q$0/, 'words');
+    my $number = POSIX::open($0);
+    ok(!eval { $class->from_fd('<&=', $number); 1 }, 'no pipe');
+    ok(POSIX::close($number), 'what is refused is not closed');
 };
 
 subtest 'what is refused' => sub {

@@ -189,7 +189,7 @@ subtest 'invocants' => sub {
             my $code = $class->can($method);
             ok(
                 !eval { $code->($wrong, $method =~ /write/ ? 1 : ()); 1 }
-                    && $@ =~ /^Expected a Pipework::Atomic object/,
+                    && $@ =~ /^Expected a Pipework::Atomic object at \Q$0/,
                 "$method of " . (ref $wrong || $wrong)
             ) or diag $@;
         }
