@@ -30,6 +30,11 @@
     XSRETURN(1); \
 } STMT_END
 
+/* Under -T, what was read from outside is tainted; after set-magic, which takes the mark away. */
+#define PWP_FD_FROM_OUTSIDE(sv) STMT_START { \
+    if (UNLIKELY(TAINTING_get)) SvTAINTED_on(sv); \
+} STMT_END
+
 /* ---------------------------------------------------------------- fd.c: descriptors */
 
 /*

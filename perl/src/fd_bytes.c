@@ -43,8 +43,8 @@ void pwp_fd_filled(pTHX_ SV *buffer, size_t len) {
     SvPVX(buffer)[len] = '\0';
     SvCUR_set(buffer, len);
     (void)SvPOK_only(buffer);
-    if (UNLIKELY(TAINTING_get)) SvTAINTED_on(buffer);
     SvSETMAGIC(buffer);
+    PWP_FD_FROM_OUTSIDE(buffer);
 }
 
 /* Where in the buffer to begin. A negative offset counts from the end of what it holds. */

@@ -91,6 +91,7 @@ SV *pwp_fd_slurp(pTHX_ SV *fd, SV *max, SV *seconds) {
     status = slurp_all(aTHX_ number, most, deadline, &data, &error);
     if (status == PW_OK) {
         result = newSVpvn_flags(data->len ? data->data : "", data->len, SVs_TEMP);
+        PWP_FD_FROM_OUTSIDE(result);
     } else {
         (void)pwp_fd_ended(aTHX_ status, &error, data->len);
     }
@@ -155,7 +156,9 @@ SV *pwp_fd_readline(pTHX_ SV *fd) {
         (void)pwp_fd_ended(aTHX_ status, &error, got);
         return NULL;
     }
-    return got ? result : NULL;
+    if (got == 0) return NULL;
+    PWP_FD_FROM_OUTSIDE(result);
+    return result;
 }
 
 AV *pwp_fd_records(pTHX_ SV *fd) {
@@ -176,7 +179,9 @@ AV *pwp_fd_records(pTHX_ SV *fd) {
     if (size == 0) size = data->len;
     for (at = 0; at < data->len; at += size) {
         size_t len = data->len - at < size ? data->len - at : size;
-        av_push(records, newSVpvn((const char *)data->data + at, len));
+        SV *record = newSVpvn((const char *)data->data + at, len);
+        PWP_FD_FROM_OUTSIDE(record);
+        av_push(records, record);
     }
     LEAVE;
     return records;

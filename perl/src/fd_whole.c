@@ -146,6 +146,7 @@ IV pwp_fd_read_full(pTHX_ SV *fd, SV *buffer, SV *len, SV *position, SV *seconds
     of.memory[of.done] = '\0';
     SvCUR_set(data, of.done);
     sv_setsv_mg(buffer, data);
+    PWP_FD_FROM_OUTSIDE(buffer);
     return result;
 }
 

@@ -34,8 +34,6 @@ READLINE(SV *self)
             if (!line) break;
             av_push(lines, SvREFCNT_inc(line));
         }
-        SPAGAIN;
-        SP = PL_stack_base + ax - 1;
         EXTEND(SP, av_top_index(lines) + 1);
         for (i = 0; i <= av_top_index(lines); i++) {
             PUSHs(sv_2mortal(SvREFCNT_inc(AvARRAY(lines)[i])));

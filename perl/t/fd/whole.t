@@ -225,6 +225,29 @@ SKIP: {
     ok($reserve->is_held, 'and here it is good');
 }
 
+# Under -T, what comes from outside is tainted.
+{
+    my $program = <<'PROGRAM';
+use Pipework::FD;
+use Scalar::Util qw(tainted);
+use Socket;
+Pipework::FD::socketpair(my $one, my $other, AF_UNIX, SOCK_STREAM, 0);
+sub again { Pipework::FD::syswrite($one, 'text') }
+again(); Pipework::FD::sysread($other, my $sysread, 4);
+again(); Pipework::FD::recv($other, my $recv, 4, 0);
+again(); Pipework::FD::read_full($other, my $full, 4);
+$/ = \4;
+again(); my $record = Pipework::FD::readline($other);
+again(); Pipework::FD::close($one); undef $/;
+my ($all) = Pipework::FD::readline($other);
+print join '', map { tainted($_) ? 1 : 0 } $sysread, $recv, $full, $record, $all, 'text';
+PROGRAM
+    my $pid = open(my $output, '-|', $^X, '-T', (map { "-I$_" } grep { !ref } @INC), '-e', $program)
+        // die $!;
+    is(readline($output), '111110', 'taint');
+    close $output;
+}
+
 # ---------------------------------------------------------------- close_range
 
 {
