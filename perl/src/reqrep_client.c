@@ -138,7 +138,6 @@ static void leave(pTHX_ void *state) {
     pwp_channel_release(aTHX_ left->channel);
 }
 
-/* Waits on where the first slice has ended. */
 static pw_status recv_guarded(pTHX_ half *call, pw_deadline deadline, pw_error *error) {
     guard held;
     pw_status status;
@@ -146,16 +145,19 @@ static pw_status recv_guarded(pTHX_ half *call, pw_deadline deadline, pw_error *
     held.ticket = call->ticket;
     ENTER;
     SAVEDESTRUCTOR_X(leave, &held);
-    PERL_ASYNC_CHECK();
     status = pwp_wait(aTHX_ recv_slice, call, deadline, error);
     held.ticket = 0;
     LEAVE;
     return status;
 }
 
+static bool is_half(const pw_error *error) {
+    return strcmp(error->op, "reqrep send") == 0 || strcmp(error->op, "reqrep recv") == 0;
+}
+
 I32 pwp_client_req(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds, bool throws) {
     half call;
-    pw_deadline deadline, slice;
+    pw_deadline deadline;
     pw_status status;
     pw_error error;
     self = pwp_held(aTHX_ self);
@@ -165,18 +167,16 @@ I32 pwp_client_req(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds, bool
     call.subject = pwp_subject_of(aTHX_ self, role);
     if (!throws) must_fit(aTHX_ &call);
     status = send_until(aTHX_ &call, deadline, &error);
-    if (status != PW_OK) {
-        pwp_scratch(aTHX)->len = 0;
-        return ended(aTHX_ ax, &call, role, status, &error, throws);
-    }
-    /* No Perl code runs in the first slice, so that the usual call needs no guard. */
-    slice = pw_in_ms(250);
-    if (deadline < slice) slice = deadline;
-    status = receive(aTHX_ &call, call.subject.channel->client, slice, &error);
-    if (status == PW_INTERRUPTED || (status == PW_TIMED_OUT && slice != deadline)) {
+    if (status == PW_OK) {
         status = recv_guarded(aTHX_ &call, deadline, &error);
+        if (status != PW_OK) {
+            status = give_up(aTHX_ &call, call.subject.channel->client, &error);
+        }
+    } else {
+        pwp_scratch(aTHX)->len = 0;
     }
-    if (status != PW_OK) status = give_up(aTHX_ &call, call.subject.channel->client, &error);
+    /* Both halves are one operation here. */
+    if (status != PW_OK && is_half(&error)) my_strlcpy(error.op, "reqrep call", sizeof error.op);
     return ended(aTHX_ ax, &call, role, status, &error, throws);
 }
 

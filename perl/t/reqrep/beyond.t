@@ -28,7 +28,7 @@ sub ended { waitpid $_[0], 0; is($?, 0, $_[1]) }
     isa_ok($@, 'Pipework::Error');
     is($@->kind, 'TimedOut', 'its kind');
     is($@->errno, POSIX::ETIMEDOUT(), 'its errno');
-    like("$@", qr/^reqrep /, 'its text');
+    like("$@", qr/^reqrep call: /, 'its text');
     ok(Pipework::Error->caught('TimedOut'), 'caught');
     is($cli->pending, 0, 'nothing stays behind');
     my $long = 'long ' x 100_000;

@@ -134,7 +134,8 @@ sub ended { my ($pid, $name) = @_; waitpid $pid, 0; is($?, 0, $name) }
         is($response, undef, "$call: undef when its server was killed");
         is($errno, POSIX::ECONNRESET(), '$! is ECONNRESET');
         is(Pipework::error() + 0, 7, 'the kind of the failure');
-        like(Pipework::error(), qr/died/, 'and its text');
+        my $op = $call eq 'get_wait' ? 'recv' : 'call';
+        is(Pipework::error(), "reqrep $op: the peer has died", 'and its text');
         sysread $in, my $when, 8;
         my $late = $told - unpack 'd', $when;
         cmp_ok($late, '<', 1, "it was told in time ($late s)");
