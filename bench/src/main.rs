@@ -1,13 +1,14 @@
 //! `pipework-bench`: pipework and what its users reach for today, side by side in one run on one
 //! machine.
 //!
-//! The map: `measure.rs` (rounds, medians, CPU, forked processes), `corpus.rs` (what is moved), one
-//! file a room with its cases and bars as data (`atomic.rs`), `report.rs` (table, bars, record),
-//! `plot.rs` (a picture of a record). A new room is a file with `cases` and `BARS`, a variant of
-//! `Room` and a line in `Room::definition`.
+//! The map: `measure.rs` (rounds, medians, CPU, forked processes), `corpus.rs` (what is moved),
+//! `machine.rs` (what on), one file a room with its cases and bars as data (`atomic.rs`),
+//! `report.rs` (table, bars, record), `plot.rs` (a picture of a record). A new room is a file with
+//! `cases` and `BARS`, a variant of `Room` and a line in `Room::definition`.
 
 mod measure;
 mod corpus;
+mod machine;
 mod report;
 mod c;
 mod script;
@@ -46,7 +47,7 @@ struct Args {
     /// Print the record as JSON instead of the table
     #[arg(long)]
     json: bool,
-    /// Keep the record under bench/record/, named by its date
+    /// Keep the record under bench/record/, by make of CPU and date
     #[arg(long, conflicts_with = "case")]
     record: bool,
     /// Run only what has this text in its CASE/LANE

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::Machine;
 use crate::measure::{Cost, Failure, Latency, Meter, Series, median};
 
 /// A promise: the speed of one lane over the slowest of some others is at least this. Speed is
@@ -37,15 +38,6 @@ pub struct Record {
     pub cores_of_others: Option<f64>,
     pub cases: Vec<CaseRecord>,
     pub bars: Vec<BarRecord>,
-}
-
-#[derive(Serialize, Deserialize)]
-pub struct Machine {
-    pub cpu: String,
-    pub cores: usize,
-    pub kernel: String,
-    pub page_bytes: usize,
-    pub rustc: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -121,9 +113,10 @@ impl Record {
         format!("{date}, {kind}, medians of {rounds} rounds, cores busy with other work: {others}")
     }
 
-    /// Writes the record into `folder`, under its date and room, and says where.
+    /// Writes the record below `folder`, under its make of CPU, date and room, and says where.
     pub fn save(&self, folder: &Path) -> Result<PathBuf, Failure> {
-        fs::create_dir_all(folder)?;
+        let folder = folder.join(self.machine.folder());
+        fs::create_dir_all(&folder)?;
         let path = folder.join(format!("{}-{}.json", self.date, self.room));
         fs::write(&path, serde_json::to_string_pretty(self)? + "\n")?;
         Ok(path)
@@ -268,30 +261,6 @@ impl fmt::Display for LaneRecord {
             write!(out, " {ns:>8.0}")?;
         }
         Ok(())
-    }
-}
-
-impl Machine {
-    fn this() -> Machine {
-        let about = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let cpu = about.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-        let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-        // What follows the number is the name of a build, which tells nobody anything.
-        let number = kernel.split(|c: char| !c.is_ascii_digit() && c != '.').next().unwrap_or_default();
-        Machine {
-            cpu: cpu.map_or(std::env::consts::ARCH, |(_, model)| model).to_owned(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            kernel: format!("Linux {number}"),
-            page_bytes: rustix::param::page_size(),
-            rustc: env!("BENCH_RUSTC").to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for Machine {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cpu, cores, kernel, page_bytes, rustc } = self;
-        write!(out, "{cpu}, {cores} cores, {kernel}, {page_bytes}-byte pages, {rustc}")
     }
 }
 
