@@ -198,4 +198,22 @@ sub ended { my ($pid, $name) = @_; waitpid $pid, 0; is($?, 0, $name) }
     is($first->{number}, 1, 'their numbers');
     cmp_ok(abs($first->{since} - time), '<', 50, 'and since when');
 }
+{   # A program that closes all descriptors, as daemons do.
+    my ($srv, $cli, $path) = ends();
+    my $id = $cli->send('before');
+    ended(child {
+        $cli->stats;
+        POSIX::close($_) for 3 .. 200;
+        open my $strangers, '<', '/dev/null' or return;
+        my $none = eval { $srv->audit; 1 };
+        return if $none || $@ !~ /: a descriptor of the segment was closed: .*Bad file descriptor/;
+        # Nothing of the stranger's is touched, and another segment works.
+        undef $srv;
+        undef $cli;
+        my $again = Pipework::ReqRep->new($path, 1, 1, 1);
+        my ($req, $got) = $again->recv or return;
+        $again->reply($got, 'after') && -c $strangers;
+    }, 'a daemon opens it again');
+    is($cli->get_wait($id, 20), 'after', 'and serves');
+}
 done_testing;

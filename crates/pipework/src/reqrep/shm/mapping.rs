@@ -97,7 +97,9 @@ pub(crate) struct Recoveries {
 /// The error where the program has closed a descriptor that the segment needs, with the kernel's
 /// number for it: nothing is wrong with the segment, nor with a ticket, and trying again does not
 /// help.
-const LOST: &str = "reqrep: the program has closed a descriptor of the segment";
+const LOST: &str = "reqrep: a descriptor of the segment was closed";
+
+const _: () = assert!(LOST.len() < 48, "C has no more space for an operation");
 
 /// The error of `op`, or that of a lost descriptor.
 pub(crate) fn refused(errno: Errno, op: &'static str) -> Error {
