@@ -328,7 +328,16 @@ sub dies {
     ok(!-e $path, 'unlink');
 }
 
-# ---------------------------------------------------------------- files of other users
+# ---------------------------------------------------------------- files of other users, and links
+{
+    my ($path, $link) = (path(), path());
+    my $srv = Pipework::ReqRep->new($path, 8, 4, 32);
+    symlink $path, $link or die "symlink: $!";
+    dies(sub { Pipework::ReqRep->new($link, 8, 4, 32) }, qr/^Pipework::ReqRep->new: \Q$link\E: /,
+        'new, of a symbolic link');
+    dies(sub { Pipework::ReqRep::Client->new($link) }, qr/\Q$link\E: .*symbolic link/,
+        'Client->new, of a symbolic link');
+}
 SKIP: {
     skip 'only root can give a file away', 6 if $> != 0;
     my $path = path();
