@@ -47,13 +47,33 @@ SV *pwp_pin(pTHX_ SV *self) {
     return sv_rvweaken(pin);
 }
 
+/* Whether a look at the argument may run Perl code other than a warning's handler. */
+static bool is_active(SV *argument) {
+    /* Of what is undefined a warning tells in any case. */
+    return SvGMAGICAL(argument) || SvROK(argument) || !SvOK(argument);
+}
+
+static void hold(pTHX_ I32 ax, I32 first, I32 items) {
+    I32 i;
+    bool is_quiet = true;
+    for (i = first; i < items && is_quiet; i++) {
+        /* A text in the place of a number is warned of. */
+        is_quiet = !is_active(ST(i)) && (SvFLAGS(ST(i)) & (SVf_IOK | SVf_NOK));
+    }
+    if (is_quiet) return;
+    for (i = 0; i < items; i++) sv_2mortal(SvREFCNT_inc_simple_NN(ST(i)));
+}
+
+void pwp_hold(pTHX_ I32 ax, I32 items) {
+    hold(aTHX_ ax, 0, items);
+}
+
 SV *pwp_self(pTHX_ I32 ax, I32 items) {
     I32 i;
-    for (i = 1; i < items; i++) {
-        /* Of what is undefined a warning tells, whose handler is Perl code. */
-        if (SvGMAGICAL(ST(i)) || SvROK(ST(i)) || !SvOK(ST(i))) return pwp_pin(aTHX_ ST(0));
-    }
-    return ST(0);
+    bool is_pinned = false;
+    hold(aTHX_ ax, 1, items);
+    for (i = 1; i < items; i++) is_pinned = is_pinned || is_active(ST(i));
+    return is_pinned ? pwp_pin(aTHX_ ST(0)) : ST(0);
 }
 
 void *pwp_state(pTHX_ SV *self, const pwp_class *kind) {

@@ -70,8 +70,15 @@ const char *pwp_called(pTHX_ const char *package);
 SV *pwp_pin(pTHX_ SV *self);
 
 /*
- * What a method is called on, of `items` values on the stack from `ax` on; pinned if Perl code runs
- * when the others are fetched.
+ * Keeps `items` values on the stack from `ax` on alive until the statement ends, if a look at one of
+ * them may run Perl code: that could take another out of the array or hash that it is in, and Perl's
+ * stack does not count who refers to a value. To be called before the first argument is fetched.
+ */
+void pwp_hold(pTHX_ I32 ax, I32 items);
+
+/*
+ * What a method is called on, of `items` values on the stack from `ax` on, all of which it holds as
+ * pwp_hold does; pinned if Perl code runs when the others are fetched.
  */
 SV *pwp_self(pTHX_ I32 ax, I32 items);
 
