@@ -53,26 +53,32 @@ static bool is_active(SV *argument) {
     return SvGMAGICAL(argument) || SvROK(argument) || !SvOK(argument);
 }
 
+/* Whether looks at these may run Perl code, and be it a warning's handler. */
+static bool are_quiet(pTHX_ I32 ax, I32 first, I32 items) {
+    I32 i;
+    for (i = first; i < items; i++) {
+        /* A text in the place of a number is warned of. */
+        if (is_active(ST(i)) || !(SvFLAGS(ST(i)) & (SVf_IOK | SVf_NOK))) return false;
+    }
+    return true;
+}
+
 static void hold(pTHX_ I32 ax, I32 first, I32 items) {
     I32 i;
-    bool is_quiet = true;
-    for (i = first; i < items && is_quiet; i++) {
-        /* A text in the place of a number is warned of. */
-        is_quiet = !is_active(ST(i)) && (SvFLAGS(ST(i)) & (SVf_IOK | SVf_NOK));
-    }
-    if (is_quiet) return;
-    for (i = 0; i < items; i++) sv_2mortal(SvREFCNT_inc_simple_NN(ST(i)));
+    for (i = first; i < items; i++) sv_2mortal(SvREFCNT_inc_simple_NN(ST(i)));
 }
 
 void pwp_hold(pTHX_ I32 ax, I32 items) {
-    hold(aTHX_ ax, 0, items);
+    if (!are_quiet(aTHX_ ax, 0, items)) hold(aTHX_ ax, 0, items);
 }
 
 SV *pwp_self(pTHX_ I32 ax, I32 items) {
     I32 i;
     bool is_pinned = false;
-    hold(aTHX_ ax, 1, items);
+    if (are_quiet(aTHX_ ax, 1, items)) return ST(0);
     for (i = 1; i < items; i++) is_pinned = is_pinned || is_active(ST(i));
+    /* What is pinned may go meanwhile, and says so. */
+    hold(aTHX_ ax, is_pinned, items);
     return is_pinned ? pwp_pin(aTHX_ ST(0)) : ST(0);
 }
 
