@@ -70,9 +70,10 @@ const char *pwp_called(pTHX_ const char *package);
 SV *pwp_pin(pTHX_ SV *self);
 
 /*
-* Keeps `items` values on the stack from `ax` on alive until the statement ends, if a look at one of
- * them may run Perl code: that could take another out of the array or hash that it is in, and Perl's
- * stack does not count who refers to a value. To be called before the first argument is fetched.
+ * Keeps `items` values on the stack from `ax` on alive until the statement ends, if a look at one
+ * of them may run Perl code: that could take another out of the array or hash that it is in, and
+ * Perl's stack does not count who refers to a value. To be called before the first argument is
+ * fetched.
  */
 void pwp_hold(pTHX_ I32 ax, I32 items);
 
