@@ -1,0 +1,109 @@
+# A live exchange with the Python package, both ways.
+use strict;
+use warnings;
+use File::Basename qw(dirname);
+use File::Temp qw(tempdir);
+use POSIX ();
+use Test::More;
+use Pipework::Atomic;
+use Pipework::ReqRep;
+
+alarm 60;
+my $target = $ENV{CARGO_TARGET_DIR} // dirname(__FILE__) . '/../../target';
+my ($python) = grep { defined && -x } $ENV{PIPEWORK_PYTHON}, "$target/python-venv/bin/python";
+plan skip_all => 'no Python with the package pipework: python/dev build'
+    if !$python || system "'$python' -c 'import pipework' 2>/dev/null";
+
+my $folder = tempdir(CLEANUP => 1);
+my $json = '{"event":"login","user":"somebody","ok":true}';
+
+# Runs a program with a descriptor that it inherits.
+sub start {
+    my ($program, $handle, @arguments) = @_;
+    my $pid = fork // die "fork: $!";
+    return $pid if $pid;
+    my $fd = POSIX::dup(fileno $handle);
+    exec $python, '-c', "import sys\nfrom pipework import atomic, reqrep\n$program", $fd, @arguments
+        or POSIX::_exit(9);
+}
+
+for my $way ([], [compression => 'zstd'], [compression => 'zstd', compression_dictionary => $json]) {
+    my $name = @$way > 2 ? 'a dictionary' : @$way ? 'zstd' : 'plain';
+    my $zstd = @$way > 2 ? "zstd=atomic.Zstd(dictionary=b'$json')" : @$way ? 'zstd=3' : '';
+    subtest "$name: from Python" => sub {
+        my ($r, $w) = Pipework::Atomic->pair(@$way, mixed_data_mode => 1);
+        my @pids = map { start(<<"PYTHON", $w->wh, $_) } 1 .. 3;
+writer = atomic.Writer(int(sys.argv[1]), mixed=True, $zstd)
+for nth in range(50):
+    writer.send(b"%s:" % sys.argv[2].encode() + b"x" * 20_000)
+writer.close()
+PYTHON
+        $w->close;
+        $r->blocking(1);
+        my %count;
+        while (my ($type, $data) = $r->get_line_burst_or_data) {
+            $count{$type . substr($data, 0, 2) . length $data}++;
+        }
+        waitpid $_, 0 for @pids;
+        is_deeply(\%count, {map { ("message$_:20002" => 50) } 1 .. 3}, 'whole messages');
+    };
+    subtest "$name: to Python" => sub {
+        my ($r, $w) = Pipework::Atomic->pair(@$way);
+        my $pid = start(<<"PYTHON", $r->rh, "$folder/out");
+with open(sys.argv[2], "wb") as out, atomic.Reader(int(sys.argv[1]), $zstd) as reader:
+    for message in reader.messages():
+        out.write(b"%d %s\\n" % (len(message), message[:10]))
+PYTHON
+        $r->close;
+        $w->write_message($_) for $json, '', 'y' x 100_000;
+        $w->close;
+        waitpid $pid, 0;
+        is($?, 0, 'its status');
+        open my $out, '<', "$folder/out" or die $!;
+        is(join('', <$out>), "45 {\"event\":\"\n0 \n100000 yyyyyyyyyy\n", 'whole messages');
+    };
+}
+
+subtest 'calls from Python' => sub {
+    my $path = "$folder/from.shm";
+    my $server = Pipework::ReqRep->new($path, 16, 16, 4096);
+    my $pid = start(<<'PYTHON', \*STDIN, $path);
+with reqrep.Client(sys.argv[2]) as client:
+    for nth in range(100):
+        assert client.call(b"call %d" % nth, timeout=10) == b"CALL %d" % nth
+PYTHON
+    for (1 .. 100) {
+        my ($request, $id) = $server->recv_wait(20) or last;
+        $server->reply($id, uc $request);
+    }
+    waitpid $pid, 0;
+    is($?, 0, 'all of them answered');
+};
+
+subtest 'calls to Python' => sub {
+    my $path = "$folder/to.shm";
+    my $segment = Pipework::ReqRep->new($path, 16, 16, 4096);
+    my $pid = start(<<'PYTHON', \*STDIN, $path);
+for request in reqrep.Server(sys.argv[2]):
+    with request:
+        if request.data == b"rows":
+            for nth in range(3):
+                request.send_part(b"row %d" % nth)
+            request.reply(b"")
+        elif request.data == b"fail":
+            request.fail("no such thing")
+        else:
+            request.reply(request.data[::-1])
+PYTHON
+    my $client = Pipework::ReqRep::Client->new($path);
+    is($client->req_wait('abc', 20), 'cba', 'a call');
+    my $stream = $client->stream('rows', 20);
+    my @rows;
+    while (defined(my $row = $stream->next)) { push @rows, $row if length $row }
+    is_deeply(\@rows, ['row 0', 'row 1', 'row 2'], 'a reply in parts');
+    is($client->req_wait('fail', 20), undef, 'a failure');
+    is(Pipework::reason(), 'no such thing', 'and its reason');
+    kill TERM => $pid;
+    waitpid $pid, 0;
+};
+done_testing;
