@@ -1558,6 +1558,17 @@ pw_status pw_server_reply(pw_server *server, uint64_t ticket, const void *data, 
                           uint32_t flags, bool *wanted, pw_error *error);
 
 /*
+ * As pw_server_reply, but waits for the client until the deadline.
+ *
+ * Fails with PW_TIMED_OUT and PW_INTERRUPTED: nothing of it was given, and the request is still to
+ * be answered. Of a reply that is longer than a slot, something may have been given; then the
+ * request is over.
+ */
+pw_status pw_server_reply_until(pw_server *server, uint64_t ticket, const void *data, size_t len,
+                                uint32_t flags, pw_deadline deadline, bool *wanted,
+                                pw_error *error);
+
+/*
  * Gives the client a part of the reply, which it gets as soon as it asks for it; then come other
  * parts, or pw_server_reply. `wanted` is false if nobody waits for it any more: the client has
  * cancelled or forgotten the call, or its death was noticed; pw_server_fail ends the request then.

@@ -238,6 +238,30 @@ pub extern "C" fn pw_server_reply(
     })
 }
 
+/// As pw_server_reply, but waits for the client until the deadline.
+///
+/// Fails with PW_TIMED_OUT and PW_INTERRUPTED: nothing of it was given, and the request is still to
+/// be answered. Of a reply that is longer than a slot, something may have been given; then the
+/// request is over.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_reply_until(
+    server: In<'_, pw_server>,
+    ticket: u64,
+    data: Lent<'_, c_void>,
+    len: usize,
+    flags: u32,
+    deadline: pw_deadline,
+    wanted: Out<'_, bool>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_server_reply_until", error, |name| {
+        let server = name.given(server)?.of_bytes(name)?;
+        let reply = message(data.bytes(len, name)?, flags);
+        let answered = server.reply_until(Ticket::from_bits(ticket), &reply, at(deadline))?;
+        put(wanted, answered.ok_or_else(|| name.failure(ErrorKind::Stale))?)
+    })
+}
+
 /// Gives the client a part of the reply, which it gets as soon as it asks for it; then come other
 /// parts, or pw_server_reply. `wanted` is false if nobody waits for it any more: the client has
 /// cancelled or forgotten the call, or its death was noticed; pw_server_fail ends the request then.

@@ -275,6 +275,8 @@ static void a_reply_that_is_too_long_leaves_the_request_open(void) {
     OK(pw_client_send(client, "ask", 3, 0, SOON, &ticket, &error));
     OK(pw_server_recv(server, SOON, &data, &request, &error));
     GIVES(PW_TOO_LONG, pw_server_reply(server, request.ticket, longer, 101, 0, NULL, &error));
+    GIVES(PW_TOO_LONG,
+          pw_server_reply_until(server, request.ticket, longer, 101, 0, SOON, NULL, &error));
     GIVES(PW_TOO_LONG, pw_server_part(server, request.ticket, longer, 101, 0, SOON, NULL, &error));
     OK(pw_server_reply(server, request.ticket, "short", 5, 0, NULL, &error));
     OK(pw_client_recv(client, ticket, SOON, &reply, NULL, &error));
@@ -287,6 +289,13 @@ static void a_reply_that_is_too_long_leaves_the_request_open(void) {
     OK(pw_client_send(client, "ask", 3, 0, SOON, &ticket, &error));
     OK(pw_server_recv(server, SOON, &data, &request, &error));
     GIVES(PW_TIMED_OUT, pw_server_reply(server, request.ticket, longer, 200, 0, NULL, &error));
+    GIVES(PW_STALE, pw_server_reply(server, request.ticket, "short", 5, 0, NULL, &error));
+    GIVES(PW_FAILED, pw_client_recv(client, ticket, SOON, &reply, NULL, &error));
+    /* The caller says when; its first part is given by then, which ends the request. */
+    OK(pw_client_send(client, "ask", 3, 0, SOON, &ticket, &error));
+    OK(pw_server_recv(server, SOON, &data, &request, &error));
+    GIVES(PW_TIMED_OUT,
+          pw_server_reply_until(server, request.ticket, longer, 200, 0, SHORT, NULL, &error));
     GIVES(PW_STALE, pw_server_reply(server, request.ticket, "short", 5, 0, NULL, &error));
     GIVES(PW_FAILED, pw_client_recv(client, ticket, SOON, &reply, NULL, &error));
     options.size = 1;
@@ -360,7 +369,16 @@ static void a_reply_comes_part_by_part(void) {
     CHECK(answer);
     OK(pw_stream_next_part(stream, SOON, &reply, NULL, &error));
     CHECK(holds(&reply, "two"));
-    OK(pw_server_reply(server, request.ticket, "three", 5, 0, &answer, &error));
+    OK(pw_server_part(server, request.ticket, "two", 3, 0, SOON, &answer, &error));
+    /* Nobody has taken it, and the request stays open. */
+    for (int i = 0; i < 2; i++) {
+        GIVES(PW_TIMED_OUT,
+              pw_server_reply_until(server, request.ticket, "three", 5, 0, SHORT, &answer, &error));
+    }
+    OK(pw_stream_next_part(stream, SOON, &reply, NULL, &error));
+    OK(pw_server_reply_until(server, request.ticket, "three", 5, 0, SOON, &answer, &error));
+    CHECK(answer);
+    GIVES(PW_STALE, pw_server_reply_until(server, request.ticket, "x", 1, 0, SOON, NULL, &error));
     OK(pw_stream_next_part(stream, SOON, &reply, NULL, &error));
     CHECK(holds(&reply, "three"));
     pw_stream_free(stream);
@@ -943,6 +961,8 @@ static void null_is_an_error_where_it_means_nothing(void) {
     NAMES(pw_server_next_part);
     GIVES(PW_INVALID, pw_server_reply(NULL, 1, "x", 1, 0, NULL, &error));
     NAMES(pw_server_reply);
+    GIVES(PW_INVALID, pw_server_reply_until(NULL, 1, "x", 1, 0, SOON, NULL, &error));
+    NAMES(pw_server_reply_until);
     GIVES(PW_INVALID, pw_server_part(server, 1, NULL, 1, 0, SOON, NULL, &error));
     NAMES(pw_server_part);
     GIVES(PW_INVALID, pw_server_fail(NULL, 1, NULL, 0, NULL, &error));

@@ -115,9 +115,47 @@ impl Server {
         }
         answered.map(Some)
     }
+
+    /// As [`reply_to`](Server::reply_to), but waits for the client's steps until the deadline. The
+    /// request stays kept after `TimedOut` and `Interrupted`, too, if nothing of it was given.
+    #[doc(hidden)]
+    pub fn reply_until(
+        &self,
+        ticket: Ticket,
+        reply: &Message<'_>,
+        deadline: Deadline,
+    ) -> Result<Option<bool>> {
+        let Some(mut request) = self.kept(ticket)? else { return Ok(None) };
+        let mut rest = *reply;
+        let answered = request.answer_until(&mut rest, deadline);
+        let is_whole = rest.payload.len() == reply.payload.len();
+        let is_open = answered.as_ref().is_err_and(|error| match error.kind() {
+            ErrorKind::TooLong => true,
+            ErrorKind::TimedOut | ErrorKind::Interrupted => is_whole,
+            _ => false,
+        });
+        // Dropping it fails it, if it is not over.
+        if is_open {
+            request.keep();
+        }
+        answered.map(Some)
+    }
 }
 
 impl Request<'_> {
+    /// What is left of the reply is in `rest` after a failure.
+    fn answer_until(&mut self, rest: &mut Message<'_>, deadline: Deadline) -> Result<bool> {
+        if let Some(wanted) = self.answer_at_once(rest)? {
+            return Ok(wanted);
+        }
+        loop {
+            let holding = self.serving().wait_for_turn(self.claimed(), deadline, REPLY)?;
+            if let Some(wanted) = self.answer_part(rest, holding)? {
+                return Ok(wanted);
+            }
+        }
+    }
+
     /// As [`part`](Request::part). After any error but `TimedOut` and `Interrupted`, and when it is
     /// given up, the rest is not to follow: [`stop_giving`](Request::stop_giving).
     #[doc(hidden)]
