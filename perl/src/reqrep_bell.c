@@ -75,7 +75,10 @@ void pwp_bell_set(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *), S
     bell = which(channel);
     MUTEX_LOCK(&channel->changing);
     status = hold(bell, &error);
-    if (status == PW_OK) status = pw_eventfd_set(bell->held, (int)number, &error);
+    /* Setting another one closes its own. */
+    if (status == PW_OK && pw_eventfd_fd(bell->held) != (int)number) {
+        status = pw_eventfd_set(bell->held, (int)number, &error);
+    }
     if (status == PW_OK) bell->number = (int)number;
     MUTEX_UNLOCK(&channel->changing);
     if (status != PW_OK) {

@@ -228,9 +228,10 @@ its own. Dies with a L<Pipework::Error> if no descriptor is left.
 
 Eventfds that are rung by hand, one for requests and one for responses; C<send> and C<reply> do not
 ring. C<eventfd> makes one, and returns its number, the same each time; make both before a fork, and
-tell the child's objects with C<eventfd_set>, which dies if the number is no eventfd. C<fileno> is
-the number, -1 without one. C<eventfd_consume> returns how often it was rung, undef for never.
-C<notify> rings, and does nothing without an eventfd.
+tell the child's objects with C<eventfd_set>, which dies if the number is no eventfd, and changes
+nothing if it is the object's own. C<fileno> is the number, -1 without one. C<eventfd_consume>
+returns how often it was rung, undef for never. C<notify> rings, and does nothing without an
+eventfd.
 
 =head1 THE SEGMENT
 

@@ -39,6 +39,21 @@ for my $kind ('', '::Int') {
     is($cli->fileno, $replies, 'fileno');
     is($cli->eventfd, $replies, 'eventfd');
 
+    is_deeply([$srv->eventfd_set($requests), $srv->reply_eventfd_set($replies)], [],
+        'its own are set again');
+    ok(-e "/proc/self/fd/$_", 'and stay open') for $requests, $replies;
+    is_deeply([$srv->fileno, $srv->reply_fileno], [$requests, $replies], 'with their numbers');
+    {
+        my $own = "Pipework::ReqRep${kind}::Client"->new("$folder/rr$kind");
+        my $its = $own->eventfd;
+        $own->eventfd_set($its);
+        ok(-e "/proc/self/fd/$its", 'and that of a client');
+        $own->req_eventfd_set($requests);
+        $own->req_eventfd_set($requests);
+        $own->notify;
+        is($srv->eventfd_consume, 1, 'a duplicate that is set twice rings once');
+    }
+
     ok(!readable($requests), 'nothing was rung');
     my $id = $cli->send_notify(1);
     ok(readable($requests), 'send_notify rings');
