@@ -18,6 +18,8 @@ Pipework::accept_versions($_, '0.07')
 # A handle owns its descriptor, and closes it when the program has done with it.
 sub _handle {
     my ($fd) = @_;
+    # Perl asks whether it is a terminal, which fails.
+    local $!;
     open my $handle, '<&=', $fd or die "fd $fd: $!";
     return $handle;
 }

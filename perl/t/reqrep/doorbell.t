@@ -29,6 +29,12 @@ sub ended { waitpid $_[0], 0; is($?, 0, $_[1]) }
 
 for my $kind ('', '::Int') {
     my ($srv, $cli) = ends($kind);
+    $! = 42;
+    my @bells = ($srv->doorbell, $cli->doorbell, $cli->send_doorbell);
+    is($! + 0, 42, 'doorbells leave $! as it was');
+}
+for my $kind ('', '::Int') {
+    my ($srv, $cli) = ends($kind);
     my $bell = $srv->doorbell;
     is(ref $bell, 'GLOB', 'a handle');
     cmp_ok(fileno $bell, '>', 2, 'with a descriptor');
