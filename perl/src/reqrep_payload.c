@@ -5,10 +5,36 @@
 /* More than this is not kept for the next call. */
 #define SCRATCH_KEPT (1 << 20)
 
+/* Croaks of what is no number of 64 bits; a fraction is cut off, as Perl does. */
+static int64_t integer_of(pTHX_ SV *fetched, const char *name) {
+    bool is_in_range;
+    if (SvIOK(fetched)) {
+        if (!SvIsUV(fetched) || SvUVX(fetched) <= (UV)IV_MAX) return SvIVX(fetched);
+        is_in_range = false;
+    } else {
+        UV whole = 0;
+        int kind = SvPOK(fetched) && !SvNOK(fetched)
+                       ? grok_number(SvPVX_const(fetched), SvCUR(fetched), &whole)
+                       : 0;
+        if ((kind & IS_NUMBER_IN_UV) && !(kind & IS_NUMBER_GREATER_THAN_UV_MAX)) {
+            bool is_negative = kind & IS_NUMBER_NEG;
+            if (whole <= (UV)IV_MAX) return is_negative ? -(IV)whole : (IV)whole;
+            is_in_range = is_negative && whole == (UV)IV_MAX + 1;
+            if (is_in_range) return IV_MIN;
+        } else {
+            NV number = SvNV_nomg(fetched);
+            /* -2**63 is one, 2**63 is not, and neither is NaN. */
+            is_in_range = number >= (NV)IV_MIN && number < -(NV)IV_MIN;
+            if (is_in_range) return (IV)number;
+        }
+    }
+    croak("%s: number out of range", name);
+}
+
 pwp_payload pwp_payload_of(pTHX_ SV *fetched, int role) {
     pwp_payload payload = {{NULL, 0}, 0, 0};
     if (PWP_IS_INT(role)) {
-        payload.number = SvIV_nomg(fetched);
+        payload.number = integer_of(aTHX_ fetched, PWP_IS_CLIENT(role) ? "request" : "response");
     } else {
         payload.bytes.data = SvPV_nomg_const(fetched, payload.bytes.len);
         payload.flags = SvUTF8(fetched) ? PWP_IS_UTF8 : 0;

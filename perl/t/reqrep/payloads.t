@@ -91,6 +91,21 @@ sub echo {
     local $SIG{__WARN__} = sub { push @warnings, @_ };
     is($through->('abc'), 0, 'no number is 0');
     like($warnings[0], qr/isn't numeric/, 'with the usual warning');
+    is($through->($_), $_, "$_ goes through")
+        for qw(9223372036854775807 -9223372036854775808), 9223372036854775807;
+    is($through->(-2**63), -9223372036854775808, 'as a fraction of Perl, too');
+    my $sent = $one->send(1);
+    my (undef, $id) = $int->recv;
+    for my $not (~0, 2**63, 1e30, -1e30, 9**9**9, -9**9**9, -sin(9**9**9), '1e30', 'inf',
+        '9223372036854775808', '-9223372036854775809')
+    {
+        ok(!eval { $one->send($not); 1 } && $@ =~ /^request: number out of range at/,
+            "$not is no number of 64 bits");
+        ok(!eval { $int->reply($id, $not); 1 } && $@ =~ /^response: number out of range at/,
+            "and $not no response");
+    }
+    is($int->reply($id, 5), 1, 'the request is still to be answered');
+    is($one->get($sent), 5, 'with a number');
 }
 {   # Arguments whose code destroys the object, or dies.
     for my $run (

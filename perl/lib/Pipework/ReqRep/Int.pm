@@ -37,7 +37,9 @@ Pipework::ReqRep::Int - requests and responses that are single numbers
 
 As L<Pipework::ReqRep>, with integers of 64 bits, negative ones too, in the place of strings. Its
 clients are of the class L<Pipework::ReqRep::Int::Client>. There are no parts; a reason for C<fail>
-is not passed on.
+is not passed on. A fraction is cut off. What is not from -2**63 to 2**63 - 1, as infinity and NaN,
+dies with C<request: number out of range> or C<response: number out of range>; then the request is
+still to be answered.
 
 =head1 CONSTRUCTORS
 
