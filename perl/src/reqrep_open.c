@@ -119,7 +119,6 @@ SV *pwp_reqrep_new(pTHX_ SV *class, int role, SV *path, const pwp_sizes *given) 
     pw_status status;
     const char *at = NULL;
     pwp_sizes sizes;
-    class = pwp_held(aTHX_ class);
     path = pwp_fetch(aTHX_ path);
     sizes = fetched(aTHX_ given);
     options_of(aTHX_ &sizes, role, "new", &options);
@@ -139,7 +138,6 @@ SV *pwp_reqrep_new_memfd(pTHX_ SV *class, int role, SV *name, const pwp_sizes *g
     pw_segment *segment = NULL;
     pw_error error;
     pwp_sizes sizes;
-    class = pwp_held(aTHX_ class);
     name = sv_mortalcopy(pwp_fetch(aTHX_ name));
     sizes = fetched(aTHX_ given);
     options_of(aTHX_ &sizes, role, "new_memfd", &options);
@@ -157,7 +155,6 @@ SV *pwp_reqrep_open(pTHX_ SV *class, int role, SV *path, SV *any_owner) {
     pw_error error;
     pw_status status;
     const char *at;
-    class = pwp_held(aTHX_ class);
     path = pwp_fetch(aTHX_ path);
     pw_reqrep_options_init(&options, sizeof options);
     options.any_owner = any_owner && SvTRUE_nomg(pwp_fetch(aTHX_ any_owner));
@@ -173,7 +170,6 @@ SV *pwp_reqrep_open_fd(pTHX_ SV *class, int role, SV *fd) {
     pw_error error;
     pw_status status;
     IV number;
-    class = pwp_held(aTHX_ class);
     fd = pwp_fetch(aTHX_ fd);
     number = SvOK(fd) && looks_like_number(fd) ? SvIV_nomg(fd) : -1;
     if (number < 0 || number > INT_MAX) {

@@ -18,6 +18,7 @@ new(class, path, req_cap, resp_slots, resp_size, arena = NULL, mode = NULL)
   CODE:
   {
     pwp_sizes sizes = {req_cap, resp_slots, resp_size, arena, mode};
+    pwp_hold(aTHX_ ax, items);
     RETVAL = SvREFCNT_inc(pwp_reqrep_new(aTHX_ class, PWP_SERVER, path, &sizes));
   }
   OUTPUT:
@@ -34,6 +35,7 @@ new_memfd(class, name, req_cap, resp_slots, resp_size, arena = NULL)
   CODE:
   {
     pwp_sizes sizes = {req_cap, resp_slots, resp_size, arena, NULL};
+    pwp_hold(aTHX_ ax, items);
     RETVAL = SvREFCNT_inc(pwp_reqrep_new_memfd(aTHX_ class, PWP_SERVER, name, &sizes));
   }
   OUTPUT:
@@ -48,6 +50,7 @@ new_from_fd(class, fd)
     Pipework::ReqRep::Int::new_from_fd = 2
     Pipework::ReqRep::Int::Client::new_from_fd = 3
   CODE:
+    pwp_hold(aTHX_ ax, items);
     RETVAL = SvREFCNT_inc(pwp_reqrep_open_fd(aTHX_ class, ix, fd));
   OUTPUT:
     RETVAL
@@ -488,6 +491,7 @@ new(class, path, req_cap, resp_slots, mode = NULL)
   CODE:
   {
     pwp_sizes sizes = {req_cap, resp_slots, NULL, NULL, mode};
+    pwp_hold(aTHX_ ax, items);
     RETVAL = SvREFCNT_inc(pwp_reqrep_new(aTHX_ class, PWP_INT_SERVER, path, &sizes));
   }
   OUTPUT:
@@ -502,6 +506,7 @@ new_memfd(class, name, req_cap, resp_slots)
   CODE:
   {
     pwp_sizes sizes = {req_cap, resp_slots, NULL, NULL, NULL};
+    pwp_hold(aTHX_ ax, items);
     RETVAL = SvREFCNT_inc(pwp_reqrep_new_memfd(aTHX_ class, PWP_INT_SERVER, name, &sizes));
   }
   OUTPUT:
@@ -520,6 +525,7 @@ new(class, path, any_owner = NULL)
     new = 1
     Pipework::ReqRep::Int::Client::new = 3
   CODE:
+    pwp_hold(aTHX_ ax, items);
     RETVAL = SvREFCNT_inc(pwp_reqrep_open(aTHX_ class, ix, path, any_owner));
   OUTPUT:
     RETVAL
