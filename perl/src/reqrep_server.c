@@ -203,10 +203,19 @@ static I32 told(pTHX_ I32 ax, const answer *of, pw_status status, pw_error *erro
     return pwp_give(aTHX_ ax, boolSV(status == PW_OK && of->wanted));
 }
 
+/* Without waiting. */
 static pw_status reply(pw_server *server, answer *of, pw_error *error) {
     const pwp_payload *payload = &of->payload;
-    return pw_server_reply(server, of->ticket, payload->bytes.data, payload->bytes.len,
-                           payload->flags, &of->wanted, error);
+    return pw_server_reply_until(server, of->ticket, payload->bytes.data, payload->bytes.len,
+                                 payload->flags, 0, &of->wanted, error);
+}
+
+static pw_status reply_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+    answer *of = arguments;
+    const pwp_payload *payload = &of->payload;
+    pw_server *server = pwp_channel_again(aTHX_ &of->subject)->server;
+    return pw_server_reply_until(server, of->ticket, payload->bytes.data, payload->bytes.len,
+                                 payload->flags, until, &of->wanted, error);
 }
 
 static pw_status reply_int(pw_server *server, answer *of, pw_error *error) {
@@ -222,23 +231,50 @@ static pw_status fail(pw_server *server, answer *of, pw_error *error) {
                           &of->wanted, error);
 }
 
+/* The client has not taken the part before: nothing was given. */
+static I32 out_of_time(pTHX_ I32 ax, const pw_error *error) {
+    pwp_failed(aTHX_ error);
+    return pwp_give(aTHX_ ax, &PL_sv_undef);
+}
+
+/* For how long a client may leave a part, unless the program says it. */
+#define PART_MS 10000
+
+/* Whether the client has to take a part first. */
+static bool is_unfinished(pw_status status) {
+    return status == PW_TIMED_OUT || status == PW_INTERRUPTED;
+}
+
 static void must_fit(pTHX_ const answer *of) {
     unsigned most = of->subject.channel->geometry.reply_bytes;
     if (of->payload.bytes.len > most) croak("response too long (max %u bytes)", most);
 }
 
-I32 pwp_server_reply(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data) {
+I32 pwp_server_reply(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seconds) {
     answer of;
+    pw_deadline deadline;
     pw_error error;
     pw_status status;
     self = pwp_held(aTHX_ self);
     id = pwp_fetch(aTHX_ id);
     data = pwp_fetch(aTHX_ data);
+    /* A client that does not take its parts must not hold the server for ever. */
+    deadline = seconds ? pwp_deadline(aTHX_ pwp_fetch(aTHX_ seconds)) : 0;
     of.ticket = pwp_id(aTHX_ id);
     of.payload = pwp_payload_of(aTHX_ data, role);
     of.subject = pwp_subject_of(aTHX_ self, role);
     must_fit(aTHX_ &of);
     status = answered(&of, PWP_IS_INT(role) ? reply_int : reply, &error);
+    if (!PWP_IS_INT(role) && is_unfinished(status)) {
+        if (!seconds) deadline = pw_in_ms(PART_MS);
+        /* A signal handler may change what the bytes are lent from. */
+        pwp_payload_keep(aTHX_ &of.payload);
+        status = pwp_wait(aTHX_ reply_slice, &of, deadline, &error);
+        if (status == PW_TIMED_OUT) {
+            if (seconds) return out_of_time(aTHX_ ax, &error);
+            pw_server_fail(of.subject.channel->server, of.ticket, NULL, 0, NULL, NULL);
+        }
+    }
     return told(aTHX_ ax, &of, status, &error);
 }
 
@@ -270,10 +306,7 @@ I32 pwp_server_part(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seco
         pwp_payload_keep(aTHX_ &of.payload);
         status = pwp_wait(aTHX_ part_slice, &of, deadline, &error);
     }
-    if (status == PW_TIMED_OUT) {
-        pwp_failed(aTHX_ &error);
-        return pwp_give(aTHX_ ax, &PL_sv_undef);
-    }
+    if (status == PW_TIMED_OUT) return out_of_time(aTHX_ ax, &error);
     return told(aTHX_ ax, &of, status, &error);
 }
 

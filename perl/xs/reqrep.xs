@@ -292,14 +292,15 @@ drain(self, max = NULL)
     XSRETURN(pwp_server_drain(aTHX_ ax, self, ix, max));
 
 void
-reply(self, id, response)
+reply(self, id, response, seconds = NULL)
     SV *self = pwp_self(aTHX_ ax, items);
     SV *id
     SV *response
+    SV *seconds
   ALIAS:
     Pipework::ReqRep::Int::reply = 2
   CODE:
-    XSRETURN(pwp_server_reply(aTHX_ ax, self, ix, id, response));
+    XSRETURN(pwp_server_reply(aTHX_ ax, self, ix, id, response, seconds));
 
 void
 part(self, id, bytes, seconds = NULL)

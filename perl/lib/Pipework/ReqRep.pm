@@ -160,11 +160,17 @@ in time. C<recv> does not wait.
 Up to so many requests at once: C<($data1, $id1, $data2, $id2, ...)>. C<recv_wait_multi> waits for
 the first; the others do not wait. The empty list if there is none.
 
-=head2 reply($id, $response)
+=head2 reply($id, $response [, $secs])
 
-Answers a request, and does not wait. True if the client still waited; false if it has cancelled, or
-if there is no such request: it was answered before, or belongs to another process. Dies with
+Answers a request. True if the client still waited; false if it has cancelled, and false with ESTALE
+and C<Stale> in C<Pipework::error> if there is no such request: it was answered before, or belongs
+to another process or object. Only the object that has received a request can answer it, also where
+another one of the same process is for the same segment. Dies with
 C<response too long (max N bytes)>; then the request is still to be answered.
+
+It does not wait, except for the client to take a C<part> that was given before. If it does not
+within C<$secs>, undef, and the request is still to be answered; so it is if a signal handler dies.
+Without C<$secs> the request is given up after 10 seconds: false, with ETIMEDOUT.
 
 =head2 part($id, $bytes [, $secs])
 
