@@ -41,7 +41,8 @@ static const MGVTBL pinned = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
 SV *pwp_pin(pTHX_ SV *self) {
     SV *pin;
-    if (!SvROK(self)) return self;
+    /* What is no object needs no more than to stay what it is. */
+    if (!SvROK(self)) return sv_2mortal(SvREFCNT_inc_simple_NN(self));
     pin = sv_2mortal(newRV_inc(SvRV(self)));
     sv_magicext(pin, NULL, PERL_MAGIC_ext, &pinned, NULL, 0);
     return sv_rvweaken(pin);
