@@ -60,7 +60,7 @@ subtest 'from_fd' => sub {
     $w->set_mixed_data_mode;
     $w->write_message('x');
     is_deeply([$r->get_line_burst_or_data], [message => 'x'], 'a message');
-    for my $fd (999, -1, 'STDIN', undef, '1e3') {
+    for my $fd (999, -1, 2**31, 2**32, '9' x 20, 'STDIN', undef, '1e3') {
         ok(!eval { $class->from_fd('>&', $fd); 1 }, 'no descriptor');
         my $shown = $fd // 'undef';
         like($@, qr/^Could not open \(>&\) fd\Q$shown\E: Bad file descriptor at \Q$0/, 'words');
