@@ -163,10 +163,10 @@ sub DESTROY {
     my $self = shift;
     return if !_is_whole($self);
     local ($., $@, $!, $^E, $?);
-    # A signal handler may die in it.
+    # A signal handler may die in it, and so may a warning's.
     my $is_written = eval { _finish($self) };
-    warn 'Pipework::Atomic: what was pending is lost: ', $@ || "Disconnected pipe\n"
-        if !$is_written;
+    my $why = $@ || "Disconnected pipe\n";
+    eval { warn "Pipework::Atomic: what was pending is lost: $why" } if !$is_written;
     _destroy($self);
     delete @$self{qw(rh wh in_buffer_size)};
     return;

@@ -194,6 +194,17 @@ subtest 'invocants' => sub {
             ) or diag $@;
         }
     }
+    my ($left, $w) = $class->pair;
+    $w->blocking(0);
+    $w->write_message('x' x 100_000);
+    undef $left;
+    my @warnings;
+    {
+        local $SIG{__WARN__} = sub { push @warnings, @_; die "from a handler\n" };
+        is(eval { $w->DESTROY; 1 }, 1, 'nothing dies, not even of a warning that does');
+    }
+    like("@warnings", qr/^\Q$class\E: what was pending is lost: Disconnected pipe$/, 'words');
+    ok(!eval { $w->size; 1 }, 'it is destroyed');
     is(Pipework::Atomic::DESTROY($_), undef, 'nothing happens to others') for { }
     , [], 'x', undef;
     $r->DESTROY;
