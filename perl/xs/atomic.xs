@@ -312,15 +312,18 @@ _begin(self)
 void
 _read_from(self, fd, ...)
     SV *self
-    int fd
+    SV *fd
   ALIAS:
     _write_to = 1
   PREINIT:
     pw_atomic_options options;
+    int number;
   CODE:
+    self = pwp_self(aTHX_ ax, items);
+    number = (int)SvIV_nomg(pwp_fetch(aTHX_ fd));
     pwp_atomic_options(aTHX_ ax + 2, items - 2, &options);
-    if (ix) pwp_atomic_write_to(aTHX_ self, fd, &options);
-    else pwp_atomic_read_from(aTHX_ self, fd, &options);
+    if (ix) pwp_atomic_write_to(aTHX_ self, number, &options);
+    else pwp_atomic_read_from(aTHX_ self, number, &options);
 
 int
 _read_fifo(self, path, ...)
@@ -331,6 +334,8 @@ _read_fifo(self, path, ...)
   PREINIT:
     pw_atomic_options options;
   CODE:
+    self = pwp_self(aTHX_ ax, items);
+    path = pwp_fetch(aTHX_ path);
     pwp_atomic_options(aTHX_ ax + 2, items - 2, &options);
     RETVAL = pwp_atomic_read_fifo(aTHX_ self, ix ? pw_atomic_listen_fifo : pw_atomic_read_fifo,
                                   pwp_path(aTHX_ path, "fifo"), &options);
@@ -342,6 +347,7 @@ _read_with(self, other)
     SV *self
     SV *other
   CODE:
+    self = pwp_self(aTHX_ ax, items);
     RETVAL = pwp_atomic_read_with(aTHX_ self, other);
   OUTPUT:
     RETVAL
@@ -349,15 +355,19 @@ _read_with(self, other)
 void
 _lend(self, fd)
     SV *self
-    int fd
+    SV *fd
+  PREINIT:
+    int number;
   CODE:
-    pwp_atomic_lend(aTHX_ self, fd);
+    self = pwp_self(aTHX_ ax, items);
+    number = (int)SvIV_nomg(pwp_fetch(aTHX_ fd));
+    pwp_atomic_lend(aTHX_ self, number);
 
 int
 _open_fifo(path)
     SV *path
   CODE:
-    RETVAL = pwp_atomic_open_fifo(aTHX_ pwp_path(aTHX_ path, "fifo"));
+    RETVAL = pwp_atomic_open_fifo(aTHX_ pwp_path(aTHX_ pwp_fetch(aTHX_ path), "fifo"));
   OUTPUT:
     RETVAL
 
@@ -380,16 +390,20 @@ _set_fd_flags(fd, flags)
 void
 _set_zstd(self, level, dictionary, accept_unchecked)
     SV *self
-    IV level
+    SV *level
     SV *dictionary
-    bool accept_unchecked
+    SV *accept_unchecked
   PREINIT:
     pw_atomic_options options;
+    IV wanted;
   CODE:
+    self = pwp_self(aTHX_ ax, items);
+    wanted = SvIV_nomg(pwp_fetch(aTHX_ level));
+    dictionary = pwp_fetch(aTHX_ dictionary);
     pw_atomic_options_init(&options, sizeof options);
     options.compress = true;
-    options.level = level < I32_MIN ? I32_MIN : level > I32_MAX ? I32_MAX : (int32_t)level;
-    options.accept_unchecked = accept_unchecked;
+    options.level = wanted < I32_MIN ? I32_MIN : wanted > I32_MAX ? I32_MAX : (int32_t)wanted;
+    options.accept_unchecked = SvTRUE_nomg(pwp_fetch(aTHX_ accept_unchecked));
     if (SvOK(dictionary)) {
         options.dictionary = pwp_bytes(aTHX_ dictionary, "compression_dictionary");
     }
@@ -413,16 +427,24 @@ _zstd_is_due(self)
 void
 _set_keep_compressed(self, keep)
     SV *self
-    bool keep
+    SV *keep
+  PREINIT:
+    bool keeps;
   CODE:
-    pw_reader_set_keep_compressed(pwp_atomic_still(aTHX_ self)->reader, keep);
+    self = pwp_self(aTHX_ ax, items);
+    keeps = SvTRUE_nomg(pwp_fetch(aTHX_ keep));
+    pw_reader_set_keep_compressed(pwp_atomic_still(aTHX_ self)->reader, keeps);
 
 void
 _set_read_size(self, bytes)
     SV *self
-    UV bytes
+    SV *bytes
+  PREINIT:
+    UV wanted;
   CODE:
-    pw_reader_set_read_size(pwp_atomic_still(aTHX_ self)->reader, bytes);
+    self = pwp_self(aTHX_ ax, items);
+    wanted = SvUV_nomg(pwp_fetch(aTHX_ bytes));
+    pw_reader_set_read_size(pwp_atomic_still(aTHX_ self)->reader, wanted);
 
 UV
 _buffered(self)
@@ -443,12 +465,15 @@ _finish(self)
 void
 _drop(self, writer)
     SV *self
-    bool writer
+    SV *writer
   PREINIT:
     pwp_atomic *end;
+    bool is_writer;
   CODE:
+    self = pwp_self(aTHX_ ax, items);
+    is_writer = SvTRUE_nomg(pwp_fetch(aTHX_ writer));
     end = pwp_atomic_state(aTHX_ self);
-    if (writer) pwp_atomic_drop_writer(aTHX_ end);
+    if (is_writer) pwp_atomic_drop_writer(aTHX_ end);
     else pwp_atomic_drop_reader(aTHX_ end);
 
 bool
