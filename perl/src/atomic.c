@@ -14,19 +14,35 @@ static void drop_writer(pwp_atomic *end) {
     end->writer = NULL;
 }
 
+pwp_file pwp_atomic_file(int fd) {
+    pwp_file file = {0, 0};
+    struct stat now;
+    if (fstat(fd, &now) == 0) {
+        file.device = now.st_dev;
+        file.inode = now.st_ino;
+    }
+    return file;
+}
+
+static bool is_file(int fd, const pwp_file *file) {
+    struct stat now;
+    return fstat(fd, &now) == 0 && now.st_dev == file->device && now.st_ino == file->inode;
+}
+
+/* Whether what is pending would go into another file. */
+static bool misses(pwp_atomic *end) {
+    if (end->may_pend) end->may_pend = pw_writer_pending(end->writer) > 0;
+    return end->may_pend && !is_file(end->write_fd, &end->write_file);
+}
+
 /*
  * An object that went without its DESTROY, as one of a subclass may, has its handles still: they
  * are freed later. But the program may have closed them, and opened something else.
  */
 static void release(pTHX_ void *state) {
     pwp_atomic *end = state;
-    struct stat now;
     PERL_UNUSED_CONTEXT;
-    if (pw_writer_pending(end->writer) > 0
-        && (fstat(end->write_fd, &now) != 0 || now.st_dev != end->device
-            || now.st_ino != end->inode)) {
-        pw_writer_discard(end->writer);
-    }
+    if (misses(end)) pw_writer_discard(end->writer);
     pw_reader_free(end->reader);
     pw_writer_free(end->writer);
     Safefree(end);
@@ -57,6 +73,7 @@ pwp_atomic *pwp_atomic_begin(pTHX_ SV *self) {
     Newxz(end, 1, pwp_atomic);
     end->read_fd = end->write_fd = -1;
     end->read_blocks = end->write_blocks = TRUE;
+    end->is_idle = TRUE;
     pwp_attach(aTHX_ SvRV(self), &atomic, end);
     return end;
 }
@@ -111,10 +128,31 @@ static bool is_open(pTHX_ SV *self, const char *key, bool for_writing, int fd) {
     return layers && PerlIO_fileno(layers) == fd;
 }
 
+static void cut_reader(pwp_atomic *end) {
+    end->read_is_cut = TRUE;
+    drop_reader(end);
+}
+
+static void cut_writer(pwp_atomic *end) {
+    end->write_is_cut = TRUE;
+    drop_writer(end);
+}
+
 pwp_atomic *pwp_atomic_still(pTHX_ SV *self) {
     pwp_atomic *end = pwp_atomic_state(aTHX_ self);
-    if (end->reader && !is_open(aTHX_ self, "rh", FALSE, end->read_fd)) drop_reader(end);
-    if (end->writer && !is_open(aTHX_ self, "wh", TRUE, end->write_fd)) drop_writer(end);
+    if (end->reader && !is_open(aTHX_ self, "rh", FALSE, end->read_fd)) cut_reader(end);
+    if (end->writer && !is_open(aTHX_ self, "wh", TRUE, end->write_fd)) cut_writer(end);
+    if (end->writer && misses(end)) {
+        end->is_unsaid = TRUE;
+        cut_writer(end);
+    }
+    return end;
+}
+
+pwp_atomic *pwp_atomic_still_reading(pTHX_ SV *self) {
+    pwp_atomic *end = pwp_atomic_still(aTHX_ self);
+    if (end->reader && !is_file(end->read_fd, &end->read_file)) cut_reader(end);
+    end->is_idle = FALSE;
     return end;
 }
 
@@ -131,24 +169,31 @@ static void load_dictionary(pTHX_ SV *self) {
     LEAVE;
 }
 
-pwp_atomic *pwp_atomic_reading(pTHX_ SV *self) {
-    pwp_atomic *end = pwp_atomic_still(aTHX_ self);
-    if (!end->reader) croak("Not a read handle");
-    if (end->zstd_is_due) {
-        self = pwp_pin(aTHX_ self);
-        load_dictionary(aTHX_ self);
-        return pwp_atomic_reading(aTHX_ self);
-    }
-    return end;
+/* Croaks: there is no such end, or no longer. */
+static void no_end(pTHX_ bool is_cut, const char *words) {
+    if (!is_cut) croak("%s", words);
+    errno = EBADF;
+    croak("%s: %s", words, Strerror(EBADF));
 }
 
-pwp_atomic *pwp_atomic_writing(pTHX_ SV *self) {
-    pwp_atomic *end = pwp_atomic_still(aTHX_ self);
-    if (!end->writer) croak("Cannot call write on a pipe reader");
-    if (end->zstd_is_due) {
-        self = pwp_pin(aTHX_ self);
-        load_dictionary(aTHX_ self);
-        return pwp_atomic_writing(aTHX_ self);
+pwp_atomic *pwp_atomic_reading(pTHX_ SV **self) {
+    pwp_atomic *end = pwp_atomic_still(aTHX_ *self);
+    if (end->is_idle) end = pwp_atomic_still_reading(aTHX_ *self);
+    if (!end->reader) no_end(aTHX_ end->read_is_cut, "Not a read handle");
+    if (!end->zstd_is_due) return end;
+    *self = pwp_pin(aTHX_ *self);
+    load_dictionary(aTHX_ *self);
+    return pwp_atomic_reading(aTHX_ self);
+}
+
+pwp_atomic *pwp_atomic_writing(pTHX_ SV **self) {
+    pwp_atomic *end = pwp_atomic_still(aTHX_ *self);
+    if (!end->writer) {
+        end->is_unsaid = FALSE;
+        no_end(aTHX_ end->write_is_cut, "Cannot call write on a pipe reader");
     }
-    return end;
+    if (!end->zstd_is_due) return end;
+    *self = pwp_pin(aTHX_ *self);
+    load_dictionary(aTHX_ *self);
+    return pwp_atomic_writing(aTHX_ self);
 }

@@ -3,7 +3,8 @@
  *
  * The object is a hash. Its Perl handles, under `rh` and `wh`, own the descriptors, and the ends of
  * the library borrow the numbers. So before each call it is looked whether the handle is still open
- * on its number; if not, the end counts as closed.
+ * on its number; if not, the end counts as closed. The number may stand for another file by then,
+ * which takes a system call to know: that is made where it costs nothing beside what follows.
  */
 #ifndef PWP_ATOMIC_H
 #define PWP_ATOMIC_H
@@ -16,6 +17,12 @@
 
 /* ---------------------------------------------------------------- atomic.c: objects */
 
+/* Which file a number stood for. */
+typedef struct pwp_file {
+    dev_t device;
+    ino_t inode;
+} pwp_file;
+
 typedef struct pwp_atomic {
     /* NULL: the object has no such end, or it is closed. */
     pw_reader *reader;
@@ -23,9 +30,17 @@ typedef struct pwp_atomic {
     /* The numbers of the Perl handles. */
     int read_fd;
     int write_fd;
-    /* The file that the writer's number stood for. */
-    dev_t device;
-    ino_t inode;
+    pwp_file read_file;
+    pwp_file write_file;
+    /* The number was closed under the end. */
+    bool read_is_cut;
+    bool write_is_cut;
+    /* It stands for another file, what was pending is lost, and nobody was told. */
+    bool is_unsaid;
+    /* Something may be pending. */
+    bool may_pend;
+    /* The last look found nothing, so the next one reads from the pipe. */
+    bool is_idle;
     bool read_blocks;
     bool write_blocks;
     bool is_mixed;
@@ -44,17 +59,26 @@ pwp_atomic *pwp_atomic_begin(pTHX_ SV *self);
 /* What stands behind an object. Croaks if it is none, and if it was destroyed. */
 pwp_atomic *pwp_atomic_state(pTHX_ SV *self);
 
-/* The same, after a look at the handle to read from. Croaks "Not a read handle". */
-pwp_atomic *pwp_atomic_reading(pTHX_ SV *self);
+/*
+ * The same, after a look at the handle to read from, and at its file if the reader is idle. Croaks
+ * "Not a read handle". If it must read the dictionary, which Perl code does, it pins `self`.
+ */
+pwp_atomic *pwp_atomic_reading(pTHX_ SV **self);
 
 /* The same, after a look at the handle to write to. Croaks "Cannot call write on a pipe reader". */
-pwp_atomic *pwp_atomic_writing(pTHX_ SV *self);
+pwp_atomic *pwp_atomic_writing(pTHX_ SV **self);
 
 /*
  * The same for a call that has begun: NULL behind `reader` or `writer` if a signal handler has
- * closed the end in the meantime.
+ * closed the end in the meantime. Nothing that is pending goes into another file.
  */
 pwp_atomic *pwp_atomic_still(pTHX_ SV *self);
+
+/* The same before a wait: what comes is not that of another file. */
+pwp_atomic *pwp_atomic_still_reading(pTHX_ SV *self);
+
+/* Remembers which file a number stands for. */
+pwp_file pwp_atomic_file(int fd);
 
 /* What the object's hash has under a key. */
 SV *pwp_atomic_value(pTHX_ SV *self, const char *key);

@@ -2,7 +2,6 @@
 #include "atomic.h"
 
 #include <stdlib.h>
-#include <sys/stat.h>
 
 static void is_set(pwp_atomic *end, const pw_atomic_options *options) {
     end->is_mixed = options->mixed;
@@ -16,22 +15,19 @@ void pwp_atomic_read_from(pTHX_ SV *self, int fd, const pw_atomic_options *optio
         pwp_throw(aTHX_ &error);
     }
     end->read_fd = fd;
+    end->read_file = pwp_atomic_file(fd);
     is_set(end, options);
 }
 
 void pwp_atomic_write_to(pTHX_ SV *self, int fd, const pw_atomic_options *options) {
     pwp_atomic *end = pwp_atomic_state(aTHX_ self);
-    struct stat file;
     pw_error error;
     if (pw_atomic_write_fd(fd, PW_FD_LEND, options, &end->writer, &error) != PW_OK) {
         pwp_throw(aTHX_ &error);
     }
     end->write_fd = fd;
+    end->write_file = pwp_atomic_file(fd);
     is_set(end, options);
-    if (fstat(fd, &file) == 0) {
-        end->device = file.st_dev;
-        end->inode = file.st_ino;
-    }
 }
 
 int pwp_atomic_read_fifo(pTHX_ SV *self, pwp_atomic_fifo open, const char *path,
@@ -44,8 +40,8 @@ int pwp_atomic_read_fifo(pTHX_ SV *self, pwp_atomic_fifo open, const char *path,
 }
 
 int pwp_atomic_read_with(pTHX_ SV *self, SV *other) {
+    pwp_atomic *from = pwp_atomic_reading(aTHX_ &other);
     pwp_atomic *end = pwp_atomic_state(aTHX_ self);
-    pwp_atomic *from = pwp_atomic_reading(aTHX_ other);
     pw_error error;
     if (pw_reader_clone(from->reader, &end->reader, &error) != PW_OK) pwp_throw(aTHX_ &error);
     end->is_mixed = from->is_mixed;
@@ -53,7 +49,11 @@ int pwp_atomic_read_with(pTHX_ SV *self, SV *other) {
     return pw_reader_fd(end->reader);
 }
 
-void pwp_atomic_lend(pTHX_ SV *self, int fd) { pwp_atomic_state(aTHX_ self)->read_fd = fd; }
+void pwp_atomic_lend(pTHX_ SV *self, int fd) {
+    pwp_atomic *end = pwp_atomic_state(aTHX_ self);
+    end->read_fd = fd;
+    end->read_file = pwp_atomic_file(fd);
+}
 
 typedef struct opening {
     const char *path;

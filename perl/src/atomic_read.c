@@ -28,12 +28,13 @@ static bool has_begun_a_line(pw_reader *reader) {
 
 static pw_status item_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
     pwp_reading *reading = arguments;
-    pwp_atomic *end = pwp_atomic_still(aTHX_ reading->self);
+    pwp_atomic *end = pwp_atomic_still_reading(aTHX_ reading->self);
     bool waits = reading->waits || end->read_blocks;
     pw_status status;
     /* A signal handler has closed it. */
     if (!end->reader) return PW_CLOSED;
     status = take(reading, end->reader, waits, until, error);
+    end->is_idle = status != PW_OK;
     if (status == PW_TIMED_OUT && reading->peeks && has_begun_a_line(end->reader)) {
         return PW_WOULD_BLOCK;
     }
@@ -41,8 +42,9 @@ static pw_status item_slice(pTHX_ void *arguments, pw_deadline until, pw_error *
 }
 
 static pw_status next(pTHX_ pwp_reading *reading, pw_error *error) {
-    pwp_atomic *end = pwp_atomic_reading(aTHX_ reading->self);
+    pwp_atomic *end = pwp_atomic_reading(aTHX_ &reading->self);
     pw_status status = take(reading, end->reader, FALSE, NOW, error);
+    end->is_idle = status != PW_OK;
     if (status != PW_WOULD_BLOCK || !(reading->waits || end->read_blocks)) return status;
     if (reading->peeks && has_begun_a_line(end->reader)) return status;
     reading->self = pwp_pin(aTHX_ reading->self);
@@ -178,7 +180,7 @@ static bool is_nothing(pw_status status) {
 
 static pw_status eof_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
     asking *asking = arguments;
-    pwp_atomic *end = pwp_atomic_still(aTHX_ asking->self);
+    pwp_atomic *end = pwp_atomic_still_reading(aTHX_ asking->self);
     asking->is_eof = !end->reader;
     if (!end->reader) return PW_OK;
     if (end->read_blocks) return pw_reader_wait_eof(end->reader, until, &asking->is_eof, error);
@@ -188,10 +190,11 @@ static pw_status eof_slice(pTHX_ void *arguments, pw_deadline until, pw_error *e
 bool pwp_atomic_eof(pTHX_ SV *self) {
     asking asking = {self, FALSE, 0};
     pw_error error;
-    pwp_atomic *end = pwp_atomic_reading(aTHX_ self);
+    pwp_atomic *end = pwp_atomic_reading(aTHX_ &asking.self);
     pw_status status = pw_reader_wait_eof(end->reader, NOW, &asking.is_eof, &error);
+    end->is_idle = status == PW_TIMED_OUT;
     if (status == PW_TIMED_OUT && end->read_blocks) {
-        asking.self = pwp_pin(aTHX_ self);
+        asking.self = pwp_pin(aTHX_ asking.self);
         status = pwp_wait(aTHX_ eof_slice, &asking, PW_NEVER, &error);
         end = pwp_atomic_still(aTHX_ asking.self);
     }
@@ -203,7 +206,7 @@ bool pwp_atomic_eof(pTHX_ SV *self) {
 
 static pw_status fill_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
     asking *asking = arguments;
-    pwp_atomic *end = pwp_atomic_still(aTHX_ asking->self);
+    pwp_atomic *end = pwp_atomic_still_reading(aTHX_ asking->self);
     asking->len = 0;
     if (!end->reader) return PW_OK;
     if (end->read_blocks) return pw_reader_fill(end->reader, until, &asking->len, error);
@@ -213,10 +216,10 @@ static pw_status fill_slice(pTHX_ void *arguments, pw_deadline until, pw_error *
 size_t pwp_atomic_fill(pTHX_ SV *self) {
     asking asking = {self, FALSE, 0};
     pw_error error;
-    pwp_atomic *end = pwp_atomic_reading(aTHX_ self);
+    pwp_atomic *end = pwp_atomic_reading(aTHX_ &asking.self);
     pw_status status = pw_reader_fill(end->reader, NOW, &asking.len, &error);
     if (status == PW_TIMED_OUT && end->read_blocks) {
-        asking.self = pwp_pin(aTHX_ self);
+        asking.self = pwp_pin(aTHX_ asking.self);
         status = pwp_wait(aTHX_ fill_slice, &asking, PW_NEVER, &error);
     }
     if (status == PW_OK) return asking.len;

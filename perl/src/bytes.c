@@ -23,8 +23,9 @@ pw_bytes pwp_bytes(pTHX_ SV *fetched, const char *name) {
     pw_bytes bytes;
     STRLEN len;
     bytes.data = SvPV_nomg_const(fetched, len);
-    if (SvUTF8(fetched)) {
-        SV *copy = newSVpvn_flags((const char *)bytes.data, len, SVs_TEMP | SVf_UTF8);
+    /* The text of a reference is not kept in it. */
+    if (SvUTF8(fetched) || SvROK(fetched)) {
+        SV *copy = newSVpvn_flags((const char *)bytes.data, len, SVs_TEMP | SvUTF8(fetched));
         if (!sv_utf8_downgrade(copy, TRUE)) croak("Wide character in %s", name);
         bytes.data = SvPV_const(copy, len);
     }

@@ -113,7 +113,7 @@ get_line_burst_or_data(self, ...)
     PERL_UNUSED_VAR(self);
     reading.self = pwp_self(aTHX_ ax, items);
     reading.peeks = pwp_atomic_asked(aTHX_ ax, items, "peek_line");
-    if (!pwp_atomic_reading(aTHX_ reading.self)->is_mixed) {
+    if (!pwp_atomic_reading(aTHX_ &reading.self)->is_mixed) {
         croak("missing 'burst_prefix', not in mixed_data_mode");
     }
     is_there = pwp_atomic_next(aTHX_ &reading);
@@ -191,7 +191,7 @@ SV *
 key(self)
     SV *self
   CODE:
-    RETVAL = pwp_atomic_key(aTHX_ pw_writer_key(pwp_atomic_writing(aTHX_ self)->writer));
+    RETVAL = pwp_atomic_key(aTHX_ pw_writer_key(pwp_atomic_writing(aTHX_ &self)->writer));
     SvREFCNT_inc_simple_void_NN(RETVAL);
   OUTPUT:
     RETVAL

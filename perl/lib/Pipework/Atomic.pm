@@ -152,11 +152,13 @@ sub close {
     my $self = shift;
     _check($self);
     my @handles = grep { defined } @$self{qw(rh wh)};
-    my $is_written = _close_writer($self);
+    my $why = _close_writer($self) ? undef : _unwritten();
+    my $errno = $!;
     _close_reader($self);
     CORE::close($_) for @handles;
-    Carp::croak('Disconnected pipe') if !$is_written;
-    return;
+    return if !defined $why;
+    $! = $errno;
+    return Carp::croak($why);
 }
 
 sub DESTROY {
@@ -165,7 +167,7 @@ sub DESTROY {
     local ($., $@, $!, $^E, $?);
     # A signal handler may die in it, and so may a warning's.
     my $is_written = eval { _finish($self) };
-    my $why = $@ || "Disconnected pipe\n";
+    my $why = $@ || _unwritten() . "\n";
     eval { warn "Pipework::Atomic: what was pending is lost: $why" } if !$is_written;
     _destroy($self);
     delete @$self{qw(rh wh in_buffer_size)};
@@ -334,6 +336,9 @@ sub _close_writer {
     delete $self->{wh};
     return $is_written;
 }
+
+# Why what was pending could not be.
+sub _unwritten { $! == Errno::EBADF() ? "Disconnected pipe: $!" : 'Disconnected pipe' }
 
 sub _close_reader {
     my $self = shift;
@@ -518,6 +523,19 @@ been given out before.
 
 A message that cannot be decompressed dies with C<zstd decompression failed>, and one over
 C<max_message> with C<is longer than max_message>. The next call goes on.
+
+=head2 Handles that are closed elsewhere
+
+The handles own the descriptors. When a program closes one itself, without C<close>, the end is
+closed, too: reading and writing die, with C<Not a read handle: Bad file descriptor> or
+C<Cannot call write on a pipe reader: Bad file descriptor>, and EBADF in C<$!>.
+
+The number may stand for another file by then. What is pending is never written there: it is lost,
+and the next call that writes, flushes or closes dies, the last two with
+C<Disconnected pipe: Bad file descriptor>; C<DESTROY> warns. A reader looks at the file before its
+first read, before each wait, and when the last call has found nothing. To look more often would
+cost a quarter of a short message. So a message that fits into the pipe, and a read behind one that
+found something, still go to whatever has the number: close with C<close>.
 
 =head2 Processes and threads
 

@@ -201,6 +201,80 @@ subtest 'a handle that the program closes' => sub {
     ok(!eval { $r->read_message; 1 } && $@ =~ /^Not a read handle/, 'closed');
 };
 
+# A number that is closed under its object, and stands for another file then.
+subtest 'a number that stands for another file' => sub {
+    my $bad = 'Bad file descriptor';
+    my %loses = (
+        write_message => sub { $_[0]->write_message('y') },
+        send_many => sub { $_[0]->send_many('y', 'z') },
+        write_burst => sub { $_[0]->write_burst('y') },
+        flush => sub { $_[0]->flush },
+        'flush that waits' => sub { $_[0]->flush(blocking => 1) },
+        mode => sub { $_[0]->set_mixed_data_mode },
+        close => sub { $_[0]->close },
+        undef => sub { undef $_[0] },
+    );
+    for my $how (sort keys %loses) {
+        for my $by_perl (0, 1) {
+            my ($r, $w) = $class->pair;
+            $w->blocking(0);
+            $w->write_message('x' x 100_000);
+            my $number = fileno $w->wh;
+            my $file;
+            if ($by_perl) {
+                close $w->wh;
+                open $w->{wh}, '>', "$dir/stranger" or die;
+                $file = $w->{wh};
+            } else {
+                POSIX::close($number);
+                open $file, '>', "$dir/stranger" or die;
+            }
+            is(fileno $file, $number, "$how: the number");
+            my @warnings;
+            local $SIG{__WARN__} = sub { push @warnings, @_ };
+            $! = 0;
+            my $lived = eval { $loses{$how}->($w); 1 };
+            my $errno = 0 + $!;
+            if ($how eq 'undef') {
+                is_deeply(
+                    \@warnings,
+                    [
+                        'Pipework::Atomic: what was pending is lost: '
+                            . "Disconnected pipe: $bad\n"
+                    ],
+                    'warned of'
+                );
+            } else {
+                ok(!$lived, 'dies');
+                my $words =
+                    $how =~ /write|send/
+                    ? "Cannot call write on a pipe reader: $bad"
+                    : "Disconnected pipe: $bad";
+                like($@, qr/^$words/, 'words');
+                is($errno, POSIX::EBADF, 'errno');
+                is($w->pending_output, 0, 'nothing is pending');
+                undef $w;
+                is_deeply(\@warnings, [], 'told once');
+            }
+            is(-s "$dir/stranger", 0, 'nothing is in the other file');
+        }
+    }
+    for my $method (qw(read_message recv next_item eof fill_buffer)) {
+        my ($r, $w) = $class->pair;
+        my $number = fileno $r->rh;
+        POSIX::close($number);
+        my ($other, $from) = ends();
+        is(fileno $other, $number, "$method: the number");
+        syswrite $from, 'bytes';
+        $! = 0;
+        ok(!eval { $r->$method; 1 }, 'dies');
+        is(0 + $!, POSIX::EBADF, 'errno');
+        like($@, qr/^Not a read handle: $bad at \Q$0/, 'words');
+        sysread $other, my $bytes, 10;
+        is($bytes, 'bytes', 'they stay in the other pipe');
+    }
+};
+
 subtest 'layers' => sub {
     my ($rh, $wh) = ends();
     binmode $_, ':utf8' for $rh, $wh;

@@ -101,6 +101,72 @@ subtest 'one that destroys the object' => sub {
     like($@, qr/^Attempted to use a destroyed/, 'words');
 };
 
+# Puts others where those were that went.
+my @others;
+sub reuse { push @others, map { my $other = "other $_"; \$other } 1 .. 30; return }
+
+subtest 'one that frees its neighbours' => sub {
+    my ($r, $w) = $class->pair;
+    my @messages = (undef, join('', 'tw', 'o'), join('', 'thr', 'ee'));
+    tie $messages[0], 'Counted', 'one', sub { @messages = (); reuse() };
+    is($w->send_many(@messages), 3, 'messages');
+    is_deeply([map { scalar $r->read_message } 1 .. 3], [qw(one two three)], 'arrive');
+    my @nobody = (undef, undef);
+    tie $nobody[1], 'Counted', 1, sub { @nobody = (); reuse() };
+    for my $code ($class->can('blocking'), $class->can('flush')) {
+        ok(!eval { &$code(@nobody); 1 }, 'no object');
+        like($@, qr/^Expected a Pipework::Atomic object/, 'words');
+        @nobody = (undef, undef);
+        tie $nobody[1], 'Counted', 1, sub { @nobody = (); reuse() };
+    }
+};
+
+subtest 'a warning that frees the object' => sub {
+    my %calls = (
+        resize => ['8192x'],
+        resize_or_max => ['8192x'],
+        recv => ['0x'],
+        next_item => ['0x'],
+        read_size => ['1x'],
+        _set_read_size => ['1x'],
+        _lend => ['-1x'],
+        _set_zstd => ['3x', 'dictionary', 0],
+        _write_to => ['0x', (undef) x 6],
+    );
+    for my $method (sort keys %calls) {
+        my ($r) = $class->pair;
+        my @stack = ($r, @{$calls{$method}});
+        undef $r;
+        local $SIG{__WARN__} = sub { @stack = (); reuse() };
+        my $code = $class->can($method);
+        eval { &$code(@stack) };
+        unlike($@, qr/Expected a/, "$method: it was the object");
+        is(@stack, 0, 'the warning came');
+    }
+};
+
+subtest 'a dictionary whose path frees the object' => sub {
+    my %reads = (read_message => 1, recv => 1, next_item => 1, eof => 1, fill_buffer => 1);
+    for my $method (@writing, sort(keys %reads), 'key') {
+        my ($r, $w) = $class->pair(compression => 'zstd');
+        my @stack = ($reads{$method} ? $r : $w, $reads{$method} || $method eq 'key' ? () : 'x');
+        my $path = Text->new($0, sub { @stack = (); reuse() });
+        $stack[0]->set_compression_dictionary_file($path);
+        $stack[0]->blocking(0);
+        my $code = $class->can($method);
+        push @stack, 0 if $method =~ /recv|next_item/;
+        eval { &$code(@stack) };
+        like($@, qr/^(?:$|atomic recv: the deadline)/, "$method: goes on");
+        ok($path->{read}, 'the path was asked for');
+    }
+    my ($r, $w) = $class->pair(compression => 'zstd');
+    my $text = 'before';
+    $w->set_compression_dictionary_file(Text->new($0, sub { $text = undef; reuse() }));
+    $r->set_compression_dictionary_file($0);
+    is_deeply([warnings_of { $w->send_many($text, 'x') }], [], 'no warning');
+    is($r->read_message, 'before', 'it cannot change the message');
+};
+
 subtest 'text' => sub {
     my ($r, $w) = $class->pair;
     for my $method (@writing) {
