@@ -1,6 +1,9 @@
 /* Bytes that go in, and those that come out. */
 #include "pwperl.h"
 
+/* So much is not asked for. */
+#define ALWAYS_FITS ((size_t)1 << 26)
+
 SV *pwp_fetch(pTHX_ SV *argument) {
     if (SvGMAGICAL(argument) || SvROK(argument)) {
         SV *copy = sv_newmortal();
@@ -17,6 +20,27 @@ SV *pwp_fetch(pTHX_ SV *argument) {
     }
     /* An argument that is fetched later may take it out of its hash or array. */
     return sv_2mortal(SvREFCNT_inc_simple_NN(argument));
+}
+
+IV pwp_integer(pTHX_ SV *fetched) {
+    IV integer;
+    if (SvROK(fetched)) {
+        NV value = SvNV_nomg(fetched);
+        if (value >= (NV)IV_MAX) return IV_MAX;
+        if (value <= (NV)IV_MIN) return IV_MIN;
+        return value == value ? (IV)value : 0;
+    }
+    integer = SvIV_nomg(fetched);
+    return integer < 0 && SvIsUV(fetched) ? IV_MAX : integer;
+}
+
+void pwp_must_fit(pTHX_ size_t len) {
+    /* The compiler would take away memory that nobody looks at. */
+    void *volatile memory;
+    if (LIKELY(len < ALWAYS_FITS)) return;
+    memory = malloc(len);
+    if (!memory) croak("Out of memory for %" UVuf " bytes", (UV)len);
+    free(memory);
 }
 
 pw_bytes pwp_bytes(pTHX_ SV *fetched, const char *name) {

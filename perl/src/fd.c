@@ -15,6 +15,8 @@ static bool is_integer(pTHX_ SV *fetched, IV *number) {
     if (!SvOK(fetched) || SvROK(fetched) || isGV_with_GP(fetched)) return false;
     /* A false boolean is a 0 as well. It would be the standard input. */
     if (SvPOK(fetched) && SvCUR(fetched) == 0) return false;
+    /* Perl takes it for a number as well. */
+    if (SvPOK(fetched) && strEQ(SvPVX_const(fetched), "0 but true")) return false;
     if (SvIOK(fetched)) {
         *number = SvIsUV(fetched) ? -1 : SvIVX(fetched);
         return true;
@@ -26,32 +28,37 @@ static bool is_integer(pTHX_ SV *fetched, IV *number) {
     return (NV)*number == value;
 }
 
+static int as_descriptor(IV number) {
+    return number < INT_MIN || number > INT_MAX ? -1 : (int)number;
+}
+
+bool pwp_fd_is_number(pTHX_ SV *fetched, int *fd) {
+    IV number;
+    if (!is_integer(aTHX_ fetched, &number)) return false;
+    *fd = as_descriptor(number);
+    return true;
+}
+
 bool pwp_fd_number(pTHX_ SV *argument, const char *name, int *fd) {
     const U32 plain = SVf_IOK | SVf_POK | SVs_GMG | SVf_ROK | SVf_IVisUV;
-    IV number;
     if (LIKELY((SvFLAGS(argument) & plain) == SVf_IOK)) {
-        number = SvIVX(argument);
-    } else if (!is_integer(aTHX_ pwp_fetch(aTHX_ argument), &number)) {
+        *fd = as_descriptor(SvIVX(argument));
+    } else if (!pwp_fd_is_number(aTHX_ pwp_fetch(aTHX_ argument), fd)) {
         warn("%s::%s called with something other than a file descriptor",
              pwp_called(aTHX_ "Pipework::FD"), name);
         errno = EBADF;
         return false;
     }
-    *fd = number < INT_MIN || number > INT_MAX ? -1 : (int)number;
     return true;
 }
 
-SV *pwp_fd_hold(pTHX_ SV *argument) {
-    return sv_2mortal(SvREFCNT_inc_simple_NN(argument));
-}
-
-SV *pwp_fd_output(pTHX_ SV *argument) {
-    pwp_must_be_writable(aTHX_ argument);
-    return pwp_fd_hold(aTHX_ argument);
+SV *pwp_fd_hold(pTHX_ SV *inner) {
+    return sv_2mortal(SvREFCNT_inc_simple_NN(inner));
 }
 
 IV pwp_fd_integer(pTHX_ SV *argument) {
-    return SvIV(argument);
+    SvGETMAGIC(argument);
+    return pwp_integer(aTHX_ argument);
 }
 
 pw_bytes pwp_fd_bytes(pTHX_ SV *argument, const char *name) {
@@ -88,7 +95,6 @@ IV pwp_fd_dup(pTHX_ SV *fd) {
 
 IV pwp_fd_dup2(pTHX_ SV *fd, SV *number) {
     int from, to;
-    pwp_fd_hold(aTHX_ number);
     if (!pwp_fd_number(aTHX_ fd, "dup2", &from)) return PWP_FD_UNDEF;
     if (!pwp_fd_number(aTHX_ number, "dup2", &to)) return PWP_FD_UNDEF;
     if (from == to) return fcntl(from, F_GETFD) < 0 ? PWP_FD_UNDEF : to;
@@ -104,8 +110,8 @@ IV pwp_fd_close(pTHX_ SV *fd) {
 
 IV pwp_fd_pipe(pTHX_ SV *read_end, SV *write_end) {
     int fds[2];
-    pwp_fd_output(aTHX_ read_end);
-    pwp_fd_output(aTHX_ write_end);
+    pwp_must_be_writable(aTHX_ read_end);
+    pwp_must_be_writable(aTHX_ write_end);
     if (pipe2(fds, O_CLOEXEC) < 0) return PWP_FD_UNDEF;
     pwp_fd_made(aTHX_ fds[0], false);
     pwp_fd_made(aTHX_ fds[1], false);
@@ -117,7 +123,6 @@ IV pwp_fd_pipe(pTHX_ SV *read_end, SV *write_end) {
 IV pwp_fd_seek(pTHX_ SV *fd, SV *offset, SV *whence) {
     int number, from;
     IV position;
-    pwp_fd_hold(aTHX_ whence);
     if (!pwp_fd_number(aTHX_ fd, "sysseek", &number)) return PWP_FD_UNDEF;
     position = pwp_fd_integer(aTHX_ offset);
     from = (int)pwp_fd_integer(aTHX_ whence);
@@ -152,7 +157,6 @@ static void *command_argument(pTHX_ SV *argument, size_t needed) {
 IV pwp_fd_fcntl(pTHX_ SV *fd, SV *command, SV *argument) {
     int number, which, result;
     void *given;
-    pwp_fd_hold(aTHX_ argument);
     if (!pwp_fd_number(aTHX_ fd, "fcntl", &number)) return PWP_FD_UNDEF;
     which = (int)pwp_fd_integer(aTHX_ command);
     given = command_argument(aTHX_ argument, SMALLEST_BUFFER);
@@ -165,7 +169,6 @@ IV pwp_fd_ioctl(pTHX_ SV *fd, SV *request, SV *argument) {
     int number, result;
     unsigned long which;
     void *given;
-    pwp_fd_hold(aTHX_ argument);
     if (!pwp_fd_number(aTHX_ fd, "ioctl", &number)) return PWP_FD_UNDEF;
     which = (unsigned long)SvUV(request);
     given = command_argument(

@@ -12,8 +12,17 @@
 
 #define PWP_FD_UNDEF IV_MIN
 
-/* For the ends of XSUBs: a number, in the scalar that Perl keeps for it, or undef. */
+/*
+ * What XSUBs consist of that hold their arguments and return a number, in the scalar that Perl
+ * keeps for it, or undef.
+ */
 #define PWP_FD_RETURN(call) STMT_START { \
+    pwp_hold(aTHX_ ax, items); \
+    PWP_FD_RETURN_HELD(call); \
+} STMT_END
+
+/* The same where the arguments are held, or need not be. */
+#define PWP_FD_RETURN_HELD(call) STMT_START { \
     dXSTARG; \
     IV returned = (call); \
     if (returned == PWP_FD_UNDEF) XSRETURN_UNDEF; \
@@ -22,9 +31,11 @@
     XSRETURN(1); \
 } STMT_END
 
-/* The same for a scalar. */
+/* As PWP_FD_RETURN, for a scalar. */
 #define PWP_FD_RETURN_SV(call) STMT_START { \
-    SV *returned = (call); \
+    SV *returned; \
+    pwp_hold(aTHX_ ax, items); \
+    returned = (call); \
     if (!returned) XSRETURN_UNDEF; \
     ST(0) = returned; \
     XSRETURN(1); \
@@ -43,13 +54,13 @@
  */
 bool pwp_fd_number(pTHX_ SV *argument, const char *name, int *fd);
 
-/* Keeps an argument alive while Perl code runs for others. */
-SV *pwp_fd_hold(pTHX_ SV *argument);
+/* The same of a fetched one, without the warning and EBADF. */
+bool pwp_fd_is_number(pTHX_ SV *fetched, int *fd);
 
-/* An argument to be assigned to, held. Croaks if it is read-only. */
-SV *pwp_fd_output(pTHX_ SV *argument);
+/* Keeps alive what an argument refers to, or what is in that. */
+SV *pwp_fd_hold(pTHX_ SV *inner);
 
-/* An integer argument; undef is 0, with Perl's warning. */
+/* An integer argument, as pwp_integer takes it; undef is 0, with Perl's warning. */
 IV pwp_fd_integer(pTHX_ SV *argument);
 
 /* The bytes of an argument, held; undef is "", with Perl's warning. */
@@ -106,6 +117,12 @@ IV pwp_fd_setsockopt(pTHX_ SV *fd, SV *level, SV *option, SV *value);
 
 /* ---------------------------------------------------------------- fd_bytes.c: bytes */
 
+/*
+ * Whether sysread and syswrite run no Perl code when they look at these, which then need not be
+ * held. Those that were not given are NULL.
+ */
+bool pwp_fd_are_plain(SV *fd, SV *data, SV *len, SV *offset);
+
 /* `offset` is NULL if it was not given. */
 IV pwp_fd_read(pTHX_ SV *fd, SV *buffer, SV *len, SV *offset);
 IV pwp_fd_pread(pTHX_ SV *fd, SV *buffer, SV *len, SV *position);
@@ -143,7 +160,7 @@ IV pwp_fd_sendfile_all(pTHX_ SV *socket, SV *source, SV *len, SV *offset, SV *se
 /* `position` is NULL for where the descriptor is. Those at a position take no seconds. */
 IV pwp_fd_read_full(pTHX_ SV *fd, SV *buffer, SV *len, SV *position, SV *seconds);
 IV pwp_fd_write_all(pTHX_ SV *fd, SV *data, SV *position, SV *seconds);
-IV pwp_fd_close_range(pTHX_ SV *first, SV *last, bool on_exec);
+IV pwp_fd_close_range(pTHX_ SV *first, SV *last, SV *on_exec);
 
 /* ---------------------------------------------------------------- fd_batch.c: many at once */
 
@@ -163,16 +180,5 @@ bool pwp_fd_inbox_get(pTHX_ SV *self, SV *i, pw_datagram *datagram);
 
 /* $! says why it stopped, also after success. */
 IV pwp_fd_accept_multiple(pTHX_ SV *fds, SV *peers, SV *listener);
-
-/* ---------------------------------------------------------------- fd_bytes.c: strings */
-
-/*
- * Makes a string of `buffer` with space for `len` bytes behind `offset`, and zeros before it where
- * there was nothing. Returns where to write. What it held stays until pwp_fd_filled.
- */
-char *pwp_fd_space(pTHX_ SV *buffer, size_t offset, size_t len);
-
-/* `len` bytes in all are in the buffer. */
-void pwp_fd_filled(pTHX_ SV *buffer, size_t len);
 
 #endif

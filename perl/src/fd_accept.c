@@ -24,8 +24,6 @@ IV pwp_fd_accept_multiple(pTHX_ SV *fds, SV *peers, SV *listener) {
     IV all = 0;
     int number;
     AV *numbers, *addresses;
-    pwp_fd_hold(aTHX_ fds);
-    pwp_fd_hold(aTHX_ peers);
     if (!pwp_fd_number(aTHX_ listener, "accept_multiple", &number)) return PWP_FD_UNDEF;
     numbers = array(aTHX_ fds);
     addresses = array(aTHX_ peers);

@@ -19,7 +19,6 @@ const char *pwp_fd_accept_many(pTHX_ SV *listener, SV *max, AV *fds, AV *peers) 
     size_t count, i;
     UV left;
     int number;
-    pwp_fd_hold(aTHX_ max);
     if (!pwp_fd_number(aTHX_ listener, "accept_many", &number)) return NULL;
     left = SvUV(max);
     do {
@@ -74,8 +73,6 @@ IV pwp_fd_reserve_shed(pTHX_ SV *self, SV *listener, SV *max) {
     UV most;
     int number;
     pw_status status;
-    pwp_fd_hold(aTHX_ self);
-    pwp_fd_hold(aTHX_ max);
     if (!pwp_fd_number(aTHX_ listener, "Reserve::shed", &number)) return PWP_FD_UNDEF;
     most = SvUV(max);
     status = pw_reserve_shed(pwp_state(aTHX_ self, &pwp_fd_reserve), number, most, &count, &stopped,
@@ -99,7 +96,6 @@ SV *pwp_fd_inbox_new(pTHX_ SV *class, SV *max, SV *max_bytes) {
     pw_inbox *inbox;
     SV *object;
     UV most, bytes;
-    pwp_fd_hold(aTHX_ max_bytes);
     most = SvUV(max);
     bytes = SvUV(max_bytes);
     if (pw_inbox_new(most, bytes, &inbox, &error) != PW_OK) {
@@ -127,8 +123,6 @@ IV pwp_fd_inbox_recv(pTHX_ SV *self, SV *socket, SV *seconds) {
     inbox_arguments arguments = {self, -1, 0};
     pw_error error;
     pw_status status;
-    pwp_fd_hold(aTHX_ self);
-    if (seconds) pwp_fd_hold(aTHX_ seconds);
     if (!pwp_fd_number(aTHX_ socket, "Inbox::recv", &arguments.socket)) return PWP_FD_UNDEF;
     status = pwp_wait(aTHX_ receive, &arguments,
                       pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL), &error);
@@ -138,7 +132,6 @@ IV pwp_fd_inbox_recv(pTHX_ SV *self, SV *socket, SV *seconds) {
 bool pwp_fd_inbox_get(pTHX_ SV *self, SV *i, pw_datagram *datagram) {
     pw_error error;
     UV which;
-    pwp_fd_hold(aTHX_ self);
     which = SvUV(i);
     if (pw_inbox_get(pwp_state(aTHX_ self, &pwp_fd_inbox), which, datagram, &error) == PW_OK) {
         return true;
@@ -170,11 +163,15 @@ static pw_datagram datagram_of(pTHX_ SV *element) {
         AV *pair = (AV *)pwp_fd_hold(aTHX_ SvRV(element));
         SV **first = av_fetch(pair, 0, 0);
         SV **second = av_fetch(pair, 1, 0);
-        data = first ? *first : &PL_sv_undef;
-        if (second && SvOK(*second)) {
-            bytes = pwp_bytes(aTHX_ sv_mortalcopy(*second), "send_many");
-            datagram.address = bytes.data;
-            datagram.address_len = (socklen_t)bytes.len;
+        /* To look at one may take the other out of the pair. */
+        data = first ? pwp_fd_hold(aTHX_ *first) : &PL_sv_undef;
+        if (second) {
+            SV *address = sv_mortalcopy(pwp_fd_hold(aTHX_ *second));
+            if (SvOK(address)) {
+                bytes = pwp_bytes(aTHX_ address, "send_many");
+                datagram.address = bytes.data;
+                datagram.address_len = (socklen_t)bytes.len;
+            }
         }
     }
     /* A handler may change the caller's. */
@@ -192,8 +189,6 @@ IV pwp_fd_send_many(pTHX_ SV *socket, SV *list, SV *seconds) {
     pw_deadline deadline;
     SSize_t i, count;
     AV *elements;
-    pwp_fd_hold(aTHX_ list);
-    if (seconds) pwp_fd_hold(aTHX_ seconds);
     if (!pwp_fd_number(aTHX_ socket, "send_many", &arguments.socket)) return PWP_FD_UNDEF;
     SvGETMAGIC(list);
     if (!SvROK(list) || SvTYPE(SvRV(list)) != SVt_PVAV) {

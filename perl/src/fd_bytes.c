@@ -8,9 +8,18 @@
 /* Linux moves no more than this at once, so no more memory than this is taken. */
 #define MOST_AT_ONCE ((size_t)0x7ffff000)
 
-/* Whether to look at an argument runs no Perl code. */
 static bool is_plain(SV *argument) {
-    return !SvGMAGICAL(argument) && !SvROK(argument) && SvOK(argument);
+    return !SvMAGICAL(argument) && !SvROK(argument) && SvOK(argument);
+}
+
+/* A text in the place of a number is warned of. */
+static bool is_plain_number(SV *argument) {
+    return (SvFLAGS(argument) & (SVf_IOK | SVs_GMG | SVf_ROK)) == SVf_IOK;
+}
+
+bool pwp_fd_are_plain(SV *fd, SV *data, SV *len, SV *offset) {
+    return is_plain_number(fd) && !SvMAGICAL(data) && !SvROK(data)
+           && (!len || is_plain_number(len)) && (!offset || is_plain_number(offset));
 }
 
 static size_t length_of(pTHX_ SV *len) {
@@ -21,25 +30,39 @@ static size_t length_of(pTHX_ SV *len) {
 
 /* ---------------------------------------------------------------- in */
 
-char *pwp_fd_space(pTHX_ SV *buffer, size_t offset, size_t len) {
+/*
+ * Makes a string of `buffer` with space for `len` bytes behind `offset`, and zeros before it where
+ * there was nothing. Returns where to write. What it held stays until it is filled; `characters`
+ * says whether those were characters, which unfilled has to know.
+ */
+static char *space(pTHX_ SV *buffer, size_t offset, size_t len, bool *characters) {
     STRLEN held;
     char *memory;
     if (!SvOK(buffer)) sv_setpvs(buffer, "");
     memory = SvPV_force_nomg(buffer, held);
+    if (SvLEN(buffer) < offset + len + 1) {
+        pwp_must_fit(aTHX_ offset + len + 1);
+        memory = SvGROW(buffer, offset + len + 1);
+    }
     /* What goes away altogether stays as it is until then. */
-    if (SvUTF8(buffer) && offset > 0) {
+    *characters = SvUTF8(buffer) && offset > 0;
+    if (*characters) {
         if (!sv_utf8_downgrade(buffer, TRUE)) croak("Wide character in sysread");
         memory = SvPV_force_nomg(buffer, held);
     }
-    if (SvLEN(buffer) < offset + len + 1) memory = SvGROW(buffer, offset + len + 1);
-    if (offset > held) {
-        Zero(memory + held, offset - held, char);
-        SvCUR_set(buffer, offset);
-    }
+    if (offset > held) Zero(memory + held, offset - held, char);
     return memory + offset;
 }
 
-void pwp_fd_filled(pTHX_ SV *buffer, size_t len) {
+/* Nothing came: the buffer is what it was. */
+static void unfilled(pTHX_ SV *buffer, bool characters) {
+    dSAVE_ERRNO;
+    if (characters) sv_utf8_upgrade_nomg(buffer);
+    RESTORE_ERRNO;
+}
+
+/* `len` bytes in all are in the buffer. */
+static void filled(pTHX_ SV *buffer, size_t len) {
     SvPVX(buffer)[len] = '\0';
     SvCUR_set(buffer, len);
     (void)SvPOK_only(buffer);
@@ -54,8 +77,8 @@ static size_t begin_at(pTHX_ SV *buffer, IV offset) {
     if (offset >= 0) return (size_t)offset;
     if (SvOK(buffer)) (void)SvPV_nomg_const(buffer, held);
     if (SvOK(buffer) && SvUTF8(buffer)) held = sv_len_utf8_nomg(buffer);
-    if ((size_t)-offset > held) croak("Offset outside string");
-    return held - (size_t)-offset;
+    if ((size_t)0 - (size_t)offset > held) croak("Offset outside string");
+    return held + (size_t)offset;
 }
 
 IV pwp_fd_read(pTHX_ SV *fd, SV *buffer, SV *len, SV *offset) {
@@ -63,19 +86,18 @@ IV pwp_fd_read(pTHX_ SV *fd, SV *buffer, SV *len, SV *offset) {
     size_t wanted, begin = 0;
     ssize_t got;
     char *into;
-    if (!is_plain(len) || (offset && !is_plain(offset))) {
-        pwp_fd_hold(aTHX_ buffer);
-        pwp_fd_hold(aTHX_ len);
-        if (offset) pwp_fd_hold(aTHX_ offset);
-    }
+    bool characters;
     if (!pwp_fd_number(aTHX_ fd, "sysread", &number)) return PWP_FD_UNDEF;
     pwp_must_be_writable(aTHX_ buffer);
     wanted = length_of(aTHX_ len);
     if (offset && SvOK(offset)) begin = begin_at(aTHX_ buffer, pwp_fd_integer(aTHX_ offset));
-    into = pwp_fd_space(aTHX_ buffer, begin, wanted);
+    into = space(aTHX_ buffer, begin, wanted, &characters);
     got = read(number, into, wanted);
-    if (got < 0) return PWP_FD_UNDEF;
-    pwp_fd_filled(aTHX_ buffer, begin + (size_t)got);
+    if (got < 0) {
+        unfilled(aTHX_ buffer, characters);
+        return PWP_FD_UNDEF;
+    }
+    filled(aTHX_ buffer, begin + (size_t)got);
     return got;
 }
 
@@ -85,17 +107,15 @@ IV pwp_fd_pread(pTHX_ SV *fd, SV *buffer, SV *len, SV *position) {
     IV from;
     ssize_t got;
     char *into;
-    pwp_fd_hold(aTHX_ buffer);
-    pwp_fd_hold(aTHX_ len);
-    pwp_fd_hold(aTHX_ position);
+    bool characters;
     if (!pwp_fd_number(aTHX_ fd, "pread", &number)) return PWP_FD_UNDEF;
     pwp_must_be_writable(aTHX_ buffer);
     wanted = length_of(aTHX_ len);
     from = pwp_fd_integer(aTHX_ position);
-    into = pwp_fd_space(aTHX_ buffer, 0, wanted);
+    into = space(aTHX_ buffer, 0, wanted, &characters);
     got = pread(number, into, wanted, from);
     if (got < 0) return PWP_FD_UNDEF;
-    pwp_fd_filled(aTHX_ buffer, (size_t)got);
+    filled(aTHX_ buffer, (size_t)got);
     return got;
 }
 
@@ -106,19 +126,17 @@ SV *pwp_fd_recv(pTHX_ SV *fd, SV *buffer, SV *len, SV *flags) {
     size_t wanted;
     ssize_t got;
     char *into;
-    pwp_fd_hold(aTHX_ buffer);
-    pwp_fd_hold(aTHX_ len);
-    pwp_fd_hold(aTHX_ flags);
+    bool characters;
     if (!pwp_fd_number(aTHX_ fd, "recv", &number)) return NULL;
     pwp_must_be_writable(aTHX_ buffer);
     wanted = length_of(aTHX_ len);
     flags = pwp_fetch(aTHX_ flags);
     how = SvOK(flags) ? (int)SvIV_nomg(flags) : 0;
-    into = pwp_fd_space(aTHX_ buffer, 0, wanted);
+    into = space(aTHX_ buffer, 0, wanted, &characters);
     got = recvfrom(number, into, wanted, how, (struct sockaddr *)&sender, &sender_len);
     if (got < 0) return NULL;
     /* MSG_TRUNC says how long the datagram was. */
-    pwp_fd_filled(aTHX_ buffer, (size_t)got < wanted ? (size_t)got : wanted);
+    filled(aTHX_ buffer, (size_t)got < wanted ? (size_t)got : wanted);
     return pwp_fd_address(aTHX_ &sender, sender_len);
 }
 
@@ -130,11 +148,11 @@ static pw_bytes chosen(pTHX_ SV *data, const char *name, SV *len, SV *offset) {
     pw_bytes bytes;
     if (len) {
         SvGETMAGIC(len);
-        if (SvOK(len)) wanted = SvIV_nomg(len);
+        if (SvOK(len)) wanted = pwp_integer(aTHX_ len);
     }
     if (offset) {
         SvGETMAGIC(offset);
-        if (SvOK(offset)) begin = SvIV_nomg(offset);
+        if (SvOK(offset)) begin = pwp_integer(aTHX_ offset);
     }
     if (wanted < 0) croak("Negative length");
     if (SvPOK(data) && !SvUTF8(data)) {
@@ -164,16 +182,9 @@ IV pwp_fd_write(pTHX_ SV *fd, SV *data, SV *len, SV *offset) {
     int number;
     pw_bytes bytes;
     ssize_t put;
-    if ((len && !is_plain(len)) || (offset && !is_plain(offset)) || !is_plain(data)) {
-        pwp_fd_hold(aTHX_ data);
-        if (len) pwp_fd_hold(aTHX_ len);
-        if (offset) pwp_fd_hold(aTHX_ offset);
-        if (!pwp_fd_number(aTHX_ fd, "syswrite", &number)) return PWP_FD_UNDEF;
-        data = fetched(aTHX_ data, "syswrite");
-        if (!data) return 0;
-    } else if (!pwp_fd_number(aTHX_ fd, "syswrite", &number)) {
-        return PWP_FD_UNDEF;
-    }
+    if (!pwp_fd_number(aTHX_ fd, "syswrite", &number)) return PWP_FD_UNDEF;
+    if (!is_plain(data)) data = fetched(aTHX_ data, "syswrite");
+    if (!data) return 0;
     bytes = chosen(aTHX_ data, "syswrite", len, offset);
     put = write(number, bytes.data, bytes.len);
     return put < 0 ? PWP_FD_UNDEF : put;
@@ -184,9 +195,6 @@ IV pwp_fd_pwrite(pTHX_ SV *fd, SV *data, SV *len, SV *position) {
     pw_bytes bytes;
     ssize_t put;
     IV at;
-    pwp_fd_hold(aTHX_ data);
-    pwp_fd_hold(aTHX_ len);
-    pwp_fd_hold(aTHX_ position);
     if (!pwp_fd_number(aTHX_ fd, "pwrite", &number)) return PWP_FD_UNDEF;
     data = fetched(aTHX_ data, "pwrite");
     if (!data) return 0;
@@ -201,9 +209,6 @@ IV pwp_fd_send(pTHX_ SV *fd, SV *data, SV *flags, SV *to) {
     int number, how = 0;
     pw_bytes bytes, address = {NULL, 0};
     ssize_t put;
-    pwp_fd_hold(aTHX_ data);
-    if (flags) pwp_fd_hold(aTHX_ flags);
-    if (to) pwp_fd_hold(aTHX_ to);
     if (!pwp_fd_number(aTHX_ fd, "send", &number)) return PWP_FD_UNDEF;
     data = fetched(aTHX_ data, "send");
     if (!data) {
@@ -226,9 +231,6 @@ IV pwp_fd_sendfile(pTHX_ SV *socket, SV *source, SV *len, SV *offset) {
     size_t wanted;
     off_t position;
     ssize_t moved;
-    pwp_fd_hold(aTHX_ source);
-    pwp_fd_hold(aTHX_ len);
-    pwp_fd_hold(aTHX_ offset);
     if (!pwp_fd_number(aTHX_ socket, "sendfile", &to)) return PWP_FD_UNDEF;
     if (!pwp_fd_number(aTHX_ source, "sendfile", &from)) return PWP_FD_UNDEF;
     wanted = length_of(aTHX_ len);

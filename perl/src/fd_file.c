@@ -16,8 +16,6 @@ static IV open_in(pTHX_ int folder, SV *path, SV *flags, SV *mode) {
     const char *name;
     int how;
     mode_t permissions;
-    pwp_fd_hold(aTHX_ flags);
-    if (mode) pwp_fd_hold(aTHX_ mode);
     path = pwp_fetch(aTHX_ path);
     how = (int)pwp_fd_integer(aTHX_ flags);
     permissions = mode_of(aTHX_ mode);
@@ -28,7 +26,7 @@ static IV open_in(pTHX_ int folder, SV *path, SV *flags, SV *mode) {
 
 IV pwp_fd_sysopen(pTHX_ SV *fd, SV *path, SV *flags, SV *mode) {
     IV made;
-    pwp_fd_output(aTHX_ fd);
+    pwp_must_be_writable(aTHX_ fd);
     made = open_in(aTHX_ AT_FDCWD, path, flags, mode);
     if (made != PWP_FD_UNDEF) sv_setiv_mg(fd, made);
     return made;
@@ -40,7 +38,6 @@ IV pwp_fd_open(pTHX_ SV *path, SV *flags, SV *mode) {
 
 IV pwp_fd_openat(pTHX_ SV *folder, SV *path, SV *flags, SV *mode) {
     int number;
-    pwp_fd_hold(aTHX_ path);
     if (!pwp_fd_number(aTHX_ folder, "openat", &number)) return PWP_FD_UNDEF;
     return open_in(aTHX_ number, path, flags, mode);
 }
@@ -48,7 +45,6 @@ IV pwp_fd_openat(pTHX_ SV *folder, SV *path, SV *flags, SV *mode) {
 static IV make_fifo(pTHX_ int folder, SV *path, SV *mode) {
     const char *name;
     mode_t permissions;
-    if (mode) pwp_fd_hold(aTHX_ mode);
     path = pwp_fetch(aTHX_ path);
     permissions = mode_of(aTHX_ mode);
     name = pwp_fd_path(aTHX_ path);
@@ -61,7 +57,6 @@ IV pwp_fd_mkfifo(pTHX_ SV *path, SV *mode) {
 
 IV pwp_fd_mkfifoat(pTHX_ SV *folder, SV *path, SV *mode) {
     int number;
-    pwp_fd_hold(aTHX_ path);
     if (!pwp_fd_number(aTHX_ folder, "mkfifoat", &number)) return PWP_FD_UNDEF;
     return make_fifo(aTHX_ number, path, mode);
 }

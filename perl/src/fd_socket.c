@@ -6,9 +6,7 @@
 IV pwp_fd_socket(pTHX_ SV *fd, SV *family, SV *type, SV *protocol) {
     int of_family, of_type, of_protocol;
     IV made;
-    pwp_fd_output(aTHX_ fd);
-    pwp_fd_hold(aTHX_ type);
-    pwp_fd_hold(aTHX_ protocol);
+    pwp_must_be_writable(aTHX_ fd);
     of_family = (int)pwp_fd_integer(aTHX_ family);
     of_type = (int)pwp_fd_integer(aTHX_ type);
     of_protocol = (int)pwp_fd_integer(aTHX_ protocol);
@@ -20,10 +18,8 @@ IV pwp_fd_socket(pTHX_ SV *fd, SV *family, SV *type, SV *protocol) {
 
 IV pwp_fd_socketpair(pTHX_ SV *one, SV *other, SV *family, SV *type, SV *protocol) {
     int of_family, of_type, of_protocol, fds[2];
-    pwp_fd_output(aTHX_ one);
-    pwp_fd_output(aTHX_ other);
-    pwp_fd_hold(aTHX_ type);
-    pwp_fd_hold(aTHX_ protocol);
+    pwp_must_be_writable(aTHX_ one);
+    pwp_must_be_writable(aTHX_ other);
     of_family = (int)pwp_fd_integer(aTHX_ family);
     of_type = (int)pwp_fd_integer(aTHX_ type);
     of_protocol = (int)pwp_fd_integer(aTHX_ protocol);
@@ -38,7 +34,6 @@ IV pwp_fd_socketpair(pTHX_ SV *one, SV *other, SV *family, SV *type, SV *protoco
 IV pwp_fd_bind(pTHX_ SV *fd, SV *address) {
     int number;
     pw_bytes bytes;
-    pwp_fd_hold(aTHX_ address);
     if (!pwp_fd_number(aTHX_ fd, "bind", &number)) return PWP_FD_UNDEF;
     bytes = pwp_fd_bytes(aTHX_ address, "bind");
     return bind(number, bytes.data, (socklen_t)bytes.len) < 0 ? PWP_FD_UNDEF : 1;
@@ -47,7 +42,6 @@ IV pwp_fd_bind(pTHX_ SV *fd, SV *address) {
 IV pwp_fd_connect(pTHX_ SV *fd, SV *address) {
     int number;
     pw_bytes bytes;
-    pwp_fd_hold(aTHX_ address);
     if (!pwp_fd_number(aTHX_ fd, "connect", &number)) return PWP_FD_UNDEF;
     bytes = pwp_fd_bytes(aTHX_ address, "connect");
     return connect(number, bytes.data, (socklen_t)bytes.len) < 0 ? PWP_FD_UNDEF : 1;
@@ -55,14 +49,12 @@ IV pwp_fd_connect(pTHX_ SV *fd, SV *address) {
 
 IV pwp_fd_listen(pTHX_ SV *fd, SV *backlog) {
     int number;
-    pwp_fd_hold(aTHX_ backlog);
     if (!pwp_fd_number(aTHX_ fd, "listen", &number)) return PWP_FD_UNDEF;
     return listen(number, (int)pwp_fd_integer(aTHX_ backlog)) < 0 ? PWP_FD_UNDEF : 1;
 }
 
 IV pwp_fd_shutdown(pTHX_ SV *fd, SV *how) {
     int number;
-    pwp_fd_hold(aTHX_ how);
     if (!pwp_fd_number(aTHX_ fd, "shutdown", &number)) return PWP_FD_UNDEF;
     return shutdown(number, (int)pwp_fd_integer(aTHX_ how)) < 0 ? PWP_FD_UNDEF : 1;
 }
@@ -78,8 +70,6 @@ SV *pwp_fd_accept(pTHX_ SV *fd, SV *listener, SV *flags) {
     struct sockaddr_storage peer;
     socklen_t len = sizeof peer;
     int number, made, how = SOCK_CLOEXEC;
-    pwp_fd_hold(aTHX_ fd);
-    if (flags) pwp_fd_hold(aTHX_ flags);
     if (!pwp_fd_number(aTHX_ listener, flags ? "accept4" : "accept", &number)) return NULL;
     pwp_must_be_writable(aTHX_ fd);
     if (flags) how = (int)pwp_fd_integer(aTHX_ flags);
@@ -105,8 +95,6 @@ SV *pwp_fd_getsockopt(pTHX_ SV *fd, SV *level, SV *option) {
     char value[256];
     socklen_t len = sizeof value;
     int number, of_level, which;
-    pwp_fd_hold(aTHX_ level);
-    pwp_fd_hold(aTHX_ option);
     if (!pwp_fd_number(aTHX_ fd, "getsockopt", &number)) return NULL;
     of_level = (int)pwp_fd_integer(aTHX_ level);
     which = (int)pwp_fd_integer(aTHX_ option);
@@ -128,9 +116,6 @@ static bool is_decimal(pw_bytes text) {
 IV pwp_fd_setsockopt(pTHX_ SV *fd, SV *level, SV *option, SV *value) {
     int number, of_level, which, integer;
     pw_bytes bytes = {&integer, sizeof integer};
-    pwp_fd_hold(aTHX_ level);
-    pwp_fd_hold(aTHX_ option);
-    pwp_fd_hold(aTHX_ value);
     if (!pwp_fd_number(aTHX_ fd, "setsockopt", &number)) return PWP_FD_UNDEF;
     of_level = (int)pwp_fd_integer(aTHX_ level);
     which = (int)pwp_fd_integer(aTHX_ option);

@@ -13,7 +13,6 @@ IV pwp_fd_poll(pTHX_ SV *list, SV *seconds) {
     pw_deadline deadline;
     pw_status status;
     pw_error error;
-    pwp_fd_hold(aTHX_ list);
     SvGETMAGIC(list);
     if (SvPOK(list)) {
         pw_bytes bytes = pwp_bytes(aTHX_ list, "poll");
@@ -79,8 +78,6 @@ SV *pwp_fd_slurp(pTHX_ SV *fd, SV *max, SV *seconds) {
     size_t most = SIZE_MAX;
     SV *result = NULL;
     int number;
-    if (max) pwp_fd_hold(aTHX_ max);
-    if (seconds) pwp_fd_hold(aTHX_ seconds);
     if (!pwp_fd_number(aTHX_ fd, "slurp", &number)) return NULL;
     if (max) {
         max = pwp_fetch(aTHX_ max);
@@ -122,7 +119,7 @@ static size_t record_size(pTHX) {
     SvGETMAGIC(separator);
     if (!SvOK(separator)) return 0;
     if (SvROK(separator)) {
-        size = SvIV(SvRV(separator));
+        size = pwp_fd_integer(aTHX_ SvRV(separator));
         if (size > 0) return (size_t)size;
     }
     croak("%s::readline does not split lines", pwp_called(aTHX_ "Pipework::FD"));
@@ -138,6 +135,7 @@ SV *pwp_fd_readline(pTHX_ SV *fd) {
     wanted = record_size(aTHX);
     if (wanted) {
         record_arguments arguments = {number, NULL, wanted, 0};
+        pwp_must_fit(aTHX_ wanted + 1);
         arguments.into = result = sv_2mortal(newSV(wanted + 1));
         SvPOK_on(result);
         status = pwp_wait(aTHX_ read_record, &arguments, PW_NEVER, &error);

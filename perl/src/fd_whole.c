@@ -75,7 +75,7 @@ static uint64_t length_of(pTHX_ SV *len) {
     if (!len) return UINT64_MAX;
     len = pwp_fetch(aTHX_ len);
     if (!SvOK(len)) return UINT64_MAX;
-    wanted = SvIV_nomg(len);
+    wanted = pwp_integer(aTHX_ len);
     if (wanted < 0) croak("Negative length");
     return (uint64_t)wanted;
 }
@@ -87,9 +87,6 @@ static pw_deadline deadline_of(pTHX_ SV *seconds) {
 IV pwp_fd_copy_all(pTHX_ SV *from, SV *to, SV *len, SV *seconds, bool splice) {
     transfer of = {splice ? splice_on : copy_on, -1, -1, NULL, 0, 0, 0};
     const char *name = splice ? "splice_all" : "copy_all";
-    pwp_fd_hold(aTHX_ to);
-    if (len) pwp_fd_hold(aTHX_ len);
-    if (seconds) pwp_fd_hold(aTHX_ seconds);
     if (!pwp_fd_number(aTHX_ from, name, &of.from)) return PWP_FD_UNDEF;
     if (!pwp_fd_number(aTHX_ to, name, &of.to)) return PWP_FD_UNDEF;
     of.len = length_of(aTHX_ len);
@@ -99,10 +96,6 @@ IV pwp_fd_copy_all(pTHX_ SV *from, SV *to, SV *len, SV *seconds, bool splice) {
 IV pwp_fd_sendfile_all(pTHX_ SV *socket, SV *source, SV *len, SV *offset, SV *seconds) {
     transfer of = {sendfile_on, -1, -1, NULL, 0, 0, 0};
     IV begin;
-    pwp_fd_hold(aTHX_ source);
-    if (len) pwp_fd_hold(aTHX_ len);
-    if (offset) pwp_fd_hold(aTHX_ offset);
-    if (seconds) pwp_fd_hold(aTHX_ seconds);
     if (!pwp_fd_number(aTHX_ socket, "sendfile_all", &of.to)) return PWP_FD_UNDEF;
     if (!pwp_fd_number(aTHX_ source, "sendfile_all", &of.from)) return PWP_FD_UNDEF;
     of.len = length_of(aTHX_ len);
@@ -118,10 +111,6 @@ IV pwp_fd_read_full(pTHX_ SV *fd, SV *buffer, SV *len, SV *position, SV *seconds
     pw_deadline deadline = PW_NEVER;
     SV *data;
     IV result, begin = 0;
-    pwp_fd_hold(aTHX_ buffer);
-    pwp_fd_hold(aTHX_ len);
-    if (position) pwp_fd_hold(aTHX_ position);
-    if (seconds) pwp_fd_hold(aTHX_ seconds);
     if (!pwp_fd_number(aTHX_ fd, name, &of.from)) return PWP_FD_UNDEF;
     pwp_must_be_writable(aTHX_ buffer);
     of.len = length_of(aTHX_ len);
@@ -130,6 +119,7 @@ IV pwp_fd_read_full(pTHX_ SV *fd, SV *buffer, SV *len, SV *position, SV *seconds
     if (begin < 0) croak("Negative offset");
     deadline = deadline_of(aTHX_ seconds);
     /* A handler may change the buffer, but not this one. */
+    pwp_must_fit(aTHX_ of.len + 1);
     data = sv_2mortal(newSV(of.len + 1));
     (void)SvPOK_only(data);
     of.memory = SvPVX(data);
@@ -156,9 +146,6 @@ IV pwp_fd_write_all(pTHX_ SV *fd, SV *data, SV *position, SV *seconds) {
     pw_deadline deadline;
     pw_bytes bytes;
     IV begin = 0;
-    pwp_fd_hold(aTHX_ data);
-    if (position) pwp_fd_hold(aTHX_ position);
-    if (seconds) pwp_fd_hold(aTHX_ seconds);
     if (!pwp_fd_number(aTHX_ fd, name, &of.to)) return PWP_FD_UNDEF;
     /* A handler may change the caller's, but not this one. Perl shares long strings. */
     data = sv_mortalcopy(data);
@@ -177,15 +164,23 @@ IV pwp_fd_write_all(pTHX_ SV *fd, SV *data, SV *position, SV *seconds) {
     return run(aTHX_ &of, deadline);
 }
 
-IV pwp_fd_close_range(pTHX_ SV *first, SV *last, bool on_exec) {
+IV pwp_fd_close_range(pTHX_ SV *first, SV *last, SV *on_exec) {
     pw_error error;
     pw_status status;
-    UV begin, end = UINT32_MAX;
+    int begin, end = INT_MAX;
+    if (!pwp_fd_number(aTHX_ first, "close_range", &begin)) return PWP_FD_UNDEF;
     last = pwp_fetch(aTHX_ last);
-    begin = SvUV(first);
-    if (SvOK(last)) end = SvUV_nomg(last);
-    if (begin > UINT32_MAX || end > UINT32_MAX) croak("close_range: no descriptor is so large");
-    status = on_exec ? pw_fd_close_range_on_exec((uint32_t)begin, (uint32_t)end, &error)
-                     : pw_fd_close_range((uint32_t)begin, (uint32_t)end, &error);
+    if (SvOK(last)) {
+        if (!pwp_fd_number(aTHX_ last, "close_range", &end)) return PWP_FD_UNDEF;
+        /* No descriptor is so large. */
+        if (end < 0 && pwp_integer(aTHX_ last) > 0) end = INT_MAX;
+    }
+    if (begin < 0 || end < 0) {
+        errno = EBADF;
+        return PWP_FD_UNDEF;
+    }
+    status = SvTRUE(on_exec)
+                 ? pw_fd_close_range_on_exec((uint32_t)begin, (uint32_t)end, &error)
+                 : pw_fd_close_range((uint32_t)begin, (uint32_t)end, &error);
     return pwp_fd_ended(aTHX_ status, &error, 1);
 }

@@ -124,6 +124,15 @@ pw_deadline pwp_deadline(pTHX_ SV *seconds);
 SV *pwp_fetch(pTHX_ SV *argument);
 
 /*
+ * The integer that an argument is which was fetched. Numbers that are too large or too small, also
+ * infinite ones, are the largest or the smallest there is; NaN is 0.
+ */
+IV pwp_integer(pTHX_ SV *fetched);
+
+/* Croaks if there is no memory for a string so long. Perl would end the process. */
+void pwp_must_fit(pTHX_ size_t len);
+
+/*
  * The bytes of an argument that was fetched, lent until Perl code runs. Croaks "Wide character in
  * NAME" at characters over 255.
  */

@@ -118,7 +118,10 @@ mkstemp(SV *template)
   PPCODE:
   {
     IV fd;
-    SV *path = pwp_fd_temporary(aTHX_ template, &fd);
+    SV *path;
+    pwp_hold(aTHX_ ax, items);
+    path = pwp_fd_temporary(aTHX_ template, &fd);
+    PWP_SP_AGAIN;
     if (GIMME_V == G_VOID) XSRETURN_EMPTY;
     mXPUSHi(fd);
     if (GIMME_V == G_LIST) XPUSHs(path);
@@ -146,7 +149,10 @@ stat(SV *target)
   PPCODE:
   {
     struct stat status;
-    bool found = pwp_fd_stat(aTHX_ target, ix == 0, &status);
+    bool found;
+    pwp_hold(aTHX_ ax, items);
+    found = pwp_fd_stat(aTHX_ target, ix == 0, &status);
+    PWP_SP_AGAIN;
     if (GIMME_V == G_SCALAR) {
         if (!found) XSRETURN_UNDEF;
         XSRETURN_IV(1);
@@ -201,17 +207,20 @@ close(SV *fd)
 void
 sysread(SV *fd, SV *buffer, SV *len, SV *offset = NULL)
   CODE:
-    PWP_FD_RETURN(pwp_fd_read(aTHX_ fd, buffer, len, offset));
+    if (!pwp_fd_are_plain(fd, buffer, len, offset)) pwp_hold(aTHX_ ax, items);
+    PWP_FD_RETURN_HELD(pwp_fd_read(aTHX_ fd, buffer, len, offset));
 
 void
 sysread3(SV *fd, SV *buffer, SV *len)
   CODE:
-    PWP_FD_RETURN(pwp_fd_read(aTHX_ fd, buffer, len, NULL));
+    if (!pwp_fd_are_plain(fd, buffer, len, NULL)) pwp_hold(aTHX_ ax, items);
+    PWP_FD_RETURN_HELD(pwp_fd_read(aTHX_ fd, buffer, len, NULL));
 
 void
 sysread4(SV *fd, SV *buffer, SV *len, SV *offset)
   CODE:
-    PWP_FD_RETURN(pwp_fd_read(aTHX_ fd, buffer, len, offset));
+    if (!pwp_fd_are_plain(fd, buffer, len, offset)) pwp_hold(aTHX_ ax, items);
+    PWP_FD_RETURN_HELD(pwp_fd_read(aTHX_ fd, buffer, len, offset));
 
 void
 pread(SV *fd, SV *buffer, SV *len, SV *position)
@@ -221,22 +230,26 @@ pread(SV *fd, SV *buffer, SV *len, SV *position)
 void
 syswrite(SV *fd, SV *data, SV *len = NULL, SV *offset = NULL)
   CODE:
-    PWP_FD_RETURN(pwp_fd_write(aTHX_ fd, data, len, offset));
+    if (!pwp_fd_are_plain(fd, data, len, offset)) pwp_hold(aTHX_ ax, items);
+    PWP_FD_RETURN_HELD(pwp_fd_write(aTHX_ fd, data, len, offset));
 
 void
 syswrite2(SV *fd, SV *data)
   CODE:
-    PWP_FD_RETURN(pwp_fd_write(aTHX_ fd, data, NULL, NULL));
+    if (!pwp_fd_are_plain(fd, data, NULL, NULL)) pwp_hold(aTHX_ ax, items);
+    PWP_FD_RETURN_HELD(pwp_fd_write(aTHX_ fd, data, NULL, NULL));
 
 void
 syswrite3(SV *fd, SV *data, SV *len)
   CODE:
-    PWP_FD_RETURN(pwp_fd_write(aTHX_ fd, data, len, NULL));
+    if (!pwp_fd_are_plain(fd, data, len, NULL)) pwp_hold(aTHX_ ax, items);
+    PWP_FD_RETURN_HELD(pwp_fd_write(aTHX_ fd, data, len, NULL));
 
 void
 syswrite4(SV *fd, SV *data, SV *len, SV *offset)
   CODE:
-    PWP_FD_RETURN(pwp_fd_write(aTHX_ fd, data, len, offset));
+    if (!pwp_fd_are_plain(fd, data, len, offset)) pwp_hold(aTHX_ ax, items);
+    PWP_FD_RETURN_HELD(pwp_fd_write(aTHX_ fd, data, len, offset));
 
 void
 pwrite(SV *fd, SV *data, SV *len, SV *position)
@@ -258,18 +271,23 @@ ioctl(SV *fd, SV *request, SV *argument)
     sysioctl = 1
   CODE:
   {
-    IV result = pwp_fd_ioctl(aTHX_ fd, request, argument);
+    IV result;
     PERL_UNUSED_VAR(ix);
+    pwp_hold(aTHX_ ax, items);
+    result = pwp_fd_ioctl(aTHX_ fd, request, argument);
     if (result == 0) XSRETURN_PV("0 but true");
-    PWP_FD_RETURN(result);
+    PWP_FD_RETURN_HELD(result);
   }
 
 void
 readline(SV *fd)
   PPCODE:
     if (GIMME_V == G_LIST) {
-        AV *records = pwp_fd_records(aTHX_ fd);
+        AV *records;
         SSize_t i;
+        pwp_hold(aTHX_ ax, items);
+        records = pwp_fd_records(aTHX_ fd);
+        PWP_SP_AGAIN;
         if (!records) XSRETURN_UNDEF;
         EXTEND(SP, av_top_index(records) + 1);
         for (i = 0; i <= av_top_index(records); i++) {
@@ -298,9 +316,14 @@ clock_gettime_monotonic()
     RETVAL
 
 SV *
-SV(UV size)
+SV(SV *size)
   CODE:
-    RETVAL = newSV(size ? size : 1);
+  {
+    IV bytes = pwp_fd_integer(aTHX_ size);
+    if (bytes < 0) croak("Negative length");
+    pwp_must_fit(aTHX_ (size_t)bytes + 1);
+    RETVAL = newSV(bytes ? (STRLEN)bytes : 1);
     SvPVCLEAR(RETVAL);
+  }
   OUTPUT:
     RETVAL

@@ -38,7 +38,7 @@ sendfile_all(SV *socket, SV *source, SV *len = NULL, SV *offset = NULL, SV *seco
     PWP_FD_RETURN(pwp_fd_sendfile_all(aTHX_ socket, source, len, offset, seconds));
 
 void
-close_range(SV *first, SV *last = &PL_sv_undef, bool on_exec = false)
+close_range(SV *first, SV *last = &PL_sv_undef, SV *on_exec = &PL_sv_no)
   CODE:
     PWP_FD_RETURN(pwp_fd_close_range(aTHX_ first, last, on_exec));
 
@@ -50,8 +50,11 @@ accept_many(SV *listener, SV *max)
     SV *new = sv_2mortal(newRV_noinc((SV *)fds));
     AV *addresses = newAV();
     SV *peers = sv_2mortal(newRV_noinc((SV *)addresses));
-    const char *reason = pwp_fd_accept_many(aTHX_ listener, max, fds, addresses);
+    const char *reason;
+    pwp_hold(aTHX_ ax, items);
+    reason = pwp_fd_accept_many(aTHX_ listener, max, fds, addresses);
     if (!reason) XSRETURN_UNDEF;
+    PWP_SP_AGAIN;
     EXTEND(SP, 3);
     mPUSHp(reason, strlen(reason));
     PUSHs(new);
@@ -80,7 +83,8 @@ is_held(SV *self)
 void
 shed(SV *self, SV *listener, SV *max)
   CODE:
-    PWP_FD_RETURN(pwp_fd_reserve_shed(aTHX_ self, listener, max));
+    self = pwp_self(aTHX_ ax, items);
+    PWP_FD_RETURN_HELD(pwp_fd_reserve_shed(aTHX_ self, listener, max));
 
 MODULE = Pipework    PACKAGE = Pipework::FD::Inbox
 
@@ -92,14 +96,18 @@ new(SV *class, SV *max, SV *max_bytes)
 void
 recv(SV *self, SV *socket, SV *seconds = NULL)
   CODE:
-    PWP_FD_RETURN(pwp_fd_inbox_recv(aTHX_ self, socket, seconds));
+    /* Handlers run in its wait. */
+    self = pwp_pin(aTHX_ pwp_self(aTHX_ ax, items));
+    PWP_FD_RETURN_HELD(pwp_fd_inbox_recv(aTHX_ self, socket, seconds));
 
 void
 get(SV *self, SV *i)
   PPCODE:
   {
     pw_datagram datagram;
+    self = pwp_self(aTHX_ ax, items);
     if (!pwp_fd_inbox_get(aTHX_ self, i, &datagram)) XSRETURN_EMPTY;
+    PWP_SP_AGAIN;
     EXTEND(SP, 3);
     mPUSHp(datagram.len ? (const char *)datagram.data : "", datagram.len);
     mPUSHp(datagram.address ? (const char *)datagram.address : "", datagram.address_len);

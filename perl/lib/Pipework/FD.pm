@@ -396,8 +396,8 @@ Sends each as a datagram. How many.
 
 =item close_range $first, $last, $on_exec
 
-Closes all from C<$first> to C<$last>, or to the last there is; if C<$on_exec>, when another program
-is executed. 1.
+Closes all from C<$first> to C<$last>, or to the last there is if that is undef; if C<$on_exec>,
+when another program is executed. 1. What is no descriptor closes nothing, in either place.
 
 =back
 
