@@ -69,7 +69,7 @@ void pwp_pipe_make(pTHX_ SV *reader, SV *writer, SV *capacity) {
     pw_error error;
     IV size = PW_PIPE_CAPACITY;
     capacity = pwp_fetch(aTHX_ capacity);
-    if (SvOK(capacity)) size = SvIV_nomg(capacity);
+    if (SvOK(capacity)) size = pwp_integer(aTHX_ capacity);
     if (size <= 0) croak("%s: a pipe holds at least one byte", pwp_called(aTHX_ "Pipework::Pipe"));
     if (pw_pipe_new((size_t)size, &r, &w, &error) != PW_OK) pwp_throw(aTHX_ &error);
     pwp_attach(aTHX_ SvRV(reader), &pwp_pipe, hold(aTHX_ new_end(r, NULL)));
@@ -95,7 +95,7 @@ static pwp_pipe_end *use(pTHX_ SV *self) {
 #else
     me = end;
 #endif
-    if (!end || !(end->reader || end->writer)) {
+    if (!end) {
         errno = EBADF;
         return NULL;
     }
@@ -107,7 +107,10 @@ static pwp_pipe_end *use(pTHX_ SV *self) {
     end->depth++;
     __atomic_add_fetch(&end->holds, 1, __ATOMIC_RELAXED);
     SAVEDESTRUCTOR_X(unuse, end);
-    return end;
+    /* Another thread may have given it up until now. */
+    if (end->reader || end->writer) return end;
+    errno = EBADF;
+    return NULL;
 }
 
 pwp_pipe_end *pwp_pipe_use(pTHX_ SV *self, bool reads) {
@@ -116,6 +119,12 @@ pwp_pipe_end *pwp_pipe_use(pTHX_ SV *self, bool reads) {
         croak("This is the %s end of the pipe", reads ? "writing" : "reading");
     }
     return use(aTHX_ self);
+}
+
+void pwp_pipe_drop(pwp_pipe_end *end, size_t len) {
+    end->at += len;
+    end->taken += len;
+    if (end->at == end->len) end->at = end->len = 0;
 }
 
 static void describe(pw_error *error, pw_status kind, int os, const char *op) {

@@ -19,6 +19,8 @@ typedef struct pwp_pipe_end {
     /* Bytes that were taken from the pipe and not yet asked for: held[at] to held[len - 1]. */
     char *held;
     size_t at, len, space;
+    /* How many were asked for so far. */
+    uint64_t taken;
     /* Objects that have it open; threads that are in a call, and the same. */
     unsigned copies, holds;
     /* The interpreter that is in a call, and how deep: a signal handler may call again. */
@@ -58,6 +60,9 @@ void pwp_pipe_make(pTHX_ SV *reader, SV *writer, SV *capacity);
  * is closed. Croaks if it is not that end, and if another thread is using it.
  */
 pwp_pipe_end *pwp_pipe_use(pTHX_ SV *self, bool reads);
+
+/* Drops the first bytes that it holds: they have been asked for. */
+void pwp_pipe_drop(pwp_pipe_end *end, size_t len);
 
 /* Whether the end is open still, in a slice of a wait. If not, it fills in the error. */
 bool pwp_pipe_is_open(pTHX_ SV *self, const pwp_pipe_end *end, pw_error *error);

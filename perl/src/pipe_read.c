@@ -16,20 +16,16 @@ static const char *front(const pwp_pipe_end *end) {
     return end->held + end->at;
 }
 
-static void drop(pwp_pipe_end *end, size_t len) {
-    end->at += len;
-    if (end->at == end->len) end->at = end->len = 0;
-}
-
 /* Takes so many of the bytes that are held, as a mortal string. */
 static SV *take(pTHX_ pwp_pipe_end *end, size_t len) {
     SV *bytes = newSVpvn_flags(len ? front(end) : "", len, SVs_TEMP);
-    drop(end, len);
+    pwp_pipe_drop(end, len);
     return bytes;
 }
 
 /* Memory behind what is held. */
 static char *space(pTHX_ pwp_pipe_end *end, size_t more) {
+    char *grown;
     if (end->at > 0 && end->space - end->len < more) {
         Move(front(end), end->held, held(end), char);
         end->len -= end->at;
@@ -38,7 +34,9 @@ static char *space(pTHX_ pwp_pipe_end *end, size_t more) {
     if (end->space - end->len < more) {
         size_t wanted = end->len + more;
         if (wanted < end->space * 2) wanted = end->space * 2;
-        end->held = PerlMemShared_realloc(end->held, wanted);
+        grown = PerlMemShared_realloc(end->held, wanted);
+        if (!grown) croak("Out of memory for %" UVuf " bytes", (UV)wanted);
+        end->held = grown;
         end->space = wanted;
     }
     return end->held + end->len;
@@ -102,6 +100,17 @@ static bool wait_for(pTHX_ asked *of, pw_deadline deadline, uint64_t done) {
     return false;
 }
 
+/* Waits until so many bytes are held, or the end has come. */
+static bool gather(pTHX_ asked *of, size_t size) {
+    while (held(of->end) < size && !of->at_end) {
+        size_t missing = size - held(of->end);
+        of->how = FULL;
+        of->wanted = missing < PW_PIPE_CAPACITY ? missing : PW_PIPE_CAPACITY;
+        if (!wait_for(aTHX_ of, PW_NEVER, held(of->end))) return false;
+    }
+    return true;
+}
+
 /* ---------------------------------------------------------------- bytes */
 
 SV *pwp_pipe_recv(pTHX_ SV *self, SV *max, SV *seconds) {
@@ -109,7 +118,7 @@ SV *pwp_pipe_recv(pTHX_ SV *self, SV *max, SV *seconds) {
     pw_deadline deadline;
     IV most = PW_PIPE_CAPACITY;
     max = pwp_fetch(aTHX_ max);
-    if (SvOK(max)) most = SvIV_nomg(max);
+    if (SvOK(max)) most = pwp_integer(aTHX_ max);
     if (most <= 0) croak("recv takes at least one byte");
     deadline = pwp_deadline(aTHX_ pwp_fetch(aTHX_ seconds));
     of.self = self;
@@ -122,23 +131,24 @@ SV *pwp_pipe_recv(pTHX_ SV *self, SV *max, SV *seconds) {
     return take(aTHX_ of.end, held(of.end) < (size_t)most ? held(of.end) : (size_t)most);
 }
 
-/* Makes a string of the buffer, and says where in it to begin. Dies before anything is done. */
+/* Where in the buffer to begin. Dies before anything is done, and changes nothing. */
 static size_t begin_at(pTHX_ SV *buffer, IV offset) {
-    STRLEN len;
+    size_t len = 0;
     pwp_must_be_writable(aTHX_ buffer);
-    if (!SvOK(buffer)) sv_setpvs(buffer, "");
-    (void)SvPV_force_nomg(buffer, len);
-    if (SvUTF8(buffer)) {
-        if (!sv_utf8_downgrade(buffer, TRUE)) croak("Wide character in read");
-        len = SvCUR(buffer);
-    }
+    if (offset == 0) return 0;
+    if (SvOK(buffer)) len = pwp_bytes(aTHX_ buffer, "read").len;
     if (offset < 0) offset += (IV)len;
     if (offset < 0) croak("Offset outside string");
+    pwp_must_fit(aTHX_ (size_t)offset + 1);
     return (size_t)offset;
 }
 
 /* Puts bytes into the buffer as sysread does. */
 static void put(pTHX_ SV *buffer, size_t begin, SV *bytes) {
+    STRLEN len;
+    if (begin == 0 || !SvOK(buffer)) sv_setpvs(buffer, "");
+    (void)SvPV_force_nomg(buffer, len);
+    if (SvUTF8(buffer)) sv_utf8_downgrade(buffer, FALSE);
     if (begin > SvCUR(buffer)) {
         SvGROW(buffer, begin + 1);
         Zero(SvEND(buffer), begin - SvCUR(buffer), char);
@@ -150,26 +160,27 @@ static void put(pTHX_ SV *buffer, size_t begin, SV *bytes) {
 }
 
 IV pwp_pipe_read(pTHX_ SV *self, SV *buffer, SV *len, SV *offset, bool all) {
-    asked of = {self, NULL, all ? FULL : SOME, 0, 0, false};
+    asked of = {self, NULL, SOME, 0, 0, false};
     IV asked_for, at;
     size_t wanted;
     SV *bytes;
-    sv_2mortal(SvREFCNT_inc_simple_NN(buffer));
-    asked_for = SvIV(len);
-    at = SvIV(offset);
+    SvGETMAGIC(len);
+    asked_for = pwp_integer(aTHX_ len);
+    SvGETMAGIC(offset);
+    at = pwp_integer(aTHX_ offset);
     if (asked_for < 0) croak("Negative length");
     wanted = (size_t)asked_for;
     (void)begin_at(aTHX_ buffer, at);
     of.end = pwp_pipe_use(aTHX_ self, true);
     if (!of.end) return -1;
     if (all) {
-        if (held(of.end) < wanted) of.wanted = wanted - held(of.end);
+        if (!gather(aTHX_ &of, wanted)) return -1;
     } else if (held(of.end) == 0) {
         /* No more is there than it holds. */
         of.wanted = pw_pipe_reader_capacity(of.end->reader);
         if (wanted < of.wanted) of.wanted = wanted;
+        if (!wait_for(aTHX_ &of, PW_NEVER, 0)) return -1;
     }
-    if (!wait_for(aTHX_ &of, PW_NEVER, held(of.end))) return -1;
     bytes = take(aTHX_ of.end, held(of.end) < wanted ? held(of.end) : wanted);
     /* A handler may have changed it. */
     put(aTHX_ buffer, begin_at(aTHX_ buffer, at), bytes);
@@ -202,7 +213,7 @@ static division division_of(pTHX) {
     if (!SvOK(separator)) {
         by.record = EVERYTHING;
     } else if (SvROK(separator)) {
-        IV record = SvIV(SvRV(separator));
+        IV record = pwp_integer(aTHX_ SvRV(separator));
         by.record = record > 0 ? (size_t)record : EVERYTHING;
     } else {
         /* A handler may change it in the middle of a line. */
@@ -220,7 +231,7 @@ static division division_of(pTHX) {
 /* Drops the line ends that are there. True if something else is next. */
 static bool skip_line_ends(pwp_pipe_end *end) {
     pw_bytes pieces[2];
-    while (held(end) > 0 && *front(end) == '\n') drop(end, 1);
+    while (held(end) > 0 && *front(end) == '\n') pwp_pipe_drop(end, 1);
     if (held(end) > 0) return true;
     while (pw_pipe_reader_peek(end->reader, 0, 0, pieces, NULL) == PW_OK && pieces[0].len > 0) {
         if (*(const char *)pieces[0].data != '\n') return true;
@@ -231,13 +242,7 @@ static bool skip_line_ends(pwp_pipe_end *end) {
 
 /* So many bytes, or what there is at the end. */
 static SV *record(pTHX_ asked *of, size_t size) {
-    while (held(of->end) < size && !of->at_end) {
-        size_t missing = size - held(of->end);
-        of->how = FULL;
-        of->wanted = missing < PW_PIPE_CAPACITY ? missing : PW_PIPE_CAPACITY;
-        if (!wait_for(aTHX_ of, PW_NEVER, held(of->end))) return NULL;
-    }
-    if (held(of->end) == 0) return NULL;
+    if (!gather(aTHX_ of, size) || held(of->end) == 0) return NULL;
     return take(aTHX_ of->end, held(of->end) < size ? held(of->end) : size);
 }
 
@@ -256,6 +261,7 @@ static size_t line_end(const pwp_pipe_end *end, const division *by, size_t from)
 
 static SV *line(pTHX_ asked *of, const division *by) {
     size_t searched = 0, len;
+    uint64_t taken;
     SV *result;
     while (by->paragraphs && !skip_line_ends(of->end)) {
         of->how = KNOW;
@@ -269,7 +275,10 @@ static SV *line(pTHX_ asked *of, const division *by) {
         of->how = UNTIL;
         of->wanted = USUAL_READ;
         of->delimiter = by->separator[by->len - 1];
+        taken = of->end->taken;
         if (!wait_for(aTHX_ of, PW_NEVER, held(of->end))) return NULL;
+        /* A handler has read the beginning. */
+        if (of->end->taken != taken) searched = 0;
     }
     if (len == 0) len = held(of->end);
     if (len == 0) return NULL;

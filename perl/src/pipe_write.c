@@ -1,5 +1,6 @@
 /* The writing end of Pipework::Pipe; and copies between a pipe and a descriptor, both ways. */
 #include "pipe.h"
+#include "fd.h"
 
 /* ---------------------------------------------------------------- send */
 
@@ -63,7 +64,7 @@ static pw_status copy_to(pTHX_ void *arguments, pw_deadline until, pw_error *err
         if (len > left(of)) len = left(of);
         status = pw_fd_write_all(of->fd, end->held + end->at, (size_t)len, until, error);
         if (status != PW_OK) len = error->done;
-        end->at += (size_t)len;
+        pwp_pipe_drop(end, (size_t)len);
         of->done += len;
         if (status != PW_OK) return status;
     }
@@ -86,13 +87,14 @@ static pw_status copy_from(pTHX_ void *arguments, pw_deadline until, pw_error *e
 
 /* The descriptor of a handle, or a number. */
 static int descriptor(pTHX_ SV *fd) {
+    int number;
     fd = pwp_fetch(aTHX_ fd);
     if (SvROK(fd) || isGV_with_GP(fd)) {
         PerlIO *file = IoIFP(sv_2io(fd));
         return file ? PerlIO_fileno(file) : -1;
     }
-    if (!looks_like_number(fd)) croak("Neither a descriptor nor a handle");
-    return SvIV_nomg(fd) < 0 || SvIV_nomg(fd) > INT_MAX ? -1 : (int)SvIV_nomg(fd);
+    if (!pwp_fd_is_number(aTHX_ fd, &number)) croak("Neither a descriptor nor a handle");
+    return number;
 }
 
 IV pwp_pipe_copy(pTHX_ SV *self, SV *fd, SV *len, SV *seconds, bool reads) {
@@ -102,7 +104,7 @@ IV pwp_pipe_copy(pTHX_ SV *self, SV *fd, SV *len, SV *seconds, bool reads) {
     of.fd = descriptor(aTHX_ fd);
     len = pwp_fetch(aTHX_ len);
     if (SvOK(len)) {
-        IV wanted = SvIV_nomg(len);
+        IV wanted = pwp_integer(aTHX_ len);
         if (wanted < 0) croak("Negative length");
         of.len = (uint64_t)wanted;
     }

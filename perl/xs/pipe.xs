@@ -3,13 +3,15 @@ MODULE = Pipework    PACKAGE = Pipework::Pipe
 void
 make(SV *reader, SV *writer, SV *capacity)
   CODE:
+    pwp_hold(aTHX_ ax, items);
     pwp_pipe_make(aTHX_ reader, writer, capacity);
     XSRETURN_EMPTY;
 
 void
 recv(SV *self, SV *max = &PL_sv_undef, SV *seconds = &PL_sv_undef)
   CODE:
-    PWP_PIPE_RETURN_SV(pwp_pipe_recv(aTHX_ pwp_pin(aTHX_ self), max, seconds));
+    self = pwp_pin(aTHX_ pwp_self(aTHX_ ax, items));
+    PWP_PIPE_RETURN_SV(pwp_pipe_recv(aTHX_ self, max, seconds));
 
 void
 sysread(SV *self, SV *buffer, SV *len, SV *offset = &PL_sv_no)
@@ -17,12 +19,13 @@ sysread(SV *self, SV *buffer, SV *len, SV *offset = &PL_sv_no)
     read = 1
     READ = 2
   CODE:
-    PWP_PIPE_RETURN(pwp_pipe_read(aTHX_ pwp_pin(aTHX_ self), buffer, len, offset, ix == 1));
+    self = pwp_pin(aTHX_ pwp_self(aTHX_ ax, items));
+    PWP_PIPE_RETURN(pwp_pipe_read(aTHX_ self, buffer, len, offset, ix == 1));
 
 void
 READLINE(SV *self)
   PPCODE:
-    self = pwp_pin(aTHX_ self);
+    self = pwp_pin(aTHX_ pwp_self(aTHX_ ax, items));
     if (GIMME_V == G_LIST) {
         AV *lines = (AV *)sv_2mortal((SV *)newAV());
         SV *line;
@@ -34,6 +37,7 @@ READLINE(SV *self)
             if (!line) break;
             av_push(lines, SvREFCNT_inc(line));
         }
+        PWP_SP_AGAIN;
         EXTEND(SP, av_top_index(lines) + 1);
         for (i = 0; i <= av_top_index(lines); i++) {
             PUSHs(sv_2mortal(SvREFCNT_inc(AvARRAY(lines)[i])));
@@ -48,7 +52,7 @@ EOF(SV *self, ...)
     eof = 1
   CODE:
     PERL_UNUSED_VAR(ix);
-    self = pwp_pin(aTHX_ self);
+    self = pwp_pin(aTHX_ pwp_self(aTHX_ ax, items));
     ENTER;
     RETVAL = pwp_pipe_eof(aTHX_ self);
     LEAVE;
@@ -58,14 +62,16 @@ EOF(SV *self, ...)
 void
 send(SV *self, SV *data, SV *seconds = &PL_sv_undef)
   CODE:
-    PWP_PIPE_RETURN(pwp_pipe_send(aTHX_ pwp_pin(aTHX_ self), data, seconds));
+    self = pwp_pin(aTHX_ pwp_self(aTHX_ ax, items));
+    PWP_PIPE_RETURN(pwp_pipe_send(aTHX_ self, data, seconds));
 
 void
 copy_to_fd(SV *self, SV *fd, SV *len = &PL_sv_undef, SV *seconds = &PL_sv_undef)
   ALIAS:
     copy_from_fd = 1
   CODE:
-    PWP_PIPE_RETURN(pwp_pipe_copy(aTHX_ pwp_pin(aTHX_ self), fd, len, seconds, ix == 0));
+    self = pwp_pin(aTHX_ pwp_self(aTHX_ ax, items));
+    PWP_PIPE_RETURN(pwp_pipe_copy(aTHX_ self, fd, len, seconds, ix == 0));
 
 bool
 close(SV *self)
@@ -82,8 +88,9 @@ close(SV *self)
 bool
 close_with_error(SV *self, SV *reason = &PL_sv_undef)
   CODE:
+    self = pwp_self(aTHX_ ax, items);
     ENTER;
-    RETVAL = pwp_pipe_close_with_error(aTHX_ pwp_pin(aTHX_ self), reason);
+    RETVAL = pwp_pipe_close_with_error(aTHX_ self, reason);
     LEAVE;
   OUTPUT:
     RETVAL

@@ -39,10 +39,16 @@ sub PRINTF {
 
 sub WRITE {
     my ($self, $bytes, $len, $offset) = @_;
+    if (!defined $bytes) {
+        # Perl has warned where it has asked for the length.
+        warnings::warnif('uninitialized', 'Use of uninitialized value in syswrite') if $len;
+        $bytes = '';
+    }
+    $bytes = "$bytes" if ref $bytes;
     $len    //= length $bytes;
     $offset //= 0;
     Carp::croak('Negative length') if $len < 0;
-    Carp::croak('Offset outside string') if abs $offset > length $bytes;
+    Carp::croak('Offset outside string') if $offset < -length $bytes || $offset > length $bytes;
     return $self->send($bytes) if $offset == 0 && $len >= length $bytes;
     return $self->send(substr $bytes, $offset, $len);
 }

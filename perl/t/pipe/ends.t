@@ -237,4 +237,69 @@ for my $round (1 .. 2) {
     }
     cmp_ok(memory() - $before, '<', 500, 'pipes that are gone leave no memory') if $round == 2;
 }
+# ---------------------------------------------------------------- hostile arguments
+
+# What a tied value does to others when it is looked at.
+{
+    package Emptying;
+    sub TIESCALAR { my ($class, $value, $do) = @_; return bless [$value, $do], $class }
+    sub FETCH     { $_[0][1]->(); return $_[0][0] }
+}
+{
+    my ($r, $w) = Pipework::Pipe->pair;
+    my @held = (join '', 'some', ' data');
+    my @others;
+    tie my $seconds, 'Emptying', 1, sub { @held = (); @others = map { "another $_" } 1 .. 10 };
+    is($w->send($held[0], $seconds), 9, 'the bytes are gone meanwhile');
+    is($r->recv(100), 'some data', 'they were sent');
+    my $file = tempfile();
+    $w->send('some data');
+    @held = (4 + @ARGV);
+    tie my $fd, 'Emptying', fileno $file, sub { @held = (); push @others, -$_ for 1 .. 10 };
+    my $count = $r->copy_to_fd($fd, $held[0], 0);
+    is($count, 4, 'so is a length');
+    is($r->recv(100), ' data', 'which counts');
+    @held = (join '', 'a', ' buffer');
+    my $buffer = \$held[0];
+    $w->send('here');
+    tie my $len, 'Emptying', 4, sub { @held = (); @others = map { "another $_" } 1 .. 10 };
+    is($r->read($held[0], $len), 4, 'a buffer');
+    is($$buffer, 'here', 'which is filled');
+    @held = ($w);
+    undef $w;
+    ok(!eval { $held[0]->send('x', $seconds); 1 }, 'and the end itself');
+    like($@, qr/^Attempted to use a destroyed Pipework::Pipe object/, 'says so');
+}
+{
+    my ($r, $w) = Pipework::Pipe->pair;
+    my @warnings;
+    local $SIG{__WARN__} = sub { push @warnings, @_ };
+    is(syswrite($w, undef), 0, 'undef');
+    is(@warnings, 1, 'is warned of once');
+    is(syswrite($w, undef, 1), 0, 'with a length');
+    is(@warnings, 2, 'as well');
+    like($warnings[1], qr/^Use of uninitialized value in syswrite at \S+ends\.t/, 'where it was');
+    is(syswrite($w, 'text', $_), 4, "a length of $_") for 2**63, ~0, 1e30;
+    close $w;
+    is($r->read(my $bytes, $_), $_ == 2**63 ? 12 : 0, 'to read as well') for 2**63, ~0, 1e30;
+    ok(!eval { Pipework::Pipe->pair($_); 1 }, 'a capacity') for 2**63, ~0, 1e30;
+    isa_ok($@, 'Pipework::Error', 'the failure');
+    ok(!eval { $r->read($bytes, 1, 2**62); 1 }, 'an offset');
+    like($@, qr/^Out of memory for \d+ bytes at/, 'that is too large');
+    ($r, $w) = Pipework::Pipe->pair;
+    print {$w} 'text';
+    is($r->recv($_, 0) // 'undef', $_ == 2**63 ? 'text' : 'undef', 'recv') for 2**63, 1e30;
+    for my $bad ('0 but true', 'NaN' + 0, !1, 1.5) {
+        ok(!eval { $r->copy_to_fd($bad, 1, 0); 1 }, "'$bad'");
+        like($@, qr/^Neither a descriptor nor a handle at/, 'is no descriptor');
+    }
+    my $wide = "\x{263a}";
+    is($r->sysread($wide, 0), 0, 'over characters');
+    is($wide, '', 'which go away');
+    $wide = "\x{e9}\x{263a}";
+    close $r;
+    is(sysread($r, $wide, 1), undef, 'of a closed end');
+    is($wide, "\x{e9}\x{263a}", 'they stay');
+}
+
 done_testing;
