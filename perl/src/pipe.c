@@ -70,6 +70,7 @@ void pwp_pipe_make(pTHX_ SV *reader, SV *writer, SV *capacity) {
     IV size = PW_PIPE_CAPACITY;
     capacity = pwp_fetch(aTHX_ capacity);
     if (SvOK(capacity)) size = pwp_integer(aTHX_ capacity);
+    if (!SvROK(reader) || !SvROK(writer)) croak("Expected two handles");
     if (size <= 0) croak("%s: a pipe holds at least one byte", pwp_called(aTHX_ "Pipework::Pipe"));
     if (pw_pipe_new((size_t)size, &r, &w, &error) != PW_OK) pwp_throw(aTHX_ &error);
     pwp_attach(aTHX_ SvRV(reader), &pwp_pipe, hold(aTHX_ new_end(r, NULL)));
