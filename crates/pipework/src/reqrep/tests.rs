@@ -2,14 +2,16 @@
 
 use std::collections::HashSet;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use super::shm::mapping::Role;
 use super::*;
 use crate::deadline::Deadline;
 use crate::error::{ErrorKind, Result};
+use crate::sync::Ordering;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -305,6 +307,31 @@ fn who_leaves_gives_everything_back() {
     all_free(&segment);
     assert_eq!(segment.members().unwrap(), []);
     assert_eq!((segment.stats().dead_members, segment.stats().recovered), (0, 0));
+}
+
+#[test]
+fn one_death_is_counted_once() {
+    const DEATHS: u64 = 10_000;
+    let segment = small();
+    let word = || &segment.shared().member(1).expect("there are eight").word;
+    let begin = Barrier::new(2);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..DEATHS {
+                begin.wait();
+                segment.recover().unwrap();
+                begin.wait();
+            }
+        });
+        for turn in 0..DEATHS {
+            // What a dead client leaves: its role, in a word that none has had before.
+            word().store((turn + 1) << 32 | Role::Client as u64, Ordering::Relaxed);
+            begin.wait();
+            let _takes_its_number = segment.client().unwrap();
+            begin.wait();
+        }
+    });
+    assert_eq!(segment.stats().dead_members, DEATHS);
 }
 
 #[test]

@@ -187,15 +187,16 @@ impl Membership {
                     continue;
                 }
                 self.owes_pushes.set(u64::from(!is_done));
-                count(&self.shared.recoveries().dead_members);
             }
             member.pid.store(sys::process_id() as u32, Ordering::Relaxed);
             member.since.store(sys::wall_clock_ns(), Ordering::Relaxed);
             let word = (member.word.load(Ordering::Acquire) & !ROLE).wrapping_add(EPOCH) | self.role as u64;
             // Release: pairs with the Acquire of a recoverer. While the lock is held, only a
             // recoverer that clears the role of the dead holder before may change it, and its swap
-            // fails from now on.
-            member.word.store(word, Ordering::Release);
+            // fails from now on. Whoever clears the role counts the death.
+            if role(member.word.swap(word, Ordering::Release)).is_some() {
+                count(&self.shared.recoveries().dead_members);
+            }
             return Ok((number, word));
         }
         Err(Error::new(ErrorKind::WouldBlock, op))
