@@ -418,6 +418,7 @@ impl Company<'_> {
         let Audit { free, filling, waiting, taken, dropped, in_parts, done, damaged, .. } = audit;
         let all = free + filling + waiting + taken + dropped + in_parts + done + damaged;
         assert_eq!(all, sizes.slots as usize);
+        assert_eq!(self.segment.calls().count(), all - free);
         assert!(audit.unqueued <= waiting && audit.orphaned <= sizes.slots as usize);
         assert!(audit.entries <= sizes.queue as usize && self.segment.len() <= sizes.queue as usize);
         assert!(self.segment.members().is_ok_and(|members| members.len() <= sizes.members as usize));

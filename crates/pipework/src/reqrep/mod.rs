@@ -77,7 +77,7 @@ pub use options::Options;
 #[doc(hidden)]
 pub use request::Giving;
 pub use request::Request;
-pub use segment::{Audit, Member, Segment, Stats};
+pub use segment::{Audit, Call, Member, Segment, Stage, Stats};
 #[doc(hidden)]
 pub use sending::Calling;
 pub use server::Server;

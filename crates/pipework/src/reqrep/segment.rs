@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 use super::shm::layout::{Geometry, Kind};
 use super::shm::mapping::{Role, Shared, role};
 use super::shm::member::Membership;
-use super::shm::slot::State;
+use super::shm::slot::{Slot, State};
+use super::shm::ticket::Ticket;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spin;
 use crate::sync::{AtomicU64, Ordering};
@@ -152,6 +153,13 @@ impl Segment {
         Ok(members)
     }
 
+    /// Every slot that is in use, as one look finds it. It is no look at a moment: a call may end,
+    /// and another begin, while others are looked at. A segment that was cut short shows none;
+    /// [`members`](Segment::members) says so.
+    pub fn calls(&self) -> impl Iterator<Item = Call> + '_ {
+        self.shared().slots().filter_map(|(idx, slot)| Call::in_slot(idx, slot))
+    }
+
     /// Counts the slots in each state. In a segment that is in use, the counts are not of one
     /// moment.
     ///
@@ -168,17 +176,16 @@ impl Segment {
         }
         for (idx, slot) in shared.slots() {
             let word = slot.load();
-            let place = match word.state() {
-                Some(State::Free) => &mut audit.free,
-                Some(State::Fill) => &mut audit.filling,
-                Some(State::Sent) => &mut audit.waiting,
-                Some(State::Taken | State::Forgotten) => &mut audit.taken,
-                Some(State::Part | State::More) => &mut audit.in_parts,
-                Some(State::Dropped) => &mut audit.dropped,
-                Some(State::Answered | State::Failed | State::Died) => &mut audit.done,
-                None => &mut audit.damaged,
-            };
-            *place += 1;
+            *match Stage::of(word.state()) {
+                None => &mut audit.free,
+                Some(Stage::Filling) => &mut audit.filling,
+                Some(Stage::Waiting) => &mut audit.waiting,
+                Some(Stage::Taken) => &mut audit.taken,
+                Some(Stage::InParts) => &mut audit.in_parts,
+                Some(Stage::Dropped) => &mut audit.dropped,
+                Some(Stage::Done) => &mut audit.done,
+                Some(Stage::Damaged) => &mut audit.damaged,
+            } += 1;
             if word.state() == Some(State::Sent) && !queued[idx as usize] {
                 audit.unqueued += 1;
             }
@@ -262,6 +269,78 @@ pub struct Member {
     pub since: SystemTime,
     /// False if it died and was not recovered yet.
     pub is_alive: bool,
+}
+
+/// A call in progress, as [`Segment::calls`] found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Call {
+    /// Which call it is. Two looks that find the same ticket have found the same call.
+    pub ticket: Ticket,
+    /// How far it is.
+    pub stage: Stage,
+    /// The member that waits for the reply, if any does.
+    pub client: Option<u16>,
+    /// The member that has the request, if any has.
+    pub server: Option<u16>,
+}
+
+/// How far a call is. Each is a field of [`Audit`], too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Stage {
+    /// A client is writing its request.
+    Filling,
+    /// Its request waits for a server.
+    Waiting,
+    /// A server has its request.
+    Taken,
+    /// A server has its request, and the call was cancelled.
+    Dropped,
+    /// A server has its request, and it is the client's turn, to take a part of the reply or to
+    /// write one of the request.
+    InParts,
+    /// Its reply waits for the client.
+    Done,
+    /// Its word is none that a member of ours writes.
+    Damaged,
+}
+
+impl Stage {
+    /// `None` for a slot that is free.
+    fn of(state: Option<State>) -> Option<Stage> {
+        Some(match state {
+            Some(State::Free) => return None,
+            Some(State::Fill) => Stage::Filling,
+            Some(State::Sent) => Stage::Waiting,
+            Some(State::Taken | State::Forgotten) => Stage::Taken,
+            Some(State::Part | State::More) => Stage::InParts,
+            Some(State::Dropped) => Stage::Dropped,
+            Some(State::Answered | State::Failed | State::Died) => Stage::Done,
+            None => Stage::Damaged,
+        })
+    }
+}
+
+impl Call {
+    /// `None` for a slot that is free.
+    fn in_slot(idx: u32, slot: &Slot) -> Option<Call> {
+        let word = slot.load();
+        let stage = Stage::of(word.state())?;
+        // They may be another call's by now; that is a number for people.
+        let fields = slot.fields();
+        let (client, server) = match stage {
+            Stage::Filling | Stage::Waiting | Stage::Done => (word.owner(), 0),
+            Stage::Taken if word.state() == Some(State::Forgotten) => (0, word.owner()),
+            Stage::Taken => (fields.client, word.owner()),
+            Stage::InParts => (word.owner(), fields.server),
+            Stage::Dropped => (0, word.owner()),
+            Stage::Damaged => (0, 0),
+        };
+        let someone = |number| Some(number).filter(|number| *number != 0);
+        let (client, server) = (someone(client), someone(server));
+        Some(Call { ticket: Ticket::new(idx, word), stage, client, server })
+    }
 }
 
 /// How many slots of a segment are in each state.

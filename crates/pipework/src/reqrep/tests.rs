@@ -86,6 +86,39 @@ fn numbers_are_told_by_their_names() {
 }
 
 #[test]
+fn calls_are_seen_with_their_stage_and_their_members() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let seen = || segment.calls().map(|call| (call.stage, call.client, call.server)).collect::<Vec<_>>();
+    assert_eq!(seen(), []);
+    let first = client.send("a", SOON).unwrap();
+    let number = |role| segment.members().unwrap().iter().find(|member| member.role == role).unwrap().number;
+    let clients = Some(number(Role::Client));
+    assert_eq!(seen(), [(Stage::Waiting, clients, None)]);
+    let mut request = server.recv(SOON).unwrap();
+    let servers = Some(number(Role::Server));
+    assert_eq!(seen(), [(Stage::Taken, clients, servers)]);
+    assert_eq!(segment.calls().map(|call| call.ticket).collect::<Vec<_>>(), [first]);
+    request.part("b", SOON).unwrap();
+    assert_eq!(seen(), [(Stage::InParts, clients, servers)]);
+    client.cancel(first).unwrap();
+    assert_eq!(seen(), [(Stage::Dropped, None, servers)]);
+    assert!(!request.reply("").unwrap());
+    assert_eq!(seen(), []);
+    let answered = client.send("c", SOON).unwrap();
+    server.recv(SOON).unwrap().reply("d").unwrap();
+    assert_eq!(seen(), [(Stage::Done, clients, None)]);
+    client.recv(answered, SOON).unwrap();
+    let forgotten = client.send("e", SOON).unwrap();
+    client.forget(forgotten).unwrap();
+    assert_eq!(seen(), [(Stage::Waiting, None, None)]);
+    let request = server.recv(SOON).unwrap();
+    assert_eq!(seen(), [(Stage::Taken, None, servers)]);
+    drop(request);
+    all_free(&segment);
+}
+
+#[test]
 fn sizes_are_told_of_what_is_there_only() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
