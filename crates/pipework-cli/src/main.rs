@@ -12,6 +12,7 @@ mod streams;
 mod progress;
 mod form;
 mod location;
+mod channel;
 mod exec;
 mod fifo;
 mod send;

@@ -11,7 +11,7 @@ use super::corpus::{Corpus, Share, digest, records};
 use super::processes::{Children, measure};
 use crate::failure::{Failure, at, during, uninterrupted};
 use crate::progress::grouped;
-use crate::{streams, sys};
+use crate::{channel, streams, sys};
 use pipework::reqrep::{Client, Message, Options, Segment, Ticket};
 use pipework::{Deadline, ErrorKind};
 use std::collections::VecDeque;
@@ -176,7 +176,7 @@ fn pause(begin: Instant, failure: &str) -> Result<(), Failure> {
 
 /// Is one client or worker process.
 pub(crate) fn peer(args: &DemoPeerArgs) -> Result<(), Failure> {
-    let segment = Options::new().open(&args.segment).map_err(during(args.segment.display()))?;
+    let segment = channel::open(&args.segment, false)?;
     match args.len {
         Some(len) => client(&segment, args, len),
         None => worker(&segment, args.dies_after.unwrap_or(u64::MAX)),

@@ -1,0 +1,94 @@
+//! A channel: the segment of room `reqrep` that a path leads to; opened, or made by whoever serves.
+//!
+//! Why one is refused is said here, in words for a user, whichever subcommand has asked.
+
+use crate::failure::{Failure, at};
+use pipework::ErrorKind;
+use pipework::reqrep::{Options, Segment};
+use std::io;
+use std::path::Path;
+
+/// Opens the channel at `path`; `any_owner` also where it belongs to another user.
+pub(crate) fn open(path: &Path, any_owner: bool) -> Result<Segment, Failure> {
+    Options::new().any_owner(any_owner).open(path).map_err(|error| refused(path, error))
+}
+
+/// Why a channel cannot be opened, made or joined, and what to do about it.
+pub(crate) fn refused(path: &Path, error: pipework::Error) -> Failure {
+    let path = path.display();
+    // What stands behind the operation's name says which of several causes it is.
+    let detail = error.op().split_once(": ").map(|(_, detail)| detail);
+    let why = match (error.kind(), detail, error.errno()) {
+        (_, None, Some(libc::ENOENT)) if error.op() == "reqrep open" => {
+            format!("there is no such channel; `pipework serve {path} -- COMMAND` makes it")
+        }
+        (_, Some("another user's file"), _) => {
+            "it belongs to another user; --any-owner trusts all who may write to it".into()
+        }
+        (_, Some("another format"), _) => {
+            "it was made by another version of pipework; remove it when nobody uses it".into()
+        }
+        (_, Some("integers"), _) => "it carries single numbers, which no command here calls with".into(),
+        (ErrorKind::Incompatible, Some("not a segment" | "too short for a segment"), _)
+        | (ErrorKind::Invalid, Some("not a regular file" | "symbolic link"), _) => {
+            format!("it is no channel: {}", detail.unwrap_or_default())
+        }
+        (ErrorKind::Corrupt, _, _) => {
+            let detail = detail.unwrap_or("what lies in it is written by no member");
+            format!("it is damaged: {detail}; remove it when nobody uses it")
+        }
+        (ErrorKind::Incompatible, None, _) if error.explanation().is_none() => {
+            "it carries single numbers, which no command here calls with".into()
+        }
+        (ErrorKind::WouldBlock, _, _) => "all places for members are taken".into(),
+        (_, _, Some(number)) => return at(path)(io::Error::from_raw_os_error(number)),
+        (_, Some(detail), _) => match error.explanation() {
+            Some(why) => format!("{detail}: {why}"),
+            None => format!("{detail}: {}", error.kind()),
+        },
+        (_, None, _) => error.explanation().map_or(error.kind().to_string(), String::from),
+    };
+    Failure::new(format!("{path}: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn refusals_say_what_is_there_instead() {
+        let folder = std::env::temp_dir().join(format!("pipework-channel-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let place = |name: &str| folder.join(name);
+        fs::write(place("text"), "hello").unwrap();
+        fs::write(place("page"), [b'x'; 8192]).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(place("socket")).unwrap();
+        std::os::unix::fs::symlink("text", place("link")).unwrap();
+        Options::new().slots(4).members(2).create(place("good")).unwrap();
+        Options::new().integers().create(place("numbers")).unwrap();
+        let says = |name: &str, word: &str| {
+            let failure = open(&place(name), false).map(drop).unwrap_err().to_string();
+            assert!(failure.starts_with(&place(name).display().to_string()), "{failure}");
+            assert!(failure.contains(word), "{name}: {failure}");
+        };
+        says("missing", "no such channel");
+        says("text", "no channel: too short");
+        says("page", "no channel: not a segment");
+        says("link", "symbolic link");
+        says("socket", "No such device");
+        says(".", "Is a directory");
+
+        let good = open(&place("good"), false).unwrap();
+        let members = [good.client().unwrap(), good.client().unwrap()];
+        let full = refused(&place("good"), good.client().unwrap_err()).to_string();
+        assert!(full.ends_with("all places for members are taken"), "{full}");
+        drop(members);
+        let other = Options::new().slots(5).open(place("good")).unwrap_err();
+        let other = refused(&place("good"), other).to_string();
+        assert!(other.contains("slots: ") && other.contains("another size"), "{other}");
+        let numbers = open(&place("numbers"), false).unwrap().client().unwrap_err();
+        assert!(refused(&place("numbers"), numbers).to_string().contains("single numbers"));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
