@@ -15,8 +15,8 @@ use crate::spin;
 use crate::sync::{AtomicU64, Ordering};
 
 impl Geometry {
-    /// The sizes of the segment at `path`, without opening it for anything else: to report them
-    /// where [`Options::open`](super::Options::open) refused it.
+    /// The sizes of the segment at `path`, which is opened to read only: to report them where
+    /// [`Options::open`](super::Options::open) refused it, or to learn whether it is one.
     ///
     /// # Errors
     ///

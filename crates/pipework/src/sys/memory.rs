@@ -149,6 +149,12 @@ pub(crate) fn open(path: &Path) -> Result<OwnedFd> {
     sys!("open", rustix::fs::open(path, flags, Mode::empty()))
 }
 
+/// The same, to read only.
+pub(crate) fn open_to_read(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK;
+    sys!("open", rustix::fs::open(path, flags, Mode::empty()))
+}
+
 /// Opens the file behind `fd` once more: an open file of its own, with locks of its own.
 pub(crate) fn open_again(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     sys!("open", rustix::fs::open(own_path(fd), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()))

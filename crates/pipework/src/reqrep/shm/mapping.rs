@@ -268,7 +268,7 @@ impl Shared {
 
     /// The sizes of the segment at `path`, which is not opened for anything else.
     pub(crate) fn geometry_at(path: &Path) -> Result<Geometry> {
-        let file = memory::open(path).map_err(|errno| errno.at("reqrep open"))?;
+        let file = memory::open_to_read(path).map_err(|errno| errno.at("reqrep open"))?;
         let facts = regular(file.as_fd())?;
         Shared::read_header(file.as_fd(), facts.len).map(|(header, _)| header.geometry)
     }
