@@ -2,7 +2,7 @@
 //!
 //! Why one is refused is said here, in words for a user, whichever subcommand has asked.
 
-use crate::failure::{Failure, at};
+use crate::failure::Failure;
 use pipework::ErrorKind;
 use pipework::reqrep::{Options, Segment};
 use std::io;
@@ -15,10 +15,15 @@ pub(crate) fn open(path: &Path, any_owner: bool) -> Result<Segment, Failure> {
 
 /// Why a channel cannot be opened, made or joined, and what to do about it.
 pub(crate) fn refused(path: &Path, error: pipework::Error) -> Failure {
+    Failure::new(format!("{}: {}", path.display(), why(path, error)))
+}
+
+/// The same without the channel's name in front.
+pub(crate) fn why(path: &Path, error: pipework::Error) -> String {
     let path = path.display();
     // What stands behind the operation's name says which of several causes it is.
     let detail = error.op().split_once(": ").map(|(_, detail)| detail);
-    let why = match (error.kind(), detail, error.errno()) {
+    match (error.kind(), detail, error.errno()) {
         (_, None, Some(libc::ENOENT)) if error.op() == "reqrep open" => {
             format!("there is no such channel; `pipework serve {path} -- COMMAND` makes it")
         }
@@ -41,14 +46,13 @@ pub(crate) fn refused(path: &Path, error: pipework::Error) -> Failure {
             "it carries single numbers, which no command here calls with".into()
         }
         (ErrorKind::WouldBlock, _, _) => "all places for members are taken".into(),
-        (_, _, Some(number)) => return at(path)(io::Error::from_raw_os_error(number)),
+        (_, _, Some(number)) => io::Error::from_raw_os_error(number).to_string(),
         (_, Some(detail), _) => match error.explanation() {
             Some(why) => format!("{detail}: {why}"),
             None => format!("{detail}: {}", error.kind()),
         },
         (_, None, _) => error.explanation().map_or(error.kind().to_string(), String::from),
-    };
-    Failure::new(format!("{path}: {why}"))
+    }
 }
 
 #[cfg(test)]

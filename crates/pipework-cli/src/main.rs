@@ -11,13 +11,18 @@ mod sys;
 mod streams;
 mod progress;
 mod form;
+mod table;
 mod location;
 mod channel;
+mod processes;
+mod pipes;
+mod look;
 mod exec;
 mod fifo;
 mod send;
 mod recv;
 mod run;
+mod ls;
 mod demo;
 mod completions;
 mod man;
@@ -25,6 +30,7 @@ mod man;
 use crate::completions::CompletionsArgs;
 use crate::demo::{DEMO_PEER, DEMO_WRITER, DemoArgs, DemoPeerArgs, DemoWriterArgs};
 use crate::failure::{Failure, USAGE};
+use crate::ls::LsArgs;
 use crate::man::ManArgs;
 use crate::recv::RecvArgs;
 use crate::run::RunArgs;
@@ -66,6 +72,9 @@ enum Command {
     /// Run commands, printing their text line by line and taking their messages
     #[command(after_long_help = run::HELP)]
     Run(RunArgs),
+    /// List channels and FIFOs, alive or left behind
+    #[command(after_long_help = ls::HELP)]
+    Ls(LsArgs),
     /// Show it at work: many processes, a real file, every record and every call checked
     #[command(after_long_help = demo::HELP)]
     Demo(DemoArgs),
@@ -127,6 +136,7 @@ fn obey(cli: &Cli) -> Result<u8, Failure> {
         Command::Send(args) => send::send(args, cli.quiet),
         Command::Recv(args) => recv::recv(args, cli.quiet),
         Command::Run(args) => run::run(args, cli.quiet),
+        Command::Ls(args) => ls::ls(args),
         Command::Demo(args) => demo::demo(args, cli.quiet),
         Command::Completions(args) => completions::completions(args, Cli::command()),
         Command::Man(args) => man::man(args, Cli::command()),

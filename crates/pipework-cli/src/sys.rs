@@ -7,7 +7,7 @@ use pipework::Deadline;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, inotify};
 use rustix::io::{Errno, FdFlags};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, WaitId, WaitIdOptions};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
@@ -87,6 +87,11 @@ pub(crate) fn inherited(number: i32) -> io::Result<OwnedFd> {
     Ok(own)
 }
 
+/// The user in whose name this process acts.
+pub(crate) fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// Whether this process may execute the file.
 pub(crate) fn may_execute(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
@@ -105,6 +110,25 @@ pub(crate) fn open_fifo(path: &Path, end: FifoEnd) -> io::Result<OwnedFd> {
     let way = if end == FifoEnd::Reading { OFlags::RDONLY } else { OFlags::WRONLY };
     let flags = way | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// Opens an end of the pipe or FIFO to which a link of /proc leads, without waiting for the other.
+pub(crate) fn open_again(link: &Path, end: FifoEnd) -> io::Result<OwnedFd> {
+    let way = if end == FifoEnd::Reading { OFlags::RDONLY } else { OFlags::WRONLY };
+    let flags = way | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    Ok(rustix::fs::open(link, flags, Mode::empty())?)
+}
+
+/// A duplicate of a descriptor of another process.
+pub(crate) fn descriptor_of(id: i32, number: i32) -> io::Result<OwnedFd> {
+    let id = Pid::from_raw(id).ok_or(Errno::SRCH)?;
+    let process = rustix::process::pidfd_open(id, PidfdFlags::empty())?;
+    Ok(rustix::process::pidfd_getfd(process, number, PidfdGetfdFlags::empty())?)
+}
+
+/// Bytes that a pipe can hold.
+pub(crate) fn capacity(pipe: impl AsFd) -> Option<u64> {
+    rustix::pipe::fcntl_getpipe_size(pipe).ok().map(|bytes| bytes as u64)
 }
 
 /// Bytes that lie in a pipe.
@@ -222,6 +246,11 @@ pub(crate) fn is_file_at(fd: impl AsFd, path: &Path) -> bool {
     let open = rustix::fs::fstat(fd).map(|stat| identity(&stat));
     let named = rustix::fs::stat(path).map(|stat| identity(&stat));
     open.is_ok() && open == named
+}
+
+/// Which file a descriptor leads to: device and inode.
+pub(crate) fn file_id(fd: impl AsFd) -> io::Result<(u64, u64)> {
+    Ok(identity(&rustix::fs::fstat(fd)?))
 }
 
 fn identity(stat: &rustix::fs::Stat) -> (u64, u64) {

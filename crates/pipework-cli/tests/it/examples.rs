@@ -1,6 +1,8 @@
-//! The examples of docs/command.md print what the page says.
+//! The examples of docs/command.md print what the page says, and those of help can be run.
 
-use crate::{Folder, sh};
+use crate::ls::segment;
+use crate::{Folder, clean, sh};
+use pipework::atomic::create_fifo;
 use std::fs;
 use std::path::Path;
 
@@ -62,4 +64,43 @@ fn only_what_names_a_process_is_masked() {
     let line = r#"{"pid":12,"writer":"12:70000","parts":1}"#;
     assert_eq!(masked(line), r#"{"pid":,"writer":"","parts":1}"#);
     assert_ne!(masked(line), masked(&line.replace("\"parts\":1", "\"parts\":2")));
+}
+
+/// The examples of a command's help: what stands indented under each title.
+fn of_help(command: &str) -> Vec<String> {
+    let help = clean(&format!("pipework {command} --help"));
+    let section = help.split("\nExamples:\n").nth(1).unwrap();
+    let lines = section.lines().take_while(|line| line.is_empty() || line.starts_with("  "));
+    let mut examples: Vec<String> = vec![];
+    for line in lines.filter(|line| !line.is_empty()) {
+        match line.strip_prefix("    ") {
+            Some(code) => examples.last_mut().expect("a title comes first").extend([code, "\n"]),
+            None => examples.push(String::new()),
+        }
+    }
+    examples
+}
+
+/// Runs the examples of a command's help beside a segment, which they call /dev/shm/work, and a
+/// FIFO, /dev/shm/inbox, and with folders of their own for the usual places.
+fn run_those_of(command: &str, how_many: usize) {
+    let examples = of_help(command);
+    assert!(examples.len() >= how_many, "{examples:?}");
+    for example in examples {
+        let folder = Folder::new();
+        fs::create_dir(folder.join("shm")).unwrap();
+        let segment = segment(folder.join("shm/work"));
+        let _server = segment.server().unwrap();
+        create_fifo(folder.join("shm/inbox")).unwrap();
+        let script = example.replace("/dev/shm", "shm");
+        let done =
+            sh(&folder, &format!("set -e; export TMPDIR=$PWD/shm XDG_RUNTIME_DIR=$PWD/shm\n{script}wait\n"));
+        assert_eq!((done.status, &*done.err), (Some(0), ""), "{example}");
+        assert!(!done.out.is_empty(), "{example}");
+    }
+}
+
+#[test]
+fn examples_of_ls() {
+    run_those_of("ls", 4);
 }

@@ -8,6 +8,7 @@ mod fifo;
 mod locations;
 mod streams;
 mod run;
+mod ls;
 mod demo;
 mod pages;
 mod examples;

@@ -9,10 +9,11 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 /// Every way to print something on standard output.
-const PRINTERS: [&str; 12] = [
+const PRINTERS: [&str; 13] = [
     "pipework recv --from inbox",
     "pipework run echo text",
     "pipework run --json pipework send -m message",
+    "pipework ls .",
     "pipework demo --quick",
     "pipework completions bash",
     "pipework completions fish",

@@ -1,0 +1,215 @@
+//! What lies at a path: a segment or a FIFO, and whether anybody uses it.
+//!
+//! Looking changes nothing: a segment is opened and no member joins it, a FIFO is not opened at
+//! all. That a member lives is proved by its lock. That a process has a file open without being a
+//! member is what /proc says, which does not show everybody; so whoever wants to remove something
+//! needs a better proof than this.
+
+use crate::channel;
+use crate::pipes::{self, Fill};
+use crate::processes::{FileId, Use, Uses};
+use crate::table::{count, path};
+use pipework::reqrep::{Geometry, Member, Options, Role};
+use std::collections::HashSet;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// A segment or a FIFO.
+pub(crate) struct Find {
+    pub(crate) path: PathBuf,
+    pub(crate) file: FileId,
+    /// When it was made, or changed last where the file system does not know.
+    pub(crate) since: Option<SystemTime>,
+    /// How long it is.
+    pub(crate) bytes: u64,
+    pub(crate) what: What,
+    /// Who has it open.
+    pub(crate) uses: Vec<Use>,
+}
+
+pub(crate) enum What {
+    Segment(Result<Attached, pipework::Error>),
+    Fifo(Option<Fill>),
+}
+
+/// What a segment says of itself.
+pub(crate) struct Attached {
+    pub(crate) geometry: Geometry,
+    pub(crate) members: Vec<Member>,
+    /// Requests that wait for a server.
+    pub(crate) waiting: usize,
+}
+
+impl Attached {
+    /// Members that live, of one role.
+    pub(crate) fn living(&self, role: Role) -> usize {
+        self.members.iter().filter(|member| member.is_alive && member.role == role).count()
+    }
+
+    /// Members that died without leaving.
+    pub(crate) fn dead(&self) -> usize {
+        self.members.iter().filter(|member| !member.is_alive).count()
+    }
+}
+
+/// How something is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// A live member is attached, or somebody reads and writes.
+    InUse,
+    /// A process has it open, and that is all.
+    Open,
+    /// A FIFO that nobody is seen to have open: it may wait for its next user.
+    Unused,
+    /// A segment that nobody is seen to use.
+    Left,
+    /// A segment that cannot be used by anybody any more, or not by this version or from here.
+    Broken,
+    /// This user may not look.
+    Closed,
+}
+
+impl State {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            State::InUse => "in use",
+            State::Open => "open",
+            State::Unused => "unused",
+            State::Left => "left",
+            State::Broken => "broken",
+            State::Closed => "closed",
+        }
+    }
+}
+
+impl Find {
+    pub(crate) fn state(&self) -> State {
+        let is_open = !self.uses.is_empty();
+        match &self.what {
+            What::Segment(Ok(found)) if found.members.iter().any(|member| member.is_alive) => State::InUse,
+            What::Segment(Err(error)) if error.errno().is_some() => State::Closed,
+            What::Segment(Err(_)) => State::Broken,
+            What::Segment(Ok(_)) if is_open => State::Open,
+            What::Segment(Ok(_)) => State::Left,
+            What::Fifo(_) if self.readers() > 0 && self.writers() > 0 => State::InUse,
+            What::Fifo(_) if is_open => State::Open,
+            What::Fifo(_) => State::Unused,
+        }
+    }
+
+    pub(crate) fn readers(&self) -> usize {
+        self.processes(|found| found.reads)
+    }
+
+    pub(crate) fn writers(&self) -> usize {
+        self.processes(|found| found.writes)
+    }
+
+    fn processes(&self, counts: impl Fn(&Use) -> bool) -> usize {
+        self.uses.iter().filter(|found| counts(found)).map(|found| found.id).collect::<HashSet<_>>().len()
+    }
+
+    /// Who uses it, in words.
+    pub(crate) fn users(&self) -> String {
+        match &self.what {
+            What::Fifo(_) => {
+                format!("{}, {}", count(self.readers(), "reader"), count(self.writers(), "writer"))
+            }
+            What::Segment(Err(error)) => channel::why(&self.path, *error),
+            What::Segment(Ok(found)) => {
+                let (servers, clients) = (found.living(Role::Server), found.living(Role::Client));
+                let mut text = format!("{}, {}", count(servers, "server"), count(clients, "client"));
+                if found.dead() > 0 {
+                    text.push_str(&format!(", {} dead", found.dead()));
+                }
+                text
+            }
+        }
+    }
+}
+
+/// Where this user's segments and FIFOs lie, unless somebody says otherwise: folders in memory, and
+/// that of temporary files.
+pub(crate) fn usual_places() -> Vec<PathBuf> {
+    let mut places = vec![PathBuf::from("/dev/shm")];
+    places.extend(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from));
+    places.push(std::env::temp_dir());
+    places.retain(|place| place.is_dir());
+    places.dedup();
+    places
+}
+
+/// What lies at these paths: a folder is searched for what is `owner`'s, without the folders in it.
+/// What cannot be read is an error with its path.
+pub(crate) fn at_all(paths: &[PathBuf], owner: u32) -> Result<Vec<Find>, (PathBuf, io::Error)> {
+    let mut finds = vec![];
+    for path in paths {
+        let failed = |error| (path.clone(), error);
+        let facts = path.symlink_metadata().map_err(failed)?;
+        if path.is_dir() {
+            let mut inside: Vec<_> = fs::read_dir(path).map_err(failed)?.flatten().collect();
+            inside.sort_by_key(fs::DirEntry::file_name);
+            let inside = inside.into_iter().filter_map(|entry| {
+                let facts = entry.metadata().ok().filter(|facts| facts.uid() == owner)?;
+                // A file that cannot be read is not said to be a segment.
+                of(&entry.path(), &facts).filter(|find| find.state() != State::Closed)
+            });
+            finds.extend(inside);
+        } else {
+            let nothing = || failed(io::Error::other("it is neither a channel nor a FIFO"));
+            finds.push(of(path, &facts).ok_or_else(nothing)?);
+        }
+    }
+    let files = finds.iter().map(|find| find.file).collect();
+    let uses = Uses::of(&files);
+    for find in &mut finds {
+        find.uses = uses.at(find.file).to_vec();
+        if let What::Fifo(fill) = &mut find.what {
+            *fill = pipes::fill(find.file, &find.uses);
+        }
+    }
+    Ok(finds)
+}
+
+/// The segment or FIFO at a path, if it is one. Who uses it is not asked yet.
+fn of(path: &Path, facts: &Metadata) -> Option<Find> {
+    let what = match facts.file_type() {
+        kind if kind.is_fifo() => What::Fifo(None),
+        kind if kind.is_file() => What::Segment(segment(path)?),
+        _ => return None,
+    };
+    Some(Find {
+        path: path.into(),
+        file: (facts.dev(), facts.ino()),
+        since: facts.created().or_else(|_| facts.modified()).ok(),
+        bytes: facts.len(),
+        what,
+        uses: vec![],
+    })
+}
+
+/// What the file says of itself; `None` if it is no segment.
+fn segment(path: &Path) -> Option<Result<Attached, pipework::Error>> {
+    let attached = || {
+        // Reads the beginning of the file, and so tells what it is before more is done with it.
+        Geometry::of(path)?;
+        let segment = Options::new().any_owner(true).open(path)?;
+        let members = segment.members()?;
+        Ok(Attached { geometry: *segment.geometry(), members, waiting: segment.len() })
+    };
+    Some(attached()).filter(|attached| attached.as_ref().err().is_none_or(|error| !is_something_else(error)))
+}
+
+/// Whether it is said of a file that is no segment, or is gone.
+pub(crate) fn is_something_else(error: &pipework::Error) -> bool {
+    let ends = [": not a segment", ": too short for a segment", ": not a regular file", ": symbolic link"];
+    ends.iter().any(|end| error.op().ends_with(end)) || error.errno() == Some(libc::ENOENT)
+}
+
+/// A path that could not be looked at, in words.
+pub(crate) fn failure((place, error): (PathBuf, io::Error)) -> crate::failure::Failure {
+    crate::failure::at(path(&place))(error)
+}

@@ -1,0 +1,121 @@
+//! `pipework ls`: the segments and FIFOs of this user, and who uses them.
+
+mod args;
+
+use crate::failure::Failure;
+use crate::form;
+use crate::look::{self, Find, State, What};
+use crate::progress::size;
+use crate::table::{self, Align};
+use crate::{streams, sys};
+use pipework::reqrep::{Kind, Role};
+use serde_json::{Map, Value, json};
+use std::os::unix::ffi::OsStrExt;
+use std::time::SystemTime;
+
+pub(crate) use args::{HELP, LsArgs};
+
+/// Runs `pipework ls`.
+pub(crate) fn ls(args: &LsArgs) -> Result<u8, Failure> {
+    let paths = if args.paths.is_empty() { look::usual_places() } else { args.paths.clone() };
+    let mut finds = look::at_all(&paths, sys::user()).map_err(look::failure)?;
+    if args.unused {
+        finds.retain(|find| matches!(find.state(), State::Left | State::Broken | State::Unused));
+    }
+    let text = if args.nul {
+        finds.iter().flat_map(|find| [find.path.as_os_str().as_bytes(), b"\0"]).flatten().copied().collect()
+    } else if args.json {
+        finds.iter().flat_map(|find| format!("{}\n", object(find)).into_bytes()).collect()
+    } else {
+        listed(&finds).into_bytes()
+    };
+    streams::print(&text)?;
+    Ok(0)
+}
+
+/// The table for people.
+fn listed(finds: &[Find]) -> String {
+    if finds.is_empty() {
+        return String::new();
+    }
+    let rows: Vec<_> = finds.iter().map(row).collect();
+    let columns = [
+        ("STATE", Align::Left),
+        ("KIND", Align::Left),
+        ("SIZE", Align::Right),
+        ("AGE", Align::Right),
+        ("PATH", Align::Left),
+        ("USERS", Align::Left),
+    ];
+    table::table(columns, &rows)
+}
+
+fn row(find: &Find) -> [String; 6] {
+    let (kind, bytes) = match &find.what {
+        What::Segment(_) => ("channel", size(find.bytes)),
+        What::Fifo(Some(fill)) => ("FIFO", format!("{} of {}", size(fill.unread), size(fill.capacity))),
+        What::Fifo(None) => ("FIFO", "-".into()),
+    };
+    let path = table::path(&find.path);
+    [find.state().word().into(), kind.into(), bytes, table::age(find.since), path, find.users()]
+}
+
+/// The same for programs.
+pub(crate) fn object(find: &Find) -> Value {
+    let mut object = Map::new();
+    let mut put = |name: &str, value: Value| object.insert(name.into(), value);
+    match find.path.to_str() {
+        Some(path) => put("path", path.into()),
+        None => put("path_base64", form::base64(find.path.as_os_str().as_bytes()).into()),
+    };
+    put("state", find.state().word().into());
+    put("age_s", seconds(find.since));
+    let mut processes: Vec<_> = find.uses.iter().map(|found| found.id).collect();
+    processes.dedup();
+    put("open_in", processes.into());
+    match &find.what {
+        What::Fifo(fill) => {
+            put("kind", "fifo".into());
+            put("readers", find.readers().into());
+            put("writers", find.writers().into());
+            put("bytes", fill.map(|fill| fill.unread).into());
+            put("capacity", fill.map(|fill| fill.capacity).into());
+        }
+        What::Segment(Err(_)) => {
+            put("kind", "channel".into());
+            put("bytes", find.bytes.into());
+            put("reason", find.users().into());
+        }
+        What::Segment(Ok(found)) => {
+            put("kind", "channel".into());
+            put("bytes", find.bytes.into());
+            put("servers", found.living(Role::Server).into());
+            put("clients", found.living(Role::Client).into());
+            put("dead", found.dead().into());
+            put("waiting", found.waiting.into());
+            let payload = if found.geometry.kind == Kind::Integers { "integers" } else { "bytes" };
+            put("payload", payload.into());
+            let sizes = &found.geometry;
+            put("slots", sizes.slots.into());
+            put("request_bytes", sizes.request_bytes.into());
+            put("reply_bytes", sizes.reply_bytes.into());
+            put("members", found.members.iter().map(member).collect());
+        }
+    }
+    object.into()
+}
+
+fn member(member: &pipework::reqrep::Member) -> Value {
+    let role = if member.role == Role::Server { "server" } else { "client" };
+    json!({
+        "number": member.number,
+        "role": role,
+        "pid": member.pid,
+        "alive": member.is_alive,
+        "age_s": seconds(Some(member.since)),
+    })
+}
+
+fn seconds(since: Option<SystemTime>) -> Value {
+    since.and_then(|since| since.elapsed().ok()).map(|age| age.as_secs()).into()
+}

@@ -1,0 +1,66 @@
+//! The options and the help of `pipework ls`.
+
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
+
+/// Options of `pipework ls`.
+#[derive(Args)]
+pub(crate) struct LsArgs {
+    /// Folders to search, or channels and FIFOs to look at; without any, the usual places
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub(crate) paths: Vec<PathBuf>,
+
+    /// Show only what nobody is seen to use: channels that are left or broken, and FIFOs
+    #[arg(long, short)]
+    pub(crate) unused: bool,
+
+    /// Print the paths alone, each ended by a NUL byte
+    #[arg(long, short = '0', group = "form")]
+    pub(crate) nul: bool,
+
+    /// Print each as one JSON object on a line
+    #[arg(long, short, group = "form")]
+    pub(crate) json: bool,
+}
+
+/// What `--help` says beside the options.
+pub(crate) const HELP: &str = "\
+Lists channels and FIFOs, and says who uses them. Looking disturbs nobody:
+nothing is written, no channel is joined and no FIFO is opened.
+
+The usual places are /dev/shm, $XDG_RUNTIME_DIR and $TMPDIR (/tmp). In a
+folder only what belongs to you is shown; folders inside are not searched.
+
+Examples:
+  What there is, alive or left behind:
+    pipework ls
+
+  One channel:
+    pipework ls /dev/shm/work
+
+  The paths of all that nobody uses, for a script:
+    pipework ls --unused --nul | xargs -0 -r ls -l
+
+  Channels with a server, one JSON object on a line:
+    pipework ls --json /dev/shm | grep '\"servers\":[1-9]'
+
+States:
+  in use  members are attached to the channel; a FIFO has readers and writers
+  open    a process has it open, and that is all
+  left    nobody is seen to use the channel; remove it if it stays so
+  unused  nobody is seen to have the FIFO open; it may wait for its next user
+  broken  the channel is damaged, a copy, or of another version
+  closed  you may not look into it
+
+  That a member lives is known to the kernel, wherever the member runs. Who
+  merely has something open is seen only as far as /proc shows it to you:
+  not processes of other users or of containers.
+
+Columns:
+  SIZE is the length of a channel's file, and what lies unread in a FIFO
+  beside what it can hold. AGE is how long ago it was made.
+
+Exit status:
+  0    listed, if only that there is nothing
+  1    failed; a path does not exist, for instance
+  2    usage";

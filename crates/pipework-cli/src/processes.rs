@@ -1,0 +1,134 @@
+//! What /proc says of processes: what they are called, and which files they have open.
+//!
+//! The files themselves are not touched: what a descriptor leads to is read from the process, and
+//! only where the number of the inode fits is the file asked which one it is. Processes of other
+//! users show nothing to an ordinary one, and those of another pid namespace are not there.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// Which file it is: device and inode.
+pub(crate) type FileId = (u64, u64);
+
+/// A descriptor of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Use {
+    /// The process.
+    pub(crate) id: i32,
+    /// The descriptor's number there.
+    pub(crate) number: i32,
+    pub(crate) reads: bool,
+    pub(crate) writes: bool,
+}
+
+impl Use {
+    /// Where the kernel shows it.
+    pub(crate) fn path(self) -> PathBuf {
+        format!("/proc/{}/fd/{}", self.id, self.number).into()
+    }
+}
+
+/// Who has files open, but for this process.
+#[derive(Debug, Default)]
+pub(crate) struct Uses {
+    found: HashMap<FileId, Vec<Use>>,
+    /// Processes that do not show their files to this user.
+    pub(crate) hidden: usize,
+}
+
+impl Uses {
+    /// Asks all processes about `files`.
+    pub(crate) fn of(files: &HashSet<FileId>) -> Self {
+        let mut uses = Self::default();
+        if files.is_empty() {
+            return uses;
+        }
+        let inodes: HashSet<u64> = files.iter().map(|file| file.1).collect();
+        let own = std::process::id() as i32;
+        for id in all().filter(|id| *id != own) {
+            let is_hidden =
+                uses.add(id, files, &inodes).is_err_and(|error| error.kind() != io::ErrorKind::NotFound);
+            uses.hidden += usize::from(is_hidden);
+        }
+        uses
+    }
+
+    /// Who has this one open.
+    pub(crate) fn at(&self, file: FileId) -> &[Use] {
+        self.found.get(&file).map_or(&[], Vec::as_slice)
+    }
+
+    fn add(&mut self, id: i32, files: &HashSet<FileId>, inodes: &HashSet<u64>) -> io::Result<()> {
+        for number in descriptors(id)? {
+            // It may be closed by now.
+            let Some(open) = Open::read(id, number) else { continue };
+            if open.inode.is_some_and(|inode| !inodes.contains(&inode)) {
+                continue;
+            }
+            let found = Use { id, number, reads: open.reads, writes: open.writes };
+            if let Some(file) = file_of(found).filter(|file| files.contains(file)) {
+                self.found.entry(file).or_default().push(found);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the kernel says of an open file without asking the file.
+struct Open {
+    /// Kernels before 5.14 do not say.
+    inode: Option<u64>,
+    reads: bool,
+    writes: bool,
+}
+
+impl Open {
+    fn read(id: i32, number: i32) -> Option<Self> {
+        let text = fs::read_to_string(format!("/proc/{id}/fdinfo/{number}")).ok()?;
+        let field = |name: &str| text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()));
+        let flags = u32::from_str_radix(field("flags:")?, 8).ok()?;
+        // O_RDONLY, O_WRONLY, O_RDWR; the value behind them is a path that was not opened at all.
+        let (reads, writes) = match flags & 0o3 {
+            _ if flags & libc::O_PATH as u32 != 0 => return None,
+            0 => (true, false),
+            1 => (false, true),
+            _ => (true, true),
+        };
+        Some(Self { inode: field("ino:").and_then(|inode| inode.parse().ok()), reads, writes })
+    }
+}
+
+fn all() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn descriptors(id: i32) -> io::Result<impl Iterator<Item = i32>> {
+    let entries = fs::read_dir(format!("/proc/{id}/fd"))?.flatten();
+    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
+}
+
+fn file_of(found: Use) -> Option<FileId> {
+    fs::metadata(found.path()).ok().map(|file| (file.dev(), file.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_is_seen_to_have_open_what_it_has() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let file = crate::sys::file_id(&reader).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").stdin(reader).spawn().unwrap();
+        let uses = Uses::of(&HashSet::from([file]));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        drop(writer);
+        assert_eq!(uses.at(file), [Use { id: child.id() as i32, number: 0, reads: true, writes: false }]);
+        assert_eq!(Uses::of(&HashSet::from([file])).at(file), []);
+    }
+}
