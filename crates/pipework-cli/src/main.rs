@@ -23,12 +23,14 @@ mod send;
 mod recv;
 mod run;
 mod ls;
+mod doctor;
 mod demo;
 mod completions;
 mod man;
 
 use crate::completions::CompletionsArgs;
 use crate::demo::{DEMO_PEER, DEMO_WRITER, DemoArgs, DemoPeerArgs, DemoWriterArgs};
+use crate::doctor::DoctorArgs;
 use crate::failure::{Failure, USAGE};
 use crate::ls::LsArgs;
 use crate::man::ManArgs;
@@ -75,6 +77,9 @@ enum Command {
     /// List channels and FIFOs, alive or left behind
     #[command(after_long_help = ls::HELP)]
     Ls(LsArgs),
+    /// Say what is wrong with channels and the system, and remove what is dead
+    #[command(after_long_help = doctor::HELP)]
+    Doctor(DoctorArgs),
     /// Show it at work: many processes, a real file, every record and every call checked
     #[command(after_long_help = demo::HELP)]
     Demo(DemoArgs),
@@ -104,7 +109,7 @@ Exit status:
   1    failed; the message on standard error says why and what to do
   2    the command line was not understood
   3    done, but damaged messages were reported (a writer was killed
-       in the middle of one)
+       in the middle of one); doctor: something is wrong
   124  the time given by --timeout is over
   141  the reader of standard output has left: the end, without a word
   pipework run hands on the exit status of what it runs.
@@ -137,6 +142,7 @@ fn obey(cli: &Cli) -> Result<u8, Failure> {
         Command::Recv(args) => recv::recv(args, cli.quiet),
         Command::Run(args) => run::run(args, cli.quiet),
         Command::Ls(args) => ls::ls(args),
+        Command::Doctor(args) => doctor::doctor(args),
         Command::Demo(args) => demo::demo(args, cli.quiet),
         Command::Completions(args) => completions::completions(args, Cli::command()),
         Command::Man(args) => man::man(args, Cli::command()),

@@ -5,10 +5,12 @@
 //! users show nothing to an ordinary one, and those of another pid namespace are not there.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 /// Which file it is: device and inode.
 pub(crate) type FileId = (u64, u64);
@@ -99,6 +101,45 @@ impl Open {
         };
         Some(Self { inode: field("ino:").and_then(|inode| inode.parse().ok()), reads, writes })
     }
+}
+
+/// Processes with a thread that waits until somebody opens the other end of this FIFO. No list has
+/// them; but where a thread waits in the kernel is shown, and to some also what it has asked for.
+/// If it is not, the FIFO may be this one.
+pub(crate) fn waiting_for(fifo: FileId) -> Vec<i32> {
+    let waits = |id: &i32| {
+        let threads = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+        threads.into_iter().any(|thread| {
+            let thread = thread.path();
+            let is_opening =
+                fs::read_to_string(thread.join("wchan")).is_ok_and(|place| place == "wait_for_partner");
+            is_opening && opening(&thread).is_none_or(|file| file == fifo)
+        })
+    };
+    all().filter(waits).collect()
+}
+
+/// Which file a thread is about to open, if it shows that.
+fn opening(thread: &Path) -> Option<FileId> {
+    // proc_pid_syscall(5): the number of the call, then its arguments.
+    let call = fs::read_to_string(thread.join("syscall")).ok()?;
+    let mut words = call.split_ascii_whitespace();
+    let number: i64 = words.next()?.parse().ok()?;
+    let mut arguments = words.map(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok());
+    if number != libc::SYS_openat {
+        return None;
+    }
+    let (folder, name) = (arguments.next()?? as i32, arguments.next()??);
+    let mut bytes = [0; libc::PATH_MAX as usize];
+    let len = File::open(thread.join("mem")).ok()?.read_at(&mut bytes, name).ok()?;
+    let name = Path::new(OsStr::from_bytes(bytes[..len].split(|byte| *byte == 0).next()?));
+    let folder = match folder {
+        _ if name.is_absolute() => thread.join("root"),
+        libc::AT_FDCWD => thread.join("cwd"),
+        number => thread.join(format!("fd/{number}")),
+    };
+    let facts = fs::metadata(folder.join(name.strip_prefix("/").unwrap_or(name))).ok()?;
+    Some((facts.dev(), facts.ino()))
 }
 
 fn all() -> impl Iterator<Item = i32> {

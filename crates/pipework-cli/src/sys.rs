@@ -5,9 +5,9 @@
 
 use pipework::Deadline;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, inotify};
+use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, StatVfsMountFlags, inotify};
 use rustix::io::{Errno, FdFlags};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, WaitId, WaitIdOptions};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Resource, Signal, WaitId, WaitIdOptions};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
@@ -110,6 +110,22 @@ pub(crate) fn open_fifo(path: &Path, end: FifoEnd) -> io::Result<OwnedFd> {
     let way = if end == FifoEnd::Reading { OFlags::RDONLY } else { OFlags::WRONLY };
     let flags = way | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// Opens a file to read it, without following a link and without waiting for anybody.
+pub(crate) fn open_to_read(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// Leases a file for writing, until it is closed; EAGAIN if anybody else has it open, in any
+/// process on this machine. Who opens it meanwhile waits, or gets EAGAIN, and this process SIGIO.
+pub(crate) fn lease(file: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the descriptor is open; the argument is a number.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Opens an end of the pipe or FIFO to which a link of /proc leads, without waiting for the other.
@@ -234,6 +250,34 @@ impl Stir {
         // What the events say does not matter; as many as there are go with one read or the next.
         let _ = rustix::io::read(events, &mut [0u8; 4096]);
     }
+}
+
+/// What a file system has.
+pub(crate) struct Space {
+    pub(crate) total: u64,
+    /// For users without privileges.
+    pub(crate) free: u64,
+    pub(crate) is_in_memory: bool,
+    pub(crate) is_read_only: bool,
+}
+
+/// What the file system at a path has.
+pub(crate) fn space(path: &Path) -> io::Result<Space> {
+    const TMPFS: i64 = 0x0102_1994;
+    const RAMFS: i64 = 0x8584_58F6;
+    let (there, kind) = (rustix::fs::statvfs(path)?, rustix::fs::statfs(path)?.f_type as i64);
+    Ok(Space {
+        total: there.f_blocks.saturating_mul(there.f_frsize),
+        free: there.f_bavail.saturating_mul(there.f_frsize),
+        is_in_memory: kind == TMPFS || kind == RAMFS,
+        is_read_only: there.f_flag.contains(StatVfsMountFlags::RDONLY),
+    })
+}
+
+/// How many descriptors this process may have, and may let itself have.
+pub(crate) fn descriptor_limits() -> (Option<u64>, Option<u64>) {
+    let limits = rustix::process::getrlimit(Resource::Nofile);
+    (limits.current, limits.maximum)
 }
 
 /// Whether two descriptors lead to the same file, pipe or device.

@@ -47,7 +47,7 @@ Examples:
 States:
   in use  members are attached to the channel; a FIFO has readers and writers
   open    a process has it open, and that is all
-  left    nobody is seen to use the channel; remove it if it stays so
+  left    nobody is seen to use the channel; `pipework doctor` removes it
   unused  nobody is seen to have the FIFO open; it may wait for its next user
   broken  the channel is damaged, a copy, or of another version
   closed  you may not look into it

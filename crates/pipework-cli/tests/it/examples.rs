@@ -104,3 +104,8 @@ fn run_those_of(command: &str, how_many: usize) {
 fn examples_of_ls() {
     run_those_of("ls", 4);
 }
+
+#[test]
+fn examples_of_doctor() {
+    run_those_of("doctor", 5);
+}

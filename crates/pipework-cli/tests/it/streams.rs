@@ -9,11 +9,12 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 /// Every way to print something on standard output.
-const PRINTERS: [&str; 13] = [
+const PRINTERS: [&str; 14] = [
     "pipework recv --from inbox",
     "pipework run echo text",
     "pipework run --json pipework send -m message",
     "pipework ls .",
+    "pipework doctor .",
     "pipework demo --quick",
     "pipework completions bash",
     "pipework completions fish",

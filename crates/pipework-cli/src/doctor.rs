@@ -1,0 +1,244 @@
+//! `pipework doctor`: what is wrong with segments, FIFOs and the system, and what can be mended.
+//!
+//! Examining changes nothing. What is mended is asked for first, one by one, and what is removed
+//! has been proved to be nobody's after the question was answered.
+
+mod args;
+mod removal;
+mod system;
+
+use crate::failure::{DAMAGE, Failure, during};
+use crate::look::{self, Find, State, What};
+use crate::progress::size;
+use crate::table::{self, count};
+use crate::{channel, ls, streams, sys};
+use pipework::reqrep::Role;
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use system::{Check, Level};
+
+pub(crate) use args::{DoctorArgs, HELP};
+
+/// Runs `pipework doctor`.
+pub(crate) fn doctor(args: &DoctorArgs) -> Result<u8, Failure> {
+    let mut report = Report { answer: Answer::of(args)?, json: args.json, is_sick: false };
+    if !args.system {
+        let paths = if args.paths.is_empty() { look::usual_places() } else { args.paths.clone() };
+        for find in look::at_all(&paths, sys::user()).map_err(look::failure)? {
+            report.examine(&find, args.fifos)?;
+        }
+    }
+    if args.paths.is_empty() {
+        for check in system::checks() {
+            report.say_check(&check)?;
+        }
+    }
+    Ok(if report.is_sick { DAMAGE } else { 0 })
+}
+
+/// Who is asked.
+#[derive(Clone, Copy, PartialEq)]
+enum Answer {
+    /// Nobody; it is as if they had said yes.
+    Yes,
+    /// The person at the terminal.
+    Ask,
+    /// Nobody: it only reports.
+    No,
+}
+
+impl Answer {
+    fn of(args: &DoctorArgs) -> Result<Self, Failure> {
+        let has_person = || streams::stdin().is_ok_and(streams::Stream::is_terminal);
+        Ok(match args.yes {
+            true => Self::Yes,
+            false if !args.json && streams::stdout()?.is_terminal() && has_person() => Self::Ask,
+            false => Self::No,
+        })
+    }
+}
+
+/// What can be done about a finding.
+#[derive(Clone, Copy, PartialEq)]
+enum Remedy {
+    Recover,
+    Remove,
+    /// As above, but something would be lost: not without being asked.
+    RemoveIfAsked,
+}
+
+/// What is wrong, in words.
+struct Finding {
+    text: String,
+    remedy: Option<Remedy>,
+}
+
+struct Report {
+    answer: Answer,
+    json: bool,
+    /// Something is wrong, and was not mended.
+    is_sick: bool,
+}
+
+impl Report {
+    fn examine(&mut self, find: &Find, fifos: bool) -> Result<(), Failure> {
+        let findings = findings(find, fifos);
+        let place = table::path(&find.path);
+        if !self.json {
+            let first = if findings.is_empty() { ": nothing is wrong" } else { "" };
+            streams::print(
+                format!("{place}: {}, {}{first}\n", find.state().word(), find.users()).as_bytes(),
+            )?;
+        }
+        let mut said = vec![];
+        for Finding { text, remedy } in &findings {
+            let outcome = self.mend(find, text, *remedy)?;
+            let (is_mended, words) = match &outcome {
+                Some(Ok(words)) => (true, Some(words)),
+                Some(Err(words)) => (false, Some(words)),
+                None => (false, None),
+            };
+            self.is_sick |= !is_mended;
+            if !self.json
+                && let Some(words) = words
+            {
+                streams::print(format!("    {words}\n").as_bytes())?;
+            }
+            said.push(json!({ "text": text, "mended": is_mended, "outcome": words }));
+        }
+        if self.json {
+            let mut object = ls::object(find);
+            object["findings"] = said.into();
+            streams::print(format!("{object}\n").as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Says what was found, and does something about it if that is wanted: what was done, or why it
+    /// was not.
+    fn mend(
+        &self,
+        find: &Find,
+        text: &str,
+        remedy: Option<Remedy>,
+    ) -> Result<Option<Result<String, String>>, Failure> {
+        if !self.json {
+            streams::print(format!("  {text}\n").as_bytes())?;
+        }
+        let Some(remedy) = remedy else { return Ok(None) };
+        let question = if remedy == Remedy::Recover { "take it back?" } else { "remove it?" };
+        let is_wanted = match self.answer {
+            Answer::Yes => remedy != Remedy::RemoveIfAsked,
+            Answer::Ask => asked(question)?,
+            Answer::No => false,
+        };
+        Ok(is_wanted.then(|| match remedy {
+            Remedy::Recover => recover(find).map_err(|failure| failure.to_string()),
+            Remedy::Remove | Remedy::RemoveIfAsked => {
+                removal::remove(find).map(|()| "removed".into()).map_err(|why| format!("not removed: {why}"))
+            }
+        }))
+    }
+
+    fn say_check(&mut self, check: &Check) -> Result<(), Failure> {
+        self.is_sick |= check.level == Level::Problem;
+        let Check { name, level, value, meaning } = check;
+        let text = match self.json {
+            true => Value::to_string(&json!({
+                "check": name, "level": level.word(), "value": value, "meaning": meaning,
+            })),
+            false => format!("{:<8}{name}: {value}\n        {meaning}", level.word()),
+        };
+        streams::print(format!("{text}\n").as_bytes())
+    }
+}
+
+/// What is wrong with it.
+fn findings(find: &Find, fifos: bool) -> Vec<Finding> {
+    let removable = |text: String| Finding { text, remedy: Some(Remedy::Remove) };
+    let noted = |text: String| Finding { text, remedy: None };
+    let mut findings = vec![];
+    match (&find.what, find.state()) {
+        (What::Fifo(_), State::Unused) if fifos => {
+            findings.push(removable("nobody is seen to have it open".into()))
+        }
+        (What::Fifo(Some(fill)), _) if fill.unread > 0 && find.readers() == 0 => {
+            findings.push(noted(format!("{} wait, and nobody reads", size(fill.unread))));
+        }
+        (What::Fifo(_), _) => {}
+        (What::Segment(Err(_)), State::Broken) => {
+            findings.push(removable("nobody can work with it any more, or not from here".into()));
+        }
+        (What::Segment(Err(_)), _) => findings.push(noted("it cannot be examined".into())),
+        (What::Segment(Ok(found)), state) => {
+            findings.extend(inside(find));
+            if found.waiting > 0 && found.living(Role::Server) == 0 {
+                let requests = count(found.waiting, "request");
+                findings.push(match state {
+                    State::Left => Finding {
+                        text: format!("nobody is seen to use it; {requests} without a server would be lost"),
+                        remedy: Some(Remedy::RemoveIfAsked),
+                    },
+                    _ => noted(format!("{requests} without a server: is it still to be started?")),
+                });
+            } else if state == State::Left {
+                let text = format!("nobody is seen to use it, and it takes {}", size(find.bytes));
+                findings.push(removable(text));
+            }
+        }
+    }
+    findings
+}
+
+/// What an audit says.
+fn inside(find: &Find) -> Vec<Finding> {
+    let audited = channel::open(&find.path, true).and_then(|segment| {
+        let audit = segment.audit().map_err(during(find.path.display()))?;
+        let dead = segment.members().map_err(during(find.path.display()))?;
+        Ok((audit, dead.iter().filter(|member| !member.is_alive).count()))
+    });
+    let mut findings = vec![];
+    match audited {
+        // It has changed since it was found.
+        Err(failure) => findings.push(Finding { text: failure.to_string(), remedy: None }),
+        Ok((audit, dead)) => {
+            if audit.damaged > 0 {
+                let slots = count(audit.damaged, "slot");
+                let text = format!(
+                    "{slots} hold what no member writes: memory was damaged, or a program writes into it"
+                );
+                findings.push(Finding { text, remedy: None });
+            }
+            if dead > 0 || audit.orphaned > 0 {
+                let (members, slots) = (count(dead, "member"), count(audit.orphaned, "slot"));
+                let text = format!("{members} died without leaving, with {slots}");
+                findings.push(Finding { text, remedy: Some(Remedy::Recover) });
+            }
+            let taken =
+                audit.filling + audit.waiting + audit.taken + audit.dropped + audit.in_parts + audit.done;
+            if audit.free == 0 && taken > 0 {
+                let text = "every slot is taken: callers wait, or make it with more slots".into();
+                findings.push(Finding { text, remedy: None });
+            }
+        }
+    }
+    findings
+}
+
+fn recover(find: &Find) -> Result<String, Failure> {
+    let segment = channel::open(&find.path, true)?;
+    let dead = segment.recover().map_err(during(find.path.display()))?;
+    // Members of the same moment may have been quicker.
+    Ok(format!("taken back from {}", count(dead, "dead member")))
+}
+
+/// Asks the person at the terminal. Anything but a yes is a no.
+fn asked(question: &str) -> Result<bool, Failure> {
+    streams::stdout()?.write_all(format!("    {question} [y/N] ").as_bytes()).map_err(Failure::stdout)?;
+    let (mut line, mut stdin) = (vec![], streams::stdin()?);
+    let mut byte = [0];
+    while stdin.read(&mut byte).is_ok_and(|len| len == 1) && byte[0] != b'\n' {
+        line.push(byte[0]);
+    }
+    Ok(matches!(line.trim_ascii().to_ascii_lowercase().as_slice(), b"y" | b"yes"))
+}

@@ -1,0 +1,67 @@
+//! The options and the help of `pipework doctor`.
+
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
+
+/// Options of `pipework doctor`.
+#[derive(Args)]
+pub(crate) struct DoctorArgs {
+    /// Channels and FIFOs to examine, or folders with them; without any, the usual places of
+    /// `pipework ls`, and the system
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath, conflicts_with = "system")]
+    pub(crate) paths: Vec<PathBuf>,
+
+    /// Recover and remove what is dead without asking
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+
+    /// Remove FIFOs that nobody has open, too
+    #[arg(long)]
+    pub(crate) fifos: bool,
+
+    /// Examine the system only
+    #[arg(long)]
+    pub(crate) system: bool,
+
+    /// Print each finding as one JSON object on a line
+    #[arg(long, short)]
+    pub(crate) json: bool,
+}
+
+/// What `--help` says beside the options.
+pub(crate) const HELP: &str = "\
+Says in words what is wrong with channels and with the system, and mends what
+can be mended: takes back what dead members held, and removes channels that
+nobody has open. On a terminal it asks before each; elsewhere, and without
+--yes, it only reports.
+
+Examples:
+  What crashed programs left, and whether the system fits:
+    pipework doctor || [ $? = 3 ]
+
+  Remove it, without questions:
+    pipework doctor --yes /dev/shm
+
+  One channel:
+    pipework doctor /dev/shm/work
+
+  FIFOs that nobody has open, too; they may be waiting for their next user:
+    pipework doctor --yes --fifos /dev/shm
+
+  The system alone, for a report:
+    pipework doctor --system --json
+
+What is removed:
+  A channel, when the kernel says that no process on this machine has it
+  open, in a container or not (it then grants a lease of the file). Where
+  the file system cannot say so, nothing is removed. A channel with requests
+  that wait for a server is not removed by --yes.
+
+  A FIFO, with --fifos, when no process that /proc shows has it open or may
+  be waiting for its other end, and nobody reads from it.
+
+Exit status:
+  0    nothing is wrong, or all of it was mended
+  1    failed; a path does not exist, for instance
+  2    usage
+  3    something is wrong, and was not mended";

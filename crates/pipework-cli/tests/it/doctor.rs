@@ -1,0 +1,196 @@
+//! `pipework doctor`: what it finds, what it mends, and what it leaves alone.
+
+use crate::ls::{left, segment, wait_until, worker};
+use crate::terminal::Terminal;
+use crate::{Folder, Outcome, clean, fails, sh, shell};
+use pipework::atomic::create_fifo;
+use pipework::reqrep::Segment;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Runs it, which must say all of `words` and end with that status.
+fn says(folder: &Folder, status: i32, words: &[&str], script: &str) -> Outcome {
+    let done = sh(folder, script);
+    assert_eq!((done.status, &*done.err), (Some(status), ""), "{}", done.out);
+    for word in words {
+        assert!(done.out.contains(word), "{script}: no {word:?} in {}", done.out);
+    }
+    done
+}
+
+#[test]
+fn what_is_well_is_left_alone() {
+    let folder = Folder::new();
+    let used = segment(folder.join("used"));
+    let _server = used.server().unwrap();
+    let _open = segment(folder.join("open"));
+    create_fifo(folder.join("fifo")).unwrap();
+    let done =
+        says(&folder, 0, &["used: in use, 1 server", "open: open, 0 servers"], "pipework doctor --yes .");
+    assert_eq!(done.out.matches("nothing is wrong").count(), 3, "{}", done.out);
+    assert_eq!(fs::read_dir(&*folder).unwrap().count(), 3);
+}
+
+#[test]
+fn what_dead_members_held_is_taken_back() {
+    let folder = Folder::new();
+    left(folder.join("work"));
+    let segment = pipework::reqrep::Options::new().open(folder.join("work")).unwrap();
+    let client = segment.client().unwrap();
+    let dead = || segment.members().unwrap().iter().filter(|member| !member.is_alive).count();
+    // The client took the dead server's number, and recovered it.
+    assert_eq!(dead(), 0);
+    let mut server = worker(&segment);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(dead(), 1);
+    says(&folder, 3, &["in use, 0 servers, 1 client, 1 dead", "1 member died"], "pipework doctor work");
+    assert_eq!(dead(), 1);
+    says(&folder, 0, &["taken back from 1 dead member"], "pipework doctor --yes work");
+    assert_eq!(dead(), 0);
+    drop(client);
+}
+
+#[test]
+fn what_is_left_is_removed_after_a_yes_only() {
+    let folder = Folder::new();
+    left(folder.join("left"));
+    fs::copy(folder.join("left"), folder.join("copy")).unwrap();
+    let finds = ["copy: broken, it is a copy", "left: left, 0 servers, 0 clients, 1 dead", "and it takes"];
+    says(&folder, 3, &finds, "pipework doctor .");
+    assert_eq!(fs::read_dir(&*folder).unwrap().count(), 2);
+    let done = says(&folder, 0, &["removed"], "pipework doctor --json --yes .");
+    let objects: Vec<Value> = done.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(objects.len(), 2);
+    assert_eq!(objects[0]["findings"][0]["mended"], true);
+    assert_eq!(fs::read_dir(&*folder).unwrap().count(), 0);
+}
+
+#[test]
+fn what_somebody_has_open_is_never_removed() {
+    let folder = Folder::new();
+    left(folder.join("original"));
+    fs::copy(folder.join("original"), folder.join("copy")).unwrap();
+    fs::remove_file(folder.join("original")).unwrap();
+    // Nobody can work with a copy, but somebody reads it.
+    let mut holds = shell(&folder, "exec 9< copy; echo; exec sleep 60").spawn().unwrap();
+    holds.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    says(&folder, 3, &["not removed: a process has it open"], "pipework doctor --yes .");
+    holds.kill().unwrap();
+    holds.wait().unwrap();
+    assert!(folder.join("copy").exists());
+    says(&folder, 0, &["removed"], "pipework doctor --yes .");
+}
+
+/// A segment in which a request waits that nobody will ask about.
+fn forgotten(path: &Path) -> Segment {
+    let segment = segment(path);
+    let client = segment.client().unwrap();
+    client.forget(client.send("work", SOON).unwrap()).unwrap();
+    segment
+}
+
+#[test]
+fn requests_are_lost_only_if_a_person_says_so() {
+    let folder = Folder::new();
+    let segment = forgotten(&folder.join("work"));
+    says(&folder, 3, &["1 request without a server: is it still to be started?"], "pipework doctor --yes .");
+    drop(segment);
+    let words = ["1 request without a server would be lost"];
+    says(&folder, 3, &words, "pipework doctor --yes .");
+    for (keys, status) in [("\n", 3), ("n\n", 3), ("\u{4}", 3), ("yes\n", 0)] {
+        let mut terminal = Terminal::run(&folder, (24, 80), "exec pipework doctor work");
+        terminal.wait_for("remove it? [y/N] ");
+        assert!(terminal.text().contains(words[0]));
+        terminal.press(keys);
+        assert_eq!(terminal.end().code(), Some(status), "{keys:?}");
+        assert_eq!(folder.join("work").exists(), status == 3, "{keys:?}");
+    }
+}
+
+#[test]
+fn fifos_go_only_if_they_are_meant_and_nobody_has_them() {
+    let folder = Folder::new();
+    for name in ["unused", "used", "read", "written"] {
+        create_fifo(folder.join(name)).unwrap();
+    }
+    let mut uses = shell(&folder, "exec 9<>used; echo; exec sleep 60").spawn().unwrap();
+    uses.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let mut waiting = ["exec cat read", "exec cat /dev/null > written"]
+        .map(|script| shell(&folder, script).spawn().unwrap());
+    let wait = |id: u32| fs::read_to_string(format!("/proc/{id}/wchan")).unwrap() == "wait_for_partner";
+    let ids = waiting.each_ref().map(|child| child.id());
+    wait_until("both wait", || ids.into_iter().all(wait));
+    says(&folder, 0, &["unused: unused"], "pipework doctor --yes .");
+    assert!(folder.join("unused").exists());
+    says(&folder, 3, &["not removed: process", "  removed\n"], "pipework doctor --yes --fifos .");
+    let mut names: Vec<_> = fs::read_dir(&*folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["read", "used", "written"]);
+    assert!(ids.into_iter().all(wait), "whoever waited waits still");
+    for child in waiting.iter_mut().chain([&mut uses]) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    says(&folder, 0, &["removed"], "pipework doctor --yes --fifos .");
+    assert_eq!(fs::read_dir(&*folder).unwrap().count(), 0);
+}
+
+#[test]
+fn what_lies_in_a_pipe_that_nobody_reads_is_said() {
+    let folder = Folder::new();
+    create_fifo(folder.join("jobs")).unwrap();
+    let script = "exec 9<>jobs; pipework send --to jobs one two 9>&-; pipework recv --from jobs --count 1 9>&-; \
+                  exec 8>jobs 9>&-; pipework doctor jobs";
+    says(&folder, 3, &["one", "wait, and nobody reads"], script);
+}
+
+#[test]
+fn damage_is_told() {
+    let folder = Folder::new();
+    let work = segment(folder.join("work"));
+    let _server = work.server().unwrap();
+    // The head of the last slot: its state becomes one that there is not.
+    let file = File::options().write(true).open(folder.join("work")).unwrap();
+    file.write_all_at(&[0x0F], file.metadata().unwrap().len() - 64 - 256).unwrap();
+    says(&folder, 3, &["1 slot hold"], "pipework doctor --yes work");
+    assert!(folder.join("work").exists());
+}
+
+#[test]
+fn the_system_is_examined() {
+    let folder = Folder::new();
+    let done = sh(&folder, "ulimit -n 200; pipework doctor --system --json");
+    let checks: Vec<Value> = done.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<_> = checks.iter().map(|check| check["check"].as_str().unwrap()).collect();
+    let expected = [
+        "kernel",
+        "call",
+        "seccomp",
+        "/dev/shm",
+        "pipe",
+        "pipe-user-pages-soft",
+        "pipe-user-pages-hard",
+        "CPUs",
+        "CPU quota",
+        "RLIMIT_NOFILE",
+    ];
+    assert_eq!(names, expected);
+    assert!(checks.iter().all(|check| check["meaning"].as_str().unwrap().len() > 10));
+    assert_eq!((&checks[1]["level"], &checks[9]["level"]), (&"ok".into(), &"note".into()));
+    let is_sick = checks.iter().any(|check| check["level"] == "problem");
+    assert_eq!(done.status, Some(if is_sick { 3 } else { 0 }));
+}
+
+#[test]
+fn what_is_not_understood_fails() {
+    fails(1, &["missing: No such file"], "pipework doctor missing");
+    fails(2, &["--system"], "pipework doctor --system .");
+    assert_eq!(clean("pipework doctor ."), "");
+}
