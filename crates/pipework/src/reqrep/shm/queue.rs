@@ -74,16 +74,17 @@ impl Queue<'_> {
         let mut tail = self.tail.load(Ordering::Relaxed);
         for _ in 0..self.max_attempts() {
             let (at, lap) = self.place(tail);
+            // Without a look before: mostly the hint is right, and so the line is fetched once and
+            // not twice. Release: pairs with the Acquire of the pop, which must see the slot sent.
             // Acquire: pairs with the Release of the unlink, and of the push.
-            let cell = Cell(at.load(Ordering::Acquire));
+            let (empty, full) = (Cell::empty(lap), Cell::full(lap, slot));
+            let swapped = at.compare_exchange(empty.0, full.0, Ordering::AcqRel, Ordering::Acquire);
+            let Err(bits) = swapped else {
+                self.tail.store(tail.wrapping_add(1), Ordering::Relaxed);
+                return Ok(true);
+            };
+            let cell = Cell(bits);
             match (cell.is_full(), cell.ahead_of(lap)) {
-                (false, 0) => {
-                    // Release: pairs with the Acquire of the pop, which must see the slot sent.
-                    if swap(at, cell, Cell::full(lap, slot), Ordering::Release) {
-                        self.tail.store(tail.wrapping_add(1), Ordering::Relaxed);
-                        return Ok(true);
-                    }
-                }
                 (true, ahead) if ahead >= 0 => tail = self.after(tail, ahead as u64),
                 (false, ahead) if ahead > 0 => tail = self.after(tail, ahead as u64 - 1),
                 (true, -1) if is_needed(cell.slot()) => return Ok(false),
