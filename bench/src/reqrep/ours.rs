@@ -79,28 +79,29 @@ pub struct PipeworkClient {
 }
 
 impl PipeworkClient {
-    fn deadline(&self) -> Deadline {
-        if self.deadline { Deadline::after(Duration::from_secs(60)) } else { Deadline::NEVER }
+    /// The time that a call may take.
+    fn patience(&self) -> Option<Duration> {
+        self.deadline.then_some(Duration::from_secs(60))
     }
 }
 
 impl Client for PipeworkClient {
     fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
-        self.tickets.push_back(self.client.send(request, self.deadline())?);
+        self.tickets.push_back(self.client.send(request, self.patience())?);
         Ok(())
     }
 
     fn receive(&mut self) -> Result<usize, Failure> {
         let ticket = self.tickets.pop_front().ok_or("nothing was sent")?;
-        Ok(self.client.recv(ticket, self.deadline())?.len())
+        Ok(self.client.recv(ticket, self.patience())?.len())
     }
 
     fn call(&mut self, request: &[u8]) -> Result<usize, Failure> {
         if !self.in_place {
-            return Ok(self.client.call(request, self.deadline())?.len());
+            return Ok(self.client.call(request, self.patience())?.len());
         }
-        let deadline = self.deadline();
-        self.client.call_into(request, &mut self.reply, deadline)?;
+        let patience = self.patience();
+        self.client.call_into(request, &mut self.reply, patience)?;
         Ok(self.reply.len())
     }
 }

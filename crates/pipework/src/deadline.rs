@@ -9,6 +9,8 @@ use crate::clock;
 /// The instant, on the monotonic clock, after which a blocking call gives up; or never.
 ///
 /// A `Duration` or an `Instant` converts into one, so `reader.recv(Duration::from_secs(1))` works.
+/// Where a `Duration` is given to a call of the room `reqrep`, it begins when the call first has to
+/// wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline(
     /// Nanoseconds of CLOCK_MONOTONIC; `i64::MAX` is never.
@@ -101,6 +103,10 @@ fn later(ns: i64, time: Duration) -> i64 {
 fn earlier(ns: i64, time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).map_or(i64::MIN, |time| ns.saturating_sub(time))
 }
+
+/// A deadline that is worked out when it is first needed: what is waited for has mostly begun by
+/// then, and takes longer than reading the clock.
+pub(crate) type Later<'a> = &'a dyn Fn() -> Deadline;
 
 impl From<Duration> for Deadline {
     fn from(time: Duration) -> Deadline {

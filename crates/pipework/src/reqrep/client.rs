@@ -1,5 +1,6 @@
 //! The calling end: sends requests, ends calls, and asks to be notified of replies.
 
+use std::cell::LazyCell;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -222,13 +223,13 @@ impl Client {
     /// child as well what [`Segment::client`] fails with.
     #[inline]
     pub fn call<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Reply> {
-        let (request, deadline) = (request.into(), deadline.into());
-        let ticket = self.start(&request, Some(deadline), false, CALL)?;
+        let deadline = LazyCell::new(|| deadline.into());
+        let ticket = self.start(&request.into(), Some(&|| *deadline), false, CALL)?;
         let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
-        match self.wait_until(ticket, deadline, CALL, || self.poll(ticket, CALL)) {
+        match self.wait_until(ticket, &|| *deadline, CALL, || self.poll(ticket, CALL)) {
             // An outcome is moved more often than a reply.
             Ok(done) if done.is_answered_at_once() => self.take_reply(ticket, done, CALL),
-            waited => self.end_call(ticket, waited, deadline, CALL)?.into_reply(CALL),
+            waited => self.end_call(ticket, waited, *deadline, CALL)?.into_reply(CALL),
         }
     }
 
@@ -242,11 +243,11 @@ impl Client {
         request: impl Into<Message<'a>>,
         deadline: impl Into<Deadline>,
     ) -> Result<Outcome> {
-        let deadline = deadline.into();
-        let ticket = self.start(&request.into(), Some(deadline), false, CALL)?;
+        let deadline = LazyCell::new(|| deadline.into());
+        let ticket = self.start(&request.into(), Some(&|| *deadline), false, CALL)?;
         let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
-        let waited = self.wait_until(ticket, deadline, CALL, || self.poll(ticket, CALL));
-        self.end_call(ticket, waited, deadline, CALL)
+        let waited = self.wait_until(ticket, &|| *deadline, CALL, || self.poll(ticket, CALL));
+        self.end_call(ticket, waited, *deadline, CALL)
     }
 
     /// As [`call`](Client::call); the reply replaces what `into` holds, and its flags are returned.
@@ -262,11 +263,11 @@ impl Client {
         into: &mut Vec<u8>,
         deadline: impl Into<Deadline>,
     ) -> Result<u32> {
-        let deadline = deadline.into();
+        let deadline = LazyCell::new(|| deadline.into());
         into.clear();
-        let ticket = self.start(&request.into(), Some(deadline), false, CALL)?;
+        let ticket = self.start(&request.into(), Some(&|| *deadline), false, CALL)?;
         let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
-        match self.receive_into(ticket, into, deadline, CALL) {
+        match self.receive_into(ticket, into, &|| *deadline, CALL) {
             Ok(flags) => Ok(flags),
             Err(error) => {
                 if error.kind() == ErrorKind::Failed {

@@ -43,7 +43,7 @@ impl Client {
         mut step: impl FnMut() -> Result<Step<T>>,
     ) -> Result<T> {
         loop {
-            match self.wait_until(ticket, deadline, op, &mut step)? {
+            match self.wait_until(ticket, &|| deadline, op, &mut step)? {
                 Break(done) => return Ok(done),
                 Continue(()) if deadline.has_passed() => return Err(Error::new(ErrorKind::TimedOut, op)),
                 Continue(()) => {}

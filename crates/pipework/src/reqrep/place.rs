@@ -13,7 +13,7 @@ use super::shm::slot::{Caller, SlotWord, State};
 use super::shm::ticket::Ticket;
 use super::waiters::{Ahead, Place, Waiters};
 use super::watch::{Topic, Watcher, WatcherState};
-use crate::deadline::Deadline;
+use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
 use crate::spin::{Looks, Spin, for_turns};
@@ -189,7 +189,7 @@ impl Sender {
         &self,
         write: impl FnOnce(u32) -> Result<()>,
         Sending { terms, has_ticket, follows, quietly }: Sending,
-        deadline: Option<Deadline>,
+        deadline: Option<Later<'_>>,
         place: Option<&Place>,
         op: &'static str,
     ) -> Result<Option<Ticket>> {
@@ -258,7 +258,7 @@ impl Sender {
 
     /// Acquires a slot, if one is free and the limit of this client admits the call.
     #[inline]
-    fn acquire(&self, me: u16, deadline: Option<Deadline>) -> Option<Acquired> {
+    fn acquire(&self, me: u16, deadline: Option<Later<'_>>) -> Option<Acquired> {
         let is_in = self.waiters.enter();
         let slot = is_in.then(|| self.acquire_any(me, deadline)).flatten();
         if is_in && slot.is_none() {
@@ -268,7 +268,7 @@ impl Sender {
     }
 
     #[inline]
-    fn acquire_any(&self, me: u16, deadline: Option<Deadline>) -> Option<Acquired> {
+    fn acquire_any(&self, me: u16, deadline: Option<Later<'_>>) -> Option<Acquired> {
         let (shared, waiters) = (&self.shared, &self.waiters);
         if waiters.must_leave_one() && !shared.has_free(1) {
             return None;
@@ -301,7 +301,7 @@ impl Sender {
     /// Looks at all slots, but not past the deadline, and not again as long as none has come free
     /// since all were looked at in vain.
     #[cold]
-    fn acquire_among_many(&self, me: u16, slots: u32, deadline: Option<Deadline>) -> Option<Acquired> {
+    fn acquire_among_many(&self, me: u16, slots: u32, deadline: Option<Later<'_>>) -> Option<Acquired> {
         let (shared, full) = (&self.shared, &self.full);
         if full.get() != 0 && shared.space().is_still(full.get()) {
             return None;
@@ -312,7 +312,7 @@ impl Sender {
             return Some((freed, filled));
         }
         for looked in (0..slots).step_by(LOOKED_AT_ONCE as usize) {
-            if looked > 0 && deadline.is_some_and(Deadline::has_passed) {
+            if looked > 0 && deadline.is_some_and(|deadline| deadline().has_passed()) {
                 // The next look goes on from here.
                 return None;
             }
@@ -356,7 +356,7 @@ impl Sender {
         &self,
         me: u16,
         terms: Terms,
-        deadline: Option<Deadline>,
+        deadline: Option<Later<'_>>,
         is_up: bool,
         op: &'static str,
     ) -> Result<Option<Acquired>> {
@@ -370,7 +370,7 @@ impl Sender {
                 return Ok(Some(slot));
             }
         }
-        let Some(deadline) = deadline else { return Ok(None) };
+        let Some(deadline) = deadline.map(|deadline| deadline()) else { return Ok(None) };
         let place = self.waiters.join();
         let slot = loop {
             if place.is_representative() {
@@ -409,10 +409,10 @@ impl Sender {
             }
             self.count_anew(me);
             match place.ahead() {
-                Ahead { waits: false, chosen: 0 } => return Ok(self.acquire(me, Some(deadline))),
+                Ahead { waits: false, chosen: 0 } => return Ok(self.acquire(me, Some(&|| deadline))),
                 Ahead { chosen, .. } if !waiters.lets_in(chosen) => {}
                 Ahead { chosen, .. } if !shared.has_free(chosen) => {}
-                Ahead { waits: false, .. } => return Ok(self.acquire(me, Some(deadline))),
+                Ahead { waits: false, .. } => return Ok(self.acquire(me, Some(&|| deadline))),
                 Ahead { .. } => drop(waiters.choose()),
             }
             Ok(None)
@@ -435,10 +435,10 @@ impl Sender {
         &self,
         ticket: Ticket,
         me: u16,
-        deadline: Option<Deadline>,
+        deadline: Option<Later<'_>>,
         op: &'static str,
     ) -> Result<bool> {
-        let Some(deadline) = deadline else { return Ok(false) };
+        let Some(deadline) = deadline.map(|deadline| deadline()) else { return Ok(false) };
         let look = || {
             let waits = self.shared.standing(ticket, me) == Standing::Sent;
             Ok((!waits || self.shared.enqueue(ticket.idx(), op)?).then_some(true))

@@ -1,6 +1,6 @@
 //! How replies are received: whole, in parts that are put together, or whichever comes first.
 
-use std::cell::Cell;
+use std::cell::{Cell, LazyCell};
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::shm::call::Standing;
 use super::shm::layout::Direction;
 use super::shm::slot::{Mark, SlotWord, State};
 use super::shm::ticket::Ticket;
-use crate::deadline::Deadline;
+use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
 
 const RECV: &str = "reqrep recv";
@@ -37,10 +37,10 @@ impl Client {
     /// well what [`Segment::client`](super::Segment::client) fails with.
     #[inline]
     pub fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Result<Reply> {
-        let deadline = deadline.into();
-        match self.wait_until(ticket, deadline, RECV, || self.poll(ticket, RECV)) {
+        let deadline = LazyCell::new(|| deadline.into());
+        match self.wait_until(ticket, &|| *deadline, RECV, || self.poll(ticket, RECV)) {
             Ok(done) if done.is_answered_at_once() => self.collect_reply(ticket, done),
-            Ok(_) => self.outcome(ticket, deadline)?.into_reply(RECV),
+            Ok(_) => self.outcome(ticket, *deadline)?.into_reply(RECV),
             Err(error) => {
                 self.looked(ticket, may_be_open(&error));
                 Err(error)
@@ -272,12 +272,12 @@ impl Client {
     pub(super) fn wait_until<T>(
         &self,
         ticket: Ticket,
-        deadline: Deadline,
+        deadline: Later<'_>,
         op: &'static str,
         mut look: impl FnMut() -> Result<Option<T>>,
     ) -> Result<T> {
         match look() {
-            Ok(None) => self.wait_longer(ticket, deadline, op, look),
+            Ok(None) => self.wait_longer(ticket, deadline(), op, look),
             Ok(Some(found)) => Ok(found),
             Err(error) => Err(error),
         }
@@ -343,7 +343,7 @@ impl Client {
     }
 
     pub(super) fn receive(&self, ticket: Ticket, deadline: Deadline) -> Result<Outcome> {
-        let word = self.wait_until(ticket, deadline, RECV, || self.poll(ticket, RECV))?;
+        let word = self.wait_until(ticket, &|| deadline, RECV, || self.poll(ticket, RECV))?;
         if word.has_begun() {
             self.gather_all(ticket, deadline, RECV)
         } else {
@@ -453,7 +453,7 @@ impl Client {
         into: &mut [u8],
         deadline: Deadline,
     ) -> Result<std::result::Result<(usize, u32), Reply>> {
-        let done = self.wait_until(ticket, deadline, RECV, || self.poll(ticket, RECV))?;
+        let done = self.wait_until(ticket, &|| deadline, RECV, || self.poll(ticket, RECV))?;
         if done.has_begun() || done.state() != Some(State::Answered) {
             return match self.receive(ticket, deadline)? {
                 Outcome::Answered(reply) => {
@@ -479,7 +479,7 @@ impl Client {
         &self,
         ticket: Ticket,
         into: &mut Vec<u8>,
-        deadline: Deadline,
+        deadline: Later<'_>,
         op: &'static str,
     ) -> Result<u32> {
         into.clear();
@@ -491,7 +491,7 @@ impl Client {
         }
         let outcome = if done.has_begun() {
             std::mem::swap(into, &mut self.arrival(ticket).lock().unwrap_or_else(PoisonError::into_inner));
-            self.gather_all(ticket, deadline, op)?
+            self.gather_all(ticket, deadline(), op)?
         } else {
             self.take_out(ticket, done, done, op)?
         };

@@ -1,5 +1,6 @@
 //! How requests are sent: at once, several, written in place, or in parts.
 
+use std::cell::LazyCell;
 use std::ops::ControlFlow::{Break, Continue};
 
 use super::client::Client;
@@ -10,7 +11,7 @@ use super::shm::layout::Direction;
 use super::shm::payload::{Message, Space};
 use super::shm::slot::{Caller, State};
 use super::shm::ticket::Ticket;
-use crate::deadline::Deadline;
+use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
 
 const CALL: &str = "reqrep call";
@@ -34,7 +35,8 @@ impl Client {
     /// that is longer than one: that call is cancelled.
     #[inline]
     pub fn send<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Ticket> {
-        let ticket = self.start(&request.into(), Some(deadline.into()), true, SEND)?;
+        let deadline = LazyCell::new(|| deadline.into());
+        let ticket = self.start(&request.into(), Some(&|| *deadline), true, SEND)?;
         let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, SEND))?;
         self.sent(ticket);
         Ok(ticket)
@@ -99,7 +101,8 @@ impl Client {
             return Err(Error::new(ErrorKind::TooLong, SEND));
         }
         let sending = Sending::new(self.terms, true);
-        let placed = self.sender().place(write, sending, Some(deadline.into()), None, SEND)?;
+        let deadline = LazyCell::new(|| deadline.into());
+        let placed = self.sender().place(write, sending, Some(&|| *deadline), None, SEND)?;
         let ticket = placed.ok_or(Error::new(ErrorKind::TimedOut, SEND))?;
         self.sent(ticket);
         Ok(ticket)
@@ -132,7 +135,7 @@ impl Client {
                 None => {
                     // Before this waits: what it waits for may need them.
                     self.sender().announce(std::mem::take(&mut quiet));
-                    let ticket = self.start(&request, Some(deadline), true, SEND)?;
+                    let ticket = self.start(&request, Some(&|| deadline), true, SEND)?;
                     ticket.ok_or(Error::new(ErrorKind::TimedOut, SEND))?
                 }
             };
@@ -153,7 +156,7 @@ impl Client {
     pub(super) fn start(
         &self,
         request: &Message<'_>,
-        deadline: Option<Deadline>,
+        deadline: Option<Later<'_>>,
         has_ticket: bool,
         op: &'static str,
     ) -> Result<Option<Ticket>> {
@@ -223,11 +226,11 @@ impl Client {
     fn start_long(
         &self,
         request: &Message<'_>,
-        deadline: Option<Deadline>,
+        deadline: Option<Later<'_>>,
         has_ticket: bool,
         op: &'static str,
     ) -> Result<Option<Ticket>> {
-        let deadline = deadline.ok_or(Error::new(ErrorKind::TooLong, op))?;
+        let deadline = deadline.ok_or(Error::new(ErrorKind::TooLong, op))?();
         let mut calling = Calling { rest: Some(*request), ticket: None, has_ticket };
         let started = self.hand_over(&mut calling, deadline, op);
         if let (Err(_), Some(ticket)) = (&started, calling.ticket) {
@@ -267,7 +270,7 @@ impl Client {
                 // The ticket is the caller's when all is handed out.
                 let sending = Sending::new(self.terms, calling.has_ticket && !follows);
                 let sending = Sending { follows, ..sending };
-                let placed = self.sender().place(write, sending, Some(deadline), None, op)?;
+                let placed = self.sender().place(write, sending, Some(&|| deadline), None, op)?;
                 let Some(ticket) = placed else { return Ok(None) };
                 (calling.ticket, calling.rest) = (Some(ticket), follows.then_some(later));
                 ticket

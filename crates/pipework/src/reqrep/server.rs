@@ -1,6 +1,7 @@
 //! The answering end: takes requests from the ring, answers each of them once.
 
 use std::borrow::Cow;
+use std::cell::LazyCell;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use super::shm::mapping::{Shared, count};
 use super::shm::slot::SlotWord;
 use super::shm::ticket::Ticket;
 use super::watch::WatcherState;
-use crate::deadline::Deadline;
+use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Reach;
 use crate::sys;
@@ -90,7 +91,8 @@ impl Server {
     /// child as well what [`Segment::server`] fails with.
     #[inline]
     pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
-        self.recv_with(deadline.into(), Request::copy_out)
+        let deadline = LazyCell::new(|| deadline.into());
+        self.recv_with(&|| *deadline, Request::copy_out)
     }
 
     /// As `recv`; `copy` copies the first part out, and returns false if no client of ours sends
@@ -99,7 +101,7 @@ impl Server {
     #[inline(always)]
     pub(super) fn recv_with<'a>(
         &'a self,
-        deadline: Deadline,
+        deadline: Later<'_>,
         mut copy: impl FnMut(&mut Request<'a>) -> Result<bool>,
     ) -> Result<Request<'a>> {
         let mut turns = self.turns();
@@ -118,11 +120,11 @@ impl Server {
             if !request.has_more() {
                 return Ok(request);
             }
-            if let Some(request) = self.gather(request, Some(deadline))? {
+            if let Some(request) = self.gather(request, Some(deadline()))? {
                 return Ok(request);
             }
             // Its client has cancelled it, or was too slow: that is no damage.
-            if deadline.has_passed() {
+            if deadline().has_passed() {
                 return Err(Error::new(ErrorKind::TimedOut, RECV));
             }
         }
@@ -188,9 +190,9 @@ impl Server {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn claim(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
-        let deadline = deadline.into();
+        let deadline = LazyCell::new(|| deadline.into());
         for _ in 0..self.turns() {
-            match self.find_until(deadline)? {
+            match self.find_until(&|| *deadline)? {
                 Found::Claimed(claimed) => {
                     let mut request = self.request(claimed);
                     request.look_for_more()?;
@@ -488,10 +490,10 @@ impl Server {
     }
 
     #[inline]
-    fn find_until(&self, deadline: Deadline) -> Result<Found> {
+    fn find_until(&self, deadline: Later<'_>) -> Result<Found> {
         match self.find()? {
             Some(found) => Ok(found),
-            None => self.find_waiting(deadline),
+            None => self.find_waiting(deadline()),
         }
     }
 

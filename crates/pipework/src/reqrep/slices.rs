@@ -51,7 +51,7 @@ impl Client {
     /// Waits until there is something to receive.
     #[doc(hidden)]
     pub fn wait_for(&self, ticket: Ticket, deadline: Deadline) -> Result<()> {
-        self.wait_until(ticket, deadline, RECV, || self.poll(ticket, RECV)).map(drop)
+        self.wait_until(ticket, &|| deadline, RECV, || self.poll(ticket, RECV)).map(drop)
     }
 
     /// As [`abandon`](Client::abandon), with the reason why a server gave the request up.
@@ -68,7 +68,7 @@ impl Client {
     #[doc(hidden)]
     pub fn recv_to(&self, ticket: Ticket, into: &mut Vec<u8>, deadline: Deadline) -> Result<u32> {
         into.clear();
-        let flags = match self.wait_until(ticket, deadline, RECV, || self.poll(ticket, RECV)) {
+        let flags = match self.wait_until(ticket, &|| deadline, RECV, || self.poll(ticket, RECV)) {
             Ok(done) if done.is_answered_at_once() => self.append_reply(ticket, done, into),
             Ok(_) => self.receive(ticket, deadline).and_then(|outcome| outcome.into_bytes(into, RECV)),
             Err(error) => Err(error),
@@ -96,7 +96,7 @@ impl Server {
     #[doc(hidden)]
     pub fn recv_to(&self, into: &mut Vec<u8>, deadline: Deadline) -> Result<Kept> {
         into.clear();
-        let mut request = self.recv_with(deadline, |request| request.copy_to(into))?;
+        let mut request = self.recv_with(&|| deadline, |request| request.copy_to(into))?;
         if request.is_read() {
             *into = request.take_payload();
         }

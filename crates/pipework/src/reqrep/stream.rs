@@ -84,7 +84,7 @@ impl Client {
     /// As [`stream`](Client::stream), with a deadline for sending, and for none of the parts.
     #[doc(hidden)]
     pub fn stream_by<'a>(&self, request: impl Into<Message<'a>>, deadline: Deadline) -> Result<Stream> {
-        let ticket = self.start(&request.into(), Some(deadline), false, STREAM)?;
+        let ticket = self.start(&request.into(), Some(&|| deadline), false, STREAM)?;
         let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, STREAM))?;
         Ok(Stream::new(self.clone(), ticket, Duration::MAX))
     }
