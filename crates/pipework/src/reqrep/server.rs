@@ -89,7 +89,8 @@ impl Server {
     /// with another number if the kernel does not say whether this server still has its lock, for
     /// instance because the program has closed a descriptor of the segment (EBADF). In a forked
     /// child as well what [`Segment::server`] fails with.
-    #[inline]
+    // Always, as below: what it returns is large, and is moved once more by a call.
+    #[inline(always)]
     pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
         let deadline = LazyCell::new(|| deadline.into());
         self.recv_with(&|| *deadline, Request::copy_out)

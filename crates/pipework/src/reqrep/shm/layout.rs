@@ -69,7 +69,7 @@ const CELL: usize = 8;
 /// Bytes of a slot in front of its request.
 pub(crate) const SLOT_HEAD: usize = 40;
 /// Bytes that are copied out together, however few are asked for.
-pub(crate) const SMALL: usize = 48;
+pub(crate) const SMALL: usize = 64;
 /// Bytes that processors keep apart: a cache line.
 const LINE: usize = 64;
 /// Bytes of a page, or of a part of a larger page.
