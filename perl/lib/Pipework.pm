@@ -86,7 +86,7 @@ takes any string, and gives it back as it was.
 B<fork> and B<threads>: what a child or a thread inherits it may use, as each module says.
 
 B<Versions>: C<use Pipework::Atomic 0.026> accepts the versions of the original up to the one whose
-interface is kept.
+interface is kept. Pipework's own are v-strings: C<use Pipework v0.1.0>, for 0.1 would be v0.100.0.
 
 =head1 FUNCTIONS
 

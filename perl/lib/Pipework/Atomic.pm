@@ -499,12 +499,26 @@ One that returns does not end the wait.
 C<blocking> is a flag of the object. The O_NONBLOCK of the open file, which other processes may
 share, is never changed.
 
+=head2 Event loops
+
+A loop watches C<rh>, or C<wh> while C<pending_output> is true. With C<blocking(0)>, take all that
+there is each time, for what has been read already does not make C<rh> readable again:
+
+    $r->blocking(0);
+    my $watcher = EV::io($r->rh, EV::READ, sub {
+        while (defined(my $message = $r->read_message)) { ... }
+        undef $watcher if $r->eof;
+    });
+
 =head2 Mixed data mode
 
 The same pipe carries what a program prints and what it sends: C<STDOUT> is opened to
 C<< $w->wh >>, and C<write_message> goes in between. Three control bytes tell messages and bursts
 from text: 0x0E, 0x0F and 0x10. A program may still print them: what does not form a whole message
 or burst is text. C<< strict => 1 >> makes an exception of it, as Atomic::Pipe does.
+
+A reader in this mode does not wait: as long as its writers are alive, C<get_line_burst_or_data>
+finds nothing now and then. C<< $r->blocking(1) >> makes it wait.
 
 Perl keeps what is printed in a buffer of its own. A program whose lines are to stay in order with
 its messages sets C<< $fh->autoflush(1) >>.
@@ -713,9 +727,10 @@ in mixed data mode.
 =item ($type, $data) = $r->get_line_burst_or_data(peek_line => 1)
 
 The next item of mixed data: C<line>, C<burst> or C<message>; with C<keep_compressed>, the last two
-are followed by C<< compressed => $bytes >>. The second form returns C<peek> and the text of a line
-that has begun, if there is nothing else. The empty list if there is nothing now, or at the end; in
-scalar context the last value. Does not wait, unless C<blocking(1)> was said after the mode was set.
+are followed by C<< compressed => $bytes >>. A line ends with C<\n>, but for a last one that has
+none. The second form returns C<peek> and the text of a line that has begun, if there is nothing
+else. The empty list if there is nothing now, or at the end; in scalar context the last value. Does
+not wait, unless C<blocking(1)> was said after the mode was set.
 
 =item $message = $r->recv, $r->recv($seconds)
 

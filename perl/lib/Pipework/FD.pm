@@ -111,6 +111,9 @@ C<accept4> the flags alone decide.
 
 B<Strings are bytes.> Characters over 255 die C<Wide character in NAME>.
 
+B<SIGPIPE> comes from C<syswrite>, C<send> and C<sendfile> to where nobody reads, as from those of
+Perl; never from L</ALL OF IT, AND MANY AT ONCE>.
+
 B<A signal> ends a call that waits, with EINTR, as it ends those of Perl itself; only C<readline>
 goes on. Handlers run before the next statement.
 
@@ -119,7 +122,9 @@ B<$!> is left alone by success, but for C<accept_multiple>.
 =head1 FUNCTIONS
 
 Nothing is exported unless it is asked for. C<:all> are the functions that IO::FD exports by that
-name; they then stand for the built-in ones in that package. The others are exported by name.
+name; they then stand for the built-in ones in that package, which no longer take handles there
+(those of L<Pipework::FD::DWIM> do). Not in C<:all>, but exported by name: C<send>, C<recv>,
+C<shutdown>, C<getpeername>, C<getsockname>, C<stat>, C<lstat>, and all others.
 
 =head2 Sockets
 
@@ -360,7 +365,7 @@ also when it fails.
 
 =item write_all $fd, $bytes, $seconds
 
-Writes all of it. How many bytes that is. SIGPIPE never comes.
+Writes all of it. How many bytes that is.
 
 =item slurp $fd, $max, $seconds
 
@@ -390,9 +395,9 @@ A list of three: why there are not more (C<would block>, C<limit>, C<no descript
 with C<$!>), a reference to the new descriptors, which do not block, and one to their peers. It
 does not wait.
 
-=item send_many $socket, [$bytes, [$bytes, $address], ...], $seconds
+=item send_many $socket, \@datagrams, $seconds
 
-Sends each as a datagram. How many.
+Sends each as a datagram, in few system calls: bytes, or C<[$bytes, $address]>. How many.
 
 =item close_range $first, $last, $on_exec
 

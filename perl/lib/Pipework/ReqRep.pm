@@ -69,6 +69,7 @@ Pipework::ReqRep - requests and responses over shared memory
     my $id2 = $cli->send('two');
     print $cli->get_wait($id2), $cli->get_wait($id1);
     $cli->req('stop');
+    $srv->unlink;
 
 =head1 DESCRIPTION
 
@@ -104,8 +105,7 @@ a text in one, kept until the next failure. C<$!> is EAGAIN where there is nothi
 when the time was over, ECONNRESET if the process that had the request has died, ECANCELED if a
 server gave the request up or cleared it, ESTALE for an id that is over or not this object's,
 ENOTCONN if there is no server and one was needed, EPIPE once the server was stopped, EUSERS if 1024
-clients and servers are attached. After
-ECANCELED, C<Pipework::reason()> is what the server said.
+clients and servers are attached. After ECANCELED, C<Pipework::reason()> is what the server said.
 
 What the original does not have dies with a L<Pipework::Error> instead.
 
@@ -122,12 +122,14 @@ child may answer; it is the child's then. Threads share a client or a server.
 
 =head2 new($path, $req_cap, $resp_slots, $resp_size [, $arena [, $mode]])
 
-Opens the segment at C<$path>, whatever its sizes are, or makes it. C<$path> undef makes one without
-a name, for processes that are forked, and for those that get its descriptor.
+Opens the segment at C<$path>, whatever its sizes are, or makes it: for other sizes, C<unlink> the
+old one first. A path in F</dev/shm> is in memory only; the kernel writes any other to the disk as
+well. C<$path> undef makes one without a name, for processes that are forked, and for those that get
+its descriptor.
 
 C<$resp_slots> is how many calls may be in progress at a time, 1 to 2**20. C<$resp_size> is the
 longest response in bytes. C<$arena> is the longest request in bytes: 256 times C<$req_cap> if it is
-absent, at least 4096 and at most 2**30. The ring of waiting requests has C<$req_cap> places,
+absent, raised to 4096 and cut to 2**30. The ring of waiting requests has C<$req_cap> places,
 rounded up to a power of two and to at least twice the slots. C<$mode> is the mode of the file, 0600
 if it is absent.
 
@@ -140,7 +142,7 @@ Makes a segment without a path. The name is for people, in F</proc>. Dies as C<n
 
 =head2 new_from_fd($fd)
 
-Opens the segment behind a descriptor, which stays the caller's. Dies as C<new>.
+Opens the segment behind a descriptor, a number, which stays the caller's. Dies as C<new>.
 
 =head1 REQUESTS
 
@@ -162,11 +164,11 @@ the first; the others do not wait. The empty list if there is none.
 
 =head2 reply($id, $response [, $secs])
 
-Answers a request. True if the client still waited; false if it has cancelled, and false with ESTALE
-and C<Stale> in C<Pipework::error> if there is no such request: it was answered before, or belongs
-to another process or object. Only the object that has received a request can answer it, also where
-another one of the same process is for the same segment. Dies with
-C<response too long (max N bytes)>; then the request is still to be answered.
+Answers a request. True if the client has not cancelled it, though it may have died since. False if
+it has, and C<$!> is left alone; false with ESTALE and C<Stale> in C<Pipework::error> if there is no
+such request: it was answered before, or belongs to another process or object. Only the object that
+has received a request can answer it, also where another one of the same process is for the same
+segment. Dies with C<response too long (max N bytes)>; then the request is still to be answered.
 
 It does not wait, except for the client to take a C<part> that was given before. If it does not
 within C<$secs>, undef, and the request is still to be answered; so it is if a signal handler dies.
@@ -176,8 +178,8 @@ Without C<$secs> the request is given up after 10 seconds: false, with ETIMEDOUT
 
 Gives the client a part of the response; then come others, or C<reply>, whose response may be empty.
 A client that does not ask for parts gets all of them as one response. Waits until the client has
-taken the part before. True if it was given, false as C<reply>, undef if the time was over. Dies as
-C<reply>.
+taken the part before: without C<$secs> for as long as the client lives, even if it never asks. True
+if it was given, false as C<reply>, undef if the time was over. Dies as C<reply>.
 
 =head2 fail($id [, $reason])
 
@@ -187,7 +189,8 @@ the client has not taken yet, and says no reason then.
 
 =head2 is_wanted($id)
 
-False once the client has cancelled the call or has died, and if there is no such request.
+False once the client has cancelled the call, or its death was noticed, and if there is no such
+request. Whoever waits in the segment notices deaths, and C<recover> does.
 
 =head2 redeliveries($id)
 
@@ -206,8 +209,11 @@ Fails all requests that wait. Their callers are told. Returns nothing.
 
 =head2 stop
 
-From now on C<recv> and its like give the empty list at once, with EPIPE. What was taken can be
-answered. May be called in a signal handler. Returns nothing.
+From now on C<recv> and its like give the empty list at once, with EPIPE; in this process, while
+other servers go on. What was taken can be answered. May be called in a signal handler. Returns
+nothing.
+
+    $SIG{TERM} = sub { $srv->stop };    # the request in progress is answered
 
 =head1 EVENT LOOPS
 
