@@ -18,12 +18,12 @@ pub struct Machine {
     /// Whether the first two CPUs are two threads of one core; virtual machines may not know.
     #[serde(default)]
     pub share_a_core: Option<bool>,
-    /// How long a changed word takes from the first CPU to the second, in nanoseconds.
-    #[serde(default)]
-    pub coherence_ns: Option<u64>,
     pub kernel: String,
     pub page_bytes: usize,
     pub rustc: String,
+    /// `release`, or `plain`: what a program gets that sets nothing.
+    #[serde(default)]
+    pub profile: String,
 }
 
 impl Machine {
@@ -39,16 +39,15 @@ impl Machine {
         let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
         // What follows the number is the name of a build, which tells nobody anything.
         let number = kernel.split(|c: char| !c.is_ascii_digit() && c != '.').next().unwrap_or_default();
-        let pair = two_cpus();
         Machine {
             cpu: field("model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
             make: if make.is_empty() { std::env::consts::ARCH.to_owned() } else { make },
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            share_a_core: pair.and_then(share_a_core),
-            coherence_ns: pair.and_then(coherence_ns),
+            share_a_core: two_cpus().and_then(share_a_core),
             kernel: format!("Linux {number}"),
             page_bytes: rustix::param::page_size(),
             rustc: env!("BENCH_RUSTC").to_owned(),
+            profile: env!("BENCH_PROFILE").to_owned(),
         }
     }
 
@@ -72,18 +71,26 @@ impl fmt::Display for Machine {
             Some(false) => write!(out, " on cores of their own")?,
             None => {}
         }
-        if let Some(ns) = self.coherence_ns {
-            write!(out, ", {ns} ns from one to the other")?;
+        write!(out, ", {kernel}, {page_bytes}-byte pages, {rustc}")?;
+        if !self.profile.is_empty() {
+            write!(out, ", profile {}", self.profile)?;
         }
-        write!(out, ", {kernel}, {page_bytes}-byte pages, {rustc}")
+        Ok(())
     }
 }
 
-/// The first two that this process may run on.
-fn two_cpus() -> Option<[usize; 2]> {
+/// The first two CPUs that this process may run on.
+pub fn two_cpus() -> Option<[usize; 2]> {
     let allowed = sched_getaffinity(None).ok()?;
     let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
     Some([cpus.next()?, cpus.next()?])
+}
+
+/// Keeps the calling thread, and what it forks, on this CPU.
+pub fn pin(cpu: usize) -> rustix::io::Result<()> {
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(None, &only)
 }
 
 fn share_a_core([one, other]: [usize; 2]) -> Option<bool> {
@@ -96,18 +103,15 @@ fn share_a_core([one, other]: [usize; 2]) -> Option<bool> {
     siblings.trim().split(',').map(is_sibling).try_fold(false, |any, one| Some(any | one?))
 }
 
-/// Two threads that hand a number to each other.
-fn coherence_ns([one, other]: [usize; 2]) -> Option<u64> {
+/// How long a changed word takes from the first CPU to the second, in nanoseconds: two threads hand
+/// a number to each other.
+pub fn coherence_ns() -> Option<u64> {
+    let [one, other] = two_cpus()?;
     const TURNS: u32 = 200_000;
     let word = AtomicU32::new(0);
-    let pin = |cpu| {
-        let mut only = CpuSet::new();
-        only.set(cpu);
-        sched_setaffinity(None, &only).is_ok()
-    };
     let play = |cpu, first: u32| {
         // Not pinned, it still takes its turns: the other one waits for them.
-        let pinned = pin(cpu);
+        let pinned = pin(cpu).is_ok();
         let began = Instant::now();
         for turn in (first..TURNS).step_by(2) {
             while word.load(Ordering::Acquire) != turn {

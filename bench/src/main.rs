@@ -144,7 +144,9 @@ fn run(args: &Args, room: Room) -> Result<bool, Failure> {
     let mut told = Vec::new();
     for mut case in cases {
         progress(case.name);
-        let measured = CaseRecord::new(case.name, room.sides(), interleaved(&mut case.lanes, rounds));
+        let way_ns = machine::coherence_ns();
+        let series = interleaved(&mut case.lanes, rounds);
+        let measured = CaseRecord::new(case.name, room.sides(), way_ns, series);
         progress("");
         if !args.json {
             writeln!(out, "{measured}")?;

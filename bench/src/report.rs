@@ -46,6 +46,10 @@ pub struct CaseRecord {
     /// What those are called whose CPU time is told apart.
     #[serde(default = "usual_sides")]
     pub sides: [String; 2],
+    /// How long a changed word took from the first CPU to the second right before. On a virtual
+    /// machine that changes, for its CPUs move.
+    #[serde(default)]
+    pub coherence_ns: Option<u64>,
     pub lanes: Vec<LaneRecord>,
 }
 
@@ -110,7 +114,12 @@ impl Record {
         let kind = if self.quick { "quick run" } else { "full run" };
         let others = self.cores_of_others.map_or("unknown".to_owned(), |cores| format!("{cores:.2}"));
         let Self { date, rounds, .. } = self;
-        format!("{date}, {kind}, medians of {rounds} rounds, cores busy with other work: {others}")
+        let way_ns = || self.cases.iter().filter_map(|case| case.coherence_ns);
+        let way = way_ns().min().zip(way_ns().max());
+        let way = way.map_or(String::new(), |(least, most)| {
+            format!("; from one CPU to the other {least} to {most} ns, case by case")
+        });
+        format!("{date}, {kind}, medians of {rounds} rounds, cores busy with other work: {others}{way}")
     }
 
     /// Writes the record below `folder`, under its make of CPU, date and room, and says where.
@@ -167,9 +176,9 @@ impl fmt::Display for BarRecord {
 }
 
 impl CaseRecord {
-    pub fn new(name: &str, sides: [&str; 2], series: Vec<Series>) -> CaseRecord {
+    pub fn new(name: &str, sides: [&str; 2], coherence_ns: Option<u64>, series: Vec<Series>) -> CaseRecord {
         let lanes = series.into_iter().map(LaneRecord::from).collect();
-        CaseRecord { name: name.to_owned(), sides: sides.map(str::to_owned), lanes }
+        CaseRecord { name: name.to_owned(), sides: sides.map(str::to_owned), coherence_ns, lanes }
     }
 
     /// Whether single operations were timed.
@@ -304,7 +313,7 @@ mod tests {
 
     fn weigh(ours: &[u64], one: &[u64], two: &[u64]) -> BarRecord {
         let lanes = vec![lane("ours", ours), lane("one", one), lane("two", two)];
-        let cases = [CaseRecord { name: "case".to_owned(), sides: usual_sides(), lanes }];
+        let cases = [CaseRecord { name: "case".to_owned(), sides: usual_sides(), coherence_ns: None, lanes }];
         let slower_of = &[("case", "one"), ("case", "two")];
         Bar { name: "room/bar", of: ("case", "ours"), slower_of, at_least: 0.7 }.weigh(&cases).unwrap()
     }
@@ -322,7 +331,7 @@ mod tests {
     fn a_bar_whose_case_was_not_run_is_left_out() {
         let bar = Bar { name: "b", of: ("case", "ours"), slower_of: &[("other", "x")], at_least: 1.0 };
         let lanes = vec![lane("ours", &[1])];
-        let case = CaseRecord { name: "case".to_owned(), sides: usual_sides(), lanes };
+        let case = CaseRecord { name: "case".to_owned(), sides: usual_sides(), coherence_ns: None, lanes };
         assert!(bar.weigh(&[case]).is_none());
     }
 
@@ -339,7 +348,12 @@ mod tests {
         let timed =
             LaneRecord { latency_ns: vec![latency(30), latency(10), latency(20)], ..lane("timed", &[1]) };
         let sides = ["clients", "servers"].map(str::to_owned);
-        let case = CaseRecord { name: "case".to_owned(), sides, lanes: vec![timed, lane("untimed", &[1])] };
+        let case = CaseRecord {
+            name: "case".to_owned(),
+            sides,
+            coherence_ns: None,
+            lanes: vec![timed, lane("untimed", &[1])],
+        };
         let shown = case.to_string();
         let lines: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[0][6..], ["clients", "servers", "spread", "p50", "ns", "p99", "p99.9"]);

@@ -12,7 +12,7 @@ mod peers;
 use crate::measure::{Case, Failure, Lane, Sample};
 use crate::report::Bar;
 use bare::{PingPong, Queues, Streams, Waiting};
-use calls::{Job, Place, anywhere};
+use calls::{Cpus, Job, Place, anywhere};
 use ours::{Copies, Pipework, PipeworkC, PipeworkIntegers, PipeworkParts, Settings, USUAL};
 use peers::Crossbeam;
 
@@ -164,7 +164,7 @@ const PARTS: [Entry; 2] = [("pipework, parts", Engine::Parts), (PIPEWORK, Engine
 const IDLE: [Entry; 2] = [("pipework", Engine::Idle), ("parked for 250 ms at a time", Engine::IdleBare)];
 
 const fn thread(bytes: usize) -> Job {
-    Job { bytes, clients: 1, servers: 1, depth: 1, place: Place::OneThread }
+    Job { bytes, clients: 1, servers: 1, depth: 1, place: Place::OneThread, cpus: Cpus::Any }
 }
 
 const fn threads(bytes: usize) -> Job {
@@ -179,8 +179,12 @@ const fn pipelined(bytes: usize, depth: usize) -> Job {
     Job { depth, ..processes(bytes) }
 }
 
+const fn pinned(bytes: usize, cpus: Cpus) -> Job {
+    Job { cpus, ..processes(bytes) }
+}
+
 const fn crowd(bytes: usize, clients: usize, servers: usize) -> Job {
-    Job { bytes, clients, servers, depth: 1, place: Place::Processes }
+    Job { bytes, clients, servers, depth: 1, place: Place::Processes, cpus: Cpus::Any }
 }
 
 #[rustfmt::skip]
@@ -200,8 +204,10 @@ const DEFINITIONS: &[Definition] = &[
     Definition { name: "2-processes/64",    quick: false, job: processes(64),       lanes: &PROCESSES },
     Definition { name: "2-processes/1024",  quick: false, job: processes(1024),     lanes: &PROCESSES },
     Definition { name: "2-processes/16384", quick: false, job: processes(16384),    lanes: &PROCESSES },
-    Definition { name: "parked/12",         quick: true,  job: processes(12),       lanes: &PARKED },
-    Definition { name: "parked/1024",       quick: false, job: processes(1024),     lanes: &PARKED },
+    Definition { name: "parked/12/1-cpu",   quick: true,  job: pinned(12, Cpus::One),   lanes: &PARKED },
+    Definition { name: "parked/12/2-cpus",  quick: true,  job: pinned(12, Cpus::Two),   lanes: &PARKED },
+    Definition { name: "parked/1024/1-cpu", quick: false, job: pinned(1024, Cpus::One), lanes: &PARKED },
+    Definition { name: "parked/1024/2-cpus", quick: false, job: pinned(1024, Cpus::Two), lanes: &PARKED },
     Definition { name: "pipelined/12x4",    quick: false, job: pipelined(12, 4),    lanes: &PIPELINED },
     Definition { name: "pipelined/12x32",   quick: true,  job: pipelined(12, 32),   lanes: &PIPELINED },
     Definition { name: "pipelined/1024x32", quick: false, job: pipelined(1024, 32), lanes: &PIPELINED },
@@ -230,7 +236,8 @@ pub const BARS: &[Bar] = &[
     Bar { name: "reqrep/2-processes/vs-pipe-pair", of: ("2-processes/12", PIPEWORK),    slower_of: &[("2-processes/12", PIPES)],    at_least: 20.0 },
     Bar { name: "reqrep/2-processes/c-vs-rust",    of: ("2-processes/12", C),           slower_of: &[("2-processes/12", PIPEWORK)], at_least: 0.87 },
     Bar { name: "reqrep/1-thread/vs-crossbeam",    of: ("1-thread/12", PIPEWORK),       slower_of: &[("1-thread/12", CROSSBEAM)],   at_least: 0.8 },
-    Bar { name: "reqrep/parked/vs-futexes",        of: ("parked/12", PIPEWORK),         slower_of: &[("parked/12", FUTEXES)],       at_least: 0.833 },
+    Bar { name: "reqrep/parked/1-cpu/vs-futexes",  of: ("parked/12/1-cpu", PIPEWORK),   slower_of: &[("parked/12/1-cpu", FUTEXES)], at_least: 0.95 },
+    Bar { name: "reqrep/parked/2-cpus/vs-futexes", of: ("parked/12/2-cpus", PIPEWORK),  slower_of: &[("parked/12/2-cpus", FUTEXES)], at_least: 0.95 },
     Bar { name: "reqrep/echo/16384/vs-iceoryx2",   of: ("echo/16384", ECHO[0].0),       slower_of: &[("echo/16384", ICEORYX2)],     at_least: 1.0 },
     Bar { name: "reqrep/echo/1m/vs-iceoryx2",      of: ("echo/1m", ECHO_1M[2].0),       slower_of: &[("echo/1m", ICEORYX2)],        at_least: 1.0 },
     Bar { name: "reqrep/large/vs-copies",          of: ("large/1m", PIPEWORK),          slower_of: &[("large/1m", LARGE[2].0)],     at_least: 0.5 },

@@ -13,6 +13,7 @@ use hdrhistogram::Histogram;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
+use crate::machine::{pin, two_cpus};
 use crate::measure::{Cost, Crew, Failure, Latency, Sample, cpu_time, now_ns};
 
 /// What is to be called, by whom, and how.
@@ -25,6 +26,7 @@ pub struct Job {
     /// Calls that a client has in progress at the same time.
     pub depth: usize,
     pub place: Place,
+    pub cpus: Cpus,
 }
 
 /// Where client and server are.
@@ -36,6 +38,29 @@ pub enum Place {
     TwoThreads,
     /// A process for each client and each server.
     Processes,
+}
+
+/// Which CPUs the processes may use. Where both sides sleep, that decides: to be woken on the CPU
+/// where the other side has just run takes a tenth of what it takes on another.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Cpus {
+    Any,
+    /// All of them the same.
+    One,
+    /// Clients one, servers another.
+    Two,
+}
+
+impl Cpus {
+    fn pin(self, is_server: bool) -> Result<(), Failure> {
+        let cpus = || two_cpus().ok_or("there is only one CPU");
+        match self {
+            Cpus::Any => {}
+            Cpus::One => pin(cpus()?[0])?,
+            Cpus::Two => pin(cpus()?[usize::from(is_server)])?,
+        }
+        Ok(())
+    }
 }
 
 /// A way to carry calls. It is made before the processes are forked, and its ends in the processes
@@ -168,6 +193,7 @@ where
 
 fn processes<C: Carrier>(job: &Job, carrier: &C, calls: u64) -> Result<Sample, Failure> {
     let mut servers = Crew::fork(job.servers, (), |nth, (), start| {
+        job.cpus.pin(true)?;
         let server = carrier.server(nth)?;
         start.wait()?;
         serve(server)
@@ -224,6 +250,7 @@ fn clients<C: Client>(
         .map(|_| Ok(File::from(memfd_create("findings", MemfdFlags::CLOEXEC)?)))
         .collect::<Result<Vec<File>, Failure>>()?;
     let crew = Crew::fork(job.clients, (), |nth, (), start| {
+        job.cpus.pin(false)?;
         let mut client = make(nth)?;
         drive(job, &mut client, each / 8 + 1)?;
         start.wait()?;
@@ -354,7 +381,8 @@ mod tests {
     #[test]
     fn calls_are_driven_to_the_depth_asked_for_and_a_lost_byte_is_a_failure() {
         for (depth, calls, timed) in [(1, 20_000, 6667), (32, 1000, 0), (32, 5, 0)] {
-            let job = Job { bytes: 12, clients: 1, servers: 1, depth, place: Place::OneThread };
+            let job =
+                Job { bytes: 12, clients: 1, servers: 1, depth, place: Place::OneThread, cpus: Cpus::Any };
             let mut echo = Echo { lens: Default::default(), most: 0, lost: 0 };
             let found = drive(&job, &mut echo, calls).expect("it echoes");
             assert_eq!(echo.most as u64, (depth as u64).min(calls));
