@@ -6,8 +6,11 @@
 
 use crate::args::FormArgs;
 use pipework::atomic::{Item, Torn, WriterKey};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// What stands between one message and the next.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -114,8 +117,16 @@ fn append_torn(out: &mut Vec<u8>, torn: &Torn, command: Option<&str>) {
     out.extend_from_slice(b"}\n");
 }
 
+/// A path as a key and its value; one that is not UTF-8 is encoded.
+pub(crate) fn path(path: &Path) -> (&'static str, Value) {
+    match path.to_str() {
+        Some(text) => ("path", text.into()),
+        None => ("path_base64", base64(path.as_os_str().as_bytes()).into()),
+    }
+}
+
 /// RFC 4648, section 4, with padding.
-pub(crate) fn base64(bytes: &[u8]) -> String {
+fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {

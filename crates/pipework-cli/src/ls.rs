@@ -64,10 +64,8 @@ fn row(find: &Find) -> [String; 6] {
 pub(crate) fn object(find: &Find) -> Value {
     let mut object = Map::new();
     let mut put = |name: &str, value: Value| object.insert(name.into(), value);
-    match find.path.to_str() {
-        Some(path) => put("path", path.into()),
-        None => put("path_base64", form::base64(find.path.as_os_str().as_bytes()).into()),
-    };
+    let (key, path) = form::path(&find.path);
+    put(key, path);
     put("state", find.state().word().into());
     put("age_s", seconds(find.since));
     let mut processes: Vec<_> = find.uses.iter().map(|found| found.id).collect();

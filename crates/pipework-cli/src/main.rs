@@ -23,6 +23,7 @@ mod send;
 mod recv;
 mod run;
 mod ls;
+mod top;
 mod doctor;
 mod demo;
 mod completions;
@@ -37,6 +38,7 @@ use crate::man::ManArgs;
 use crate::recv::RecvArgs;
 use crate::run::RunArgs;
 use crate::send::SendArgs;
+use crate::top::TopArgs;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::Write;
 use std::process::ExitCode;
@@ -77,6 +79,9 @@ enum Command {
     /// List channels and FIFOs, alive or left behind
     #[command(after_long_help = ls::HELP)]
     Ls(LsArgs),
+    /// Watch channels and pipes at work
+    #[command(after_long_help = top::HELP)]
+    Top(TopArgs),
     /// Say what is wrong with channels and the system, and remove what is dead
     #[command(after_long_help = doctor::HELP)]
     Doctor(DoctorArgs),
@@ -142,6 +147,7 @@ fn obey(cli: &Cli) -> Result<u8, Failure> {
         Command::Recv(args) => recv::recv(args, cli.quiet),
         Command::Run(args) => run::run(args, cli.quiet),
         Command::Ls(args) => ls::ls(args),
+        Command::Top(args) => top::top(args, cli.quiet),
         Command::Doctor(args) => doctor::doctor(args),
         Command::Demo(args) => demo::demo(args, cli.quiet),
         Command::Completions(args) => completions::completions(args, Cli::command()),

@@ -9,8 +9,9 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 /// Which file it is: device and inode.
 pub(crate) type FileId = (u64, u64);
@@ -103,6 +104,21 @@ impl Open {
     }
 }
 
+/// The pipes and FIFOs that a process has open, in the order of its descriptors.
+pub(crate) fn pipes(id: i32) -> io::Result<Vec<(Use, FileId)>> {
+    let mut pipes = vec![];
+    for number in descriptors(id)? {
+        let Some(Open { reads, writes, .. }) = Open::read(id, number) else { continue };
+        let found = Use { id, number, reads, writes };
+        let is_pipe = fs::metadata(found.path()).is_ok_and(|found| found.file_type().is_fifo());
+        if let Some(file) = is_pipe.then(|| file_of(found)).flatten() {
+            pipes.push((found, file));
+        }
+    }
+    pipes.sort_by_key(|(found, _)| found.number);
+    Ok(pipes)
+}
+
 /// Processes with a thread that waits until somebody opens the other end of this FIFO. No list has
 /// them; but where a thread waits in the kernel is shown, and to some also what it has asked for.
 /// If it is not, the FIFO may be this one.
@@ -142,6 +158,36 @@ fn opening(thread: &Path) -> Option<FileId> {
     Some((facts.dev(), facts.ino()))
 }
 
+/// Whether the process has the file open; `None` if it does not show that.
+pub(crate) fn has_open(id: i32, file: FileId) -> Option<bool> {
+    let mut uses = Uses::default();
+    let (files, inodes) = (HashSet::from([file]), HashSet::from([file.1]));
+    uses.add(id, &files, &inodes).ok().map(|()| !uses.at(file).is_empty())
+}
+
+/// A process's command line, or its name in brackets where that is empty; `None` if it is gone.
+pub(crate) fn command(id: i32) -> Option<String> {
+    let line = fs::read(format!("/proc/{id}/cmdline")).ok()?;
+    let words = line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word));
+    let line = words.collect::<Vec<_>>().join(" ");
+    match line.trim() {
+        "" => fs::read_to_string(format!("/proc/{id}/comm")).ok().map(|name| format!("[{}]", name.trim())),
+        line => Some(line.into()),
+    }
+}
+
+/// When a process was started, on the clock of today; `None` if it is gone.
+pub(crate) fn started(id: i32) -> Option<SystemTime> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // proc_pid_stat(5): the name, in brackets, may hold anything; the 20th word behind it is when
+    // it was started, in ticks since the system was.
+    let ticks: u64 = stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    let system = fs::read_to_string("/proc/stat").ok()?;
+    let boot: u64 = system.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    let since_boot = ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(boot) + Duration::from_secs_f64(since_boot))
+}
+
 fn all() -> impl Iterator<Item = i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -159,6 +205,7 @@ fn file_of(found: Use) -> Option<FileId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn a_child_is_seen_to_have_open_what_it_has() {
@@ -171,5 +218,26 @@ mod tests {
         drop(writer);
         assert_eq!(uses.at(file), [Use { id: child.id() as i32, number: 0, reads: true, writes: false }]);
         assert_eq!(Uses::of(&HashSet::from([file])).at(file), []);
+    }
+
+    fn id() -> i32 {
+        std::process::id() as i32
+    }
+
+    #[test]
+    fn this_process_shows_its_pipe_and_when_it_began() {
+        let (reader, writer) = io::pipe().unwrap();
+        let found: Vec<_> = pipes(id()).unwrap().into_iter().map(|(found, _)| found).collect();
+        let end = |number, reads| Use { id: id(), number, reads, writes: !reads };
+        assert!(found.contains(&end(reader.as_raw_fd(), true)), "{found:?}");
+        assert!(found.contains(&end(writer.as_raw_fd(), false)), "{found:?}");
+        let (_, file) =
+            pipes(id()).unwrap().into_iter().find(|(found, _)| found.number == reader.as_raw_fd()).unwrap();
+        assert_eq!(has_open(id(), file), Some(true));
+        drop((reader, writer));
+        assert_eq!(has_open(id(), file), Some(false));
+        let age = SystemTime::now().duration_since(started(id()).unwrap()).unwrap_or_default();
+        assert!(age < Duration::from_secs(3600), "{age:?}");
+        assert!(command(id()).unwrap().contains("pipework"));
     }
 }

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<u8, Failure> {
     let mut run = Run {
         jobs: Vec::new(),
         signals,
-        apart: !sys::has_terminal(),
+        apart: sys::terminal().is_err(),
         text: Outlet::new(stdout.as_fd().try_clone_to_owned().map_err(at(STDOUT))?),
         prompts: !many && !args.tag && messages.form_of_lines(form) == Form::Lines && stdout.is_terminal(),
         messages,

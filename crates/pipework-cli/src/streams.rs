@@ -11,7 +11,7 @@ use pipework::Deadline;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use std::io::{self, IsTerminal, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// A standard stream. Waits for space or data also where a stranger made it non-blocking.
 #[derive(Clone, Copy)]
@@ -35,6 +35,14 @@ pub(crate) fn stderr() -> Stream {
 /// Prints a whole text on standard output.
 pub(crate) fn print(text: &[u8]) -> Result<(), Failure> {
     stdout()?.write_all(text).map_err(Failure::stdout)
+}
+
+/// Where keys come from: standard input, or else the terminal of this process.
+pub(crate) fn keys() -> io::Result<OwnedFd> {
+    match stdin().ok().filter(|stdin| stdin.is_terminal()) {
+        Some(stdin) => stdin.as_fd().try_clone_to_owned(),
+        None => sys::terminal(),
+    }
 }
 
 fn open(fd: BorrowedFd<'static>, name: &str) -> Result<Stream, Failure> {

@@ -354,10 +354,10 @@ pub(crate) fn ended(id: i32) -> io::Result<Option<ExitStatus>> {
     }))
 }
 
-/// Whether this process has a terminal, which may be none of its standard streams.
-pub(crate) fn has_terminal() -> bool {
+/// The terminal of this process, which may be none of its standard streams.
+pub(crate) fn terminal() -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-    rustix::fs::open("/dev/tty", flags, Mode::empty()).is_ok()
+    Ok(rustix::fs::open("/dev/tty", flags, Mode::empty())?)
 }
 
 /// Has a child get SIGTERM when this process is killed, who can then hand nothing on.
@@ -456,6 +456,22 @@ impl Signals {
                     error => Err(io::Error::from_raw_os_error(error)),
                 }
             });
+        }
+    }
+
+    /// Stops the process group as a terminal does for Ctrl-Z, unless it is an orphaned one, which
+    /// nobody would have go on; returns when it goes on.
+    pub(crate) fn stop_group(&self) -> io::Result<()> {
+        // SAFETY: the set is initialised by sigemptyset before use, and outlives the calls.
+        unsafe {
+            let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+            libc::sigemptyset(set.as_mut_ptr());
+            let mut set = set.assume_init();
+            libc::sigaddset(&mut set, libc::SIGTSTP);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+            let stopped = rustix::process::kill_current_process_group(Signal::TSTP);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+            Ok(stopped?)
         }
     }
 

@@ -4,6 +4,7 @@ use crate::ls::segment;
 use crate::{Folder, clean, sh};
 use pipework::atomic::create_fifo;
 use std::fs;
+use std::net::TcpListener;
 use std::path::Path;
 
 /// What one block of the page has behind its prompts, and what it shows as printed.
@@ -92,7 +93,9 @@ fn run_those_of(command: &str, how_many: usize) {
         let segment = segment(folder.join("shm/work"));
         let _server = segment.server().unwrap();
         create_fifo(folder.join("shm/inbox")).unwrap();
-        let script = example.replace("/dev/shm", "shm");
+        // A port that nobody has.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let script = example.replace("/dev/shm", "shm").replace("9464", &port.to_string());
         let done =
             sh(&folder, &format!("set -e; export TMPDIR=$PWD/shm XDG_RUNTIME_DIR=$PWD/shm\n{script}wait\n"));
         assert_eq!((done.status, &*done.err), (Some(0), ""), "{example}");
@@ -108,4 +111,9 @@ fn examples_of_ls() {
 #[test]
 fn examples_of_doctor() {
     run_those_of("doctor", 5);
+}
+
+#[test]
+fn examples_of_top() {
+    run_those_of("top", 4);
 }

@@ -10,6 +10,7 @@ mod streams;
 mod run;
 mod terminal;
 mod ls;
+mod top;
 mod doctor;
 mod demo;
 mod pages;

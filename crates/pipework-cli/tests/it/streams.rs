@@ -9,12 +9,13 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 /// Every way to print something on standard output.
-const PRINTERS: [&str; 14] = [
+const PRINTERS: [&str; 15] = [
     "pipework recv --from inbox",
     "pipework run echo text",
     "pipework run --json pipework send -m message",
     "pipework ls .",
     "pipework doctor .",
+    "pipework top --once --interval 0.1 inbox",
     "pipework demo --quick",
     "pipework completions bash",
     "pipework completions fish",

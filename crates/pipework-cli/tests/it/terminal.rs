@@ -50,6 +50,15 @@ impl Terminal {
         self.screen.lock().unwrap().screen().contents()
     }
 
+    /// Whether a program has taken the screen for itself.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.screen.lock().unwrap().screen().alternate_screen()
+    }
+
+    pub(crate) fn has_cursor(&self) -> bool {
+        !self.screen.lock().unwrap().screen().hide_cursor()
+    }
+
     /// Waits until something holds.
     pub(crate) fn wait(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let begin = Instant::now();
@@ -66,6 +75,11 @@ impl Terminal {
 
     pub(crate) fn press(&self, keys: &str) {
         (&self.keyboard).write_all(keys.as_bytes()).unwrap();
+    }
+
+    pub(crate) fn resize(&self, rows: u16, cols: u16) {
+        self.screen.lock().unwrap().screen_mut().set_size(cells(rows), cells(cols));
+        tcsetwinsize(&self.keyboard, size(rows, cols)).unwrap();
     }
 
     /// Waits for the script to end.

@@ -1,0 +1,99 @@
+//! The options and the help of `pipework top`.
+
+use super::page::loopback;
+use super::text::Sort;
+use clap::{Args, ValueHint};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Options of `pipework top`.
+#[derive(Args)]
+pub(crate) struct TopArgs {
+    /// Channels, FIFOs and processes (by their numbers) to watch; without any, all that `pipework
+    /// ls` finds
+    #[arg(value_name = "CHANNEL|FIFO|PID", value_hint = ValueHint::AnyPath)]
+    pub(crate) targets: Vec<PathBuf>,
+
+    /// How often there are new figures
+    #[arg(long, short, value_name = "SECS", value_parser = interval, default_value = "1", allow_negative_numbers = true)]
+    pub(crate) interval: Duration,
+
+    /// What comes first
+    #[arg(long, short, value_name = "KEY", default_value = "name")]
+    pub(crate) sort: Sort,
+
+    /// Print the figures of one interval, and end
+    #[arg(long, short = '1', conflicts_with = "prometheus")]
+    pub(crate) once: bool,
+
+    /// Print each channel and each pipe as one JSON object on a line
+    #[arg(long, short, conflicts_with = "prometheus")]
+    pub(crate) json: bool,
+
+    /// Serve the figures as OpenMetrics over HTTP at this address of the loopback interface, as in
+    /// 127.0.0.1:9464 or 9464, and show nothing
+    #[arg(long, value_name = "ADDR", value_parser = loopback)]
+    pub(crate) prometheus: Option<SocketAddr>,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = crate::args::seconds(text)?;
+    let fits = (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&interval);
+    if fits { Ok(interval) } else { Err("from 0.1 to 3600 seconds".into()) }
+}
+
+/// What `--help` says beside the options.
+pub(crate) const HELP: &str = "\
+Shows channels and pipes at work, on a terminal as a screen; elsewhere, and
+with --once or --json, as text. Looking disturbs nobody: no channel is joined,
+nothing is written, and a FIFO is not opened for an end that it has not.
+
+Examples:
+  Everything of yours:
+    pipework top --once
+
+  One channel, once a second, for a log:
+    pipework top --json /dev/shm/work | head -n 2
+
+  The pipes of a process, of this shell for instance:
+    sleep 1 | pipework top --once $$
+
+  For Prometheus, in the background:
+    pipework top --quiet --prometheus 127.0.0.1:9464 &
+    curl -s --retry 9 --retry-connrefused http://127.0.0.1:9464/metrics
+    kill $!
+
+Keys:
+  up, down   select a channel or a pipe: below is who uses it
+  n r w a    sort by name, rate, waiting or age; again: the other way round
+  q, Ctrl-C  quit
+  Ctrl-Z     stop, until fg
+
+Figures of a channel:
+  CALLS/S  calls begun in a second
+  WAIT     requests that no server has taken yet
+  WORK     requests that servers have
+  DONE     replies that their callers have not fetched
+  SLOTS    how many calls it can hold
+  MEAN     how long a call keeps its slot: calls in progress, on average over
+           some looks, divided by CALLS/S (Little's law)
+  P50 P99  ages of the calls in progress now: that half of them, and 99 of
+           100, do not exceed. A channel keeps no times; an age is for how
+           long looks have found the call, which lies below its real age by
+           up to the time between two looks (shown as <100ms). They are not
+           latencies of calls that are done.
+  S/C      servers and clients that are attached; !1: one is dead
+
+  Below: all calls so far, those that were cancelled or timed out, how often
+  a caller found no slot, members that died, slots taken back from them, and
+  requests that went to another server. Failed calls are not counted apart.
+
+Figures of a pipe:
+  UNREAD bytes of what it can HOLD, and how many descriptors of other
+  processes read and write, as far as /proc shows them.
+
+Exit status:
+  0    shown, until a key or a signal ended it
+  1    failed; a channel does not exist, for instance
+  2    usage";

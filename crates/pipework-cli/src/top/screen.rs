@@ -1,0 +1,277 @@
+//! The screen: what is drawn, and what keys do.
+
+use super::terminal::Screen;
+use super::text::{self, CHANNELS, MEMBERS, PIPES, Sort};
+use super::watch::{Found, Watch};
+use crate::failure::{Failure, at};
+use crate::processes;
+use crate::streams;
+use crate::sys::{self, Signals};
+use crate::table::{self, Align};
+use pipework::Deadline;
+use ratatui::Frame;
+use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
+use rustix::event::{PollFd, PollFlags};
+use std::time::Instant;
+
+/// What the person has chosen.
+struct View {
+    sort: Sort,
+    is_reversed: bool,
+    /// The row, channels first.
+    selected: usize,
+}
+
+/// What a key asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    Quit,
+    Stop,
+    Sort(Sort),
+    Up,
+    Down,
+    Redraw,
+}
+
+/// Shows the figures until a key or a signal ends it.
+pub(super) fn interact(mut watch: Watch, sort: Sort, signals: &Signals) -> Result<u8, Failure> {
+    let keys = streams::keys().map_err(at("the terminal"))?;
+    let mut view = View { sort, is_reversed: false, selected: 0 };
+    let mut screen = Screen::take()?;
+    loop {
+        view.arrange(&mut watch.found);
+        screen.draw(|frame| view.draw(frame, &watch))?;
+        // Until there is something else to be seen.
+        loop {
+            let deadline = Deadline::after(watch.due().saturating_duration_since(Instant::now()));
+            let mut fds = [PollFd::new(&keys, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+            sys::wait_for(&mut fds, deadline).map_err(at("the terminal"))?;
+            let is_gone = fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR);
+            let mut wish = None;
+            while let Some(signal) = signals.next().map_err(at("signals"))? {
+                wish = Some(match signal.number {
+                    libc::SIGTSTP => Wish::Stop,
+                    libc::SIGWINCH => Wish::Redraw,
+                    _ => return Ok(0),
+                });
+            }
+            if is_gone {
+                return Ok(0);
+            }
+            while let Some(event) = Screen::next_event().map_err(at("the terminal"))? {
+                wish = Wish::of(&event).or(wish);
+                match wish {
+                    Some(Wish::Quit) => return Ok(0),
+                    Some(Wish::Up) => view.selected = view.selected.saturating_sub(1),
+                    Some(Wish::Down) => view.selected += 1,
+                    Some(Wish::Sort(sort)) => {
+                        view.is_reversed = view.sort == sort && !view.is_reversed;
+                        view.sort = sort;
+                    }
+                    _ => continue,
+                }
+                wish = Some(Wish::Redraw);
+            }
+            if wish == Some(Wish::Stop) {
+                screen.stop(signals)?;
+            }
+            if watch.look(Instant::now()) || wish.is_some() {
+                break;
+            }
+        }
+    }
+}
+
+impl Wish {
+    fn of(event: &Event) -> Option<Self> {
+        let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event else {
+            return matches!(event, Event::Resize(..)).then_some(Self::Redraw);
+        };
+        let has_control = modifiers.contains(KeyModifiers::CONTROL);
+        Some(match code {
+            KeyCode::Char('c' | '\\') if has_control => Self::Quit,
+            KeyCode::Char('z') if has_control => Self::Stop,
+            KeyCode::Char('l') if has_control => Self::Redraw,
+            _ if has_control => return None,
+            KeyCode::Char('q') => Self::Quit,
+            KeyCode::Char('n') => Self::Sort(Sort::Name),
+            KeyCode::Char('r') => Self::Sort(Sort::Rate),
+            KeyCode::Char('w') => Self::Sort(Sort::Waiting),
+            KeyCode::Char('a') => Self::Sort(Sort::Age),
+            KeyCode::Up | KeyCode::Char('k') => Self::Up,
+            KeyCode::Down | KeyCode::Char('j') => Self::Down,
+            _ => return None,
+        })
+    }
+}
+
+impl View {
+    fn arrange(&mut self, found: &mut Found) {
+        self.sort.channels(&mut found.channels, self.is_reversed);
+        self.sort.pipes(&mut found.pipes, self.is_reversed);
+        let rows = found.channels.len() + found.pipes.len();
+        self.selected = self.selected.min(rows.saturating_sub(1));
+    }
+
+    fn draw(&self, frame: &mut Frame, watch: &Watch) {
+        let found = &watch.found;
+        // A table has a heading; where there are many rows, both tables together get half.
+        let rows = |len: usize| if len == 0 { 0 } else { len as u16 + 1 };
+        let (channels, pipes) = (rows(found.channels.len()), rows(found.pipes.len()));
+        let half = (frame.area().height / 2).max(4);
+        let pipes = pipes.min(half.saturating_sub(channels).max(half / 2));
+        let channels = channels.min(half.saturating_sub(pipes).max(half / 2));
+        let gap = u16::from(channels > 0 && pipes > 0);
+        let parts = [
+            Constraint::Length(1),
+            Constraint::Length(channels),
+            Constraint::Length(gap),
+            Constraint::Length(pipes),
+            Constraint::Length(1),
+            Constraint::Min(0),
+            Constraint::Length(1),
+        ];
+        let [title, above, _, below, _, details, keys] = Layout::vertical(parts).areas(frame.area());
+        self.draw_title(frame, title, watch);
+        let in_pipes = self.selected.checked_sub(found.channels.len());
+        let cells: Vec<_> =
+            found.channels.iter().map(|figures| text::channel(figures, watch.resolution())).collect();
+        let is_bad = |n: usize| {
+            let figures = &found.channels[n];
+            figures.fault.is_some() || figures.damaged > 0 || figures.dead() > 0
+        };
+        rows_in(frame, above, CHANNELS, &cells, in_pipes.is_none().then_some(self.selected), is_bad);
+        let cells: Vec<_> = found.pipes.iter().map(text::pipe).collect();
+        rows_in(frame, below, PIPES, &cells, in_pipes, |n| found.pipes[n].fault.is_some());
+        self.draw_details(frame, details, found);
+        let marks = [("n", Sort::Name), ("r", Sort::Rate), ("w", Sort::Waiting), ("a", Sort::Age)];
+        let words = marks.map(|(key, sort)| {
+            let name = format!("{sort:?}").to_lowercase();
+            if sort == self.sort { format!("[{key} {name}]") } else { format!(" {key} {name} ") }
+        });
+        let text = format!("q quit   sort:{}   up/down select", words.join(""));
+        frame.render_widget(Paragraph::new(text).style(Style::new().fg(Color::DarkGray)), keys);
+    }
+
+    fn draw_title(&self, frame: &mut Frame, area: Rect, watch: &Watch) {
+        let found = &watch.found;
+        let left = format!(
+            "pipework top   {}, {}   every {} s",
+            table::count(found.channels.len(), "channel"),
+            table::count(found.pipes.len(), "pipe"),
+            watch.interval().as_secs_f64(),
+        );
+        let style = Style::new().add_modifier(Modifier::REVERSED);
+        frame.render_widget(Paragraph::new(left).style(style), area);
+        let right =
+            Paragraph::new(concat!("pipework ", env!("CARGO_PKG_VERSION"))).alignment(Alignment::Right);
+        let width = area.width.min(16);
+        if area.width > 64 {
+            let place = Rect { x: area.right() - width, width, ..area };
+            frame.render_widget(right.style(style), place);
+        }
+    }
+
+    /// Who uses what is selected.
+    fn draw_details(&self, frame: &mut Frame, area: Rect, found: &Found) {
+        let [head, rest] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
+        if let Some(figures) = found.channels.get(self.selected) {
+            frame.render_widget(Paragraph::new(text::counters(figures)), head);
+            let rows: Vec<_> = figures.members.iter().map(text::member).collect();
+            return rows_in(frame, rest, MEMBERS, &rows, None, |n| !figures.members[n].member.is_alive);
+        }
+        if let Some(pipe) =
+            self.selected.checked_sub(found.channels.len()).and_then(|row| found.pipes.get(row))
+        {
+            let lines = pipe.uses.iter().map(|found| {
+                let way = match (found.reads, found.writes) {
+                    (true, true) => "reads and writes",
+                    (true, false) => "reads",
+                    _ => "writes",
+                };
+                let command = processes::command(found.id).unwrap_or_default();
+                Line::from(format!(
+                    "{:>8} fd {:<4} {way:<17} {}",
+                    found.id,
+                    found.number,
+                    table::plain(&command)
+                ))
+            });
+            let text: Text = lines.collect();
+            return frame.render_widget(Paragraph::new(text), area);
+        }
+        let text = "No channel and no FIFO of yours in the usual places; name one, or a process.";
+        frame.render_widget(Paragraph::new(text), head);
+    }
+}
+
+/// A table whose last column takes what is left.
+fn rows_in<const N: usize>(
+    frame: &mut Frame,
+    area: Rect,
+    columns: [(&str, Align); N],
+    rows: &[[String; N]],
+    selected: Option<usize>,
+    is_bad: impl Fn(usize) -> bool,
+) {
+    if area.is_empty() {
+        return;
+    }
+    let widths = (0..N).map(|n| {
+        let widest = rows.iter().map(|row| row[n].chars().count()).chain([columns[n].0.len()]).max();
+        if n + 1 < N { Constraint::Length(widest.unwrap_or(0) as u16) } else { Constraint::Min(1) }
+    });
+    let cell = |n: usize, text: String| {
+        let alignment = if columns[n].1 == Align::Right { Alignment::Right } else { Alignment::Left };
+        Cell::from(Text::from(text).alignment(alignment))
+    };
+    let line = |cells: [String; N]| {
+        let mut texts = cells.into_iter().enumerate();
+        Row::new(std::iter::from_fn(|| texts.next().map(|(n, text)| cell(n, text))).collect::<Vec<_>>())
+    };
+    let heading = line(columns.map(|(name, _)| name.into())).style(Style::new().add_modifier(Modifier::BOLD));
+    let lines = rows.iter().enumerate().map(|(n, cells)| {
+        let row = line(cells.clone());
+        if is_bad(n) { row.style(Style::new().fg(Color::Red)) } else { row }
+    });
+    let table = Table::new(lines, widths)
+        .header(heading)
+        .column_spacing(2)
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    frame.render_stateful_widget(table, area, &mut TableState::default().with_selected(selected));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::backend::TestBackend;
+
+    #[test]
+    fn it_fits_on_a_screen_of_any_size() {
+        let mut watch =
+            Watch::new(&[std::process::id().to_string().into()], std::time::Duration::from_secs(1)).unwrap();
+        let (_reader, _writer) = std::io::pipe().unwrap();
+        for (width, height) in [(1, 1), (3, 2), (20, 5), (80, 24), (300, 100), (80, 1), (1, 24)] {
+            let mut view = View { sort: Sort::Rate, is_reversed: true, selected: 7 };
+            view.arrange(&mut watch.found);
+            let mut terminal = ratatui::Terminal::new(TestBackend::new(width, height)).unwrap();
+            terminal.draw(|frame| view.draw(frame, &watch)).unwrap();
+        }
+    }
+
+    #[test]
+    fn keys_are_understood() {
+        let key = |code, modifiers| Wish::of(&Event::Key(KeyEvent::new(code, modifiers)));
+        assert_eq!(key(KeyCode::Char('q'), KeyModifiers::NONE), Some(Wish::Quit));
+        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Wish::Quit));
+        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::NONE), None);
+        assert_eq!(key(KeyCode::Char('z'), KeyModifiers::CONTROL), Some(Wish::Stop));
+        assert_eq!(key(KeyCode::Char('w'), KeyModifiers::CONTROL), None);
+        assert_eq!(key(KeyCode::Down, KeyModifiers::NONE), Some(Wish::Down));
+        assert_eq!(Wish::of(&Event::Resize(1, 2)), Some(Wish::Redraw));
+    }
+}

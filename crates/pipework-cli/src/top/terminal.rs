@@ -1,0 +1,129 @@
+//! A terminal that is taken for a screen, and given back as it was.
+//!
+//! However the program ends, short of SIGKILL: when the screen is dropped, and before a panic says
+//! its message.
+
+use crate::failure::{Failure, at};
+use crate::streams::{self, Stream};
+use crate::sys::Signals;
+use ratatui::Frame;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::{Hide, Show};
+use ratatui::crossterm::event::{self, Event};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use std::io;
+use std::panic;
+use std::sync::Once;
+use std::time::Duration;
+
+const TERMINAL: &str = "the terminal";
+
+/// A terminal whose screen and keys are ours.
+pub(super) struct Screen {
+    terminal: ratatui::Terminal<CrosstermBackend<Stream>>,
+}
+
+impl Screen {
+    /// Takes the terminal that is standard output.
+    pub(super) fn take() -> Result<Self, Failure> {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let before = panic::take_hook();
+            panic::set_hook(Box::new(move |panic| {
+                give_back();
+                before(panic);
+            }));
+        });
+        let terminal =
+            ratatui::Terminal::new(CrosstermBackend::new(streams::stdout()?)).map_err(at(TERMINAL))?;
+        let mut screen = Self { terminal };
+        screen.enter()?;
+        Ok(screen)
+    }
+
+    fn enter(&mut self) -> Result<(), Failure> {
+        enable_raw_mode().map_err(at(TERMINAL))?;
+        let mut stdout = streams::stdout()?;
+        execute!(stdout, EnterAlternateScreen, Hide).map_err(at(TERMINAL))?;
+        // Clears, and has all drawn anew. `clear` would ask the terminal where its cursor is, and
+        // wait for an answer.
+        let size = self.terminal.size().map_err(at(TERMINAL))?;
+        self.terminal.resize(size.into()).map_err(at(TERMINAL))
+    }
+
+    /// Draws what differs from what is there; in another size, all of it.
+    pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame)) -> Result<(), Failure> {
+        self.terminal.draw(draw).map(drop).map_err(at(TERMINAL))
+    }
+
+    /// Stops, as Ctrl-Z does without us, and takes the terminal again when it goes on.
+    pub(super) fn stop(&mut self, signals: &Signals) -> Result<(), Failure> {
+        give_back();
+        signals.stop_group().map_err(at("stopping"))?;
+        self.enter()
+    }
+
+    /// The next key that was pressed, or that the size has changed, if any has.
+    pub(super) fn next_event() -> io::Result<Option<Event>> {
+        if event::poll(Duration::ZERO)? { event::read().map(Some) } else { Ok(None) }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+/// Whatever fails here, nothing is left to do about it.
+fn give_back() {
+    if let Ok(mut stdout) = streams::stdout() {
+        let _ = execute!(stdout, LeaveAlternateScreen, Show);
+    }
+    let _ = disable_raw_mode();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use std::fs::File;
+    use std::io::Read;
+    use std::process::Command;
+
+    #[test]
+    #[ignore = "panics; the test below runs it in a terminal of its own"]
+    fn panics_on_a_screen() {
+        let _screen = Screen::take().expect("it is a terminal");
+        panic!("with the screen taken");
+    }
+
+    #[test]
+    fn a_panic_is_seen_on_a_terminal_that_is_as_it_was() {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, vec![]).unwrap().into_string().unwrap();
+        let slave = || File::options().read(true).write(true).open(&name).unwrap();
+        let (before, name) = (slave(), "top::terminal::tests::panics_on_a_screen");
+        let modes = rustix::termios::tcgetattr(&before).unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--ignored", "--exact", "--nocapture", name]);
+        let mut child = command.stdin(slave()).stdout(slave()).stderr(slave()).spawn().unwrap();
+        assert!(!child.wait().unwrap().success());
+        let after = rustix::termios::tcgetattr(&before).unwrap();
+        assert_eq!((after.local_modes, after.output_modes), (modes.local_modes, modes.output_modes));
+        drop((before, command));
+        let (mut seen, mut master) = (vec![], File::from(master));
+        // An error at the end, where nobody has the other side open.
+        let _ = master.read_to_end(&mut seen);
+        let seen = String::from_utf8_lossy(&seen);
+        let at = |text: &str| seen.find(text).unwrap_or_else(|| panic!("no {text:?} in {seen:?}"));
+        assert!(at("\u{1b}[?1049h") < at("\u{1b}[?1049l"));
+        assert!(at("\u{1b}[?1049l") < at("with the screen taken"), "{seen}");
+        assert!(at("\u{1b}[?25l") < at("\u{1b}[?25h"));
+    }
+}

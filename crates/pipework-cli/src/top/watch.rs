@@ -1,0 +1,175 @@
+//! Everything that is watched, and when it is looked at.
+//!
+//! Looking costs, and it shall cost little: what takes long is done more rarely, so that no kind of
+//! look takes more than one part in `SHARE` of the time.
+
+use super::pipe::{self, Pipe, Source};
+use super::segment::{Channel, Figures};
+use crate::failure::Failure;
+use crate::look::{self, What};
+use crate::{channel, sys};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Looks at the calls in progress from one set of figures to the next.
+const GLANCES: u32 = 10;
+/// The shortest time between them.
+const SHORTEST: Duration = Duration::from_millis(50);
+/// One part in so many of the time may be taken by each kind of look.
+const SHARE: u32 = 400;
+/// How often the usual places are searched for what is new.
+const SEARCH: Duration = Duration::from_secs(10);
+
+/// What is watched, and what was found at the last look.
+pub(super) struct Watch {
+    channels: Vec<Channel>,
+    sources: Vec<Source>,
+    /// Nothing was named: whatever there is in the usual places.
+    is_all: bool,
+    interval: Duration,
+    glances: Pace,
+    scans: Pace,
+    searches: Pace,
+    figures: Pace,
+    pub(super) found: Found,
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) at: SystemTime,
+    pub(super) channels: Vec<Figures>,
+    pub(super) pipes: Vec<Pipe>,
+}
+
+impl Watch {
+    /// Finds what was named, which must be there; nothing named is everything in the usual places.
+    pub(super) fn new(targets: &[PathBuf], interval: Duration) -> Result<Self, Failure> {
+        let mut watch = Self {
+            channels: vec![],
+            sources: vec![],
+            is_all: targets.is_empty(),
+            interval,
+            glances: Pace::new((interval / GLANCES).max(SHORTEST)),
+            scans: Pace::new(interval),
+            searches: Pace::new(SEARCH),
+            figures: Pace::new(interval),
+            found: Found { at: SystemTime::now(), channels: vec![], pipes: vec![] },
+        };
+        for target in targets {
+            watch.add(target)?;
+        }
+        watch.look(Instant::now());
+        Ok(watch)
+    }
+
+    fn add(&mut self, target: &Path) -> Result<(), Failure> {
+        if let Some(id) = target.to_str().and_then(|text| text.parse::<i32>().ok()) {
+            if !Path::new(&format!("/proc/{id}")).exists() {
+                return Err(Failure::new(format!("{id}: no such process; ./{id} names a file")));
+            }
+            self.sources.push(Source::Process(id));
+        } else if pipe::fifo(target).is_some() {
+            self.sources.push(Source::Fifo(target.into()));
+        } else {
+            channel::open(target, true)?;
+            self.channels.push(Channel::new(target));
+        }
+        Ok(())
+    }
+
+    /// When something is to be looked at again.
+    pub(super) fn due(&self) -> Instant {
+        self.glances.due.min(self.figures.due)
+    }
+
+    /// Looks at what is due; whether there are new figures.
+    pub(super) fn look(&mut self, now: Instant) -> bool {
+        if now < self.figures.due {
+            if now >= self.glances.due {
+                self.glances.take(now, || self.channels.iter_mut().for_each(|channel| channel.glance(now)));
+            }
+            return false;
+        }
+        if self.is_all && now >= self.searches.due {
+            let mut found = None;
+            self.searches.take(now, || found = look::at_all(&look::usual_places(), sys::user()).ok());
+            found.into_iter().flatten().for_each(|find| self.meet(&find.path, &find.what));
+        }
+        if !self.sources.is_empty() && now >= self.scans.due {
+            self.scans.take(now, || self.found.pipes = pipe::look(&self.sources));
+        }
+        let (channels, found) = (&mut self.channels, &mut self.found);
+        self.figures.take(now, || {
+            found.channels = channels.iter_mut().map(|channel| channel.figures(now)).collect();
+        });
+        self.glances.due = now + self.glances.pause;
+        if self.is_all {
+            // What has gone is not missed.
+            let is_gone = |fault: &Option<String>| fault.as_deref() == Some("gone");
+            found.channels.retain(|figures| !is_gone(&figures.fault));
+            found.pipes.retain(|pipe| !is_gone(&pipe.fault));
+            channels.retain(|channel| found.channels.iter().any(|figures| figures.path == channel.path()));
+        }
+        found.at = SystemTime::now();
+        true
+    }
+
+    fn meet(&mut self, path: &Path, what: &What) {
+        match what {
+            What::Segment(_) if !self.channels.iter().any(|channel| channel.path() == path) => {
+                self.channels.push(Channel::new(path));
+            }
+            What::Fifo(_) if !self.sources.contains(&Source::Fifo(path.into())) => {
+                self.sources.push(Source::Fifo(path.into()));
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// From one look at the calls in progress to the next: what is shorter has no age.
+    pub(super) fn resolution(&self) -> Duration {
+        self.glances.pause
+    }
+}
+
+/// When a kind of look is due.
+struct Pace {
+    shortest: Duration,
+    /// From the last one to the next.
+    pause: Duration,
+    due: Instant,
+}
+
+impl Pace {
+    fn new(shortest: Duration) -> Self {
+        Self { shortest, pause: shortest, due: Instant::now() }
+    }
+
+    /// Does it, and finds out when it may be done again.
+    fn take(&mut self, now: Instant, work: impl FnOnce()) {
+        let begin = Instant::now();
+        work();
+        self.pause = self.shortest.max(begin.elapsed() * SHARE);
+        self.due = now + self.pause;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_long_is_done_rarely() {
+        let mut pace = Pace::new(Duration::from_millis(10));
+        let now = Instant::now();
+        pace.take(now, || {});
+        assert!(pace.due >= now + Duration::from_millis(10));
+        pace.take(now, || std::thread::sleep(Duration::from_millis(5)));
+        assert!(pace.due >= now + Duration::from_millis(5) * SHARE);
+    }
+}
