@@ -7,9 +7,9 @@
 
 use crate::channel;
 use crate::pipes::{self, Fill};
-use crate::processes::{FileId, Use, Uses};
+use crate::processes::{FileId, Use, Uses, is_shortage};
 use crate::table::{count, path};
-use pipework::reqrep::{Geometry, Member, Options, Role};
+use pipework::reqrep::{Call, Geometry, Member, Options, Role, Stage};
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
 use std::io;
@@ -39,7 +39,7 @@ pub(crate) enum What {
 pub(crate) struct Attached {
     pub(crate) geometry: Geometry,
     pub(crate) members: Vec<Member>,
-    /// Requests that wait for a server.
+    /// Requests that wait for a server; without those of dead clients, which nobody wants.
     pub(crate) waiting: usize,
 }
 
@@ -137,7 +137,12 @@ pub(crate) fn usual_places() -> Vec<PathBuf> {
     let mut places = vec![PathBuf::from("/dev/shm")];
     places.extend(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from));
     places.push(std::env::temp_dir());
-    places.retain(|place| place.is_dir());
+    // Whoever became another user may have the folders of the first still named.
+    let is_barred = |error: &io::Error| {
+        use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+        matches!(error.kind(), NotADirectory | NotFound | PermissionDenied)
+    };
+    places.retain(|place| !fs::read_dir(place).as_ref().is_err_and(is_barred));
     places.dedup();
     places
 }
@@ -152,19 +157,21 @@ pub(crate) fn at_all(paths: &[PathBuf], owner: u32) -> Result<Vec<Find>, (PathBu
         if path.is_dir() {
             let mut inside: Vec<_> = fs::read_dir(path).map_err(failed)?.flatten().collect();
             inside.sort_by_key(fs::DirEntry::file_name);
-            let inside = inside.into_iter().filter_map(|entry| {
-                let facts = entry.metadata().ok().filter(|facts| facts.uid() == owner)?;
+            for entry in inside {
+                let Some(facts) = entry.metadata().ok().filter(|facts| facts.uid() == owner) else {
+                    continue;
+                };
                 // A file that cannot be read is not said to be a segment.
-                of(&entry.path(), &facts).filter(|find| find.state() != State::Closed)
-            });
-            finds.extend(inside);
+                let find = of(&entry.path(), &facts).map_err(failed)?;
+                finds.extend(find.filter(|find| find.state() != State::Closed));
+            }
         } else {
             let nothing = || failed(io::Error::other("it is neither a channel nor a FIFO"));
-            finds.push(of(path, &facts).ok_or_else(nothing)?);
+            finds.push(of(path, &facts).map_err(failed)?.ok_or_else(nothing)?);
         }
     }
     let files = finds.iter().map(|find| find.file).collect();
-    let uses = Uses::of(&files);
+    let uses = Uses::of(&files).map_err(|error| (PathBuf::from("/proc"), error))?;
     for find in &mut finds {
         find.uses = uses.at(find.file).to_vec();
         if let What::Fifo(fill) = &mut find.what {
@@ -174,21 +181,31 @@ pub(crate) fn at_all(paths: &[PathBuf], owner: u32) -> Result<Vec<Find>, (PathBu
     Ok(finds)
 }
 
-/// The segment or FIFO at a path, if it is one. Who uses it is not asked yet.
-fn of(path: &Path, facts: &Metadata) -> Option<Find> {
+/// The segment or FIFO at a path, if it is one; fails where this process lacks what it needs to
+/// look. Who uses it is not asked yet.
+fn of(path: &Path, facts: &Metadata) -> io::Result<Option<Find>> {
     let what = match facts.file_type() {
         kind if kind.is_fifo() => What::Fifo(None),
-        kind if kind.is_file() => What::Segment(segment(path)?),
-        _ => return None,
+        kind if kind.is_file() => match segment(path) {
+            None => return Ok(None),
+            Some(attached) => {
+                let refused = attached.as_ref().err().and_then(pipework::Error::errno);
+                match refused.map(io::Error::from_raw_os_error).filter(is_shortage) {
+                    Some(error) => return Err(error),
+                    None => What::Segment(attached),
+                }
+            }
+        },
+        _ => return Ok(None),
     };
-    Some(Find {
+    Ok(Some(Find {
         path: path.into(),
         file: (facts.dev(), facts.ino()),
         since: facts.created().or_else(|_| facts.modified()).ok(),
         bytes: facts.len(),
         what,
         uses: vec![],
-    })
+    }))
 }
 
 /// What the file says of itself; `None` if it is no segment.
@@ -198,7 +215,10 @@ fn segment(path: &Path) -> Option<Result<Attached, pipework::Error>> {
         Geometry::of(path)?;
         let segment = Options::new().any_owner(true).open(path)?;
         let members = segment.members()?;
-        Ok(Attached { geometry: *segment.geometry(), members, waiting: segment.len() })
+        let lives = |number| members.iter().any(|member| member.number == number && member.is_alive);
+        let waits = |call: &Call| call.stage == Stage::Waiting && call.client.is_none_or(lives);
+        let waiting = segment.calls().filter(waits).count();
+        Ok(Attached { geometry: *segment.geometry(), members, waiting })
     };
     Some(attached()).filter(|attached| attached.as_ref().err().is_none_or(|error| !is_something_else(error)))
 }

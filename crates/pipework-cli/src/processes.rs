@@ -43,20 +43,24 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    /// Asks all processes about `files`.
-    pub(crate) fn of(files: &HashSet<FileId>) -> Self {
+    /// Asks all processes about `files`; fails where /proc cannot be read, for then nobody is seen.
+    pub(crate) fn of(files: &HashSet<FileId>) -> io::Result<Self> {
         let mut uses = Self::default();
         if files.is_empty() {
-            return uses;
+            return Ok(uses);
         }
         let inodes: HashSet<u64> = files.iter().map(|file| file.1).collect();
         let own = std::process::id() as i32;
-        for id in all().filter(|id| *id != own) {
-            let is_hidden =
-                uses.add(id, files, &inodes).is_err_and(|error| error.kind() != io::ErrorKind::NotFound);
-            uses.hidden += usize::from(is_hidden);
+        for id in all()?.filter(|id| *id != own) {
+            match uses.add(id, files, &inodes) {
+                Err(error) if is_shortage(&error) => return Err(error),
+                // It has ended.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(_) => uses.hidden += 1,
+                Ok(()) => {}
+            }
         }
-        uses
+        Ok(uses)
     }
 
     /// Who has this one open.
@@ -67,7 +71,7 @@ impl Uses {
     fn add(&mut self, id: i32, files: &HashSet<FileId>, inodes: &HashSet<u64>) -> io::Result<()> {
         for number in descriptors(id)? {
             // It may be closed by now.
-            let Some(open) = Open::read(id, number) else { continue };
+            let Some(open) = Open::read(id, number)? else { continue };
             if open.inode.is_some_and(|inode| !inodes.contains(&inode)) {
                 continue;
             }
@@ -89,8 +93,15 @@ struct Open {
 }
 
 impl Open {
-    fn read(id: i32, number: i32) -> Option<Self> {
-        let text = fs::read_to_string(format!("/proc/{id}/fdinfo/{number}")).ok()?;
+    /// None if it is closed by now, or was not opened for data.
+    fn read(id: i32, number: i32) -> io::Result<Option<Self>> {
+        match fs::read_to_string(format!("/proc/{id}/fdinfo/{number}")) {
+            Err(error) if is_shortage(&error) => Err(error),
+            text => Ok(text.ok().and_then(|text| Self::parse(&text))),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
         let field = |name: &str| text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()));
         let flags = u32::from_str_radix(field("flags:")?, 8).ok()?;
         // O_RDONLY, O_WRONLY, O_RDWR; the value behind them is a path that was not opened at all.
@@ -108,7 +119,7 @@ impl Open {
 pub(crate) fn pipes(id: i32) -> io::Result<Vec<(Use, FileId)>> {
     let mut pipes = vec![];
     for number in descriptors(id)? {
-        let Some(Open { reads, writes, .. }) = Open::read(id, number) else { continue };
+        let Some(Open { reads, writes, .. }) = Open::read(id, number)? else { continue };
         let found = Use { id, number, reads, writes };
         let is_pipe = fs::metadata(found.path()).is_ok_and(|found| found.file_type().is_fifo());
         if let Some(file) = is_pipe.then(|| file_of(found)).flatten() {
@@ -122,7 +133,7 @@ pub(crate) fn pipes(id: i32) -> io::Result<Vec<(Use, FileId)>> {
 /// Processes with a thread that waits until somebody opens the other end of this FIFO. No list has
 /// them; but where a thread waits in the kernel is shown, and to some also what it has asked for.
 /// If it is not, the FIFO may be this one.
-pub(crate) fn waiting_for(fifo: FileId) -> Vec<i32> {
+pub(crate) fn waiting_for(fifo: FileId) -> io::Result<Vec<i32>> {
     let waits = |id: &i32| {
         let threads = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
         threads.into_iter().any(|thread| {
@@ -132,7 +143,7 @@ pub(crate) fn waiting_for(fifo: FileId) -> Vec<i32> {
             is_opening && opening(&thread).is_none_or(|file| file == fifo)
         })
     };
-    all().filter(waits).collect()
+    Ok(all()?.filter(waits).collect())
 }
 
 /// Which file a thread is about to open, if it shows that.
@@ -188,9 +199,14 @@ pub(crate) fn started(id: i32) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(boot) + Duration::from_secs_f64(since_boot))
 }
 
-fn all() -> impl Iterator<Item = i32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+/// Whether this process, or the system, has run out of something that it needs to look.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
+}
+
+fn all() -> io::Result<impl Iterator<Item = i32>> {
+    let entries = fs::read_dir("/proc")?.flatten();
+    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
 }
 
 fn descriptors(id: i32) -> io::Result<impl Iterator<Item = i32>> {
@@ -212,12 +228,12 @@ mod tests {
         let (reader, writer) = std::io::pipe().unwrap();
         let file = crate::sys::file_id(&reader).unwrap();
         let mut child = std::process::Command::new("sleep").arg("60").stdin(reader).spawn().unwrap();
-        let uses = Uses::of(&HashSet::from([file]));
+        let uses = Uses::of(&HashSet::from([file])).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         drop(writer);
         assert_eq!(uses.at(file), [Use { id: child.id() as i32, number: 0, reads: true, writes: false }]);
-        assert_eq!(Uses::of(&HashSet::from([file])).at(file), []);
+        assert_eq!(Uses::of(&HashSet::from([file])).unwrap().at(file), []);
     }
 
     fn id() -> i32 {

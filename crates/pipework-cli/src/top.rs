@@ -30,10 +30,16 @@ pub(crate) fn top(args: &TopArgs, quiet: bool) -> Result<u8, Failure> {
     if let Some(address) = args.prometheus {
         return page::serve(watch, address, &take(&[])?, quiet);
     }
-    if streams::stdout()?.is_terminal() && !args.once && !args.json {
+    if has_screen()? && !args.once && !args.json {
         return screen::interact(watch, args.sort, &take(&[libc::SIGWINCH, libc::SIGTSTP])?);
     }
     print(watch, args, &take(&[])?)
+}
+
+/// Whether standard output is a terminal on which a cursor can be moved.
+fn has_screen() -> Result<bool, Failure> {
+    let is_dumb = std::env::var_os("TERM").is_none_or(|name| name.is_empty() || name == "dumb");
+    Ok(streams::stdout()?.is_terminal() && !is_dumb)
 }
 
 /// Prints the figures of each interval, until a signal ends it.
@@ -42,8 +48,10 @@ fn print(mut watch: Watch, args: &TopArgs, signals: &Signals) -> Result<u8, Fail
         while !watch.look(Instant::now()) {
             let deadline = Deadline::after(watch.due().saturating_duration_since(Instant::now()));
             sys::wait_for(&mut [PollFd::new(signals, PollFlags::IN)], deadline).map_err(at("signals"))?;
-            if signals.next().map_err(at("signals"))?.is_some() {
-                return Ok(0);
+            if let Some(signal) = signals.next().map_err(at("signals"))? {
+                // Whoever wants the figures once must not take nothing for them.
+                let status = if args.once { 128 + signal.number as u8 } else { 0 };
+                return Ok(status);
             }
         }
         args.sort.channels(&mut watch.found.channels, false);

@@ -42,11 +42,16 @@ fn remove_file(find: &Find) -> Result<(), String> {
 /// A FIFO has no lease. Who has it open, and who waits for its other end, is in /proc; and that
 /// nobody reads from it, wherever that may be, shows in that it cannot be opened for writing.
 fn remove_fifo(find: &Find) -> Result<(), String> {
-    let uses = Uses::of(&HashSet::from([find.file]));
+    let said = |error: io::Error| error.to_string();
+    let uses = Uses::of(&HashSet::from([find.file])).map_err(said)?;
     if let [first, ..] = uses.at(find.file) {
         return Err(format!("process {} has it open", first.id));
     }
-    if let [first, ..] = processes::waiting_for(find.file)[..] {
+    let facts = fs::symlink_metadata(&find.path).map_err(said)?;
+    if uses.hidden > 0 && facts.mode() & 0o066 != 0 {
+        return Err("processes of other users, who may use it, do not show what they have open".into());
+    }
+    if let [first, ..] = processes::waiting_for(find.file).map_err(said)?[..] {
         return Err(format!("process {first} waits for its other end, or for that of a FIFO like it"));
     }
     match sys::open_fifo(&find.path, sys::FifoEnd::Writing) {

@@ -57,9 +57,14 @@ pub(super) fn look(sources: &[Source]) -> Vec<Pipe> {
         }
     }
     let uses = Uses::of(&found.iter().filter_map(|(_, file)| *file).collect());
+    let (uses, fault) = match uses {
+        Ok(uses) => (uses, None),
+        Err(error) => (Uses::default(), Some(format!("/proc: {error}"))),
+    };
     let mut fills: HashMap<FileId, Option<Fill>> = HashMap::new();
     for (pipe, file) in &mut found {
         let Some(file) = *file else { continue };
+        pipe.fault.clone_from(&fault);
         pipe.uses = uses.at(file).to_vec();
         pipe.fill = *fills.entry(file).or_insert_with(|| pipes::fill(file, &pipe.uses));
     }

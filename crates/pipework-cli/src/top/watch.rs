@@ -59,6 +59,9 @@ impl Watch {
         for target in targets {
             watch.add(target)?;
         }
+        if watch.is_all {
+            watch.search().map_err(look::failure)?;
+        }
         watch.look(Instant::now());
         Ok(watch)
     }
@@ -92,9 +95,8 @@ impl Watch {
             return false;
         }
         if self.is_all && now >= self.searches.due {
-            let mut found = None;
-            self.searches.take(now, || found = look::at_all(&look::usual_places(), sys::user()).ok());
-            found.into_iter().flatten().for_each(|find| self.meet(&find.path, &find.what));
+            // If it fails, what is known is watched all the same.
+            let _ = self.search();
         }
         if !self.sources.is_empty() && now >= self.scans.due {
             self.scans.take(now, || self.found.pipes = pipe::look(&self.sources));
@@ -113,6 +115,15 @@ impl Watch {
         }
         found.at = SystemTime::now();
         true
+    }
+
+    /// Searches the usual places for what is new.
+    fn search(&mut self) -> Result<(), (PathBuf, std::io::Error)> {
+        let begin = Instant::now();
+        let finds = look::at_all(&look::usual_places(), sys::user());
+        self.searches.took(begin);
+        finds?.iter().for_each(|find| self.meet(&find.path, &find.what));
+        Ok(())
     }
 
     fn meet(&mut self, path: &Path, what: &What) {
@@ -154,8 +165,14 @@ impl Pace {
     fn take(&mut self, now: Instant, work: impl FnOnce()) {
         let begin = Instant::now();
         work();
-        self.pause = self.shortest.max(begin.elapsed() * SHARE);
+        self.took(begin);
         self.due = now + self.pause;
+    }
+
+    /// It was done, and has taken from `begin` to now.
+    fn took(&mut self, begin: Instant) {
+        self.pause = self.shortest.max(begin.elapsed() * SHARE);
+        self.due = begin + self.pause;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::ls::{left, segment, wait_until, worker};
 use crate::terminal::Terminal;
-use crate::{Folder, Outcome, clean, fails, sh, shell};
+use crate::{Folder, Outcome, PIPEWORK, clean, fails, sh, shell};
 use pipework::atomic::create_fifo;
 use pipework::reqrep::Segment;
 use serde_json::Value;
@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -112,6 +113,25 @@ fn requests_are_lost_only_if_a_person_says_so() {
         assert_eq!(terminal.end().code(), Some(status), "{keys:?}");
         assert_eq!(folder.join("work").exists(), status == 3, "{keys:?}");
     }
+}
+
+#[test]
+fn requests_of_the_dead_are_nobodys() {
+    let folder = Folder::new();
+    let segment = segment(folder.join("work"));
+    fs::write(folder.join("text"), "a\nb\n").unwrap();
+    let mut client = Command::new(PIPEWORK)
+        .args(["demo-peer", "--start=0", "--len=4", "--segment"])
+        .arg(folder.join("work"))
+        .stdin(File::open(folder.join("text")).unwrap())
+        .spawn()
+        .unwrap();
+    wait_until("its requests wait", || segment.len() == 2);
+    client.kill().unwrap();
+    client.wait().unwrap();
+    drop(segment);
+    says(&folder, 0, &["taken back from 1 dead member", "    removed"], "pipework doctor --yes work");
+    assert!(!folder.join("work").exists());
 }
 
 #[test]

@@ -161,6 +161,8 @@ fn what_is_not_there_or_is_something_else_fails() {
     fails(1, &["missing: No such file"], "pipework ls missing");
     fails(1, &["text: it is neither a channel nor a FIFO"], "echo > text; pipework ls text");
     fails(2, &["--nul", "--json"], "pipework ls --nul --json");
+    // Nobody seen must not look like nobody there.
+    fails(1, &["Too many open files"], "mkfifo one; ulimit -n 5; pipework ls .");
     assert_eq!(clean("pipework ls ."), "");
     assert_eq!(
         clean(

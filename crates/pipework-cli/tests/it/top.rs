@@ -177,6 +177,25 @@ fn keys_and_signals_end_it_and_the_terminal_is_as_before() {
 }
 
 #[test]
+fn on_a_terminal_without_a_cursor_there_are_tables() {
+    let folder = Folder::new();
+    let (_segment, _client, _server) = busy(&folder, "work");
+    let mut terminal = Terminal::run(&folder, (24, 80), "TERM=dumb exec pipework top --interval 0.1 work");
+    terminal.wait("there are two", |terminal| terminal.text().matches("CALLS/S").count() >= 2);
+    assert!(!terminal.is_taken());
+    terminal.press("\u{3}");
+    assert_eq!(terminal.end().code(), Some(0));
+}
+
+#[test]
+fn what_was_asked_for_once_is_not_nothing() {
+    let folder = Folder::new();
+    let (_segment, _client, _server) = busy(&folder, "work");
+    let script = "pipework top --once --interval 3600 work & sleep 0.2; kill -TERM $!; wait $!";
+    assert_eq!(sh(&folder, script).status, Some(143));
+}
+
+#[test]
 fn it_stops_and_goes_on_under_a_shell() {
     let folder = Folder::new();
     let (_segment, _client, _server) = busy(&folder, "work");
