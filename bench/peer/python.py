@@ -1,10 +1,12 @@
 # What carries messages and calls between processes of Python, each as its manual shows it.
 #
-# python python.py call|stream ENGINE MESSAGES BYTES WRITERS. Prints one line of five numbers:
+# python python.py call|await|stream ENGINE MESSAGES BYTES MANY. Prints one line of five numbers:
 # messages, bytes that came, seconds on the clock, CPU seconds of the senders and of the receiver. A
-# call is sent by this process and answered by a forked one; a stream is written by WRITERS forked
-# processes and received by this one. Making and ending processes is not counted. Whoever is not
-# installed ends with ModuleNotFoundError.
+# call is sent by this process and answered by a forked one; where it is awaited, each has an event
+# loop, and MANY tasks of this one call; a stream is written by MANY forked processes and received
+# by this one. Making and ending processes is not counted. Whoever is not installed ends with
+# ModuleNotFoundError.
+import asyncio
 import multiprocessing
 import os
 import signal
@@ -32,24 +34,6 @@ def call_pipework(size):
         return Client(segment).call
 
     return prepare, answer
-
-
-def call_pipework_asyncio(size):
-    import asyncio
-
-    from pipework.reqrep import Client, Segment, Server
-
-    segment = Segment.anonymous(request_bytes=size, reply_bytes=size)
-
-    async def serve():
-        async for request in Server(segment):
-            request.reply(request.data)
-
-    def prepare():
-        loop, client = asyncio.new_event_loop(), Client(segment)
-        return lambda data: loop.run_until_complete(client.acall(data))
-
-    return prepare, lambda: asyncio.run(serve())
 
 
 def call_connection(size):
@@ -159,6 +143,88 @@ def both(send, receive):
 def echo(receive, send):
     while True:
         send(receive())
+
+
+# -------------------- awaited calls: makes the coroutine function that calls, and the one that answers
+
+
+def await_pipework(size):
+    from pipework.reqrep import Client, Segment, Server
+
+    segment = Segment.anonymous(request_bytes=size, reply_bytes=size)
+
+    async def serve():
+        async for request in Server(segment):
+            request.reply(request.data)
+
+    async def prepare():
+        return Client(segment).acall
+
+    return prepare, serve
+
+
+def await_streams(size):
+    """A connection for each caller, for replies bear no numbers."""
+    here, there = zip(*(socket.socketpair() for _ in range(64)))
+
+    async def prepare():
+        free = [await asyncio.open_unix_connection(sock=sock) for sock in here]
+
+        async def call(data):
+            reader, writer = connection = free.pop()
+            writer.write(data)
+            reply = await reader.readexactly(size)
+            free.append(connection)
+            return reply
+
+        return call
+
+    async def answer(sock):
+        reader, writer = await asyncio.open_unix_connection(sock=sock)
+        while True:
+            writer.write(await reader.readexactly(size))
+
+    async def serve():
+        await asyncio.gather(*map(answer, there))
+
+    return prepare, serve
+
+
+def await_protocol(size):
+    here, there = zip(*(socket.socketpair() for _ in range(64)))
+
+    class Answer(asyncio.Protocol):
+        def connection_made(self, transport):
+            self.transport = transport
+
+        def data_received(self, data):
+            self.transport.write(data)
+
+    class Call(Answer):
+        def data_received(self, data):
+            self.reply.set_result(data)
+
+    async def prepare():
+        loop = asyncio.get_running_loop()
+        free = [(await loop.create_unix_connection(Call, sock=sock))[1] for sock in here]
+
+        async def call(data):
+            connection = free.pop()
+            connection.reply = loop.create_future()
+            connection.transport.write(data)
+            reply = await connection.reply
+            free.append(connection)
+            return reply
+
+        return call
+
+    async def serve():
+        loop = asyncio.get_running_loop()
+        for sock in there:
+            await loop.create_unix_connection(Answer, sock=sock)
+        await loop.create_future()
+
+    return prepare, serve
 
 
 # -------------------- streams: a function that sends, and an iterator of what came
@@ -305,6 +371,26 @@ def measure_calls(engine, calls, size, _writers):
     return calls, came, seconds, time.process_time() - here, cpu_of(server) - there
 
 
+def measure_await(engine, calls, size, many):
+    prepare, serve = engine(size)
+    server = forked(lambda: asyncio.run(serve()))
+
+    async def measure():
+        call, data = await prepare(), os.urandom(size)
+
+        async def some(count):
+            return sum([len(await call(data)) for _ in range(count)])
+
+        await asyncio.gather(*(some(calls // 20 // many) for _ in range(many)))
+        here, there = time.process_time(), cpu_of(server)
+        began = time.perf_counter()
+        came = sum(await asyncio.gather(*(some(calls // many) for _ in range(many))))
+        seconds = time.perf_counter() - began
+        return calls // many * many, came, seconds, time.process_time() - here, cpu_of(server) - there
+
+    return asyncio.run(measure())
+
+
 def measure_stream(engine, messages, size, writers):
     prepare, receive = engine(size, writers)
     (prepared, prepare_now), (told, tell), (started, start) = os.pipe(), os.pipe(), os.pipe()
@@ -381,11 +467,16 @@ PATIENCE = 100
 
 
 def main():
-    shape, engine, messages, size, writers = sys.argv[1:]
+    shape, engine, messages, size, many = sys.argv[1:]
     signal.alarm(PATIENCE)
-    measure = measure_calls if shape == "call" else measure_stream
+    measure = {"call": measure_calls, "await": measure_await, "stream": measure_stream}[shape]
+    if engine.endswith("_uvloop"):
+        import uvloop
+
+        uvloop.install()
+        engine = engine.removesuffix("_uvloop")
     try:
-        print("%d %d %.9f %.9f %.9f" % measure(globals()[f"{shape}_{engine}"], int(messages), int(size), int(writers)), flush=True)
+        print("%d %d %.9f %.9f %.9f" % measure(globals()[f"{shape}_{engine}"], int(messages), int(size), int(many)), flush=True)
     finally:
         end_children()
         FOLDER.cleanup()

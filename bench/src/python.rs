@@ -21,6 +21,8 @@ struct Definition {
 enum Job {
     /// Calls of so many bytes, sent back as they came.
     Calls { bytes: usize },
+    /// The same between two event loops, from so many tasks.
+    Awaited { bytes: usize, tasks: usize },
     /// Messages of so many bytes, from so many writers.
     Stream { bytes: usize, writers: usize },
 }
@@ -28,12 +30,13 @@ enum Job {
 const PIPEWORK: &str = "pipework";
 const MANY: &str = "pipework send_many";
 const CONNECTION: &str = "Connection";
+const ASYNCIO: &str = "pipework asyncio";
+const ASYNCIO_STREAMS: &str = "asyncio streams";
 
 /// Contestants: the name in the table, the one in the script, and how many calls it makes; slow
 /// ones make fewer.
-const CALLS: [(&str, &str, usize); 10] = [
+const CALLS: [(&str, &str, usize); 9] = [
     (PIPEWORK, "pipework", 100_000),
-    ("pipework asyncio", "pipework_asyncio", 4_000),
     (CONNECTION, "connection", 8_000),
     ("SimpleQueue", "simple_queue", 5_000),
     ("Queue", "queue", 2_000),
@@ -42,6 +45,16 @@ const CALLS: [(&str, &str, usize); 10] = [
     ("pyzmq ipc", "zeromq", 3_000),
     ("faster-fifo", "faster_fifo", 3_000),
     ("iceoryx2, polling", "iceoryx2", 10_000),
+];
+
+const AWAITED: [(&str, &str, usize); 7] = [
+    (ASYNCIO, "pipework", 20_000),
+    ("pipework uvloop", "pipework_uvloop", 20_000),
+    (ASYNCIO_STREAMS, "streams", 10_000),
+    ("uvloop streams", "streams_uvloop", 10_000),
+    ("asyncio protocol", "protocol", 10_000),
+    ("uvloop protocol", "protocol_uvloop", 10_000),
+    (PIPEWORK, CALLS[0].1, CALLS[0].2),
 ];
 
 /// The same for streams, with how much of the bytes it is given.
@@ -66,6 +79,8 @@ const DEFINITIONS: &[Definition] = &[
     Definition { name: "call/12",         quick: true,  job: Job::Calls { bytes: 12 } },
     Definition { name: "call/1024",       quick: false, job: Job::Calls { bytes: 1024 } },
     Definition { name: "call/16384",      quick: false, job: Job::Calls { bytes: 16384 } },
+    Definition { name: "await/12x1",      quick: true,  job: Job::Awaited { bytes: 12, tasks: 1 } },
+    Definition { name: "await/12x64",     quick: true,  job: Job::Awaited { bytes: 12, tasks: 64 } },
     Definition { name: "stream/100/1w",   quick: true,  job: stream(100, 1) },
     Definition { name: "stream/100/4w",   quick: false, job: stream(100, 4) },
     Definition { name: "stream/900/1w",   quick: true,  job: stream(900, 1) },
@@ -81,6 +96,8 @@ const DEFINITIONS: &[Definition] = &[
 #[rustfmt::skip]
 pub const BARS: &[Bar] = &[
     Bar { name: "python/call/vs-connection",          of: ("call/12", PIPEWORK),       slower_of: &[("call/12", CONNECTION)],       at_least: 20.0 },
+    Bar { name: "python/await/12x1/vs-streams",       of: ("await/12x1", ASYNCIO),     slower_of: &[("await/12x1", ASYNCIO_STREAMS)], at_least: 1.0 },
+    Bar { name: "python/await/12x64/vs-call",         of: ("await/12x64", ASYNCIO),    slower_of: &[("await/12x64", PIPEWORK)],    at_least: 0.1 },
     Bar { name: "python/stream/100/1w/vs-connection", of: ("stream/100/1w", PIPEWORK), slower_of: &[("stream/100/1w", CONNECTION)], at_least: 1.0 },
     Bar { name: "python/stream/100/4w/vs-connection", of: ("stream/100/4w", PIPEWORK), slower_of: &[("stream/100/4w", CONNECTION)], at_least: 1.0 },
     Bar { name: "python/stream/900/1w/vs-connection", of: ("stream/900/1w", PIPEWORK), slower_of: &[("stream/900/1w", CONNECTION)], at_least: 1.0 },
@@ -104,14 +121,21 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn lanes(job: Job) -> Vec<Lane> {
-    let lane = |name, shape, engine, ops, bytes, writers| {
-        let run = move || python(shape, engine, ops, bytes, writers);
+    let lane = |name, shape, engine, ops, bytes, many| {
+        let run = move || python(shape, engine, ops, bytes, many);
         Lane { name, rounds_at_most: usize::MAX, run: Box::new(run) }
     };
     match job {
         Job::Calls { bytes } => {
             CALLS.iter().map(|&(name, engine, calls)| lane(name, "call", engine, calls, bytes, 1)).collect()
         }
+        Job::Awaited { bytes, tasks } => AWAITED
+            .iter()
+            .map(|&(name, engine, calls)| {
+                let shape = if name == PIPEWORK { "call" } else { "await" };
+                lane(name, shape, engine, calls, bytes, tasks)
+            })
+            .collect(),
         Job::Stream { bytes, writers } => {
             let share = |share: f64| (messages(bytes) as f64 * share) as usize;
             let lane = |&(name, engine, part)| lane(name, "stream", engine, share(part), bytes, writers);
@@ -126,9 +150,9 @@ fn messages(bytes: usize) -> usize {
 }
 
 /// One run of the script.
-fn python(shape: &str, engine: &str, ops: usize, bytes: usize, writers: usize) -> Result<Sample, Failure> {
+fn python(shape: &str, engine: &str, ops: usize, bytes: usize, many: usize) -> Result<Sample, Failure> {
     let python = env::var_os("PIPEWORK_PYTHON").unwrap_or_else(|| "python3".into());
     let mut command = Command::new(python);
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/peer/python.py")).args([shape, engine]);
-    script::run(command.args([ops, bytes, writers].map(|number| number.to_string())), bytes)
+    script::run(command.args([ops, bytes, many].map(|number| number.to_string())), bytes)
 }
