@@ -1596,7 +1596,8 @@ pw_status pw_server_fail(pw_server *server, uint64_t ticket, const void *reason,
 
 /*
  * Whether a request is to be carried out: `wanted` is false once its client has cancelled, or its
- * death was noticed; pw_server_fail ends the request then.
+ * death was noticed, as it is within 250 ms where this is asked again and again; pw_server_fail
+ * ends the request then.
  *
  * Fails with PW_STALE if the ticket is none that this server has to answer.
  */

@@ -50,7 +50,8 @@ macro_rules! request {
             }
 
             /// Whether somebody waits for the answer: False once the client has cancelled, or its
-            /// death was noticed, and once it is answered.
+            /// death was noticed (within 250 ms, where this is asked again and again), and once it
+            /// is answered.
             #[getter]
             fn wanted(&self) -> bool {
                 self.open.look(|request| request.is_wanted()).unwrap_or_else(|| self.open.is_open())

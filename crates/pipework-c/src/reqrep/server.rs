@@ -312,7 +312,8 @@ pub extern "C" fn pw_server_fail(
 }
 
 /// Whether a request is to be carried out: `wanted` is false once its client has cancelled, or its
-/// death was noticed; pw_server_fail ends the request then.
+/// death was noticed, as it is within 250 ms where this is asked again and again; pw_server_fail
+/// ends the request then.
 ///
 /// Fails with PW_STALE if the ticket is none that this server has to answer.
 #[unsafe(no_mangle)]

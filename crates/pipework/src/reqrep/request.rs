@@ -99,10 +99,19 @@ impl Request<'_> {
     }
 
     /// Whether the request is to be carried out: false once the client has cancelled, or its death
-    /// was noticed. True for one that its client has [forgotten](super::Client::forget).
+    /// was noticed, as it is within 250 ms where this is asked again and again. True for one that
+    /// its client has [forgotten](super::Client::forget).
     pub fn is_wanted(&self) -> bool {
-        let holding = self.server.slot(self.claimed, RECV).map(|slot| slot.holding(self.claimed.taken));
-        matches!(holding, Ok(Holding::Taken | Holding::Given | Holding::Forgotten))
+        let slot = self.server.slot(self.claimed, RECV);
+        let holding = || slot.map_or(Holding::Lost, |slot| slot.holding(self.claimed.taken));
+        match holding() {
+            // What a tick finds may be about this one.
+            Holding::Taken | Holding::Given if self.server.polls_client(self.claimed) => {
+                matches!(holding(), Holding::Taken | Holding::Given)
+            }
+            Holding::Taken | Holding::Given | Holding::Forgotten => true,
+            Holding::Dropped | Holding::Lost => false,
+        }
     }
 
     /// The same request, with a clone of its server instead of a borrow.

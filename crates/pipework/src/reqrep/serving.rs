@@ -205,6 +205,13 @@ impl Serving {
         self.0.liveness.meet_failure(op)
     }
 
+    /// The same for a server that only asks now and then. Whether it was time for a look; what that
+    /// fails with is for whoever waits.
+    pub(super) fn polls_client(&self, claimed: Claimed) -> bool {
+        self.0.liveness.awaits_client();
+        self.is_here(claimed) && self.0.liveness.look_after("reqrep is wanted") == Ok(true)
+    }
+
     /// Asks the client for the next part of a request; false if no client waits any more.
     pub(super) fn ask_for_more(&self, claimed: Claimed) -> bool {
         self.shared().ask_for_more(claimed.slot_and_word())

@@ -199,6 +199,28 @@ fn what_a_killed_client_held_comes_back() {
 }
 
 #[test]
+fn a_server_that_only_asks_hears_that_its_client_has_died() {
+    alone(|| {
+        let segment = small();
+        let server = segment.server().unwrap();
+        let child = fork(|| {
+            let client = segment.client().unwrap();
+            client.send("x", PATIENCE).unwrap();
+            sleep_until_killed();
+        });
+        let request = server.recv(PATIENCE).unwrap();
+        assert!(request.is_wanted());
+        let killed = Instant::now();
+        child.kill();
+        while request.is_wanted() {
+            assert!(killed.elapsed() < PATIENCE, "it goes on for ever");
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_prompt(killed);
+    });
+}
+
+#[test]
 fn a_place_comes_free_when_its_member_dies() {
     alone(|| {
         let segment = options().members(3).anonymous().unwrap();
