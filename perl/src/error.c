@@ -57,10 +57,24 @@ SV *pwp_last_error(pTHX) {
     return both;
 }
 
+static bool is_ours(const char *package) {
+    return package && !strncmp(package, "Pipework", 8) && (!package[8] || package[8] == ':');
+}
+
+/* Where the program calls, whatever modules of the distribution lie between. */
+static const COP *calling(pTHX) {
+    const COP *place = PL_curcop;
+    const PERL_CONTEXT *frame;
+    I32 level = 0;
+    while (is_ours(CopSTASHPV(place)) && (frame = caller_cx(level++, NULL))) place = frame->blk_oldcop;
+    return place;
+}
+
 static SV *exception_because(pTHX_ const pw_error *error, const void *reason, size_t len) {
     HV *fields = newHV();
     SV *exception = sv_2mortal(newRV_noinc((SV *)fields));
     SV *why;
+    const COP *place = calling(aTHX);
     pwp_failed_because(aTHX_ error, reason, len);
     why = pwp_last_reason(aTHX);
     (void)hv_stores(fields, "kind", newSViv(error->kind));
@@ -68,6 +82,8 @@ static SV *exception_because(pTHX_ const pw_error *error, const void *reason, si
     (void)hv_stores(fields, "errno", newSViv(errno_of(error)));
     (void)hv_stores(fields, "done", newSVuv(error->done));
     (void)hv_stores(fields, "text", SvREFCNT_inc(last_text(aTHX)));
+    (void)hv_stores(fields, "file", newSVpv(CopFILE(place), 0));
+    (void)hv_stores(fields, "line", newSVuv(CopLINE(place)));
     if (why) (void)hv_stores(fields, "reason", SvREFCNT_inc(why));
     sv_bless(exception, gv_stashpvs("Pipework::Error", GV_ADD));
     return exception;

@@ -231,12 +231,6 @@ static pw_status fail(pw_server *server, answer *of, pw_error *error) {
                           &of->wanted, error);
 }
 
-/* The client has not taken the part before: nothing was given. */
-static I32 out_of_time(pTHX_ I32 ax, const pw_error *error) {
-    pwp_failed(aTHX_ error);
-    return pwp_give(aTHX_ ax, &PL_sv_undef);
-}
-
 /* For how long a client may leave a part, unless the program says it. */
 #define PART_MS 10000
 
@@ -250,6 +244,24 @@ static void must_fit(pTHX_ const answer *of) {
     if (of->payload.bytes.len > most) croak("response too long (max %u bytes)", most);
 }
 
+/* Answers once the client has taken the part before. One that never does must not hold a server
+   whose program says no time for ever: then the request is given up. Otherwise nothing was given,
+   and it is still to be answered. */
+static I32 wait_for_client(pTHX_ I32 ax, pwp_slice slice, answer *of, pw_deadline deadline, bool has_time) {
+    pw_error error;
+    pw_status status;
+    /* A signal handler may change what the bytes are lent from. */
+    pwp_payload_keep(aTHX_ &of->payload);
+    status = pwp_wait(aTHX_ slice, of, has_time ? deadline : pw_in_ms(PART_MS), &error);
+    if (status != PW_TIMED_OUT) return told(aTHX_ ax, of, status, &error);
+    if (has_time) {
+        pwp_failed(aTHX_ &error);
+        return pwp_give(aTHX_ ax, &PL_sv_undef);
+    }
+    pw_server_fail(of->subject.channel->server, of->ticket, NULL, 0, NULL, NULL);
+    return told(aTHX_ ax, of, status, &error);
+}
+
 I32 pwp_server_reply(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seconds) {
     answer of;
     pw_deadline deadline;
@@ -258,24 +270,14 @@ I32 pwp_server_reply(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *sec
     self = pwp_held(aTHX_ self);
     id = pwp_fetch(aTHX_ id);
     data = pwp_fetch(aTHX_ data);
-    /* A client that does not take its parts must not hold the server for ever. */
-    deadline = seconds ? pwp_deadline(aTHX_ pwp_fetch(aTHX_ seconds)) : 0;
+    deadline = seconds ? pwp_deadline(aTHX_ pwp_fetch(aTHX_ seconds)) : PW_NEVER;
     of.ticket = pwp_id(aTHX_ id);
     of.payload = pwp_payload_of(aTHX_ data, role);
     of.subject = pwp_subject_of(aTHX_ self, role);
     must_fit(aTHX_ &of);
     status = answered(&of, PWP_IS_INT(role) ? reply_int : reply, &error);
-    if (!PWP_IS_INT(role) && is_unfinished(status)) {
-        if (!seconds) deadline = pw_in_ms(PART_MS);
-        /* A signal handler may change what the bytes are lent from. */
-        pwp_payload_keep(aTHX_ &of.payload);
-        status = pwp_wait(aTHX_ reply_slice, &of, deadline, &error);
-        if (status == PW_TIMED_OUT) {
-            if (seconds) return out_of_time(aTHX_ ax, &error);
-            pw_server_fail(of.subject.channel->server, of.ticket, NULL, 0, NULL, NULL);
-        }
-    }
-    return told(aTHX_ ax, &of, status, &error);
+    if (PWP_IS_INT(role) || !is_unfinished(status)) return told(aTHX_ ax, &of, status, &error);
+    return wait_for_client(aTHX_ ax, reply_slice, &of, deadline, seconds != NULL);
 }
 
 static pw_status part_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
@@ -294,20 +296,15 @@ I32 pwp_server_part(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seco
     self = pwp_held(aTHX_ self);
     id = pwp_fetch(aTHX_ id);
     data = pwp_fetch(aTHX_ data);
-    deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
+    deadline = seconds ? pwp_deadline(aTHX_ pwp_fetch(aTHX_ seconds)) : PW_NEVER;
     of.ticket = pwp_id(aTHX_ id);
     of.payload = pwp_payload_of(aTHX_ data, role);
     of.subject = pwp_subject_of(aTHX_ self, role);
     must_fit(aTHX_ &of);
     /* Whether there is such a request; and a child makes it its own. */
     status = answered(&of, is_wanted, &error);
-    if (status == PW_OK && of.wanted) {
-        /* A signal handler may change what the bytes are lent from. */
-        pwp_payload_keep(aTHX_ &of.payload);
-        status = pwp_wait(aTHX_ part_slice, &of, deadline, &error);
-    }
-    if (status == PW_TIMED_OUT) return out_of_time(aTHX_ ax, &error);
-    return told(aTHX_ ax, &of, status, &error);
+    if (status != PW_OK || !of.wanted) return told(aTHX_ ax, &of, status, &error);
+    return wait_for_client(aTHX_ ax, part_slice, &of, deadline, seconds != NULL);
 }
 
 I32 pwp_server_fail(pTHX_ I32 ax, SV *self, int role, SV *id, SV *reason) {

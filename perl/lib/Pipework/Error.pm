@@ -3,7 +3,10 @@ use 5.026;
 use strict;
 use warnings;
 use Scalar::Util qw(blessed);
-use overload '""' => sub { $_[0]{text} }, bool => sub { 1 }, fallback => 1;
+use overload
+    '""'     => sub { "$_[0]{text} at $_[0]{file} line $_[0]{line}.\n" },
+    bool     => sub { 1 },
+    fallback => 1;
 
 # The kinds by name, as in the header of the C library.
 my @names = qw(
@@ -15,6 +18,9 @@ sub kind   { $names[$_[0]{kind}] // 'Bug' }
 sub op     { $_[0]{op} }
 sub errno  { $_[0]{errno} }
 sub done   { $_[0]{done} }
+sub text   { $_[0]{text} }
+sub file   { $_[0]{file} }
+sub line   { $_[0]{line} }
 sub torn   { $_[0]{torn} }
 sub reason { $_[0]{reason} }
 
@@ -39,7 +45,7 @@ Pipework::Error - what Pipework dies with where the originals have nothing like 
     my $cli = Pipework::ReqRep::Client->new_from_fd($srv->memfd);
     eval { $cli->call('anybody there?', 0.1) };
     if (my $error = Pipework::Error->caught('TimedOut')) {
-        print $error, "\n";    # in words
+        print $error->text, "\n";    # in words
     } elsif ($@) {
         die $@;
     }
@@ -47,8 +53,8 @@ Pipework::Error - what Pipework dies with where the originals have nothing like 
 =head1 DESCRIPTION
 
 Where one of the originals returns undef, so does Pipework, and where it dies with words, Pipework
-dies with those. What the originals do not have dies with one of these. It is a string where one is
-wanted, without file and line.
+dies with those. What the originals do not have dies with one of these. Where a string is wanted, it
+is one as C<die> makes them, with the file and the line of the call and a newline.
 
 =over
 
@@ -76,6 +82,14 @@ One of these names:
     Os            any other refusal of the kernel
     Failed        the other side gave up
     Bug           a mistake of Pipework
+
+=item text
+
+All of it in words, without file, line and newline.
+
+=item file, line
+
+Where the program made the call.
 
 =item op
 

@@ -178,8 +178,9 @@ Without C<$secs> the request is given up after 10 seconds: false, with ETIMEDOUT
 
 Gives the client a part of the response; then come others, or C<reply>, whose response may be empty.
 A client that does not ask for parts gets all of them as one response. Waits until the client has
-taken the part before: without C<$secs> for as long as the client lives, even if it never asks. True
-if it was given, false as C<reply>, undef if the time was over. Dies as C<reply>.
+taken the part before, as C<reply> does: C<$secs> at most, and without them 10 seconds, after which
+the request is given up. True if it was given, false as C<reply>, undef if C<$secs> were over. Dies
+as C<reply>.
 
 =head2 fail($id [, $reason])
 
@@ -189,8 +190,8 @@ the client has not taken yet, and says no reason then.
 
 =head2 is_wanted($id)
 
-False once the client has cancelled the call, or its death was noticed, and if there is no such
-request. Whoever waits in the segment notices deaths, and C<recover> does.
+False once the client has cancelled the call or has died, and if there is no such request. Where it
+is asked again and again, a death is noticed within 250 ms.
 
 =head2 redeliveries($id)
 

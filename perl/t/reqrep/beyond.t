@@ -76,7 +76,9 @@ sub ended { waitpid $_[0], 0; is($?, 0, $_[1]) }
     ok(!eval { $cli->call('x', 20); 1 }, 'call dies');
     is($@->kind, 'Failed', 'its kind');
     is($@->reason, 'no', 'its reason');
-    like("$@", qr/: no\z/, 'its text');
+    is($@->text, 'reqrep call: the other side gave up: no', 'its text');
+    is("$@", $@->text . " at $0 line " . (__LINE__ - 4) . ".\n", 'as a string, with the place');
+    is_deeply([$@->file, $@->line], [$0, __LINE__ - 5], 'its place');
     ended($pid, 'the server');
     my $int = Pipework::ReqRep::Int->new(undef, 8, 4);
     my $one = Pipework::ReqRep::Int::Client->new_from_fd($int->memfd);

@@ -2,6 +2,7 @@
 use strict;
 use warnings;
 use Test::More;
+use POSIX ();
 use Time::HiRes qw(time setitimer ITIMER_REAL);
 use Pipework::ReqRep;
 
@@ -22,6 +23,24 @@ sub rest {
     my @parts;
     while (defined(my $part = $stream->next)) { push @parts, $part }
     return "@parts";
+}
+
+# Without seconds, for ten of them: beside the rest.
+my @patient;
+for my $method (qw(part reply)) {
+    defined(my $pid = fork) or die "fork: $!";
+    push @patient, [$method, $pid];
+    next if $pid;
+    my $own    = Pipework::ReqRep->new(undef, 8, 4, 64);
+    my $client = Pipework::ReqRep::Client->new_from_fd($own->memfd);
+    my $stream = $client->stream('x', 20);
+    my (undef, $id) = $own->recv;
+    my $begun = time;
+    my $fine  = $own->part($id, 'first') && $own->$method($id, 'second') eq '' && $!{ETIMEDOUT};
+    my $passed = time - $begun;
+    # It is given up: its client hears so.
+    $fine &&= $passed > 9.9 && $passed < 20 && !$own->is_wanted($id);
+    POSIX::_exit($fine && !eval { $stream->next; 1 } && $@->kind eq 'Failed' ? 0 : 1);
 }
 
 {   # A handler that dies.
@@ -94,6 +113,11 @@ sub rest {
     }
     is($srv->reply($id, 'z'), 1, 'the other one has it');
     is($cli->get($sent), 'z', 'still');
+}
+for (@patient) {
+    my ($method, $pid) = @$_;
+    waitpid $pid, 0;
+    is($?, 0, "$method gives up a client that takes nothing for ten seconds");
 }
 
 done_testing;
