@@ -131,6 +131,17 @@ fn fifos_are_seen_and_nobody_who_waits_for_one_goes_on() {
 }
 
 #[test]
+fn what_is_kept_for_the_next_receiver_is_kept_when_somebody_looks() {
+    let looks = "pipework ls .; pipework top --once --interval 0.1 f; pipework doctor --yes --fifos f";
+    let script = format!(
+        "mkfifo f; pipework send --to f a b & pipework recv --from f --count 1; wait
+         for n in 1 2 3; do {looks}; done > seen; grep -c '^open.* 0 readers, 1 writer$' seen
+         grep -c 'wait, and nobody reads' seen; pipework recv --from f --count 1"
+    );
+    assert_eq!(clean(&script), "a3\n3\nb");
+}
+
+#[test]
 fn looking_writes_nothing_and_removes_nothing() {
     let folder = Folder::new();
     left(folder.join("left"));
