@@ -6,6 +6,7 @@ use Carp ();
 use Errno ();
 use Fcntl ();
 use Pipework ();
+use overload ();
 use Scalar::Util ();
 
 our $VERSION = $Pipework::VERSION;
@@ -227,7 +228,7 @@ sub _check {
 # fails, handles of Perl's leave something there all the same.
 sub _made {
     my ($errno, $class, $options, %handles) = @_;
-    _check_compression($options);
+    _check_options($options);
     my $self = _blessed($class, $options, %handles);
     _begin($self);
     # Text from Perl's own layers would be another one.
@@ -240,7 +241,7 @@ sub _made {
 # A reader whose descriptor is the library's own, which opens it once more from time to time.
 sub _made_on_path {
     my ($errno, $class, $options, $open, $path) = @_;
-    _check_compression($options);
+    _check_options($options);
     my $self = _blessed($class, $options);
     _begin($self);
     _own_handle($self, $open->($self, $path, _limits($self)));
@@ -354,6 +355,20 @@ sub _check_algorithm {
     my $algorithm = shift;
     return if $algorithm eq 'zstd';
     return Carp::croak("Unknown compression algorithm '$algorithm'");
+}
+
+sub _check_options {
+    my ($options) = @_;
+    _check_compression($options);
+    for my $name (qw(max_message max_unfinished)) {
+        my $bytes = $options->{$name} // next;
+        Carp::croak("$name is a number of bytes from 1, and not '$bytes'")
+            if !Scalar::Util::looks_like_number($bytes) || $bytes < 1;
+    }
+    my $code = $options->{on_torn} // return;
+    Carp::croak('on_torn is a code reference')
+        if (Scalar::Util::reftype($code) // '') ne 'CODE' && !overload::Method($code, '&{}');
+    return;
 }
 
 sub _check_compression {

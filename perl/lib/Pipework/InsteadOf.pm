@@ -35,7 +35,8 @@ my %versions = ('Atomic::Pipe' => '0.027', 'Data::ReqRep::Shared' => '0.07', 'IO
 sub import {
     my ($class, @modules) = @_;
     for my $module (@modules ? @modules : sort keys %packages) {
-        my $replaced = $packages{$module} or Carp::croak("$class: nothing stands for $module");
+        my $replaced = $packages{$module}
+            or Carp::croak("$class: nothing stands for $module, but for: @{[sort keys %packages]}");
         replace($_, $replaced->{$_}) for sort keys %$replaced;
     }
     return;

@@ -89,6 +89,19 @@ subtest 'key' => sub {
     ok(!eval { $r->key; 1 }, 'a reader has none');
 };
 
+subtest 'options that make no sense' => sub {
+    for my $name (qw(max_message max_unfinished)) {
+        for my $wrong (-1, 0, 'many') {
+            ok(!eval { $class->pair($name => $wrong); 1 }, "$name => $wrong");
+            like($@, qr/^$name is a number of bytes from 1, and not '$wrong' at \Q$0\E /, 'says so');
+        }
+    }
+    ok(!eval { $class->pair(on_torn => 'x'); 1 }, 'on_torn that cannot be called');
+    like($@, qr/^on_torn is a code reference at \Q$0\E /, 'is said at once');
+    ok(!eval { $class->pair(compression => 'zstd', compression_level => 99); 1 }, 'a level beyond all');
+    like($@, qr/set zstd level: invalid argument/, 'names the level');
+};
+
 subtest 'limits' => sub {
     my ($r, $w) = $class->pair(max_message => 10, max_unfinished => 100, spin => 0);
     $w->write_message('x' x 10);

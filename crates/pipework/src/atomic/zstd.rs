@@ -75,9 +75,10 @@ impl Zstd {
         self.unchecked
     }
 
-    fn check(&self, op: &'static str) -> Result<()> {
+    fn check(&self) -> Result<()> {
         let levels = zstd_safe::min_c_level()..=zstd_safe::max_c_level();
-        if levels.contains(&self.level) { Ok(()) } else { Err(Error::new(ErrorKind::Invalid, op)) }
+        let invalid = Error::new(ErrorKind::Invalid, "set zstd level");
+        if levels.contains(&self.level) { Ok(()) } else { Err(invalid) }
     }
 }
 
@@ -90,7 +91,7 @@ pub(super) struct Compressor {
 impl Compressor {
     pub(super) fn new(settings: Zstd) -> Result<Compressor> {
         const OP: &str = "set zstd compression";
-        settings.check(OP)?;
+        settings.check()?;
         let invalid = |_| Error::new(ErrorKind::Invalid, OP);
         let mut context = CCtx::create();
         context.set_parameter(CParameter::CompressionLevel(settings.level)).map_err(invalid)?;
@@ -124,7 +125,7 @@ pub(super) struct Decompressor {
 impl Decompressor {
     pub(super) fn new(settings: Zstd) -> Result<Decompressor> {
         const OP: &str = "set zstd decompression";
-        settings.check(OP)?;
+        settings.check()?;
         let mut context = DCtx::create();
         if let Some(dictionary) = &settings.dictionary {
             context.load_dictionary(dictionary).map_err(|_| Error::new(ErrorKind::Invalid, OP))?;

@@ -111,7 +111,7 @@ fn a_file_of_any_other_length_is_refused() {
         refusal(&path)
     };
     for len in [0, 1, 8, 127] {
-        assert_eq!(cut(len), "reqrep open: too short for a segment: made by an incompatible build", "{len}");
+        assert_eq!(cut(len), "reqrep open: too short for a segment: incompatible", "{len}");
     }
     for len in [128, 129, 4095, 4096, 4097, 5000, bytes.len() - 64, bytes.len() - 1, bytes.len() + 1, 1 << 20]
     {
