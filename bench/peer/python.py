@@ -145,7 +145,7 @@ def echo(receive, send):
         send(receive())
 
 
-# -------------------- awaited calls: makes the coroutine function that calls, and the one that answers
+# -------------------- awaited calls: a coroutine function that makes one, and one that answers
 
 
 def await_pipework(size):
