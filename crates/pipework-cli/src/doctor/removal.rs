@@ -32,9 +32,10 @@ fn remove_file(find: &Find) -> Result<(), String> {
     }
     match sys::lease(&file) {
         Ok(()) => unlink(find),
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::AGAIN) => {
-            Err("a process has it open".into())
-        }
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::AGAIN) => Err(match find.uses.first() {
+            Some(found) => format!("process {} has it open", found.id),
+            None => "a process has it open that /proc does not show".into(),
+        }),
         Err(error) => Err(format!("the system does not tell whether it is open: {error}")),
     }
 }

@@ -1,7 +1,7 @@
 //! Everything that is watched, and when it is looked at.
 //!
 //! Looking costs, and it shall cost little: what takes long is done more rarely, so that no kind of
-//! look takes more than one part in `SHARE` of the time.
+//! look takes more than one part in `SHARE` of the time, unless it takes very long.
 
 use super::pipe::{self, Pipe, Source};
 use super::segment::{Channel, Figures};
@@ -17,6 +17,8 @@ const GLANCES: u32 = 10;
 const SHORTEST: Duration = Duration::from_millis(50);
 /// One part in so many of the time may be taken by each kind of look.
 const SHARE: u32 = 400;
+/// However long a look takes, the next one does not wait for longer, if it was not asked to.
+const LONGEST: Duration = Duration::from_secs(10);
 /// How often the usual places are searched for what is new.
 const SEARCH: Duration = Duration::from_secs(10);
 
@@ -62,7 +64,10 @@ impl Watch {
         if watch.is_all {
             watch.search().map_err(look::failure)?;
         }
-        watch.look(Instant::now());
+        let begin = Instant::now();
+        watch.look(begin);
+        // Rates need two looks, so the second one comes as soon as was asked for.
+        (watch.figures.due, watch.scans.due) = (begin + interval, begin + interval);
         Ok(watch)
     }
 
@@ -171,7 +176,7 @@ impl Pace {
 
     /// It was done, and has taken from `begin` to now.
     fn took(&mut self, begin: Instant) {
-        self.pause = self.shortest.max(begin.elapsed() * SHARE);
+        self.pause = self.shortest.max((begin.elapsed() * SHARE).min(LONGEST));
         self.due = begin + self.pause;
     }
 }
@@ -188,5 +193,7 @@ mod tests {
         assert!(pace.due >= now + Duration::from_millis(10));
         pace.take(now, || std::thread::sleep(Duration::from_millis(5)));
         assert!(pace.due >= now + Duration::from_millis(5) * SHARE);
+        pace.take(now, || std::thread::sleep(Duration::from_millis(30)));
+        assert_eq!(pace.due, now + LONGEST);
     }
 }

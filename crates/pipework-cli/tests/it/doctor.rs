@@ -82,7 +82,8 @@ fn what_somebody_has_open_is_never_removed() {
     // Nobody can work with a copy, but somebody reads it.
     let mut holds = shell(&folder, "exec 9< copy; echo; exec sleep 60").spawn().unwrap();
     holds.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    says(&folder, 3, &["not removed: a process has it open"], "pipework doctor --yes .");
+    let refused = format!("not removed: process {} has it open", holds.id());
+    says(&folder, 3, &[&refused], "pipework doctor --yes .");
     holds.kill().unwrap();
     holds.wait().unwrap();
     assert!(folder.join("copy").exists());
