@@ -2,13 +2,14 @@
 
 use crate::ls::{segment, wait_until, worker};
 use crate::terminal::Terminal;
-use crate::{Folder, PIPEWORK, fails, sh, shell};
+use crate::{Folder, PIPEWORK, clean, fails, sh, shell};
 use pipework::atomic::create_fifo;
 use pipework::reqrep::{Client, Segment, Server};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -202,9 +203,12 @@ fn it_stops_and_goes_on_under_a_shell() {
     let mut terminal = Terminal::run(&folder, (24, 80), "PS1='ready> ' exec sh -i");
     terminal.wait_for("ready> ");
     terminal.press("pipework top work; echo ended $?\n");
-    for _ in 0..2 {
+    for is_key in [true, false] {
         terminal.wait_for("q quit");
-        terminal.press("\u{1a}");
+        match is_key {
+            true => terminal.press("\u{1a}"),
+            false => drop(clean(&format!("kill -TSTP {}", terminal_process(&folder)))),
+        }
         is_given_back(&mut terminal);
         terminal.wait("the shell is back", |terminal| terminal.text().trim_end().ends_with("ready>"));
         terminal.press("fg\n");
@@ -236,6 +240,38 @@ fn channels_that_go_come_back_or_are_damaged() {
     terminal.wait_for("work: it is no channel");
     terminal.press("q");
     assert_eq!(terminal.end().code(), Some(0));
+}
+
+#[test]
+fn whatever_is_written_into_it_those_who_look_go_on() {
+    let folder = Folder::new();
+    let segment = segment(folder.join("work"));
+    let file = File::options().write(true).open(folder.join("work")).unwrap();
+    let len = file.metadata().unwrap().len();
+    let mut command = shell(&folder, "exec pipework top --json --interval 0.1 work");
+    let mut top = command.stdout(Stdio::null()).spawn().unwrap();
+    let mut random: u64 = 1;
+    let mut next = || {
+        // The generator of Knuth's MMIX: good enough to be anything.
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random >> 16
+    };
+    for round in 0..20 {
+        for _ in 0..500 {
+            // Members and the header's counters as often as all the rest; not its beginning and
+            // the end, which say that it is whole.
+            let at = if next() % 2 == 0 { 128 + next() % 4500 } else { 128 + next() % (len - 256) };
+            let word = if next() % 4 == 0 { 0 } else { next() << 16 | next() };
+            file.write_all_at(&word.to_le_bytes(), at & !7).unwrap();
+        }
+        let script = "pipework ls work && pipework top --once --interval 0.1 work; pipework doctor work";
+        let done = sh(&folder, if round % 5 == 0 { script } else { "pipework doctor --json work" });
+        assert!(matches!(done.status, Some(0 | 3)) && done.err.is_empty(), "{done:?}");
+    }
+    assert!(top.try_wait().unwrap().is_none(), "it goes on");
+    sh(&folder, &format!("kill {}", top.id()));
+    assert_eq!(top.wait().unwrap().code(), Some(0));
+    drop(segment);
 }
 
 #[test]
