@@ -7,6 +7,7 @@ mod pipe;
 mod segment;
 mod watch;
 mod text;
+mod metrics;
 mod page;
 mod args;
 mod terminal;

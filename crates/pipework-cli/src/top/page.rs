@@ -1,22 +1,18 @@
-//! The figures as a page of OpenMetrics, served over HTTP.
+//! The page of metrics, served over HTTP.
 //!
-//! Two formats of text, of which a page needs a few lines each: a header and a body to any GET of
-//! one path. Nothing is kept between requests, one is answered after the other, and each has a
-//! second to be asked and taken. Only the loopback interface is listened on: who may see the page
-//! is who may run programs on this machine.
+//! Of HTTP a page needs a few lines: a header and a body to any GET of one path. Nothing is kept
+//! between requests, one is answered after the other, and each has a second to be asked and taken.
+//! Only the loopback interface is listened on: who may see the page is who may run programs on this
+//! machine.
 
-use super::segment::Figures;
-use super::text::role;
+use super::metrics;
 use super::watch::{Found, Watch};
 use crate::failure::{Failure, at};
 use crate::sys::{self, Signals};
 use pipework::Deadline;
-use pipework::reqrep::Role;
 use rustix::event::{PollFd, PollFlags};
-use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long a request may take to come, and the page to be taken.
@@ -89,7 +85,7 @@ fn answer(mut stream: TcpStream, found: &Found) -> io::Result<()> {
         String::from_utf8_lossy(request.split(|byte| *byte == b'\r').next().unwrap_or_default()).into_owned();
     let words: Vec<_> = line.split(' ').collect();
     let (status, kind, body) = match words[..] {
-        ["GET" | "HEAD", "/metrics" | "/", _] => ("200 OK", TYPE, page(found)),
+        ["GET" | "HEAD", "/metrics" | "/", _] => ("200 OK", TYPE, metrics::page(found)),
         ["GET" | "HEAD", ..] => ("404 Not Found", "text/plain", "the page is /metrics\n".into()),
         _ => ("405 Method Not Allowed", "text/plain", "only GET\n".into()),
     };
@@ -102,120 +98,6 @@ fn answer(mut stream: TcpStream, found: &Found) -> io::Result<()> {
         stream.write_all(body.as_bytes())?;
     }
     Ok(())
-}
-
-/// The page: OpenMetrics 1.0, as text.
-fn page(found: &Found) -> String {
-    let mut page = String::new();
-    let channels: Vec<_> =
-        found.channels.iter().map(|figures| (label("channel", &figures.path), figures)).collect();
-    let mut family = |name: &str, kind: &str, help: &str, samples: Vec<(String, f64)>| {
-        let suffix = if kind == "counter" { "_total" } else { "" };
-        writeln!(page, "# TYPE pipework_{name} {kind}\n# HELP pipework_{name} {help}").expect(IN_MEMORY);
-        for (labels, value) in samples {
-            writeln!(page, "pipework_{name}{suffix}{{{labels}}} {value}").expect(IN_MEMORY);
-        }
-    };
-    let of_all = |value: &dyn Fn(&Figures) -> f64| -> Vec<(String, f64)> {
-        channels
-            .iter()
-            .filter(|(_, figures)| figures.fault.is_none())
-            .map(|(label, figures)| (label.clone(), value(figures)))
-            .collect()
-    };
-    let up =
-        channels.iter().map(|(label, figures)| (label.clone(), f64::from(u8::from(figures.fault.is_none()))));
-    family("up", "gauge", "Whether the channel can be looked at.", up.collect());
-    let counters = [
-        ("requests", "Calls begun."),
-        ("replies", "Requests that servers have answered or given up."),
-        ("full", "Times that a client found no free slot."),
-        ("empty", "Times that a server found no request."),
-        ("cancelled", "Calls cancelled, those that timed out included."),
-        ("dead_members", "Members that died without leaving."),
-        ("recovered", "Slots taken back from dead members."),
-        ("redelivered", "Requests that went to another server because theirs had died."),
-    ];
-    for (name, help) in counters {
-        let counter = |figures: &Figures| {
-            figures.stats.by_name().find(|(known, _)| *known == name).map_or(0.0, |(_, count)| count as f64)
-        };
-        family(name, "counter", help, of_all(&counter));
-    }
-    family("slots", "gauge", "Calls that the channel can hold.", of_all(&|figures| figures.slots as f64));
-    let mut calls = vec![];
-    let mut members = vec![];
-    for (label, figures) in channels.iter().filter(|(_, figures)| figures.fault.is_none()) {
-        let stages = [
-            ("waiting", figures.waiting),
-            ("taken", figures.taken),
-            ("done", figures.done),
-            ("damaged", figures.damaged),
-        ];
-        let named: usize = stages.iter().map(|(_, count)| count).sum();
-        for (stage, count) in stages.into_iter().chain([("filling", figures.in_use.saturating_sub(named))]) {
-            calls.push((format!("{label},stage=\"{stage}\""), count as f64));
-        }
-        for of in [Role::Server, Role::Client] {
-            members
-                .push((format!("{label},role=\"{}\",alive=\"true\"", role(of)), figures.living(of) as f64));
-            let dead = figures
-                .members
-                .iter()
-                .filter(|attached| !attached.member.is_alive && attached.member.role == of);
-            members.push((format!("{label},role=\"{}\",alive=\"false\"", role(of)), dead.count() as f64));
-        }
-    }
-    family("calls", "gauge", "Calls in progress, by how far they are.", calls);
-    family("members", "gauge", "Clients and servers that are attached.", members);
-    let pipes: Vec<_> = found
-        .pipes
-        .iter()
-        .map(|pipe| {
-            let label = match (&pipe.path, pipe.found) {
-                (Some(path), _) => label("fifo", path),
-                (None, Some((id, number))) => format!("pid=\"{id}\",fd=\"{number}\""),
-                (None, None) => format!("pid=\"{}\"", pipe.name),
-            };
-            (label, pipe)
-        })
-        .collect();
-    let of_pipes = |value: &dyn Fn(&super::pipe::Pipe) -> Option<u64>| -> Vec<(String, f64)> {
-        pipes.iter().filter_map(|(label, pipe)| Some((label.clone(), value(pipe)? as f64))).collect()
-    };
-    family(
-        "pipe_unread_bytes",
-        "gauge",
-        "Bytes in the pipe that nobody has read.",
-        of_pipes(&|pipe| pipe.fill.map(|fill| fill.unread)),
-    );
-    family(
-        "pipe_capacity_bytes",
-        "gauge",
-        "Bytes that the pipe can hold.",
-        of_pipes(&|pipe| pipe.fill.map(|fill| fill.capacity)),
-    );
-    family(
-        "pipe_readers",
-        "gauge",
-        "Descriptors that read from the pipe.",
-        of_pipes(&|pipe| pipe.fault.is_none().then(|| pipe.readers() as u64)),
-    );
-    family(
-        "pipe_writers",
-        "gauge",
-        "Descriptors that write to the pipe.",
-        of_pipes(&|pipe| pipe.fault.is_none().then(|| pipe.writers() as u64)),
-    );
-    page.push_str("# EOF\n");
-    page
-}
-
-const IN_MEMORY: &str = "writing to a String cannot fail";
-
-fn label(name: &str, path: &Path) -> String {
-    let value = path.to_string_lossy().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    format!("{name}=\"{value}\"")
 }
 
 #[cfg(test)]

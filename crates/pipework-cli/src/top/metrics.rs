@@ -1,0 +1,135 @@
+//! The figures as OpenMetrics 1.0: lines of text, by families.
+
+use super::pipe::Pipe;
+use super::segment::Figures;
+use super::text::role;
+use super::watch::Found;
+use pipework::reqrep::{Role, Stats};
+use std::fmt::Write;
+use std::path::Path;
+
+/// A counter of a segment: its name, what it counts, and where it is.
+type Counter = (&'static str, &'static str, fn(&Stats) -> u64);
+
+const COUNTERS: [Counter; 8] = [
+    ("requests", "Calls begun.", |stats| stats.requests),
+    ("replies", "Requests that servers have answered or given up.", |stats| stats.replies),
+    ("full", "Times that a client found no free slot.", |stats| stats.full),
+    ("empty", "Times that a server found no request.", |stats| stats.empty),
+    ("cancelled", "Calls cancelled, those that timed out included.", |stats| stats.cancelled),
+    ("dead_members", "Members that died without leaving.", |stats| stats.dead_members),
+    ("recovered", "Slots taken back from dead members.", |stats| stats.recovered),
+    ("redelivered", "Requests that went to another server because theirs had died.", |stats| {
+        stats.redelivered
+    }),
+];
+
+/// All that was found, as one page.
+pub(super) fn page(found: &Found) -> String {
+    let mut page = Page(String::new());
+    page.channels(&found.channels);
+    page.pipes(&found.pipes);
+    page.0.push_str("# EOF\n");
+    page.0
+}
+
+/// Labels and a value.
+type Sample = (String, u64);
+
+struct Page(String);
+
+impl Page {
+    fn channels(&mut self, found: &[Figures]) {
+        let up = |figures: &Figures| (channel(figures), u64::from(figures.fault.is_none()));
+        self.gauge("up", "Whether the channel can be looked at.", found.iter().map(up));
+        let known: Vec<_> = found.iter().filter(|figures| figures.fault.is_none()).collect();
+        for (name, help, count) in COUNTERS {
+            let samples = known.iter().map(|figures| (channel(figures), count(&figures.stats)));
+            self.family(name, "counter", "_total", help, samples);
+        }
+        let slots = known.iter().map(|figures| (channel(figures), figures.slots as u64));
+        self.gauge("slots", "Calls that the channel can hold.", slots);
+        self.gauge(
+            "calls",
+            "Calls in progress, by how far they are.",
+            known.iter().flat_map(|figures| stages(figures)),
+        );
+        self.gauge(
+            "members",
+            "Clients and servers that are attached.",
+            known.iter().flat_map(|figures| members(figures)),
+        );
+    }
+
+    fn pipes(&mut self, found: &[Pipe]) {
+        let filled = || found.iter().filter_map(|pipe| Some((name(pipe), pipe.fill?)));
+        let unread = filled().map(|(name, fill)| (name, fill.unread));
+        self.gauge("pipe_unread_bytes", "Bytes in the pipe that nobody has read.", unread);
+        let capacity = filled().map(|(name, fill)| (name, fill.capacity));
+        self.gauge("pipe_capacity_bytes", "Bytes that the pipe can hold.", capacity);
+        let known = || found.iter().filter(|pipe| pipe.fault.is_none());
+        let readers = known().map(|pipe| (name(pipe), pipe.readers() as u64));
+        self.gauge("pipe_readers", "Descriptors that read from the pipe.", readers);
+        let writers = known().map(|pipe| (name(pipe), pipe.writers() as u64));
+        self.gauge("pipe_writers", "Descriptors that write to the pipe.", writers);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = Sample>) {
+        self.family(name, "gauge", "", help, samples);
+    }
+
+    fn family(
+        &mut self,
+        name: &str,
+        kind: &str,
+        suffix: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = Sample>,
+    ) {
+        const IN_MEMORY: &str = "writing to a String cannot fail";
+        writeln!(self.0, "# TYPE pipework_{name} {kind}\n# HELP pipework_{name} {help}").expect(IN_MEMORY);
+        for (labels, value) in samples {
+            writeln!(self.0, "pipework_{name}{suffix}{{{labels}}} {value}").expect(IN_MEMORY);
+        }
+    }
+}
+
+fn stages(figures: &Figures) -> Vec<Sample> {
+    let Figures { in_use, waiting, taken, done, damaged, .. } = *figures;
+    let filling = in_use.saturating_sub(waiting + taken + done + damaged);
+    let stages =
+        [("filling", filling), ("waiting", waiting), ("taken", taken), ("done", done), ("damaged", damaged)];
+    let label = channel(figures);
+    stages.map(|(stage, count)| (format!("{label},stage=\"{stage}\""), count as u64)).into()
+}
+
+fn members(figures: &Figures) -> Vec<Sample> {
+    let label = channel(figures);
+    let kinds = [(Role::Server, true), (Role::Server, false), (Role::Client, true), (Role::Client, false)];
+    let counted = kinds.map(|(of, is_alive)| {
+        let count = figures
+            .members
+            .iter()
+            .filter(|attached| attached.member.role == of && attached.member.is_alive == is_alive)
+            .count();
+        (format!("{label},role=\"{}\",alive=\"{is_alive}\"", role(of)), count as u64)
+    });
+    counted.into()
+}
+
+fn channel(figures: &Figures) -> String {
+    label("channel", &figures.path)
+}
+
+fn name(pipe: &Pipe) -> String {
+    match (&pipe.path, pipe.found) {
+        (Some(path), _) => label("fifo", path),
+        (None, Some((id, number))) => format!("pid=\"{id}\",fd=\"{number}\""),
+        (None, None) => format!("pid=\"{}\"", pipe.name),
+    }
+}
+
+fn label(name: &str, path: &Path) -> String {
+    let value = path.to_string_lossy().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("{name}=\"{value}\"")
+}
