@@ -411,9 +411,31 @@ impl Request<'_> {
         given.inspect_err(|_| self.stop_giving(&giving))
     }
 
+    /// Waits until the client has taken the [part](Request::part) that was given last; false if
+    /// nobody waits for it any more.
+    ///
+    /// # Blocking
+    ///
+    /// Until the client has taken it, or until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut`, `Interrupted`: it has not taken it yet. The rest as for [`part`](Request::part).
+    pub fn flush(&mut self, deadline: impl Into<Deadline>) -> Result<bool> {
+        self.check(PART)?;
+        match self.server.wait_for_turn(self.claimed, deadline.into(), PART)? {
+            Holding::Taken => Ok(true),
+            Holding::Lost => Err(Error::new(ErrorKind::Stale, PART)),
+            Holding::Given | Holding::Dropped | Holding::Forgotten => Ok(false),
+        }
+    }
+
     /// Gives the request up; its call fails with `Failed`, and the client can ask for the reason:
     /// bytes, of which as many arrive as a reply in one slot has. Returns whether the client still
     /// waited. Dropping the request does the same without a reason.
+    ///
+    /// It does not wait: a [part](Request::part) that the client has not taken is taken back, and
+    /// leaves no space for a reason. [`flush`](Request::flush) waits until it was taken.
     pub fn fail<'m>(mut self, reason: impl Into<Message<'m>>) -> bool {
         self.give_up(&reason.into())
     }

@@ -75,6 +75,20 @@ fn a_stream_that_is_dropped_stops_its_server_with_the_next_part() {
         assert!(serving.join().unwrap() > 1);
         let serving = scope.spawn(|| {
             let mut request = server.recv(PATIENCE).unwrap();
+            assert_eq!(request.part("part", PATIENCE), Ok(true));
+            // Nobody takes it.
+            assert_eq!(kind(request.flush(SHORT)), Some(ErrorKind::TimedOut));
+            request.flush(PATIENCE)
+        });
+        let ticket = client.send("hold", PATIENCE).unwrap();
+        while segment.audit().unwrap().in_parts == 0 {
+            thread::yield_now();
+        }
+        thread::sleep(2 * SHORT);
+        assert_eq!(client.cancel(ticket), Ok(true));
+        assert_eq!(serving.join().unwrap(), Ok(false));
+        let serving = scope.spawn(|| {
+            let mut request = server.recv(PATIENCE).unwrap();
             while request.part("part", PATIENCE) == Ok(true) {}
             (request.is_wanted(), request.reply("done"))
         });
@@ -97,7 +111,8 @@ fn a_server_that_fails_says_why_before_a_stream_and_within() {
             assert_eq!(request.part("a", PATIENCE), Ok(true));
             // Once it has taken the part, there is space for a reason.
             while request.part("b", SHORT) != Ok(true) {}
-            thread::sleep(SHORT);
+            assert_eq!(request.flush(PATIENCE), Ok(true));
+            assert_eq!(request.flush(PATIENCE), Ok(true), "there is nothing left to take");
             assert!(request.fail(&[b'x'; 2 * PART]));
             drop(server.recv(PATIENCE).unwrap());
             assert!(server.recv(PATIENCE).unwrap().fail("no such model"));
