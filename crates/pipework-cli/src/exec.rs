@@ -17,9 +17,9 @@ use std::process::{Child, Command, Stdio};
 pub(crate) const CANNOT_EXECUTE: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// A failure if the command `name` is not there to be run. To be asked before a message is taken
-/// that could not be given to anybody.
-pub(crate) fn find(name: &OsStr) -> Result<(), Failure> {
+/// A failure if the command `name` is not there to be run; it ends with `so`. To be asked before
+/// anything is taken that could not be given to anybody.
+pub(crate) fn find(name: &OsStr, so: &str) -> Result<(), Failure> {
     let is_file = |path: &Path| path.metadata().is_ok_and(|meta| meta.is_file());
     let runs = |path: &Path| is_file(path) && sys::may_execute(path);
     let named = |path: &Path| match (runs(path), is_file(path)) {
@@ -40,9 +40,7 @@ pub(crate) fn find(name: &OsStr) -> Result<(), Failure> {
         }
     };
     let what = path.display();
-    found.map_err(|(status, why)| {
-        Failure::new(format!("cannot run {what}: {why}; no message was taken")).with_status(status)
-    })
+    found.map_err(|(status, why)| Failure::new(format!("cannot run {what}: {why}; {so}")).with_status(status))
 }
 
 /// Starts `command` for a message or burst; the caller waits for it.

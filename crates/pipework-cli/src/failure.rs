@@ -12,6 +12,10 @@ use std::io;
 pub(crate) const USAGE: u8 = 2;
 /// The work was done, but damaged messages were reported.
 pub(crate) const DAMAGE: u8 = 3;
+/// The worker that had a request has died.
+pub(crate) const DIED: u8 = 4;
+/// Nobody serves the channel.
+pub(crate) const NO_WORKER: u8 = 5;
 /// The time given by `--timeout` is over (the status of timeout(1)).
 pub(crate) const TIMEOUT: u8 = 124;
 /// Whoever read our standard output has left (the status of a command that SIGPIPE ended).

@@ -85,14 +85,19 @@ impl<'a> Parts<'a> {
         if let Some((_, parts)) = self.origin {
             write!(out, ",\"parts\":{parts}").expect(IN_MEMORY);
         }
-        let (key, text) = match std::str::from_utf8(self.content) {
-            Ok(text) => ("data", Cow::Borrowed(text)),
-            Err(_) => ("data_base64", Cow::Owned(base64(self.content))),
-        };
-        write!(out, ",\"{key}\":").expect(IN_MEMORY);
-        serde_json::to_writer(&mut *out, text.as_ref()).expect(IN_MEMORY);
+        append_bytes(out, "data", self.content);
         out.extend_from_slice(b"}\n");
     }
+}
+
+/// Appends bytes to an object that has begun: as a string, or in base64 if they are not UTF-8.
+pub(crate) fn append_bytes(out: &mut Vec<u8>, key: &str, bytes: &[u8]) {
+    let (ending, text) = match std::str::from_utf8(bytes) {
+        Ok(text) => ("", Cow::Borrowed(text)),
+        Err(_) => ("_base64", Cow::Owned(base64(bytes))),
+    };
+    write!(out, ",\"{key}{ending}\":").expect(IN_MEMORY);
+    serde_json::to_writer(out, text.as_ref()).expect(IN_MEMORY);
 }
 
 const IN_MEMORY: &str = "writing to a Vec cannot fail";

@@ -1,4 +1,4 @@
-//! The command `pipework`: whole messages through pipes and FIFOs, from the shell.
+//! The command `pipework`: whole messages through pipes and FIFOs, and calls, from the shell.
 //!
 //! This file names the subcommands, hands over to the file of one and turns its outcome into an
 //! exit status and at most one line on standard error. What a message is and how it travels is
@@ -12,16 +12,20 @@ mod streams;
 mod progress;
 mod form;
 mod table;
+mod records;
 mod location;
 mod channel;
 mod processes;
 mod pipes;
 mod look;
 mod exec;
+mod group;
 mod fifo;
 mod send;
 mod recv;
 mod run;
+mod serve;
+mod call;
 mod ls;
 mod top;
 mod doctor;
@@ -29,6 +33,7 @@ mod demo;
 mod completions;
 mod man;
 
+use crate::call::CallArgs;
 use crate::completions::CompletionsArgs;
 use crate::demo::{DEMO_PEER, DEMO_WRITER, DemoArgs, DemoPeerArgs, DemoWriterArgs};
 use crate::doctor::DoctorArgs;
@@ -38,20 +43,22 @@ use crate::man::ManArgs;
 use crate::recv::RecvArgs;
 use crate::run::RunArgs;
 use crate::send::SendArgs;
+use crate::serve::ServeArgs;
 use crate::top::TopArgs;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Sends and receives whole messages through pipes and FIFOs.
+/// Sends and receives whole messages through pipes and FIFOs, answers calls and makes them.
 #[derive(Parser)]
 #[command(
     name = "pipework",
     version,
-    about = "Whole messages of any size through pipes and FIFOs, from many writers at once",
+    about = "Whole messages through pipes and FIFOs, and calls between processes",
     long_about = "Sends and receives whole messages of any size through ordinary pipes and FIFOs. Any number of processes may write \
                   to one pipe: a message is never torn, mixed with another, or lost in silence. In mixed mode the same pipe also \
-                  carries ordinary text, so that a program may print while it sends.",
+                  carries ordinary text, so that a program may print while it sends. And it makes a service of any program: \
+                  whoever calls it gets its reply, or learns why there is none.",
     after_long_help = TOP
 )]
 struct Cli {
@@ -76,6 +83,12 @@ enum Command {
     /// Run commands, printing their text line by line and taking their messages
     #[command(after_long_help = run::HELP)]
     Run(RunArgs),
+    /// Answer calls with a command
+    #[command(after_long_help = serve::HELP)]
+    Serve(ServeArgs),
+    /// Call a service and print its reply
+    #[command(after_long_help = call::HELP)]
+    Call(CallArgs),
     /// List channels and FIFOs, alive or left behind
     #[command(after_long_help = ls::HELP)]
     Ls(LsArgs),
@@ -109,12 +122,18 @@ Examples:
   A build whose lines stay whole and tell where they come from:
     pipework run --tag make ::: npm run build
 
+  A service, and a call of it:
+    pipework serve /dev/shm/upper -- tr a-z A-Z &
+    pipework call --wait /dev/shm/upper hello
+
 Exit status:
   0    done
   1    failed; the message on standard error says why and what to do
   2    the command line was not understood
   3    done, but damaged messages were reported (a writer was killed
        in the middle of one); doctor: something is wrong
+  4    the server that had a request has died
+  5    nobody serves the channel
   124  the time given by --timeout is over
   141  the reader of standard output has left: the end, without a word
   pipework run hands on the exit status of what it runs.
@@ -146,6 +165,8 @@ fn obey(cli: &Cli) -> Result<u8, Failure> {
         Command::Send(args) => send::send(args, cli.quiet),
         Command::Recv(args) => recv::recv(args, cli.quiet),
         Command::Run(args) => run::run(args, cli.quiet),
+        Command::Serve(args) => serve::serve(args, cli.quiet),
+        Command::Call(args) => call::call(args, cli.quiet),
         Command::Ls(args) => ls::ls(args),
         Command::Top(args) => top::top(args, cli.quiet),
         Command::Doctor(args) => doctor::doctor(args),

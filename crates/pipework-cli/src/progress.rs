@@ -94,6 +94,13 @@ pub(crate) fn say(text: impl Display) {
     write(&format!("pipework: {text}\n"));
 }
 
+/// Tells a person that the command waits for them.
+pub(crate) fn invite(quiet: bool, text: &str) {
+    if !quiet && streams::stdin().is_ok_and(Stream::is_terminal) {
+        say(text);
+    }
+}
+
 /// One write for all of it: standard error is not buffered, and others may share it.
 fn write(text: &str) {
     // Where it cannot be written nobody could be told so.

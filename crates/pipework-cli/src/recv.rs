@@ -28,7 +28,7 @@ const BLOCK: usize = 64 << 10;
 /// Runs `pipework recv`.
 pub(crate) fn recv(args: &RecvArgs, quiet: bool) -> Result<u8, Failure> {
     if let Some(name) = args.exec.first() {
-        exec::find(name)?;
+        exec::find(name, "no message was taken")?;
     }
     // Before anything is taken out of the pipe it is known where to put it.
     let mut sink = Sink::new(args, quiet)?;

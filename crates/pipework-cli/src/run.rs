@@ -6,7 +6,6 @@
 //! more is read than the outputs take, so a slow consumer slows the commands down as any pipe does.
 
 mod args;
-mod group;
 mod job;
 mod outlet;
 mod messages;
@@ -14,11 +13,11 @@ mod messages;
 use crate::exec;
 use crate::failure::{CLOSED, DAMAGE, Failure, STDOUT, at};
 use crate::form::Form;
+use crate::group::{Group, Start};
 use crate::progress::Progress;
 use crate::recv;
 use crate::streams;
 use crate::sys::{self, Arrived, Signals};
-use group::{Group, Start};
 use job::{Job, Plan};
 use messages::Messages;
 use outlet::Outlet;

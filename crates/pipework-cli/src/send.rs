@@ -9,8 +9,8 @@ mod args;
 
 use crate::failure::{Failure, at, during, no_pipe, uninterrupted};
 use crate::location::{self, Location, no_fifo};
-use crate::progress::{Progress, say};
-use crate::streams::{self, Stream};
+use crate::progress::{Progress, invite};
+use crate::streams;
 use pipework::atomic::{Options, Writer, Zstd};
 use pipework::{Deadline, ErrorKind};
 use std::io::{self, Read};
@@ -103,13 +103,6 @@ fn content(path: &Path) -> Result<Vec<u8>, Failure> {
     let mut content = Vec::new();
     streams::stdin()?.read_to_end(&mut content).map_err(at("standard input"))?;
     Ok(content)
-}
-
-/// Tells a person that the command waits for them.
-fn invite(quiet: bool, text: &str) {
-    if !quiet && streams::stdin().is_ok_and(Stream::is_terminal) {
-        say(text);
-    }
 }
 
 /// The way out of the process: a writer, and what has gone through it.

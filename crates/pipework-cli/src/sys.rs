@@ -354,6 +354,17 @@ pub(crate) fn ended(id: i32) -> io::Result<Option<ExitStatus>> {
     }))
 }
 
+/// What becomes readable when a child ends.
+pub(crate) fn end_of(id: i32) -> io::Result<OwnedFd> {
+    let id = Pid::from_raw(id).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(rustix::process::pidfd_open(id, PidfdFlags::empty())?)
+}
+
+/// Has reads and writes on an end of a pipe fail instead of wait; for an end that nobody shares.
+pub(crate) fn never_wait(pipe: impl AsFd) -> io::Result<()> {
+    Ok(rustix::io::ioctl_fionbio(pipe, true)?)
+}
+
 /// The terminal of this process, which may be none of its standard streams.
 pub(crate) fn terminal() -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;

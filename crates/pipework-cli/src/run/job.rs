@@ -4,9 +4,9 @@
 //! order: a process may leave others behind that still hold the pipe, and may close its output
 //! early.
 
-use super::group::{Group, Start};
 use crate::exec::{CANNOT_EXECUTE, NOT_FOUND};
 use crate::failure::Failure;
+use crate::group::{Group, Start};
 use crate::progress::say;
 use pipework::Deadline;
 use pipework::atomic::{Options, Reader};

@@ -1,10 +1,10 @@
 //! Where `pipework run` puts messages: among the text, in a file or descriptor, or into commands.
 
 use super::args::Destination;
-use super::group::Group;
 use super::outlet::Outlet;
 use crate::failure::{Failure, at};
 use crate::form::Form;
+use crate::group::Group;
 use crate::location::{self, Location};
 use crate::streams::Stream;
 use crate::sys;

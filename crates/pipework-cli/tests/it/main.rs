@@ -8,6 +8,8 @@ mod fifo;
 mod locations;
 mod streams;
 mod run;
+mod serve;
+mod call;
 mod terminal;
 mod ls;
 mod top;

@@ -4,7 +4,8 @@ use crate::{Folder, clean, fails, sh};
 use std::collections::BTreeSet;
 use std::fs;
 
-const COMMANDS: [&str; 9] = ["send", "recv", "run", "ls", "top", "doctor", "demo", "completions", "man"];
+const COMMANDS: [&str; 11] =
+    ["send", "recv", "run", "serve", "call", "ls", "top", "doctor", "demo", "completions", "man"];
 
 /// The long options that the help of a command names at the start of its lines.
 fn options(command: &str) -> BTreeSet<String> {

@@ -1,26 +1,27 @@
-//! A process that `pipework run` has started, together with what that process starts.
+//! A process that was started, together with what that process starts.
 //!
-//! Where there is no terminal it gets a process group of its own, and signals go to the group, so a
-//! shell's children end with their shell. On a terminal it stays in the group of `pipework`: Ctrl-C
-//! and Ctrl-Z reach all of it, and it may read; then signals go to its descendants one by one, for
-//! the group may hold others, the pager at the end of a pipeline for instance.
+//! Apart, it has a process group of its own, and signals go to the group, so a shell's children end
+//! with their shell. Otherwise it stays in the group of `pipework`: Ctrl-C and Ctrl-Z of a terminal
+//! reach all of it, and it may read there; then signals go to its descendants one by one, for the
+//! group may hold others, the pager at the end of a pipeline for instance.
 
 use crate::sys::{self, Signals};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 
 /// How processes are started, which is the same for all.
 #[derive(Clone, Copy)]
-pub(super) struct Start<'a> {
-    pub(super) signals: &'a Signals,
+pub(crate) struct Start<'a> {
+    pub(crate) signals: &'a Signals,
     /// Whether each gets a process group of its own.
-    pub(super) apart: bool,
+    pub(crate) apart: bool,
 }
 
 impl Start<'_> {
     /// To be called before a command is spawned whose child becomes a [`Group`].
-    pub(super) fn prepare(self, command: &mut Command) {
+    pub(crate) fn prepare(self, command: &mut Command) {
         self.signals.give_back(command);
         sys::end_with_parent(command);
         if self.apart {
@@ -28,13 +29,13 @@ impl Start<'_> {
         }
     }
 
-    pub(super) fn group(self, child: Child) -> Group {
+    pub(crate) fn group(self, child: Child) -> Group {
         Group { child, apart: self.apart }
     }
 }
 
 /// A process and what it starts.
-pub(super) struct Group {
+pub(crate) struct Group {
     child: Child,
     apart: bool,
 }
@@ -42,7 +43,7 @@ pub(super) struct Group {
 impl Group {
     /// Sends a signal to all of it. The process may have ended, but not been waited for: until then
     /// nobody else can bear its number.
-    pub(super) fn signal(&self, number: i32) {
+    pub(crate) fn signal(&self, number: i32) {
         let id = self.child.id() as i32;
         if self.apart {
             sys::signal_group(id, number);
@@ -56,12 +57,22 @@ impl Group {
     }
 
     /// Its process's status if that has ended; it is left unwaited for.
-    pub(super) fn ended(&self) -> io::Result<Option<ExitStatus>> {
+    pub(crate) fn ended(&self) -> io::Result<Option<ExitStatus>> {
         sys::ended(self.child.id() as i32)
     }
 
+    /// What becomes readable when its process ends.
+    pub(crate) fn end(&self) -> io::Result<OwnedFd> {
+        sys::end_of(self.child.id() as i32)
+    }
+
     /// The same, waited for.
-    pub(super) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+    pub(crate) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
+    }
+
+    /// Waits for its process; from then on it must not be signalled.
+    pub(crate) fn wait(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait()
     }
 }

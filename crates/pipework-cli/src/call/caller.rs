@@ -1,0 +1,208 @@
+//! Makes calls. Threads share one, and its membership in the channel.
+
+use super::args::CallArgs;
+use crate::channel;
+use crate::failure::{DIED, Failure, NO_WORKER, TIMEOUT, during, uninterrupted};
+use pipework::reqrep::{self, Client, Options};
+use pipework::{Deadline, ErrorKind};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How soon it is noticed that somebody serves the channel.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How a call has ended.
+pub(super) enum Outcome {
+    /// With this reply; where parts were asked for, with what is left of it: nothing.
+    Answered(Vec<u8>),
+    /// The service has given it up, for this reason.
+    Failed(Vec<u8>),
+    TimedOut,
+    WorkerDied,
+    NoWorker(String),
+    /// It could not be made, or its reply not be taken.
+    Refused(String),
+}
+
+impl Outcome {
+    /// As in JSON.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Answered(_) => "answered",
+            Self::Failed(_) | Self::Refused(_) => "failed",
+            Self::TimedOut => "timed_out",
+            Self::WorkerDied => "worker_died",
+            Self::NoWorker(_) => "no_worker",
+        }
+    }
+
+    /// The exit status that stands for it.
+    pub(super) fn status(&self) -> u8 {
+        match self {
+            Self::Answered(_) => 0,
+            Self::Failed(_) | Self::Refused(_) => 1,
+            Self::TimedOut => TIMEOUT,
+            Self::WorkerDied => DIED,
+            Self::NoWorker(_) => NO_WORKER,
+        }
+    }
+
+    /// Why there is no reply; nothing for one that is there.
+    pub(super) fn reason(&self) -> &[u8] {
+        match self {
+            Self::Answered(_) => b"",
+            Self::Failed(reason) if reason.is_empty() => b"the service has failed, and gives no reason",
+            Self::Failed(reason) => reason,
+            Self::TimedOut => b"no reply has come in time",
+            Self::WorkerDied => b"the server has died with the request",
+            Self::NoWorker(reason) | Self::Refused(reason) => reason.as_bytes(),
+        }
+    }
+}
+
+/// Takes the parts of a reply.
+pub(super) type Parts<'a> = &'a mut dyn FnMut(Vec<u8>) -> Result<(), Failure>;
+
+pub(super) struct Caller {
+    terms: Terms,
+    /// `None` while there is no channel.
+    client: Mutex<Option<Client>>,
+}
+
+/// What all calls have in common.
+struct Terms {
+    path: PathBuf,
+    options: Options,
+    timeout: Option<Duration>,
+    waits: bool,
+    retries: u8,
+    max_message: Option<usize>,
+}
+
+impl Caller {
+    /// Opens the channel, unless it may come later.
+    pub(super) fn new(args: &CallArgs) -> Result<Self, Failure> {
+        let options = Options::new().any_owner(args.any_owner);
+        let CallArgs { channel: path, timeout, wait: waits, retries, max_message, .. } = args;
+        let terms = Terms {
+            path: path.clone(),
+            options,
+            timeout: *timeout,
+            waits: *waits,
+            retries: *retries,
+            max_message: *max_message,
+        };
+        let caller = Self { terms, client: Mutex::new(None) };
+        caller.client()?;
+        Ok(caller)
+    }
+
+    /// Makes a call; with `parts`, its reply goes there.
+    ///
+    /// # Errors
+    /// What concerns other calls as well.
+    pub(super) fn call(&self, request: &[u8], mut parts: Option<Parts<'_>>) -> Result<Outcome, Failure> {
+        let deadline = Deadline::from(self.terms.timeout);
+        loop {
+            let outcome = match (self.client()?, &mut parts) {
+                // It is waited for.
+                (None, _) => Outcome::NoWorker(String::new()),
+                (Some(client), None) => self.whole(&client, request, deadline),
+                (Some(client), Some(parts)) => self.in_parts(&client, request, deadline, *parts)?,
+            };
+            if !self.terms.waits || !matches!(outcome, Outcome::NoWorker(_)) {
+                return Ok(outcome);
+            }
+            if deadline.has_passed() {
+                return Ok(Outcome::TimedOut);
+            }
+            // Nobody has taken it. The channel may have been removed and made anew.
+            *self.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            thread::sleep(deadline.capped(LOOK).remaining().unwrap_or(LOOK));
+        }
+    }
+
+    /// The client; `None` if there is no channel and none has to be there.
+    fn client(&self) -> Result<Option<Client>, Failure> {
+        let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        if client.is_none() {
+            let terms = &self.terms;
+            let opened = terms.options.open(&terms.path).and_then(|segment| segment.client());
+            let opened = match opened {
+                Err(error) if error.errno() == Some(libc::ENOENT) && terms.waits => return Ok(None),
+                Err(error) if error.errno() == Some(libc::ENOENT) => {
+                    return Err(channel::refused(&terms.path, error).with_status(NO_WORKER));
+                }
+                opened => opened.map_err(|error| channel::refused(&terms.path, error))?,
+            };
+            let mut opened = opened.needs_server(true).redeliveries(terms.retries);
+            if let Some(bytes) = terms.max_message {
+                opened = opened.max_message(bytes);
+            }
+            *client = Some(opened);
+        }
+        Ok(client.clone())
+    }
+
+    fn whole(&self, client: &Client, request: &[u8], deadline: Deadline) -> Outcome {
+        let ticket = match uninterrupted(|| client.send(request, deadline)) {
+            Ok(ticket) => ticket,
+            Err(error) => return self.ended_with(error),
+        };
+        match uninterrupted(|| client.outcome(ticket, deadline)) {
+            Ok(reqrep::Outcome::Answered(reply)) => Outcome::Answered(reply.into_vec()),
+            Ok(reqrep::Outcome::Failed(reason)) => Outcome::Failed(reason.into_vec()),
+            Err(error) => match client.abandon(ticket) {
+                Ok(Some(reply)) => Outcome::Answered(reply.into_vec()),
+                Ok(None) => self.ended_with(error),
+                Err(error) => self.ended_with(error),
+            },
+        }
+    }
+
+    fn in_parts(
+        &self,
+        client: &Client,
+        request: &[u8],
+        deadline: Deadline,
+        parts: Parts<'_>,
+    ) -> Result<Outcome, Failure> {
+        // It sends the request with this much time; the time for the parts is given with each.
+        let time = deadline.remaining().unwrap_or(Duration::MAX);
+        let mut stream = match uninterrupted(|| client.stream(request, time)) {
+            Ok(stream) => stream,
+            Err(error) => return Ok(self.ended_with(error)),
+        };
+        loop {
+            match uninterrupted(|| stream.next_part(deadline)) {
+                Ok(Some(part)) => parts(part.into_vec())?,
+                Ok(None) => return Ok(Outcome::Answered(Vec::new())),
+                Err(error) if error.kind() == ErrorKind::Failed => {
+                    let reason = stream.reason().map(|reason| reason.to_vec());
+                    return Ok(Outcome::Failed(reason.unwrap_or_default()));
+                }
+                Err(error) => return Ok(self.ended_with(error)),
+            }
+        }
+    }
+
+    fn ended_with(&self, error: pipework::Error) -> Outcome {
+        match error.kind() {
+            ErrorKind::TimedOut => Outcome::TimedOut,
+            ErrorKind::PeerDied => Outcome::WorkerDied,
+            ErrorKind::NoServer => {
+                let path = self.terms.path.display();
+                Outcome::NoWorker(format!(
+                    "{path}: nobody serves it; start `pipework serve {path} -- COMMAND`, or wait with --wait"
+                ))
+            }
+            ErrorKind::Failed => Outcome::Failed(Vec::new()),
+            ErrorKind::TooLong => {
+                Outcome::Refused("the request or its reply is longer than --max-message".into())
+            }
+            _ => Outcome::Refused(during(self.terms.path.display())(error).to_string()),
+        }
+    }
+}

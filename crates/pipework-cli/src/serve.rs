@@ -1,0 +1,177 @@
+//! `pipework serve`: a worker of a channel from any program.
+//!
+//! Each worker is a thread that takes requests and waits for the processes that it has started, so
+//! that work on one never holds up another. This thread hears signals, and says when to stop: no
+//! more requests are taken then, and the threads end when what they have in hand is done.
+
+mod args;
+mod service;
+mod process;
+mod each;
+mod conversation;
+mod lasting;
+
+use crate::channel;
+use crate::exec;
+use crate::failure::{Failure, at};
+use crate::progress::say;
+use crate::streams;
+use crate::sys::{self, Signals};
+use pipework::Deadline;
+use pipework::reqrep::{Options, Segment};
+use rustix::event::{PollFd, PollFlags};
+use service::Service;
+use std::io::{self, PipeReader, PipeWriter};
+use std::sync::Arc;
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+pub(crate) use args::{HELP, ServeArgs};
+
+/// A second signal cuts short what is in hand, unless it comes sooner than this after the first:
+/// then it is the same one over two ways, as timeout(1) sends it to a process and to its group.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Runs `pipework serve`.
+pub(crate) fn serve(args: &ServeArgs, quiet: bool) -> Result<u8, Failure> {
+    exec::find(&args.command[0], "no request was taken")?;
+    // Before there is any other thread.
+    let signals =
+        Signals::take(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT]).map_err(at("signals"))?;
+    let (segment, is_ours) = open(args)?;
+    let outcome = run(args, quiet, &segment, signals);
+    let removed = if is_ours { remove(&segment) } else { Ok(()) };
+    outcome.and_then(|status| removed.map(|()| status))
+}
+
+/// Opens the channel, or makes it; whether it was made here.
+fn open(args: &ServeArgs) -> Result<(Segment, bool), Failure> {
+    let options = options(args);
+    // Somebody who makes and removes it all the time may win a few rounds.
+    for _ in 0..16 {
+        match options.open(&args.channel) {
+            Ok(segment) => return Ok((segment, false)),
+            Err(error) if error.errno() == Some(libc::ENOENT) => {}
+            Err(error) => return Err(channel::refused(&args.channel, error)),
+        }
+        match options.create(&args.channel) {
+            Ok(segment) => return Ok((segment, true)),
+            Err(error) if error.errno() == Some(libc::EEXIST) => {}
+            Err(error) => return Err(channel::refused(&args.channel, error)),
+        }
+    }
+    Err(Failure::new(format!("{}: it comes and goes", args.channel.display())))
+}
+
+fn options(args: &ServeArgs) -> Options {
+    let making = &args.making;
+    let mut options = Options::new().any_owner(making.any_owner);
+    if let Some(slots) = making.slots {
+        options = options.slots(slots);
+    }
+    if let Some(bytes) = making.request_bytes {
+        options = options.request_bytes(bytes);
+    }
+    if let Some(bytes) = making.reply_bytes {
+        options = options.reply_bytes(bytes);
+    }
+    if let Some(members) = making.members {
+        options = options.members(members);
+    }
+    if let Some(mode) = making.mode {
+        options = options.mode(mode);
+    }
+    options
+}
+
+/// Removes a channel that was made here, if nobody else uses it.
+fn remove(segment: &Segment) -> Result<(), Failure> {
+    let path = segment.path().unwrap_or("".as_ref());
+    // The dead do not use it.
+    let members = segment.recover().and_then(|_| segment.members());
+    if members.map_err(|error| channel::refused(path, error))?.is_empty() {
+        segment.unlink().map_err(|error| channel::refused(path, error))?;
+    }
+    Ok(())
+}
+
+/// Serves until a signal comes.
+fn run(args: &ServeArgs, quiet: bool, segment: &Segment, signals: Signals) -> Result<u8, Failure> {
+    let server = segment.server().map_err(|error| channel::refused(&args.channel, error))?;
+    let mut server = server.part_timeout(args.part_timeout);
+    if let Some(bytes) = args.max_message {
+        server = server.max_message(bytes);
+    }
+    let (ended, alive) = io::pipe().map_err(at("pipe"))?;
+    let alive = Arc::new(alive);
+    let service = Service::new(args, server, signals)?;
+    if !quiet && streams::stderr().is_terminal() {
+        say(format!("serving {} with {}; Ctrl-C stops it", args.channel.display(), service.name()));
+    }
+    thread::scope(|scope| {
+        let mut workers: Vec<ScopedJoinHandle<'_, Result<(), Failure>>> = Vec::new();
+        let mut start = || -> Result<(), Failure> {
+            for number in 1..=args.workers {
+                let (service, alive) = (&service, Arc::clone(&alive));
+                let work = move || worker(service, alive);
+                let named = thread::Builder::new().name(format!("worker {number}"));
+                workers.push(named.spawn_scoped(scope, work).map_err(at("workers"))?);
+            }
+            Ok(())
+        };
+        let started = start();
+        drop(alive);
+        let outcome = started.and_then(|()| wait_for_signals(&service, &ended));
+        service.stop();
+        workers.into_iter().fold(outcome, |outcome, worker| {
+            let ended = worker.join().expect("a worker does not panic");
+            outcome.and(ended)
+        })
+    })?;
+    match service.cut_short() {
+        0 => Ok(0),
+        1 => Err(Failure::new("1 request in hand was cut short")),
+        many => Err(Failure::new(format!("{many} requests in hand were cut short"))),
+    }
+}
+
+/// One of the threads that take requests; `alive` is closed when the last one ends.
+fn worker(service: &Service<'_>, alive: Arc<PipeWriter>) -> Result<(), Failure> {
+    let args = service.args;
+    let outcome = match args.lines || args.nul || args.messages {
+        true => lasting::work(service),
+        false => each::work(service),
+    };
+    // After an error the others need not find out one by one.
+    service.stop();
+    drop(alive);
+    outcome
+}
+
+/// Waits until all workers have ended, which they do after a signal.
+fn wait_for_signals(service: &Service<'_>, ended: &PipeReader) -> Result<(), Failure> {
+    let mut stopped: Option<Instant> = None;
+    let mut drained = Deadline::NEVER;
+    loop {
+        let mut fds = [PollFd::new(ended, PollFlags::IN), PollFd::new(&service.signals, PollFlags::IN)];
+        sys::wait_for(&mut fds, drained).map_err(at("poll"))?;
+        if !fds[0].revents().is_empty() {
+            return Ok(());
+        }
+        if drained.has_passed() {
+            service.hurry();
+            drained = Deadline::NEVER;
+        }
+        while service.signals.next().map_err(at("signals"))?.is_some() {
+            match stopped {
+                None => {
+                    stopped = Some(Instant::now());
+                    drained = Deadline::from(service.args.drain);
+                    service.stop();
+                }
+                Some(since) if since.elapsed() >= PATIENCE => service.hurry(),
+                Some(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The options and the help of `pipework serve`.
+
+use crate::args::{bytes, seconds};
+use clap::{Args, ValueHint};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Options of `pipework serve`.
+#[derive(Args)]
+pub(crate) struct ServeArgs {
+    /// Where callers find it: the path of a channel, which is made if it is not there
+    #[arg(value_name = "CHANNEL", value_hint = ValueHint::FilePath)]
+    pub(crate) channel: PathBuf,
+
+    /// The command and its arguments, after --
+    #[arg(value_names = ["CMD", "ARGS"], last = true, required = true, num_args = 1.., value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+
+    /// The command stays, and answers each line of its input with one line
+    #[arg(long, short, group = "framing")]
+    pub(crate) lines: bool,
+
+    /// The same with NUL-terminated records
+    #[arg(long, short = '0', group = "framing")]
+    pub(crate) nul: bool,
+
+    /// The same with messages, whose bytes may be any: it receives them, and sends one with --mixed
+    /// for each
+    #[arg(long, short, group = "framing")]
+    pub(crate) messages: bool,
+
+    /// Give each line (or record) of its output to the caller as it comes; where the command stays,
+    /// an empty one ends the reply
+    #[arg(long, short)]
+    pub(crate) stream: bool,
+
+    /// How many commands run at the same time
+    #[arg(long, short, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) workers: u16,
+
+    /// Stop a command that has worked on one request for this long; its call fails
+    #[arg(long, value_name = "SECS", value_parser = seconds, allow_negative_numbers = true)]
+    pub(crate) timeout: Option<Duration>,
+
+    /// When told to stop (SIGTERM, Ctrl-C), how long to wait for what is in hand; without it, as
+    /// long as it takes
+    #[arg(long, value_name = "SECS", value_parser = seconds, allow_negative_numbers = true)]
+    pub(crate) drain: Option<Duration>,
+
+    /// How long a command that has to stop may take from SIGTERM to SIGKILL
+    #[arg(long, value_name = "SECS", default_value = "5", value_parser = seconds, allow_negative_numbers = true)]
+    pub(crate) grace: Duration,
+
+    /// The largest request or reply to accept, e.g. 64K, 10M or 1G (default 256M)
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) max_message: Option<usize>,
+
+    /// How long a caller may take to write a part of a long request, or to take one of a reply
+    #[arg(long, value_name = "SECS", default_value = "10", value_parser = seconds, allow_negative_numbers = true)]
+    pub(crate) part_timeout: Duration,
+
+    #[command(flatten)]
+    pub(crate) making: MakingArgs,
+}
+
+/// How a channel is made. One that is there must be as what is given here.
+#[derive(Args)]
+#[command(next_help_heading = "Options for the channel")]
+pub(crate) struct MakingArgs {
+    /// Calls that can be in progress at the same time (default 256)
+    #[arg(long, value_name = "N")]
+    pub(crate) slots: Option<u32>,
+
+    /// Room for a request; a longer one goes in parts (default 4096)
+    #[arg(long, value_name = "BYTES", value_parser = short_bytes)]
+    pub(crate) request_bytes: Option<u32>,
+
+    /// Room for a reply; a longer one goes in parts (default 4096)
+    #[arg(long, value_name = "BYTES", value_parser = short_bytes)]
+    pub(crate) reply_bytes: Option<u32>,
+
+    /// Callers and servers that can be attached at the same time (default 256)
+    #[arg(long, value_name = "N")]
+    pub(crate) members: Option<u32>,
+
+    /// Who may use it: the permissions of its file, as chmod takes them (default 600)
+    #[arg(long, value_name = "OCTAL", value_parser = mode)]
+    pub(crate) mode: Option<u32>,
+
+    /// Use a channel of another user; all who may write to it can disturb it
+    #[arg(long)]
+    pub(crate) any_owner: bool,
+}
+
+fn short_bytes(text: &str) -> Result<u32, String> {
+    u32::try_from(bytes(text)?).map_err(|_| "at most 1G".into())
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err("permissions in octal, as in 600 or 660".into()),
+    }
+}
+
+/// What `--help` says beside the options.
+pub(crate) const HELP: &str = "\
+Without --lines, --nul or --messages, each request is given to a process of its
+own: the request is its standard input, what it prints is the reply. Exit status
+0 is an answer. With any other the call fails, and the last line of its standard
+error is the reason. The reply is complete when the process has ended and nobody
+holds its standard output any more.
+
+Examples:
+  A filter becomes a service; called from anywhere on this machine:
+    pipework serve /dev/shm/upper -- tr a-z A-Z
+
+  Four at a time, none for longer than a minute:
+    pipework serve --workers 4 --timeout 60 /dev/shm/sort -- sort
+
+  Python starts once, and answers line by line:
+    pipework serve --lines /dev/shm/length -- \\
+      python3 -uc 'import sys; [print(len(x.strip())) for x in sys.stdin]'
+
+  Each line of the output goes to the caller as it comes:
+    pipework serve --stream /dev/shm/count -- sh -c 'seq \"$(cat)\"'
+
+  Requests and replies of any bytes, to a command that stays:
+    pipework serve --messages /dev/shm/sum -- \\
+      pipework recv --exec sh -c 'cksum | pipework send --mixed'
+
+Commands that stay:
+  They start with `pipework serve`, one for each of --workers, and are started
+  again when they end: at once if one has answered anything since, otherwise
+  after 0.1 s, then 0.2 s, up to 10 s. A call whose command dies fails with the
+  last line of its standard error; if it had read nothing of the request, the
+  next one gets it, once. With --lines and --nul, a newline or NUL at the end of
+  a request is its end; one inside is refused.
+
+  One record is answered with one record. With --stream each is a part of the
+  reply and keeps the byte that ends it, and an empty record ends the reply. A
+  command that sends a record that no request asked for is started again. With
+  --messages, what it prints between messages is passed on to standard error.
+
+  Buffers hold answers back: use python3 -u, sed -u, grep --line-buffered, or
+  stdbuf -oL.
+
+When a caller gives up:
+  A process that works for it alone gets SIGTERM, and SIGKILL after --grace. A
+  command that stays goes on, and its answer is dropped; --timeout is what stops
+  it.
+
+When it is told to stop:
+  After SIGTERM, SIGINT (Ctrl-C), SIGHUP or SIGQUIT no more requests are taken;
+  what waits is for other servers of the channel, or for the next one. What is
+  in hand is finished, for up to --drain; then, or after a second signal (a
+  second later or more), commands are stopped and their calls fail. Commands
+  that stay get the end of their input first. If this process itself is killed
+  (SIGKILL), commands get SIGTERM, and callers are told.
+
+  The channel is removed if this process has made it and nobody else uses it.
+  Several `pipework serve`, and servers in any language, share a channel.
+
+Standard error of the commands is passed on line by line.
+
+Exit status:
+  0    told to stop, and all that was in hand is done
+  1    failed, or requests in hand were cut short
+  126, 127  the command cannot be run, or is not there
+  2    usage";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_are_octal() {
+        assert_eq!(mode("660"), Ok(0o660));
+        for wrong in ["", "668", "rw", "-1", "7777"] {
+            assert!(mode(wrong).is_err(), "{wrong}");
+        }
+    }
+}

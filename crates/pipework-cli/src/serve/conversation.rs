@@ -1,0 +1,230 @@
+//! Records to a command that stays, and records from it: lines, NUL-terminated ones, or messages.
+//!
+//! Nothing here waits. What the pipe has no space for is pending, and what has come is taken as far
+//! as it is whole.
+
+use super::args::ServeArgs;
+use super::service::Service;
+use crate::records::Records;
+use crate::sys;
+use pipework::atomic::{Item, Options, Reader, Writer};
+use pipework::{Deadline, ErrorKind};
+use std::io::{self, PipeReader, PipeWriter, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The byte that ends a record; `None` where records are messages.
+fn end(args: &ServeArgs) -> Option<u8> {
+    match (args.messages, args.nul) {
+        (true, _) => None,
+        (_, true) => Some(0),
+        _ => Some(b'\n'),
+    }
+}
+
+/// What the command reads.
+pub(super) enum Input {
+    Bytes(Bytes),
+    Messages(Writer),
+    /// The command reads no more.
+    Closed,
+}
+
+/// A pipe for records that end with a byte.
+pub(super) struct Bytes {
+    pipe: PipeWriter,
+    end: u8,
+    pending: Vec<u8>,
+    /// How much of `pending` was written.
+    written: usize,
+    /// Bytes written before.
+    total: u64,
+}
+
+impl Input {
+    pub(super) fn new(args: &ServeArgs, pipe: PipeWriter) -> io::Result<Self> {
+        Ok(match end(args) {
+            None => Self::Messages(Options::new().writer(OwnedFd::from(pipe))?),
+            Some(end) => {
+                sys::never_wait(&pipe)?;
+                Self::Bytes(Bytes { pipe, end, pending: Vec::new(), written: 0, total: 0 })
+            }
+        })
+    }
+
+    /// Puts a record behind what is pending; if it cannot be one, says why.
+    pub(super) fn put(&mut self, record: &[u8]) -> Result<(), String> {
+        match self {
+            Self::Bytes(bytes) => bytes.put(record),
+            Self::Messages(writer) => writer.enqueue(record).map(drop).map_err(|error| error.to_string()),
+            Self::Closed => Ok(()),
+        }
+    }
+
+    /// What to wait for while something is pending.
+    pub(super) fn pending(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Bytes(bytes) => (bytes.pending.len() > bytes.written).then(|| bytes.pipe.as_fd()),
+            Self::Messages(writer) => (writer.pending() > 0).then(|| writer.as_fd()),
+            Self::Closed => None,
+        }
+    }
+
+    /// Writes what there is space for. A command that reads no more is no failure: it may answer
+    /// all the same.
+    pub(super) fn write(&mut self) {
+        let is_open = match self {
+            Self::Bytes(bytes) => bytes.write(),
+            Self::Messages(writer) => writer.try_flush().is_ok(),
+            Self::Closed => true,
+        };
+        if !is_open {
+            // Also what is pending. Bytes stay, so that it can be told what was read of them.
+            match self {
+                Self::Bytes(bytes) => bytes.pending.truncate(bytes.written),
+                Self::Messages(_) | Self::Closed => *self = Self::Closed,
+            }
+        }
+    }
+
+    /// Bytes that were written so far, and of these those that the command has not read; `None`
+    /// where that is not known.
+    pub(super) fn progress(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Bytes(bytes) => Some((bytes.total + bytes.written as u64, sys::unread(&bytes.pipe))),
+            Self::Messages(_) | Self::Closed => None,
+        }
+    }
+
+    /// Ends the command's input.
+    pub(super) fn close(&mut self) {
+        if let Self::Messages(writer) = self {
+            // Its drop would wait for what is pending.
+            writer.discard();
+        }
+        *self = Self::Closed;
+    }
+}
+
+impl Bytes {
+    fn put(&mut self, record: &[u8]) -> Result<(), String> {
+        let content = record.strip_suffix(&[self.end]).unwrap_or(record);
+        if content.contains(&self.end) {
+            let (byte, other) = match self.end {
+                0 => ("a NUL byte", ""),
+                _ => ("a newline", "--nul, "),
+            };
+            return Err(format!("a request with {byte} inside cannot be one record: {other}--messages can"));
+        }
+        if self.written == self.pending.len() {
+            self.total += self.written as u64;
+            (self.written, self.pending) = (0, Vec::new());
+        }
+        self.pending.extend_from_slice(content);
+        self.pending.push(self.end);
+        Ok(())
+    }
+
+    /// False if nobody reads.
+    fn write(&mut self) -> bool {
+        while self.written < self.pending.len() {
+            match self.pipe.write(&self.pending[self.written..]) {
+                Ok(written) => self.written += written,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    kind => return kind == io::ErrorKind::WouldBlock,
+                },
+            }
+        }
+        true
+    }
+}
+
+/// What the command prints.
+pub(super) enum Output {
+    Bytes { pipe: PipeReader, records: Records, has_ended: bool },
+    Messages { reader: Reader, has_ended: bool },
+}
+
+/// A record, and the byte that ends it.
+pub(super) struct Record {
+    pub(super) whole: Vec<u8>,
+    /// Without that byte.
+    pub(super) len: usize,
+}
+
+impl Output {
+    pub(super) fn new(service: &Service<'_>, pipe: PipeReader) -> io::Result<Self> {
+        Ok(match end(service.args) {
+            None => {
+                let options = Options::new().mixed(true).max_message(service.longest());
+                Self::Messages { reader: options.reader(OwnedFd::from(pipe))?, has_ended: false }
+            }
+            Some(end) => Self::Bytes { pipe, records: Records::new(end), has_ended: false },
+        })
+    }
+
+    /// What to wait for; `None` at its end.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Bytes { pipe, has_ended: false, .. } => Some(pipe.as_fd()),
+            Self::Messages { reader, has_ended: false } => Some(reader.as_fd()),
+            _ => None,
+        }
+    }
+
+    /// By when to look although nothing has come.
+    pub(super) fn due(&self) -> Deadline {
+        match self {
+            Self::Messages { reader, has_ended: false } => reader.due().unwrap_or(Deadline::NEVER),
+            _ => Deadline::NEVER,
+        }
+    }
+
+    /// The next record, if it has come. Text between messages is passed on.
+    ///
+    /// # Errors
+    /// What comes is none of the records that are asked for.
+    pub(super) fn next(&mut self, service: &Service<'_>) -> Result<Option<Record>, String> {
+        match self {
+            Self::Bytes { pipe, records, has_ended } => loop {
+                if let Some(whole) = records.first().map(<[u8]>::to_vec) {
+                    records.pass();
+                    return Ok(Some(Record { len: whole.len() - 1, whole }));
+                }
+                if records.len() > service.longest() {
+                    return Err(format!("a record is longer than {} bytes", service.longest()));
+                }
+                match records.read(pipe) {
+                    _ if *has_ended => return Ok(None),
+                    Ok(true) => {}
+                    Ok(false) => *has_ended = true,
+                    Err(error) => match error.kind() {
+                        io::ErrorKind::Interrupted => {}
+                        io::ErrorKind::WouldBlock => return Ok(None),
+                        _ => return Err(error.to_string()),
+                    },
+                }
+            },
+            Self::Messages { reader, has_ended } => loop {
+                match reader.try_next_item() {
+                    Ok(None) => return Ok(None),
+                    Ok(Some(Item::Message(message))) => {
+                        let whole = message.data.into_owned();
+                        return Ok(Some(Record { len: whole.len(), whole }));
+                    }
+                    Ok(Some(Item::Line(line))) => service.pass_on(&line.data),
+                    Ok(Some(Item::Torn(torn))) => return Err(torn.to_string()),
+                    Ok(Some(Item::Burst(_))) => {}
+                    Err(error) => match error.kind() {
+                        ErrorKind::Interrupted => {}
+                        ErrorKind::Closed => {
+                            *has_ended = true;
+                            return Ok(None);
+                        }
+                        _ => return Err(error.to_string()),
+                    },
+                }
+            },
+        }
+    }
+}

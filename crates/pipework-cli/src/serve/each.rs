@@ -1,0 +1,166 @@
+//! A process for each request.
+//!
+//! The request is the process's standard input as an unnamed file in memory, not a pipe: so nobody
+//! has to feed it, and a command that reads only a part of it fails nobody. The request is over
+//! when the process has ended and nobody holds its standard output any more, as with `$(...)` in a
+//! shell.
+
+use super::process::Process;
+use super::service::{Service, Stop, TICK};
+use crate::failure::{Failure, at};
+use crate::records::Records;
+use crate::sys;
+use pipework::Deadline;
+use pipework::reqrep::Request;
+use rustix::event::{PollFd, PollFlags};
+use std::io::{self, PipeReader};
+use std::os::fd::AsFd;
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long to wait for what a process takes: descriptors, memory, a place among processes.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Takes requests and answers them, one after the other, until no more are taken.
+pub(super) fn work(service: &Service<'_>) -> Result<(), Failure> {
+    loop {
+        while let Some(request) = service.take()? {
+            answer(service, request);
+        }
+        let mut fds =
+            [PollFd::new(&service.doorbell, PollFlags::IN), PollFd::new(&service.stopping, PollFlags::IN)];
+        sys::wait_for(&mut fds, Deadline::NEVER).map_err(at("poll"))?;
+        if !fds[1].revents().is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+fn answer(service: &Service<'_>, request: Request<'_>) {
+    let deadline = Deadline::from(service.args.timeout);
+    let (process, stdout) = match start(service, &request, deadline) {
+        Ok(started) => started,
+        Err(error) => {
+            request.fail(&format!("cannot run {}: {error}", service.name()));
+            return;
+        }
+    };
+    let output = Records::new(b'\n');
+    let (stdout, slow, stopped) = (Some(stdout), None, None);
+    let mut work = Work { service, request, deadline, process, stdout, output, slow, stopped };
+    match work.until_over() {
+        Ok(()) => work.end(),
+        Err(error) => _ = service.fail(work.request, format!("{}: {error}", service.name()).as_bytes()),
+    }
+}
+
+/// Starts a process for a request. What is scarce now may be free soon, when others have ended.
+fn start<'a>(
+    service: &'a Service<'a>,
+    request: &Request<'_>,
+    deadline: Deadline,
+) -> io::Result<(Process<'a>, PipeReader)> {
+    let until = Deadline::after(PATIENCE);
+    loop {
+        let stdin = sys::file_in_memory(request);
+        let started = stdin.and_then(|stdin| Process::start(service, Stdio::from(stdin)));
+        match started {
+            Err(error)
+                if is_scarcity(&error)
+                    && !until.has_passed()
+                    && service.why_stop(request, deadline).is_none() =>
+            {
+                thread::sleep(TICK);
+            }
+            started => return started,
+        }
+    }
+}
+
+/// Too many processes or descriptors, or no memory.
+fn is_scarcity(error: &io::Error) -> bool {
+    let scarce = [libc::EAGAIN, libc::EMFILE, libc::ENFILE, libc::ENOMEM];
+    error.raw_os_error().is_some_and(|number| scarce.contains(&number))
+}
+
+/// A request, and the process that works on it.
+struct Work<'a> {
+    service: &'a Service<'a>,
+    request: Request<'a>,
+    deadline: Deadline,
+    process: Process<'a>,
+    /// `None` at its end.
+    stdout: Option<PipeReader>,
+    /// What has come of it, and was not given to the caller.
+    output: Records,
+    /// Since when the caller is waited for.
+    slow: Option<Instant>,
+    stopped: Option<Stop>,
+}
+
+impl Work<'_> {
+    fn until_over(&mut self) -> io::Result<()> {
+        loop {
+            let has_ended = self.process.status().is_some();
+            if has_ended && (self.stdout.is_none() || self.process.is_forced()) {
+                return Ok(());
+            }
+            self.give_lines();
+            self.stopped =
+                self.stopped.take().or_else(|| self.service.why_stop(&self.request, self.deadline));
+            if self.stopped.is_some() {
+                self.output.clear();
+                self.process.stop();
+            }
+            // A caller that is slow to take a line slows the process down, as a pipe does.
+            let has_line = self.service.args.stream && self.output.first().is_some();
+            let stdout = self.stdout.as_ref().filter(|_| !has_line).map(|pipe| (pipe.as_fd(), PollFlags::IN));
+            let until = if has_line { Deadline::now() } else { Deadline::after(TICK) };
+            if self.process.wait(stdout.as_slice(), until)?.contains(&true) {
+                self.read();
+            }
+        }
+    }
+
+    fn read(&mut self) {
+        let Some(stdout) = &mut self.stdout else { return };
+        match self.output.read(stdout) {
+            Ok(true) if self.output.len() > self.service.longest() => {
+                self.stopped.get_or_insert(Stop::TooLong);
+            }
+            Ok(true) => {}
+            Ok(false) => self.stdout = None,
+            // There is nothing now.
+            Err(_) => {}
+        }
+    }
+
+    /// Gives the caller the lines that have come, as far as it takes them.
+    fn give_lines(&mut self) {
+        while self.service.args.stream
+            && self.stopped.is_none()
+            && let Some(line) = self.output.first()
+        {
+            match self.service.give(&mut self.request, line, &mut self.slow) {
+                Ok(true) => self.output.pass(),
+                Ok(false) => return,
+                Err(stop) => self.stopped = Some(stop),
+            }
+        }
+    }
+
+    fn end(mut self) {
+        let status = self.process.status();
+        match &self.stopped {
+            Some(stop) => self.service.fail_stopped(self.request, stop),
+            None if status.is_some_and(|status| status.success()) => {
+                self.service.reply(self.request, self.output.rest());
+            }
+            None => {
+                let reason = self.process.reason();
+                self.service.fail(self.request, &reason);
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! A process of the command: its end, and what it says on standard error.
+//!
+//! Its standard input and output are in the hands of whoever has started it. Whoever waits for
+//! these waits here, so that standard error is always read, and its last line kept.
+
+use super::service::{Service, TICK};
+use crate::group::{Group, Start};
+use crate::sys;
+use pipework::Deadline;
+use rustix::event::{PollFd, PollFlags};
+use std::io::{self, PipeReader, Read};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+/// Bytes of an unfinished line that are kept until it ends.
+const LONGEST_LINE: usize = 64 << 10;
+/// Bytes of a line that can be a reason.
+const LONGEST_REASON: usize = 4096;
+
+/// A process, and what it has started. When this is dropped, it is ended by force.
+pub(super) struct Process<'a> {
+    service: &'a Service<'a>,
+    group: Group,
+    /// Readable when it has ended.
+    end: OwnedFd,
+    status: Option<ExitStatus>,
+    ending: Ending,
+    /// `None` at its end.
+    stderr: Option<PipeReader>,
+    unfinished: Vec<u8>,
+    last_line: Vec<u8>,
+}
+
+/// How far it is with being stopped.
+enum Ending {
+    No,
+    /// SIGKILL comes next, at this time.
+    Asked(Deadline),
+    Forced,
+}
+
+impl<'a> Process<'a> {
+    /// Starts the command; returns the process with its standard output.
+    pub(super) fn start(service: &'a Service<'a>, stdin: Stdio) -> io::Result<(Self, PipeReader)> {
+        let (stdout, printing) = io::pipe()?;
+        let (stderr, complaining) = io::pipe()?;
+        sys::never_wait(&stdout)?;
+        sys::never_wait(&stderr)?;
+        let (name, arguments) = service.args.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut command = Command::new(name);
+        // Apart also on a terminal: Ctrl-C there is for the service, which lets them finish.
+        let start = Start { signals: &service.signals, apart: true };
+        start.prepare(&mut command);
+        command.args(arguments).stdin(stdin).stdout(printing).stderr(complaining);
+        let mut group = start.group(command.spawn()?);
+        let end = group.end().inspect_err(|_| {
+            group.signal(libc::SIGKILL);
+            // Nobody else waits for it.
+            let _ = group.wait();
+        })?;
+        let stderr = Some(stderr);
+        let (unfinished, last_line) = (Vec::new(), Vec::new());
+        let process =
+            Self { service, group, end, status: None, ending: Ending::No, stderr, unfinished, last_line };
+        Ok((process, stdout))
+    }
+
+    /// Waits until one of `others` is ready, the process has ended or said something, or until the
+    /// deadline; returns which of the others are ready.
+    pub(super) fn wait(
+        &mut self,
+        others: &[(BorrowedFd<'_>, PollFlags)],
+        deadline: Deadline,
+    ) -> io::Result<Vec<bool>> {
+        let mut fds: Vec<_> =
+            others.iter().map(|(fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+        fds.extend(self.stderr.as_ref().map(|stderr| PollFd::new(stderr, PollFlags::IN)));
+        let has_stderr = fds.len() > others.len();
+        if self.status.is_none() {
+            fds.push(PollFd::new(&self.end, PollFlags::IN));
+        }
+        sys::wait_for(&mut fds, deadline)?;
+        let mut ready: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let own = ready.split_off(others.len());
+        if has_stderr && own[0] {
+            self.listen();
+        }
+        if self.status.is_none() && own.last() == Some(&true) {
+            self.status = self.group.ended()?;
+        }
+        Ok(ready)
+    }
+
+    /// How it has ended, if it has.
+    pub(super) fn status(&self) -> Option<ExitStatus> {
+        self.status
+    }
+
+    /// Asks it to end, and forces it when it has had its time for that. To be called again and
+    /// again.
+    pub(super) fn stop(&mut self) {
+        match self.ending {
+            Ending::No => {
+                self.group.signal(libc::SIGTERM);
+                self.ending = Ending::Asked(Deadline::after(self.service.args.grace));
+            }
+            Ending::Asked(until) if until.has_passed() => {
+                self.group.signal(libc::SIGKILL);
+                self.ending = Ending::Forced;
+            }
+            Ending::Asked(_) | Ending::Forced => {}
+        }
+    }
+
+    /// It has been ended by force, with all that it has started: nothing else is waited for.
+    pub(super) fn is_forced(&self) -> bool {
+        matches!(self.ending, Ending::Forced)
+    }
+
+    /// Waits until it has ended: for a time by itself, then it is stopped.
+    pub(super) fn finish(&mut self, by_itself: Duration) -> io::Result<()> {
+        let until = Deadline::after(by_itself);
+        while self.status.is_none() {
+            if until.has_passed() || self.service.has_to_hurry() {
+                self.stop();
+            }
+            self.wait(&[], Deadline::after(TICK))?;
+        }
+        self.listen();
+        Ok(())
+    }
+
+    /// How it has ended: the command's name and its status.
+    pub(super) fn how(&self) -> String {
+        let how = self.status.map_or("it has closed its output".into(), |status| status.to_string());
+        format!("{}: {how}", self.service.name())
+    }
+
+    /// Why a call has failed: what it has said last, or else how it has ended.
+    pub(super) fn reason(&mut self) -> Vec<u8> {
+        self.listen();
+        self.end_line();
+        if self.last_line.is_empty() { self.how().into_bytes() } else { self.last_line.clone() }
+    }
+
+    /// What it has said so far is not about what comes now.
+    pub(super) fn forget(&mut self) {
+        self.last_line.clear();
+    }
+
+    /// Passes on what it has said, in whole lines.
+    fn listen(&mut self) {
+        /// All that a pipe holds, and not for ever.
+        const READS: usize = 16;
+        for _ in 0..READS {
+            let Some(stderr) = &mut self.stderr else { return };
+            let mut block = [0; 8192];
+            match stderr.read(&mut block) {
+                Ok(0) => {
+                    self.stderr = None;
+                    return self.end_line();
+                }
+                Ok(read) => self.unfinished.extend_from_slice(&block[..read]),
+                // There is nothing now.
+                Err(_) => return,
+            }
+            let whole = match self.unfinished.iter().rposition(|&byte| byte == b'\n') {
+                Some(at) => at + 1,
+                None if self.unfinished.len() >= LONGEST_LINE => self.unfinished.len(),
+                None => continue,
+            };
+            self.hand_over(whole);
+        }
+    }
+
+    /// Passes on a line that has not ended, with an end, so that nothing runs into it.
+    fn end_line(&mut self) {
+        if !self.unfinished.is_empty() {
+            self.unfinished.push(b'\n');
+            self.hand_over(self.unfinished.len());
+        }
+    }
+
+    fn hand_over(&mut self, len: usize) {
+        let whole = &self.unfinished[..len];
+        self.service.pass_on(whole);
+        let mut lines = whole.split(|&byte| byte == b'\n').rev().map(<[u8]>::trim_ascii);
+        if let Some(line) = lines.find(|line| !line.is_empty()) {
+            self.last_line = line[..line.len().min(LONGEST_REASON)].to_vec();
+        }
+        self.unfinished.drain(..len);
+    }
+}
+
+impl Drop for Process<'_> {
+    fn drop(&mut self) {
+        self.listen();
+        self.end_line();
+        if self.status.is_none() {
+            self.group.signal(libc::SIGKILL);
+        }
+        // It has ended, or is about to.
+        let _ = self.group.wait();
+    }
+}

@@ -1,0 +1,219 @@
+//! What the workers of one `pipework serve` share: where requests come from, how long they may
+//! take, when to stop, and the standard error to which commands' words are passed on.
+
+use super::args::ServeArgs;
+use crate::failure::{Failure, at, during};
+use crate::progress::say;
+use crate::streams::{self, Stream};
+use crate::sys::{self, Signals};
+use pipework::reqrep::{Request, Server};
+use pipework::{Deadline, ErrorKind};
+use rustix::event::{PollFd, PollFlags};
+use std::io::{self, PipeReader, PipeWriter, Write};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How soon it is noticed that a caller has given up, or that work has to stop.
+pub(super) const TICK: Duration = Duration::from_millis(100);
+
+pub(super) struct Service<'a> {
+    pub(super) args: &'a ServeArgs,
+    pub(super) server: Server,
+    /// Readable while a request waits, for whichever worker is free.
+    pub(super) doorbell: OwnedFd,
+    pub(super) signals: Signals,
+    /// At its end when no more requests are to be taken.
+    pub(super) stopping: PipeReader,
+    /// The other end, until then.
+    taking: Mutex<Option<PipeWriter>>,
+    /// The time for what is in hand is over, too.
+    hurry: AtomicBool,
+    /// Requests that were cut short because of that.
+    cut_short: AtomicU64,
+    /// Pieces that are longer than a pipe keeps together must not mix.
+    stderr: Mutex<Stream>,
+}
+
+/// Why work on a request does not go on.
+pub(super) enum Stop {
+    /// Nobody waits for its reply any more.
+    Unwanted,
+    /// It took longer than `--timeout`.
+    TimedOut,
+    /// The service has to end.
+    Hurried,
+    /// The reply is longer than `--max-message`.
+    TooLong,
+    /// The caller cannot be given a part of its reply.
+    NotTaken(pipework::Error),
+}
+
+impl<'a> Service<'a> {
+    pub(super) fn new(args: &'a ServeArgs, server: Server, signals: Signals) -> Result<Self, Failure> {
+        let (stopping, taking) = io::pipe().map_err(at("pipe"))?;
+        let doorbell = server.doorbell().map_err(during("waiting for requests"))?;
+        Ok(Self {
+            args,
+            server,
+            doorbell,
+            signals,
+            stopping,
+            taking: Mutex::new(Some(taking)),
+            hurry: AtomicBool::new(false),
+            cut_short: AtomicU64::new(0),
+            stderr: Mutex::new(streams::stderr()),
+        })
+    }
+
+    /// The command by its first word, to name it.
+    pub(super) fn name(&self) -> String {
+        self.args.command[0].to_string_lossy().into_owned()
+    }
+
+    /// The longest reply.
+    pub(super) fn longest(&self) -> usize {
+        self.args.max_message.unwrap_or(256 << 20)
+    }
+
+    /// A request that waits, if any; `None` also when no more are taken.
+    pub(super) fn take(&self) -> Result<Option<Request<'_>>, Failure> {
+        match self.server.try_recv() {
+            Ok(request) => Ok(request),
+            Err(error) => match (error.kind(), error.errno()) {
+                (ErrorKind::Closed, _) => Ok(None),
+                // Its caller has been told.
+                (_, Some(libc::ENOMEM)) => {
+                    say("no memory for a request, which has failed");
+                    Ok(None)
+                }
+                _ => Err(during("receiving")(error)),
+            },
+        }
+    }
+
+    /// Why work on `request` is not to go on; `None` as long as it is.
+    pub(super) fn why_stop(&self, request: &Request<'_>, deadline: Deadline) -> Option<Stop> {
+        if deadline.has_passed() {
+            return Some(Stop::TimedOut);
+        }
+        if self.has_to_hurry() {
+            return Some(Stop::Hurried);
+        }
+        (!request.is_wanted()).then_some(Stop::Unwanted)
+    }
+
+    /// No more requests are taken; what is in hand is finished.
+    pub(super) fn stop(&self) {
+        self.server.stop();
+        *self.taking.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Whether no more requests are to be taken; waits so long to learn it.
+    pub(super) fn is_stopping_within(&self, time: Duration) -> Result<bool, Failure> {
+        let until = Deadline::after(time);
+        loop {
+            let mut fds = [PollFd::new(&self.stopping, PollFlags::IN)];
+            sys::wait_for(&mut fds, until).map_err(at("poll"))?;
+            if !fds[0].revents().is_empty() {
+                return Ok(true);
+            }
+            if until.has_passed() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// From now on, what is in hand is cut short.
+    pub(super) fn hurry(&self) {
+        self.hurry.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_to_hurry(&self) -> bool {
+        self.hurry.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn cut_short(&self) -> u64 {
+        self.cut_short.load(Ordering::Relaxed)
+    }
+
+    /// Gives the caller a part of the reply; false if it has not taken the one before yet. It has
+    /// `--part-timeout` for that; `slow` says since when it is waited for.
+    pub(super) fn give(
+        &self,
+        request: &mut Request<'_>,
+        part: &[u8],
+        slow: &mut Option<Instant>,
+    ) -> Result<bool, Stop> {
+        let limit = self.args.part_timeout;
+        // What is longer than a slot goes in several steps, which are not to be broken off.
+        let is_short = part.len() <= self.server.segment().geometry().reply_bytes as usize;
+        match request.part(part, if is_short { TICK.min(limit) } else { limit }) {
+            Ok(true) => {
+                *slow = None;
+                Ok(true)
+            }
+            Ok(false) => Err(Stop::Unwanted),
+            Err(error) => {
+                let is_early = matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Interrupted);
+                let since = *slow.get_or_insert_with(Instant::now);
+                if is_short && is_early && since.elapsed() < limit {
+                    Ok(false)
+                } else {
+                    Err(Stop::NotTaken(error))
+                }
+            }
+        }
+    }
+
+    pub(super) fn reply(&self, mut request: Request<'_>, reply: &[u8]) {
+        match request.try_reply(reply) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::TooLong => self.fail_stopped(request, &Stop::TooLong),
+            Err(error) => say(format!("a reply was not taken: {error}")),
+        }
+    }
+
+    /// Fails a call, when its caller has taken the part that it was given last; false if it does
+    /// not wait any more.
+    pub(super) fn fail(&self, mut request: Request<'_>, reason: &[u8]) -> bool {
+        let until = Deadline::after(self.args.part_timeout);
+        while self.args.stream
+            && !until.has_passed()
+            && request.flush(TICK).is_err_and(|error| error.kind() == ErrorKind::TimedOut)
+            && !self.has_to_hurry()
+        {}
+        request.fail(reason)
+    }
+
+    /// Fails a call whose work was stopped.
+    pub(super) fn fail_stopped(&self, request: Request<'_>, stop: &Stop) {
+        let reason = match stop {
+            Stop::Unwanted => String::new(),
+            Stop::TimedOut => format!("it took longer than the {} s that it may", self.timeout()),
+            Stop::Hurried => "the service was stopped".into(),
+            Stop::TooLong => format!("the reply is longer than {} bytes", self.longest()),
+            Stop::NotTaken(error) => error.to_string(),
+        };
+        let is_told = match stop {
+            // It takes no parts.
+            Stop::Unwanted | Stop::NotTaken(_) => request.fail(reason.as_bytes()),
+            _ => self.fail(request, reason.as_bytes()),
+        };
+        if is_told && matches!(stop, Stop::Hurried) {
+            self.cut_short.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn timeout(&self) -> f64 {
+        self.args.timeout.unwrap_or_default().as_secs_f64()
+    }
+
+    /// Passes on what a command has said on standard error.
+    pub(super) fn pass_on(&self, text: &[u8]) {
+        let mut stderr = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+        // Where it cannot be written nobody could be told so.
+        let _ = stderr.write_all(text);
+    }
+}

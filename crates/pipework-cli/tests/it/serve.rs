@@ -1,0 +1,347 @@
+//! `pipework serve`: any program answers calls, and nothing of it is left behind or lost.
+
+use crate::terminal::Terminal;
+use crate::{Folder, clean, fails, outcome, sh, shell};
+use std::fs;
+
+/// A script that runs while `pipework serve SERVE` does, which is stopped at its end; `$S` is its
+/// process, and what it says is in the file `err`.
+fn served(serve: &str, script: &str) -> String {
+    format!(
+        "pipework serve {serve} 2> err & S=$!
+        call() {{ timeout 60 pipework call --wait ch \"$@\"; }}
+        until_gone() {{ while kill -0 $(cat pid) 2> gone; do sleep 0.02; done; }}
+        {script}
+        kill $S; wait $S; echo \"served $?\""
+    )
+}
+
+/// What such a script prints, which must succeed in silence.
+fn serving(serve: &str, script: &str) -> String {
+    let out = clean(&served(serve, script));
+    out.strip_suffix("served 0\n").unwrap_or_else(|| panic!("{out}")).to_string()
+}
+
+/// The command of a process that has begun when the file `pid` is there, and that goes on for ever.
+const ENDLESS: &str = "sh -c 'echo $$ > pid; while :; do sleep 0.02; done'";
+/// The same, and SIGTERM does not end it.
+const STUBBORN: &str = "sh -c 'trap \"\" TERM; echo $$ > pid; while :; do sleep 0.02; done'";
+const UNTIL_BEGUN: &str = "until [ -s pid ]; do sleep 0.02; done";
+
+#[test]
+fn a_filter_becomes_a_service() {
+    let script = "call hello; echo; echo piped | call; call one two; printf '' | call | wc -c; ls";
+    assert_eq!(serving("ch -- tr a-z A-Z", script), "HELLO\nPIPED\nONE\nTWO\n0\nch\nerr\n");
+    assert_eq!(
+        clean(
+            "pipework serve ch -- cat & kill_when_there() { until [ -e ch ]; do sleep 0.02; done
+        kill $!; wait $!; }; kill_when_there; ls"
+        ),
+        "",
+        "who has made the channel removes it"
+    );
+}
+
+#[test]
+fn requests_and_replies_are_of_any_bytes_and_any_size() {
+    let script = "head -c 5000000 /dev/urandom > big; call < big | cmp - big
+        printf 'a\\0b\\n\\0' > nul; call < nul | cmp - nul; call '' | wc -c";
+    for command in ["ch -- cat", "--messages ch -- pipework recv --exec pipework send --mixed"] {
+        assert_eq!(serving(command, script), "0\n", "{command}");
+    }
+    // What is not read fails nobody, and an empty reply is one.
+    assert_eq!(serving("ch -- true", "head -c 5000000 /dev/zero | call; echo $?"), "0\n");
+    let limit = "head -c 5000 /dev/zero | call 2> why; echo $?; call x; cat why";
+    let out = serving("--max-message 4500 ch -- cat", limit);
+    assert!(out.starts_with("1\nx") && out.contains("longer than"), "{out}");
+    let out = serving("--max-message 70000 ch -- yes", "call x 2> why; echo $?; cat why");
+    assert_eq!(out, "1\npipework: the reply is longer than 70000 bytes\n");
+}
+
+#[test]
+fn a_failure_has_a_reason() {
+    for (command, reason) in [
+        ("sh -c 'echo first >&2; echo why >&2; echo >&2; exit 3'", "why"),
+        ("sh -c 'printf \"no newline\" >&2; exit 3'", "no newline"),
+        ("sh -c 'echo half an answer; exit 3'", "sh: exit status: 3"),
+        ("sh -c 'kill -9 $$'", "sh: signal: 9 (SIGKILL)"),
+    ] {
+        let out = serving(&format!("ch -- {command}"), "call x 2> why; echo $?; cat why");
+        assert_eq!(out, format!("1\npipework: {reason}\n"), "{command}");
+    }
+    // Standard error is passed on, and is not the answer.
+    let script = "call x; cat err";
+    assert_eq!(
+        serving("ch -- sh -c 'echo so it is >&2; printf more >&2; echo yes'", script),
+        "yes\nso it is\nmore\n"
+    );
+    fails(127, &["no-such-command", "no request was taken"], "pipework serve ch -- no-such-command");
+    fails(126, &["./plain"], ": > plain; pipework serve ch -- ./plain");
+}
+
+#[test]
+fn a_reply_ends_with_the_last_who_may_add_to_it() {
+    let late = "ch -- sh -c '(sleep 0.2; echo late) & echo early'";
+    assert_eq!(serving(late, "call x"), "early\nlate\n");
+    // A command that closes its output goes on until it ends.
+    let closes = "ch -- sh -c 'echo all; exec >&-; sleep 0.2; touch done'";
+    assert_eq!(serving(closes, "call x; ls done"), "all\ndone\n");
+}
+
+#[test]
+fn lines_are_given_as_they_come() {
+    // The command goes on when its first line has arrived.
+    let script = "mkfifo go; call --stream 3 > out & until [ -s out ]; do sleep 0.02; done
+        cat out; echo > go; wait $!; cat out; call 3 & echo > go; wait $!";
+    let command = "--stream ch -- sh -c 'echo \"one of $(cat)\"; read x < go; echo two; printf three'";
+    assert_eq!(serving(command, script), "one of 3\none of 3\ntwo\nthreeone of 3\ntwo\nthree");
+    let script = "(call --stream --json x; call --stream y; echo $?)";
+    let parts = serving("--stream ch -- sh -c 'echo part; echo bad >&2; exit 1' ", &format!("{script} 2>&1"));
+    assert!(
+        parts.starts_with("{\"index\":1,\"part\":\"part\\n\"}\n{\"index\":1,\"outcome\":\"failed\""),
+        "{parts}"
+    );
+    assert!(parts.ends_with("\"reason\":\"bad\"}\npart\npipework: bad\n1\n"), "{parts}");
+    // A line that is longer than a slot is one part.
+    let long = "call --stream --json x | head -c 5000 | wc -l; call --stream x | wc -c";
+    assert_eq!(
+        serving("--stream ch -- sh -c 'head -c 100000 /dev/zero | tr \"\\0\" x; echo'", long),
+        "0\n100001\n"
+    );
+}
+
+#[test]
+fn a_caller_who_does_not_take_its_parts_is_not_waited_for() {
+    let script = "mkfifo out; exec 3<> out; call --stream x > out 2> why & C=$!; sleep 1
+        cat <&3 > rest & D=$!; wait $C; echo $?; kill $D; cat why";
+    let out = serving("--stream --part-timeout 0.3 ch -- seq 100000", script);
+    assert!(out.starts_with("1\npipework: "), "{out}");
+}
+
+#[test]
+fn what_nobody_waits_for_is_stopped() {
+    for (options, command) in [("", ENDLESS), ("--grace 0.2", STUBBORN)] {
+        let serve = format!("{options} ch -- {command}");
+        // A caller that gives up, and one that is killed.
+        let gives_up = "call --timeout 0.5 x 2> why; echo $?; until_gone; cat why";
+        assert_eq!(serving(&serve, gives_up), "124\npipework: no reply has come in time\n", "{command}");
+        let killed =
+            format!("pipework call -w ch x & C=$!; {UNTIL_BEGUN}; kill -9 $C; until_gone; echo gone");
+        assert_eq!(sh(&Folder::new(), &served(&serve, &killed)).out, "gone\nserved 0\n", "{command}");
+        let slow = "call x 2> why; echo $?; until_gone; cat why";
+        let out = serving(&format!("--timeout 0.3 {serve}"), slow);
+        assert_eq!(out, "1\npipework: it took longer than the 0.3 s that it may\n", "{command}");
+    }
+}
+
+#[test]
+fn what_is_in_hand_is_finished() {
+    let serve = "ch -- sh -c 'echo $$ > pid; read x < go; echo done'";
+    // Whoever comes when no more requests are taken learns that nobody serves.
+    let script = format!(
+        "mkfifo go; call x & C=$!; {UNTIL_BEGUN}; kill $S; pipework call ch y 2> why & D=$!; sleep 0.3
+        echo > go; wait $C; echo $?; wait $D; echo $?; cat why; true"
+    );
+    let out = sh(&Folder::new(), &served(serve, &script)).out;
+    assert!(
+        out.starts_with("done\n0\n5\npipework: ch: nobody serves it") && out.ends_with("served 0\n"),
+        "{out}"
+    );
+}
+
+#[test]
+fn what_takes_too_long_at_the_end_is_cut_short() {
+    let begun = format!("call x 2> why & C=$!; {UNTIL_BEGUN}; kill $S;");
+    let rest = "wait $C; echo $?; cat why; until_gone; wait $S; echo $?; cat err; exit";
+    let expected = "1\npipework: the service was stopped\n1\npipework: 1 request in hand was cut short\n";
+    for (options, again) in [("--drain 0.2", ""), ("", "sleep 1.1; kill $S;")] {
+        for command in [ENDLESS, "--lines"] {
+            let command = match command {
+                "--lines" => format!("--lines ch -- {}", ENDLESS.replace("echo", "read x; echo")),
+                command => format!("ch -- {command}"),
+            };
+            let done = sh(
+                &Folder::new(),
+                &served(&format!("{options} {command}"), &format!("{begun} {again} {rest}")),
+            );
+            assert_eq!(done.out, expected, "{options} {command}: {}", done.err);
+        }
+    }
+}
+
+#[test]
+fn callers_and_commands_learn_of_its_death() {
+    for serve in
+        [format!("ch -- {ENDLESS}"), format!("--lines ch -- {}", ENDLESS.replace("echo", "read x; echo"))]
+    {
+        let script = format!(
+            "call x 2> why & C=$!; {UNTIL_BEGUN}; kill -9 $S; wait $C; echo $?; until_gone; cat why; true"
+        );
+        let out = sh(&Folder::new(), &served(&serve, &script)).out;
+        assert_eq!(out, "4\npipework: the server has died with the request\nserved 137\n", "{serve}");
+    }
+    // A request that may be carried out twice goes to the next one.
+    let script = format!(
+        "call --retries 1 x & C=$!; {UNTIL_BEGUN}; pipework serve ch -- echo second & T=$!
+        until [ $(pipework call -n 8 ch 2>&- 1>&- ; echo 1) ]; do :; done; kill -9 $S; wait $C; kill $T; wait $T; true"
+    );
+    let out = sh(&Folder::new(), &served(&format!("ch -- {ENDLESS}"), &script)).out;
+    assert!(out.starts_with("second\n"), "{out}");
+}
+
+#[test]
+fn commands_run_side_by_side() {
+    // Each waits until three are there.
+    let command = "sh -c 'touch in.$$; while [ $(ls in.* | wc -l) -lt 3 ]; do sleep 0.02; done; echo met'";
+    let script = "printf 'a\\nb\\nc\\n' | call --lines -n 3";
+    assert_eq!(serving(&format!("--workers 3 ch -- {command}"), script), "met\nmet\nmet\n");
+    let stays = format!(
+        "--lines -w 3 ch -- {}",
+        command.replace("touch", "while read x; do touch").replace("met'", "met; done'")
+    );
+    assert_eq!(serving(&stays, script), "met\nmet\nmet\n");
+}
+
+#[test]
+fn services_share_a_channel() {
+    let script = "pipework serve ch -- echo second & T=$!
+        until pipework call --json ch x | grep -q second; do :; done
+        kill $S; wait $S; echo $?; pipework call ch x; ls ch; kill $T; wait $T; echo $?; ls ch; exit";
+    // The one that has made it leaves first, so it stays.
+    let done = sh(&Folder::new(), &served("ch -- echo first", &format!("call x; {script}")));
+    assert_eq!((done.out.as_str(), done.err.as_str()), ("first\n0\nsecond\nch\n0\nch\n", ""));
+    fails(
+        1,
+        &["ch: slots: ", "another size"],
+        &served(
+            "--slots 8 ch -- cat",
+            "call x > got; pipework serve --slots 9 ch -- cat; R=$?; kill $S; wait $S; exit $R",
+        ),
+    );
+    assert_eq!(
+        serving(
+            "--slots 8 --members 9 --request-bytes 100 --reply-bytes 64 --mode 640 ch -- cat",
+            "call x; stat -c ' %a' ch"
+        ),
+        "x 640\n"
+    );
+    fails(1, &["ch: it is no channel"], "echo text > ch; pipework serve ch -- cat");
+    fails(1, &["no/ch: No such file"], "pipework serve no/ch -- cat");
+    fails(
+        1,
+        &["all places for members are taken"],
+        &served(
+            "--members 1 ch -- cat",
+            "until [ -e ch ]; do sleep 0.02; done; sleep 0.2; pipework call ch x; R=$?; kill $S; wait $S; exit $R",
+        ),
+    );
+}
+
+#[test]
+fn a_command_that_stays_answers_record_by_record() {
+    let sed = "--lines ch -- sed -u s/^/got:/";
+    assert_eq!(
+        serving(sed, "call a; echo; call b; echo; seq 3 | call --lines; call ''; echo; echo c | call"),
+        "got:a\ngot:b\ngot:1\ngot:2\ngot:3\ngot:\ngot:c"
+    );
+    let refused = "printf 'a\\nb' | call 2>&1; echo $?; call c";
+    assert_eq!(
+        serving(sed, refused),
+        "pipework: a request with a newline inside cannot be one record: --nul, --messages can\n1\ngot:c"
+    );
+    let nul = "printf 'a\\nb' | call; printf 'a\\0' | call; printf 'a\\0b' | call 2>&1; echo $?";
+    assert_eq!(
+        serving("--nul ch -- cat", nul),
+        "a\nbapipework: a request with a NUL byte inside cannot be one record: --messages can\n1\n"
+    );
+    let long = "head -c 3000000 /dev/zero | tr '\\0' x > big; call < big | cmp - big; cat big big | tr x '\\n' | call 2>&1 | wc -l";
+    assert_eq!(serving("--lines ch -- cat", long), "1\n");
+    // What is printed between messages is no answer.
+    let stray = "--messages ch -- pipework recv --exec sh -c 'echo stray; pipework send --mixed'";
+    assert_eq!(serving(stray, "call hello; echo; cat err"), "hello\nstray\n");
+    // It ends with its input.
+    let ends = "--lines ch -- sh -c 'while read x; do echo $x; done; echo bye >&2'";
+    assert_eq!(clean(&served(ends, "call x; kill $S; wait $S; cat err; exit")), "xbye\n");
+}
+
+#[test]
+fn a_command_that_stays_gives_its_parts() {
+    let counts = "--lines --stream ch -- sh -c 'while read n; do seq $n; echo; done'";
+    assert_eq!(
+        serving(counts, "call --stream 3; call 2; call --stream 0; call --stream --json 1 | head -n 1"),
+        "1\n2\n3\n1\n2\n{\"index\":1,\"part\":\"1\\n\"}\n"
+    );
+    // What is left of a reply that nobody wants is not taken for the next one.
+    let script = "call --stream 100000 | head -n 1 > first; cat first; call 2";
+    assert_eq!(serving(counts, script), "1\n1\n2\n");
+}
+
+#[test]
+fn a_command_that_stays_is_started_again() {
+    // It dies with a request in hand.
+    let dies =
+        "--lines ch -- sh -c 'while read x; do [ $x = die ] && { echo ouch >&2; exit 1; }; echo $x; done'";
+    let script = "call a; call die 2> why; echo $?; cat why; call b; cat err";
+    assert_eq!(
+        serving(dies, script),
+        "a1\npipework: ouch\nbouch\npipework: sh: exit status: 1; it is started again\n"
+    );
+    // What it has read nothing of goes to the next one, without a word.
+    assert_eq!(
+        serving("--lines ch -- head -n 1", "seq 20 | call --lines | paste -s; cat err"),
+        format!("{}\n", (1..=20).map(|n| n.to_string()).collect::<Vec<_>>().join("\t"))
+    );
+    // But no request goes from one to the next for ever.
+    let never = "--lines ch -- sh -c 'echo not today >&2; exit 1'";
+    assert_eq!(serving(never, "call a 2>&1; echo $?"), "pipework: not today\n1\n");
+    // A record that was not asked for is not the answer to the next request.
+    let talks = "--lines ch -- sh -c 'while read x; do echo $x; echo extra; done'";
+    let restarted = "until grep -q extra err; do sleep 0.02; done";
+    let script = format!("call a; {restarted}; call b; cat err");
+    let out = serving(talks, &script);
+    assert!(
+        out.starts_with("abpipework: sh: no request has asked for \"extra\"; it is started again\n"),
+        "{out}"
+    );
+    // One that takes too long for a request is of no use for the next.
+    let sleeps =
+        "--lines --timeout 0.3 ch -- sh -c 'while read x; do [ $x = sleep ] && sleep 60; echo $x; done'";
+    let script = "call sleep 2>&1; call b";
+    assert_eq!(serving(sleeps, script), "pipework: it took longer than the 0.3 s that it may\nb");
+}
+
+#[test]
+fn a_command_that_stays_survives_a_caller_that_gives_up() {
+    let slow =
+        "--lines ch -- sh -c 'echo $$ > pid; while read x; do [ $x = wait ] && read y < go; echo $x; done'";
+    let script = "mkfifo go; call --timeout 0.3 wait 2> why; echo $?; cp pid before; call b & echo > go; wait $!; echo; cmp pid before";
+    assert_eq!(serving(slow, script), "124\nb\n");
+}
+
+#[test]
+fn few_descriptors_make_calls_wait_and_fail_none() {
+    let script =
+        "(ulimit -n 40; exec pipework serve --workers 30 ch -- sh -c 'sleep 0.2; echo done') 2> err & S=$!
+        seq 60 | timeout 60 pipework call --wait --lines -n 60 --json ch > out; kill $S; wait $S; wc -l < out
+        grep -c -e done out; cat err";
+    let folder = Folder::new();
+    let done = outcome(shell(&folder, script).output().unwrap());
+    assert_eq!((done.out.as_str(), done.err.as_str()), ("60\n60\n", ""));
+}
+
+#[test]
+fn on_a_terminal_ctrl_c_lets_commands_finish() {
+    let folder = Folder::new();
+    let serve = "trap : INT; mkfifo go; pipework serve ch -- sh -c \"echo begun >&2; read x < go; echo done\"; echo it ended with $?";
+    let mut terminal = Terminal::run(&folder, (24, 80), serve);
+    terminal.wait_for("serving ch with sh; Ctrl-C stops it");
+    let call = shell(&folder, "timeout 60 pipework call --wait ch x").spawn().unwrap();
+    terminal.wait_for("begun");
+    terminal.press("\x03");
+    terminal.wait_for("^C");
+    // The keyboard's signal is for the whole foreground, and the command is none of it.
+    fs::write(folder.join("go"), "\n").unwrap();
+    assert_eq!(outcome(call.wait_with_output().unwrap()).out, "done\n");
+    terminal.wait_for("it ended with 0");
+    terminal.end();
+}
