@@ -1,7 +1,7 @@
 //! The examples of docs/command.md print what the page says, and those of help can be run.
 
 use crate::ls::segment;
-use crate::{Folder, clean, sh};
+use crate::{Folder, PIPEWORK, clean, sh};
 use pipework::atomic::create_fifo;
 use std::fs;
 use std::net::TcpListener;
@@ -11,6 +11,11 @@ use std::path::Path;
 struct Example {
     script: String,
     out: String,
+}
+
+fn page() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/command.md");
+    fs::read_to_string(path).unwrap()
 }
 
 /// The blocks of a page that show a console.
@@ -39,10 +44,10 @@ fn example(block: &str) -> Example {
 
 /// Without the numbers that name a process, which are others each time.
 fn masked(out: &str) -> String {
-    ["\"pid\":", "\"writer\":\""].iter().fold(out.to_string(), |out, key| {
+    ["\"pid\":", "\"writer\":\"", "\"seconds\":"].iter().fold(out.to_string(), |out, key| {
         let pieces = out.split(key).enumerate().map(|(n, piece)| match n {
             0 => piece,
-            _ => piece.trim_start_matches(|c: char| c.is_ascii_digit() || c == ':'),
+            _ => piece.trim_start_matches(|c: char| c.is_ascii_digit() || c == ':' || c == '.'),
         });
         pieces.collect::<Vec<_>>().join(key)
     })
@@ -50,14 +55,21 @@ fn masked(out: &str) -> String {
 
 #[test]
 fn examples_print_what_the_page_says() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/command.md");
-    let examples = examples(&fs::read_to_string(path).unwrap());
+    let examples = examples(&page());
     assert!(examples.len() >= 5, "{} examples were found", examples.len());
-    for example in examples {
-        let done = sh(&Folder::new(), &format!("{}wait\n", example.script));
+    for example in examples.into_iter().filter(|example| can_run(&example.script)) {
+        let script = example.script.replace("/dev/shm/", "");
+        let done = sh(&Folder::new(), &format!("{script}wait\n"));
         assert_eq!((done.status, &*done.err), (Some(0), ""), "{}", example.script);
         assert_eq!(masked(&done.out), masked(&example.out), "{}", example.script);
     }
+}
+
+/// Whether the programs are here that an example needs and this machine may lack.
+fn can_run(script: &str) -> bool {
+    ["python3", "jq"].iter().all(|program| {
+        !script.contains(program) || sh(&Folder::new(), &format!("command -v {program}")).status == Some(0)
+    })
 }
 
 #[test]
@@ -116,4 +128,85 @@ fn examples_of_doctor() {
 #[test]
 fn examples_of_top() {
     run_those_of("top", 4);
+}
+
+/// The unit of the page, as far as it can be tried without systemd: its command line is run, and it
+/// is stopped as systemd does it.
+#[test]
+fn the_unit_is_one_and_its_command_serves() {
+    let page = page();
+    let unit = page.split("```ini\n").nth(1).unwrap().split("```").next().unwrap();
+    let unit = unit.replace("/usr/local/bin/pipework", PIPEWORK);
+    let folder = Folder::new();
+    fs::write(folder.join("words.service"), &unit).unwrap();
+    // It says nothing of a good unit; 1 for one that is bad, and where there is no systemd nothing.
+    let verify = "if command -v systemd-analyze > /dev/null; then systemd-analyze verify ./words.service; fi";
+    let done = sh(&folder, verify);
+    assert_eq!((done.status, &*done.err), (Some(0), ""));
+
+    let command = unit.split("ExecStart=").nth(1).unwrap().split("\n").take(2).collect::<Vec<_>>().join("\n");
+    let (python, script) = ("/usr/bin/python3 -u", "/usr/local/lib/words.py");
+    assert!(command.contains(python) && command.contains(script), "{command}");
+    let command = command.replace(python, "sh").replace(script, "./words");
+    fs::write(folder.join("words"), "while read -r line; do echo \"$line\" | wc -w; done").unwrap();
+    let script = format!(
+        "export RUNTIME_DIRECTORY=$PWD; (exec {command}) & S=$!
+        pipework call --wait --timeout 60 calls 'one two'; stat -c ' %a' calls; kill $S; wait $S; ls calls"
+    );
+    let done = sh(&folder, &script);
+    assert_eq!(done.out, "2 660\n", "{}", done.err);
+    assert!(done.err.contains("calls") && done.err.contains("No such file"), "{}", done.err);
+}
+
+/// The services of the examples, each with a request and its reply.
+const SERVICES: [(&str, &str, &str); 5] = [
+    ("upper", "hello", "HELLO"),
+    ("sort", "b\na\n", "a\nb\n"),
+    ("length", "hello", "5"),
+    ("count", "3", "1\n2\n3\n"),
+    ("sum", "hello", "3287646509 5\n"),
+];
+
+/// The examples of serve's help, each with the name of its channel.
+fn services() -> Vec<(String, String)> {
+    let examples = of_help("serve").into_iter().filter(|example| can_run(example));
+    let named = examples.map(|example| {
+        let channel = example.split("/dev/shm/").nth(1).unwrap().split(' ').next().unwrap();
+        (channel.to_string(), example.replace("/dev/shm/", ""))
+    });
+    named.collect()
+}
+
+#[test]
+fn examples_of_serve() {
+    let services = services();
+    assert!(services.len() >= 4, "{services:?}");
+    for (channel, example) in services {
+        let (_, request, reply) = SERVICES.iter().find(|(name, ..)| *name == channel).unwrap();
+        let call = format!("printf '{request}' | timeout 60 pipework call --wait {channel}");
+        let done = sh(&Folder::new(), &format!("(exec {example}) & S=$!; {call}; kill $S; wait $S"));
+        assert_eq!((done.status, &*done.out, &*done.err), (Some(0), *reply, ""), "{example}");
+    }
+}
+
+#[test]
+fn examples_of_call() {
+    let start: String =
+        services().into_iter().map(|(_, example)| format!("(exec {example}) & P=\"$P $!\"\n")).collect();
+    let examples: Vec<_> = of_help("call").into_iter().filter(|example| can_run(example)).collect();
+    assert!(examples.len() >= 4, "{examples:?}");
+    for example in examples {
+        let script = example
+            .replace("/dev/shm/", "")
+            .replace("pipework call", "timeout 60 pipework call -w")
+            .replace(" --wait", "");
+        // Python may not be here.
+        if script.contains(" length ") && !start.contains(" length ") {
+            continue;
+        }
+        let script = format!("echo bob > names\n{start}{script}\nR=$?; kill $P; wait; exit $R");
+        let done = sh(&Folder::new(), &script);
+        assert_eq!((done.status, &*done.err), (Some(0), ""), "{script}");
+        assert_eq!(done.out.is_empty(), example.contains("jq"), "{script}");
+    }
 }

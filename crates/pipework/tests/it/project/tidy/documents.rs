@@ -207,6 +207,8 @@ fn examples_in_documents_are_run() {
             "c" => path.starts_with("docs/c/") && programs().contains("docs/c"),
             "perl" => ["docs/perl/", "perl/README.md"].iter().any(|shown| path.starts_with(shown)) && perl(),
             "console" => ["README.md", "docs/command.md"].contains(&path),
+            // The unit of a service.
+            "ini" => path == "docs/command.md",
             "" | "text" => true,
             _ => false,
         }
