@@ -96,7 +96,7 @@ pub(super) fn channel(figures: &Figures, resolution: Duration) -> [String; 10] {
     }
     let age = |of: fn(&Ages) -> Duration| match figures.ages.as_ref().map(of) {
         None => "-".into(),
-        Some(Duration::ZERO) => format!("<{}", short(resolution)),
+        Some(age) if age < resolution => format!("<{}", short(resolution)),
         Some(age) => short(age),
     };
     let dead = if figures.dead() > 0 { format!(" !{}", figures.dead()) } else { String::new() };

@@ -3,6 +3,7 @@
 use crate::{Folder, shell};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZero;
@@ -71,6 +72,45 @@ impl Terminal {
     /// Waits until a text is seen.
     pub(crate) fn wait_for(&self, text: &str) {
         self.wait(text, |terminal| terminal.text().contains(text));
+    }
+
+    /// The screen as an SVG: each character, and a rectangle for each cell that is not black.
+    pub(crate) fn picture(&self) -> String {
+        const WIDTH: usize = 9;
+        const HEIGHT: usize = 20;
+        let parser = self.screen.lock().unwrap();
+        let (rows, cols) = parser.screen().size();
+        let (rows, cols) = (rows.get(), cols.get());
+        let (width, height) = (usize::from(cols) * WIDTH + 20, usize::from(rows) * HEIGHT + 20);
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\">\n\
+             <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#16181d\"/>\n\
+             <g font-family=\"monospace\" font-size=\"15\" xml:space=\"preserve\">\n"
+        );
+        for (row, col) in (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col))) {
+            let Some(cell) = parser.screen().cell(row, col) else { continue };
+            let (x, y) = (10 + usize::from(col) * WIDTH, 10 + usize::from(row) * HEIGHT);
+            let colour = match cell.fgcolor() {
+                vt100::Color::Idx(1) => "#ff6b6b",
+                vt100::Color::Idx(8) => "#8a919e",
+                _ => "#d8dee9",
+            };
+            let (ink, paper) = if cell.inverse() { ("#16181d", Some(colour)) } else { (colour, None) };
+            if let Some(paper) = paper {
+                writeln!(
+                    svg,
+                    "<rect x=\"{x}\" y=\"{y}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"{paper}\"/>"
+                )
+                .unwrap();
+            }
+            let text = cell.contents().replace('&', "&amp;").replace('<', "&lt;");
+            if !text.trim().is_empty() {
+                let weight = if cell.bold() { " font-weight=\"bold\"" } else { "" };
+                writeln!(svg, "<text x=\"{x}\" y=\"{}\" fill=\"{ink}\"{weight}>{text}</text>", y + 15)
+                    .unwrap();
+            }
+        }
+        svg + "</g>\n</svg>\n"
     }
 
     pub(crate) fn press(&self, keys: &str) {

@@ -394,3 +394,37 @@ fn a_page_for_prometheus() {
     sh(&folder, &format!("kill -TERM {}", child.id()));
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
+
+/// docs/top.svg: two services at work, of which one has a slow program, and a FIFO with jobs.
+/// PIPEWORK_PICTURE names the file to write.
+#[test]
+#[ignore = "draws a picture for the documentation, when what it shows has changed"]
+fn picture() {
+    let folder = Folder::new();
+    let start =
+        |script: &str| shell(&folder, script).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    fs::write(folder.join("resize"), "sleep 0.02; cat").unwrap();
+    fs::write(folder.join("mail"), "sleep 10; cat").unwrap();
+    create_fifo(folder.join("jobs")).unwrap();
+    let mut running = vec![
+        start("exec pipework serve --workers 4 thumbnails -- sh resize"),
+        start("exec pipework serve mailbox -- sh mail"),
+        start("exec 9<>jobs; seq 3000 >&9; exec sleep 600"),
+    ];
+    wait_until("both channels are there", || {
+        folder.join("thumbnails").exists() && folder.join("mailbox").exists()
+    });
+    running.push(start("yes | exec pipework call --lines -n 9 thumbnails"));
+    running.push(start("seq 3 | exec pipework call --lines -n 3 --timeout 600 mailbox"));
+    running.push(start("exec pipework call --timeout 600 mailbox 'a letter'"));
+    let mut terminal = watched(&folder, (16, 80), "exec pipework top --sort rate thumbnails mailbox jobs");
+    thread::sleep(Duration::from_secs(5));
+    println!("{}", terminal.text());
+    fs::write(std::env::var("PIPEWORK_PICTURE").unwrap(), terminal.picture()).unwrap();
+    terminal.press("q");
+    terminal.end();
+    for child in &mut running {
+        sh(&folder, &format!("kill {}", child.id()));
+        child.wait().unwrap();
+    }
+}
