@@ -106,11 +106,11 @@ fn mode(text: &str) -> Result<u32, String> {
 
 /// What `--help` says beside the options.
 pub(crate) const HELP: &str = "\
-Without --lines, --nul or --messages, each request is given to a process of its
-own: the request is its standard input, what it prints is the reply. Exit status
-0 is an answer. With any other the call fails, and the last line of its standard
-error is the reason. The reply is complete when the process has ended and nobody
-holds its standard output any more.
+Without --lines, --nul or --messages, each request is given to a process of
+its own: the request is its standard input, what it prints is the reply. Exit
+status 0 is an answer. With any other the call fails, and the last line of its
+standard error is the reason. The reply is complete when the process has ended
+and nobody holds its standard output any more.
 
 Examples:
   A filter becomes a service; called from anywhere on this machine:
@@ -135,8 +135,8 @@ Commands that stay:
   again when they end: at once if one has answered anything since, otherwise
   after 0.1 s, then 0.2 s, up to 10 s. A call whose command dies fails with the
   last line of its standard error; if it had read nothing of the request, the
-  next one gets it, once. With --lines and --nul, a newline or NUL at the end of
-  a request is its end; one inside is refused.
+  next one gets it, once. With --lines and --nul, a newline or NUL at the end
+  of a request is its end; one inside is refused.
 
   One record is answered with one record. With --stream each is a part of the
   reply and keeps the byte that ends it, and an empty record ends the reply. A
@@ -148,8 +148,8 @@ Commands that stay:
 
 When a caller gives up:
   A process that works for it alone gets SIGTERM, and SIGKILL after --grace. A
-  command that stays goes on, and its answer is dropped; --timeout is what stops
-  it.
+  command that stays goes on, and its answer is dropped; --timeout is what
+  stops it.
 
 When it is told to stop:
   After SIGTERM, SIGINT (Ctrl-C), SIGHUP or SIGQUIT no more requests are taken;

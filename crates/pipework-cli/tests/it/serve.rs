@@ -112,9 +112,12 @@ fn lines_are_given_as_they_come() {
 
 #[test]
 fn a_caller_who_does_not_take_its_parts_is_not_waited_for() {
-    let script = "mkfifo out; exec 3<> out; call --stream x > out 2> why & C=$!; sleep 1
-        cat <&3 > rest & D=$!; wait $C; echo $?; kill $D; cat why";
-    let out = serving("--stream --part-timeout 0.3 ch -- seq 100000", script);
+    let script = format!(
+        "mkfifo out; exec 3<> out; call --stream x > out 2> why & C=$!; {UNTIL_BEGUN}; until_gone
+        cat <&3 > rest & D=$!; wait $C; echo $?; kill $D; cat why"
+    );
+    let serve = "--stream --part-timeout 0.3 ch -- sh -c 'echo $$ > pid; exec seq 1000000'";
+    let out = serving(serve, &script);
     assert!(out.starts_with("1\npipework: "), "{out}");
 }
 
