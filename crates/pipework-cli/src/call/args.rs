@@ -47,7 +47,7 @@ pub(crate) struct CallArgs {
     #[arg(long, value_name = "SECS", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
 
-    /// Where there is no channel or nobody serves it, wait for somebody who does
+    /// Where there is no channel, nobody serves it or all its places are taken, wait
     #[arg(long, short)]
     pub(crate) wait: bool,
 
@@ -86,10 +86,11 @@ Examples:
     pipework call --wait --retries 3 --timeout 10 /dev/shm/upper hello
 
 What is printed:
-  The reply to a single request as it is (on a terminal it ends with a newline).
-  Of several, each reply ends with a newline, which is added if there is none,
-  or with --nul always with a NUL. A call that fails prints nothing there: what
-  has become of it is said on standard error, with its number, counted from 1.
+  The reply to a single request as it is (on a terminal it ends with a
+  newline). Of several, each reply ends with a newline, which is added if there
+  is none, or with --nul always with a NUL. A call that fails prints nothing
+  there: what has become of it is said on standard error, with its number,
+  counted from 1.
 
   --json writes for each call an object like
     {\"index\":1,\"outcome\":\"answered\",\"seconds\":0.000113,\"data\":\"HELLO\"}

@@ -67,7 +67,7 @@ pub(super) type Parts<'a> = &'a mut dyn FnMut(Vec<u8>) -> Result<(), Failure>;
 
 pub(super) struct Caller {
     terms: Terms,
-    /// `None` while there is no channel.
+    /// `None` while there is no channel, or no place in it.
     client: Mutex<Option<Client>>,
 }
 
@@ -124,14 +124,14 @@ impl Caller {
         }
     }
 
-    /// The client; `None` if there is no channel and none has to be there.
+    /// The client; `None` if there can be none now, and that is waited for.
     fn client(&self) -> Result<Option<Client>, Failure> {
         let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         if client.is_none() {
             let terms = &self.terms;
             let opened = terms.options.open(&terms.path).and_then(|segment| segment.client());
             let opened = match opened {
-                Err(error) if error.errno() == Some(libc::ENOENT) && terms.waits => return Ok(None),
+                Err(error) if terms.waits && may_pass(error) => return Ok(None),
                 Err(error) if error.errno() == Some(libc::ENOENT) => {
                     return Err(channel::refused(&terms.path, error).with_status(NO_WORKER));
                 }
@@ -205,4 +205,10 @@ impl Caller {
             _ => Outcome::Refused(during(self.terms.path.display())(error).to_string()),
         }
     }
+}
+
+/// Whether a channel that cannot be joined for this reason may be joined later: it is not there, or
+/// has no place left.
+fn may_pass(error: pipework::Error) -> bool {
+    error.errno() == Some(libc::ENOENT) || error.kind() == ErrorKind::WouldBlock
 }

@@ -96,6 +96,13 @@ fn without_a_worker_there_is_no_call() {
 }
 
 #[test]
+fn places_are_waited_for() {
+    // The service has one of two.
+    let script = "for n in 1 2 3 4 5 6; do call $n > $n & P=\"$P $!\"; done; wait $P; cat 1 2 3 4 5 6";
+    assert_eq!(serving("--members 2 ch -- sh -c 'sleep 0.2; cat'", script), "123456");
+}
+
+#[test]
 fn streams_that_fail_are_told() {
     let full =
         "for o in '' --lines --json --stream; do call $o < in > /dev/full 2> why; echo $?; cat why; done";
