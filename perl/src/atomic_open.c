@@ -75,7 +75,7 @@ int pwp_atomic_open_fifo(pTHX_ const char *path) {
     if (!followed) return -1;
     opening.path = SvPVX(sv_2mortal(newSVpv(followed, 0)));
     free(followed);
-    if (pwp_wait(aTHX_ open_slice, &opening, PW_NEVER, &error) != PW_OK) {
+    if (pwp_wait(aTHX_ NULL, open_slice, &opening, PW_NEVER, &error) != PW_OK) {
         pwp_failed(aTHX_ &error);
         return -1;
     }

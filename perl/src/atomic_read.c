@@ -47,8 +47,7 @@ static pw_status next(pTHX_ pwp_reading *reading, pw_error *error) {
     end->is_idle = status != PW_OK;
     if (status != PW_WOULD_BLOCK || !(reading->waits || end->read_blocks)) return status;
     if (reading->peeks && has_begun_a_line(end->reader)) return status;
-    reading->self = pwp_pin(aTHX_ reading->self);
-    return pwp_wait(aTHX_ item_slice, reading, reading->deadline, error);
+    return pwp_wait(aTHX_ &reading->self, item_slice, reading, reading->deadline, error);
 }
 
 /* The report of the loss that the call before told of; false if it told of none. */
@@ -194,8 +193,7 @@ bool pwp_atomic_eof(pTHX_ SV *self) {
     pw_status status = pw_reader_wait_eof(end->reader, NOW, &asking.is_eof, &error);
     end->is_idle = status == PW_TIMED_OUT;
     if (status == PW_TIMED_OUT && end->read_blocks) {
-        asking.self = pwp_pin(aTHX_ asking.self);
-        status = pwp_wait(aTHX_ eof_slice, &asking, PW_NEVER, &error);
+        status = pwp_wait(aTHX_ &asking.self, eof_slice, &asking, PW_NEVER, &error);
         end = pwp_atomic_still(aTHX_ asking.self);
     }
     if (is_nothing(status)) return FALSE;
@@ -219,8 +217,7 @@ size_t pwp_atomic_fill(pTHX_ SV *self) {
     pwp_atomic *end = pwp_atomic_reading(aTHX_ &asking.self);
     pw_status status = pw_reader_fill(end->reader, NOW, &asking.len, &error);
     if (status == PW_TIMED_OUT && end->read_blocks) {
-        asking.self = pwp_pin(aTHX_ asking.self);
-        status = pwp_wait(aTHX_ fill_slice, &asking, PW_NEVER, &error);
+        status = pwp_wait(aTHX_ &asking.self, fill_slice, &asking, PW_NEVER, &error);
     }
     if (status == PW_OK) return asking.len;
     if (!is_nothing(status)) pwp_throw(aTHX_ &error);

@@ -51,8 +51,7 @@ static pw_status flush(pTHX_ SV *self, bool waits, pw_error *error) {
     if (!pw_writer_pending(end->writer)) return PW_OK;
     status = pw_writer_try_flush(end->writer, error);
     if (status != PW_WOULD_BLOCK || !(waits || end->write_blocks)) return status;
-    flushing.self = pwp_pin(aTHX_ self);
-    return pwp_wait(aTHX_ flush_slice, &flushing, PW_NEVER, error);
+    return pwp_wait(aTHX_ &flushing.self, flush_slice, &flushing, PW_NEVER, error);
 }
 
 void pwp_atomic_flush(pTHX_ SV *self, bool waits) {

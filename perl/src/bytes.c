@@ -19,19 +19,37 @@ SV *pwp_fetch(pTHX_ SV *argument) {
         return copy;
     }
     /* An argument that is fetched later may take it out of its hash or array. */
-    return sv_2mortal(SvREFCNT_inc_simple_NN(argument));
+    return pwp_keep(aTHX_ argument);
 }
 
-IV pwp_integer(pTHX_ SV *fetched) {
-    IV integer;
-    if (SvROK(fetched)) {
-        NV value = SvNV_nomg(fetched);
-        if (value >= (NV)IV_MAX) return IV_MAX;
-        if (value <= (NV)IV_MIN) return IV_MIN;
-        return value == value ? (IV)value : 0;
+SV *pwp_number(pTHX_ SV *argument) {
+    SV *copy;
+    if (LIKELY(SvNIOK(argument) && !SvGMAGICAL(argument))) return argument;
+    SvGETMAGIC(argument);
+    copy = sv_newmortal();
+    sv_setsv_nomg(copy, argument);
+    if (SvROK(copy) && SvAMAGIC(copy)) {
+        SV *number = AMG_CALLunary(copy, numer_amg);
+        if (number && !SvROK(number)) sv_setsv(copy, number);
     }
-    integer = SvIV_nomg(fetched);
-    return integer < 0 && SvIsUV(fetched) ? IV_MAX : integer;
+    return copy;
+}
+
+IV pwp_integer(pTHX_ SV *argument) {
+    IV integer;
+    argument = pwp_number(aTHX_ argument);
+    integer = SvIV_nomg(argument);
+    return integer < 0 && SvIsUV(argument) ? IV_MAX : integer;
+}
+
+UV pwp_count(pTHX_ SV *argument) {
+    argument = pwp_number(aTHX_ argument);
+    return SvUV_nomg(argument);
+}
+
+NV pwp_real(pTHX_ SV *argument) {
+    argument = pwp_number(aTHX_ argument);
+    return SvNV_nomg(argument);
 }
 
 void pwp_must_fit(pTHX_ size_t len) {

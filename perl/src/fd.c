@@ -52,15 +52,6 @@ bool pwp_fd_number(pTHX_ SV *argument, const char *name, int *fd) {
     return true;
 }
 
-SV *pwp_fd_hold(pTHX_ SV *inner) {
-    return sv_2mortal(SvREFCNT_inc_simple_NN(inner));
-}
-
-IV pwp_fd_integer(pTHX_ SV *argument) {
-    SvGETMAGIC(argument);
-    return pwp_integer(aTHX_ argument);
-}
-
 pw_bytes pwp_fd_bytes(pTHX_ SV *argument, const char *name) {
     return pwp_bytes(aTHX_ pwp_fetch(aTHX_ argument), name);
 }
@@ -124,8 +115,8 @@ IV pwp_fd_seek(pTHX_ SV *fd, SV *offset, SV *whence) {
     int number, from;
     IV position;
     if (!pwp_fd_number(aTHX_ fd, "sysseek", &number)) return PWP_FD_UNDEF;
-    position = pwp_fd_integer(aTHX_ offset);
-    from = (int)pwp_fd_integer(aTHX_ whence);
+    position = pwp_integer(aTHX_ offset);
+    from = (int)pwp_integer(aTHX_ whence);
     position = lseek(number, position, from);
     return position < 0 ? PWP_FD_UNDEF : position;
 }
@@ -158,7 +149,7 @@ IV pwp_fd_fcntl(pTHX_ SV *fd, SV *command, SV *argument) {
     int number, which, result;
     void *given;
     if (!pwp_fd_number(aTHX_ fd, "fcntl", &number)) return PWP_FD_UNDEF;
-    which = (int)pwp_fd_integer(aTHX_ command);
+    which = (int)pwp_integer(aTHX_ command);
     given = command_argument(aTHX_ argument, SMALLEST_BUFFER);
     result = fcntl(number, which, given);
     if (SvPOK(argument)) SvSETMAGIC(argument);
@@ -170,7 +161,7 @@ IV pwp_fd_ioctl(pTHX_ SV *fd, SV *request, SV *argument) {
     unsigned long which;
     void *given;
     if (!pwp_fd_number(aTHX_ fd, "ioctl", &number)) return PWP_FD_UNDEF;
-    which = (unsigned long)SvUV(request);
+    which = pwp_count(aTHX_ request);
     given = command_argument(
         aTHX_ argument, _IOC_SIZE(which) < SMALLEST_BUFFER ? SMALLEST_BUFFER : _IOC_SIZE(which));
     result = ioctl(number, which, given);

@@ -57,12 +57,6 @@ bool pwp_fd_number(pTHX_ SV *argument, const char *name, int *fd);
 /* The same of a fetched one, without the warning and EBADF. */
 bool pwp_fd_is_number(pTHX_ SV *fetched, int *fd);
 
-/* Keeps alive what an argument refers to, or what is in that. */
-SV *pwp_fd_hold(pTHX_ SV *inner);
-
-/* An integer argument, as pwp_integer takes it; undef is 0, with Perl's warning. */
-IV pwp_fd_integer(pTHX_ SV *argument);
-
 /* The bytes of an argument, held; undef is "", with Perl's warning. */
 pw_bytes pwp_fd_bytes(pTHX_ SV *argument, const char *name);
 

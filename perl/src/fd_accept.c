@@ -13,7 +13,7 @@ static AV *array(pTHX_ SV *reference) {
               pwp_called(aTHX_ "Pipework::FD"));
     }
     pwp_must_be_writable(aTHX_ SvRV(reference));
-    return (AV *)pwp_fd_hold(aTHX_ SvRV(reference));
+    return (AV *)pwp_keep(aTHX_ SvRV(reference));
 }
 
 IV pwp_fd_accept_multiple(pTHX_ SV *fds, SV *peers, SV *listener) {

@@ -20,7 +20,7 @@ const char *pwp_fd_accept_many(pTHX_ SV *listener, SV *max, AV *fds, AV *peers) 
     UV left;
     int number;
     if (!pwp_fd_number(aTHX_ listener, "accept_many", &number)) return NULL;
-    left = SvUV(max);
+    left = pwp_count(aTHX_ max);
     do {
         size_t batch = left < C_ARRAY_LENGTH(connections) ? left : C_ARRAY_LENGTH(connections);
         pw_status status =
@@ -74,7 +74,7 @@ IV pwp_fd_reserve_shed(pTHX_ SV *self, SV *listener, SV *max) {
     int number;
     pw_status status;
     if (!pwp_fd_number(aTHX_ listener, "Reserve::shed", &number)) return PWP_FD_UNDEF;
-    most = SvUV(max);
+    most = pwp_count(aTHX_ max);
     status = pw_reserve_shed(pwp_state(aTHX_ self, &pwp_fd_reserve), number, most, &count, &stopped,
                              &error);
     return pwp_fd_ended(aTHX_ status, &error, count);
@@ -96,8 +96,8 @@ SV *pwp_fd_inbox_new(pTHX_ SV *class, SV *max, SV *max_bytes) {
     pw_inbox *inbox;
     SV *object;
     UV most, bytes;
-    most = SvUV(max);
-    bytes = SvUV(max_bytes);
+    most = pwp_count(aTHX_ max);
+    bytes = pwp_count(aTHX_ max_bytes);
     if (pw_inbox_new(most, bytes, &inbox, &error) != PW_OK) {
         pwp_failed(aTHX_ &error);
         return NULL;
@@ -121,18 +121,19 @@ static pw_status receive(pTHX_ void *arguments, pw_deadline until, pw_error *err
 
 IV pwp_fd_inbox_recv(pTHX_ SV *self, SV *socket, SV *seconds) {
     inbox_arguments arguments = {self, -1, 0};
+    pw_deadline deadline;
     pw_error error;
     pw_status status;
     if (!pwp_fd_number(aTHX_ socket, "Inbox::recv", &arguments.socket)) return PWP_FD_UNDEF;
-    status = pwp_wait(aTHX_ receive, &arguments,
-                      pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL), &error);
+    deadline = pwp_deadline(aTHX_ seconds);
+    status = pwp_wait(aTHX_ &arguments.self, receive, &arguments, deadline, &error);
     return pwp_fd_ended(aTHX_ status, &error, status == PW_OK ? arguments.count : 0);
 }
 
 bool pwp_fd_inbox_get(pTHX_ SV *self, SV *i, pw_datagram *datagram) {
     pw_error error;
     UV which;
-    which = SvUV(i);
+    which = pwp_count(aTHX_ i);
     if (pw_inbox_get(pwp_state(aTHX_ self, &pwp_fd_inbox), which, datagram, &error) == PW_OK) {
         return true;
     }
@@ -160,13 +161,13 @@ static pw_datagram datagram_of(pTHX_ SV *element) {
     SV *data = element;
     pw_bytes bytes;
     if (SvROK(element) && SvTYPE(SvRV(element)) == SVt_PVAV && !SvOBJECT(SvRV(element))) {
-        AV *pair = (AV *)pwp_fd_hold(aTHX_ SvRV(element));
+        AV *pair = (AV *)pwp_keep(aTHX_ SvRV(element));
         SV **first = av_fetch(pair, 0, 0);
         SV **second = av_fetch(pair, 1, 0);
         /* To look at one may take the other out of the pair. */
-        data = first ? pwp_fd_hold(aTHX_ *first) : &PL_sv_undef;
+        data = first ? pwp_keep(aTHX_ *first) : &PL_sv_undef;
         if (second) {
-            SV *address = sv_mortalcopy(pwp_fd_hold(aTHX_ *second));
+            SV *address = sv_mortalcopy(pwp_keep(aTHX_ *second));
             if (SvOK(address)) {
                 bytes = pwp_bytes(aTHX_ address, "send_many");
                 datagram.address = bytes.data;
@@ -194,16 +195,16 @@ IV pwp_fd_send_many(pTHX_ SV *socket, SV *list, SV *seconds) {
     if (!SvROK(list) || SvTYPE(SvRV(list)) != SVt_PVAV) {
         croak("send_many takes a reference to an array of datagrams");
     }
-    elements = (AV *)pwp_fd_hold(aTHX_ SvRV(list));
+    elements = (AV *)pwp_keep(aTHX_ SvRV(list));
     count = av_top_index(elements) + 1;
     datagrams = (pw_datagram *)SvPVX(sv_2mortal(newSV((STRLEN)(count + 1) * sizeof *datagrams)));
     for (i = 0; i < count; i++) {
         SV **element = av_fetch(elements, i, 0);
-        datagrams[i] = datagram_of(aTHX_ element ? pwp_fd_hold(aTHX_ *element) : &PL_sv_undef);
+        datagrams[i] = datagram_of(aTHX_ element ? pwp_keep(aTHX_ *element) : &PL_sv_undef);
     }
-    deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
+    deadline = pwp_deadline(aTHX_ seconds);
     arguments.datagrams = datagrams;
     arguments.count = (size_t)count;
-    status = pwp_wait(aTHX_ send_some, &arguments, deadline, &error);
+    status = pwp_wait(aTHX_ NULL, send_some, &arguments, deadline, &error);
     return pwp_fd_ended(aTHX_ status, &error, arguments.done);
 }

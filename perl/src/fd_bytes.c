@@ -23,7 +23,7 @@ bool pwp_fd_are_plain(SV *fd, SV *data, SV *len, SV *offset) {
 }
 
 static size_t length_of(pTHX_ SV *len) {
-    IV wanted = pwp_fd_integer(aTHX_ len);
+    IV wanted = pwp_integer(aTHX_ len);
     if (wanted < 0) croak("Negative length");
     return (size_t)wanted < MOST_AT_ONCE ? (size_t)wanted : MOST_AT_ONCE;
 }
@@ -90,7 +90,7 @@ IV pwp_fd_read(pTHX_ SV *fd, SV *buffer, SV *len, SV *offset) {
     if (!pwp_fd_number(aTHX_ fd, "sysread", &number)) return PWP_FD_UNDEF;
     pwp_must_be_writable(aTHX_ buffer);
     wanted = length_of(aTHX_ len);
-    if (offset && SvOK(offset)) begin = begin_at(aTHX_ buffer, pwp_fd_integer(aTHX_ offset));
+    if (offset && SvOK(offset)) begin = begin_at(aTHX_ buffer, pwp_integer(aTHX_ offset));
     into = space(aTHX_ buffer, begin, wanted, &characters);
     got = read(number, into, wanted);
     if (got < 0) {
@@ -111,7 +111,7 @@ IV pwp_fd_pread(pTHX_ SV *fd, SV *buffer, SV *len, SV *position) {
     if (!pwp_fd_number(aTHX_ fd, "pread", &number)) return PWP_FD_UNDEF;
     pwp_must_be_writable(aTHX_ buffer);
     wanted = length_of(aTHX_ len);
-    from = pwp_fd_integer(aTHX_ position);
+    from = pwp_integer(aTHX_ position);
     into = space(aTHX_ buffer, 0, wanted, &characters);
     got = pread(number, into, wanted, from);
     if (got < 0) return PWP_FD_UNDEF;
@@ -130,8 +130,8 @@ SV *pwp_fd_recv(pTHX_ SV *fd, SV *buffer, SV *len, SV *flags) {
     if (!pwp_fd_number(aTHX_ fd, "recv", &number)) return NULL;
     pwp_must_be_writable(aTHX_ buffer);
     wanted = length_of(aTHX_ len);
-    flags = pwp_fetch(aTHX_ flags);
-    how = SvOK(flags) ? (int)SvIV_nomg(flags) : 0;
+    flags = pwp_number(aTHX_ flags);
+    how = SvOK(flags) ? (int)pwp_integer(aTHX_ flags) : 0;
     into = space(aTHX_ buffer, 0, wanted, &characters);
     got = recvfrom(number, into, wanted, how, (struct sockaddr *)&sender, &sender_len);
     if (got < 0) return NULL;
@@ -146,14 +146,10 @@ SV *pwp_fd_recv(pTHX_ SV *fd, SV *buffer, SV *len, SV *flags) {
 static pw_bytes chosen(pTHX_ SV *data, const char *name, SV *len, SV *offset) {
     IV wanted = IV_MAX, begin = 0;
     pw_bytes bytes;
-    if (len) {
-        SvGETMAGIC(len);
-        if (SvOK(len)) wanted = pwp_integer(aTHX_ len);
-    }
-    if (offset) {
-        SvGETMAGIC(offset);
-        if (SvOK(offset)) begin = pwp_integer(aTHX_ offset);
-    }
+    if (len) len = pwp_number(aTHX_ len);
+    if (len && SvOK(len)) wanted = pwp_integer(aTHX_ len);
+    if (offset) offset = pwp_number(aTHX_ offset);
+    if (offset && SvOK(offset)) begin = pwp_integer(aTHX_ offset);
     if (wanted < 0) croak("Negative length");
     if (SvPOK(data) && !SvUTF8(data)) {
         bytes.data = SvPVX_const(data);
@@ -198,8 +194,8 @@ IV pwp_fd_pwrite(pTHX_ SV *fd, SV *data, SV *len, SV *position) {
     if (!pwp_fd_number(aTHX_ fd, "pwrite", &number)) return PWP_FD_UNDEF;
     data = fetched(aTHX_ data, "pwrite");
     if (!data) return 0;
-    len = pwp_fetch(aTHX_ len);
-    at = pwp_fd_integer(aTHX_ position);
+    len = pwp_number(aTHX_ len);
+    at = pwp_integer(aTHX_ position);
     bytes = chosen(aTHX_ data, "pwrite", len, NULL);
     put = pwrite(number, bytes.data, bytes.len, at);
     return put < 0 ? PWP_FD_UNDEF : put;
@@ -216,8 +212,8 @@ IV pwp_fd_send(pTHX_ SV *fd, SV *data, SV *flags, SV *to) {
         return PWP_FD_UNDEF;
     }
     if (flags) {
-        flags = pwp_fetch(aTHX_ flags);
-        if (SvOK(flags)) how = (int)SvIV_nomg(flags);
+        flags = pwp_number(aTHX_ flags);
+        if (SvOK(flags)) how = (int)pwp_integer(aTHX_ flags);
     }
     if (to) to = pwp_fetch(aTHX_ to);
     if (to && SvOK(to)) address = pwp_bytes(aTHX_ to, "send");
@@ -234,7 +230,7 @@ IV pwp_fd_sendfile(pTHX_ SV *socket, SV *source, SV *len, SV *offset) {
     if (!pwp_fd_number(aTHX_ socket, "sendfile", &to)) return PWP_FD_UNDEF;
     if (!pwp_fd_number(aTHX_ source, "sendfile", &from)) return PWP_FD_UNDEF;
     wanted = length_of(aTHX_ len);
-    position = pwp_fd_integer(aTHX_ offset);
+    position = pwp_integer(aTHX_ offset);
     moved = sendfile(to, from, &position, wanted);
     return moved < 0 ? PWP_FD_UNDEF : moved;
 }

@@ -8,7 +8,7 @@
 
 /* A mode that was not given is the usual one. */
 static mode_t mode_of(pTHX_ SV *mode) {
-    return mode ? (mode_t)pwp_fd_integer(aTHX_ mode) : USUAL_MODE;
+    return mode ? (mode_t)pwp_integer(aTHX_ mode) : USUAL_MODE;
 }
 
 /* The arguments of all three, in their order. */
@@ -17,7 +17,7 @@ static IV open_in(pTHX_ int folder, SV *path, SV *flags, SV *mode) {
     int how;
     mode_t permissions;
     path = pwp_fetch(aTHX_ path);
-    how = (int)pwp_fd_integer(aTHX_ flags);
+    how = (int)pwp_integer(aTHX_ flags);
     permissions = mode_of(aTHX_ mode);
     name = pwp_fd_path(aTHX_ path);
     if (!name) return PWP_FD_UNDEF;

@@ -7,9 +7,9 @@ IV pwp_fd_socket(pTHX_ SV *fd, SV *family, SV *type, SV *protocol) {
     int of_family, of_type, of_protocol;
     IV made;
     pwp_must_be_writable(aTHX_ fd);
-    of_family = (int)pwp_fd_integer(aTHX_ family);
-    of_type = (int)pwp_fd_integer(aTHX_ type);
-    of_protocol = (int)pwp_fd_integer(aTHX_ protocol);
+    of_family = (int)pwp_integer(aTHX_ family);
+    of_type = (int)pwp_integer(aTHX_ type);
+    of_protocol = (int)pwp_integer(aTHX_ protocol);
     made = pwp_fd_made(aTHX_ socket(of_family, of_type | SOCK_CLOEXEC, of_protocol),
                        of_type & SOCK_CLOEXEC);
     if (made != PWP_FD_UNDEF) sv_setiv_mg(fd, made);
@@ -20,9 +20,9 @@ IV pwp_fd_socketpair(pTHX_ SV *one, SV *other, SV *family, SV *type, SV *protoco
     int of_family, of_type, of_protocol, fds[2];
     pwp_must_be_writable(aTHX_ one);
     pwp_must_be_writable(aTHX_ other);
-    of_family = (int)pwp_fd_integer(aTHX_ family);
-    of_type = (int)pwp_fd_integer(aTHX_ type);
-    of_protocol = (int)pwp_fd_integer(aTHX_ protocol);
+    of_family = (int)pwp_integer(aTHX_ family);
+    of_type = (int)pwp_integer(aTHX_ type);
+    of_protocol = (int)pwp_integer(aTHX_ protocol);
     if (socketpair(of_family, of_type | SOCK_CLOEXEC, of_protocol, fds) < 0) return PWP_FD_UNDEF;
     pwp_fd_made(aTHX_ fds[0], of_type & SOCK_CLOEXEC);
     pwp_fd_made(aTHX_ fds[1], of_type & SOCK_CLOEXEC);
@@ -50,13 +50,13 @@ IV pwp_fd_connect(pTHX_ SV *fd, SV *address) {
 IV pwp_fd_listen(pTHX_ SV *fd, SV *backlog) {
     int number;
     if (!pwp_fd_number(aTHX_ fd, "listen", &number)) return PWP_FD_UNDEF;
-    return listen(number, (int)pwp_fd_integer(aTHX_ backlog)) < 0 ? PWP_FD_UNDEF : 1;
+    return listen(number, (int)pwp_integer(aTHX_ backlog)) < 0 ? PWP_FD_UNDEF : 1;
 }
 
 IV pwp_fd_shutdown(pTHX_ SV *fd, SV *how) {
     int number;
     if (!pwp_fd_number(aTHX_ fd, "shutdown", &number)) return PWP_FD_UNDEF;
-    return shutdown(number, (int)pwp_fd_integer(aTHX_ how)) < 0 ? PWP_FD_UNDEF : 1;
+    return shutdown(number, (int)pwp_integer(aTHX_ how)) < 0 ? PWP_FD_UNDEF : 1;
 }
 
 IV pwp_fd_sockatmark(pTHX_ SV *fd) {
@@ -72,7 +72,7 @@ SV *pwp_fd_accept(pTHX_ SV *fd, SV *listener, SV *flags) {
     int number, made, how = SOCK_CLOEXEC;
     if (!pwp_fd_number(aTHX_ listener, flags ? "accept4" : "accept", &number)) return NULL;
     pwp_must_be_writable(aTHX_ fd);
-    if (flags) how = (int)pwp_fd_integer(aTHX_ flags);
+    if (flags) how = (int)pwp_integer(aTHX_ flags);
     made = accept4(number, (struct sockaddr *)&peer, &len, how);
     if (pwp_fd_made(aTHX_ made, flags != NULL) == PWP_FD_UNDEF) return NULL;
     sv_setiv_mg(fd, made);
@@ -96,8 +96,8 @@ SV *pwp_fd_getsockopt(pTHX_ SV *fd, SV *level, SV *option) {
     socklen_t len = sizeof value;
     int number, of_level, which;
     if (!pwp_fd_number(aTHX_ fd, "getsockopt", &number)) return NULL;
-    of_level = (int)pwp_fd_integer(aTHX_ level);
-    which = (int)pwp_fd_integer(aTHX_ option);
+    of_level = (int)pwp_integer(aTHX_ level);
+    which = (int)pwp_integer(aTHX_ option);
     if (getsockopt(number, of_level, which, value, &len) < 0) return NULL;
     return newSVpvn_flags(value, len < sizeof value ? len : sizeof value, SVs_TEMP);
 }
@@ -117,8 +117,8 @@ IV pwp_fd_setsockopt(pTHX_ SV *fd, SV *level, SV *option, SV *value) {
     int number, of_level, which, integer;
     pw_bytes bytes = {&integer, sizeof integer};
     if (!pwp_fd_number(aTHX_ fd, "setsockopt", &number)) return PWP_FD_UNDEF;
-    of_level = (int)pwp_fd_integer(aTHX_ level);
-    which = (int)pwp_fd_integer(aTHX_ option);
+    of_level = (int)pwp_integer(aTHX_ level);
+    which = (int)pwp_integer(aTHX_ option);
     value = pwp_fetch(aTHX_ value);
     if (!SvOK(value)) {
         integer = 0;

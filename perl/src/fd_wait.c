@@ -22,7 +22,7 @@ IV pwp_fd_poll(pTHX_ SV *list, SV *seconds) {
         fds = (struct pollfd *)SvPVX(copy);
         count = bytes.len / sizeof *fds;
     }
-    deadline = pwp_deadline(aTHX_ pwp_fetch(aTHX_ seconds));
+    deadline = pwp_deadline(aTHX_ seconds);
     do {
         pw_deadline until = pw_in_ms(LONGEST_SLICE_MS);
         /* A handler may be what the program waits for, and changes what it asks next. */
@@ -67,7 +67,7 @@ static pw_status slurp_all(pTHX_ int fd, size_t max, pw_deadline deadline, pw_bu
     Newxz(*data, 1, pw_buffer);
     SAVEDESTRUCTOR_X(free_buffer, *data);
     arguments.data = *data;
-    return pwp_wait(aTHX_ slurp, &arguments, deadline, error);
+    return pwp_wait(aTHX_ NULL, slurp, &arguments, deadline, error);
 }
 
 SV *pwp_fd_slurp(pTHX_ SV *fd, SV *max, SV *seconds) {
@@ -80,10 +80,10 @@ SV *pwp_fd_slurp(pTHX_ SV *fd, SV *max, SV *seconds) {
     int number;
     if (!pwp_fd_number(aTHX_ fd, "slurp", &number)) return NULL;
     if (max) {
-        max = pwp_fetch(aTHX_ max);
-        if (SvOK(max)) most = SvUV_nomg(max);
+        max = pwp_number(aTHX_ max);
+        if (SvOK(max)) most = pwp_count(aTHX_ max);
     }
-    deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
+    deadline = pwp_deadline(aTHX_ seconds);
     ENTER;
     status = slurp_all(aTHX_ number, most, deadline, &data, &error);
     if (status == PW_OK) {
@@ -119,7 +119,7 @@ static size_t record_size(pTHX) {
     SvGETMAGIC(separator);
     if (!SvOK(separator)) return 0;
     if (SvROK(separator)) {
-        size = pwp_fd_integer(aTHX_ SvRV(separator));
+        size = pwp_integer(aTHX_ SvRV(separator));
         if (size > 0) return (size_t)size;
     }
     croak("%s::readline does not split lines", pwp_called(aTHX_ "Pipework::FD"));
@@ -138,7 +138,7 @@ SV *pwp_fd_readline(pTHX_ SV *fd) {
         pwp_must_fit(aTHX_ wanted + 1);
         arguments.into = result = sv_2mortal(newSV(wanted + 1));
         SvPOK_on(result);
-        status = pwp_wait(aTHX_ read_record, &arguments, PW_NEVER, &error);
+        status = pwp_wait(aTHX_ NULL, read_record, &arguments, PW_NEVER, &error);
         got = arguments.got;
         SvPVX(result)[got] = '\0';
         SvCUR_set(result, got);

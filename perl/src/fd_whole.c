@@ -65,7 +65,7 @@ IV pwp_fd_ended(pTHX_ pw_status status, pw_error *error, uint64_t done) {
 
 static IV run(pTHX_ transfer *of, pw_deadline deadline) {
     pw_error error;
-    pw_status status = pwp_wait(aTHX_ slice, of, deadline, &error);
+    pw_status status = pwp_wait(aTHX_ NULL, slice, of, deadline, &error);
     return pwp_fd_ended(aTHX_ status, &error, of->done);
 }
 
@@ -73,15 +73,11 @@ static IV run(pTHX_ transfer *of, pw_deadline deadline) {
 static uint64_t length_of(pTHX_ SV *len) {
     IV wanted;
     if (!len) return UINT64_MAX;
-    len = pwp_fetch(aTHX_ len);
+    len = pwp_number(aTHX_ len);
     if (!SvOK(len)) return UINT64_MAX;
     wanted = pwp_integer(aTHX_ len);
     if (wanted < 0) croak("Negative length");
     return (uint64_t)wanted;
-}
-
-static pw_deadline deadline_of(pTHX_ SV *seconds) {
-    return pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
 }
 
 IV pwp_fd_copy_all(pTHX_ SV *from, SV *to, SV *len, SV *seconds, bool splice) {
@@ -90,7 +86,7 @@ IV pwp_fd_copy_all(pTHX_ SV *from, SV *to, SV *len, SV *seconds, bool splice) {
     if (!pwp_fd_number(aTHX_ from, name, &of.from)) return PWP_FD_UNDEF;
     if (!pwp_fd_number(aTHX_ to, name, &of.to)) return PWP_FD_UNDEF;
     of.len = length_of(aTHX_ len);
-    return run(aTHX_ &of, deadline_of(aTHX_ seconds));
+    return run(aTHX_ &of, pwp_deadline(aTHX_ seconds));
 }
 
 IV pwp_fd_sendfile_all(pTHX_ SV *socket, SV *source, SV *len, SV *offset, SV *seconds) {
@@ -99,10 +95,10 @@ IV pwp_fd_sendfile_all(pTHX_ SV *socket, SV *source, SV *len, SV *offset, SV *se
     if (!pwp_fd_number(aTHX_ socket, "sendfile_all", &of.to)) return PWP_FD_UNDEF;
     if (!pwp_fd_number(aTHX_ source, "sendfile_all", &of.from)) return PWP_FD_UNDEF;
     of.len = length_of(aTHX_ len);
-    begin = offset ? pwp_fd_integer(aTHX_ offset) : 0;
+    begin = offset ? pwp_integer(aTHX_ offset) : 0;
     if (begin < 0) croak("Negative offset");
     of.offset = (uint64_t)begin;
-    return run(aTHX_ &of, deadline_of(aTHX_ seconds));
+    return run(aTHX_ &of, pwp_deadline(aTHX_ seconds));
 }
 
 IV pwp_fd_read_full(pTHX_ SV *fd, SV *buffer, SV *len, SV *position, SV *seconds) {
@@ -112,12 +108,12 @@ IV pwp_fd_read_full(pTHX_ SV *fd, SV *buffer, SV *len, SV *position, SV *seconds
     SV *data;
     IV result, begin = 0;
     if (!pwp_fd_number(aTHX_ fd, name, &of.from)) return PWP_FD_UNDEF;
-    pwp_must_be_writable(aTHX_ buffer);
+    pwp_must_be_writable(aTHX_ pwp_keep(aTHX_ buffer));
     of.len = length_of(aTHX_ len);
     if (of.len > PTRDIFF_MAX / 2) croak("%s needs a length", name);
-    if (position) begin = pwp_fd_integer(aTHX_ position);
+    if (position) begin = pwp_integer(aTHX_ position);
     if (begin < 0) croak("Negative offset");
-    deadline = deadline_of(aTHX_ seconds);
+    deadline = pwp_deadline(aTHX_ seconds);
     /* A handler may change the buffer, but not this one. */
     pwp_must_fit(aTHX_ of.len + 1);
     data = sv_2mortal(newSV(of.len + 1));
@@ -149,9 +145,9 @@ IV pwp_fd_write_all(pTHX_ SV *fd, SV *data, SV *position, SV *seconds) {
     if (!pwp_fd_number(aTHX_ fd, name, &of.to)) return PWP_FD_UNDEF;
     /* A handler may change the caller's, but not this one. Perl shares long strings. */
     data = sv_mortalcopy(data);
-    if (position) begin = pwp_fd_integer(aTHX_ position);
+    if (position) begin = pwp_integer(aTHX_ position);
     if (begin < 0) croak("Negative offset");
-    deadline = deadline_of(aTHX_ seconds);
+    deadline = pwp_deadline(aTHX_ seconds);
     bytes = pwp_bytes(aTHX_ data, name);
     if (position) {
         pw_error error;

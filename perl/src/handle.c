@@ -42,7 +42,7 @@ static const MGVTBL pinned = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 SV *pwp_pin(pTHX_ SV *self) {
     SV *pin;
     /* What is no object needs no more than to stay what it is. */
-    if (!SvROK(self)) return sv_2mortal(SvREFCNT_inc_simple_NN(self));
+    if (!SvROK(self)) return pwp_keep(aTHX_ self);
     pin = sv_2mortal(newRV_inc(SvRV(self)));
     sv_magicext(pin, NULL, PERL_MAGIC_ext, &pinned, NULL, 0);
     return sv_rvweaken(pin);
@@ -64,9 +64,13 @@ static bool are_quiet(pTHX_ I32 ax, I32 first, I32 items) {
     return true;
 }
 
+SV *pwp_keep(pTHX_ SV *value) {
+    return sv_2mortal(SvREFCNT_inc_simple_NN(value));
+}
+
 static void hold(pTHX_ I32 ax, I32 first, I32 items) {
     I32 i;
-    for (i = first; i < items; i++) sv_2mortal(SvREFCNT_inc_simple_NN(ST(i)));
+    for (i = first; i < items; i++) pwp_keep(aTHX_ ST(i));
 }
 
 void pwp_hold(pTHX_ I32 ax, I32 items) {

@@ -68,7 +68,7 @@ void pwp_pipe_make(pTHX_ SV *reader, SV *writer, SV *capacity) {
     pw_pipe_writer *w;
     pw_error error;
     IV size = PW_PIPE_CAPACITY;
-    capacity = pwp_fetch(aTHX_ capacity);
+    capacity = pwp_number(aTHX_ capacity);
     if (SvOK(capacity)) size = pwp_integer(aTHX_ capacity);
     if (!SvROK(reader) || !SvROK(writer)) croak("Expected two handles");
     if (size <= 0) croak("%s: a pipe holds at least one byte", pwp_called(aTHX_ "Pipework::Pipe"));

@@ -95,7 +95,7 @@ static pw_status ask(pTHX_ void *arguments, pw_deadline until, pw_error *error) 
 static bool wait_for(pTHX_ asked *of, pw_deadline deadline, uint64_t done) {
     pw_error error;
     if (of->how != KNOW && of->wanted == 0) return true;
-    if (pwp_wait(aTHX_ ask, of, deadline, &error) == PW_OK) return true;
+    if (pwp_wait(aTHX_ &of->self, ask, of, deadline, &error) == PW_OK) return true;
     pwp_pipe_failed(aTHX_ of->end, &error, done);
     return false;
 }
@@ -117,10 +117,10 @@ SV *pwp_pipe_recv(pTHX_ SV *self, SV *max, SV *seconds) {
     asked of = {NULL, NULL, SOME, 0, 0, false};
     pw_deadline deadline;
     IV most = PW_PIPE_CAPACITY;
-    max = pwp_fetch(aTHX_ max);
+    max = pwp_number(aTHX_ max);
     if (SvOK(max)) most = pwp_integer(aTHX_ max);
     if (most <= 0) croak("recv takes at least one byte");
-    deadline = pwp_deadline(aTHX_ pwp_fetch(aTHX_ seconds));
+    deadline = pwp_deadline(aTHX_ seconds);
     of.self = self;
     of.end = pwp_pipe_use(aTHX_ self, true);
     if (!of.end) return NULL;
@@ -136,6 +136,7 @@ static size_t begin_at(pTHX_ SV *buffer, IV offset) {
     size_t len = 0;
     pwp_must_be_writable(aTHX_ buffer);
     if (offset == 0) return 0;
+    SvGETMAGIC(buffer);
     if (SvOK(buffer)) len = pwp_bytes(aTHX_ buffer, "read").len;
     if (offset < 0) offset += (IV)len;
     if (offset < 0) croak("Offset outside string");
@@ -162,14 +163,13 @@ static void put(pTHX_ SV *buffer, size_t begin, SV *bytes) {
 IV pwp_pipe_read(pTHX_ SV *self, SV *buffer, SV *len, SV *offset, bool all) {
     asked of = {self, NULL, SOME, 0, 0, false};
     IV asked_for, at;
-    size_t wanted;
+    size_t wanted, begin;
     SV *bytes;
-    SvGETMAGIC(len);
     asked_for = pwp_integer(aTHX_ len);
-    SvGETMAGIC(offset);
     at = pwp_integer(aTHX_ offset);
     if (asked_for < 0) croak("Negative length");
     wanted = (size_t)asked_for;
+    pwp_keep(aTHX_ buffer);
     (void)begin_at(aTHX_ buffer, at);
     of.end = pwp_pipe_use(aTHX_ self, true);
     if (!of.end) return -1;
@@ -181,9 +181,10 @@ IV pwp_pipe_read(pTHX_ SV *self, SV *buffer, SV *len, SV *offset, bool all) {
         if (wanted < of.wanted) of.wanted = wanted;
         if (!wait_for(aTHX_ &of, PW_NEVER, 0)) return -1;
     }
+    /* A handler may have changed it: if nothing can be put there now, nothing is taken. */
+    begin = begin_at(aTHX_ buffer, at);
     bytes = take(aTHX_ of.end, held(of.end) < wanted ? held(of.end) : wanted);
-    /* A handler may have changed it. */
-    put(aTHX_ buffer, begin_at(aTHX_ buffer, at), bytes);
+    put(aTHX_ buffer, begin, bytes);
     return (IV)SvCUR(bytes);
 }
 

@@ -28,13 +28,13 @@ IV pwp_pipe_send(pTHX_ SV *self, SV *data, SV *seconds) {
     pw_error error;
     /* A handler may change the caller's, but not this one. Perl shares long strings. */
     data = sv_mortalcopy(data);
-    deadline = pwp_deadline(aTHX_ pwp_fetch(aTHX_ seconds));
+    deadline = pwp_deadline(aTHX_ seconds);
     bytes = pwp_bytes(aTHX_ data, "send");
     of.end = pwp_pipe_use(aTHX_ self, false);
     if (!of.end) return -1;
     of.data = bytes.data;
     of.len = bytes.len;
-    if (pwp_wait(aTHX_ send_on, &of, deadline, &error) == PW_OK) return (IV)of.len;
+    if (pwp_wait(aTHX_ &of.self, send_on, &of, deadline, &error) == PW_OK) return (IV)of.len;
     pwp_pipe_failed(aTHX_ of.end, &error, of.done);
     return -1;
 }
@@ -102,16 +102,16 @@ IV pwp_pipe_copy(pTHX_ SV *self, SV *fd, SV *len, SV *seconds, bool reads) {
     pw_deadline deadline;
     pw_error error;
     of.fd = descriptor(aTHX_ fd);
-    len = pwp_fetch(aTHX_ len);
+    len = pwp_number(aTHX_ len);
     if (SvOK(len)) {
         IV wanted = pwp_integer(aTHX_ len);
         if (wanted < 0) croak("Negative length");
         of.len = (uint64_t)wanted;
     }
-    deadline = pwp_deadline(aTHX_ pwp_fetch(aTHX_ seconds));
+    deadline = pwp_deadline(aTHX_ seconds);
     of.end = pwp_pipe_use(aTHX_ self, reads);
     if (!of.end) return -1;
-    if (pwp_wait(aTHX_ reads ? copy_to : copy_from, &of, deadline, &error) == PW_OK) {
+    if (pwp_wait(aTHX_ &of.self, reads ? copy_to : copy_from, &of, deadline, &error) == PW_OK) {
         return (IV)of.done;
     }
     pwp_pipe_failed(aTHX_ of.end, &error, of.done);

@@ -69,6 +69,9 @@ const char *pwp_called(pTHX_ const char *package);
  */
 SV *pwp_pin(pTHX_ SV *self);
 
+/* Keeps a value alive until the statement ends. */
+SV *pwp_keep(pTHX_ SV *value);
+
 /*
  * Keeps `items` values on the stack from `ax` on alive until the statement ends, if a look at one
  * of them may run Perl code: that could take another out of the array or hash that it is in, and
@@ -79,7 +82,8 @@ void pwp_hold(pTHX_ I32 ax, I32 items);
 
 /*
  * What a method is called on, of `items` values on the stack from `ax` on, all of which it holds as
- * pwp_hold does; pinned if Perl code runs when the others are fetched.
+ * pwp_hold does; pinned if Perl code runs when the others are fetched. It lasts until other Perl
+ * code runs, before which it is to be pinned; pwp_wait does so.
  */
 SV *pwp_self(pTHX_ I32 ax, I32 items);
 
@@ -105,13 +109,15 @@ typedef pw_status (*pwp_slice)(pTHX_ void *arguments, pw_deadline until, pw_erro
 
 /*
  * Waits in slices until `slice` returns anything but PW_TIMED_OUT and PW_INTERRUPTED, or until the
- * deadline; then PW_TIMED_OUT. Signal handlers run after each slice; they may die.
+ * deadline; then PW_TIMED_OUT. Signal handlers run after each slice; they may die. The object that
+ * the call is about, if there is one, is pinned before the first of them runs.
  */
-pw_status pwp_wait(pTHX_ pwp_slice slice, void *arguments, pw_deadline deadline, pw_error *error);
+pw_status pwp_wait(pTHX_ SV **self, pwp_slice slice, void *arguments, pw_deadline deadline,
+                   pw_error *error);
 
 /*
- * The deadline for a number of seconds, which may have a fraction. NULL, undef, negative numbers,
- * NaN and infinity never come; 0 has passed.
+ * The deadline for an argument, a number of seconds, which may have a fraction. NULL, undef,
+ * negative numbers, NaN and infinity never come; 0 has passed.
  */
 pw_deadline pwp_deadline(pTHX_ SV *seconds);
 
@@ -124,10 +130,22 @@ pw_deadline pwp_deadline(pTHX_ SV *seconds);
 SV *pwp_fetch(pTHX_ SV *argument);
 
 /*
- * The integer that an argument is which was fetched. Numbers that are too large or too small, also
+ * An argument to take a number from, fetched; undef stays undef. What is no number yet is a copy:
+ * Perl warns of a text, and the warning's handler may take away the caller's.
+ */
+SV *pwp_number(pTHX_ SV *argument);
+
+/*
+ * The integer that an argument is, fetched or not. Numbers that are too large or too small, also
  * infinite ones, are the largest or the smallest there is; NaN is 0.
  */
-IV pwp_integer(pTHX_ SV *fetched);
+IV pwp_integer(pTHX_ SV *argument);
+
+/* The same for one that has no sign: what is negative is very large, as Perl has it. */
+UV pwp_count(pTHX_ SV *argument);
+
+/* The same, with its fraction. */
+NV pwp_real(pTHX_ SV *argument);
 
 /* Croaks if there is no memory for a string so long. Perl would end the process. */
 void pwp_must_fit(pTHX_ size_t len);

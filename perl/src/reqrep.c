@@ -81,10 +81,6 @@ pw_status pwp_attach_server(pTHX_ pwp_channel *channel, pw_server **server, pw_e
     return joined(status, error);
 }
 
-SV *pwp_held(pTHX_ SV *self) {
-    return sv_2mortal(SvREFCNT_inc_simple_NN(self));
-}
-
 pwp_subject pwp_subject_of(pTHX_ SV *self, int role) {
     pwp_subject subject;
     subject.self = self;
@@ -106,10 +102,6 @@ void pwp_name_failure(pw_status status, pw_error *error, const char *op) {
     if (!*error->op || strncmp(error->op, "pw_", 3) == 0) {
         my_strlcpy(error->op, op, sizeof error->op);
     }
-}
-
-uint64_t pwp_id(pTHX_ SV *fetched) {
-    return SvUV_nomg(fetched);
 }
 
 SV *pwp_id_sv(pTHX_ uint64_t id) {

@@ -61,10 +61,7 @@ typedef struct pwp_subject {
     pwp_channel *channel;
 } pwp_subject;
 
-/* Keeps the variable with the object or class until the statement is over; to be called first. */
-SV *pwp_held(pTHX_ SV *self);
-
-/* What the object is made of, after all arguments are fetched. */
+/* What the object is made of, after all arguments are fetched. Waits may pin its `self`. */
 pwp_subject pwp_subject_of(pTHX_ SV *self, int role);
 
 /* The same after Perl code has run, which may have destroyed the object: then this croaks. */
@@ -73,8 +70,7 @@ pwp_channel *pwp_channel_again(pTHX_ const pwp_subject *subject);
 /* Completes an error that has no operation, or a function of C for one: `op` stands there then. */
 void pwp_name_failure(pw_status status, pw_error *error, const char *op);
 
-/* An id as a number, and a number as an id. */
-uint64_t pwp_id(pTHX_ SV *fetched);
+/* An id as a mortal. */
 SV *pwp_id_sv(pTHX_ uint64_t id);
 
 /* Put results where an XSUB returns them, and say how many they are. */

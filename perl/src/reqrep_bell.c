@@ -64,7 +64,6 @@ void pwp_bell_set(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *), S
     pw_error error;
     pw_status status;
     IV number;
-    self = pwp_held(aTHX_ self);
     fd = pwp_fetch(aTHX_ fd);
     number = SvOK(fd) && looks_like_number(fd) ? SvIV_nomg(fd) : -1;
     channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);

@@ -56,7 +56,7 @@ static pw_status send_until(pTHX_ half *call, pw_deadline deadline, pw_error *er
     /* A signal handler may change what the bytes are lent from. */
     if (!is_for_numbers(call)) pwp_payload_keep(aTHX_ &call->payload);
     call->whole = deadline;
-    return pwp_wait(aTHX_ send_slice, call, deadline, error);
+    return pwp_wait(aTHX_ &call->subject.self, send_slice, call, deadline, error);
 }
 
 /* The reply goes to the scratch memory, and so does the reason after PW_FAILED. */
@@ -103,6 +103,16 @@ static I32 ended(pTHX_ I32 ax, const half *call, int role, pw_status status, pw_
     return pwp_give(aTHX_ ax, reply_of(aTHX_ call, role, status, error, throws));
 }
 
+/* What req, send and their like were called with. */
+static half call_of(pTHX_ SV *self, int role, SV *data, SV *seconds, pw_deadline *deadline) {
+    half call;
+    data = pwp_fetch(aTHX_ data);
+    *deadline = pwp_deadline(aTHX_ seconds);
+    call.payload = pwp_payload_of(aTHX_ data, role);
+    call.subject = pwp_subject_of(aTHX_ self, role);
+    return call;
+}
+
 static void must_fit(pTHX_ const half *call) {
     if (is_long(call)) {
         croak("request too long (max %u bytes)",
@@ -145,7 +155,7 @@ static pw_status recv_guarded(pTHX_ half *call, pw_deadline deadline, pw_error *
     held.ticket = call->ticket;
     ENTER;
     SAVEDESTRUCTOR_X(leave, &held);
-    status = pwp_wait(aTHX_ recv_slice, call, deadline, error);
+    status = pwp_wait(aTHX_ &call->subject.self, recv_slice, call, deadline, error);
     held.ticket = 0;
     LEAVE;
     return status;
@@ -156,15 +166,10 @@ static bool is_half(const pw_error *error) {
 }
 
 I32 pwp_client_req(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds, bool throws) {
-    half call;
     pw_deadline deadline;
+    half call = call_of(aTHX_ self, role, data, seconds, &deadline);
     pw_status status;
     pw_error error;
-    self = pwp_held(aTHX_ self);
-    data = pwp_fetch(aTHX_ data);
-    deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
-    call.payload = pwp_payload_of(aTHX_ data, role);
-    call.subject = pwp_subject_of(aTHX_ self, role);
     if (!throws) must_fit(aTHX_ &call);
     status = send_until(aTHX_ &call, deadline, &error);
     if (status == PW_OK) {
@@ -193,25 +198,17 @@ static I32 sent(pTHX_ I32 ax, const half *call, pw_status status, pw_error *erro
 }
 
 I32 pwp_client_send(pTHX_ I32 ax, SV *self, int role, SV *data, bool rings) {
-    half call;
+    pw_deadline never;
+    half call = call_of(aTHX_ self, role, data, NULL, &never);
     pw_error error;
-    self = pwp_held(aTHX_ self);
-    data = pwp_fetch(aTHX_ data);
-    call.payload = pwp_payload_of(aTHX_ data, role);
-    call.subject = pwp_subject_of(aTHX_ self, role);
     must_fit(aTHX_ &call);
     return sent(aTHX_ ax, &call, try_send(aTHX_ &call, &error), &error, rings);
 }
 
 I32 pwp_client_send_wait(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds, bool rings) {
-    half call;
     pw_deadline deadline;
+    half call = call_of(aTHX_ self, role, data, seconds, &deadline);
     pw_error error;
-    self = pwp_held(aTHX_ self);
-    data = pwp_fetch(aTHX_ data);
-    deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
-    call.payload = pwp_payload_of(aTHX_ data, role);
-    call.subject = pwp_subject_of(aTHX_ self, role);
     must_fit(aTHX_ &call);
     return sent(aTHX_ ax, &call, send_until(aTHX_ &call, deadline, &error), &error, rings);
 }
@@ -219,9 +216,9 @@ I32 pwp_client_send_wait(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds
 /* ---------------------------------------------------------------- receiving */
 
 /* A call by its id; PW_STALE if no call can have that id, since nothing was sent. */
-static pw_status begin(pTHX_ half *call, SV *self, int role, SV *id, pw_error *error) {
+static pw_status begin(pTHX_ half *call, SV *self, int role, uint64_t id, pw_error *error) {
     call->payload = (pwp_payload){{NULL, 0}, 0, 0};
-    call->ticket = pwp_id(aTHX_ id);
+    call->ticket = id;
     call->subject = pwp_subject_of(aTHX_ self, role);
     if (pw_ticket_slot(call->ticket) >= call->subject.channel->geometry.slots) {
         croak("invalid slot index");
@@ -235,11 +232,8 @@ I32 pwp_client_get(pTHX_ I32 ax, SV *self, int role, SV *id) {
     half call;
     pw_error error;
     pw_buffer *scratch = pwp_scratch(aTHX);
-    pw_status status;
-    self = pwp_held(aTHX_ self);
-    id = pwp_fetch(aTHX_ id);
+    pw_status status = begin(aTHX_ &call, self, role, pwp_count(aTHX_ id), &error);
     scratch->len = 0;
-    status = begin(aTHX_ &call, self, role, id, &error);
     if (status == PW_OK && is_for_numbers(&call)) {
         status = pw_client_try_recv_int(call.subject.channel->client, call.ticket,
                                         &call.payload.number, &error);
@@ -254,15 +248,12 @@ I32 pwp_client_get(pTHX_ I32 ax, SV *self, int role, SV *id) {
 
 I32 pwp_client_get_wait(pTHX_ I32 ax, SV *self, int role, SV *id, SV *seconds) {
     half call;
-    pw_deadline deadline;
     pw_error error;
-    pw_status status;
-    self = pwp_held(aTHX_ self);
-    id = pwp_fetch(aTHX_ id);
-    deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
-    status = begin(aTHX_ &call, self, role, id, &error);
+    uint64_t ticket = pwp_count(aTHX_ id);
+    pw_deadline deadline = pwp_deadline(aTHX_ seconds);
+    pw_status status = begin(aTHX_ &call, self, role, ticket, &error);
     if (status == PW_OK) {
-        status = pwp_wait(aTHX_ recv_slice, &call, deadline, &error);
+        status = pwp_wait(aTHX_ &call.subject.self, recv_slice, &call, deadline, &error);
     } else {
         pwp_scratch(aTHX)->len = 0;
     }
@@ -293,12 +284,11 @@ I32 pwp_client_recv_any(pTHX_ I32 ax, SV *self, int role, SV *seconds) {
     pw_error error;
     pw_status status;
     SV *reply;
-    self = pwp_held(aTHX_ self);
-    deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
+    deadline = pwp_deadline(aTHX_ seconds);
     call.payload = (pwp_payload){{NULL, 0}, 0, 0};
     call.ticket = 0;
     call.subject = pwp_subject_of(aTHX_ self, role);
-    status = pwp_wait(aTHX_ any_slice, &call, deadline, &error);
+    status = pwp_wait(aTHX_ &call.subject.self, any_slice, &call, deadline, &error);
     if (!call.ticket) {
         if (status != PW_OK) pwp_failed(aTHX_ &error);
         return 0;
@@ -310,20 +300,14 @@ I32 pwp_client_recv_any(pTHX_ I32 ax, SV *self, int role, SV *seconds) {
 /* ---------------------------------------------------------------- the rest */
 
 void pwp_client_cancel(pTHX_ SV *self, int role, SV *id) {
-    pwp_channel *channel;
-    uint64_t ticket;
-    self = pwp_held(aTHX_ self);
-    ticket = pwp_id(aTHX_ pwp_fetch(aTHX_ id));
-    channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
+    uint64_t ticket = pwp_count(aTHX_ id);
+    pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
     if (channel->client) pw_client_cancel(channel->client, ticket, NULL, NULL);
 }
 
 bool pwp_client_forget(pTHX_ SV *self, int role, SV *id) {
-    pwp_channel *channel;
-    uint64_t ticket;
-    self = pwp_held(aTHX_ self);
-    ticket = pwp_id(aTHX_ pwp_fetch(aTHX_ id));
-    channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
+    uint64_t ticket = pwp_count(aTHX_ id);
+    pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
     return channel->client && pw_client_forget(channel->client, ticket, NULL) == PW_OK;
 }
 
@@ -344,8 +328,7 @@ static pw_client_options *terms_of(pTHX_ SV *self, int role, bool changes) {
 UV pwp_client_redeliveries(pTHX_ SV *self, int role, SV *times) {
     UV wanted = 0;
     pw_client_options *terms;
-    self = pwp_held(aTHX_ self);
-    if (times) wanted = SvUV_nomg(pwp_fetch(aTHX_ times));
+    if (times) wanted = pwp_count(aTHX_ times);
     if (wanted > 3) croak("%s: at most 3 redeliveries", pwp_class_called(aTHX_ role));
     terms = terms_of(aTHX_ self, role, times != NULL);
     if (times) terms->redeliveries = (uint8_t)wanted;
@@ -355,7 +338,6 @@ UV pwp_client_redeliveries(pTHX_ SV *self, int role, SV *times) {
 bool pwp_client_needs_server(pTHX_ SV *self, int role, SV *yes) {
     bool wanted = false;
     pw_client_options *terms;
-    self = pwp_held(aTHX_ self);
     if (yes) wanted = SvTRUE_nomg(pwp_fetch(aTHX_ yes));
     terms = terms_of(aTHX_ self, role, yes != NULL);
     if (yes) terms->needs_server = wanted;

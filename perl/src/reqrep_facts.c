@@ -81,7 +81,6 @@ SV *pwp_reqrep_geometry(pTHX_ SV *self, int role, SV *path) {
     pw_status status;
     HV *all;
     SV *result;
-    self = pwp_held(aTHX_ self);
     if (path) path = pwp_fetch(aTHX_ path);
     if (path && !SvROK(self)) {
         status = pw_reqrep_geometry(pwp_path(aTHX_ path, "geometry"), &geometry, sizeof geometry,

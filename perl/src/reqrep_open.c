@@ -49,7 +49,7 @@ static pw_status check_kind(int role, pw_segment **segment, pw_error *error) {
 
 /* A size or a number, which fits into 32 bits and is not PW_UNSET. */
 static uint32_t size_of(pTHX_ SV *fetched, int role, const char *method, const char *name) {
-    NV wanted = SvNV_nomg(fetched);
+    NV wanted = pwp_real(aTHX_ fetched);
     if (!(wanted >= 0 && wanted < (NV)PW_UNSET)) {
         croak("%s->%s: %s must be from 0 to %u", pwp_class_called(aTHX_ role), method, name,
               (unsigned)(PW_UNSET - 1));
@@ -93,7 +93,7 @@ static pwp_sizes fetched(pTHX_ const pwp_sizes *sizes) {
     pwp_sizes all = *sizes;
     SV **const each[] = {&all.req_cap, &all.resp_slots, &all.resp_size, &all.arena, &all.mode};
     for (size_t i = 0; i < C_ARRAY_LENGTH(each); i++) {
-        if (*each[i]) *each[i] = pwp_fetch(aTHX_ *each[i]);
+        if (*each[i]) *each[i] = pwp_number(aTHX_ *each[i]);
     }
     return all;
 }
@@ -188,7 +188,6 @@ SV *pwp_reqrep_open_fd(pTHX_ SV *class, int role, SV *fd) {
 void pwp_reqrep_unlink(pTHX_ SV *self, int role, SV *path) {
     const char *name = pwp_class_called(aTHX_ role);
     pw_error error;
-    self = pwp_held(aTHX_ self);
     if (path) path = pwp_fetch(aTHX_ path);
     if (SvROK(self)) {
         pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);

@@ -22,7 +22,7 @@ static int64_t integer_of(pTHX_ SV *fetched, const char *name) {
             is_in_range = is_negative && whole == (UV)IV_MAX + 1;
             if (is_in_range) return IV_MIN;
         } else {
-            NV number = SvNV_nomg(fetched);
+            NV number = pwp_real(aTHX_ fetched);
             /* -2**63 is one, 2**63 is not, and neither is NaN. */
             is_in_range = number >= (NV)IV_MIN && number < -(NV)IV_MIN;
             if (is_in_range) return (IV)number;

@@ -128,20 +128,20 @@ I32 pwp_server_recv_wait(pTHX_ I32 ax, SV *self, int role, SV *seconds) {
     taking of;
     pw_deadline deadline;
     pw_error error;
-    self = pwp_held(aTHX_ self);
-    deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
+    pw_status status;
+    deadline = pwp_deadline(aTHX_ seconds);
     of.subject = pwp_subject_of(aTHX_ self, role);
     of.max = 1;
-    return give_one(aTHX_ ax, &of, role, pwp_wait(aTHX_ take_slice, &of, deadline, &error), &error);
+    status = pwp_wait(aTHX_ &of.subject.self, take_slice, &of, deadline, &error);
+    return give_one(aTHX_ ax, &of, role, status, &error);
 }
 
 I32 pwp_server_drain(pTHX_ I32 ax, SV *self, int role, SV *max) {
     taking of;
     pw_error error;
     UV wanted;
-    self = pwp_held(aTHX_ self);
-    if (max) max = pwp_fetch(aTHX_ max);
-    wanted = max && SvOK(max) ? SvUV_nomg(max) : UV_MAX;
+    if (max) max = pwp_number(aTHX_ max);
+    wanted = max && SvOK(max) ? pwp_count(aTHX_ max) : UV_MAX;
     of.subject = pwp_subject_of(aTHX_ self, role);
     of.max = wanted < MOST_AT_ONCE ? wanted : MOST_AT_ONCE;
     if (!wanted) return 0;
@@ -152,16 +152,15 @@ I32 pwp_server_recv_wait_multi(pTHX_ I32 ax, SV *self, int role, SV *max, SV *se
     taking of;
     pw_deadline deadline;
     pw_error error;
+    pw_status status;
     UV wanted;
-    self = pwp_held(aTHX_ self);
-    max = pwp_fetch(aTHX_ max);
-    deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
-    wanted = SvUV_nomg(max);
+    wanted = pwp_count(aTHX_ max);
+    deadline = pwp_deadline(aTHX_ seconds);
     of.subject = pwp_subject_of(aTHX_ self, role);
     of.max = wanted < MOST_AT_ONCE ? wanted : MOST_AT_ONCE;
     if (!wanted) return 0;
-    return give_all(aTHX_ ax, &of, role, wanted, pwp_wait(aTHX_ take_slice, &of, deadline, &error),
-                    &error);
+    status = pwp_wait(aTHX_ &of.subject.self, take_slice, &of, deadline, &error);
+    return give_all(aTHX_ ax, &of, role, wanted, status, &error);
 }
 
 /* ---------------------------------------------------------------- answering them */
@@ -244,15 +243,32 @@ static void must_fit(pTHX_ const answer *of) {
     if (of->payload.bytes.len > most) croak("response too long (max %u bytes)", most);
 }
 
-/* Answers once the client has taken the part before. One that never does must not hold a server
-   whose program says no time for ever: then the request is given up. Otherwise nothing was given,
-   and it is still to be answered. */
-static I32 wait_for_client(pTHX_ I32 ax, pwp_slice slice, answer *of, pw_deadline deadline, bool has_time) {
+/* What reply and part were called with. */
+static answer answer_of(pTHX_ SV *self, int role, SV *id, SV *data, SV *seconds,
+                        pw_deadline *deadline) {
+    answer of;
+    of.ticket = pwp_count(aTHX_ id);
+    data = pwp_fetch(aTHX_ data);
+    *deadline = pwp_deadline(aTHX_ seconds);
+    of.payload = pwp_payload_of(aTHX_ data, role);
+    of.subject = pwp_subject_of(aTHX_ self, role);
+    must_fit(aTHX_ &of);
+    return of;
+}
+
+/*
+ * Answers once the client has taken the part before. One that never does must not hold a server
+ * whose program says no time for ever: then the request is given up. Otherwise nothing was given,
+ * and it is still to be answered.
+ */
+static I32 wait_for_client(pTHX_ I32 ax, pwp_slice slice, answer *of, pw_deadline deadline,
+                           bool has_time) {
     pw_error error;
     pw_status status;
     /* A signal handler may change what the bytes are lent from. */
     pwp_payload_keep(aTHX_ &of->payload);
-    status = pwp_wait(aTHX_ slice, of, has_time ? deadline : pw_in_ms(PART_MS), &error);
+    if (!has_time) deadline = pw_in_ms(PART_MS);
+    status = pwp_wait(aTHX_ &of->subject.self, slice, of, deadline, &error);
     if (status != PW_TIMED_OUT) return told(aTHX_ ax, of, status, &error);
     if (has_time) {
         pwp_failed(aTHX_ &error);
@@ -263,19 +279,10 @@ static I32 wait_for_client(pTHX_ I32 ax, pwp_slice slice, answer *of, pw_deadlin
 }
 
 I32 pwp_server_reply(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seconds) {
-    answer of;
     pw_deadline deadline;
+    answer of = answer_of(aTHX_ self, role, id, data, seconds, &deadline);
     pw_error error;
-    pw_status status;
-    self = pwp_held(aTHX_ self);
-    id = pwp_fetch(aTHX_ id);
-    data = pwp_fetch(aTHX_ data);
-    deadline = seconds ? pwp_deadline(aTHX_ pwp_fetch(aTHX_ seconds)) : PW_NEVER;
-    of.ticket = pwp_id(aTHX_ id);
-    of.payload = pwp_payload_of(aTHX_ data, role);
-    of.subject = pwp_subject_of(aTHX_ self, role);
-    must_fit(aTHX_ &of);
-    status = answered(&of, PWP_IS_INT(role) ? reply_int : reply, &error);
+    pw_status status = answered(&of, PWP_IS_INT(role) ? reply_int : reply, &error);
     if (PWP_IS_INT(role) || !is_unfinished(status)) return told(aTHX_ ax, &of, status, &error);
     return wait_for_client(aTHX_ ax, reply_slice, &of, deadline, seconds != NULL);
 }
@@ -289,20 +296,11 @@ static pw_status part_slice(pTHX_ void *arguments, pw_deadline until, pw_error *
 }
 
 I32 pwp_server_part(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seconds) {
-    answer of;
     pw_deadline deadline;
+    answer of = answer_of(aTHX_ self, role, id, data, seconds, &deadline);
     pw_error error;
-    pw_status status;
-    self = pwp_held(aTHX_ self);
-    id = pwp_fetch(aTHX_ id);
-    data = pwp_fetch(aTHX_ data);
-    deadline = seconds ? pwp_deadline(aTHX_ pwp_fetch(aTHX_ seconds)) : PW_NEVER;
-    of.ticket = pwp_id(aTHX_ id);
-    of.payload = pwp_payload_of(aTHX_ data, role);
-    of.subject = pwp_subject_of(aTHX_ self, role);
-    must_fit(aTHX_ &of);
     /* Whether there is such a request; and a child makes it its own. */
-    status = answered(&of, is_wanted, &error);
+    pw_status status = answered(&of, is_wanted, &error);
     if (status != PW_OK || !of.wanted) return told(aTHX_ ax, &of, status, &error);
     return wait_for_client(aTHX_ ax, part_slice, &of, deadline, seconds != NULL);
 }
@@ -311,15 +309,13 @@ I32 pwp_server_fail(pTHX_ I32 ax, SV *self, int role, SV *id, SV *reason) {
     answer of;
     pw_error error;
     pw_status status;
-    self = pwp_held(aTHX_ self);
-    id = pwp_fetch(aTHX_ id);
+    of.ticket = pwp_count(aTHX_ id);
     of.payload = (pwp_payload){{NULL, 0}, 0, 0};
     if (reason) {
         /* A reason is text, and goes as UTF-8. */
         reason = sv_mortalcopy(pwp_fetch(aTHX_ reason));
         of.payload.bytes.data = SvPVutf8(reason, of.payload.bytes.len);
     }
-    of.ticket = pwp_id(aTHX_ id);
     of.subject = pwp_subject_of(aTHX_ self, role);
     status = answered(&of, fail, &error);
     return told(aTHX_ ax, &of, status, &error);
@@ -329,8 +325,7 @@ I32 pwp_server_fail(pTHX_ I32 ax, SV *self, int role, SV *id, SV *reason) {
 
 static answer about(pTHX_ SV *self, int role, SV *id) {
     answer of;
-    self = pwp_held(aTHX_ self);
-    of.ticket = pwp_id(aTHX_ pwp_fetch(aTHX_ id));
+    of.ticket = pwp_count(aTHX_ id);
     of.payload = (pwp_payload){{NULL, 0}, 0, 0};
     of.subject = pwp_subject_of(aTHX_ self, role);
     return of;

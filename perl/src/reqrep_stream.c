@@ -52,18 +52,20 @@ SV *pwp_client_stream(pTHX_ SV *self, int role, SV *data, SV *seconds) {
     pw_error error;
     stream_state *state;
     SV *object, *reference;
-    self = pwp_held(aTHX_ self);
     data = pwp_fetch(aTHX_ data);
-    if (seconds) seconds = pwp_fetch(aTHX_ seconds);
+    if (seconds) seconds = pwp_number(aTHX_ seconds);
+    if (seconds && SvOK(seconds)) seconds = sv_2mortal(newSVnv(pwp_real(aTHX_ seconds)));
     of.whole = pwp_deadline(aTHX_ seconds);
     of.payload = pwp_payload_of(aTHX_ data, role);
     of.subject = pwp_subject_of(aTHX_ self, role);
     pwp_payload_keep(aTHX_ &of.payload);
-    if (pwp_wait(aTHX_ open_slice, &of, of.whole, &error) != PW_OK) pwp_throw(aTHX_ &error);
+    if (pwp_wait(aTHX_ &of.subject.self, open_slice, &of, of.whole, &error) != PW_OK) {
+        pwp_throw(aTHX_ &error);
+    }
     Newxz(state, 1, stream_state);
     state->stream = of.stream;
     state->channel = pwp_channel_hold(of.subject.channel);
-    if (seconds && SvOK(seconds)) state->seconds = newSVnv(SvNV_nomg(seconds));
+    if (seconds && SvOK(seconds)) state->seconds = SvREFCNT_inc_simple_NN(seconds);
     object = newSV(0);
     reference = sv_2mortal(newRV_noinc(object));
     pwp_attach(aTHX_ object, &pwp_stream_class, state);
@@ -93,17 +95,17 @@ static pw_status next_slice(pTHX_ void *arguments, pw_deadline until, pw_error *
 
 I32 pwp_stream_next(pTHX_ I32 ax, SV *self, SV *seconds) {
     next_part of;
+    pw_deadline deadline;
     pw_status status;
     pw_error error;
     SV *part = &PL_sv_undef;
-    self = pwp_held(aTHX_ self);
-    if (seconds) seconds = pwp_fetch(aTHX_ seconds);
+    if (seconds) deadline = pwp_deadline(aTHX_ seconds);
     of.self = self;
     of.state = pwp_state(aTHX_ self, &pwp_stream_class);
+    if (!seconds) deadline = pwp_deadline(aTHX_ of.state->seconds);
     of.payload = (pwp_payload){{NULL, 0}, 0, 0};
     if (of.state->has_ended) return pwp_give(aTHX_ ax, part);
-    status = pwp_wait(aTHX_ next_slice, &of,
-                      pwp_deadline(aTHX_ seconds ? seconds : of.state->seconds), &error);
+    status = pwp_wait(aTHX_ &of.self, next_slice, &of, deadline, &error);
     of.state->has_ended = status != PW_OK && status != PW_TIMED_OUT;
     if (status == PW_OK) {
         part = pwp_payload_sv(aTHX_ &of.payload, PWP_CLIENT);

@@ -4,20 +4,26 @@
 /* For how long at most a signal waits that came just before the library did. */
 #define LONGEST_SLICE_MS 250
 
-pw_status pwp_wait(pTHX_ pwp_slice slice, void *arguments, pw_deadline deadline, pw_error *error) {
+pw_status pwp_wait(pTHX_ SV **self, pwp_slice slice, void *arguments, pw_deadline deadline,
+                   pw_error *error) {
     for (;;) {
         pw_deadline until = pw_in_ms(LONGEST_SLICE_MS);
         bool is_last = deadline <= until;
         pw_status status = slice(aTHX_ arguments, is_last ? deadline : until, error);
         if (status != PW_INTERRUPTED && (status != PW_TIMED_OUT || is_last)) return status;
+        if (LIKELY(!PL_sig_pending)) continue;
+        if (self) *self = pwp_pin(aTHX_ *self);
+        self = NULL;
         PERL_ASYNC_CHECK();
     }
 }
 
 pw_deadline pwp_deadline(pTHX_ SV *seconds) {
     NV wanted;
-    if (!seconds || !SvOK(seconds)) return PW_NEVER;
-    wanted = SvNV_nomg(seconds);
+    if (!seconds) return PW_NEVER;
+    seconds = pwp_number(aTHX_ seconds);
+    if (!SvOK(seconds)) return PW_NEVER;
+    wanted = pwp_real(aTHX_ seconds);
     /* A century is for ever, and more nanoseconds than that do not fit. */
     if (!(wanted >= 0 && wanted < 3.15e9)) return PW_NEVER;
     return pw_in_ns((int64_t)(wanted * 1e9));

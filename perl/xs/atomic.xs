@@ -141,7 +141,7 @@ recv(self, seconds = NULL)
   PPCODE:
     PERL_UNUSED_VAR(self);
     reading.self = pwp_self(aTHX_ ax, items);
-    reading.deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
+    reading.deadline = pwp_deadline(aTHX_ seconds);
     pwp_atomic_must_next(aTHX_ &reading);
     PWP_SP_AGAIN;
     XPUSHs(pwp_atomic_data(aTHX_ &reading.item));
@@ -155,7 +155,7 @@ next_item(self, seconds = NULL)
   PPCODE:
     PERL_UNUSED_VAR(self);
     reading.self = pwp_self(aTHX_ ax, items);
-    reading.deadline = pwp_deadline(aTHX_ seconds ? pwp_fetch(aTHX_ seconds) : NULL);
+    reading.deadline = pwp_deadline(aTHX_ seconds);
     pwp_atomic_must_next(aTHX_ &reading);
     PWP_SP_AGAIN;
     XPUSHs(pwp_atomic_item(aTHX_ &reading.item));
@@ -242,7 +242,7 @@ resize(self, bytes)
     size_t now;
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    now = SvUV_nomg(pwp_fetch(aTHX_ bytes));
+    now = pwp_count(aTHX_ bytes);
     /* The kernel makes one page of less. */
     now = pwp_atomic_capacity(aTHX_ self, now ? now : 1, ix == 1, &error);
     if (!now) pwp_failed(aTHX_ &error);
@@ -320,7 +320,7 @@ _read_from(self, fd, ...)
     int number;
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    number = (int)SvIV_nomg(pwp_fetch(aTHX_ fd));
+    number = (int)pwp_integer(aTHX_ fd);
     pwp_atomic_options(aTHX_ ax + 2, items - 2, &options);
     if (ix) pwp_atomic_write_to(aTHX_ self, number, &options);
     else pwp_atomic_read_from(aTHX_ self, number, &options);
@@ -360,7 +360,7 @@ _lend(self, fd)
     int number;
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    number = (int)SvIV_nomg(pwp_fetch(aTHX_ fd));
+    number = (int)pwp_integer(aTHX_ fd);
     pwp_atomic_lend(aTHX_ self, number);
 
 int
@@ -398,7 +398,7 @@ _set_zstd(self, level, dictionary, accept_unchecked)
     IV wanted;
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    wanted = SvIV_nomg(pwp_fetch(aTHX_ level));
+    wanted = pwp_integer(aTHX_ level);
     dictionary = pwp_fetch(aTHX_ dictionary);
     pw_atomic_options_init(&options, sizeof options);
     options.compress = true;
@@ -443,7 +443,7 @@ _set_read_size(self, bytes)
     UV wanted;
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    wanted = SvUV_nomg(pwp_fetch(aTHX_ bytes));
+    wanted = pwp_count(aTHX_ bytes);
     pw_reader_set_read_size(pwp_atomic_still(aTHX_ self)->reader, wanted);
 
 UV

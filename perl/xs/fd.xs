@@ -319,7 +319,9 @@ SV *
 SV(SV *size)
   CODE:
   {
-    IV bytes = pwp_fd_integer(aTHX_ size);
+    IV bytes;
+    pwp_hold(aTHX_ ax, items);
+    bytes = pwp_integer(aTHX_ size);
     if (bytes < 0) croak("Negative length");
     pwp_must_fit(aTHX_ (size_t)bytes + 1);
     RETVAL = newSV(bytes ? (STRLEN)bytes : 1);

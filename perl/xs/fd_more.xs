@@ -96,8 +96,7 @@ new(SV *class, SV *max, SV *max_bytes)
 void
 recv(SV *self, SV *socket, SV *seconds = NULL)
   CODE:
-    /* Handlers run in its wait. */
-    self = pwp_pin(aTHX_ pwp_self(aTHX_ ax, items));
+    self = pwp_self(aTHX_ ax, items);
     PWP_FD_RETURN_HELD(pwp_fd_inbox_recv(aTHX_ self, socket, seconds));
 
 void

@@ -10,7 +10,7 @@ make(SV *reader, SV *writer, SV *capacity)
 void
 recv(SV *self, SV *max = &PL_sv_undef, SV *seconds = &PL_sv_undef)
   CODE:
-    self = pwp_pin(aTHX_ pwp_self(aTHX_ ax, items));
+    self = pwp_self(aTHX_ ax, items);
     PWP_PIPE_RETURN_SV(pwp_pipe_recv(aTHX_ self, max, seconds));
 
 void
@@ -19,7 +19,7 @@ sysread(SV *self, SV *buffer, SV *len, SV *offset = &PL_sv_no)
     read = 1
     READ = 2
   CODE:
-    self = pwp_pin(aTHX_ pwp_self(aTHX_ ax, items));
+    self = pwp_self(aTHX_ ax, items);
     PWP_PIPE_RETURN(pwp_pipe_read(aTHX_ self, buffer, len, offset, ix == 1));
 
 void
@@ -52,7 +52,7 @@ EOF(SV *self, ...)
     eof = 1
   CODE:
     PERL_UNUSED_VAR(ix);
-    self = pwp_pin(aTHX_ pwp_self(aTHX_ ax, items));
+    self = pwp_self(aTHX_ ax, items);
     ENTER;
     RETVAL = pwp_pipe_eof(aTHX_ self);
     LEAVE;
@@ -62,7 +62,7 @@ EOF(SV *self, ...)
 void
 send(SV *self, SV *data, SV *seconds = &PL_sv_undef)
   CODE:
-    self = pwp_pin(aTHX_ pwp_self(aTHX_ ax, items));
+    self = pwp_self(aTHX_ ax, items);
     PWP_PIPE_RETURN(pwp_pipe_send(aTHX_ self, data, seconds));
 
 void
@@ -70,7 +70,7 @@ copy_to_fd(SV *self, SV *fd, SV *len = &PL_sv_undef, SV *seconds = &PL_sv_undef)
   ALIAS:
     copy_from_fd = 1
   CODE:
-    self = pwp_pin(aTHX_ pwp_self(aTHX_ ax, items));
+    self = pwp_self(aTHX_ ax, items);
     PWP_PIPE_RETURN(pwp_pipe_copy(aTHX_ self, fd, len, seconds, ix == 0));
 
 bool
