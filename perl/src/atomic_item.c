@@ -1,14 +1,10 @@
 /* What a reader gives out, as Perl values. */
 #include "atomic.h"
 
-static SV *bytes(pTHX_ const void *data, size_t len) {
-    return newSVpvn_flags(len ? (const char *)data : "", len, SVs_TEMP);
-}
-
-SV *pwp_atomic_data(pTHX_ const pw_item *item) { return bytes(aTHX_ item->data, item->len); }
+SV *pwp_atomic_data(pTHX_ const pw_item *item) { return pwp_string(aTHX_ item->data, item->len); }
 
 SV *pwp_atomic_compressed(pTHX_ const pw_item *item) {
-    return item->compressed ? bytes(aTHX_ item->compressed, item->compressed_len) : NULL;
+    return item->compressed ? pwp_string(aTHX_ item->compressed, item->compressed_len) : NULL;
 }
 
 SV *pwp_atomic_type(pTHX_ const pw_item *item) {

@@ -61,6 +61,11 @@ void pwp_must_fit(pTHX_ size_t len) {
     free(memory);
 }
 
+SV *pwp_string(pTHX_ const void *data, size_t len) {
+    pwp_must_fit(aTHX_ len + 1);
+    return newSVpvn_flags(len ? (const char *)data : "", len, SVs_TEMP);
+}
+
 pw_bytes pwp_bytes(pTHX_ SV *fetched, const char *name) {
     pw_bytes bytes;
     STRLEN len;

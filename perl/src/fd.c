@@ -70,6 +70,24 @@ IV pwp_fd_made(pTHX_ int fd, bool asked) {
     return fd;
 }
 
+void pwp_fd_close_both(pTHX_ void *fds) {
+    const int *both = fds;
+    dSAVE_ERRNO;
+    if (both[0] >= 0) close(both[0]);
+    if (both[1] >= 0) close(both[1]);
+    RESTORE_ERRNO;
+}
+
+void pwp_fd_give(pTHX_ SV *one, SV *other, int fds[2]) {
+    ENTER;
+    SAVEDESTRUCTOR_X(pwp_fd_close_both, fds);
+    sv_setiv_mg(one, fds[0]);
+    fds[0] = -1;
+    if (other) sv_setiv_mg(other, fds[1]);
+    fds[1] = -1;
+    LEAVE;
+}
+
 SV *pwp_fd_address(pTHX_ const struct sockaddr_storage *address, socklen_t len) {
     /* The kernel says how long it would have been. */
     if (len > sizeof *address) len = sizeof *address;
@@ -106,8 +124,7 @@ IV pwp_fd_pipe(pTHX_ SV *read_end, SV *write_end) {
     if (pipe2(fds, O_CLOEXEC) < 0) return PWP_FD_UNDEF;
     pwp_fd_made(aTHX_ fds[0], false);
     pwp_fd_made(aTHX_ fds[1], false);
-    sv_setiv_mg(read_end, fds[0]);
-    sv_setiv_mg(write_end, fds[1]);
+    pwp_fd_give(aTHX_ read_end, write_end, fds);
     return 1;
 }
 

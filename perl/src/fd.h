@@ -69,6 +69,15 @@ const char *pwp_fd_path(pTHX_ SV *argument);
  */
 IV pwp_fd_made(pTHX_ int fd, bool asked);
 
+/*
+ * Assigns descriptors that were just made; the second is -1 if there is one alone. One whose
+ * assignment dies, as that to $1 does, is closed.
+ */
+void pwp_fd_give(pTHX_ SV *one, SV *other, int fds[2]);
+
+/* Closes two descriptors, but for -1. */
+void pwp_fd_close_both(pTHX_ void *fds);
+
 /* The address of `address` as a mortal string. */
 SV *pwp_fd_address(pTHX_ const struct sockaddr_storage *address, socklen_t len);
 

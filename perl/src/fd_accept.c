@@ -2,6 +2,7 @@
 #include "fd.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define AT_ONCE 64
 
@@ -16,11 +17,24 @@ static AV *array(pTHX_ SV *reference) {
     return (AV *)pwp_keep(aTHX_ SvRV(reference));
 }
 
+/* Connections that the program does not have yet. */
+typedef struct {
+    pw_connection *next;
+    size_t count;
+} connections_left;
+
+/* What could not be put into a tied array is closed. */
+static void close_rest(pTHX_ void *left) {
+    connections_left *rest = left;
+    for (; rest->count > 0; rest->count--) close((rest->next++)->fd);
+}
+
 IV pwp_fd_accept_multiple(pTHX_ SV *fds, SV *peers, SV *listener) {
     pw_connection connections[AT_ONCE];
     pw_error error;
     pw_stopped stopped;
-    size_t count, i;
+    connections_left rest;
+    size_t count;
     IV all = 0;
     int number;
     AV *numbers, *addresses;
@@ -32,13 +46,19 @@ IV pwp_fd_accept_multiple(pTHX_ SV *fds, SV *peers, SV *listener) {
             pwp_failed(aTHX_ &error);
             return all ? all : PWP_FD_UNDEF;
         }
-        for (i = 0; i < count; i++) {
-            pw_connection *new = &connections[i];
+        rest.next = connections;
+        rest.count = count;
+        ENTER;
+        SAVEDESTRUCTOR_X(close_rest, &rest);
+        while (rest.count > 0) {
+            pw_connection *new = rest.next;
             pwp_fd_made(aTHX_ new->fd, false);
             av_push(numbers, newSViv(new->fd));
-            av_push(addresses,
-                    SvREFCNT_inc(pwp_fd_address(aTHX_ &new->peer, new->peer_len)));
+            rest.next++;
+            rest.count--;
+            av_push(addresses, SvREFCNT_inc(pwp_fd_address(aTHX_ &new->peer, new->peer_len)));
         }
+        LEAVE;
         all += (IV)count;
         /* After PW_STOPPED_FAILED the next call says why. */
     } while (stopped == PW_STOPPED_LIMIT || stopped == PW_STOPPED_FAILED);

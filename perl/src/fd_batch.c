@@ -197,10 +197,11 @@ IV pwp_fd_send_many(pTHX_ SV *socket, SV *list, SV *seconds) {
     }
     elements = (AV *)pwp_keep(aTHX_ SvRV(list));
     count = av_top_index(elements) + 1;
+    pwp_must_fit(aTHX_ (size_t)(count + 1) * sizeof *datagrams);
     datagrams = (pw_datagram *)SvPVX(sv_2mortal(newSV((STRLEN)(count + 1) * sizeof *datagrams)));
     for (i = 0; i < count; i++) {
         SV **element = av_fetch(elements, i, 0);
-        datagrams[i] = datagram_of(aTHX_ element ? pwp_keep(aTHX_ *element) : &PL_sv_undef);
+        datagrams[i] = datagram_of(aTHX_ element ? pwp_fetch(aTHX_ *element) : &PL_sv_undef);
     }
     deadline = pwp_deadline(aTHX_ seconds);
     arguments.datagrams = datagrams;

@@ -28,7 +28,7 @@ IV pwp_fd_sysopen(pTHX_ SV *fd, SV *path, SV *flags, SV *mode) {
     IV made;
     pwp_must_be_writable(aTHX_ fd);
     made = open_in(aTHX_ AT_FDCWD, path, flags, mode);
-    if (made != PWP_FD_UNDEF) sv_setiv_mg(fd, made);
+    if (made != PWP_FD_UNDEF) pwp_fd_give(aTHX_ fd, NULL, (int[]){(int)made, -1});
     return made;
 }
 
@@ -81,21 +81,25 @@ SV *pwp_fd_temporary(pTHX_ SV *template, IV *fd) {
     SV *path = newSVpvn_flags(text, len, SVs_TEMP | SvUTF8(fetched));
     pw_error error;
     pw_status status;
-    int made = -1;
+    int made[] = {-1, -1};
     if (len < 6 || memcmp(text + len - 6, six, 6) != 0) {
         croak("The template must end with at least 6 'X' characters");
     }
     if (memchr(text, 0, len)) croak("Error creating temp file: the template has a NUL in it");
-    status = fd ? pw_fd_mkstemp(AT_FDCWD, SvPVX(path), &made, &error)
+    status = fd ? pw_fd_mkstemp(AT_FDCWD, SvPVX(path), &made[0], &error)
                 : pw_fd_mktemp(AT_FDCWD, SvPVX(path), &error);
     if (status != PW_OK) {
         pwp_failed(aTHX_ &error);
         croak("Error creating temp file %" SVf ": %s", SVfARG(path), Strerror(errno));
     }
-    if (fd) *fd = pwp_fd_made(aTHX_ made, false);
+    if (fd) *fd = pwp_fd_made(aTHX_ made[0], false);
     if (!SvREADONLY(template)) {
+        ENTER;
+        SAVEDESTRUCTOR_X(pwp_fd_close_both, made);
         sv_setsv_flags(template, path, SV_NOSTEAL);
         SvSETMAGIC(template);
+        made[0] = -1;
+        LEAVE;
     }
     return path;
 }

@@ -12,7 +12,7 @@ IV pwp_fd_socket(pTHX_ SV *fd, SV *family, SV *type, SV *protocol) {
     of_protocol = (int)pwp_integer(aTHX_ protocol);
     made = pwp_fd_made(aTHX_ socket(of_family, of_type | SOCK_CLOEXEC, of_protocol),
                        of_type & SOCK_CLOEXEC);
-    if (made != PWP_FD_UNDEF) sv_setiv_mg(fd, made);
+    if (made != PWP_FD_UNDEF) pwp_fd_give(aTHX_ fd, NULL, (int[]){(int)made, -1});
     return made;
 }
 
@@ -26,8 +26,7 @@ IV pwp_fd_socketpair(pTHX_ SV *one, SV *other, SV *family, SV *type, SV *protoco
     if (socketpair(of_family, of_type | SOCK_CLOEXEC, of_protocol, fds) < 0) return PWP_FD_UNDEF;
     pwp_fd_made(aTHX_ fds[0], of_type & SOCK_CLOEXEC);
     pwp_fd_made(aTHX_ fds[1], of_type & SOCK_CLOEXEC);
-    sv_setiv_mg(one, fds[0]);
-    sv_setiv_mg(other, fds[1]);
+    pwp_fd_give(aTHX_ one, other, fds);
     return 1;
 }
 
@@ -75,7 +74,7 @@ SV *pwp_fd_accept(pTHX_ SV *fd, SV *listener, SV *flags) {
     if (flags) how = (int)pwp_integer(aTHX_ flags);
     made = accept4(number, (struct sockaddr *)&peer, &len, how);
     if (pwp_fd_made(aTHX_ made, flags != NULL) == PWP_FD_UNDEF) return NULL;
-    sv_setiv_mg(fd, made);
+    pwp_fd_give(aTHX_ fd, NULL, (int[]){made, -1});
     return pwp_fd_address(aTHX_ &peer, len);
 }
 

@@ -87,7 +87,7 @@ SV *pwp_fd_slurp(pTHX_ SV *fd, SV *max, SV *seconds) {
     ENTER;
     status = slurp_all(aTHX_ number, most, deadline, &data, &error);
     if (status == PW_OK) {
-        result = newSVpvn_flags(data->len ? data->data : "", data->len, SVs_TEMP);
+        result = pwp_string(aTHX_ data->data, data->len);
         PWP_FD_FROM_OUTSIDE(result);
     } else {
         (void)pwp_fd_ended(aTHX_ status, &error, data->len);
@@ -147,7 +147,7 @@ SV *pwp_fd_readline(pTHX_ SV *fd) {
         ENTER;
         status = slurp_all(aTHX_ number, SIZE_MAX, PW_NEVER, &data, &error);
         got = data->len;
-        result = status == PW_OK && got ? newSVpvn_flags(data->data, got, SVs_TEMP) : NULL;
+        result = status == PW_OK && got ? pwp_string(aTHX_ data->data, got) : NULL;
         LEAVE;
     }
     if (status != PW_OK) {

@@ -57,6 +57,7 @@ const pwp_class pwp_pipe = {PWP_VTABLE, "Pipework::Pipe", release, share};
 
 static pwp_pipe_end *new_end(pw_pipe_reader *reader, pw_pipe_writer *writer) {
     pwp_pipe_end *end = PerlMemShared_calloc(1, sizeof *end);
+    if (!end) croak("Out of memory");
     end->reader = reader;
     end->writer = writer;
     end->reads = reader != NULL;

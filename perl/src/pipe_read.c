@@ -18,7 +18,7 @@ static const char *front(const pwp_pipe_end *end) {
 
 /* Takes so many of the bytes that are held, as a mortal string. */
 static SV *take(pTHX_ pwp_pipe_end *end, size_t len) {
-    SV *bytes = newSVpvn_flags(len ? front(end) : "", len, SVs_TEMP);
+    SV *bytes = pwp_string(aTHX_ front(end), len);
     pwp_pipe_drop(end, len);
     return bytes;
 }

@@ -150,6 +150,9 @@ NV pwp_real(pTHX_ SV *argument);
 /* Croaks if there is no memory for a string so long. Perl would end the process. */
 void pwp_must_fit(pTHX_ size_t len);
 
+/* Bytes that were received, as a mortal. Croaks if there is no memory for them. */
+SV *pwp_string(pTHX_ const void *data, size_t len);
+
 /*
  * The bytes of an argument that was fetched, lent until Perl code runs. Croaks "Wide character in
  * NAME" at characters over 255.

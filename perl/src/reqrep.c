@@ -20,6 +20,10 @@ const char *pwp_class_called(pTHX_ int role) {
 pwp_channel *pwp_channel_new(pTHX_ pw_segment *segment) {
     /* Not an interpreter's own memory: threads share it. */
     pwp_channel *channel = PerlMemShared_calloc(1, sizeof *channel);
+    if (!channel) {
+        pw_segment_free(segment);
+        croak("Out of memory");
+    }
     channel->owners = 1;
     channel->segment = segment;
     pw_segment_geometry(segment, &channel->geometry, sizeof channel->geometry, NULL);

@@ -48,11 +48,10 @@ void pwp_payload_keep(pTHX_ pwp_payload *payload) {
 }
 
 SV *pwp_payload_sv(pTHX_ const pwp_payload *payload, int role) {
-    const char *data = payload->bytes.len ? payload->bytes.data : "";
     SV *value;
     if (PWP_IS_INT(role)) return sv_2mortal(newSViv(payload->number));
-    value = newSVpvn_flags(data, payload->bytes.len, SVs_TEMP);
-    if ((payload->flags & PWP_IS_UTF8) && is_utf8_string((const U8 *)data, payload->bytes.len)) {
+    value = pwp_string(aTHX_ payload->bytes.data, payload->bytes.len);
+    if ((payload->flags & PWP_IS_UTF8) && is_utf8_string((U8 *)SvPVX(value), SvCUR(value))) {
         SvUTF8_on(value);
     }
     return value;

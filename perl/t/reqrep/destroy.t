@@ -36,6 +36,7 @@ for my $class (sort keys %make) {
     }
     my $again = bless [], $class;
     is_deeply([$again->DESTROY], [], "$class: a foreign object is ignored");
+    no warnings 'uninitialized';
     ok(!eval { $class->new(undef, 1); 1 }, "$class: half-built objects");
 }
 {   # What DESTROY keeps.
