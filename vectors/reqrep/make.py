@@ -110,12 +110,12 @@ def refused(name, about, data, message, length=None):
     return said, data
 
 
-NOT_OURS = "not a segment: made by an incompatible build"
-SHORT = "too short for a segment: made by an incompatible build"
-VERSION = "another format: made by an incompatible build"
-FLAGS = "unknown flags: made by an incompatible build"
+NOT_OURS = "not a segment: incompatible"
+SHORT = "too short for a segment: incompatible"
+VERSION = "another format: incompatible"
+FLAGS = "unknown flags: incompatible"
 ELSEWHERE = "it is a copy, or was made by another path or mount than this one"
-KIND = "unknown kind of payload: made by an incompatible build"
+KIND = "unknown kind of payload: incompatible"
 DAMAGED = "damaged header: not well formed"
 IMPOSSIBLE = "impossible sizes: not well formed"
 LENGTH = "cut short or grown: not well formed"
