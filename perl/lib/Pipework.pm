@@ -76,6 +76,12 @@ left alone by success.
 B<Times> are seconds, and fractions count. 0 tries once; undef, a negative number, NaN and infinity
 are for ever.
 
+B<Numbers> are taken as Perl takes them: of a text there is a warning, and an object with C<0+> is
+that number.
+
+B<Memory>: what was received and does not fit dies C<Out of memory for N bytes>, and is lost; the
+process goes on.
+
 B<Signal handlers> run while a call waits. They may die, close the object, or call its methods;
 nothing is lost. A handler that returns does not end the wait. (System calls that Pipework::FD makes
 for Perl end with EINTR, as Perl's own do.)
