@@ -153,8 +153,8 @@ pub(crate) fn unread(pipe: impl AsFd) -> u64 {
 }
 
 /// Whether the pipe of this writing end has a reader.
-pub(crate) fn has_reader(pipe: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(pipe, PollFlags::OUT)];
+pub(crate) fn has_reader(pipe: impl AsFd) -> bool {
+    let mut fds = [PollFd::new(&pipe, PollFlags::OUT)];
     wait_for(&mut fds, Deadline::now()).is_ok() && !fds[0].revents().contains(PollFlags::ERR)
 }
 

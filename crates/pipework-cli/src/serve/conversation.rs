@@ -95,6 +95,15 @@ impl Input {
         }
     }
 
+    /// Nobody reads any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        match self {
+            Self::Bytes(bytes) => !sys::has_reader(&bytes.pipe),
+            Self::Messages(writer) => !sys::has_reader(writer.as_fd()),
+            Self::Closed => true,
+        }
+    }
+
     /// Ends the command's input.
     pub(super) fn close(&mut self) {
         if let Self::Messages(writer) = self {

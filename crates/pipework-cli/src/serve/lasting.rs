@@ -135,7 +135,7 @@ impl<'a> Worker<'a> {
         self.process.wait(&fds, until)?;
         Ok(match self.output.next(self.service) {
             Ok(Some(record)) => Some(self.unasked(&record)),
-            Ok(None) if self.has_left() => {
+            Ok(None) if self.has_left() || self.input.is_abandoned() => {
                 self.wait_for_end();
                 Some(self.process.how())
             }
@@ -154,8 +154,22 @@ impl<'a> Worker<'a> {
         format!("{}: no request has asked for {:?}", self.service.name(), String::from_utf8_lossy(shown))
     }
 
-    /// It has closed its output, and may be about to end. If it cannot be waited for, it goes on
-    /// without its end.
+    /// It reads no more, and has read nothing of the request; `before` is what was written before
+    /// that.
+    fn cannot_read(&self, before: Option<u64>) -> bool {
+        self.input.is_abandoned() && !self.has_read(before)
+    }
+
+    /// Whether it has read any of the request, as far as that is known.
+    fn has_read(&self, before: Option<u64>) -> bool {
+        match (self.input.progress(), before) {
+            (Some((written, unread)), Some(before)) => written - unread > before,
+            _ => true,
+        }
+    }
+
+    /// It has closed its input or output, and may be about to end. If it cannot be waited for, it
+    /// goes on without its end.
     fn wait_for_end(&mut self) {
         let _ = self.process.finish(TICK);
     }
@@ -195,7 +209,9 @@ impl<'a> Worker<'a> {
                     Err(Stop::Unwanted) => is_unwanted = true,
                     Err(stop) => return Ok(Some(self.give_up(request, &stop))),
                 },
-                Ok(None) if self.has_left() => return Ok(Some(self.died_with(request, before))),
+                Ok(None) if self.has_left() || self.cannot_read(before) => {
+                    return Ok(Some(self.died_with(request, before)));
+                }
                 Ok(None) => {}
                 Err(why) => {
                     self.service.fail(request, why.as_bytes());
@@ -222,16 +238,13 @@ impl<'a> Worker<'a> {
         Gone::because(format!("{}: stopped in the middle of a request", self.service.name()))
     }
 
-    /// The process has ended with a request; `before` is what was written before that.
+    /// The process has ended with a request, or will not read it; `before` is what was written
+    /// before that.
     fn died_with(&mut self, request: Request<'a>, before: Option<u64>) -> Gone<'a> {
         self.wait_for_end();
         let why = self.process.how();
-        let has_read = match (self.input.progress(), before) {
-            (Some((written, unread)), Some(before)) => written - unread > before,
-            _ => true,
-        };
         let reason = self.process.reason();
-        if has_read {
+        if self.has_read(before) {
             self.service.fail(request, &reason);
             return Gone::because(why);
         }

@@ -131,9 +131,13 @@ impl<'a> Process<'a> {
         Ok(())
     }
 
-    /// How it has ended: the command's name and its status.
+    /// How it has ended, by itself or because it was of no more use: the command's name, and its
+    /// status or what it has done.
     pub(super) fn how(&self) -> String {
-        let how = self.status.map_or("it has closed its output".into(), |status| status.to_string());
+        let how = match (self.status, &self.ending) {
+            (Some(status), Ending::No) => status.to_string(),
+            _ => "it has closed its input or its output".into(),
+        };
         format!("{}: {how}", self.service.name())
     }
 

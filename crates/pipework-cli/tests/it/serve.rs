@@ -306,6 +306,12 @@ fn a_command_that_stays_is_started_again() {
         out.starts_with("abpipework: sh: no request has asked for \"extra\"; it is started again\n"),
         "{out}"
     );
+    // One that reads no more is of no use, however long it stays.
+    let once = "--lines ch -- sh -c 'read x; echo $x; exec <&-; sleep 60'";
+    assert_eq!(serving(once, "seq 3 | call --lines"), "1\n2\n3\n");
+    let never = "--lines ch -- sh -c 'exec <&-; sleep 60'";
+    let reason = "pipework: sh: it has closed its input or its output\n1\n";
+    assert_eq!(serving(never, "call a 2>&1; echo $?"), reason);
     // One that takes too long for a request is of no use for the next.
     let sleeps =
         "--lines --timeout 0.3 ch -- sh -c 'while read x; do [ $x = sleep ] && sleep 60; echo $x; done'";
