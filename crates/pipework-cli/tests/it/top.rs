@@ -178,6 +178,18 @@ fn keys_and_signals_end_it_and_the_terminal_is_as_before() {
 }
 
 #[test]
+fn keys_come_from_the_terminal_whatever_standard_input_is() {
+    let folder = Folder::new();
+    let (_segment, _client, _server) = busy(&folder, "work");
+    for input in ["< /dev/null", "<&-", "< work"] {
+        let mut terminal = watched(&folder, (24, 80), &format!("exec pipework top work {input}"));
+        terminal.press("q");
+        assert_eq!(terminal.end().code(), Some(0), "{input}");
+        is_given_back(&mut terminal);
+    }
+}
+
+#[test]
 fn on_a_terminal_without_a_cursor_there_are_tables() {
     let folder = Folder::new();
     let (_segment, _client, _server) = busy(&folder, "work");
