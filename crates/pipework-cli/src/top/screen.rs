@@ -16,6 +16,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 use rustix::event::{PollFd, PollFlags};
+use std::io;
 use std::time::Instant;
 
 /// What the person has chosen.
@@ -37,51 +38,58 @@ enum Wish {
     Redraw,
 }
 
-/// Shows the figures until a key or a signal ends it.
-pub(super) fn interact(mut watch: Watch, sort: Sort, signals: &Signals) -> Result<u8, Failure> {
-    let keys = streams::keys().map_err(at("the terminal"))?;
+/// Shows the figures until a key or a signal ends it, or the terminal has gone.
+pub(super) fn interact(watch: Watch, sort: Sort, signals: &Signals) -> Result<u8, Failure> {
+    match show(watch, sort, signals) {
+        // What reading or writing says of a terminal that has gone. There is nobody to be told.
+        Err(error) if error.raw_os_error() != Some(libc::EIO) => Err(at("the terminal")(error)),
+        _ => Ok(0),
+    }
+}
+
+fn show(mut watch: Watch, sort: Sort, signals: &Signals) -> io::Result<()> {
+    let keys = streams::keys()?;
     let mut view = View { sort, is_reversed: false, selected: 0 };
     let mut screen = Screen::take()?;
     loop {
         view.arrange(&mut watch.found);
         screen.draw(|frame| view.draw(frame, &watch))?;
-        // Until there is something else to be seen.
-        loop {
+        let (mut is_stopped, mut is_new) = (false, false);
+        while !is_new {
             let deadline = Deadline::after(watch.due().saturating_duration_since(Instant::now()));
             let mut fds = [PollFd::new(&keys, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
-            sys::wait_for(&mut fds, deadline).map_err(at("the terminal"))?;
+            sys::wait_for(&mut fds, deadline)?;
             let is_gone = fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR);
-            let mut wish = None;
-            while let Some(signal) = signals.next().map_err(at("signals"))? {
-                wish = Some(match signal.number {
-                    libc::SIGTSTP => Wish::Stop,
-                    libc::SIGWINCH => Wish::Redraw,
-                    _ => return Ok(0),
-                });
+            while let Some(signal) = signals.next()? {
+                match signal.number {
+                    libc::SIGTSTP => is_stopped = true,
+                    libc::SIGWINCH => is_new = true,
+                    _ => return Ok(()),
+                }
             }
             if is_gone {
-                return Ok(0);
+                return Ok(());
             }
-            while let Some(event) = Screen::next_event().map_err(at("the terminal"))? {
-                wish = Wish::of(&event).or(wish);
-                match wish {
-                    Some(Wish::Quit) => return Ok(0),
+            while let Some(event) = Screen::next_event()? {
+                match Wish::of(&event) {
+                    None => continue,
+                    Some(Wish::Quit) => return Ok(()),
+                    Some(Wish::Stop) => is_stopped = true,
+                    Some(Wish::Redraw) => {}
                     Some(Wish::Up) => view.selected = view.selected.saturating_sub(1),
                     Some(Wish::Down) => view.selected += 1,
                     Some(Wish::Sort(sort)) => {
                         view.is_reversed = view.sort == sort && !view.is_reversed;
                         view.sort = sort;
                     }
-                    _ => continue,
                 }
-                wish = Some(Wish::Redraw);
+                is_new = true;
             }
-            if wish == Some(Wish::Stop) {
+            if is_stopped {
                 screen.stop(signals)?;
+                (is_stopped, is_new) = (false, true);
             }
-            if watch.look(Instant::now()) || wish.is_some() {
-                break;
-            }
+            is_new |= watch.look(Instant::now());
         }
     }
 }

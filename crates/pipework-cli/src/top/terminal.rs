@@ -3,7 +3,6 @@
 //! However the program ends, short of SIGKILL: when the screen is dropped, and before a panic says
 //! its message.
 
-use crate::failure::{Failure, at};
 use crate::streams::{self, Stream};
 use crate::sys::Signals;
 use ratatui::Frame;
@@ -15,20 +14,20 @@ use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use std::io;
+use std::mem::ManuallyDrop;
 use std::panic;
 use std::sync::Once;
 use std::time::Duration;
 
-const TERMINAL: &str = "the terminal";
-
 /// A terminal whose screen and keys are ours.
 pub(super) struct Screen {
-    terminal: ratatui::Terminal<CrosstermBackend<Stream>>,
+    /// Not dropped: its drop complains on standard error, with a panic if that has gone as well.
+    terminal: ManuallyDrop<ratatui::Terminal<CrosstermBackend<Stream>>>,
 }
 
 impl Screen {
     /// Takes the terminal that is standard output.
-    pub(super) fn take() -> Result<Self, Failure> {
+    pub(super) fn take() -> io::Result<Self> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let before = panic::take_hook();
@@ -37,32 +36,31 @@ impl Screen {
                 before(panic);
             }));
         });
-        let terminal =
-            ratatui::Terminal::new(CrosstermBackend::new(streams::stdout()?)).map_err(at(TERMINAL))?;
-        let mut screen = Self { terminal };
+        let terminal = ratatui::Terminal::new(CrosstermBackend::new(stdout()?))?;
+        let mut screen = Self { terminal: ManuallyDrop::new(terminal) };
         screen.enter()?;
         Ok(screen)
     }
 
-    fn enter(&mut self) -> Result<(), Failure> {
-        enable_raw_mode().map_err(at(TERMINAL))?;
-        let mut stdout = streams::stdout()?;
-        execute!(stdout, EnterAlternateScreen, Hide).map_err(at(TERMINAL))?;
+    fn enter(&mut self) -> io::Result<()> {
+        enable_raw_mode()?;
+        let mut stdout = stdout()?;
+        execute!(stdout, EnterAlternateScreen, Hide)?;
         // Clears, and has all drawn anew. `clear` would ask the terminal where its cursor is, and
         // wait for an answer.
-        let size = self.terminal.size().map_err(at(TERMINAL))?;
-        self.terminal.resize(size.into()).map_err(at(TERMINAL))
+        let size = self.terminal.size()?;
+        self.terminal.resize(size.into())
     }
 
     /// Draws what differs from what is there; in another size, all of it.
-    pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame)) -> Result<(), Failure> {
-        self.terminal.draw(draw).map(drop).map_err(at(TERMINAL))
+    pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame)) -> io::Result<()> {
+        self.terminal.draw(draw).map(drop)
     }
 
     /// Stops, as Ctrl-Z does without us, and takes the terminal again when it goes on.
-    pub(super) fn stop(&mut self, signals: &Signals) -> Result<(), Failure> {
+    pub(super) fn stop(&mut self, signals: &Signals) -> io::Result<()> {
         give_back();
-        signals.stop_group().map_err(at("stopping"))?;
+        signals.stop_group()?;
         self.enter()
     }
 
@@ -78,9 +76,13 @@ impl Drop for Screen {
     }
 }
 
+fn stdout() -> io::Result<Stream> {
+    streams::stdout().map_err(|failure| io::Error::other(failure.to_string()))
+}
+
 /// Whatever fails here, nothing is left to do about it.
 fn give_back() {
-    if let Ok(mut stdout) = streams::stdout() {
+    if let Ok(mut stdout) = stdout() {
         let _ = execute!(stdout, LeaveAlternateScreen, Show);
     }
     let _ = disable_raw_mode();

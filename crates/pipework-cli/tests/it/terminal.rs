@@ -21,19 +21,7 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// Runs a script whose controlling terminal it is, with these rows and columns.
     pub(crate) fn run(folder: &Folder, (rows, cols): (u16, u16), script: &str) -> Self {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let name = ptsname(&master, vec![]).unwrap().into_string().unwrap();
-        let slave = File::options().read(true).write(true).open(name).unwrap();
-        let keyboard = File::from(master);
-        tcsetwinsize(&keyboard, size(rows, cols)).unwrap();
-        let script = format!("exec setsid --ctty --wait sh -c '{}'", script.replace('\'', "'\\''"));
-        let mut command = shell(folder, &script);
-        command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(slave);
-        let child = command.env("TERM", "xterm-256color").spawn().unwrap();
-        // The command holds descriptors of the terminal until it is dropped.
-        drop(command);
+        let (keyboard, child) = start(folder, (rows, cols), script);
         let screen = Arc::new(Mutex::new(vt100::Parser::new(cells(rows), cells(cols), 0)));
         let (seen, mut output) = (Arc::clone(&screen), keyboard.try_clone().unwrap());
         thread::spawn(move || {
@@ -126,6 +114,24 @@ impl Terminal {
     pub(crate) fn end(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
+}
+
+/// Runs a script on a terminal of its own; returns the far side of that.
+pub(crate) fn start(folder: &Folder, (rows, cols): (u16, u16), script: &str) -> (File, Child) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, vec![]).unwrap().into_string().unwrap();
+    let slave = File::options().read(true).write(true).open(name).unwrap();
+    let keyboard = File::from(master);
+    tcsetwinsize(&keyboard, size(rows, cols)).unwrap();
+    let script = format!("exec setsid --ctty --wait sh -c '{}'", script.replace('\'', "'\\''"));
+    let mut command = shell(folder, &script);
+    command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(slave);
+    let child = command.env("TERM", "xterm-256color").spawn().unwrap();
+    // The command holds descriptors of the terminal until it is dropped.
+    drop(command);
+    (keyboard, child)
 }
 
 fn cells(number: u16) -> NonZero<u16> {

@@ -1,7 +1,7 @@
 //! `pipework top`: figures in every form, and a screen under a terminal.
 
 use crate::ls::{segment, wait_until, worker};
-use crate::terminal::Terminal;
+use crate::terminal::{self, Terminal};
 use crate::{Folder, PIPEWORK, clean, fails, sh, shell};
 use pipework::atomic::create_fifo;
 use pipework::reqrep::{Client, Segment, Server};
@@ -174,6 +174,24 @@ fn keys_and_signals_end_it_and_the_terminal_is_as_before() {
         is_given_back(&mut terminal);
         let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
         assert_eq!((read("status"), read("before")), ("0\n".into(), read("after")), "{end}");
+    }
+}
+
+#[test]
+fn it_ends_with_its_terminal() {
+    let folder = Folder::new();
+    let (_segment, _client, _server) = busy(&folder, "work");
+    // Told by a signal, and by the terminal alone.
+    for ignoring in ["", "trap '' HUP; "] {
+        let script = format!("{ignoring}exec pipework top work");
+        let (mut terminal, mut child) = terminal::start(&folder, (24, 80), &script);
+        let (mut seen, mut block) = (vec![], [0; 4096]);
+        while !String::from_utf8_lossy(&seen).contains("q quit") {
+            let len = terminal.read(&mut block).unwrap();
+            seen.extend_from_slice(&block[..len]);
+        }
+        drop(terminal);
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{ignoring}");
     }
 }
 
