@@ -48,20 +48,27 @@ SV *pwp_pin(pTHX_ SV *self) {
     return sv_rvweaken(pin);
 }
 
-/* Whether a look at the argument may run Perl code other than a warning's handler. */
+/* Whether a look at the argument may run Perl code. Of what is undefined a warning tells. */
 static bool is_active(SV *argument) {
-    /* Of what is undefined a warning tells in any case. */
     return SvGMAGICAL(argument) || SvROK(argument) || !SvOK(argument);
 }
 
-/* Whether looks at these may run Perl code, and be it a warning's handler. */
+/* Whether a warning runs Perl code: a handler, or a tied STDERR. */
+static bool warnings_are_active(pTHX) {
+    IO *to = PL_stderrgv && isGV_with_GP(PL_stderrgv) ? GvIO(PL_stderrgv) : NULL;
+    return PL_warnhook || (to && SvRMAGICAL((SV *)to));
+}
+
+/* Whether no look at these can run Perl code. */
 static bool are_quiet(pTHX_ I32 ax, I32 first, I32 items) {
+    bool have_text = false;
     I32 i;
     for (i = first; i < items; i++) {
-        /* A text in the place of a number is warned of. */
-        if (is_active(ST(i)) || !(SvFLAGS(ST(i)) & (SVf_IOK | SVf_NOK))) return false;
+        if (is_active(ST(i))) return false;
+        have_text = have_text || !SvNIOK(ST(i));
     }
-    return true;
+    /* A text in the place of a number is warned of. */
+    return !have_text || !warnings_are_active(aTHX);
 }
 
 SV *pwp_keep(pTHX_ SV *value) {
@@ -78,13 +85,9 @@ void pwp_hold(pTHX_ I32 ax, I32 items) {
 }
 
 SV *pwp_self(pTHX_ I32 ax, I32 items) {
-    I32 i;
-    bool is_pinned = false;
     if (are_quiet(aTHX_ ax, 1, items)) return ST(0);
-    for (i = 1; i < items; i++) is_pinned = is_pinned || is_active(ST(i));
-    /* What is pinned may go meanwhile, and says so. */
-    hold(aTHX_ ax, is_pinned, items);
-    return is_pinned ? pwp_pin(aTHX_ ST(0)) : ST(0);
+    hold(aTHX_ ax, 1, items);
+    return pwp_pin(aTHX_ ST(0));
 }
 
 void *pwp_state(pTHX_ SV *self, const pwp_class *kind) {

@@ -81,9 +81,9 @@ SV *pwp_keep(pTHX_ SV *value);
 void pwp_hold(pTHX_ I32 ax, I32 items);
 
 /*
- * What a method is called on, of `items` values on the stack from `ax` on, all of which it holds as
- * pwp_hold does; pinned if Perl code runs when the others are fetched. It lasts until other Perl
- * code runs, before which it is to be pinned; pwp_wait does so.
+ * What a method is called on, of `items` values on the stack from `ax` on. If Perl code may run
+ * when the others are fetched, they are held, and it is pinned. Otherwise it lasts until Perl code
+ * runs, before which it is to be pinned; pwp_wait does so.
  */
 SV *pwp_self(pTHX_ I32 ax, I32 items);
 

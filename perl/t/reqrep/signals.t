@@ -145,6 +145,17 @@ for my $kind ('', '::Int') {
     is_deeply([$srv->recv], ['still works', $id], 'and all is as before');
     is($srv->audit->{free}, 3, 'three of four slots are free');
 }
+# The call does not keep the object, whatever it was found in.
+for my $method (qw(req call send_wait stream)) {
+    ends('');
+    my %held = (client => Pipework::ReqRep::Client->new_from_fd($srv->memfd));
+    if ($method =~ /send_wait|stream/) { 1 while $cli->send(1) }
+    local $SIG{ALRM} = sub { %held = () };
+    ualarm 20_000;
+    eval { $held{client}->$method('text') };
+    like($@, qr/^Attempted to use a destroyed/, "$method: a handler that takes it out of a hash");
+}
+
 kill 9, $watchdog;
 waitpid $watchdog, 0;
 done_testing;
