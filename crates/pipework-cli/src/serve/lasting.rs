@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(10);
+/// How long one that has closed its input or output may take to end by itself.
+const LAST_STEPS: Duration = Duration::from_secs(1);
 
 /// Keeps a process of the command running and answers requests with it, until no more are taken.
 pub(super) fn work(service: &Service<'_>) -> Result<(), Failure> {
@@ -171,7 +173,7 @@ impl<'a> Worker<'a> {
     /// It has closed its input or output, and may be about to end. If it cannot be waited for, it
     /// goes on without its end.
     fn wait_for_end(&mut self) {
-        let _ = self.process.finish(TICK);
+        let _ = self.process.finish(LAST_STEPS);
     }
 
     /// Has the process answer a request; `None` if it can go on with the next.

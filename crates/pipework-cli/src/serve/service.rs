@@ -194,6 +194,9 @@ impl<'a> Service<'a> {
             Stop::TimedOut => format!("it took longer than the {} s that it may", self.timeout()),
             Stop::Hurried => "the service was stopped".into(),
             Stop::TooLong => format!("the reply is longer than {} bytes", self.longest()),
+            Stop::NotTaken(error) if error.kind() == ErrorKind::TimedOut => {
+                "a part of the reply was not taken in time".into()
+            }
             Stop::NotTaken(error) => error.to_string(),
         };
         let is_told = match stop {
