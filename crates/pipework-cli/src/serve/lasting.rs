@@ -180,7 +180,6 @@ impl<'a> Worker<'a> {
     fn answer(&mut self, mut request: Request<'a>) -> io::Result<Option<Gone<'a>>> {
         let deadline = Deadline::from(self.service.args.timeout);
         let before = self.input.progress().map(|(written, _)| written);
-        self.process.forget();
         if let Err(why) = self.input.put(&request) {
             request.fail(why.as_bytes());
             return Ok(None);
@@ -201,6 +200,7 @@ impl<'a> Worker<'a> {
             match next {
                 Ok(Some(record)) if !self.service.args.stream || record.len == 0 => {
                     self.answered += 1;
+                    self.process.forget();
                     self.service.reply(request, &record.whole[..record.len]);
                     return Ok(None);
                 }

@@ -148,7 +148,7 @@ impl<'a> Process<'a> {
         if self.last_line.is_empty() { self.how().into_bytes() } else { self.last_line.clone() }
     }
 
-    /// What it has said so far is not about what comes now.
+    /// What it has said so far is not about what comes now, for that went well.
     pub(super) fn forget(&mut self) {
         self.last_line.clear();
     }

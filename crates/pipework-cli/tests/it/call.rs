@@ -61,7 +61,8 @@ fn statuses_tell_what_has_happened() {
     // Of many the gravest, and the others are answered all the same.
     for options in ["", "-n 3"] {
         let script = format!(
-            "printf 'fail\\nok\\nsleep9\\nfine\\n' > in; pipework call -w --lines {options} --timeout 0.5 ch < in 2> why; echo $?; sort why
+            "call begin > got; printf 'fail\\nok\\nsleep60\\nfine\\n' > in
+            pipework call -w --lines {options} --timeout 3 ch < in 2> why; echo $?; sort why
             printf 'ok\\nfail\\nfine\\n' | call --lines {options} 2> why; echo $?; cat why"
         );
         let out = serving(&format!("-w 2 {OBEYS}"), &script);

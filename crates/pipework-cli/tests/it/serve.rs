@@ -129,14 +129,14 @@ fn what_nobody_waits_for_is_stopped() {
     for (options, command) in [("", ENDLESS), ("--grace 0.2", STUBBORN)] {
         let serve = format!("{options} ch -- {command}");
         // A caller that gives up, and one that is killed.
-        let gives_up = "call --timeout 0.5 x 2> why; echo $?; until_gone; cat why";
+        let gives_up = "call --timeout 2 x 2> why; echo $?; until_gone; cat why";
         assert_eq!(serving(&serve, gives_up), "124\npipework: no reply has come in time\n", "{command}");
         let killed =
             format!("pipework call -w ch x & C=$!; {UNTIL_BEGUN}; kill -9 $C; until_gone; echo gone");
         assert_eq!(sh(&Folder::new(), &served(&serve, &killed)).out, "gone\nserved 0\n", "{command}");
         let slow = "call x 2> why; echo $?; until_gone; cat why";
-        let out = serving(&format!("--timeout 0.3 {serve}"), slow);
-        assert_eq!(out, "1\npipework: it took longer than the 0.3 s that it may\n", "{command}");
+        let out = serving(&format!("--timeout 1 {serve}"), slow);
+        assert_eq!(out, "1\npipework: it took longer than the 1 s that it may\n", "{command}");
     }
 }
 
@@ -317,16 +317,16 @@ fn a_command_that_stays_is_started_again() {
     assert_eq!(serving(never, "call a 2>&1; echo $?"), reason);
     // One that takes too long for a request is of no use for the next.
     let sleeps =
-        "--lines --timeout 0.3 ch -- sh -c 'while read x; do [ $x = sleep ] && sleep 60; echo $x; done'";
+        "--lines --timeout 1 ch -- sh -c 'while read x; do [ $x = sleep ] && sleep 60; echo $x; done'";
     let script = "call sleep 2>&1; call b";
-    assert_eq!(serving(sleeps, script), "pipework: it took longer than the 0.3 s that it may\nb");
+    assert_eq!(serving(sleeps, script), "pipework: it took longer than the 1 s that it may\nb");
 }
 
 #[test]
 fn a_command_that_stays_survives_a_caller_that_gives_up() {
     let slow =
         "--lines ch -- sh -c 'echo $$ > pid; while read x; do [ $x = wait ] && read y < go; echo $x; done'";
-    let script = "mkfifo go; call --timeout 0.3 wait 2> why; echo $?; cp pid before; call b & echo > go; wait $!; echo; cmp pid before";
+    let script = "mkfifo go; call a > got; call --timeout 1 wait 2> why; echo $?; cp pid before; call b & echo > go; wait $!; echo; cmp pid before";
     assert_eq!(serving(slow, script), "124\nb\n");
 }
 
