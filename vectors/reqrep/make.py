@@ -20,6 +20,12 @@ def up(number, to):
     return -(-number // to) * to
 
 
+def place(at, size):
+    """Behind that if it ends in the same line of 64, else on the next."""
+    at = up(at, 4)
+    return at if at % 64 + size <= 64 else up(at, 64)
+
+
 class Sizes:
     def __init__(self, kind=0, slots=3, queue=8, request=100, reply=50, members=4):
         self.kind, self.slots, self.queue = kind, slots, queue
@@ -31,7 +37,8 @@ class Sizes:
 
     ring = property(lambda self: 4096 + 128 * self.members)
     first_slot = property(lambda self: up(self.ring + 8 * self.queue, 64))
-    reply_at = property(lambda self: up(40 + self.request, 8))
+    request_at = property(lambda self: place(32, self.request))
+    reply_at = property(lambda self: place(self.request_at + self.request, self.reply))
     stride = property(lambda self: up(self.reply_at + self.reply, 64))
     len = property(lambda self: self.first_slot + self.slots * self.stride + 64)
 
@@ -43,7 +50,7 @@ def fnv1a(data):
     return value
 
 
-def header(sizes, *, magic=b"pipework", version=2, flags=0, length=None, random=0x0123456789ABCDEF, file=(0, 0), order="<"):
+def header(sizes, *, magic=b"pipework", version=3, flags=0, length=None, random=0x0123456789ABCDEF, file=(0, 0), order="<"):
     length = sizes.len if length is None else length
     fixed = magic + struct.pack(order + "8I4Q", version, sizes.kind, sizes.slots, sizes.queue, sizes.request,
                                 sizes.reply, sizes.members, flags, length, random, *file) + bytes(48)
@@ -78,16 +85,17 @@ class Image:
     def ring(self, *cells):
         return self.put(self.sizes.ring, f"{len(cells)}Q", *cells)
 
-    def member(self, number, epoch, role, pid=0):
-        return self.put(4096 + 128 * (number - 1), "QI", epoch << 8 | role, pid)
+    def member(self, number, epoch, role, pid=0, replies=0):
+        at = 4096 + 128 * (number - 1)
+        return self.put(at, "QI", epoch << 8 | role, pid).put(at + 88, "Q", replies)
 
-    def slot(self, idx, word, client=0, redeliveries=0, server=0, request=b"", flags=0, reply=b"", reply_flags=0,
-             replies=0):
+    def slot(self, idx, word, client=0, redeliveries=0, server=0, request=b"", flags=0, reply=b"", reply_flags=0):
         at = self.sizes.first_slot + idx * self.sizes.stride
         # The marks of both sides are zero.
         self.put(at, "QHBBHH", word, client, redeliveries, 0, server, 0)
-        self.put(at + 16, "4IQ", len(request), flags, len(reply), reply_flags, replies)
-        self.data[at + 40:at + 40 + len(request)] = request
+        self.put(at + 16, "4I", len(request), flags, len(reply), reply_flags)
+        request_at = at + self.sizes.request_at
+        self.data[request_at:request_at + len(request)] = request
         self.data[at + self.sizes.reply_at:at + self.sizes.reply_at + len(reply)] = reply
         return self
 
@@ -151,7 +159,7 @@ def evil():
     yield refused("zeros", "A file of the right length that nobody has filled in.", b"", NOT_OURS, sizes.len)
     yield refused("ones", "All bits set.", b"\xff" * 128, NOT_OURS, sizes.len)
     yield refused("other-magic", "Another magic.", header(sizes, magic=b"Pipework"), NOT_OURS, sizes.len)
-    for version in (0, 1, 3, 2**32 - 1):
+    for version in (0, 2, 4, 2**32 - 1):
         yield refused(f"format-{version}", "Another format, well formed otherwise.",
                       header(sizes, version=version), VERSION, sizes.len)
     yield refused("big-endian", "From a machine with the other byte order.", header(sizes, order=">"), VERSION, sizes.len)
@@ -183,17 +191,17 @@ def evil():
 
 def states():
     sizes = Sizes(slots=12, queue=32, members=8)
-    image = Image(sizes).hints(3, 5).member(2, 7, 1, 4242).member(5, 1, 2, 4243)
+    image = Image(sizes).hints(3, 5).member(2, 7, 1, 4242).member(5, 1, 2, 4243, replies=10)
     # Positions 0 to 2 were emptied; 3 and 4 are waiting, of which the second is stale.
     image.ring(cell(1), cell(1), cell(1), cell(0, 2), cell(0, 8))
     image.slot(1, slot_word(4, 2, FILL), client=2)
     image.slot(2, slot_word(9, 2, SENT), client=2, request=b"never taken")
     image.slot(3, slot_word(1, 5, TAKEN), client=2)
     image.slot(4, slot_word(2, 5, DROPPED), client=2)
-    image.slot(5, slot_word(3, 2, ANSWERED), client=2, reply=b"never read", replies=3)
-    image.slot(6, slot_word(3, 2, FAILED), client=2, replies=3)
+    image.slot(5, slot_word(3, 2, ANSWERED), client=2, reply=b"never read")
+    image.slot(6, slot_word(3, 2, FAILED), client=2)
     image.slot(7, slot_word(3, 2, DIED), client=2)
-    image.slot(8, slot_word(5, 0, FREE), client=2, replies=4)
+    image.slot(8, slot_word(5, 0, FREE), client=2)
     image.slot(9, slot_word(1, 2, PART, begun=1), client=2, server=5, reply=b"never taken")
     image.slot(10, slot_word(1, 2, MORE, begun=1), client=2, server=5)
     image.slot(11, slot_word(1, 5, FORGOTTEN), client=2)
@@ -269,7 +277,7 @@ def broken():
 def main():
     vectors = [*good(), *evil(), *states(), *broken()]
     lines = ",\n".join(json.dumps(said) for said, _ in vectors)
-    (HERE / "index.json").write_text(f'{{"byte_order": "little", "format": 2, "vectors": [\n{lines}\n]}}\n')
+    (HERE / "index.json").write_text(f'{{"byte_order": "little", "format": 3, "vectors": [\n{lines}\n]}}\n')
     for said, data in vectors:
         (HERE / f"{said['name']}.bin").write_bytes(data)
 

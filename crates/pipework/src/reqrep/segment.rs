@@ -120,13 +120,13 @@ impl Segment {
         for (_, slot) in shared.slots() {
             // Every call was a generation of its slot.
             stats.requests = stats.requests.wrapping_add(slot.load().generation());
-            stats.replies = stats.replies.wrapping_add(slot.replies());
         }
         for (_, member) in shared.members() {
             let counters = &member.counters.0;
             stats.full = stats.full.wrapping_add(get(&counters.full));
             stats.empty = stats.empty.wrapping_add(get(&counters.empty));
             stats.cancelled = stats.cancelled.wrapping_add(get(&counters.cancelled));
+            stats.replies = stats.replies.wrapping_add(get(&counters.replies));
         }
         stats
     }

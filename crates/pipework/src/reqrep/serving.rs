@@ -8,7 +8,7 @@ use super::inbox::Inbox;
 use super::liveness::Liveness;
 use super::segment::Segment;
 use super::shm::layout::Kind;
-use super::shm::mapping::{Role, Shared};
+use super::shm::mapping::{Role, Shared, count};
 use super::shm::member::Membership;
 use super::shm::payload::{DEFAULT_MAX_MESSAGE, Message};
 use super::shm::slot::{Holding, Slot, SlotWord, State};
@@ -265,6 +265,7 @@ impl Inner {
         let Some(slot) = self.shared.slot(idx) else { return false };
         let client = slot.caller().client;
         let Some(next) = slot.finish(taken, outcome) else { return false };
+        self.shared.member(taken.owner()).inspect(|me| count(&me.counters.0.replies));
         if next.state() == Some(State::Free) {
             self.shared.slot_is_free(idx);
             return false;

@@ -42,7 +42,7 @@ const _: () = assert!(MAX_QUEUE.is_power_of_two() && MAX_SLOTS <= MAX_QUEUE / 2)
 const MAX_LEN: u64 = 1 << 46;
 
 const MAGIC: [u8; 8] = *b"pipework";
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// The only flag: pages that hold nothing but payloads are allocated when they are first written.
 const SPARSE: u32 = 1;
 
@@ -67,7 +67,7 @@ pub(crate) const MEMBER: usize = 128;
 /// Bytes of a cell of the ring.
 const CELL: usize = 8;
 /// Bytes of a slot in front of its request.
-pub(crate) const SLOT_HEAD: usize = 40;
+pub(crate) const SLOT_HEAD: usize = 32;
 /// Bytes that are copied out together, however few are asked for.
 pub(crate) const SMALL: usize = 64;
 /// Bytes that processors keep apart: a cache line.
@@ -112,7 +112,8 @@ pub(crate) struct Layout {
     pub(crate) ring: usize,
     slots: usize,
     stride: usize,
-    /// Offset of the reply inside its slot.
+    /// Offset of the request inside its slot, and of the reply.
+    request: usize,
     reply: usize,
     pub(crate) len: usize,
 }
@@ -121,9 +122,12 @@ impl Layout {
     pub(crate) fn new(geometry: Geometry) -> Layout {
         let ring = HEADER + geometry.members as usize * MEMBER;
         let slots = (ring + geometry.queue as usize * CELL).next_multiple_of(LINE);
-        let reply = (SLOT_HEAD + geometry.request_bytes as usize).next_multiple_of(8);
-        let stride = (reply + geometry.reply_bytes as usize).next_multiple_of(LINE);
-        Layout { geometry, ring, slots, stride, reply, len: slots + geometry.slots as usize * stride + LINE }
+        let (request_bytes, reply_bytes) = (geometry.request_bytes as usize, geometry.reply_bytes as usize);
+        let request = in_few_lines(SLOT_HEAD, request_bytes);
+        let reply = in_few_lines(request + request_bytes, reply_bytes);
+        let stride = (reply + reply_bytes).next_multiple_of(LINE);
+        let len = slots + geometry.slots as usize * stride + LINE;
+        Layout { geometry, ring, slots, stride, request, reply, len }
     }
 
     /// Where the last number of the file is: a process that cuts the file short removes it.
@@ -155,17 +159,19 @@ impl Layout {
 
     pub(crate) fn payload(&self, idx: u32, direction: Direction) -> Option<Area> {
         let (slot, Geometry { request_bytes, reply_bytes, .. }) = (self.slot(idx)?, self.geometry);
-        Some(match direction {
-            Direction::Request => {
-                let space = self.reply - SLOT_HEAD;
-                Area { at: slot + SLOT_HEAD, len: request_bytes as usize, space }
-            }
-            Direction::Reply => {
-                let space = self.stride - self.reply;
-                Area { at: slot + self.reply, len: reply_bytes as usize, space }
-            }
-        })
+        let (at, len) = match direction {
+            Direction::Request => (self.request, request_bytes),
+            Direction::Reply => (self.reply, reply_bytes),
+        };
+        Some(Area { at: slot + at, len: len as usize, space: self.stride - at })
     }
+}
+
+/// Where a payload begins behind `at`: there if it ends in the same line, else on the next. Each
+/// line that it lies in has to come from the other side's cache.
+fn in_few_lines(at: usize, bytes: usize) -> usize {
+    let at = at.next_multiple_of(4);
+    if at % LINE + bytes <= LINE { at } else { at.next_multiple_of(LINE) }
 }
 
 /// Which payload of a slot.
@@ -181,7 +187,7 @@ pub(crate) struct Area {
     pub(crate) at: usize,
     /// Bytes of the largest payload.
     pub(crate) len: usize,
-    /// The same, including the padding behind it.
+    /// From there to the end of the slot: what may be read along.
     pub(crate) space: usize,
 }
 
@@ -292,8 +298,26 @@ mod tests {
         assert_eq!((layout.member(1), layout.member(2)), (Some(4096), Some(4224)));
         assert_eq!((layout.member(0), layout.member(3)), (None, None));
         assert_eq!((layout.ring, layout.slots), (4352, 4416));
-        assert_eq!((layout.reply, layout.stride, layout.len), (144, 256, 4416 + 3 * 256 + 64));
+        assert_eq!((layout.request, layout.reply), (64, 192));
+        assert_eq!((layout.stride, layout.len), (256, 4416 + 3 * 256 + 64));
         assert_eq!((layout.slot(2), layout.slot(3)), (Some(4416 + 2 * 256), None));
+    }
+
+    #[test]
+    fn small_payloads_share_the_line_of_the_head() {
+        let places = |request_bytes, reply_bytes| {
+            let Layout { request, reply, stride, .. } =
+                Layout::new(Geometry { request_bytes, reply_bytes, ..GEOMETRY });
+            (request, reply, stride)
+        };
+        assert_eq!(places(12, 12), (32, 44, 64));
+        assert_eq!(places(16, 16), (32, 48, 64));
+        assert_eq!(places(17, 16), (32, 64, 128));
+        assert_eq!(places(32, 64), (32, 64, 128));
+        assert_eq!(places(33, 8), (64, 100, 128));
+        assert_eq!(places(64, 64), (64, 128, 192));
+        assert_eq!(places(65, 0), (64, 132, 192));
+        assert_eq!(places(0, 0), (32, 32, 64));
     }
 
     #[test]

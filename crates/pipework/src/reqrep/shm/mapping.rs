@@ -84,6 +84,7 @@ pub(crate) struct Counters {
     pub(crate) full: AtomicU64,
     pub(crate) empty: AtomicU64,
     pub(crate) cancelled: AtomicU64,
+    pub(crate) replies: AtomicU64,
 }
 
 /// What recovery has done.

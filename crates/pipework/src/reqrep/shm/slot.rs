@@ -8,7 +8,7 @@
 use super::layout::{Direction, MAX_MEMBERS};
 use crate::error::Result;
 use crate::event::Wait;
-use crate::sync::{AtomicU32, AtomicU64, EVERYONE, Ordering, Reach, Word};
+use crate::sync::{AtomicU32, EVERYONE, Ordering, Reach, Word};
 
 /// `{ generation: 40, owner: 16, begun: 1, delivery: 2, waiter: 1, state: 4 }`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,9 +286,6 @@ pub(crate) struct Slot {
     reply_len: AtomicU32,
     /// The user's.
     reply_flags: AtomicU32,
-    /// How often a server was done with this slot. Written by the server that has the request:
-    /// nobody else counts meanwhile, so this needs no swap.
-    replies: AtomicU64,
 }
 
 impl Slot {
@@ -304,7 +301,6 @@ impl Slot {
             request_flags: zero(),
             reply_len: zero(),
             reply_flags: zero(),
-            replies: AtomicU64::new(0),
         }
     }
 
@@ -375,7 +371,6 @@ impl Slot {
     /// `None` if the slot was not this server's any more.
     #[inline]
     pub(crate) fn finish(&self, taken: SlotWord, outcome: State) -> Option<SlotWord> {
-        self.replies.store(self.replies.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         for _ in 0..TURNS {
             let now = self.load();
             let next = match self.holding_now(now, taken) {
@@ -551,10 +546,6 @@ impl Slot {
             Direction::Request => (&self.request_len, &self.request_flags),
             Direction::Reply => (&self.reply_len, &self.reply_flags),
         }
-    }
-
-    pub(crate) fn replies(&self) -> u64 {
-        self.replies.load(Ordering::Relaxed)
     }
 
     /// Wakes the threads that wait for this call.
