@@ -66,7 +66,9 @@ static const COP *calling(pTHX) {
     const COP *place = PL_curcop;
     const PERL_CONTEXT *frame;
     I32 level = 0;
-    while (is_ours(CopSTASHPV(place)) && (frame = caller_cx(level++, NULL))) place = frame->blk_oldcop;
+    while (is_ours(CopSTASHPV(place)) && (frame = caller_cx(level++, NULL))) {
+        place = frame->blk_oldcop;
+    }
     return place;
 }
 

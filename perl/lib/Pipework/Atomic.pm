@@ -85,8 +85,11 @@ sub from_fd {
     my ($end) = _end_of($mode);
     # A number that is refused is not closed, so it is looked at in a duplicate.
     my $own;
-    if (defined $fd && $fd =~ /\A[0-9]+\z/ && $fd < 2**31) { $own = _handle($mode =~ tr/=//dr, $fd) }
-    else { $! = Errno::EBADF() }
+    if (defined $fd && $fd =~ /\A[0-9]+\z/ && $fd < 2**31) {
+        $own = _handle($mode =~ tr/=//dr, $fd);
+    } else {
+        $! = Errno::EBADF();
+    }
     Carp::croak("Could not open ($mode) fd" . ($fd // 'undef') . ": $!") if !$own;
     -p $own or Carp::croak('Filehandle is not a pipe (-p check)');
     $own = _handle($mode, $fd) if $mode =~ /=/;
