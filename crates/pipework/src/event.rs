@@ -21,7 +21,7 @@ const STEP: u64 = 2;
 
 /// The first slice of a wait that depends on other processes, doubled up to [`LONGEST_SLICE`]. Also
 /// the time from one tick to the next.
-const FIRST_SLICE: Duration = Duration::from_millis(50);
+pub(crate) const FIRST_SLICE: Duration = Duration::from_millis(50);
 /// How late a death is noticed, or a wake-up that died with its process.
 const LONGEST_SLICE: Duration = Duration::from_millis(250);
 

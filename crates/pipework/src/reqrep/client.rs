@@ -176,7 +176,8 @@ impl Client {
     }
 
     /// Whether a call fails with `NoServer` where no server is attached, instead of waiting for
-    /// one. The default is to wait.
+    /// one. The default is to wait. The kernel is asked every 50 ms, for that takes longer than a
+    /// call: one that is sent right after the last server has left fails while it waits.
     pub fn needs_server(self, yes: bool) -> Client {
         let terms = Terms { needs_server: yes, ..self.terms };
         Client { terms, ..self }

@@ -10,6 +10,7 @@ use super::shm::mapping::role;
 use super::*;
 use crate::deadline::Deadline;
 use crate::error::{ErrorKind, Result};
+use crate::event::FIRST_SLICE;
 use crate::sync::Ordering;
 use crate::sys::Errno;
 use crate::sys::fault::{self, Fault};
@@ -238,6 +239,8 @@ fn a_call_that_fails_leaves_no_slot_behind() {
     world.refuse("reqrep recv", &["futex"], || timed_out(server.recv(Duration::from_millis(5))));
     let wary = client.clone().needs_server(true);
     world.refuse("reqrep send", &["lock"], || {
+        // Then the kernel is asked anew.
+        std::thread::sleep(FIRST_SLICE);
         let ticket = wary.try_send("a")?.expect("a slot is free");
         client.cancel(ticket).map(drop)
     });

@@ -10,8 +10,9 @@ use std::sync::{Arc, Weak};
 
 use super::shm::mapping::{Role, Shared};
 use super::shm::member::Membership;
+use crate::clock;
 use crate::error::Result;
-use crate::event::Tick;
+use crate::event::{FIRST_SLICE, Tick};
 use crate::sync::{Hint, Ordering};
 
 /// What one end knows of the members that it depends on. Its clones share it, and so do the watch
@@ -30,6 +31,8 @@ pub(super) struct Liveness {
     awaits_client: Hint,
     /// 1 if there was no server at the last tick.
     is_forsaken: Hint,
+    /// Nanoseconds of the clock until which the server that was seen last is believed to be there.
+    has_server_until_ns: Hint,
     /// 1 if the last check has failed.
     has_failed: Hint,
     /// How many checks have failed that came with a tick.
@@ -50,6 +53,7 @@ impl Liveness {
             lacks_slot: no(),
             awaits_client: no(),
             is_forsaken: no(),
+            has_server_until_ns: no(),
             has_failed: no(),
             failures: no(),
         }
@@ -78,6 +82,22 @@ impl Liveness {
     /// Whether there was no server at the last tick.
     pub(super) fn is_forsaken(&self) -> bool {
         self.is_forsaken.get() == 1
+    }
+
+    /// Whether a server is attached and alive, or was when that was last asked, for as long as from
+    /// one tick to the next: asking the kernel takes longer than a call. A server that has gone
+    /// meanwhile is missed by the wait for the reply.
+    pub(super) fn sees_server(&self, shared: &Shared, op: &'static str) -> Result<bool> {
+        let now_ns = clock::monotonic_ns() as u64;
+        if now_ns < self.has_server_until_ns.get() && !self.is_forsaken() {
+            return Ok(true);
+        }
+        let sees_one = shared.has_server(op)?;
+        if sees_one {
+            self.has_server_until_ns.set(now_ns + FIRST_SLICE.as_nanos() as u64);
+            self.has_server();
+        }
+        Ok(sees_one)
     }
 
     /// There is a server after all.

@@ -195,7 +195,7 @@ impl Sender {
     ) -> Result<Option<Ticket>> {
         let shared = &self.shared;
         let me = self.membership.present(op)?;
-        if terms.needs_server && !shared.has_server(op)? {
+        if terms.needs_server && !self.liveness.sees_server(shared, op)? {
             return Err(Error::new(ErrorKind::NoServer, op));
         }
         let is_up = place.map_or_else(|| self.is_up(), Place::may_look);
