@@ -179,7 +179,11 @@ fn damage_is_told() {
     let _server = work.server().unwrap();
     // The head of the last slot: its state becomes one that there is not.
     let file = File::options().write(true).open(folder.join("work")).unwrap();
-    file.write_all_at(&[0x0F], file.metadata().unwrap().len() - 64 - 256).unwrap();
+    let sizes = work.geometry();
+    let first = (4096 + 128 * sizes.members + 8 * sizes.queue).next_multiple_of(64);
+    let end = file.metadata().unwrap().len() - 64;
+    let stride = (end - u64::from(first)) / u64::from(sizes.slots);
+    file.write_all_at(&[0x0F], end - stride).unwrap();
     says(&folder, 3, &["1 slot hold"], "pipework doctor --yes work");
     assert!(folder.join("work").exists());
 }
