@@ -451,7 +451,8 @@ impl Server {
 
     /// The next request. Waits poll this and not the payload, which is moved no more often than it
     /// must be.
-    #[inline]
+    // Always, as below.
+    #[inline(always)]
     fn find(&self) -> Result<Option<Found>> {
         if self.0.inbox().has_news()
             && let Some(gathered) = self.look_into_inbox()?
@@ -470,7 +471,7 @@ impl Server {
     }
 
     /// Claims the first request that waits; returns the word that makes it this server's.
-    #[inline]
+    #[inline(always)]
     fn claim_next(&self) -> Result<Option<(u32, SlotWord)>> {
         let (shared, number) = (self.shared(), self.0.membership().present(RECV)?);
         let claim = |idx| Some((idx, shared.slot(idx)?.claim(number)?));

@@ -22,7 +22,8 @@ pub(crate) enum Standing {
 
 impl Shared {
     /// The state of the call that the client `me` has sent.
-    #[inline]
+    // Always: waits poll it, and the compiler counts the callers.
+    #[inline(always)]
     pub(crate) fn standing(&self, ticket: Ticket, me: u16) -> Standing {
         let Some(slot) = self.slot(ticket.idx()) else { return Standing::Over };
         let now = slot.load();
