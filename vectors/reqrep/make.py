@@ -37,8 +37,7 @@ class Sizes:
 
     ring = property(lambda self: 4096 + 128 * self.members)
     first_slot = property(lambda self: up(self.ring + 8 * self.queue, 64))
-    request_at = property(lambda self: place(32, self.request))
-    reply_at = property(lambda self: place(self.request_at + self.request, self.reply))
+    reply_at = property(lambda self: place(32 + self.request, self.reply))
     stride = property(lambda self: up(self.reply_at + self.reply, 64))
     len = property(lambda self: self.first_slot + self.slots * self.stride + 64)
 
@@ -94,8 +93,7 @@ class Image:
         # The marks of both sides are zero.
         self.put(at, "QHBBHH", word, client, redeliveries, 0, server, 0)
         self.put(at + 16, "4I", len(request), flags, len(reply), reply_flags)
-        request_at = at + self.sizes.request_at
-        self.data[request_at:request_at + len(request)] = request
+        self.data[at + 32:at + 32 + len(request)] = request
         self.data[at + self.sizes.reply_at:at + self.sizes.reply_at + len(reply)] = reply
         return self
 

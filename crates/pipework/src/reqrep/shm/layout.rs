@@ -112,8 +112,7 @@ pub(crate) struct Layout {
     pub(crate) ring: usize,
     slots: usize,
     stride: usize,
-    /// Offset of the request inside its slot, and of the reply.
-    request: usize,
+    /// Offset of the reply inside its slot.
     reply: usize,
     pub(crate) len: usize,
 }
@@ -123,11 +122,10 @@ impl Layout {
         let ring = HEADER + geometry.members as usize * MEMBER;
         let slots = (ring + geometry.queue as usize * CELL).next_multiple_of(LINE);
         let (request_bytes, reply_bytes) = (geometry.request_bytes as usize, geometry.reply_bytes as usize);
-        let request = in_few_lines(SLOT_HEAD, request_bytes);
-        let reply = in_few_lines(request + request_bytes, reply_bytes);
+        let reply = in_few_lines(SLOT_HEAD + request_bytes, reply_bytes);
         let stride = (reply + reply_bytes).next_multiple_of(LINE);
         let len = slots + geometry.slots as usize * stride + LINE;
-        Layout { geometry, ring, slots, stride, request, reply, len }
+        Layout { geometry, ring, slots, stride, reply, len }
     }
 
     /// Where the last number of the file is: a process that cuts the file short removes it.
@@ -160,15 +158,15 @@ impl Layout {
     pub(crate) fn payload(&self, idx: u32, direction: Direction) -> Option<Area> {
         let (slot, Geometry { request_bytes, reply_bytes, .. }) = (self.slot(idx)?, self.geometry);
         let (at, len) = match direction {
-            Direction::Request => (self.request, request_bytes),
+            Direction::Request => (SLOT_HEAD, request_bytes),
             Direction::Reply => (self.reply, reply_bytes),
         };
         Some(Area { at: slot + at, len: len as usize, space: self.stride - at })
     }
 }
 
-/// Where a payload begins behind `at`: there if it ends in the same line, else on the next. Each
-/// line that it lies in has to come from the other side's cache.
+/// Where a reply begins behind `at`: there if it ends in the same line, else on the next. Each line
+/// that a payload lies in has to come from the other side's cache.
 fn in_few_lines(at: usize, bytes: usize) -> usize {
     let at = at.next_multiple_of(4);
     if at % LINE + bytes <= LINE { at } else { at.next_multiple_of(LINE) }
@@ -298,26 +296,25 @@ mod tests {
         assert_eq!((layout.member(1), layout.member(2)), (Some(4096), Some(4224)));
         assert_eq!((layout.member(0), layout.member(3)), (None, None));
         assert_eq!((layout.ring, layout.slots), (4352, 4416));
-        assert_eq!((layout.request, layout.reply), (64, 192));
-        assert_eq!((layout.stride, layout.len), (256, 4416 + 3 * 256 + 64));
-        assert_eq!((layout.slot(2), layout.slot(3)), (Some(4416 + 2 * 256), None));
+        assert_eq!((layout.reply, layout.stride, layout.len), (132, 192, 4416 + 3 * 192 + 64));
+        assert_eq!((layout.slot(2), layout.slot(3)), (Some(4416 + 2 * 192), None));
     }
 
     #[test]
     fn small_payloads_share_the_line_of_the_head() {
         let places = |request_bytes, reply_bytes| {
-            let Layout { request, reply, stride, .. } =
-                Layout::new(Geometry { request_bytes, reply_bytes, ..GEOMETRY });
-            (request, reply, stride)
+            let layout = Layout::new(Geometry { request_bytes, reply_bytes, ..GEOMETRY });
+            (layout.reply, layout.stride)
         };
-        assert_eq!(places(12, 12), (32, 44, 64));
-        assert_eq!(places(16, 16), (32, 48, 64));
-        assert_eq!(places(17, 16), (32, 64, 128));
-        assert_eq!(places(32, 64), (32, 64, 128));
-        assert_eq!(places(33, 8), (64, 100, 128));
-        assert_eq!(places(64, 64), (64, 128, 192));
-        assert_eq!(places(65, 0), (64, 132, 192));
-        assert_eq!(places(0, 0), (32, 32, 64));
+        assert_eq!(places(12, 12), (44, 64));
+        assert_eq!(places(16, 16), (48, 64));
+        assert_eq!(places(17, 16), (64, 128));
+        assert_eq!(places(32, 64), (64, 128));
+        assert_eq!(places(33, 8), (68, 128));
+        assert_eq!(places(64, 64), (128, 192));
+        assert_eq!(places(65, 0), (100, 128));
+        assert_eq!(places(4096, 4096), (4160, 8256));
+        assert_eq!(places(0, 0), (32, 64));
     }
 
     #[test]

@@ -42,7 +42,6 @@ struct Map {
     ring: usize,
     slots: usize,
     stride: usize,
-    request: usize,
     geometry: Geometry,
 }
 
@@ -58,14 +57,12 @@ impl Map {
             if at % 64 + bytes <= 64 { at } else { round_up(at, 64) }
         };
         let (request_bytes, reply_bytes) = (geometry.request_bytes as usize, geometry.reply_bytes as usize);
-        let request = place(32, request_bytes);
-        let reply = place(request + request_bytes, reply_bytes);
+        let reply = place(32 + request_bytes, reply_bytes);
         Map {
             members: 4096 / 8,
             ring: ring / 8,
             slots: round_up(ring + 8 * geometry.queue as usize, 64) / 8,
             stride: round_up(reply + reply_bytes, 64) / 8,
-            request: request / 8,
             geometry: *geometry,
         }
     }
@@ -87,7 +84,7 @@ fn the_parts_are_where_the_text_says() {
     assert_eq!(get(map.ring), 1 << 23 | (ticket.to_bits() & 0xFF_FFFF), "lap 0, full");
     let slot = map.slots + map.stride * (ticket.to_bits() & 0xFF_FFFF) as usize;
     assert_eq!(get(slot), 1 << 24 | 1 << 8 | 2, "the first generation, sent by member 1");
-    assert_eq!((get(slot + 2), get(slot + map.request)), (8, u64::from_le_bytes(*b"eight by")));
+    assert_eq!((get(slot + 2), get(slot + 4)), (8, u64::from_le_bytes(*b"eight by")));
 }
 
 /// With zeros between its first bytes and its last, the segment is as good as new.
