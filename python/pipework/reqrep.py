@@ -9,9 +9,7 @@ taken back. A client that lives and does not receive its replies keeps their slo
 >>> import multiprocessing, os, tempfile
 >>> from pipework.reqrep import Client, Server
 >>> def work(path):
-...     for request in Server(path):
-...         with request:
-...             request.reply(request.data.upper())
+...     Server(path).serve(bytes.upper)
 >>> with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
 ...     path = os.path.join(folder, "segment")
 ...     segment = Segment.create(path, slots=8)
@@ -21,10 +19,14 @@ taken back. A client that lives and does not receive its replies keeps their slo
 ...     with Client(path) as client:
 ...         print(client.call(b"hello", timeout=10))
 ...     for worker in workers:
-...         worker.kill(); worker.join()
+...         worker.terminate(); worker.join()
 b'HELLO'
 
-A request is answered, failed, or kept waiting, so take it in a `with` block: whatever happens in
+A server calls a function with each request: `server.serve(handler)`, in several threads if need be,
+`await server.aserve(handler)` in asyncio, `server.serve_batches(handler)` for work that is cheaper
+by the batch. What the function returns is the reply, a generator is a reply in parts, and what it
+raises is a `RemoteError` at the caller. Or it takes them in a loop, `for request in server`: a
+request is answered, failed, or kept waiting, so take it in a `with` block: whatever happens in
 there, its caller hears of it. A loop over a server fails what it gave out last when it comes back,
 if nobody has answered it; `request.detach()` hands one on to a thread or a task.
 
@@ -40,8 +42,9 @@ Flags are 32 bits beside a payload, both ways. They are the programs' own: nothi
 
 from __future__ import annotations
 
-from ._core import Client, IntClient, IntRequest, IntServer, Request, Segment, Server, Stream
+from ._core import Client, IntClient, IntRequest, IntServer, Request, Segment, Stream
 from ._reqrep import Audit, Geometry, Member, Message, Options, Outcome, Stats, Ticket
+from ._serving import Server
 
 __all__ = [
     "Audit",

@@ -145,6 +145,13 @@ macro_rules! server {
                 self.0.segment(py)
             }
 
+            /// For how many seconds a client may keep this server waiting in the middle of a call
+            /// that goes in parts.
+            #[getter]
+            fn part_timeout(&self) -> f64 {
+                self.0.part_timeout()
+            }
+
             /// Ends iterations, and `recv` and the like with `Invalid`: those of other threads
             /// within 250 ms, those of tasks at once. Leaves the segment as soon as the requests
             /// that were taken are answered or dropped. A second time does nothing.
@@ -174,34 +181,8 @@ macro_rules! server {
     };
 }
 
-/// Takes requests from a segment and answers them.
-///
-/// `max_message`: bytes of the longest request and reply. `part_timeout`: for how many seconds a
-/// client may keep this server waiting in the middle of a call that goes in parts; then the call
-/// fails.
-///
-/// `Server(segment)` attaches to a `Segment`; `Server(path)` to the one at a path, which is made if
-/// there is none: the keyword arguments are those of `Options`. Any number of servers, in any
-/// number of processes and threads, compete for the requests: each request goes to one of them. In
-/// a forked child it works on, as a member of its own; requests taken before stay the parent's. It
-/// can be pickled for another process.
-///
-/// Iterating gives requests until the server is closed or stopped, `async for` too. A loop that
-/// comes back fails the request that it gave out last, if that is neither answered nor detached:
-/// who hands it to a thread or a task hands on `request.detach()`. What `recv` and `recv_many`
-/// return is one's own: until it is answered, failed or dropped, its caller waits, so use it in a
-/// `with` block.
-///
-/// >>> from pipework.reqrep import Client, Segment, Server
-/// >>> segment = Segment.anonymous()
-/// >>> server, client = Server(segment), Client(segment)
-/// >>> tickets = [client.send(data) for data in (b"a", b"b", b"c")]
-/// >>> for request in server.recv_many(100):
-/// ...     with request:
-/// ...         done = request.reply(request.data * 3)
-/// >>> [client.recv(ticket) for ticket in tickets]
-/// [b'aaa', b'bbb', b'ccc']
-#[pyclass(frozen, module = "pipework.reqrep")]
+/// What `pipework.reqrep.Server` is made of; handlers, in `pipework/_serving.py`, stand on it.
+#[pyclass(frozen, subclass, module = "pipework._core")]
 pub(crate) struct Server(Taking);
 
 server!(Server, reqrep::Segment::server, Kind::Bytes, Request, {

@@ -204,7 +204,11 @@ impl Taking {
     }
 
     pub(super) fn settings(&self, py: Python<'_>) -> Settings {
-        (self.segment(py), self.max_message, self.part_timeout.as_secs_f64())
+        (self.segment(py), self.max_message, self.part_timeout())
+    }
+
+    pub(super) fn part_timeout(&self) -> f64 {
+        self.part_timeout.as_secs_f64()
     }
 
     pub(super) fn close(&self) {

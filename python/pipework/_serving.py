@@ -1,0 +1,270 @@
+"""Handlers: functions that a server calls with each request, and whose results are the replies.
+
+A handler that raises fails its call, and never more than that. What a server has taken when it is
+told to stop, by `stop` or by SIGTERM, is answered before `serve` and its sisters return.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import inspect
+import logging
+import signal
+import threading
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Union
+
+from . import _core
+from ._errors import Closed, Error, Invalid
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    Handler = Callable[[bytes], Union[Buffer, Iterator[Buffer], None]]
+    AsyncHandler = Callable[[bytes], Union[Awaitable[Union[Buffer, None]], AsyncIterator[Buffer]]]
+    BatchHandler = Callable[[list[bytes]], Sequence[Union[Buffer, Exception, None]]]
+
+H = TypeVar("H", bound=Callable[..., Any])
+
+_log = logging.getLogger("pipework")
+
+
+class Server(_core.Server):
+    """Takes requests from a segment and answers them.
+
+    `max_message`: bytes of the longest request and reply. `part_timeout`: for how many seconds a
+    client may keep this server waiting in the middle of a call that goes in parts; then the call
+    fails.
+
+    `Server(segment)` attaches to a `Segment`; `Server(path)` to the one at a path, which is made if
+    there is none: the keyword arguments are those of `Options`. Any number of servers, in any
+    number of processes and threads, compete for the requests: each request goes to one of them. In
+    a forked child it works on, as a member of its own; requests taken before stay the parent's. It
+    can be pickled for another process.
+
+    `serve(handler)` answers each request with what a function makes of it, `aserve` with a
+    coroutine, and `serve_batches` many at once.
+
+    >>> import threading
+    >>> from pipework.reqrep import Client, Segment, Server
+    >>> segment = Segment.anonymous()
+    >>> server, client = Server(segment), Client(segment)
+    >>> thread = threading.Thread(target=server.serve, args=(bytes.upper,))
+    >>> thread.start()
+    >>> client.call(b"hello", timeout=5.0)
+    b'HELLO'
+    >>> server.stop(); thread.join()
+
+    Who needs more of a request than its bytes takes requests in a loop. Iterating gives them until
+    the server is closed or stopped, `async for` too. A loop that comes back fails the request that
+    it gave out last, if that is neither answered nor detached: who hands it to a thread or a task
+    hands on `request.detach()`. What `recv` and `recv_many` return is one's own: until it is
+    answered, failed or dropped, its caller waits, so use it in a `with` block.
+
+    >>> tickets = [client.send(data) for data in (b"a", b"b", b"c")]
+    >>> for request in Server(segment).recv_many(100):
+    ...     with request:
+    ...         done = request.reply(request.data * 3)
+    >>> [client.recv(ticket) for ticket in tickets]
+    [b'aaa', b'bbb', b'ccc']
+    """
+
+    __module__ = "pipework.reqrep"
+
+    _handler: Callable[..., Any] | None = None
+
+    def handler(self, function: H) -> H:
+        """Makes `function` what `serve`, `aserve` and `serve_batches` call if they are given none:
+        `@server.handler` above its definition. Returns it as it is."""
+        self._handler = function
+        return function
+
+    def serve(self, handler: Handler | None = None, *, threads: int = 1) -> None:
+        """Answers each request with what `handler` returns for its bytes, until this server is
+        stopped or closed. None is an empty reply. An iterator, such as a generator makes, is a
+        reply in parts, each sent as soon as it is there; it is closed if the caller goes away, and
+        may keep the caller waiting as long as it likes.
+
+        If `handler` raises, its call raises `RemoteError` with the last line of the traceback, such
+        as "ValueError: not a number"; the rest is logged here, under "pipework".
+
+        `threads` requests are worked on at a time, one of them in this thread. In the main thread
+        SIGTERM stops the server: no more requests are taken, those that were taken are answered,
+        and this returns. It is left alone if the program handles SIGTERM itself.
+        """
+        answer = self._choose(handler)
+        if threads < 1:
+            raise ValueError("threads must be 1 or more")
+
+        def work() -> None:
+            try:
+                for request in self:
+                    _answer(request, answer, self.part_timeout)
+            finally:
+                # What ends one of them is the end of all.
+                _stop(self)
+
+        with _stopped_by_sigterm(self), concurrent.futures.ThreadPoolExecutor(threads, "serve") as pool:
+            others = [pool.submit(work) for _ in range(threads - 1)]
+            work()
+        for other in others:
+            other.result()
+
+    async def aserve(self, handler: AsyncHandler | None = None, *, limit: int = 100) -> None:
+        """As `serve`, in asyncio: `handler` is a coroutine function, or an asynchronous generator
+        for replies in parts. At most `limit` requests are worked on at a time; those beyond are
+        left to other servers. If the task is cancelled, what it works on fails."""
+        answer = self._choose(handler)
+        if limit < 1:
+            raise ValueError("limit must be 1 or more")
+        places = asyncio.Semaphore(limit)
+        tasks: set[asyncio.Task[None]] = set()
+
+        def ended(task: asyncio.Task[None]) -> None:
+            tasks.discard(task)
+            places.release()
+
+        with _stopped_by_sigterm(self):
+            try:
+                await places.acquire()
+                async for request in self:
+                    task = asyncio.create_task(_answer_in_task(request.detach(), answer, self.part_timeout))
+                    tasks.add(task)
+                    task.add_done_callback(ended)
+                    await places.acquire()
+                while tasks:
+                    await asyncio.wait(tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    def serve_batches(self, handler: BatchHandler | None = None, *, max_batch: int = 32, linger: float = 0.002) -> None:
+        """As `serve`, for work that is cheaper by the batch, such as a model's: `handler` gets a
+        list of up to `max_batch` requests' bytes, and returns as many replies in the same order. An
+        exception in place of a reply fails that call. What `handler` raises fails all of them.
+
+        A batch is what waits, and what comes within `linger` seconds of the first. Requests whose
+        callers have gone are left out of it.
+
+        >>> import threading
+        >>> from pipework.reqrep import Client, Segment
+        >>> segment = Segment.anonymous()
+        >>> server, client = Server(segment), Client(segment)
+        >>> @server.handler
+        ... def lengths(texts):
+        ...     return [b"%d" % len(text) for text in texts]
+        >>> thread = threading.Thread(target=server.serve_batches)
+        >>> thread.start()
+        >>> tickets = [client.send(word) for word in (b"a", b"bird", b"crossed")]
+        >>> [client.recv(ticket, timeout=5.0) for ticket in tickets]
+        [b'1', b'4', b'7']
+        >>> server.stop(); thread.join()
+        """
+        answer = self._choose(handler)
+        with _stopped_by_sigterm(self):
+            while True:
+                try:
+                    batch = self.recv_many(max_batch, linger=linger)
+                except Closed:
+                    return
+                except Invalid:
+                    if self.closed:
+                        return
+                    raise
+                with contextlib.ExitStack() as open_ones:  # what is not answered in here fails
+                    batch = [open_ones.enter_context(request) for request in batch if request.wanted]
+                    if batch:
+                        _answer_all(batch, answer)
+
+    def _choose(self, handler: Callable[..., Any] | None) -> Callable[..., Any]:
+        chosen = self._handler if handler is None else handler
+        if chosen is None:
+            raise TypeError("no handler: give one, or decorate a function with @server.handler")
+        return chosen
+
+
+def _answer(request: _core.Request, handler: Callable[..., Any], part_timeout: float) -> None:
+    with request:
+        try:
+            reply = handler(request.data)
+            if not isinstance(reply, Iterator):
+                _reply(request, reply)
+                return
+            try:
+                for part in reply:
+                    if not request.send_part(part, part_timeout):
+                        return  # the caller has gone
+            finally:
+                if inspect.isgenerator(reply):
+                    reply.close()
+            request.reply(b"")
+        except Exception as error:
+            _fail(request, error)
+
+
+async def _answer_in_task(request: _core.Request, handler: Callable[..., Any], part_timeout: float) -> None:
+    with request:
+        try:
+            reply = handler(request.data)
+            if not isinstance(reply, AsyncIterator):
+                reply = await reply
+                await request.areply(b"" if reply is None else reply)
+                return
+            try:
+                async for part in reply:
+                    if not await asyncio.wait_for(request.asend_part(part), part_timeout):
+                        return  # the caller has gone
+            finally:
+                if inspect.isasyncgen(reply):
+                    await reply.aclose()
+            await request.areply(b"")
+        except Exception as error:
+            _fail(request, error)
+
+
+def _answer_all(batch: list[_core.Request], handler: Callable[..., Any]) -> None:
+    try:
+        replies = handler([request.data for request in batch])
+        if len(replies) != len(batch):
+            raise ValueError(f"the handler gave {len(replies)} replies for {len(batch)} requests")
+    except Exception as error:
+        replies = [error] * len(batch)
+    for request, reply in zip(batch, replies):
+        try:
+            if isinstance(reply, Exception):
+                raise reply
+            _reply(request, reply)
+        except Exception as error:
+            _fail(request, error)
+
+
+def _reply(request: _core.Request, reply: Buffer | None) -> None:
+    request.reply(b"" if reply is None else reply)
+
+
+def _fail(request: _core.Request, error: Exception) -> None:
+    request.fail("".join(traceback.format_exception_only(type(error), error)).strip())
+    _log.error("a request failed", exc_info=error)
+
+
+def _stop(server: Server) -> None:
+    with contextlib.suppress(Error):  # it is closed
+        server.stop()
+
+
+@contextlib.contextmanager
+def _stopped_by_sigterm(server: Server) -> Iterator[None]:
+    """SIGTERM stops the server, where a handler can be set and nobody has set one."""
+    is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not is_ours:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda *_: _stop(server))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

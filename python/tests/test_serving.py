@@ -1,0 +1,425 @@
+"""Handlers: what a server calls with each request, and what becomes of it at the caller."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipework import RemoteError
+from pipework.reqrep import Client, Segment, Server
+from processes import all_free, ends, forked, in_time, until
+from support import SOON, after
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@contextlib.contextmanager
+def running(server: Server, serve: Callable[[], object]) -> Iterator[threading.Thread]:
+    """A thread that serves; it is told to stop in the end, and does."""
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        with contextlib.suppress(ValueError):  # it is closed
+            server.stop()
+        thread.join(SOON)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """What is logged, as text: records refer to all that a traceback does."""
+
+    texts: list[str] = []
+    plain = logging.Formatter()
+
+    def take(record: logging.LogRecord) -> bool:
+        texts.append(plain.format(record))
+        return False
+
+    log = logging.getLogger("pipework")
+    log.addFilter(take)
+    yield texts
+    log.removeFilter(take)
+
+
+def test_what_a_handler_returns_is_the_reply(segment: Segment) -> None:
+    client, server = ends(segment)
+    replies = {b"bytes": b"1", b"buffer": bytearray(b"2"), b"none": None, b"long": bytes(1000)}
+    with running(server, lambda: server.serve(replies.__getitem__)):
+        for request, reply in replies.items():
+            assert client.call(request, SOON) == (reply or b"")
+        assert client.call(b"buffer", SOON) == b"2"
+
+
+def test_threads_work_at_the_same_time(segment: Segment) -> None:
+    client, server = ends(segment)
+    together = threading.Barrier(3)
+
+    def meet(data: bytes) -> bytes:
+        together.wait(SOON)
+        return data
+
+    with running(server, functools.partial(server.serve, meet, threads=3)):
+        tickets = [client.send(b"%d" % number) for number in range(3)]
+        assert [client.recv(ticket, SOON) for ticket in tickets] == [b"0", b"1", b"2"]
+
+
+def test_a_handler_that_raises_fails_its_call(segment: Segment, logged: list[str]) -> None:
+    client, server = ends(segment)
+    serve: Any = server.serve  # an int is no reply
+    with running(server, functools.partial(serve, int, threads=2)):
+        with pytest.raises(RemoteError) as raised:
+            client.call(b"three", SOON)
+        assert str(raised.value).startswith("ValueError: invalid literal for int()")
+        with pytest.raises(RemoteError, match="^TypeError: "):
+            client.call(b"3", SOON)
+    assert ["Traceback" in text for text in logged] == [True, True]
+
+
+def test_an_exception_that_cannot_be_printed_is_a_reason_all_the_same(segment: Segment, logged: list[str]) -> None:
+    def raise_it(_: bytes) -> bytes:
+        raise Silent
+
+    client, server = ends(segment)
+    with running(server, functools.partial(server.serve, raise_it)):
+        with pytest.raises(RemoteError, match="Silent: <"):
+            client.call(b"", SOON)
+
+
+def test_a_generator_is_a_reply_in_parts(segment: Segment, logged: list[str]) -> None:
+    def count(data: bytes) -> Iterator[bytes]:
+        for number in range(int(data)):
+            yield b"%d" % number
+        if data == b"4":
+            raise ValueError("not four")
+
+    client, server = ends(segment)
+    with running(server, functools.partial(server.serve, count)):
+        assert list(client.stream(b"3", SOON)) == [b"0", b"1", b"2"]
+        assert client.call(b"3", SOON) == b"012"
+        assert list(client.stream(b"0", SOON)) == []
+        with pytest.raises(RemoteError):
+            list(client.stream(b"4", SOON))
+    assert "not four" in logged[0]
+
+
+def test_a_generator_is_closed_when_its_caller_goes(segment: Segment) -> None:
+    closed = threading.Event()
+
+    def endless(_: bytes) -> Iterator[bytes]:
+        try:
+            while True:
+                yield b"again"
+        finally:
+            closed.set()
+
+    client, server = ends(segment)
+    with running(server, functools.partial(server.serve, endless)):
+        with client.stream(b"", SOON) as parts:
+            assert next(parts) == b"again"
+        assert closed.wait(SOON)
+
+
+def test_a_caller_that_takes_no_parts_ends_its_own_call_only(segment: Segment, logged: list[str]) -> None:
+    client, server = Client(segment), Server(segment, part_timeout=0.1)
+    assert server.part_timeout == 0.1
+    with running(server, functools.partial(server.serve, lambda data: iter([data] * 3))):
+        parts = client.stream(b"slow", SOON)
+        assert next(parts) == b"slow"
+        assert client.call(b"quick", SOON) == b"quick" * 3
+        with pytest.raises(RemoteError):
+            list(parts)
+
+
+def test_what_was_taken_is_answered_before_serve_returns(segment: Segment) -> None:
+    client, server = ends(segment)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(data: bytes) -> bytes:
+        begun.set()
+        assert go_on.wait(SOON)
+        return data
+
+    with running(server, functools.partial(server.serve, slow, threads=2)) as thread:
+        ticket = client.send(b"taken")
+        assert begun.wait(SOON)
+        server.stop()
+        left = client.send(b"left to others")
+        thread.join(0.05)
+        assert thread.is_alive()
+        go_on.set()
+        assert client.recv(ticket, SOON) == b"taken"
+    assert client.cancel(left)
+
+
+def test_serve_ends_with_close_and_refuses_what_makes_no_sense(segment: Segment) -> None:
+    server = Server(segment)
+    with running(server, functools.partial(server.serve, bytes.upper, threads=2)):
+        server.close()
+    server = Server(segment)
+    with pytest.raises(TypeError, match="no handler"):
+        server.serve()
+    with pytest.raises(ValueError):
+        server.serve(bytes.upper, threads=0)
+    with pytest.raises(ValueError):
+        in_time(server.aserve(bytes.upper, limit=0))  # type: ignore[arg-type]
+
+
+def test_the_handler_may_be_given_before(segment: Segment) -> None:
+    client, server = ends(segment)
+
+    @server.handler
+    def upper(data: bytes) -> bytes:
+        return data.upper()
+
+    assert upper(b"still a function") == b"STILL A FUNCTION"
+    with running(server, server.serve):
+        assert client.call(b"a", SOON) == b"A"
+
+
+def test_what_is_no_exception_ends_serve(segment: Segment) -> None:
+    def leave(_: bytes) -> bytes:
+        raise SystemExit(3)
+
+    client, server = ends(segment)
+    after(0.05, lambda: client.send(b""))
+    with pytest.raises(SystemExit):
+        server.serve(leave, threads=3)
+    with pytest.raises(RemoteError, match="^SystemExit$"):
+        [outcome.result() for _, outcome in client.as_completed(SOON)]
+
+
+# ---------------------------------------------------------------- in asyncio
+
+
+def test_coroutines_answer_side_by_side_up_to_a_limit(segment: Segment) -> None:
+    client, server = ends(segment)
+    now = most = 0
+
+    async def answer(data: bytes) -> bytes:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.01)
+        now -= 1
+        return data * 2
+
+    async def main() -> None:
+        serving = asyncio.create_task(server.aserve(answer, limit=3))
+        assert await asyncio.gather(*(client.acall(b"%d" % n) for n in range(10))) == [b"%d%d" % (n, n) for n in range(10)]
+        server.stop()
+        await serving
+
+    in_time(main())
+    assert most == 3
+
+
+def test_an_asynchronous_handler_fails_and_streams_as_any(segment: Segment, logged: list[str]) -> None:
+    client, server = ends(segment)
+    closed = asyncio.Event()
+
+    @server.handler
+    async def count(data: bytes) -> AsyncIterator[bytes]:
+        try:
+            for number in range(int(data)):
+                await asyncio.sleep(0)
+                yield b"%d" % number
+        finally:
+            closed.set()
+
+    async def main() -> None:
+        serving = asyncio.create_task(server.aserve())
+        assert [part async for part in client.astream(b"3")] == [b"0", b"1", b"2"]
+        with pytest.raises(RemoteError, match="^ValueError: "):
+            await client.acall(b"three")
+        closed.clear()
+        parts = client.astream(b"1000000")
+        assert await parts.__anext__() == b"0"
+        await parts.aclose()
+        await closed.wait()
+        server.stop()
+        await serving
+
+    in_time(main())
+
+
+def test_a_task_that_is_cancelled_fails_what_it_works_on(segment: Segment) -> None:
+    client, server = ends(segment)
+
+    async def for_ever(_: bytes) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    async def main() -> None:
+        serving = asyncio.create_task(server.aserve(for_ever))
+        calling = asyncio.create_task(client.acall(b""))
+        while segment.audit().taken == 0:
+            await asyncio.sleep(0.001)
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        with pytest.raises(RemoteError):
+            await calling
+
+    in_time(main())
+
+
+# ---------------------------------------------------------------- by the batch
+
+
+def test_a_batch_is_what_waits(segment: Segment) -> None:
+    client, server = ends(segment)
+    batches: list[list[bytes]] = []
+
+    def double(batch: list[bytes]) -> list[bytes]:
+        batches.append(batch)
+        return [data * 2 for data in batch]
+
+    tickets = [client.send(b"%d" % number) for number in range(4)]
+    assert client.cancel(tickets.pop(1))
+    with running(server, functools.partial(server.serve_batches, double, max_batch=3)):
+        assert [client.recv(ticket, SOON) for ticket in tickets] == [b"00", b"22", b"33"]
+    assert batches == [[b"0", b"2", b"3"]]
+
+
+def test_a_batch_waits_for_more_only_so_long(segment: Segment) -> None:
+    client, server = ends(segment)
+    batches: list[int] = []
+
+    def count(batch: list[bytes]) -> list[bytes]:
+        batches.append(len(batch))
+        return batch
+
+    with running(server, functools.partial(server.serve_batches, count, max_batch=2, linger=SOON)):
+        began = time.monotonic()
+        first = client.send(b"1")
+        time.sleep(0.02)
+        second = client.send(b"2")
+        assert [client.recv(ticket, SOON) for ticket in (first, second)] == [b"1", b"2"]
+        assert time.monotonic() - began < SOON / 2, "a full batch waits for nothing"
+    assert batches == [2]
+
+
+def test_in_a_batch_one_call_fails_or_all(segment: Segment, logged: list[str]) -> None:
+    client, server = ends(segment)
+
+    def work(batch: list[bytes]) -> list[Any]:
+        if b"all" in batch:
+            raise RuntimeError("no model")
+        if b"few" in batch:
+            return []
+        return [ValueError("not that") if data == b"one" else data for data in batch]
+
+    def outcomes(*requests: bytes) -> list[str]:
+        tickets = client.send_many(requests)
+        told = {ticket: str(outcome.exception()) for ticket, outcome in client.as_completed(SOON)}
+        return [told[ticket] for ticket in tickets]
+
+    with running(server, functools.partial(server.serve_batches, work, max_batch=2, linger=SOON)):
+        assert outcomes(b"one", b"two") == ["ValueError: not that", "None"]
+        assert outcomes(b"all", b"two") == ["RuntimeError: no model"] * 2
+        assert outcomes(b"few", b"two") == ["ValueError: the handler gave 0 replies for 2 requests"] * 2
+        server.close()
+
+
+# ---------------------------------------------------------------- processes
+
+SERVE = {
+    "serve": "server.serve(slow, threads=2)",
+    "aserve": "asyncio.run(server.aserve(later))",
+    "uvloop": "uvloop.install(); asyncio.run(server.aserve(later))",
+    "serve_batches": "server.serve_batches(lambda batch: [slow(data) for data in batch])",
+}
+
+
+@pytest.mark.parametrize("how", SERVE)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_sigterm_drains(how: str, tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    program = f"""
+    import asyncio, time
+    from pipework.reqrep import Server
+
+    def slow(data):
+        time.sleep(0.3)
+        return data
+
+    async def later(data):
+        await asyncio.sleep(0.3)
+        return data
+
+    server = Server({str(path)!r})
+    {"import uvloop" if how == "uvloop" else ""}
+    {SERVE[how]}
+    print("drained")
+    """
+    segment = Segment.create(path, slots=4)
+    client = Client(segment)
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        ticket = client.send(b"taken")
+        until(lambda: segment.audit().taken == 1)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.05)
+        left = client.send(b"left to others")
+        assert client.recv(ticket, SOON) == b"taken"
+        assert process.communicate(timeout=SOON)[0] == b"drained\n"
+        assert process.returncode == 0
+    assert client.cancel(left)
+    assert all_free(segment)
+
+
+def test_a_program_that_handles_sigterm_itself_goes_on_to(segment: Segment) -> None:
+    client, server = ends(segment)
+    told = []
+    before = signal.signal(signal.SIGTERM, lambda *_: told.append("told"))
+    try:
+
+        def tell() -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            client.call(b"", SOON)
+            server.stop()
+
+        stopper = after(0.1, tell)
+        server.serve(bytes.upper)
+        stopper.join()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert told == ["told"]
+
+
+def test_a_server_that_is_killed_leaves_its_work_to_the_next(segment: Segment) -> None:
+    client = Client(segment, redeliveries=1)
+
+    def wait(_: list[bytes]) -> list[bytes]:
+        time.sleep(60)
+        return []
+
+    def serve() -> None:
+        Server(segment).serve_batches(wait)
+
+    with forked(serve) as pid:
+        ticket = client.send(b"a")
+        until(lambda: segment.audit().taken == 1)
+        os.kill(pid, signal.SIGKILL)
+        server = Server(segment)
+        with running(server, functools.partial(server.serve_batches, lambda batch: [data.upper() for data in batch])):
+            assert client.recv(ticket, SOON) == b"A"
