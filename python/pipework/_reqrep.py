@@ -41,13 +41,13 @@ class Options(TypedDict, total=False):
         0.00002.
     """
 
-    slots: int
-    queue: int
-    request_bytes: int
-    reply_bytes: int
-    members: int
+    slots: int | None
+    queue: int | None
+    request_bytes: int | None
+    reply_bytes: int | None
+    members: int | None
     mode: int
-    max_bytes: int
+    max_bytes: int | None
     sparse: bool
     any_owner: bool
     integers: bool

@@ -91,7 +91,7 @@ class Options(TypedDict, total=False):
     zstd: Union[Zstd, int, None]
     keep_compressed: bool
     max_message: int
-    max_unfinished: int
+    max_unfinished: int | None
     read_size: int
     frame_timeout: float | None
     max_pending: int

@@ -1,5 +1,9 @@
 //! Options and other arguments that have a range: each is refused with its name, what it may be,
 //! and what it was.
+//!
+//! Options that many functions share are read out of the keyword arguments by name. What
+//! `inspect.signature` and `help` show of them is the first line of a docstring, which a room
+//! writes once, as a macro.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -56,7 +60,11 @@ impl Keyword<'_, '_> {
 
     /// What it is, unless it is None.
     pub(crate) fn unless_none(self) -> Option<Self> {
-        (!self.value.is_none()).then_some(self)
+        (!self.is_none()).then_some(self)
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.value.is_none()
     }
 
     pub(crate) fn extract<'b, T: FromPyObject<'b, 'b>>(&'b self) -> PyResult<T>

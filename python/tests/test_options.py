@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pipework
 import pytest
 from pipework import atomic, fd, reqrep
-from pipework.reqrep import Client, IntClient, Segment, Server
+from pipework.reqrep import Client, IntClient, IntServer, Segment, Server
 
 SEGMENT: dict[str, tuple[list[Any], str]] = {
     "slots": ([0, -1, 2**20 + 1, 2**40, 2**80], "from 1 to 1048576"),
@@ -119,6 +120,38 @@ def test_help_shows_every_option() -> None:
             assert re.search(r"Default\s", described[1]), f"{name} has no default"
         for maker in makers:
             assert "`Options`" in (maker.__doc__ or "")
+
+
+MAKERS: list[tuple[Any, list[Any]]] = [
+    (atomic.Options, [atomic.pair, atomic.Reader, atomic.Reader.fifo, atomic.Reader.listen, atomic.Reader.stdin]),
+    (atomic.Options, [atomic.Writer, atomic.Writer.fifo, atomic.Writer.stdout]),
+    (reqrep.Options, [Segment, Segment.create, Segment.open, Segment.anonymous, Segment.memfd, Segment.from_fd]),
+    (reqrep.Options, [Server, IntServer]),
+]
+
+
+@pytest.mark.parametrize(("options", "make"), [(options, make) for options, makers in MAKERS for make in makers])
+def test_a_signature_shows_every_option(options: Any, make: Callable[..., object]) -> None:
+    by_name = [each for each in inspect.signature(make).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    assert {each.name for each in by_name} - {"closefd"} == options.__annotations__.keys()
+    described = dict(re.findall(r"^([a-z]\w*): (.+?)(?=^[a-z]\w*: |\Z)", inspect.getdoc(options) or "", re.M | re.S))
+    for each in by_name:
+        if each.name != "closefd" and each.default is not None:
+            default = described[each.name].rpartition("Default")[2].strip().removesuffix(".")
+            assert value_of(default) == each.default, each.name
+
+
+def value_of(text: str) -> Any:
+    """What a default is, as people write it."""
+    size = re.fullmatch(r"(\d+)\s+([KM])iB", text)
+    return int(size[1]) << {"K": 10, "M": 20}[size[2]] if size else eval(text)
+
+
+def test_defaults_may_be_given() -> None:
+    for make, shown in ((Segment.anonymous, Segment), (atomic.pair, atomic.pair)):
+        parameters = inspect.signature(shown).parameters.values()
+        defaults: dict[str, Any] = {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
+        assert make(**defaults) is not None
 
 
 def test_every_field_of_a_tuple_is_described() -> None:

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::OrRaise;
-use options::{Origin, options};
+use options::{Origin, options, options_text};
 use reader::Reader;
 use writer::Writer;
 
@@ -27,6 +27,7 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(max_capacity, module)?)
 }
 
+#[doc = concat!("pair(*, ", options_text!(), ")\n--\n")]
 /// A new pipe: its two ends.
 ///
 /// The keyword arguments are those of `Options`. Both descriptors are close-on-exec; a child
@@ -39,7 +40,7 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// >>> len(reader.next_item().data)
 /// 10000
 #[pyfunction]
-#[pyo3(signature = (**options))]
+#[pyo3(signature = (**options), text_signature = None)]
 fn pair(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<(Reader, Writer)> {
     let (reader, writer) = self::options(options)?.pair().or_raise(py)?;
     Ok((Reader::new(reader, Origin::of(py, options)?), Writer::new(writer, Origin::of(py, options)?)))

@@ -95,6 +95,16 @@ impl FromPyObject<'_, '_> for Compression {
     }
 }
 
+/// The options as `inspect.signature` shows them.
+macro_rules! options_text {
+    () => {
+        "mixed=False, bursts=True, strict=False, zstd=None, keep_compressed=False, \
+         max_message=268435456, max_unfinished=None, read_size=65536, frame_timeout=5.0, \
+         max_pending=1048576, or_print=False, spin=2e-05"
+    };
+}
+pub(super) use options_text;
+
 /// The options that `named` holds; each must be one of those that the caller takes.
 pub(super) fn options(named: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
     let mut options = Options::new();
@@ -110,7 +120,10 @@ pub(super) fn options(named: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
             },
             "keep_compressed" => now.keep_compressed(value.yes_or_no()?),
             "max_message" => now.max_message(value.number(0..=i64::MAX)?),
-            "max_unfinished" => now.max_unfinished(value.number(0..=i64::MAX)?),
+            "max_unfinished" => match value.unless_none() {
+                Some(value) => now.max_unfinished(value.number(0..=i64::MAX)?),
+                None => now,
+            },
             "read_size" => now.read_size(value.number(READ_SIZE)?),
             "frame_timeout" => now.frame_timeout(match value.unless_none() {
                 Some(value) => value.seconds(f64::INFINITY)?,

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use super::item;
-use super::options::{Compression, Origin, READ_SIZE, options};
+use super::options::{Compression, Origin, READ_SIZE, options, options_text};
 use crate::asyncio;
 use crate::buffer::{Space, bytes};
 use crate::error::{OrRaise, Raise, invalid, of_kind};
@@ -19,6 +19,7 @@ use crate::wait::{Timeout, until};
 
 const RECV: &str = "atomic recv";
 
+#[doc = concat!("Reader(fd, *, closefd=True, ", options_text!(), ")\n--\n")]
 /// The reading end of a pipe or FIFO.
 ///
 /// `Reader(fd)` takes over a descriptor that is the reading end of a pipe; the keyword arguments
@@ -72,7 +73,7 @@ impl Reader {
 #[pymethods]
 impl Reader {
     #[new]
-    #[pyo3(signature = (fd, *, closefd=true, **options))]
+    #[pyo3(signature = (fd, *, closefd=true, **options), text_signature = None)]
     fn open(py: Python<'_>, fd: i32, closefd: bool, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
         let (origin, options) = (Origin::of(py, options)?, self::options(options)?);
         if !closefd {
@@ -83,27 +84,30 @@ impl Reader {
         Ok(Reader::new(reader, origin))
     }
 
+    #[doc = concat!("fifo(path, *, ", options_text!(), ")\n--\n")]
     /// Opens the FIFO at `path`, at once. The pipe ends when the last writer has left; before the
     /// first has come, calls wait for it.
     #[staticmethod]
-    #[pyo3(signature = (path, **options))]
+    #[pyo3(signature = (path, **options), text_signature = None)]
     fn fifo(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
         let reader = self::options(options)?.read_fifo(&path).or_raise_at(py, &path)?;
         Ok(Reader::new(reader, Origin::of(py, options)?.at(path, false)))
     }
 
+    #[doc = concat!("listen(path, *, ", options_text!(), ")\n--\n")]
     /// As `fifo`, but the pipe never ends: when the last writer has left, calls wait for the next
     /// one.
     #[staticmethod]
-    #[pyo3(signature = (path, **options))]
+    #[pyo3(signature = (path, **options), text_signature = None)]
     fn listen(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
         let reader = self::options(options)?.listen_fifo(&path).or_raise_at(py, &path)?;
         Ok(Reader::new(reader, Origin::of(py, options)?.at(path, true)))
     }
 
+    #[doc = concat!("stdin(*, ", options_text!(), ")\n--\n")]
     /// Reads what is piped into this process. What `sys.stdin` has buffered already is not seen.
     #[staticmethod]
-    #[pyo3(signature = (**options))]
+    #[pyo3(signature = (**options), text_signature = None)]
     fn stdin(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
         let reader = self::options(options)?.stdin().or_raise(py)?;
         Ok(Reader::new(reader, Origin::of(py, options)?))

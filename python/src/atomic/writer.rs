@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::item;
-use super::options::{Compression, Origin, options};
+use super::options::{Compression, Origin, options, options_text};
 use crate::asyncio;
 use crate::buffer::Bytes;
 use crate::error::{OrRaise, at};
@@ -18,6 +18,7 @@ use crate::wait::{Timeout, asking, go_on, until, wait};
 
 const SEND: &str = "atomic send";
 
+#[doc = concat!("Writer(fd, *, closefd=True, ", options_text!(), ")\n--\n")]
 /// The writing end of a pipe or FIFO.
 ///
 /// `Writer(fd)` takes over a descriptor that is the writing end of a pipe; the keyword arguments
@@ -74,7 +75,7 @@ impl Writer {
 #[pymethods]
 impl Writer {
     #[new]
-    #[pyo3(signature = (fd, *, closefd=true, **options))]
+    #[pyo3(signature = (fd, *, closefd=true, **options), text_signature = None)]
     fn open(py: Python<'_>, fd: i32, closefd: bool, options: Option<&Bound<'_, PyDict>>) -> PyResult<Writer> {
         let (origin, options) = (Origin::of(py, options)?, self::options(options)?);
         if !closefd {
@@ -85,9 +86,10 @@ impl Writer {
         Ok(Writer::new(writer, origin))
     }
 
+    #[doc = concat!("fifo(path, timeout=None, *, ", options_text!(), ")\n--\n")]
     /// Opens the FIFO at `path` as soon as it has a reader. Raises `TimedOut` if nobody reads it.
     #[staticmethod]
-    #[pyo3(signature = (path, timeout=None, **options))]
+    #[pyo3(signature = (path, timeout=None, **options), text_signature = None)]
     fn fifo(
         py: Python<'_>,
         path: PathBuf,
@@ -99,12 +101,13 @@ impl Writer {
         writer.map(|writer| Writer::new(writer, origin)).map_err(|raised| at(py, raised, &path))
     }
 
+    #[doc = concat!("stdout(*, ", options_text!(), ")\n--\n")]
     /// Writes to this process's stdout: a pipe, a FIFO or a Unix stream socket, such as Node gives
     /// its children; anything else is refused, or printed to with `or_print`. What the program
     /// prints goes through `sys.stdout`'s own buffer: flush that before a message that shall come
     /// after it.
     #[staticmethod]
-    #[pyo3(signature = (**options))]
+    #[pyo3(signature = (**options), text_signature = None)]
     fn stdout(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Writer> {
         let writer = self::options(options)?.stdout().or_raise(py)?;
         Ok(Writer::new(writer, Origin::of(py, options)?))

@@ -18,6 +18,16 @@ use crate::keywords;
 /// Where the named tuples and the other Python of this room are.
 pub(super) const MODULE: &str = "pipework._reqrep";
 
+/// The options as `inspect.signature` shows them.
+macro_rules! options_text {
+    () => {
+        "slots=None, queue=None, request_bytes=None, reply_bytes=None, members=None, mode=384, \
+         max_bytes=None, sparse=False, any_owner=False, spin=2e-05, integers=False"
+    };
+}
+pub(super) use options_text;
+
+#[doc = concat!("Segment(path, *, ", options_text!(), ")\n--\n")]
 /// A segment that this process has opened: the shared memory in which clients and servers meet.
 ///
 /// `Segment(path)` opens the one at `path`, or makes it if there is none; the keyword arguments are
@@ -43,7 +53,7 @@ pub(crate) struct Segment {
 #[pymethods]
 impl Segment {
     #[new]
-    #[pyo3(signature = (path, **options))]
+    #[pyo3(signature = (path, **options), text_signature = None)]
     fn open_or_create(
         py: Python<'_>,
         path: Absolute,
@@ -52,16 +62,18 @@ impl Segment {
         Settings::of(options)?.make_at(py, &path.0, |options| options.open_or_create(&path.0))
     }
 
+    #[doc = concat!("create(path, *, ", options_text!(), ")\n--\n")]
     /// Makes a segment at `path`. The name appears when the segment is complete.
     ///
     /// Raises `FileExistsError` if there is such a file; `Invalid` for impossible sizes; `OSError`
     /// with ENOSPC if the file system is full.
     #[staticmethod]
-    #[pyo3(signature = (path, **options))]
+    #[pyo3(signature = (path, **options), text_signature = None)]
     fn create(py: Python<'_>, path: Absolute, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
         Settings::of(options)?.make_at(py, &path.0, |options| options.create(&path.0))
     }
 
+    #[doc = concat!("open(path, *, ", options_text!(), ")\n--\n")]
     /// Opens the segment at `path`. Sizes that are asked for must be those that it has; `max_bytes`
     /// is the largest file to open.
     ///
@@ -69,31 +81,34 @@ impl Segment {
     /// regular file, or another user's file; `Incompatible` for what is no segment, or is one of
     /// another format or of other sizes; `Corrupt` for one that was damaged or cut short.
     #[staticmethod]
-    #[pyo3(signature = (path, **options))]
+    #[pyo3(signature = (path, **options), text_signature = None)]
     fn open(py: Python<'_>, path: Absolute, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
         Settings::of(options)?.make_at(py, &path.0, |options| options.open(&path.0))
     }
 
+    #[doc = concat!("anonymous(*, ", options_text!(), ")\n--\n")]
     /// Makes a segment without a name: for threads, for processes that are forked from this one,
     /// and for those it is pickled for.
     #[staticmethod]
-    #[pyo3(signature = (**options))]
+    #[pyo3(signature = (**options), text_signature = None)]
     fn anonymous(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
         Settings::of(options)?.make(py, |options| options.anonymous())
     }
 
+    #[doc = concat!("memfd(name, *, ", options_text!(), ")\n--\n")]
     /// As `anonymous`; `name` shows up in /proc/PID/maps. Another process that is given the
     /// descriptor opens it by `from_fd`.
     #[staticmethod]
-    #[pyo3(signature = (name, **options))]
+    #[pyo3(signature = (name, **options), text_signature = None)]
     fn memfd(py: Python<'_>, name: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
         Settings::of(options)?.make(py, |options| options.memfd(name))
     }
 
+    #[doc = concat!("from_fd(fd, *, ", options_text!(), ")\n--\n")]
     /// Opens the segment behind a descriptor and takes the descriptor over. Raises as `open`; then
     /// it stays the caller's.
     #[staticmethod]
-    #[pyo3(signature = (fd, **options))]
+    #[pyo3(signature = (fd, **options), text_signature = None)]
     fn from_fd(py: Python<'_>, fd: i32, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
         let settings = Settings::of(options)?;
         let segment =
@@ -274,6 +289,9 @@ impl Segment {
     }
 }
 
+/// What may be None: whatever it is in the segment that is there, or else the core's default.
+const UNSET: [&str; 6] = ["slots", "queue", "request_bytes", "reply_bytes", "members", "max_bytes"];
+
 /// What keyword arguments say.
 struct Settings {
     options: Options,
@@ -290,6 +308,9 @@ impl Settings {
         let (mut options, mut plain, mut sizes) = (Options::new(), Options::new(), Vec::new());
         let (mut any_owner, mut spin, mut integers) = (false, None, false);
         keywords::each("reqrep", named, |name, value| {
+            if UNSET.contains(&name) && value.is_none() {
+                return Ok(true);
+            }
             let mut size = |name, range| -> PyResult<u32> {
                 let size = value.number(range)?;
                 sizes.push((name, size));

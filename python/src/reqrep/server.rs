@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::request::{IntRequest, Request};
-use super::segment::{Place, Segment};
+use super::segment::{Place, Segment, options_text};
 use super::taking::{Settings, Taking};
 use super::turns::Requests;
 use crate::error::OrRaise;
@@ -29,7 +29,7 @@ macro_rules! server {
                     part_timeout=PartTimeout::DEFAULT,
                     **options
                 ),
-                text_signature = "(segment, max_message=268435456, part_timeout=10.0, **options)"
+                text_signature = None
             )]
             fn attach(
                 py: Python<'_>,
@@ -181,6 +181,7 @@ macro_rules! server {
     };
 }
 
+#[doc = concat!("Server(segment, max_message=268435456, part_timeout=10.0, *, ", options_text!(), ")\n--\n")]
 /// What `pipework.reqrep.Server` is made of; handlers, in `pipework/_serving.py`, stand on it.
 #[pyclass(frozen, subclass, module = "pipework._core")]
 pub(crate) struct Server(Taking);
@@ -195,6 +196,7 @@ server!(Server, reqrep::Segment::server, Kind::Bytes, Request, {
     }
 });
 
+#[doc = concat!("IntServer(segment, max_message=268435456, part_timeout=10.0, *, ", options_text!(), ")\n--\n")]
 /// A `Server` whose requests and replies are numbers, -2**63 to 2**63 - 1. The segment is one of
 /// integers, also where this makes it.
 ///
