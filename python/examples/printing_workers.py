@@ -50,13 +50,14 @@ def main(workers: int = 4, numbers_each: int = 25) -> tuple[dict[int, list[int]]
             children.append(subprocess.Popen(command, stdout=writer.fileno()))
     results: dict[int, list[int]] = {}
     printed: list[str] = []
-    for item in reader:
-        match item:
-            case atomic.Message(data):
-                result = json.loads(data)
-                results[result["number"]] = result["factors"]
-            case atomic.Line():
-                printed.append(item.text)
+    with reader:
+        for item in reader:
+            match item:
+                case atomic.Message(data):
+                    result = json.loads(data)
+                    results[result["number"]] = result["factors"]
+                case atomic.Line():
+                    printed.append(item.text)
     for child in children:
         child.wait()
     for number, primes in sorted(results.items())[:3]:

@@ -73,27 +73,28 @@ def main(mebibytes: int = 1024) -> None:
         segment = Segment.create(path, slots=4, request_bytes=65536, reply_bytes=65536)
         server = context.Process(target=serve, args=(path,), daemon=True)
         server.start()
-        client, processes = Client(segment), (os.getpid(), server.pid or 0)
-        try:
-            list(query(client, "SELECT nothing"))
-        except RemoteError as error:
-            print("refused:", error)
-        wanted = mebibytes * 1024 * 1024 // ROW
-        before = [0, 0]
-        began = time.monotonic()
-        for number, (counted, text) in enumerate(query(client, QUERY, rows=wanted, text=TEXT)):
-            assert number == counted and text == TEXT[number % 997 :][:ROW]
-            if number == 20 * PART:
-                before = [memory(pid, "VmRSS") for pid in processes]
-        assert number == wanted - 1
-        grown = [memory(pid, "VmHWM") - was for pid, was in zip(processes, before)]
-        seconds = time.monotonic() - began
-        print(f"{wanted} rows in {seconds:.1f} s, {wanted * ROW / seconds / 1e6:.0f} MB/s")
-        print(f"memory grew by {grown[0] // 1024} KiB in the client, by {grown[1] // 1024} KiB in the server")
-        for number, _row in query(client, QUERY, rows=10**12, text=TEXT):
-            if number == 100:
-                break  # which stops the query
-        assert list(query(client, "SELECT 1, 'is next'")) == [[1, "is next"]]
+        with Client(segment) as client:
+            processes = (os.getpid(), server.pid or 0)
+            try:
+                list(query(client, "SELECT nothing"))
+            except RemoteError as error:
+                print("refused:", error)
+            wanted = mebibytes * 1024 * 1024 // ROW
+            before = [0, 0]
+            began = time.monotonic()
+            for number, (counted, text) in enumerate(query(client, QUERY, rows=wanted, text=TEXT)):
+                assert number == counted and text == TEXT[number % 997 :][:ROW]
+                if number == 20 * PART:
+                    before = [memory(pid, "VmRSS") for pid in processes]
+            assert number == wanted - 1
+            grown = [memory(pid, "VmHWM") - was for pid, was in zip(processes, before)]
+            seconds = time.monotonic() - began
+            print(f"{wanted} rows in {seconds:.1f} s, {wanted * ROW / seconds / 1e6:.0f} MB/s")
+            print(f"memory grew by {grown[0] // 1024} KiB in the client, by {grown[1] // 1024} KiB in the server")
+            for number, _row in query(client, QUERY, rows=10**12, text=TEXT):
+                if number == 100:
+                    break  # which stops the query
+            assert list(query(client, "SELECT 1, 'is next'")) == [[1, "is next"]]
         server.kill()
         server.join()
 

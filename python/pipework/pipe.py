@@ -38,6 +38,7 @@ import contextvars
 import io
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
@@ -145,6 +146,18 @@ class _End(io.RawIOBase):
     def peer_closed(self) -> bool:
         """Whether the other end is closed."""
         return self._end.peer_closed
+
+    def __del__(self) -> None:
+        if not self.closed:
+            self._dealloc_warn(self)
+            self.close()
+
+    def _dealloc_warn(self, dropped: object) -> None:
+        # How `io` tells a raw stream that its wrapper was dropped, just before it closes it.
+        warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=dropped)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of a pipe{', closed' if self.closed else ''}>"
 
     def close(self) -> None:
         """Closes this end. The reader gets what is in the pipe, and then the end of the stream; a
@@ -269,13 +282,12 @@ class Writer(_End):
         self._dropped = False
 
     def __del__(self) -> None:
-        if not self.closed:
-            self._dropped = True
-            self.close()
+        self._dropped = True
+        super().__del__()
 
     def _dealloc_warn(self, wrapper: object) -> None:
-        # How `io` tells a raw stream that its wrapper was dropped, just before it closes it.
         self._dropped = True
+        super()._dealloc_warn(wrapper)
 
     def close(self) -> None:
         """Closes this end: the reader gets what is in the pipe, and then the end of the stream. A
@@ -361,3 +373,6 @@ class _Produced(Writer):
 
     def _shut(self, error: BaseException | None) -> None:
         io.RawIOBase.close(self)
+
+    def _dealloc_warn(self, dropped: object) -> None:
+        pass

@@ -7,13 +7,14 @@
 //! interpreter lock only, so that no child can inherit a lock.
 
 use std::collections::VecDeque;
+use std::ffi::CString;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, Thread, ThreadId};
 
 use pipework::{Deadline, ErrorKind};
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyResourceWarning, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -111,6 +112,13 @@ impl<T: Send> Handle<T> {
     pub(crate) fn is_under_way_here(&self) -> bool {
         let this_thread = thread::current().id();
         self.state.with(|state| state.holder == Some(this_thread))
+    }
+
+    /// What `tell` says of the end, behind its `noun`. It waits for no call that has the end.
+    pub(crate) fn describe(&self, noun: &str, tell: impl FnOnce(&T) -> String + Send) -> String {
+        let told = self.state.with(|state| state.end.as_ref().map(|end| tell(end)));
+        let without = if self.is_closed() { ", closed" } else { ", in use" };
+        format!("{noun}{}", told.as_deref().unwrap_or(without))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -277,6 +285,22 @@ impl<T: Send> Drop for Handle<T> {
 pub(crate) fn drop_detached<T: Send>(py: Python<'_>, end: T) {
     py.detach(|| drop(end));
     report_raised(py);
+}
+
+/// Says that something was dropped that had not been closed, as Python's own files do.
+pub(crate) fn warn_unclosed(what: impl FnOnce() -> String) {
+    // Without an interpreter, which may have gone already, there is nobody to tell.
+    Python::try_attach(|py| {
+        // It may be dropped because of an exception, which is not to be lost.
+        let raised = PyErr::take(py);
+        let warned = CString::new(format!("unclosed {}", what())).map(|text| {
+            PyErr::warn(py, &py.get_type::<PyResourceWarning>(), &text, 1)
+                .unwrap_or_else(|error| error.write_unraisable(py, None));
+        });
+        // A path has no zero byte.
+        debug_assert!(warned.is_ok());
+        raised.inspect(|raised| raised.clone_ref(py).restore(py));
+    });
 }
 
 static FORKS: AtomicU32 = AtomicU32::new(0);

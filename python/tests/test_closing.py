@@ -83,7 +83,7 @@ print("done")
 
 def run(program: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", START + program], capture_output=True, text=True, timeout=SOON
+        [sys.executable, "-W", "error", "-W", "ignore:unclosed", "-c", START + program], capture_output=True, text=True, timeout=SOON
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 

@@ -154,12 +154,14 @@ pub(super) struct Origin {
     /// The FIFO that a reader opens anew.
     path: Option<PathBuf>,
     listens: bool,
+    /// Whether the descriptor goes with the end.
+    is_own: bool,
 }
 
 impl Origin {
     pub(super) fn of(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Origin> {
         let options = options.map_or_else(|| Ok(PyDict::new(py)), Bound::copy)?;
-        Ok(Origin { options: options.unbind(), path: None, listens: false })
+        Ok(Origin { options: options.unbind(), path: None, listens: false, is_own: true })
     }
 
     pub(super) fn at(self, path: PathBuf, listens: bool) -> Origin {
@@ -167,10 +169,19 @@ impl Origin {
         Origin { path: Some(absolute(&path).unwrap_or(path)), listens, ..self }
     }
 
+    /// The same for an end whose descriptor belongs to somebody else, or to the process.
+    pub(super) fn of_others(self) -> Origin {
+        Origin { is_own: false, ..self }
+    }
+
+    pub(super) fn is_own(&self) -> bool {
+        self.is_own
+    }
+
     /// The same for a clone.
     pub(super) fn copy(&self, py: Python<'_>) -> PyResult<Origin> {
         let options = self.options.bind(py).copy()?.unbind();
-        Ok(Origin { options, path: self.path.clone(), listens: self.listens })
+        Ok(Origin { options, path: self.path.clone(), listens: self.listens, is_own: true })
     }
 
     /// Writes down that an option was changed.

@@ -13,7 +13,7 @@ use crate::asyncio;
 use crate::buffer::{Space, bytes};
 use crate::error::{OrRaise, Raise, invalid, of_kind};
 use crate::fd::{borrow, take_over};
-use crate::handle::{Handle, drop_detached};
+use crate::handle::{Handle, drop_detached, warn_unclosed};
 use crate::keywords;
 use crate::wait::{Timeout, until};
 
@@ -40,7 +40,7 @@ const RECV: &str = "atomic recv";
 /// ...     _ = writer.send(b"one"), writer.send(b"two")
 /// >>> list(reader.messages())
 /// [b'one', b'two']
-#[pyclass(frozen, module = "pipework.atomic")]
+#[pyclass(frozen, weakref, module = "pipework.atomic")]
 pub(crate) struct Reader {
     handle: Handle<atomic::Reader>,
     origin: Origin,
@@ -49,6 +49,10 @@ pub(crate) struct Reader {
 impl Reader {
     pub(super) fn new(reader: atomic::Reader, origin: Origin) -> Reader {
         Reader { handle: Handle::new("reader", reader), origin }
+    }
+
+    fn describe(&self, noun: &str) -> String {
+        self.handle.describe(noun, |reader| format!(" of descriptor {}", reader.as_fd().as_raw_fd()))
     }
 
     fn next(&self, py: Python<'_>, deadline: Deadline) -> PyResult<Py<PyAny>> {
@@ -70,6 +74,14 @@ impl Reader {
     }
 }
 
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if !self.handle.is_closed() && self.origin.is_own() {
+            warn_unclosed(|| self.describe("reader"));
+        }
+    }
+}
+
 #[pymethods]
 impl Reader {
     #[new]
@@ -78,7 +90,7 @@ impl Reader {
         let (origin, options) = (Origin::of(py, options)?, self::options(options)?);
         if !closefd {
             let reader = options.reader_on(borrow(py, fd)?).or_raise(py)?;
-            return Ok(Reader::new(reader, origin));
+            return Ok(Reader::new(reader, origin.of_others()));
         }
         let reader = take_over(py, fd, |fd| options.dup_reader(fd).map(drop), |fd| options.reader(fd))?;
         Ok(Reader::new(reader, origin))
@@ -110,7 +122,7 @@ impl Reader {
     #[pyo3(signature = (**options), text_signature = None)]
     fn stdin(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
         let reader = self::options(options)?.stdin().or_raise(py)?;
-        Ok(Reader::new(reader, Origin::of(py, options)?))
+        Ok(Reader::new(reader, Origin::of(py, options)?.of_others()))
     }
 
     /// Waits for the next message and returns its bytes.
@@ -376,6 +388,10 @@ impl Reader {
             ));
         }
         this.origin.reduce(py, slf.get_type().into_any().unbind(), fd)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<{}>", self.describe("Reader"))
     }
 
     fn __enter__(slf: Py<Reader>) -> Py<Reader> {

@@ -13,7 +13,7 @@ use crate::asyncio;
 use crate::buffer::Bytes;
 use crate::error::{OrRaise, at};
 use crate::fd::{borrow, take_over};
-use crate::handle::Handle;
+use crate::handle::{Handle, warn_unclosed};
 use crate::wait::{Timeout, asking, go_on, until, wait};
 
 const SEND: &str = "atomic send";
@@ -36,7 +36,7 @@ const SEND: &str = "atomic send";
 /// 1
 /// >>> reader.recv()
 /// b'hello'
-#[pyclass(frozen, module = "pipework.atomic")]
+#[pyclass(frozen, weakref, module = "pipework.atomic")]
 pub(crate) struct Writer {
     handle: Handle<atomic::Writer>,
     origin: Origin,
@@ -46,6 +46,10 @@ impl Writer {
     pub(super) fn new(mut writer: atomic::Writer, origin: Origin) -> Writer {
         writer.set_interrupt_check(Some(go_on));
         Writer { handle: Handle::new("writer", writer), origin }
+    }
+
+    fn describe(&self, noun: &str) -> String {
+        self.handle.describe(noun, |writer| format!(" of descriptor {}", writer.as_fd().as_raw_fd()))
     }
 
     /// Makes a call that listens to signals by itself: see `new`.
@@ -72,6 +76,14 @@ impl Writer {
     }
 }
 
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.handle.is_closed() && self.origin.is_own() {
+            warn_unclosed(|| self.describe("writer"));
+        }
+    }
+}
+
 #[pymethods]
 impl Writer {
     #[new]
@@ -80,7 +92,7 @@ impl Writer {
         let (origin, options) = (Origin::of(py, options)?, self::options(options)?);
         if !closefd {
             let writer = options.writer_on(borrow(py, fd)?).or_raise(py)?;
-            return Ok(Writer::new(writer, origin));
+            return Ok(Writer::new(writer, origin.of_others()));
         }
         let writer = take_over(py, fd, |fd| options.dup_writer(fd).map(drop), |fd| options.writer(fd))?;
         Ok(Writer::new(writer, origin))
@@ -110,7 +122,7 @@ impl Writer {
     #[pyo3(signature = (**options), text_signature = None)]
     fn stdout(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Writer> {
         let writer = self::options(options)?.stdout().or_raise(py)?;
-        Ok(Writer::new(writer, Origin::of(py, options)?))
+        Ok(Writer::new(writer, Origin::of(py, options)?.of_others()))
     }
 
     /// Sends one message, after what is pending, and waits until all of it is in the pipe. Returns
@@ -333,6 +345,10 @@ impl Writer {
     fn __reduce__(slf: &Bound<'_, Writer>) -> PyResult<Py<PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         this.origin.reduce(py, slf.get_type().into_any().unbind(), this.fileno(py)?)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<{}>", self.describe("Writer"))
     }
 
     fn __enter__(slf: Py<Writer>) -> Py<Writer> {

@@ -11,6 +11,7 @@ use super::segment::Segment;
 use super::shared::{Shared, closed};
 use crate::buffer::{Space, unless_small};
 use crate::error::{OrRaise, Oversize, Raise, remote};
+use crate::handle::warn_unclosed;
 use crate::task::Task;
 use crate::wait::in_slices;
 
@@ -214,6 +215,15 @@ impl Calls {
         self.get(py)?.doorbell().or_raise(py).map(IntoRawFd::into_raw_fd)
     }
 
+    pub(super) fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        self.client.fileno(py, CLIENT, Client::doorbell)
+    }
+
+    /// What it is attached to, for people.
+    pub(super) fn describe(&self) -> String {
+        self.client.describe(self.segment.get().place())
+    }
+
     pub(super) fn send_doorbell(&self, py: Python<'_>) -> PyResult<i32> {
         self.get(py)?.send_doorbell().or_raise(py).map(IntoRawFd::into_raw_fd)
     }
@@ -249,7 +259,7 @@ impl Calls {
     }
 
     fn largest_request(&self) -> usize {
-        self.segment.get().get_ref().geometry().request_bytes as usize
+        self.segment.get().sizes().request_bytes as usize
     }
 
     /// The coroutine of what `start` begins with the client: it ends when the client is closed. It
@@ -281,6 +291,14 @@ impl Calls {
 
     pub(super) fn is_closed(&self) -> bool {
         self.client.is_closed()
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        if !self.is_closed() {
+            warn_unclosed(|| format!("client of {}", self.segment.get().place()));
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use super::calls::{Calls, Give, Settings, Terms, message};
-use super::segment::{MODULE, Place, Segment};
+use super::segment::{MODULE, Place, Reduced, Segment, reduce};
 use super::streams::{Completed, Stream};
 use crate::buffer::{Bytes, Held, Space, bytes};
 use crate::error::{OrRaise, of_kind};
@@ -42,7 +42,7 @@ macro_rules! client {
                 max_message: MaxMessage,
             ) -> PyResult<$Client> {
                 let segment = segment.opened(py)?;
-                let client = $attach(segment.get().get_ref()).or_raise(py)?;
+                let client = $attach(&segment.get().get(py)?).or_raise(py)?;
                 let (redeliveries, max_in_flight) = (redeliveries.0, max_in_flight.0);
                 let terms = Terms { redeliveries, needs_server, max_in_flight, max_message: max_message.0 };
                 Ok($Client(Calls::new(client, segment, terms)))
@@ -98,6 +98,12 @@ macro_rules! client {
                 self.0.send_doorbell(py)
             }
 
+            /// As `doorbell`, but the same one each time, which is closed with the client: for
+            /// `selectors`, and for `multiprocessing.connection.wait`.
+            fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+                self.0.fileno(py)
+            }
+
             /// The segment that this client is attached to.
             #[getter]
             fn segment(&self, py: Python<'_>) -> Py<Segment> {
@@ -122,12 +128,16 @@ macro_rules! client {
             }
 
             #[pyo3(signature = (*_exception))]
-            fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
-                self.close();
+            fn __exit__(slf: &Bound<'_, $Client>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+                slf.call_method0("close").map(drop)
             }
 
-            fn __reduce__(slf: &Bound<'_, $Client>) -> (Py<PyAny>, Settings) {
-                (slf.get_type().into_any().unbind(), slf.get().0.settings(slf.py()))
+            fn __reduce__(slf: &Bound<'_, $Client>) -> PyResult<Reduced<Settings>> {
+                reduce(slf, slf.get().0.settings(slf.py()))
+            }
+
+            fn __repr__(slf: &Bound<'_, $Client>) -> PyResult<String> {
+                Ok(format!("<{} of {}>", slf.get_type().name()?, slf.get().0.describe()))
             }
         }
     };
@@ -163,7 +173,7 @@ macro_rules! client {
 /// >>> client.call(b"hello", timeout=5.0)
 /// b'HELLO'
 /// >>> server.close(); thread.join()
-#[pyclass(frozen, module = "pipework.reqrep")]
+#[pyclass(frozen, weakref, subclass, module = "pipework.reqrep")]
 pub(crate) struct Client(Calls);
 
 client!(Client, reqrep::Segment::client, reply_bytes, {
@@ -439,7 +449,7 @@ fn with_flags(py: Python<'_>, reply: &Reply) -> PyResult<Py<PyAny>> {
 /// True
 /// >>> client.recv(ticket)
 /// 21
-#[pyclass(frozen, module = "pipework.reqrep")]
+#[pyclass(frozen, weakref, subclass, module = "pipework.reqrep")]
 pub(crate) struct IntClient(Calls);
 
 client!(IntClient, int_client, reply_number, {

@@ -79,7 +79,7 @@ macro_rules! request {
 /// its client at once; as a context manager, when the block is left. If an exception leaves the
 /// block, the reason that its client gets is the exception's type, and no more: its text may say
 /// what the client is not to know. `request.fail(str(error))` says it.
-#[pyclass(frozen, module = "pipework.reqrep")]
+#[pyclass(frozen, weakref, module = "pipework.reqrep")]
 pub(crate) struct Request {
     /// None of one that was claimed.
     data: Option<Py<PyBytes>>,
@@ -246,6 +246,14 @@ request!(Request, {
         given
     }
 
+    /// Waits until the client has taken the part that was sent last. False if nobody waits for it
+    /// any more. Raises `TimedOut`: it has not taken it yet.
+    #[pyo3(signature = (timeout=None))]
+    fn flush(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<bool> {
+        let flush = |request: &mut reqrep::Request<'static>, slice| request.flush(slice);
+        self.open.wait_for(py, until(timeout), flush)?.or_raise(py)
+    }
+
     /// As `send_part`, in asyncio. If the task is cancelled, the part was not sent, unless it is
     /// longer than a slot; then the request fails. The time-out is asyncio's own.
     #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
@@ -362,7 +370,7 @@ impl Given for Request {
 const LARGE: usize = 4096;
 
 /// A `Request` that is a number.
-#[pyclass(frozen, module = "pipework.reqrep")]
+#[pyclass(frozen, weakref, module = "pipework.reqrep")]
 pub(crate) struct IntRequest {
     value: i64,
     redeliveries: u8,

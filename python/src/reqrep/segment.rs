@@ -8,12 +8,13 @@ use pipework::ErrorKind;
 use pipework::reqrep::{self, Geometry, Kind, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS, Options, Role};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
-use crate::error::{OrRaise, at, of_kind};
+use crate::error::{OrRaise, at, invalid, of_kind};
 use crate::fd::take_over;
 use crate::imports::Import;
 use crate::keywords;
+use crate::locked::Locked;
 
 /// Where the named tuples and the other Python of this room are.
 pub(super) const MODULE: &str = "pipework._reqrep";
@@ -43,9 +44,12 @@ pub(super) use options_text;
 /// >>> ticket = client.send(b"hello")
 /// >>> segment.waiting, segment.audit().free
 /// (1, 7)
-#[pyclass(frozen, module = "pipework.reqrep")]
+#[pyclass(frozen, weakref, module = "pipework.reqrep")]
 pub(crate) struct Segment {
-    segment: reqrep::Segment,
+    /// None once it is closed.
+    segment: Locked<Option<reqrep::Segment>>,
+    geometry: Geometry,
+    path: Option<PathBuf>,
     any_owner: bool,
     spin: Option<f64>,
 }
@@ -113,20 +117,20 @@ impl Segment {
         let settings = Settings::of(options)?;
         let segment =
             take_over(py, fd, |fd| settings.options.dup_fd(fd).map(drop), |fd| settings.options.from_fd(fd))?;
-        Ok(Segment { segment, any_owner: settings.any_owner, spin: settings.spin })
+        Ok(Segment::new(segment, settings.any_owner, settings.spin))
     }
 
     /// Where it was made or opened; None for one without a name.
     #[getter]
     fn path(&self) -> Option<PathBuf> {
-        self.segment.path().map(PathBuf::from)
+        self.path.clone()
     }
 
     /// Its sizes, as a `Geometry`.
     #[getter]
     fn geometry(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         static GEOMETRY: Import = Import::new(MODULE, "Geometry");
-        let Geometry { kind, slots, queue, request_bytes, reply_bytes, members } = *self.segment.geometry();
+        let Geometry { kind, slots, queue, request_bytes, reply_bytes, members } = self.geometry;
         let fields = PyDict::new(py);
         fields.set_item("integers", kind == Kind::Integers)?;
         fields.set_item("slots", slots)?;
@@ -140,14 +144,14 @@ impl Segment {
     /// Requests that wait for a server. Calls that were cancelled there count until a server comes
     /// past.
     #[getter]
-    fn waiting(&self) -> usize {
-        self.segment.len()
+    fn waiting(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.get(py)?.len())
     }
 
     /// What was done so far, as `Stats`: by all members together, those of the past included.
     fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         static STATS: Import = Import::new(MODULE, "Stats");
-        STATS.make_by_name(py, self.segment.stats().by_name())
+        STATS.make_by_name(py, self.get(py)?.stats().by_name())
     }
 
     /// Who is attached, and who died attached and was not noticed yet: a list of `Member`.
@@ -164,57 +168,85 @@ impl Segment {
             fields.set_item("is_alive", member.is_alive)?;
             MEMBER.make_by_name(py, fields)
         };
-        self.segment.members().or_raise(py)?.into_iter().map(make).collect()
+        self.get(py)?.members().or_raise(py)?.into_iter().map(make).collect()
     }
 
     /// Accounts for every slot, as an `Audit`. Of a segment that is in use, it tells of no single
     /// moment.
     fn audit(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         static AUDIT: Import = Import::new(MODULE, "Audit");
-        AUDIT.make_by_name(py, self.segment.audit().or_raise(py)?.by_name())
+        AUDIT.make_by_name(py, self.get(py)?.audit().or_raise(py)?.by_name())
     }
 
     /// Takes back what dead members held; returns how many had died. It happens by itself, where
     /// somebody waits for it.
     fn recover(&self, py: Python<'_>) -> PyResult<usize> {
-        self.segment.recover().or_raise(py)
+        self.get(py)?.recover().or_raise(py)
     }
 
     /// Writes the segment to the storage that its file lies on, if it lies on any, and waits for
     /// that.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.segment.sync()).or_raise(py)
+        let segment = self.get(py)?;
+        py.detach(|| segment.sync()).or_raise(py)
     }
 
     /// Removes its name, if that still leads here; False if it does not. Whoever is attached stays
     /// so. Raises `Invalid` for one without a name.
     fn unlink(&self, py: Python<'_>) -> PyResult<bool> {
-        let unlinked = self.segment.unlink();
-        match self.segment.path() {
+        let unlinked = self.get(py)?.unlink();
+        match &self.path {
             Some(path) => unlinked.or_raise_at(py, path),
             None => unlinked.or_raise(py),
         }
     }
 
     /// The descriptor of its file, for instance to pass it on. It holds no lock.
-    fn fileno(&self) -> i32 {
-        self.segment.as_fd().as_raw_fd()
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        Ok(self.get(py)?.as_fd().as_raw_fd())
+    }
+
+    /// Lets go of the segment: nobody can be attached through this object any more. What is
+    /// attached stays so, and the memory stays until that has left. A second time does nothing.
+    fn close(&self) {
+        drop(self.segment.take());
+    }
+
+    /// Whether this object is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.segment.with(|segment| segment.is_none())
+    }
+
+    fn __enter__(slf: Py<Segment>) -> Py<Segment> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
+        self.close();
     }
 
     fn __reduce__(slf: &Bound<'_, Segment>) -> PyResult<Py<PyAny>> {
         static REDUCE: Import = Import::new(MODULE, "reduce_segment");
-        let this = slf.get();
-        REDUCE.make(slf.py(), (this.path(), this.fileno(), this.any_owner, this.spin))
+        let (py, this) = (slf.py(), slf.get());
+        REDUCE.make(py, (this.path(), this.fileno(py)?, this.any_owner, this.spin))
     }
 
     fn __repr__(&self) -> String {
-        let sizes = self.segment.geometry();
-        let place = match self.segment.path() {
-            Some(path) => format!("{path:?}"),
-            None => format!("descriptor {}", self.fileno()),
-        };
-        format!("<Segment {place}, {} slots, {} members>", sizes.slots, sizes.members)
+        let Geometry { slots, members, .. } = self.geometry;
+        let closed = if self.closed() { ", closed" } else { "" };
+        format!("<Segment {}, {slots} slots, {members} members{closed}>", self.place())
     }
+}
+
+/// What `pickle` makes an object of: its class, what that is called with, and the attributes that
+/// a subclass has given it.
+pub(super) type Reduced<A> = (Py<PyAny>, A, Option<Py<PyAny>>);
+
+pub(super) fn reduce<A>(object: &Bound<'_, PyAny>, arguments: A) -> PyResult<Reduced<A>> {
+    let attributes = object.getattr_opt("__dict__")?.map(Bound::unbind);
+    Ok((object.get_type().into_any().unbind(), arguments, attributes))
 }
 
 /// A path as it is meant now, whatever folder the process goes to later.
@@ -284,8 +316,30 @@ impl Place<'_, '_> {
 }
 
 impl Segment {
-    pub(super) fn get_ref(&self) -> &reqrep::Segment {
-        &self.segment
+    fn new(segment: reqrep::Segment, any_owner: bool, spin: Option<f64>) -> Segment {
+        let (geometry, path) = (*segment.geometry(), segment.path().map(PathBuf::from));
+        Segment { segment: Locked::new(Some(segment)), geometry, path, any_owner, spin }
+    }
+
+    pub(super) fn get(&self, py: Python<'_>) -> PyResult<reqrep::Segment> {
+        self.segment
+            .with(|segment| segment.clone())
+            .ok_or_else(|| invalid(py, "reqrep segment", "this segment is closed"))
+    }
+
+    pub(super) fn sizes(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Where it is, for people.
+    pub(super) fn place(&self) -> String {
+        let number =
+            || self.segment.with(|segment| segment.as_ref().map(|segment| segment.as_fd().as_raw_fd()));
+        match (&self.path, number()) {
+            (Some(path), _) => format!("{path:?}"),
+            (None, Some(fd)) => format!("descriptor {fd}"),
+            (None, None) => String::from("a segment without a name"),
+        }
     }
 }
 
@@ -377,7 +431,7 @@ impl Settings {
             return Err(at(py, of_kind(py, ErrorKind::Incompatible, "reqrep open", &text), path));
         }
         let segment = made.or_raise_at(py, path)?;
-        Ok(Segment { segment, any_owner: self.any_owner, spin: self.spin })
+        Ok(Segment::new(segment, self.any_owner, self.spin))
     }
 
     fn make(
@@ -387,7 +441,7 @@ impl Settings {
     ) -> PyResult<Segment> {
         // Memory that is reserved may take a while.
         let segment = py.detach(|| make(&self.options)).or_raise(py)?;
-        Ok(Segment { segment, any_owner: self.any_owner, spin: self.spin })
+        Ok(Segment::new(segment, self.any_owner, self.spin))
     }
 }
 

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::request::{IntRequest, Request};
-use super::segment::{Place, Segment, options_text};
+use super::segment::{Place, Reduced, Segment, options_text, reduce};
 use super::taking::{Settings, Taking};
 use super::turns::Requests;
 use crate::error::OrRaise;
@@ -39,7 +39,7 @@ macro_rules! server {
                 options: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<$Server> {
                 let segment = segment.made(py, $kind, options)?;
-                let server = $attach(segment.get().get_ref()).or_raise(py)?;
+                let server = $attach(&segment.get().get(py)?).or_raise(py)?;
                 Ok($Server(Taking::new(server, segment, max_message.0, part_timeout.0)))
             }
 
@@ -139,6 +139,12 @@ macro_rules! server {
                 self.0.doorbell(py)
             }
 
+            /// As `doorbell`, but the same one each time, which is closed with the server: for
+            /// `selectors`, and for `multiprocessing.connection.wait`.
+            fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+                self.0.fileno(py)
+            }
+
             /// The segment that this server is attached to.
             #[getter]
             fn segment(&self, py: Python<'_>) -> Py<Segment> {
@@ -170,12 +176,16 @@ macro_rules! server {
             }
 
             #[pyo3(signature = (*_exception))]
-            fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
-                self.close();
+            fn __exit__(slf: &Bound<'_, $Server>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+                slf.call_method0("close").map(drop)
             }
 
-            fn __reduce__(slf: &Bound<'_, $Server>) -> (Py<PyAny>, Settings) {
-                (slf.get_type().into_any().unbind(), slf.get().0.settings(slf.py()))
+            fn __reduce__(slf: &Bound<'_, $Server>) -> PyResult<Reduced<Settings>> {
+                reduce(slf, slf.get().0.settings(slf.py()))
+            }
+
+            fn __repr__(slf: &Bound<'_, $Server>) -> PyResult<String> {
+                Ok(format!("<{} of {}>", slf.get_type().name()?, slf.get().0.describe()))
             }
         }
     };
@@ -183,7 +193,7 @@ macro_rules! server {
 
 #[doc = concat!("Server(segment, max_message=268435456, part_timeout=10.0, *, ", options_text!(), ")\n--\n")]
 /// What `pipework.reqrep.Server` is made of; handlers, in `pipework/_serving.py`, stand on it.
-#[pyclass(frozen, subclass, module = "pipework._core")]
+#[pyclass(frozen, weakref, subclass, module = "pipework._core")]
 pub(crate) struct Server(Taking);
 
 server!(Server, reqrep::Segment::server, Kind::Bytes, Request, {
@@ -209,7 +219,7 @@ server!(Server, reqrep::Segment::server, Kind::Bytes, Request, {
 /// ...         done = request.reply(request.value ** 2)
 /// >>> [client.recv(ticket) for ticket in tickets]
 /// [0, 1, 4]
-#[pyclass(frozen, module = "pipework.reqrep")]
+#[pyclass(frozen, weakref, subclass, module = "pipework.reqrep")]
 pub(crate) struct IntServer(Taking);
 
 server!(IntServer, int_server, Kind::Integers, IntRequest, {});

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +16,7 @@ use pipework::Deadline;
 use pyo3::prelude::*;
 
 use crate::error::{OrRaise, Raise, invalid};
+use crate::handle::forks;
 use crate::locked::Locked;
 use crate::wait::in_slices;
 
@@ -35,11 +37,17 @@ struct State<T> {
     end: Option<T>,
     /// Tasks that want to hear of its end.
     tasks: HashMap<u64, Waker>,
+    /// The doorbell that `fileno` tells, and `forks()` when it was asked for: a forked child has
+    /// its own.
+    bell: Option<(u32, OwnedFd)>,
 }
 
 impl<T: Clone + Send> Shared<T> {
     pub(super) fn new(noun: &'static str, end: T) -> Shared<T> {
-        Shared { noun, state: Arc::new(Locked::new(State { end: Some(end), tasks: HashMap::new() })) }
+        Shared {
+            noun,
+            state: Arc::new(Locked::new(State { end: Some(end), tasks: HashMap::new(), bell: None })),
+        }
     }
 
     /// The end, for one call.
@@ -87,11 +95,43 @@ impl<T: Clone + Send> Shared<T> {
         }
     }
 
+    /// The number of a descriptor that `doorbell` makes, the same each time, until this is closed.
+    pub(super) fn fileno(
+        &self,
+        py: Python<'_>,
+        op: &str,
+        doorbell: impl FnOnce(&T) -> pipework::Result<OwnedFd>,
+    ) -> PyResult<i32> {
+        let end = self.get(py, op)?;
+        let number = |state: &State<T>| {
+            let bell = state.bell.as_ref().filter(|(forks, _)| *forks == self::forks());
+            bell.map(|(_, bell)| bell.as_raw_fd())
+        };
+        if let Some(number) = self.state.with(|state| number(state)) {
+            return Ok(number);
+        }
+        let bell = doorbell(&end).or_raise(py)?;
+        let (told, unused) = self.state.with(|state| match (number(state), &state.end) {
+            // Another thread was first, or has closed it meanwhile.
+            (told @ Some(_), _) => (told, Some((0, bell))),
+            (None, None) => (None, Some((0, bell))),
+            (None, Some(_)) => (Some(bell.as_raw_fd()), state.bell.replace((forks(), bell))),
+        });
+        drop(unused);
+        told.ok_or_else(|| closed(py, self.noun, op))
+    }
+
     /// Takes the end out for good. Calls under way go on with their own.
     pub(super) fn close(&self) {
-        let (end, tasks) = self.state.with(|state| (state.end.take(), std::mem::take(&mut state.tasks)));
-        drop(end);
+        let (end, bell, tasks) =
+            self.state.with(|state| (state.end.take(), state.bell.take(), std::mem::take(&mut state.tasks)));
+        drop((end, bell));
         tasks.into_values().for_each(Waker::wake);
+    }
+
+    /// `place`, and whether it is closed.
+    pub(super) fn describe(&self, place: String) -> String {
+        if self.is_closed() { place + ", closed" } else { place }
     }
 
     pub(super) fn is_closed(&self) -> bool {

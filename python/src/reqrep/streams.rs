@@ -64,7 +64,7 @@ impl Raise for Ended {
 ///
 /// It ends after the last part, after the first exception, and when it is closed. Ended before the
 /// last part, it cancels the call: also when a loop over it is left, which drops it.
-#[pyclass(frozen, module = "pipework.reqrep")]
+#[pyclass(frozen, weakref, module = "pipework.reqrep")]
 pub(crate) struct Stream {
     parts: Handle<reqrep::Stream>,
     client: Shared<Client>,
@@ -137,6 +137,10 @@ impl Stream {
     /// Cancels the call, if its last part has not come. A second time does nothing.
     fn close(&self, py: Python<'_>) {
         self.parts.close(py, drop_detached);
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<{}>", self.parts.describe("Stream", |_| String::new()))
     }
 
     fn __enter__(slf: Py<Stream>) -> Py<Stream> {

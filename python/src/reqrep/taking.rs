@@ -16,6 +16,7 @@ use super::segment::Segment;
 use super::shared::{Shared, closed};
 use crate::buffer::unless_small;
 use crate::error::OrRaise;
+use crate::handle::warn_unclosed;
 use crate::task::Task;
 use crate::wait::in_slices;
 
@@ -86,7 +87,7 @@ impl Taking {
             py.detach(|| server.recv_many(max, slice, Duration::ZERO).map(owned))
         };
         let mut taken = self.server.wait(py, deadline, RECV, |server, slice| recv(server, max, slice))?;
-        let most = max.min(self.segment.get().get_ref().geometry().slots as usize);
+        let most = max.min(self.segment.get().sizes().slots as usize);
         let lingers = (!linger.is_zero()).then(|| Deadline::after(linger));
         while let Some(until) = lingers.filter(|_| taken.len() < most) {
             // An error comes again with the next call.
@@ -181,7 +182,7 @@ impl Taking {
     }
 
     fn limit(&self) -> Limit {
-        match self.segment.get().get_ref().geometry().reply_bytes as usize {
+        match self.segment.get().sizes().reply_bytes as usize {
             0 => ("the segment's reply_bytes", 0),
             slot => ("the server's max_message", self.max_message.max(slot)),
         }
@@ -197,6 +198,15 @@ impl Taking {
 
     pub(super) fn doorbell(&self, py: Python<'_>) -> PyResult<i32> {
         self.get(py)?.doorbell().or_raise(py).map(IntoRawFd::into_raw_fd)
+    }
+
+    pub(super) fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        self.server.fileno(py, RECV, Server::doorbell)
+    }
+
+    /// What it is attached to, for people.
+    pub(super) fn describe(&self) -> String {
+        self.server.describe(self.segment.get().place())
     }
 
     pub(super) fn segment(&self, py: Python<'_>) -> Py<Segment> {
@@ -221,6 +231,14 @@ impl Taking {
 
     fn get(&self, py: Python<'_>) -> PyResult<Server> {
         self.server.get(py, RECV)
+    }
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        if !self.is_closed() {
+            warn_unclosed(|| format!("server of {}", self.segment.get().place()));
+        }
     }
 }
 

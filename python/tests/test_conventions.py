@@ -1,0 +1,247 @@
+"""What every handle has, as those of the standard library do: a name when it is printed, weak
+references, `close` and `with`, a warning when it was forgotten, a descriptor for `selectors`."""
+
+from __future__ import annotations
+
+import gc
+import io
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import selectors
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pipework
+import pytest
+from pipework import atomic
+from pipework.pipe import pipe, produce
+from pipework.reqrep import Client, IntClient, IntServer, Segment, Server
+from support import SOON, in_child
+
+INTEGERS = Segment.anonymous(integers=True)
+SEGMENT = Segment.anonymous()
+HANDLES: dict[str, Callable[[], Any]] = {
+    "Segment": lambda: Segment.anonymous(slots=2),
+    "Client": lambda: Client(SEGMENT),
+    "Server": lambda: Server(SEGMENT),
+    "IntClient": lambda: IntClient(INTEGERS),
+    "IntServer": lambda: IntServer(INTEGERS),
+    "Stream": lambda: Client(SEGMENT).stream(b""),
+    "atomic Reader": lambda: atomic.pair()[0],
+    "atomic Writer": lambda: atomic.pair()[1],
+    "pipe Reader": lambda: pipe()[0],
+    "pipe Writer": lambda: pipe()[1],
+}
+
+
+@pytest.mark.parametrize("name", HANDLES)
+def test_a_handle_can_be_closed_printed_and_referred_to_weakly(name: str) -> None:
+    handle: Any = HANDLES[name]()
+    reference = weakref.ref(handle)
+    assert reference() == handle and name.split()[-1] in repr(handle)
+    with handle as itself:
+        assert itself is handle
+        assert "closed" not in repr(handle)
+    assert repr(handle).endswith("closed>")
+    handle.close()
+    assert getattr(handle, "closed", True)
+    del handle, itself
+    gc.collect()
+    assert reference() is None
+
+
+def test_what_is_printed_says_which_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    with Segment(path, slots=2, members=4) as segment, Client(segment) as client, Server(path) as server:
+        assert repr(segment) == f'<Segment "{path}", 2 slots, 4 members>'
+        assert repr(client) == f'<Client of "{path}">' and repr(server) == f'<Server of "{path}">'
+    assert repr(client) == f'<Client of "{path}", closed>'
+    with Segment.anonymous() as segment, Client(segment) as client:
+        assert repr(client) == f"<Client of descriptor {segment.fileno()}>"
+        segment.close()
+        assert repr(client) == "<Client of a segment without a name>"
+    reader, writer = atomic.pair()
+    with reader, writer:
+        assert repr(reader) == f"<Reader of descriptor {reader.fileno()}>"
+        assert repr(writer) == f"<Writer of descriptor {writer.fileno()}>"
+
+
+def test_what_is_printed_does_not_wait_for_a_call() -> None:
+    reader, writer = atomic.pair()
+    thread = threading.Thread(target=reader.recv, args=(SOON,))
+    thread.start()
+    while repr(reader) != "<Reader, in use>":
+        pass
+    writer.send(b"")
+    thread.join()
+
+
+def test_a_closed_segment_attaches_nobody_and_keeps_who_is_there() -> None:
+    segment = Segment.anonymous()
+    with Client(segment) as client, Server(segment) as server:
+        segment.close()
+        for use in (lambda: Client(segment), segment.stats, segment.members, segment.fileno, lambda: pickle.dumps(client)):
+            with pytest.raises(pipework.Invalid, match="this segment is closed"):
+                use()
+        assert segment.geometry.slots == 256 and client.segment is segment
+        ticket = client.send(b"still")
+        server.recv(SOON).reply(b"there")
+        assert client.recv(ticket, SOON) == b"there"
+
+
+def dropped(make: Callable[[], object]) -> list[str]:
+    """What is said when `make`'s object is dropped."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        make()
+        gc.collect()
+    return [str(each.message) for each in said if each.category is ResourceWarning]
+
+
+def test_what_was_not_closed_is_told() -> None:
+    place = f"descriptor {SEGMENT.fileno()}"
+    assert dropped(lambda: Client(SEGMENT)) == [f"unclosed client of {place}"]
+    assert dropped(lambda: Server(SEGMENT)) == [f"unclosed server of {place}"]
+    assert [text[:14] for text in sorted(dropped(lambda: atomic.pair()))] == ["unclosed reade", "unclosed write"]
+    assert sorted(dropped(pipe)) == ["unclosed <Reader of a pipe>", "unclosed <Writer of a pipe>"]
+    assert len(dropped(lambda: io.BufferedWriter(pipe()[1]))) == 2
+
+    def closed() -> None:
+        reader, writer = atomic.pair()
+        with reader, writer, reader.clone(), Client(SEGMENT), Server(SEGMENT), pipe()[0]:
+            pass
+
+    assert dropped(closed) == ["unclosed <Writer of a pipe>"]
+
+
+def test_what_belongs_to_others_need_not_be_closed(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    assert dropped(lambda: atomic.Reader(read, closefd=False)) == []
+    assert dropped(lambda: atomic.Writer(write, closefd=False)) == []
+    os.close(read)
+    os.close(write)
+    with Server(tmp_path / "segment"):
+        pass
+    assert dropped(lambda: Segment(tmp_path / "segment")) == []
+
+    def produced() -> None:
+        with produce(lambda writer: writer.write(b"x")) as reader:
+            reader.read()
+
+    assert dropped(produced) == []
+
+
+def test_a_warning_that_is_an_error_hides_no_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(KeyError):
+            raise KeyError(Client(SEGMENT).pending)
+        gc.collect()
+    assert [each.exc_type for each in told] == [ResourceWarning]
+
+
+def ready(*ends: Any) -> list[object]:
+    return [*multiprocessing.connection.wait(ends, SOON)]
+
+
+def test_selectors_and_multiprocessing_wait_for_ends() -> None:
+    with Client(SEGMENT) as client, Server(SEGMENT) as server, selectors.DefaultSelector() as selector:
+        for end in (client, server):
+            selector.register(end, selectors.EVENT_READ, end)
+        assert not selector.select(0) and client.fileno() == client.fileno() != server.fileno()
+        ticket = client.send(b"hello")
+        assert [key.data for key, _ in selector.select(SOON)] == [server]
+        request = server.recv()
+        assert server.try_recv() is None and not selector.select(0)
+        request.reply(request.data)
+        assert ready(client, server) == [client]
+        assert client.recv(ticket) == b"hello"
+        assert not selector.select(0)
+    for end in (client, server):
+        with pytest.raises(pipework.Invalid, match="closed"):
+            end.fileno()
+
+
+def test_a_forked_child_has_a_descriptor_of_its_own() -> None:
+    with Client(SEGMENT) as client, Server(SEGMENT) as server:
+        server.fileno()
+
+        def child() -> None:
+            ticket = client.send(b"from the child")
+            assert ready(server) == [server]
+            with server.recv() as request:
+                request.reply(b"")
+            assert ready(client) == [client]
+            client.recv(ticket)
+
+        in_child(child)
+        client.send(b"from the parent")
+        assert ready(server) == [server]
+        server.recv().fail()
+
+
+class Model(Client):
+    """A client with calls of its own."""
+
+    name = "nobody"
+
+    def __new__(cls, segment: Segment | Path, name: str = "model") -> Model:
+        self = super().__new__(cls, segment)
+        self.name = name
+        return self
+
+    def close(self) -> None:
+        CLOSED.append(self.name)
+        super().close()
+
+    def upper(self, text: str) -> str:
+        return self.call(text.encode(), SOON).decode()
+
+
+CLOSED: list[str] = []
+
+
+def test_ends_can_be_subclassed(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+
+    def serve() -> None:
+        for request in server:
+            with request:
+                request.reply(request.data.upper())
+
+    with Server(path) as server, Model(path, "mine") as model:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert model.upper("hello") == "HELLO" and repr(model) == f'<Model of "{path}">'
+        kind, settings, attributes = model.__reduce__()
+        assert kind is Model and settings[1:] == (0, False, 0, 256 << 20) and attributes == {"name": "mine"}
+        server.stop()
+        thread.join()
+    assert CLOSED == ["mine"] and model.closed
+
+
+def test_a_server_waits_until_a_part_is_taken() -> None:
+    with Client(SEGMENT) as client, Server(SEGMENT) as server:
+        stream = client.stream(b"")
+        with server.recv(SOON) as request:
+            assert request.flush(0), "there is no part to be taken"
+            request.send_part(b"one")
+            with pytest.raises(pipework.TimedOut):
+                request.flush(0.01)
+            assert next(stream) == b"one"
+            assert request.flush(SOON)
+            request.send_part(b"two")
+            stream.close()
+            assert not request.flush(SOON)
+            request.fail()
+        with pytest.raises(pipework.Invalid, match="answered"):
+            request.flush()
