@@ -1,6 +1,7 @@
 //! The C library as C programs have it: loaded at run time, so that nothing of it is inlined here.
 
 use std::ffi::{CStr, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
@@ -81,7 +82,7 @@ functions! {
     pw_writer_close: fn(Handle, i64, Error) -> Status;
     pw_reader_recv: fn(Handle, i64, *mut Item, Error) -> Status;
     pw_reader_free: fn(Handle);
-    pw_reqrep_anonymous: fn(*const c_void, *mut Handle, Error) -> Status;
+    pw_reqrep_open_fd: fn(i32, u32, *const c_void, *mut Handle, Error) -> Status;
     pw_reqrep_client: fn(Handle, *const c_void, *mut Handle, Error) -> Status;
     pw_reqrep_server: fn(Handle, *const c_void, *mut Handle, Error) -> Status;
     pw_client_call: fn(Handle, *const u8, usize, u32, i64, *mut Buffer, *mut u32, Error) -> Status;
@@ -171,14 +172,17 @@ impl Drop for Reader {
 
 // ---------------------------------------------------------------- reqrep
 
-/// A segment with the usual options. No handle is given back: a run ends with its process.
+/// A segment. No handle is given back: a run ends with its process.
 pub struct Segment(Handle, &'static Functions);
 
 impl Segment {
-    pub fn new() -> Result<Segment, Failure> {
+    pub fn open(fd: BorrowedFd<'_>) -> Result<Segment, Failure> {
+        /// `PW_FD_DUP`.
+        const DUP: u32 = 2;
         let (functions, mut segment) = (functions()?, null_mut());
+        let (open, fd) = (functions.pw_reqrep_open_fd, fd.as_raw_fd());
         // SAFETY: NULL is allowed for options and error.
-        done(unsafe { (functions.pw_reqrep_anonymous)(null(), &mut segment, null_mut()) })?;
+        done(unsafe { open(fd, DUP, null(), &mut segment, null_mut()) })?;
         Ok(Segment(segment, functions))
     }
 

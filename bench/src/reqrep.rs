@@ -277,7 +277,7 @@ impl Engine {
         match self {
             Engine::Pipework(settings) => anywhere(job, move |job| Pipework::new(job, settings)),
             Engine::Integers => anywhere(job, PipeworkIntegers::new),
-            Engine::C => anywhere(job, PipeworkC::new),
+            Engine::C => anywhere(job, |job| PipeworkC::new(job, USUAL)),
             Engine::Parts => anywhere(job, PipeworkParts::new),
             Engine::Copies => anywhere(Job { place: Place::OneThread, ..job }, Copies::new),
             Engine::Flags(waiting) => anywhere(job, move |job| PingPong::new(job, waiting)),

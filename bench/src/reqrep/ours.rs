@@ -1,6 +1,7 @@
 //! The room `reqrep` as a carrier of calls, and what its waiters cost while nothing happens.
 
 use std::collections::VecDeque;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use pipework::Deadline;
@@ -146,12 +147,13 @@ impl Server for PipeworkServer {
     }
 }
 
-/// The C library, loaded as C programs load it.
+/// The C library, loaded as C programs load it, in a segment of the same sizes as [`Pipework`]'s.
 pub struct PipeworkC(c::Segment);
 
 impl PipeworkC {
-    pub fn new(_job: &Job) -> Result<PipeworkC, Failure> {
-        c::Segment::new().map(PipeworkC)
+    pub fn new(job: &Job, settings: Settings) -> Result<PipeworkC, Failure> {
+        let made = Pipework::new(job, settings)?;
+        c::Segment::open(made.segment.as_fd()).map(PipeworkC)
     }
 }
 
