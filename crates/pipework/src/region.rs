@@ -144,33 +144,43 @@ impl Region {
 
     /// Copies the first `len` bytes out, and maybe some of the padding; false if there are fewer,
     /// or `bytes` holds fewer.
-    ///
-    /// For a few bytes, a copy of fixed size is a move or two; and when they are moved on, no
-    /// larger move waits for smaller ones.
     #[must_use]
     #[inline]
     pub(crate) fn copy_few<const N: usize>(&self, len: usize, bytes: &mut [u8; N]) -> bool {
         let fits = len <= self.len && len <= N;
         if fits {
-            let whole = match len {
-                ..=16 if N >= 16 => 16,
-                ..=32 if N >= 32 => 32,
-                _ => N,
-            };
-            let len = if whole <= self.space { whole } else { len };
-            let (from, to) = (self.start.as_ptr(), bytes.as_mut_ptr());
-            // SAFETY: the source is mapped for `space` bytes, and the target is an exclusively
-            // borrowed one of N; `len` is at most both.
-            unsafe {
-                match len {
-                    16 => std::ptr::copy_nonoverlapping(from, to, 16),
-                    32 => std::ptr::copy_nonoverlapping(from, to, 32),
-                    _ if len == N => std::ptr::copy_nonoverlapping(from, to, N),
-                    _ => std::ptr::copy_nonoverlapping(from, to, len),
-                }
-            }
+            // SAFETY: both are so long, and the target is borrowed exclusively.
+            unsafe { self.copy_rounded::<N>(len, bytes.as_mut_ptr()) };
         }
         fits
+    }
+
+    /// For a few bytes, a copy of fixed size is a move or two; and when they are moved on, no
+    /// larger move waits for smaller ones.
+    ///
+    /// # Safety
+    ///
+    /// The region has `len` bytes, and `to` has space for N, which are at least as many and no part
+    /// of the region.
+    #[inline]
+    unsafe fn copy_rounded<const N: usize>(&self, len: usize, to: *mut u8) {
+        let whole = match len {
+            ..=16 if N >= 16 => 16,
+            ..=32 if N >= 32 => 32,
+            _ => N,
+        };
+        let len = if whole <= self.space { whole } else { len };
+        let from = self.start.as_ptr();
+        // SAFETY: the source is mapped for `space` bytes, and the target has N; `len` is at most
+        // both.
+        unsafe {
+            match len {
+                16 => std::ptr::copy_nonoverlapping(from, to, 16),
+                32 => std::ptr::copy_nonoverlapping(from, to, 32),
+                _ if len == N => std::ptr::copy_nonoverlapping(from, to, N),
+                _ => std::ptr::copy_nonoverlapping(from, to, len),
+            }
+        }
     }
 
     /// Fills `bytes` from the beginning; false if there are fewer.
@@ -187,23 +197,33 @@ impl Region {
 
     /// Appends the first `len` bytes to `bytes`; false if there are fewer. `NOMEM` if there is no
     /// memory for that many.
+    #[inline]
     pub(crate) fn append_to(&self, len: usize, bytes: &mut Vec<u8>) -> Result<bool, Errno> {
-        let fits = len <= self.len;
-        if fits {
-            reserve(bytes, len)?;
-            // SAFETY: the source is mapped and long enough; the reserved space behind the vector's
-            // end belongs to the vector, and is filled before it is counted.
-            unsafe {
-                let end = bytes.as_mut_ptr().add(bytes.len());
-                std::ptr::copy_nonoverlapping(self.start.as_ptr(), end, len);
-                bytes.set_len(bytes.len() + len);
-            }
+        /// Up to so many, space for all of them is worth a copy of fixed size.
+        const FEW: usize = 64;
+        if len > self.len {
+            return Ok(false);
         }
-        Ok(fits)
+        let space = len.max(FEW);
+        if bytes.capacity() - bytes.len() < space {
+            reserve(bytes, space)?;
+        }
+        // SAFETY: the source is mapped and long enough; the reserved space behind the vector's end
+        // belongs to the vector, and is filled before it is counted.
+        unsafe {
+            let end = bytes.as_mut_ptr().add(bytes.len());
+            match len {
+                ..=FEW => self.copy_rounded::<FEW>(len, end),
+                _ => std::ptr::copy_nonoverlapping(self.start.as_ptr(), end, len),
+            }
+            bytes.set_len(bytes.len() + len);
+        }
+        Ok(true)
     }
 }
 
 /// Makes space for `more` bytes.
+#[cold]
 fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<(), Errno> {
     /// From here on, large pages save more than they can waste.
     const LARGE: usize = 4 << 20;

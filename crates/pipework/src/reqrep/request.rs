@@ -135,6 +135,7 @@ impl Request<'_> {
     ///
     /// It costs a word for each slot, once for the server, and nothing for each request. It fails
     /// at its client if the last clone of the server is dropped before it was taken back.
+    #[inline]
     pub fn keep(mut self) -> Ticket {
         let ticket = self.ticket();
         let claimed = self.disarm();

@@ -241,12 +241,14 @@ impl Serving {
     }
 
     /// Keeps a request for [`kept`](Serving::kept).
+    #[inline]
     pub(super) fn keep(&self, claimed: Claimed) {
         let place = self.0.kept.place(self.shared(), claimed.idx);
         place.inspect(|place| place.store(claimed.taken.to_bits(), Ordering::Relaxed));
     }
 
     /// Takes back a request that was kept; `None` if it was not, or was taken back already.
+    #[inline]
     pub(super) fn kept(&self, ticket: Ticket) -> Option<SlotWord> {
         let place = self.0.kept.places.get()?.get(ticket.idx() as usize)?;
         let bits = place.load(Ordering::Relaxed);

@@ -76,6 +76,7 @@ impl Shared {
 /// The same, for what is copied elsewhere.
 impl Shared {
     /// Appends a part of a request or a reply to `bytes`; its flags.
+    #[inline]
     pub(crate) fn append(
         &self,
         idx: u32,
