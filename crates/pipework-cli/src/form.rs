@@ -122,6 +122,12 @@ fn append_torn(out: &mut Vec<u8>, torn: &Torn, command: Option<&str>) {
     out.extend_from_slice(b"}\n");
 }
 
+/// Appends how a command has ended, as an object.
+pub(crate) fn append_exit(out: &mut Vec<u8>, command: &str, status: u8) {
+    open_json(out, "exit", Some(command), None);
+    writeln!(out, ",\"status\":{status}}}").expect(IN_MEMORY);
+}
+
 /// A path as a key and its value; one that is not UTF-8 is encoded.
 pub(crate) fn path(path: &Path) -> (&'static str, Value) {
     match path.to_str() {

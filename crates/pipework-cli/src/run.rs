@@ -1,32 +1,34 @@
 //! `pipework run`: commands whose standard output is a pipe in mixed mode.
 //!
-//! One loop waits for everything: the pipes of the commands, signals (the end of a command is one
-//! of them) and space in the outputs. So a Ctrl-C is heard at once, unless others fill the same
-//! output: a write that lost its space to them waits, and signals with it (see `outlet.rs`). No
-//! more is read than the outputs take, so a slow consumer slows the commands down as any pipe does.
+//! One loop waits for everything: the pipes of the commands, arguments for more of them, signals
+//! (the end of a command is one of them), times that are over and space in the outputs. So a Ctrl-C
+//! is heard at once. No more is read than the outputs take, so a slow consumer slows the commands
+//! down as any pipe does.
 
 mod args;
+mod plan;
+mod queue;
+mod stderr;
 mod job;
 mod outlet;
 mod messages;
+mod outputs;
 
-use crate::exec;
-use crate::failure::{CLOSED, DAMAGE, Failure, STDOUT, at};
-use crate::form::Form;
-use crate::group::{Group, Start};
-use crate::progress::Progress;
+use crate::failure::{Failure, at};
+use crate::group::Start;
 use crate::recv;
 use crate::streams;
 use crate::sys::{self, Arrived, Signals};
-use job::{Job, Plan};
+use job::{Job, Manner};
 use messages::Messages;
-use outlet::Outlet;
-use pipework::atomic::{Burst, Item, Message, Reader};
+use outputs::{Out, Outputs};
+use pipework::atomic::Options;
 use pipework::{Deadline, ErrorKind};
+use queue::Queue;
 use rustix::event::{PollFd, PollFlags};
 use std::io;
-use std::os::fd::AsFd;
-use std::process::{Command, Stdio};
+use std::num::NonZero;
+use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) use args::{HELP, RunArgs};
@@ -36,173 +38,171 @@ const TURN: usize = 1000;
 /// A second signal kills the commands, unless it comes sooner than this after the first: then it
 /// is the same one over two ways, as timeout(1) sends it to a process and to its group.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Bytes of an unfinished line that are shown before it ends.
-const LONGEST_PROMPT: usize = 4096;
 
 /// Runs `pipework run`.
 pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<u8, Failure> {
     // First of all, before a descriptor of our own could have the number of the user's.
     let stdout = streams::stdout()?;
-    let messages = Messages::open(args.messages.as_ref(), stdout)?;
-    let plans = plans(args)?;
+    let messages = Messages::open(args.messages.as_ref(), args.append, stdout)?;
+    let queue = Queue::open(args)?;
     let signals = Signals::take(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGCHLD])
         .map_err(at("signals"))?;
-    let options = recv::options(&args.limits)?.mixed(true).bursts(args.bursts);
-    let many = plans.len() > 1;
-    let form = Form::of(&args.form, Form::Lines);
+    let many = args.arg_file.is_some() || queue.len() > 1;
     let mut run = Run {
+        args,
+        options: recv::options(&args.limits)?.mixed(true).bursts(args.bursts),
+        queue,
+        limit: limit(args),
         jobs: Vec::new(),
         signals,
         apart: sys::terminal().is_err(),
-        text: Outlet::new(stdout.as_fd().try_clone_to_owned().map_err(at(STDOUT))?),
-        prompts: !many && !args.tag && messages.form_of_lines(form) == Form::Lines && stdout.is_terminal(),
-        messages,
-        form,
-        tag: args.tag,
         many,
+        outputs: Outputs::new(args, many, quiet, stdout, messages)?,
         stopped: None,
         failed: false,
-        closed: false,
-        torn: false,
-        progress: Progress::new("received", quiet),
+        status: 0,
     };
-    for plan in plans {
-        let stdin = if many { Stdio::null() } else { Stdio::inherit() };
-        let start = Start { signals: &run.signals, apart: run.apart };
-        match Job::start(plan, stdin, &options, start) {
-            Ok(job) => run.jobs.push(job),
-            Err(failure) => {
-                // What has been started is not left to itself.
-                run.jobs.iter().for_each(|job| job.signal(libc::SIGTERM));
-                run.failed = true;
-                run.progress.warn(failure);
-                break;
-            }
-        }
-    }
     run.until_over()?;
     let status = run.status();
-    if run.progress.messages() > 0 {
-        run.progress.finish();
-    }
+    run.outputs.finish();
     Ok(status)
 }
 
-/// What the command line asks for, in its order; that of `--shell` first.
-fn plans(args: &RunArgs) -> Result<Vec<Plan>, Failure> {
-    let mut plans: Vec<Plan> = args.shell.iter().map(Plan::shell).collect();
-    if !args.command.is_empty() {
-        for words in args.command.split(|word| *word == args.separator) {
-            if words.is_empty() {
-                let separator = args.separator.display();
-                return Err(Failure::new(format!("a command is missing beside {separator}")));
-            }
-            plans.push(Plan::command(words));
-        }
+/// How many commands run at a time.
+fn limit(args: &RunArgs) -> usize {
+    match (args.jobs, &args.arg_file) {
+        (Some(0), _) | (None, None) => usize::MAX,
+        (Some(jobs), _) => jobs,
+        (None, Some(_)) => thread::available_parallelism().map_or(1, NonZero::get),
     }
-    job::tell_apart(&mut plans);
-    Ok(plans)
 }
 
 /// What the loop waits for.
 #[derive(Clone, Copy)]
 enum Source {
     Signals,
-    Text,
-    Messages,
+    Arguments,
+    Out(Out),
     Job(usize),
+    Stderr(usize),
 }
 
 /// Everything that the loop looks after.
-struct Run {
+struct Run<'a> {
+    args: &'a RunArgs,
+    options: Options,
+    queue: Queue,
+    /// How many commands run at a time.
+    limit: usize,
+    /// Those that are not over.
     jobs: Vec<Job>,
     signals: Signals,
     /// There is no terminal, so commands get process groups of their own.
     apart: bool,
-    /// Standard output.
-    text: Outlet,
-    messages: Messages,
-    form: Form,
-    tag: bool,
     /// There is more than one command.
     many: bool,
-    /// A person sees what is printed, and may be asked something by a line that has no end.
-    prompts: bool,
+    outputs: Outputs,
     /// The first signal to stop, and when it came.
     stopped: Option<(i32, Instant)>,
-    /// Something could not be delivered or started.
+    /// A command has failed that must not (`--fail-fast`).
     failed: bool,
-    /// Whoever read standard output has left.
-    closed: bool,
-    torn: bool,
-    progress: Progress,
+    /// The highest of those that are over.
+    status: u8,
 }
 
-impl Run {
+impl Run<'_> {
     fn until_over(&mut self) -> Result<(), Failure> {
-        while !self.is_over() {
+        loop {
+            self.start_more();
+            if self.queue.is_over() && self.jobs.is_empty() && self.outputs.is_over() {
+                return Ok(());
+            }
             for source in self.wait().map_err(at("poll"))? {
                 match source {
                     Source::Signals => self.hear().map_err(at("signals"))?,
-                    Source::Text => {
-                        if let Err(error) = self.text.write_some() {
-                            self.text.discard();
-                            self.closed = error.kind() == io::ErrorKind::BrokenPipe;
-                            self.stop_reading((!self.closed).then_some((STDOUT, error)));
+                    Source::Arguments => {
+                        if let Err(failure) = self.queue.read() {
+                            self.outputs.fail(failure);
                         }
                     }
-                    Source::Messages => {
-                        if let Messages::Outlet(outlet) = &mut self.messages
-                            && let Err(error) = outlet.write_some()
-                        {
-                            outlet.discard();
-                            self.stop_reading(Some(("messages", error)));
-                        }
-                    }
+                    Source::Out(out) => self.write(out),
                     Source::Job(place) => self.jobs[place].ready = true,
+                    Source::Stderr(place) => {
+                        if let Some(stderr) = &mut self.jobs[place].stderr {
+                            stderr.ready = true;
+                        }
+                    }
                 }
             }
             for place in 0..self.jobs.len() {
+                self.jobs[place].mind_the_time(self.args.grace);
                 self.take_from(place);
+                self.take_stderr(place);
+            }
+            self.settle();
+        }
+    }
+
+    /// Starts commands, as many as may run.
+    fn start_more(&mut self) {
+        while self.jobs.len() < self.limit
+            && let Some(plan) = self.queue.next()
+        {
+            let manner = Manner {
+                start: Start { signals: &self.signals, apart: self.apart },
+                options: &self.options,
+                stderr: self.args.stderr,
+                timeout: self.args.timeout,
+                keeps_stdin: !self.many,
+            };
+            match Job::start(&plan, &manner) {
+                Ok(job) => self.jobs.push(job),
+                Err(error) if sys::is_shortage(&error) && !self.jobs.is_empty() => {
+                    self.limit = self.jobs.len();
+                    self.outputs.warn(format!("{error}: {} commands run at a time", self.limit));
+                    self.queue.put_back(plan);
+                }
+                Err(error) => {
+                    self.outputs.warn(format!("cannot run {}: {error}", plan.words[0].display()));
+                    self.jobs.push(Job::not_started(&plan, error.kind()));
+                    self.settle();
+                }
             }
         }
-        Ok(())
-    }
-
-    fn is_over(&self) -> bool {
-        let handed_over = match &self.messages {
-            Messages::Command(_, group) => group.is_none(),
-            messages => messages.pending().is_none(),
-        };
-        handed_over && !self.text.is_pending() && self.jobs.iter().all(Job::is_over)
-    }
-
-    /// No more can be taken from the commands for now.
-    fn is_busy(&self) -> bool {
-        self.text.is_full() || self.messages.is_busy()
     }
 
     /// Waits until something is ready.
     fn wait(&self) -> io::Result<Vec<Source>> {
         let mut sources = vec![Source::Signals];
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        if self.text.is_pending() {
-            sources.push(Source::Text);
-            fds.push(self.text.poll());
+        let mut until = Deadline::NEVER;
+        if self.jobs.len() < self.limit
+            && let Some(arguments) = self.queue.poll()
+        {
+            sources.push(Source::Arguments);
+            fds.push(arguments);
         }
-        if let Some(outlet) = self.messages.pending() {
-            sources.push(Source::Messages);
+        for (out, outlet) in self.outputs.pending() {
+            sources.push(Source::Out(out));
             fds.push(outlet.poll());
         }
-        let mut until = Deadline::NEVER;
-        if !self.is_busy() {
-            for (place, job) in self.jobs.iter().enumerate() {
-                if let Some(reader) = &job.reader {
-                    sources.push(Source::Job(place));
-                    fds.push(PollFd::new(reader, PollFlags::IN));
-                    let due = if job.ready { Some(Deadline::now()) } else { reader.due() };
-                    until = until.or_earlier(due.unwrap_or(Deadline::NEVER));
-                }
+        let is_busy = self.outputs.is_busy();
+        for (place, job) in self.jobs.iter().enumerate() {
+            until = until.or_earlier(job.due());
+            if is_busy {
+                continue;
+            }
+            if let Some(reader) = &job.reader {
+                sources.push(Source::Job(place));
+                fds.push(PollFd::new(reader, PollFlags::IN));
+                let due = if job.ready { Some(Deadline::now()) } else { reader.due() };
+                until = until.or_earlier(due.unwrap_or(Deadline::NEVER));
+            }
+            if let Some(stderr) = &job.stderr {
+                sources.push(Source::Stderr(place));
+                fds.push(stderr.poll());
+                let due = if stderr.ready { Deadline::now() } else { Deadline::NEVER };
+                until = until.or_earlier(due);
             }
         }
         sys::wait_for(&mut fds, until)?;
@@ -218,19 +218,11 @@ impl Run {
     /// Takes notice of signals, the end of processes among them.
     fn hear(&mut self) -> io::Result<()> {
         while let Some(arrived) = self.signals.next()? {
-            if arrived.number != libc::SIGCHLD {
+            if arrived.number == libc::SIGCHLD {
+                self.jobs.iter_mut().try_for_each(Job::look_after)?;
+                self.outputs.look_after_command()?;
+            } else {
                 self.stop(arrived);
-                continue;
-            }
-            self.jobs.iter_mut().try_for_each(Job::look_after)?;
-            if let Messages::Command(line, group) = &mut self.messages
-                && let Some(status) = group.as_mut().map(Group::try_wait).transpose()?.flatten()
-            {
-                *group = None;
-                if !status.success() {
-                    self.failed = true;
-                    self.progress.warn(format!("{}: {status}", line.display()));
-                }
             }
         }
         Ok(())
@@ -241,62 +233,61 @@ impl Run {
         match self.stopped {
             None => {
                 self.stopped = Some((arrived.number, Instant::now()));
-                for job in &mut self.jobs {
-                    // Those who share the terminal with us have had its Ctrl-C already.
-                    if arrived.from_process || self.apart {
-                        job.signal(arrived.number);
-                    }
-                    // It is to be seen now whether the pipe still holds anything.
-                    job.ready = true;
-                }
+                self.queue.close();
+                // Those who share the terminal with us have had its Ctrl-C already.
+                let signal = (arrived.from_process || self.apart).then_some(arrived.number);
+                self.jobs.iter_mut().for_each(|job| job.stop(signal, Deadline::NEVER));
             }
             Some((_, since)) if since.elapsed() >= PATIENCE => {
                 self.jobs.iter().for_each(|job| job.signal(libc::SIGKILL));
-                if let Messages::Command(_, Some(group)) = &self.messages {
+                if let Messages::Command(_, Some(group)) = &self.outputs.messages {
                     group.signal(libc::SIGKILL);
                 }
-                self.abandon();
+                self.stop_reading();
+                self.jobs.iter_mut().for_each(|job| job.stderr = None);
+                self.outputs.discard();
             }
             Some(_) => {}
         }
     }
 
-    /// Closes all pipes, for an output is gone; the commands get SIGPIPE at their next print. What
-    /// waits for the other output is still written.
-    fn stop_reading(&mut self, failure: Option<(&str, io::Error)>) {
-        if let Some((what, error)) = failure {
-            self.failed = true;
-            self.progress.warn(format!("{what}: {error}"));
+    /// Writes to an output. If it is gone, the commands' pipes are closed, so that they get SIGPIPE
+    /// at their next print. What waits for the other outputs is still written.
+    fn write(&mut self, out: Out) {
+        if self.outputs.write(out) {
+            return;
         }
-        self.jobs.iter_mut().for_each(|job| job.reader = None);
+        match out {
+            Out::Text | Out::Messages => self.stop_reading(),
+            Out::Stderr => self.jobs.iter_mut().for_each(|job| job.stderr = None),
+        }
     }
 
-    /// Closes all pipes and forgets what has not been written.
-    fn abandon(&mut self) {
-        self.stop_reading(None);
-        self.text.discard();
-        if let Messages::Outlet(outlet) = &mut self.messages {
-            outlet.discard();
-        }
+    fn stop_reading(&mut self) {
+        self.queue.close();
+        self.jobs.iter_mut().for_each(Job::desert);
     }
 
     /// Takes what a command has sent, up to a turn's worth.
     fn take_from(&mut self, place: usize) {
+        let job = &mut self.jobs[place];
         // The reader is lent out, for its items are borrowed from it.
-        let Some(mut reader) = self.jobs[place].reader.take() else { return };
+        let Some(mut reader) = job.reader.take() else { return };
         for _ in 0..TURN {
-            if !self.jobs[place].ready || self.is_busy() {
+            if !job.ready || self.outputs.is_busy() {
                 break;
             }
             match reader.try_next_item() {
-                Ok(Some(item)) => self.pass_on(place, &item),
+                Ok(Some(item)) => {
+                    let start = Start { signals: &self.signals, apart: self.apart };
+                    self.outputs.pass_on(job, &item, start);
+                }
                 Ok(None) => {
-                    self.show_prompt(place, &mut reader);
-                    let job = &mut self.jobs[place];
+                    self.outputs.show_prompt(job, &mut reader);
                     job.ready = false;
-                    if self.stopped.is_some() && job.has_ended() {
-                        // Whoever else holds the pipe is not waited for. What has been read of an
-                        // item is given out, and its end comes as that of any pipe.
+                    if job.is_cut_off() {
+                        // What has been read of an item is given out, and its end comes as that of
+                        // any pipe.
                         job.ready = reader.finish().is_ok();
                     }
                 }
@@ -304,102 +295,53 @@ impl Run {
                     ErrorKind::Interrupted => {}
                     ErrorKind::Closed => return,
                     _ => {
-                        self.failed = true;
-                        self.progress.warn(format!("{}: {error}", self.jobs[place].name));
+                        self.outputs.fail(format!("{}: {error}", job.label));
                         return;
                     }
                 },
             }
         }
-        self.jobs[place].reader = Some(reader);
+        job.reader = Some(reader);
     }
 
-    /// Shows a person what has been printed of a line that has not ended.
-    fn show_prompt(&mut self, place: usize, reader: &mut Reader) {
-        let shown = &mut self.jobs[place].shown;
-        // What is longer than this is no prompt, and each look at it costs its length.
-        if self.prompts
-            && *shown < LONGEST_PROMPT
-            && let Some(line) = reader.peek()
-        {
-            self.text.buffer().extend_from_slice(&line[*shown..]);
-            *shown = line.len();
+    /// Takes what a command has said on standard error, up to a read's worth.
+    fn take_stderr(&mut self, place: usize) {
+        let job = &mut self.jobs[place];
+        let is_ready = job.stderr.as_ref().is_some_and(|stderr| stderr.ready);
+        if is_ready && !self.outputs.is_busy() && !self.outputs.take_stderr(job) {
+            job.stderr = None;
         }
     }
 
-    /// Passes an item on to where it belongs.
-    fn pass_on(&mut self, place: usize, item: &Item<'_>) {
-        let name = &self.jobs[place].name;
-        match item {
-            Item::Torn(torn) => {
-                self.torn = true;
-                let out = match &mut self.messages {
-                    Messages::WithText => Some(&mut self.text),
-                    Messages::Outlet(outlet) => Some(outlet),
-                    Messages::Command(..) => None,
-                };
-                match out.filter(|_| self.form == Form::Json) {
-                    Some(out) => self.form.append(out.buffer(), item, Some(name)),
-                    None => self.progress.warn(format!("{name}: {torn}")),
-                }
+    /// Takes leave of the commands that are over; stops all if one has failed that must not.
+    fn settle(&mut self) {
+        // As soon as the process has ended: others may hold its pipes for long.
+        if self.args.fail_fast
+            && !self.failed
+            && let Some(job) = self.jobs.iter().find(|job| job.has_failed() && job.has_ended())
+        {
+            self.failed = true;
+            self.status = job.status();
+            self.queue.close();
+            let grace = Deadline::after(self.args.grace);
+            let jobs = self.jobs.iter_mut().filter(|job| !job.is_stopping());
+            jobs.for_each(|job| job.stop(Some(libc::SIGTERM), grace));
+        }
+        for job in self.jobs.extract_if(.., |job| job.is_over()) {
+            self.outputs.report(&job);
+            if !self.failed {
+                self.status = self.status.max(job.status());
             }
-            Item::Line(line) if self.jobs[place].shown > 0 => {
-                let shown = std::mem::take(&mut self.jobs[place].shown);
-                self.text.buffer().extend_from_slice(line.data.get(shown..).unwrap_or_default());
-            }
-            Item::Line(line) => {
-                let form = self.messages.form_of_lines(self.form);
-                let out = self.text.buffer();
-                if self.tag && form != Form::Json {
-                    out.extend_from_slice(format!("[{name}] ").as_bytes());
-                }
-                form.append(out, item, Some(name));
-                // The last line of one command must not run into the next line of another.
-                let ended = line.data.ends_with(b"\n") || line.data.ends_with(b"\r");
-                if form == Form::Lines && !ended && (self.many || self.tag) {
-                    out.push(b'\n');
-                }
-            }
-            Item::Message(Message { data, .. }) | Item::Burst(Burst { data, .. }) => {
-                match &mut self.messages {
-                    Messages::WithText => {
-                        if self.jobs[place].shown > 0 && self.form == Form::Lines {
-                            self.text.buffer().push(b'\n');
-                        }
-                        self.form.append(self.text.buffer(), item, Some(name));
-                    }
-                    Messages::Outlet(outlet) => {
-                        self.form.append(outlet.buffer(), item, Some(name));
-                    }
-                    Messages::Command(line, group) => {
-                        let mut command = Command::new("sh");
-                        let start = Start { signals: &self.signals, apart: self.apart };
-                        start.prepare(&mut command);
-                        match exec::start(command.arg("-c").arg(line), item) {
-                            Ok(child) => *group = Some(start.group(child)),
-                            Err(error) => {
-                                self.failed = true;
-                                self.progress.warn(format!("cannot run sh: {error}"));
-                            }
-                        }
-                    }
-                }
-                self.progress.add(1, data.len() as u64);
-            }
+            job.close();
         }
     }
 
     /// The exit status, when all is over.
     fn status(&self) -> u8 {
-        if let Some((signal, _)) = self.stopped {
-            return u8::try_from(128 + signal).unwrap_or(u8::MAX);
-        }
-        let highest = self.jobs.iter().map(Job::status).max().unwrap_or(0);
-        match highest {
-            0 if self.failed => 1,
-            0 if self.closed => CLOSED,
-            0 if self.torn => DAMAGE,
-            _ => highest,
+        match self.stopped {
+            Some((signal, _)) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+            None if self.status > 0 => self.status,
+            None => self.outputs.status(),
         }
     }
 }

@@ -6,7 +6,7 @@
 use pipework::Deadline;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, StatVfsMountFlags, inotify};
-use rustix::io::{Errno, FdFlags};
+use rustix::io::{Errno, FdFlags, ReadWriteFlags};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Resource, Signal, WaitId, WaitIdOptions};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -358,6 +358,30 @@ pub(crate) fn ended(id: i32) -> io::Result<Option<ExitStatus>> {
 pub(crate) fn end_of(id: i32) -> io::Result<OwnedFd> {
     let id = Pid::from_raw(id).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(rustix::process::pidfd_open(id, PidfdFlags::empty())?)
+}
+
+/// Writes what a descriptor takes at once, whatever its flags say. EOPNOTSUPP where the kernel
+/// cannot be asked per call.
+pub(crate) fn write_now(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    // Offset -1 is the descriptor's own position, the only one that a pipe has.
+    let bytes = [io::IoSlice::new(bytes)];
+    match rustix::io::pwritev2(fd, &bytes, u64::MAX, ReadWriteFlags::NOWAIT) {
+        // What older kernels and sandboxes say of a flag that they do not know.
+        Err(Errno::INVAL | Errno::NOSYS) => Err(Errno::OPNOTSUPP.into()),
+        outcome => Ok(outcome?),
+    }
+}
+
+/// A later attempt may do better: a stranger may have made the descriptor non-blocking, or another
+/// process may have been faster.
+pub(crate) fn is_temporary(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::AGAIN | Errno::INTR))
+}
+
+/// The system has no descriptors, processes or memory left for now.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    let error = Errno::from_io_error(error);
+    matches!(error, Some(Errno::MFILE | Errno::NFILE | Errno::AGAIN | Errno::NOMEM))
 }
 
 /// Has reads and writes on an end of a pipe fail instead of wait; for an end that nobody shares.

@@ -1,9 +1,10 @@
 //! The options and the help of `pipework run`.
 
-use crate::args::{FormArgs, ReadingArgs};
-use clap::{Args, ValueHint};
+use crate::args::{FormArgs, ReadingArgs, seconds};
+use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Options of `pipework run`.
 #[derive(Args)]
@@ -12,10 +13,18 @@ pub(crate) struct RunArgs {
     #[arg(long, short)]
     pub(crate) tag: bool,
 
+    /// What becomes of the commands' standard error, which is not touched otherwise
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) stderr: Option<StderrTo>,
+
     /// Where messages go: a file, which is emptied first, fd:N (an open descriptor), or exec:CMD (a
     /// shell command for each message)
     #[arg(long, short, value_name = "FILE|fd:N|exec:CMD", value_parser = destination)]
     pub(crate) messages: Option<Destination>,
+
+    /// Add messages to the end of the file of --messages instead of emptying it
+    #[arg(long, requires = "messages")]
+    pub(crate) append: bool,
 
     /// Take bursts for messages, too; otherwise what lies between the bytes 0x0E and 0x0F is text
     #[arg(long)]
@@ -32,12 +41,47 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "WORD", default_value = ":::")]
     pub(crate) separator: OsString,
 
+    /// Run the commands once for each line of this file (- for standard input). The line takes the
+    /// place of {} in the command, or comes last, as one argument
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) arg_file: Option<PathBuf>,
+
+    /// What ends arguments in the file is a NUL byte, as `find -print0` prints it
+    #[arg(long, requires = "arg_file")]
+    pub(crate) arg_nul: bool,
+
+    /// Run at most N commands at a time, 0 for all at once; the default is all at once, and with
+    /// --arg-file as many as there are CPUs
+    #[arg(long, short = 'P', value_name = "N")]
+    pub(crate) jobs: Option<usize>,
+
+    /// When a command fails, stop the others and start no more
+    #[arg(long)]
+    pub(crate) fail_fast: bool,
+
+    /// Stop a command that takes longer than this; its status is then 124
+    #[arg(long, value_name = "SECS", value_parser = seconds, allow_negative_numbers = true)]
+    pub(crate) timeout: Option<Duration>,
+
+    /// How long a command that has to stop may take from SIGTERM to SIGKILL
+    #[arg(long, value_name = "SECS", default_value = "5", value_parser = seconds, allow_negative_numbers = true)]
+    pub(crate) grace: Duration,
+
     #[command(flatten)]
     pub(crate) limits: ReadingArgs,
 
     /// The command and its arguments; further commands follow after :::
     #[arg(value_name = "CMD", trailing_var_arg = true, required_unless_present = "shell", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// What becomes of standard error.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+pub(crate) enum StderrTo {
+    /// Whole lines there, behind the name of their command
+    Tagged,
+    /// Part of standard output, in the order in which it was printed
+    Merged,
 }
 
 /// Where `pipework run` puts messages.
@@ -67,29 +111,37 @@ fn destination(text: &str) -> Result<Destination, String> {
 
 /// What `--help` says beside the options.
 pub(crate) const HELP: &str = "\
-Each command has a pipe of its own as standard output; standard error is not
-touched. A single command keeps standard input, many get an empty one. Lines
-are printed whole, never mixed with each other.
+Each command has a pipe of its own as standard output. A single command keeps
+standard input, many get an empty one. Lines are printed whole, never mixed
+with each other. Of many commands, each that fails is named.
+
+With --tag a command is named by its file name; where several have the same
+one, by all its words; with --arg-file by its argument (as GNU parallel does).
+Unlike there, ::: stands between commands, and not before arguments:
+`printf '%s\\n' a b | pipework run -a - gzip` runs `gzip a` and `gzip b`.
+In a line of --shell, {} is written without quotes, whatever the argument is.
 
 Without --messages, messages go to standard output with a newline behind them.
 --nul and --json choose another form for them, and for lines that share the
-destination with them; objects name their command. With exec: the message is on
-the command's standard input, as with `pipework recv --exec`. A destination that
-is standard output by another name (fd:1, /dev/stdout, -) is the same as none.
+destination with them. Objects name their command, and the end of each command
+is one: {\"type\":\"exit\",\"command\":\"make lint\",\"status\":2}. With exec: the
+message is on the command's standard input, as with `pipework recv --exec`. A
+destination that is standard output by another name (fd:1, /dev/stdout, -) is
+the same as none.
 
 A single command is passed through to the byte, and what it asks a person at a
 terminal is shown before the line ends. Bursts are taken out of the text only
 with --bursts: other programs print their bytes for other reasons.
 
 A pipe is read until everyone who holds it has left, also processes that the
-command left behind. When an output fails or its reader leaves, the pipes are
-closed (the commands get SIGPIPE), and what has been received for the other
-output is still written there. Ctrl-C (or SIGTERM, SIGHUP, SIGQUIT) is handed on
-to the commands and to what they have started, and what they still print is
-printed. A second one, a second later or more, kills them. Where there is no
-terminal each command has a process group of its own, and the group is signalled.
-If this process itself is killed (SIGKILL), its commands get SIGTERM; what they
-have started does not.
+command left behind, unless it was stopped. When an output fails or its reader
+leaves, no more commands are started, the pipes are closed (the commands get
+SIGPIPE), and what has been received for the other output is still written
+there. Ctrl-C (or SIGTERM, SIGHUP, SIGQUIT) is handed on to the commands and to
+what they have started, and what they still print is printed. A second one, a
+second later or more, kills them. Where there is no terminal each command has a
+process group of its own, and the group is signalled. If this process itself is
+killed (SIGKILL), its commands get SIGTERM; what they have started does not.
 
 Examples:
   Messages and stray prints of a program, told apart (the program sends with
@@ -98,6 +150,17 @@ Examples:
 
   Many commands at once, each line whole and marked:
     pipework run --tag make lint ::: make test ::: make docs
+
+  A command for each line of a list, four at a time, none longer than a minute:
+    printf '%s\\n' one two three |
+      pipework run --tag --jobs 4 --timeout 60 --arg-file - echo fetching {}
+
+  All of it in one log, and an end at the first failure:
+    pipework run --tag --stderr merged --fail-fast make lint ::: make test
+
+  What has failed, to be tried again:
+    seq 3 | pipework run --json -a - --shell 'test {} -gt 1' > ends ||
+      jq -r 'select(.type == \"exit\" and .status != 0).command' ends
 
   Shell lines, their messages as JSON:
     pipework run --json --shell 'echo text; pipework send --mixed data' \\
@@ -108,7 +171,8 @@ Examples:
 
 Exit status:
   That of the command, or 128 + N if signal N killed it; of many commands the
-  highest.
+  highest, with --fail-fast that of the one that failed first.
+  124       a command took longer than --timeout
   126, 127  a command could not be started, or was not found
   130       after Ctrl-C (143 after SIGTERM, 129 SIGHUP, 131 SIGQUIT)
   If all commands went well:

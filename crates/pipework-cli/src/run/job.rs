@@ -1,145 +1,278 @@
-//! One command of `pipework run`: its name, its process, and the pipe that is its standard output.
+//! One command of `pipework run`: its process, and the pipes that are its standard output and,
+//! where that was asked for, its standard error.
 //!
-//! A job is over when its process has ended and its pipe is at its end. The two come in either
-//! order: a process may leave others behind that still hold the pipe, and may close its output
-//! early.
+//! A job is over when its process has ended and its pipes are at their ends. These come in any
+//! order: a process may leave others behind that still hold the pipes, and may close its output
+//! early. One that is being stopped is over with its process, whoever else holds the pipes.
 
+use super::args::StderrTo;
+use super::plan::{self, Plan};
+use super::stderr::Stderr;
 use crate::exec::{CANNOT_EXECUTE, NOT_FOUND};
-use crate::failure::Failure;
+use crate::failure::TIMEOUT;
 use crate::group::{Group, Start};
-use crate::progress::say;
 use pipework::Deadline;
 use pipework::atomic::{Options, Reader};
-use std::ffi::OsString;
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 /// A command that runs, or has run.
-pub(crate) struct Job {
-    pub(crate) name: String,
+pub(super) struct Job {
+    /// What objects call it.
+    pub(super) name: String,
+    /// The same for a person.
+    pub(super) label: String,
+    /// The same at the beginning of a line.
+    pub(super) tag: Vec<u8>,
     /// None at the end of the pipe.
-    pub(crate) reader: Option<Reader>,
+    pub(super) reader: Option<Reader>,
     /// The reader may hold items already read, which no poll would tell of.
-    pub(crate) ready: bool,
+    pub(super) ready: bool,
+    /// None at its end, or if it is nobody's business.
+    pub(super) stderr: Option<Stderr>,
     /// Bytes of the unfinished line that a person has seen already.
-    pub(crate) shown: usize,
+    pub(super) shown: usize,
     /// None if it could not be started.
     group: Option<Group>,
-    /// Once its process has ended.
-    status: Option<u8>,
+    end: Option<End>,
+    /// By when it has to be over.
+    until: Deadline,
+    /// It was not.
+    is_late: bool,
+    /// It could not be started, or was late, or has failed before it was stopped.
+    has_failed: bool,
+    /// Nobody takes what it prints any more.
+    is_deserted: bool,
+    stopping: Stopping,
+}
+
+/// How a process has ended.
+enum End {
+    By(ExitStatus),
+    /// It has not even begun, for this reason.
+    NotStarted(io::ErrorKind),
+}
+
+/// How far it is with being stopped.
+#[derive(Clone, Copy)]
+enum Stopping {
+    No,
+    /// SIGKILL comes next, at this time.
+    Asked(Deadline),
+    Forced,
+}
+
+/// How jobs are started, which is the same for all.
+pub(super) struct Manner<'a> {
+    pub(super) start: Start<'a>,
+    pub(super) options: &'a Options,
+    pub(super) stderr: Option<StderrTo>,
+    pub(super) timeout: Option<Duration>,
+    /// Standard input is that of this process, and not an empty one.
+    pub(super) keeps_stdin: bool,
 }
 
 impl Job {
-    /// Starts a command. That it cannot be started is its exit status, as in a shell.
-    pub(crate) fn start(
-        plan: Plan,
-        stdin: Stdio,
-        options: &Options,
-        start: Start<'_>,
-    ) -> Result<Self, Failure> {
-        let Plan { words, name } = plan;
-        let failed = |error: &dyn std::fmt::Display| Failure::new(format!("{name}: {error}"));
-        let (reader, writer) = options.pair().map_err(|error| failed(&error))?;
-        let stdout = writer.as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
-        let mut command = Command::new(&words[0]);
-        start.prepare(&mut command);
-        let spawned = command.args(&words[1..]).stdin(stdin).stdout(stdout).spawn();
-        // Our copies of the writing end would keep the pipe from ever ending.
-        drop((command, writer));
-        let (group, status) = match spawned {
-            Ok(child) => (Some(start.group(child)), None),
-            Err(error) => {
-                say(format!("cannot run {}: {error}", words[0].display()));
-                let found = error.kind() != std::io::ErrorKind::NotFound;
-                (None, Some(if found { CANNOT_EXECUTE } else { NOT_FOUND }))
-            }
+    /// Starts a command.
+    pub(super) fn start(plan: &Plan, manner: &Manner<'_>) -> io::Result<Self> {
+        let system = |error: pipework::Error| match error.errno() {
+            Some(number) => io::Error::from_raw_os_error(number),
+            None => io::Error::other(error),
         };
-        Ok(Self { name, reader: Some(reader), ready: true, shown: 0, group, status })
+        let (reader, writer) = manner.options.pair().map_err(system)?;
+        let mut command = Command::new(&plan.words[0]);
+        manner.start.prepare(&mut command);
+        let stdin = if manner.keeps_stdin { Stdio::inherit() } else { Stdio::null() };
+        command.args(&plan.words[1..]).stdin(stdin).stdout(writer.as_fd().try_clone_to_owned()?);
+        let mut stderr = None;
+        match manner.stderr {
+            None => {}
+            Some(StderrTo::Merged) => {
+                command.stderr(writer.as_fd().try_clone_to_owned()?);
+            }
+            Some(StderrTo::Tagged) => {
+                let (reading, writing) = Stderr::pair()?;
+                stderr = Some(reading);
+                command.stderr(writing);
+            }
+        }
+        let group = manner.start.group(command.spawn()?);
+        // `command` and `writer` end here: our copies of the writing ends would keep the pipes from
+        // ever ending.
+        let (reader, until) = (Some(reader), Deadline::from(manner.timeout));
+        Ok(Self { reader, stderr, group: Some(group), until, ..Self::of(plan) })
+    }
+
+    /// A command that could not be started; that is its exit status, as in a shell.
+    pub(super) fn not_started(plan: &Plan, why: io::ErrorKind) -> Self {
+        Self { end: Some(End::NotStarted(why)), has_failed: true, ..Self::of(plan) }
+    }
+
+    fn of(plan: &Plan) -> Self {
+        let label = plan::label(&plan.name);
+        Self {
+            name: plan.name.clone(),
+            tag: format!("[{label}] ").into_bytes(),
+            label,
+            reader: None,
+            ready: true,
+            stderr: None,
+            shown: 0,
+            group: None,
+            end: None,
+            until: Deadline::NEVER,
+            is_late: false,
+            has_failed: false,
+            is_deserted: false,
+            stopping: Stopping::No,
+        }
     }
 
     /// Takes note if the process has ended.
-    pub(crate) fn look_after(&mut self) -> std::io::Result<()> {
+    pub(super) fn look_after(&mut self) -> io::Result<()> {
         if self.has_ended() {
             return Ok(());
         }
         if let Some(status) = self.group.as_ref().map(Group::ended).transpose()?.flatten() {
-            self.status = Some(status_of(status));
-            // Where only this was waited for, the pipe is looked at once more.
-            self.ready = true;
+            self.end = Some(End::By(status));
+            self.has_failed |= !self.is_stopping() && self.status() != 0;
+            // Where only this was waited for, the pipes are looked at once more.
+            self.look_again();
         }
         Ok(())
     }
 
+    fn look_again(&mut self) {
+        self.ready = true;
+        if let Some(stderr) = &mut self.stderr {
+            stderr.ready = true;
+        }
+    }
+
+    /// When there is something to do although nothing has come.
+    pub(super) fn due(&self) -> Deadline {
+        match self.stopping {
+            Stopping::No => self.until,
+            Stopping::Asked(until) => until,
+            Stopping::Forced => Deadline::NEVER,
+        }
+    }
+
     /// Its reader has something to decide although nothing has come.
-    pub(crate) fn is_due(&self) -> bool {
+    pub(super) fn is_due(&self) -> bool {
         let due = self.reader.as_ref().and_then(Reader::due);
         due.is_some_and(Deadline::has_passed)
     }
 
+    /// Stops it if it has taken too long, and forces it if it does not heed that.
+    pub(super) fn mind_the_time(&mut self, grace: Duration) {
+        if !self.due().has_passed() {
+            return;
+        }
+        match self.stopping {
+            Stopping::No => {
+                (self.is_late, self.has_failed) = (true, true);
+                self.stop(Some(libc::SIGTERM), Deadline::after(grace));
+            }
+            Stopping::Asked(_) => {
+                self.signal(libc::SIGKILL);
+                self.stopping = Stopping::Forced;
+            }
+            Stopping::Forced => {}
+        }
+    }
+
+    /// From now on its end is waited for and nobody else's; sends a signal, unless it has had one
+    /// already. SIGKILL follows at the deadline.
+    pub(super) fn stop(&mut self, signal: Option<i32>, until: Deadline) {
+        if let Some(number) = signal {
+            self.signal(number);
+        }
+        self.stopping = Stopping::Asked(until);
+        // It is to be seen now whether the pipes still hold anything.
+        self.look_again();
+    }
+
+    /// Closes the pipe of its standard output, so that it gets SIGPIPE at its next print.
+    pub(super) fn desert(&mut self) {
+        self.is_deserted |= self.reader.take().is_some();
+    }
+
     /// Hands a signal on to the process and to what it has started, as long as any of them may be
     /// there.
-    pub(crate) fn signal(&self, number: i32) {
+    pub(super) fn signal(&self, number: i32) {
         if let Some(group) = self.group.as_ref().filter(|_| !self.is_over()) {
             group.signal(number);
         }
     }
 
-    /// The process has ended; others may still hold the pipe.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.status.is_some()
+    /// The process has ended; others may still hold the pipes.
+    pub(super) fn has_ended(&self) -> bool {
+        self.end.is_some()
     }
 
-    /// The process has ended and the pipe is at its end.
-    pub(crate) fn is_over(&self) -> bool {
-        self.has_ended() && self.reader.is_none()
+    /// It is being stopped.
+    pub(super) fn is_stopping(&self) -> bool {
+        !matches!(self.stopping, Stopping::No)
     }
 
-    /// Its exit status, or 0 while it has none.
-    pub(crate) fn status(&self) -> u8 {
-        self.status.unwrap_or(0)
+    /// It has ended while it was being stopped: whoever else holds its pipes is not waited for.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.is_stopping() && self.has_ended()
+    }
+
+    /// The process has ended and the pipes are at their ends.
+    pub(super) fn is_over(&self) -> bool {
+        self.has_ended() && self.reader.is_none() && self.stderr.is_none()
+    }
+
+    /// Its exit status as a shell gives it; 0 while it has none.
+    pub(super) fn status(&self) -> u8 {
+        match &self.end {
+            // It took too long, whatever it says of it.
+            Some(_) if self.is_late => TIMEOUT,
+            None => 0,
+            // It is not to blame.
+            Some(End::By(status)) if self.is_deserted && status.signal() == Some(libc::SIGPIPE) => 0,
+            Some(End::By(status)) => shell_status(*status),
+            Some(End::NotStarted(io::ErrorKind::NotFound)) => NOT_FOUND,
+            Some(End::NotStarted(_)) => CANNOT_EXECUTE,
+        }
+    }
+
+    /// It could not be started, or was late, or has failed before it was stopped.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// It took longer than it may.
+    pub(super) fn is_late(&self) -> bool {
+        self.is_late
+    }
+
+    /// How its process has ended, in words; None if there was no process.
+    pub(super) fn how(&self) -> Option<String> {
+        match &self.end {
+            Some(End::By(_)) if self.is_late => Some("it took too long, and was stopped".into()),
+            Some(End::By(status)) => Some(status.to_string()),
+            _ => None,
+        }
+    }
+
+    /// Forgets the process, which has ended; to be called when nobody signals it any more.
+    pub(super) fn close(mut self) {
+        // So there is no wait, and nothing that could fail.
+        let _ = self.group.as_mut().map(Group::wait);
     }
 }
 
 /// An exit status as a shell gives it.
-fn status_of(status: ExitStatus) -> u8 {
+fn shell_status(status: ExitStatus) -> u8 {
     let number = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     u8::try_from(number).unwrap_or(u8::MAX)
-}
-
-/// What is to be run, and what it is called.
-pub(crate) struct Plan {
-    pub(crate) words: Vec<OsString>,
-    pub(crate) name: String,
-}
-
-impl Plan {
-    /// A command, called by its file name.
-    pub(crate) fn command(words: &[OsString]) -> Self {
-        let path = Path::new(&words[0]);
-        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        Self { words: words.to_vec(), name }
-    }
-
-    /// A line for the shell, called by its first word.
-    pub(crate) fn shell(line: &OsString) -> Self {
-        let text = line.to_string_lossy();
-        let first = text.split(|c: char| c.is_whitespace() || ";|&()".contains(c));
-        let name = first.into_iter().find(|word| !word.is_empty()).unwrap_or("sh").to_string();
-        Self { words: vec!["sh".into(), "-c".into(), line.clone()], name }
-    }
-}
-
-/// Numbers those that are called the same: NAME.1, NAME.2.
-pub(crate) fn tell_apart(plans: &mut [Plan]) {
-    let names: Vec<String> = plans.iter().map(|plan| plan.name.clone()).collect();
-    for (place, name) in names.iter().enumerate() {
-        let count = |among: &[String]| among.iter().filter(|other| *other == name).count();
-        if count(&names) > 1 {
-            plans[place].name = format!("{name}.{}", count(&names[..=place]));
-        }
-    }
 }
 
 #[cfg(test)]
@@ -147,23 +280,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_commands_apart() {
-        let shell = |line: &str| Plan::shell(&line.into());
-        let mut plans = [
-            Plan::command(&["/bin/make".into(), "a".into()]),
-            shell("(cd x; ls)"),
-            Plan::command(&["make".into()]),
-            shell(" "),
-            shell("make b; make c"),
-        ];
-        tell_apart(&mut plans);
-        let names: Vec<_> = plans.iter().map(|plan| &*plan.name).collect();
-        assert_eq!(names, ["make.1", "cd", "make.2", "sh", "make.3"]);
-    }
-
-    #[test]
     fn statuses_are_those_of_a_shell() {
-        assert_eq!(status_of(ExitStatus::from_raw(3 << 8)), 3);
-        assert_eq!(status_of(ExitStatus::from_raw(9)), 137);
+        assert_eq!(shell_status(ExitStatus::from_raw(3 << 8)), 3);
+        assert_eq!(shell_status(ExitStatus::from_raw(9)), 137);
     }
 }

@@ -22,7 +22,11 @@ pub(super) enum Messages {
 
 impl Messages {
     /// Before a descriptor of our own could have the number of the user's.
-    pub(super) fn open(destination: Option<&Destination>, stdout: Stream) -> Result<Self, Failure> {
+    pub(super) fn open(
+        destination: Option<&Destination>,
+        append: bool,
+        stdout: Stream,
+    ) -> Result<Self, Failure> {
         let place = match destination {
             None => return Ok(Self::WithText),
             Some(Destination::Command(line)) => return Ok(Self::Command(line.clone(), None)),
@@ -39,7 +43,10 @@ impl Messages {
             }
             Location::Path(path) if sys::is_file_at(stdout, &path) => Ok(Self::WithText),
             Location::Path(path) => {
-                Ok(Self::Outlet(Outlet::new(File::create(&path).map_err(at(path.display()))?)))
+                let mut options = File::options();
+                let options = if append { options.append(true) } else { options.write(true).truncate(true) };
+                let file = options.create(true).open(&path).map_err(at(path.display()))?;
+                Ok(Self::Outlet(Outlet::new(file)))
             }
         }
     }
@@ -61,10 +68,10 @@ impl Messages {
         }
     }
 
-    /// The outlet, while something is waiting in it.
-    pub(super) fn pending(&self) -> Option<&Outlet> {
+    /// What is to be written to, if anything is.
+    pub(super) fn outlet(&self) -> Option<&Outlet> {
         match self {
-            Self::Outlet(outlet) if outlet.is_pending() => Some(outlet),
+            Self::Outlet(outlet) => Some(outlet),
             _ => None,
         }
     }

@@ -1,10 +1,12 @@
 //! Bytes on their way to one descriptor, written when it can take them.
 //!
-//! The event loop asks `pending`, waits for space together with everything else it waits for, and
-//! calls `write_some`. A consumer that stands still therefore stops the output and nothing besides,
-//! unless others write into the same pipe: one may take the space between the wait and the write,
-//! and then the write waits. Only O_NONBLOCK could prevent that, and it would be set for them too.
+//! The event loop asks `is_pending`, waits for space together with everything else it waits for,
+//! and calls `write_some`. A consumer that stands still therefore stops the output and nothing
+//! besides. Where others write into the same pipe, one may take the space between the wait and the
+//! write; so the kernel is asked, for each write, not to wait. Where it cannot be asked so (a
+//! terminal, an old kernel), such a write waits. O_NONBLOCK would be set for the others too.
 
+use crate::sys;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -14,12 +16,18 @@ use std::os::fd::OwnedFd;
 /// More than this waiting, and no more is taken in.
 const FULL: usize = 256 << 10;
 /// A pipe that polls as writable has space for a page, so that a write of this size does not block
-/// as long as nobody else writes.
+/// as long as nobody else writes; and it is written as a whole or not at all.
 const SPACE: usize = 4096;
+/// Pieces that are written before others have their turn.
+const TURN: usize = 64;
 
 /// A destination for bytes.
 pub(crate) struct Outlet {
     file: File,
+    /// It is a file, which takes any number of bytes at once.
+    takes_all: bool,
+    /// The kernel can be asked not to wait.
+    never_waits: bool,
     waiting: Vec<u8>,
     /// How much of `waiting` has been written.
     written: usize,
@@ -27,7 +35,9 @@ pub(crate) struct Outlet {
 
 impl Outlet {
     pub(crate) fn new(fd: impl Into<OwnedFd>) -> Self {
-        Self { file: File::from(fd.into()), waiting: Vec::new(), written: 0 }
+        let file = File::from(fd.into());
+        let takes_all = file.metadata().is_ok_and(|meta| meta.is_file());
+        Self { file, takes_all, never_waits: !takes_all, waiting: Vec::new(), written: 0 }
     }
 
     /// Where to append what is to be written.
@@ -50,20 +60,34 @@ impl Outlet {
         PollFd::new(&self.file, PollFlags::OUT)
     }
 
-    /// Writes once; to be called when the descriptor is writable.
+    /// Writes some; to be called when the descriptor is writable.
     ///
     /// A piece ends with a line where it can, so that lines stay whole also where several
     /// `pipework run` share one standard output.
     pub(crate) fn write_some(&mut self) -> io::Result<()> {
-        let rest = &self.waiting[self.written..];
-        let mut piece = &rest[..rest.len().min(SPACE)];
-        if let Some(end) = piece.iter().rposition(|&byte| byte == b'\n') {
-            piece = &piece[..=end];
-        }
-        match self.file.write(piece) {
-            Ok(written) => self.written += written,
-            Err(error) if is_temporary(&error) => {}
-            Err(error) => return Err(error),
+        for _ in 0..TURN {
+            let rest = &self.waiting[self.written..];
+            let mut piece = &rest[..rest.len().min(if self.takes_all { FULL } else { SPACE })];
+            if let Some(end) = piece.iter().rposition(|&byte| byte == b'\n') {
+                piece = &piece[..=end];
+            }
+            let outcome = match self.never_waits {
+                true => sys::write_now(&self.file, piece),
+                false => self.file.write(piece),
+            };
+            match outcome {
+                Ok(written) => self.written += written,
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) && self.never_waits => {
+                    self.never_waits = false;
+                    continue;
+                }
+                Err(error) if sys::is_temporary(&error) => break,
+                Err(error) => return Err(error),
+            }
+            // Where a write may wait, it is asked before each whether there is space.
+            if !self.is_pending() || !(self.never_waits || self.takes_all) {
+                break;
+            }
         }
         if self.written == self.waiting.len() {
             self.waiting.clear();
@@ -83,19 +107,16 @@ impl Outlet {
     }
 }
 
-/// A stranger may have made the descriptor non-blocking, or another writer may have been faster.
-fn is_temporary(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::AGAIN | Errno::INTR))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::pipe::{PipeFlags, pipe_with};
     use std::io::Read;
 
     #[test]
     fn pieces_are_short_and_end_with_a_line() {
-        let (mut reader, writer) = io::pipe().unwrap();
+        // A read of such a pipe gives what one write has put in.
+        let (reader, writer) = pipe_with(PipeFlags::DIRECT).unwrap();
         let mut outlet = Outlet::new(writer);
         let line = [vec![b'x'; 999], vec![b'\n']].concat();
         let long = vec![b'y'; 5000];
@@ -103,12 +124,26 @@ mod tests {
             outlet.buffer().extend_from_slice(&line);
         }
         outlet.buffer().extend_from_slice(&long);
+        outlet.write_some().unwrap();
+        assert!(!outlet.is_pending() && !outlet.is_full());
         let mut piece = vec![0; 1 << 16];
         for expected in [4000, 3000, 4096, 904] {
-            assert!(outlet.is_pending());
-            outlet.write_some().unwrap();
-            assert_eq!(reader.read(&mut piece).unwrap(), expected);
+            assert_eq!(File::from(reader.try_clone().unwrap()).read(&mut piece).unwrap(), expected);
         }
-        assert!(!outlet.is_pending() && !outlet.is_full());
+    }
+
+    #[test]
+    fn a_full_pipe_is_not_waited_for() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut outlet = Outlet::new(writer);
+        outlet.buffer().resize(200_000, b'x');
+        for _ in 0..3 {
+            outlet.write_some().unwrap();
+        }
+        assert_eq!(reader.read(&mut vec![0; 200_000]).unwrap(), 65_536);
+        outlet.write_some().unwrap();
+        drop(reader);
+        let error = outlet.write_some().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }
 }

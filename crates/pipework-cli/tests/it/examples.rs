@@ -67,7 +67,7 @@ fn examples_print_what_the_page_says() {
 
 /// Whether the programs are here that an example needs and this machine may lack.
 fn can_run(script: &str) -> bool {
-    ["python3", "jq"].iter().all(|program| {
+    ["python3", "jq", "make"].iter().all(|program| {
         !script.contains(program) || sh(&Folder::new(), &format!("command -v {program}")).status == Some(0)
     })
 }
@@ -91,6 +91,8 @@ fn of_help(command: &str) -> Vec<String> {
             None => examples.push(String::new()),
         }
     }
+    // A title may take two lines.
+    examples.retain(|example| !example.is_empty());
     examples
 }
 
@@ -128,6 +130,20 @@ fn examples_of_doctor() {
 #[test]
 fn examples_of_top() {
     run_those_of("top", 4);
+}
+
+#[test]
+fn examples_of_run() {
+    let examples = of_help("run");
+    assert!(examples.len() >= 7, "{examples:?}");
+    for example in examples.into_iter().filter(|example| can_run(example)) {
+        let folder = Folder::new();
+        fs::write(folder.join("Makefile"), "lint test docs:\n\t@echo $@\n").unwrap();
+        fs::write(folder.join("collect"), "echo text; pipework send --mixed '{\"id\":7}'").unwrap();
+        let done = sh(&folder, &format!("set -e; chmod +x collect\n{example}"));
+        assert_eq!((done.status, &*done.err), (Some(0), ""), "{example}");
+        assert!(!done.out.is_empty(), "{example}");
+    }
 }
 
 /// The unit of the page, as far as it can be tried without systemd: its command line is run, and it

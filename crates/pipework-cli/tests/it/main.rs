@@ -8,6 +8,7 @@ mod fifo;
 mod locations;
 mod streams;
 mod run;
+mod jobs;
 mod serve;
 mod call;
 mod terminal;

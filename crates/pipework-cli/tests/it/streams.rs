@@ -112,7 +112,8 @@ fn streams_that_a_stranger_made_non_blocking_lose_nothing() {
         let all = slowly(reader);
         assert!(child.wait().unwrap().success(), "{command}");
         if command.contains("-j") {
-            assert_eq!(all.split(|byte| *byte == b'\n').count(), 300_001, "{command}");
+            // One more for the end of the command.
+            assert_eq!(all.iter().filter(|byte| **byte == b'\n').count(), 300_001, "{command}");
         } else {
             assert!(all == lines.as_bytes(), "{command}: {} of {} bytes", all.len(), lines.len());
         }

@@ -1,0 +1,276 @@
+//! Where everything goes that commands print and send: lines, messages and reports, each in its
+//! form.
+
+use super::args::RunArgs;
+use super::job::Job;
+use super::messages::Messages;
+use super::outlet::Outlet;
+use crate::exec;
+use crate::failure::{CLOSED, DAMAGE, Failure, STDOUT, at};
+use crate::form::{self, Form};
+use crate::group::{Group, Start};
+use crate::progress::Progress;
+use crate::streams::{self, Stream};
+use pipework::atomic::{Burst, Item, Message, Reader};
+use std::fmt::Display;
+use std::io;
+use std::os::fd::AsFd;
+use std::process::Command;
+
+/// Bytes of an unfinished line that are shown before it ends.
+const LONGEST_PROMPT: usize = 4096;
+
+/// Descriptors that are written to, each when it can take something.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Out {
+    Text,
+    Stderr,
+    Messages,
+}
+
+/// What has become of what was received.
+pub(super) struct Outputs {
+    /// Standard output.
+    text: Outlet,
+    /// Standard error, where that of the commands goes through us.
+    stderr: Outlet,
+    pub(super) messages: Messages,
+    form: Form,
+    tag: bool,
+    /// There is more than one command.
+    many: bool,
+    /// A person sees what is printed, and may be asked something by a line that has no end.
+    prompts: bool,
+    /// Something could not be delivered.
+    failed: bool,
+    /// Whoever read standard output has left.
+    closed: bool,
+    torn: bool,
+    progress: Progress,
+}
+
+impl Outputs {
+    pub(super) fn new(
+        args: &RunArgs,
+        many: bool,
+        quiet: bool,
+        stdout: Stream,
+        messages: Messages,
+    ) -> Result<Self, Failure> {
+        let outlet = |stream: Stream, name: &str| {
+            stream.as_fd().try_clone_to_owned().map(Outlet::new).map_err(at(name))
+        };
+        let form = Form::of(&args.form, Form::Lines);
+        Ok(Self {
+            text: outlet(stdout, STDOUT)?,
+            stderr: outlet(streams::stderr(), "standard error")?,
+            prompts: !many
+                && !args.tag
+                && messages.form_of_lines(form) == Form::Lines
+                && stdout.is_terminal(),
+            messages,
+            form,
+            tag: args.tag,
+            many,
+            failed: false,
+            closed: false,
+            torn: false,
+            progress: Progress::new("received", quiet),
+        })
+    }
+
+    /// Tells a person that something went wrong, which has a status of its own.
+    pub(super) fn warn(&self, text: impl Display) {
+        self.progress.warn(text);
+    }
+
+    /// Tells a person that something could not be done for the commands.
+    pub(super) fn fail(&mut self, text: impl Display) {
+        self.failed = true;
+        self.warn(text);
+    }
+
+    /// No more can be taken from the commands for now.
+    pub(super) fn is_busy(&self) -> bool {
+        self.text.is_full() || self.stderr.is_full() || self.messages.is_busy()
+    }
+
+    /// All has been handed over.
+    pub(super) fn is_over(&self) -> bool {
+        let handed_over = !matches!(&self.messages, Messages::Command(_, Some(_)));
+        handed_over && self.pending().next().is_none()
+    }
+
+    /// Those that have something to be written.
+    pub(super) fn pending(&self) -> impl Iterator<Item = (Out, &Outlet)> {
+        let outlets = [
+            (Out::Text, Some(&self.text)),
+            (Out::Stderr, Some(&self.stderr)),
+            (Out::Messages, self.messages.outlet()),
+        ];
+        let outlets = outlets.into_iter().filter_map(|(out, outlet)| Some((out, outlet?)));
+        outlets.filter(|(_, outlet)| outlet.is_pending())
+    }
+
+    /// Writes some, when the outlet can take it; false if it is of no use any more.
+    pub(super) fn write(&mut self, out: Out) -> bool {
+        let (outlet, name) = match (out, &mut self.messages) {
+            (Out::Text, _) => (&mut self.text, STDOUT),
+            (Out::Stderr, _) => (&mut self.stderr, "standard error"),
+            (Out::Messages, Messages::Outlet(outlet)) => (outlet, "messages"),
+            (Out::Messages, _) => return true,
+        };
+        let Err(error) = outlet.write_some() else { return true };
+        outlet.discard();
+        if out == Out::Text && error.kind() == io::ErrorKind::BrokenPipe {
+            self.closed = true;
+        } else {
+            self.fail(format!("{name}: {error}"));
+        }
+        false
+    }
+
+    /// Forgets what has not been written.
+    pub(super) fn discard(&mut self) {
+        self.text.discard();
+        self.stderr.discard();
+        if let Messages::Outlet(outlet) = &mut self.messages {
+            outlet.discard();
+        }
+    }
+
+    /// Takes notice if the command that has the latest message has ended.
+    pub(super) fn look_after_command(&mut self) -> io::Result<()> {
+        if let Messages::Command(line, group) = &mut self.messages
+            && let Some(status) = group.as_mut().map(Group::try_wait).transpose()?.flatten()
+        {
+            *group = None;
+            if !status.success() {
+                let text = format!("{}: {status}", line.display());
+                self.fail(text);
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows a person what has been printed of a line that has not ended.
+    pub(super) fn show_prompt(&mut self, job: &mut Job, reader: &mut Reader) {
+        // What is longer than this is no prompt, and each look at it costs its length.
+        if self.prompts
+            && job.shown < LONGEST_PROMPT
+            && let Some(line) = reader.peek()
+        {
+            self.text.buffer().extend_from_slice(&line[job.shown..]);
+            job.shown = line.len();
+        }
+    }
+
+    /// Takes what a command has said on standard error; false if there will be no more.
+    pub(super) fn take_stderr(&mut self, job: &mut Job) -> bool {
+        let cut_off = job.is_cut_off();
+        let Some(stderr) = &mut job.stderr else { return false };
+        match stderr.take(&job.tag, self.stderr.buffer()) {
+            Ok(more) if stderr.ready || !cut_off => more,
+            Ok(_) => {
+                stderr.end(&job.tag, self.stderr.buffer());
+                false
+            }
+            Err(error) => {
+                let text = format!("standard error of {}: {error}", job.label);
+                self.fail(text);
+                false
+            }
+        }
+    }
+
+    /// Passes an item on to where it belongs.
+    pub(super) fn pass_on(&mut self, job: &mut Job, item: &Item<'_>, start: Start<'_>) {
+        let name = Some(&*job.name);
+        match item {
+            Item::Torn(torn) => {
+                self.torn = true;
+                match self.reports() {
+                    Some(out) => Form::Json.append(out, item, name),
+                    None => self.warn(format!("{}: {torn}", job.label)),
+                }
+            }
+            Item::Line(line) if job.shown > 0 => {
+                let shown = std::mem::take(&mut job.shown);
+                self.text.buffer().extend_from_slice(line.data.get(shown..).unwrap_or_default());
+            }
+            Item::Line(line) => {
+                let form = self.messages.form_of_lines(self.form);
+                let out = self.text.buffer();
+                if self.tag && form != Form::Json {
+                    out.extend_from_slice(&job.tag);
+                }
+                form.append(out, item, name);
+                // The last line of one command must not run into the next line of another.
+                let ended = line.data.ends_with(b"\n") || line.data.ends_with(b"\r");
+                if form == Form::Lines && !ended && (self.many || self.tag) {
+                    out.push(b'\n');
+                }
+            }
+            Item::Message(Message { data, .. }) | Item::Burst(Burst { data, .. }) => {
+                match &mut self.messages {
+                    Messages::WithText => {
+                        if job.shown > 0 && self.form == Form::Lines {
+                            self.text.buffer().push(b'\n');
+                        }
+                        self.form.append(self.text.buffer(), item, name);
+                    }
+                    Messages::Outlet(outlet) => self.form.append(outlet.buffer(), item, name),
+                    Messages::Command(line, group) => {
+                        let mut command = Command::new("sh");
+                        start.prepare(&mut command);
+                        match exec::start(command.arg("-c").arg(line), item) {
+                            Ok(child) => *group = Some(start.group(child)),
+                            Err(error) => self.fail(format!("cannot run sh: {error}")),
+                        }
+                    }
+                }
+                self.progress.add(1, data.len() as u64);
+            }
+        }
+    }
+
+    /// Reports how a command has ended: always among objects, else if it has failed.
+    pub(super) fn report(&mut self, job: &Job) {
+        if let Some(out) = self.reports() {
+            form::append_exit(out, &job.name, job.status());
+        } else if job.has_failed()
+            // One command alone says by its status that it has failed.
+            && (self.many || job.is_late())
+            // That it could not be started has been said.
+            && let Some(how) = job.how()
+        {
+            self.warn(format!("{}: {how}", job.label));
+        }
+    }
+
+    /// Where reports are objects among others.
+    fn reports(&mut self) -> Option<&mut Vec<u8>> {
+        match &mut self.messages {
+            _ if self.form != Form::Json => None,
+            Messages::WithText => Some(self.text.buffer()),
+            Messages::Outlet(outlet) => Some(outlet.buffer()),
+            Messages::Command(..) => None,
+        }
+    }
+
+    /// The exit status, where the commands have none to give.
+    pub(super) fn status(&self) -> u8 {
+        match () {
+            () if self.failed => 1,
+            () if self.closed => CLOSED,
+            () if self.torn => DAMAGE,
+            () => 0,
+        }
+    }
+
+    pub(super) fn finish(self) {
+        if self.progress.messages() > 0 {
+            self.progress.finish();
+        }
+    }
+}

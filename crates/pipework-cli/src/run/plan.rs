@@ -1,0 +1,172 @@
+//! What is to be run, and what it is called.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+/// What stands for an argument, as for xargs -I{} and GNU parallel.
+const PLACE: &[u8] = b"{}";
+
+/// A command, not started yet.
+#[derive(Clone)]
+pub(crate) struct Plan {
+    pub(crate) words: Vec<OsString>,
+    /// What its output is marked with.
+    pub(crate) name: String,
+    /// What tells it from others of that name.
+    full_name: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Command,
+    Shell,
+}
+
+impl Plan {
+    /// A command, called by its file name.
+    pub(crate) fn command(words: &[OsString]) -> Self {
+        let path = Path::new(&words[0]);
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let arguments = words[1..].iter().map(|word| word.to_string_lossy());
+        let full_name = arguments.fold(name.clone(), |name, word| format!("{name} {word}"));
+        Self { words: words.to_vec(), name, full_name, kind: Kind::Command }
+    }
+
+    /// A line for the shell, called by its first word.
+    pub(crate) fn shell(line: &OsString) -> Self {
+        let text = line.to_string_lossy();
+        let first = text.split(|c: char| c.is_whitespace() || ";|&()".contains(c));
+        let name = first.into_iter().find(|word| !word.is_empty()).unwrap_or("sh").to_string();
+        let full_name = text.trim().to_string();
+        Self { words: vec!["sh".into(), "-c".into(), line.clone()], name, full_name, kind: Kind::Shell }
+    }
+
+    /// The same with an argument, at its place or behind all others. It is called by the argument;
+    /// `among_others` says that the argument has other commands as well.
+    pub(super) fn with_argument(&self, argument: &[u8], among_others: bool) -> Self {
+        let mut plan = self.clone();
+        let text = String::from_utf8_lossy(argument);
+        plan.name = if among_others { format!("{} {text}", self.name) } else { text.into_owned() };
+        let argument = OsStr::from_bytes(argument);
+        match self.kind {
+            Kind::Command => {
+                let mut placed = false;
+                for word in &mut plan.words {
+                    placed |= replace(word, argument.as_bytes());
+                }
+                if !placed {
+                    plan.words.push(argument.into());
+                }
+            }
+            // The shell puts it in, so that it stays one word and no part of it is understood.
+            Kind::Shell => {
+                let line = &mut plan.words[2];
+                if !replace(line, br#""$1""#) {
+                    line.push(r#" "$1""#);
+                }
+                plan.words.extend(["sh".into(), argument.into()]);
+            }
+        }
+        plan
+    }
+}
+
+/// Puts `bytes` wherever their place is; whether there was one.
+fn replace(word: &mut OsString, bytes: &[u8]) -> bool {
+    let mut rest = word.as_bytes();
+    let mut whole = Vec::new();
+    while let Some(at) = rest.windows(PLACE.len()).position(|window| window == PLACE) {
+        whole.extend_from_slice(&rest[..at]);
+        whole.extend_from_slice(bytes);
+        rest = &rest[at + PLACE.len()..];
+    }
+    let found = rest.len() < word.len();
+    whole.extend_from_slice(rest);
+    *word = OsString::from_vec(whole);
+    found
+}
+
+/// Calls those that have one name by all their words, and numbers those that are still the same:
+/// NAME.1, NAME.2.
+pub(super) fn tell_apart(plans: &mut [Plan]) {
+    let shared = |plans: &[Plan]| -> Vec<bool> {
+        let same = |one: &Plan| plans.iter().filter(|other| other.name == one.name).count() > 1;
+        plans.iter().map(same).collect()
+    };
+    for (place, shared) in shared(plans).into_iter().enumerate() {
+        if shared && !plans[place].full_name.is_empty() {
+            plans[place].name = plans[place].full_name.clone();
+        }
+    }
+    let shared = shared(plans);
+    let names: Vec<String> = plans.iter().map(|plan| plan.name.clone()).collect();
+    for place in (0..names.len()).filter(|place| shared[*place]) {
+        let number = names[..=place].iter().filter(|other| **other == names[place]).count();
+        plans[place].name = format!("{}.{number}", names[place]);
+    }
+}
+
+/// A name as a person reads it at the beginning of a line: one line, and not too long.
+pub(super) fn label(name: &str) -> String {
+    const LONGEST: usize = 40;
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let length = name.chars().count();
+    if length <= LONGEST {
+        return name.chars().map(plain).collect();
+    }
+    // Paths and addresses differ at their ends, commands in front.
+    let half = LONGEST / 2;
+    let (front, back) = (name.chars().take(half - 1), name.chars().skip(length - half));
+    front.chain(['…']).chain(back).map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(line: &str) -> Plan {
+        Plan::shell(&line.into())
+    }
+
+    fn command(words: &[&str]) -> Plan {
+        Plan::command(&words.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn names_tell_commands_apart() {
+        let mut plans = [
+            command(&["/bin/make", "a"]),
+            shell("(cd x; ls)"),
+            command(&["make"]),
+            shell(" "),
+            shell("make b; make c"),
+            command(&["make", "a"]),
+            shell(" "),
+        ];
+        tell_apart(&mut plans);
+        let names: Vec<_> = plans.iter().map(|plan| &*plan.name).collect();
+        assert_eq!(names, ["make a.1", "cd", "make", "sh.1", "make b; make c", "make a.2", "sh.2"]);
+    }
+
+    #[test]
+    fn arguments_have_their_places() {
+        let with = |plan: Plan, argument: &str| plan.with_argument(argument.as_bytes(), false).words;
+        assert_eq!(with(command(&["cp", "{}", "{}.old"]), "a b"), ["cp", "a b", "a b.old"]);
+        assert_eq!(with(command(&["echo", "-n"]), "{}"), ["echo", "-n", "{}"]);
+        let line = with(shell("cp {} x{}"), "a b");
+        assert_eq!(line, ["sh", "-c", r#"cp "$1" x"$1""#, "sh", "a b"]);
+        assert_eq!(with(shell("ls"), "$(a)"), ["sh", "-c", r#"ls "$1""#, "sh", "$(a)"]);
+        assert_eq!(command(&["cp"]).with_argument(b"x", false).name, "x");
+        assert_eq!(command(&["cp"]).with_argument(b"x", true).name, "cp x");
+    }
+
+    #[test]
+    fn labels_are_short_lines() {
+        assert_eq!(label("a\nb"), "a b");
+        let long = format!("{}{}", "a".repeat(100), "b".repeat(20));
+        assert_eq!(label(&long), format!("{}…{}", "a".repeat(19), "b".repeat(20)));
+        assert_eq!(label(&long).chars().count(), 40);
+    }
+}

@@ -1,0 +1,130 @@
+//! What is still to be started: the commands of the command line, each once, or each once for every
+//! argument that is read.
+//!
+//! Arguments are read when a command can be started with them, and not before: they may come from a
+//! program that finds them one by one, and there may be no end of them.
+
+use super::args::RunArgs;
+use super::plan::{self, Plan};
+use crate::failure::{Failure, at};
+use crate::location::{self, Location};
+use crate::records::Records;
+use crate::sys;
+use rustix::event::{PollFd, PollFlags};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::path::PathBuf;
+
+/// No system takes an argument of this size.
+const LONGEST: usize = 4 << 20;
+
+/// Commands in the order in which they are started.
+pub(super) struct Queue {
+    waiting: VecDeque<Plan>,
+    /// Commands that are run for each argument.
+    each: Vec<Plan>,
+    /// None at its end.
+    arguments: Option<Arguments>,
+}
+
+struct Arguments {
+    path: PathBuf,
+    file: File,
+    records: Records,
+}
+
+impl Queue {
+    /// What the command line asks for, in its order; that of `--shell` first. Before a descriptor
+    /// of our own could have the number of the user's.
+    pub(super) fn open(args: &RunArgs) -> Result<Self, Failure> {
+        let mut plans: Vec<Plan> = args.shell.iter().map(Plan::shell).collect();
+        if !args.command.is_empty() {
+            for words in args.command.split(|word| *word == args.separator) {
+                if words.is_empty() {
+                    let separator = args.separator.display();
+                    return Err(Failure::new(format!("a command is missing beside {separator}")));
+                }
+                plans.push(Plan::command(words));
+            }
+        }
+        plan::tell_apart(&mut plans);
+        let Some(path) = &args.arg_file else {
+            return Ok(Self { waiting: plans.into(), each: Vec::new(), arguments: None });
+        };
+        let file = match Location::of(path, 0) {
+            Location::Descriptor(number) => location::inherited(number)?.into(),
+            Location::Path(path) => File::open(&path).map_err(at(path.display()))?,
+        };
+        let records = Records::new(if args.arg_nul { 0 } else { b'\n' });
+        let arguments = Some(Arguments { path: path.clone(), file, records });
+        Ok(Self { waiting: VecDeque::new(), each: plans, arguments })
+    }
+
+    /// How many are known of.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Nothing is left to be started.
+    pub(super) fn is_over(&self) -> bool {
+        self.waiting.is_empty() && self.arguments.is_none()
+    }
+
+    /// The next command to be started, as far as arguments have been read.
+    pub(super) fn next(&mut self) -> Option<Plan> {
+        if self.waiting.is_empty()
+            && let Some(Arguments { records, .. }) = &mut self.arguments
+            && let Some(argument) = records.first()
+        {
+            let argument = &argument[..argument.len() - 1];
+            let others = self.each.len() > 1;
+            self.waiting.extend(self.each.iter().map(|plan| plan.with_argument(argument, others)));
+            records.pass();
+        }
+        self.waiting.pop_front()
+    }
+
+    /// It could not be started now.
+    pub(super) fn put_back(&mut self, plan: Plan) {
+        self.waiting.push_front(plan);
+    }
+
+    /// What to wait for before `read`; None if there is nothing to be read.
+    pub(super) fn poll(&self) -> Option<PollFd<'_>> {
+        self.arguments.as_ref().map(|arguments| PollFd::new(&arguments.file, PollFlags::IN))
+    }
+
+    /// Reads arguments once; to be called when there are some, or their end.
+    pub(super) fn read(&mut self) -> Result<(), Failure> {
+        let Some(Arguments { path, file, records }) = &mut self.arguments else { return Ok(()) };
+        match records.read(file) {
+            Ok(true) if records.len() < LONGEST || records.first().is_some() => Ok(()),
+            Ok(true) => {
+                let failure = format!("{}: an argument of more than {LONGEST} bytes", path.display());
+                self.close();
+                Err(Failure::new(failure))
+            }
+            Ok(false) => {
+                // The last one may lack its end.
+                let last = records.rest().to_vec();
+                self.arguments = None;
+                let others = self.each.len() > 1;
+                let plans = self.each.iter().filter(|_| !last.is_empty());
+                self.waiting.extend(plans.map(|plan| plan.with_argument(&last, others)));
+                Ok(())
+            }
+            Err(error) if sys::is_temporary(&error) => Ok(()),
+            Err(error) => {
+                let failure = at(path.display())(error);
+                self.close();
+                Err(failure)
+            }
+        }
+    }
+
+    /// Forgets what has not been started.
+    pub(super) fn close(&mut self) {
+        self.waiting.clear();
+        self.arguments = None;
+    }
+}

@@ -1,0 +1,101 @@
+//! Standard error of one command, taken line by line. Its bytes are lines only: a message that is
+//! sent there by mistake is shown as it came.
+
+use crate::records::Records;
+use crate::sys;
+use rustix::event::{PollFd, PollFlags};
+use std::io::{self, PipeReader, PipeWriter};
+
+/// A line that is longer than this is cut here.
+const LONGEST_LINE: usize = 1 << 20;
+
+/// The reading end of a pipe.
+pub(super) struct Stderr {
+    pipe: PipeReader,
+    records: Records,
+    /// There may be something to read.
+    pub(super) ready: bool,
+}
+
+impl Stderr {
+    /// With what is to be the command's standard error.
+    pub(super) fn pair() -> io::Result<(Self, PipeWriter)> {
+        let (pipe, writer) = io::pipe()?;
+        sys::never_wait(&pipe)?;
+        Ok((Self { pipe, records: Records::new(b'\n'), ready: true }, writer))
+    }
+
+    /// What to wait for before `take`.
+    pub(super) fn poll(&self) -> PollFd<'_> {
+        PollFd::new(&self.pipe, PollFlags::IN)
+    }
+
+    /// Reads once, and appends what lines there are, each behind `tag`; false at the end of the
+    /// pipe.
+    pub(super) fn take(&mut self, tag: &[u8], out: &mut Vec<u8>) -> io::Result<bool> {
+        match self.records.read(&mut self.pipe) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.end(tag, out);
+                return Ok(false);
+            }
+            Err(error) if sys::is_temporary(&error) => {
+                self.ready = false;
+                return Ok(true);
+            }
+            Err(error) => return Err(error),
+        }
+        while let Some(line) = self.records.first() {
+            out.extend_from_slice(tag);
+            out.extend_from_slice(line);
+            self.records.pass();
+        }
+        if self.records.len() >= LONGEST_LINE {
+            self.end(tag, out);
+        }
+        Ok(true)
+    }
+
+    /// Appends a line that has not ended, with an end, so that nothing runs into it.
+    pub(super) fn end(&mut self, tag: &[u8], out: &mut Vec<u8>) {
+        if self.records.len() > 0 {
+            out.extend_from_slice(tag);
+            out.extend_from_slice(self.records.rest());
+            out.push(b'\n');
+            self.records.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn lines_are_whole_and_marked() {
+        let (mut stderr, mut writer) = Stderr::pair().unwrap();
+        let mut out = Vec::new();
+        writer.write_all(b"one\ntw").unwrap();
+        assert!(stderr.take(b"> ", &mut out).unwrap() && stderr.ready);
+        assert!(stderr.take(b"> ", &mut out).unwrap() && !stderr.ready);
+        assert_eq!(out, b"> one\n");
+        writer.write_all(b"o\n\nthree").unwrap();
+        drop(writer);
+        assert!(stderr.take(b"> ", &mut out).unwrap());
+        assert!(!stderr.take(b"> ", &mut out).unwrap());
+        assert_eq!(out, b"> one\n> two\n> \n> three\n");
+    }
+
+    #[test]
+    fn a_line_without_end_does_not_fill_the_memory() {
+        let (mut stderr, mut writer) = Stderr::pair().unwrap();
+        let mut out = Vec::new();
+        let block = [b'x'; 4096];
+        for _ in 0..(LONGEST_LINE / block.len()) {
+            writer.write_all(&block).unwrap();
+            stderr.take(b"", &mut out).unwrap();
+        }
+        assert_eq!((out.len(), out.last()), (LONGEST_LINE + 1, Some(&b'\n')));
+    }
+}

@@ -1,0 +1,214 @@
+//! `pipework run` with many commands: arguments, how many run at a time, how they are stopped, and
+//! what becomes of their standard error.
+
+use crate::run::{gone, send_signal, started};
+use crate::{Folder, clean, fails, sh};
+use rustix::process::Signal;
+use std::io::{BufRead, Read};
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn commands_are_run_for_each_argument() {
+    // Each line as it is: empty ones, such as a shell would take apart, and one without an end.
+    let lines = r"printf '%s\n%s\n\n%s' 'a  b' '$(echo c) \x' last";
+    let out = "a  b\n$(echo c) \\x\n\nlast\n";
+    assert_eq!(clean(&format!("{lines} | pipework run -P 1 -a - echo")), out);
+    assert_eq!(clean(&format!("{lines} | pipework run -P 1 -a - -s 'printf \"%s\\n\" {{}}'")), out);
+    assert_eq!(clean("echo x > in; pipework run --arg-file in printf '{}-%s-' '<{}>'"), "x-<x>-\n");
+    let nul = r"printf 'a\nb\0c' | pipework run -P 1 -a - --arg-nul echo";
+    assert_eq!(clean(nul), "a\nb\nc\n");
+    assert_eq!(clean("pipework run -a /dev/null echo"), "");
+    // Standard input has the arguments; the commands get an empty one.
+    assert_eq!(clean("seq 3 | pipework run -P 1 -a - --shell 'cat; echo {}'"), "1\n2\n3\n");
+    // Each command for each argument.
+    let out = clean("seq 2 | pipework run --tag -a - echo a ::: basename");
+    assert_eq!(sorted(&out), ["[basename 1] 1", "[basename 2] 2", "[echo 1] a 1", "[echo 2] a 2"]);
+    let out = clean("printf '%s\\n' /a/b c | pipework run --tag -a - echo");
+    assert_eq!(sorted(&out), ["[/a/b] /a/b", "[c] c"]);
+
+    fails(1, &["no-such-file"], "pipework run -a no-such-file true");
+    fails(1, &["descriptor 77"], "pipework run -a /dev/fd/77 true");
+    fails(1, &[".", "Is a directory"], "pipework run -a . true");
+    fails(2, &["--arg-file"], "pipework run --arg-nul true");
+    fails(2, &["--jobs"], "pipework run --jobs=-1 true");
+    // What cannot be an argument costs its own command, and no other.
+    let done = sh(&Folder::new(), "printf 'a\\0b\\nc\\n' | pipework run -P 1 -a - echo");
+    assert_eq!((done.status, &*done.out), (Some(126), "c\n"), "{done:?}");
+    let script = "(head -c 300000 /dev/zero | tr '\\0' x; echo; echo short) | pipework run -P 1 -a - echo";
+    let done = sh(&Folder::new(), script);
+    assert_eq!((done.status, &*done.out), (Some(126), "short\n"));
+    assert!(done.err.contains("cannot run echo: Argument list too long"), "{}", done.err);
+    fails(1, &["/dev/zero", "argument"], "pipework run -a /dev/zero echo");
+}
+
+#[test]
+fn an_argument_is_used_as_soon_as_it_is_there() {
+    let script = "(echo one; until [ -e used ]; do sleep 0.01; done; echo two) | \
+                  pipework run -a - --shell ': > used; echo {}'";
+    assert_eq!(sorted(&clean(script)), ["one", "two"]);
+}
+
+#[test]
+fn so_many_run_at_a_time() {
+    let one = "seq 30 | pipework run --jobs 1 -a - --shell 'mkdir lock; echo {}; rmdir lock'";
+    assert_eq!(clean(one), clean("seq 30"));
+    // Three that wait for each other, and three more that come when these are done.
+    let meet = ": > up.{}; until [ $(ls up.* | wc -l) -ge 3 ]; do sleep 0.01; done; echo";
+    assert_eq!(clean(&format!("seq 6 | pipework run -P 3 -a - --shell '{meet}' | wc -l")), "6\n");
+    // Commands of the command line run all at once, unless it is said otherwise.
+    let meet = ": > up.$$; until [ $(ls up.* | wc -l) -ge 3 ]; do sleep 0.01; done";
+    let all = ["--shell"; 3].map(|option| format!("{option} '{meet}'")).join(" ");
+    clean(&format!("pipework run {all}"));
+    let one = "mkdir lock && rmdir lock";
+    let all = ["--shell"; 9].map(|option| format!("{option} '{one}'")).join(" ");
+    clean(&format!("pipework run -P 1 {all}"));
+}
+
+#[test]
+fn more_commands_than_descriptors() {
+    let script =
+        "ulimit -n 256; seq 300 | pipework run --jobs 0 --stderr tagged -a - --shell 'echo {} >&2; echo {}'";
+    let done = sh(&Folder::new(), script);
+    assert_eq!(done.status, Some(0), "{}", done.err);
+    let numbers = clean("seq 300 | sort");
+    assert!(sorted(&done.out) == sorted(&numbers), "{}", done.out);
+    let (own, tagged): (Vec<&str>, Vec<&str>) =
+        done.err.lines().partition(|line| line.starts_with("pipework:"));
+    assert!(own.len() == 1 && own[0].contains("commands run at a time"), "{own:?}");
+    let expected: Vec<String> = numbers.lines().map(|number| format!("[{number}] {number}")).collect();
+    assert!(sorted(&tagged.join("\n")) == sorted(&expected.join("\n")), "{tagged:?}");
+    // There is no descriptor for even one.
+    let script = "ulimit -n 7; pipework run true; echo $?";
+    let done = sh(&Folder::new(), script);
+    assert!(["1\n", "126\n"].contains(&&*done.out) && done.err.contains("Too many open files"), "{done:?}");
+}
+
+#[test]
+fn failures_are_told_and_the_highest_status_counts() {
+    let done = sh(&Folder::new(), "printf '0\\n3\\n2\\n' | pipework run -P 1 -a - --shell 'exit {}'");
+    assert_eq!((done.status, &*done.out), (Some(3), ""));
+    assert_eq!(done.err, "pipework: 3: exit status: 3\npipework: 2: exit status: 2\n");
+    // One command alone says it by its status.
+    let done = sh(&Folder::new(), "pipework run sh -c 'exit 3'");
+    assert_eq!((done.status, &*done.err), (Some(3), ""));
+    let done = sh(&Folder::new(), "seq 2 | pipework run --json -P 1 -a - --shell 'exit {}'");
+    let object = |n| format!("{{\"type\":\"exit\",\"command\":\"{n}\",\"status\":{n}}}\n");
+    assert_eq!((done.status, done.out, &*done.err), (Some(2), object(1) + &object(2), ""));
+    let done = sh(&Folder::new(), "pipework run --json no-such-command");
+    assert_eq!(done.out, "{\"type\":\"exit\",\"command\":\"no-such-command\",\"status\":127}\n");
+}
+
+#[test]
+fn a_failure_stops_all_if_it_is_said_so() {
+    let done = sh(
+        &Folder::new(),
+        "printf '0\\n5\\n9\\n' | pipework run --fail-fast -P 1 -a - --shell 'echo {}; exit {}'",
+    );
+    assert_eq!((done.status, &*done.out, &*done.err), (Some(5), "0\n5\n", "pipework: 5: exit status: 5\n"));
+    // Those that run are ended, with what they have started; what they still print is printed.
+    let script = "setsid pipework run --fail-fast \
+                  --shell 'sleep 1000 & echo $!; trap \"echo bye; exit 9\" TERM; : > up; wait' \
+                  --shell 'until [ -e up ]; do sleep 0.01; done; sleep 1000 & exit 4'";
+    let done = sh(&Folder::new(), script);
+    let lines: Vec<&str> = done.out.lines().collect();
+    assert_eq!((done.status, lines.len(), lines[1]), (Some(4), 2, "bye"), "{done:?}");
+    gone(lines[0]);
+    // One that does not heed it is killed, and one that cannot be started is a failure.
+    let script = "pipework run --fail-fast --grace 0.1 --shell 'trap \"\" TERM; while :; do sleep 1; done' \
+                  ::: ./no-such-command";
+    let script = script.replace("::: ", "");
+    fails(127, &["no-such-command"], &script);
+    // Without it all are run.
+    assert_eq!(sh(&Folder::new(), "pipework run --shell 'exit 3' --shell 'echo on'").out, "on\n");
+}
+
+#[test]
+fn what_takes_too_long_is_stopped() {
+    let script = "pipework run --timeout 0.2 --tag --shell 'echo begun; sleep 1000' --shell 'echo short'";
+    let done = sh(&Folder::new(), script);
+    assert_eq!(done.status, Some(124), "{done:?}");
+    assert_eq!(sorted(&done.out), ["[echo begun; sleep 1000] begun", "[echo short] short"]);
+    assert_eq!(done.err, "pipework: echo begun; sleep 1000: it took too long, and was stopped\n");
+    fails(124, &["sleep"], "pipework run --timeout 0.1 sleep 1000");
+    // SIGKILL comes if SIGTERM does not help; and whoever only holds the pipe is not waited for.
+    let deaf = "trap \"\" TERM; echo $$; while :; do sleep 1; done";
+    let done = sh(&Folder::new(), &format!("pipework run --timeout 0.1 --grace 0.1 --shell '{deaf}'"));
+    assert_eq!(done.status, Some(124));
+    gone(done.out.trim());
+    let script = "pipework run --timeout 0.3 --shell 'setsid sleep 1000 2> /dev/null & echo $!'";
+    let done = sh(&Folder::new(), script);
+    assert_eq!(done.status, Some(124));
+    send_signal(done.out.trim().parse().unwrap(), Signal::KILL);
+    assert_eq!(clean("pipework run --timeout 1000 echo in time"), "in time\n");
+    fails(2, &["seconds"], "pipework run --timeout soon true");
+}
+
+#[test]
+fn standard_error_is_left_alone_tagged_or_merged() {
+    let job = "--shell 'echo out; echo err >&2; printf rest >&2'";
+    let with = |options: &str| sh(&Folder::new(), &format!("pipework run {options} {job}"));
+    assert_eq!(with("").err, "err\nrest");
+    let done = with("--stderr tagged");
+    assert_eq!((done.status, &*done.out, &*done.err), (Some(0), "out\n", "[echo] err\n[echo] rest\n"));
+    let done = with("--tag --stderr merged");
+    assert_eq!((&*done.out, &*done.err), ("[echo] out\n[echo] err\n[echo] rest\n", ""));
+    let done = with("--json --stderr merged");
+    assert_eq!(done.out.matches("\"type\":\"line\"").count(), 3, "{}", done.out);
+    // A message on standard error is no message, but where it is merged.
+    let send = "--shell 'pipework send --mixed hello >&2'";
+    let script =
+        format!("pipework run --stderr tagged {send} 2> err; head -c 11 err; tail -c 7 err | head -c 5");
+    assert_eq!(clean(&script), "[pipework] hello");
+    assert_eq!(clean(&format!("pipework run --stderr merged {send}")), "hello\n");
+    fails(2, &["tagged", "merged"], "pipework run --stderr split true");
+}
+
+#[test]
+fn standard_error_that_cannot_be_written() {
+    let job = "--stderr tagged --shell 'echo err >&2; echo out'";
+    assert_eq!(clean(&format!("pipework run {job} 2>/dev/full; echo $?")), "out\n1\n");
+    assert_eq!(clean(&format!("pipework run {job} 2>&-; echo $?")), "out\n0\n");
+    // Who has left is not written to, and the commands learn it by SIGPIPE.
+    let script = "(pipework run --stderr tagged yes 2>&1 >&3 3>&- | :) 3>&1; echo done";
+    let script = script.replace("yes", "sh -c 'yes >&2'");
+    assert_eq!(clean(&script), "done\n");
+}
+
+#[test]
+fn messages_are_added_to_a_file() {
+    let script = "for i in 1 2; do pipework run --append -m log -- pipework send --mixed $i; done; cat log";
+    assert_eq!(clean(script), "1\n2\n");
+    let script = "for i in 1 2; do pipework run -m log -- pipework send --mixed $i; done; cat log";
+    assert_eq!(clean(script), "2\n");
+    fails(2, &["--messages"], "pipework run --append true");
+    fails(1, &["messages", "No space"], "pipework run --append -m /dev/full pipework send -m x");
+}
+
+#[test]
+fn outputs_that_fail_end_it_while_arguments_are_left() {
+    fails(1, &["standard output", "No space"], "yes | pipework run -a - echo > /dev/full");
+    let script = "(yes | pipework run -a - --stderr tagged echo; echo $? > status) | head -n 2; cat status";
+    assert_eq!(clean(script), "y\ny\n141\n");
+    fails(1, &["standard output is closed"], "echo a | pipework run -a - echo >&-");
+}
+
+#[test]
+fn a_signal_starts_no_more() {
+    for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let run = "exec pipework run -P 2 -a <(yes) --shell ': {}; echo $$; exec sleep 1000'";
+        let (mut child, first, mut out) = started(&format!("exec bash -c \"{}\"", run.replace('$', "\\$")));
+        let mut second = String::new();
+        out.read_line(&mut second).unwrap();
+        send_signal(child.id(), signal);
+        let mut rest = String::new();
+        out.read_to_string(&mut rest).unwrap();
+        assert_eq!((&*rest, child.wait().unwrap().code()), ("", Some(status)));
+        gone(&first);
+        gone(second.trim());
+    }
+}
