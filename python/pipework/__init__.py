@@ -7,6 +7,8 @@
 | `pipework.pipe` | a byte pipe inside one process, whose ends are real `io` streams |
 | `pipework.fd` | raw descriptors as plain integers: accept many, copy anything, read and write all of it |
 
+`pipework.Executor` runs functions in other processes; when one is killed, one future fails.
+
 Calls that wait take a `timeout` in seconds, None for ever; they give the interpreter lock away
 meanwhile, and signal handlers run (Ctrl-C works). Every failure is an `Error` that names its
 operation, and is also the built-in exception that one expects: `TimeoutError`, `BrokenPipeError`,
@@ -19,6 +21,10 @@ operation, and is also the built-in exception that one expects: `TimeoutError`, 
 >>> reader.recv()
 b'hello'
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from ._core import __version__
 from ._errors import (
@@ -42,11 +48,15 @@ from ._errors import (
     WouldBlock,
 )
 
+if TYPE_CHECKING:
+    from ._executor import Executor
+
 __all__ = [
     "Closed",
     "Corrupt",
     "Error",
     "ErrorKind",
+    "Executor",
     "Failed",
     "Incompatible",
     "Interrupted",
@@ -63,3 +73,12 @@ __all__ = [
     "WouldBlock",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """What not every program needs is imported when it is used."""
+    if name == "Executor":
+        from ._executor import Executor
+
+        return Executor
+    raise AttributeError(f"module 'pipework' has no attribute {name!r}")

@@ -6,7 +6,6 @@ told to stop, by `stop` or by SIGTERM, is answered before `serve` and its sister
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import contextlib
 import inspect
@@ -117,6 +116,8 @@ class Server(_core.Server):
         """As `serve`, in asyncio: `handler` is a coroutine function, or an asynchronous generator
         for replies in parts. At most `limit` requests are worked on at a time; those beyond are
         left to other servers. If the task is cancelled, what it works on fails."""
+        import asyncio
+
         answer = self._choose(handler)
         if limit < 1:
             raise ValueError("limit must be 1 or more")
@@ -207,6 +208,8 @@ def _answer(request: _core.Request, handler: Callable[..., Any], part_timeout: f
 
 
 async def _answer_in_task(request: _core.Request, handler: Callable[..., Any], part_timeout: float) -> None:
+    import asyncio
+
     with request:
         try:
             reply = handler(request.data)

@@ -1,0 +1,274 @@
+"""The executor, and what it is for: processes that are killed."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import gc
+import itertools
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tasks
+from pipework import Executor, PeerDied, RemoteError
+from processes import stop_helpers, until
+from support import SOON
+
+
+@pytest.fixture(scope="module", autouse=True)
+def helpers() -> Iterator[None]:
+    """Those of multiprocessing, which the first process starts."""
+    with Executor(1) as executor:
+        executor.submit(tasks.pid).result(SOON)
+    yield
+    stop_helpers()
+
+
+@pytest.fixture(params=["fork", "spawn", "forkserver"])
+def each_way(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    with Executor(2, mp_context=multiprocessing.get_context(request.param)) as executor:
+        yield executor
+
+
+def test_functions_run_in_other_processes_however_those_are_started(each_way: Executor) -> None:
+    until(lambda: len(set(each_way.map(tasks.pid, range(20)))) == 2)
+    assert each_way.submit(tasks.pid).result(SOON) != os.getpid()
+    assert each_way.submit(pow, 3, 2, mod=5).result(SOON) == 4
+
+
+def test_what_is_raised_comes_with_its_traceback(each_way: Executor) -> None:
+    with pytest.raises(ValueError, match="^this went wrong$") as raised:
+        each_way.submit(tasks.fail).result(SOON)
+    assert 'raise ValueError("this went wrong")' in str(raised.value.__cause__)
+    with pytest.raises(RemoteError, match="Stubborn: no"):
+        each_way.submit(tasks.be_stubborn).result(SOON)
+    with pytest.raises(SystemExit):
+        each_way.submit(sys.exit, 3).result(SOON)
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        each_way.submit(lambda: None).result(SOON)
+    assert each_way.submit(abs, -1).result(SOON) == 1
+
+
+def test_a_process_that_is_killed_fails_one_future_and_is_replaced(each_way: Executor) -> None:
+    with pytest.raises(PeerDied):
+        each_way.submit(tasks.die).result(SOON)
+    futures = [each_way.submit(tasks.nap, 0.01, number) for number in range(10)]
+    futures.insert(5, each_way.submit(tasks.die))
+    futures += [each_way.submit(tasks.nap, 0.01, number) for number in range(10, 20)]
+    concurrent.futures.wait(futures, SOON)
+    assert [type(future.exception()).__name__ for future in futures].count("PeerDied") == 1
+    futures.pop(5)
+    assert [future.result() for future in futures] == list(range(20))
+    until(lambda: len(set(each_way.map(tasks.pid, range(20)))) == 2)
+
+
+def test_a_process_may_end_in_any_way(each_way: Executor) -> None:
+    for status in (0, 1):
+        with pytest.raises(PeerDied):
+            each_way.submit(tasks.leave, status).result(SOON)
+    assert each_way.submit(abs, -1).result(SOON) == 1
+
+
+def test_an_idle_process_that_is_killed_is_replaced() -> None:
+    with Executor(1) as executor:
+        for _ in range(3):
+            os.kill(executor.submit(tasks.pid).result(SOON), signal.SIGKILL)
+        assert executor.submit(abs, -1).result(SOON) == 1
+
+
+def test_what_a_killed_process_was_doing_is_begun_again_if_asked(tmp_path: Path) -> None:
+    with Executor(1, redeliveries=1) as executor:
+        assert executor.submit(tasks.die_once, tmp_path / "file").result(SOON) == "the second time"
+        with pytest.raises(PeerDied):
+            executor.submit(tasks.die).result(SOON)
+
+
+def test_long_tasks_and_results_arrive(each_way: Executor) -> None:
+    for size in (1 << 16, 1 << 20, 10_000_000):
+        assert each_way.submit(tasks.same, bytes(size)).result(SOON) == bytes(size)
+    assert each_way.submit(bytes, 5_000_000).result(SOON) == bytes(5_000_000)
+    assert list(each_way.map(len, [bytes(100_000)] * 20, timeout=SOON)) == [100_000] * 20
+    with pytest.raises(PeerDied):
+        each_way.submit(tasks.die_of, bytes(1_000_000)).result(SOON)
+
+
+def test_buffers_go_beside_the_pickle_and_can_be_written_to() -> None:
+    with Executor(1) as executor:
+        for size in (1, 1000, 1_000_000):
+            sent = pickle.PickleBuffer(bytearray(size))
+            assert executor.submit(tasks.is_writable, sent).result(SOON)
+            came: Any = executor.submit(tasks.buffer, size).result(SOON)
+            assert came == bytes(size)
+            came[0] = 1
+
+
+def test_an_initializer_is_called_in_each_process_again_too() -> None:
+    with Executor(1, initializer=tasks.remember, initargs=("the model",)) as executor:
+        assert executor.submit(tasks.remembered).result(SOON) == "the model"
+        with pytest.raises(PeerDied):
+            executor.submit(tasks.die).result(SOON)
+        assert executor.submit(tasks.remembered).result(SOON) == "the model"
+
+
+def test_an_initializer_that_raises_breaks_the_executor() -> None:
+    with Executor(2, initializer=tasks.fail) as executor:
+        futures = [executor.submit(abs, -1) for _ in range(20)]
+        with pytest.raises(concurrent.futures.BrokenExecutor, match="this went wrong"):
+            futures[0].result(SOON)
+        assert len(concurrent.futures.wait(futures, SOON).not_done) == 0
+        with pytest.raises(concurrent.futures.BrokenExecutor):
+            until(lambda: executor.submit(abs, -1) and False)
+
+
+def test_a_long_task_ends_with_a_broken_executor_too() -> None:
+    with Executor(1, initializer=tasks.fail) as executor:
+        with pytest.raises(concurrent.futures.BrokenExecutor):
+            executor.submit(len, bytes(1_000_000)).result(SOON)
+
+
+def test_processes_that_leave_before_they_begin_are_no_endless_row() -> None:
+    with Executor(1, initializer=tasks.leave, initargs=(1,)) as executor:
+        with pytest.raises(concurrent.futures.BrokenExecutor, match="ended early"):
+            executor.submit(abs, -1).result(SOON)
+
+
+def test_a_process_ends_after_so_many_tasks() -> None:
+    with Executor(1, max_tasks_per_child=2) as executor:
+        pids = list(executor.map(tasks.pid, range(5), timeout=SOON))
+    assert [len(list(each)) for _, each in itertools.groupby(pids)] == [2, 2, 1]
+
+
+def test_what_has_not_begun_can_be_cancelled() -> None:
+    with Executor(1) as executor:
+        futures = [executor.submit(tasks.nap, 0.01) for _ in range(100)]
+        cancelled = [future.cancel() for future in futures]
+        assert cancelled.count(False) < 10 and cancelled[20:] == [True] * 80
+    assert all(future.done() for future in futures)
+
+
+def test_shutdown_does_what_was_submitted_unless_told_otherwise() -> None:
+    executor = Executor(1)
+    futures = [executor.submit(tasks.nap, 0.01) for _ in range(30)]
+    executor.shutdown(wait=False)
+    with pytest.raises(RuntimeError, match="shutdown"):
+        executor.submit(abs, -1)
+    with pytest.raises(RuntimeError, match="shutdown"):
+        executor.submit(lambda: None)
+    executor.shutdown()
+    assert all(future.done() and not future.cancelled() for future in futures)
+    executor.shutdown()
+
+    executor = Executor(1)
+    futures = [executor.submit(tasks.nap, 0.01) for _ in range(30)]
+    executor.shutdown(cancel_futures=True)
+    assert sum(future.cancelled() for future in futures) > 15
+    assert concurrent.futures.wait(futures, 0).not_done == set()
+
+
+def test_an_executor_without_work_ends_as_well() -> None:
+    with Executor(1) as executor:
+        pass
+    executor.shutdown()
+
+
+def test_an_executor_that_nobody_refers_to_does_its_work_and_ends() -> None:
+    threads = threading.active_count()
+    future = Executor(1).submit(tasks.nap, 0.1, "done")
+    gc.collect()
+    assert future.result(SOON) == "done"
+    until(lambda: threading.active_count() == threads)
+
+
+def test_map_takes_as_much_as_it_may_and_cancels_what_is_left() -> None:
+    with Executor(2) as executor:
+        numbers = itertools.count()
+        results = executor.map(abs, numbers, buffersize=3, timeout=SOON)
+        assert [next(results) for _ in range(10)] == list(range(10))
+        assert next(numbers) < 15
+        assert list(executor.map(pow, range(10), [2] * 10, chunksize=3)) == [number**2 for number in range(10)]
+        with pytest.raises(ValueError, match="this went wrong"):
+            list(executor.map(tasks.fail, range(3)))
+        with pytest.raises(concurrent.futures.TimeoutError):
+            list(executor.map(tasks.nap, [SOON / 10], timeout=0.01))
+        for wrong in ({"chunksize": 0}, {"buffersize": 0}):
+            with pytest.raises(ValueError):
+                executor.map(abs, [1], **wrong)
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    wrong: list[dict[str, Any]] = [
+        {"max_workers": 0},
+        {"max_workers": -1},
+        {"max_tasks_per_child": 0},
+        {"redeliveries": -1},
+        {"redeliveries": 4},
+    ]
+    for each in wrong:
+        with pytest.raises(ValueError):
+            Executor(**each)
+    with pytest.raises(TypeError):
+        Executor(initializer="not a function")  # type: ignore[arg-type]
+
+
+PROGRAM = """
+import os, time
+from pipework import Executor
+import tasks
+
+if __name__ == "__main__":
+    executor = Executor(2)
+    future = executor.submit(tasks.nap, 0.5, "all done")
+    future.add_done_callback(lambda future: print(future.result(), flush=True))
+    print(*set(executor.map(tasks.pid, range(20))), flush=True)
+    {end}
+"""
+
+
+@pytest.mark.parametrize("end", ["pass", "raise SystemExit"])
+def test_a_program_that_ends_has_done_its_work(end: str, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(PROGRAM.format(end=end)))
+    out = subprocess.run([sys.executable, path], env=environment(), capture_output=True, text=True, timeout=SOON)
+    assert (out.stderr, out.returncode, out.stdout.splitlines()[-1]) == ("", 0, "all done")
+
+
+def test_processes_end_when_their_program_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(PROGRAM.format(end="time.sleep(60)")))
+    with subprocess.Popen([sys.executable, path], env=environment(), stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        pids = [int(pid) for pid in program.stdout.readline().split()]
+        program.kill()
+    assert pids
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def test_storm() -> None:
+    """Processes are killed all the time; every future ends, and most of them well."""
+    with Executor(3, redeliveries=3) as executor:
+        pids = set(executor.map(tasks.pid, range(30)))
+        futures = [executor.submit(tasks.pid, number) for number in range(300)]
+        kills = 0
+        for future in futures[::15]:
+            found = future.exception(SOON) or future.result()
+            if isinstance(found, int) and kills < 15:
+                os.kill(found, signal.SIGKILL) if Path(f"/proc/{found}").exists() else None
+                kills += 1
+                time.sleep(0.01)
+        concurrent.futures.wait(futures, SOON)
+        assert all(future.exception(0) is None for future in futures)
+        assert not pids & set(executor.map(tasks.pid, range(30)))
