@@ -199,6 +199,10 @@ def _answer(request: _core.Request, handler: Callable[..., Any], part_timeout: f
                 for part in reply:
                     if not request.send_part(part, part_timeout):
                         return  # the caller has gone
+            except Exception:
+                # A reason does not overtake the part before it.
+                request.flush(part_timeout)
+                raise
             finally:
                 if inspect.isgenerator(reply):
                     reply.close()
@@ -221,6 +225,9 @@ async def _answer_in_task(request: _core.Request, handler: Callable[..., Any], p
                 async for part in reply:
                     if not await asyncio.wait_for(request.asend_part(part), part_timeout):
                         return  # the caller has gone
+            except Exception:
+                await asyncio.to_thread(request.flush, part_timeout)
+                raise
             finally:
                 if inspect.isasyncgen(reply):
                     await reply.aclose()

@@ -239,7 +239,7 @@ def test_a_program_that_ends_has_done_its_work(end: str, tmp_path: Path) -> None
     path = tmp_path / "program.py"
     path.write_text(textwrap.dedent(PROGRAM.format(end=end)))
     out = subprocess.run([sys.executable, path], env=environment(), capture_output=True, text=True, timeout=SOON)
-    assert (out.stderr, out.returncode, out.stdout.splitlines()[-1]) == ("", 0, "all done")
+    assert (out.stderr, out.returncode) == ("", 0) and "all done" in out.stdout.splitlines()
 
 
 def test_processes_end_when_their_program_is_killed(tmp_path: Path) -> None:
