@@ -84,8 +84,8 @@ pub use server::Server;
 pub use shm::layout::{Geometry, Kind, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS};
 pub use shm::mapping::Role;
 pub use shm::payload::{Message, Space};
-pub use shm::slot::MAX_REDELIVERIES;
 pub use shm::ticket::Ticket;
+pub use shm::word::MAX_REDELIVERIES;
 #[doc(hidden)]
 pub use slices::{Answering, Kept};
 pub use stream::Stream;

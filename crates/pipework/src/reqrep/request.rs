@@ -92,8 +92,7 @@ impl Request<'_> {
         self.claimed.ticket()
     }
 
-    /// How many servers have died with this request, 0 to 3. More than 0 only if the client asked
-    /// for redelivery.
+    /// How many servers have died with this request or [given it back](Request::give_back), 0 to 3.
     pub fn redeliveries(&self) -> u8 {
         self.claimed.taken.delivery()
     }
@@ -439,6 +438,35 @@ impl Request<'_> {
     /// leaves no space for a reason. [`flush`](Request::flush) waits until it was taken.
     pub fn fail<'m>(mut self, reason: impl Into<Message<'m>>) -> bool {
         self.give_up(&reason.into())
+    }
+
+    /// Gives the request back, for another server to take, or this one: for servers that hand
+    /// requests on, and find nobody to hand this one to. It waits again, so its call fails with
+    /// `NoServer` where no server is left and the client [needs one](super::Client::needs_server).
+    ///
+    /// False if that cannot be: it was given back, or lost with a server, three times already, or
+    /// something of it went in parts. Then it is still to be answered. Each time counts in
+    /// [`redeliveries`](Request::redeliveries), and against those that the client allows.
+    pub fn give_back(&mut self) -> bool {
+        if self.check(REPLY).is_err() {
+            return false;
+        }
+        let claimed = self.disarm();
+        match self.server.give_back(claimed) {
+            Some(claimed) => self.claimed = claimed,
+            None => return true,
+        }
+        false
+    }
+
+    /// Ends the request as the death of this server would: for one that has handed the request on
+    /// to a worker that has died. Another server gets it, if the client [allows
+    /// that](super::Client::redeliveries); else the call fails with `PeerDied`. Returns whether the
+    /// client still waited.
+    pub fn peer_died(mut self) -> bool {
+        let is_here = self.check(REPLY).is_ok();
+        let claimed = self.disarm();
+        is_here && self.server.lose(claimed)
     }
 
     fn give_up(&mut self, reason: &Message<'_>) -> bool {

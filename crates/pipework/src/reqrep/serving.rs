@@ -240,6 +240,38 @@ impl Serving {
         self.0.fail(claimed, reason)
     }
 
+    /// Ends a request as this server's death would; true if its client waits.
+    pub(super) fn lose(&self, claimed: Claimed) -> bool {
+        let Claimed { idx, taken, .. } = claimed;
+        let shared = self.shared();
+        let Some((before, after)) = shared.slot(idx).and_then(|slot| slot.lose(taken)) else { return false };
+        shared.tell_of_death(idx, before, after);
+        match after.state() {
+            Some(State::Sent) => match self.queue_again(claimed) {
+                Some(claimed) => self.finish(claimed, State::Died),
+                None => true,
+            },
+            state => state == Some(State::Died),
+        }
+    }
+
+    /// Gives a request back, for other servers; the claim, if this server still has it.
+    pub(super) fn give_back(&self, claimed: Claimed) -> Option<Claimed> {
+        let slot = self.shared().slot(claimed.idx)?;
+        if slot.give_back(claimed.taken) { self.queue_again(claimed) } else { Some(claimed) }
+    }
+
+    /// Puts a request into the ring that was sent again. Where there is no place it is claimed
+    /// again; `None` if it is not this server's any more.
+    fn queue_again(&self, claimed: Claimed) -> Option<Claimed> {
+        let (shared, Claimed { idx, taken, .. }) = (self.shared(), claimed);
+        if shared.push_again(idx, "reqrep give back").unwrap_or(false) {
+            return None;
+        }
+        let taken = shared.slot(idx)?.claim_again(taken)?;
+        Some(Claimed { taken, ..claimed })
+    }
+
     /// Keeps a request for [`kept`](Serving::kept).
     #[inline]
     pub(super) fn keep(&self, claimed: Claimed) {

@@ -114,8 +114,8 @@ impl Stream {
         client.wait_for_steps(ticket, deadline.into(), STREAM, || progress.advance(client))
     }
 
-    /// Its ticket while it goes on, to ask for [the size of a part](Client::reply_len).
-    #[doc(hidden)]
+    /// The ticket of its call while that goes on; `None` once it is over: after an error, and after
+    /// the last part, which can be told from the others by this.
     pub fn ticket(&self) -> Option<Ticket> {
         self.progress.ticket
     }

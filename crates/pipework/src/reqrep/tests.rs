@@ -555,3 +555,112 @@ fn tickets_survive_as_numbers_and_foreign_ones_are_stale() {
     assert_eq!(kind(other.cancel(ticket)), Some(ErrorKind::Stale));
     assert_eq!(client.pending(), 1);
 }
+
+// ---------------------------------------------------------------- servers that hand requests on
+
+#[test]
+fn what_is_given_back_goes_to_another_server() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let ticket = client.send(Message::new("x").flags(7), SOON).unwrap();
+    for times in 0..3 {
+        let mut request = server.recv(SOON).unwrap();
+        assert_eq!((request.redeliveries(), request.give_back(), request.is_over()), (times, true, true));
+        assert!(!request.give_back());
+    }
+    // Three times are all that a slot's word can count.
+    let mut request = server.recv(SOON).unwrap();
+    assert!(!request.give_back());
+    assert_eq!((&*request, request.flags()), (&b"x"[..], 7));
+    request.reply("y").unwrap();
+    assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"y");
+    all_free(&segment);
+}
+
+#[test]
+fn what_is_given_back_and_not_taken_knows_no_server() {
+    let segment = small();
+    let client = segment.client().unwrap().needs_server(true);
+    thread::scope(|scope| {
+        let server = segment.server().unwrap();
+        let call = scope.spawn(|| kind(client.call("x", SOON)));
+        let given_back = server.recv(SOON).unwrap().give_back();
+        drop(server);
+        assert_eq!((given_back, call.join().unwrap()), (true, Some(ErrorKind::NoServer)));
+    });
+    all_free(&segment);
+}
+
+#[test]
+fn what_is_given_back_may_be_cancelled_forgotten_or_in_parts() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let ticket = client.send("cancelled", SOON).unwrap();
+    let mut request = server.recv(SOON).unwrap();
+    client.cancel(ticket).unwrap();
+    assert!(!request.give_back());
+    drop(request);
+    all_free(&segment);
+
+    client.forget(client.send("forgotten", SOON).unwrap()).unwrap();
+    assert!(server.recv(SOON).unwrap().give_back());
+    let request = server.recv(SOON).unwrap();
+    assert_eq!((&*request, request.is_wanted(), request.redeliveries()), (&b"forgotten"[..], true, 1));
+    drop(request);
+
+    let ticket = client.send("parts", SOON).unwrap();
+    let mut request = server.recv(SOON).unwrap();
+    assert!(request.part("one", SOON).unwrap());
+    assert!(!request.give_back());
+    drop(request);
+    assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::Failed));
+    all_free(&segment);
+}
+
+#[test]
+fn what_was_handed_to_a_peer_that_died_ends_as_if_its_server_had_died() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let ticket = client.send("once", SOON).unwrap();
+    assert!(server.recv(SOON).unwrap().peer_died());
+    assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::PeerDied));
+
+    // In the middle of a reply.
+    let ticket = client.send("parts", SOON).unwrap();
+    let mut request = server.recv(SOON).unwrap();
+    assert!(request.part("one", SOON).unwrap());
+    assert!(request.peer_died());
+    assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::PeerDied));
+
+    let client = client.redeliveries(1);
+    let ticket = client.send("twice", SOON).unwrap();
+    assert!(server.recv(SOON).unwrap().peer_died());
+    assert!(server.recv(SOON).unwrap().peer_died());
+    assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::PeerDied));
+
+    let ticket = client.send("cancelled", SOON).unwrap();
+    let request = server.recv(SOON).unwrap();
+    client.cancel(ticket).unwrap();
+    assert!(!request.peer_died());
+    assert_eq!(segment.stats().redelivered, 1);
+    all_free(&segment);
+}
+
+#[test]
+fn a_full_ring_takes_nothing_back() {
+    let segment = Options::new().slots(3).members(8).anonymous().unwrap();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let first = client.send("first", SOON).unwrap();
+    let mut request = server.recv(SOON).unwrap();
+    // One that waits at the front, and behind it those of cancelled calls.
+    let second = client.send("second", SOON).unwrap();
+    for _ in 1..segment.geometry().queue {
+        client.cancel(client.send("", SOON).unwrap()).unwrap();
+    }
+    assert!(!request.give_back());
+    request.reply("done").unwrap();
+    assert_eq!(&*client.recv(first, SOON).unwrap(), b"done");
+    server.recv(SOON).unwrap().reply("").unwrap();
+    client.recv(second, SOON).unwrap();
+    all_free(&segment);
+}

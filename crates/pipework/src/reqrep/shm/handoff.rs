@@ -58,13 +58,21 @@ impl Shared {
         // Otherwise each recovery would add an entry that is not stale, until the ring is full.
         let queued: BTreeSet<u32> = self.queue().entries_behind_first().collect();
         for idx in again.difference(&queued) {
-            // It removes no entry of the same slot: with that one, another recoverer may be done.
-            if !self.queue().push(*idx, |other| self.is_sent(other), op)? {
+            if !self.push_again(*idx, op)? {
                 return Ok(false);
             }
-            self.requests().notify_swapped(Reach::Machine);
         }
         Ok(true)
+    }
+
+    /// Pushes a slot that was sent again, and wakes a server; false if the ring is full.
+    pub(crate) fn push_again(&self, idx: u32, op: &'static str) -> Result<bool> {
+        // It removes no entry of the same slot: with that one, another recoverer may be done.
+        let pushed = self.queue().push(idx, |other| self.is_sent(other), op)?;
+        if pushed {
+            self.requests().notify_swapped(Reach::Machine);
+        }
+        Ok(pushed)
     }
 
     /// A slot has come free in the last step, whichever member held it.

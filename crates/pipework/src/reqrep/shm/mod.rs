@@ -2,6 +2,7 @@
 //! clients and servers by their numbers only.
 
 pub(super) mod layout;
+pub(super) mod word;
 pub(super) mod slot;
 pub(super) mod ticket;
 pub(super) mod queue;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::mapping::{ROLE, Role, Shared, count, refused, role};
-use super::slot::State;
+use super::slot::{SlotWord, State};
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::sync::{Ordering, Reach};
@@ -181,6 +181,13 @@ impl Shared {
         if !matches!(proof, Proof::Leaving) {
             count(&self.recoveries().recovered);
         }
+        self.tell_of_death(idx, word, next);
+        Ok(true)
+    }
+
+    /// What follows from a slot's step from `word` to `next`, which takes a member out of it.
+    pub(crate) fn tell_of_death(&self, idx: u32, word: SlotWord, next: SlotWord) {
+        let Some(slot) = self.slot(idx) else { return };
         match next.state() {
             Some(State::Sent) => {
                 // It is pushed when all slots are done.
@@ -199,6 +206,5 @@ impl Shared {
             }
             _ => self.tell_client(slot, word.has_waiter(), next.owner()),
         }
-        Ok(true)
     }
 }

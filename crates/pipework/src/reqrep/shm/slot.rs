@@ -1,212 +1,20 @@
-//! One call's state: the slot word, and every step that may change it. SEGMENT.md numbers the
+//! One call: the head of its slot, and every step that may change its word. SEGMENT.md numbers the
 //! steps.
 //!
 //! Invariant: a word that was left never comes back, as long as the call has not begun to go in
 //! parts; and then only after a step of each of its two sides. So a successful swap of a word that
 //! was read proves that nothing happened in between that matters to the member that swaps.
 
-use super::layout::{Direction, MAX_MEMBERS};
+use super::layout::Direction;
+pub(crate) use super::word::{Fields, SlotWord, State};
+use super::word::{NOBODY, WAITER};
 use crate::error::Result;
 use crate::event::Wait;
 use crate::sync::{AtomicU32, EVERYONE, Ordering, Reach, Word};
 
-/// `{ generation: 40, owner: 16, begun: 1, delivery: 2, waiter: 1, state: 4 }`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SlotWord(u64);
-
-/// The state of a call. In brackets in the comments: the owner of the slot meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
-pub(crate) enum State {
-    Free = 0,
-    /// The request is being written, or the reply being copied out (client).
-    Fill = 1,
-    /// It waits for a server (client).
-    Sent = 2,
-    /// A server has it (server).
-    Taken = 3,
-    /// A server has it, and no caller waits for the reply any more (server).
-    Dropped = 4,
-    /// Done: the reply is there (client).
-    Answered = 5,
-    /// Done: the server gave it up (client).
-    Failed = 6,
-    /// Done: the server died (client).
-    Died = 7,
-    /// A part of the reply is there, and there may be more (client).
-    Part = 8,
-    /// The next part of the request is to be written (client).
-    More = 9,
-    /// A server has it, and no caller waits for the reply, which is as it should be (server).
-    Forgotten = 10,
-}
-
-impl State {
-    pub(crate) fn is_done(self) -> bool {
-        matches!(self, State::Answered | State::Failed | State::Died)
-    }
-}
-
 /// Swaps that are tried before a step is given up. Peers of ours change a word between read and
 /// swap a few times at most; peers that break the rules may do it for ever.
 const TURNS: usize = 64;
-
-const STATE: u64 = 0xF;
-const WAITER: u64 = 1 << 4;
-const DELIVERY_SHIFT: u32 = 5;
-const DELIVERY: u64 = 3 << DELIVERY_SHIFT;
-const BEGUN: u64 = 1 << 7;
-const OWNER_SHIFT: u32 = 8;
-const OWNER: u64 = 0xFFFF << OWNER_SHIFT;
-const GENERATION_SHIFT: u32 = 24;
-const _: () = assert!(MAX_MEMBERS as u64 <= OWNER >> OWNER_SHIFT, "a word holds any member's number");
-
-/// How often a request can go to another server after one died with it.
-pub const MAX_REDELIVERIES: u8 = 3;
-const _: () = assert!(MAX_REDELIVERIES as u64 <= DELIVERY >> DELIVERY_SHIFT);
-
-impl SlotWord {
-    pub(crate) fn from_bits(bits: u64) -> SlotWord {
-        SlotWord(bits)
-    }
-
-    pub(crate) fn to_bits(self) -> u64 {
-        self.0
-    }
-
-    /// A word that a server remembers, marked as that of a request that was adopted: it is not
-    /// adopted again, by a child of the child. That one may get the number of a grandparent that is
-    /// dead, and a word that was left would come back.
-    fn as_adopted(self) -> SlotWord {
-        SlotWord(self.0 | BEGUN)
-    }
-
-    /// For a word that a server remembers.
-    fn is_adopted(self) -> bool {
-        self.has_begun()
-    }
-
-    /// A word that a server remembers, marked as that of a request whose client was asked for the
-    /// next part.
-    pub(crate) fn as_asked(self) -> SlotWord {
-        self.with(State::More, self.owner())
-    }
-
-    /// For a word that a server remembers: without the mark, and whether it was there.
-    pub(crate) fn without_asked(self) -> (SlotWord, bool) {
-        (self.with(State::Taken, self.owner()), self.state() == Some(State::More))
-    }
-
-    /// The state; `None` for bits that no member of ours writes.
-    pub(crate) fn state(self) -> Option<State> {
-        Some(match self.0 & STATE {
-            0 => State::Free,
-            1 => State::Fill,
-            2 => State::Sent,
-            3 => State::Taken,
-            4 => State::Dropped,
-            5 => State::Answered,
-            6 => State::Failed,
-            7 => State::Died,
-            8 => State::Part,
-            9 => State::More,
-            10 => State::Forgotten,
-            _ => return None,
-        })
-    }
-
-    pub(crate) fn owner(self) -> u16 {
-        ((self.0 & OWNER) >> OWNER_SHIFT) as u16
-    }
-
-    pub(crate) fn generation(self) -> u64 {
-        self.0 >> GENERATION_SHIFT
-    }
-
-    /// How many servers have died with this call.
-    pub(crate) fn delivery(self) -> u8 {
-        ((self.0 & DELIVERY) >> DELIVERY_SHIFT) as u8
-    }
-
-    pub(crate) fn has_waiter(self) -> bool {
-        self.0 & WAITER != 0
-    }
-
-    /// Whether its reply is there, and is its only part.
-    pub(crate) fn is_answered_at_once(self) -> bool {
-        self.0 & (STATE | BEGUN) == State::Answered as u64
-    }
-
-    /// Whether a part of it has gone from one side to the other.
-    pub(crate) fn has_begun(self) -> bool {
-        self.0 & BEGUN != 0
-    }
-
-    /// Whether it is the call that a server claimed with `taken`, whoever is to make the next step.
-    fn is_call(self, taken: SlotWord) -> bool {
-        self.generation() == taken.generation() && self.delivery() == taken.delivery()
-    }
-
-    fn with(self, state: State, owner: u16) -> SlotWord {
-        SlotWord(self.0 & !(STATE | OWNER) | u64::from(owner) << OWNER_SHIFT | state as u64)
-    }
-
-    /// Step 1.
-    pub(crate) fn acquired(self, client: u16) -> SlotWord {
-        let generation = self.generation().wrapping_add(1) << GENERATION_SHIFT;
-        SlotWord(generation | u64::from(client) << OWNER_SHIFT | State::Fill as u64)
-    }
-
-    pub(crate) fn freed(self) -> SlotWord {
-        SlotWord(self.generation() << GENERATION_SHIFT)
-    }
-
-    /// The turn passes to the other side of a call that has begun. Threads that wait for that are
-    /// woken, and announce themselves anew for the next turn.
-    fn turned(self, state: State, owner: u16) -> SlotWord {
-        SlotWord((self.with(state, owner).0 | BEGUN) & !WAITER)
-    }
-
-    /// What the slot becomes when member `dead` is dead: steps 10 to 14, 21, 22, 29 and 30. `None`
-    /// if it does not name that member. The fields belong to the word if it can still be swapped.
-    pub(crate) fn without(self, dead: u16, fields: Fields) -> Option<SlotWord> {
-        let Fields { client, server, redeliveries } = fields;
-        let owned = self.owner() == dead;
-        let goes_on = !self.has_begun() && self.delivery() < redeliveries.min(MAX_REDELIVERIES);
-        let sent_again = |client| SlotWord(self.with(State::Sent, client).0 + (1 << DELIVERY_SHIFT));
-        match self.state()? {
-            State::Taken if owned && goes_on => Some(sent_again(client)),
-            State::Taken if owned => Some(self.with(State::Died, client)),
-            State::Taken if client == dead => Some(self.with(State::Dropped, self.owner())),
-            State::Forgotten if owned && goes_on => Some(sent_again(NOBODY)),
-            State::Part | State::More if owned => Some(self.with(State::Dropped, server)),
-            State::Part | State::More if server == dead => Some(self.with(State::Died, self.owner())),
-            State::Free | State::Taken | State::Part | State::More => None,
-            _ => owned.then(|| self.freed()),
-        }
-    }
-
-    /// The members that it names.
-    pub(crate) fn names(self, fields: Fields) -> [u16; 2] {
-        let other = match self.state() {
-            Some(State::Taken) => fields.client,
-            Some(State::Part | State::More) => fields.server,
-            _ => self.owner(),
-        };
-        [self.owner(), other]
-    }
-}
-
-/// The owner of a request whose client does not wait for the reply.
-const NOBODY: u16 = 0;
-
-/// The fields of a slot that name members, and how often its request may go to another server.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fields {
-    pub(crate) client: u16,
-    pub(crate) server: u16,
-    pub(crate) redeliveries: u8,
-}
 
 /// What a client says of its request, besides its length and the user's flags.
 #[derive(Clone, Copy, Debug)]
@@ -332,9 +140,22 @@ impl Slot {
 
     /// Steps 4 and 27: claims the request, if it waits for a server.
     pub(crate) fn claim(&self, server: u16) -> Option<SlotWord> {
+        self.claim_if(server, |_| true)
+    }
+
+    /// The same by the server that had claimed `taken` and sent that very call again.
+    pub(crate) fn claim_again(&self, taken: SlotWord) -> Option<SlotWord> {
+        let again = |sent: SlotWord| {
+            sent.generation() == taken.generation() && sent.delivery() == taken.delivery() + 1
+        };
+        self.claim_if(taken.owner(), again)
+    }
+
+    #[inline]
+    fn claim_if(&self, server: u16, is_it: impl Fn(SlotWord) -> bool) -> Option<SlotWord> {
         for _ in 0..TURNS {
             let sent = self.load();
-            if sent.state() != Some(State::Sent) {
+            if sent.state() != Some(State::Sent) || !is_it(sent) {
                 return None;
             }
             // It can fail because a client has set `waiter`, has cancelled or does not wait for the
@@ -382,6 +203,36 @@ impl Slot {
             };
             if self.step(now, next) {
                 return Some(next);
+            }
+        }
+        None
+    }
+
+    /// Step 31: a server gives back what it had taken, for other servers. False if it cannot, or
+    /// does not have it any more.
+    pub(crate) fn give_back(&self, taken: SlotWord) -> bool {
+        self.part_with(taken, |now, fields| now.given_back(fields.client)).is_some()
+    }
+
+    /// What recovery would do if the server that claimed `taken` were dead, done by itself. Returns
+    /// the words before and after; `None` if the slot was not this server's any more.
+    pub(crate) fn lose(&self, taken: SlotWord) -> Option<(SlotWord, SlotWord)> {
+        self.part_with(taken, |now, fields| now.without(taken.owner(), fields))
+    }
+
+    fn part_with(
+        &self,
+        taken: SlotWord,
+        next: impl Fn(SlotWord, Fields) -> Option<SlotWord>,
+    ) -> Option<(SlotWord, SlotWord)> {
+        for _ in 0..TURNS {
+            let now = self.load();
+            if self.holding_now(now, taken) == Holding::Lost {
+                return None;
+            }
+            let next = next(now, self.fields())?;
+            if self.step(now, next) {
+                return Some((now, next));
             }
         }
         None

@@ -33,7 +33,7 @@ mod stopping;
 
 type Scene = fn(&Fate);
 
-const SCENES: [(&str, Scene); 56] = [
+const SCENES: [(&str, Scene); 57] = [
     ("attach client", joining::attach_client),
     ("attach server", joining::attach_server),
     ("attach in a dead server's place", joining::attach_in_a_dead_place),
@@ -64,6 +64,7 @@ const SCENES: [(&str, Scene); 56] = [
     ("send many", getting::send_many),
     ("take", serving::take),
     ("take what may be redelivered", serving::take_redeliverable),
+    ("give back", serving::give_back),
     ("wait for a request", serving::wait),
     ("reply to a parked client", serving::reply),
     ("reply to a client with a doorbell", serving::reply_to_a_doorbell),

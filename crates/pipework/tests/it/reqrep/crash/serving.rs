@@ -49,6 +49,22 @@ pub(super) fn take_redeliverable(fate: &Fate) {
     assert_whole(&segment);
 }
 
+pub(super) fn give_back(fate: &Fate) {
+    let segment = small(1);
+    let (server, client) = (segment.server().unwrap(), segment.client().unwrap().redeliveries(3));
+    let ticket = client.try_send("ping").unwrap().unwrap();
+    let victim = fate.victim(&segment, || {
+        let server = segment.server().unwrap();
+        let mut request = server.try_recv().unwrap().unwrap();
+        mark();
+        assert!(request.give_back());
+        mark();
+    });
+    let died = victim.die();
+    assert_eq!(outcome_with(&server, fate, died, &client, ticket), answered("PING"));
+    assert_whole(&segment);
+}
+
 /// The request comes while the victim sleeps, and another server sleeps behind it.
 pub(super) fn wait(fate: &Fate) {
     let segment = small(1);

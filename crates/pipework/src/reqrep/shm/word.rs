@@ -1,0 +1,214 @@
+//! The word of a slot: one call's state, who must make the next step, and what it becomes. Pure.
+//!
+//! Invariant: a word that was left never comes back, as long as the call has not begun to go in
+//! parts; and then only after a step of each of its two sides.
+
+use super::layout::MAX_MEMBERS;
+
+/// `{ generation: 40, owner: 16, begun: 1, delivery: 2, waiter: 1, state: 4 }`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotWord(pub(super) u64);
+
+/// The state of a call. In brackets in the comments: the owner of the slot meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum State {
+    Free = 0,
+    /// The request is being written, or the reply being copied out (client).
+    Fill = 1,
+    /// It waits for a server (client).
+    Sent = 2,
+    /// A server has it (server).
+    Taken = 3,
+    /// A server has it, and no caller waits for the reply any more (server).
+    Dropped = 4,
+    /// Done: the reply is there (client).
+    Answered = 5,
+    /// Done: the server gave it up (client).
+    Failed = 6,
+    /// Done: the server died (client).
+    Died = 7,
+    /// A part of the reply is there, and there may be more (client).
+    Part = 8,
+    /// The next part of the request is to be written (client).
+    More = 9,
+    /// A server has it, and no caller waits for the reply, which is as it should be (server).
+    Forgotten = 10,
+}
+
+impl State {
+    pub(crate) fn is_done(self) -> bool {
+        matches!(self, State::Answered | State::Failed | State::Died)
+    }
+}
+
+const STATE: u64 = 0xF;
+pub(super) const WAITER: u64 = 1 << 4;
+const DELIVERY_SHIFT: u32 = 5;
+const DELIVERY: u64 = 3 << DELIVERY_SHIFT;
+const BEGUN: u64 = 1 << 7;
+const OWNER_SHIFT: u32 = 8;
+const OWNER: u64 = 0xFFFF << OWNER_SHIFT;
+const GENERATION_SHIFT: u32 = 24;
+const _: () = assert!(MAX_MEMBERS as u64 <= OWNER >> OWNER_SHIFT, "a word holds any member's number");
+
+/// How often a request can go to another server after one died with it.
+pub const MAX_REDELIVERIES: u8 = 3;
+const _: () = assert!(MAX_REDELIVERIES as u64 <= DELIVERY >> DELIVERY_SHIFT);
+
+impl SlotWord {
+    pub(crate) fn from_bits(bits: u64) -> SlotWord {
+        SlotWord(bits)
+    }
+
+    pub(crate) fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// A word that a server remembers, marked as that of a request that was adopted: it is not
+    /// adopted again, by a child of the child. That one may get the number of a grandparent that is
+    /// dead, and a word that was left would come back.
+    pub(super) fn as_adopted(self) -> SlotWord {
+        SlotWord(self.0 | BEGUN)
+    }
+
+    /// For a word that a server remembers.
+    pub(super) fn is_adopted(self) -> bool {
+        self.has_begun()
+    }
+
+    /// A word that a server remembers, marked as that of a request whose client was asked for the
+    /// next part.
+    pub(crate) fn as_asked(self) -> SlotWord {
+        self.with(State::More, self.owner())
+    }
+
+    /// For a word that a server remembers: without the mark, and whether it was there.
+    pub(crate) fn without_asked(self) -> (SlotWord, bool) {
+        (self.with(State::Taken, self.owner()), self.state() == Some(State::More))
+    }
+
+    /// The state; `None` for bits that no member of ours writes.
+    pub(crate) fn state(self) -> Option<State> {
+        Some(match self.0 & STATE {
+            0 => State::Free,
+            1 => State::Fill,
+            2 => State::Sent,
+            3 => State::Taken,
+            4 => State::Dropped,
+            5 => State::Answered,
+            6 => State::Failed,
+            7 => State::Died,
+            8 => State::Part,
+            9 => State::More,
+            10 => State::Forgotten,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn owner(self) -> u16 {
+        ((self.0 & OWNER) >> OWNER_SHIFT) as u16
+    }
+
+    pub(crate) fn generation(self) -> u64 {
+        self.0 >> GENERATION_SHIFT
+    }
+
+    /// How many servers have died with this call.
+    pub(crate) fn delivery(self) -> u8 {
+        ((self.0 & DELIVERY) >> DELIVERY_SHIFT) as u8
+    }
+
+    pub(crate) fn has_waiter(self) -> bool {
+        self.0 & WAITER != 0
+    }
+
+    /// Whether its reply is there, and is its only part.
+    pub(crate) fn is_answered_at_once(self) -> bool {
+        self.0 & (STATE | BEGUN) == State::Answered as u64
+    }
+
+    /// Whether a part of it has gone from one side to the other.
+    pub(crate) fn has_begun(self) -> bool {
+        self.0 & BEGUN != 0
+    }
+
+    /// Whether it is the call that a server claimed with `taken`, whoever is to make the next step.
+    pub(super) fn is_call(self, taken: SlotWord) -> bool {
+        self.generation() == taken.generation() && self.delivery() == taken.delivery()
+    }
+
+    pub(super) fn with(self, state: State, owner: u16) -> SlotWord {
+        SlotWord(self.0 & !(STATE | OWNER) | u64::from(owner) << OWNER_SHIFT | state as u64)
+    }
+
+    /// Step 1.
+    pub(crate) fn acquired(self, client: u16) -> SlotWord {
+        let generation = self.generation().wrapping_add(1) << GENERATION_SHIFT;
+        SlotWord(generation | u64::from(client) << OWNER_SHIFT | State::Fill as u64)
+    }
+
+    pub(crate) fn freed(self) -> SlotWord {
+        SlotWord(self.generation() << GENERATION_SHIFT)
+    }
+
+    /// The turn passes to the other side of a call that has begun. Threads that wait for that are
+    /// woken, and announce themselves anew for the next turn.
+    pub(super) fn turned(self, state: State, owner: u16) -> SlotWord {
+        SlotWord((self.with(state, owner).0 | BEGUN) & !WAITER)
+    }
+
+    /// What the slot becomes when member `dead` is dead: steps 10 to 14, 21, 22, 29 and 30. `None`
+    /// if it does not name that member. The fields belong to the word if it can still be swapped.
+    pub(crate) fn without(self, dead: u16, fields: Fields) -> Option<SlotWord> {
+        let Fields { client, server, redeliveries } = fields;
+        let owned = self.owner() == dead;
+        let goes_on = !self.has_begun() && self.delivery() < redeliveries.min(MAX_REDELIVERIES);
+        match self.state()? {
+            State::Taken if owned && goes_on => Some(self.sent_again(client)),
+            State::Taken if owned => Some(self.with(State::Died, client)),
+            State::Taken if client == dead => Some(self.with(State::Dropped, self.owner())),
+            State::Forgotten if owned && goes_on => Some(self.sent_again(NOBODY)),
+            State::Part | State::More if owned => Some(self.with(State::Dropped, server)),
+            State::Part | State::More if server == dead => Some(self.with(State::Died, self.owner())),
+            State::Free | State::Taken | State::Part | State::More => None,
+            _ => owned.then(|| self.freed()),
+        }
+    }
+
+    /// What the slot becomes when its server gives the request back: step 31. `None` if that cannot
+    /// be.
+    pub(super) fn given_back(self, client: u16) -> Option<SlotWord> {
+        let can_be = !self.has_begun() && self.delivery() < MAX_REDELIVERIES;
+        match self.state()? {
+            State::Taken if can_be => Some(self.sent_again(client)),
+            State::Forgotten if can_be => Some(self.sent_again(NOBODY)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn sent_again(self, client: u16) -> SlotWord {
+        SlotWord(self.with(State::Sent, client).0 + (1 << DELIVERY_SHIFT))
+    }
+
+    /// The members that it names.
+    pub(crate) fn names(self, fields: Fields) -> [u16; 2] {
+        let other = match self.state() {
+            Some(State::Taken) => fields.client,
+            Some(State::Part | State::More) => fields.server,
+            _ => self.owner(),
+        };
+        [self.owner(), other]
+    }
+}
+
+/// The owner of a request whose client does not wait for the reply.
+pub(super) const NOBODY: u16 = 0;
+
+/// The fields of a slot that name members, and how often its request may go to another server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fields {
+    pub(crate) client: u16,
+    pub(crate) server: u16,
+    pub(crate) redeliveries: u8,
+}
