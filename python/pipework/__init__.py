@@ -6,6 +6,7 @@
 | `pipework.reqrep` | request and response over shared memory: many clients, many competing workers, no broker |
 | `pipework.pipe` | a byte pipe inside one process, whose ends are real `io` streams |
 | `pipework.fd` | raw descriptors as plain integers: accept many, copy anything, read and write all of it |
+| `pipework.logging` | log records of many processes, through one pipe to one place |
 
 `pipework.Executor` runs functions in other processes; when one is killed, one future fails.
 
