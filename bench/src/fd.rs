@@ -36,11 +36,14 @@ const BLOCK: usize = 64 * 1024;
 const BOTH: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 const MANY: &str = "pipework accept_many";
+const FDS: &str = "pipework accept_fds";
+const BARE_ACCEPT: &str = "accept4, no peers";
 const STD_ACCEPT: &str = "std accept, 1 by 1";
 const COPY: &str = "pipework copy_all";
 const STD_COPY: &str = "std io::copy";
 const READ_FULL: &str = "pipework read_full";
 const WRITE_ALL: &str = "pipework write_all";
+const WRITE: &str = "rustix write";
 const STD_FILE: &str = "std File";
 
 #[rustfmt::skip]
@@ -48,8 +51,10 @@ pub const BARS: &[Bar] = &[
     Bar { name: "fd/accept/backlog-10/vs-std",   of: ("accept/backlog-10", MANY),   slower_of: &[("accept/backlog-10", STD_ACCEPT)],   at_least: 1.0 },
     Bar { name: "fd/accept/backlog-100/vs-std",  of: ("accept/backlog-100", MANY),  slower_of: &[("accept/backlog-100", STD_ACCEPT)],  at_least: 1.0 },
     Bar { name: "fd/accept/backlog-1000/vs-std", of: ("accept/backlog-1000", MANY), slower_of: &[("accept/backlog-1000", STD_ACCEPT)], at_least: 1.0 },
+    Bar { name: "fd/accept/backlog-100/vs-bare", of: ("accept/backlog-100", FDS),   slower_of: &[("accept/backlog-100", BARE_ACCEPT)],  at_least: 0.95 },
+    Bar { name: "fd/write/4k/vs-write",          of: ("write/4k", WRITE_ALL),       slower_of: &[("write/4k", WRITE)],                  at_least: 0.91 },
     Bar { name: "fd/copy/file-file/vs-std",      of: ("copy/file-file", COPY),      slower_of: &[("copy/file-file", STD_COPY)],        at_least: 0.9 },
-    Bar { name: "fd/copy/file-pipe/vs-std",      of: ("copy/file-pipe", COPY),      slower_of: &[("copy/file-pipe", STD_COPY)],        at_least: 0.9 },
+    Bar { name: "fd/copy/file-pipe/vs-std",      of: ("copy/file-pipe", COPY),      slower_of: &[("copy/file-pipe", STD_COPY)],        at_least: 1.0 },
     Bar { name: "fd/copy/file-tcp/vs-std",       of: ("copy/file-tcp", COPY),       slower_of: &[("copy/file-tcp", STD_COPY)],         at_least: 0.9 },
 ];
 
@@ -61,8 +66,9 @@ pub fn cases() -> Vec<Case> {
     {
         let lanes = vec![
             lane(MANY, accept(backlog, accept_many)),
+            lane(FDS, accept(backlog, accept_fds)),
             lane(STD_ACCEPT, accept(backlog, accept_std)),
-            lane("accept4, no peers", accept(backlog, accept_bare)),
+            lane(BARE_ACCEPT, accept(backlog, accept_bare)),
         ];
         cases.push(Case { name, quick: true, lanes });
     }
@@ -76,7 +82,7 @@ pub fn cases() -> Vec<Case> {
         ("read/8k", "write/8k", 8),
         ("read/16k", "write/16k", 16),
     ] {
-        let quick = [1, 16].contains(&kib);
+        let quick = [1, 4, 16].contains(&kib);
         cases.push(Case { name: read, quick, lanes: reads(kib * 1024) });
         cases.push(Case { name: write, quick, lanes: writes(kib * 1024) });
     }
@@ -153,6 +159,14 @@ fn accept_many(listener: &TcpListener) -> Result<Vec<fd::Connection>, Failure> {
     let accepted = fd::accept_many(listener, usize::MAX);
     match accepted.stopped {
         Stopped::WouldBlock => Ok(accepted.connections),
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+fn accept_fds(listener: &TcpListener) -> Result<Vec<OwnedFd>, Failure> {
+    let mut fds = Vec::new();
+    match fd::accept_fds(listener, usize::MAX, &mut fds) {
+        Stopped::WouldBlock => Ok(fds),
         other => Err(format!("{other:?}").into()),
     }
 }
@@ -296,7 +310,7 @@ fn writes(size: usize) -> Vec<Lane> {
     vec![
         stepping(WRITE_ALL, size, |file, _, block| Ok(fd::write_all(file, block, Deadline::NEVER)?)),
         stepping("pipework pwrite_all", size, |file, offset, block| Ok(fd::pwrite_all(file, block, offset)?)),
-        stepping("rustix write", size, |file, _, block| Ok(rustix::io::write(file, block).map(drop)?)),
+        stepping(WRITE, size, |file, _, block| Ok(rustix::io::write(file, block).map(drop)?)),
         stepping(STD_FILE, size, |file, _, block| Ok(file.write_all(block)?)),
     ]
 }

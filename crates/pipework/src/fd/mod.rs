@@ -5,7 +5,7 @@
 //!
 //! | to do | with |
 //! | --- | --- |
-//! | accept all who wait, and know why it stopped | [`accept_many`]; [`Reserve`] for when descriptors run out |
+//! | accept all who wait, and know why it stopped | [`accept_many`], [`accept_fds`]; [`Reserve`] for when descriptors run out |
 //! | copy from any descriptor to any other, by whatever the kernel does best | [`copy_all`], [`sendfile_all`], [`splice_all`] |
 //! | read or write all of it | [`read_full`], [`write_all`], [`pread_full`], [`pwrite_all`], [`slurp`] |
 //! | many datagrams in one system call | [`Inbox`], [`send_many`] |
@@ -39,7 +39,7 @@ use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::sys::file;
 
-pub use accept::{Accepted, Connection, Reserve, Shed, Stopped, accept_many};
+pub use accept::{Accepted, Connection, Reserve, Shed, Stopped, accept_fds, accept_many};
 pub use bytes::{pread_full, pwrite_all, read_full, slurp, write_all};
 pub use copy::{copy_all, sendfile_all, splice_all};
 pub use datagrams::{Datagram, Inbox, send_many};

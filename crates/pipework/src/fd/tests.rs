@@ -502,6 +502,24 @@ fn one_lost_connection_does_not_end_the_others() {
 }
 
 #[test]
+fn accepted_without_asking_who_they_are() {
+    let (listener, mut clients) = waiting(3);
+    let mut fds = Vec::new();
+    assert_eq!(accept_fds(&listener, 2, &mut fds), Stopped::Limit);
+    order("accept", 1, Fault::Errno(libc::EMFILE));
+    assert!(matches!(accept_fds(&listener, 9, &mut fds), Stopped::NoDescriptors(_)));
+    assert_eq!(accept_fds(&listener, 9, &mut fds), Stopped::WouldBlock);
+    assert_eq!(fds.len(), 3, "what was there stays");
+    for (client, fd) in clients.iter_mut().zip(&fds) {
+        client.write_all(b"in order").unwrap();
+        let mut bytes = [0; 8];
+        assert_eq!(read_full(fd, &mut bytes, Duration::from_secs(5)).ok(), Some(8));
+    }
+    let flags = rustix::fs::fcntl_getfl(&fds[0]).unwrap();
+    assert!(flags.contains(OFlags::NONBLOCK));
+}
+
+#[test]
 fn what_does_not_listen_is_a_failure_whatever_the_number() {
     let (socket, _other) = UnixDatagram::pair().unwrap();
     let accepted = accept_many(&socket, 10);

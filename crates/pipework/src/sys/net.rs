@@ -37,10 +37,17 @@ impl Errno {
     }
 }
 
-/// The next connection, close-on-exec and non-blocking from its first moment.
-pub(crate) fn accept(listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddrAny>)> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    sys!("accept", rustix::net::acceptfrom_with(listener, flags))
+/// What a connection is from its first moment.
+const ACCEPTED: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+/// The next connection.
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
+    sys!("accept", rustix::net::accept_with(listener, ACCEPTED))
+}
+
+/// The same, and who has connected.
+pub(crate) fn accept_from(listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddrAny>)> {
+    sys!("accept", rustix::net::acceptfrom_with(listener, ACCEPTED))
 }
 
 /// Whether connections can be accepted from it.
