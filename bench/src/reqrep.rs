@@ -11,7 +11,7 @@ mod peers;
 
 use crate::measure::{Case, Failure, Lane, Sample};
 use crate::report::Bar;
-use bare::{PingPong, Queues, Streams, Waiting};
+use bare::{Datagrams, PingPong, Queues, Streams, Waiting};
 use calls::{Cpus, Job, Place, anywhere};
 use ours::{Copies, Pipework, PipeworkC, PipeworkIntegers, PipeworkParts, Settings, USUAL};
 use peers::Crossbeam;
@@ -38,6 +38,7 @@ enum Engine {
     Pipes,
     Unix,
     Tcp,
+    Datagrams,
     Queues,
     Crossbeam,
     Iceoryx2,
@@ -121,6 +122,19 @@ const PIPELINED: [Entry; 5] = [
     ("Unix socket pair", Engine::Unix),
     ("POSIX queues", Engine::Queues),
     (ICEORYX2, Engine::Iceoryx2),
+];
+
+const PIPELINED_MANY: [Entry; 4] = [
+    (PIPEWORK, Engine::Pipework(Settings { slots: 1024, ..USUAL })),
+    PIPELINED[1],
+    PIPELINED[2],
+    ("ZeroMQ ipc", Engine::ZeroMq),
+];
+
+const MANY: [Entry; 3] = [
+    (PIPEWORK, Engine::Pipework(USUAL)),
+    ("Unix datagrams", Engine::Datagrams),
+    ("ZeroMQ ipc, a broker", Engine::ZeroMq),
 ];
 
 const CROWD: [Entry; 2] = [(PIPEWORK, Engine::Pipework(USUAL)), ("POSIX queues", Engine::Queues)];
@@ -212,12 +226,14 @@ const DEFINITIONS: &[Definition] = &[
     Definition { name: "pipelined/12x4",    quick: false, job: pipelined(12, 4),    lanes: &PIPELINED },
     Definition { name: "pipelined/12x32",   quick: true,  job: pipelined(12, 32),   lanes: &PIPELINED },
     Definition { name: "pipelined/1024x32", quick: false, job: pipelined(1024, 32), lanes: &PIPELINED },
+    Definition { name: "pipelined/12x1000", quick: true,  job: pipelined(12, 1000), lanes: &PIPELINED_MANY },
     Definition { name: "crowd/1x2",         quick: false, job: crowd(64, 1, 2),     lanes: &CROWD },
     Definition { name: "crowd/1x4",         quick: false, job: crowd(64, 1, 4),     lanes: &CROWD },
     Definition { name: "crowd/2x1",         quick: false, job: crowd(64, 2, 1),     lanes: &CROWD },
     Definition { name: "crowd/2x2",         quick: false, job: crowd(64, 2, 2),     lanes: &CROWD },
     Definition { name: "crowd/4x1",         quick: false, job: crowd(64, 4, 1),     lanes: &CROWD },
     Definition { name: "crowd/4x4",         quick: true,  job: crowd(64, 4, 4),     lanes: &CROWD },
+    Definition { name: "crowd/64x8",        quick: true,  job: crowd(64, 64, 8),    lanes: &MANY },
     Definition { name: "echo/16384",        quick: true,  job: processes(16384),    lanes: &ECHO },
     Definition { name: "echo/1m",           quick: true,  job: processes(1 << 20),  lanes: &ECHO_1M },
     Definition { name: "large/1m",          quick: true,  job: processes(1 << 20),  lanes: &LARGE },
@@ -239,6 +255,8 @@ pub const BARS: &[Bar] = &[
     Bar { name: "reqrep/1-thread/vs-crossbeam",    of: ("1-thread/12", PIPEWORK),       slower_of: &[("1-thread/12", CROSSBEAM)],   at_least: 0.8 },
     Bar { name: "reqrep/parked/1-cpu/vs-futexes",  of: ("parked/12/1-cpu", PIPEWORK),   slower_of: &[("parked/12/1-cpu", FUTEXES)], at_least: 0.95 },
     Bar { name: "reqrep/parked/2-cpus/vs-futexes", of: ("parked/12/2-cpus", PIPEWORK),  slower_of: &[("parked/12/2-cpus", FUTEXES)], at_least: 0.95 },
+    Bar { name: "reqrep/pipelined/1000/vs-pipes",  of: ("pipelined/12x1000", PIPEWORK), slower_of: &[("pipelined/12x1000", PIPES)],  at_least: 2.0 },
+    Bar { name: "reqrep/crowd/64x8/vs-datagrams",  of: ("crowd/64x8", PIPEWORK),        slower_of: &[("crowd/64x8", MANY[1].0)],    at_least: 2.0 },
     Bar { name: "reqrep/echo/16384/vs-iceoryx2",   of: ("echo/16384", ECHO[0].0),       slower_of: &[("echo/16384", ICEORYX2)],     at_least: 1.0 },
     Bar { name: "reqrep/echo/1m/vs-iceoryx2",      of: ("echo/1m", ECHO_1M[2].0),       slower_of: &[("echo/1m", ICEORYX2)],        at_least: 1.0 },
     Bar { name: "reqrep/large/vs-copies",          of: ("large/1m", PIPEWORK),          slower_of: &[("large/1m", LARGE[2].0)],     at_least: 0.5 },
@@ -285,6 +303,7 @@ impl Engine {
             Engine::Pipes => anywhere(job, Streams::pipes),
             Engine::Unix => anywhere(job, Streams::unix),
             Engine::Tcp => anywhere(job, Streams::tcp),
+            Engine::Datagrams => anywhere(job, Datagrams::new),
             Engine::Queues => anywhere(job, Queues::new),
             Engine::Crossbeam => match job.bytes {
                 8 => anywhere(job, Crossbeam::<[u8; 8]>::new),

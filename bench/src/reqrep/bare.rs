@@ -7,7 +7,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,6 +17,7 @@ use nix::mqueue::{MQ_OFlag, MqAttr, MqdT, mq_close, mq_open, mq_receive, mq_send
 use nix::sys::stat::Mode;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use rustix::net::{SocketAddrUnix, sockopt};
 use rustix::thread::futex::{self, Timespec};
 
 use super::calls::{Carrier, Client, Job, Server};
@@ -236,7 +237,16 @@ impl Streams<Pipes> {
 
 impl Streams<UnixStream> {
     pub fn unix(job: &Job) -> Result<Streams<UnixStream>, Failure> {
+        /// What the kernel counts for a message of few bytes, and more.
+        const OVERHEAD: usize = 2048;
         let (client, server) = UnixStream::pair()?;
+        // All calls in progress must fit, or both sides wait for each other to read.
+        let room = job.depth * (job.bytes + OVERHEAD);
+        for end in [&client, &server] {
+            if sockopt::socket_send_buffer_size(end)? < room {
+                sockopt::set_socket_send_buffer_size_force(end, room)?;
+            }
+        }
         Ok(Streams { client, server, bytes: job.bytes })
     }
 }
@@ -285,6 +295,66 @@ impl<T: Stream> Server for StreamEnd<T> {
     fn answer(&mut self) -> Result<bool, Failure> {
         self.stream.read_exact(&mut self.buffer)?;
         self.stream.write_all(&self.buffer)?;
+        Ok(true)
+    }
+}
+
+// ---------------------------------------------------------------- datagrams
+
+/// Unix datagrams: one socket that all servers read, and one for each client, whose name tells
+/// servers where a request came from.
+pub struct Datagrams {
+    server: UnixDatagram,
+    bytes: usize,
+}
+
+impl Datagrams {
+    pub fn new(job: &Job) -> Result<Datagrams, Failure> {
+        Ok(Datagrams { server: named()?, bytes: job.bytes })
+    }
+}
+
+/// A socket with a name that the kernel has chosen, and no file.
+fn named() -> Result<UnixDatagram, Failure> {
+    let socket = UnixDatagram::unbound()?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new_unnamed())?;
+    Ok(socket)
+}
+
+impl Carrier for Datagrams {
+    type Client = DatagramEnd;
+    type Server = DatagramEnd;
+
+    fn client(&self, _nth: usize) -> Result<DatagramEnd, Failure> {
+        let socket = named()?;
+        socket.connect_addr(&self.server.local_addr()?)?;
+        Ok(DatagramEnd { socket, buffer: vec![0; self.bytes] })
+    }
+
+    fn server(&self, _nth: usize) -> Result<DatagramEnd, Failure> {
+        Ok(DatagramEnd { socket: self.server.try_clone()?, buffer: vec![0; self.bytes] })
+    }
+}
+
+pub struct DatagramEnd {
+    socket: UnixDatagram,
+    buffer: Vec<u8>,
+}
+
+impl Client for DatagramEnd {
+    fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
+        Ok(self.socket.send(request).map(drop)?)
+    }
+
+    fn receive(&mut self) -> Result<usize, Failure> {
+        Ok(self.socket.recv(&mut self.buffer)?)
+    }
+}
+
+impl Server for DatagramEnd {
+    fn answer(&mut self) -> Result<bool, Failure> {
+        let (len, from) = self.socket.recv_from(&mut self.buffer)?;
+        self.socket.send_to_addr(&self.buffer[..len], &from)?;
         Ok(true)
     }
 }

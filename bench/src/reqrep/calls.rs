@@ -6,6 +6,7 @@
 //! from the first one's beginning to the last one's end. An operation is a call with its reply; its
 //! bytes are those of the request, and the reply is as long.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::time::{Duration, Instant};
 
@@ -274,7 +275,7 @@ fn clients<C: Client>(
 }
 
 /// Makes `calls` calls. Of some that are spread evenly, no more than [`LATENCIES`], the clock is
-/// asked; not of calls that overlap.
+/// asked: when the request is sent, and when the reply is there.
 fn drive(job: &Job, client: &mut impl Client, calls: u64) -> Result<Findings, Failure> {
     let request: Vec<u8> = (0..job.bytes).map(|at| at as u8).collect();
     let stride = calls.div_ceil(LATENCIES);
@@ -296,15 +297,17 @@ fn drive(job: &Job, client: &mut impl Client, calls: u64) -> Result<Findings, Fa
         }
     } else {
         let ahead = calls.min(job.depth as u64);
-        for _ in 0..ahead {
-            client.send(&request)?;
-        }
-        for _ in ahead..calls {
-            bytes += client.receive()?;
-            client.send(&request)?;
-        }
-        for _ in 0..ahead {
-            bytes += client.receive()?;
+        let mut asked = VecDeque::with_capacity(job.depth);
+        for nth in 0..calls + ahead {
+            if nth >= ahead {
+                bytes += client.receive()?;
+                let asked: Option<Instant> = asked.pop_front().ok_or("a reply to nothing")?;
+                latencies_ns.extend(asked.map(|asked| asked.elapsed().as_nanos() as u64));
+            }
+            if nth < calls {
+                asked.push_back((nth % stride == 0).then(Instant::now));
+                client.send(&request)?;
+            }
         }
     }
     let (ended_ns, cpu) = (now_ns(), cpu_time() - cpu);

@@ -275,19 +275,37 @@ mod heavy {
         }
     }
 
-    /// A REQ and a REP socket on an address of the ipc transport. Contexts start threads, so each
+    /// REQ and REP sockets on an address of the ipc transport. Contexts start threads, so each
     /// process makes its own.
-    pub struct ZeroMq(String);
+    pub struct ZeroMq {
+        name: String,
+        job: Job,
+    }
 
     impl ZeroMq {
-        pub fn new(_job: &Job) -> Result<ZeroMq, Failure> {
-            // An address without a file.
-            Ok(ZeroMq(format!("ipc://@{}", fresh_name())))
+        pub fn new(job: &Job) -> Result<ZeroMq, Failure> {
+            Ok(ZeroMq { name: fresh_name(), job: *job })
         }
 
-        fn end(&self, kind: zmq::SocketType) -> Result<ZeroMqEnd, Failure> {
-            let socket = zmq::Context::new().socket(kind)?;
-            Ok(ZeroMqEnd { socket, message: zmq::Message::new() })
+        /// Whether calls go by way of a broker: several servers cannot be at one address.
+        fn has_broker(&self) -> bool {
+            self.job.servers > 1
+        }
+
+        /// An address without a file.
+        fn address(&self, side: &str) -> String {
+            format!("ipc://@{}{side}", self.name)
+        }
+
+        /// The proxy that its manual shows, in a thread of the process of the first server.
+        fn start_broker(&self) -> Result<(), Failure> {
+            let context = zmq::Context::new();
+            let (clients, servers) = (context.socket(zmq::ROUTER)?, context.socket(zmq::DEALER)?);
+            clients.bind(&self.address(""))?;
+            servers.bind(&self.address("-servers"))?;
+            // It ends with its process.
+            std::thread::spawn(move || zmq::proxy(&clients, &servers));
+            Ok(())
         }
     }
 
@@ -296,14 +314,24 @@ mod heavy {
         type Server = ZeroMqEnd;
 
         fn client(&self, _nth: usize) -> Result<ZeroMqEnd, Failure> {
-            let end = self.end(zmq::REQ)?;
-            end.socket.connect(&self.0)?;
+            // REQ has one call in progress. A DEALER puts the empty frame there itself, by which
+            // REP knows where the envelope ends.
+            let overlaps = self.job.depth > 1;
+            let end = ZeroMqEnd::new(if overlaps { zmq::DEALER } else { zmq::REQ }, overlaps)?;
+            end.socket.connect(&self.address(""))?;
             Ok(end)
         }
 
-        fn server(&self, _nth: usize) -> Result<ZeroMqEnd, Failure> {
-            let end = self.end(zmq::REP)?;
-            end.socket.bind(&self.0)?;
+        fn server(&self, nth: usize) -> Result<ZeroMqEnd, Failure> {
+            let end = ZeroMqEnd::new(zmq::REP, false)?;
+            if self.has_broker() {
+                if nth == 0 {
+                    self.start_broker()?;
+                }
+                end.socket.connect(&self.address("-servers"))?;
+            } else {
+                end.socket.bind(&self.address(""))?;
+            }
             Ok(end)
         }
     }
@@ -311,14 +339,32 @@ mod heavy {
     pub struct ZeroMqEnd {
         socket: zmq::Socket,
         message: zmq::Message,
+        /// Whether an empty frame goes before each message.
+        has_envelope: bool,
+    }
+
+    impl ZeroMqEnd {
+        fn new(kind: zmq::SocketType, has_envelope: bool) -> Result<ZeroMqEnd, Failure> {
+            let socket = zmq::Context::new().socket(kind)?;
+            // No message is dropped or held back.
+            socket.set_sndhwm(0)?;
+            socket.set_rcvhwm(0)?;
+            Ok(ZeroMqEnd { socket, message: zmq::Message::new(), has_envelope })
+        }
     }
 
     impl Client for ZeroMqEnd {
         fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
+            if self.has_envelope {
+                self.socket.send("", zmq::SNDMORE)?;
+            }
             Ok(self.socket.send(request, 0)?)
         }
 
         fn receive(&mut self) -> Result<usize, Failure> {
+            if self.has_envelope {
+                self.socket.recv(&mut self.message, 0)?;
+            }
             self.socket.recv(&mut self.message, 0)?;
             Ok(self.message.len())
         }
