@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn calls_are_driven_to_the_depth_asked_for_and_a_lost_byte_is_a_failure() {
-        for (depth, calls, timed) in [(1, 20_000, 6667), (32, 1000, 0), (32, 5, 0)] {
+        for (depth, calls, timed) in [(1, 20_000, 6667), (32, 20_000, 6667), (32, 5, 5)] {
             let job =
                 Job { bytes: 12, clients: 1, servers: 1, depth, place: Place::OneThread, cpus: Cpus::Any };
             let mut echo = Echo { lens: Default::default(), most: 0, lost: 0 };
