@@ -81,8 +81,8 @@ def serve_web(listener: socket.socket, path: str) -> None:
         lengths = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
         body = await reader.readexactly(int(lengths[0]))
         try:
-            status, answer = "200 OK", await asyncio.wait_for(client.acall(body), 5.0)
-        except (PeerDied, asyncio.TimeoutError):
+            status, answer = "200 OK", await client.acall(body, timeout=5.0)
+        except (PeerDied, TimeoutError):
             status, answer = "503 Service Unavailable", b""
         header = f"HTTP/1.1 {status}\r\nContent-Length: {len(answer)}\r\nConnection: close\r\nX-Worker: {os.getpid()}\r\n\r\n"
         writer.write(header.encode() + answer)

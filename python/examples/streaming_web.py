@@ -54,12 +54,12 @@ def serve_model(path: str, made: Any) -> None:
         async for request in server:
             # A request without sense, or a browser that takes nothing, ends this text only: leaving
             # the block with an exception fails the request, and its caller hears which one it was.
-            with contextlib.suppress(ValueError, LookupError, TypeError, asyncio.TimeoutError), request:
+            with contextlib.suppress(ValueError, LookupError, TypeError, TimeoutError), request:
                 asked = json.loads(request.data)
                 for word in itertools.islice(words(asked["prompt"]), asked["words"]):
                     await asyncio.sleep(0.01)  # a step of an accelerator, which all seats share
                     made.value += 1
-                    if not await asyncio.wait_for(request.asend_part(word.encode()), 10.0):
+                    if not await request.asend_part(word.encode(), timeout=10.0):
                         break  # the browser has gone
                 else:
                     request.reply(b"")

@@ -1,4 +1,4 @@
-"""Waiting for descriptors in asyncio, on any event loop that has `add_reader`.
+"""Waiting for descriptors in asyncio, on any event loop that has `add_reader`, and in trio.
 
 A coroutine here tries, without waiting, and waits for the descriptor only when there was nothing;
 between a try that has succeeded and the caller there is no `await`, so a cancelled task has taken
@@ -7,13 +7,13 @@ nothing. The compiled half makes these coroutines; what they try is there too.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from . import _loops
 from ._errors import Closed
 
 if TYPE_CHECKING:
@@ -24,31 +24,35 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_Waiting = dict[tuple[int, bool], set["asyncio.Future[None]"]]
+_Waiting = dict[tuple[int, bool], set["_loops.Future"]]
 
-_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting] = weakref.WeakKeyDictionary()
+_waiting: weakref.WeakKeyDictionary[_loops.Loop, _Waiting] = weakref.WeakKeyDictionary()
 """For each loop who waits for what: a descriptor, and whether for writing. A loop watches a
 descriptor for one callback only, so tasks share it."""
 
-os.register_at_fork(after_in_child=_loops.clear)  # a child's loops are its own
+os.register_at_fork(after_in_child=_waiting.clear)  # a child's loops are its own
 
 _TURN = 64
 """After so many results without a wait, other tasks are let in."""
 
 
-async def _when_readable(reader: AtomicReader, attempt: Callable[[], T | None]) -> T:
+async def _when_readable(reader: AtomicReader, attempt: Callable[[], T | None], timeout: float | None) -> T:
     """What `attempt` returns, once it is something; in between waits until the reader's descriptor
     can be read, or it is due."""
-    while (done := attempt()) is None:
-        await _ready(reader.fileno, False, reader.due())
-    return done
+    loop = await _loops.enter()
+    with _loops.Patience(timeout, "atomic recv") as patience:
+        while (done := attempt()) is None:
+            await _ready(loop, reader.fileno, False, patience, reader.due())
+        return done
 
 
-async def _ready(fd: Callable[[], int], writing: bool, seconds: float | None = None) -> None:
+async def _ready(
+    loop: _loops.Loop, fd: Callable[[], int], writing: bool, patience: _loops.Patience, seconds: float | None = None
+) -> None:
     """Waits until `fd()` can be read, or written to; or for so many seconds."""
-    loop = asyncio.get_running_loop()
-    waiting = _loops.setdefault(loop, {})
+    waiting = _waiting.setdefault(loop, {})
     number = fd()
+    future = patience.wait(loop, loop.create_future())
     futures = waiting.get((number, writing))
     if futures is None:
         futures = waiting[number, writing] = set()
@@ -58,7 +62,6 @@ async def _ready(fd: Callable[[], int], writing: bool, seconds: float | None = N
             del waiting[number, writing]
             fd()  # another thread may have closed it, which is the better reason
             raise
-    future = loop.create_future()
     futures.add(future)
     timer = None if seconds is None else loop.call_later(seconds, _wake, {future})
     try:
@@ -79,12 +82,12 @@ def forget(fd: int, parting: object) -> None:
     The loop of another thread must stop watching it first, and only its own thread can tell it to.
     """
     try:
-        running = asyncio.get_running_loop()
+        running = _loops.running()
     except RuntimeError:
         running = None
-    for reference in _loops.keyrefs():  # at one stroke: other threads add theirs
+    for reference in _waiting.keyrefs():  # at one stroke: other threads add theirs
         loop = reference()
-        waiting = None if loop is None else _loops.get(loop)
+        waiting = None if loop is None else _waiting.get(loop)
         if loop is None or waiting is None or not ((fd, False) in waiting or (fd, True) in waiting):
             continue
         if loop is running:
@@ -94,7 +97,7 @@ def forget(fd: int, parting: object) -> None:
                 loop.call_soon_threadsafe(_let_go, loop, waiting, fd, parting)
 
 
-def _let_go(loop: asyncio.AbstractEventLoop, waiting: _Waiting, fd: int, parting: object) -> None:
+def _let_go(loop: _loops.Loop, waiting: _Waiting, fd: int, parting: object) -> None:
     for writing in (False, True):
         futures = waiting.get((fd, writing))
         if futures is not None:
@@ -102,12 +105,12 @@ def _let_go(loop: asyncio.AbstractEventLoop, waiting: _Waiting, fd: int, parting
             _wake(futures)
 
 
-def _unwatch(loop: asyncio.AbstractEventLoop, waiting: _Waiting, fd: int, writing: bool) -> None:
+def _unwatch(loop: _loops.Loop, waiting: _Waiting, fd: int, writing: bool) -> None:
     del waiting[fd, writing]
     (loop.remove_writer if writing else loop.remove_reader)(fd)
 
 
-def _wake(futures: set[asyncio.Future[None]]) -> None:
+def _wake(futures: set[_loops.Future]) -> None:
     for future in futures:
         if not future.done():
             future.set_result(None)
@@ -128,29 +131,37 @@ class Items:
     async def __anext__(self) -> Item:
         self._given += 1
         if self._given % _TURN == 0:
-            await asyncio.sleep(0)
+            await _loops.let_others_run()
         try:
             return await next_item(self._reader)
         except Closed:
             raise StopAsyncIteration from None
 
 
-async def next_item(reader: AtomicReader) -> Item:
-    return await _when_readable(reader, reader.try_next_item)
+async def next_item(reader: AtomicReader, timeout: float | None = None) -> Item:
+    return await _when_readable(reader, reader.try_next_item, timeout)
 
 
-async def recv(reader: AtomicReader) -> bytes:
-    return await _when_readable(reader, reader.try_recv)
+async def recv(reader: AtomicReader, timeout: float | None) -> bytes:
+    return await _when_readable(reader, reader.try_recv, timeout)
 
 
-async def send(writer: AtomicWriter, data: Buffer) -> int:
-    await flush(writer)
-    while (parts := writer.try_send(data)) is None:
-        await _ready(writer.fileno, True)
-    await flush(writer)
-    return parts
+async def send(writer: AtomicWriter, data: Buffer, timeout: float | None) -> int:
+    loop = await _loops.enter()
+    with _loops.Patience(timeout, "atomic send") as patience:
+        await _flush(loop, writer, patience)
+        while (parts := writer.try_send(data)) is None:
+            await _ready(loop, writer.fileno, True, patience)
+        await _flush(loop, writer, patience)
+        return parts
 
 
-async def flush(writer: AtomicWriter) -> None:
+async def flush(writer: AtomicWriter, timeout: float | None) -> None:
+    loop = await _loops.enter()
+    with _loops.Patience(timeout, "atomic flush") as patience:
+        await _flush(loop, writer, patience)
+
+
+async def _flush(loop: _loops.Loop, writer: AtomicWriter, patience: _loops.Patience) -> None:
     while not writer.try_flush():
-        await _ready(writer.fileno, True)
+        await _ready(loop, writer.fileno, True, patience)

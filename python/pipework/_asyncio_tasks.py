@@ -1,4 +1,4 @@
-"""Futures of the core as coroutines, on any event loop that has `add_reader`.
+"""Futures of the core as coroutines, on any event loop that has `add_reader`, and in trio.
 
 Each loop has one inbox, whose descriptor it watches. A task that finds nothing leaves its number;
 what wakes it, in whatever thread, writes the number into the inbox and rings. Between a poll that
@@ -8,14 +8,13 @@ nothing.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from . import _core
-from ._errors import Closed, Error, Invalid
+from . import _core, _loops
+from ._errors import Closed, Error, Invalid, TimedOut
 
 if TYPE_CHECKING:
     from ._reqrep import Message, Outcome, Ticket
@@ -34,9 +33,9 @@ class _Watched:
 
     __slots__ = ("_last", "inbox", "waiting")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: _loops.Loop) -> None:
         self.inbox = _core.Inbox()
-        self.waiting: dict[int, asyncio.Future[None]] = {}
+        self.waiting: dict[int, _loops.Future] = {}
         self._last = 0
         loop.add_reader(self.inbox.fileno(), self._tell_all)
 
@@ -54,33 +53,34 @@ class _Watched:
             self.tell(number)
 
 
-_watched: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Watched] = weakref.WeakKeyDictionary()
+_watched: weakref.WeakKeyDictionary[_loops.Loop, _Watched] = weakref.WeakKeyDictionary()
 
 
 os.register_at_fork(after_in_child=_watched.clear)  # a child's inboxes are its own
 
 
-async def when_told(attempt: Callable[[_core.Inbox, int], T | None]) -> T:
+async def when_told(attempt: Callable[[_core.Inbox, int], T | None], op: str, timeout: float | None = None) -> T:
     """What `attempt` returns, once it is something. In between waits until the inbox that it gets
-    is told the number that it gets."""
-    loop = asyncio.get_running_loop()
+    is told the number that it gets. After `timeout` seconds `op` has `TimedOut`."""
+    loop = await _loops.enter()
     watched = _watched.get(loop)
     if watched is None:
         watched = _watched.setdefault(loop, _Watched(loop))
     number = watched.number()
-    try:
-        while (result := attempt(watched.inbox, number)) is None:
-            future = watched.waiting[number] = loop.create_future()
-            await future
-        return result
-    finally:
-        watched.waiting.pop(number, None)
+    with _loops.Patience(timeout, op) as patience:
+        try:
+            while (result := attempt(watched.inbox, number)) is None:
+                future = watched.waiting[number] = patience.wait(loop, loop.create_future())
+                await future
+            return result
+        finally:
+            watched.waiting.pop(number, None)
 
 
-async def finish(task: _core.Task) -> Any:
-    """What `task` comes to. It is given up if this is cancelled."""
+async def finish(task: _core.Task, op: str, timeout: float | None) -> Any:
+    """What `task` comes to. It is given up if this is cancelled, or the time is over."""
     try:
-        return await when_told(task.poll)
+        return await when_told(task.poll, op, timeout)
     finally:
         # Not when the last reference goes: an exception's traceback may keep one.
         task.drop()
@@ -103,7 +103,7 @@ class Requests(Generic[R]):
         self._turns.come_back()
         self._given += 1
         if self._given % _TURN == 0:
-            await asyncio.sleep(0)
+            await _loops.let_others_run()
         try:
             request: R | None = self._server.try_recv()
             if request is None:
@@ -119,15 +119,15 @@ class Requests(Generic[R]):
         return request
 
 
-async def linger(server: Any, max: int, seconds: float) -> list[Any]:
+async def linger(server: Any, max: int, seconds: float, timeout: float | None) -> list[Any]:
     """Up to `max` requests: waits for the first, and then so long for others."""
-    taken: list[Any] = await server.arecv_many(max)
-    loop = asyncio.get_running_loop()
+    taken: list[Any] = await server.arecv_many(max, timeout)
+    loop = _loops.running()
     end = loop.time() + seconds
     try:
-        while len(taken) < max:
-            taken += await asyncio.wait_for(server.arecv_many(max - len(taken)), end - loop.time())
-    except asyncio.TimeoutError:
+        while len(taken) < max and (left := end - loop.time()) > 0:
+            taken += await server.arecv_many(max - len(taken), left)
+    except TimedOut:
         pass
     except BaseException as error:
         if server.closed or not isinstance(error, Error):
@@ -155,8 +155,8 @@ class Parts(Generic[P]):
         self._given += 1
         if self._given % _TURN == 0:
             try:
-                await asyncio.sleep(0)
-            except asyncio.CancelledError:
+                await _loops.let_others_run()
+            except BaseException:
                 self._parts.close()
                 raise
         return await self._parts.next()
@@ -181,7 +181,7 @@ class Completed(Generic[V]):
     async def __anext__(self) -> tuple[Ticket, Outcome[V]]:
         self._given += 1
         if self._given % _TURN == 0:
-            await asyncio.sleep(0)
+            await _loops.let_others_run()
         task, bell = self._completed.next(), None
 
         def attempt(inbox: _core.Inbox, number: int) -> Any:
@@ -194,7 +194,7 @@ class Completed(Generic[V]):
             return ended
 
         try:
-            return await when_told(attempt)
+            return await when_told(attempt, "reqrep recv")
         finally:
             if bell is not None:
                 bell.close()
@@ -207,7 +207,7 @@ class _Bell:
     __slots__ = ("_fd", "_loop", "_timer")
 
     def __init__(self, completed: _core.Completed[Any], number: int) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop = _loops.running()
         tell = _watched[self._loop].tell
         self._fd = completed.doorbell()
         try:

@@ -43,10 +43,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
-from . import _asyncio_tasks
+from . import _asyncio_tasks, _loops
 from ._core import PIPE_CAPACITY as CAPACITY
 from ._core import PipeReader, PipeWriter, byte_pipe
-from ._errors import Error, ErrorKind, make
+from ._errors import Error, ErrorKind, TimedOut, make
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -246,8 +246,8 @@ class Reader(_End):
         """As `readinto`, with a deadline. Raises `TimedOut`."""
         return self._end.recv_into(buffer, timeout)
 
-    async def arecv(self, n: int = CAPACITY) -> bytes:
-        """As `recv`, in asyncio. A task that is cancelled has taken nothing."""
+    async def arecv(self, n: int = CAPACITY, timeout: float | None = None) -> bytes:
+        """As `recv`, in asyncio or trio. A task that is cancelled has taken nothing."""
         end = self._end
 
         def attempt(inbox: Inbox, number: int) -> bytes | None:
@@ -255,7 +255,7 @@ class Reader(_End):
                 pass
             return taken
 
-        return await _asyncio_tasks.when_told(attempt)
+        return await _asyncio_tasks.when_told(attempt, "pipe recv", timeout)
 
     def copy_to_fd(self, fd: int, n: int | None = None, timeout: float | None = None) -> int:
         """Copies `n` bytes to a descriptor, or everything until the end of the stream. Returns how
@@ -345,8 +345,8 @@ class Writer(_End):
         """As `write`, with a deadline. Raises `TimedOut`, whose `done` says how much was put in."""
         return self._end.send_all(data, timeout)
 
-    async def asend(self, data: Buffer) -> int:
-        """As `write`, in asyncio. A task that is cancelled may have put in a part."""
+    async def asend(self, data: Buffer, timeout: float | None = None) -> int:
+        """As `send_all`, in asyncio or trio. A task that is cancelled may have put in a part."""
         # Bytes are lent, and everything else would be copied at each attempt.
         end, whole, done = self._end, data if isinstance(data, bytes) else bytes(memoryview(data)), 0
 
@@ -355,8 +355,15 @@ class Writer(_End):
                 pass
             return sent
 
+        loop = _loops.running()
+        deadline = None if timeout is None else loop.time() + timeout
         while done < len(whole):
-            done += await _asyncio_tasks.when_told(attempt)
+            left = None if deadline is None else deadline - loop.time()
+            try:
+                done += await _asyncio_tasks.when_told(attempt, "pipe send", left)
+            except TimedOut as late:
+                late.done = done
+                raise
         return done
 
     def copy_from_fd(self, fd: int, n: int | None = None, timeout: float | None = None) -> int:

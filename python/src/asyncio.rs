@@ -1,4 +1,5 @@
-//! Coroutines: made here, run in `pipework/_asyncio_fd.py`, on whatever event loop there is.
+//! Coroutines: made here, run in `pipework/_asyncio_fd.py`, on whatever event loop there is, be it
+//! asyncio's or trio's.
 
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;

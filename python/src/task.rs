@@ -18,6 +18,7 @@ use crate::error::OrRaise;
 use crate::handle::forks;
 use crate::imports::Import;
 use crate::locked::Locked;
+use crate::wait::Seconds;
 
 const MODULE: &str = "pipework._asyncio_tasks";
 
@@ -48,10 +49,15 @@ impl Task {
         Task(Locked::new(Some(polled)))
     }
 
-    /// The coroutine.
-    pub(crate) fn start(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    /// The coroutine, of the operation that is called `op` when the time is over.
+    pub(crate) fn start<'py>(
+        self,
+        py: Python<'py>,
+        op: &str,
+        timeout: Option<Seconds>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         static FINISH: Import = Import::new(MODULE, "finish");
-        FINISH.call(py, (self,))
+        FINISH.call(py, (self, op, timeout.map(Seconds::to_f64)))
     }
 }
 

@@ -37,6 +37,12 @@ impl FromPyObject<'_, '_> for Timeout {
 #[derive(Clone, Copy)]
 pub(crate) struct Seconds(pub(crate) Duration);
 
+impl Seconds {
+    pub(crate) fn to_f64(self) -> f64 {
+        self.0.as_secs_f64()
+    }
+}
+
 impl FromPyObject<'_, '_> for Seconds {
     type Error = PyErr;
 

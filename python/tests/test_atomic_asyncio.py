@@ -41,7 +41,7 @@ def run(request: pytest.FixtureRequest) -> Run:
         loop = new_loop()
         try:
             loop.run_until_complete(asyncio.wait_for(work, SOON))
-            assert not _asyncio_fd._loops.get(loop), "somebody still waits"
+            assert not _asyncio_fd._waiting.get(loop), "somebody still waits"
         finally:
             loop.close()
 

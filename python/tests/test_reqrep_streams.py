@@ -64,7 +64,7 @@ def test_parts_have_flags(segment: Segment) -> None:
     async def serve() -> None:
         request = await other.arecv()
         assert request.flags == 9
-        assert await request.asend_part(b"one", flags=1) and await request.asend_part(bytes(1000), 2**32 - 1)
+        assert await request.asend_part(b"one", flags=1) and await request.asend_part(bytes(1000), flags=2**32 - 1)
         await request.areply(b"end", flags=3)
 
     async def main() -> None:

@@ -15,7 +15,7 @@ use crate::error::{OrRaise, Raise, invalid, of_kind};
 use crate::fd::{borrow, take_over};
 use crate::handle::{Handle, drop_detached, warn_unclosed};
 use crate::keywords;
-use crate::wait::{Timeout, until};
+use crate::wait::{Seconds, Timeout, until};
 
 const RECV: &str = "atomic recv";
 
@@ -212,19 +212,21 @@ impl Reader {
         item.transpose()
     }
 
-    /// As `recv`, in asyncio. A task that is cancelled has taken nothing. Not for readers with
-    /// clones, which may have read the message along.
-    fn arecv<'py>(slf: &Bound<'py, Reader>) -> PyResult<Bound<'py, PyAny>> {
-        asyncio::start(slf.py(), "recv", (slf,))
+    /// As `recv`, in asyncio or trio. A task that is cancelled has taken nothing. Not for readers
+    /// with clones, which may have read the message along.
+    #[pyo3(signature = (timeout=None))]
+    fn arecv<'py>(slf: &Bound<'py, Reader>, timeout: Option<Seconds>) -> PyResult<Bound<'py, PyAny>> {
+        asyncio::start(slf.py(), "recv", (slf, timeout.map(Seconds::to_f64)))
     }
 
-    /// As `next_item`, in asyncio. A task that is cancelled has taken nothing. Not for readers with
-    /// clones.
-    fn anext_item<'py>(slf: &Bound<'py, Reader>) -> PyResult<Bound<'py, PyAny>> {
-        asyncio::start(slf.py(), "next_item", (slf,))
+    /// As `next_item`, in asyncio or trio. A task that is cancelled has taken nothing. Not for
+    /// readers with clones.
+    #[pyo3(signature = (timeout=None))]
+    fn anext_item<'py>(slf: &Bound<'py, Reader>, timeout: Option<Seconds>) -> PyResult<Bound<'py, PyAny>> {
+        asyncio::start(slf.py(), "next_item", (slf, timeout.map(Seconds::to_f64)))
     }
 
-    /// All items until the end of the pipe, in asyncio: `async for item in reader`.
+    /// All items until the end of the pipe, in asyncio or trio: `async for item in reader`.
     fn __aiter__<'py>(slf: &Bound<'py, Reader>) -> PyResult<Bound<'py, PyAny>> {
         asyncio::start(slf.py(), "Items", (slf,))
     }

@@ -14,7 +14,7 @@ use crate::buffer::Bytes;
 use crate::error::{OrRaise, at};
 use crate::fd::{borrow, take_over};
 use crate::handle::{Handle, warn_unclosed};
-use crate::wait::{Timeout, asking, go_on, until, wait};
+use crate::wait::{Seconds, Timeout, asking, go_on, until, wait};
 
 const SEND: &str = "atomic send";
 
@@ -174,16 +174,22 @@ impl Writer {
         })
     }
 
-    /// As `send`, in asyncio, and without a time-out. A task that is cancelled may have sent the
-    /// message, or a part that is pending: then the next call that writes, or `close`, completes
-    /// it.
-    fn asend<'py>(slf: &Bound<'py, Writer>, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        asyncio::start(slf.py(), "send", (slf, data))
+    /// As `send`, in asyncio or trio. A task that is cancelled, or whose time is over, may have
+    /// sent the message, or a part that is pending: then the next call that writes, or `close`,
+    /// completes it.
+    #[pyo3(signature = (data, timeout=None))]
+    fn asend<'py>(
+        slf: &Bound<'py, Writer>,
+        data: &Bound<'py, PyAny>,
+        timeout: Option<Seconds>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        asyncio::start(slf.py(), "send", (slf, data, timeout.map(Seconds::to_f64)))
     }
 
-    /// As `flush`, in asyncio, and without a time-out. After it, `close` does not wait.
-    fn aflush<'py>(slf: &Bound<'py, Writer>) -> PyResult<Bound<'py, PyAny>> {
-        asyncio::start(slf.py(), "flush", (slf,))
+    /// As `flush`, in asyncio or trio. After it, `close` does not wait.
+    #[pyo3(signature = (timeout=None))]
+    fn aflush<'py>(slf: &Bound<'py, Writer>, timeout: Option<Seconds>) -> PyResult<Bound<'py, PyAny>> {
+        asyncio::start(slf.py(), "flush", (slf, timeout.map(Seconds::to_f64)))
     }
 
     /// Puts one message behind what is pending and writes nothing. Returns the number of parts. Has

@@ -13,7 +13,7 @@ use crate::buffer::{Space, unless_small};
 use crate::error::{OrRaise, Oversize, Raise, remote};
 use crate::handle::warn_unclosed;
 use crate::task::Task;
-use crate::wait::in_slices;
+use crate::wait::{Seconds, in_slices};
 
 /// Bytes and flags.
 pub(super) type Request<'a> = (&'a [u8], u32);
@@ -26,8 +26,8 @@ pub(super) fn message((data, flags): Request<'_>) -> Message<'_> {
 pub(super) type Give = fn(Python<'_>, &Reply) -> PyResult<Py<PyAny>>;
 
 pub(super) const CLIENT: &str = "reqrep client";
-const CALL: &str = "reqrep call";
-const RECV: &str = "reqrep recv";
+pub(super) const CALL: &str = "reqrep call";
+pub(super) const RECV: &str = "reqrep recv";
 
 /// How a client was set.
 #[derive(Clone, Copy)]
@@ -271,6 +271,7 @@ impl Calls {
         ticket: Arc<OnceLock<Ticket>>,
         start: impl FnOnce(Client) -> F,
         give: Give,
+        (op, timeout): (&'static str, Option<Seconds>),
     ) -> PyResult<Bound<'py, PyAny>> {
         let (client, limit) = (self.get(py)?, self.limit());
         let outcome = self.client.until_closed(start(client.clone()));
@@ -278,11 +279,11 @@ impl Calls {
         let give_out = move |py: Python<'_>, outcome: Option<Result<Outcome>>| match outcome {
             Some(outcome) => {
                 let outcome = outcome.map_err(|error| for_request(len, limit, error));
-                give(py, &answered(py, CALL, outcome)?)
+                give(py, &answered(py, op, outcome)?)
             }
             None => Err(closed(py, "client", CLIENT)),
         };
-        Task::new(copied, outcome, give_out).start(py)
+        Task::new(copied, outcome, give_out).start(py, op, timeout)
     }
 
     pub(super) fn close(&self) {

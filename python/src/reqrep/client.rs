@@ -7,7 +7,7 @@ use pipework::reqrep::{self, Reply, Ticket};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
-use super::calls::{Calls, Give, Settings, Terms, message};
+use super::calls::{CALL, Calls, Give, RECV, Settings, Terms, message};
 use super::segment::{MODULE, Place, Reduced, Segment, reduce};
 use super::streams::{Completed, Stream};
 use crate::buffer::{Bytes, Held, Space, bytes};
@@ -29,9 +29,10 @@ macro_rules! client {
                     redeliveries=Redeliveries(0),
                     needs_server=false,
                     max_in_flight=InFlight(0),
-                    max_message=MaxMessage::DEFAULT
+                    max_message=MaxMessage::DEFAULT,
+                    timeout=None
                 ),
-                text_signature = "(segment, redeliveries=0, needs_server=False, max_in_flight=0, max_message=268435456)"
+                text_signature = "(segment, redeliveries=0, needs_server=False, max_in_flight=0, max_message=268435456, timeout=None)"
             )]
             fn attach(
                 py: Python<'_>,
@@ -40,8 +41,12 @@ macro_rules! client {
                 needs_server: bool,
                 max_in_flight: InFlight,
                 max_message: MaxMessage,
+                timeout: Option<Timeout>,
             ) -> PyResult<$Client> {
-                let segment = segment.opened(py)?;
+                let segment = match timeout {
+                    Some(_) => segment.served(py, until(timeout))?,
+                    None => segment.opened(py)?,
+                };
                 let client = $attach(&segment.get().get(py)?).or_raise(py)?;
                 let (redeliveries, max_in_flight) = (redeliveries.0, max_in_flight.0);
                 let terms = Terms { redeliveries, needs_server, max_in_flight, max_message: max_message.0 };
@@ -145,7 +150,9 @@ macro_rules! client {
 
 /// Sends requests and gets their replies.
 ///
-/// `Client(segment)` attaches to a `Segment`, or to the one at a path, which must be there. Any
+/// `Client(segment)` attaches to a `Segment`, or to the one at a path, which must be there. With a
+/// `timeout` it waits so many seconds for a server, and for one that makes the segment at a path;
+/// then it raises `TimedOut`. (A task that is not to stop its loop: `asyncio.to_thread`.) Any
 /// number of threads and tasks may use one client at the same time. In a forked child it works on,
 /// as a member of its own; calls in progress stay the parent's. It can be pickled for another
 /// process.
@@ -320,27 +327,29 @@ client!(Client, reqrep::Segment::client, reply_bytes, {
         self.0.stream(py, (&data, flags.0), timeout.map(|timeout| timeout.0), with_flags)
     }
 
-    /// As `stream`, in asyncio: `async for part in client.astream(data)`. The request is sent with
-    /// the first step. Cancelling the task, or leaving the loop, cancels the call.
-    #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
+    /// As `stream`, in asyncio or trio: `async for part in client.astream(data)`. The request is
+    /// sent with the first step. Cancelling the task, or leaving the loop, cancels the call.
+    #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
     fn astream<'py>(
         &self,
         py: Python<'py>,
         data: Bytes<'_, '_>,
+        timeout: Option<Seconds>,
         flags: Flags,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.0.stream_in_tasks(py, data.hold(), flags.0, reply_bytes)
+        self.0.stream_in_tasks(py, data.hold(), flags.0, timeout, reply_bytes)
     }
 
-    /// As `stream_messages`, in asyncio.
-    #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
+    /// As `stream_messages`, in asyncio or trio.
+    #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
     fn astream_messages<'py>(
         &self,
         py: Python<'py>,
         data: Bytes<'_, '_>,
+        timeout: Option<Seconds>,
         flags: Flags,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.0.stream_in_tasks(py, data.hold(), flags.0, with_flags)
+        self.0.stream_in_tasks(py, data.hold(), flags.0, timeout, with_flags)
     }
 
     /// As `call`; the reply is copied from the segment to the beginning of `buffer`, and its length
@@ -374,32 +383,50 @@ client!(Client, reqrep::Segment::client, reply_bytes, {
         self.0.recv_into(py, ticket, &mut buffer, until(timeout))
     }
 
-    /// As `call`, in asyncio, on any event loop. Cancelling the task cancels the call. The time-out
-    /// is asyncio's own: `asyncio.wait_for`.
-    #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
-    fn acall<'py>(&self, py: Python<'py>, data: Bytes<'_, '_>, flags: Flags) -> PyResult<Bound<'py, PyAny>> {
-        self.start_call(py, data.hold(), flags.0, reply_bytes)
+    /// As `call`, in asyncio, on any event loop, or in trio. Cancelling the task cancels the call.
+    #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
+    fn acall<'py>(
+        &self,
+        py: Python<'py>,
+        data: Bytes<'_, '_>,
+        timeout: Option<Seconds>,
+        flags: Flags,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.start_call(py, data.hold(), flags.0, timeout, reply_bytes)
     }
 
-    /// As `call_message`, in asyncio.
-    #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
+    /// As `call_message`, in asyncio or trio.
+    #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
     fn acall_message<'py>(
         &self,
         py: Python<'py>,
         data: Bytes<'_, '_>,
+        timeout: Option<Seconds>,
         flags: Flags,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.start_call(py, data.hold(), flags.0, with_flags)
+        self.start_call(py, data.hold(), flags.0, timeout, with_flags)
     }
 
-    /// As `recv`, in asyncio. The ticket stays good if the task is cancelled.
-    fn arecv<'py>(&self, py: Python<'py>, ticket: u64) -> PyResult<Bound<'py, PyAny>> {
-        self.start_recv(py, ticket, reply_bytes)
+    /// As `recv`, in asyncio or trio. The ticket stays good if the task is cancelled.
+    #[pyo3(signature = (ticket, timeout=None))]
+    fn arecv<'py>(
+        &self,
+        py: Python<'py>,
+        ticket: u64,
+        timeout: Option<Seconds>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.start_recv(py, ticket, timeout, reply_bytes)
     }
 
-    /// As `recv_message`, in asyncio. The ticket stays good if the task is cancelled.
-    fn arecv_message<'py>(&self, py: Python<'py>, ticket: u64) -> PyResult<Bound<'py, PyAny>> {
-        self.start_recv(py, ticket, with_flags)
+    /// As `recv_message`, in asyncio or trio. The ticket stays good if the task is cancelled.
+    #[pyo3(signature = (ticket, timeout=None))]
+    fn arecv_message<'py>(
+        &self,
+        py: Python<'py>,
+        ticket: u64,
+        timeout: Option<Seconds>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.start_recv(py, ticket, timeout, with_flags)
     }
 });
 
@@ -409,6 +436,7 @@ impl Client {
         py: Python<'py>,
         data: Held,
         flags: u32,
+        timeout: Option<Seconds>,
         give: Give,
     ) -> PyResult<Bound<'py, PyAny>> {
         let len = data.len();
@@ -418,13 +446,19 @@ impl Client {
             let sent = |ticket| told.set(ticket).expect("a request is sent once");
             client.call_outcome_async(message((&data, flags)), sent).await
         };
-        self.0.start(py, len, ticket, call, give)
+        self.0.start(py, len, ticket, call, give, (CALL, timeout))
     }
 
-    fn start_recv<'py>(&self, py: Python<'py>, ticket: u64, give: Give) -> PyResult<Bound<'py, PyAny>> {
+    fn start_recv<'py>(
+        &self,
+        py: Python<'py>,
+        ticket: u64,
+        timeout: Option<Seconds>,
+        give: Give,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let ticket = Ticket::from_bits(ticket);
         let recv = move |client: reqrep::Client| async move { client.outcome_async(ticket).await };
-        self.0.start(py, 0, Arc::new(ticket.into()), recv, give)
+        self.0.start(py, 0, Arc::new(ticket.into()), recv, give, (RECV, timeout))
     }
 }
 
@@ -497,18 +531,30 @@ client!(IntClient, int_client, reply_number, {
     }
 
     /// As `Client.acall`.
-    fn acall<'py>(&self, py: Python<'py>, value: i64) -> PyResult<Bound<'py, PyAny>> {
+    #[pyo3(signature = (value, timeout=None))]
+    fn acall<'py>(
+        &self,
+        py: Python<'py>,
+        value: i64,
+        timeout: Option<Seconds>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let call = move |client: reqrep::Client| async move {
             client.call_outcome_async(message((&value.to_ne_bytes(), 0)), |_| ()).await
         };
-        self.0.start(py, 0, Arc::default(), call, reply_number)
+        self.0.start(py, 0, Arc::default(), call, reply_number, (CALL, timeout))
     }
 
     /// As `Client.arecv`.
-    fn arecv<'py>(&self, py: Python<'py>, ticket: u64) -> PyResult<Bound<'py, PyAny>> {
+    #[pyo3(signature = (ticket, timeout=None))]
+    fn arecv<'py>(
+        &self,
+        py: Python<'py>,
+        ticket: u64,
+        timeout: Option<Seconds>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let ticket = Ticket::from_bits(ticket);
         let recv = move |client: reqrep::Client| async move { client.outcome_async(ticket).await };
-        self.0.start(py, 0, Arc::default(), recv, reply_number)
+        self.0.start(py, 0, Arc::default(), recv, reply_number, (RECV, timeout))
     }
 });
 

@@ -20,7 +20,7 @@ use crate::error::{OrRaise, Oversize, invalid, of_kind};
 use crate::keywords::Flags;
 use crate::locked::Locked;
 use crate::task::Task;
-use crate::wait::{Timeout, again, slice, until};
+use crate::wait::{Seconds, Timeout, again, slice, until};
 
 /// The methods of a class of requests: `payload`, and those that are the same whatever that is.
 macro_rules! request {
@@ -192,19 +192,21 @@ request!(Request, {
         self.sent(py, data.len(), answered)
     }
 
-    /// As `reply`, in asyncio: does not stop the loop while the client takes a long reply. If the
-    /// task is cancelled, the request fails. The time-out is asyncio's own.
-    #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
+    /// As `reply`, in asyncio or trio: does not stop the loop while the client takes a long reply.
+    /// If the task is cancelled, or the client has not taken all but the end of it in time, the
+    /// request fails. The server's `part_timeout` does not count.
+    #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
     fn areply<'py>(
         slf: &Bound<'py, Request>,
         data: Bytes<'_, '_>,
+        timeout: Option<Seconds>,
         flags: Flags,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (py, request, data) = (slf.py(), slf.get().open.take(slf.py())?, data.hold());
         let (len, this) = (data.len(), slf.clone().unbind());
         let reply = async move { request.reply_async(message((&data, flags.0))).await };
         Task::new(move || len, reply, move |py, answered| truth(py, this.get().sent(py, len, answered)?))
-            .start(py)
+            .start(py, "reqrep reply", timeout)
     }
 
     /// Sends the client a part of the reply: others follow, and then `reply`, which may be empty.
@@ -254,12 +256,13 @@ request!(Request, {
         self.open.wait_for(py, until(timeout), flush)?.or_raise(py)
     }
 
-    /// As `send_part`, in asyncio. If the task is cancelled, the part was not sent, unless it is
-    /// longer than a slot; then the request fails. The time-out is asyncio's own.
-    #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
+    /// As `send_part`, in asyncio or trio. If the task is cancelled, the part was not sent, unless
+    /// it is longer than a slot; then the request fails.
+    #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
     fn asend_part<'py>(
         slf: &Bound<'py, Request>,
         data: Bytes<'_, '_>,
+        timeout: Option<Seconds>,
         flags: Flags,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (py, mut request, data) = (slf.py(), slf.get().open.borrow(slf.py())?, data.hold());
@@ -277,7 +280,7 @@ request!(Request, {
             Some(given) => truth(py, this.get().sent(py, len, given)?),
             None => Err(invalid(py, "reqrep part", "this request was failed meanwhile")),
         };
-        Task::new(move || len, give, give_out).start(py)
+        Task::new(move || len, give, give_out).start(py, "reqrep part", timeout)
     }
 
     /// Tells the client that there will be no answer: its call raises `RemoteError`, with this

@@ -2,11 +2,12 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf, absolute};
-use std::time::UNIX_EPOCH;
+use std::thread;
+use std::time::{Duration, UNIX_EPOCH};
 
-use pipework::ErrorKind;
 use pipework::reqrep::{self, Geometry, Kind, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS, Options, Role};
-use pyo3::exceptions::PyTypeError;
+use pipework::{Deadline, ErrorKind};
+use pyo3::exceptions::{PyFileNotFoundError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -15,6 +16,7 @@ use crate::fd::take_over;
 use crate::imports::Import;
 use crate::keywords;
 use crate::locked::Locked;
+use crate::wait::again;
 
 /// Where the named tuples and the other Python of this room are.
 pub(super) const MODULE: &str = "pipework._reqrep";
@@ -291,6 +293,39 @@ impl Place<'_, '_> {
         }
     }
 
+    /// The segment, as soon as a server is attached to it. Who made one at the path may have gone,
+    /// and another may come with another segment.
+    pub(super) fn served(self, py: Python<'_>, deadline: Deadline) -> PyResult<Py<Segment>> {
+        let mut pause = Duration::from_millis(1);
+        again(py, || {
+            let found = match &self {
+                Place::Segment(segment) => Some((**segment).clone().unbind()),
+                Place::Path(path) => {
+                    match Settings::of(None)?.make_at(py, &path.0, |now| now.open(&path.0)) {
+                        Err(error) if error.is_instance_of::<PyFileNotFoundError>(py) => None,
+                        opened => Some(Py::new(py, opened?)?),
+                    }
+                }
+            };
+            if let Some(segment) = found
+                && segment.get().has_server(py)?
+            {
+                return Ok(Some(segment));
+            }
+            if deadline.has_passed() {
+                let late = of_kind(py, ErrorKind::TimedOut, "reqrep client", "there is no server yet");
+                return Err(match &self {
+                    Place::Segment(_) => late,
+                    Place::Path(path) => at(py, late, &path.0),
+                });
+            }
+            let time = deadline.capped(pause).remaining().unwrap_or(pause);
+            py.detach(|| thread::sleep(time));
+            pause = LONGEST_PAUSE.min(2 * pause);
+            Ok(None)
+        })
+    }
+
     /// The segment, which is made if there is none; of integers, if nothing else was said.
     pub(super) fn made(
         self,
@@ -327,6 +362,11 @@ impl Segment {
             .ok_or_else(|| invalid(py, "reqrep segment", "this segment is closed"))
     }
 
+    fn has_server(&self, py: Python<'_>) -> PyResult<bool> {
+        let members = self.get(py)?.members().or_raise(py)?;
+        Ok(members.iter().any(|member| member.role == Role::Server && member.is_alive))
+    }
+
     pub(super) fn sizes(&self) -> &Geometry {
         &self.geometry
     }
@@ -342,6 +382,9 @@ impl Segment {
         }
     }
 }
+
+/// How long to wait, at most, before looking again whether there is a server.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// What may be None: whatever it is in the segment that is there, or else the core's default.
 const UNSET: [&str; 6] = ["slots", "queue", "request_bytes", "reply_bytes", "members", "max_bytes"];

@@ -106,25 +106,30 @@ macro_rules! server {
                 Requests::new(move |py| slf.get().0.next::<$Request>(py))
             }
 
-            /// As `recv`, in asyncio, on any event loop. A task that is cancelled has taken
-            /// nothing. Raises `Invalid` when the server is closed.
-            fn arecv<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-                self.0.start_recv::<$Request>(py)
+            /// As `recv`, in asyncio, on any event loop, or in trio. A task that is cancelled has
+            /// taken nothing. Raises `Invalid` when the server is closed.
+            #[pyo3(signature = (timeout=None))]
+            fn arecv<'py>(&self, py: Python<'py>, timeout: Option<Seconds>) -> PyResult<Bound<'py, PyAny>> {
+                self.0.start_recv::<$Request>(py, timeout)
             }
 
-            /// As `recv_many`, in asyncio. A task that is cancelled has taken nothing; but what it
-            /// had taken before it lingered fails.
-            #[pyo3(signature = (max, linger=None), text_signature = "($self, max, linger=0)")]
+            /// As `recv_many`, in asyncio or trio. A task that is cancelled has taken nothing; but
+            /// what it had taken before it lingered fails.
+            #[pyo3(signature = (max, timeout=None, linger=None), text_signature = "($self, max, timeout=None, linger=0)")]
             fn arecv_many<'py>(
                 slf: &Bound<'py, $Server>,
                 max: usize,
+                timeout: Option<Seconds>,
                 linger: Option<Seconds>,
             ) -> PyResult<Bound<'py, PyAny>> {
                 static LINGER: Import = Import::new("pipework._asyncio_tasks", "linger");
                 let linger = linger.map_or_else(Default::default, |linger| linger.0);
                 match linger.is_zero() {
-                    true => slf.get().0.start_recv_many::<$Request>(slf.py(), max),
-                    false => LINGER.call(slf.py(), (slf, max, linger.as_secs_f64())),
+                    true => slf.get().0.start_recv_many::<$Request>(slf.py(), max, timeout),
+                    false => {
+                        let timeout = timeout.map(Seconds::to_f64);
+                        LINGER.call(slf.py(), (slf, max, linger.as_secs_f64(), timeout))
+                    }
                 }
             }
 

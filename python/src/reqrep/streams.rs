@@ -21,6 +21,7 @@ use crate::handle::{Handle, drop_detached};
 use crate::imports::Import;
 use crate::locked::Locked;
 use crate::task::Task;
+use crate::wait::Seconds;
 
 const STREAM: &str = "reqrep stream";
 const TASKS: &str = "pipework._asyncio_tasks";
@@ -93,11 +94,12 @@ impl Calls {
         py: Python<'py>,
         data: Held,
         flags: u32,
+        each: Option<Seconds>,
         give: Give,
     ) -> PyResult<Bound<'py, PyAny>> {
         static PARTS: Import = Import::new(TASKS, "Parts");
         let state = Arc::new(Locked::new(State::Begins(data, flags)));
-        PARTS.call(py, (Parts { state, client: self.shared().clone(), give },))
+        PARTS.call(py, (Parts { state, client: self.shared().clone(), each, give },))
     }
 
     pub(super) fn as_completed(&self, deadline: Deadline, give: Give) -> Completed {
@@ -158,6 +160,7 @@ impl Stream {
 pub(crate) struct Parts {
     state: Arc<Locked<State>>,
     client: Shared<Client>,
+    each: Option<Seconds>,
     give: Give,
 }
 
@@ -205,7 +208,7 @@ impl Parts {
                 Some(part) => give(py, &part),
                 None => Err(PyStopAsyncIteration::new_err(())),
             };
-        Task::new(copied, part, give_out).start(py)
+        Task::new(copied, part, give_out).start(py, STREAM, self.each)
     }
 
     /// Cancels the call, if its last part has not come.

@@ -18,7 +18,7 @@ use crate::buffer::unless_small;
 use crate::error::OrRaise;
 use crate::handle::warn_unclosed;
 use crate::task::Task;
-use crate::wait::in_slices;
+use crate::wait::{Seconds, in_slices};
 
 /// A request as Python gets it.
 pub(super) trait Given: Into<PyClassInitializer<Self>> + PyClass<Frozen = True> + Sync {
@@ -133,13 +133,18 @@ impl Taking {
         }
     }
 
-    pub(super) fn start_recv<'py, G: Given>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    pub(super) fn start_recv<'py, G: Given>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<Seconds>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let limit = self.limit();
         self.start(
             py,
             1,
             |server| async move { server.recv_async().await.map(Request::into_owned) },
             move |py, taken| Ok(Py::new(py, G::of(py, taken, limit)?)?.into_any()),
+            timeout,
         )
     }
 
@@ -147,6 +152,7 @@ impl Taking {
         &self,
         py: Python<'py>,
         max: usize,
+        timeout: Option<Seconds>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let recv = move |server: Server| async move {
             if max == 0 {
@@ -158,10 +164,11 @@ impl Taking {
             Ok(taken)
         };
         let limit = self.limit();
-        self.start(py, max, recv, move |py, taken| {
+        let give = move |py: Python<'_>, taken: Vec<Request<'static>>| {
             let given = taken.into_iter().map(|taken| Py::new(py, G::of(py, taken, limit)?));
             Ok(given.collect::<PyResult<Vec<_>>>()?.into_pyobject(py)?.unbind())
-        })
+        };
+        self.start(py, max, recv, give, timeout)
     }
 
     /// `max`: so many requests a poll may take.
@@ -171,6 +178,7 @@ impl Taking {
         max: usize,
         recv: impl FnOnce(Server) -> F,
         give: impl Fn(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+        timeout: Option<Seconds>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let server = self.get(py)?;
         let taken = self.server.until_closed(recv(server.clone()));
@@ -178,7 +186,7 @@ impl Taking {
             Some(taken) => give(py, taken.or_raise(py)?),
             None => Err(closed(py, "server", RECV)),
         };
-        Task::new(move || waiting_bytes(&server, max), taken, give).start(py)
+        Task::new(move || waiting_bytes(&server, max), taken, give).start(py, RECV, timeout)
     }
 
     fn limit(&self) -> Limit {

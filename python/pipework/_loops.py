@@ -1,0 +1,111 @@
+"""The event loop of whoever calls: asyncio's, or one that does for trio what asyncio's does for
+asyncio. anyio runs on one of the two.
+
+The coroutines of this package ask few things of a loop: those of `Loop`. They never import trio: a
+program that runs under it has done so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from ._errors import ErrorKind, make
+
+class Future(Awaitable[None], Protocol):
+    """Somebody waits for it."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: None, /) -> None: ...
+
+
+class Timer(Protocol):
+    """What will be called later, unless it is cancelled."""
+
+    def cancel(self) -> object: ...
+
+
+class Loop(Protocol):
+    """What is asked of a loop: asyncio's methods of these names."""
+
+    def create_future(self) -> Future: ...
+    def call_later(self, seconds: float, callback: Callable[..., object], /, *args: Any) -> Timer: ...
+    def call_soon_threadsafe(self, callback: Callable[..., object], /, *args: Any) -> object: ...
+    def add_reader(self, fd: int, callback: Callable[..., object], /, *args: Any) -> object: ...
+    def add_writer(self, fd: int, callback: Callable[..., object], /, *args: Any) -> object: ...
+    def remove_reader(self, fd: int, /) -> object: ...
+    def remove_writer(self, fd: int, /) -> object: ...
+    def time(self) -> float: ...
+
+
+def running() -> Loop:
+    """The loop of the task that calls. Raises RuntimeError if there is none."""
+    return _of_trio() or asyncio.get_running_loop()
+
+
+def _of_trio() -> Loop | None:
+    trio = sys.modules.get("trio")
+    if trio is None or not trio.lowlevel.in_trio_task():
+        return None
+    from . import _trio
+
+    return _trio.loop()
+
+
+async def enter() -> Loop:
+    """The loop of the task that calls. In trio, whose calls all let others run and may all be
+    cancelled, this does and may: before anything was taken."""
+    loop = _of_trio()
+    if loop is None:
+        return asyncio.get_running_loop()
+    await sys.modules["trio"].lowlevel.checkpoint()
+    return loop
+
+
+async def let_others_run() -> None:
+    """Lets other tasks run. It may be cancelled here."""
+    if isinstance(await enter(), asyncio.AbstractEventLoop):
+        await asyncio.sleep(0)
+
+
+_FOR_EVER = 1e8
+"""Seconds, some years of them."""
+
+
+class Patience:
+    """For how many seconds a task waits; None for ever. When the time is over, it `is_over`, and
+    what the task waits for is set."""
+
+    __slots__ = ("_future", "_op", "_seconds", "_timer", "is_over")
+
+    def __init__(self, seconds: float | None, op: str) -> None:
+        # Loops do not count any number of seconds.
+        self._seconds = None if seconds is None or seconds > _FOR_EVER else seconds
+        self._op = op
+        self._timer: Timer | None = None
+        self.is_over = seconds is not None and not seconds > 0
+
+    def wait(self, loop: Loop, future: Future) -> Future:
+        """The future to wait for: `future`, which is set when the time is over. The time begins
+        with the first wait. Raises `TimedOut` once it is over."""
+        if self.is_over:
+            text = f"{self._op}: the deadline has passed"
+            raise make(ErrorKind.TIMED_OUT, self._op, None, text)
+        self._future = future
+        if self._seconds is not None and self._timer is None:
+            self._timer = loop.call_later(self._seconds, self._end)
+        return future
+
+    def _end(self) -> None:
+        self.is_over = True
+        if not self._future.done():
+            self._future.set_result(None)
+
+    def __enter__(self) -> Patience:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

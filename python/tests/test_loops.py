@@ -1,0 +1,301 @@
+"""The same coroutines in asyncio, uvloop and trio, by anyio and without it: calls, streams, pipes;
+time-outs, cancelling, closing from a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import math
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pipework
+import pytest
+import trio
+import uvloop
+from pipework import atomic
+from pipework.pipe import pipe
+from pipework.reqrep import Client, IntClient, IntServer, Segment, Server
+from processes import ends
+from support import SOON, after
+
+Scenario = Callable[[], Awaitable[None]]
+RUNS: dict[str, Callable[[Scenario], object]] = {
+    "asyncio": lambda scenario: asyncio.run(scenario()),  # type: ignore[arg-type]
+    "uvloop": lambda scenario: uvloop.run(scenario()),  # type: ignore[arg-type]
+    "trio": trio.run,
+    "anyio on asyncio": functools.partial(anyio.run, backend="asyncio"),
+    "anyio on trio": functools.partial(anyio.run, backend="trio"),
+}
+
+
+@pytest.fixture(params=list(RUNS))
+def run(request: pytest.FixtureRequest) -> Callable[[Scenario], object]:
+    return RUNS[request.param]
+
+
+uvloop.new_event_loop().close()  # the first one opens what all of them share
+Run = Callable[[Scenario], object]
+
+
+def test_calls(segment: Segment, run: Run) -> None:
+    async def scenario() -> None:
+        client, server = ends(segment)
+
+        async def serve() -> None:
+            async for request in server:
+                with request:
+                    await request.areply(request.data.upper(), SOON)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(serve)
+            for _ in range(200):  # more than what goes by without a turn for the others
+                assert await client.acall(b"hello", SOON) == b"HELLO"
+            ticket = client.send(b"later")
+            assert await client.arecv(ticket, SOON) == b"LATER"
+            large = bytes(100_000)
+            assert await client.acall(large, SOON) == large
+            tickets = {client.send(b"%d" % number) for number in range(3)}
+            assert {ticket async for ticket, _ in client.as_completed()} == tickets
+            server.stop()
+
+    run(scenario)
+
+
+def test_streams(segment: Segment, run: Run) -> None:
+    async def scenario() -> None:
+        client, server = ends(segment)
+
+        async def serve() -> None:
+            with await server.arecv(SOON) as request:
+                for number in range(200):
+                    assert await request.asend_part(b"%d" % number, SOON)
+                await request.areply(b"")
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(serve)
+            assert [part async for part in client.astream(b"", SOON)] == [b"%d" % number for number in range(200)]
+
+    run(scenario)
+
+
+def test_numbers_and_batches(run: Run) -> None:
+    async def scenario() -> None:
+        with Segment.anonymous(integers=True) as segment, IntClient(segment) as client, IntServer(segment) as server:
+            tickets = client.send_many([1, 2, 3])
+            began = time.monotonic()
+            taken = await server.arecv_many(5, SOON, linger=0.05)
+            assert [request.value for request in taken] == [1, 2, 3] and time.monotonic() - began > 0.04
+            for request in taken:
+                request.reply(-request.value)
+            assert [await client.arecv(ticket, SOON) for ticket in tickets] == [-1, -2, -3]
+            with pytest.raises(pipework.TimedOut):
+                await server.arecv_many(5, 0.01, linger=0.05)
+            with pytest.raises(pipework.TimedOut):
+                await client.acall(1, 0.01)
+
+    run(scenario)
+
+
+def test_messages_and_bytes(run: Run) -> None:
+    async def scenario() -> None:
+        reader, writer = atomic.pair()
+        out, into = pipe(10)
+        with reader, writer, out, into:
+            sent = [bytes(300_000), b"small"] * 50
+
+            async def send() -> None:
+                for data in sent:
+                    await writer.asend(data, SOON)
+                await writer.aflush(SOON)
+                writer.close()
+                await into.asend(b"all of it, in pieces", SOON)
+                into.close()
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(send)
+                assert await reader.arecv(SOON) == sent[0]
+                assert [item.data async for item in reader if isinstance(item, atomic.Message)] == sent[1:]
+                taken = b""
+                while piece := await out.arecv(7, SOON):
+                    taken += piece
+                assert taken == b"all of it, in pieces"
+
+    run(scenario)
+
+
+def test_a_time_out_ends_each_of_them(run: Run) -> None:
+    async def scenario() -> None:
+        client, server = ends(Segment.anonymous(slots=64))
+        reader, writer = atomic.pair()
+        out, into = pipe(10)
+        writer.try_send(bytes(1_000_000))
+        client.send(b"")
+        request = server.recv()
+        request.send_part(b"")
+        calls: dict[str, Callable[[float], Awaitable[object]]] = {
+            "reqrep call": lambda seconds: client.acall(b"", seconds),
+            "reqrep recv": lambda seconds: client.arecv(client.send(b""), seconds),
+            "reqrep stream": lambda seconds: anext(client.astream(b"", seconds)),
+            "reqrep part": lambda seconds: request.asend_part(b"", seconds),
+            "atomic flush": writer.aflush,
+            "atomic send": lambda seconds: writer.asend(b"", seconds),
+            "pipe recv": lambda seconds: out.arecv(1, seconds),
+            "pipe send": lambda seconds: into.asend(bytes(11), seconds),
+        }
+        with client, server, reader, writer, out, into, contextlib.ExitStack() as stack:
+            stack.callback(writer.discard)
+            for seconds in (0.02, 0, math.inf):
+                for op, call in calls.items():
+                    if seconds == math.inf:
+                        with anyio.move_on_after(0.01):
+                            await call(seconds)
+                        continue
+                    began = time.monotonic()
+                    with pytest.raises(pipework.TimedOut, match=op) as raised:
+                        await call(seconds)
+                    assert seconds * 0.9 <= time.monotonic() - began < SOON
+                    if op == "pipe send":
+                        assert raised.value.done == 10
+                        out.try_recv()
+                    server.clear()
+            server.clear()
+            with pytest.raises(pipework.TimedOut):
+                await server.arecv(0.01)
+            request.fail()
+
+    run(scenario)
+
+
+def test_what_came_in_time_is_not_late(segment: Segment, run: Run) -> None:
+    async def scenario() -> None:
+        client, server = ends(segment)
+        thread = threading.Thread(target=lambda: [request.reply(b"in time") for request in server])
+        thread.start()
+        assert {await client.acall(b"", 5.0) for _ in range(100)} == {b"in time"}
+        server.stop()
+        thread.join()
+
+    run(scenario)
+
+
+def test_a_cancelled_task_has_taken_nothing(segment: Segment, run: Run) -> None:
+    async def scenario() -> None:
+        client, server = ends(segment)
+        for seconds in (0.0, 0.001, 0.01):
+            with anyio.move_on_after(seconds):
+                await server.arecv()
+                raise AssertionError("nothing was sent")
+            with anyio.move_on_after(seconds):
+                await client.acall(b"in vain")
+                raise AssertionError("nobody answers")
+            server.clear()
+        request = None
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            client.send(b"hello")
+            request = await server.arecv()  # asyncio cancels where something is waited for
+        with request or await server.arecv(SOON) as request:
+            assert request.data == b"hello"
+
+    run(scenario)
+
+
+def test_what_another_thread_closes_ends_the_wait(segment: Segment, run: Run) -> None:
+    async def scenario() -> None:
+        client, server = ends(segment)
+        reader, _writer = atomic.pair()
+        for wait, end in ((client.acall(b""), client), (server.arecv(), server), (reader.arecv(), reader)):
+            closer = after(0.05, end.close)
+            with pytest.raises(pipework.Invalid, match="closed"):
+                await wait
+            closer.join()
+
+    run(scenario)
+
+
+def test_tasks_of_one_loop_and_of_several(run: Run) -> None:
+    """Each thread has a loop of its own, and its tasks share an inbox."""
+    with Segment.anonymous(slots=64) as segment:
+
+        async def scenario() -> None:
+            async def some() -> None:
+                for number in range(20):
+                    assert await client.acall(b"%d" % number, SOON) == b"%d" % number
+
+            async with anyio.create_task_group() as group:
+                for _ in range(10):
+                    group.start_soon(some)
+
+        with Client(segment) as client, Server(segment) as server:
+            serving = threading.Thread(target=lambda: [request.reply(request.data) for request in server])
+            threads = [threading.Thread(target=run, args=(scenario,)) for _ in range(3)]
+            for thread in [serving, *threads]:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            server.stop()
+            serving.join()
+
+
+def test_no_loop_is_an_error() -> None:
+    with Segment.anonymous() as segment, Client(segment) as client:
+        call = client.acall(b"")
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            call.send(None)
+
+
+# ---------------------------------------------------------------- waiting for a server
+
+
+def test_a_client_waits_for_a_server(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    servers: list[Any] = []
+    thread = after(0.2, lambda: servers.append(Server(path)))
+    began = time.monotonic()
+    with Client(path, timeout=SOON) as client:
+        assert 0.15 < time.monotonic() - began < SOON / 2
+        thread.join()
+        ticket = client.send(b"hello")
+        servers[0].recv().reply(b"")
+        assert client.recv(ticket) == b""
+    servers[0].close()
+
+
+def test_a_client_waits_in_vain(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    for make in (lambda: None, lambda: Segment.create(path).close()):
+        make()  # type: ignore[no-untyped-call]
+        for seconds in (0, 0.1):
+            with pytest.raises(pipework.TimedOut, match="there is no server yet") as raised:
+                Client(path, timeout=seconds)
+            assert raised.value.filename == str(path)
+    with Segment(path) as segment, pytest.raises(pipework.TimedOut):
+        Client(segment, timeout=0.01)
+    with pytest.raises(FileNotFoundError):
+        Client(tmp_path / "none")
+    (tmp_path / "text").write_text("no segment")
+    with pytest.raises(pipework.Incompatible):
+        Client(tmp_path / "text", timeout=SOON)
+
+
+def test_a_client_finds_the_segment_that_is_made_next(tmp_path: Path) -> None:
+    """One whose servers have gone may still lie there."""
+    path = tmp_path / "segment"
+    Server(path, slots=2).close()
+
+    def restart() -> None:
+        Segment(path).unlink()
+        servers.append(Server(path, slots=3))
+
+    servers: list[Server] = []
+    thread = after(0.1, restart)
+    with Client(path, timeout=SOON) as client:
+        assert client.segment.geometry.slots == 3
+    thread.join()
+    servers[0].close()
