@@ -9,6 +9,8 @@
 | `pipework.logging` | log records of many processes, through one pipe to one place |
 
 `pipework.Executor` runs functions in other processes; when one is killed, one future fails.
+`pipework.run` and `pipework.Workers` run commands that print and send through one stdout;
+`pipework.guard_stdout` keeps others from printing there.
 
 Calls that wait take a `timeout` in seconds, None for ever; they give the interpreter lock away
 meanwhile, and signal handlers run (Ctrl-C works). Every failure is an `Error` that names its
@@ -25,6 +27,7 @@ b'hello'
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ._core import __version__
@@ -50,10 +53,12 @@ from ._errors import (
 )
 
 if TYPE_CHECKING:
+    from ._children import Completed, Workers, guard_stdout, run
     from ._executor import Executor
 
 __all__ = [
     "Closed",
+    "Completed",
     "Corrupt",
     "Error",
     "ErrorKind",
@@ -71,15 +76,26 @@ __all__ = [
     "TooLong",
     "TornMessage",
     "Unsupported",
+    "Workers",
     "WouldBlock",
     "__version__",
+    "guard_stdout",
+    "run",
 ]
 
 
-def __getattr__(name: str) -> object:
-    """What not every program needs is imported when it is used."""
-    if name == "Executor":
-        from ._executor import Executor
+_LATER = {
+    "Completed": "_children",
+    "Executor": "_executor",
+    "Workers": "_children",
+    "guard_stdout": "_children",
+    "run": "_children",
+}
 
-        return Executor
-    raise AttributeError(f"module 'pipework' has no attribute {name!r}")
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """What not every program needs is imported when it is used."""
+        if name not in _LATER:
+            raise AttributeError(f"module 'pipework' has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)

@@ -1,0 +1,200 @@
+"""Programs that print what they like to stdout, and send results through it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, NamedTuple, TextIO
+
+from . import atomic
+from ._errors import Closed, TimedOut
+from ._fields import described
+
+_PATIENCE = 5.0
+"""Seconds that a child has after SIGTERM."""
+
+
+@described(
+    args="The command.",
+    returncode="Its exit status, or the negative number of the signal that ended it.",
+    messages="What it sent, with `pipework.atomic.Writer.stdout(mixed=True)`.",
+    lines="What it printed, without the ends of lines.",
+    lost="Reports of messages that did not come whole.",
+)
+class Completed(NamedTuple):
+    """How a command has ended, and what came through its stdout."""
+
+    args: Sequence[str]
+    returncode: int
+    messages: list[bytes]
+    lines: list[str]
+    lost: list[atomic.Torn]
+
+
+def run(args: Sequence[str], *, timeout: float | None = None, check: bool = False, **options: Any) -> Completed:
+    """Runs a command as `subprocess.run` does, and tells the messages that it and its children have
+    sent through stdout from what they have printed there. `options` are those of
+    `subprocess.Popen`.
+
+    After `timeout` seconds it raises `subprocess.TimeoutExpired`; then, and for any other
+    exception, the command is killed. With `check`, a status that is not 0 raises
+    `subprocess.CalledProcessError`. The `output` of both is what was printed.
+
+    >>> import sys
+    >>> program = '''
+    ... import pipework.atomic
+    ... print("loading...", flush=True)
+    ... pipework.atomic.Writer.stdout(mixed=True).send(b"the result")
+    ... '''
+    >>> done = run([sys.executable, "-c", program])
+    >>> done.messages, done.lines, done.returncode
+    ([b'the result'], ['loading...'], 0)
+    """
+    end = None if timeout is None else time.monotonic() + timeout
+
+    def left() -> float | None:
+        return None if end is None else max(0.0, end - time.monotonic())
+
+    messages: list[bytes] = []
+    lines: list[str] = []
+    lost: list[atomic.Torn] = []
+    with Workers(args, **options) as workers:
+        reader, child = workers.reader, workers.children[0]
+        try:
+            with contextlib.suppress(Closed):
+                while True:
+                    match reader.next_item(left()):
+                        case atomic.Message(data):
+                            messages.append(data)
+                        case atomic.Torn() as torn:
+                            lost.append(torn)
+                        case atomic.Burst(data):
+                            lines.append(atomic.Line(data).text)
+                        case line:
+                            lines.append(line.text)
+            child.wait(left())
+        except BaseException as error:
+            child.kill()
+            if isinstance(error, (TimedOut, subprocess.TimeoutExpired)):
+                raise subprocess.TimeoutExpired(args, timeout or 0.0, "\n".join(lines)) from None
+            raise
+    if check and child.returncode != 0:
+        raise subprocess.CalledProcessError(child.returncode, args, "\n".join(lines))
+    return Completed(args, child.returncode, messages, lines, lost)
+
+
+class Workers:
+    """Commands that run side by side and share one stdout: what each of them prints comes out as
+    lines, and what it sends, with `pipework.atomic.Writer.stdout(mixed=True)`, as messages.
+
+    `with Workers([sys.executable, "work.py", "1"], [sys.executable, "work.py", "2"]) as workers:`
+    starts them, and `for item in workers:` gives items as they come, until all have ended: those of
+    `pipework.atomic`, a `Message`, a `Line`, or a `Torn` for one that was killed in the middle. In
+    asyncio it is `async with` and `async for`. Those that still run when the block is left get
+    SIGTERM, and SIGKILL after five seconds. `options` are those of `subprocess.Popen`. (A line that
+    is printed in several writes may have another's between them; a message never has.)
+
+    >>> import sys
+    >>> program = '''
+    ... import sys, pipework.atomic
+    ... with pipework.atomic.Writer.stdout(mixed=True) as results:
+    ...     results.send(sys.argv[1].encode() * 2)
+    ... '''
+    >>> with Workers(*([sys.executable, "-c", program, each] for each in "abc")) as workers:
+    ...     sorted(item.data for item in workers)
+    [b'aa', b'bb', b'cc']
+    >>> workers.returncodes
+    [0, 0, 0]
+    """
+
+    reader: atomic.Reader
+    """The end of the pipe from which items are read."""
+    children: list[subprocess.Popen[bytes]]
+
+    def __init__(self, *commands: Sequence[str], **options: Any) -> None:
+        self._commands = commands
+        self._options = options
+        self.children = []
+
+    @property
+    def returncodes(self) -> list[int | None]:
+        """The exit statuses of the commands, as `Popen.returncode` says them."""
+        return [child.poll() for child in self.children]
+
+    def __iter__(self) -> Iterator[atomic.Item]:
+        return iter(self.reader)
+
+    def __aiter__(self) -> AsyncIterator[atomic.Item]:
+        return aiter(self.reader)
+
+    def __enter__(self) -> Workers:
+        self.reader, writer = atomic.pair(mixed=True)
+        try:
+            with writer:
+                for command in self._commands:
+                    self.children.append(subprocess.Popen(command, stdout=writer.fileno(), **self._options))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        # Closed first: who prints on must not wait for somebody to read it. One that has closed its
+        # stdout is about to end by itself, and gets a moment for it.
+        self.reader.close()
+        running = [child for child in self.children if child.poll() is None]
+        for child in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(0.1 if child is running[0] else 0)
+        for child in running:
+            child.terminate()
+        end = time.monotonic() + _PATIENCE
+        for child in running:
+            try:
+                child.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+    async def __aenter__(self) -> Workers:
+        return self.__enter__()
+
+    async def __aexit__(self, *_exception: object) -> None:
+        import asyncio
+
+        await asyncio.to_thread(self.__exit__)
+
+
+@contextlib.contextmanager
+def guard_stdout() -> Iterator[TextIO]:
+    """Keeps stdout for its one owner, in a program that speaks a protocol there: what others print
+    meanwhile, to `sys.stdout` or to descriptor 1, in Python, in C or in a child, goes to stderr.
+
+    In the `with` block it gives a text stream of what was stdout, in UTF-8, which is written out
+    line by line; bytes go to its `buffer`, messages to `atomic.Writer(stream.fileno(),
+    closefd=False)`. It concerns the whole process, so it is for the main thread.
+    """
+    _flush()
+    stdout = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        with io.open(stdout, "w", encoding="utf-8", buffering=1, closefd=False) as stream:
+            yield stream
+    finally:
+        _flush()
+        os.dup2(stdout, 1)
+        os.close(stdout)
+
+
+def _flush() -> None:
+    """What waits in buffers belongs to where descriptor 1 leads now."""
+    for stream in (sys.stdout, sys.__stdout__):
+        if stream is not None and not stream.closed:
+            stream.flush()
+    ctypes.CDLL(None).fflush(None)

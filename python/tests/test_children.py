@@ -1,0 +1,124 @@
+"""Commands that print what they like, and send results through the same stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pipework
+import pytest
+from pipework import Completed, Workers, atomic, run
+from processes import in_time
+from support import SOON
+
+
+def program(text: str, *arguments: str) -> list[str]:
+    head = "import os, sys, time, pipework.atomic\nsend = pipework.atomic.Writer.stdout(mixed=True).send\n"
+    return [sys.executable, "-c", head + text, *arguments]
+
+
+def test_run_tells_messages_from_lines() -> None:
+    command = program("send(bytes(100_000)); os.system('echo a shell; printf no-newline'); send(b'2'); sys.exit(3)")
+    done = run(command, timeout=SOON)
+    assert done == Completed(command, 3, [bytes(100_000), b"2"], ["a shell", "no-newline"], [])
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        run(command, timeout=SOON, check=True)
+    assert (raised.value.returncode, raised.value.output) == (3, "a shell\nno-newline")
+
+
+def test_run_takes_the_options_of_popen(tmp_path: Path) -> None:
+    done = run(["sh", "-c", "pwd; echo $WORD; cat"], timeout=SOON, cwd=tmp_path, env={"WORD": "said"}, stdin=subprocess.DEVNULL)
+    assert done.lines == [str(tmp_path), "said"]
+    with pytest.raises(FileNotFoundError):
+        run(["no such command"])
+
+
+def test_run_kills_when_its_time_is_over() -> None:
+    began = time.monotonic()
+    with pytest.raises(subprocess.TimeoutExpired):
+        run(["sleep", "60"], timeout=0.1)
+    with pytest.raises(subprocess.TimeoutExpired):
+        run(["sh", "-c", "exec >&-; exec sleep 60"], timeout=0.1)
+    assert time.monotonic() - began < SOON
+
+
+def test_run_reports_what_a_killed_child_did_not_finish() -> None:
+    done = run(program("import signal; signal.setitimer(signal.ITIMER_REAL, 0.05)\nwhile True: send(bytes(1_000_000))"), timeout=SOON)
+    assert done.returncode == -signal.SIGALRM
+    assert all(message == bytes(1_000_000) for message in done.messages) and len(done.lost) <= 1
+
+
+def test_workers_send_side_by_side() -> None:
+    commands = [program("os.write(1, f'working on {sys.argv[1]}\\n'.encode()); send(sys.argv[1].encode() * 10_000)", each) for each in "abc"]
+    with Workers(*commands) as workers:
+        items = list(workers)
+    assert sorted(item.text for item in items if isinstance(item, atomic.Line)) == [f"working on {each}" for each in "abc"]
+    messages = [item for item in items if isinstance(item, atomic.Message)]
+    assert sorted(message.data for message in messages) == [each * 10_000 for each in (b"a", b"b", b"c")]
+    assert {message.writer.pid for message in messages} == {child.pid for child in workers.children}
+    assert workers.returncodes == [0, 0, 0]
+
+
+def test_workers_in_asyncio() -> None:
+    async def main() -> list[bytes]:
+        async with Workers(*(program("send(sys.argv[1].encode())", each) for each in "abc")) as workers:
+            beside = asyncio.create_task(asyncio.sleep(0))
+            came = [item.data async for item in workers if isinstance(item, atomic.Message)]
+            await beside
+        assert workers.returncodes == [0, 0, 0]
+        return came
+
+    assert sorted(in_time(main())) == [b"a", b"b", b"c"]
+
+
+def test_workers_that_are_left_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipework._children._PATIENCE", 0.2)
+    stubborn = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
+    with Workers(["sh", "-c", "echo ready; exec sleep 60"], ["sh", "-c", stubborn]) as workers:
+        items = iter(workers)
+        assert [next(items), next(items)] == [atomic.Line(b"ready\n")] * 2
+    assert workers.returncodes == [-signal.SIGTERM, -signal.SIGKILL]
+    with pytest.raises(FileNotFoundError), Workers(["sleep", "60"], ["no such command"]) as workers:
+        pass
+
+
+GUARDED = """
+import ctypes, os, sys
+from pipework import guard_stdout
+
+libc = ctypes.CDLL(None)
+print("before")
+with guard_stdout() as stdout:
+    print("a print")
+    os.write(1, b"a write\\n")
+    libc.printf(b"from C\\n")
+    os.system("echo a child")
+    print('{"id": 1}', file=stdout)
+    stdout.buffer.write("\\N{SNOWMAN}\\n".encode())
+print("after")
+"""
+
+
+def test_what_others_print_does_not_get_into_a_guarded_stdout() -> None:
+    done = subprocess.run([sys.executable, "-c", GUARDED], capture_output=True, timeout=SOON, check=True)
+    assert done.stdout.decode().splitlines() == ["before", '{"id": 1}', "\N{SNOWMAN}", "after"]
+    assert sorted(done.stderr.decode().splitlines()) == ["a child", "a print", "a write", "from C"]
+
+
+def test_a_guard_ends_with_an_exception() -> None:
+    before = os.fstat(1)
+    with pytest.raises(ValueError), pipework.guard_stdout() as stdout:
+        assert os.path.sameopenfile(1, 2) and os.path.samestat(os.fstat(stdout.fileno()), before)
+        raise ValueError
+    assert os.path.samestat(os.fstat(1), before)
+
+
+def test_what_is_imported_later_is_there() -> None:
+    assert all(getattr(pipework, name) for name in pipework.__all__)
+    with pytest.raises(AttributeError):
+        pipework.nothing  # type: ignore[attr-defined]
