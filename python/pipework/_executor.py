@@ -364,18 +364,19 @@ def _work(
         except BaseException:
             line.send(traceback.format_exc())
             return
-    server = _core.Server(segment, max_message=_ANY)
-    line.send(None)
-    threading.Thread(target=_stop_when_told, args=(line, server), daemon=True).start()
-    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C in a terminal is for all of them
-        for request in itertools.islice(server, max_tasks):
-            _do(request)
+    with _core.Server(segment, max_message=_ANY) as server:
+        line.send(None)
+        threading.Thread(target=_stop_when_told, args=(line, server), daemon=True).start()
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C in a terminal is for all of them
+            for request in itertools.islice(server, max_tasks):
+                _do(request)
 
 
 def _stop_when_told(line: Connection, server: _core.Server) -> None:
     parent = multiprocessing.parent_process()
     multiprocessing.connection.wait([line] if parent is None else [line, parent.sentinel])
-    server.stop()
+    with contextlib.suppress(Error):  # it is closed
+        server.stop()
 
 
 def _do(request: _core.Request) -> None:

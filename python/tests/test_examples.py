@@ -25,7 +25,7 @@ def run(name: str, *arguments: str) -> str:
 
 
 def test_every_example_is_tried() -> None:
-    tried = ["batching_web", "printing_workers", "query_rows", "stream_upload", "streaming_web", "tool_server"]
+    tried = ["batching_web", "fastapi_model", "printing_workers", "query_rows", "stream_upload", "streaming_web", "tool_server"]
     assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == tried
 
 
@@ -65,6 +65,20 @@ def test_streaming_web() -> None:
     assert late < 2000, out
     # Browsers that leave ask for 100,000 words each.
     assert made - read < 1000, "the model works for nobody"
+
+
+def test_fastapi_model() -> None:
+    out = run("fastapi_model.py", "4", "60")
+    counts = re.fullmatch(
+        r"60 browsers at (\d) web workers, 60 of them got the right words\n"
+        r"(\d+) words in \d+ runs of a model that was killed once, ([\d.]+) words each\n"
+        r"\d+ words/s; the model ended with status 0\n",
+        out,
+    )
+    assert counts is not None, out
+    assert int(counts[1]) > 1, "the kernel deals connections out"
+    assert 12 + 48 * 40 <= int(counts[2]) <= 12 + 48 * 40 + 64, "what a killed model had begun is begun again, and no more"
+    assert float(counts[3]) > 1.5, "steps are made by the batch"
 
 
 def test_query_rows() -> None:
