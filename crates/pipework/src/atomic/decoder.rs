@@ -13,7 +13,7 @@ use super::assembly::{Assembly, Step};
 use super::frame::{self, DATA_LINK_ESCAPE, Header, Mode, SHIFT_OUT};
 use super::item::{Burst, Item, Line, Message, Torn, Unfit, WriterKey};
 use super::mixed::{self, LineAt, Lines, Rest, Rules};
-use super::zstd::{Decompressor, Zstd};
+use super::unpacker::Unpacker;
 use crate::error::{Error, ErrorKind, Explanation, Result};
 
 const OP: &str = "atomic recv";
@@ -39,12 +39,12 @@ pub(super) enum Tail {
     Ended,
 }
 
-/// An item, as places in the decoder's memory that stay good until it is fed again.
+/// An item as it came, as places in the decoder's memory that stay good until it is fed again.
 #[derive(Debug)]
 pub(super) enum Found {
     Line(Data),
-    Burst { data: Data, compressed: Option<Data> },
-    Message { data: Data, writer: WriterKey, parts: u32, compressed: Option<Data> },
+    Burst(Data),
+    Message { data: Data, writer: WriterKey, parts: u32 },
     Torn(Torn),
 }
 
@@ -53,9 +53,24 @@ pub(super) enum Found {
 pub(super) enum Data {
     /// In the buffer.
     Buffer(Range<usize>),
-    /// What was decompressed last.
-    Decompressed,
     Own(Vec<u8>),
+}
+
+impl Found {
+    fn lend(self, buf: &[u8]) -> Item<'_> {
+        let cow = |data| match data {
+            Data::Buffer(range) => Cow::Borrowed(&buf[range]),
+            Data::Own(data) => Cow::Owned(data),
+        };
+        match self {
+            Found::Line(data) => Item::Line(Line { data: cow(data) }),
+            Found::Burst(data) => Item::Burst(Burst { data: cow(data), compressed: None }),
+            Found::Message { data, writer, parts } => {
+                Item::Message(Message { data: cow(data), writer, parts, compressed: None })
+            }
+            Found::Torn(torn) => Item::Torn(torn),
+        }
+    }
 }
 
 pub(super) struct Decoder {
@@ -71,9 +86,7 @@ pub(super) struct Decoder {
     limits: Limits,
     assembly: Assembly,
     lines: Lines,
-    zstd: Option<Decompressor>,
-    keep_compressed: bool,
-    decompressed: Vec<u8>,
+    unpacker: Unpacker,
     /// An item that waits behind a report.
     next: Option<Found>,
     /// Why nothing more can be made of the stream.
@@ -93,9 +106,7 @@ impl Decoder {
             limits,
             assembly: Assembly::new(),
             lines: Lines::new(),
-            zstd: None,
-            keep_compressed: false,
-            decompressed: Vec::new(),
+            unpacker: Unpacker::new(limits.max_message),
             next: None,
             lost: None,
         }
@@ -115,21 +126,18 @@ impl Decoder {
         self.text = 0;
     }
 
-    pub(super) fn zstd(&self) -> Option<&Zstd> {
-        self.zstd.as_ref().map(Decompressor::settings)
+    /// What takes items out of their frames.
+    pub(super) fn unpacker(&self) -> &Unpacker {
+        &self.unpacker
     }
 
-    pub(super) fn set_zstd(&mut self, zstd: Option<Zstd>) -> Result<()> {
-        self.zstd = zstd.map(Decompressor::new).transpose()?;
-        Ok(())
+    /// The same, to be told how.
+    pub(super) fn unpacker_mut(&mut self) -> &mut Unpacker {
+        &mut self.unpacker
     }
 
     pub(super) fn set_bursts(&mut self, bursts: bool) {
         self.bursts = bursts;
-    }
-
-    pub(super) fn set_keep_compressed(&mut self, keep: bool) {
-        self.keep_compressed = keep;
     }
 
     /// Whether bytes wait to be parsed.
@@ -178,9 +186,7 @@ impl Decoder {
     /// Bytes that it has been fed and that no item has given out.
     pub(super) fn buffered(&self) -> usize {
         let next = self.next.as_ref().map_or(0, |found| match found {
-            Found::Line(data) | Found::Burst { data, .. } | Found::Message { data, .. } => {
-                self.bytes(data).len()
-            }
+            Found::Line(data) | Found::Burst(data) | Found::Message { data, .. } => self.bytes(data).len(),
             Found::Torn(_) => 0,
         });
         self.end - self.start + next + self.lines.begun().len() + self.assembly.buffered()
@@ -290,7 +296,7 @@ impl Decoder {
         }
         let rules = Rules {
             limit: self.limits.pipe_buf,
-            zstd: self.zstd.is_some(),
+            zstd: self.unpacker.zstd().is_some(),
             strict: self.strict,
             bursts: self.bursts,
         };
@@ -316,7 +322,7 @@ impl Decoder {
             mixed::Start::Burst { data, len } => {
                 let data = Data::Buffer(self.start + data.start..self.start + data.end);
                 self.start += len;
-                Ok(Progress::Found(self.burst(data)))
+                Ok(Progress::Found(Found::Burst(data)))
             }
             mixed::Start::Undecided => Ok(Progress::Stuck),
             mixed::Start::NoFrame => Err(self.lose(Error::new(ErrorKind::Corrupt, OP))),
@@ -409,36 +415,14 @@ impl Decoder {
         }
     }
 
-    fn message(&mut self, data: Data, header: Header, parts: u32) -> Found {
+    fn message(&self, data: Data, header: Header, parts: u32) -> Found {
         let (bytes, writer) = (self.bytes(&data).len(), header.writer());
-        if self.zstd.is_none() && header.is_compressed() {
+        if self.unpacker.zstd().is_none() && header.is_compressed() {
             // The frame is not what was sent, and to its user it would look as if it were.
             let torn = Torn::incomplete(Some(writer), parts, bytes);
             return Found::Torn(torn.unfit(Unfit::Incompatible));
         }
-        match self.decompress(data) {
-            Ok((data, compressed)) => Found::Message { data, writer, parts, compressed },
-            Err(unfit) => Found::Torn(Torn::incomplete(Some(writer), parts, bytes).unfit(unfit)),
-        }
-    }
-
-    fn burst(&mut self, data: Data) -> Found {
-        let bytes = self.bytes(&data).len();
-        match self.decompress(data) {
-            Ok((data, compressed)) => Found::Burst { data, compressed },
-            Err(unfit) => Found::Torn(Torn::incomplete(None, 1, bytes).unfit(unfit)),
-        }
-    }
-
-    fn decompress(&mut self, data: Data) -> std::result::Result<(Data, Option<Data>), Unfit> {
-        let Some(zstd) = &mut self.zstd else { return Ok((data, None)) };
-        let frame = match &data {
-            Data::Buffer(range) => &self.buf[range.clone()],
-            Data::Own(data) => data,
-            Data::Decompressed => unreachable!("what was decompressed is no frame"),
-        };
-        zstd.decompress(frame, &mut self.decompressed, self.limits.max_message)?;
-        Ok((Data::Decompressed, self.keep_compressed.then_some(data)))
+        Found::Message { data, writer, parts }
     }
 
     /// The same item in memory of its own, which later parsing leaves alone.
@@ -449,12 +433,8 @@ impl Decoder {
         };
         match found {
             Found::Line(line) => Found::Line(own(line)),
-            Found::Burst { data, compressed } => {
-                Found::Burst { data: own(data), compressed: compressed.map(own) }
-            }
-            Found::Message { data, writer, parts, compressed } => {
-                Found::Message { data: own(data), writer, parts, compressed: compressed.map(own) }
-            }
+            Found::Burst(data) => Found::Burst(own(data)),
+            Found::Message { data, writer, parts } => Found::Message { data: own(data), writer, parts },
             Found::Torn(torn) => Found::Torn(torn),
         }
     }
@@ -476,34 +456,19 @@ impl Decoder {
     fn bytes<'a>(&'a self, data: &'a Data) -> &'a [u8] {
         match data {
             Data::Buffer(range) => &self.buf[range.clone()],
-            Data::Decompressed => &self.decompressed,
             Data::Own(data) => data,
         }
     }
 
-    fn cow(&self, data: Data) -> Cow<'_, [u8]> {
-        match data {
-            Data::Buffer(range) => Cow::Borrowed(&self.buf[range]),
-            Data::Decompressed => Cow::Borrowed(&self.decompressed),
-            Data::Own(data) => Cow::Owned(data),
-        }
+    /// The item that was found, as it was sent.
+    pub(super) fn item(&mut self, found: Found) -> Item<'_> {
+        let Decoder { buf, unpacker, .. } = self;
+        unpacker.unpack(found.lend(buf))
     }
 
-    /// The item that was found.
-    pub(super) fn item(&self, found: Found) -> Item<'_> {
-        match found {
-            Found::Line(line) => Item::Line(Line { data: self.cow(line) }),
-            Found::Burst { data, compressed } => {
-                Item::Burst(Burst { data: self.cow(data), compressed: compressed.map(|data| self.cow(data)) })
-            }
-            Found::Message { data, writer, parts, compressed } => Item::Message(Message {
-                data: self.cow(data),
-                writer,
-                parts,
-                compressed: compressed.map(|data| self.cow(data)),
-            }),
-            Found::Torn(torn) => Item::Torn(torn),
-        }
+    /// The same as it came, for somebody else to unpack.
+    pub(super) fn packed_item(&self, found: Found) -> Item<'static> {
+        found.lend(&self.buf).into_owned()
     }
 
     /// What the fuzzer checks after every step.
@@ -512,7 +477,7 @@ impl Decoder {
         assert!(self.start <= self.end && self.end <= self.buf.len());
         assert!(self.text <= self.end - self.start);
         assert!(self.lines.begun().len() <= self.limits.max_message.max(1) + 1);
-        assert!(self.decompressed.len() <= self.limits.max_message);
+        self.unpacker.check();
         self.assembly.check(self.limits.max_message, self.limits.max_unfinished);
     }
 }

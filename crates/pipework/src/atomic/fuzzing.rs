@@ -135,7 +135,7 @@ pub(crate) fn decode(stream: &[u8], reads: &[usize], pipe_buf: usize, max_messag
         decoder.fed(block.len());
         let tail = if after.is_empty() { Tail::Ended } else { Tail::Unknown };
         while let Some(found) = decoder.next(tail).expect("a mixed stream is never lost") {
-            events.push(event(&decoder, found));
+            events.push(event(&mut decoder, found));
             decoder.check();
         }
         rest = after;
@@ -146,7 +146,7 @@ pub(crate) fn decode(stream: &[u8], reads: &[usize], pipe_buf: usize, max_messag
     events
 }
 
-fn event(decoder: &Decoder, found: Found) -> Event {
+fn event(decoder: &mut Decoder, found: Found) -> Event {
     match decoder.item(found) {
         Item::Line(line) => Event::Line(line.to_vec()),
         Item::Burst(burst) => Event::Burst(burst.to_vec()),

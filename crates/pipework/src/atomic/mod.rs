@@ -35,6 +35,7 @@ mod frame;
 mod zstd;
 mod assembly;
 mod mixed;
+mod unpacker;
 mod decoder;
 mod source;
 mod reader;
@@ -410,9 +411,9 @@ impl Options {
     fn decoder(&self, pipe_buf: usize) -> Result<Decoder> {
         let limits = Limits { pipe_buf, max_message: self.max_message, max_unfinished: self.unfinished() };
         let mut decoder = Decoder::new(self.mode, self.strict, limits);
-        decoder.set_zstd(self.zstd.clone())?;
+        decoder.unpacker_mut().set_zstd(self.zstd.clone())?;
         decoder.set_bursts(self.bursts);
-        decoder.set_keep_compressed(self.keep_compressed);
+        decoder.unpacker_mut().set_keep_compressed(self.keep_compressed);
         Ok(decoder)
     }
 

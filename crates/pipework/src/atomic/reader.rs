@@ -2,8 +2,8 @@
 //!
 //! Invariant: bytes leave the pipe under the lock of the one [`Source`] that all clones share, so
 //! no clone ever parses what another has read half of. A reader without clones takes no lock and
-//! may block in the read itself; with clones, waiting happens outside the lock, on the pipe and on
-//! an eventfd that is rung for what another clone has read and not used.
+//! may block in the read itself. With clones, waiting happens outside the lock, on the pipe and on
+//! an eventfd that is rung for what another clone has read and not used; and so does decompressing.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -13,6 +13,7 @@ use super::decoder::{Decoder, Tail};
 use super::frame::Mode;
 use super::item::{Item, Message, Torn};
 use super::source::{OP, Source};
+use super::unpacker::Unpacker;
 use super::zstd::Zstd;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
@@ -36,6 +37,8 @@ pub struct Reader {
     clones: Arc<Clones>,
     generation: u32,
     torn: Option<Torn>,
+    /// Where there are clones, each unpacks its items itself, outside their lock.
+    unpacker: Unpacker,
 }
 
 /// What the clones of a reader share.
@@ -54,9 +57,10 @@ impl Reader {
         frame_timeout: Duration,
         spin: Spin,
     ) -> Reader {
+        let unpacker = Unpacker::new(0);
         let source = Source::new(decoder, read_size, frame_timeout, spin);
         let clones = Arc::new(Clones { source: Mutex::new(source), eventfd: OnceLock::new() });
-        Reader { end, clones, generation: sync::generation(), torn: None }
+        Reader { end, clones, generation: sync::generation(), torn: None, unpacker }
     }
 
     /// Waits for the next message.
@@ -260,7 +264,7 @@ impl Reader {
     }
 
     /// Another reader of the same pipe, for another thread. The clones share one buffer: each item
-    /// goes to one of them.
+    /// goes to one of them, which decompresses it while the others go on.
     ///
     /// # Errors
     /// `Os` with the kernel's number when descriptors have run out.
@@ -272,7 +276,8 @@ impl Reader {
             // Another clone may have been quicker; its eventfd is as good.
             let _ = self.clones.eventfd.set(eventfd);
         }
-        Ok(Reader { end, clones: Arc::clone(&self.clones), generation: self.generation, torn: None })
+        let (clones, unpacker) = (Arc::clone(&self.clones), Unpacker::new(0));
+        Ok(Reader { end, clones, generation: self.generation, torn: None, unpacker })
     }
 
     /// Closes this handle; the pipe's reading end is closed with its last handle. Dropping does the
@@ -320,7 +325,7 @@ impl Reader {
 
     /// How messages are compressed.
     pub fn zstd(&self) -> Option<Zstd> {
-        self.look(None, |source| source.decoder.zstd().cloned())
+        self.look(None, |source| source.decoder.unpacker().zstd().cloned())
     }
 
     /// Sets how messages are compressed, for all that has not been given out yet.
@@ -330,12 +335,12 @@ impl Reader {
     /// elsewhere.
     pub fn set_zstd(&mut self, zstd: Option<Zstd>) -> Result<()> {
         let stale = Err(Error::new(ErrorKind::Stale, "set zstd decompression"));
-        self.look(stale, |source| source.decoder.set_zstd(zstd))
+        self.look(stale, |source| source.decoder.unpacker_mut().set_zstd(zstd))
     }
 
     /// Whether messages and bursts come with the zstd frame that held them.
     pub fn set_keep_compressed(&mut self, keep: bool) {
-        self.look((), |source| source.decoder.set_keep_compressed(keep));
+        self.look((), |source| source.decoder.unpacker_mut().set_keep_compressed(keep));
     }
 
     /// Bytes that the pipe holds before a writer waits.
@@ -375,7 +380,7 @@ impl Reader {
 
     fn message(&mut self, deadline: Option<Deadline>) -> Result<Option<Message<'_>>> {
         self.torn = None;
-        match next(&mut self.clones, &mut self.end, deadline)? {
+        match next(&mut self.clones, &mut self.end, &mut self.unpacker, deadline)? {
             None => Ok(None),
             Some(Item::Message(message)) => Ok(Some(message)),
             Some(Item::Torn(torn)) => {
@@ -389,7 +394,7 @@ impl Reader {
 
     fn item(&mut self, deadline: Option<Deadline>) -> Result<Option<Item<'_>>> {
         self.check_fork(OP)?;
-        next(&mut self.clones, &mut self.end, deadline)
+        next(&mut self.clones, &mut self.end, &mut self.unpacker, deadline)
     }
 
     /// Looks at what the clones share, or changes it. `stale` in a forked child where a thread that
@@ -424,10 +429,17 @@ impl Reader {
 }
 
 impl Clones {
-    /// The next item for one of several clones; without a deadline, only if it is there.
-    fn next(&self, end: &mut PipeEnd, deadline: Option<Deadline>) -> Result<Option<Item<'static>>> {
+    /// The next item for one of several clones, as it came; without a deadline, only if it is
+    /// there.
+    fn next(
+        &self,
+        end: &mut PipeEnd,
+        unpacker: &mut Unpacker,
+        deadline: Option<Deadline>,
+    ) -> Result<Option<Item<'static>>> {
         loop {
             let mut source = self.lock();
+            unpacker.follow(source.decoder.unpacker())?;
             let found = source.next(end, None);
             // Who took something, or met the end, tells the others what they cannot see from the
             // pipe. Who found nothing stays silent, or clones would wake each other for ever over
@@ -437,7 +449,7 @@ impl Clones {
                 self.wake_others(&source);
             }
             if let Some(found) = found? {
-                return Ok(Some(source.decoder.item(found).into_owned()));
+                return Ok(Some(source.decoder.packed_item(found)));
             }
             let Some(deadline) = deadline else { return Ok(None) };
             if deadline.has_passed() {
@@ -503,11 +515,13 @@ pub(super) fn read_size_within_limits(bytes: usize) -> usize {
 fn next<'a>(
     clones: &'a mut Arc<Clones>,
     end: &mut PipeEnd,
+    unpacker: &'a mut Unpacker,
     deadline: Option<Deadline>,
 ) -> Result<Option<Item<'a>>> {
     // Only a look, so that what costs a locked instruction is done once for an item.
     if Arc::strong_count(clones) > 1 {
-        return clones.next(end, deadline);
+        let item = clones.next(end, unpacker, deadline)?;
+        return Ok(item.map(|item| unpacker.unpack(item)));
     }
     let source = sole(clones).expect("the only handle makes no other meanwhile");
     let found = source.next(end, deadline)?;

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pipework::atomic::{Options, pair};
+use pipework::atomic::{Options, Zstd, pair};
 use pipework::{Deadline, ErrorKind};
 
 use crate::harness::{PATIENCE, alone, fork};
@@ -179,4 +179,38 @@ fn nothing_hangs_in_a_child_that_was_forked_while_a_clone_read() {
             over.store(1, SeqCst);
         });
     });
+}
+
+#[test]
+fn clones_decompress_as_any_of_them_was_told_last() {
+    let zstd = Zstd::new().dictionary(b"what all messages have in common".repeat(4));
+    let (mut reader, mut writer) = Options::new().zstd(zstd.clone()).max_message(100_000).pair().unwrap();
+    let mut clone = reader.try_clone().unwrap();
+    let message = b"what all messages have in common, and one byte: 1".repeat(100);
+    let mut send = |zstd: Option<Zstd>| {
+        writer.set_zstd(zstd).unwrap();
+        writer.send(&message, PATIENCE).unwrap();
+    };
+    (0..2).for_each(|_| send(Some(zstd.clone())));
+    assert_eq!(reader.recv(PATIENCE).unwrap()[..], message);
+    clone.set_keep_compressed(true);
+    let kept = reader.recv(PATIENCE).unwrap();
+    assert_eq!(kept[..], message);
+    assert!(kept.compressed.is_some_and(|frame| frame.len() < message.len() / 2));
+
+    // The other clone is told of another way; what cannot be had is reported, and the next comes.
+    send(Some(Zstd::new().dictionary(b"another one".repeat(9))));
+    send(None);
+    let error = clone.recv(PATIENCE).map(drop).unwrap_err();
+    assert_eq!((error.kind(), clone.torn().unwrap().kind), (ErrorKind::Corrupt, ErrorKind::Corrupt));
+    reader.set_zstd(None).unwrap();
+    assert_eq!(clone.recv(PATIENCE).unwrap()[..], message);
+    send(Some(Zstd::new()));
+    assert_eq!(clone.recv(PATIENCE).map(drop).unwrap_err().kind(), ErrorKind::Incompatible);
+
+    // The last of them goes on alone.
+    reader.set_zstd(Some(zstd.clone())).unwrap();
+    drop(clone);
+    send(Some(zstd));
+    assert_eq!(reader.recv(PATIENCE).unwrap()[..], message);
 }
