@@ -64,12 +64,25 @@ impl Turn {
         meanwhile: impl FnOnce(&Path),
     ) -> Result<(), Failure> {
         self.lock(timeout, meanwhile)?;
+        self.send_keeper_away();
+        Ok(())
+    }
+
+    /// The same without a wait; whether nobody else reads.
+    pub(crate) fn try_take(&self) -> Result<bool, Failure> {
+        let taken = sys::try_lock(&self.fifo).map_err(at(self.path.display()))?;
+        if taken {
+            self.send_keeper_away();
+        }
+        Ok(taken)
+    }
+
+    fn send_keeper_away(&self) {
         let began = Instant::now();
         // It goes as soon as it sees us, unless somebody has stopped it.
         while !sys::is_free_of_keepers(&self.fifo) && began.elapsed() < STUCK {
             std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(())
     }
 
     fn lock(&self, timeout: Option<Duration>, meanwhile: impl FnOnce(&Path)) -> Result<(), Failure> {
@@ -86,8 +99,13 @@ impl Turn {
                 return Ok(());
             }
         }
+        Err(self.overdue())
+    }
+
+    /// The turn did not come in time.
+    pub(crate) fn overdue(&self) -> Failure {
         let path = self.path.display();
-        Err(Failure::timeout(format!("{path}: another receiver reads from it, and did not leave in time")))
+        Failure::timeout(format!("{path}: another receiver reads from it, and did not leave in time"))
     }
 
     /// Lets others read; to be called when nothing is held that belongs to what they will read.

@@ -4,21 +4,20 @@
 //! pipe is silent. With `--count` nothing is read from the pipe behind the last message asked for.
 
 mod args;
+mod commands;
 
 use crate::args::ReadingArgs;
-use crate::exec;
-use crate::failure::{DAMAGE, Failure, at, during, no_pipe};
+use crate::failure::{DAMAGE, Failure, during, no_pipe};
 use crate::fifo::{Rest, Turn};
 use crate::form::{Form, Parts};
 use crate::location::{self, Location, no_fifo};
 use crate::progress::{Progress, say};
 use crate::streams::{self, Stream};
+use commands::Commands;
 use pipework::atomic::{Item, Options, Reader, Zstd, create_fifo};
 use pipework::{Deadline, ErrorKind};
-use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
-use std::process::Command;
 
 pub(crate) use args::{HELP, RecvArgs};
 
@@ -27,15 +26,14 @@ const BLOCK: usize = 64 << 10;
 
 /// Runs `pipework recv`.
 pub(crate) fn recv(args: &RecvArgs, quiet: bool) -> Result<u8, Failure> {
-    if let Some(name) = args.exec.first() {
-        exec::find(name, "no message was taken")?;
-    }
     // Before anything is taken out of the pipe it is known where to put it.
     let mut sink = Sink::new(args, quiet)?;
     let mut left = args.count;
     let mut rest: Option<Rest> = None;
     loop {
+        // Here signals end this process, for nothing is in hand.
         let mut source = Source::open(args, quiet, rest)?;
+        sink.hold_signals();
         // Workers of --exec have it open as well while their commands run, and wait for their
         // turns.
         if args.exec.is_empty() && source.reader.has_rival() {
@@ -48,11 +46,12 @@ pub(crate) fn recv(args: &RecvArgs, quiet: bool) -> Result<u8, Failure> {
             None
         });
         // A sender may have come when the last one had left.
-        let goes_on = outcome.is_ok() && rest.is_some() && left != Some(0);
+        let goes_on = outcome.is_ok() && rest.is_some() && left != Some(0) && !sink.is_stopped();
         if !goes_on {
             outcome.and(rest.map_or(Ok(()), Rest::keep))?;
             return sink.finish();
         }
+        sink.release_signals();
     }
 }
 
@@ -76,67 +75,97 @@ impl Source {
         Ok(Self { reader, turn })
     }
 
-    /// Takes messages until there are no more, or `left` has come down to 0.
+    /// Takes messages until there are no more, or `left` has come down to 0, and sees to it that
+    /// all that were taken are dealt with.
     fn receive(&mut self, args: &RecvArgs, left: &mut Option<u64>, sink: &mut Sink) -> Result<(), Failure> {
-        let outcome = loop {
-            if *left == Some(0) {
-                break Ok(());
+        let outcome = self.take_all(args, left, sink).and_then(|in_time| {
+            self.give_out_rest(sink)?;
+            if in_time { Ok(()) } else { Err(Failure::timeout("nothing arrived whole in time")) }
+        });
+        outcome.and(self.finish_commands(sink))
+    }
+
+    /// Returns whether the time given for each was enough.
+    fn take_all(
+        &mut self,
+        args: &RecvArgs,
+        left: &mut Option<u64>,
+        sink: &mut Sink,
+    ) -> Result<bool, Failure> {
+        let mut deadline = Deadline::from(args.timeout);
+        while *left != Some(0) && !sink.is_stopped() {
+            if sink.is_full() {
+                self.wait_for_place(args, sink)?;
+                deadline = Deadline::from(args.timeout);
+                continue;
             }
-            let next = match self.reader.try_next_item() {
-                Ok(None) => {
+            let next = match (self.reader.try_next_item(), sink.commands.is_some()) {
+                (Ok(None), false) => {
                     sink.flush()?;
-                    self.reader.next_item(Deadline::from(args.timeout))
+                    self.reader.next_item(deadline)
                 }
-                Ok(Some(item)) => Ok(item),
-                Err(error) => Err(error),
+                (Ok(None), true) if deadline.has_passed() => return Ok(false),
+                (Ok(None), true) => {
+                    sink.flush()?;
+                    sink.wait_for(&self.reader, deadline)?;
+                    continue;
+                }
+                (Ok(Some(item)), _) => Ok(item),
+                (Err(error), _) => Err(error),
             };
             match next {
-                Ok(item @ (Item::Message(_) | Item::Burst(_))) => {
-                    if let Some(left) = left {
+                Ok(item) => {
+                    if let (Item::Message(_) | Item::Burst(_), Some(left)) = (&item, &mut *left) {
                         *left -= 1;
                     }
-                    if args.exec.is_empty() {
-                        sink.take(&item)?;
-                        continue;
-                    }
-                    let item = item.into_owned();
-                    self.while_others_read(args, || sink.take(&item))?;
+                    sink.take(&item)?;
+                    deadline = Deadline::from(args.timeout);
                 }
-                Ok(item) => sink.take(&item)?,
                 Err(error) => match error.kind() {
                     ErrorKind::Interrupted => {}
-                    ErrorKind::Closed => break Ok(()),
-                    ErrorKind::TimedOut => break Err(failure(error)),
+                    ErrorKind::Closed => break,
+                    ErrorKind::TimedOut => return Ok(false),
                     _ => {
                         sink.flush()?;
                         return Err(failure(error));
                     }
                 },
             }
-        };
-        // What has begun and was not finished is told of, too.
+        }
+        Ok(true)
+    }
+
+    /// What has begun and was not finished is told of, too.
+    fn give_out_rest(&mut self, sink: &mut Sink) -> Result<(), Failure> {
         self.reader.finish().map_err(during("receiving"))?;
         while let Ok(Some(item)) = self.reader.try_next_item() {
             sink.take(&item)?;
         }
-        sink.flush()?;
-        outcome
+        sink.flush()
     }
 
-    /// Does what takes its time, in which other receivers may have their turn.
-    fn while_others_read(
-        &self,
-        args: &RecvArgs,
-        work: impl FnOnce() -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        // What has begun here must go on here.
-        let turn = self.turn.as_ref().filter(|_| self.reader.is_empty());
+    /// Waits for the commands that run; other receivers may have their turn from now on. It is not
+    /// taken again, for whoever has it may keep it for long.
+    fn finish_commands(&self, sink: &mut Sink) -> Result<(), Failure> {
+        let Some(commands) = sink.commands.as_mut().filter(|commands| commands.is_busy()) else {
+            return Ok(());
+        };
+        let given = self.turn_to_give().map_or(Ok(()), Turn::give);
+        given.and(commands.finish(&sink.progress))
+    }
+
+    /// Waits until another command can be started; other receivers may have their turn meanwhile.
+    fn wait_for_place(&self, args: &RecvArgs, sink: &mut Sink) -> Result<(), Failure> {
+        let Some(commands) = &mut sink.commands else { return Ok(()) };
+        let turn = self.turn_to_give();
         turn.map_or(Ok(()), Turn::give)?;
-        let done = work();
-        if let Some(turn) = turn {
-            turn.take(args.timeout, |_| ())?;
-        }
-        done
+        commands.wait_for_place(&sink.progress)?;
+        turn.map_or(Ok(()), |turn| commands.take(turn, args.timeout, &sink.progress))
+    }
+
+    /// The turn, if others may have it: what has begun here must go on here.
+    fn turn_to_give(&self) -> Option<&Turn> {
+        self.turn.as_ref().filter(|_| self.reader.is_empty())
     }
 
     fn leave(self) -> Result<Option<Rest>, Failure> {
@@ -147,7 +176,6 @@ impl Source {
 /// Why receiving ends before the end.
 fn failure(error: pipework::Error) -> Failure {
     match error.kind() {
-        ErrorKind::TimedOut => Failure::timeout("nothing arrived whole in time"),
         ErrorKind::Corrupt => {
             Failure::new("what comes is no message; if text shares the pipe, both ends need --mixed")
         }
@@ -236,13 +264,12 @@ fn create(path: &Path) -> Result<(), Failure> {
 /// Where received items go.
 struct Sink {
     form: Form,
-    /// The command of `--exec`; empty: items are written out.
-    exec: Vec<OsString>,
+    /// Those of `--exec`; None: items are written out.
+    commands: Option<Commands>,
     out: Vec<u8>,
     stdout: Stream,
     progress: Progress,
     torn: u64,
-    failed: u64,
 }
 
 impl Sink {
@@ -253,12 +280,11 @@ impl Sink {
         let default = if lines { Form::Lines } else { Form::Raw };
         Ok(Self {
             form: Form::of(&args.form, default),
-            exec: args.exec.clone(),
+            commands: if args.exec.is_empty() { None } else { Some(Commands::new(args)?) },
             out: Vec::new(),
             stdout,
             progress: Progress::new("received", quiet),
             torn: 0,
-            failed: 0,
         })
     }
 
@@ -271,7 +297,7 @@ impl Sink {
                     _ => self.progress.warn(torn),
                 }
             }
-            Item::Message(_) | Item::Burst(_) if !self.exec.is_empty() => self.execute(item)?,
+            Item::Message(_) | Item::Burst(_) if self.commands.is_some() => self.execute(item)?,
             _ => self.form.append(&mut self.out, item, None),
         }
         if let (Item::Message(_) | Item::Burst(_), Some(parts)) = (item, Parts::of(item)) {
@@ -280,20 +306,40 @@ impl Sink {
         if self.out.len() >= BLOCK { self.flush() } else { Ok(()) }
     }
 
-    /// Runs the command of `--exec` and waits for it.
+    /// Starts the command of `--exec`.
     fn execute(&mut self, item: &Item<'_>) -> Result<(), Failure> {
         // Lines that came before the message are to be seen before what the command prints.
         self.flush()?;
-        let mut command = Command::new(&self.exec[0]);
-        let name = self.exec[0].display();
-        let status = exec::start(command.args(&self.exec[1..]), item)
-            .and_then(|mut child| child.wait())
-            .map_err(at(format!("cannot run {name}")))?;
-        if !status.success() {
-            self.failed += 1;
-            self.progress.warn(format!("{name}: {status}"));
+        let progress = &self.progress;
+        self.commands.as_mut().map_or(Ok(()), |commands| commands.start(item, progress))
+    }
+
+    /// Waits until the reader may have something, and looks after the commands meanwhile.
+    fn wait_for(&mut self, reader: &Reader, deadline: Deadline) -> Result<(), Failure> {
+        let progress = &self.progress;
+        self.commands.as_mut().map_or(Ok(()), |commands| commands.wait(Some(reader), deadline, progress))
+    }
+
+    /// No more messages are to be taken.
+    fn is_stopped(&self) -> bool {
+        self.commands.as_ref().is_some_and(Commands::is_stopped)
+    }
+
+    /// No more messages can be taken now.
+    fn is_full(&self) -> bool {
+        self.commands.as_ref().is_some_and(Commands::is_full)
+    }
+
+    fn hold_signals(&self) {
+        if let Some(commands) = &self.commands {
+            commands.hold();
         }
-        Ok(())
+    }
+
+    fn release_signals(&self) {
+        if let Some(commands) = &self.commands {
+            commands.release();
+        }
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
@@ -304,12 +350,14 @@ impl Sink {
 
     fn finish(mut self) -> Result<u8, Failure> {
         self.flush()?;
-        let (failed, torn) = (self.failed, self.torn);
         self.progress.finish();
-        match (failed, torn) {
-            (0, 0) => Ok(0),
-            (0, _) => Ok(DAMAGE),
-            _ => Err(Failure::new(format!("{failed} of the commands failed"))),
+        match self.commands {
+            Some(commands) if commands.failed() > 0 => {
+                Err(Failure::new(format!("{} of the commands failed", commands.failed())))
+            }
+            Some(commands) if commands.is_stopped() => Ok(commands.status()),
+            _ if self.torn > 0 => Ok(DAMAGE),
+            _ => Ok(0),
         }
     }
 }

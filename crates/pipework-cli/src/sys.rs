@@ -434,6 +434,7 @@ fn usage(who: libc::c_int) -> Duration {
 /// Signals that arrive as data on a descriptor instead of interrupting.
 pub(crate) struct Signals {
     fd: OwnedFd,
+    taken: libc::sigset_t,
     /// What was blocked when the command was started.
     before: libc::sigset_t,
 }
@@ -476,8 +477,21 @@ impl Signals {
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            Ok(Self { fd: OwnedFd::from_raw_fd(fd), before: before.assume_init() })
+            Ok(Self { fd: OwnedFd::from_raw_fd(fd), taken: set, before: before.assume_init() })
         }
+    }
+
+    /// Lets them do for now what they do by themselves; one that is waiting already is still given
+    /// out by `next`, unless it ends the process at once.
+    pub(crate) fn release(&self) {
+        // SAFETY: the set was initialised when it was filled, and outlives the call.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+
+    /// Takes them again.
+    pub(crate) fn hold(&self) {
+        // SAFETY: as above.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &self.taken, std::ptr::null_mut()) };
     }
 
     /// Has a child start with the signals blocked that were blocked before `take`.

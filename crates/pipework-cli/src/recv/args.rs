@@ -48,6 +48,10 @@ pub(crate) struct RecvArgs {
     )]
     pub(crate) exec: Vec<OsString>,
 
+    /// Run at most this many commands of --exec at a time
+    #[arg(long, short = 'P', value_name = "N", default_value = "1", value_parser = jobs, requires = "exec")]
+    pub(crate) jobs: usize,
+
     /// Stop after this many messages, leaving in the pipe what comes behind them
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
@@ -55,6 +59,10 @@ pub(crate) struct RecvArgs {
     /// Give up when no message (or line of text) is complete within this time
     #[arg(long, value_name = "SECS", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
+}
+
+fn jobs(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&jobs| jobs > 0).ok_or_else(|| "a number from 1".into())
 }
 
 /// What `--help` says beside the options.
@@ -78,12 +86,15 @@ Examples:
     pipework recv --from inbox \\
       --exec sh -c 'echo \"$PIPEWORK_PID sent $(wc -c) bytes\"'
 
+  The same for four messages at a time, until it is told to stop:
+    pipework recv --from inbox --create --forever --jobs 4 --exec ./work
+
 Receivers of one FIFO:
   One reads at a time; others wait for their turn, between whole messages.
-  While a command of --exec runs, others read: start as many workers as you
-  like. What lies behind the last message that was wanted stays in the FIFO.
-  When nobody else has it open, a process stays behind that keeps it until
-  somebody reads again or the FIFO is removed. What had begun to come of
+  While as many commands of --exec run as may, others read: start as many
+  workers as you like. What lies behind the last message that was wanted stays
+  in the FIFO. When nobody else has it open, a process stays behind that keeps
+  it until somebody reads again or the FIFO is removed. What had begun to come of
   another message by then is lost, and reported.
 
 Forms:
@@ -99,7 +110,10 @@ Forms:
 
   --exec gives the message to the command as its standard input, an unnamed
   file. PIPEWORK_TYPE (message or burst), PIPEWORK_PID, PIPEWORK_WRITER and
-  PIPEWORK_PARTS are in its environment. One command runs at a time.
+  PIPEWORK_PARTS are in its environment. A message whose command fails is
+  named on standard error. At Ctrl-C, SIGTERM, SIGHUP or SIGQUIT no more are
+  taken, and the commands that run are waited for, until the signal comes
+  again (Ctrl-C and SIGQUIT of a terminal reach the commands as well).
 
   With --count or --exec nothing is read too early. So with --mixed, text is
   then read byte by byte, in system calls: a megabyte can take a second.
@@ -113,4 +127,6 @@ Exit status:
   2    usage
   3    damaged messages were reported: on standard error, or as objects
   124  no message or line was complete within --timeout
-  141  the reader of standard output has left";
+  141  the reader of standard output has left
+  143  with --exec: stopped by SIGTERM, what was in hand has been done (130 for
+       Ctrl-C, 129 SIGHUP, 131 SIGQUIT)";

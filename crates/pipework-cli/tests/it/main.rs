@@ -4,6 +4,7 @@
 //! in processes that are meant to be ended before them.
 
 mod send_recv;
+mod recv_jobs;
 mod fifo;
 mod locations;
 mod streams;
