@@ -1585,6 +1585,17 @@ pw_status pw_server_part(pw_server *server, uint64_t ticket, const void *data, s
                          uint32_t flags, pw_deadline deadline, bool *wanted, pw_error *error);
 
 /*
+ * Waits until the client has taken the part that pw_server_part gave last, or until the deadline.
+ * `wanted` is as for pw_server_part. Before pw_server_fail, whose reason has no space beside a
+ * part that was not taken.
+ *
+ * Fails with PW_TIMED_OUT and PW_INTERRUPTED: it has not taken it yet. PW_STALE, PW_CORRUPT and
+ * PW_OS as pw_server_reply.
+ */
+pw_status pw_server_flush(pw_server *server, uint64_t ticket, pw_deadline deadline, bool *wanted,
+                          pw_error *error);
+
+/*
  * Gives a request up: its call fails with PW_FAILED, and its client gets the reason, bytes of
  * which as many arrive as a reply of one part has. There may be none. `wanted` says whether the
  * client still waited.

@@ -291,6 +291,26 @@ pub extern "C" fn pw_server_part(
     })
 }
 
+/// Waits until the client has taken the part that pw_server_part gave last, or until the deadline.
+/// `wanted` is as for pw_server_part. Before pw_server_fail, whose reason has no space beside a
+/// part that was not taken.
+///
+/// Fails with PW_TIMED_OUT and PW_INTERRUPTED: it has not taken it yet. PW_STALE, PW_CORRUPT and
+/// PW_OS as pw_server_reply.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_server_flush(
+    server: In<'_, pw_server>,
+    ticket: u64,
+    deadline: pw_deadline,
+    wanted: Out<'_, bool>,
+    error: Out<'_, pw_error>,
+) -> pw_status {
+    run("pw_server_flush", error, |name| {
+        let server = name.given(server)?.of_bytes(name)?;
+        put(wanted, with(server, ticket, name, |request| Ok(request.flush(at(deadline))?))?)
+    })
+}
+
 /// Gives a request up: its call fails with PW_FAILED, and its client gets the reason, bytes of
 /// which as many arrive as a reply of one part has. There may be none. `wanted` says whether the
 /// client still waited.

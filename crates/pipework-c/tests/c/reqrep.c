@@ -383,6 +383,23 @@ static void a_reply_comes_part_by_part(void) {
     CHECK(holds(&reply, "three"));
     pw_stream_free(stream);
     GIVES(PW_STALE, pw_server_part(server, request.ticket, "four", 4, 0, SOON, &answer, &error));
+    GIVES(PW_STALE, pw_server_flush(server, request.ticket, SOON, &answer, &error));
+
+    /* The reason arrives behind a part only when that was taken. */
+    OK(pw_client_stream(client, "ask", 3, 0, SOON, &stream, &error));
+    OK(pw_server_recv(server, SOON, &data, &request, &error));
+    OK(pw_server_part(server, request.ticket, "one", 3, 0, SOON, &answer, &error));
+    OK(pw_stream_next_part(stream, SOON, &reply, NULL, &error));
+    OK(pw_server_part(server, request.ticket, "two", 3, 0, SOON, &answer, &error));
+    GIVES(PW_TIMED_OUT, pw_server_flush(server, request.ticket, SHORT, &answer, &error));
+    OK(pw_stream_next_part(stream, SOON, &reply, NULL, &error));
+    answer = false;
+    OK(pw_server_flush(server, request.ticket, SOON, &answer, &error));
+    CHECK(answer);
+    OK(pw_server_fail(server, request.ticket, "no more", 7, &answer, &error));
+    GIVES(PW_FAILED, pw_stream_next_part(stream, SOON, &reply, NULL, &error));
+    CHECK(holds(&reply, "no more"));
+    pw_stream_free(stream);
     tear_down();
 }
 
