@@ -166,6 +166,7 @@ I32 pwp_server_drain(pTHX_ I32 ax, SV *self, int role, SV *max);
 I32 pwp_server_recv_wait_multi(pTHX_ I32 ax, SV *self, int role, SV *max, SV *seconds);
 I32 pwp_server_reply(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seconds);
 I32 pwp_server_part(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seconds);
+I32 pwp_server_flush(pTHX_ I32 ax, SV *self, SV *id, SV *seconds);
 I32 pwp_server_fail(pTHX_ I32 ax, SV *self, int role, SV *id, SV *reason);
 I32 pwp_server_is_wanted(pTHX_ I32 ax, SV *self, int role, SV *id);
 SV *pwp_server_redeliveries(pTHX_ SV *self, int role, SV *id);

@@ -377,3 +377,18 @@ void pwp_server_clear(pTHX_ SV *self, int role) {
 void pwp_server_stop(pTHX_ SV *self, int role) {
     pw_server_stop(attached(aTHX_ self, role));
 }
+
+static pw_status flush_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+    answer *of = arguments;
+    pw_server *server = pwp_channel_again(aTHX_ &of->subject)->server;
+    return pw_server_flush(server, of->ticket, until, &of->wanted, error);
+}
+
+I32 pwp_server_flush(pTHX_ I32 ax, SV *self, SV *id, SV *seconds) {
+    pw_deadline deadline;
+    answer of = answer_of(aTHX_ self, PWP_SERVER, id, &PL_sv_no, seconds, &deadline);
+    pw_error error;
+    pw_status status = answered(&of, is_wanted, &error);
+    if (status != PW_OK || !of.wanted) return told(aTHX_ ax, &of, status, &error);
+    return wait_for_client(aTHX_ ax, flush_slice, &of, deadline, seconds != NULL);
+}

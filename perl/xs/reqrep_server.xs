@@ -87,6 +87,14 @@ part(self, id, bytes, seconds = NULL)
     XSRETURN(pwp_server_part(aTHX_ ax, self, PWP_SERVER, id, bytes, seconds));
 
 void
+flush(self, id, seconds = NULL)
+    SV *self = pwp_self(aTHX_ ax, items);
+    SV *id
+    SV *seconds
+  CODE:
+    XSRETURN(pwp_server_flush(aTHX_ ax, self, id, seconds));
+
+void
 fail(self, id, reason = NULL)
     SV *self = pwp_self(aTHX_ ax, items);
     SV *id

@@ -182,11 +182,16 @@ taken the part before, as C<reply> does: C<$secs> at most, and without them 10 s
 the request is given up. True if it was given, false as C<reply>, undef if C<$secs> were over. Dies
 as C<reply>.
 
+=head2 flush($id [, $secs])
+
+Waits until the client has taken the part that was given last; the time and what it returns are as
+for C<part>. Before C<fail>, so that its reason arrives.
+
 =head2 fail($id [, $reason])
 
 Gives a request up: its caller gets undef and ECANCELED, and the reason, which is text. As much of
 it arrives as a response has. True or false as C<reply>. It does not wait: it overtakes a part that
-the client has not taken yet, and says no reason then.
+the client has not taken yet, and says no reason then: C<flush> first.
 
 =head2 is_wanted($id)
 

@@ -156,6 +156,18 @@ sub ended { waitpid $_[0], 0; is($?, 0, $_[1]) }
     is($stream->next, 'end', 'a reply ends it');
     is($stream->next, undef, 'so it does');
     is($srv->part($id, 'x'), '', 'part of what was answered');
+    is($srv->flush($id, 1), '', 'nor is there anything to flush');
+    $stream = $cli->stream('fails', 20);
+    (undef, $id) = $srv->recv;
+    $srv->part($id, $_) and $stream->next for 1;
+    $srv->part($id, 2, 20);
+    is($srv->flush($id, 0), undef, 'flush waits until the last part was taken');
+    ok($!{ETIMEDOUT}, 'and says so');
+    is($stream->next, 2, 'it is');
+    is($srv->flush($id, 20), 1, 'and then flush is done');
+    is($srv->fail($id, 'enough'), 1, 'what fails then');
+    ok(!eval { $stream->next; 1 }, 'fails at the stream');
+    like($@->reason, qr/^enough/, 'and its reason arrives');
     $stream->DESTROY;
     ok(!eval { $stream->next; 1 }, 'destroyed');
     like($@, qr/^Attempted to use a destroyed Pipework::ReqRep::Stream object/, 'says so');

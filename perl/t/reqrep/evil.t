@@ -23,6 +23,7 @@ sub use_all {
             sub { my %all = reverse $srv->drain; $srv->reply($_, 1) for keys %all },
             sub { $cli->recv_any(0.001) },
             sub { $srv->part(scalar $srv->recv, 'part', 0.001) if !$kind },
+            sub { $srv->flush(scalar $srv->recv, 0.001) if !$kind },
             sub { my $stream = $cli->stream(7, 0.001); $stream->next(0.001) },
             sub { $srv->stats; $srv->audit; $srv->geometry; $cli->members; $cli->pending },
             sub { $srv->recover; $srv->clear },
