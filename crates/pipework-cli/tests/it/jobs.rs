@@ -129,18 +129,18 @@ fn a_failure_stops_all_if_it_is_said_so() {
 
 #[test]
 fn what_takes_too_long_is_stopped() {
-    let script = "pipework run --timeout 0.2 --tag --shell 'echo begun; sleep 1000' --shell 'echo short'";
+    let script = "pipework run --timeout 1 --tag --shell 'echo begun; sleep 1000' --shell 'echo short'";
     let done = sh(&Folder::new(), script);
     assert_eq!(done.status, Some(124), "{done:?}");
     assert_eq!(sorted(&done.out), ["[echo begun; sleep 1000] begun", "[echo short] short"]);
     assert_eq!(done.err, "pipework: echo begun; sleep 1000: it took too long, and was stopped\n");
-    fails(124, &["sleep"], "pipework run --timeout 0.1 sleep 1000");
+    fails(124, &["sleep"], "pipework run --timeout 1 sleep 1000");
     // SIGKILL comes if SIGTERM does not help; and whoever only holds the pipe is not waited for.
     let deaf = "trap \"\" TERM; echo $$; while :; do sleep 1; done";
-    let done = sh(&Folder::new(), &format!("pipework run --timeout 0.1 --grace 0.1 --shell '{deaf}'"));
+    let done = sh(&Folder::new(), &format!("pipework run --timeout 1 --grace 0.1 --shell '{deaf}'"));
     assert_eq!(done.status, Some(124));
     gone(done.out.trim());
-    let script = "pipework run --timeout 0.3 --shell 'setsid sleep 1000 2> /dev/null & echo $!'";
+    let script = "pipework run --timeout 1 --shell 'setsid sleep 1000 2> /dev/null & echo $!'";
     let done = sh(&Folder::new(), script);
     assert_eq!(done.status, Some(124));
     send_signal(done.out.trim().parse().unwrap(), Signal::KILL);
