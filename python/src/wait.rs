@@ -21,6 +21,9 @@ use crate::error::{OrRaise, Raise};
 /// thread.
 const SLICE: Duration = Duration::from_millis(250);
 
+/// A deadline for those that must not wait.
+pub(crate) const PAST: Deadline = Deadline::at_ns(0);
+
 /// Seconds as Python gives them, counted from now on.
 #[derive(Clone, Copy)]
 pub(crate) struct Timeout(Deadline);
@@ -38,6 +41,11 @@ impl FromPyObject<'_, '_> for Timeout {
 pub(crate) struct Seconds(pub(crate) Duration);
 
 impl Seconds {
+    /// Counted from now on; None is for ever.
+    pub(crate) fn from_now(timeout: Option<Seconds>) -> Deadline {
+        timeout.map_or(Deadline::NEVER, |seconds| Deadline::after(seconds.0))
+    }
+
     pub(crate) fn to_f64(self) -> f64 {
         self.0.as_secs_f64()
     }

@@ -23,6 +23,12 @@ pub(crate) fn for_turns(limit: Duration) -> Duration {
     8 * limit
 }
 
+/// The limit where a caller holds what others need, and would get it back late if it gave it away:
+/// long enough for the other side to be woken first.
+pub(crate) fn for_holders(limit: Duration) -> Duration {
+    4 * limit
+}
+
 /// The limit where the other side may copy so many bytes before it is done: at 8 bytes in a
 /// nanosecond, for they come from another core.
 pub(crate) fn with_copies(limit: Duration, bytes: u64) -> Duration {
@@ -34,6 +40,10 @@ const LEAST: Duration = Duration::from_micros(2);
 
 /// How many short waits go by without a spin, at most.
 const LONGEST_REST: u32 = 64;
+
+/// The same for callers that hold what the other side may need: such a spin is always in vain where
+/// it does.
+const LONGEST_REST_OF_HOLDERS: u32 = 512;
 
 /// Where a look is a system call: the pause before the first look, doubled before each further one,
 /// so that looking does not get in the other side's way.
@@ -103,6 +113,28 @@ impl Spin {
         }
         let found = park()?;
         let next = (2 * last).clamp(1, LONGEST_REST);
+        self.remember(next, next);
+        Ok(found)
+    }
+
+    /// Spins for as long as that is worth it, for callers that hold what the other side may need: a
+    /// wait that parks follows, when they have given it away. Each of its kind counts here, however
+    /// long that wait is.
+    pub(crate) fn briefly<T, E>(
+        &self,
+        mut look: impl FnMut() -> Result<Option<T>, E>,
+    ) -> Result<Option<T>, E> {
+        let rests = self.rests.get();
+        let (last, rest) = ((rests >> 32) as u32, rests as u32);
+        if self.is_off() {
+            return look();
+        }
+        if rest > 0 {
+            self.remember(last, rest - 1);
+            return look();
+        }
+        let found = look_often(Instant::now(), self.limit, Deadline::NEVER, &mut look)?;
+        let next = if found.is_some() { 0 } else { (2 * last).clamp(1, LONGEST_REST_OF_HOLDERS) };
         self.remember(next, next);
         Ok(found)
     }
@@ -209,6 +241,26 @@ mod tests {
         }
         // 1, 2, 4 ... 64 waits between them, and then 64 each.
         assert!((3..=7 + 1000 / 65).contains(&spins), "{spins}");
+    }
+
+    #[test]
+    fn a_holder_whose_spin_was_in_vain_looks_once_each_time_for_a_while() {
+        let spin = spin(LEAST);
+        let looks_of = |comes_with: u32| {
+            let mut looks = 0;
+            let look = || {
+                looks += 1;
+                Ok::<_, ()>((looks == comes_with).then_some(()))
+            };
+            let found = spin.briefly(look).expect("no look fails");
+            assert_eq!(found.is_some(), looks == comes_with);
+            looks
+        };
+        let long: Vec<_> = (0..5000).filter(|_| looks_of(u32::MAX) > 1).collect();
+        assert_eq!(long[..5], [0, 2, 5, 10, 19]);
+        assert!(long.windows(2).all(|spins| spins[1] - spins[0] <= 1 + LONGEST_REST_OF_HOLDERS as usize));
+        while looks_of(3) < 3 {}
+        assert_eq!((looks_of(3), looks_of(3)), (3, 3), "one that was not in vain is followed by others");
     }
 
     #[test]

@@ -196,10 +196,10 @@ client!(Client, reqrep::Segment::client, reply_bytes, {
         &self,
         py: Python<'_>,
         data: Bytes<'_, '_>,
-        timeout: Option<Timeout>,
+        timeout: Option<Seconds>,
         flags: Flags,
     ) -> PyResult<Py<PyBytes>> {
-        bytes(py, [&self.0.call(py, (&data, flags.0), until(timeout))?])
+        bytes(py, [&self.0.call(py, (&data, flags.0), timeout)?])
     }
 
     /// As `call`; returns a `Message`: the reply with its flags.
@@ -208,10 +208,10 @@ client!(Client, reqrep::Segment::client, reply_bytes, {
         &self,
         py: Python<'_>,
         data: Bytes<'_, '_>,
-        timeout: Option<Timeout>,
+        timeout: Option<Seconds>,
         flags: Flags,
     ) -> PyResult<Py<PyAny>> {
-        with_flags(py, &self.0.call(py, (&data, flags.0), until(timeout))?)
+        with_flags(py, &self.0.call(py, (&data, flags.0), timeout)?)
     }
 
     /// Sends a request and returns the ticket for its reply. Waits until a slot is free, and of a
@@ -262,14 +262,14 @@ client!(Client, reqrep::Segment::client, reply_bytes, {
     /// Raises `TimedOut`, with the ticket still good. `PeerDied`, `RemoteError`, `NoServer`: the
     /// call is over. `Stale`: it was over already, or is not this client's.
     #[pyo3(signature = (ticket, timeout=None))]
-    fn recv(&self, py: Python<'_>, ticket: u64, timeout: Option<Timeout>) -> PyResult<Py<PyBytes>> {
-        bytes(py, [&self.0.recv(py, ticket, until(timeout))?])
+    fn recv(&self, py: Python<'_>, ticket: u64, timeout: Option<Seconds>) -> PyResult<Py<PyBytes>> {
+        bytes(py, [&self.0.recv(py, ticket, timeout)?])
     }
 
     /// As `recv`; returns a `Message`: the reply with its flags.
     #[pyo3(signature = (ticket, timeout=None))]
-    fn recv_message(&self, py: Python<'_>, ticket: u64, timeout: Option<Timeout>) -> PyResult<Py<PyAny>> {
-        with_flags(py, &self.0.recv(py, ticket, until(timeout))?)
+    fn recv_message(&self, py: Python<'_>, ticket: u64, timeout: Option<Seconds>) -> PyResult<Py<PyAny>> {
+        with_flags(py, &self.0.recv(py, ticket, timeout)?)
     }
 
     /// The bytes of a call's reply; None if it has not come. Raises as `recv`, but for `TimedOut`.
@@ -489,8 +489,8 @@ pub(crate) struct IntClient(Calls);
 client!(IntClient, int_client, reply_number, {
     /// As `Client.call`.
     #[pyo3(signature = (value, timeout=None))]
-    fn call(&self, py: Python<'_>, value: i64, timeout: Option<Timeout>) -> PyResult<i64> {
-        number(py, &self.0.call(py, (&value.to_ne_bytes(), 0), until(timeout))?)
+    fn call(&self, py: Python<'_>, value: i64, timeout: Option<Seconds>) -> PyResult<i64> {
+        number(py, &self.0.call(py, (&value.to_ne_bytes(), 0), timeout)?)
     }
 
     /// As `Client.send`.
@@ -521,8 +521,8 @@ client!(IntClient, int_client, reply_number, {
 
     /// As `Client.recv`.
     #[pyo3(signature = (ticket, timeout=None))]
-    fn recv(&self, py: Python<'_>, ticket: u64, timeout: Option<Timeout>) -> PyResult<i64> {
-        number(py, &self.0.recv(py, ticket, until(timeout))?)
+    fn recv(&self, py: Python<'_>, ticket: u64, timeout: Option<Seconds>) -> PyResult<i64> {
+        number(py, &self.0.recv(py, ticket, timeout)?)
     }
 
     /// As `Client.try_recv`.

@@ -20,7 +20,7 @@ use crate::error::{OrRaise, Oversize, invalid, of_kind};
 use crate::keywords::Flags;
 use crate::locked::Locked;
 use crate::task::Task;
-use crate::wait::{Seconds, Timeout, again, slice, until};
+use crate::wait::{PAST, Seconds, Timeout, again, slice, until};
 
 /// The methods of a class of requests: `payload`, and those that are the same whatever that is.
 macro_rules! request {
@@ -328,9 +328,6 @@ impl Request {
         }
     }
 }
-
-/// A deadline for those that must not wait.
-const PAST: Deadline = Deadline::at_ns(0);
 
 fn truth(py: Python<'_>, truth: bool) -> PyResult<Py<PyAny>> {
     Ok(truth.into_pyobject(py)?.to_owned().into_any().unbind())

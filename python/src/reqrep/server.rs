@@ -46,8 +46,8 @@ macro_rules! server {
             /// Waits for the next request. Raises `TimedOut`, `Closed` once this server was
             /// stopped, and `Corrupt` if the segment was damaged.
             #[pyo3(signature = (timeout=None))]
-            fn recv(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<$Request> {
-                self.0.recv(py, until(timeout))
+            fn recv(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<$Request> {
+                self.0.recv(py, timeout)
             }
 
             /// The next request; None if none waits.

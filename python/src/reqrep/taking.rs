@@ -14,7 +14,7 @@ use pyo3::pyclass::boolean_struct::True;
 use super::open::Lent;
 use super::segment::Segment;
 use super::shared::{Shared, closed};
-use crate::buffer::unless_small;
+use crate::buffer::{SMALL, unless_small};
 use crate::error::OrRaise;
 use crate::handle::warn_unclosed;
 use crate::task::Task;
@@ -59,7 +59,18 @@ impl Taking {
         Taking { server: Shared::new("server", server), segment, max_message, part_timeout }
     }
 
-    pub(super) fn recv<G: Given>(&self, py: Python<'_>, deadline: Deadline) -> PyResult<G> {
+    pub(super) fn recv<G: Given>(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<G> {
+        // As `Calls::call_at_once`: a request that is there, or comes at once, costs no turn of
+        // the interpreter lock. An error comes again.
+        let server = self.get(py)?;
+        if server.spin_for_any()
+            && waiting_bytes(&server, 1) <= SMALL
+            && let Ok(Some(taken)) = server.try_recv()
+        {
+            return G::of(py, taken.into_owned(), self.limit());
+        }
+        drop(server);
+        let deadline = Seconds::from_now(timeout);
         let recv = |server: &Server, slice| py.detach(|| server.recv(slice).map(Request::into_owned));
         G::of(py, self.server.wait(py, deadline, RECV, recv)?, self.limit())
     }
@@ -125,7 +136,7 @@ impl Taking {
 
     /// As `recv`; None once the server is closed or stopped.
     pub(super) fn next<G: Given>(&self, py: Python<'_>) -> PyResult<Option<G>> {
-        match self.recv(py, Deadline::NEVER) {
+        match self.recv(py, None) {
             Err(error) if self.is_closed() && error.is_instance_of::<PyValueError>(py) => Ok(None),
             // Closed, which is how the core says that it was stopped.
             Err(error) if error.is_instance_of::<PyEOFError>(py) => Ok(None),

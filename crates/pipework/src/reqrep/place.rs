@@ -16,7 +16,7 @@ use super::watch::{Topic, Watcher, WatcherState};
 use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
-use crate::spin::{Looks, Spin, for_turns};
+use crate::spin::{Looks, Spin, for_holders, for_turns};
 use crate::sync::{Hint, Ordering, Reach};
 
 /// A slot that was acquired, and its word.
@@ -66,6 +66,8 @@ pub(super) struct Sender {
     spin: Spin,
     /// For the server's step in a call that goes in parts.
     turn_spin: Spin,
+    /// For callers that hold what others need, and give it away before they wait.
+    held_spin: Spin,
     /// For slots: where there are many, a look costs more than a few loads.
     slot_spin: Spin,
     /// Where to look for a free slot first: one that was ours a moment ago is still in our caches.
@@ -95,6 +97,7 @@ impl Sender {
             waiters: Arc::new(Waiters::new()),
             spin: Spin::new(spin, Looks::Load),
             turn_spin: Spin::new(for_turns(spin), Looks::Load),
+            held_spin: Spin::new(for_holders(spin), Looks::Load),
             slot_spin: Spin::new(slot_spin, Looks::Call),
             likely: Hint::new(likely),
             full: Hint::new(0),
@@ -134,6 +137,10 @@ impl Sender {
     pub(super) fn waiting(&self, deadline: Deadline, op: &'static str) -> Wait<'_> {
         let tick = Some(self.liveness.tick());
         Wait { deadline, spin: &self.spin, reach: Reach::Machine, tick, op }
+    }
+
+    pub(super) fn held_spin(&self) -> &Spin {
+        &self.held_spin
     }
 
     /// The same for a call that goes in parts.

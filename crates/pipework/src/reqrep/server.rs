@@ -444,6 +444,10 @@ impl Server {
         if any_long { Ok(None) } else { Err(Error::new(ErrorKind::Corrupt, RECV)) }
     }
 
+    pub(super) fn serving(&self) -> &Serving {
+        &self.0
+    }
+
     /// How often to try to claim. Each try but the last fails a request whose length no client of
     /// ours wrote; a client that goes on sending such requests must not keep a loop running.
     fn turns(&self) -> u32 {

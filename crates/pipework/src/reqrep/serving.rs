@@ -17,7 +17,7 @@ use super::watch::{Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
-use crate::spin::{Looks, Spin, for_turns};
+use crate::spin::{Looks, Spin, for_holders, for_turns};
 use crate::sync::{AtomicU64, Hint, Ordering, Reach};
 
 /// A server handle. All that there is of a server is shared by its clones, and by its requests.
@@ -37,6 +37,8 @@ struct Inner {
     spin: Spin,
     /// For the client's step in a call that goes in parts.
     turn_spin: Spin,
+    /// For callers that hold what others need, and give it away before they wait.
+    held_spin: Spin,
     liveness: Arc<Liveness>,
     inbox: Arc<Inbox>,
     /// Bytes of the longest message.
@@ -83,6 +85,7 @@ impl Serving {
             eventfds: EventFds::default(),
             spin: Spin::new(segment.spin(), Looks::Load),
             turn_spin: Spin::new(for_turns(segment.spin()), Looks::Load),
+            held_spin: Spin::new(for_holders(segment.spin()), Looks::Load),
             inbox: Arc::default(),
             max_message: Hint::new(DEFAULT_MAX_MESSAGE as u64),
             part_timeout_ns: Hint::new(PART_TIMEOUT.as_nanos() as u64),
@@ -136,6 +139,10 @@ impl Serving {
     pub(super) fn waiting(&self, deadline: Deadline, op: &'static str) -> Wait<'_> {
         let tick = Some(self.0.liveness.tick());
         Wait { deadline, spin: &self.0.spin, reach: Reach::Machine, tick, op }
+    }
+
+    pub(super) fn held_spin(&self) -> &Spin {
+        &self.0.held_spin
     }
 
     /// What event loops and tasks wait by for a request.

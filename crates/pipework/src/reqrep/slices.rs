@@ -48,6 +48,16 @@ impl Client {
         Stream::new(self.clone(), ticket, Duration::MAX)
     }
 
+    /// Looks for something to receive for as long as a wait would spin, and says whether there is.
+    /// For callers who hold what others need: a wait that parks gives it away first.
+    #[doc(hidden)]
+    pub fn spin_for(&self, ticket: Ticket) -> Result<bool> {
+        if self.poll(ticket, RECV)?.is_some() {
+            return Ok(true);
+        }
+        Ok(self.sender().held_spin().briefly(|| self.poll(ticket, RECV))?.is_some())
+    }
+
     /// Waits until there is something to receive.
     #[doc(hidden)]
     pub fn wait_for(&self, ticket: Ticket, deadline: Deadline) -> Result<()> {
@@ -91,6 +101,13 @@ pub struct Kept {
 
 /// Requests that are their tickets.
 impl Server {
+    /// As [`Client::spin_for`]: whether a request waits.
+    #[doc(hidden)]
+    pub fn spin_for_any(&self) -> bool {
+        let look = || Ok::<_, Error>((!self.segment().is_empty()).then_some(()));
+        self.serving().held_spin().briefly(look).is_ok_and(|found| found.is_some())
+    }
+
     /// As [`recv`](Server::recv), and [keeps](Request::keep) the request, whose bytes replace what
     /// `into` holds.
     #[doc(hidden)]
