@@ -20,10 +20,12 @@ mod pipes;
 mod look;
 mod exec;
 mod group;
+mod outlet;
 mod fifo;
 mod send;
 mod recv;
 mod run;
+mod tee;
 mod serve;
 mod call;
 mod ls;
@@ -44,6 +46,7 @@ use crate::recv::RecvArgs;
 use crate::run::RunArgs;
 use crate::send::SendArgs;
 use crate::serve::ServeArgs;
+use crate::tee::TeeArgs;
 use crate::top::TopArgs;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::Write;
@@ -83,6 +86,9 @@ enum Command {
     /// Run commands, printing their text line by line and taking their messages
     #[command(after_long_help = run::HELP)]
     Run(RunArgs),
+    /// Pass a stream on as it is, and write or count its messages
+    #[command(after_long_help = tee::HELP)]
+    Tee(TeeArgs),
     /// Answer calls with a command
     #[command(after_long_help = serve::HELP)]
     Serve(ServeArgs),
@@ -165,6 +171,7 @@ fn obey(cli: &Cli) -> Result<u8, Failure> {
         Command::Send(args) => send::send(args, cli.quiet),
         Command::Recv(args) => recv::recv(args, cli.quiet),
         Command::Run(args) => run::run(args, cli.quiet),
+        Command::Tee(args) => tee::tee(args),
         Command::Serve(args) => serve::serve(args, cli.quiet),
         Command::Call(args) => call::call(args, cli.quiet),
         Command::Ls(args) => ls::ls(args),

@@ -10,7 +10,6 @@ mod plan;
 mod queue;
 mod stderr;
 mod job;
-mod outlet;
 mod messages;
 mod outputs;
 

@@ -5,11 +5,12 @@
 //! to do. So every read and write of the command on a standard stream goes through this file, each
 //! one system call, nothing buffered.
 
-use crate::failure::{Failure, STDOUT};
+use crate::failure::{Failure, STDOUT, at};
 use crate::sys;
 use pipework::Deadline;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -35,6 +36,13 @@ pub(crate) fn stderr() -> Stream {
 /// Prints a whole text on standard output.
 pub(crate) fn print(text: &[u8]) -> Result<(), Failure> {
     stdout()?.write_all(text).map_err(Failure::stdout)
+}
+
+/// Leaves standard output to whoever else has it, so that its reader sees the end; from then on it
+/// leads nowhere.
+pub(crate) fn leave_stdout() -> Result<(), Failure> {
+    let nowhere = File::open("/dev/null").map_err(at("/dev/null"))?;
+    rustix::stdio::dup2_stdout(nowhere).map_err(|error| at(STDOUT)(error.into()))
 }
 
 /// Where keys come from: standard input, or else the terminal of this process.

@@ -1,11 +1,11 @@
 //! Where `pipework run` puts messages: among the text, in a file or descriptor, or into commands.
 
 use super::args::Destination;
-use super::outlet::Outlet;
 use crate::failure::{Failure, at};
 use crate::form::Form;
 use crate::group::Group;
 use crate::location::{self, Location};
+use crate::outlet::Outlet;
 use crate::streams::Stream;
 use crate::sys;
 use std::ffi::OsString;

@@ -4,11 +4,11 @@
 use super::args::RunArgs;
 use super::job::Job;
 use super::messages::Messages;
-use super::outlet::Outlet;
 use crate::exec;
 use crate::failure::{CLOSED, DAMAGE, Failure, STDOUT, at};
 use crate::form::{self, Form};
 use crate::group::{Group, Start};
+use crate::outlet::Outlet;
 use crate::progress::Progress;
 use crate::streams::{self, Stream};
 use pipework::atomic::{Burst, Item, Message, Reader};

@@ -146,6 +146,27 @@ fn examples_of_run() {
     }
 }
 
+#[test]
+fn examples_of_tee() {
+    let examples = of_help("tee");
+    assert_eq!(examples.len(), 4);
+    for (example, out) in examples.iter().zip(["one\ntwo\n", "begin\ndata", "", ""]) {
+        if !can_run(example) {
+            continue;
+        }
+        let done = sh(&Folder::new(), &format!("{example}wait; cat numbers 2> /dev/null | tail -n 1\n"));
+        let is_last = example.contains("numbers");
+        let err = if is_last { "100000 messages, 488895 bytes, 0 lines of text, 0 damaged\n" } else { "" };
+        assert!(done.err.ends_with(err), "{example}\n{}", done.err);
+        let out = match example {
+            _ if is_last => "100000\n",
+            example if example.contains("jq") => "7\n",
+            _ => out,
+        };
+        assert_eq!(done.out, out, "{example}");
+    }
+}
+
 /// The unit of the page, as far as it can be tried without systemd: its command line is run, and it
 /// is stopped as systemd does it.
 #[test]

@@ -10,6 +10,7 @@ mod locations;
 mod streams;
 mod run;
 mod jobs;
+mod tee;
 mod serve;
 mod call;
 mod terminal;

@@ -4,8 +4,8 @@ use crate::{Folder, clean, fails, sh};
 use std::collections::BTreeSet;
 use std::fs;
 
-const COMMANDS: [&str; 11] =
-    ["send", "recv", "run", "serve", "call", "ls", "top", "doctor", "demo", "completions", "man"];
+const COMMANDS: [&str; 12] =
+    ["send", "recv", "run", "tee", "serve", "call", "ls", "top", "doctor", "demo", "completions", "man"];
 
 /// The long options that the help of a command names at the start of its lines.
 fn options(command: &str) -> BTreeSet<String> {

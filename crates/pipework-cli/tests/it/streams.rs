@@ -9,10 +9,11 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 /// Every way to print something on standard output.
-const PRINTERS: [&str; 15] = [
+const PRINTERS: [&str; 16] = [
     "pipework recv --from inbox",
     "pipework run echo text",
     "pipework run --json pipework send -m message",
+    "pipework tee log < inbox",
     "pipework ls .",
     "pipework doctor .",
     "pipework top --once --interval 0.1 inbox",

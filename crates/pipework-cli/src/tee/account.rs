@@ -1,0 +1,131 @@
+//! What `pipework tee` makes of the messages that it sees: entries of its log, or counts.
+
+use super::args::TeeArgs;
+use super::log::{Entries, Log};
+use crate::form::Form;
+use crate::table::count;
+use pipework::atomic::{Item, Reader};
+use pipework::{Deadline, ErrorKind};
+use std::time::{Duration, Instant};
+
+/// What has been seen.
+pub(super) struct Account {
+    form: Form,
+    /// Lines of text are entries, too.
+    text: bool,
+    /// There are counts and nothing else.
+    counts: bool,
+    interval: Option<Duration>,
+    /// When the counts are due.
+    pub(super) due: Deadline,
+    started: Instant,
+    messages: u64,
+    bytes: u64,
+    lines: u64,
+    pub(super) damaged: u64,
+    /// What could not be understood at all.
+    pub(super) failed: bool,
+    entries: Entries,
+}
+
+impl Account {
+    pub(super) fn new(args: &TeeArgs) -> Self {
+        Self {
+            form: Form::of(&args.form, Form::Lines),
+            text: args.text,
+            counts: args.count,
+            interval: args.interval,
+            due: Deadline::from(args.interval),
+            started: Instant::now(),
+            messages: 0,
+            bytes: 0,
+            lines: 0,
+            damaged: 0,
+            failed: false,
+            entries: Entries::default(),
+        }
+    }
+
+    /// Takes all that the reader has, and hands it to the log; `None` is left of a reader that is
+    /// at its end.
+    pub(super) fn take_from(&mut self, reader: &mut Option<Reader>, log: &Log) {
+        while let Some(source) = reader {
+            match source.try_next_item() {
+                Ok(Some(item)) => self.enter(&item, log),
+                Ok(None) => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    if error.kind() != ErrorKind::Closed {
+                        self.failed = true;
+                        log.say(not_understood(error));
+                    }
+                    *reader = None;
+                }
+            }
+        }
+        if self.due.has_passed() {
+            self.due = Deadline::from(self.interval);
+            self.count();
+        }
+        log.put(&mut self.entries);
+    }
+
+    fn enter(&mut self, item: &Item<'_>, log: &Log) {
+        match item {
+            Item::Message(message) => {
+                self.messages += 1;
+                self.bytes += message.data.len() as u64;
+            }
+            Item::Burst(burst) => {
+                self.messages += 1;
+                self.bytes += burst.data.len() as u64;
+            }
+            Item::Line(_) => self.lines += 1,
+            Item::Torn(_) => self.damaged += 1,
+        }
+        match item {
+            Item::Torn(torn) if self.counts || self.form != Form::Json => log.say(torn.to_string()),
+            Item::Line(_) if !self.text => {}
+            _ if self.counts => {}
+            _ => self.entries.add(|out| self.form.append(out, item, None)),
+        }
+    }
+
+    /// Nothing more comes.
+    pub(super) fn end(&mut self, log: &Log) {
+        if self.counts {
+            self.count();
+            log.put(&mut self.entries);
+        }
+        log.end();
+    }
+
+    /// Makes an entry of the counts.
+    fn count(&mut self) {
+        let Self { messages, bytes, lines, damaged, .. } = *self;
+        let text = match self.form {
+            Form::Json => {
+                let seconds = self.started.elapsed().as_secs_f64();
+                format!(
+                    "{{\"seconds\":{seconds:.3},\"messages\":{messages},\"bytes\":{bytes},\
+                     \"lines\":{lines},\"damaged\":{damaged}}}\n"
+                )
+            }
+            _ => {
+                let [messages, bytes, lines] = [(messages, "message"), (bytes, "byte"), (lines, "line")]
+                    .map(|(number, noun)| count(number as usize, noun));
+                format!("{messages}, {bytes}, {lines} of text, {damaged} damaged\n")
+            }
+        };
+        self.entries.add(|out| out.extend_from_slice(text.as_bytes()));
+    }
+}
+
+/// Why nothing more is written or counted.
+fn not_understood(error: pipework::Error) -> String {
+    let why = match error.kind() {
+        ErrorKind::Corrupt => "what comes is no message; if text shares the pipe, --mixed is needed".into(),
+        _ => error.to_string(),
+    };
+    format!("{why}; the stream goes on, but from here on nothing is written or counted")
+}

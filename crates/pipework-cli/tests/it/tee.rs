@@ -1,0 +1,201 @@
+//! `pipework tee`: the stream is whole whatever becomes of the log, and the log says what it lacks.
+
+use crate::terminal::Terminal;
+use crate::{Folder, clean, fails, sh, shell};
+use std::fs;
+use std::io::{Read, Write};
+use std::process::Stdio;
+
+/// Sends messages of many sizes between text, in shreds that end anywhere.
+const STREAM: &str = "{ echo begin; head -c 300000 /dev/urandom | base64 -w 70 | pipework send -l --mixed; \
+     head -c 200000 /dev/urandom > big; pipework send --mixed --files big; printf end; } | \
+     dd bs=777 2> /dev/null > stream;";
+
+#[test]
+fn the_stream_is_as_it_was_and_the_log_has_its_messages() {
+    let script = format!(
+        "{STREAM} for form in --lines-are-the-default --nul --json; do
+            [ $form = --lines-are-the-default ] && form=
+            dd bs=999 if=stream 2> err | pipework tee --mixed $form log | cat > out
+            cmp stream out; cat stream | pipework recv --mixed --json > all; echo \"$(wc -l < log) of $(wc -l < all)\"
+        done; cat stream | pipework tee --mixed --text --json log > out; cmp all log
+        cat stream | pipework tee -m log | pipework recv -m --json | cmp - all"
+    );
+    let folder = Folder::new();
+    let done = sh(&folder, &script);
+    assert_eq!((done.status, &*done.err), (Some(0), ""), "{}", done.out);
+    let big = fs::read(folder.join("big")).unwrap();
+    let newlines = big.iter().filter(|byte| **byte == b'\n').count();
+    let log = fs::read(folder.join("log")).unwrap();
+    assert!(log.ends_with(&[&*big, b"\n"].concat()));
+    let messages = 300_000usize.div_ceil(3) * 4 / 70 + 1;
+    let lines: Vec<&str> = done.out.lines().collect();
+    // Beside the messages there are two lines of text.
+    assert_eq!(lines[0], format!("{} of {}", messages + 1 + newlines, messages + 3));
+    assert_eq!(lines[2], format!("{} of {}", messages + 1, messages + 3));
+}
+
+#[test]
+fn plain_streams_and_files_that_are_open() {
+    let script = "echo old > log; pipework send one | pipework tee --append log | pipework recv -l
+        pipework send two | pipework tee log | pipework recv -l; cat log
+        pipework send three | pipework tee /dev/fd/3 3>> log | pipework recv -l
+        : | pipework tee - 2> /dev/null > out; echo $?; cat log; wc -c < out";
+    assert_eq!(clean(script), "one\ntwo\ntwo\nthree\n1\ntwo\nthree\n0\n");
+}
+
+#[test]
+fn counts_as_text_and_json() {
+    let stream = "{ echo one; printf 'a\\nbb\\n' | pipework send -lm; printf two; }";
+    let done = sh(&Folder::new(), &format!("{stream} | pipework tee -mc | wc -c"));
+    assert_eq!(done.err, "2 messages, 3 bytes, 2 lines of text, 0 damaged\n");
+    let out = clean(&format!("{stream} | pipework tee -mcj counts | wc -c > size; cat counts"));
+    let rest = out.split_once(',').unwrap().1;
+    assert_eq!(rest, "\"messages\":2,\"bytes\":3,\"lines\":2,\"damaged\":0}\n");
+    // The first count has been written when the stream has not ended.
+    let script = "mkfifo go; { pipework send -m a; cat go; pipework send -m b; } | \
+        pipework tee -mc --interval 0.1 counts > /dev/null & \
+        until grep -q '^1 message,' counts 2> err; do sleep 0.01; done; : > go; wait; tail -n 1 counts";
+    assert_eq!(clean(script), "2 messages, 2 bytes, 0 lines of text, 0 damaged\n");
+}
+
+#[test]
+fn a_full_disk_does_not_concern_the_stream() {
+    let script = "seq 1000 | pipework send -l | pipework tee /dev/full | { pipework recv -l | cksum; }; \
+        seq 1000 | cksum";
+    let done = sh(&Folder::new(), script);
+    let sums: Vec<&str> = done.out.lines().collect();
+    assert_eq!(sums[0], sums[1], "{}", done.err);
+    assert!(done.err.contains("/dev/full: No space"), "{}", done.err);
+    assert!(done.err.ends_with("1000 entries were left out\n"), "{}", done.err);
+    for options in ["", "--count"] {
+        let script = format!("pipework send x | pipework tee {options} /dev/full > /dev/null");
+        fails(1, &["No space", "1 entry"], &script);
+    }
+}
+
+/// Nobody reads the log until the stream has passed: it neither waits nor is its end held back, and
+/// what the log has no room for is counted.
+#[test]
+fn a_log_that_stands_still_does_not_hold_the_stream() {
+    for (backlog, is_whole) in [("10M", true), ("2K", false)] {
+        let script = format!(
+            "mkfifo log out; exec 9<> log 8< log 9<&-
+            (seq 100000 | pipework send -l | pipework tee --backlog {backlog} log 2> err > out; echo $? > status) &
+            pipework recv --lines --from out | tail -n 1
+            cat <&8 > logged; wait; cat status; echo \"$(wc -l < logged) $(cat err)\""
+        );
+        let done = sh(&Folder::new(), &script);
+        let lines: Vec<&str> = done.out.lines().collect();
+        assert_eq!((done.err.as_str(), lines[0]), ("", "100000"), "{backlog}");
+        if is_whole {
+            assert_eq!(lines[1..], ["0", "100000 "]);
+        } else {
+            let (logged, said) = lines[2].split_once(' ').unwrap();
+            let lost = said.split(' ').nth(2).unwrap();
+            assert_eq!(lines[1], "1");
+            let numbers = [logged, lost].map(|number| number.parse::<u64>().unwrap());
+            assert!(numbers[0] >= 10_000 && numbers[1] >= 10_000, "{}", lines[2]);
+            assert_eq!(numbers[0] + numbers[1], 100_000, "{}", lines[2]);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_message_passes_too() {
+    let script =
+        "seq 1000 | pipework tee log | tail -n 1; seq 1001 | pipework tee -c > out; echo $?; tail -n 1 out";
+    let done = sh(&Folder::new(), script);
+    assert_eq!(done.out, "1000\n1\n1001\n", "{}", done.err);
+    assert!(done.err.contains("--mixed is needed; the stream goes on"), "{}", done.err);
+    // What is lost of a message is passed on as it is, and told.
+    let script = "head -c 9000 /dev/zero | pipework send -m --files - | head -c 5000 > stream
+        cat stream | pipework tee -m log | cmp - stream; cat stream | pipework tee -mj log > out; echo $?; \
+        cut -c 1-14 log";
+    let done = sh(&Folder::new(), script);
+    assert!(done.out.starts_with("3\n{\"type\":\"torn\""), "{done:?}");
+    assert_eq!(done.err.matches("4963 bytes").count(), 1, "{done:?}");
+}
+
+#[test]
+fn a_reader_that_leaves_ends_it_quietly() {
+    let script = "mkfifo in; { { pipework send x; cat in; } | { pipework tee log; echo $? > status; }; } | \
+        { pipework recv --count 1; exec <&-; yes | pipework send --lines > in; } > out 2> err
+        until [ -s status ]; do sleep 0.01; done; cat out status log";
+    assert_eq!(clean(script), "x141\nx\n");
+}
+
+#[test]
+fn what_lies_in_the_pipe_is_passed_on_at_a_signal() {
+    for (signal, status) in [("TERM", 143), ("HUP", 129)] {
+        // A writer stays, so only the signal ends it; the reader stands still until then.
+        let script = format!(
+            "mkfifo in out; exec 8<> in 9<> out
+            (exec pipework tee -c log < in > out) & T=$!
+            until [ -e log ]; do sleep 0.01; done; seq 10 | pipework send -l --to in
+            pipework recv --count 10 --lines --from out > first
+            kill -{signal} $T; wait $T; echo $?; wc -l < first; cat log"
+        );
+        let expected = format!("{status}\n10\n10 messages, 11 bytes, 0 lines of text, 0 damaged\n");
+        assert_eq!(clean(&script), expected);
+    }
+    // Nobody reads what it writes: a second signal ends it.
+    let folder = Folder::new();
+    let script = "mkfifo out; exec 9<> out; exec pipework tee -c log < /dev/zero > out";
+    let mut child = shell(&folder, script).spawn().unwrap();
+    while fs::metadata(folder.join("log")).is_err() {
+        std::thread::yield_now();
+    }
+    let id = child.id();
+    let status = loop {
+        sh(&folder, &format!("kill -TERM {id}; sleep 0.2"));
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+    };
+    assert_eq!(status.code(), Some(143));
+}
+
+#[test]
+fn it_ends_with_ctrl_c_on_a_terminal() {
+    let folder = Folder::new();
+    let script =
+        "{ pipework send -m hello; sleep 100; } | { pipework tee -mc; echo \"status $?\"; } | cat -v";
+    let mut terminal = Terminal::run(&folder, (10, 80), script);
+    terminal.wait_for("hello");
+    terminal.press("\x03");
+    terminal.wait_for("1 message, 5 bytes");
+    terminal.end();
+}
+
+#[test]
+fn bytes_pass_as_they_come() {
+    let folder = Folder::new();
+    let mut child = shell(&folder, "exec pipework tee -mc log").stdin(Stdio::piped()).spawn().unwrap();
+    let (mut writer, mut reader) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    for byte in [b'a', 0x0e, b'\r', b'\n', 0, 0xff] {
+        writer.write_all(&[byte]).unwrap();
+        let mut read = [1];
+        reader.read_exact(&mut read).unwrap();
+        assert_eq!(read, [byte]);
+    }
+    drop(writer);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn bad_command_lines() {
+    fails(2, &["<FILE>"], "pipework tee < /dev/null");
+    fails(2, &["--mixed"], "pipework tee --text log < /dev/null");
+    fails(2, &["--count"], "pipework tee --interval 1 log < /dev/null");
+    fails(2, &["above 0"], "pipework tee -c --interval 0 < /dev/null");
+    fails(2, &["nul"], "pipework tee -c --nul < /dev/null");
+    fails(2, &["bytes"], "pipework tee --backlog 0 log < /dev/null");
+    fails(1, &["nowhere/log", "No such file"], "pipework tee nowhere/log < /dev/null");
+    fails(1, &["Is a directory"], "pipework tee . < /dev/null");
+    fails(1, &["descriptor 7: Bad file"], "pipework tee /dev/fd/7 < /dev/null");
+    fails(1, &["standard input is closed"], "pipework tee log <&-");
+    fails(1, &["standard input", "Is a directory"], "pipework tee log < .");
+    fails(1, &["stream itself"], "pipework tee out < /dev/null > out");
+    fails(1, &["stream itself"], "pipework tee -c /dev/stdout < /dev/null");
+}
