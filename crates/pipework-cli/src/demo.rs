@@ -5,7 +5,6 @@
 
 mod args;
 mod corpus;
-mod processes;
 mod pipe;
 mod atomic;
 mod reqrep;

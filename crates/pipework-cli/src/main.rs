@@ -21,6 +21,7 @@ mod look;
 mod exec;
 mod group;
 mod outlet;
+mod peers;
 mod fifo;
 mod send;
 mod recv;
@@ -31,10 +32,12 @@ mod call;
 mod ls;
 mod top;
 mod doctor;
+mod bench;
 mod demo;
 mod completions;
 mod man;
 
+use crate::bench::{BENCH_PEER, BenchArgs, BenchPeerArgs};
 use crate::call::CallArgs;
 use crate::completions::CompletionsArgs;
 use crate::demo::{DEMO_PEER, DEMO_WRITER, DemoArgs, DemoPeerArgs, DemoWriterArgs};
@@ -104,6 +107,9 @@ enum Command {
     /// Say what is wrong with channels and the system, and remove what is dead
     #[command(after_long_help = doctor::HELP)]
     Doctor(DoctorArgs),
+    /// Measure it beside what the kernel has, on this machine
+    #[command(after_long_help = bench::HELP)]
+    Bench(BenchArgs),
     /// Show it at work: many processes, a real file, every record and every call checked
     #[command(after_long_help = demo::HELP)]
     Demo(DemoArgs),
@@ -151,6 +157,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.peek().and_then(|first| first.to_str()) {
         Some(DEMO_WRITER) => demo::writer(&DemoWriterArgs::parse_from(arguments)),
         Some(fifo::FIFO_KEEPER) => fifo::keep(),
+        Some(BENCH_PEER) => bench::peer(&BenchPeerArgs::parse_from(arguments)),
         Some(DEMO_PEER) => demo::peer(&DemoPeerArgs::parse_from(arguments)),
         _ => Cli::try_parse().map_err(|error| misread(&error)).and_then(|cli| obey(&cli)),
     };
@@ -177,6 +184,7 @@ fn obey(cli: &Cli) -> Result<u8, Failure> {
         Command::Ls(args) => ls::ls(args),
         Command::Top(args) => top::top(args, cli.quiet),
         Command::Doctor(args) => doctor::doctor(args),
+        Command::Bench(args) => bench::bench(args, cli.quiet),
         Command::Demo(args) => demo::demo(args, cli.quiet),
         Command::Completions(args) => completions::completions(args, Cli::command()),
         Command::Man(args) => man::man(args, Cli::command()),

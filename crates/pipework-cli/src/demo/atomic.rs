@@ -6,8 +6,8 @@
 
 use super::args::{DEMO_WRITER, DemoWriterArgs};
 use super::corpus::{Corpus, Share, digest, records};
-use super::processes::{Children, Cost, measure};
 use crate::failure::{Failure, STDOUT, at, during};
+use crate::peers::{self, Children, Cost, measure};
 use crate::progress::{grouped, size};
 use crate::{streams, sys};
 use pipework::atomic::{Item, Message, Options, Writer, Zstd};
@@ -16,7 +16,6 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::process::Command;
 
 /// Records between two stray lines of a writer.
 const BATCH: usize = 1000;
@@ -86,8 +85,8 @@ impl Cost {
 fn start(corpus: &Corpus, shares: &[Share], pipe: &OwnedFd, mode: &[String]) -> io::Result<Children> {
     let mut writers = Children::default();
     for (number, share) in shares.iter().enumerate() {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg(DEMO_WRITER).args([
+        let mut command = peers::start(DEMO_WRITER)?;
+        command.args([
             format!("--number={number}"),
             format!("--start={}", share.bytes.start),
             format!("--len={}", share.bytes.len()),

@@ -2,8 +2,8 @@
 //! kernel's pipe and over ours.
 
 use super::corpus::{Corpus, records};
-use super::processes::measure;
 use crate::failure::{Failure, at, during};
+use crate::peers::measure;
 use crate::progress::grouped;
 use pipework::pipe::{CAPACITY, pipe};
 use std::io::{self, BufRead, BufReader, Write};

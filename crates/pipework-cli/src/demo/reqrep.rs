@@ -8,8 +8,8 @@
 
 use super::args::{DEMO_PEER, DemoPeerArgs};
 use super::corpus::{Corpus, Share, digest, records};
-use super::processes::{Children, measure};
 use crate::failure::{Failure, at, during, uninterrupted};
+use crate::peers::{Children, Name, measure, start};
 use crate::progress::grouped;
 use crate::{channel, streams, sys};
 use pipework::reqrep::{Client, Message, Options, Segment, Ticket};
@@ -19,8 +19,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 2;
@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) fn show(corpus: &Corpus, out: &mut impl Write) -> Result<(), Failure> {
     let shares: Vec<Share> = corpus.shares_of_first(CALLS, CLIENTS);
     let calls: u64 = shares.iter().map(|share| share.records.end - share.records.start).sum();
-    let name = Name::new();
+    let name = Name::new("demo");
     let segment = Options::new().request_bytes(LONGEST as u32 + 8).reply_bytes(8).create(&name.0);
     let segment = segment.map_err(during("creating a segment"))?;
     let mut tally = Tally::default();
@@ -79,24 +79,6 @@ pub(crate) fn show(corpus: &Corpus, out: &mut impl Write) -> Result<(), Failure>
     .map_err(Failure::stdout)
 }
 
-/// The segment's name, which goes when the demo does.
-struct Name(PathBuf);
-
-impl Name {
-    fn new() -> Self {
-        let shm = Path::new("/dev/shm");
-        let folder = if shm.is_dir() { shm.into() } else { std::env::temp_dir() };
-        Self(folder.join(format!("pipework-demo-{}", std::process::id())))
-    }
-}
-
-impl Drop for Name {
-    fn drop(&mut self) {
-        // It may never have come into being.
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 /// How calls have ended.
 #[derive(Default)]
 struct Tally {
@@ -114,8 +96,8 @@ fn play(
     calls: u64,
 ) -> Result<Tally, Failure> {
     let peer = |arguments: &[String], stdin: Stdio| -> io::Result<Child> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg(DEMO_PEER).arg(format!("--segment={}", name.display())).args(arguments);
+        let mut command = start(DEMO_PEER)?;
+        command.arg(format!("--segment={}", name.display())).args(arguments);
         command.stdin(stdin).stdout(Stdio::piped()).spawn()
     };
     let mut workers = Children::default();

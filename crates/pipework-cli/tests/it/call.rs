@@ -46,7 +46,7 @@ fn a_reply_does_not_wait_for_the_next_request() {
     for options in ["", "-n 4", "-n 4 --unordered"] {
         let script = format!(
             "mkfifo in; call --lines {options} < in > out & C=$!; exec 3> in
-            for x in a b c; do echo $x >&3; until grep -q $x out; do sleep 0.02; done; done
+            for x in a b c; do echo $x >&3; until grep -qs $x out; do sleep 0.02; done; done
             exec 3>&-; wait $C; echo $?; paste -s out"
         );
         assert_eq!(serving("ch -- cat", &script), "0\na\tb\tc\n", "{options}");

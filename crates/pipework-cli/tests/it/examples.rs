@@ -147,6 +147,17 @@ fn examples_of_run() {
 }
 
 #[test]
+fn examples_of_bench() {
+    let examples = of_help("bench");
+    assert_eq!(examples.len(), 2);
+    for example in examples {
+        let done = sh(&Folder::new(), &example.replace("bench", "bench --quick"));
+        assert_eq!((done.status, &*done.err), (Some(0), ""), "{example}");
+        assert!(done.out.contains("reqrep: "), "{example}");
+    }
+}
+
+#[test]
 fn examples_of_tee() {
     let examples = of_help("tee");
     assert_eq!(examples.len(), 4);

@@ -17,6 +17,7 @@ mod terminal;
 mod ls;
 mod top;
 mod doctor;
+mod bench;
 mod demo;
 mod pages;
 mod examples;

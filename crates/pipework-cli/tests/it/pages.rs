@@ -4,8 +4,21 @@ use crate::{Folder, clean, fails, sh};
 use std::collections::BTreeSet;
 use std::fs;
 
-const COMMANDS: [&str; 12] =
-    ["send", "recv", "run", "tee", "serve", "call", "ls", "top", "doctor", "demo", "completions", "man"];
+const COMMANDS: [&str; 13] = [
+    "send",
+    "recv",
+    "run",
+    "tee",
+    "serve",
+    "call",
+    "ls",
+    "top",
+    "doctor",
+    "bench",
+    "demo",
+    "completions",
+    "man",
+];
 
 /// The long options that the help of a command names at the start of its lines.
 fn options(command: &str) -> BTreeSet<String> {
@@ -25,7 +38,7 @@ fn help_teaches() {
         assert!(top.contains(&format!("\n  {command} ")), "{top}");
         assert!(clean(&format!("pipework {command} --help")).contains("Examples:\n"), "{command}");
     }
-    assert!(!top.contains("demo-writer"));
+    assert!(!top.contains("demo-writer") && !top.contains("bench-peer"));
     assert_eq!(clean("pipework help"), top);
     assert_eq!(clean("pipework help recv"), clean("pipework recv --help"));
     fails(2, &["recieve"], "pipework help recieve");

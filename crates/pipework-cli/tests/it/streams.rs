@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 /// Every way to print something on standard output.
-const PRINTERS: [&str; 16] = [
+const PRINTERS: [&str; 17] = [
     "pipework recv --from inbox",
     "pipework run echo text",
     "pipework run --json pipework send -m message",
@@ -17,6 +17,7 @@ const PRINTERS: [&str; 16] = [
     "pipework ls .",
     "pipework doctor .",
     "pipework top --once --interval 0.1 inbox",
+    "pipework bench --quick pipe",
     "pipework demo --quick",
     "pipework completions bash",
     "pipework completions fish",

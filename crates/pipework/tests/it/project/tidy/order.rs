@@ -186,7 +186,7 @@ fn files_of_a_folder_use_only_what_stands_before_them() {
         (C_LIBRARY, "bytes.rs", "use crate::reqrep::segment::pw_segment;"),
         (C_LIBRARY, "reqrep/segment.rs", "use super::client::pw_client;"),
         (COMMAND, "demo/pipe.rs", "use super::demo;"),
-        (COMMAND, "run/outlet.rs", "use super::messages::Messages;"),
+        (COMMAND, "run/job.rs", "use super::messages::Messages;"),
         (PYTHON, "error.rs", "use crate::{imports::Import, wait::wait};"),
         (PYTHON, "reqrep/turns.rs", "use super::server::Request;"),
         (PYTHON, "fd/raw.rs", "use crate::fd::add_up;"),
@@ -201,7 +201,7 @@ fn files_of_a_folder_use_only_what_stands_before_them() {
         (CORE, "fd/names.rs", "use super::CWD;"),
         (CORE, "sys/file.rs", "use super::{Errno, Result};"),
         (COMMAND, "recv.rs", "use crate::fifo::Turn;"),
-        (COMMAND, "demo/pipe.rs", "use super::processes::measure;\nuse crate::progress::grouped;"),
+        (COMMAND, "demo/pipe.rs", "use super::corpus::Corpus;\nuse crate::progress::grouped;"),
         (PYTHON, "pipe.rs", "use crate::fd::{add_up, borrow};"),
         (PYTHON, "reqrep/server.rs", "use super::{open::Open, turns::Requests};"),
     ];

@@ -1,0 +1,115 @@
+//! `pipework bench`: the rooms beside what the kernel has, on the machine at hand.
+//!
+//! This file has the lanes of each case run in turns, and shows what came of it as a table with
+//! bars, and as a picture. Figures that are quoted anywhere come from `bench/` of the project,
+//! which keeps records of them; these are for the one who reads them now.
+
+mod args;
+mod machine;
+mod cases;
+mod figures;
+mod picture;
+
+use crate::failure::{Failure, at};
+use crate::progress::say;
+use crate::streams;
+use crate::table::{Align, table};
+use cases::{CASES, Case, Sample};
+use figures::{Figures, time, times};
+use std::fs;
+use std::io::{LineWriter, Write};
+use std::time::Duration;
+
+pub(crate) use args::{BENCH_PEER, BenchArgs, BenchPeerArgs, HELP};
+
+/// An odd number, so that there is a median.
+const ROUNDS: usize = 9;
+const TIME: Duration = Duration::from_millis(200);
+const QUICK_TIME: Duration = Duration::from_millis(20);
+/// Characters of the longest bar.
+const BAR: f64 = 16.0;
+
+/// Runs `pipework bench`.
+pub(crate) fn bench(args: &BenchArgs, quiet: bool) -> Result<u8, Failure> {
+    let mut out = LineWriter::new(streams::stdout()?);
+    if !quiet && streams::stderr().is_terminal() {
+        say("less than a minute of work for two processors; Ctrl-C ends it");
+    }
+    let machine = machine::describe();
+    write!(out, "{machine}").map_err(Failure::stdout)?;
+    let mut measured = vec![];
+    for case in CASES.iter().filter(|case| args.rooms.is_empty() || args.rooms.contains(&case.room)) {
+        let figures = measure(case, args.quick)?;
+        write!(out, "\n{}\n{}", case.title, rows(case, &figures)).map_err(Failure::stdout)?;
+        measured.push((case, figures));
+    }
+    if let Some(path) = &args.svg {
+        fs::write(path, picture::draw(&machine, &measured)).map_err(at(path.display()))?;
+    }
+    Ok(0)
+}
+
+/// Is the other process.
+pub(crate) fn peer(args: &BenchPeerArgs) -> Result<u8, Failure> {
+    cases::peer(args)?;
+    Ok(0)
+}
+
+/// Runs all lanes of a case, in turns.
+fn measure(case: &Case, quick: bool) -> Result<Vec<Figures>, Failure> {
+    let (rounds, time) = if quick { (1, QUICK_TIME) } else { (ROUNDS, TIME) };
+    let mut samples: Vec<Vec<Sample>> = case.lanes.iter().map(|_| vec![]).collect();
+    for _ in 0..rounds {
+        for (lane, samples) in case.lanes.iter().zip(&mut samples) {
+            samples.push((lane.run)(time)?);
+        }
+    }
+    Ok(samples.iter().map(|samples| Figures::of(samples)).collect())
+}
+
+/// The table of a case.
+fn rows(case: &Case, figures: &[Figures]) -> String {
+    let fastest = figures.iter().map(|figures| figures.seconds).fold(f64::INFINITY, f64::min);
+    let row = |(lane, found): (&cases::Lane, &Figures)| {
+        let ratio = found.seconds / figures[0].seconds;
+        [
+            format!("  {}", lane.name),
+            time(found.seconds),
+            format!("{:.0}", case.bytes as f64 / found.seconds / 1e6),
+            time(found.cpu_seconds),
+            format!("{:.0} %", found.spread * 100.0),
+            if lane.name == case.lanes[0].name { String::new() } else { times(ratio) },
+            "#".repeat((BAR * fastest / found.seconds).ceil() as usize),
+        ]
+    };
+    let rows: Vec<[String; 7]> = case.lanes.iter().zip(figures).map(row).collect();
+    let columns = [
+        ("", Align::Left),
+        ("each", Align::Right),
+        ("MB/s", Align::Right),
+        ("CPU", Align::Right),
+        ("spread", Align::Right),
+        ("pipework is", Align::Right),
+        ("", Align::Left),
+    ];
+    table(columns, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_fit_on_a_screen() {
+        for case in &CASES {
+            let figures: Vec<Figures> = case
+                .lanes
+                .iter()
+                .map(|_| Figures { seconds: 123.4e-6, cpu_seconds: 123.4e-6, spread: 1.0 })
+                .collect();
+            let text = rows(case, &figures);
+            assert!(text.lines().all(|line| line.len() <= 96), "{text}");
+            assert!(text.ends_with("x 1.00  ################\n"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The options and the help of `pipework bench`, and what its other process is told.
+
+use clap::{Args, Parser, ValueEnum, ValueHint};
+use std::path::PathBuf;
+
+/// Options of `pipework bench`.
+#[derive(Args)]
+pub(crate) struct BenchArgs {
+    /// What to measure; without any, all of it
+    #[arg(value_name = "ROOM", value_enum)]
+    pub(crate) rooms: Vec<Room>,
+
+    /// Draw the same as a picture, into this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) svg: Option<PathBuf>,
+
+    /// Take about a second; the figures are rough
+    #[arg(long)]
+    pub(crate) quick: bool,
+}
+
+/// A part of the library.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+pub(crate) enum Room {
+    /// Messages from one process to another
+    Atomic,
+    /// Calls between two processes
+    Reqrep,
+    /// Bytes from one thread to another
+    Pipe,
+    /// A file to a socket
+    Fd,
+}
+
+/// The first argument that makes this process the other side of a measurement; no subcommand, so
+/// that it appears in no help, completion or page.
+pub(crate) const BENCH_PEER: &str = "bench-peer";
+
+/// What the other process is told.
+#[derive(Parser)]
+pub(crate) struct BenchPeerArgs {
+    #[arg(value_enum)]
+    pub(crate) role: Role,
+    /// For how long to send, in milliseconds.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) millis: u64,
+    /// The segment of `serve`.
+    #[arg(long)]
+    pub(crate) segment: Option<PathBuf>,
+}
+
+/// What it does.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Role {
+    /// Answers calls with what they bring.
+    Serve,
+    /// Writes back what it reads.
+    Echo,
+    /// Sends messages.
+    Send,
+    /// Writes as many bytes.
+    Write,
+}
+
+/// What `--help` says beside the options.
+pub(crate) const HELP: &str = "\
+Each room beside what the kernel has for the same purpose, on this machine, in
+less than a minute: calls of 12 bytes between two processes, messages of 5000
+bytes between two processes, blocks of 1 KiB between two threads, a file to a
+TCP connection.
+
+Examples:
+  All of it:
+    pipework bench
+
+  Calls only, and a picture of them:
+    pipework bench reqrep --svg calls.svg
+
+How to read it:
+  \"each\" is the time for one call, message or block, from the median of nine
+  rounds in which all take turns; \"CPU\" is what both sides take of processors
+  for it, spinning included; \"spread\" is how much longer the slowest round took
+  than the fastest. Bars are speeds: a longer one is better.
+
+  Nothing is pinned to a CPU. Where others use the machine, or the CPUs are far
+  from each other, the ratios are different ones: the head of the table says
+  what it was measured on. Figures are worth nothing beside those of another
+  machine, or of another hour.
+
+Exit status:
+  0    measured
+  1    failed
+  2    usage
+  141  the reader of standard output has left";

@@ -1,0 +1,62 @@
+//! `pipework bench`: every lane runs, and what is shown is there; whether a figure is good, no test
+//! can say.
+
+use crate::terminal::Terminal;
+use crate::{Folder, clean, fails, sh};
+use std::fs;
+
+#[test]
+fn every_lane_has_its_row_and_its_bar() {
+    let folder = Folder::new();
+    let done = sh(&folder, "pipework bench --quick --svg picture.svg");
+    assert_eq!((done.status, done.err.as_str()), (Some(0), ""), "{}", done.out);
+    assert!(done.out.starts_with("machine: ") && done.out.contains("Linux "), "{}", done.out);
+    let picture = fs::read_to_string(folder.join("picture.svg")).unwrap();
+    let rows: Vec<&str> =
+        done.out.lines().filter(|line| line.starts_with("  ") && line.contains(" %")).collect();
+    assert_eq!(rows.len(), 13, "{}", done.out);
+    for row in rows {
+        let name = row.trim().split("  ").next().unwrap();
+        assert!(row.ends_with('#') && picture.contains(&format!(">{name}</text>")), "{row}\n{picture}");
+        // As far as a picture's bars go, but not without any.
+        assert!(
+            row.split_whitespace().filter_map(|word| word.parse::<f64>().ok()).any(|figure| figure > 0.0)
+        );
+    }
+    assert_eq!(picture.matches("<rect").count(), 14, "{picture}");
+    assert!(picture.ends_with("</svg>\n"));
+}
+
+#[test]
+fn a_room_alone() {
+    let out = clean("pipework bench --quick pipe fd");
+    assert!(out.contains("\npipe: ") && out.contains("\nfd: ") && !out.contains("reqrep"), "{out}");
+}
+
+#[test]
+fn it_fits_on_a_terminal_and_ends_with_ctrl_c() {
+    let folder = Folder::new();
+    let mut terminal = Terminal::run(&folder, (24, 80), "pipework bench --quick reqrep; echo over $?");
+    terminal.wait_for("over 0");
+    let text = terminal.text();
+    let row = text.lines().find(|line| line.contains("TCP")).unwrap();
+    assert!(row.ends_with('#') && text.contains("Ctrl-C ends it"), "{text}");
+    terminal.end();
+
+    let script = "trap : INT; pipework bench pipe; echo ended $?";
+    let mut terminal = Terminal::run(&folder, (24, 80), script);
+    terminal.wait_for("machine");
+    terminal.press("\x03");
+    terminal.wait_for("ended 130");
+    terminal.end();
+}
+
+#[test]
+fn bad_command_lines() {
+    fails(2, &["[possible values: atomic, reqrep, pipe, fd]"], "pipework bench nothing");
+    fails(2, &["--svg"], "pipework bench --svg");
+    fails(1, &["nowhere/picture: No such file"], "pipework bench --quick pipe --svg nowhere/picture > out");
+    fails(1, &["/dev/full: No space"], "pipework bench --quick pipe --svg /dev/full > out");
+    // Too few descriptors for anything.
+    fails(1, &["Too many open files"], "ulimit -n 5; pipework bench --quick");
+}
