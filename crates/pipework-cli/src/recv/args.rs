@@ -95,7 +95,9 @@ Receivers of one FIFO:
   workers as you like. What lies behind the last message that was wanted stays
   in the FIFO. When nobody else has it open, a process stays behind that keeps
   it until somebody reads again or the FIFO is removed. What had begun to come of
-  another message by then is lost, and reported.
+  another message by then is lost, and reported. One that is killed (SIGKILL)
+  leaves nobody behind: a script that keeps the FIFO open (`exec 9<> inbox`)
+  loses no more than what the dead one had in hand.
 
 Forms:
   Messages are written out as they are, nothing between them (on a terminal

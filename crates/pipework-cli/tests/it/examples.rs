@@ -1,4 +1,5 @@
-//! The examples of docs/command.md print what the page says, and those of help can be run.
+//! The examples of docs/command.md and docs/tasks.md print what the pages say, and those of help
+//! can be run.
 
 use crate::ls::segment;
 use crate::{Folder, PIPEWORK, clean, sh};
@@ -13,9 +14,8 @@ struct Example {
     out: String,
 }
 
-fn page() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/command.md");
-    fs::read_to_string(path).unwrap()
+fn page(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)).unwrap()
 }
 
 /// The blocks of a page that show a console.
@@ -55,13 +55,24 @@ fn masked(out: &str) -> String {
 
 #[test]
 fn examples_print_what_the_page_says() {
-    let examples = examples(&page());
-    assert!(examples.len() >= 5, "{} examples were found", examples.len());
+    print_what_it_says("command.md", 5);
+}
+
+#[test]
+fn ten_tasks_are_done_as_the_page_says() {
+    // The tenth is a unit of systemd, which has its own test.
+    print_what_it_says("tasks.md", 9);
+}
+
+fn print_what_it_says(name: &str, how_many: usize) {
+    let examples = examples(&page(name));
+    assert!(examples.len() >= how_many, "{} examples were found", examples.len());
     for example in examples.into_iter().filter(|example| can_run(&example.script)) {
         let script = example.script.replace("/dev/shm/", "");
+        let out = example.out.replace("/dev/shm/", "");
         let done = sh(&Folder::new(), &format!("{script}wait\n"));
         assert_eq!((done.status, &*done.err), (Some(0), ""), "{}", example.script);
-        assert_eq!(masked(&done.out), masked(&example.out), "{}", example.script);
+        assert_eq!(masked(&done.out), masked(&out), "{}", example.script);
     }
 }
 
@@ -182,7 +193,7 @@ fn examples_of_tee() {
 /// is stopped as systemd does it.
 #[test]
 fn the_unit_is_one_and_its_command_serves() {
-    let page = page();
+    let page = page("command.md");
     let unit = page.split("```ini\n").nth(1).unwrap().split("```").next().unwrap();
     let unit = unit.replace("/usr/local/bin/pipework", PIPEWORK);
     let folder = Folder::new();

@@ -206,7 +206,7 @@ fn examples_in_documents_are_run() {
             "python" => package().contains(&format!("ROOT / \"{path}\"")),
             "c" => path.starts_with("docs/c/") && programs().contains("docs/c"),
             "perl" => ["docs/perl/", "perl/README.md"].iter().any(|shown| path.starts_with(shown)) && perl(),
-            "console" => ["README.md", "docs/command.md"].contains(&path),
+            "console" => ["README.md", "docs/command.md", "docs/tasks.md"].contains(&path),
             // The unit of a service.
             "ini" => path == "docs/command.md",
             "" | "text" => true,
