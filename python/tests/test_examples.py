@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import socket
 import subprocess
@@ -25,7 +26,7 @@ def run(name: str, *arguments: str) -> str:
 
 
 def test_every_example_is_tried() -> None:
-    tried = ["batching_web", "fastapi_model", "printing_workers", "query_rows", "stream_upload", "streaming_web", "tool_server"]
+    tried = ["batching_web", "fastapi_model", "printing_workers", "pytest_forked", "query_rows", "stream_upload", "streaming_web", "tool_server"]
     assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == tried
 
 
@@ -79,6 +80,35 @@ def test_fastapi_model() -> None:
     assert int(counts[1]) > 1, "the kernel deals connections out"
     assert 12 + 48 * 40 <= int(counts[2]) <= 12 + 48 * 40 + 64, "what a killed model had begun is begun again, and no more"
     assert float(counts[3]) > 1.5, "steps are made by the batch"
+
+
+TESTS = """
+import os, signal
+
+def test_good():
+    os.system("echo from a shell")
+
+def test_bad():
+    os.write(1, b"printed before")
+    assert "this" == "that"
+
+def test_crash():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def test_exit():
+    os._exit(3)
+"""
+
+
+@pytest.mark.parametrize("capture", ["fd", "no"])
+def test_pytest_forked(capture: str, tmp_path: Path) -> None:
+    (tmp_path / "test_crashes.py").write_text(TESTS)
+    command = [sys.executable, "-m", "pytest", "-p", "pytest_forked", "-p", "no:cacheprovider", f"--capture={capture}", "-q"]
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "3 failed, 1 passed" in done.stdout, done.stdout
+    for text in ("assert 'this' == 'that'", "printed before", "ended with status -9", "ended with status 3"):
+        assert text in done.stdout, done.stdout
 
 
 def test_query_rows() -> None:
