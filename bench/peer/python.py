@@ -1,12 +1,16 @@
 # What carries messages and calls between processes of Python, each as its manual shows it.
 #
-# python python.py call|await|stream ENGINE MESSAGES BYTES MANY. Prints one line of five numbers:
-# messages, bytes that came, seconds on the clock, CPU seconds of the senders and of the receiver. A
-# call is sent by this process and answered by a forked one; where it is awaited, each has an event
-# loop, and MANY tasks of this one call; a stream is written by MANY forked processes and received
-# by this one. Making and ending processes is not counted. Whoever is not installed ends with
-# ModuleNotFoundError.
+# python python.py call|await|stream|execute|log ENGINE MESSAGES BYTES MANY. Prints one line of five
+# numbers: messages, bytes that came, seconds on the clock, CPU seconds of the senders and of the
+# receiver. A call is sent by this process and answered by a forked one; where it is awaited, each
+# has an event loop, and MANY tasks of this one call; a stream is written by MANY forked processes
+# and received by this one. A task is one of an executor with MANY processes, which returns its
+# argument. MANY forked processes hand log records to a handler, and all end up in one file: the
+# seconds are those until a process has got rid of its share. Making and
+# ending processes is not counted. Whoever is not installed ends with ModuleNotFoundError.
 import asyncio
+import concurrent.futures
+import logging.handlers
 import multiprocessing
 import os
 import signal
@@ -329,6 +333,68 @@ def stream_faster_fifo(size, writers):
     return lambda: (lambda data: queue.put(data, timeout=60), lambda: None), receive
 
 
+# -------------------- tasks: an executor with so many processes
+
+
+def execute_pipework(many):
+    from pipework import Executor
+
+    return Executor(many)
+
+
+def execute_standard(many):
+    return concurrent.futures.ProcessPoolExecutor(many)
+
+
+def execute_loky(many):
+    import loky
+
+    return loky.ProcessPoolExecutor(many)
+
+
+def same(what):
+    return what
+
+
+def process_cpu(_):
+    time.sleep(0.001)
+    return os.getpid(), time.process_time()
+
+
+# -------------------- logs: a function that makes a process's handler, and one that ends it all
+
+
+def log_pipework(file):
+    from pipework.logging import Listener
+
+    listener = Listener(file)
+    listener.start()
+    return lambda: listener.handler(timeout=PATIENCE), lambda: None, listener.stop
+
+
+def log_queue(file):
+    queue = multiprocessing.Queue()
+    listener = logging.handlers.QueueListener(queue, file)
+    listener.start()
+
+    def flush():
+        queue.close()
+        queue.join_thread()
+
+    return lambda: logging.handlers.QueueHandler(queue), flush, listener.stop
+
+
+def log_concurrent(file):
+    from concurrent_log_handler import ConcurrentRotatingFileHandler
+
+    def prepare():
+        handler = ConcurrentRotatingFileHandler(file.baseFilename, maxBytes=1 << 30)
+        handler.setFormatter(file.formatter)
+        return handler
+
+    return prepare, lambda: None, lambda: None
+
+
 LOCK = multiprocessing.Lock()
 
 
@@ -423,6 +489,57 @@ def measure_stream(engine, messages, size, writers):
     return messages // writers * writers, came, seconds, sum(map(cpu_of, pids)) - there, time.process_time() - here
 
 
+def measure_execute(engine, tasks, size, many):
+    with engine(many) as executor:
+
+        def cpu():
+            """CPU seconds of the processes, each as it said last."""
+            return sum(dict(executor.map(process_cpu, range(20 * many))).values())
+
+        what = os.urandom(size)
+        for _ in executor.map(same, [what] * (tasks // 20)):
+            pass
+        here, there = time.process_time(), cpu()
+        began = time.perf_counter()
+        came = sum(map(len, executor.map(same, [what] * tasks)))
+        seconds = time.perf_counter() - began
+        here = time.process_time() - here
+        return tasks, came, seconds, cpu() - there, here
+
+
+def measure_log(engine, records, size, many):
+    path = os.path.join(FOLDER.name, "log")
+    file = logging.FileHandler(path)
+    file.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(message)s"))
+    prepare, flush, stop = engine(file)
+    results, result = multiprocessing.Pipe(duplex=False)
+    text = "x" * size
+
+    def write():
+        handle = prepare().handle
+        record = logging.getLogger("bench").makeRecord("bench", logging.INFO, __file__, 1, "%s", (text,), None, "write")
+        cpu, began = time.process_time(), time.perf_counter()
+        for _ in range(records // many):
+            handle(record)
+        flush()
+        seconds = time.perf_counter() - began
+        with LOCK:
+            result.send((seconds, time.process_time() - cpu))
+        signal.pause()
+
+    here = time.process_time()
+    for _ in range(many):
+        forked(write)
+    told = [results.recv() for _ in range(many)]
+    stop()
+    here = time.process_time() - here
+    with open(path) as lines:
+        written = sum(1 for line in lines if line.endswith(text + "\n"))
+    seconds, cpu = map(sum, zip(*told))
+    # As many as one process made in its time, which is the mean of all.
+    return records // many, written // many * size, seconds / many, cpu / many, here / many
+
+
 CHILDREN = []
 
 
@@ -469,7 +586,7 @@ PATIENCE = 100
 def main():
     shape, engine, messages, size, many = sys.argv[1:]
     signal.alarm(PATIENCE)
-    measure = {"call": measure_calls, "await": measure_await, "stream": measure_stream}[shape]
+    measure = {"call": measure_calls, "await": measure_await, "stream": measure_stream, "execute": measure_execute, "log": measure_log}[shape]
     if engine.endswith("_uvloop"):
         import uvloop
 

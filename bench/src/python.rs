@@ -25,6 +25,10 @@ enum Job {
     Awaited { bytes: usize, tasks: usize },
     /// Messages of so many bytes, from so many writers.
     Stream { bytes: usize, writers: usize },
+    /// Tasks of two processes, which return their argument of so many bytes.
+    Tasks { bytes: usize },
+    /// Log records of so many processes.
+    Logs { processes: usize },
 }
 
 const PIPEWORK: &str = "pipework";
@@ -32,6 +36,11 @@ const MANY: &str = "pipework send_many";
 const CONNECTION: &str = "Connection";
 const ASYNCIO: &str = "pipework asyncio";
 const ASYNCIO_STREAMS: &str = "asyncio streams";
+const POOL: &str = "ProcessPoolExecutor";
+const QUEUE_HANDLER: &str = "QueueHandler";
+const CONCURRENT_LOG_HANDLER: &str = "concurrent-log-handler";
+/// Bytes of a log record's text.
+const RECORD: usize = 60;
 
 /// Contestants: the name in the table, the one in the script, and how many calls it makes; slow
 /// ones make fewer.
@@ -55,6 +64,17 @@ const AWAITED: [(&str, &str, usize); 7] = [
     ("asyncio protocol", "protocol", 10_000),
     ("uvloop protocol", "protocol_uvloop", 10_000),
     (PIPEWORK, CALLS[0].1, CALLS[0].2),
+];
+
+/// The same for executors.
+const EXECUTORS: [(&str, &str, usize); 3] =
+    [(PIPEWORK, "pipework", 20_000), (POOL, "standard", 10_000), ("loky", "loky", 5_000)];
+
+/// The same for logs.
+const LOGS: [(&str, &str, usize); 3] = [
+    (PIPEWORK, "pipework", 20_000),
+    (QUEUE_HANDLER, "queue", 20_000),
+    (CONCURRENT_LOG_HANDLER, "concurrent", 10_000),
 ];
 
 /// The same for streams, with how much of the bytes it is given.
@@ -91,6 +111,11 @@ const DEFINITIONS: &[Definition] = &[
     Definition { name: "stream/64k/4w",   quick: false, job: stream(65_536, 4) },
     Definition { name: "stream/1m/1w",    quick: true,  job: stream(1_000_000, 1) },
     Definition { name: "stream/1m/4w",    quick: false, job: stream(1_000_000, 4) },
+    Definition { name: "execute/1",       quick: true,  job: Job::Tasks { bytes: 1 } },
+    Definition { name: "execute/1024",    quick: true,  job: Job::Tasks { bytes: 1024 } },
+    Definition { name: "execute/1m",      quick: false, job: Job::Tasks { bytes: 1 << 20 } },
+    Definition { name: "log/1p",          quick: false, job: Job::Logs { processes: 1 } },
+    Definition { name: "log/4p",          quick: true,  job: Job::Logs { processes: 4 } },
 ];
 
 #[rustfmt::skip]
@@ -108,6 +133,10 @@ pub const BARS: &[Bar] = &[
     Bar { name: "python/stream/64k/4w/vs-connection", of: ("stream/64k/4w", PIPEWORK), slower_of: &[("stream/64k/4w", CONNECTION)], at_least: 1.0 },
     Bar { name: "python/stream/1m/1w/vs-connection",  of: ("stream/1m/1w", PIPEWORK),  slower_of: &[("stream/1m/1w", CONNECTION)],  at_least: 1.0 },
     Bar { name: "python/stream/1m/4w/vs-connection",  of: ("stream/1m/4w", PIPEWORK),  slower_of: &[("stream/1m/4w", CONNECTION)],  at_least: 1.0 },
+    Bar { name: "python/execute/1/vs-pool",           of: ("execute/1", PIPEWORK),     slower_of: &[("execute/1", POOL)],           at_least: 3.0 },
+    Bar { name: "python/execute/1024/vs-pool",        of: ("execute/1024", PIPEWORK),  slower_of: &[("execute/1024", POOL)],        at_least: 3.0 },
+    Bar { name: "python/log/4p/vs-queue",             of: ("log/4p", PIPEWORK),        slower_of: &[("log/4p", QUEUE_HANDLER)],     at_least: 2.0 },
+    Bar { name: "python/log/4p/vs-concurrent",        of: ("log/4p", PIPEWORK),        slower_of: &[("log/4p", CONCURRENT_LOG_HANDLER)], at_least: 3.0 },
 ];
 
 /// The cases of this room, ready to run.
@@ -141,6 +170,15 @@ fn lanes(job: Job) -> Vec<Lane> {
             let lane = |&(name, engine, part)| lane(name, "stream", engine, share(part), bytes, writers);
             STREAMS.iter().map(lane).collect()
         }
+        Job::Tasks { bytes } => {
+            let tasks = |most: usize| most.min(300_000_000 / bytes);
+            let lane = |&(name, engine, most)| lane(name, "execute", engine, tasks(most), bytes, 2);
+            EXECUTORS.iter().map(lane).collect()
+        }
+        Job::Logs { processes } => LOGS
+            .iter()
+            .map(|&(name, engine, most)| lane(name, "log", engine, most, RECORD, processes))
+            .collect(),
     }
 }
 
