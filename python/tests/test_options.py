@@ -35,7 +35,7 @@ ENDS: dict[str, tuple[list[Any], str]] = {
 
 
 def test_help_names_the_limits_that_hold() -> None:
-    help_of = {name: " ".join(text.split()) for name, text in re.findall(r"    (\w+): (.*?)(?=\n    \w+: |\Z)", str(reqrep.Options.__doc__), re.S)}
+    help_of = {name: " ".join(text.split()) for name, text in re.findall(r"^(\w+): (.*?)(?=^\w+: |\Z)", inspect.getdoc(reqrep.Options) or "", re.M | re.S)}
     for name, limits in {"slots": "1 to 2**20", "members": "1 to 65535", "request_bytes": "at most 2**30", "reply_bytes": "at most 2**30"}.items():
         assert limits in help_of[name]
         most = eval(limits.split()[-1])
