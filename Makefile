@@ -37,6 +37,7 @@ test: cargo tools ## run every test, those of bench/ first
 	RUSTFLAGS='--cfg loom' PIPEWORK_MODEL_SWITCHES=2 cargo test $(LOCKED) --package pipework --lib model
 	python/dev test && perl/dev test
 python: ## build the Python package, run its tests, prove its stubs and types
+python-all: cargo ; python/dev all ## run them under each Python from 3.10 on that pyenv has
 perl: ## build the Perl distribution, run its tests
 perl-dist: cargo ; @perl/dev dist ## pack the Perl distribution, with the core's sources
 python perl: cargo ; $@/dev test
@@ -85,8 +86,7 @@ bench bench-quick: cargo
 	@case $(ROOM) in perl) perl/dev build;; python) python/dev build --release;; *) exit 0;; esac && $(ROOM)/dev peers
 	cargo build $(LOCKED) --release -p pipework-c && cargo run $(LOCKED) --release $(BENCH) -- $(ROOM) $(MODE)
 
-clean: ## remove what was built
-	rm -rf target bench/target fuzz/target fuzz/corpus fuzz/artifacts
+clean: ; rm -rf target bench/target fuzz/target fuzz/corpus fuzz/artifacts ## remove what was built
 
 cargo:
 	@command -v cargo >/dev/null && command -v cc >/dev/null \
