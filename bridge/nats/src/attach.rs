@@ -1,0 +1,493 @@
+//! Outwards: this program stands as a worker at the channel, and sends what it takes to the
+//! subject.
+
+use crate::bridge::{Bridge, Permits, Stop, stopped};
+use crate::channel::{Direction, Failure, OnlyOne, at, has_worker};
+use crate::figures::Side;
+use crate::mailboxes::Mailbox;
+use crate::message::{Call, Status, Step};
+use crate::parts::{Misfit, Received, Sent, cut};
+use async_nats::connection::State;
+use async_nats::{Message, StatusCode, Subject};
+use bytes::Bytes;
+use pipework::reqrep::{self, Request, Server, Stage, Ticket};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+/// How often a call in progress is asked whether anybody still waits for it.
+const TICK: Duration = Duration::from_millis(50);
+/// How long a local caller may take for a part.
+const PART_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the answer to a probe is waited for.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// Attaches to the channel of `bridge` until it is told to stop, and then until the calls in
+/// progress are over. It is attached while somebody answers at the subject, and no other bridge is
+/// at the channel: the second waits, and takes over when the first has gone.
+///
+/// # Errors
+///
+/// The channel cannot be used any more.
+pub async fn attach(bridge: Rc<Bridge>, mut stop: Stop) -> Result<(), Failure> {
+    match only(&bridge, &mut stop).await? {
+        Some(_lock) => take_out(Rc::clone(&bridge), stop).await,
+        None => Ok(()),
+    }
+}
+
+/// The same; who calls it has the lock.
+pub(crate) async fn take_out(bridge: Rc<Bridge>, mut stop: Stop) -> Result<(), Failure> {
+    let permits = bridge.permits();
+    let attached =
+        Rc::new(Attached { bridge, permits, nobody_there: Notify::new(), is_away: Cell::new(true) });
+    while attached.find_somebody(&mut stop).await {
+        attached.serve(&mut stop).await?;
+    }
+    attached.permits.all_done().await;
+    Ok(())
+}
+
+/// Waits until no other bridge is at the channel; `None` once this one is stopped.
+pub(crate) async fn only(bridge: &Bridge, stop: &mut Stop) -> Result<Option<OnlyOne>, Failure> {
+    loop {
+        if let Some(lock) = OnlyOne::try_lock(&bridge.segment, Direction::Outwards)? {
+            return Ok(Some(lock));
+        }
+        tokio::select! {
+            () = stopped(stop) => return Ok(None),
+            () = sleep(Duration::from_millis(250)) => {}
+        }
+    }
+}
+
+struct Attached {
+    bridge: Rc<Bridge>,
+    permits: Permits,
+    /// Rung when nobody answers at the subject.
+    nobody_there: Notify,
+    /// Not attached.
+    is_away: Cell<bool>,
+}
+
+/// Times to wait, each twice the one before, and none the same as another bridge's.
+struct Pauses {
+    next: Duration,
+    most: Duration,
+}
+
+impl Pauses {
+    fn new(first: Duration, most: Duration) -> Pauses {
+        Pauses { next: first, most }
+    }
+
+    async fn pause(&mut self) {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.most);
+        sleep(pause.mul_f64(jitter())).await;
+    }
+}
+
+/// From 0.5 to 1: what keeps many from doing the same at the same time.
+pub(crate) fn jitter() -> f64 {
+    use std::hash::{BuildHasher, RandomState};
+    // A new state has other keys each time.
+    let random = RandomState::new().hash_one(0) >> 11;
+    0.5 + random as f64 / (1u64 << 54) as f64
+}
+
+impl Attached {
+    /// Asks until somebody answers at the subject; false once the bridge is stopped.
+    async fn find_somebody(&self, stop: &mut Stop) -> bool {
+        let mut pauses = Pauses::new(Duration::from_millis(50), Duration::from_secs(1));
+        loop {
+            tokio::select! {
+                () = stopped(stop) => return false,
+                somebody = self.probe() => if somebody { return true },
+            }
+            tokio::select! {
+                () = stopped(stop) => return false,
+                () = pauses.pause() => {}
+            }
+        }
+    }
+
+    async fn probe(&self) -> bool {
+        if self.bridge.nats.connection_state() != State::Connected {
+            return false;
+        }
+        let mut mailbox = self.bridge.mailboxes.mailbox();
+        let probe = Call { knows_steps: true, is_probe: true, ..Call::default() };
+        if self.bridge.request(&probe, &mailbox.subject.clone(), Bytes::new()).await.is_err() {
+            return false;
+        }
+        let answer = timeout(PROBE, mailbox.recv()).await;
+        answer.is_ok_and(|answer| {
+            answer.status.is_none() && Step::read(answer.headers.as_ref()) == Ok(Step::Accepted)
+        })
+    }
+
+    /// Takes requests until nobody answers at the subject, or the bridge is stopped.
+    async fn serve(self: &Rc<Self>, stop: &mut Stop) -> Result<(), Failure> {
+        let path = self.bridge.settings.channel.display();
+        let server = self.bridge.segment.server().map_err(at(&path))?;
+        let server = server.max_message(self.bridge.settings.max_message).part_timeout(PART_TIMEOUT);
+        self.is_away.set(false);
+        self.bridge.figures.attached.set(true);
+        let served = loop {
+            let taken = async {
+                let permit = self.permits.one().await;
+                (permit, self.next(&server).await)
+            };
+            tokio::select! {
+                // What nobody answers is given back, and must not be taken again.
+                biased;
+                () = self.nobody_there.notified() => break Ok(()),
+                () = stopped(stop) => break Ok(()),
+                (permit, request) = taken => match request {
+                    Ok(request) => {
+                        let (this, request) = (Rc::clone(self), request.into_owned());
+                        tokio::task::spawn_local(async move {
+                            this.carry(request).await;
+                            drop(permit);
+                        });
+                    }
+                    Err(error) => break Err(at(&path)(error)),
+                },
+            }
+        };
+        self.is_away.set(true);
+        self.bridge.figures.attached.set(false);
+        served
+    }
+
+    /// The next request for this bridge.
+    async fn next<'a>(&self, server: &'a Server) -> Result<Request<'a>, pipework::Error> {
+        loop {
+            let request = match self.bridge.settings.overflow {
+                Some(wait) => self.overflowing(server, wait).await?,
+                None => server.recv_async().await?,
+            };
+            match self.bridge.brought_in.borrow_mut().get_mut(&request.ticket()) {
+                // It came from there. Dropped, it fails at the client of the other direction.
+                Some(was_taken) => *was_taken = true,
+                None => return Ok(request),
+            }
+        }
+    }
+
+    /// A request that has waited for local workers in vain, or any where there are none.
+    async fn overflowing<'a>(
+        &self,
+        server: &'a Server,
+        wait: Duration,
+    ) -> Result<Request<'a>, pipework::Error> {
+        let segment = &self.bridge.segment;
+        let mut since: HashMap<Ticket, Instant> = HashMap::new();
+        loop {
+            if !has_worker(segment)? {
+                tokio::select! {
+                    request = server.recv_async() => return request,
+                    // A worker may have come.
+                    () = sleep(TICK) => continue,
+                }
+            }
+            let now = Instant::now();
+            let waiting: Vec<Ticket> = match segment.is_empty() {
+                true => Vec::new(),
+                false => segment
+                    .calls()
+                    .filter(|call| call.stage == Stage::Waiting)
+                    .map(|call| call.ticket)
+                    .collect(),
+            };
+            since.retain(|ticket, _| waiting.contains(ticket));
+            for ticket in &waiting {
+                since.entry(*ticket).or_insert(now);
+            }
+            let is_due = since.values().any(|first| now.duration_since(*first) >= wait);
+            // The one that came first, whichever was seen for longest.
+            if is_due && let Some(request) = server.try_recv()? {
+                return Ok(request);
+            }
+            sleep((wait / 4).clamp(Duration::from_millis(1), TICK)).await;
+        }
+    }
+
+    /// Carries one request, until it is over.
+    async fn carry(&self, request: Request<'static>) {
+        let (figures, begin) = (&self.bridge.figures, Instant::now());
+        let _counted = figures.in_flight(Side::Attach);
+        let mut carried = Carried { attached: self, request: Some(request), begin };
+        let mut pauses = Pauses::new(Duration::from_millis(5), Duration::from_millis(250));
+        let outcome = loop {
+            match carried.attempt().await {
+                Outcome::Over(name) => break name,
+                Outcome::NotBegun { nobody_there } => {
+                    if nobody_there && self.give_back(&mut carried) {
+                        break "given_back";
+                    }
+                    pauses.pause().await;
+                    if let Some(name) = carried.is_over_by_itself() {
+                        break name;
+                    }
+                }
+            }
+        };
+        figures.done(Side::Attach, outcome, begin.elapsed());
+    }
+
+    /// Leaves the channel, for nobody is there, and gives a request back to it.
+    fn give_back(&self, carried: &mut Carried<'_>) -> bool {
+        if !self.is_away.replace(true) {
+            self.nobody_there.notify_one();
+        }
+        carried.request.as_mut().is_none_or(|request| request.give_back())
+    }
+}
+
+/// What has become of an attempt.
+enum Outcome {
+    /// The call is over; as the figures name it.
+    Over(&'static str),
+    /// No worker has it, and it may be sent again.
+    NotBegun { nobody_there: bool },
+}
+
+/// A request in the hands of the bridge.
+struct Carried<'a> {
+    attached: &'a Attached,
+    /// `None` once it is over.
+    request: Option<Request<'static>>,
+    begin: Instant,
+}
+
+/// What is known of the far side of a call.
+struct FarSide {
+    mailbox: Mailbox,
+    /// Where it listens, once it has said something.
+    control: Option<Subject>,
+    /// Of the request.
+    sent: Sent,
+    rest: Bytes,
+    /// Of the reply.
+    received: Received,
+    heard: Instant,
+}
+
+impl Carried<'_> {
+    /// Sends the request to the subject once, and the reply to the caller.
+    async fn attempt(&mut self) -> Outcome {
+        let bridge = &self.attached.bridge;
+        let Some(request) = &self.request else { return Outcome::Over("answered") };
+        if bridge.nats.connection_state() != State::Connected {
+            return Outcome::NotBegun { nobody_there: true };
+        }
+        let mut rest = Bytes::copy_from_slice(request);
+        let first = cut(&mut rest, bridge.piece_bytes());
+        let timeout = bridge.settings.timeout.map(|timeout| timeout.saturating_sub(self.begin.elapsed()));
+        let call = Call {
+            knows_steps: true,
+            is_probe: false,
+            timeout,
+            flags: request.flags(),
+            more: !rest.is_empty(),
+        };
+        let mut far = FarSide {
+            mailbox: bridge.mailboxes.mailbox(),
+            control: None,
+            sent: Sent::default(),
+            rest,
+            received: Received::new(bridge.settings.max_message),
+            heard: Instant::now(),
+        };
+        far.sent.add();
+        if bridge.request(&call, &far.mailbox.subject, first).await.is_err() {
+            return Outcome::NotBegun { nobody_there: true };
+        }
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.reset();
+        loop {
+            self.hand_out(&mut far).await;
+            let outcome = tokio::select! {
+                biased;
+                message = far.mailbox.recv() => self.hear(&mut far, message).await,
+                _ = ticks.tick() => self.look(&far),
+            };
+            match outcome {
+                None => {}
+                // The far side has said the last word.
+                Some(Next::End(outcome)) => return outcome,
+                Some(Next::Cancel(outcome)) => {
+                    self.cancel(far);
+                    return outcome;
+                }
+            }
+        }
+    }
+
+    /// Sends what the far side has space for.
+    async fn hand_out(&self, far: &mut FarSide) {
+        let Some(control) = &far.control else { return };
+        let bridge = &self.attached.bridge;
+        while !far.rest.is_empty() && far.sent.has_space() {
+            let piece = cut(&mut far.rest, bridge.piece_bytes());
+            let step = Step::Part { number: far.sent.count(), more: !far.rest.is_empty(), flags: 0 };
+            far.sent.add();
+            // If it is lost, the far side notices the gap, or its silence tells.
+            let _ = bridge.say(control, Some(&far.mailbox.subject), &step, piece).await;
+        }
+    }
+
+    /// Looks whether the call is over without a word of the far side.
+    fn look(&mut self, far: &FarSide) -> Option<Next> {
+        if let Some(name) = self.is_over_by_itself() {
+            return Some(Next::Cancel(Outcome::Over(name)));
+        }
+        if far.heard.elapsed() < self.attached.bridge.settings.silence {
+            return None;
+        }
+        Some(Next::Cancel(self.far_side_died("silent")))
+    }
+
+    /// Ends the call if its caller does not wait any more, or its time is over.
+    fn is_over_by_itself(&mut self) -> Option<&'static str> {
+        let request = self.request.take_if(|request| !request.is_wanted());
+        if request.is_some() {
+            return Some("cancelled");
+        }
+        let limit = self.attached.bridge.settings.timeout?;
+        (self.begin.elapsed() >= limit).then(|| self.fail(Status::TimedOut, b""))
+    }
+
+    fn far_side_died(&mut self, name: &'static str) -> Outcome {
+        self.request.take().map(Request::peer_died);
+        Outcome::Over(name)
+    }
+
+    /// Fails the call for a reason, or for what the status says.
+    fn fail(&mut self, status: Status, reason: &[u8]) -> &'static str {
+        let reason = if reason.is_empty() { status.text().as_bytes() } else { reason };
+        self.request.take().map(|request| request.fail(reason));
+        status.name()
+    }
+
+    /// Takes what the far side says.
+    async fn hear(&mut self, far: &mut FarSide, message: Message) -> Option<Next> {
+        far.heard = Instant::now();
+        if message.status == Some(StatusCode::NO_RESPONDERS) {
+            // To the request, or to something that was said later: then the far side has gone.
+            return Some(match far.control {
+                None => Next::End(Outcome::NotBegun { nobody_there: true }),
+                Some(_) => Next::End(self.far_side_died("far_side_gone")),
+            });
+        }
+        if far.control.is_none() {
+            far.control = message.reply;
+        }
+        let payload = message.payload;
+        match Step::read(message.headers.as_ref()) {
+            Ok(Step::Accepted) => None,
+            Ok(Step::Ack(next)) => {
+                far.sent.acknowledge(next);
+                None
+            }
+            Ok(Step::Part { number, more, flags }) => match far.received.take(number, more, &payload) {
+                Ok(part) => self.give(far, part, flags).await,
+                Err(misfit) => Some(self.misfit(misfit)),
+            },
+            Ok(Step::Reply { number, flags }) => match far.received.end(number, &payload) {
+                Ok(reply) => Some(Next::End(self.reply(reply, flags).await)),
+                Err(misfit) => Some(self.misfit(misfit)),
+            },
+            Ok(Step::Failure(status)) => Some(Next::End(match status {
+                Status::Busy => Outcome::NotBegun { nobody_there: false },
+                Status::NoWorker => Outcome::NotBegun { nobody_there: true },
+                Status::WorkerDied => self.far_side_died(status.name()),
+                _ => Outcome::Over(self.fail(status, &payload)),
+            })),
+            // Nobody that knows the mapping says this to a caller.
+            Ok(Step::Cancel) => Some(Next::Cancel(Outcome::Over(self.fail(Status::Malformed, b"cancel")))),
+            Err(wrong) => Some(Next::Cancel(Outcome::Over(self.fail(Status::Malformed, wrong.as_bytes())))),
+        }
+    }
+
+    fn misfit(&mut self, misfit: Misfit) -> Next {
+        Next::Cancel(match misfit {
+            Misfit::Gap => self.far_side_died("part_lost"),
+            Misfit::TooLong => Outcome::Over(self.fail(Status::TooLong, b"")),
+        })
+    }
+
+    /// Gives the caller a part, and acknowledges its pieces.
+    async fn give(&mut self, far: &mut FarSide, part: Option<Vec<u8>>, flags: u32) -> Option<Next> {
+        if let (Some(part), Some(request)) = (part, &mut self.request) {
+            let given =
+                timeout(PART_TIMEOUT, request.part_async(reqrep::Message::new(&part).flags(flags))).await;
+            if !matches!(given, Ok(Ok(true))) {
+                // Dropped, it fails at its client, if that is still there.
+                self.request = None;
+                return Some(Next::Cancel(Outcome::Over("cancelled")));
+            }
+        }
+        if let (Some(next), Some(control)) = (far.received.due(), &far.control) {
+            let reply = Some(&far.mailbox.subject);
+            // If it is lost, the far side waits, and the caller hears of its silence.
+            let _ = self.attached.bridge.say(control, reply, &Step::Ack(next), Bytes::new()).await;
+        }
+        None
+    }
+
+    async fn reply(&mut self, reply: Vec<u8>, flags: u32) -> Outcome {
+        let Some(request) = self.request.take() else { return Outcome::Over("cancelled") };
+        // What a slot holds is given at once; more goes at the caller's speed, of which a megabyte
+        // a second is expected.
+        let limit = PART_TIMEOUT + Duration::from_micros(reply.len() as u64);
+        let replied = timeout(limit, request.reply_async(reqrep::Message::new(&reply).flags(flags))).await;
+        Outcome::Over(match replied {
+            Ok(Ok(true)) => "answered",
+            Ok(Ok(false)) => "cancelled",
+            Ok(Err(error)) if error.kind() == pipework::ErrorKind::TooLong => Status::TooLong.name(),
+            Ok(Err(_)) | Err(_) => "not_taken",
+        })
+    }
+
+    /// Tells the far side that nobody waits, as soon as it is known where.
+    fn cancel(&self, mut far: FarSide) {
+        let (bridge, silence) = (Rc::clone(&self.attached.bridge), self.attached.bridge.settings.silence);
+        tokio::task::spawn_local(async move {
+            let control = match far.control {
+                Some(control) => Some(control),
+                None => timeout(silence, far.mailbox.recv()).await.ok().and_then(|message| message.reply),
+            };
+            if let Some(control) = control {
+                let _ = bridge.say(&control, None, &Step::Cancel, Bytes::new()).await;
+            }
+        });
+    }
+}
+
+/// How an attempt goes on.
+enum Next {
+    /// It is over at both ends.
+    End(Outcome),
+    /// It is over here.
+    Cancel(Outcome),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_spreads() {
+        let all: Vec<f64> = (0..1000).map(|_| jitter()).collect();
+        assert!(all.iter().all(|each| (0.5..1.0).contains(each)));
+        let (low, high) = (all.iter().filter(|each| **each < 0.6), all.iter().filter(|each| **each > 0.9));
+        assert!(low.count() > 100 && high.count() > 100);
+    }
+}

@@ -1,0 +1,145 @@
+//! What both directions of a bridge share: the connection, the channel, and the limits.
+
+use crate::channel::{self, Failure, at};
+use crate::figures::Figures;
+use crate::mailboxes::Mailboxes;
+use crate::message::{Call, Step};
+use crate::parts;
+use async_nats::{Client, Subject};
+use bytes::Bytes;
+use pipework::reqrep::{Segment, Ticket};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+/// True once the bridge is told to stop.
+pub type Stop = watch::Receiver<bool>;
+
+/// What a bridge is told.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The path of the channel.
+    pub channel: PathBuf,
+    /// The subject of its calls.
+    pub subject: String,
+    /// The queue group of those who expose it.
+    pub queue: String,
+    /// Calls in progress at the same time, in each direction.
+    pub concurrency: usize,
+    /// Bytes of the longest request, reply or part.
+    pub max_message: usize,
+    /// How long a call that is sent out may take.
+    pub timeout: Option<Duration>,
+    /// How long the far side of a call may say nothing.
+    pub silence: Duration,
+    /// How long a call waits for a local worker, where there is one, before it is sent out.
+    pub overflow: Option<Duration>,
+    /// Use a channel of another user.
+    pub any_owner: bool,
+}
+
+/// A channel and a connection.
+#[derive(Debug)]
+pub struct Bridge {
+    pub(crate) settings: Settings,
+    pub(crate) nats: Client,
+    pub(crate) segment: Segment,
+    pub(crate) mailboxes: Mailboxes,
+    pub(crate) figures: Rc<Figures>,
+    /// The calls that this program has brought in, and whether it has taken them itself.
+    pub(crate) brought_in: RefCell<HashMap<Ticket, bool>>,
+}
+
+impl Bridge {
+    /// Opens the channel, or makes it.
+    ///
+    /// # Errors
+    ///
+    /// Why that cannot be.
+    pub async fn open(settings: Settings, nats: Client, figures: Rc<Figures>) -> Result<Rc<Bridge>, Failure> {
+        let segment = channel::open(&settings.channel, settings.any_owner)?;
+        let mailboxes = Mailboxes::open(&nats).await.map_err(at("the inbox"))?;
+        let brought_in = RefCell::default();
+        Ok(Rc::new(Bridge { settings, nats, segment, mailboxes, figures, brought_in }))
+    }
+
+    /// A permit for each call that may be in progress.
+    pub(crate) fn permits(&self) -> Permits {
+        let all = self.settings.concurrency;
+        Permits { all, left: Arc::new(Semaphore::new(all)) }
+    }
+
+    /// Bytes of a piece that the server takes.
+    pub(crate) fn piece_bytes(&self) -> usize {
+        parts::piece_bytes(self.nats.max_payload())
+    }
+
+    /// Publishes a request.
+    pub(crate) async fn request(&self, call: &Call, reply: &Subject, payload: Bytes) -> Result<(), Unsent> {
+        let subject = self.settings.subject.clone();
+        let sent = self.nats.publish_with_reply_and_headers(subject, reply.clone(), call.headers(), payload);
+        sent.await.map_err(|_| Unsent)
+    }
+
+    /// Says something to the other side of a call, and where to answer.
+    pub(crate) async fn say(
+        &self,
+        to: &Subject,
+        reply: Option<&Subject>,
+        step: &Step,
+        payload: Bytes,
+    ) -> Result<(), Unsent> {
+        let (nats, to) = (&self.nats, to.clone());
+        match (step.headers(), reply.cloned()) {
+            (None, None) => nats.publish(to, payload).await,
+            (None, Some(reply)) => nats.publish_with_reply(to, reply, payload).await,
+            (Some(headers), None) => nats.publish_with_headers(to, headers, payload).await,
+            (Some(headers), Some(reply)) => {
+                nats.publish_with_reply_and_headers(to, reply, headers, payload).await
+            }
+        }
+        .map_err(|_| Unsent)
+    }
+}
+
+/// The connection did not take a message: it is closed, or the subject is none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unsent;
+
+/// Bounds the calls in progress.
+#[derive(Clone, Debug)]
+pub(crate) struct Permits {
+    all: usize,
+    left: Arc<Semaphore>,
+}
+
+impl Permits {
+    /// A permit, if one is left.
+    pub(crate) fn try_one(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.left).try_acquire_owned().ok()
+    }
+
+    /// Waits for a permit.
+    pub(crate) async fn one(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.left).acquire_owned().await.ok()
+    }
+
+    /// Waits until no call is in progress any more.
+    pub(crate) async fn all_done(&self) {
+        let all = u32::try_from(self.all).unwrap_or(u32::MAX);
+        drop(self.left.acquire_many(all).await);
+    }
+}
+
+/// Resolves when the bridge is told to stop, or nobody is left to tell it.
+pub(crate) async fn stopped(stop: &mut Stop) {
+    while !*stop.borrow_and_update() {
+        if stop.changed().await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The connection to NATS: where it leads, who it is, and how it comes back.
+//!
+//! Secrets come from files and the environment only, and no error shows one.
+
+use crate::attach::jitter;
+use crate::channel::Failure;
+use crate::figures::ConnectionFigures;
+use async_nats::{Client, ConnectOptions, Event, ServerAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where the connection leads, and who it is.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// The servers, by their URLs; of a cluster, one is enough.
+    pub servers: Vec<ServerAddr>,
+    /// A file of credentials: a JWT and its key.
+    pub creds: Option<PathBuf>,
+    /// A file that holds the seed of an NKey.
+    pub nkey: Option<PathBuf>,
+    /// Certificates to trust besides those of the system.
+    pub tls_ca: Option<PathBuf>,
+    /// A certificate of one's own and its key.
+    pub tls_cert: Option<(PathBuf, PathBuf)>,
+    /// Whether to refuse a connection without TLS.
+    pub tls: bool,
+    /// Where inboxes begin, if not at `_INBOX`.
+    pub inbox_prefix: Option<String>,
+    /// A user and a password.
+    pub user: Option<Secret<(String, String)>>,
+    /// A token.
+    pub token: Option<Secret<String>>,
+}
+
+/// What is not shown.
+#[derive(Clone)]
+pub struct Secret<T>(pub T);
+
+impl<T> std::fmt::Debug for Secret<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("...")
+    }
+}
+
+/// The servers that `text` names, separated by commas.
+///
+/// # Errors
+///
+/// What is wrong, without the text: a password may stand in it.
+pub fn servers(text: &str) -> Result<Vec<ServerAddr>, String> {
+    let wrong = "a server is named like nats://host:4222, several with commas in between";
+    text.split(',').map(|each| each.trim().parse().map_err(|_| wrong.to_owned())).collect()
+}
+
+/// Connects, and keeps trying where no server is there yet.
+///
+/// # Errors
+///
+/// A file that cannot be read, or a server that refuses.
+pub async fn connect(access: Access, figures: Arc<ConnectionFigures>) -> Result<Client, Failure> {
+    let names: Vec<String> =
+        access.servers.iter().map(|server| format!("{}:{}", server.host(), server.port())).collect();
+    let mut options = ConnectOptions::new()
+        .name("pipework-nats")
+        .require_tls(access.tls)
+        .retry_on_initial_connect()
+        .ping_interval(Duration::from_secs(5))
+        .reconnect_delay_callback(delay)
+        .event_callback(move |event| {
+            count(&figures, &event);
+            std::future::ready(())
+        });
+    if let Some(creds) = &access.creds {
+        let opened = options.credentials_file(creds).await;
+        // The error may quote the file.
+        options = opened
+            .map_err(|error| Failure(format!("{}: no credentials: {}", creds.display(), error.kind())))?;
+    }
+    if let Some(nkey) = &access.nkey {
+        let seed = std::fs::read_to_string(nkey);
+        let seed = seed.map_err(|error| Failure(format!("{}: {}", nkey.display(), error.kind())))?;
+        options = options.nkey(seed.trim().to_owned());
+    }
+    if let Some(ca) = access.tls_ca {
+        options = options.add_root_certificates(ca);
+    }
+    if let Some((cert, key)) = access.tls_cert {
+        options = options.add_client_certificate(cert, key);
+    }
+    if let Some(prefix) = access.inbox_prefix {
+        options = options.custom_inbox_prefix(prefix);
+    }
+    if let Some(Secret((user, password))) = access.user {
+        options = options.user_and_password(user, password);
+    }
+    if let Some(Secret(token)) = access.token {
+        options = options.token(token);
+    }
+    let connected = options.connect(access.servers).await;
+    connected.map_err(|error| Failure(format!("{}: {}", names.join(", "), error.kind())))
+}
+
+/// How long to wait before another try: twice as long each time, and none the same as another
+/// program's.
+fn delay(attempts: usize) -> Duration {
+    let tries = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX).min(9);
+    Duration::from_millis(10 << tries).mul_f64(jitter())
+}
+
+fn count(figures: &ConnectionFigures, event: &Event) {
+    let counter = match event {
+        Event::Connected => &figures.connects,
+        Event::Disconnected => &figures.disconnects,
+        Event::SlowConsumer(_) => &figures.slow,
+        Event::ServerError(_) | Event::ClientError(_) => &figures.errors,
+        _ => return,
+    };
+    ConnectionFigures::count(counter);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_named_with_commas_between() {
+        let known = servers("nats://a:1, tls://b").unwrap();
+        assert_eq!(
+            known.iter().map(|each| (each.host(), each.port())).collect::<Vec<_>>(),
+            [("a", 1), ("b", 4222)]
+        );
+        let wrong = servers("nats://user:secret@[").unwrap_err();
+        assert!(!wrong.contains("secret"), "{wrong}");
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let access = Access {
+            token: Some(Secret("hidden-token".into())),
+            user: Some(Secret(("user".into(), "hidden-password".into()))),
+            ..Access::default()
+        };
+        assert!(!format!("{access:?}").contains("hidden"));
+    }
+
+    #[test]
+    fn delays_grow_and_end_growing() {
+        assert!(delay(1) <= Duration::from_millis(10));
+        assert!(delay(5) > delay(1));
+        assert!(delay(usize::MAX) <= Duration::from_millis(10 << 9));
+    }
+}

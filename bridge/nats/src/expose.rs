@@ -1,0 +1,404 @@
+//! Inwards: requests from a subject go to the workers of the channel.
+
+use crate::bridge::{Bridge, Permits, Stop, Unsent, stopped};
+use crate::channel::{Direction, Failure, OnlyOne, at, has_worker, is_passing};
+use crate::figures::Side;
+use crate::mailboxes::Mailbox;
+use crate::message::{Call, Status, Step};
+use crate::parts::{Misfit, Received, Sent, cut};
+use async_nats::{Message, StatusCode, Subject, Subscriber};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use pipework::reqrep::{Client, Reply, Stream, Ticket};
+use pipework::{Error, ErrorKind};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+/// How often the channel is asked for workers.
+const LOOK: Duration = Duration::from_millis(100);
+/// When a caller is first told that its request is in hand, and how often after that.
+const FIRST_WORD: Duration = Duration::from_millis(50);
+const NEXT_WORD: Duration = Duration::from_secs(1);
+
+/// Exposes the channel of `bridge` until it is told to stop, and then until the calls in progress
+/// are over. It subscribes while workers are attached.
+///
+/// # Errors
+///
+/// The channel cannot be used any more, or the subject not subscribed to.
+pub async fn expose(bridge: Rc<Bridge>, stop: Stop) -> Result<(), Failure> {
+    let path = bridge.settings.channel.display();
+    let lock = OnlyOne::try_lock(&bridge.segment, Direction::Inwards)?;
+    let _lock = lock.ok_or_else(|| {
+        Failure(format!("{path}: another bridge is attached to it; `join` is both in one program"))
+    })?;
+    bring_in(Rc::clone(&bridge), stop).await
+}
+
+/// The same; who calls it has the lock.
+pub(crate) async fn bring_in(bridge: Rc<Bridge>, mut stop: Stop) -> Result<(), Failure> {
+    let client = bridge.segment.client().map_err(at(bridge.settings.channel.display()))?;
+    let client = client.needs_server(true).max_message(bridge.settings.max_message);
+    let exposing = Rc::new(Exposing { permits: bridge.permits(), bridge, client });
+    while exposing.wait_for_worker(&mut stop).await? {
+        exposing.serve(&mut stop).await?;
+    }
+    exposing.permits.all_done().await;
+    Ok(())
+}
+
+struct Exposing {
+    bridge: Rc<Bridge>,
+    client: Client,
+    permits: Permits,
+}
+
+impl Exposing {
+    /// Waits for a worker; false once the bridge is stopped.
+    async fn wait_for_worker(&self, stop: &mut Stop) -> Result<bool, Failure> {
+        let mut looks = interval(LOOK);
+        loop {
+            tokio::select! {
+                () = stopped(stop) => return Ok(false),
+                _ = looks.tick() => if self.has_worker()? { return Ok(true) },
+            }
+        }
+    }
+
+    fn has_worker(&self) -> Result<bool, Failure> {
+        match has_worker(&self.bridge.segment) {
+            Err(error) if is_passing(&error) => Ok(false),
+            looked => looked.map_err(at(self.bridge.settings.channel.display())),
+        }
+    }
+
+    /// Takes requests until the last worker has left, or the bridge is stopped.
+    async fn serve(self: &Rc<Self>, stop: &mut Stop) -> Result<(), Failure> {
+        let (subject, queue) = (&self.bridge.settings.subject, &self.bridge.settings.queue);
+        let subscribed = self.bridge.nats.queue_subscribe(subject.clone(), queue.clone());
+        let mut subscriber = subscribed.await.map_err(at(subject))?;
+        self.bridge.figures.subscribed.set(true);
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                message = subscriber.next() => match message {
+                    Some(message) => self.take(message).await,
+                    None => break,
+                },
+                _ = looks.tick() => if !self.has_worker()? { break },
+                () = stopped(stop) => break,
+            }
+        }
+        self.bridge.figures.subscribed.set(false);
+        self.drain(subscriber).await;
+        Ok(())
+    }
+
+    /// Unsubscribes, and answers what NATS has sent before it knew.
+    async fn drain(self: &Rc<Self>, mut subscriber: Subscriber) {
+        if subscriber.drain().await.is_ok() {
+            while let Some(message) = subscriber.next().await {
+                self.take(message).await;
+            }
+        }
+    }
+
+    /// Begins with a request, or refuses it.
+    async fn take(self: &Rc<Self>, message: Message) {
+        let figures = &self.bridge.figures;
+        let Some(to) = message.reply.clone() else { return figures.refused("no_reply_subject") };
+        let call = match Call::read(message.headers.as_ref()) {
+            Ok(call) => call,
+            Err(wrong) => {
+                figures.refused(Status::Malformed.name());
+                return self.end(&to, Status::Malformed, wrong.into()).await;
+            }
+        };
+        if call.is_probe {
+            return match self.has_worker() {
+                Ok(true) => drop(self.bridge.say(&to, None, &Step::Accepted, Bytes::new()).await),
+                _ => self.end(&to, Status::NoWorker, Bytes::new()).await,
+            };
+        }
+        let Some(permit) = self.permits.try_one() else {
+            figures.refused(Status::Busy.name());
+            return self.end(&to, Status::Busy, Bytes::new()).await;
+        };
+        let this = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            this.answer(call, to, message.payload).await;
+            drop(permit);
+        });
+    }
+
+    async fn end(&self, to: &Subject, status: Status, reason: Bytes) {
+        // A caller that cannot be reached hears nothing of this either.
+        let _ = self.bridge.say(to, None, &Step::Failure(status), reason).await;
+    }
+
+    async fn answer(&self, call: Call, to: Subject, payload: Bytes) {
+        let (figures, begin) = (&self.bridge.figures, Instant::now());
+        let _counted = figures.in_flight(Side::Expose);
+        let mut conversation = Conversation {
+            exposing: self,
+            call,
+            to: to.clone(),
+            mailbox: call.knows_steps.then(|| self.bridge.mailboxes.mailbox()),
+        };
+        let outcome = conversation.hold(payload).await;
+        figures.done(Side::Expose, outcome.as_ref().map_or_else(End::name, |()| "answered"), begin.elapsed());
+        match outcome {
+            Ok(()) | Err(End::Gone) => {}
+            Err(End::Because(status, reason)) => self.end(&to, status, reason).await,
+        }
+    }
+}
+
+/// Why a call was not answered.
+enum End {
+    /// With this status, and reason.
+    Because(Status, Bytes),
+    /// Nobody waits for it any more, or can be told.
+    Gone,
+}
+
+impl End {
+    fn name(&self) -> &'static str {
+        match self {
+            End::Because(status, _) => status.name(),
+            End::Gone => "cancelled",
+        }
+    }
+}
+
+impl From<Status> for End {
+    fn from(status: Status) -> End {
+        End::Because(status, Bytes::new())
+    }
+}
+
+impl From<Unsent> for End {
+    fn from(_: Unsent) -> End {
+        End::Gone
+    }
+}
+
+/// One call, from its first message to its last.
+struct Conversation<'a> {
+    exposing: &'a Exposing,
+    call: Call,
+    to: Subject,
+    /// Where the caller says more; none for one that does not know how.
+    mailbox: Option<Mailbox>,
+}
+
+impl Conversation<'_> {
+    async fn hold(&mut self, payload: Bytes) -> Result<(), End> {
+        let limit = self.call.timeout;
+        let held = async {
+            let request = if self.call.more { self.gather(payload).await? } else { payload };
+            let sent = Sent::default();
+            let Conversation { exposing, call, to, mailbox } = self;
+            let answering = Answering {
+                exposing,
+                call: *call,
+                to,
+                reply: mailbox.as_ref().map(|own| own.subject.clone()),
+                sent: &sent,
+            };
+            match mailbox {
+                Some(mailbox) => tokio::select! {
+                    biased;
+                    answered = answering.answer(request) => answered,
+                    () = answering.listen(mailbox) => Err(End::Gone),
+                },
+                None => answering.answer(request).await,
+            }
+        };
+        match limit {
+            None => held.await,
+            // Whoever does not wait at all would now and then be answered.
+            Some(Duration::ZERO) => Err(Status::TimedOut.into()),
+            Some(limit) => timeout(limit, held).await.unwrap_or(Err(Status::TimedOut.into())),
+        }
+    }
+
+    /// Receives the other parts of a request.
+    async fn gather(&mut self, first: Bytes) -> Result<Bytes, End> {
+        let settings = &self.exposing.bridge.settings;
+        let Some(mailbox) = &mut self.mailbox else { return Err(Status::Malformed.into()) };
+        let mut received = Received::new(settings.max_message);
+        let fits = |misfit| match misfit {
+            Misfit::Gap => End::from(Status::WorkerDied),
+            Misfit::TooLong => End::from(Status::TooLong),
+        };
+        received.take(0, true, &first).map_err(fits)?;
+        let reply = mailbox.subject.clone();
+        let say = |step| {
+            let (bridge, to, reply) = (&self.exposing.bridge, &self.to, &reply);
+            async move { bridge.say(to, Some(reply), &step, Bytes::new()).await }
+        };
+        say(Step::Accepted).await?;
+        loop {
+            let Ok(message) = timeout(settings.silence, mailbox.recv()).await else { return Err(End::Gone) };
+            match read(&message) {
+                Some(Step::Part { number, more, .. }) => {
+                    if let Some(request) = received.take(number, more, &message.payload).map_err(fits)? {
+                        return Ok(request.into());
+                    }
+                    if let Some(next) = received.due() {
+                        say(Step::Ack(next)).await?;
+                    }
+                }
+                Some(Step::Accepted | Step::Ack(_)) => {}
+                Some(_) => return Err(End::Gone),
+                None => return Err(Status::Malformed.into()),
+            }
+        }
+    }
+}
+
+/// What the caller says; a step that ends the call where nobody hears this side any more.
+fn read(message: &Message) -> Option<Step> {
+    match message.status {
+        Some(StatusCode::NO_RESPONDERS) => Some(Step::Cancel),
+        _ => Step::read(message.headers.as_ref()).ok(),
+    }
+}
+
+/// A request on its way through the channel.
+struct Answering<'a> {
+    exposing: &'a Exposing,
+    call: Call,
+    to: &'a Subject,
+    /// This side's mailbox.
+    reply: Option<Subject>,
+    sent: &'a Sent,
+}
+
+impl Answering<'_> {
+    /// Calls a worker, and hands on what it says.
+    async fn answer(&self, request: Bytes) -> Result<(), End> {
+        let message = pipework::reqrep::Message::new(&request).flags(self.call.flags);
+        let mut stream =
+            self.exposing.client.stream_async(message).await.map_err(|error| ended(error, None))?;
+        let known = BroughtIn::new(&self.exposing.bridge, stream.ticket());
+        // What a caller gets in one message that does not take several.
+        let mut whole = Vec::new();
+        loop {
+            let part = stream.next_part_async().await.map_err(|error| self.ended(error, &stream, &known))?;
+            let flags = part.as_ref().map_or(0, Reply::flags);
+            let part = part.map_or(Vec::new(), Reply::into_vec);
+            let is_last = stream.ticket().is_none();
+            match (self.call.knows_steps, is_last) {
+                (true, false) => self.part(part.into(), flags).await?,
+                (true, true) => return self.reply(part.into(), flags).await,
+                (false, _) => {
+                    whole = if whole.is_empty() { part } else { [whole, part].concat() };
+                    if whole.len() > self.exposing.bridge.nats.max_payload().saturating_sub(64) {
+                        return Err(Status::TooLong.into());
+                    }
+                    if is_last {
+                        return self.say(Step::Reply { number: 0, flags }, whole.into()).await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn ended(&self, error: Error, stream: &Stream, known: &BroughtIn<'_>) -> End {
+        match known.was_taken_here() {
+            true => Status::Busy.into(),
+            false => ended(error, stream.reason()),
+        }
+    }
+
+    async fn part(&self, mut part: Bytes, flags: u32) -> Result<(), End> {
+        loop {
+            let piece = cut(&mut part, self.exposing.bridge.piece_bytes());
+            self.piece(piece, !part.is_empty(), flags).await?;
+            if part.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn piece(&self, piece: Bytes, more: bool, flags: u32) -> Result<(), End> {
+        self.sent.space().await;
+        let number = self.sent.count();
+        self.sent.add();
+        self.say(Step::Part { number, more, flags }, piece).await
+    }
+
+    async fn reply(&self, mut reply: Bytes, flags: u32) -> Result<(), End> {
+        let bytes = self.exposing.bridge.piece_bytes();
+        while reply.len() > bytes {
+            let piece = cut(&mut reply, bytes);
+            self.piece(piece, true, flags).await?;
+        }
+        self.say(Step::Reply { number: self.sent.count(), flags }, reply).await
+    }
+
+    async fn say(&self, step: Step, payload: Bytes) -> Result<(), End> {
+        Ok(self.exposing.bridge.say(self.to, self.reply.as_ref(), &step, payload).await?)
+    }
+
+    /// Listens to the caller, and tells it from time to time that its request is in hand; returns
+    /// when it does not wait any more.
+    async fn listen(&self, mailbox: &mut Mailbox) {
+        let mut word = std::pin::pin!(sleep(FIRST_WORD));
+        loop {
+            tokio::select! {
+                message = mailbox.recv() => match read(&message) {
+                    Some(Step::Ack(next)) => self.sent.acknowledge(next),
+                    Some(Step::Cancel) => return,
+                    // Nothing that ends a call by the rules.
+                    _ => {}
+                },
+                () = &mut word => {
+                    if self.say(Step::Accepted, Bytes::new()).await.is_err() {
+                        return;
+                    }
+                    word.as_mut().reset(tokio::time::Instant::now() + NEXT_WORD);
+                }
+            }
+        }
+    }
+}
+
+/// What an error of the channel says to the caller.
+fn ended(error: Error, reason: Option<&Reply>) -> End {
+    let reason = reason.map_or(Bytes::new(), |reason| Bytes::copy_from_slice(reason));
+    match error.kind() {
+        ErrorKind::Failed => End::Because(Status::Failed, reason),
+        ErrorKind::PeerDied => Status::WorkerDied.into(),
+        ErrorKind::NoServer => Status::NoWorker.into(),
+        ErrorKind::TooLong => Status::TooLong.into(),
+        _ => End::Because(Status::Failed, error.to_string().into()),
+    }
+}
+
+/// A call of this program's own, for the other direction to know.
+struct BroughtIn<'a> {
+    bridge: &'a Bridge,
+    ticket: Option<Ticket>,
+}
+
+impl BroughtIn<'_> {
+    fn new(bridge: &Bridge, ticket: Option<Ticket>) -> BroughtIn<'_> {
+        ticket.map(|ticket| bridge.brought_in.borrow_mut().insert(ticket, false));
+        BroughtIn { bridge, ticket }
+    }
+
+    fn was_taken_here(&self) -> bool {
+        self.ticket.is_some_and(|ticket| self.bridge.brought_in.borrow().get(&ticket) == Some(&true))
+    }
+}
+
+impl Drop for BroughtIn<'_> {
+    fn drop(&mut self) {
+        self.ticket.map(|ticket| self.bridge.brought_in.borrow_mut().remove(&ticket));
+    }
+}

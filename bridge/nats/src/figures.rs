@@ -1,0 +1,241 @@
+//! What the bridge has done, in numbers, and the page that Prometheus reads them from.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A direction, as the figures name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// Calls that come in.
+    Expose,
+    /// Calls that go out.
+    Attach,
+}
+
+impl Side {
+    const ALL: [Side; 2] = [Side::Expose, Side::Attach];
+
+    fn name(self) -> &'static str {
+        match self {
+            Side::Expose => "expose",
+            Side::Attach => "attach",
+        }
+    }
+}
+
+/// The upper bounds of the latency's buckets, in microseconds.
+const BUCKETS: [u64; 12] =
+    [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000, 5_000_000, 30_000_000];
+
+#[derive(Debug, Default)]
+struct Latency {
+    buckets: [u64; BUCKETS.len()],
+    count: u64,
+    sum: Duration,
+}
+
+/// Counters and gauges.
+#[derive(Debug, Default)]
+pub struct Figures {
+    in_flight: [Cell<u64>; 2],
+    done: RefCell<BTreeMap<(Side, &'static str), u64>>,
+    refused: RefCell<BTreeMap<&'static str, u64>>,
+    latency: RefCell<[Latency; 2]>,
+    /// Connections made, and messages lost on their way into the program.
+    pub connection: Arc<ConnectionFigures>,
+    /// Whether the subject is subscribed to.
+    pub subscribed: Cell<bool>,
+    /// Whether the bridge is attached to its channel.
+    pub attached: Cell<bool>,
+}
+
+/// What the connection counts, in threads of its own.
+#[derive(Debug, Default)]
+pub struct ConnectionFigures {
+    /// Connections made.
+    pub connects: AtomicU64,
+    /// Connections lost.
+    pub disconnects: AtomicU64,
+    /// Times that a subscription was too slow, and a message lost.
+    pub slow: AtomicU64,
+    /// Errors that the server has told.
+    pub errors: AtomicU64,
+}
+
+impl ConnectionFigures {
+    /// Counts one.
+    pub fn count(counter: &AtomicU64) {
+        // Relaxed: a number for people.
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A call that counts as in flight for as long as this lives.
+#[derive(Debug)]
+pub struct InFlight<'a>(&'a Cell<u64>);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl Figures {
+    /// Counts a call in flight.
+    pub fn in_flight(&self, side: Side) -> InFlight<'_> {
+        let gauge = &self.in_flight[side as usize];
+        gauge.set(gauge.get() + 1);
+        InFlight(gauge)
+    }
+
+    /// A call is over.
+    pub fn done(&self, side: Side, outcome: &'static str, time: Duration) {
+        *self.done.borrow_mut().entry((side, outcome)).or_default() += 1;
+        let latency = &mut self.latency.borrow_mut()[side as usize];
+        let micros = time.as_micros();
+        if let Some(idx) = BUCKETS.iter().position(|bound| micros <= u128::from(*bound)) {
+            latency.buckets[idx] += 1;
+        }
+        latency.count += 1;
+        latency.sum += time;
+    }
+
+    /// A message was refused.
+    pub fn refused(&self, reason: &'static str) {
+        *self.refused.borrow_mut().entry(reason).or_default() += 1;
+    }
+
+    /// All of it, as Prometheus reads it.
+    pub fn text(&self) -> String {
+        let mut page = String::new();
+        let mut family = |name: &str, kind: &str, help: &str, lines: &[(String, String)]| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(page, "# HELP pipework_nats_{name} {help}\n# TYPE pipework_nats_{name} {kind}");
+            for (labels, value) in lines {
+                let _ = writeln!(page, "pipework_nats_{name}{labels} {value}");
+            }
+        };
+        let side = |side: Side| format!("{{side=\"{}\"}}", side.name());
+        let in_flight = Side::ALL.map(|each| (side(each), self.in_flight[each as usize].get().to_string()));
+        family("in_flight", "gauge", "Calls in progress.", &in_flight);
+        let flag = |name: &Cell<bool>| [(String::new(), u8::from(name.get()).to_string())];
+        family("subscribed", "gauge", "Whether the subject is subscribed to.", &flag(&self.subscribed));
+        family("attached", "gauge", "Whether the bridge is attached to its channel.", &flag(&self.attached));
+        let done: Vec<_> = (self.done.borrow().iter())
+            .map(|((side, outcome), count)| {
+                (format!("{{side=\"{}\",outcome=\"{outcome}\"}}", side.name()), count.to_string())
+            })
+            .collect();
+        family("calls_total", "counter", "Calls that are over.", &done);
+        let refused: Vec<_> = (self.refused.borrow().iter())
+            .map(|(reason, count)| (format!("{{reason=\"{reason}\"}}"), count.to_string()))
+            .collect();
+        family("refused_total", "counter", "Messages refused, and why.", &refused);
+        let connection = |counter: &AtomicU64| [(String::new(), counter.load(Ordering::Relaxed).to_string())];
+        let ConnectionFigures { connects, disconnects, slow, errors } = &*self.connection;
+        family("connects_total", "counter", "Connections made.", &connection(connects));
+        family("disconnects_total", "counter", "Connections lost.", &connection(disconnects));
+        family("slow_total", "counter", "Times that messages were lost here.", &connection(slow));
+        family("server_errors_total", "counter", "Errors told by the server.", &connection(errors));
+        let mut latency = String::new();
+        for each in Side::ALL {
+            let name = each.name();
+            let Latency { buckets, count, sum } = &self.latency.borrow()[each as usize];
+            let mut below = 0;
+            for (bound, count) in BUCKETS.iter().zip(buckets) {
+                below += count;
+                let bound = *bound as f64 / 1e6;
+                let _ = writeln!(
+                    latency,
+                    "pipework_nats_seconds_bucket{{side=\"{name}\",le=\"{bound}\"}} {below}"
+                );
+            }
+            let _ = writeln!(latency, "pipework_nats_seconds_bucket{{side=\"{name}\",le=\"+Inf\"}} {count}");
+            let _ = writeln!(latency, "pipework_nats_seconds_sum{{side=\"{name}\"}} {}", sum.as_secs_f64());
+            let _ = writeln!(latency, "pipework_nats_seconds_count{{side=\"{name}\"}} {count}");
+        }
+        family("seconds", "histogram", "How long calls took.", &[]);
+        page + &latency
+    }
+}
+
+/// Serves the figures at `address`, to whoever asks for whatever page; returns the address.
+///
+/// # Errors
+///
+/// The address cannot be listened to.
+pub async fn serve(figures: Rc<Figures>, address: SocketAddr) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind(address).await?;
+    let address = listener.local_addr()?;
+    tokio::task::spawn_local(async move {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let figures = Rc::clone(&figures);
+                    let limit = Duration::from_secs(5);
+                    tokio::task::spawn_local(async move {
+                        // Who does not read the page has not got it.
+                        let _ = tokio::time::timeout(limit, answer(stream, &figures)).await;
+                    });
+                }
+                // Descriptors that have run out come back.
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    });
+    Ok(address)
+}
+
+async fn answer(mut stream: TcpStream, figures: &Figures) -> io::Result<()> {
+    let (mut request, mut buffer) = (Vec::new(), [0; 1024]);
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < 8192 {
+        match stream.read(&mut buffer).await? {
+            0 => return Ok(()),
+            len => request.extend_from_slice(&buffer[..len]),
+        }
+    }
+    let text = figures.text();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        text.len()
+    );
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(text.as_bytes()).await?;
+    stream.shutdown().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_counted_and_told() {
+        let figures = Figures::default();
+        let counted = figures.in_flight(Side::Attach);
+        figures.done(Side::Expose, "answered", Duration::from_micros(300));
+        figures.done(Side::Expose, "busy", Duration::from_secs(60));
+        figures.refused("busy");
+        let text = figures.text();
+        for line in [
+            "pipework_nats_in_flight{side=\"attach\"} 1",
+            "pipework_nats_calls_total{side=\"expose\",outcome=\"answered\"} 1",
+            "pipework_nats_refused_total{reason=\"busy\"} 1",
+            "pipework_nats_seconds_bucket{side=\"expose\",le=\"0.00025\"} 0",
+            "pipework_nats_seconds_bucket{side=\"expose\",le=\"0.0005\"} 1",
+            "pipework_nats_seconds_bucket{side=\"expose\",le=\"+Inf\"} 2",
+        ] {
+            assert!(text.lines().any(|each| each == line), "{line} in {text}");
+        }
+        drop(counted);
+        assert!(figures.text().contains("pipework_nats_in_flight{side=\"attach\"} 0"));
+    }
+}

@@ -1,0 +1,23 @@
+//! Carries the channels of pipework from machine to machine over NATS: what the program
+//! `pipework-nats` is made of. [BRIDGE.md](../BRIDGE.md) says how a call becomes messages.
+//!
+//! Everything runs on one thread: in a [`tokio::task::LocalSet`] of a runtime of the current
+//! thread. It uses the public interface of the crate `pipework` only.
+
+// In reading order: what is on the wire, what both directions share, the two directions.
+pub mod message;
+pub mod figures;
+pub mod connection;
+mod mailboxes;
+mod parts;
+mod channel;
+mod bridge;
+mod expose;
+mod attach;
+mod join;
+
+pub use attach::attach;
+pub use bridge::{Bridge, Settings, Stop};
+pub use channel::Failure;
+pub use expose::expose;
+pub use join::join;

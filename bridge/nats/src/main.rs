@@ -1,0 +1,138 @@
+//! The program `pipework-nats`, which the command finds as `pipework nats`: options, signals, exit
+//! status.
+
+mod args;
+
+use args::{AccessArgs, CarryArgs, Cli, Command};
+use clap::Parser;
+use pipework_nats::connection::{self, Access, Secret};
+use pipework_nats::figures::{self, Figures};
+use pipework_nats::{Bridge, Failure, Settings, Stop};
+use std::process::ExitCode;
+use std::rc::Rc;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::LocalSet;
+
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let access = match access(&cli.command.args().access) {
+        Ok(access) => access,
+        Err(text) => return say(&text, USAGE),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let outcome = match runtime {
+        Ok(runtime) => LocalSet::new().block_on(&runtime, carry(&cli.command, access)),
+        Err(error) => return say(&error.to_string(), 1),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => say("calls in progress were cut short", 1),
+        Err(Failure(text)) => say(&text, 1),
+    }
+}
+
+fn say(text: &str, status: u8) -> ExitCode {
+    eprintln!("pipework nats: {text}");
+    ExitCode::from(status)
+}
+
+/// Carries calls until it is told to stop; false if some were cut short.
+async fn carry(command: &Command, access: Access) -> Result<bool, Failure> {
+    let args = command.args();
+    let (stop, drain) = (stop()?, args.drain);
+    let figures = Rc::new(Figures::default());
+    if let Some(address) = args.metrics {
+        let served = figures::serve(Rc::clone(&figures), address).await;
+        let address = served.map_err(|error| Failure(format!("{address}: {error}")))?;
+        eprintln!("pipework nats: figures at http://{address}/metrics");
+    }
+    let nats = connection::connect(access, figures.connection.clone()).await?;
+    let bridge = Bridge::open(settings(args), nats.clone(), figures).await?;
+    let carried = async {
+        match command {
+            Command::Expose(_) => pipework_nats::expose(bridge, stop.clone()).await,
+            Command::Attach(_) => pipework_nats::attach(bridge, stop.clone()).await,
+            Command::Join(_) => pipework_nats::join(bridge, stop.clone()).await,
+        }
+    };
+    let cut_short = async {
+        let mut stop = stop.clone();
+        let stopped = stop.wait_for(|stop| *stop).await.is_ok();
+        match drain {
+            Some(drain) if stopped => tokio::time::sleep(drain).await,
+            _ => std::future::pending().await,
+        }
+    };
+    let is_whole = tokio::select! {
+        carried = carried => carried.map(|()| true)?,
+        () = cut_short => false,
+    };
+    // The last replies are on their way when the connection has flushed them.
+    let flushed = tokio::time::timeout(std::time::Duration::from_secs(2), nats.flush()).await;
+    Ok(is_whole && matches!(flushed, Ok(Ok(()))))
+}
+
+/// Becomes true with the first signal; the second ends the program.
+fn stop() -> Result<Stop, Failure> {
+    let (tell, stop) = watch::channel(false);
+    let hear = |kind| signal(kind).map_err(|error| Failure(format!("signals: {error}")));
+    let (mut term, mut int) = (hear(SignalKind::terminate())?, hear(SignalKind::interrupt())?);
+    tokio::task::spawn_local(async move {
+        loop {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = int.recv() => {}
+            }
+            if tell.send_replace(true) {
+                std::process::exit(1);
+            }
+        }
+    });
+    Ok(stop)
+}
+
+fn settings(args: &CarryArgs) -> Settings {
+    Settings {
+        channel: args.channel.clone(),
+        subject: args.subject.clone(),
+        queue: args.queue.clone(),
+        concurrency: args.concurrency as usize,
+        max_message: args.max_message,
+        timeout: args.timeout,
+        silence: args.silence,
+        overflow: args.overflow,
+        any_owner: args.any_owner,
+    }
+}
+
+/// The connection that options and environment ask for.
+fn access(args: &AccessArgs) -> Result<Access, String> {
+    let env = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let servers = match &args.server {
+        Some(text) => {
+            let servers = connection::servers(text)?;
+            if servers.iter().any(|server| server.has_user_pass()) {
+                return Err(
+                    "--server shows who connects to everybody on this machine; use NATS_URL or --creds"
+                        .into(),
+                );
+            }
+            servers
+        }
+        None => connection::servers(&env("NATS_URL").unwrap_or_else(|| "nats://127.0.0.1:4222".into()))?,
+    };
+    Ok(Access {
+        servers,
+        creds: args.creds.clone(),
+        nkey: args.nkey.clone(),
+        tls: args.tls,
+        tls_ca: args.tls_ca.clone(),
+        tls_cert: args.tls_cert.clone().zip(args.tls_key.clone()),
+        inbox_prefix: args.inbox_prefix.clone(),
+        user: env("NATS_USER").zip(env("NATS_PASSWORD")).map(Secret),
+        token: env("NATS_TOKEN").map(Secret),
+    })
+}

@@ -1,0 +1,184 @@
+//! What becomes of calls when somebody gives up, dies or is told to stop.
+
+use crate::harness::{SOON, Scene, echo, has_nats, wait_until, work};
+use pipework::reqrep::Options;
+use pipework::{Deadline, ErrorKind};
+use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// In a process of its own: takes one request at the channel, and holds it.
+#[test]
+fn holding_worker() {
+    let Some(channel) = std::env::var_os("PIPEWORK_TEST_HOLD") else { return };
+    let server = Options::new().open(channel).unwrap().server().unwrap();
+    let _held = server.recv(Deadline::NEVER).unwrap();
+    println!("taken");
+    thread::sleep(SOON);
+}
+
+fn hold(scene: &Scene) -> crate::harness::Process {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["endings::holding_worker", "--exact", "--nocapture"]);
+    command.stdout(std::process::Stdio::null());
+    crate::harness::Process::start(command.env("PIPEWORK_TEST_HOLD", scene.folder.0.join("there")))
+}
+
+fn is_taken(scene: &Scene) -> bool {
+    scene.there.audit().unwrap().taken == 1
+}
+
+#[test]
+fn the_death_of_a_far_worker_is_told_and_redelivered_if_allowed() {
+    if !has_nats() {
+        return;
+    }
+    let scene = Scene::new();
+    for allowed in [0, 1] {
+        let mut worker = hold(&scene);
+        let _bridges = scene.bridges(&[]);
+        let client = scene.client().redeliveries(allowed);
+        let call = thread::spawn(move || client.call("x", SOON).map(|reply| reply.to_vec()));
+        wait_until("the worker has it", || is_taken(&scene));
+        let heir = (allowed > 0).then(|| work(scene.server(), echo));
+        let begin = Instant::now();
+        worker.kill();
+        let outcome = call.join().unwrap().map_err(|error| error.kind());
+        match heir {
+            None => assert_eq!(outcome, Err(ErrorKind::PeerDied)),
+            Some(_) => assert_eq!(outcome, Ok(b"x".to_vec())),
+        }
+        assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+    }
+}
+
+#[test]
+fn a_caller_that_gives_up_is_told_to_the_far_worker() {
+    if !has_nats() {
+        return;
+    }
+    let scene = Scene::new();
+    let (tell, told) = mpsc::channel();
+    let server = scene.server();
+    thread::spawn(move || {
+        let request = server.recv(Deadline::NEVER).unwrap();
+        let begin = Instant::now();
+        while request.is_wanted() && begin.elapsed() < SOON {
+            thread::sleep(Duration::from_millis(5));
+        }
+        tell.send(begin.elapsed()).unwrap();
+    });
+    let _bridges = scene.bridges(&[]);
+    let given_up = scene.client().call("x", Duration::from_millis(300)).map_err(|error| error.kind());
+    assert_eq!(given_up.err(), Some(ErrorKind::TimedOut));
+    assert!(told.recv_timeout(SOON).unwrap() < Duration::from_secs(3));
+    wait_until("the slot is free", || scene.there.audit().unwrap().free == 256);
+}
+
+#[test]
+fn bridges_that_are_killed_leave_nobody_waiting() {
+    if !has_nats() {
+        return;
+    }
+    let scene = Scene::new();
+    for which in [0, 1] {
+        let worker = hold(&scene);
+        let mut bridges = scene.bridges(&["--silence", "2"]);
+        let client = scene.client();
+        let call = thread::spawn(move || client.call("x", SOON).map(|reply| reply.to_vec()));
+        wait_until("the worker has it", || is_taken(&scene));
+        thread::sleep(Duration::from_millis(200));
+        let begin = Instant::now();
+        bridges[which].kill();
+        let outcome = call.join().unwrap().map_err(|error| error.kind());
+        assert_eq!(outcome, Err(ErrorKind::PeerDied));
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        // The worker's call is cancelled, whichever bridge has died.
+        wait_until("nobody wants it any more", || {
+            scene.there.audit().unwrap().taken == 0 || {
+                scene.there.recover().unwrap();
+                false
+            }
+        });
+        drop(worker);
+        wait_until("the slot is free", || {
+            scene.there.recover().is_ok() && scene.there.audit().unwrap().free == 256
+        });
+    }
+}
+
+#[test]
+fn who_is_told_to_stop_finishes_what_it_has() {
+    if !has_nats() {
+        return;
+    }
+    for which in ["expose", "attach"] {
+        let scene = Scene::new();
+        work(scene.server(), |request| {
+            thread::sleep(Duration::from_millis(600));
+            echo(request);
+        });
+        let [expose, attach] = scene.bridges(&[]);
+        let client = scene.client();
+        let call = thread::spawn(move || client.call("x", SOON).map(|reply| reply.to_vec()));
+        wait_until("the worker has it", || is_taken(&scene));
+        let (told, other) = if which == "expose" { (expose, attach) } else { (attach, expose) };
+        let status = told.stop();
+        assert_eq!(call.join().unwrap(), Ok(b"x".to_vec()), "{which}");
+        assert!(status.success(), "{which}: {status}");
+        drop(other);
+    }
+}
+
+#[test]
+fn time_is_up_at_the_far_side_too() {
+    if !has_nats() {
+        return;
+    }
+    let scene = Scene::new();
+    let _worker = hold(&scene);
+    let _bridges = scene.bridges(&["--timeout", "0.4"]);
+    let begin = Instant::now();
+    let outcome = scene.client().call("x", SOON).map_err(|error| error.kind());
+    assert_eq!(outcome.err(), Some(ErrorKind::Failed));
+    assert!(begin.elapsed() < Duration::from_secs(3));
+    wait_until("it is cancelled there", || scene.there.audit().unwrap().dropped == 1);
+}
+
+#[test]
+fn a_server_that_comes_back_finds_its_bridges() {
+    if !has_nats() {
+        return;
+    }
+    let mut scene = Scene::new();
+    work(scene.server(), echo);
+    let _bridges = scene.bridges(&["--silence", "2"]);
+    let client = scene.client();
+    client.call("before", SOON).unwrap();
+    scene.nats.process.kill();
+    let during = client.clone().needs_server(true).call("during", SOON).map_err(|error| error.kind());
+    // Told that nobody is there, or, if it was on its way, that it is lost.
+    assert!(matches!(during, Err(ErrorKind::NoServer | ErrorKind::PeerDied)), "{during:?}");
+    scene.nats = crate::harness::Nats::start_at(scene.nats.port, &[]);
+    assert_eq!(&*client.call("after", SOON).unwrap(), b"after");
+}
+
+#[test]
+fn only_one_bridge_takes_calls_out() {
+    if !has_nats() {
+        return;
+    }
+    let scene = Scene::new();
+    work(scene.server(), echo);
+    let [_expose, mut first] = scene.bridges(&[]);
+    let _second = scene.bridge("attach", "here", &[]);
+    let both_ways = scene.bridge("expose", "here", &[]);
+    let status = { both_ways }.0.wait().unwrap();
+    assert_eq!(status.code(), Some(1));
+    let client = scene.client();
+    client.call("x", SOON).unwrap();
+    first.kill();
+    // The second was waiting for that.
+    assert_eq!(&*client.call("y", SOON).unwrap(), b"y");
+}

@@ -1,0 +1,47 @@
+//! The page docs/nats.md, as somebody follows it: each machine is a folder.
+
+use crate::harness::{Folder, free_port, has_nats};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What the page has people type, and what it shows as printed. How the programs are installed is
+/// left out.
+fn page(folder: &Path, port: u16) -> (String, String) {
+    let page = include_str!("../../../../docs/nats.md");
+    let blocks = page.split("```console\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let (mut script, mut shown) = (String::new(), String::new());
+    for line in blocks.filter(|block| !block.contains("cargo install")).flat_map(str::lines) {
+        let Some((machine, command)) = line.split_once("$ ") else {
+            shown.push_str(line);
+            continue;
+        };
+        let channel = folder.join(machine).display().to_string();
+        let server = format!("nats-server -a 127.0.0.1 -p {port}");
+        let command = command
+            .replace("/dev/shm/upper", &channel)
+            .replace("nats-server", &server)
+            .replace("hub:4222", &format!("127.0.0.1:{port}"));
+        script.push_str(&command);
+        script.push('\n');
+    }
+    (script, shown)
+}
+
+/// PIPEWORK_COMMAND is the command `pipework`; `make nats` builds it.
+#[test]
+fn who_follows_the_page_gets_what_it_shows() {
+    let Some(command) = std::env::var_os("PIPEWORK_COMMAND").map(PathBuf::from).filter(|_| has_nats()) else {
+        return;
+    };
+    let folder = Folder::new();
+    let (script, shown) = page(&folder.0, free_port());
+    assert_eq!(shown, "HELLOHELLO");
+    let beside = [command.parent(), Path::new(env!("CARGO_BIN_EXE_pipework-nats")).parent()];
+    let beside = beside.map(|folder| folder.expect("a folder").display().to_string()).join(":");
+    let path = format!("{beside}:{}", std::env::var("PATH").unwrap_or_default());
+    let script = format!("trap 'kill $(jobs -p); wait' EXIT\n{script}");
+    let mut shell = Command::new("timeout");
+    shell.args(["60", "bash", "-c", &script]).env("PATH", path);
+    let run = shell.stdin(Stdio::null()).stderr(Stdio::null()).output().expect("a shell");
+    assert_eq!(String::from_utf8_lossy(&run.stdout), shown, "{script}");
+}
