@@ -34,6 +34,7 @@ mod top;
 mod doctor;
 mod bench;
 mod demo;
+mod nats;
 mod completions;
 mod man;
 
@@ -45,6 +46,7 @@ use crate::doctor::DoctorArgs;
 use crate::failure::{Failure, USAGE};
 use crate::ls::LsArgs;
 use crate::man::ManArgs;
+use crate::nats::NatsArgs;
 use crate::recv::RecvArgs;
 use crate::run::RunArgs;
 use crate::send::SendArgs;
@@ -113,6 +115,9 @@ enum Command {
     /// Show it at work: many processes, a real file, every record and every call checked
     #[command(after_long_help = demo::HELP)]
     Demo(DemoArgs),
+    /// Carry channels from machine to machine over NATS
+    #[command(after_long_help = nats::HELP)]
+    Nats(NatsArgs),
     /// Print the completions of a shell
     #[command(after_long_help = completions::HELP)]
     Completions(CompletionsArgs),
@@ -186,6 +191,7 @@ fn obey(cli: &Cli) -> Result<u8, Failure> {
         Command::Doctor(args) => doctor::doctor(args),
         Command::Bench(args) => bench::bench(args, cli.quiet),
         Command::Demo(args) => demo::demo(args, cli.quiet),
+        Command::Nats(args) => nats::nats(args),
         Command::Completions(args) => completions::completions(args, Cli::command()),
         Command::Man(args) => man::man(args, Cli::command()),
     }

@@ -19,6 +19,7 @@ mod top;
 mod doctor;
 mod bench;
 mod demo;
+mod nats;
 mod pages;
 mod examples;
 

@@ -4,7 +4,7 @@ use crate::{Folder, clean, fails, sh};
 use std::collections::BTreeSet;
 use std::fs;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "send",
     "recv",
     "run",
@@ -16,6 +16,7 @@ const COMMANDS: [&str; 13] = [
     "doctor",
     "bench",
     "demo",
+    "nats",
     "completions",
     "man",
 ];

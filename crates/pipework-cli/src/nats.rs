@@ -1,0 +1,52 @@
+//! `pipework nats`: hands over to the program `pipework-nats`, which is built by itself, so that
+//! nobody who needs no network builds a client of one.
+
+use crate::exec::{self, CANNOT_EXECUTE};
+use crate::failure::Failure;
+use clap::{Args, ValueHint};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// What `pipework nats` hands on.
+#[derive(Args)]
+pub(crate) struct NatsArgs {
+    /// A subcommand of pipework-nats (expose, attach, join) and its options
+    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true, required = true, num_args = 1.., value_hint = ValueHint::Other)]
+    arguments: Vec<OsString>,
+}
+
+/// What `--help` says beside the options.
+pub(crate) const HELP: &str = "\
+Examples:
+  Workers on one machine, callers on another:
+    one$     pipework nats expose /dev/shm/upper --subject upper
+    another$ pipework nats attach /dev/shm/upper --subject upper
+    another$ pipework call --wait /dev/shm/upper hello
+
+  What else there is:
+    pipework nats expose --help
+
+The program:
+  pipework-nats is found beside pipework, or else in PATH. In a clone of the
+  repository, `cargo install --path bridge/nats` builds it.";
+
+const NAME: &str = "pipework-nats";
+
+/// Becomes `pipework-nats`.
+pub(crate) fn nats(args: &NatsArgs) -> Result<u8, Failure> {
+    let program = beside_this().unwrap_or_else(|| NAME.into());
+    exec::find(
+        program.as_os_str(),
+        "`cargo install --path bridge/nats` in a clone of the repository builds it",
+    )?;
+    let error = Command::new(&program).args(&args.arguments).exec();
+    Err(Failure::new(format!("{}: {error}", program.display())).with_status(CANNOT_EXECUTE))
+}
+
+/// The program in the folder of this one, if it is there.
+fn beside_this() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?.parent()?.join(NAME);
+    program.is_file().then_some(program)
+}
