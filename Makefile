@@ -1,9 +1,7 @@
 # The one door. A target fetches what it misses, or says in one line what to install; each runs
 # alone. Knobs: FILE=path (demo)  SECONDS=60 (fuzz, for each target)  ROOM=atomic (bench)
-# KILLS=1000000 (storm)  PYTHON=python3 (python)  PERL=perl (perl)
+# KILLS=1000000 (storm)  CALLS=100000 (nats)  PYTHON=python3 (python)  PERL=perl (perl)
 ROOM ?= atomic
-SECONDS ?= 60
-KILLS ?= 1000000
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BENCH := --manifest-path bench/Cargo.toml
 CORE := --release --package pipework
@@ -21,7 +19,7 @@ help: ## list the targets
 
 setup: cargo lints tools ## fetch what build, test and check need
 	python/dev env && perl/dev env
-	cargo fetch $(LOCKED) && cargo fetch $(LOCKED) $(BENCH)
+	for each in . bench bridge/nats; do cargo fetch $(LOCKED) --manifest-path $$each/Cargo.toml || exit; done
 
 build: cargo ## build everything, optimised
 	cargo build $(LOCKED) --release --workspace
@@ -29,7 +27,7 @@ build: cargo ## build everything, optimised
 demo: cargo ## see every room at work on a real file, and a web application in Python (FILE=path)
 	@cargo build $(LOCKED) --release --package pipework-cli
 	@$(TARGET)/release/pipework demo $(if $(FILE),'$(FILE)')
-	@python/dev demo
+	@python/dev demo && echo 'Past one machine: docs/nats.md, and make nats to see it with servers that are killed'
 
 test: cargo tools ## run every test, those of bench/ first
 	cargo test $(LOCKED) --quiet $(BENCH) --all-targets
@@ -50,21 +48,23 @@ install uninstall: cargo
 
 # One after the other: what idle processes cost is measured as well.
 storm: cargo ## kill KILLS processes in each room that must survive it; takes an hour or more
-	PIPEWORK_KILLS=$(KILLS) cargo test $(LOCKED) $(CORE) --test it -- \
-		--test-threads=1 storm parked_waiters
+	PIPEWORK_KILLS=$(or $(KILLS),1000000) cargo test $(LOCKED) $(CORE) --test it -- --test-threads=1 storm parked_waiters
 
 crash: cargo ## kill at every instruction of every operation on shared memory; takes some minutes
 	PIPEWORK_CRASH=all cargo test $(LOCKED) $(CORE) --test it -- --nocapture crash::
 
 check: cargo lints ## formatting, lints and docs with warnings as errors; licences (cargo-deny)
-	cargo fmt --all --check
-	cargo fmt --check $(BENCH)
-	cargo fmt --check --manifest-path fuzz/Cargo.toml
+	for each in . bench fuzz bridge/nats; do cargo fmt --all --check --manifest-path $$each/Cargo.toml || exit; done
 	cargo clippy $(LOCKED) --workspace --all-features --all-targets -- -D warnings
 	cargo clippy $(LOCKED) --package pipework --lib -- -D warnings --cfg fuzzing
-	cargo clippy $(LOCKED) $(BENCH) --all-targets -- -D warnings
+	for each in bench bridge/nats; do cargo clippy $(LOCKED) --manifest-path $$each/Cargo.toml --all-targets -- -D warnings || exit; done
 	RUSTDOCFLAGS='-D warnings' cargo doc $(LOCKED) --workspace --all-features --no-deps
 	@! cargo deny --version >/dev/null 2>&1 || cargo deny check licenses bans sources
+
+nats: cargo ## the bridge beside real NATS servers, which are killed with all else (CALLS=100000)
+	@command -v nats-server >/dev/null || { apt-get update -qq && apt-get install -qq -y nats-server; }
+	cargo build $(LOCKED) --release --package pipework-cli && PIPEWORK_COMMAND=$(abspath $(TARGET))/release/pipework PIPEWORK_NATS=1 \
+		PIPEWORK_NATS_CALLS=$(or $(CALLS),100000) cargo test $(LOCKED) --release --manifest-path bridge/nats/Cargo.toml
 
 model: cargo ## search every order of what processes and threads do to shared memory
 	PIPEWORK_MODEL=large cargo test $(LOCKED) $(CORE) --test model -- $(ALOUD)
@@ -76,7 +76,7 @@ sanitize-thread sanitize-address: sanitize-%: cargo
 
 fuzz: fuzz-frame fuzz-mixed fuzz-reader fuzz-segment ## fuzz each target for SECONDS (nightly Rust)
 fuzz-frame fuzz-mixed fuzz-reader fuzz-segment: fuzz-%: cargo
-	fuzz/run $* $(SECONDS)
+	fuzz/run $* $(or $(SECONDS),60)
 
 bench: MODE := --record
 bench-quick: MODE := --quick
@@ -86,7 +86,7 @@ bench bench-quick: cargo
 	@case $(ROOM) in perl) perl/dev build;; python) python/dev build --release;; *) exit 0;; esac && $(ROOM)/dev peers
 	cargo build $(LOCKED) --release -p pipework-c && cargo run $(LOCKED) --release $(BENCH) -- $(ROOM) $(MODE)
 
-clean: ; rm -rf target bench/target fuzz/target fuzz/corpus fuzz/artifacts ## remove what was built
+clean: ; rm -rf target bench/target bridge/nats/target fuzz/target fuzz/corpus fuzz/artifacts ## remove what was built
 
 cargo:
 	@command -v cargo >/dev/null && command -v cc >/dev/null \

@@ -192,8 +192,8 @@ fn prose_fits_on_a_screen() {
 fn examples_in_documents_are_run() {
     /// Whether the tests run blocks of this kind in this document: those of the core's
     /// documentation run Rust, those of the package Python, those of the C library C, those of the
-    /// Perl distribution Perl, and those of the command what its page shows. What the README shows
-    /// of a console is how to begin.
+    /// Perl distribution Perl, and those of the command and of the bridge what their pages show.
+    /// What the README shows of a console is how to begin.
     fn is_run(path: &str, kind: &str) -> bool {
         let core = || read(&format!("{CORE}lib.rs"));
         let package = || read("python/tests/test_readme.py");
@@ -206,6 +206,7 @@ fn examples_in_documents_are_run() {
             "python" => package().contains(&format!("ROOT / \"{path}\"")),
             "c" => path.starts_with("docs/c/") && programs().contains("docs/c"),
             "perl" => ["docs/perl/", "perl/README.md"].iter().any(|shown| path.starts_with(shown)) && perl(),
+            "console" if path == "docs/nats.md" => read("bridge/nats/tests/it/page.rs").contains(path),
             "console" => ["README.md", "docs/command.md", "docs/tasks.md"].contains(&path),
             // The unit of a service.
             "ini" => path == "docs/command.md",
