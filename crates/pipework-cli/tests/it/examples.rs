@@ -157,6 +157,55 @@ fn examples_of_run() {
     }
 }
 
+/// Runs one example of help with its surroundings: what comes before it and after it.
+fn runs(example: &str, before: &str, after: &str, out: &str) {
+    let folder = Folder::new();
+    let done = sh(&folder, &format!("set -e\n{before}\n{example}\n{after}"));
+    assert_eq!((done.status, &*done.out, &*done.err), (Some(0), out, ""), "{example}");
+}
+
+#[test]
+fn examples_of_send() {
+    let examples = of_help("send");
+    let [argument, whole, lines, files, mixed] = &examples[..] else { panic!("{examples:?}") };
+    runs(argument, "", "", "hello");
+    let photos = "mkdir photos; touch photos/one; mkfifo inbox; pipework recv --from inbox | tar t &";
+    runs(whole, photos, "wait", "photos/\nphotos/one\n");
+    // What follows a log for ever does so for a while.
+    let log = "printf 'one\ntwo\n' > access.log; mkfifo inbox; pipework recv --from inbox --lines &";
+    runs(&lines.replace("tail -f", "timeout 2 tail -f"), log, "wait", "one\ntwo\n");
+    runs(files, "printf 1 > 1.json; printf 2 > 2.json", "", "1\x002\x00");
+    let text_and_data = r#"{"type":"line","data":"begin"}
+{"type":"message","pid":,"writer":"","parts":1,"data":"data"}
+{"type":"line","data":"end"}
+"#;
+    let done = sh(&Folder::new(), mixed);
+    assert_eq!((done.status, &*masked(&done.out), &*done.err), (Some(0), text_and_data, ""));
+}
+
+#[test]
+fn examples_of_recv() {
+    let examples = of_help("recv");
+    let [lines, forever, one, worker, each, jobs] = &examples[..] else { panic!("{examples:?}") };
+    runs(lines, "", "", "one\ntwo\nthree\n");
+    // Each waits for the other: a FIFO that is not there yet, a message that is not out yet.
+    let until = |sent: &str| {
+        format!(
+            "until [ -p inbox ]; do sleep 0.05; done; pipework send --to inbox {sent}
+            until grep -q {sent} out; do sleep 0.05; done; kill $!; {{ wait $! || cut -c 1-7 out; }} 2> /dev/null"
+        )
+    };
+    runs(&format!("{} > out &", forever.trim_end()), "", &until("hello"), "{\"type\"\n");
+    runs(one, "mkfifo inbox; pipework send --to inbox hello &", "wait", "hello");
+    let workers = "work() { echo \"did $1\"; }; mkfifo jobs; exec 3<> jobs; pipework send --to jobs one two ''";
+    runs(worker, workers, "wait", "did one\ndid two\n");
+    let sizes = each.replace("$PIPEWORK_PID", "${PIPEWORK_PID:+somebody}");
+    let inbox = "mkfifo inbox; pipework send --to inbox one three &";
+    runs(&sizes, inbox, "wait", "somebody sent 3 bytes\nsomebody sent 5 bytes\n");
+    let work = "printf '#!/bin/sh\necho \"did $(cat)\"' > work; chmod +x work";
+    runs(&format!("{} > out &", jobs.trim_end()), work, &until("hello"), "did hel\n");
+}
+
 #[test]
 fn examples_of_bench() {
     let examples = of_help("bench");
