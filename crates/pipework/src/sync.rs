@@ -4,7 +4,9 @@
 //! `make model` searches the code that runs.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+};
 use std::time::Duration;
 
 use crate::sys::memory::KnownFile;
@@ -223,7 +225,7 @@ fn begin() -> u32 {
     watch_forks();
     // In a fork handler of somebody else's, this thread holds the lock already.
     let held = FORKING.try_with(std::cell::Cell::take).ok().flatten();
-    let mut kept = held.unwrap_or_else(kept);
+    let mut kept = held.map_or_else(kept, |forking| forking.kept);
     if PROCESS.0.load(process::Ordering::Relaxed) == 0 {
         // The memory of the list stays, for a child may not free it.
         kept.retain(|listed| !listed.unshared);
@@ -249,9 +251,39 @@ struct Listed {
     unshared: bool,
 }
 
+/// Read while a thread holds for a moment what its handle is to have alone: a child would inherit a
+/// count that no thread of it ever takes back. Taken before [`KEPT`].
+static HOLDING: RwLock<()> = RwLock::new(());
+
+/// What a thread has while it forks.
+struct Forking {
+    kept: MutexGuard<'static, Vec<Listed>>,
+    _nobody_holds: Option<RwLockWriteGuard<'static, ()>>,
+}
+
 thread_local! {
-    /// The lock, while this thread forks.
-    static FORKING: std::cell::Cell<Option<MutexGuard<'static, Vec<Listed>>>> = const { std::cell::Cell::new(None) };
+    static FORKING: std::cell::Cell<Option<Forking>> = const { std::cell::Cell::new(None) };
+}
+
+/// As long as it lives, the forks of other threads wait, though not for ever: a fork in a signal
+/// handler may have interrupted the thread that it would wait for.
+pub(crate) fn forks_wait() -> RwLockReadGuard<'static, ()> {
+    HOLDING.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn nobody_holds() -> Option<RwLockWriteGuard<'static, ()>> {
+    const PAUSE: Duration = Duration::from_micros(100);
+    /// A tenth of a second in all. What a child inherits then is a place among the members that it
+    /// keeps for its life.
+    const TIMES: u32 = 1000;
+    for _ in 0..TIMES {
+        match HOLDING.try_write() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(guard)) => return Some(guard.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+        }
+    }
+    None
 }
 
 fn watch_forks() {
@@ -261,7 +293,8 @@ fn watch_forks() {
     extern "C" fn before() {
         // Refused in a thread that is almost gone; its children then keep their copies, and deaths
         // are noticed late.
-        let _ = FORKING.try_with(|held| held.set(Some(kept())));
+        let forking = || Forking { _nobody_holds: nobody_holds(), kept: kept() };
+        let _ = FORKING.try_with(|held| held.set(Some(forking())));
     }
     extern "C" fn in_parent() {
         let _ = FORKING.try_with(|held| held.set(None));

@@ -197,7 +197,8 @@ fn examples_of_recv() {
     };
     runs(&format!("{} > out &", forever.trim_end()), "", &until("hello"), "{\"type\"\n");
     runs(one, "mkfifo inbox; pipework send --to inbox hello &", "wait", "hello");
-    let workers = "work() { echo \"did $1\"; }; mkfifo jobs; exec 3<> jobs; pipework send --to jobs one two ''";
+    let workers =
+        "work() { echo \"did $1\"; }; mkfifo jobs; exec 3<> jobs; pipework send --to jobs one two ''";
     runs(worker, workers, "wait", "did one\ndid two\n");
     let sizes = each.replace("$PIPEWORK_PID", "${PIPEWORK_PID:+somebody}");
     let inbox = "mkfifo inbox; pipework send --to inbox one three &";

@@ -13,7 +13,7 @@ use super::shm::member::Membership;
 use crate::clock;
 use crate::error::Result;
 use crate::event::{FIRST_SLICE, Tick};
-use crate::sync::{Hint, Ordering};
+use crate::sync::{self, Hint, Ordering};
 
 /// What one end knows of the members that it depends on. Its clones share it, and so do the watch
 /// threads.
@@ -136,6 +136,8 @@ impl Liveness {
 
     #[cold]
     fn check_all(&self, op: &'static str) -> Result<()> {
+        // In a child that was forked meanwhile, the membership would never be dropped.
+        let _forks_wait = sync::forks_wait();
         // Otherwise its handle is being dropped, and no call waits.
         let checked = self.membership.upgrade().map_or(Ok(()), |membership| {
             membership.hold(op)?;
