@@ -160,7 +160,7 @@ def evil():
     for version in (0, 2, 4, 2**32 - 1):
         yield refused(f"format-{version}", "Another format, well formed otherwise.",
                       header(sizes, version=version), VERSION, sizes.len)
-    yield refused("big-endian", "From a machine with the other byte order.", header(sizes, order=">"), VERSION, sizes.len)
+    yield refused("big-endian", "From a machine with the other byte order.", header(sizes, order=">"), NOT_OURS, sizes.len)
     for at in (16, 36, 48, 56, 64, 100, 120, 127):
         data = bytearray(whole)
         data[at] ^= 0x10

@@ -90,6 +90,20 @@ fn what_somebody_has_open_is_never_removed() {
     says(&folder, 0, &["removed"], "pipework doctor --yes .");
 }
 
+/// Messages of the command begin with the eight bytes that a channel begins with.
+#[test]
+fn a_log_of_ours_is_no_channel() {
+    let folder = Folder::new();
+    sh(&folder, "seq 6 | pipework run --arg-file - false 2> errors.log; test -s errors.log");
+    let log = fs::read(folder.join("errors.log")).unwrap();
+    assert!(log.starts_with(b"pipework") && log.len() > 128, "{log:?}");
+    sh(&folder, "pipework doctor --yes .");
+    assert_eq!(fs::read(folder.join("errors.log")).unwrap(), log);
+    let done = sh(&folder, "pipework doctor --yes errors.log");
+    assert!(done.err.contains("neither a channel nor a FIFO"), "{}", done.err);
+    assert_eq!(fs::read(folder.join("errors.log")).unwrap(), log);
+}
+
 /// A segment in which a request waits that nobody will ask about.
 fn forgotten(path: &Path) -> Segment {
     let segment = segment(path);

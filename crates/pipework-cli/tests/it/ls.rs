@@ -54,6 +54,12 @@ fn listed(folder: &Folder, path: &str) -> Vec<(String, Value)> {
     objects.map(named).collect()
 }
 
+/// The checksum of a header, as SEGMENT.md has it.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3);
+    bytes.iter().fold(0xCBF2_9CE4_8422_2325, step)
+}
+
 #[test]
 fn states_of_channels() {
     let folder = Folder::new();
@@ -64,7 +70,14 @@ fn states_of_channels() {
     drop(segment(folder.join("cut")));
     File::options().write(true).open(folder.join("cut")).unwrap().set_len(5000).unwrap();
     drop(segment(folder.join("version")));
-    File::options().write(true).open(folder.join("version")).unwrap().write_all_at(&[9], 8).unwrap();
+    let other = File::options().read(true).write(true).open(folder.join("version")).unwrap();
+    let mut header = [0; 120];
+    other.read_exact_at(&mut header, 0).unwrap();
+    header[8] = 9;
+    other.write_all_at(&header, 0).unwrap();
+    other.write_all_at(&fnv1a(&header).to_le_bytes(), 120).unwrap();
+    // What begins as a channel does, and is none.
+    fs::write(folder.join("errors.log"), "pipework: `false`: it ended with status 1\n".repeat(9)).unwrap();
     fs::copy(folder.join("left"), folder.join("copy")).unwrap();
     // None of these is a channel.
     fs::write(folder.join("text"), "pipework").unwrap();

@@ -240,14 +240,14 @@ pub(crate) fn decode(bytes: &[u8; FIXED], len: u64) -> Result<Header> {
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     let refused = |kind, op| Err(Error::new(kind, op));
-    if bytes[..8] != MAGIC {
-        return refused(ErrorKind::Incompatible, "reqrep open: not a segment");
-    }
-    if u32_at(8) != FORMAT {
-        return refused(ErrorKind::Incompatible, "reqrep open: another format");
-    }
-    if mark(bytes) != fnv1a(&bytes[..CHECKSUM_AT]) {
-        return refused(ErrorKind::Corrupt, "reqrep open: damaged header");
+    // Text may begin with the magic, as the messages of the command do. The checksum has the same
+    // place in every format.
+    let is_sound = mark(bytes) == fnv1a(&bytes[..CHECKSUM_AT]);
+    match (bytes[..8] == MAGIC, u32_at(8) == FORMAT) {
+        (true, true) if is_sound => {}
+        (true, true) => return refused(ErrorKind::Corrupt, "reqrep open: damaged header"),
+        (true, false) if is_sound => return refused(ErrorKind::Incompatible, "reqrep open: another format"),
+        _ => return refused(ErrorKind::Incompatible, "reqrep open: not a segment"),
     }
     let kind = match u32_at(12) {
         0 => Kind::Bytes,
