@@ -123,7 +123,8 @@ Forms:
 Exit status:
   0    the writers have left (perhaps before the first message), or --count
        messages have come
-  1    failed, or a command of --exec did
+  1    failed, or a command of --exec did, or could not be started for a
+       message: standard error names the message
   126, 127  the command of --exec cannot be run, or is not there; then no
        message was taken
   2    usage

@@ -103,16 +103,15 @@ impl Commands {
 
     /// Starts the command for a message or burst.
     pub(super) fn start(&mut self, item: &Item<'_>, progress: &Progress) -> Result<(), Failure> {
-        let name = self.words[0].display().to_string();
+        let origin = Parts::of(item).and_then(|parts| parts.origin);
+        let writer = origin.map_or(String::new(), |(writer, _)| format!(" of writer {writer}"));
+        let message = format!("message {}{writer}", self.started + 1);
         loop {
             let mut command = Command::new(&self.words[0]);
             self.signals.give_back(&mut command);
             match exec::start(command.args(&self.words[1..]), item) {
                 Ok(child) => {
                     self.started += 1;
-                    let origin = Parts::of(item).and_then(|parts| parts.origin);
-                    let writer = origin.map_or(String::new(), |(writer, _)| format!(" of writer {writer}"));
-                    let message = format!("message {}{writer}", self.started);
                     self.running.push(Running { child, message });
                     return Ok(());
                 }
@@ -123,7 +122,10 @@ impl Commands {
                         self.wait(None, Deadline::NEVER, progress)?;
                     }
                 }
-                Err(error) => return Err(at(format!("cannot run {name}"))(error)),
+                Err(error) => {
+                    let name = self.words[0].display();
+                    return Err(at(format!("{message} is lost: cannot run {name}"))(error));
+                }
             }
         }
     }

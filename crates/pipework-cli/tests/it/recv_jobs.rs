@@ -168,3 +168,16 @@ fn a_failing_output_loses_none_in_hand() {
     drop(stdin);
     child.wait().unwrap();
 }
+
+/// What is there and executable may still not start; the message is in hand by then.
+#[test]
+fn a_message_that_nothing_was_started_for_is_named() {
+    let script = "printf '#!/nonexistent\n' > work; chmod +x work; mkfifo jobs; exec 3<> jobs
+        pipework send --to jobs one two
+        pipework recv --from jobs --exec ./work; echo $?
+        pipework recv --from jobs --count 1";
+    let done = sh(&Folder::new(), script);
+    assert_eq!(done.out, "1\ntwo");
+    let words = "message 1 of writer ";
+    assert!(done.err.contains(words) && done.err.contains(" is lost: cannot run ./work"), "{}", done.err);
+}
