@@ -158,6 +158,7 @@ Exit status:
 `pipework COMMAND --help` has more examples.";
 
 fn main() -> ExitCode {
+    sys::fail_past_size_limits();
     let mut arguments = std::env::args_os().skip(1).peekable();
     let outcome = match arguments.peek().and_then(|first| first.to_str()) {
         Some(DEMO_WRITER) => demo::writer(&DemoWriterArgs::parse_from(arguments)),

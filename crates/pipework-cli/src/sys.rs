@@ -308,6 +308,20 @@ pub(crate) fn kill_self() -> ! {
     unreachable!("nobody survives that signal")
 }
 
+/// From now on a write past the limit of a file's size fails, as one to a full disk does. By
+/// default the kernel ends the process without a word. Commands that are started have the default
+/// again, which they would not for a signal that is ignored.
+pub(crate) fn fail_past_size_limits() {
+    extern "C" fn nothing(_: i32) {}
+    // SAFETY: the action is plain data, valid when zeroed, and its handler does nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(i32) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGXFSZ, &action, std::ptr::null_mut());
+    }
+}
+
 /// Sends a signal to a process.
 pub(crate) fn signal(id: i32, number: i32) {
     if let (Some(id), Some(signal)) = (Pid::from_raw(id), Signal::from_named_raw(number)) {

@@ -95,7 +95,8 @@ fn a_log_that_stands_still_does_not_hold_the_stream() {
             let lost = said.split(' ').nth(2).unwrap();
             assert_eq!(lines[1], "1");
             let numbers = [logged, lost].map(|number| number.parse::<u64>().unwrap());
-            assert!(numbers[0] >= 10_000 && numbers[1] >= 10_000, "{}", lines[2]);
+            // How many depends on when the log's thread runs.
+            assert!(numbers[0] > 0 && numbers[1] > 0, "{}", lines[2]);
             assert_eq!(numbers[0] + numbers[1], 100_000, "{}", lines[2]);
         }
     }
@@ -181,6 +182,20 @@ fn bytes_pass_as_they_come() {
     }
     drop(writer);
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// By default the kernel ends a process without a word that makes a file longer than it may.
+#[test]
+fn a_limit_of_a_files_size_is_a_full_disk() {
+    let script = "seq 20000 | pipework send -l | (ulimit -f 10; exec pipework tee log) \
+                  | pipework recv -l | cksum; seq 20000 | cksum";
+    let done = sh(&Folder::new(), script);
+    let sums: Vec<&str> = done.out.lines().collect();
+    assert_eq!((sums.len(), sums[0]), (2, sums[1]), "{}", done.err);
+    assert!(done.err.contains("log: File too large") && done.err.contains("entries"), "{}", done.err);
+    // Commands that are started have the kernel's default.
+    let script = "(ulimit -f 1; pipework run sh -c 'head -c 9999 /dev/zero > out'; echo $?)";
+    assert_eq!(sh(&Folder::new(), script).out, "153\n");
 }
 
 #[test]
