@@ -135,8 +135,8 @@ pub const BARS: &[Bar] = &[
     Bar { name: "python/stream/1m/4w/vs-connection",  of: ("stream/1m/4w", PIPEWORK),  slower_of: &[("stream/1m/4w", CONNECTION)],  at_least: 1.0 },
     Bar { name: "python/execute/1/vs-pool",           of: ("execute/1", PIPEWORK),     slower_of: &[("execute/1", POOL)],           at_least: 3.0 },
     Bar { name: "python/execute/1024/vs-pool",        of: ("execute/1024", PIPEWORK),  slower_of: &[("execute/1024", POOL)],        at_least: 3.0 },
-    Bar { name: "python/log/4p/vs-queue",             of: ("log/4p", PIPEWORK),        slower_of: &[("log/4p", QUEUE_HANDLER)],     at_least: 2.0 },
-    Bar { name: "python/log/4p/vs-concurrent",        of: ("log/4p", PIPEWORK),        slower_of: &[("log/4p", CONCURRENT_LOG_HANDLER)], at_least: 3.0 },
+    Bar { name: "python/log/4p/vs-queue",             of: ("log/4p", PIPEWORK),        slower_of: &[("log/4p", QUEUE_HANDLER)],     at_least: 5.0 },
+    Bar { name: "python/log/4p/vs-concurrent",        of: ("log/4p", PIPEWORK),        slower_of: &[("log/4p", CONCURRENT_LOG_HANDLER)], at_least: 5.0 },
 ];
 
 /// The cases of this room, ready to run.
