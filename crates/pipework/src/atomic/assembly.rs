@@ -46,6 +46,8 @@ struct Unfinished {
     parts: u32,
     data: Vec<u8>,
     sums: Sums,
+    /// Where in the stream its first part begins.
+    began: u64,
     /// When its latest part came.
     stamp: u64,
 }
@@ -96,6 +98,11 @@ impl Assembly {
         self.unfinished.is_empty() && self.reports.is_empty()
     }
 
+    /// Where in the stream the first of the unfinished messages begins.
+    pub(super) fn began(&self) -> Option<u64> {
+        self.unfinished.values().map(|message| message.began).min()
+    }
+
     /// Bytes of data that belong to unfinished messages.
     pub(super) fn buffered(&self) -> usize {
         self.unfinished.values().map(|message| message.data.len()).sum()
@@ -110,16 +117,17 @@ impl Assembly {
         self.reports.pop_front()
     }
 
-    /// Takes the next part in the order of the pipe.
+    /// Takes the next part in the order of the pipe, where it stands at `pos`.
     pub(super) fn push(
         &mut self,
+        pos: u64,
         header: Header,
         part: &[u8],
         max_message: usize,
         max_unfinished: usize,
     ) -> Step {
         match self.belongs(header) {
-            Belongs::Here => self.begin(header, part, max_message, max_unfinished),
+            Belongs::Here => self.begin(pos, header, part, max_message, max_unfinished),
             Belongs::ToUnfinished => self.go_on(header, part, max_message, max_unfinished),
             Belongs::ToGivenUp => Step::Nothing,
             Belongs::ToUnknown => {
@@ -198,9 +206,16 @@ impl Assembly {
         }
     }
 
-    fn begin(&mut self, header: Header, part: &[u8], max_message: usize, max_unfinished: usize) -> Step {
-        let mut message =
-            Unfinished { header, parts: 0, data: Vec::new(), sums: Sums::new(), stamp: self.clock };
+    fn begin(
+        &mut self,
+        pos: u64,
+        header: Header,
+        part: &[u8],
+        max_message: usize,
+        max_unfinished: usize,
+    ) -> Step {
+        let (sums, stamp) = (Sums::new(), self.clock);
+        let mut message = Unfinished { header, parts: 0, data: Vec::new(), sums, began: pos, stamp };
         if part.len() > max_message {
             self.give_up(header, message, part.len(), Limit::MaxMessage);
             return Step::Nothing;
@@ -402,7 +417,7 @@ mod tests {
         max_message: usize,
         max_unfinished: usize,
     ) -> Step {
-        let step = assembly.push(header, &data, max_message, max_unfinished);
+        let step = assembly.push(0, header, &data, max_message, max_unfinished);
         assembly.check(max_message, max_unfinished);
         step
     }

@@ -78,6 +78,8 @@ pub(super) struct Decoder {
     buf: Vec<u8>,
     start: usize,
     end: usize,
+    /// How many bytes were fed in all.
+    fed: u64,
     /// So many bytes at `start` are known to be text.
     text: usize,
     mode: Mode,
@@ -86,9 +88,11 @@ pub(super) struct Decoder {
     limits: Limits,
     assembly: Assembly,
     lines: Lines,
+    /// Where in the stream the unfinished line begins, if there is one.
+    line_began: u64,
     unpacker: Unpacker,
-    /// An item that waits behind a report.
-    next: Option<Found>,
+    /// An item that waits behind a report, and where in the stream it begins.
+    next: Option<(Found, u64)>,
     /// Why nothing more can be made of the stream.
     lost: Option<Error>,
 }
@@ -99,6 +103,7 @@ impl Decoder {
             buf: Vec::new(),
             start: 0,
             end: 0,
+            fed: 0,
             text: 0,
             mode,
             strict,
@@ -106,6 +111,7 @@ impl Decoder {
             limits,
             assembly: Assembly::new(),
             lines: Lines::new(),
+            line_began: 0,
             unpacker: Unpacker::new(limits.max_message),
             next: None,
             lost: None,
@@ -185,11 +191,24 @@ impl Decoder {
 
     /// Bytes that it has been fed and that no item has given out.
     pub(super) fn buffered(&self) -> usize {
-        let next = self.next.as_ref().map_or(0, |found| match found {
+        let next = self.next.as_ref().map_or(0, |(found, _)| match found {
             Found::Line(data) | Found::Burst(data) | Found::Message { data, .. } => self.bytes(data).len(),
             Found::Torn(_) => 0,
         });
         self.end - self.start + next + self.lines.begun().len() + self.assembly.buffered()
+    }
+
+    /// How many bytes of the stream were parsed.
+    pub(super) fn position(&self) -> u64 {
+        self.fed - (self.end - self.start) as u64
+    }
+
+    /// How many bytes of the stream lie before all that has begun and was not given out.
+    pub(super) fn settled(&self) -> u64 {
+        let line = (!self.lines.begun().is_empty()).then_some(self.line_began);
+        let next = self.next.as_ref().map(|(_, began)| *began);
+        let began = [self.assembly.began(), line, next].into_iter().flatten().min();
+        began.unwrap_or(u64::MAX).min(self.position())
     }
 
     /// The unfinished line.
@@ -228,6 +247,7 @@ impl Decoder {
     /// `len` bytes were read into [`Decoder::space`].
     pub(super) fn fed(&mut self, len: usize) {
         self.end += len;
+        self.fed += len as u64;
     }
 
     /// The next item of what was fed; `None` if that takes more bytes.
@@ -243,7 +263,7 @@ impl Decoder {
             if let Some(torn) = self.assembly.report() {
                 return Ok(Some(Found::Torn(torn)));
             }
-            if let Some(found) = self.next.take() {
+            if let Some((found, _)) = self.next.take() {
                 return Ok(Some(found));
             }
             let step = match self.mode {
@@ -332,6 +352,9 @@ impl Decoder {
     /// Takes a line, or the beginning of one, out of the text at `start`.
     fn line(&mut self) -> Progress {
         let text = &self.buf[self.start..self.start + self.text];
+        if self.lines.begun().is_empty() {
+            self.line_began = self.fed - (self.end - self.start) as u64;
+        }
         let (len, line) = self.lines.take(text, self.limits.max_message);
         let at = self.start;
         self.start += len;
@@ -345,6 +368,7 @@ impl Decoder {
 
     /// Takes the part at `start`, `len` bytes in all, whose data begins at `data` in it.
     fn part(&mut self, header: Header, data: usize, len: usize) -> Progress {
+        let pos = self.position();
         let data = self.start + data..self.start + data + header.len as usize;
         self.start += len;
         let (data, parts) = match self.join(header, data.clone()) {
@@ -352,10 +376,10 @@ impl Decoder {
             None => {
                 let Limits { max_message, max_unfinished, .. } = self.limits;
                 let part = &self.buf[data.clone()];
-                match self.assembly.push(header, part, max_message, max_unfinished) {
+                match self.assembly.push(pos, header, part, max_message, max_unfinished) {
                     Step::Nothing => return Progress::Parsed,
                     Step::Single => (data, 1),
-                    Step::Whole { data, parts } => return self.whole(Data::Own(data), header, parts),
+                    Step::Whole { data, parts } => return self.whole(pos, Data::Own(data), header, parts),
                 }
             }
         };
@@ -363,10 +387,10 @@ impl Decoder {
         let is_checked = self.mode == Mode::Mixed && parts == 1;
         if !is_checked && !header.vouches_for(&self.buf[data.clone()]) {
             let torn = Torn::incomplete(Some(header.writer()), parts, data.len());
-            self.next = Some(Found::Torn(torn.unfit(Unfit::Corrupt)));
+            self.next = Some((Found::Torn(torn.unfit(Unfit::Corrupt)), pos));
             return Progress::Parsed;
         }
-        self.whole(Data::Buffer(data), header, parts)
+        self.whole(pos, Data::Buffer(data), header, parts)
     }
 
     /// Joins a message of several parts where it lies, if all of them are there, one behind the
@@ -402,13 +426,14 @@ impl Decoder {
         Some((data, first.following() + 1))
     }
 
-    /// Gives out a message, all of which is at `data`.
-    fn whole(&mut self, data: Data, header: Header, parts: u32) -> Progress {
+    /// Gives out a message, all of which is at `data`. What was not put together before begins at
+    /// `pos` in the stream; only that can be behind a report.
+    fn whole(&mut self, pos: u64, data: Data, header: Header, parts: u32) -> Progress {
         let found = self.message(data, header, parts);
         match self.assembly.report() {
             // The report is of an earlier message of the same writer, so it goes first.
             Some(torn) => {
-                self.next = Some(self.detached(found));
+                self.next = Some((self.detached(found), pos));
                 Progress::Found(Found::Torn(torn))
             }
             None => Progress::Found(found),

@@ -254,6 +254,32 @@ impl Reader {
         self.look(0, |source| source.decoder.buffered())
     }
 
+    /// How many bytes of the pipe were parsed: where the item that was given out last ends, unless
+    /// [`Reader::try_clone`] has made others that take items, too. For those who keep the bytes of
+    /// a stream, or number its items by what they were made of.
+    pub fn position(&self) -> u64 {
+        self.look(0, |source| source.decoder.position())
+    }
+
+    /// How many bytes of the pipe lie before all that has begun and was not given out: from there
+    /// on, another reader that gets the same bytes gives out the same items. What ended earlier and
+    /// reaches beyond that place may come as [`Item::Torn`] there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pipework::{Deadline, atomic};
+    ///
+    /// let (mut reader, mut writer) = atomic::pair()?;
+    /// writer.send("whole", Deadline::NEVER)?;
+    /// reader.recv(Deadline::NEVER)?;
+    /// assert_eq!(reader.settled(), reader.position());
+    /// # Ok::<(), pipework::Error>(())
+    /// ```
+    pub fn settled(&self) -> u64 {
+        self.look(0, |source| source.decoder.settled())
+    }
+
     /// Whether somebody else reads from the same FIFO now: another reader that was opened by the
     /// FIFO's path, as this one was, anywhere on the machine. Both get pieces of the stream. No
     /// piece is taken for a message, but messages are lost to both: ask after opening, and when a

@@ -243,6 +243,63 @@ fn the_limit_for_all_follows_the_limit_for_one() {
     assert_eq!(unfinished(Options::new().max_unfinished(7).max_message(1 << 30)), 7, "unless it is said");
 }
 
+/// Items with where they end.
+type Placed = Vec<(u64, Item<'static>)>;
+
+/// The items of `stream` that end behind `after`, and after each block where
+/// to go on from.
+fn placed(options: &Options, stream: &[u8], from: u64, after: u64) -> (Placed, Vec<(u64, u64)>) {
+    let (mut decoder, mut items, mut places) = (options.decoder(4096).unwrap(), vec![], vec![]);
+    for block in stream[from as usize..].chunks(700) {
+        decoder.space(block.len()).unwrap().copy_from_slice(block);
+        decoder.fed(block.len());
+        while let Some(found) = decoder.next(decoder::Tail::Unknown).unwrap() {
+            let item = decoder.item(found).into_owned();
+            let end = from + decoder.position();
+            if end > after && !matches!(item, Item::Torn(_)) {
+                items.push((end, item));
+            }
+            assert!(decoder.settled() <= decoder.position());
+        }
+        places.push((from + decoder.settled(), from + decoder.position()));
+    }
+    (items, places)
+}
+
+#[test]
+fn who_goes_on_from_what_is_settled_gets_the_same_items_at_the_same_places() {
+    for mixed in [false, true] {
+        let mode = if mixed { Mode::Mixed } else { Mode::Plain };
+        let (mut packer, mut stream) = (packer::Packer::new(512, mode, false, false), vec![]);
+        let (data, mut cuts) = (vec![7; 2000], [packer::Cut::new(); 3]);
+        for turn in 0..300usize {
+            let nth = turn * turn % 7 % 3;
+            let payload = &data[..[10, 2000, 900][nth]];
+            assert!(packer.push_part(
+                WriterKey { pid: 9, tid: 70_000 + 2 * nth as i32 },
+                payload,
+                &mut cuts[nth]
+            ));
+            stream.extend_from_slice(packer.bytes());
+            packer.written();
+            if cuts[nth].is_done() {
+                cuts[nth] = packer::Cut::new();
+            }
+            if mixed {
+                stream.extend_from_slice([&b"text "[..], b"and \r", b"", b"its end\n"][turn % 4]);
+            }
+        }
+        let options = Options::new().mixed(mixed);
+        let (all, places) = placed(&options, &stream, 0, 0);
+        assert!(all.len() > 100 && places.iter().any(|(settled, position)| settled < position));
+        for (settled, position) in places {
+            let (rest, _) = placed(&options, &stream, settled, position);
+            let expected: Vec<_> = all.iter().filter(|(end, _)| *end > position).cloned().collect();
+            assert_eq!(rest, expected, "from {settled}");
+        }
+    }
+}
+
 // ---------------------------------------------------------------- system calls that fail
 
 const NOW: Duration = Duration::ZERO;
