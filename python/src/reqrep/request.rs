@@ -10,7 +10,7 @@ use pipework::reqrep::{self, Answering, Ticket};
 use pipework::{Deadline, ErrorKind, Result};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString, PyTuple, PyType};
+use pyo3::types::{PyBytes, PyMemoryView, PyString, PyTuple, PyType};
 
 use super::calls::message;
 use super::open::{Lent, Open, lent};
@@ -107,11 +107,32 @@ request!(Request, {
             return Ok((*part).clone_ref(py));
         }
         let mut request = self.open.borrow(py)?;
-        let data = unless_small(py, request.size(), || request.read().map(drop)).or_raise(py);
-        let data = data.and_then(|()| bytes(py, [request.payload()]))?;
+        let (len, op) = (request.size(), "reqrep recv");
+        // Straight from the segment, which a peer may have changed since its size was read.
+        let read = |space: &mut [u8]| match unless_small(py, len, || request.read_into(space)).or_raise(py)? {
+            read if read == len => Ok(()),
+            _ => Err(of_kind(py, ErrorKind::Corrupt, op, "the request was changed while it was read")),
+        };
+        let data = PyBytes::new_with(py, len, read)?.unbind();
         self.flags.store(request.flags(), Ordering::Relaxed);
         drop(self.part.replace(Arc::new(data.clone_ref(py))));
         Ok(data)
+    }
+
+    /// A read-only `memoryview` of `data`: slices of it are no copies, and `numpy.frombuffer` makes
+    /// an array of it that is none. For an array to write to there is `readinto`.
+    fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
+        PyMemoryView::from(self.data(py)?.bind(py).as_any())
+    }
+
+    /// Bytes of the request; of one that was claimed, of the part that is there: what `readinto`
+    /// needs space for.
+    #[getter]
+    fn size(&self, py: Python<'_>) -> PyResult<usize> {
+        match &self.data {
+            Some(data) => Ok(data.bind(py).as_bytes().len()),
+            None => Ok(self.open.borrow(py)?.size()),
+        }
     }
 
     /// The 32 bits that the client sent along; of a request that was claimed, once it was read.
