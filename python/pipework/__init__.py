@@ -27,6 +27,7 @@ b'hello'
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,11 @@ from ._errors import (
     Unsupported,
     WouldBlock,
 )
+
+# The compiled half copies under the interpreter lock. A build without one takes it back for that,
+# and says so, unless it was told not to.
+if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    raise ImportError("pipework needs the interpreter lock: run without PYTHON_GIL=0 and -X gil=0")
 
 if TYPE_CHECKING:
     from ._children import Completed, Workers, guard_stdout, run

@@ -6,6 +6,7 @@
 //!
 //! It needs the interpreter lock: `buffer.rs` copies from and to Python's objects under it.
 
+mod interpreter;
 mod imports;
 mod error;
 mod keywords;
@@ -26,6 +27,7 @@ use pyo3::prelude::*;
 /// `pipework.pipe` and `pipework.fd`.
 #[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    interpreter::refuse_others(module.py())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     error::add_to(module)?;
     handle::watch_forks(module.py())?;
