@@ -18,7 +18,8 @@ from pipework import atomic
 
 def factors(number: int) -> list[int]:
     """The prime factors of a number; it talks while it works, as libraries do."""
-    found, divisor = [], 2
+    found: list[int] = []
+    divisor = 2
     while divisor * divisor <= number:
         while number % divisor == 0:
             found.append(divisor)
@@ -43,7 +44,7 @@ def work(first: int, count: int) -> None:
 def main(workers: int = 4, numbers_each: int = 25) -> tuple[dict[int, list[int]], list[str]]:
     """The parent: starts workers and gives all that they send and print."""
     reader, writer = atomic.pair(mixed=True)
-    children = []
+    children: list[subprocess.Popen[bytes]] = []
     with writer:
         for worker in range(workers):
             command = [sys.executable, __file__, "--work", str(10**9 + worker * numbers_each), str(numbers_each)]

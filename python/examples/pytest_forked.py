@@ -26,7 +26,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         writer.send(pickle.dumps(runtestprotocol(item, log=False, nextitem=nextitem)))
         os._exit(0)
     writer.close()
-    printed, reports = [], []
+    printed: list[str] = []
+    reports: list[pytest.TestReport] = []
     for received in reader:
         match received:
             case atomic.Message(data):

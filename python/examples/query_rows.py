@@ -80,7 +80,7 @@ def main(mebibytes: int = 1024) -> None:
             except RemoteError as error:
                 print("refused:", error)
             wanted = mebibytes * 1024 * 1024 // ROW
-            before = [0, 0]
+            before, number = [0, 0], -1
             began = time.monotonic()
             for number, (counted, text) in enumerate(query(client, QUERY, rows=wanted, text=TEXT)):
                 assert number == counted and text == TEXT[number % 997 :][:ROW]
