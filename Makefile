@@ -35,7 +35,8 @@ test: cargo tools ## run every test, those of bench/ first
 	RUSTFLAGS='--cfg loom' PIPEWORK_MODEL_SWITCHES=2 cargo test $(LOCKED) --package pipework --lib model
 	python/dev test && perl/dev test
 python: ## build the Python package, run its tests, prove its stubs and types
-python-all: cargo ; python/dev all ## run them under each Python from 3.10 on that pyenv has
+python-all: ## run them under each Python that pyenv has (python-turn: one a day; python-watch: for deadlocks and leaks)
+python-all python-turn python-watch: python-%: cargo ; python/dev $*
 perl: ## build the Perl distribution, run its tests
 perl-dist: cargo ; @perl/dev dist ## pack the Perl distribution, with the core's sources
 python perl: cargo ; $@/dev test
@@ -71,8 +72,7 @@ model: cargo ## search every order of what processes and threads do to shared me
 	RUSTFLAGS='--cfg loom' cargo test $(LOCKED) $(CORE) --lib model -- $(ALOUD)
 
 sanitize: sanitize-thread sanitize-address ## the core's tests under both (nightly Rust)
-sanitize-thread sanitize-address: sanitize-%: cargo
-	crates/pipework/tests/sanitize $*
+sanitize-thread sanitize-address: sanitize-%: cargo ; crates/pipework/tests/sanitize $*
 
 fuzz: fuzz-frame fuzz-mixed fuzz-reader fuzz-segment ## fuzz each target for SECONDS (nightly Rust)
 fuzz-frame fuzz-mixed fuzz-reader fuzz-segment: fuzz-%: cargo

@@ -5,11 +5,27 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
 from pipework.reqrep import Segment
 from processes import all_free, small, until
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--many", action="store_true", help="make 100,000 of each, where leaks are looked for")
+    parser.addoption(
+        "--switch-interval",
+        type=float,
+        metavar="SECONDS",
+        help="let threads change places so often: 1e-6 finds what stands only because they seldom do",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("switch_interval"):
+        sys.setswitchinterval(config.getoption("switch_interval"))
 
 
 @pytest.fixture(autouse=True)

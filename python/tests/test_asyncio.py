@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 import pipework
 import pytest
 import uvloop
+from leaks import resident
 from pipework.reqrep import Client, IntClient, IntServer, Message, Request, Segment, Server, Ticket
 from processes import all_free, echo, ends, forked, until
 from support import SOON, after, in_child
-from test_leaks import resident
 
 uvloop.new_event_loop().close()  # the first one opens what all of them share
 

@@ -3,21 +3,15 @@ for every test.)"""
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pipework
 import pytest
+from leaks import leaves_nothing
 from pipework import atomic
 
 OPERATIONS = 100_000
-
-
-def resident() -> int:
-    """Bytes of memory of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def operations() -> dict[str, Callable[[], object]]:
@@ -50,15 +44,7 @@ def operations() -> dict[str, Callable[[], object]]:
 def test_many_operations_leave_nothing(name: str) -> None:
     operation = operations()[name]
     rounds = OPERATIONS if "error" not in name else OPERATIONS // 10
-    for _ in range(rounds // 10):
-        operation()
-    gc.collect()
-    before, blocks = resident(), sys.getallocatedblocks()
-    for _ in range(rounds):
-        operation()
-    gc.collect()
-    assert sys.getallocatedblocks() - blocks < 500
-    assert resident() - before < 2 << 20
+    leaves_nothing(operation, rounds)
 
 
 def test_handles_give_back_what_they_had() -> None:
@@ -67,15 +53,7 @@ def test_handles_give_back_what_they_had() -> None:
         writer.send(bytes(100))
         writer.clone(), reader.clone(), reader.messages()
 
-    for _ in range(50):
-        once()
-    gc.collect()
-    before, blocks = resident(), sys.getallocatedblocks()
-    for _ in range(1000):
-        once()
-    gc.collect()
-    assert sys.getallocatedblocks() - blocks < 500
-    assert resident() - before < 4 << 20
+    leaves_nothing(once, 1000, 4 << 20)
 
 
 def test_objects_are_counted_right() -> None:

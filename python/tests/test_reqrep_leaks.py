@@ -3,15 +3,15 @@ every test.)"""
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable
 
 import pipework
 import pytest
+from leaks import leaves_nothing
 from pipework.reqrep import Client, IntClient, IntServer, Segment
 from processes import all_free, ends
-from test_leaks import OPERATIONS, resident
+from test_leaks import OPERATIONS
 
 
 def operations() -> dict[str, Callable[[], object]]:
@@ -65,15 +65,7 @@ def operations() -> dict[str, Callable[[], object]]:
 def test_many_operations_leave_nothing(name: str) -> None:
     operation = operations()[name]
     rounds = OPERATIONS if name in ("echo", "echo of integers", "nothing there") else OPERATIONS // 20
-    for _ in range(rounds // 10):
-        operation()
-    gc.collect()
-    before, blocks = resident(), sys.getallocatedblocks()
-    for _ in range(rounds):
-        operation()
-    gc.collect()
-    assert sys.getallocatedblocks() - blocks < 500
-    assert resident() - before < 2 << 20
+    leaves_nothing(operation, rounds)
 
 
 def test_ends_give_back_what_they_had() -> None:
@@ -89,15 +81,7 @@ def test_ends_give_back_what_they_had() -> None:
         own = Segment.anonymous(slots=2)
         ends(own)
 
-    for _ in range(50):
-        once()
-    gc.collect()
-    before, blocks = resident(), sys.getallocatedblocks()
-    for _ in range(500):
-        once()
-    gc.collect()
-    assert sys.getallocatedblocks() - blocks < 500
-    assert resident() - before < 4 << 20
+    leaves_nothing(once, 500, 4 << 20)
     assert all_free(segment) and len(segment.members()) == 2 and client.pending == 0
 
 
