@@ -70,6 +70,19 @@ async def let_others_run() -> None:
         await asyncio.sleep(0)
 
 
+def is_trio() -> bool:
+    """Whether the task that calls is one of trio's."""
+    return _of_trio() is not None
+
+
+async def in_thread(function: Callable[..., object], /, *args: Any) -> None:
+    """Calls a function that waits, while other tasks run."""
+    if is_trio():
+        await sys.modules["trio"].to_thread.run_sync(function, *args)
+    else:
+        await asyncio.to_thread(function, *args)
+
+
 _FOR_EVER = 1e8
 """Seconds, some years of them."""
 

@@ -13,15 +13,17 @@ import logging
 import signal
 import threading
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
-from . import _core
+from . import _core, _loops
 from ._errors import Closed, Error, Invalid
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from typing_extensions import Buffer, TypeAlias
 
+    AnyServer: TypeAlias = Union["Server", "IntServer"]
+    AnyRequest: TypeAlias = Union[_core.Request, _core.IntRequest]
     Handler = Callable[[bytes], Union[Buffer, Iterator[Buffer], None]]
     AsyncHandler = Callable[[bytes], Union[Awaitable[Union[Buffer, None]], AsyncIterator[Buffer]]]
     BatchHandler = Callable[[list[bytes]], Sequence[Union[Buffer, Exception, None]]]
@@ -94,54 +96,14 @@ class Server(_core.Server):
         SIGTERM stops the server: no more requests are taken, those that were taken are answered,
         and this returns. It is left alone if the program handles SIGTERM itself.
         """
-        answer = self._choose(handler)
-        if threads < 1:
-            raise ValueError("threads must be 1 or more")
-
-        def work() -> None:
-            try:
-                for request in self:
-                    _answer(request, answer, self.part_timeout)
-            finally:
-                # What ends one of them is the end of all.
-                _stop(self)
-
-        with _stopped_by_sigterm(self), concurrent.futures.ThreadPoolExecutor(threads, "serve") as pool:
-            others = [pool.submit(work) for _ in range(threads - 1)]
-            work()
-        for other in others:
-            other.result()
+        _serve(self, _chosen(self, handler), threads)
 
     async def aserve(self, handler: AsyncHandler | None = None, *, limit: int = 100) -> None:
-        """As `serve`, in asyncio: `handler` is a coroutine function, or an asynchronous generator
-        for replies in parts. At most `limit` requests are worked on at a time; those beyond are
-        left to other servers. If the task is cancelled, what it works on fails."""
-        import asyncio
-
-        answer = self._choose(handler)
-        if limit < 1:
-            raise ValueError("limit must be 1 or more")
-        places = asyncio.Semaphore(limit)
-        tasks: set[asyncio.Task[None]] = set()
-
-        def ended(task: asyncio.Task[None]) -> None:
-            tasks.discard(task)
-            places.release()
-
-        with _stopped_by_sigterm(self):
-            try:
-                await places.acquire()
-                async for request in self:
-                    task = asyncio.create_task(_answer_in_task(request.detach(), answer, self.part_timeout))
-                    tasks.add(task)
-                    task.add_done_callback(ended)
-                    await places.acquire()
-                while tasks:
-                    await asyncio.wait(tasks)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+        """As `serve`, in asyncio, trio or anyio: `handler` is a coroutine function, or an
+        asynchronous generator for replies in parts. At most `limit` requests are worked on at a
+        time; those beyond are left to other servers. If the task is cancelled, what it works on
+        fails."""
+        await _aserve(self, _chosen(self, handler), limit)
 
     def serve_batches(self, handler: BatchHandler | None = None, *, max_batch: int = 32, linger: float = 0.002) -> None:
         """As `serve`, for work that is cheaper by the batch, such as a model's: `handler` gets a
@@ -165,34 +127,153 @@ class Server(_core.Server):
         [b'1', b'4', b'7']
         >>> server.stop(); thread.join()
         """
-        answer = self._choose(handler)
-        with _stopped_by_sigterm(self):
-            while True:
-                try:
-                    batch = self.recv_many(max_batch, linger=linger)
-                except Closed:
+        _serve_batches(self, _chosen(self, handler), max_batch, linger)
+
+
+class IntServer(_core.IntServer):
+    """A `Server` whose requests and replies are numbers, -2**63 to 2**63 - 1. The segment is one of
+    integers, also where this makes it.
+
+    Handlers get a number and return one. A caller whose handler raised gets `RemoteError` without a
+    reason, for which there is no space.
+
+    >>> import threading
+    >>> from pipework.reqrep import IntClient, IntServer, Segment
+    >>> segment = Segment.anonymous(integers=True)
+    >>> server, client = IntServer(segment), IntClient(segment)
+    >>> thread = threading.Thread(target=server.serve, args=(abs,))
+    >>> thread.start()
+    >>> client.call(-3, timeout=5.0)
+    3
+    >>> server.stop(); thread.join()
+    >>> tickets = [client.send(value) for value in range(3)]
+    >>> for request in IntServer(segment).recv_many(100):
+    ...     with request:
+    ...         done = request.reply(request.value ** 2)
+    >>> [client.recv(ticket) for ticket in tickets]
+    [0, 1, 4]
+    """
+
+    __module__ = "pipework.reqrep"
+
+    _handler: Callable[..., Any] | None = None
+
+    def handler(self, function: H) -> H:
+        """As `Server.handler`."""
+        self._handler = function
+        return function
+
+    def serve(self, handler: Callable[[int], int] | None = None, *, threads: int = 1) -> None:
+        """As `Server.serve`."""
+        _serve(self, _chosen(self, handler), threads)
+
+    async def aserve(self, handler: Callable[[int], Awaitable[int]] | None = None, *, limit: int = 100) -> None:
+        """As `Server.aserve`."""
+        await _aserve(self, _chosen(self, handler), limit)
+
+    def serve_batches(
+        self,
+        handler: Callable[[list[int]], Sequence[int | Exception]] | None = None,
+        *,
+        max_batch: int = 32,
+        linger: float = 0.002,
+    ) -> None:
+        """As `Server.serve_batches`."""
+        _serve_batches(self, _chosen(self, handler), max_batch, linger)
+
+
+def _chosen(server: AnyServer, handler: Callable[..., Any] | None) -> Callable[..., Any]:
+    chosen = server._handler if handler is None else handler
+    if chosen is None:
+        raise TypeError("no handler: give one, or decorate a function with @server.handler")
+    return chosen
+
+
+def _serve(server: AnyServer, handler: Callable[..., Any], threads: int) -> None:
+    if threads < 1:
+        raise ValueError("threads must be 1 or more")
+
+    def work() -> None:
+        try:
+            for request in server:
+                _answer(request, handler, server.part_timeout)
+        finally:
+            # What ends one of them is the end of all.
+            _stop(server)
+
+    with _stopped_by_sigterm(server), concurrent.futures.ThreadPoolExecutor(threads, "serve") as pool:
+        others = [pool.submit(work) for _ in range(threads - 1)]
+        work()
+    for other in others:
+        other.result()
+
+
+async def _aserve(server: AnyServer, handler: Callable[..., Any], limit: int) -> None:
+    if limit < 1:
+        raise ValueError("limit must be 1 or more")
+
+    async def answer(request: AnyRequest) -> None:
+        await _answer_in_task(request, handler, server.part_timeout)
+
+    with _stopped_by_sigterm(server):
+        if _loops.is_trio():
+            from . import _trio
+
+            await _trio.serve(server, answer, limit)
+        else:
+            await _serve_in_asyncio(server, answer, limit)
+
+
+async def _serve_in_asyncio(server: AnyServer, answer: Callable[[Any], Coroutine[Any, Any, None]], limit: int) -> None:
+    import asyncio
+
+    places = asyncio.Semaphore(limit)
+    tasks: set[asyncio.Task[None]] = set()
+
+    def ended(task: asyncio.Task[None]) -> None:
+        tasks.discard(task)
+        places.release()
+
+    try:
+        await places.acquire()
+        async for request in server:
+            task = asyncio.create_task(answer(request.detach()))
+            tasks.add(task)
+            task.add_done_callback(ended)
+            await places.acquire()
+        while tasks:
+            await asyncio.wait(tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _serve_batches(server: AnyServer, handler: Callable[..., Any], max_batch: int, linger: float) -> None:
+    with _stopped_by_sigterm(server):
+        while True:
+            batch: Sequence[AnyRequest]
+            try:
+                batch = server.recv_many(max_batch, linger=linger)
+            except Closed:
+                return
+            except Invalid:
+                if server.closed:
                     return
-                except Invalid:
-                    if self.closed:
-                        return
-                    raise
-                with contextlib.ExitStack() as open_ones:  # what is not answered in here fails
-                    batch = [open_ones.enter_context(request) for request in batch if request.wanted]
-                    if batch:
-                        _answer_all(batch, answer)
-
-    def _choose(self, handler: Callable[..., Any] | None) -> Callable[..., Any]:
-        chosen = self._handler if handler is None else handler
-        if chosen is None:
-            raise TypeError("no handler: give one, or decorate a function with @server.handler")
-        return chosen
+                raise
+            with contextlib.ExitStack() as open_ones:  # what is not answered in here fails
+                wanted = [request for request in batch if request.wanted]
+                for request in wanted:
+                    open_ones.enter_context(request)
+                if wanted:
+                    _answer_all(wanted, handler)
 
 
-def _answer(request: _core.Request, handler: Callable[..., Any], part_timeout: float) -> None:
+def _answer(request: AnyRequest, handler: Callable[..., Any], part_timeout: float) -> None:
     with request:
         try:
-            reply = handler(request.data)
-            if not isinstance(reply, Iterator):
+            reply = handler(_payload(request))
+            if isinstance(request, _core.IntRequest) or not isinstance(reply, Iterator):
                 _reply(request, reply)
                 return
             try:
@@ -211,22 +292,23 @@ def _answer(request: _core.Request, handler: Callable[..., Any], part_timeout: f
             _fail(request, error)
 
 
-async def _answer_in_task(request: _core.Request, handler: Callable[..., Any], part_timeout: float) -> None:
-    import asyncio
-
+async def _answer_in_task(request: AnyRequest, handler: Callable[..., Any], part_timeout: float) -> None:
     with request:
         try:
-            reply = handler(request.data)
+            reply = handler(_payload(request))
+            if isinstance(request, _core.IntRequest):
+                request.reply(await reply)
+                return
             if not isinstance(reply, AsyncIterator):
                 reply = await reply
                 await request.areply(b"" if reply is None else reply)
                 return
             try:
                 async for part in reply:
-                    if not await asyncio.wait_for(request.asend_part(part), part_timeout):
+                    if not await request.asend_part(part, part_timeout):
                         return  # the caller has gone
             except Exception:
-                await asyncio.to_thread(request.flush, part_timeout)
+                await _loops.in_thread(request.flush, part_timeout)
                 raise
             finally:
                 if inspect.isasyncgen(reply):
@@ -236,9 +318,9 @@ async def _answer_in_task(request: _core.Request, handler: Callable[..., Any], p
             _fail(request, error)
 
 
-def _answer_all(batch: list[_core.Request], handler: Callable[..., Any]) -> None:
+def _answer_all(batch: list[AnyRequest], handler: Callable[..., Any]) -> None:
     try:
-        replies = handler([request.data for request in batch])
+        replies = handler([_payload(request) for request in batch])
         if len(replies) != len(batch):
             raise ValueError(f"the handler gave {len(replies)} replies for {len(batch)} requests")
     except Exception as error:
@@ -252,22 +334,31 @@ def _answer_all(batch: list[_core.Request], handler: Callable[..., Any]) -> None
             _fail(request, error)
 
 
-def _reply(request: _core.Request, reply: Buffer | None) -> None:
-    request.reply(b"" if reply is None else reply)
+def _payload(request: AnyRequest) -> bytes | int:
+    return request.value if isinstance(request, _core.IntRequest) else request.data
 
 
-def _fail(request: _core.Request, error: Exception) -> None:
-    request.fail("".join(traceback.format_exception_only(type(error), error)).strip())
+def _reply(request: AnyRequest, reply: Any) -> None:
+    if reply is None and isinstance(request, _core.Request):
+        reply = b""
+    request.reply(reply)
+
+
+def _fail(request: AnyRequest, error: Exception) -> None:
+    if isinstance(request, _core.IntRequest):
+        request.fail()
+    else:
+        request.fail("".join(traceback.format_exception_only(type(error), error)).strip())
     _log.error("a request failed", exc_info=error)
 
 
-def _stop(server: Server) -> None:
+def _stop(server: AnyServer) -> None:
     with contextlib.suppress(Error):  # it is closed
         server.stop()
 
 
 @contextlib.contextmanager
-def _stopped_by_sigterm(server: Server) -> Iterator[None]:
+def _stopped_by_sigterm(server: AnyServer) -> Iterator[None]:
     """SIGTERM stops the server, where a handler can be set and nobody has set one."""
     is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if not is_ours:

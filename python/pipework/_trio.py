@@ -7,7 +7,7 @@ or for a time. What wakes other tasks is all that runs in them, and does not rai
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncIterable, Awaitable, Callable, Generator
 from typing import Any
 
 import trio
@@ -95,3 +95,28 @@ def loop() -> Loop:
         made = Loop()
         _of_run.set(made)
         return made
+
+
+async def serve(server: AsyncIterable[Any], answer: Callable[[Any], Awaitable[None]], limit: int) -> None:
+    """Answers each request in a task, at most `limit` of them at a time; mirrors `_serving`'s for
+    asyncio."""
+    places = trio.Semaphore(limit)
+    failure: list[Exception] = []
+
+    async def answer_one(request: Any) -> None:
+        try:
+            await answer(request)
+        finally:
+            places.release()
+
+    async with trio.open_nursery() as nursery:
+        try:
+            await places.acquire()
+            async for request in server:
+                nursery.start_soon(answer_one, request.detach())
+                await places.acquire()
+        except Exception as error:  # as it is, and not as one of a nursery's group
+            failure.append(error)
+            nursery.cancel_scope.cancel()
+    if failure:
+        raise failure[0]

@@ -23,7 +23,7 @@ taken back. A client that lives and does not receive its replies keeps their slo
 b'HELLO'
 
 A server calls a function with each request: `server.serve(handler)`, in several threads if need be,
-`await server.aserve(handler)` in asyncio, `server.serve_batches(handler)` for work that is cheaper
+`await server.aserve(handler)` in tasks, `server.serve_batches(handler)` for work that is cheaper
 by the batch. What the function returns is the reply, a generator is a reply in parts, and what it
 raises is a `RemoteError` at the caller. Or it takes them in a loop, `for request in server`: a
 request is answered, failed, or kept waiting, so take it in a `with` block: whatever happens in
@@ -34,7 +34,7 @@ Requests and replies may be of any size, up to `max_message` of the ends: what i
 goes in parts. A server can stream a reply, `request.send_part(data)`, to a client that takes it part
 by part, `for part in client.stream(data)`.
 
-In asyncio, on any event loop: `await client.acall(data)`, `async for request in server`. The other
+In asyncio, trio and anyio: `await client.acall(data)`, `async for request in server`. The other
 side need not know of it.
 
 Flags are 32 bits beside a payload, both ways. They are the programs' own: nothing here reads them.
@@ -42,9 +42,9 @@ Flags are 32 bits beside a payload, both ways. They are the programs' own: nothi
 
 from __future__ import annotations
 
-from ._core import Client, IntClient, IntRequest, IntServer, Request, Segment, Stream
+from ._core import Client, IntClient, IntRequest, Request, Segment, Stream
 from ._reqrep import Audit, Geometry, Member, Message, Options, Outcome, Stats, Ticket
-from ._serving import Server
+from ._serving import IntServer, Server
 
 __all__ = [
     "Audit",

@@ -6,10 +6,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import math
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,106 @@ def test_calls(segment: Segment, run: Run) -> None:
             tickets = {client.send(b"%d" % number) for number in range(3)}
             assert {ticket async for ticket, _ in client.as_completed()} == tickets
             server.stop()
+
+    run(scenario)
+
+
+def test_handlers(segment: Segment, run: Run) -> None:
+    async def scenario() -> None:
+        client, server = ends(segment)
+        now = most = 0
+        closed = anyio.Event()
+
+        async def upper(data: bytes) -> bytes:
+            nonlocal now, most
+            now += 1
+            most = max(most, now)
+            await anyio.sleep(0.01)
+            now -= 1
+            return data.upper()
+
+        async def count(data: bytes) -> AsyncIterator[bytes]:
+            try:
+                for number in range(int(data)):
+                    await anyio.sleep(0)
+                    yield b"%d" % number
+                if data == b"4":
+                    raise ValueError("not four")
+            finally:
+                closed.set()
+
+        @server.handler
+        def either(data: bytes) -> Any:
+            return count(data) if data.isdigit() else upper(data)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(functools.partial(server.aserve, limit=2))
+            tickets = [client.send(data) for data in (b"a", b"b", b"c", b"d")]
+            assert [await client.arecv(ticket, SOON) for ticket in tickets] == [b"A", b"B", b"C", b"D"]
+            assert most == 2
+            assert [part async for part in client.astream(b"3", SOON)] == [b"0", b"1", b"2"]
+            parts = client.astream(b"4", SOON)
+            assert [await parts.__anext__() for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+            with pytest.raises(pipework.RemoteError, match="^ValueError: not four$"):
+                await parts.__anext__()
+            closed = anyio.Event()
+            parts = client.astream(b"1000000", SOON)
+            assert await parts.__anext__() == b"0"
+            await parts.aclose()
+            await closed.wait()
+            # What was taken is answered before it returns.
+            last = client.send(b"last")
+            while segment.audit().taken == 0:
+                await anyio.sleep(0.001)
+            server.stop()
+        assert await client.arecv(last, SOON) == b"LAST"
+
+    logging.getLogger("pipework").addFilter(nothing)
+    run(scenario)
+    logging.getLogger("pipework").removeFilter(nothing)
+
+
+def nothing(record: logging.LogRecord) -> bool:
+    return False
+
+
+def test_handlers_that_are_cancelled(segment: Segment, run: Run) -> None:
+    async def scenario() -> None:
+        client, server = ends(segment)
+
+        async def for_ever(_: bytes) -> bytes:
+            await anyio.sleep_forever()
+            return b""
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(server.aserve, for_ever)
+            ticket = client.send(b"")
+            while segment.audit().taken == 0:
+                await anyio.sleep(0.001)
+            group.cancel_scope.cancel()
+        with pytest.raises(pipework.RemoteError):
+            client.recv(ticket, SOON)
+
+    run(scenario)
+
+
+def test_a_failure_of_the_server_is_raised_as_it_is(run: Run) -> None:
+    async def scenario() -> None:
+        server = Server(Segment.anonymous(slots=2))
+
+        async def answer(_: bytes) -> bytes:
+            return b""
+
+        async def failing() -> AsyncIterator[object]:
+            raise pipework.Closed
+            yield
+
+        class Failing(Server):
+            def __aiter__(self) -> AsyncIterator[Any]:
+                return failing()
+
+        with server, Failing(server.segment) as other, pytest.raises(pipework.Closed):
+            await other.aserve(answer)
 
     run(scenario)
 

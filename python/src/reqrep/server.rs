@@ -212,19 +212,8 @@ server!(Server, reqrep::Segment::server, Kind::Bytes, Request, {
 });
 
 #[doc = concat!("IntServer(segment, max_message=268435456, part_timeout=10.0, *, ", options_text!(), ")\n--\n")]
-/// A `Server` whose requests and replies are numbers, -2**63 to 2**63 - 1. The segment is one of
-/// integers, also where this makes it.
-///
-/// >>> from pipework.reqrep import IntClient, IntServer, Segment
-/// >>> segment = Segment.anonymous(integers=True)
-/// >>> server, client = IntServer(segment), IntClient(segment)
-/// >>> tickets = [client.send(value) for value in range(3)]
-/// >>> for request in server.recv_many(100):
-/// ...     with request:
-/// ...         done = request.reply(request.value ** 2)
-/// >>> [client.recv(ticket) for ticket in tickets]
-/// [0, 1, 4]
-#[pyclass(frozen, weakref, subclass, module = "pipework.reqrep")]
+/// What `pipework.reqrep.IntServer` is made of, as `Server` is.
+#[pyclass(frozen, weakref, subclass, module = "pipework._core")]
 pub(crate) struct IntServer(Taking);
 
 server!(IntServer, int_server, Kind::Integers, IntRequest, {});
