@@ -104,7 +104,8 @@ def test_exit():
 def test_pytest_forked(capture: str, tmp_path: Path) -> None:
     (tmp_path / "test_crashes.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-p", "pytest_forked", "-p", "no:cacheprovider", f"--capture={capture}", "-q"]
-    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES)}
+    folders = [str(EXAMPLES), str(EXAMPLES.parent)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "3 failed, 1 passed" in done.stdout, done.stdout
     for text in ("assert 'this' == 'that'", "printed before", "ended with status -9", "ended with status 3"):
