@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SLOT = 1 << 16
+_QUICK = 0.001
+"""Seconds from one result to the next, of tasks that soon begin when they were handed out."""
 _ANY = 1 << 62
 """Bytes of the longest task and result: memory is the limit."""
 
@@ -95,7 +97,8 @@ class Executor(concurrent.futures.Executor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[T]:
         """Has `fn(*args, **kwargs)` run in one of the processes, and returns its future. What has
-        not begun can be cancelled, but for the few tasks that the processes are to have next."""
+        not begun can be cancelled, but for the next one; while tasks take less than a millisecond,
+        for the next few."""
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         try:
             task = _Task(future, *_dump((fn, args, kwargs)))
@@ -171,10 +174,8 @@ class _Crew:
         self._context = context
         self._most = most
         self._terms = terms
-        # Enough that a process finds the next task while the reply to the last is on its way.
-        self._window = 2 * most + 4
         self._segment = _core.Segment.anonymous(
-            slots=self._window, members=4 * most + 4, request_bytes=_SLOT, reply_bytes=_SLOT, sparse=True
+            slots=2 * most + 4, members=4 * most + 4, request_bytes=_SLOT, reply_bytes=_SLOT, sparse=True
         )
         self._client = _core.Client(self._segment, redeliveries=redeliveries, max_message=_ANY)
         # Of an RLock: a finalizer may run in a thread that has it.
@@ -182,6 +183,7 @@ class _Crew:
         self._waiting: collections.deque[_Task] = collections.deque()
         self._sent: dict[int, _Task] = {}
         self._active = 0
+        self._pace = 1.0
         self._alone: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._callers: list[threading.Thread] = []
         self._keepers: list[threading.Thread] = []
@@ -226,8 +228,14 @@ class _Crew:
         if self._collector is not None:
             self._collector.join()
 
+    def _window(self) -> int:
+        """How many tasks may be active, and cannot be cancelled any more: one for each process and
+        the next. While tasks are done within a millisecond, so many that a process finds the next
+        while the reply to the last is on its way."""
+        return self._most + 1 if self._pace > _QUICK else 2 * self._most + 4
+
     def _fill(self) -> None:
-        while self._waiting and self._active < self._window:
+        while self._waiting and self._active < self._window():
             task = self._waiting.popleft()
             if not task.future.set_running_or_notify_cancel():
                 continue
@@ -256,6 +264,7 @@ class _Crew:
 
     def _collect(self) -> None:
         """A thread: what becomes of tasks that were sent."""
+        last = time.monotonic()
         while True:
             with self._changed:
                 while not self._sent and not self._is_over() and not self._broken:
@@ -264,9 +273,13 @@ class _Crew:
                     break
             try:
                 for ticket, outcome in self._client.as_completed():
+                    now = time.monotonic()
                     with self._changed:
+                        # Seconds from one result to the next, as it was lately.
+                        self._pace += (now - last - self._pace) / 8
                         task = self._sent.pop(ticket)
                         self._next()
+                    last = now
                     _settle(task.future, lambda: (outcome.result(), outcome.flags))
                     del task, outcome
             except Error as error:
