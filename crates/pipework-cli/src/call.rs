@@ -9,13 +9,12 @@ mod requests;
 mod caller;
 mod printer;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, at};
 use crate::streams;
 use caller::{Caller, Outcome};
 use printer::{Done, Printer};
 use requests::Requests;
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Instant;
@@ -77,7 +76,6 @@ fn side_by_side(
     let (events, heard) = mpsc::channel();
     let (permits, permitted) = mpsc::channel();
     (1..args.in_flight).for_each(|_| permits.send(()).expect("the other end is here"));
-    let failed = |error: io::Error| Failure::new(format!("threads: {error}"));
     let begun = events.clone();
     let (jobs, waiting) = mpsc::channel();
     let read = move || {
@@ -109,9 +107,9 @@ fn side_by_side(
                 }
             }
         };
-        thread::Builder::new().spawn(work).map_err(failed)?;
+        thread::Builder::new().spawn(work).map_err(at("threads"))?;
     }
-    thread::Builder::new().spawn(read).map_err(failed)?;
+    thread::Builder::new().spawn(read).map_err(at("threads"))?;
     drop(events);
     print_all(args, &heard, permits, printer)
 }

@@ -2,7 +2,7 @@
 //!
 //! Why one is refused is said here, in words for a user, whichever subcommand has asked.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, words};
 use pipework::ErrorKind;
 use pipework::reqrep::{Options, Segment};
 use std::io;
@@ -34,9 +34,16 @@ pub(crate) fn why(path: &Path, error: pipework::Error) -> String {
             "it was made by another version of pipework; remove it when nobody uses it".into()
         }
         (_, Some("integers"), _) => "it carries single numbers, which no command here calls with".into(),
-        (ErrorKind::Incompatible, Some("not a segment" | "too short for a segment"), _)
-        | (ErrorKind::Invalid, Some("not a regular file" | "symbolic link"), _) => {
-            format!("it is no channel: {}", detail.unwrap_or_default())
+        (ErrorKind::Incompatible, Some("not a segment"), _) => "it is no channel but another file".into(),
+        (ErrorKind::Incompatible, Some("too short for a segment"), _) => {
+            "it is no channel: too short for one".into()
+        }
+        (ErrorKind::Invalid, Some("not a regular file"), _) => "it is no channel: not a regular file".into(),
+        (ErrorKind::Invalid, Some("symbolic link"), _) => {
+            "it is a symbolic link; name what it leads to".into()
+        }
+        (ErrorKind::Invalid, None, None) if error.op() == "reqrep create" => {
+            "so many slots of such sizes are more than a channel can hold".into()
         }
         (ErrorKind::Corrupt, _, _) => {
             let detail = detail.unwrap_or("what lies in it is written by no member");
@@ -45,8 +52,9 @@ pub(crate) fn why(path: &Path, error: pipework::Error) -> String {
         (ErrorKind::Incompatible, None, _) if error.explanation().is_none() => {
             "it carries single numbers, which no command here calls with".into()
         }
+        (_, _, Some(libc::EISDIR)) => "it is a folder, and no channel".into(),
         (ErrorKind::WouldBlock, _, _) => "all places for members are taken".into(),
-        (_, _, Some(number)) => io::Error::from_raw_os_error(number).to_string(),
+        (_, _, Some(number)) => words(io::Error::from_raw_os_error(number)),
         (_, Some(detail), _) => match error.explanation() {
             Some(why) => format!("{detail}: {why}"),
             None => format!("{detail}: {}", error.kind()),
@@ -78,10 +86,10 @@ mod tests {
         };
         says("missing", "no such channel");
         says("text", "no channel: too short");
-        says("page", "no channel: not a segment");
+        says("page", "no channel but another file");
         says("link", "symbolic link");
         says("socket", "No such device");
-        says(".", "Is a directory");
+        says(".", "a folder");
 
         let good = open(&place("good"), false).unwrap();
         let members = [good.client().unwrap(), good.client().unwrap()];

@@ -80,7 +80,13 @@ impl Display for Failure {
 
 /// Says what a system error is about, for `map_err`: "PATH: No such file or directory".
 pub(crate) fn at(what: impl Display) -> impl FnOnce(io::Error) -> Failure {
-    move |error| Failure::new(format!("{what}: {error}"))
+    move |error| Failure::new(format!("{what}: {}", words(error)))
+}
+
+/// An error without the system's number for it, which the words before it say already.
+pub(crate) fn words(error: impl Display) -> String {
+    let text = error.to_string();
+    text.split_once(" (os error ").map_or(text.as_str(), |(words, _)| words).into()
 }
 
 /// Says what an error of the library is about, for `map_err`; in words of the command's options.
@@ -88,7 +94,7 @@ pub(crate) fn during(what: impl Display) -> impl FnOnce(pipework::Error) -> Fail
     move |error| match (error.explanation(), error.errno()) {
         (Some(text), _) => Failure::new(format!("{what}: {}", of_the_command(text))),
         (_, Some(number)) => at(what)(io::Error::from_raw_os_error(number)),
-        _ => Failure::new(format!("{what}: {error}")),
+        _ => Failure::new(format!("{what}: {}", words(error))),
     }
 }
 
@@ -112,6 +118,6 @@ pub(crate) fn no_pipe(error: pipework::Error) -> String {
     match (error.explanation(), error.kind()) {
         (Some(text), _) => of_the_command(text),
         (_, ErrorKind::Invalid) => "it is not a pipe that is open that way".into(),
-        _ => error.to_string(),
+        _ => words(error),
     }
 }

@@ -7,7 +7,7 @@
 //! the senders were still there, until somebody reads again, or the FIFO is removed. No job of a
 //! loop around `pipework recv --count 1` is lost.
 
-use crate::failure::{Failure, at};
+use crate::failure::{Failure, at, words};
 use crate::streams;
 use crate::sys::{self, Stir};
 use pipework::atomic::Reader;
@@ -160,7 +160,7 @@ impl Rest {
 
 fn lost(path: &Path, bytes: u64, are_lost: &str, error: io::Error) -> Failure {
     let path = path.display();
-    Failure::new(format!("{path}: {bytes} bytes that nobody has read {are_lost}: {error}"))
+    Failure::new(format!("{path}: {bytes} bytes that nobody has read {are_lost}: {}", words(error)))
 }
 
 /// Is a keeper: standard input is the writing end of a FIFO.

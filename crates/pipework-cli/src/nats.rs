@@ -2,7 +2,7 @@
 //! nobody who needs no network builds a client of one.
 
 use crate::exec::{self, CANNOT_EXECUTE};
-use crate::failure::Failure;
+use crate::failure::{Failure, words};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -42,7 +42,7 @@ pub(crate) fn nats(args: &NatsArgs) -> Result<u8, Failure> {
         "`cargo install --path bridge/nats` in a clone of the repository builds it",
     )?;
     let error = Command::new(&program).args(&args.arguments).exec();
-    Err(Failure::new(format!("{}: {error}", program.display())).with_status(CANNOT_EXECUTE))
+    Err(Failure::new(format!("{}: {}", program.display(), words(error))).with_status(CANNOT_EXECUTE))
 }
 
 /// The program in the folder of this one, if it is there.

@@ -3,13 +3,13 @@
 //! What was seen when it was listed may be over by now, and /proc does not show everybody. So the
 //! proof is asked for here, of the kernel, right before the name goes.
 
+use crate::failure::words;
 use crate::look::{Find, What};
 use crate::processes::{self, Uses};
 use crate::sys::{self, Signals};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 
 /// Removes it, or says why not.
@@ -23,10 +23,9 @@ pub(super) fn remove(find: &Find) -> Result<(), String> {
 /// The kernel leases a file for writing only while nobody else has it open or mapped; while it is
 /// leased, nobody else's open succeeds. So from the proof on until the name is gone nobody comes.
 fn remove_file(find: &Find) -> Result<(), String> {
-    let said = |error: io::Error| error.to_string();
     // Whoever wants to open it meanwhile has this process told, by a signal that would end it.
-    let _deaf = Signals::take(&[libc::SIGIO]).map_err(said)?;
-    let file = sys::open_to_read(&find.path).map_err(said)?;
+    let _deaf = Signals::take(&[libc::SIGIO]).map_err(words)?;
+    let file = sys::open_to_read(&find.path).map_err(words)?;
     if !sys::file_id(&file).is_ok_and(|id| id == find.file) {
         return Err(CHANGED.into());
     }
@@ -36,28 +35,27 @@ fn remove_file(find: &Find) -> Result<(), String> {
             Some(found) => format!("process {} has it open", found.id),
             None => "a process has it open that /proc does not show".into(),
         }),
-        Err(error) => Err(format!("the system does not tell whether it is open: {error}")),
+        Err(error) => Err(format!("the system does not tell whether it is open: {}", words(error))),
     }
 }
 
 /// A FIFO has no lease. Who has it open, and who waits for its other end, is in /proc; and that
 /// nobody reads from it, wherever that may be, shows in that it cannot be opened for writing.
 fn remove_fifo(find: &Find) -> Result<(), String> {
-    let said = |error: io::Error| error.to_string();
-    let uses = Uses::of(&HashSet::from([find.file])).map_err(said)?;
+    let uses = Uses::of(&HashSet::from([find.file])).map_err(words)?;
     if let [first, ..] = uses.at(find.file) {
         return Err(format!("process {} has it open", first.id));
     }
-    let facts = fs::symlink_metadata(&find.path).map_err(said)?;
+    let facts = fs::symlink_metadata(&find.path).map_err(words)?;
     if uses.hidden > 0 && facts.mode() & 0o066 != 0 {
         return Err("processes of other users, who may use it, do not show what they have open".into());
     }
-    if let [first, ..] = processes::waiting_for(find.file).map_err(said)?[..] {
+    if let [first, ..] = processes::waiting_for(find.file).map_err(words)?[..] {
         return Err(format!("process {first} waits for its other end, or for that of a FIFO like it"));
     }
     match sys::open_fifo(&find.path, sys::FifoEnd::Writing) {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => unlink(find),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(words(error)),
         Ok(_) => Err("somebody reads from it".into()),
     }
 }
@@ -65,9 +63,9 @@ fn remove_fifo(find: &Find) -> Result<(), String> {
 const CHANGED: &str = "another file has its name now";
 
 fn unlink(find: &Find) -> Result<(), String> {
-    let there = fs::symlink_metadata(&find.path).map_err(|error| error.to_string())?;
+    let there = fs::symlink_metadata(&find.path).map_err(words)?;
     if (there.dev(), there.ino()) != find.file {
         return Err(CHANGED.into());
     }
-    fs::remove_file(&find.path).map_err(|error| error.to_string())
+    fs::remove_file(&find.path).map_err(words)
 }

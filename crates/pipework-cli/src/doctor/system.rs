@@ -1,5 +1,6 @@
 //! What of the system matters to pipes and segments, each with what it means for its user.
 
+use crate::failure::words;
 use crate::progress::{grouped, size};
 use crate::sys;
 use pipework::reqrep::Options;
@@ -106,7 +107,7 @@ fn call() -> Check {
         Err(error) => {
             let meaning =
                 "no channel works here; a filter of system calls (seccomp) may forbid futex, memfd or fcntl";
-            check("call", Level::Problem, error.to_string(), meaning)
+            check("call", Level::Problem, words(error), meaning)
         }
     }
 }
@@ -131,7 +132,7 @@ fn shared_memory(place: &Path) -> Check {
             return check(
                 NAME,
                 Level::Problem,
-                error.to_string(),
+                words(error),
                 "channels need another folder, best one in memory",
             );
         }
@@ -161,7 +162,7 @@ fn shared_memory(place: &Path) -> Check {
 fn new_pipe() -> Check {
     let capacity = std::io::pipe().map(|(reader, _)| sys::capacity(&reader).unwrap_or(0));
     match capacity {
-        Err(error) => check("pipe", Level::Problem, error.to_string(), "no pipe can be made"),
+        Err(error) => check("pipe", Level::Problem, words(error), "no pipe can be made"),
         // Sixteen pages, unless there are too many.
         Ok(capacity) if capacity < 16 * rustix::param::page_size() as u64 => {
             let meaning = "the pipes of this user hold too many pages together, so a new one is small, and writers wait more often";

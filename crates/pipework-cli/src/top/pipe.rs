@@ -1,5 +1,6 @@
 //! Pipes and FIFOs: how full they are, and who has them open.
 
+use crate::failure::words;
 use crate::pipes::{self, Fill};
 use crate::processes::{self, FileId, Use, Uses};
 use std::collections::HashMap;
@@ -59,7 +60,7 @@ pub(super) fn look(sources: &[Source]) -> Vec<Pipe> {
     let uses = Uses::of(&found.iter().filter_map(|(_, file)| *file).collect());
     let (uses, fault) = match uses {
         Ok(uses) => (uses, None),
-        Err(error) => (Uses::default(), Some(format!("/proc: {error}"))),
+        Err(error) => (Uses::default(), Some(format!("/proc: {}", words(error)))),
     };
     let mut fills: HashMap<FileId, Option<Fill>> = HashMap::new();
     for (pipe, file) in &mut found {
