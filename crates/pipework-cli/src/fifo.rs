@@ -152,7 +152,9 @@ impl Rest {
         let Self { fifo, path } = self;
         let bytes = sys::unread(&fifo);
         let mut command = Command::new("/proc/self/exe");
-        command.arg(FIFO_KEEPER).current_dir("/").process_group(0);
+        // Whoever finds it among the processes is to know what it is, and which FIFO it keeps.
+        command.arg0("pipework").arg(FIFO_KEEPER).arg(std::path::absolute(&path).unwrap_or(path.clone()));
+        command.current_dir("/").process_group(0);
         command.stdin(fifo).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().map(drop).map_err(|error| lost(&path, bytes, "are lost", error))
     }
@@ -167,6 +169,7 @@ fn lost(path: &Path, bytes: u64, are_lost: &str, error: io::Error) -> Failure {
 pub(crate) fn keep() -> Result<u8, Failure> {
     // Whoever waits for the end of another pipe must not wait for this process.
     sys::close_all_but_standard();
+    sys::name_thread(c"pipework");
     let fifo = streams::stdin()?.as_fd().try_clone_to_owned().map_err(at(FIFO_KEEPER))?;
     let rest = Rest { fifo, path: PathBuf::new() };
     let stir = Stir::watch(&rest.fifo);

@@ -9,6 +9,7 @@ use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, StatVfsMountFlags, in
 use rustix::io::{Errno, FdFlags, ReadWriteFlags};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Resource, Signal, WaitId, WaitIdOptions};
 use rustix::thread::CpuSet;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
@@ -216,6 +217,12 @@ fn taken(outcome: rustix::io::Result<()>) -> io::Result<bool> {
         Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Gives this thread a name, which for the first one is that of the process in ps(1).
+pub(crate) fn name_thread(name: &CStr) {
+    // Without one it is named after the file that was executed.
+    let _ = rustix::thread::set_name(name);
 }
 
 /// Closes every descriptor above the standard ones.
