@@ -20,11 +20,15 @@ use system::{Check, Level};
 pub(crate) use args::{DoctorArgs, HELP};
 
 /// Runs `pipework doctor`.
-pub(crate) fn doctor(args: &DoctorArgs) -> Result<u8, Failure> {
+pub(crate) fn doctor(args: &DoctorArgs, quiet: bool) -> Result<u8, Failure> {
     let mut report = Report { answer: Answer::of(args)?, json: args.json, is_sick: false };
     if !args.system {
         let paths = if args.paths.is_empty() { look::usual_places() } else { args.paths.clone() };
-        for find in look::at_all(&paths, sys::user()).map_err(look::failure)? {
+        let finds = look::at_all(&paths, sys::user()).map_err(look::failure)?;
+        if finds.is_empty() && !quiet && !args.json {
+            look::say_nothing_found(&paths);
+        }
+        for find in finds {
             report.examine(&find, args.fifos)?;
         }
     }

@@ -153,8 +153,8 @@ pub(crate) fn at_all(paths: &[PathBuf], owner: u32) -> Result<Vec<Find>, (PathBu
     let mut finds = vec![];
     for path in paths {
         let failed = |error| (path.clone(), error);
-        let facts = path.symlink_metadata().map_err(failed)?;
-        if path.is_dir() {
+        let facts = path.metadata().map_err(failed)?;
+        if facts.is_dir() {
             let mut inside: Vec<_> = fs::read_dir(path).map_err(failed)?.flatten().collect();
             inside.sort_by_key(fs::DirEntry::file_name);
             for entry in inside {
@@ -167,7 +167,12 @@ pub(crate) fn at_all(paths: &[PathBuf], owner: u32) -> Result<Vec<Find>, (PathBu
             }
         } else {
             let nothing = || failed(io::Error::other("it is neither a channel nor a FIFO"));
-            finds.push(of(path, &facts).map_err(failed)?.ok_or_else(nothing)?);
+            // What is said of a link is meant for what it leads to, the more so if that is removed.
+            let target = match path.is_symlink() {
+                true => &path.canonicalize().map_err(failed)?,
+                false => path,
+            };
+            finds.push(of(target, &facts).map_err(failed)?.ok_or_else(nothing)?);
         }
     }
     let files = finds.iter().map(|find| find.file).collect();
@@ -227,6 +232,12 @@ fn segment(path: &Path) -> Option<Result<Attached, pipework::Error>> {
 pub(crate) fn is_something_else(error: &pipework::Error) -> bool {
     let ends = [": not a segment", ": too short for a segment", ": not a regular file", ": symbolic link"];
     ends.iter().any(|end| error.op().ends_with(end)) || error.errno() == Some(libc::ENOENT)
+}
+
+/// That nothing was found, for a person who would otherwise see nothing at all.
+pub(crate) fn say_nothing_found(paths: &[PathBuf]) {
+    let places: Vec<String> = paths.iter().map(|place| path(place)).collect();
+    crate::progress::say(format!("nothing found in {}", places.join(", ")));
 }
 
 /// A path that could not be looked at, in words.

@@ -16,7 +16,7 @@ use std::time::SystemTime;
 pub(crate) use args::{HELP, LsArgs};
 
 /// Runs `pipework ls`.
-pub(crate) fn ls(args: &LsArgs) -> Result<u8, Failure> {
+pub(crate) fn ls(args: &LsArgs, quiet: bool) -> Result<u8, Failure> {
     let paths = if args.paths.is_empty() { look::usual_places() } else { args.paths.clone() };
     let mut finds = look::at_all(&paths, sys::user()).map_err(look::failure)?;
     if args.unused {
@@ -30,6 +30,9 @@ pub(crate) fn ls(args: &LsArgs) -> Result<u8, Failure> {
         listed(&finds).into_bytes()
     };
     streams::print(&text)?;
+    if finds.is_empty() && !quiet && !args.nul && !args.json {
+        look::say_nothing_found(&paths);
+    }
     Ok(0)
 }
 

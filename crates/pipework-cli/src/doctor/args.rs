@@ -12,18 +12,18 @@ pub(crate) struct DoctorArgs {
     pub(crate) paths: Vec<PathBuf>,
 
     /// Recover and remove what is dead without asking
-    #[arg(long, short)]
+    #[arg(long, short, conflicts_with = "system")]
     pub(crate) yes: bool,
 
     /// Remove FIFOs that nobody has open, too
-    #[arg(long)]
+    #[arg(long, conflicts_with = "system")]
     pub(crate) fifos: bool,
 
     /// Examine the system only
     #[arg(long)]
     pub(crate) system: bool,
 
-    /// Print each finding as one JSON object on a line
+    /// Print each finding as one JSON object on a line, and ask nothing
     #[arg(long, short)]
     pub(crate) json: bool,
 }

@@ -29,7 +29,8 @@ Lists channels and FIFOs, and says who uses them. Looking disturbs nobody:
 nothing is written, no channel is joined and no FIFO is opened.
 
 The usual places are /dev/shm, $XDG_RUNTIME_DIR and $TMPDIR (/tmp). In a
-folder only what belongs to you is shown; folders inside are not searched.
+folder only what belongs to you is shown; folders inside are not searched, and
+links are not followed. A link that you name stands for what it leads to.
 
 Examples:
   What there is, alive or left behind:
@@ -61,6 +62,6 @@ Columns:
   beside what it can hold. AGE is how long ago it was made.
 
 Exit status:
-  0    listed, if only that there is nothing
+  0    listed; that there is nothing is said on standard error
   1    failed; a path does not exist, for instance
   2    usage";

@@ -231,5 +231,12 @@ fn the_system_is_examined() {
 fn what_is_not_understood_fails() {
     fails(1, &["missing: No such file"], "pipework doctor missing");
     fails(2, &["--system"], "pipework doctor --system .");
-    assert_eq!(clean("pipework doctor ."), "");
+    fails(2, &["--system", "--yes"], "pipework doctor --system --yes");
+    fails(2, &["--system", "--fifos"], "pipework doctor --system --fifos");
+    let nothing = sh(&Folder::new(), "pipework doctor .");
+    assert_eq!(
+        (nothing.status, &*nothing.out, &*nothing.err),
+        (Some(0), "", "pipework: nothing found in .\n")
+    );
+    assert_eq!(clean("pipework doctor --json .; pipework doctor --quiet ."), "");
 }

@@ -152,6 +152,33 @@ fn what_is_kept_for_the_next_receiver_is_kept_when_somebody_looks() {
          grep -c 'wait, and nobody reads' seen; pipework recv --from f --count 1"
     );
     assert_eq!(clean(&script), "a3\n3\nb");
+    // Whoever finds the process that keeps it learns what it is.
+    let script = "mkfifo f; pipework send --to f a b & pipework recv --from f --count 1; wait
+        K=$(pipework ls --json f | grep -o 'open_in.:.[0-9]*' | grep -o '[0-9]*$')
+        cat /proc/$K/comm; tr '\\0' ' ' < /proc/$K/cmdline; rm f";
+    let folder = Folder::new();
+    let done = sh(&folder, script);
+    let name = format!("apipework\npipework fifo-keeper {}/f ", folder.canonicalize().unwrap().display());
+    assert_eq!((&*done.out, &*done.err), (&*name, ""));
+}
+
+#[test]
+fn a_link_that_is_named_stands_for_what_it_leads_to() {
+    let folder = Folder::new();
+    let _segment = segment(folder.join("channel"));
+    let script = "mkfifo fifo; ln -s fifo one; ln -s channel two; ln -s gone three
+        pipework ls --nul one two | tr '\\0' '\\n' | xargs -n 1 basename; pipework ls --quiet . | wc -l
+        pipework doctor --yes --fifos one | tail -n 1; ls -d *";
+    let done = sh(&folder, script);
+    assert_eq!((&*done.out, &*done.err), ("fifo\nchannel\n3\n    removed\nchannel\none\nthree\ntwo\n", ""));
+    for command in ["ls", "doctor", "top --once"] {
+        fails(1, &["three: "], &format!("ln -s gone three; pipework {command} three"));
+    }
+    fails(
+        1,
+        &["two: it is a symbolic link; name what it leads to"],
+        "ln -s two two; ln -sf x two; pipework call two x",
+    );
 }
 
 #[test]
@@ -187,7 +214,13 @@ fn what_is_not_there_or_is_something_else_fails() {
     fails(2, &["--nul", "--json"], "pipework ls --nul --json");
     // Nobody seen must not look like nobody there.
     fails(1, &["Too many open files"], "mkfifo one; ulimit -n 5; pipework ls .");
-    assert_eq!(clean("pipework ls ."), "");
+    // That there is nothing is told to people; a script gets what it asked for.
+    let nothing = sh(&Folder::new(), "mkdir d; pipework ls . d");
+    assert_eq!(
+        (nothing.status, &*nothing.out, &*nothing.err),
+        (Some(0), "", "pipework: nothing found in ., d\n")
+    );
+    assert_eq!(clean("pipework ls --json .; pipework ls --nul .; pipework ls --quiet ."), "");
     assert_eq!(
         clean(
             "mkdir -p shm; TMPDIR=$PWD/shm XDG_RUNTIME_DIR= ; mkfifo shm/one; export TMPDIR; \
