@@ -6,7 +6,10 @@
 //! are indented, for `man.rs` keeps both as they are: "Words:" alone on a line becomes a section.
 
 use clap::{Args, ValueHint};
+use std::fmt::Display;
+use std::ops::{Bound, RangeBounds};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// How a receiver understands and limits messages.
@@ -27,7 +30,7 @@ pub(crate) struct ReadingArgs {
 
     /// Where text shares the pipe: how long the rest of a part that has begun is waited for while
     /// no byte comes (default 5); a relay such as tee or ssh may cut it and stop for a while
-    #[arg(long, value_name = "SECS", value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(crate) frame_timeout: Option<Duration>,
 }
 
@@ -46,9 +49,29 @@ pub(crate) struct FormArgs {
 /// What `bytes` takes.
 const BYTES: &str = "a number of bytes from 1, as in 4096, 64K, 10M or 1G";
 
+/// What `seconds` takes.
+const SECONDS: &str = "a number of seconds that is not negative, as in 5 or 0.25";
+
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let number: f64 = text.parse().map_err(|_| "a number of seconds, as in 5 or 0.25".to_string())?;
-    Duration::try_from_secs_f64(number).map_err(|_| "seconds cannot be negative or without end".into())
+    let number = text.parse().ok();
+    number.and_then(|number| Duration::try_from_secs_f64(number).ok()).ok_or_else(|| SECONDS.into())
+}
+
+/// Understands a whole number in this range, which includes its ends.
+pub(crate) fn number<T>(range: impl RangeBounds<T> + Clone) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| match (range.start_bound(), range.end_bound()) {
+            (Bound::Included(least), Bound::Included(most)) => {
+                format!("a whole number from {least} to {most}")
+            }
+            (Bound::Included(least), _) => format!("a whole number from {least}"),
+            _ => "a whole number".into(),
+        })
+    }
 }
 
 pub(crate) fn bytes(text: &str) -> Result<usize, String> {
@@ -86,8 +109,18 @@ mod tests {
     #[test]
     fn times() {
         assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
-        for wrong in ["", "-1", "inf", "nan", "1s"] {
-            assert!(seconds(wrong).is_err(), "{wrong}");
+        for wrong in ["", "-1", "inf", "nan", "1s", "1e300"] {
+            assert_eq!(seconds(wrong), Err(SECONDS.into()), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn whole_numbers() {
+        let few = number(1..=200u8);
+        assert_eq!(number(1u64..)("0"), Err("a whole number from 1".into()));
+        assert_eq!((few("1"), few("200")), (Ok(1), Ok(200)));
+        for wrong in ["0", "201", "256", "-1", "1.5", "one", ""] {
+            assert_eq!(few(wrong), Err("a whole number from 1 to 200".into()), "{wrong}");
         }
     }
 }

@@ -8,7 +8,8 @@ use crate::form::Parts;
 use crate::sys;
 use pipework::atomic::Item;
 use std::ffi::OsStr;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -20,27 +21,46 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// A failure if the command `name` is not there to be run; it ends with `so`. To be asked before
 /// anything is taken that could not be given to anybody.
 pub(crate) fn find(name: &OsStr, so: &str) -> Result<(), Failure> {
-    let is_file = |path: &Path| path.metadata().is_ok_and(|meta| meta.is_file());
-    let runs = |path: &Path| is_file(path) && sys::may_execute(path);
-    let named = |path: &Path| match (runs(path), is_file(path)) {
-        (true, _) => Ok(()),
-        (_, true) => Err((CANNOT_EXECUTE, "it is not executable")),
-        _ => Err((NOT_FOUND, "there is no such command")),
-    };
     let path = Path::new(name);
     let found = if name.as_bytes().contains(&b'/') {
-        named(path)
+        match (runs(path), path.is_file()) {
+            (true, _) => has_interpreter(path),
+            (_, true) => Err((CANNOT_EXECUTE, "it is not executable".into())),
+            _ => Err((NOT_FOUND, "there is no such command".into())),
+        }
     } else {
         // Without PATH the C library has one of its own, which includes these.
         let folders = std::env::var_os("PATH").unwrap_or("/bin:/usr/bin".into());
         let mut found = std::env::split_paths(&folders).map(|folder| folder.join(path));
-        match found.any(|path| runs(&path)) {
-            true => Ok(()),
-            false => Err((NOT_FOUND, "no folder of PATH has it")),
+        match found.find(|path| runs(path)) {
+            Some(path) => has_interpreter(&path),
+            None => Err((NOT_FOUND, "no folder of PATH has it".into())),
         }
     };
     let what = path.display();
     found.map_err(|(status, why)| Failure::new(format!("cannot run {what}: {why}; {so}")).with_status(status))
+}
+
+fn runs(path: &Path) -> bool {
+    path.is_file() && sys::may_execute(path)
+}
+
+/// Whether the program is there that the first line of a script names; of a file that cannot be
+/// read or is no script nothing is known.
+fn has_interpreter(path: &Path) -> Result<(), (u8, String)> {
+    let mut line = [0; 256];
+    let read = File::open(path).and_then(|mut file| file.read(&mut line)).unwrap_or(0);
+    let line = line[..read].split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let Some(words) = line.strip_prefix(b"#!") else { return Ok(()) };
+    let interpreter = words.trim_ascii().split(u8::is_ascii_whitespace).next().unwrap_or_default();
+    let interpreter = Path::new(OsStr::from_bytes(interpreter));
+    match runs(interpreter) {
+        true => Ok(()),
+        false => {
+            let why = format!("its first line names {}, which cannot be run", interpreter.display());
+            Err((CANNOT_EXECUTE, why))
+        }
+    }
 }
 
 /// Starts `command` for a message or burst; the caller waits for it.

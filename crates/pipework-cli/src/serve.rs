@@ -21,7 +21,10 @@ use pipework::Deadline;
 use pipework::reqrep::{Options, Segment};
 use rustix::event::{PollFd, PollFlags};
 use service::Service;
+use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -49,8 +52,8 @@ fn open(args: &ServeArgs) -> Result<(Segment, bool), Failure> {
     let options = options(args);
     // Somebody who makes and removes it all the time may win a few rounds.
     for _ in 0..16 {
-        match options.open(&args.channel) {
-            Ok(segment) => return Ok((segment, false)),
+        match Options::new().any_owner(args.making.any_owner).open(&args.channel) {
+            Ok(segment) => return as_asked(args, segment).map(|segment| (segment, false)),
             Err(error) if error.errno() == Some(libc::ENOENT) => {}
             Err(error) => return Err(channel::refused(&args.channel, error)),
         }
@@ -61,6 +64,36 @@ fn open(args: &ServeArgs) -> Result<(Segment, bool), Failure> {
         }
     }
     Err(Failure::new(format!("{}: it comes and goes", args.channel.display())))
+}
+
+/// The channel that is there, if it is as the options say.
+fn as_asked(args: &ServeArgs, segment: Segment) -> Result<Segment, Failure> {
+    let (making, found) = (&args.making, segment.geometry());
+    let file = segment.as_fd().try_clone_to_owned().and_then(|file| File::from(file).metadata());
+    let mode = file.map_err(at(args.channel.display()))?.mode() & 0o777;
+    let differs = |asked: Option<u32>, found: u32| asked.is_some_and(|asked| asked != found);
+    let others: Vec<String> = [
+        (differs(making.slots, found.slots), format!("--slots {}", found.slots)),
+        (
+            differs(making.request_bytes, found.request_bytes),
+            format!("--request-bytes {}", found.request_bytes),
+        ),
+        (differs(making.reply_bytes, found.reply_bytes), format!("--reply-bytes {}", found.reply_bytes)),
+        (differs(making.members, found.members), format!("--members {}", found.members)),
+        (differs(making.mode, mode), format!("--mode {mode:o}")),
+    ]
+    .into_iter()
+    .filter_map(|(differs, option)| differs.then_some(option))
+    .collect();
+    match others.is_empty() {
+        true => Ok(segment),
+        false => {
+            let (path, others) = (args.channel.display(), others.join(" "));
+            Err(Failure::new(format!(
+                "{path}: it is there already, and has {others}; leave these options out"
+            )))
+        }
+    }
 }
 
 fn options(args: &ServeArgs) -> Options {

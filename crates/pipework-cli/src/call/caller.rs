@@ -104,6 +104,9 @@ impl Caller {
     /// # Errors
     /// What concerns other calls as well.
     pub(super) fn call(&self, request: &[u8], mut parts: Option<Parts<'_>>) -> Result<Outcome, Failure> {
+        if self.is_too_long(request) {
+            return Ok(Outcome::Refused("the request is longer than --max-message".into()));
+        }
         let deadline = Deadline::from(self.terms.timeout);
         loop {
             let outcome = match (self.client()?, &mut parts) {
@@ -152,6 +155,9 @@ impl Caller {
             Err(error) => return self.ended_with(error),
         };
         match uninterrupted(|| client.outcome(ticket, deadline)) {
+            Ok(reqrep::Outcome::Answered(reply)) if self.is_too_long(&reply) => {
+                Outcome::Refused("the reply is longer than --max-message".into())
+            }
             Ok(reqrep::Outcome::Answered(reply)) => Outcome::Answered(reply.into_vec()),
             Ok(reqrep::Outcome::Failed(reason)) => Outcome::Failed(reason.into_vec()),
             Err(error) => match client.abandon(ticket) {
@@ -186,6 +192,11 @@ impl Caller {
                 Err(error) => return Ok(self.ended_with(error)),
             }
         }
+    }
+
+    /// Also of what fits into a slot, which the library holds against no limit.
+    fn is_too_long(&self, bytes: &[u8]) -> bool {
+        self.terms.max_message.is_some_and(|longest| bytes.len() > longest)
     }
 
     fn ended_with(&self, error: pipework::Error) -> Outcome {

@@ -1,7 +1,8 @@
 //! The options and the help of `pipework serve`.
 
-use crate::args::{bytes, seconds};
+use crate::args::{bytes, number, seconds};
 use clap::{Args, ValueHint};
+use pipework::reqrep;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -36,20 +37,20 @@ pub(crate) struct ServeArgs {
     pub(crate) stream: bool,
 
     /// How many commands run at the same time
-    #[arg(long, short, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, short, value_name = "N", default_value_t = 1, value_parser = number(1..=4096u16))]
     pub(crate) workers: u16,
 
     /// Stop a command that has worked on one request for this long; its call fails
-    #[arg(long, value_name = "SECS", value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
 
     /// When told to stop (SIGTERM, Ctrl-C), how long to wait for what is in hand; without it, as
     /// long as it takes
-    #[arg(long, value_name = "SECS", value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(crate) drain: Option<Duration>,
 
     /// How long a command that has to stop may take from SIGTERM to SIGKILL
-    #[arg(long, value_name = "SECS", default_value = "5", value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECS", default_value = "5", value_parser = seconds)]
     pub(crate) grace: Duration,
 
     /// The largest request or reply to accept, e.g. 64K, 10M or 1G (default 256M)
@@ -57,7 +58,7 @@ pub(crate) struct ServeArgs {
     pub(crate) max_message: Option<usize>,
 
     /// How long a caller may take to write a part of a long request, or to take one of a reply
-    #[arg(long, value_name = "SECS", default_value = "10", value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECS", default_value = "10", value_parser = seconds)]
     pub(crate) part_timeout: Duration,
 
     #[command(flatten)]
@@ -69,7 +70,7 @@ pub(crate) struct ServeArgs {
 #[command(next_help_heading = "Options for the channel")]
 pub(crate) struct MakingArgs {
     /// Calls that can be in progress at the same time (default 256)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number(1..=reqrep::MAX_SLOTS))]
     pub(crate) slots: Option<u32>,
 
     /// Room for a request; a longer one goes in parts (default 4096)
@@ -81,7 +82,7 @@ pub(crate) struct MakingArgs {
     pub(crate) reply_bytes: Option<u32>,
 
     /// Callers and servers that can be attached at the same time (default 256)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number(2..=reqrep::MAX_MEMBERS))]
     pub(crate) members: Option<u32>,
 
     /// Who may use it: the permissions of its file, as chmod takes them (default 600)
@@ -99,8 +100,8 @@ fn short_bytes(text: &str) -> Result<u32, String> {
 
 fn mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
-        Ok(mode) if mode <= 0o777 => Ok(mode),
-        _ => Err("permissions in octal, as in 600 or 660".into()),
+        Ok(mode) if mode <= 0o777 && mode & 0o600 == 0o600 => Ok(mode),
+        _ => Err("permissions in octal with which you can use it yourself, as in 600 or 660".into()),
     }
 }
 
@@ -160,7 +161,10 @@ When it is told to stop:
   (SIGKILL), commands get SIGTERM, and callers are told.
 
   The channel is removed if this process has made it and nobody else uses it.
-  Several `pipework serve`, and servers in any language, share a channel.
+
+A channel that is there:
+  Several `pipework serve`, and servers in any language, share a channel. It is
+  used as it is; options for the channel that say something else are refused.
 
 Standard error of the commands is passed on line by line.
 
@@ -177,7 +181,7 @@ mod tests {
     #[test]
     fn permissions_are_octal() {
         assert_eq!(mode("660"), Ok(0o660));
-        for wrong in ["", "668", "rw", "-1", "7777"] {
+        for wrong in ["", "668", "rw", "-1", "7777", "0", "066", "400"] {
             assert!(mode(wrong).is_err(), "{wrong}");
         }
     }

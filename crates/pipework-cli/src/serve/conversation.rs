@@ -5,12 +5,16 @@
 
 use super::args::ServeArgs;
 use super::service::Service;
+use crate::failure::words;
 use crate::records::Records;
 use crate::sys;
 use pipework::atomic::{Item, Options, Reader, Writer};
 use pipework::{Deadline, ErrorKind};
 use std::io::{self, PipeReader, PipeWriter, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// What is wrong with messages that were not sent between text.
+const NOT_MIXED: &str = "its messages are to be sent with --mixed, as `pipework send --mixed` does";
 
 /// The byte that ends a record; `None` where records are messages.
 fn end(args: &ServeArgs) -> Option<u8> {
@@ -55,7 +59,7 @@ impl Input {
     pub(super) fn put(&mut self, record: &[u8]) -> Result<(), String> {
         match self {
             Self::Bytes(bytes) => bytes.put(record),
-            Self::Messages(writer) => writer.enqueue(record).map(drop).map_err(|error| error.to_string()),
+            Self::Messages(writer) => writer.enqueue(record).map(drop).map_err(words),
             Self::Closed => Ok(()),
         }
     }
@@ -210,7 +214,7 @@ impl Output {
                     Err(error) => match error.kind() {
                         io::ErrorKind::Interrupted => {}
                         io::ErrorKind::WouldBlock => return Ok(None),
-                        _ => return Err(error.to_string()),
+                        _ => return Err(words(error)),
                     },
                 }
             },
@@ -230,7 +234,8 @@ impl Output {
                             *has_ended = true;
                             return Ok(None);
                         }
-                        _ => return Err(error.to_string()),
+                        _ if error.explanation().is_some() => return Err(NOT_MIXED.into()),
+                        _ => return Err(words(error)),
                     },
                 }
             },

@@ -5,9 +5,9 @@
 //! when the process has ended and nobody holds its standard output any more, as with `$(...)` in a
 //! shell.
 
-use super::process::Process;
+use super::process::{Process, is_scarcity};
 use super::service::{Service, Stop, TICK};
-use crate::failure::{Failure, at};
+use crate::failure::{Failure, at, words};
 use crate::records::Records;
 use crate::sys;
 use pipework::Deadline;
@@ -42,7 +42,7 @@ fn answer(service: &Service<'_>, request: Request<'_>) {
     let (process, stdout) = match start(service, &request, deadline) {
         Ok(started) => started,
         Err(error) => {
-            request.fail(&format!("cannot run {}: {error}", service.name()));
+            request.fail(&format!("cannot run {}: {}", service.name(), words(error)));
             return;
         }
     };
@@ -51,7 +51,9 @@ fn answer(service: &Service<'_>, request: Request<'_>) {
     let mut work = Work { service, request, deadline, process, stdout, output, slow, stopped };
     match work.until_over() {
         Ok(()) => work.end(),
-        Err(error) => _ = service.fail(work.request, format!("{}: {error}", service.name()).as_bytes()),
+        Err(error) => {
+            _ = service.fail(work.request, format!("{}: {}", service.name(), words(error)).as_bytes())
+        }
     }
 }
 
@@ -76,12 +78,6 @@ fn start<'a>(
             started => return started,
         }
     }
-}
-
-/// Too many processes or descriptors, or no memory.
-fn is_scarcity(error: &io::Error) -> bool {
-    let scarce = [libc::EAGAIN, libc::EMFILE, libc::ENFILE, libc::ENOMEM];
-    error.raw_os_error().is_some_and(|number| scarce.contains(&number))
 }
 
 /// A request, and the process that works on it.

@@ -6,14 +6,15 @@
 //! for before each request.
 
 use super::conversation::{Input, Output, Record};
-use super::process::Process;
+use super::process::{Process, is_scarcity};
 use super::service::{Service, Stop, TICK};
-use crate::failure::{Failure, at};
+use crate::failure::{Failure, at, words};
 use crate::progress::say;
 use pipework::Deadline;
 use pipework::reqrep::Request;
 use rustix::event::PollFlags;
 use std::io;
+use std::iter;
 use std::os::fd::AsFd;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -50,8 +51,15 @@ pub(super) fn work(service: &Service<'_>) -> Result<(), Failure> {
                 gone
             }
             Err(error) => {
-                let why = format!("cannot run {}: {error}", service.name());
+                let why = format!("cannot run {}: {}", service.name(), words(&error));
                 say(format!("{why}; it is tried again"));
+                // Nobody is to wait for what cannot be run at all.
+                if !is_scarcity(&error) {
+                    let waiting = iter::from_fn(|| service.take().transpose());
+                    for request in unread.take().map(Ok).into_iter().chain(waiting) {
+                        request?.fail(&why);
+                    }
+                }
                 Gone { unread: unread.take().map(|request| (request, why.clone().into_bytes())), why }
             }
         };

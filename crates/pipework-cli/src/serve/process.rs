@@ -197,6 +197,13 @@ impl<'a> Process<'a> {
     }
 }
 
+/// Whether a process could not be started for want of what may be free soon: too many processes or
+/// descriptors, or no memory.
+pub(super) fn is_scarcity(error: &io::Error) -> bool {
+    let scarce = [libc::EAGAIN, libc::EMFILE, libc::ENFILE, libc::ENOMEM];
+    error.raw_os_error().is_some_and(|number| scarce.contains(&number))
+}
+
 impl Drop for Process<'_> {
     fn drop(&mut self) {
         self.listen();

@@ -2,7 +2,7 @@
 //! take, when to stop, and the standard error to which commands' words are passed on.
 
 use super::args::ServeArgs;
-use crate::failure::{Failure, at, during};
+use crate::failure::{Failure, at, during, words};
 use crate::progress::say;
 use crate::streams::{self, Stream};
 use crate::sys::{self, Signals};
@@ -74,22 +74,31 @@ impl<'a> Service<'a> {
 
     /// The longest reply.
     pub(super) fn longest(&self) -> usize {
-        self.args.max_message.unwrap_or(256 << 20)
+        // The library holds what fits into a slot against no limit.
+        let slot = self.server.segment().geometry().reply_bytes as usize;
+        self.args.max_message.unwrap_or(slot.max(256 << 20))
     }
 
     /// A request that waits, if any; `None` also when no more are taken.
     pub(super) fn take(&self) -> Result<Option<Request<'_>>, Failure> {
-        match self.server.try_recv() {
-            Ok(request) => Ok(request),
-            Err(error) => match (error.kind(), error.errno()) {
-                (ErrorKind::Closed, _) => Ok(None),
-                // Its caller has been told.
-                (_, Some(libc::ENOMEM)) => {
-                    say("no memory for a request, which has failed");
-                    Ok(None)
+        loop {
+            match (self.server.try_recv(), self.args.max_message) {
+                (Ok(Some(request)), Some(longest)) if request.len() > longest => {
+                    request.fail(&format!("the request is longer than {longest} bytes"));
                 }
-                _ => Err(during("receiving")(error)),
-            },
+                (Ok(request), _) => return Ok(request),
+                (Err(error), _) => {
+                    return match (error.kind(), error.errno()) {
+                        (ErrorKind::Closed, _) => Ok(None),
+                        // Its caller has been told.
+                        (_, Some(libc::ENOMEM)) => {
+                            say("no memory for a request, which has failed");
+                            Ok(None)
+                        }
+                        _ => Err(during("receiving")(error)),
+                    };
+                }
+            }
         }
     }
 
@@ -171,7 +180,7 @@ impl<'a> Service<'a> {
         match request.try_reply(reply) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::TooLong => self.fail_stopped(request, &Stop::TooLong),
-            Err(error) => say(format!("a reply was not taken: {error}")),
+            Err(error) => say(format!("a reply was not taken: {}", words(error))),
         }
     }
 
@@ -197,7 +206,7 @@ impl<'a> Service<'a> {
             Stop::NotTaken(error) if error.kind() == ErrorKind::TimedOut => {
                 "a part of the reply was not taken in time".into()
             }
-            Stop::NotTaken(error) => error.to_string(),
+            Stop::NotTaken(error) => words(error),
         };
         let is_told = match stop {
             // It takes no parts.

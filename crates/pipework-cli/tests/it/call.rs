@@ -123,3 +123,16 @@ fn streams_that_fail_are_told() {
     fails(2, &["--stream"], "pipework call --stream -n 2 ch x");
     fails(2, &["--lines"], "pipework call --lines ch x");
 }
+
+#[test]
+fn the_largest_message_counts_whatever_fits_into_a_slot() {
+    let limits = "call --max-message 1 xx 2>&1; echo $?; call --max-message 1 x 2>&1; echo $?
+        call --max-message 2 x; echo $?";
+    let long = "pipework: the request is longer than --max-message\n1\npipework: the reply is longer than --max-message\n1\n";
+    assert_eq!(serving("ch -- echo y", limits), format!("{long}y\n0\n"));
+    let limits = "call xxx 2>&1; echo $?; call xx; echo $?";
+    let long = "pipework: the request is longer than 2 bytes\n1\n";
+    for serve in ["--max-message 2 ch -- cat", "--lines --max-message 2 ch -- cat"] {
+        assert_eq!(serving(serve, limits), format!("{long}xx0\n"), "{serve}");
+    }
+}

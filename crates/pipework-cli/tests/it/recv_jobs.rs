@@ -172,7 +172,8 @@ fn a_failing_output_loses_none_in_hand() {
 /// What is there and executable may still not start; the message is in hand by then.
 #[test]
 fn a_message_that_nothing_was_started_for_is_named() {
-    let script = "printf '#!/nonexistent\n' > work; chmod +x work; mkfifo jobs; exec 3<> jobs
+    // The program that its first line names is there, and cannot be started either.
+    let script = "printf '#!/nonexistent\n' > shell; echo \"#!$PWD/shell\" > work; chmod +x shell work; mkfifo jobs; exec 3<> jobs
         pipework send --to jobs one two
         pipework recv --from jobs --exec ./work; echo $?
         pipework recv --from jobs --count 1";

@@ -77,6 +77,9 @@ fn a_failure_has_a_reason() {
     );
     fails(127, &["no-such-command", "no request was taken"], "pipework serve ch -- no-such-command");
     fails(126, &["./plain"], ": > plain; pipework serve ch -- ./plain");
+    let script = "echo '#!/no/such/shell -e' > script; chmod +x script; pipework serve ch --";
+    fails(126, &["./script", "/no/such/shell", "no request was taken"], &format!("{script} ./script"));
+    fails(126, &["script", "/no/such/shell"], &format!("PATH=.:$PATH; {script} script"));
 }
 
 #[test]
@@ -218,12 +221,13 @@ fn services_share_a_channel() {
     assert_eq!((done.out.as_str(), done.err.as_str()), ("first\n0\nsecond\nch\n0\nch\n", ""));
     fails(
         1,
-        &["ch: slots: ", "another size"],
+        &["ch: it is there already, and has --slots 8 --mode 640; leave these options out"],
         &served(
-            "--slots 8 ch -- cat",
-            "call x > got; pipework serve --slots 9 ch -- cat; R=$?; kill $S; wait $S; exit $R",
+            "--slots 8 --mode 640 ch -- cat",
+            "call x > got; pipework serve --slots 9 --reply-bytes 4096 --mode 660 ch -- cat; R=$?; kill $S; wait $S; exit $R",
         ),
     );
+    fails(1, &["more than a channel can hold"], "pipework serve --slots 1048576 --reply-bytes 1G ch -- cat");
     assert_eq!(
         serving(
             "--slots 8 --members 9 --request-bytes 100 --reply-bytes 64 --mode 640 ch -- cat",
@@ -237,8 +241,9 @@ fn services_share_a_channel() {
         1,
         &["all places for members are taken"],
         &served(
-            "--members 1 ch -- cat",
-            "until [ -e ch ]; do sleep 0.02; done; sleep 0.2; pipework call ch x; R=$?; kill $S; wait $S; exit $R",
+            "--members 2 ch -- cat",
+            "until [ -e ch ]; do sleep 0.02; done; pipework serve ch -- cat & T=$!; until pipework ls ch 2> gone | grep -q '2 servers'; do sleep 0.02; done
+            pipework call ch x; R=$?; kill $S $T; wait $S; wait $T; exit $R",
         ),
     );
 }
@@ -320,6 +325,32 @@ fn a_command_that_stays_is_started_again() {
         "--lines --timeout 1 ch -- sh -c 'while read x; do [ $x = sleep ] && sleep 60; echo $x; done'";
     let script = "call sleep 2>&1; call b";
     assert_eq!(serving(sleeps, script), "pipework: it took longer than the 1 s that it may\nb");
+}
+
+#[test]
+fn nobody_waits_for_a_command_that_cannot_be_run_any_more() {
+    let command = "printf '#!/bin/sh\nread x; echo $x' > command; chmod +x command";
+    let script = format!(
+        "{command}; {}",
+        served(
+            "--lines ch -- ./command",
+            "call a; echo; rm command; call b 2> why || call b 2> why; echo $?; cat why; sed -n 1p err"
+        )
+    );
+    let why = "cannot run ./command: No such file or directory";
+    // The process that is there when the file goes may answer once more.
+    let out = clean(&script);
+    assert!(out.contains(&format!("1\npipework: {why}\n")) || out.contains("b0\n"), "{out}");
+    assert!(out.ends_with("served 0\n"), "{out}");
+}
+
+#[test]
+fn messages_that_are_not_sent_between_text_are_refused_in_words() {
+    let why = "its messages are to be sent with --mixed, as `pipework send --mixed` does";
+    for command in ["cat", "pipework recv --exec pipework send"] {
+        let out = serving(&format!("--messages ch -- {command}"), "call x 2>&1; echo $?");
+        assert_eq!(out, format!("pipework: {why}\n1\n"), "{command}");
+    }
 }
 
 #[test]
