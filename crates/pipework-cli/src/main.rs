@@ -9,6 +9,7 @@ mod args;
 mod failure;
 mod sys;
 mod streams;
+mod usage;
 mod progress;
 mod form;
 mod table;
@@ -43,7 +44,7 @@ use crate::call::CallArgs;
 use crate::completions::CompletionsArgs;
 use crate::demo::{DEMO_PEER, DEMO_WRITER, DemoArgs, DemoPeerArgs, DemoWriterArgs};
 use crate::doctor::DoctorArgs;
-use crate::failure::{Failure, USAGE};
+use crate::failure::Failure;
 use crate::ls::LsArgs;
 use crate::man::ManArgs;
 use crate::nats::NatsArgs;
@@ -53,8 +54,7 @@ use crate::send::SendArgs;
 use crate::serve::ServeArgs;
 use crate::tee::TeeArgs;
 use crate::top::TopArgs;
-use clap::{CommandFactory, Parser, Subcommand};
-use std::io::Write;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Sends and receives whole messages through pipes and FIFOs, answers calls and makes them.
@@ -165,7 +165,7 @@ fn main() -> ExitCode {
         Some(fifo::FIFO_KEEPER) => fifo::keep(),
         Some(BENCH_PEER) => bench::peer(&BenchPeerArgs::parse_from(arguments)),
         Some(DEMO_PEER) => demo::peer(&DemoPeerArgs::parse_from(arguments)),
-        _ => Cli::try_parse().map_err(|error| misread(&error)).and_then(|cli| obey(&cli)),
+        _ => understand().and_then(|cli| obey(&cli)),
     };
     match outcome {
         Ok(status) => ExitCode::from(status),
@@ -193,30 +193,29 @@ fn obey(cli: &Cli) -> Result<u8, Failure> {
         Command::Bench(args) => bench::bench(args, cli.quiet),
         Command::Demo(args) => demo::demo(args, cli.quiet),
         Command::Nats(args) => nats::nats(args),
-        Command::Completions(args) => completions::completions(args, Cli::command()),
-        Command::Man(args) => man::man(args, Cli::command()),
+        Command::Completions(args) => completions::completions(args, definition()),
+        Command::Man(args) => man::man(args, definition()),
     }
 }
 
-/// What came of a command line that names nothing to do: help that was asked for is printed here,
-/// and the failure says nothing; any other is a usage error in the words of the parser.
-fn misread(error: &clap::Error) -> Failure {
-    let text = error.render();
-    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let words = |terminal: bool| match terminal && !plain {
-        true => text.ansi().to_string(),
-        false => text.to_string(),
+/// The definition of the command line.
+fn definition() -> clap::Command {
+    // A number below zero is a wrong value, not an option that is not there.
+    let signed = |command: clap::Command| {
+        command.mut_args(|arg| {
+            let takes_value = !arg.is_positional() && arg.get_action().takes_values();
+            if takes_value { arg.allow_negative_numbers(true) } else { arg }
+        })
     };
-    if error.use_stderr() {
-        let mut stderr = streams::stderr();
-        // Where it cannot be written nobody could be told so.
-        let _ = stderr.write_all(words(stderr.is_terminal()).as_bytes());
-        return Failure::silent(USAGE);
-    }
-    let printed = streams::stdout().and_then(|mut stdout| {
-        stdout.write_all(words(stdout.is_terminal()).as_bytes()).map_err(Failure::stdout)
-    });
-    printed.err().unwrap_or(Failure::silent(0))
+    Cli::command().mut_subcommands(signed)
+}
+
+/// What the command line says.
+fn understand() -> Result<Cli, Failure> {
+    let matches = definition().try_get_matches();
+    matches
+        .and_then(|matches| Cli::from_arg_matches(&matches))
+        .map_err(|error| usage::misread(&error, definition()))
 }
 
 #[cfg(test)]
@@ -225,6 +224,6 @@ mod tests {
 
     #[test]
     fn definitions_are_consistent() {
-        Cli::command().debug_assert();
+        definition().debug_assert();
     }
 }

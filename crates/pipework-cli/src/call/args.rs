@@ -1,6 +1,6 @@
 //! The options and the help of `pipework call`.
 
-use crate::args::{bytes, seconds};
+use crate::args::{bytes, number, seconds};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub(crate) struct CallArgs {
 
     /// How many calls are in progress at the same time; replies that wait for their turn to be
     /// printed count
-    #[arg(long, short = 'n', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 1, value_parser = number(1..=4096u16))]
     pub(crate) in_flight: u16,
 
     /// Print replies as they come, not in the order of the requests
@@ -44,7 +44,7 @@ pub(crate) struct CallArgs {
     pub(crate) stream: bool,
 
     /// Give up a call that has no reply within this time; a command that works for it is stopped
-    #[arg(long, value_name = "SECS", value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
 
     /// Where there is no channel, nobody serves it or all its places are taken, wait
@@ -53,7 +53,7 @@ pub(crate) struct CallArgs {
 
     /// When a server dies with a request, let another one have it, up to N times (at most 3): for
     /// requests that may be carried out twice
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number(0..=3u8))]
     pub(crate) retries: u8,
 
     /// The largest request or reply, e.g. 64K, 10M or 1G (default 256M)

@@ -1,6 +1,6 @@
 //! The options and the help of `pipework recv`.
 
-use crate::args::{FormArgs, ReadingArgs, seconds};
+use crate::args::{FormArgs, ReadingArgs, number, seconds};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -49,20 +49,16 @@ pub(crate) struct RecvArgs {
     pub(crate) exec: Vec<OsString>,
 
     /// Run at most this many commands of --exec at a time
-    #[arg(long, short = 'P', value_name = "N", default_value = "1", value_parser = jobs, requires = "exec")]
+    #[arg(long, short = 'P', value_name = "N", default_value = "1", value_parser = number(1usize..), requires = "exec")]
     pub(crate) jobs: usize,
 
     /// Stop after this many messages, leaving in the pipe what comes behind them
-    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, short = 'n', value_name = "N", value_parser = number(1u64..))]
     pub(crate) count: Option<u64>,
 
     /// Give up when no message (or line of text) is complete within this time
     #[arg(long, value_name = "SECS", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
-}
-
-fn jobs(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|&jobs| jobs > 0).ok_or_else(|| "a number from 1".into())
 }
 
 /// What `--help` says beside the options.

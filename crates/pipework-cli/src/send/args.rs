@@ -1,6 +1,6 @@
 //! The options and the help of `pipework send`.
 
-use crate::args::seconds;
+use crate::args::{number, seconds};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ pub(crate) struct SendArgs {
         require_equals = true,
         default_missing_value = "3",
         allow_negative_numbers = true,
-        value_parser = clap::value_parser!(i32).range(-131_072..=22)
+        value_parser = number(-131_072..=22)
     )]
     pub(crate) zstd: Option<i32>,
 

@@ -16,11 +16,11 @@ pub(crate) struct TopArgs {
     pub(crate) targets: Vec<PathBuf>,
 
     /// How often there are new figures
-    #[arg(long, short, value_name = "SECS", value_parser = interval, default_value = "1", allow_negative_numbers = true)]
+    #[arg(long, short, value_name = "SECS", value_parser = interval, default_value = "1")]
     pub(crate) interval: Duration,
 
     /// What comes first
-    #[arg(long, short, value_name = "KEY", default_value = "name")]
+    #[arg(long, short, value_name = "KEY", default_value = "name", conflicts_with = "prometheus")]
     pub(crate) sort: Sort,
 
     /// Print the figures of one interval, and end
@@ -38,9 +38,10 @@ pub(crate) struct TopArgs {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let interval = crate::args::seconds(text)?;
-    let fits = (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&interval);
-    if fits { Ok(interval) } else { Err("from 0.1 to 3600 seconds".into()) }
+    let interval = crate::args::seconds(text).ok();
+    let fits =
+        |interval: &Duration| (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(interval);
+    interval.filter(fits).ok_or_else(|| "a number of seconds from 0.1 to 3600".into())
 }
 
 /// What `--help` says beside the options.

@@ -31,7 +31,10 @@ pub(super) fn loopback(text: &str) -> Result<SocketAddr, String> {
     };
     match address.ip().is_loopback() {
         true => Ok(address),
-        false => Err("only the loopback interface, as in 127.0.0.1:9464: anybody could read it".into()),
+        false => {
+            Err("an address of the loopback interface only, as in 127.0.0.1:9464: anybody could read it"
+                .into())
+        }
     }
 }
 

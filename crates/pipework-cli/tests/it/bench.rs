@@ -53,7 +53,7 @@ fn it_fits_on_a_terminal_and_ends_with_ctrl_c() {
 
 #[test]
 fn bad_command_lines() {
-    fails(2, &["[possible values: atomic, reqrep, pipe, fd]"], "pipework bench nothing");
+    fails(2, &["one of atomic, reqrep, pipe, fd"], "pipework bench nothing");
     fails(2, &["--svg"], "pipework bench --svg");
     fails(1, &["nowhere/picture: No such file"], "pipework bench --quick pipe --svg nowhere/picture > out");
     fails(1, &["/dev/full: No space"], "pipework bench --quick pipe --svg /dev/full > out");

@@ -22,6 +22,7 @@ mod demo;
 mod nats;
 mod pages;
 mod examples;
+mod usage;
 
 use std::fs;
 use std::ops::Deref;

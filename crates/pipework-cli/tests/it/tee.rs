@@ -200,7 +200,7 @@ fn a_limit_of_a_files_size_is_a_full_disk() {
 
 #[test]
 fn bad_command_lines() {
-    fails(2, &["<FILE>"], "pipework tee < /dev/null");
+    fails(2, &["missing: FILE"], "pipework tee < /dev/null");
     fails(2, &["--mixed"], "pipework tee --text log < /dev/null");
     fails(2, &["--count"], "pipework tee --interval 1 log < /dev/null");
     fails(2, &["above 0"], "pipework tee -c --interval 0 < /dev/null");

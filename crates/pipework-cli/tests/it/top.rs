@@ -97,6 +97,8 @@ fn what_is_named_must_be_there() {
     fails(2, &["0.1 to 3600"], "pipework top --interval 0.01");
     fails(2, &["loopback"], "pipework top --prometheus 0.0.0.0:9464");
     fails(2, &["--once"], "pipework top --once --prometheus 9464");
+    fails(2, &["--sort"], "pipework top --sort age --prometheus 9464");
+    fails(1, &["folder: it is a folder"], "mkdir folder; pipework top folder");
 }
 
 /// The screen of `pipework top`, with a channel and a FIFO.
