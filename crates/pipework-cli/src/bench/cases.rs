@@ -128,7 +128,7 @@ fn repeat(time: Duration, mut turn: impl FnMut() -> Result<(), Failure>) -> Resu
 
 fn call(time: Duration) -> Result<Sample, Failure> {
     let name = Name::new("bench");
-    let segment = Options::new().create(&name.0).map_err(during("creating a segment"))?;
+    let segment = Options::new().create(&name.0).map_err(during("making a channel"))?;
     sample(|| {
         let mut server = start(BENCH_PEER).map_err(at("starting a process"))?;
         server.arg("serve").arg(format!("--segment={}", name.0.display()));

@@ -1,5 +1,6 @@
 //! The options and the help of `pipework demo`, and what its processes are told.
 
+use crate::args::number;
 use clap::{Args, Parser, ValueHint};
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ pub(crate) struct DemoArgs {
     pub(crate) file: Option<PathBuf>,
 
     /// How many processes write at once
-    #[arg(long, short, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(long, short, value_name = "N", default_value_t = 4, value_parser = number(1..=64u8))]
     pub(crate) writers: u8,
 
     /// Take less text, to be done in about a second
@@ -21,7 +22,10 @@ pub(crate) struct DemoArgs {
 
 /// The first argument that makes this process a writer of the demo.
 ///
-/// It is no subcommand, so that it appears in no help, completion or page.
+/// It is no subcommand, so that it appears in no help, completion or page. And the processes of the
+/// demo are not those of `send`, `serve` and `call`: a writer prints between its own messages, a
+/// client works out each answer itself, and a worker dies at a call that was counted, with others
+/// in its hands. For the subcommands these would be options that nobody else needs.
 pub(crate) const DEMO_WRITER: &str = "demo-writer";
 
 /// What one writer process of the demo is told.
@@ -43,7 +47,7 @@ pub(crate) struct DemoWriterArgs {
     #[arg(long)]
     pub(crate) bare: bool,
     /// Compress, at this level.
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long)]
     pub(crate) zstd: Option<i32>,
 }
 
@@ -54,7 +58,7 @@ pub(crate) const DEMO_PEER: &str = "demo-peer";
 /// What one client or worker process of the demo is told.
 #[derive(Parser)]
 pub(crate) struct DemoPeerArgs {
-    /// The segment.
+    /// The channel.
     #[arg(long)]
     pub(crate) segment: PathBuf,
     /// Where a client's share of the text starts, in bytes.
@@ -79,8 +83,8 @@ besides. The reader compares every record with the file, and checks that each
 comes exactly once and that a writer's records keep their order. The same bytes
 through a bare pipe, unchecked and undivided, stand beside it.
 
-Then client processes ask worker processes about the records, through a segment
-of shared memory. Half-way a worker is killed; every call must be answered
+Then client processes ask worker processes about the records, through a channel
+in shared memory. Half-way a worker is killed; every call must be answered
 rightly, or told that its worker has died.
 
 Examples:

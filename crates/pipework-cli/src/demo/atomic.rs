@@ -31,9 +31,9 @@ pub(crate) fn show(corpus: &Corpus, writers: u32, out: &mut impl Write) -> Resul
     let shares = corpus.shares(writers as usize);
     writeln!(
         out,
-        "\natomic: one pipe, {writers} writing, one reading and checking every record\n\
-         {:28}{:>9}{:>13}{:>9}{:>14}{:>14}",
-        "", "seconds", "messages/s", "MB/s", "writers CPU s", "reader CPU s"
+        "\natomic: {writers} processes write into one pipe; one reads, and checks every record\n\
+         {:26}{:>9}{:>12}{:>8}{:>12}{:>12}",
+        "", "seconds", "messages/s", "MB/s", "writers' CPU", "reader's CPU"
     )
     .map_err(Failure::stdout)?;
     let bare = measure(|| bare(corpus, &shares))?;
@@ -50,7 +50,7 @@ pub(crate) fn show(corpus: &Corpus, writers: u32, out: &mut impl Write) -> Resul
     let records = corpus.records();
     writeln!(
         out,
-        "each time: {} records compared with the text, digest {expected:016x}, {} stray lines\n\
+        "each time {} records were those of the text, and {} stray lines came between\n\
          zstd: records of {} bytes on average, each compressed by itself, became {}",
         grouped(records),
         grouped(stray),
@@ -72,7 +72,7 @@ impl Cost {
         let rate = messages.map(|count| grouped((count as f64 / seconds) as u64));
         writeln!(
             out,
-            "{name:28}{seconds:>9.3}{:>13}{:>9.0}{:>14.3}{:>14.3}",
+            "{name:26}{seconds:>9.3}{:>12}{:>8.0}{:>12.3}{:>12.3}",
             rate.unwrap_or_else(|| "-".into()),
             corpus.text().len() as f64 / seconds / 1e6,
             self.children.as_secs_f64(),

@@ -13,8 +13,8 @@ use std::thread;
 pub(crate) fn show(corpus: &Corpus, out: &mut impl Write) -> Result<(), Failure> {
     writeln!(
         out,
-        "\npipe: one thread writing, a write a line; one reading and checking every line\n\
-         {:28}{:>9}{:>13}{:>9}{:>14}",
+        "\npipe: one thread writes line by line, another reads and checks every line\n\
+         {:26}{:>9}{:>12}{:>8}{:>12}",
         "", "seconds", "lines/s", "MB/s", "CPU s"
     )
     .map_err(Failure::stdout)?;
@@ -26,7 +26,7 @@ pub(crate) fn show(corpus: &Corpus, out: &mut impl Write) -> Result<(), Failure>
         let seconds = cost.elapsed.as_secs_f64();
         writeln!(
             out,
-            "{name:28}{seconds:>9.3}{:>13}{:>9.0}{:>14.3}",
+            "{name:26}{seconds:>9.3}{:>12}{:>8.0}{:>12.3}",
             grouped((corpus.records() as f64 / seconds) as u64),
             corpus.text().len() as f64 / seconds / 1e6,
             cost.own.as_secs_f64(),

@@ -40,28 +40,29 @@ pub(crate) fn show(corpus: &Corpus, out: &mut impl Write) -> Result<(), Failure>
     let calls: u64 = shares.iter().map(|share| share.records.end - share.records.start).sum();
     let name = Name::new("demo");
     let segment = Options::new().request_bytes(LONGEST as u32 + 8).reply_bytes(8).create(&name.0);
-    let segment = segment.map_err(during("creating a segment"))?;
+    let segment = segment.map_err(during("making a channel"))?;
     let mut tally = Tally::default();
     let cost = measure(|| {
         tally = play(corpus, &shares, &name.0, &segment, calls)?;
         Ok(())
     })?;
     let stats = segment.stats();
-    let audit = segment.audit().map_err(during("auditing the segment"))?;
+    let audit = segment.audit().map_err(during("auditing the channel"))?;
     if tally.answered + tally.told != calls {
         return Err(Failure::new(format!("{} of {calls} calls came to an end", tally.answered + tally.told)));
     }
     if stats.dead_members != 1 || audit.free != segment.geometry().slots as usize {
-        return Err(Failure::new(format!("the segment was left in disorder: {stats:?}, {audit:?}")));
+        return Err(Failure::new(format!("the channel was left in disorder: {stats:?}, {audit:?}")));
     }
     let seconds = cost.elapsed.as_secs_f64();
     writeln!(
         out,
-        "\nreqrep: {CLIENTS} clients, {WORKERS} workers, all of them processes; one worker killed half-way with calls in its hands\n\
-         {:28}{:>9}{:>13}{:>15}{:>14}\n\
-         {:28}{seconds:>9.3}{:>13}{:>15}{:>14.3}\n\
-         {} calls answered rightly, {} told that their worker had died, {} gone to another worker\n\
-         the longest call took {:.1} ms; every slot is free again",
+        "\nreqrep: {CLIENTS} clients call {WORKERS} workers, all of them processes;\n\
+         half-way a worker is killed with calls in its hands\n\
+         {:26}{:>9}{:>12}{:>15}{:>8}\n\
+         {:26}{seconds:>9.3}{:>12}{:>15}{:>8.3}\n\
+         {} calls answered rightly, {} told that their worker had died,\n\
+         {} gone to another worker; the longest took {:.1} ms, every slot is free again",
         "",
         "seconds",
         "calls/s",
