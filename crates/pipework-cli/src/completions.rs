@@ -14,10 +14,16 @@ pub(crate) struct CompletionsArgs {
 /// What `--help` says beside the options.
 pub(crate) const HELP: &str = "\
 Examples:
-  pipework completions bash \\
-    > ~/.local/share/bash-completion/completions/pipework
-  pipework completions zsh > ~/.zfunc/_pipework
-  pipework completions fish > ~/.config/fish/completions/pipework.fish";
+  For bash:
+    mkdir -p ~/.local/share/bash-completion/completions
+    pipework completions bash \\
+      > ~/.local/share/bash-completion/completions/pipework
+
+  For zsh, where ~/.zfunc is in fpath:
+    pipework completions zsh > ~/.zfunc/_pipework
+
+  For fish:
+    pipework completions fish > ~/.config/fish/completions/pipework.fish";
 
 /// Prints the completions of the command `top`.
 pub(crate) fn completions(args: &CompletionsArgs, mut top: Command) -> Result<u8, Failure> {

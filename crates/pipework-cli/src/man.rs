@@ -22,8 +22,11 @@ pub(crate) struct ManArgs {
 /// What `--help` says beside the options.
 pub(crate) const HELP: &str = "\
 Examples:
-  pipework man ~/.local/share/man/man1
-  pipework man | man -l -";
+  Where man(1) finds them:
+    pipework man ~/.local/share/man/man1
+
+  To read them at once:
+    pipework man | man -l -";
 
 /// Prints all pages of the command `top` one after another, as `man -l -` takes them, or writes a
 /// file for each.

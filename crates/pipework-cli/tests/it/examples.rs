@@ -78,8 +78,10 @@ fn print_what_it_says(name: &str, how_many: usize) {
 
 /// Whether the programs are here that an example needs and this machine may lack.
 fn can_run(script: &str) -> bool {
-    ["python3", "jq", "make"].iter().all(|program| {
-        !script.contains(program) || sh(&Folder::new(), &format!("command -v {program}")).status == Some(0)
+    ["python3", "jq", "make", "man -l"].iter().all(|program| {
+        !script.contains(program)
+            || sh(&Folder::new(), &format!("command -v {}", program.split(' ').next().unwrap())).status
+                == Some(0)
     })
 }
 
@@ -205,6 +207,84 @@ fn examples_of_recv() {
     runs(&sizes, inbox, "wait", "somebody sent 3 bytes\nsomebody sent 5 bytes\n");
     let work = "printf '#!/bin/sh\necho \"did $(cat)\"' > work; chmod +x work";
     runs(&format!("{} > out &", jobs.trim_end()), work, &until("hello"), "did hel\n");
+}
+
+/// Programs that say how they were called, before all others.
+fn stand_ins(names: &str) -> String {
+    format!(
+        "PATH=$PWD:$PATH; for name in {names}; do
+            printf '#!/bin/sh\\necho \"${{0##*/}}\" \"$@\"' > $name; chmod +x $name; done"
+    )
+}
+
+#[test]
+fn examples_of_the_command_itself() {
+    let examples = of_help("");
+    let [writers, inbox, build, service] = &examples[..] else { panic!("{examples:?}") };
+    let done = sh(&Folder::new(), &format!("{writers} wait"));
+    assert_eq!((done.out.len(), &*done.err), ("one\ntwo\n".len(), ""));
+    let ready = inbox.replace(" &\n", " > out &\nuntil [ -p inbox ]; do sleep 0.05; done\n");
+    let after = "until [ -s out ]; do sleep 0.05; done; kill $!; wait $! || cat out";
+    runs(&ready, "", &format!("{{ {after}; }} 2> said"), "a message\n");
+    let done = sh(&Folder::new(), &format!("{}; {build}", stand_ins("make npm")));
+    let mut lines: Vec<_> = done.out.lines().collect();
+    lines.sort();
+    assert_eq!(lines, ["[make] make", "[npm] npm run build"], "{}", done.err);
+    runs(&service.replace("/dev/shm/", ""), "", "kill $!; wait", "HELLO");
+}
+
+#[test]
+fn examples_of_demo() {
+    let examples = of_help("demo");
+    assert_eq!(examples.len(), 2);
+    for example in examples {
+        let script = example.replace("demo", "demo --quick").replace("/var/log/syslog", "syslog");
+        let done = sh(&Folder::new(), &format!("seq 9000 > syslog; {script}"));
+        assert_eq!((done.status, &*done.err), (Some(0), ""), "{example}");
+        assert!(done.out.contains("every record arrived"), "{example}");
+    }
+}
+
+#[test]
+fn examples_of_nats() {
+    let examples = of_help("nats");
+    let [machines, help] = &examples[..] else { panic!("{examples:?}") };
+    // What is called on both sides; the bridge's own tests do the same beside a server of NATS.
+    let called = |example: &str| {
+        let commands: String = example
+            .lines()
+            .map(|line| line.rsplit("$ ").next().unwrap().trim())
+            .fold(String::new(), |all, line| if line.contains(" nats ") { all + line + "\n" } else { all });
+        sh(&Folder::new(), &format!("{}; {commands}", stand_ins("pipework-nats"))).out
+    };
+    let both =
+        ["expose", "attach"].map(|word| format!("pipework-nats {word} /dev/shm/upper --subject upper\n"));
+    assert_eq!(called(machines), both.concat());
+    assert_eq!(called(help), "pipework-nats expose --help\n");
+}
+
+#[test]
+fn examples_of_completions() {
+    let examples = of_help("completions");
+    let folders = "export HOME=$PWD; mkdir -p .zfunc .config/fish/completions";
+    for (example, word) in examples.iter().zip(["complete -F", "#compdef pipework", "complete -c pipework"]) {
+        let done = sh(&Folder::new(), &format!("{folders}; {example} find . -type f -exec cat {{}} +"));
+        assert_eq!((done.status, &*done.err), (Some(0), ""), "{example}");
+        assert!(done.out.contains(word), "{example}");
+    }
+    assert_eq!(examples.len(), 3);
+}
+
+#[test]
+fn examples_of_man() {
+    let examples = of_help("man");
+    assert_eq!(examples.len(), 2);
+    for example in examples.iter().filter(|example| can_run(example)) {
+        let done = sh(&Folder::new(), &format!("export HOME=$PWD; {example} find . -type f"));
+        assert_eq!((done.status, &*done.err), (Some(0), ""), "{example}");
+        let word = if example.contains("man1") { "man1/pipework-serve.1" } else { "PIPEWORK" };
+        assert!(done.out.to_uppercase().contains(&word.to_uppercase()), "{example}");
+    }
 }
 
 #[test]
