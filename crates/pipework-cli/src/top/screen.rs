@@ -217,7 +217,11 @@ impl View {
     }
 }
 
-/// A table whose last column takes what is left.
+/// Characters of the last column for which others are left out.
+const LEAST: u16 = 12;
+
+/// A table whose last column takes what is left. Where that would be too little, columns before it
+/// are left out, from the right.
 fn rows_in<const N: usize>(
     frame: &mut Frame,
     area: Rect,
@@ -229,24 +233,32 @@ fn rows_in<const N: usize>(
     if area.is_empty() {
         return;
     }
-    let widths = (0..N).map(|n| {
+    let widths: [u16; N] = std::array::from_fn(|n| {
         let widest = rows.iter().map(|row| row[n].chars().count()).chain([columns[n].0.len()]).max();
-        if n + 1 < N { Constraint::Length(widest.unwrap_or(0) as u16) } else { Constraint::Min(1) }
+        widest.unwrap_or(0) as u16
+    });
+    let taken = |shown: usize| widths[..shown].iter().map(|width| width + 2).sum::<u16>();
+    let fits = |shown: &usize| taken(*shown) + widths[N - 1].min(LEAST) <= area.width;
+    let shown = (0..N).rev().find(fits).unwrap_or(0);
+    let is_shown = |n: usize| n < shown || n + 1 == N;
+    let constraints = (0..N).filter(|&n| is_shown(n)).map(|n| match n + 1 < N {
+        true => Constraint::Length(widths[n]),
+        false => Constraint::Min(1),
     });
     let cell = |n: usize, text: String| {
         let alignment = if columns[n].1 == Align::Right { Alignment::Right } else { Alignment::Left };
         Cell::from(Text::from(text).alignment(alignment))
     };
     let line = |cells: [String; N]| {
-        let mut texts = cells.into_iter().enumerate();
-        Row::new(std::iter::from_fn(|| texts.next().map(|(n, text)| cell(n, text))).collect::<Vec<_>>())
+        let shown = cells.into_iter().enumerate().filter(|(n, _)| is_shown(*n));
+        Row::new(shown.map(|(n, text)| cell(n, text)).collect::<Vec<_>>())
     };
     let heading = line(columns.map(|(name, _)| name.into())).style(Style::new().add_modifier(Modifier::BOLD));
     let lines = rows.iter().enumerate().map(|(n, cells)| {
         let row = line(cells.clone());
         if is_bad(n) { row.style(Style::new().fg(Color::Red)) } else { row }
     });
-    let table = Table::new(lines, widths)
+    let table = Table::new(lines, constraints)
         .header(heading)
         .column_spacing(2)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));

@@ -149,6 +149,10 @@ fn a_screen_of_80_by_24() {
         terminal.text().lines().count() == 10
             && terminal.text().lines().all(|line| line.chars().count() <= 40)
     });
+    // What does not fit is left out, and what is there can be read.
+    terminal.wait("figures with their names", |terminal| {
+        terminal.text().contains("CALLS/S  WAIT  WORK  ") && line(terminal, "  work").is_some()
+    });
     terminal.resize(30, 120);
     terminal.wait_for("pipework 0.");
     terminal.wait("the keys are in the last line", |terminal| {
