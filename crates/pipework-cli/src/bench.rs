@@ -27,7 +27,7 @@ const ROUNDS: usize = 9;
 const TIME: Duration = Duration::from_millis(200);
 const QUICK_TIME: Duration = Duration::from_millis(20);
 /// Characters of the longest bar.
-const BAR: f64 = 16.0;
+const BAR: f64 = 9.0;
 
 /// Runs `pipework bench`.
 pub(crate) fn bench(args: &BenchArgs, quiet: bool) -> Result<u8, Failure> {
@@ -108,8 +108,8 @@ mod tests {
                 .map(|_| Figures { seconds: 123.4e-6, cpu_seconds: 123.4e-6, spread: 1.0 })
                 .collect();
             let text = rows(case, &figures);
-            assert!(text.lines().all(|line| line.len() <= 96), "{text}");
-            assert!(text.ends_with("x 1.00  ################\n"), "{text}");
+            assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+            assert!(text.ends_with("x 1.00  #########\n"), "{text}");
         }
     }
 }

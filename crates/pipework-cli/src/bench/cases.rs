@@ -70,8 +70,8 @@ pub(super) const CASES: [Case; 4] = [
         bytes: MESSAGE,
         lanes: &[
             Lane { name: "pipework", run: messages },
-            Lane { name: "a pipe, bare bytes", run: |time| bytes(time, one_pipe) },
-            Lane { name: "Unix sockets, bare bytes", run: |time| bytes(time, one_socket) },
+            Lane { name: "a pipe, bytes", run: |time| bytes(time, one_pipe) },
+            Lane { name: "Unix sockets, bytes", run: |time| bytes(time, one_socket) },
         ],
     },
     Case {
