@@ -150,7 +150,7 @@ Commands that stay:
 When a caller gives up:
   A process that works for it alone gets SIGTERM, and SIGKILL after --grace. A
   command that stays goes on, and its answer is dropped; --timeout is what
-  stops it.
+  stops it, or the end of the service, which does not wait for such an answer.
 
 When it is told to stop:
   After SIGTERM, SIGINT (Ctrl-C), SIGHUP or SIGQUIT no more requests are taken;

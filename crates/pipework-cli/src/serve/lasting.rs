@@ -45,7 +45,7 @@ pub(super) fn work(service: &Service<'_>) -> Result<(), Failure> {
                 }
                 // One that ends well after some answers is no news, nor is one at the end of all.
                 let is_expected = worker.answered > 0 && worker.has_ended_well();
-                if !is_expected && !service.is_stopping_within(Duration::ZERO)? {
+                if !is_expected && !service.is_stopping() {
                     say(format!("{}; it is started again", gone.why));
                 }
                 gone
@@ -119,7 +119,7 @@ impl<'a> Worker<'a> {
                 return Ok(Some(Gone { why, unread: next.map(|request| (request, reason)) }));
             }
             if next.is_none() {
-                if self.service.is_stopping_within(Duration::ZERO)? {
+                if self.service.is_stopping() {
                     return Ok(None);
                 }
                 next = self.service.take()?;
@@ -229,6 +229,8 @@ impl<'a> Worker<'a> {
                 }
             }
             match self.service.why_stop(&request, deadline) {
+                // The process has no other request to come, and time to end by itself.
+                Some(Stop::Unwanted) if self.service.is_stopping() => return Ok(None),
                 Some(Stop::Unwanted) => is_unwanted = true,
                 Some(stop) => return Ok(Some(self.give_up(request, &stop))),
                 None => {}

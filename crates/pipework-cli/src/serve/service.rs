@@ -119,7 +119,12 @@ impl<'a> Service<'a> {
         *self.taking.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Whether no more requests are to be taken; waits so long to learn it.
+    /// Whether no more requests are taken.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.taking.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    /// The same; waits so long to learn it.
     pub(super) fn is_stopping_within(&self, time: Duration) -> Result<bool, Failure> {
         let until = Deadline::after(time);
         loop {

@@ -359,6 +359,9 @@ fn a_command_that_stays_survives_a_caller_that_gives_up() {
         "--lines ch -- sh -c 'echo $$ > pid; while read x; do [ $x = wait ] && read y < go; echo $x; done'";
     let script = "mkfifo go; call a > got; call --timeout 1 wait 2> why; echo $?; cp pid before; call b & echo > go; wait $!; echo; cmp pid before";
     assert_eq!(serving(slow, script), "124\nb\n");
+    // The end of the service does not wait for what nobody waits for.
+    let never = "--lines --grace 0.1 ch -- sh -c 'while read x; do printf %s \"$x\"; done'";
+    assert_eq!(serving(never, "call --timeout 1 x 2> why; echo $?"), "124\n");
 }
 
 #[test]
