@@ -3,6 +3,7 @@
 //! Why one is refused is said here, in words for a user, whichever subcommand has asked.
 
 use crate::failure::{Failure, words};
+use crate::table;
 use pipework::ErrorKind;
 use pipework::reqrep::{Options, Segment};
 use std::io;
@@ -15,12 +16,12 @@ pub(crate) fn open(path: &Path, any_owner: bool) -> Result<Segment, Failure> {
 
 /// Why a channel cannot be opened, made or joined, and what to do about it.
 pub(crate) fn refused(path: &Path, error: pipework::Error) -> Failure {
-    Failure::new(format!("{}: {}", path.display(), why(path, error)))
+    Failure::new(format!("{}: {}", table::path(path), why(path, error)))
 }
 
 /// The same without the channel's name in front.
 pub(crate) fn why(path: &Path, error: pipework::Error) -> String {
-    let path = path.display();
+    let path = table::path(path);
     // What stands behind the operation's name says which of several causes it is.
     let detail = error.op().split_once(": ").map(|(_, detail)| detail);
     match (error.kind(), detail, error.errno()) {
