@@ -105,3 +105,7 @@ if not TYPE_CHECKING:
         if name not in _LATER:
             raise AttributeError(f"module 'pipework' has no attribute {name!r}")
         return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+
+    def __dir__() -> list[str]:
+        """What is imported later is seen before, by `help` among others."""
+        return sorted({*globals(), *_LATER})

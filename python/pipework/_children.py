@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, NamedTuple, TextIO
 
-from . import atomic
+from . import _loops, atomic
 from ._errors import Closed, TimedOut
 from ._fields import described
 
@@ -96,7 +96,7 @@ class Workers:
     `with Workers([sys.executable, "work.py", "1"], [sys.executable, "work.py", "2"]) as workers:`
     starts them, and `for item in workers:` gives items as they come, until all have ended: those of
     `pipework.atomic`, a `Message`, a `Line`, or a `Torn` for one that was killed in the middle. In
-    asyncio it is `async with` and `async for`. Those that still run when the block is left get
+    asyncio and trio it is `async with` and `async for`. Those that still run when the block is left get
     SIGTERM, and SIGKILL after five seconds. `options` are those of `subprocess.Popen`. (A line that
     is printed in several writes may have another's between them; a message never has.)
 
@@ -166,9 +166,7 @@ class Workers:
         return self.__enter__()
 
     async def __aexit__(self, *_exception: object) -> None:
-        import asyncio
-
-        await asyncio.to_thread(self.__exit__)
+        await _loops.in_thread(self.__exit__)
 
 
 @contextlib.contextmanager
@@ -179,6 +177,11 @@ def guard_stdout() -> Iterator[TextIO]:
     In the `with` block it gives a text stream of what was stdout, in UTF-8, which is written out
     line by line; bytes go to its `buffer`, messages to `atomic.Writer(stream.fileno(),
     closefd=False)`. It concerns the whole process, so it is for the main thread.
+
+        with pipework.guard_stdout() as protocol:
+            import a_library_that_prints  # to stderr
+            for line in sys.stdin:
+                print(answer(line), file=protocol)
     """
     _flush()
     stdout = os.dup(1)

@@ -62,8 +62,9 @@ class Executor(concurrent.futures.Executor):
     max_tasks_per_child: A process ends after so many tasks, and another takes its place. Default
         None, which is never.
 
-    Functions, arguments and results travel as pickles, so both sides trust each other. The buffers
-    of what supports it, numpy's arrays among it, are not copied into the pickle.
+    Functions, arguments and results travel as pickles: functions are those of modules, lambdas are
+    not, and both sides trust each other. The buffers of what supports it, numpy's arrays among it,
+    are not copied into the pickle.
 
     >>> from pipework import Executor
     >>> with Executor(2) as executor:

@@ -95,6 +95,21 @@ class Server(_core.Server):
         `threads` requests are worked on at a time, one of them in this thread. In the main thread
         SIGTERM stops the server: no more requests are taken, those that were taken are answered,
         and this returns. It is left alone if the program handles SIGTERM itself.
+
+        >>> import threading
+        >>> from pipework.reqrep import Client, Segment
+        >>> segment = Segment.anonymous()
+        >>> server, client = Server(segment), Client(segment)
+        >>> def lines(data):
+        ...     for line in data.splitlines():
+        ...         yield line.upper()
+        >>> thread = threading.Thread(target=server.serve, args=(lines,), kwargs={"threads": 2})
+        >>> thread.start()
+        >>> for part in client.stream(b"one\\ntwo", timeout=5.0):
+        ...     print(part)
+        b'ONE'
+        b'TWO'
+        >>> server.stop(); thread.join()
         """
         _serve(self, _chosen(self, handler), threads)
 
@@ -102,7 +117,22 @@ class Server(_core.Server):
         """As `serve`, in asyncio, trio or anyio: `handler` is a coroutine function, or an
         asynchronous generator for replies in parts. At most `limit` requests are worked on at a
         time; those beyond are left to other servers. If the task is cancelled, what it works on
-        fails."""
+        fails.
+
+        >>> import asyncio
+        >>> from pipework.reqrep import Client, Segment
+        >>> async def upper(data):
+        ...     return data.upper()
+        >>> async def main():
+        ...     segment = Segment.anonymous()
+        ...     server, client = Server(segment), Client(segment)
+        ...     serving = asyncio.create_task(server.aserve(upper))
+        ...     print(await client.acall(b"hello", timeout=5.0))
+        ...     server.stop()
+        ...     await serving
+        >>> asyncio.run(main())
+        b'HELLO'
+        """
         await _aserve(self, _chosen(self, handler), limit)
 
     def serve_batches(self, handler: BatchHandler | None = None, *, max_batch: int = 32, linger: float = 0.002) -> None:

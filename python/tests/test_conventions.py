@@ -9,6 +9,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
+import pydoc
 import selectors
 import sys
 import threading
@@ -94,6 +95,12 @@ def test_a_closed_segment_attaches_nobody_and_keeps_who_is_there() -> None:
         ticket = client.send(b"still")
         server.recv(SOON).reply(b"there")
         assert client.recv(ticket, SOON) == b"there"
+
+
+def test_help_shows_what_is_imported_later() -> None:
+    assert set(pipework.__all__) <= set(dir(pipework))
+    text = pydoc.plain(pydoc.render_doc(pipework))
+    assert "class Executor(" in text and "\n    run(" in text
 
 
 def dropped(make: Callable[[], object]) -> list[str]:

@@ -8,6 +8,8 @@ import contextlib
 import functools
 import logging
 import math
+import signal
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -164,6 +166,22 @@ def test_a_failure_of_the_server_is_raised_as_it_is(run: Run) -> None:
 
         with server, Failing(server.segment) as other, pytest.raises(pipework.Closed):
             await other.aserve(answer)
+
+    run(scenario)
+
+
+def test_children(run: Run) -> None:
+    program = "import pipework.atomic as a; print('loading', flush=True); a.Writer.stdout(mixed=True).send(b'done')"
+
+    async def scenario() -> None:
+        async with pipework.Workers(*[[sys.executable, "-c", program]] * 2) as workers:
+            came = [item async for item in workers]
+        assert [type(item) for item in came].count(atomic.Line) == 2
+        assert [item.data for item in came if isinstance(item, atomic.Message)] == [b"done"] * 2
+        assert workers.returncodes == [0, 0]
+        async with pipework.Workers(["sleep", "100"]) as workers:
+            pass
+        assert workers.returncodes == [-signal.SIGTERM]
 
     run(scenario)
 
