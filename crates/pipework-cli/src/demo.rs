@@ -27,7 +27,7 @@ pub(crate) fn demo(args: &DemoArgs, quiet: bool) -> Result<u8, Failure> {
         say("a few seconds of work for all processors; Ctrl-C ends it");
     }
     let corpus = match &args.file {
-        Some(path) => Corpus::read(path, args.quick.then_some(QUICK_TEXT))?,
+        Some(path) => Corpus::read(path, args.quick.then_some(QUICK_TEXT), TEXT)?,
         None => Corpus::find(if args.quick { QUICK_TEXT } else { TEXT })?,
     };
     let mut out = LineWriter::new(streams::stdout()?);

@@ -31,9 +31,9 @@ pub(crate) fn show(corpus: &Corpus, writers: u32, out: &mut impl Write) -> Resul
     let shares = corpus.shares(writers as usize);
     writeln!(
         out,
-        "\natomic: {writers} processes write into one pipe; one reads, and checks every record\n\
+        "\natomic: one pipe, {writers} writing, one reading and checking every record\n\
          {:26}{:>9}{:>12}{:>8}{:>12}{:>12}",
-        "", "seconds", "messages/s", "MB/s", "writers' CPU", "reader's CPU"
+        "", "seconds", "messages/s", "MB/s", "writers CPU", "reader CPU"
     )
     .map_err(Failure::stdout)?;
     let bare = measure(|| bare(corpus, &shares))?;
@@ -50,8 +50,8 @@ pub(crate) fn show(corpus: &Corpus, writers: u32, out: &mut impl Write) -> Resul
     let records = corpus.records();
     writeln!(
         out,
-        "each time {} records were those of the text, and {} stray lines came between\n\
-         zstd: records of {} bytes on average, each compressed by itself, became {}",
+        "each time {} records were those of the text, {} stray lines came between\n\
+         zstd: records of {} bytes on average, each compressed alone, became {}",
         grouped(records),
         grouped(stray),
         corpus.text().len() as u64 / records,

@@ -7,7 +7,7 @@ use crate::failure::{Failure, at};
 use crate::sys;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hasher};
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -45,15 +45,22 @@ pub(crate) struct Share {
 }
 
 impl Corpus {
-    /// Reads a file: all of it, or whole lines of at most `limit` bytes together.
-    pub(crate) fn read(path: &Path, limit: Option<usize>) -> Result<Self, Failure> {
-        let mut text = fs::read(path).map_err(at(path.display()))?;
+    /// Reads a file: all of it, or whole lines of at most `limit` bytes together. What is no file
+    /// may have no end, and is read up to `endless`.
+    pub(crate) fn read(path: &Path, limit: Option<usize>, endless: usize) -> Result<Self, Failure> {
+        let mut file = File::open(path).map_err(at(path.display()))?;
+        let is_file = file.metadata().is_ok_and(|facts| facts.is_file());
+        let limit = limit.or((!is_file).then_some(endless));
+        let mut text = Vec::new();
+        // One byte more than is wanted tells whether it goes on.
+        let most = limit.map_or(u64::MAX, |limit| limit as u64 + 1);
+        file.by_ref().take(most).read_to_end(&mut text).map_err(at(path.display()))?;
         if text.is_empty() {
             return Err(Failure::new(format!("{}: the file is empty", path.display())));
         }
         if let Some(limit) = limit.filter(|&limit| limit < text.len()) {
             let end = text[..limit].iter().rposition(|&byte| byte == b'\n');
-            text.truncate(end.map_or(text.len(), |end| end + 1));
+            text.truncate(end.map_or(limit, |end| end + 1));
         }
         Self::new(path.display().to_string(), text)
     }

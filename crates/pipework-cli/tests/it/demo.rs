@@ -11,6 +11,7 @@ fn shown(folder: &Folder, arguments: &str) {
         "{}",
         done.out
     );
+    assert!(done.out.lines().skip(2).all(|line| line.len() <= 80), "{}", done.out);
     for row in [
         "a pipe of pipework",
         "bare pipe",
@@ -47,6 +48,8 @@ fn with_files_of_every_kind() {
             shown(&folder, &format!("--writers {writers} text"));
         }
     }
+    // What has no end is read to a limit.
+    shown(&folder, "/dev/zero");
 }
 
 #[test]
