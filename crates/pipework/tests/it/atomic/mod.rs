@@ -13,3 +13,4 @@ mod strangers;
 mod storm;
 mod vectors;
 mod interop;
+mod parts;
