@@ -120,6 +120,40 @@ impl Tracee {
         stopped_at == address
     }
 
+    /// Runs to its next mark, and says which system calls it makes on the way. One of them, if any,
+    /// is not made and fails: the n-th, with that error.
+    pub(crate) fn calls_to_mark(&self, fault: Option<(usize, i32)>) -> Vec<i64> {
+        self.ptrace(libc::PTRACE_SETOPTIONS, 0, libc::PTRACE_O_TRACESYSGOOD as u64);
+        let mut calls = vec![];
+        while self.run_to_call() {
+            let fails = fault.filter(|(nth, _)| *nth == calls.len());
+            calls.push(self.ptrace(libc::PTRACE_PEEKUSER, CALL, 0) as i64);
+            if fails.is_some() {
+                self.ptrace(libc::PTRACE_POKEUSER, CALL, u64::MAX);
+            }
+            assert!(self.run_to_call(), "a call that begins ends");
+            if let Some((_, errno)) = fails {
+                self.ptrace(libc::PTRACE_POKEUSER, ANSWER, -i64::from(errno) as u64);
+            }
+        }
+        calls
+    }
+
+    /// Runs to the beginning or the end of a system call. False if it met a mark before.
+    fn run_to_call(&self) -> bool {
+        let mut signal = 0;
+        loop {
+            self.ptrace(libc::PTRACE_SYSCALL, 0, signal);
+            let status = waitpid(Some(self.pid()), WaitOptions::empty());
+            match status.ok().flatten().and_then(|(_, status)| status.stopping_signal()) {
+                Some(stop) if stop == Signal::TRAP.as_raw() | 0x80 => return true,
+                Some(stop) if stop == Signal::TRAP.as_raw() => return false,
+                Some(other) => signal = other as u64,
+                None => panic!("the traced child has ended: {status:?}"),
+            }
+        }
+    }
+
     /// Waits until it stops.
     pub(crate) fn rest(&self) {
         while !self.has_stopped(WaitOptions::empty()) {}
@@ -199,6 +233,9 @@ fn is_expected(signal: i32) -> bool {
 
 /// Where the tracer finds the address of the next instruction.
 const RIP: u64 = offset_of!(libc::user_regs_struct, rip) as u64;
+/// Where it finds the number of a system call, and puts what the call returns.
+const CALL: u64 = offset_of!(libc::user_regs_struct, orig_rax) as u64;
+const ANSWER: u64 = offset_of!(libc::user_regs_struct, rax) as u64;
 
 /// Waits until all other threads of this process sleep.
 pub(crate) fn others_sleep() {

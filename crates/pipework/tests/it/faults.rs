@@ -1,0 +1,295 @@
+//! Every system call of an operation, made to fail with every error that its manual page knows.
+//!
+//! A scene is one operation of a room, with what it stands on, in a child of its own. A first child
+//! shows which calls it makes; then there is a child for each call and each error, whose call is
+//! not made and fails. It may go on by another way or return the error. It must end in time, not
+//! panic, and what it says is done must be done.
+//!
+//! Left out are calls whose failure means nothing to the core: those of the allocator, and reading
+//! a clock, which is no call.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Seek};
+use std::os::fd::AsFd;
+use std::panic;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use libc as c;
+use pipework::atomic::{self, create_fifo};
+use pipework::fd::{accept_many, copy_all, mkstemp_at, pwrite_all, read_full, write_all};
+use pipework::reqrep::Options;
+use pipework::{ErrorKind, Result};
+
+use crate::harness::tracee::{self, Tracee, mark, trace};
+use crate::harness::{Folder, PATIENCE, alone_for, descriptors, say, shared};
+
+/// What a scene says: that its operation is done, as it should be, or why not.
+type Scene = fn(&Folder, Duration) -> Result<()>;
+
+const SCENES: [(&str, Scene); 6] = [
+    ("atomic: a pipe", through_a_pipe),
+    ("atomic: a FIFO", through_a_fifo),
+    ("reqrep: a call", a_call),
+    ("fd: a copy", a_copy),
+    ("fd: connections", connections),
+    ("fd: a temporary file", a_temporary_file),
+];
+
+/// The errors of each call that the core makes, after its manual page; those that are a
+/// mistake of the caller's, such as EBADF and EFAULT, are left out.
+const ERRORS: [(i64, &[i32]); 36] = [
+    (c::SYS_read, &[c::EAGAIN, c::EINTR, c::EINVAL, c::EIO, c::EISDIR]),
+    (
+        c::SYS_write,
+        &[c::EAGAIN, c::EDQUOT, c::EFBIG, c::EINTR, c::EINVAL, c::EIO, c::ENOSPC, c::EPERM, c::EPIPE],
+    ),
+    (c::SYS_preadv2, &[c::EAGAIN, c::EINTR, c::EINVAL, c::EIO, c::EOPNOTSUPP, c::ENOSYS, c::ESPIPE]),
+    (
+        c::SYS_pwritev2,
+        &[c::EAGAIN, c::EINTR, c::EINVAL, c::EIO, c::ENOSPC, c::EOPNOTSUPP, c::ENOSYS, c::EPIPE, c::ESPIPE],
+    ),
+    (c::SYS_pread64, &[c::EINTR, c::EINVAL, c::EIO, c::ESPIPE]),
+    (c::SYS_pwrite64, &[c::EINTR, c::EIO, c::ENOSPC, c::EDQUOT, c::EFBIG]),
+    (c::SYS_open, OPENING),
+    (c::SYS_openat, OPENING),
+    (c::SYS_pipe2, &[c::EMFILE, c::ENFILE, c::EINVAL]),
+    (c::SYS_poll, &[c::EINTR, c::EINVAL, c::ENOMEM]),
+    (c::SYS_ppoll, &[c::EINTR, c::EINVAL, c::ENOMEM]),
+    (c::SYS_fcntl, &[c::EACCES, c::EAGAIN, c::EBUSY, c::EINTR, c::EINVAL, c::ENOLCK, c::EPERM]),
+    (c::SYS_fstat, &[c::ENOMEM, c::EOVERFLOW]),
+    (c::SYS_newfstatat, &[c::EACCES, c::ENOENT, c::ENOMEM, c::ENOTDIR]),
+    (c::SYS_statx, &[c::EACCES, c::ENOENT, c::ENOMEM, c::ENOSYS]),
+    (c::SYS_ftruncate, &[c::EFBIG, c::EINTR, c::EINVAL, c::EIO, c::EPERM]),
+    (
+        c::SYS_fallocate,
+        &[c::EFBIG, c::EINTR, c::EIO, c::ENODEV, c::ENOSPC, c::ENOSYS, c::EOPNOTSUPP, c::EPERM],
+    ),
+    (c::SYS_mknodat, &[c::EACCES, c::EDQUOT, c::EEXIST, c::ENOENT, c::ENOSPC, c::EPERM, c::EROFS]),
+    (
+        c::SYS_linkat,
+        &[
+            c::EACCES,
+            c::EDQUOT,
+            c::EEXIST,
+            c::EIO,
+            c::EMLINK,
+            c::ENOENT,
+            c::ENOSPC,
+            c::EPERM,
+            c::EROFS,
+            c::EXDEV,
+        ],
+    ),
+    (c::SYS_memfd_create, &[c::EINVAL, c::EMFILE, c::ENFILE, c::ENOMEM, c::EPERM, c::ENOSYS]),
+    (
+        c::SYS_accept4,
+        &[
+            c::EAGAIN,
+            c::ECONNABORTED,
+            c::EINTR,
+            c::EMFILE,
+            c::ENFILE,
+            c::ENOBUFS,
+            c::ENOMEM,
+            c::EPERM,
+            c::EPROTO,
+        ],
+    ),
+    (c::SYS_sendfile, &[c::EAGAIN, c::EINVAL, c::EIO, c::ENOMEM, c::EOVERFLOW]),
+    (c::SYS_splice, &[c::EAGAIN, c::EINVAL, c::ENOMEM]),
+    (
+        c::SYS_copy_file_range,
+        &[c::EFBIG, c::EINVAL, c::EIO, c::ENOMEM, c::ENOSPC, c::EOPNOTSUPP, c::EPERM, c::EXDEV, c::ENOSYS],
+    ),
+    (c::SYS_ioctl, &[c::EINVAL, c::ENOTTY]),
+    (c::SYS_lseek, &[c::EINVAL, c::ESPIPE]),
+    (c::SYS_mmap, &[c::EACCES, c::EAGAIN, c::EINVAL, c::ENFILE, c::ENODEV, c::ENOMEM, c::EPERM]),
+    (c::SYS_futex, &[c::EAGAIN, c::EINTR, c::ETIMEDOUT]),
+    (c::SYS_eventfd2, &[c::EINVAL, c::EMFILE, c::ENFILE, c::ENODEV, c::ENOMEM]),
+    (c::SYS_fchmod, &[c::EIO, c::EPERM, c::EROFS]),
+    (c::SYS_unlink, &[c::EACCES, c::EBUSY, c::EIO, c::ENOENT, c::EPERM, c::EROFS]),
+    (c::SYS_unlinkat, &[c::EACCES, c::EBUSY, c::EIO, c::ENOENT, c::EPERM, c::EROFS]),
+    (c::SYS_epoll_create1, &[c::EMFILE, c::ENFILE, c::ENOMEM]),
+    (c::SYS_epoll_ctl, &[c::ENOMEM, c::ENOSPC, c::EPERM]),
+    (c::SYS_getrandom, &[c::EAGAIN, c::EINTR, c::ENOSYS]),
+    (c::SYS_madvise, &[c::EAGAIN, c::EINVAL, c::ENOMEM]),
+];
+const OPENING: &[i32] = &[
+    c::EACCES,
+    c::EDQUOT,
+    c::EEXIST,
+    c::EINTR,
+    c::EISDIR,
+    c::ELOOP,
+    c::EMFILE,
+    c::ENFILE,
+    c::ENOENT,
+    c::ENOMEM,
+    c::ENOSPC,
+    c::ENOTDIR,
+    c::ENXIO,
+    c::EOPNOTSUPP,
+    c::EPERM,
+    c::EROFS,
+];
+
+/// How the core asks whether a descriptor is still its own. One that it cannot ask about stays
+/// open, for it may be another's by then.
+const ASKING: [i64; 2] = [c::SYS_fstat, c::SYS_fcntl];
+
+/// For how long an operation waits where a call has failed, and perhaps nobody answers.
+const SOON: Duration = Duration::from_millis(100);
+
+#[test]
+fn every_call_may_fail_with_every_error() {
+    alone_for(Duration::from_secs(600), || {
+        if !tracee::is_permitted() {
+            return say("faults: not run: processes cannot be traced here");
+        }
+        let (mut tried, mut calls, mut harm) = (0, 0, vec![]);
+        for (name, scene) in SCENES {
+            let made = play(name, scene, None);
+            calls += made.len();
+            let unknown: BTreeSet<_> = made.iter().filter(|call| errors(**call).is_empty()).collect();
+            say(&format!("faults: {name}: {} calls; never made to fail: {unknown:?}", made.len()));
+            assert!(unknown.len() < made.len() / 2, "{name}: few of its calls are known");
+            for (nth, call) in made.iter().enumerate() {
+                for errno in errors(*call) {
+                    tried += 1;
+                    // Goes on after a failure, to name them all.
+                    if panic::catch_unwind(|| play(name, scene, Some((nth, *errno)))).is_err() {
+                        harm.push((name, nth, *call, *errno));
+                    }
+                }
+            }
+        }
+        say(&format!("faults: {calls} calls in {} operations, {tried} faults", SCENES.len()));
+        assert!(harm.is_empty(), "operation, place, call and error: {harm:#?}");
+    });
+}
+
+fn errors(call: i64) -> &'static [i32] {
+    ERRORS.iter().find(|(known, _)| *known == call).map_or(&[], |(_, errors)| errors)
+}
+
+/// Plays a scene in which one system call fails, if any: which, and with what. Says which it makes.
+fn play(name: &str, scene: Scene, fault: Option<(usize, i32)>) -> Vec<i64> {
+    let folder = Folder::new();
+    let left = shared(1);
+    let child: Tracee = trace(|| {
+        let (hook, named) = (panic::take_hook(), name.to_string());
+        panic::set_hook(Box::new(move |panic| {
+            say(&format!("faults: {named}, call and error {fault:?}:"));
+            hook(panic);
+        }));
+        // What else is set up once in a process, and must not be looked for each time.
+        let soon = if fault.is_some() { SOON } else { PATIENCE };
+        let _ = scene(&Folder::new(), PATIENCE);
+        let (open, began) = (descriptors(), Instant::now());
+        mark();
+        let done = scene(&folder, soon);
+        mark();
+        left[0].store(descriptors().abs_diff(open) as u64, SeqCst);
+        assert!(began.elapsed() < PATIENCE / 2, "it took {:?}", began.elapsed());
+        if let Err(error) = done {
+            assert!(fault.is_some(), "{name}: {error}");
+            assert!(!error.op().is_empty(), "it says what failed");
+        }
+    });
+    let made = child.calls_to_mark(fault);
+    child.finish();
+    let is_asking = fault.is_some_and(|(nth, _)| made.get(nth).is_some_and(|call| ASKING.contains(call)));
+    let left = left[0].load(SeqCst);
+    assert!(left == 0 || is_asking, "{left} descriptors are left open, or closed twice");
+    made
+}
+
+// ---------------------------------------------------------------- scenes
+
+fn through_a_pipe(_: &Folder, soon: Duration) -> Result<()> {
+    let (mut reader, mut writer) = atomic::pair()?;
+    writer.send([7; 10_000], soon)?;
+    writer.send_many(&["one", "two"], soon)?;
+    let message = reader.recv(soon)?;
+    assert_eq!(&*message, [7; 10_000]);
+    drop(message);
+    assert_eq!(&*reader.recv(soon)?, b"one");
+    drop(writer);
+    assert_eq!(&*reader.recv(soon)?, b"two");
+    match reader.recv(soon).map(|message| message.len()) {
+        Err(error) if error.kind() == ErrorKind::Closed => Ok(()),
+        Err(error) => Err(error),
+        Ok(len) => panic!("{len} bytes that nobody sent"),
+    }
+}
+
+fn through_a_fifo(folder: &Folder, soon: Duration) -> Result<()> {
+    let path = folder.join("fifo");
+    create_fifo(&path)?;
+    let options = atomic::Options::new();
+    let mut reader = options.listen_fifo(&path)?;
+    let mut writer = options.write_fifo(&path, soon)?;
+    writer.send("whole", soon)?;
+    assert_eq!(&*reader.recv(soon)?, b"whole");
+    Ok(())
+}
+
+fn a_call(folder: &Folder, soon: Duration) -> Result<()> {
+    let path = folder.join("segment");
+    let options = Options::new().slots(2).request_bytes(64).reply_bytes(64).spin(Duration::ZERO);
+    let segment = options.open_or_create(&path)?;
+    let (server, client) = (segment.server()?, options.open(&path)?.client()?);
+    let ticket = client.send("ping", soon)?;
+    let taken = server.recv(soon)?;
+    assert_eq!(&*taken, b"ping");
+    taken.reply("pong")?;
+    assert_eq!(&*client.recv(ticket, soon)?, b"pong");
+    segment.unlink().map(drop)
+}
+
+fn a_copy(folder: &Folder, soon: Duration) -> Result<()> {
+    let bytes = [3; 9000];
+    let open = |name: &str| {
+        let path = folder.join(name);
+        File::options().read(true).write(true).create(true).truncate(false).open(path)
+    };
+    let (Ok(from), Ok(to)) = (open("from"), open("to")) else { return Ok(()) };
+    let Ok((mut reader, writer)) = io::pipe() else { return Ok(()) };
+    pwrite_all(&from, &bytes, 0)?;
+    assert_eq!(copy_all(&from, &to, u64::MAX, soon)?, 9000);
+    if (&to).rewind().is_err() {
+        return Ok(());
+    }
+    assert_eq!(copy_all(&to, &writer, u64::MAX, soon)?, 9000);
+    drop(writer);
+    let mut came = vec![0; 9001];
+    assert_eq!(read_full(&mut reader, &mut came, soon)?, 9000);
+    assert_eq!(&came[..9000], bytes);
+    Ok(())
+}
+
+fn connections(folder: &Folder, soon: Duration) -> Result<()> {
+    let path = folder.join("socket");
+    let Ok(listener) = std::os::unix::net::UnixListener::bind(&path) else { return Ok(()) };
+    let Ok(client) = std::os::unix::net::UnixStream::connect(&path) else { return Ok(()) };
+    let accepted = accept_many(&listener, 2);
+    if let Some(connection) = accepted.connections.first() {
+        write_all(&client, b"hello", soon)?;
+        let mut came = [0; 5];
+        assert_eq!(read_full(&connection.fd, &mut came, soon)?, 5);
+        assert_eq!(&came, b"hello");
+    }
+    Ok(())
+}
+
+fn a_temporary_file(folder: &Folder, soon: Duration) -> Result<()> {
+    let Ok(place) = File::open(folder.join(".")) else { return Ok(()) };
+    let (file, name) = mkstemp_at(place.as_fd(), "noteXXXXXX".as_ref())?;
+    write_all(&file, b"kept", soon)?;
+    drop(file);
+    let kept = fs::read(folder.join(name.to_str().expect("it is text")));
+    assert!(kept.is_err() || kept.is_ok_and(|kept| kept == b"kept"));
+    Ok(())
+}
