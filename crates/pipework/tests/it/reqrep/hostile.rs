@@ -1,6 +1,8 @@
 //! Peers that break every rule: they scribble over the segment, cut its file short and punch holes
 //! into it, while clients and servers use it. These get errors and lose service; none of them dies,
 //! hangs beyond its deadline or grows.
+//!
+//! PIPEWORK_SCRIBBLE_MS says for how long they scribble.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -13,7 +15,7 @@ use pipework::{Error, ErrorKind};
 use rustix::process::{Resource, Rlimit};
 
 use crate::harness::damage::words;
-use crate::harness::{Folder, PATIENCE, Random, alone_for, fork, say, seed};
+use crate::harness::{Folder, PATIENCE, Random, alone_for, fork, say, seed, setting};
 use peers::{ANSWERED, Company};
 
 mod peers;
@@ -159,7 +161,8 @@ fn scribble(words: &[AtomicU64], map: &Map, mut random: Random) {
 
 #[test]
 fn whoever_scribbles_costs_service_and_nothing_else() {
-    alone_for(2 * PATIENCE, || {
+    let time = Duration::from_millis(setting("PIPEWORK_SCRIBBLE_MS").unwrap_or(1500));
+    alone_for(2 * (PATIENCE + time), || {
         let folder = Folder::new();
         let path = folder.join("segment");
         let seed = seed();
@@ -175,7 +178,7 @@ fn whoever_scribbles_costs_service_and_nothing_else() {
             company.wait(ANSWERED, 100);
             let words = words(&file_of(&segment));
             let scribbler = fork(|| scribble(words, &Map::new(segment.geometry()), Random::new(seed)));
-            thread::sleep(Duration::from_millis(1500));
+            thread::sleep(time);
             scribbler.kill();
             company.recover(|| heal(words));
             say(&format!("scribbled over a segment in {place}: {}", company.stop()));

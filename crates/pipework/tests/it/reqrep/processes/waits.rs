@@ -16,8 +16,8 @@ use crate::harness::{
 
 // ---------------------------------------------------------------- wake-ups
 
-/// Rounds of each of the three processes that do this at the same time.
-const ROUNDS: usize = 100;
+/// How often, unless PIPEWORK_TRIALS says so: three processes do it at the same time.
+const TRIALS: u64 = 300;
 
 /// Two wait for a request, the kernel wakes the one who came first, and that is killed before it
 /// runs. The other gets the request.
@@ -48,7 +48,7 @@ fn a_request_whose_wake_up_died_is_taken_by_another_server() {
             outcome.is_none().then_some(waited)
         })
     }
-    alone(|| eat_wake_ups("a request", round));
+    alone_for(patience(), || eat_wake_ups("a request", round));
 }
 
 /// The same with two who wait for a slot.
@@ -76,17 +76,26 @@ fn a_slot_whose_wake_up_died_is_taken_by_another_client() {
             Some(waited)
         })
     }
-    alone(|| eat_wake_ups("a slot", round));
+    alone_for(patience(), || eat_wake_ups("a slot", round));
+}
+
+fn trials() -> u64 {
+    setting("PIPEWORK_TRIALS").unwrap_or(TRIALS)
+}
+
+fn patience() -> Duration {
+    PATIENCE * (1 + trials() / TRIALS) as u32
 }
 
 /// A round tells how long the other has waited, unless the victim was quicker than its death.
 fn eat_wake_ups(what: &str, round: fn(&Segment) -> Option<Duration>) {
     // Whoever is woken does not run before this process sleeps.
     use_one_cpu();
+    let rounds = trials() / 3;
     let counts = shared(2);
     let eaters = [(); 3].map(|()| {
         fork(|| {
-            for _ in 0..ROUNDS {
+            for _ in 0..rounds {
                 let segment = options().slots(1).spin(Duration::ZERO).anonymous().unwrap();
                 let waited = round(&segment).unwrap_or_default();
                 counts[0].fetch_max(waited.as_micros() as u64, SeqCst);
@@ -99,7 +108,7 @@ fn eat_wake_ups(what: &str, round: fn(&Segment) -> Option<Duration>) {
     });
     eaters.into_iter().for_each(Child::join);
     let [longest_us, eaten] = [0, 1].map(|n| counts[n].load(SeqCst));
-    let (all, longest) = (3 * ROUNDS, Duration::from_micros(longest_us));
+    let (all, longest) = (3 * rounds, Duration::from_micros(longest_us));
     say(&format!("processes: {eaten} of {all} wake-ups for {what} eaten, the longest wait {longest:.0?}"));
     assert!(eaten > 0, "none was eaten");
 }
