@@ -1,5 +1,5 @@
 # What the manuals and pages show runs: the SYNOPSIS of each module, and in a checkout each example
-# of docs/perl. A test so that a reader can copy them.
+# of docs/. A test so that a reader can copy them.
 use strict;
 use warnings;
 use Cwd qw(abs_path);
@@ -51,8 +51,8 @@ for my $module (sort @modules) {
     my $code = synopsis(slurp($module)) or next;
     runs($code, 'SYNOPSIS of ' . $module =~ s{^\Q$root\E/lib/}{}r);
 }
-for my $page ("$root/README.md", glob "$root/../docs/perl/*.md") {
+for my $page ("$root/README.md", glob "$root/../docs/*/*.md") {
     my $nth = 0;
-    runs($_, sprintf '%s, example %d', $page =~ s{.*/}{}r, ++$nth) for slurp($page) =~ /^```perl\n(.*?)^```$/msg;
+    runs($_, sprintf '%s, example %d', $page =~ s{.*/(?=.*/)}{}r, ++$nth) for slurp($page) =~ /^```perl\n(.*?)^```$/msg;
 }
 done_testing;

@@ -46,7 +46,7 @@ pub mod fuzzing {
     pub use crate::reqrep::fuzzing::*;
 }
 
-/// The examples of the README and of the pages for Rust, as tests.
+/// The examples in Rust of the README and of docs/, as tests.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../README.md")]
@@ -59,4 +59,12 @@ mod pages {
     struct Pipe;
     #[doc = include_str!("../../../docs/rust/fd.md")]
     struct Fd;
+    #[doc = include_str!("../../../docs/start/rust.md")]
+    struct Start;
+    #[doc = include_str!("../../../docs/recipes/web-workers.md")]
+    struct WebWorkers;
+    #[doc = include_str!("../../../docs/recipes/queue.md")]
+    struct Queue;
+    #[doc = include_str!("../../../docs/recipes/monitoring.md")]
+    struct Monitoring;
 }

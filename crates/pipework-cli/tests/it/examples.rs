@@ -1,4 +1,4 @@
-//! The examples of docs/command.md and docs/tasks.md print what the pages say, and those of help
+//! The examples of the command in docs/ print what the pages say, and those of help
 //! can be run.
 
 use crate::ls::segment;
@@ -62,6 +62,19 @@ fn examples_print_what_the_page_says() {
 fn ten_tasks_are_done_as_the_page_says() {
     // The tenth is a unit of systemd, which has its own test.
     print_what_it_says("tasks.md", 9);
+}
+
+#[test]
+fn other_pages_are_right_as_well() {
+    for (folder, how_many) in [("start", 3), ("recipes", 6)] {
+        let pages =
+            fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(folder)).unwrap();
+        let names = pages.map(|page| format!("{folder}/{}", page.unwrap().file_name().display()));
+        let names: Vec<String> = names.filter(|name| name.ends_with(".md")).collect();
+        let found: usize = names.iter().map(|name| examples(&page(name)).len()).sum();
+        assert!(found >= how_many, "{found} examples were found in {folder}");
+        names.iter().for_each(|name| print_what_it_says(name, 0));
+    }
 }
 
 fn print_what_it_says(name: &str, how_many: usize) {

@@ -198,16 +198,19 @@ fn examples_in_documents_are_run() {
         let core = || read(&format!("{CORE}lib.rs"));
         let package = || read("python/tests/test_readme.py");
         let programs = || read("crates/pipework-c/tests/it/programs.rs");
-        let perl =
-            || read("perl/t/synopsis.t").contains("$root/README.md\", glob \"$root/../docs/perl/*.md\"");
+        let perl = || read("perl/t/synopsis.t").contains("$root/README.md\", glob \"$root/../docs/*/*.md\"");
+        let in_a_folder = path.strip_prefix("docs/").is_some_and(|name| name.contains('/'));
         match kind {
             "rust" | "rust,no_run" => core().contains(&format!("include_str!(\"../../../{path}\")")),
             "python" if path.starts_with("docs/") => package().contains(r#"(ROOT / "docs").rglob("*.md")"#),
             "python" => package().contains(&format!("ROOT / \"{path}\"")),
-            "c" => path.starts_with("docs/c/") && programs().contains("docs/c"),
-            "perl" => ["docs/perl/", "perl/README.md"].iter().any(|shown| path.starts_with(shown)) && perl(),
+            "c" => in_a_folder && programs().contains("../../docs"),
+            "perl" => (in_a_folder || path == "perl/README.md") && perl(),
             "console" if path == "docs/nats.md" => read("bridge/nats/tests/it/page.rs").contains(path),
-            "console" => ["README.md", "docs/command.md", "docs/tasks.md"].contains(&path),
+            "console" => {
+                ["README.md", "docs/command.md", "docs/tasks.md"].contains(&path)
+                    || ["docs/start/", "docs/recipes/"].iter().any(|folder| path.starts_with(folder))
+            }
             // The unit of a service.
             "ini" => path == "docs/command.md",
             "" | "text" => true,
@@ -232,7 +235,7 @@ fn examples_in_documents_are_run() {
         ("docs/python/", "pipe.md", "```py\nprint()\n```"),
         ("docs/python/", "pipe.md", "- So:\n  ```python\n  print()\n  ```"),
         ("bench/", "README.md", "```python\nprint()\n```"),
-        ("docs/rust/", "pipe.md", "```c\nint main(void) {}\n```"),
+        ("docs/", "page.md", "```c\nint main(void) {}\n```"),
         ("docs/", "design.md", "```console\n$ pipework\n```"),
     ];
     let good = [
