@@ -44,8 +44,7 @@ c: cargo tools ## build the C library, write its header, run its tests
 	cargo test $(LOCKED) --package pipework-c -- --include-ignored
 install: ## install the C library (PREFIX=/usr/local DESTDIR=)
 uninstall: ## take it away again
-install uninstall: cargo
-	@$(MAKE) --no-print-directory --directory crates/pipework-c $@
+install uninstall: cargo ; @$(MAKE) --no-print-directory --directory crates/pipework-c $@
 
 # One after the other: what idle processes cost is measured as well.
 storm: cargo ## kill KILLS processes in each room that must survive it; takes an hour or more
@@ -75,8 +74,8 @@ sanitize: sanitize-thread sanitize-address ## the core's tests under both (night
 sanitize-thread sanitize-address: sanitize-%: cargo ; crates/pipework/tests/sanitize $*
 
 fuzz: fuzz-frame fuzz-mixed fuzz-reader fuzz-segment ## fuzz each target for SECONDS (nightly Rust)
-fuzz-frame fuzz-mixed fuzz-reader fuzz-segment: fuzz-%: cargo
-	fuzz/run $* $(or $(SECONDS),60)
+fuzz-frame fuzz-mixed fuzz-reader fuzz-segment: fuzz-%: cargo ; fuzz/run $* $(or $(SECONDS),60)
+proof: cargo ; crates/pipework/tests/proof ## run what docs/proof.md shows, and keep the figures; a day (PROOF=quick)
 
 bench: MODE := --record
 bench-quick: MODE := --quick
