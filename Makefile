@@ -76,6 +76,7 @@ sanitize-thread sanitize-address: sanitize-%: cargo ; crates/pipework/tests/sani
 fuzz: fuzz-frame fuzz-mixed fuzz-reader fuzz-segment ## fuzz each target for SECONDS (nightly Rust)
 fuzz-frame fuzz-mixed fuzz-reader fuzz-segment: fuzz-%: cargo ; fuzz/run $* $(or $(SECONDS),60)
 proof: cargo ; crates/pipework/tests/proof ## run what docs/proof.md shows, and keep the figures; a day (PROOF=quick)
+docs: cargo ; book/build ## build the book, target/book/site, and check every link in it
 
 bench: MODE := --record
 bench-quick: MODE := --quick

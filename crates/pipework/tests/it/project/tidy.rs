@@ -15,6 +15,7 @@ mod order;
 mod imports;
 mod files;
 mod documents;
+mod book;
 mod map;
 
 /// The modules of the core in reading order: each may use those before it, rooms only where
