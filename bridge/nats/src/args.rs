@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Carries channels over NATS.
+/// Carries channels and message pipes over NATS.
 #[derive(Parser)]
-#[command(name = "pipework nats", bin_name = "pipework nats", version, about = "Carries channels from machine to machine over NATS", after_long_help = HELP)]
+#[command(name = "pipework nats", bin_name = "pipework nats", version, about = "Carries channels and message pipes from machine to machine over NATS", after_long_help = HELP)]
 pub(crate) struct Cli {
     /// What to do
     #[command(subcommand)]
@@ -23,17 +23,39 @@ pub(crate) enum Command {
     Attach(CarryArgs),
     /// Both, for a channel that has callers and workers
     Join(CarryArgs),
+    /// Messages of a pipe go to a subject
+    Publish(PublishArgs),
+    /// Messages of a subject go into a pipe
+    Subscribe(SubscribeArgs),
 }
 
 impl Command {
-    pub(crate) fn args(&self) -> &CarryArgs {
+    /// What all of them have.
+    pub(crate) fn common(&self) -> &CommonArgs {
         match self {
-            Command::Expose(args) | Command::Attach(args) | Command::Join(args) => args,
+            Command::Expose(args) | Command::Attach(args) | Command::Join(args) => &args.common,
+            Command::Publish(args) => &args.common,
+            Command::Subscribe(args) => &args.common,
         }
     }
 }
 
-/// Options of all of them.
+/// When to stop, what is told, and the connection.
+#[derive(Args)]
+pub(crate) struct CommonArgs {
+    /// When told to stop, how long to wait for what is in progress; without it, as long as it takes
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    pub(crate) drain: Option<Duration>,
+
+    /// Serve figures for Prometheus at this address
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<SocketAddr>,
+
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
+}
+
+/// Options of those that carry calls.
 #[derive(Args)]
 pub(crate) struct CarryArgs {
     /// The path of the channel, which is made if it is not there
@@ -68,20 +90,100 @@ pub(crate) struct CarryArgs {
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(crate) overflow: Option<Duration>,
 
-    /// When told to stop, how long to wait for calls in progress; without it, as long as it takes
-    #[arg(long, value_name = "SECS", value_parser = seconds)]
-    pub(crate) drain: Option<Duration>,
-
-    /// Serve figures for Prometheus at this address
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) metrics: Option<SocketAddr>,
-
     /// Use a channel of another user; all who may write to it can disturb it
     #[arg(long)]
     pub(crate) any_owner: bool,
 
     #[command(flatten)]
-    pub(crate) access: AccessArgs,
+    pub(crate) common: CommonArgs,
+}
+
+/// What a message pipe is like.
+#[derive(Args)]
+pub(crate) struct PipeArgs {
+    /// Text may share the pipe with messages
+    #[arg(long, short)]
+    pub(crate) mixed: bool,
+
+    /// The messages in the pipe are compressed
+    #[arg(long, short)]
+    pub(crate) zstd: bool,
+
+    /// The largest message, in bytes (default 256 MiB)
+    #[arg(long, value_name = "BYTES", default_value_t = 256 << 20)]
+    pub(crate) max_message: usize,
+
+    /// A file that lets another start go on where this one was killed
+    #[arg(long, value_name = "FILE")]
+    pub(crate) journal: Option<PathBuf>,
+}
+
+/// Options of `publish`.
+#[derive(Args)]
+pub(crate) struct PublishArgs {
+    /// The FIFO to read from; without it, standard input
+    #[arg(value_name = "FIFO")]
+    pub(crate) fifo: Option<PathBuf>,
+
+    /// Make the FIFO if it does not exist (only its owner may use it)
+    #[arg(long, requires = "fifo")]
+    pub(crate) create: bool,
+
+    /// Go on when the last writer has left, and wait for the next one
+    #[arg(long, requires = "fifo")]
+    pub(crate) forever: bool,
+
+    /// The subject to publish to
+    #[arg(long, short, value_name = "SUBJECT", value_parser = subject)]
+    pub(crate) subject: String,
+
+    /// The stream that is to keep them and acknowledges each; without it, nothing does
+    #[arg(long, value_name = "STREAM")]
+    pub(crate) jetstream: Option<String>,
+
+    /// Publish the lines of text, too
+    #[arg(long, requires = "mixed")]
+    pub(crate) lines: bool,
+
+    /// Messages that may wait to be acknowledged; 1 keeps their order whatever happens
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) window: u32,
+
+    #[command(flatten)]
+    pub(crate) pipe: PipeArgs,
+
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+}
+
+/// Options of `subscribe`.
+#[derive(Args)]
+pub(crate) struct SubscribeArgs {
+    /// The subject, perhaps with wildcards
+    #[arg(long, short, value_name = "SUBJECT", value_parser = pattern)]
+    pub(crate) subject: String,
+
+    /// Receive from a stream by this name, under which it keeps what was acknowledged
+    #[arg(long, value_name = "NAME", value_parser = word)]
+    pub(crate) durable: Option<String>,
+
+    /// The stream, if it is not the one that takes the subject
+    #[arg(long, value_name = "STREAM", requires = "durable")]
+    pub(crate) jetstream: Option<String>,
+
+    /// The FIFO to write to; without it, standard output
+    #[arg(long, value_name = "FIFO")]
+    pub(crate) to: Option<PathBuf>,
+
+    /// Make the FIFO if it does not exist (only its owner may use it)
+    #[arg(long, requires = "to")]
+    pub(crate) create: bool,
+
+    #[command(flatten)]
+    pub(crate) pipe: PipeArgs,
+
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
 }
 
 /// The connection.
@@ -138,6 +240,21 @@ fn subject(text: &str) -> Result<String, String> {
     }
 }
 
+/// A subject whose words may be * and, at the end, >.
+fn pattern(text: &str) -> Result<String, String> {
+    let plain = text.strip_suffix(".>").unwrap_or(if text == ">" { "all" } else { text });
+    let words: Vec<_> = plain.split('.').map(|word| if word == "*" { "any" } else { word }).collect();
+    subject(&words.join(".")).map(|_| text.to_owned())
+}
+
+/// The name of a consumer.
+fn word(text: &str) -> Result<String, String> {
+    match subject(text) {
+        Ok(text) if !text.contains(['.', '/', '\\']) => Ok(text),
+        _ => Err("one word, without dots and slashes".into()),
+    }
+}
+
 /// What `--help` says beside the options.
 const HELP: &str = "\
 Examples:
@@ -154,6 +271,13 @@ Examples:
   Anybody who speaks NATS is a caller:
     nats request upper hello
 
+  Messages of any number of writers on one machine, received on another; none
+  is lost when a bridge is killed, and none comes twice:
+    one$ pipework nats publish inbox --create --forever --subject jobs \\
+           --jetstream JOBS --journal inbox.journal
+    two$ pipework nats subscribe --subject jobs --durable two \\
+           --to outbox --create --journal outbox.journal
+
 Secrets:
   They come from files (--creds, --nkey, --tls-key) and from the environment:
   NATS_URL may hold a user and a password, NATS_USER and NATS_PASSWORD do, and
@@ -161,12 +285,24 @@ Secrets:
 
 When it is told to stop:
   After SIGTERM or SIGINT (Ctrl-C) no more calls are taken, and those in
-  progress are finished, for up to --drain. A second signal ends it at once.
+  progress are finished, for up to --drain; what lies in a pipe is published
+  and acknowledged. A second signal ends it at once.
+
+Journals:
+  What lies in a pipe is gone when it was read. With --journal, publish moves
+  it into a file in the same step; killed and started again, it goes on there.
+  The stream knows what it has already, for as long as its duplicate window.
+  The journal of subscribe says which messages are in the pipe; if it is killed
+  in the very moment of writing one, the next start says that this one may be
+  there twice. A FIFO itself ends with the last process that has it open: keep
+  it open in a shell (exec 9<> inbox) while bridges come and go.
 
 Exit status:
-  0    told to stop, and all calls in progress were finished
-  1    failed, or calls in progress were cut short
-  2    usage";
+  0    told to stop, and all in progress was finished; the writers have left,
+       and all is published
+  1    failed, or what was in progress was cut short
+  2    usage
+  3    messages were lost on their way here: standard error says so";
 
 #[cfg(test)]
 mod tests {
@@ -185,5 +321,12 @@ mod tests {
         for wrong in ["", ".", "a.", "a b", "a.*", ">", "a..b", "a\r\nPUB x 0"] {
             assert!(subject(wrong).is_err(), "{wrong:?}");
         }
+        for right in [">", "a.>", "*.b", "a.*.>"] {
+            assert_eq!(pattern(right), Ok(right.into()));
+        }
+        for wrong in ["a.>.b", "a*", "", ".>", "a. >", "a.>>"] {
+            assert!(pattern(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(word("a.b").is_err() && word("a/b").is_err() && word("*").is_err() && word("a-b").is_ok());
     }
 }

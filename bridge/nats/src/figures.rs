@@ -19,15 +19,21 @@ pub enum Side {
     Expose,
     /// Calls that go out.
     Attach,
+    /// Messages that go out.
+    Publish,
+    /// Messages that come in.
+    Subscribe,
 }
 
 impl Side {
-    const ALL: [Side; 2] = [Side::Expose, Side::Attach];
+    const ALL: [Side; 4] = [Side::Expose, Side::Attach, Side::Publish, Side::Subscribe];
 
     fn name(self) -> &'static str {
         match self {
             Side::Expose => "expose",
             Side::Attach => "attach",
+            Side::Publish => "publish",
+            Side::Subscribe => "subscribe",
         }
     }
 }
@@ -46,10 +52,10 @@ struct Latency {
 /// Counters and gauges.
 #[derive(Debug, Default)]
 pub struct Figures {
-    in_flight: [Cell<u64>; 2],
+    in_flight: [Cell<u64>; Side::ALL.len()],
     done: RefCell<BTreeMap<(Side, &'static str), u64>>,
     refused: RefCell<BTreeMap<&'static str, u64>>,
-    latency: RefCell<[Latency; 2]>,
+    latency: RefCell<[Latency; Side::ALL.len()]>,
     /// Connections made, and messages lost on their way into the program.
     pub connection: Arc<ConnectionFigures>,
     /// Whether the subject is subscribed to.
@@ -126,16 +132,20 @@ impl Figures {
         };
         let side = |side: Side| format!("{{side=\"{}\"}}", side.name());
         let in_flight = Side::ALL.map(|each| (side(each), self.in_flight[each as usize].get().to_string()));
-        family("in_flight", "gauge", "Calls in progress.", &in_flight);
+        family("in_flight", "gauge", "Calls and messages in progress.", &in_flight);
         let flag = |name: &Cell<bool>| [(String::new(), u8::from(name.get()).to_string())];
         family("subscribed", "gauge", "Whether the subject is subscribed to.", &flag(&self.subscribed));
         family("attached", "gauge", "Whether the bridge is attached to its channel.", &flag(&self.attached));
-        let done: Vec<_> = (self.done.borrow().iter())
-            .map(|((side, outcome), count)| {
-                (format!("{{side=\"{}\",outcome=\"{outcome}\"}}", side.name()), count.to_string())
-            })
-            .collect();
-        family("calls_total", "counter", "Calls that are over.", &done);
+        let done = |of: [Side; 2]| -> Vec<_> {
+            (self.done.borrow().iter().filter(|((side, _), _)| of.contains(side)))
+                .map(|((side, outcome), count)| {
+                    (format!("{{side=\"{}\",outcome=\"{outcome}\"}}", side.name()), count.to_string())
+                })
+                .collect()
+        };
+        family("calls_total", "counter", "Calls that are over.", &done([Side::Expose, Side::Attach]));
+        let messages = done([Side::Publish, Side::Subscribe]);
+        family("messages_total", "counter", "Messages that have arrived.", &messages);
         let refused: Vec<_> = (self.refused.borrow().iter())
             .map(|(reason, count)| (format!("{{reason=\"{reason}\"}}"), count.to_string()))
             .collect();
@@ -163,7 +173,7 @@ impl Figures {
             let _ = writeln!(latency, "pipework_nats_seconds_sum{{side=\"{name}\"}} {}", sum.as_secs_f64());
             let _ = writeln!(latency, "pipework_nats_seconds_count{{side=\"{name}\"}} {count}");
         }
-        family("seconds", "histogram", "How long calls took.", &[]);
+        family("seconds", "histogram", "How long calls and messages took.", &[]);
         page + &latency
     }
 }

@@ -1,10 +1,11 @@
-//! Carries the channels of pipework from machine to machine over NATS: what the program
-//! `pipework-nats` is made of. [BRIDGE.md](../BRIDGE.md) says how a call becomes messages.
+//! Carries the channels and message pipes of pipework from machine to machine over NATS: what the
+//! program `pipework-nats` is made of. [BRIDGE.md](../BRIDGE.md) says how a call becomes messages.
 //!
 //! Everything runs on one thread: in a [`tokio::task::LocalSet`] of a runtime of the current
 //! thread. It uses the public interface of the crate `pipework` only.
 
-// In reading order: what is on the wire, what both directions share, the two directions.
+// In reading order: what is on the wire, what both directions share, the two directions of calls;
+// then those of messages, in the same way.
 pub mod message;
 pub mod figures;
 pub mod connection;
@@ -15,9 +16,20 @@ mod bridge;
 mod expose;
 mod attach;
 mod join;
+pub mod envelope;
+mod ready;
+mod journal;
+mod inlet;
+mod publish;
+mod gather;
+mod written;
+mod outlet;
+mod subscribe;
 
 pub use attach::attach;
 pub use bridge::{Bridge, Settings, Stop};
 pub use channel::Failure;
 pub use expose::expose;
 pub use join::join;
+pub use publish::{Publishing, publish};
+pub use subscribe::{Subscribing, subscribe};

@@ -3,11 +3,12 @@
 
 mod args;
 
-use args::{AccessArgs, CarryArgs, Cli, Command};
+use args::{AccessArgs, CarryArgs, Cli, Command, PublishArgs, SubscribeArgs};
 use clap::Parser;
 use pipework_nats::connection::{self, Access, Secret};
 use pipework_nats::figures::{self, Figures};
-use pipework_nats::{Bridge, Failure, Settings, Stop};
+use pipework_nats::{Bridge, Failure, Publishing, Settings, Stop, Subscribing};
+use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 use tokio::signal::unix::{SignalKind, signal};
@@ -15,10 +16,12 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 const USAGE: u8 = 2;
+/// Messages were lost on their way here.
+const DAMAGE: u8 = 3;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let access = match access(&cli.command.args().access) {
+    let access = match access(&cli.command.common().access) {
         Ok(access) => access,
         Err(text) => return say(&text, USAGE),
     };
@@ -28,8 +31,10 @@ fn main() -> ExitCode {
         Err(error) => return say(&error.to_string(), 1),
     };
     match outcome {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => say("calls in progress were cut short", 1),
+        Ok(Some(0)) => ExitCode::SUCCESS,
+        Ok(Some(1)) => say("a message was lost", DAMAGE),
+        Ok(Some(lost)) => say(&format!("{lost} messages were lost"), DAMAGE),
+        Ok(None) => say("what was in progress was cut short", 1),
         Err(Failure(text)) => say(&text, 1),
     }
 }
@@ -39,9 +44,10 @@ fn say(text: &str, status: u8) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Carries calls until it is told to stop; false if some were cut short.
-async fn carry(command: &Command, access: Access) -> Result<bool, Failure> {
-    let args = command.args();
+/// Carries calls or messages until it is told to stop, and says how many messages were lost; none
+/// if something was cut short.
+async fn carry(command: &Command, access: Access) -> Result<Option<u64>, Failure> {
+    let args = command.common();
     let (stop, drain) = (stop()?, args.drain);
     let figures = Rc::new(Figures::default());
     if let Some(address) = args.metrics {
@@ -50,12 +56,21 @@ async fn carry(command: &Command, access: Access) -> Result<bool, Failure> {
         eprintln!("pipework nats: figures at http://{address}/metrics");
     }
     let nats = connection::connect(access, figures.connection.clone()).await?;
-    let bridge = Bridge::open(settings(args), nats.clone(), figures).await?;
     let carried = async {
+        let (nats, stop) = (nats.clone(), stop.clone());
+        let bridge = async |args| Bridge::open(settings(args), nats.clone(), Rc::clone(&figures)).await;
         match command {
-            Command::Expose(_) => pipework_nats::expose(bridge, stop.clone()).await,
-            Command::Attach(_) => pipework_nats::attach(bridge, stop.clone()).await,
-            Command::Join(_) => pipework_nats::join(bridge, stop.clone()).await,
+            Command::Expose(args) => pipework_nats::expose(bridge(args).await?, stop).await.map(|()| 0),
+            Command::Attach(args) => pipework_nats::attach(bridge(args).await?, stop).await.map(|()| 0),
+            Command::Join(args) => pipework_nats::join(bridge(args).await?, stop).await.map(|()| 0),
+            Command::Publish(args) => {
+                let settings = publishing(args)?;
+                pipework_nats::publish(settings, nats, Rc::clone(&figures), stop).await
+            }
+            Command::Subscribe(args) => {
+                let settings = subscribing(args)?;
+                pipework_nats::subscribe(settings, nats, Rc::clone(&figures), stop).await
+            }
         }
     };
     let cut_short = async {
@@ -66,13 +81,13 @@ async fn carry(command: &Command, access: Access) -> Result<bool, Failure> {
             _ => std::future::pending().await,
         }
     };
-    let is_whole = tokio::select! {
-        carried = carried => carried.map(|()| true)?,
-        () = cut_short => false,
+    let lost = tokio::select! {
+        carried = carried => Some(carried?),
+        () = cut_short => None,
     };
     // The last replies are on their way when the connection has flushed them.
     let flushed = tokio::time::timeout(std::time::Duration::from_secs(2), nats.flush()).await;
-    Ok(is_whole && matches!(flushed, Ok(Ok(()))))
+    Ok(lost.filter(|_| matches!(flushed, Ok(Ok(())))))
 }
 
 /// Becomes true with the first signal; the second ends the program.
@@ -106,6 +121,43 @@ fn settings(args: &CarryArgs) -> Settings {
         overflow: args.overflow,
         any_owner: args.any_owner,
     }
+}
+
+fn publishing(args: &PublishArgs) -> Result<Publishing, Failure> {
+    create(args.fifo.as_deref().filter(|_| args.create))?;
+    Ok(Publishing {
+        fifo: args.fifo.clone(),
+        forever: args.forever,
+        mixed: args.pipe.mixed,
+        lines: args.lines,
+        zstd: args.pipe.zstd,
+        subject: args.subject.clone(),
+        stream: args.jetstream.clone(),
+        journal: args.pipe.journal.clone(),
+        window: args.window as usize,
+        max_message: args.pipe.max_message,
+    })
+}
+
+fn subscribing(args: &SubscribeArgs) -> Result<Subscribing, Failure> {
+    create(args.to.as_deref().filter(|_| args.create))?;
+    Ok(Subscribing {
+        subject: args.subject.clone(),
+        durable: args.durable.clone(),
+        stream: args.jetstream.clone(),
+        fifo: args.to.clone(),
+        mixed: args.pipe.mixed,
+        zstd: args.pipe.zstd,
+        journal: args.pipe.journal.clone(),
+        max_message: args.pipe.max_message,
+    })
+}
+
+/// Makes a FIFO unless it is there.
+fn create(fifo: Option<&Path>) -> Result<(), Failure> {
+    let Some(path) = fifo.filter(|path| !path.exists()) else { return Ok(()) };
+    let made = pipework::atomic::create_fifo(path);
+    made.map_err(|error| Failure(format!("{}: {error}", path.display())))
 }
 
 /// The connection that options and environment ask for.

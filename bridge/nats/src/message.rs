@@ -251,11 +251,11 @@ fn add(headers: &mut HeaderMap, flags: u32, more: bool) {
     }
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Option<&'a str> {
+pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Option<&'a str> {
     headers.get(name).map(|value| value.as_str())
 }
 
-fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, Wrong> {
+pub(crate) fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, Wrong> {
     let Some(text) = text(headers, name) else { return Ok(None) };
     // As they are written: `parse` alone takes a sign as well.
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -267,7 +267,7 @@ fn flags(headers: &HeaderMap) -> Result<u32, Wrong> {
     u32::try_from(flags).map_err(|_| "Pipework-Flags: more than 32 bits")
 }
 
-fn mark(headers: &HeaderMap, name: &'static str) -> Result<bool, Wrong> {
+pub(crate) fn mark(headers: &HeaderMap, name: &'static str) -> Result<bool, Wrong> {
     match text(headers, name) {
         None => Ok(false),
         Some("1") => Ok(true),

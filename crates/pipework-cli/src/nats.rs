@@ -12,7 +12,7 @@ use std::process::Command;
 /// What `pipework nats` hands on.
 #[derive(Args)]
 pub(crate) struct NatsArgs {
-    /// A subcommand of pipework-nats (expose, attach, join) and its options
+    /// A subcommand of pipework-nats (expose, attach, join, publish, subscribe) and its options
     #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true, required = true, num_args = 1.., value_hint = ValueHint::Other)]
     arguments: Vec<OsString>,
 }

@@ -59,14 +59,18 @@ impl Drop for Process {
     }
 }
 
-/// A folder in memory that is removed when this is dropped.
+/// A folder, in memory unless it has to be large, that is removed when this is dropped.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
     pub(crate) fn new() -> Folder {
+        Folder::at("/dev/shm")
+    }
+
+    pub(crate) fn at(parent: &str) -> Folder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("pipework-nats-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = Path::new("/dev/shm").join(name);
+        let path = Path::new(parent).join(name);
         std::fs::create_dir(&path).expect("a folder");
         Folder(path)
     }

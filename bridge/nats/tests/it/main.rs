@@ -6,4 +6,7 @@ mod calls;
 mod endings;
 mod strangers;
 mod cluster;
+mod messages;
+mod stream;
+mod secrets;
 mod page;

@@ -1,0 +1,156 @@
+//! What the headers of a message say that goes from pipe to pipe: [BRIDGE.md](../BRIDGE.md) is the
+//! text. Pure.
+//!
+//! Whatever headers somebody sends, reading them gives a meaning or says what is wrong with them.
+
+use crate::message::{Wrong, mark, number, text};
+use async_nats::HeaderMap;
+use pipework::atomic::WriterKey;
+
+const WRITER: &str = "Pipework-Writer";
+const KIND: &str = "Pipework-Type";
+const MESSAGE: &str = "Pipework-Message";
+const PART: &str = "Pipework-Part";
+const MORE: &str = "Pipework-More";
+
+/// The longest name of a message that goes in parts.
+const NAME: usize = 128;
+
+/// What stood in the pipe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// A message.
+    #[default]
+    Message,
+    /// A burst.
+    Burst,
+    /// A line of text, without its end.
+    Line,
+}
+
+/// What a message says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Envelope {
+    /// What stood in the pipe.
+    pub kind: Kind,
+    /// Who sent it, where the pipe said so.
+    pub writer: Option<WriterKey>,
+    /// Which piece of which message this is, if it is not all of it.
+    pub piece: Option<Piece>,
+}
+
+/// A piece of a message that is longer than the server takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The message, by a name that no other has.
+    pub message: String,
+    /// Counted from 0.
+    pub number: u32,
+    /// Others follow.
+    pub more: bool,
+}
+
+impl Envelope {
+    /// What the headers of a message say.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with them, in words.
+    pub fn read(headers: Option<&HeaderMap>) -> Result<Envelope, Wrong> {
+        let Some(headers) = headers else { return Ok(Envelope::default()) };
+        let kind = match text(headers, KIND) {
+            None => Kind::Message,
+            Some("burst") => Kind::Burst,
+            Some("line") => Kind::Line,
+            Some(_) => return Err("Pipework-Type: neither burst nor line"),
+        };
+        let writer = text(headers, WRITER).map(writer).transpose()?;
+        let piece = match (text(headers, MESSAGE), number(headers, PART)?, mark(headers, MORE)?) {
+            (None, None, false) => None,
+            (Some(name), Some(number), more) => Some(Piece::read(name, number, more)?),
+            _ => return Err("Pipework-Message and Pipework-Part: one without the other"),
+        };
+        Ok(Envelope { kind, writer, piece })
+    }
+
+    /// Adds the headers that say it.
+    pub fn write(&self, headers: &mut HeaderMap) {
+        match self.kind {
+            Kind::Message => {}
+            Kind::Burst => headers.insert(KIND, "burst"),
+            Kind::Line => headers.insert(KIND, "line"),
+        }
+        if let Some(writer) = self.writer {
+            headers.insert(WRITER, writer.to_string());
+        }
+        if let Some(Piece { message, number, more }) = &self.piece {
+            headers.insert(MESSAGE, message.as_str());
+            headers.insert(PART, number.to_string());
+            if *more {
+                headers.insert(MORE, "1");
+            }
+        }
+    }
+}
+
+impl Piece {
+    fn read(name: &str, number: u64, more: bool) -> Result<Piece, Wrong> {
+        if name.is_empty() || name.len() > NAME {
+            return Err("Pipework-Message: empty, or longer than 128 bytes");
+        }
+        let number = u32::try_from(number).map_err(|_| "Pipework-Part: more than 32 bits")?;
+        Ok(Piece { message: name.to_owned(), number, more })
+    }
+}
+
+fn writer(text: &str) -> Result<WriterKey, Wrong> {
+    let wrong = "Pipework-Writer: not two numbers with a colon between";
+    let (pid, tid) = text.split_once(':').ok_or(wrong)?;
+    let number = |text: &str| text.parse().ok().filter(|_| !text.starts_with('+')).ok_or(wrong);
+    Ok(WriterKey { pid: number(pid)?, tid: number(tid)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn messages_mean_what_the_vectors_say() {
+        let all: Value = serde_json::from_str(include_str!("../../../vectors/nats/messages.json")).unwrap();
+        for vector in all["messages"].as_array().unwrap() {
+            let mut headers = HeaderMap::new();
+            for (name, value) in vector["headers"].as_object().unwrap() {
+                headers.insert(name.as_str(), value.as_str().unwrap());
+            }
+            let read = Envelope::read(Some(&headers));
+            if vector["malformed"] == true {
+                assert!(read.is_err(), "{}", vector["name"]);
+                continue;
+            }
+            let meant = &vector["message"];
+            let envelope = Envelope {
+                kind: match meant["type"].as_str() {
+                    None => Kind::Message,
+                    Some("burst") => Kind::Burst,
+                    _ => Kind::Line,
+                },
+                writer: meant["pid"]
+                    .as_i64()
+                    .map(|pid| WriterKey { pid: pid as i32, tid: meant["tid"].as_i64().unwrap() as i32 }),
+                piece: meant["name"].as_str().map(|name| Piece {
+                    message: name.to_owned(),
+                    number: meant["part"].as_u64().unwrap() as u32,
+                    more: meant["more"] == true,
+                }),
+            };
+            assert_eq!(read, Ok(envelope.clone()), "{}", vector["name"]);
+            let mut written = HeaderMap::new();
+            envelope.write(&mut written);
+            if vector["only_read"] != true {
+                assert_eq!(written, headers, "{}", vector["name"]);
+            }
+        }
+        assert_eq!(Envelope::read(None), Ok(Envelope::default()));
+    }
+}

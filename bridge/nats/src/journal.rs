@@ -1,0 +1,266 @@
+//! The bytes of a pipe, kept until all that they make is acknowledged.
+//!
+//! Bytes go from the pipe into the journal's file in one system call that takes out only what it
+//! puts in, so no kill comes between. Each item is known by where it ends in the stream, which does
+//! not depend on how often the bytes are read: who starts anew publishes the same names.
+//!
+//! The file begins with a head of 64 bytes in the machine's byte order: the magic number, the
+//! journal's name, the options that decide what the bytes mean, where in the stream the file's
+//! first byte stands, from where on to read again, and up to which item all is acknowledged. When
+//! much of it is not needed any more, a new file takes its place by `rename`.
+
+use crate::channel::{Failure, at};
+use pipework::{Deadline, ErrorKind, fd};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const MAGIC: [u8; 16] = *b"pipework-nats 1\n";
+const HEAD: u64 = 64;
+/// Where in the head that stands which changes.
+const PROGRESS: u64 = 40;
+
+/// Bytes that are not needed any more, from which on the file is written anew.
+const STALE: u64 = 4 << 20;
+/// What is unfinished and began so many bytes ago is not kept for another start.
+const LONGEST: u64 = 1 << 30;
+/// Bytes that are taken out of the pipe at once.
+const BLOCK: u64 = 64 << 10;
+
+/// Where an item ends in the stream; of several that end at one place, which.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) end: u64,
+    pub(crate) nth: u64,
+}
+
+/// What came of looking into the pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// So many bytes.
+    Bytes(u64),
+    /// Nothing is there now.
+    Nothing,
+    /// Nothing is there, and nobody has it open for writing.
+    NoWriter,
+}
+
+#[derive(Debug)]
+pub(crate) struct Journal {
+    file: File,
+    /// None for one that ends with the process.
+    path: Option<PathBuf>,
+    name: [u8; 8],
+    options: u64,
+    base: u64,
+    from: u64,
+    acked: Place,
+    end: u64,
+}
+
+impl Journal {
+    /// Opens the journal at `path`, or makes it; without a path, one that ends with the process.
+    pub(crate) fn open(path: Option<&Path>, options: u64) -> Result<Journal, Failure> {
+        let Some(path) = path else {
+            let file = unnamed().map_err(at("memory for what is not acknowledged"))?;
+            return Journal::new(file, None, options).map_err(at("memory for what is not acknowledged"));
+        };
+        let failed = || at(path.display());
+        loop {
+            let file = match OpenOptions::new().read(true).write(true).open(path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    let (file, aside) = create(path, &std::process::id().to_string()).map_err(failed())?;
+                    let journal = Journal::new(file, Some(path.into()), options).map_err(failed())?;
+                    // Whoever was quicker has made it.
+                    let linked = std::fs::hard_link(&aside, path);
+                    std::fs::remove_file(&aside).map_err(failed())?;
+                    match linked {
+                        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                        linked => linked.map_err(failed())?,
+                    }
+                    return Ok(journal);
+                }
+                Err(error) => return Err(failed()(error)),
+            };
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    return Err(Failure(format!("{}: another program uses this journal", path.display())));
+                }
+                Err(TryLockError::Error(error)) => return Err(failed()(error)),
+            }
+            // Another program may have put a new file in its place before the lock.
+            let (ours, there) = (file.metadata().map_err(failed())?, std::fs::metadata(path));
+            if there.is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {
+                return Journal::read(file, path, options);
+            }
+        }
+    }
+
+    fn new(file: File, path: Option<PathBuf>, options: u64) -> io::Result<Journal> {
+        let mut name = [0; 8];
+        File::open("/dev/urandom")?.read_exact(&mut name)?;
+        let (base, from, acked, end) = (0, 0, Place::default(), 0);
+        let journal = Journal { file, path, name, options, base, from, acked, end };
+        journal.write_head(&journal.file)?;
+        if journal.path.is_some() {
+            journal.file.try_lock().map_err(io::Error::from)?;
+        }
+        Ok(journal)
+    }
+
+    fn read(mut file: File, path: &Path, options: u64) -> Result<Journal, Failure> {
+        let refused = |why: &str| Failure(format!("{}: {why}", path.display()));
+        let mut head = [0; HEAD as usize];
+        let read = file.read_exact_at(&mut head, 0);
+        if read.is_err() || head[..16] != MAGIC {
+            return Err(refused("this is no journal of `pipework nats publish`"));
+        }
+        let word = |at: usize| u64::from_ne_bytes(head[at..at + 8].try_into().expect("eight bytes"));
+        if word(24) != options {
+            return Err(refused("this journal is of a pipe with other options (--mixed, --zstd)"));
+        }
+        let len = file.seek(SeekFrom::End(0)).map_err(at(path.display()))?;
+        let (base, from, acked) = (word(32), word(40), Place { end: word(48), nth: word(56) });
+        let end = base.saturating_add(len - HEAD);
+        if from < base || from > end {
+            return Err(refused("this journal is damaged"));
+        }
+        let name = head[16..24].try_into().expect("eight bytes");
+        Ok(Journal { file, path: Some(path.into()), name, options, base, from, acked, end })
+    }
+
+    fn write_head(&self, file: &File) -> io::Result<()> {
+        let mut head = MAGIC.to_vec();
+        head.extend(self.name);
+        for word in [self.options, self.from, self.from, self.acked.end, self.acked.nth] {
+            head.extend(word.to_ne_bytes());
+        }
+        file.write_all_at(&head, 0)?;
+        (&*file).seek(SeekFrom::End(0)).map(drop)
+    }
+
+    /// Names the item that ends at `place`, for all time.
+    pub(crate) fn name_of(&self, place: Place) -> String {
+        let name = u64::from_be_bytes(self.name);
+        match place.nth {
+            0 => format!("{name:016x}.{}", place.end),
+            nth => format!("{name:016x}.{}.{nth}", place.end),
+        }
+    }
+
+    /// Where the stream ends that is known.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Up to which item all is acknowledged.
+    pub(crate) fn acked(&self) -> Place {
+        self.acked
+    }
+
+    /// From where on the stream is to be read.
+    pub(crate) fn from(&self) -> u64 {
+        self.from
+    }
+
+    /// Whether another start reads it again.
+    pub(crate) fn stays(&self) -> bool {
+        self.path.is_some()
+    }
+
+    /// Takes bytes out of the pipe without waiting.
+    pub(crate) fn take(&mut self, pipe: &File) -> Result<Taken, Failure> {
+        let now = Deadline::from(Duration::ZERO);
+        let is_fifo = pipe.metadata().map_err(at("the pipe"))?.file_type().is_fifo();
+        let moved = match is_fifo {
+            true => fd::splice_all(pipe, &self.file, BLOCK, now),
+            // Of a socket the bytes are read first: there a kill may come between.
+            false => fd::copy_all(pipe, &self.file, BLOCK, now),
+        };
+        let (done, has_ended) = match moved {
+            Ok(done) => (done, done < BLOCK),
+            Err(stopped) if matches!(stopped.kind(), ErrorKind::TimedOut | ErrorKind::Interrupted) => {
+                (stopped.done, false)
+            }
+            Err(stopped) => {
+                self.end += stopped.done;
+                return Err(at("from the pipe into the journal")(stopped.error));
+            }
+        };
+        self.end += done;
+        Ok(match (done, has_ended) {
+            (0, true) => Taken::NoWriter,
+            (0, false) => Taken::Nothing,
+            _ => Taken::Bytes(done),
+        })
+    }
+
+    /// Puts the bytes from `position` of the stream on into `pipe`, as many as it has space for;
+    /// says how many.
+    pub(crate) fn feed(&self, position: u64, pipe: impl AsFd) -> Result<u64, Failure> {
+        let (offset, len) = (HEAD + position - self.base, self.end - position);
+        match fd::sendfile_all(pipe, &self.file, offset, len, Deadline::from(Duration::ZERO)) {
+            Ok(done) => Ok(done),
+            Err(stopped) if matches!(stopped.kind(), ErrorKind::TimedOut | ErrorKind::Interrupted) => {
+                Ok(stopped.done)
+            }
+            Err(stopped) => Err(at("from the journal")(stopped.error)),
+        }
+    }
+
+    /// All up to `acked` is acknowledged, and all that is not began at `from` or later. What began
+    /// long before `parsed` is not kept for ever.
+    pub(crate) fn advance(&mut self, from: u64, parsed: u64, acked: Place) -> Result<(), Failure> {
+        let from = if parsed.saturating_sub(from) > LONGEST { parsed } else { from };
+        if (from, acked) <= (self.from, self.acked) {
+            return Ok(());
+        }
+        (self.from, self.acked) = (from.max(self.from), acked.max(self.acked));
+        let (stale, kept) = (self.from - self.base, self.end - self.from);
+        if stale >= STALE.max(kept) {
+            return self.begin_anew().map_err(at("the journal"));
+        }
+        let mut progress = [0; 24];
+        for (at, word) in [self.from, self.acked.end, self.acked.nth].into_iter().enumerate() {
+            progress[8 * at..8 * at + 8].copy_from_slice(&word.to_ne_bytes());
+        }
+        self.file.write_all_at(&progress, PROGRESS).map_err(at("the journal"))
+    }
+
+    /// Goes on in a file that holds only what is still needed.
+    fn begin_anew(&mut self) -> io::Result<()> {
+        let (file, aside) = match &self.path {
+            None => (unnamed()?, None),
+            Some(path) => create(path, "new").map(|(file, aside)| (file, Some(aside)))?,
+        };
+        self.write_head(&file)?;
+        self.file.seek(SeekFrom::Start(HEAD + self.from - self.base))?;
+        io::copy(&mut (&self.file).take(self.end - self.from), &mut &file)?;
+        if let (Some(aside), Some(path)) = (aside, &self.path) {
+            file.try_lock().map_err(io::Error::from)?;
+            std::fs::rename(aside, path)?;
+        }
+        (self.file, self.base) = (file, self.from);
+        Ok(())
+    }
+}
+
+/// A file in memory that no path leads to.
+fn unnamed() -> io::Result<File> {
+    Ok(rustix::fs::memfd_create("pipework-nats", rustix::fs::MemfdFlags::CLOEXEC)?.into())
+}
+
+/// A new file beside `path`, for its owner only.
+fn create(path: &Path, suffix: &str) -> io::Result<(File, PathBuf)> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{suffix}"));
+    let aside = path.with_file_name(name);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true).mode(0o600);
+    Ok((options.open(&aside)?, aside))
+}

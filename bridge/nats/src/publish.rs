@@ -1,0 +1,521 @@
+//! From a pipe to a subject: messages are published, and kept until the server has them.
+
+use crate::attach::jitter;
+use crate::bridge::{Stop, stopped};
+use crate::channel::{Failure, at};
+use crate::envelope::{Envelope, Piece};
+use crate::figures::{Figures, Side};
+use crate::inlet::{Found, Inlet, More};
+use crate::journal::{Journal, Place};
+use crate::parts::cut;
+use async_nats::connection::State;
+use async_nats::jetstream::context::{
+    Context, ContextBuilder, GetStreamErrorKind, PublishAckFuture, PublishError, PublishErrorKind,
+};
+use async_nats::jetstream::stream;
+use async_nats::{Client, HeaderMap};
+use bytes::Bytes;
+use pipework::atomic::{Options, Zstd};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
+
+/// What NATS counts towards its largest message besides the payload: the headers.
+const HEADERS: usize = 1024;
+/// Kilobytes that may wait to be acknowledged at the same time, besides one message.
+const BUDGET: u32 = 64 << 10;
+/// How long an acknowledgement is waited for, and at most between two tries.
+const PATIENCE: Duration = Duration::from_secs(5);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Messages and bytes that are given to the connection before it has to have written them.
+const UNFLUSHED: (u32, usize) = (64, 256 << 10);
+/// What lies in a pipe at most when the bridge is told to stop.
+const LAST_LOOK: u64 = 1 << 20;
+
+/// What is published, and where.
+#[derive(Clone, Debug)]
+pub struct Publishing {
+    /// The FIFO; without it, standard input.
+    pub fifo: Option<PathBuf>,
+    /// Whether to go on when the last writer has left.
+    pub forever: bool,
+    /// Whether text shares the pipe.
+    pub mixed: bool,
+    /// Whether its lines are published, too.
+    pub lines: bool,
+    /// Whether the messages in the pipe are compressed.
+    pub zstd: bool,
+    /// The subject.
+    pub subject: String,
+    /// The stream that acknowledges; without it, nothing does.
+    pub stream: Option<String>,
+    /// Where the bytes of the pipe are kept until then.
+    pub journal: Option<PathBuf>,
+    /// Messages that may wait to be acknowledged at the same time.
+    pub window: usize,
+    /// Bytes of the longest message.
+    pub max_message: usize,
+}
+
+/// Publishes until the pipe ends or the bridge is told to stop, and then until all is acknowledged;
+/// says how many messages were lost before they came here.
+///
+/// # Errors
+///
+/// The pipe, the journal or the stream cannot be used.
+pub async fn publish(
+    settings: Publishing,
+    nats: Client,
+    figures: Rc<Figures>,
+    mut stop: Stop,
+) -> Result<u64, Failure> {
+    let flags = u64::from(settings.mixed) | u64::from(settings.zstd) << 1;
+    let journal = Journal::open(settings.journal.as_deref(), flags)?;
+    let mut options = Options::new().mixed(settings.mixed).max_message(settings.max_message);
+    if settings.zstd {
+        options = options.zstd(Zstd::new());
+    }
+    let publisher = tokio::select! {
+        publisher = Publisher::new(&settings, nats, figures) => publisher?,
+        () = stopped(&mut stop) => return Ok(0),
+    };
+    let inlet = tokio::select! {
+        inlet = Inlet::open(settings.fifo.as_deref(), options, settings.lines, journal) => inlet?,
+        () = stopped(&mut stop) => return Ok(0),
+    };
+    let mut line = Line { inlet, publisher, torn: 0, said: None };
+    let outcome = line.carry(settings.forever, &mut stop).await;
+    // What came before an error is good.
+    line.publisher.settle().await;
+    line.keep_account()?;
+    outcome.map(|()| line.torn)
+}
+
+/// The way from the pipe to the subject.
+struct Line {
+    inlet: Inlet,
+    publisher: Rc<Publisher>,
+    torn: u64,
+    said: Option<Instant>,
+}
+
+impl Line {
+    async fn carry(&mut self, forever: bool, stop: &mut Stop) -> Result<(), Failure> {
+        loop {
+            self.pass_on().await?;
+            let more = tokio::select! {
+                biased;
+                () = stopped(stop) => return self.finish().await,
+                more = self.inlet.more() => more?,
+                // What was acknowledged meanwhile need not be read again by another start.
+                () = self.publisher.progress() => {
+                    self.keep_account()?;
+                    continue;
+                }
+            };
+            if more == More::Ended {
+                self.inlet.end();
+                self.pass_on().await?;
+                self.publisher.settle().await;
+                if !forever {
+                    return Ok(());
+                }
+                self.inlet.begin_anew()?;
+                self.keep_account()?;
+            }
+        }
+    }
+
+    /// Publishes all that has come.
+    async fn pass_on(&mut self) -> Result<(), Failure> {
+        while let Some(found) = self.inlet.next()? {
+            match found {
+                Found::Torn(torn) => {
+                    self.torn += 1;
+                    self.publisher.figures.refused("torn");
+                    self.say(&torn);
+                }
+                Found::Message { place, from, envelope, data } => {
+                    self.publisher.send(&self.inlet.journal, place, from, envelope, data).await?;
+                    self.keep_account()?;
+                }
+            }
+        }
+        self.publisher.flush().await?;
+        self.keep_account()
+    }
+
+    /// Takes what lies in the pipe, and no more.
+    async fn finish(&mut self) -> Result<(), Failure> {
+        let mut taken = 0;
+        while taken < LAST_LOOK {
+            let Some(bytes) = self.inlet.more_now()? else { break };
+            taken += bytes;
+            self.pass_on().await?;
+        }
+        if !self.inlet.journal.stays() {
+            self.inlet.end();
+            self.pass_on().await?;
+        }
+        Ok(())
+    }
+
+    /// Lets the journal forget what is acknowledged.
+    fn keep_account(&mut self) -> Result<(), Failure> {
+        let (first, acked) = self.publisher.waiting();
+        let from = first.unwrap_or_else(|| self.inlet.settled());
+        let parsed = self.inlet.parsed();
+        self.inlet.journal.advance(from, parsed, acked)
+    }
+
+    /// Says what was lost, but not more than once a second.
+    fn say(&mut self, torn: &pipework::atomic::Torn) {
+        if self.said.is_none_or(|said| said.elapsed() > Duration::from_secs(1)) {
+            self.said = Some(Instant::now());
+            eprintln!("pipework nats: {torn}; {} lost so far", self.torn);
+        }
+    }
+}
+
+/// Where messages go, and which of them wait to be acknowledged.
+struct Publisher {
+    nats: Client,
+    subject: String,
+    jetstream: Option<(Context, String)>,
+    figures: Rc<Figures>,
+    /// Bytes of a payload that the server takes.
+    limit: usize,
+    window: Arc<Semaphore>,
+    budget: Arc<Semaphore>,
+    size: u32,
+    waiting: RefCell<Waiting>,
+    complained: Cell<Option<Instant>>,
+    acknowledged: tokio::sync::Notify,
+}
+
+/// What is published and not acknowledged, in the order of the pipe.
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<Message>,
+    /// The number of the first.
+    first: u64,
+    acked: Place,
+    unflushed: (u32, usize),
+}
+
+struct Message {
+    place: Place,
+    from: u64,
+    is_done: bool,
+    began: Instant,
+}
+
+impl Publisher {
+    async fn new(
+        settings: &Publishing,
+        nats: Client,
+        figures: Rc<Figures>,
+    ) -> Result<Rc<Publisher>, Failure> {
+        let mut limit = None;
+        let jetstream = match &settings.stream {
+            None => None,
+            Some(name) => {
+                let jetstream =
+                    ContextBuilder::new().timeout(PATIENCE).max_ack_inflight(1 << 20).build(nats.clone());
+                let config = stream(&jetstream, name).await?.config;
+                if !config.subjects.iter().any(|pattern| takes(pattern, &settings.subject)) {
+                    let subject = &settings.subject;
+                    return Err(Failure(format!("stream {name}: it does not take the subject {subject}")));
+                }
+                limit = usize::try_from(config.max_message_size).ok().filter(|bytes| *bytes > 0);
+                Some((jetstream, name.clone()))
+            }
+        };
+        connected(&nats).await;
+        let limit = limit.unwrap_or(usize::MAX).min(nats.max_payload()).saturating_sub(HEADERS).max(1);
+        let size = u32::try_from(settings.window).unwrap_or(u32::MAX).max(1);
+        Ok(Rc::new(Publisher {
+            nats,
+            subject: settings.subject.clone(),
+            jetstream,
+            figures,
+            limit,
+            window: Arc::new(Semaphore::new(size as usize)),
+            budget: Arc::new(Semaphore::new(BUDGET as usize)),
+            size,
+            waiting: RefCell::default(),
+            complained: Cell::new(None),
+            acknowledged: tokio::sync::Notify::new(),
+        }))
+    }
+
+    /// Publishes a message as soon as there is space for it.
+    async fn send(
+        self: &Rc<Self>,
+        journal: &Journal,
+        place: Place,
+        from: u64,
+        envelope: Envelope,
+        data: Bytes,
+    ) -> Result<(), Failure> {
+        let permit = Arc::clone(&self.window).acquire_owned().await.map_err(at("the window"))?;
+        let kilobytes = u32::try_from(data.len() >> 10).unwrap_or(BUDGET).clamp(1, BUDGET);
+        let budget = Arc::clone(&self.budget).acquire_many_owned(kilobytes).await;
+        let budget = budget.map_err(at("the window"))?;
+        let name = journal.name_of(place);
+        let number = {
+            let waiting = &mut *self.waiting.borrow_mut();
+            waiting.messages.push_back(Message { place, from, is_done: false, began: Instant::now() });
+            waiting.first + waiting.messages.len() as u64 - 1
+        };
+        let pieces = pieces(&name, envelope, data, self.limit);
+        match &self.jetstream {
+            Some((jetstream, stream)) => {
+                let mut acks = Vec::new();
+                for (mut headers, id, payload) in pieces {
+                    headers.insert("Nats-Msg-Id", id);
+                    headers.insert("Nats-Expected-Stream", stream.as_str());
+                    // In this order; a repetition may come later than its successors.
+                    let sent = jetstream.publish_with_headers(
+                        self.subject.clone(),
+                        headers.clone(),
+                        payload.clone(),
+                    );
+                    acks.push((sent.await, headers, payload));
+                }
+                let this = Rc::clone(self);
+                tokio::task::spawn_local(async move {
+                    let _permits: (OwnedSemaphorePermit, _) = (permit, budget);
+                    for (sent, headers, payload) in acks {
+                        this.see_to(sent, headers, payload).await;
+                    }
+                    this.done(number);
+                });
+            }
+            None => {
+                let mut len = 0;
+                for (headers, _, payload) in pieces {
+                    connected(&self.nats).await;
+                    len += payload.len();
+                    let sent = match headers.is_empty() {
+                        true => self.nats.publish(self.subject.clone(), payload).await,
+                        false => self.nats.publish_with_headers(self.subject.clone(), headers, payload).await,
+                    };
+                    sent.map_err(at(&self.subject))?;
+                }
+                let unflushed = {
+                    let unflushed = &mut self.waiting.borrow_mut().unflushed;
+                    *unflushed = (unflushed.0 + 1, unflushed.1 + len);
+                    *unflushed
+                };
+                if unflushed.0 >= UNFLUSHED.0.min(self.size) || unflushed.1 >= UNFLUSHED.1 {
+                    self.flush().await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for an acknowledgement, and publishes again for as long as there is none.
+    async fn see_to(&self, sent: Sent, headers: HeaderMap, payload: Bytes) {
+        let Some((jetstream, _)) = &self.jetstream else { return };
+        let (mut sent, mut pause) = (sent, FIRST_PAUSE);
+        loop {
+            let outcome = match sent {
+                Ok(ack) => ack.await.map(drop),
+                Err(error) => Err(error),
+            };
+            let Err(error) = outcome else { return };
+            self.figures.refused(match error.kind() {
+                PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe => "no_acknowledgement",
+                PublishErrorKind::StreamNotFound => "no_stream",
+                _ => "refused_by_stream",
+            });
+            self.complain(&error);
+            sleep(pause.mul_f64(jitter())).await;
+            pause = (2 * pause).min(LONGEST_PAUSE);
+            connected(&self.nats).await;
+            sent =
+                jetstream.publish_with_headers(self.subject.clone(), headers.clone(), payload.clone()).await;
+        }
+    }
+
+    /// Says why a message is not acknowledged, but not more than every ten seconds.
+    fn complain(&self, error: &PublishError) {
+        let is_due = self.complained.get().is_none_or(|said| said.elapsed() > Duration::from_secs(10));
+        if is_due {
+            self.complained.set(Some(Instant::now()));
+            eprintln!("pipework nats: not acknowledged ({error}); published again until it is");
+        }
+    }
+
+    /// Message `number` is acknowledged.
+    fn done(&self, number: u64) {
+        let waiting = &mut *self.waiting.borrow_mut();
+        let idx = (number - waiting.first) as usize;
+        waiting.messages[idx].is_done = true;
+        self.figures.done(Side::Publish, "acknowledged", waiting.messages[idx].began.elapsed());
+        while let Some(message) = waiting.messages.pop_front_if(|message| message.is_done) {
+            (waiting.acked, waiting.first) = (message.place, waiting.first + 1);
+        }
+        self.acknowledged.notify_one();
+    }
+
+    /// Without a stream: what was published is with the server as far as anybody can know.
+    async fn flush(&self) -> Result<(), Failure> {
+        if self.jetstream.is_some() || self.waiting.borrow().messages.is_empty() {
+            return Ok(());
+        }
+        self.nats.flush().await.map_err(at("the connection"))?;
+        let waiting = &mut *self.waiting.borrow_mut();
+        waiting.unflushed = (0, 0);
+        for message in waiting.messages.drain(..) {
+            (waiting.acked, waiting.first) = (message.place, waiting.first + 1);
+            self.figures.done(Side::Publish, "published", message.began.elapsed());
+        }
+        Ok(())
+    }
+
+    /// From where on the stream has what is not acknowledged, and up to which item all is.
+    fn waiting(&self) -> (Option<u64>, Place) {
+        let waiting = self.waiting.borrow();
+        (waiting.messages.front().map(|message| message.from), waiting.acked)
+    }
+
+    /// Waits until another message is acknowledged.
+    async fn progress(&self) {
+        self.acknowledged.notified().await;
+    }
+
+    /// Waits until all is acknowledged.
+    async fn settle(&self) {
+        drop(self.window.acquire_many(self.size).await);
+    }
+}
+
+type Sent = Result<PublishAckFuture, PublishError>;
+
+/// A message as NATS takes it: headers, name and payload of each of its pieces.
+fn pieces(
+    name: &str,
+    envelope: Envelope,
+    data: Bytes,
+    limit: usize,
+) -> impl Iterator<Item = (HeaderMap, String, Bytes)> {
+    let (is_whole, name) = (data.len() <= limit, name.to_owned());
+    let (mut rest, mut number) = (Some(data), 0);
+    std::iter::from_fn(move || {
+        let mut left = rest.take()?;
+        let payload = cut(&mut left, limit);
+        let more = !left.is_empty();
+        let mut envelope = envelope.clone();
+        let mut id = name.clone();
+        if !is_whole {
+            id = format!("{name}/{number}");
+            envelope.piece = Some(Piece { message: name.clone(), number, more });
+        }
+        number += 1;
+        rest = more.then_some(left);
+        let mut headers = HeaderMap::new();
+        envelope.write(&mut headers);
+        Some((headers, id, payload))
+    })
+}
+
+/// Waits until there is a connection.
+pub(crate) async fn connected(nats: &Client) {
+    while nats.connection_state() != State::Connected {
+        sleep(FIRST_PAUSE).await;
+    }
+}
+
+/// What is known of a stream; waits for the servers to agree on it, and fails if there is none.
+pub(crate) async fn stream(jetstream: &Context, name: &str) -> Result<stream::Info, Failure> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        connected(&jetstream.client()).await;
+        let error = match jetstream.get_stream(name).await {
+            Ok(stream) => return Ok(stream.cached_info().clone()),
+            Err(error) => error,
+        };
+        match error.kind() {
+            GetStreamErrorKind::JetStream(why) if why.code() == 404 => {
+                return Err(Failure(format!("stream {name}: there is none")));
+            }
+            GetStreamErrorKind::EmptyName | GetStreamErrorKind::InvalidStreamName => {
+                return Err(Failure(format!("stream {name}: no stream has such a name")));
+            }
+            _ if pause >= LONGEST_PAUSE => {
+                eprintln!("pipework nats: stream {name}: {error}; trying again");
+                sleep(PATIENCE).await;
+            }
+            _ => sleep(pause).await,
+        }
+        pause = (2 * pause).min(LONGEST_PAUSE);
+    }
+}
+
+/// Whether a subject with wildcards takes `subject`, which has none.
+fn takes(pattern: &str, subject: &str) -> bool {
+    let (mut pattern, mut subject) = (pattern.split('.'), subject.split('.'));
+    loop {
+        match (pattern.next(), subject.next()) {
+            (Some(">"), Some(_)) | (None, None) => return true,
+            (Some(one), Some(other)) if one == "*" || one == other => {}
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::Kind;
+
+    #[test]
+    fn subjects_are_taken_word_by_word() {
+        for (pattern, subject, taken) in [
+            ("a.b", "a.b", true),
+            ("a.*", "a.b", true),
+            ("a.>", "a.b.c", true),
+            (">", "a", true),
+            ("a.>", "a", false),
+            ("a.*", "a.b.c", false),
+            ("a.b", "a", false),
+            ("*.b", "a.c", false),
+        ] {
+            assert_eq!(takes(pattern, subject), taken, "{pattern} {subject}");
+        }
+    }
+
+    #[test]
+    fn a_message_goes_whole_if_it_can() {
+        let all = |len| -> Vec<_> {
+            pieces("n", Envelope { kind: Kind::Line, ..Envelope::default() }, vec![7; len].into(), 10)
+                .collect()
+        };
+        for (len, expected) in [(0, 1), (10, 1), (11, 2), (20, 2), (21, 3)] {
+            let pieces = all(len);
+            assert_eq!(pieces.len(), expected, "{len}");
+            assert_eq!(pieces.iter().map(|(_, _, payload)| payload.len()).sum::<usize>(), len);
+            let read: Vec<_> =
+                pieces.iter().map(|(headers, ..)| Envelope::read(Some(headers)).unwrap().piece).collect();
+            match expected {
+                1 => assert_eq!((read[0].clone(), pieces[0].1.as_str()), (None, "n")),
+                _ => {
+                    for (number, piece) in read.iter().enumerate() {
+                        let piece = piece.as_ref().unwrap();
+                        assert_eq!((piece.number as usize, piece.more), (number, number + 1 < expected));
+                        assert_eq!(pieces[number].1, format!("n/{number}"));
+                    }
+                }
+            }
+        }
+    }
+}

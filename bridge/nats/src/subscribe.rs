@@ -1,0 +1,379 @@
+//! From a subject to a pipe: messages are acknowledged when they are in the pipe.
+
+use crate::bridge::{Stop, stopped};
+use crate::channel::{Failure, at};
+use crate::envelope::Envelope;
+use crate::figures::{Figures, Side};
+use crate::gather::{Gathering, Step, Whole};
+use crate::outlet::Outlet;
+use crate::publish::{connected, stream};
+use crate::written::Written;
+use async_nats::jetstream::consumer::pull::{Config, MessagesErrorKind};
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
+use async_nats::jetstream::context::{Context, ContextBuilder};
+use async_nats::jetstream::message::Acker;
+use async_nats::jetstream::{self, AckKind};
+use async_nats::{Client, Message};
+use futures_util::StreamExt;
+use pipework::atomic::{Options, Zstd};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+/// How long the server waits for an acknowledgement, and how often it is told of what is in hand.
+const ACK_WAIT: Duration = Duration::from_secs(10);
+const WORD: Duration = Duration::from_secs(3);
+/// Messages that are asked for at once.
+const BATCH: usize = 128;
+/// Messages that may be in hand, pieces included.
+const IN_HAND: i64 = 65_536;
+/// How long the rest of a message in pieces is waited for: a publisher with a journal may be
+/// started again, and one without a stream behind it is quick or gone.
+const SILENCE: Duration = Duration::from_secs(300);
+const SHORT_SILENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(250);
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is subscribed to, and where it goes.
+#[derive(Clone, Debug)]
+pub struct Subscribing {
+    /// The subject, perhaps with wildcards.
+    pub subject: String,
+    /// The name under which the server keeps what was acknowledged; without it, nothing is.
+    pub durable: Option<String>,
+    /// The stream, if it is not the one that takes the subject.
+    pub stream: Option<String>,
+    /// The FIFO; without it, standard output.
+    pub fifo: Option<PathBuf>,
+    /// Whether text shares the pipe.
+    pub mixed: bool,
+    /// Whether the messages in the pipe are compressed.
+    pub zstd: bool,
+    /// Where the numbers of written messages are kept.
+    pub journal: Option<PathBuf>,
+    /// Bytes of the longest message.
+    pub max_message: usize,
+}
+
+/// Writes messages into the pipe until the bridge is told to stop, or the reader of standard output
+/// leaves; says how many were lost.
+///
+/// # Errors
+///
+/// The pipe, the journal or the stream cannot be used.
+pub async fn subscribe(
+    settings: Subscribing,
+    nats: Client,
+    figures: Rc<Figures>,
+    mut stop: Stop,
+) -> Result<u64, Failure> {
+    let mut options = Options::new().mixed(settings.mixed);
+    if settings.zstd {
+        options = options.zstd(Zstd::new());
+    }
+    let mut outlet = Outlet::new(settings.fifo.clone(), options, stop.clone());
+    if !outlet.open().await? {
+        return Ok(0);
+    }
+    let (gathering, written) = (Gathering::new(settings.max_message), Written::open(None, "")?.0);
+    let mut line = Line { outlet, gathering, written, figures, lost: 0, last: None };
+    match &settings.durable {
+        None => line.listen(&settings, &nats, &mut stop).await?,
+        Some(durable) => {
+            let consumer = tokio::select! {
+                consumer = consumer(&settings, durable, &nats) => consumer?,
+                () = stopped(&mut stop) => return Ok(0),
+            };
+            let doubt;
+            (line.written, doubt) = Written::open(settings.journal.as_deref(), &consumer.stream)?;
+            if let Some(number) = doubt {
+                eprintln!(
+                    "pipework nats: message {number} of the stream was being written when the last run \
+                     was killed; it is written again, and may be in the pipe twice"
+                );
+                line.figures.refused("in_doubt");
+            }
+            line.consume(&consumer.consumer, &mut stop).await?;
+        }
+    }
+    Ok(line.lost)
+}
+
+/// The way from the subject to the pipe.
+struct Line {
+    outlet: Outlet,
+    gathering: Gathering<Piece>,
+    written: Written,
+    figures: Rc<Figures>,
+    lost: u64,
+    /// The message that was acknowledged last.
+    last: Option<Acker>,
+}
+
+/// What is kept for a piece: its number in the stream, and how to acknowledge it.
+type Piece = Option<(u64, Acker)>;
+
+impl Line {
+    /// Without a stream: what comes, from now on.
+    async fn listen(
+        &mut self,
+        settings: &Subscribing,
+        nats: &Client,
+        stop: &mut Stop,
+    ) -> Result<(), Failure> {
+        let mut subscriber = nats.subscribe(settings.subject.clone()).await.map_err(at(&settings.subject))?;
+        self.figures.subscribed.set(true);
+        let mut silences = interval(Duration::from_secs(1));
+        loop {
+            tokio::select! {
+                biased;
+                () = stopped(stop) => break,
+                message = subscriber.next() => match message {
+                    Some(message) => self.take(message, None).await?,
+                    None => return Err(Failure("the connection is closed".into())),
+                },
+                _ = silences.tick() => self.give_up(SHORT_SILENCE).await,
+            }
+        }
+        // What was on its way when it was told to stop.
+        if subscriber.drain().await.is_ok() {
+            while let Some(message) = subscriber.next().await {
+                self.take(message, None).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a consumer delivers.
+    async fn consume(&mut self, consumer: &PullConsumer, stop: &mut Stop) -> Result<(), Failure> {
+        let mut words = interval(WORD);
+        words.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while !*stop.borrow() {
+            let batches = consumer.stream().max_messages_per_batch(BATCH).heartbeat(PATIENCE);
+            let Ok(mut messages) = batches.messages().await else {
+                sleep(PAUSE).await;
+                continue;
+            };
+            self.figures.subscribed.set(true);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = stopped(stop) => break,
+                    message = messages.next() => match message {
+                        Some(Ok(message)) => self.deliver(message).await?,
+                        Some(Err(error)) if error.kind() == MessagesErrorKind::ConsumerDeleted => {
+                            return Err(Failure("the durable name was deleted".into()));
+                        }
+                        Some(Err(error)) if error.kind() == MessagesErrorKind::PushBasedConsumer => {
+                            return Err(Failure("the durable name belongs to a consumer that pushes".into()));
+                        }
+                        // A server has gone, or another one leads: asked again.
+                        Some(Err(_)) | None => break,
+                    },
+                    _ = words.tick() => {
+                        self.give_up(SILENCE).await;
+                        self.keep_in_hand().await;
+                    }
+                }
+            }
+            self.figures.subscribed.set(false);
+            if !*stop.borrow() {
+                sleep(PAUSE).await;
+            }
+        }
+        self.leave().await;
+        Ok(())
+    }
+
+    /// A message of the stream.
+    async fn deliver(&mut self, message: jetstream::Message) -> Result<(), Failure> {
+        let number = match message.info() {
+            Ok(info) => info.stream_sequence,
+            // It did not come from the stream.
+            Err(_) => {
+                self.figures.refused("malformed");
+                return Ok(());
+            }
+        };
+        let (message, acker) = message.split();
+        if self.written.has(number) {
+            self.figures.refused("again");
+            self.acknowledge(acker).await;
+            return Ok(());
+        }
+        self.take(message, Some((number, acker))).await
+    }
+
+    async fn take(&mut self, message: Message, piece: Piece) -> Result<(), Failure> {
+        let envelope = match Envelope::read(message.headers.as_ref()) {
+            Ok(envelope) => envelope,
+            Err(wrong) => {
+                self.refuse("malformed", wrong, [piece]).await;
+                return Ok(());
+            }
+        };
+        let whole = match envelope.piece {
+            None if message.payload.len() > self.gathering.max_message() => {
+                self.refuse("too_long", "longer than --max-message", [piece]).await;
+                return Ok(());
+            }
+            None => Whole { data: message.payload.into(), kept: vec![piece] },
+            Some(part) => {
+                let step = self.gathering.take(part, message.payload, piece, Instant::now());
+                let forgotten = self.gathering.keep_within_limit();
+                if forgotten > 0 {
+                    // A stream delivers them again.
+                    self.figures.refused("too_many_unfinished");
+                }
+                match step {
+                    Step::Whole(whole) => whole,
+                    Step::Unfinished => return Ok(()),
+                    Step::Unfit(pieces) => {
+                        self.refuse("too_long", "its pieces do not fit together", pieces).await;
+                        return Ok(());
+                    }
+                }
+            }
+        };
+        self.write(whole).await
+    }
+
+    async fn write(&mut self, whole: Whole<Piece>) -> Result<(), Failure> {
+        let begin = Instant::now();
+        let counted = Rc::clone(&self.figures);
+        let _counted = counted.in_flight(Side::Subscribe);
+        let numbers: Vec<u64> = whole.kept.iter().flatten().map(|(number, _)| *number).collect();
+        let mut words = interval(WORD);
+        words.tick().await;
+        let is_written = {
+            let writing = self.outlet.write(&whole.data, numbers.first().copied(), &mut self.written);
+            tokio::pin!(writing);
+            loop {
+                tokio::select! {
+                    biased;
+                    written = &mut writing => break written?,
+                    // Somebody reads slowly.
+                    _ = words.tick() => {
+                        let in_hand = whole.kept.iter().chain(self.gathering.kept()).flatten();
+                        for (_, acker) in in_hand {
+                            let _ = acker.ack_with(AckKind::Progress).await;
+                        }
+                    }
+                }
+            }
+        };
+        if !is_written {
+            // Without a stream nobody has it any more.
+            if numbers.is_empty() {
+                self.refuse("not_taken", "nobody reads the pipe", None).await;
+            }
+            for (_, acker) in whole.kept.iter().flatten() {
+                let _ = acker.ack_with(AckKind::Nak(None)).await;
+            }
+            return Ok(());
+        }
+        self.written.done(&numbers)?;
+        for (_, acker) in whole.kept.into_iter().flatten() {
+            self.acknowledge(acker).await;
+        }
+        self.figures.done(Side::Subscribe, "written", begin.elapsed());
+        Ok(())
+    }
+
+    async fn acknowledge(&mut self, acker: Acker) {
+        // What is not acknowledged comes again, and is known.
+        let _ = acker.ack().await;
+        self.last = Some(acker);
+    }
+
+    /// Messages that cannot be written, and shall not come again.
+    async fn refuse(&mut self, reason: &'static str, words: &str, pieces: impl IntoIterator<Item = Piece>) {
+        self.figures.refused(reason);
+        if self.lost == 0 {
+            eprintln!("pipework nats: a message is lost: {words}; others are counted");
+        }
+        self.lost += 1;
+        for (_, acker) in pieces.into_iter().flatten() {
+            let _ = acker.ack_with(AckKind::Term).await;
+        }
+    }
+
+    /// Gives up messages whose rest does not come.
+    async fn give_up(&mut self, silence: Duration) {
+        for pieces in self.gathering.give_up(silence, Instant::now()) {
+            self.refuse("torn", "its other pieces did not come", pieces).await;
+        }
+    }
+
+    /// Tells the server that what has come in pieces is in hand.
+    async fn keep_in_hand(&self) {
+        for (_, acker) in self.gathering.kept().flatten() {
+            let _ = acker.ack_with(AckKind::Progress).await;
+        }
+    }
+
+    /// Gives back what is unfinished, and waits until the server knows what was acknowledged.
+    async fn leave(&mut self) {
+        for (_, acker) in self.gathering.kept().flatten() {
+            let _ = acker.ack_with(AckKind::Nak(None)).await;
+        }
+        if let Some(last) = self.last.take() {
+            // They reach it in this order.
+            let _ = tokio::time::timeout(PATIENCE, last.double_ack()).await;
+        }
+    }
+}
+
+struct Found {
+    consumer: PullConsumer,
+    /// What tells this stream and this consumer from all others.
+    stream: String,
+}
+
+/// The consumer of the durable name, which is made if there is none.
+async fn consumer(settings: &Subscribing, durable: &str, nats: &Client) -> Result<Found, Failure> {
+    let jetstream: Context = ContextBuilder::new().timeout(PATIENCE).build(nats.clone());
+    connected(nats).await;
+    let mut tries = 0;
+    let name = match &settings.stream {
+        Some(name) => name.clone(),
+        None => loop {
+            match jetstream.stream_by_subject(settings.subject.clone()).await {
+                Ok(name) => break name,
+                Err(error) if tries == 40 => {
+                    let subject = &settings.subject;
+                    return Err(Failure(format!("{subject}: no stream takes this subject ({error})")));
+                }
+                Err(_) => sleep(PAUSE).await,
+            }
+            tries += 1;
+        },
+    };
+    let info = stream(&jetstream, &name).await?;
+    let config = Config {
+        durable_name: Some(durable.to_owned()),
+        filter_subject: settings.subject.clone(),
+        ack_policy: AckPolicy::Explicit,
+        ack_wait: ACK_WAIT,
+        max_ack_pending: IN_HAND,
+        ..Config::default()
+    };
+    let consumer = loop {
+        let stream = jetstream.get_stream_no_info(&name).await.map_err(at(&name))?;
+        match stream.get_or_create_consumer(durable, config.clone()).await {
+            Ok(consumer) => break consumer,
+            Err(error) if tries >= 40 => return Err(Failure(format!("{durable}: {error}"))),
+            Err(_) => sleep(PAUSE).await,
+        }
+        tries += 1;
+    };
+    let consumer: PullConsumer = consumer;
+    let known = &consumer.cached_info().config;
+    if known.filter_subject != settings.subject || known.ack_policy != AckPolicy::Explicit {
+        let why = "this durable name has another subject, or acknowledges in another way";
+        return Err(Failure(format!("{durable}: {why}")));
+    }
+    let stream = format!("{name} {} {durable}", info.created.unix_timestamp_nanos());
+    Ok(Found { consumer, stream })
+}
