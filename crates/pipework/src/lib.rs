@@ -51,6 +51,8 @@ pub mod fuzzing {
 mod pages {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
+    #[doc = include_str!("../../../crates/pipework/README.md")]
+    struct CrateReadme;
     #[doc = include_str!("../../../docs/rust/atomic.md")]
     struct Atomic;
     #[doc = include_str!("../../../docs/rust/reqrep.md")]

@@ -64,6 +64,26 @@ fn documents_name_make_targets_that_exist() {
 }
 
 #[test]
+fn the_forge_runs_only_what_a_desk_can_run() {
+    /// Steps of a workflow that neither run CI's script nor a target that is there.
+    fn others<'a>(workflow: &'a str, makefile: &str) -> Vec<&'a str> {
+        let steps = workflow.lines().filter_map(|line| line.trim_start().strip_prefix("- run: "));
+        let is_target = |target: &str| makefile.lines().any(|line| line.starts_with(&format!("{target}:")));
+        let is_known = |step: &&str| match step.rsplit_once("make ") {
+            Some((_, targets)) => targets.split(' ').all(is_target),
+            None => *step == "bash .ci/run",
+        };
+        steps.filter(|step| !is_known(step)).collect()
+    }
+    let sample = "- run: make dist\n- run: bash .ci/run\n- run: make tea\n- run: cargo test\n";
+    assert_eq!(others(sample, "dist: cargo\n"), ["make tea", "cargo test"]);
+    let workflow = read(".github/workflows/ci.yml");
+    assert!(workflow.matches("- run: ").count() >= 3, "the steps were found");
+    assert!(!workflow.contains("run: |"), "a step of several lines belongs into the Makefile");
+    assert_eq!(others(&workflow, &read("Makefile")), Vec::<&str>::new());
+}
+
+#[test]
 fn promises_name_tests_that_exist() {
     /// The names in the rows of its tables that are no test of `files`.
     fn unknown<'a>(page: &'a str, files: &[File]) -> Vec<&'a str> {
@@ -86,17 +106,38 @@ fn promises_name_tests_that_exist() {
     );
 }
 
+/// What stands in the quotes behind `key` in a manifest's table, or in any text behind a mark.
+fn quoted<'a>(text: &'a str, table: &str, key: &str) -> Option<&'a str> {
+    let rest = text.split_once(table)?.1.split_once(key)?.1;
+    let quote = rest.chars().next()?;
+    rest[1..].split_once(quote).map(|(inside, _)| inside)
+}
+
+fn version_of(manifest: &str) -> Option<&str> {
+    quoted(manifest, "[workspace.package]", "\nversion = ")
+}
+
+#[test]
+fn every_package_has_the_version_of_the_workspace() {
+    /// Each file that has to say it once more, and behind which words it does.
+    const SAID: [(&str, &str, &str); 5] = [
+        ("Cargo.toml", "[workspace.dependencies]", "\npipework = { version = "),
+        ("bridge/nats/Cargo.toml", "[package]", "\nversion = "),
+        ("perl/lib/Pipework.pm", "", "our $VERSION = "),
+        ("perl/lib/Pipework/FD/Constants.pm", "", "our $VERSION = "),
+        ("perl/lib/Pipework/InsteadOf.pm", "", "our $VERSION = "),
+    ];
+    assert_eq!(quoted("our $VERSION = '0.2.0';", "", "our $VERSION = "), Some("0.2.0"));
+    let manifest = read("Cargo.toml");
+    for (path, table, key) in SAID {
+        assert_eq!(quoted(&read(path), table, key), version_of(&manifest), "{path}");
+    }
+    let entry = format!("\n{}\n", version_of(&manifest).expect("the workspace has a version"));
+    assert!(read("perl/Changes").contains(&entry), "perl/Changes has no entry for it");
+}
+
 #[test]
 fn the_changelog_begins_with_the_version_of_the_workspace() {
-    fn version_of(manifest: &str) -> Option<&str> {
-        let package = manifest.split_once("[workspace.package]")?.1;
-        package
-            .lines()
-            .find_map(|line| line.strip_prefix("version = "))?
-            .trim()
-            .strip_prefix('"')?
-            .strip_suffix('"')
-    }
     /// The version in the first heading that holds one: `## 0.1.0 (2026-01-01)`, `## [0.1.0]`.
     fn newest(changelog: &str) -> Option<&str> {
         let mut headings = changelog.lines().filter_map(|line| line.strip_prefix("## "));
