@@ -21,8 +21,7 @@ setup: cargo lints tools ## fetch what build, test and check need
 	python/dev env && perl/dev env
 	for each in . bench bridge/nats; do cargo fetch $(LOCKED) --manifest-path $$each/Cargo.toml || exit; done
 
-build: cargo ## build everything, optimised
-	cargo build $(LOCKED) --release --workspace
+build: cargo ; @cargo build $(LOCKED) --release --workspace ## build everything, optimised
 
 demo: cargo ## see every room at work on a real file, and a web application in Python (FILE=path)
 	@cargo build $(LOCKED) --release --package pipework-cli
@@ -38,7 +37,6 @@ python: ## build the Python package, run its tests, prove its stubs and types
 python-all: ## run them under each Python that pyenv has (python-turn: one a day; python-watch: for deadlocks and leaks)
 python-all python-turn python-watch: python-%: cargo ; python/dev $*
 perl: ## build the Perl distribution, run its tests
-perl-dist: cargo ; @perl/dev dist ## pack the Perl distribution, with the core's sources
 python perl: cargo ; $@/dev test
 c: cargo tools ## build the C library, write its header, run its tests
 	cargo test $(LOCKED) --package pipework-c -- --include-ignored
@@ -78,13 +76,15 @@ fuzz-frame fuzz-mixed fuzz-reader fuzz-segment: fuzz-%: cargo ; fuzz/run $* $(or
 proof: cargo ; crates/pipework/tests/proof ## run what docs/proof.md shows, and keep the figures; a day (PROOF=quick)
 docs: cargo ; book/build ## build the book, target/book/site, and check every link in it
 
-bench: MODE := --record
-bench-quick: MODE := --quick
 bench: ## measure beside the peers and keep a dated record (ROOM=atomic)
 bench-quick: ## a look at the same in less than a minute; keeps nothing
 bench bench-quick: cargo
 	@case $(ROOM) in perl) perl/dev build;; python) python/dev build --release;; *) exit 0;; esac && $(ROOM)/dev peers
-	cargo build $(LOCKED) --release -p pipework-c && cargo run $(LOCKED) --release $(BENCH) -- $(ROOM) $(MODE)
+	cargo build $(LOCKED) --release -p pipework-c && cargo run $(LOCKED) --release $(BENCH) -- $(ROOM) $(if $(filter bench,$@),--record,--quick)
+
+dist: cargo ; @dist/build ## make every package, in target/dist
+dist-test: cargo ; @dist/test ## install some where nothing else is, and use them
+release: cargo ; @dist/release '$(VERSION)' ## check all that a release needs, and tag it (VERSION=0.1.0)
 
 clean: ; rm -rf target bench/target bridge/nats/target fuzz/target fuzz/corpus fuzz/artifacts ## remove what was built
 
