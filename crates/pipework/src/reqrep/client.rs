@@ -112,7 +112,7 @@ pub struct Client {
 #[derive(Debug)]
 pub(super) struct Inner {
     // Its thread ends before the membership does.
-    replies: Watcher,
+    pub(super) replies: Watcher,
     pub(super) sender: Sender,
     /// What has arrived of replies that come in parts.
     pub(super) arrivals: Arrivals,
@@ -427,8 +427,9 @@ impl Client {
     /// error in its place. The server may be any process; it knows nothing of this. It covers all
     /// calls that were sent by this client and its clones, except those of [`call`](Client::call).
     ///
-    /// When it is readable, try to receive each call in progress. As soon as there is nothing left,
-    /// it is not readable any more. A thread of this process waits on behalf of the loop. The first
+    /// When it is readable, call [`recv_any`](Client::recv_any) with [`Deadline::now`] until it
+    /// times out, or try to receive each call in progress; the former looks only at calls that are
+    /// done. As soon as there is nothing left, it is not readable any more. A thread of this process waits on behalf of the loop. The first
     /// call of this method starts it, and it ends with the client.
     ///
     /// The caller owns the descriptor, may close it at any time, and must not read from it. Each

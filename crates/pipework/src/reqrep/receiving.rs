@@ -9,6 +9,7 @@ use super::shm::call::Standing;
 use super::shm::layout::Direction;
 use super::shm::slot::{Mark, SlotWord, State};
 use super::shm::ticket::Ticket;
+use super::watch::NoneDone;
 use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -168,13 +169,21 @@ impl Client {
                 return Err(Error::new(ErrorKind::Stale, OP));
             }
             let (mut any, first) = (false, self.inner.next_received.get() as u32);
-            for ticket in shared.calls_of_from(me, first).filter(|ticket| self.has_ticket(*ticket)) {
+            // Behind a descriptor it is known which calls are done; else all are looked at.
+            let watcher = self.inner.replies.asked_for();
+            let done =
+                watcher.map_or(Ok(None), |watcher| watcher.next_done(|ticket| self.has_ticket(ticket)));
+            let all = done.iter().flatten().copied().chain(shared.calls_of_from(me, first));
+            for ticket in all.filter(|ticket| self.has_ticket(*ticket)) {
                 any = true;
                 let outcome = match self.look(ticket, OP) {
                     Ok(None) => {
                         // It may have given a part, which an event loop was notified of.
                         self.looked(ticket, true);
-                        continue;
+                        match done {
+                            Err(NoneDone) => break,
+                            Ok(_) => continue,
+                        }
                     }
                     // Another thread was quicker.
                     Err(error) if error.kind() == ErrorKind::Stale => continue,

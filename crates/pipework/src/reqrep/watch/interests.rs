@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
-use super::{Call, Interests, Task, Topic, WatcherState, locked};
+use super::looking::Found;
+use super::{Call, Interests, NoneDone, Task, Topic, WatcherState, locked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::reqrep::liveness::Liveness;
 use crate::reqrep::shm::mapping::{Shared, refused};
+use crate::reqrep::shm::ticket::Ticket;
 use crate::spin::{Looks, Spin};
 use crate::sync::{self, Reach, Unshared};
 use crate::sys::memory::KnownFile;
@@ -77,15 +79,43 @@ impl WatcherState {
             let mut interests = self.interests();
             // Another thread may have sent the next call in that slot, and it is not to be
             // forgotten.
-            let is_other = |known: &Call| known.ticket != call.ticket && !self.is_over(known);
-            if interests.calls.get(&call.ticket.idx()).is_some_and(is_other) {
+            let stays = |known: &Call| known.ticket == call.ticket || !self.is_over(known);
+            if interests.calls.get(&call.ticket.idx()).is_some_and(stays) {
                 return;
             }
             interests.calls.insert(call.ticket.idx(), call);
             drop(interests);
             self.wake_thread();
-            if self.is_done(&call) {
-                self.ring_if_due(&mut self.interests(), 0);
+            self.ring_if_done(&call, |interests| interests.armed);
+        }
+    }
+
+    /// A call that is done and that `wanted` picks, of those that the descriptor reports. `Err` if
+    /// none of them is done.
+    pub(in crate::reqrep) fn next_done(
+        &self,
+        wanted: impl Fn(Ticket) -> bool,
+    ) -> std::result::Result<Option<Ticket>, NoneDone> {
+        if !self.has_descriptor() {
+            return Ok(None);
+        }
+        let mut interests = self.interests();
+        if self.find(&mut interests, 0) == Found::Nothing {
+            return Err(NoneDone);
+        }
+        // It stays until it was received, behind the others: threads that look at the same time get
+        // each another one.
+        let next = interests.done.iter().position(|ticket| wanted(*ticket));
+        let next = next.and_then(|place| interests.done.remove(place));
+        interests.done.extend(next);
+        Ok(next)
+    }
+
+    fn ring_if_done(&self, call: &Call, is_due: impl Fn(&Interests) -> bool) {
+        if self.is_done(call) {
+            let mut interests = self.interests();
+            if is_due(&interests) {
+                self.ring(&mut interests);
             }
         }
     }
@@ -93,8 +123,13 @@ impl WatcherState {
     /// A call was polled. From now on, the descriptor reports it if it is in progress, and what
     /// else there is.
     pub(in crate::reqrep) fn looked(&self, call: Call, is_open: bool) {
+        if !self.has_descriptor() {
+            return;
+        }
         if is_open {
             self.expect(call);
+            // What has come since the look is news.
+            self.ring_if_done(&call, |_| true);
         } else {
             let mut interests = self.interests();
             let known = interests.calls.get(&call.ticket.idx());
@@ -117,11 +152,10 @@ impl WatcherState {
         if interests.armed {
             return;
         }
-        if self.has_something(&mut interests, in_line) {
-            if self.has_news(&interests) {
-                self.ring(&mut interests);
-            }
-            return;
+        match self.find(&mut interests, in_line) {
+            Found::Nothing => {}
+            Found::Known => return,
+            Found::News => return self.ring(&mut interests),
         }
         self.with_eventfd(sys::eventfd_clear);
         interests.armed = true;
@@ -145,7 +179,7 @@ impl WatcherState {
 
     /// Rings the eventfd if that is due.
     pub(super) fn ring_if_due(&self, interests: &mut Interests, in_line: usize) -> bool {
-        let due = interests.armed && self.has_something(interests, in_line);
+        let due = interests.armed && self.find(interests, in_line) != Found::Nothing;
         if due {
             self.ring(interests);
         }
@@ -165,8 +199,6 @@ impl WatcherState {
 
     pub(super) fn ring(&self, interests: &mut Interests) {
         interests.armed = false;
-        // Before the ring: what is done after it is news.
-        interests.calls.values_mut().for_each(|call| call.is_told = self.is_done(call));
         self.with_eventfd(sys::eventfd_ring);
     }
 

@@ -3,6 +3,17 @@
 use super::{Call, Interests, Topic, WatcherState};
 use crate::event::Event;
 use crate::reqrep::shm::call::Standing;
+use crate::reqrep::shm::ticket::Ticket;
+
+/// What a look for the descriptor has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Nothing,
+    /// What it was rung for, and nobody has received yet.
+    Known,
+    /// Something that it was not rung for.
+    News,
+}
 
 impl WatcherState {
     /// Where the thread of the member `me` parks.
@@ -52,21 +63,32 @@ impl WatcherState {
         }
     }
 
-    /// Whether there is something for the descriptor to report.
-    pub(super) fn has_something(&self, interests: &mut Interests, in_line: usize) -> bool {
-        let found = self.is_there(in_line) || interests.calls.values().any(|call| self.is_done(call));
-        if !found {
-            // A call that is done by now stays: it is to be rung for.
-            interests.calls.retain(|_, call| !self.is_over(call));
+    /// What there is for the descriptor to report.
+    pub(super) fn find(&self, interests: &mut Interests, in_line: usize) -> Found {
+        if !self.topic.is_of_calls() {
+            // It is the same for all interests, and was not there a moment ago.
+            return if self.is_there(in_line) { Found::News } else { Found::Nothing };
         }
-        found
-    }
-
-    /// Whether something has come since the descriptor was rung. Where it is the same for all
-    /// interests, nothing was there a moment ago.
-    pub(super) fn has_news(&self, interests: &Interests) -> bool {
-        let is_news = |call: &Call| !call.is_told && self.is_done(call);
-        !self.topic.is_of_calls() || interests.calls.values().any(is_news)
+        let Interests { calls, done, .. } = interests;
+        let is_current = |ticket: &Ticket| {
+            let call = calls.get(&ticket.idx()).filter(|call| call.ticket == *ticket);
+            call.is_some_and(|call| self.is_done(call))
+        };
+        while let Some(first) = done.front() {
+            if is_current(first) {
+                return Found::Known;
+            }
+            done.pop_front();
+        }
+        // Only calls that are over are forgotten: one that is done by now is to be rung for.
+        calls.retain(|_, call| {
+            let is_done = self.is_done(call);
+            if is_done {
+                done.push_back(call.ticket);
+            }
+            is_done || !self.is_over(call)
+        });
+        if done.is_empty() { Found::Nothing } else { Found::News }
     }
 
     /// Whether there is something to do: to receive a part, or how the call has ended, or that

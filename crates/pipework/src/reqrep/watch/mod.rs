@@ -19,7 +19,7 @@ mod model;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -71,13 +71,11 @@ impl Topic {
 pub(super) struct Call {
     ticket: Ticket,
     needs_server: bool,
-    /// The descriptor has been rung since this call was done.
-    is_told: bool,
 }
 
 impl Call {
     pub(super) fn new(ticket: Ticket, needs_server: bool) -> Call {
-        Call { ticket, needs_server, is_told: false }
+        Call { ticket, needs_server }
     }
 }
 
@@ -104,6 +102,10 @@ struct Interests {
     armed: bool,
     /// The calls that it is rung for, by slot. Each stays until it was received.
     calls: HashMap<u32, Call, foldhash::fast::RandomState>,
+    /// Of those, the ones that the last scan of all has found done, and some that are over by now.
+    /// Only when this is empty are all looked at again, so a call is scanned for no more often than
+    /// others end.
+    done: VecDeque<Ticket>,
     /// The tasks that wait, by the number of their [`Registration`]. Each stays until it was woken.
     tasks: HashMap<u64, Task, foldhash::fast::RandomState>,
     /// The highest number of a registration so far.
@@ -124,6 +126,10 @@ struct Task {
     call: Option<Call>,
     waker: Waker,
 }
+
+/// No call that the descriptor reports is done.
+#[derive(Debug)]
+pub(super) struct NoneDone;
 
 /// What a look has found to report.
 #[derive(Debug, Default)]

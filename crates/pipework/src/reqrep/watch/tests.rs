@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::*;
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
-use crate::reqrep::{Client, Options, Segment, Server};
+use crate::reqrep::{Client, Options, Outcome, Segment, Server};
 use crate::sys::{self, fault};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -98,6 +98,45 @@ fn a_clients_doorbell_tells_of_every_call_that_was_sent() {
     server.recv(SOON).unwrap().reply("f").unwrap();
     let doorbell = late.doorbell().unwrap();
     assert!(rings(&doorbell) && late.recv(ticket, SOON).is_ok() && is_silent(&doorbell));
+}
+
+/// In whatever order the calls end, and while one that has ended is left where it is.
+#[test]
+fn what_is_done_is_found_without_asking_for_each_call() {
+    let segment = Options::new().slots(64).anonymous().unwrap();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let doorbell = client.doorbell().unwrap();
+    let recv_any = || client.recv_any(Deadline::now());
+    let is_vain = || recv_any().is_err_and(|error| error.kind() == ErrorKind::TimedOut);
+    for left in 1..40 {
+        let tickets: Vec<_> = (0..40).map(|_| client.send("a", SOON).unwrap()).collect();
+        assert!(is_vain() && is_silent(&doorbell));
+        let mut requests = server.drain(40).unwrap();
+        while requests.len() > left {
+            for _ in 0..requests.len().min(3) {
+                let next = (13 * left + 7 * requests.len()) % requests.len();
+                requests.remove(next).reply("x").unwrap();
+            }
+            assert!(rings(&doorbell));
+            let mut received = 0;
+            while let Ok(found) = recv_any() {
+                let (_, outcome) = found.expect("calls are in progress");
+                assert!(matches!(outcome.unwrap(), Outcome::Answered(reply) if &*reply == b"x"));
+                received += 1;
+                if requests.is_empty() && client.pending() == 0 {
+                    break;
+                }
+            }
+            assert!(received > 0 && is_silent(&doorbell));
+        }
+        let mut gone = 0;
+        for ticket in tickets {
+            gone += usize::from(client.cancel(ticket).is_ok_and(|was_open| was_open));
+        }
+        assert_eq!(gone, requests.len());
+        drop(requests);
+        assert!(matches!(recv_any(), Ok(None)) && is_silent(&doorbell));
+    }
 }
 
 #[test]
