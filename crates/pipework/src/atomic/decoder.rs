@@ -216,6 +216,11 @@ impl Decoder {
         self.lines.begun()
     }
 
+    /// Takes it; what follows of it begins another.
+    pub(super) fn take_unfinished_line(&mut self) -> Option<Vec<u8>> {
+        self.lines.end()
+    }
+
     /// Space to read up to `len` bytes into. `TooLong` if too much lies there unparsed.
     pub(super) fn space(&mut self, len: usize) -> Result<&mut [u8]> {
         let held = self.end - self.start;

@@ -229,7 +229,8 @@ impl fmt::Display for Torn {
             write!(f, ", {}", limit.name())?;
         }
         let (parts, bytes) = (self.parts, self.bytes);
-        write!(f, " (after {parts} part{} and {bytes} bytes)", if parts == 1 { "" } else { "s" })
+        let [s_of_parts, s_of_bytes] = [parts == 1, bytes == 1].map(|is_one| if is_one { "" } else { "s" });
+        write!(f, " (after {parts} part{s_of_parts} and {bytes} byte{s_of_bytes})")
     }
 }
 
@@ -286,6 +287,7 @@ mod tests {
             torn.unfit(Unfit::TooLong(Limit::MaxUnfinished)).to_string(),
             "message of writer 5:9: larger than the limit, max_unfinished (after 1 part and 4077 bytes)"
         );
+        assert!(Torn { bytes: 1, parts: 0, ..torn }.to_string().ends_with("(after 0 parts and 1 byte)"));
         assert!(torn.unfit(Unfit::Incompatible).to_string().contains("is `zstd` set on both sides?"));
     }
 }

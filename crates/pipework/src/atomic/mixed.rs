@@ -181,8 +181,8 @@ impl Lines {
     }
 
     /// Takes text from the start of `text` up to the end of the next line. Returns how many bytes
-    /// it took, and the line if it has ended. A line of more than `max` bytes is given out in
-    /// pieces; a terminator stays with its line even then.
+    /// it took, and the line if it has ended. A line of more than `max` bytes, or for which there
+    /// is no memory, is given out in pieces; a terminator stays with its line even then.
     pub(super) fn take(&mut self, text: &[u8], max: usize) -> (usize, Option<LineAt>) {
         if text.is_empty() {
             return (0, None);
@@ -206,11 +206,17 @@ impl Lines {
         if len > 0 || space == 0 {
             return (len, Some(self.ended(&text[..len])));
         }
+        if self.begun.try_reserve(text.len()).is_err() {
+            return match self.end() {
+                Some(begun) => (0, Some(LineAt::Own(begun))),
+                None => (text.len(), Some(LineAt::Start(text.len()))),
+            };
+        }
         self.begun.extend_from_slice(text);
         (text.len(), None)
     }
 
-    /// The unfinished line, which nothing will finish.
+    /// The unfinished line, which nothing will finish, or which is wanted as it is.
     pub(super) fn end(&mut self) -> Option<Vec<u8>> {
         (!self.begun.is_empty()).then(|| std::mem::take(&mut self.begun))
     }

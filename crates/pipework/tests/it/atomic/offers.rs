@@ -189,6 +189,25 @@ fn an_unfinished_line_can_be_looked_at() {
 }
 
 #[test]
+fn an_unfinished_line_can_be_taken() {
+    let (mut reader, mut writer) = Options::new().mixed(true).pair().unwrap();
+    let mut print = fs::File::from(writer.as_fd().try_clone_to_owned().unwrap());
+    print.write_all(b"Password: ").unwrap();
+    assert_eq!(reader.take_peeked(), None, "it has not been parsed yet");
+    assert_eq!(reader.try_next_item(), Ok(None));
+    assert_eq!(reader.take_peeked().as_deref(), Some(&b"Password: "[..]));
+    assert_eq!((reader.peek(), reader.take_peeked(), reader.buffered()), (None, None, 0));
+    writer.send("between", Deadline::NEVER).unwrap();
+    print.write_all(b"secret\nnext").unwrap();
+    assert!(matches!(reader.try_next_item(), Ok(Some(Item::Message(_)))));
+    assert!(matches!(reader.try_next_item(), Ok(Some(Item::Line(line))) if *line == *b"secret\n"));
+    assert_eq!(reader.try_next_item(), Ok(None));
+    assert_eq!(reader.take_peeked().as_deref(), Some(&b"next"[..]));
+    drop((writer, print));
+    assert_eq!(kind(reader.next_item(NOW)), Some(ErrorKind::Closed));
+}
+
+#[test]
 fn the_mode_changes_on_a_living_pipe() {
     let (mut reader, mut writer) = pair().unwrap();
     for mixed in [true, false, true] {
