@@ -34,6 +34,13 @@ pub(crate) struct ReadingArgs {
     pub(crate) frame_timeout: Option<Duration>,
 }
 
+impl ReadingArgs {
+    /// Whether messages are compressed.
+    pub(crate) fn has_zstd(&self) -> bool {
+        self.zstd || self.dictionary.is_some()
+    }
+}
+
 /// How messages are written out.
 #[derive(Args)]
 pub(crate) struct FormArgs {

@@ -22,6 +22,7 @@ pub(crate) const TIMEOUT: u8 = 124;
 pub(crate) const CLOSED: u8 = 141;
 
 pub(crate) const STDOUT: &str = "standard output";
+pub(crate) const STDERR: &str = "standard error";
 
 /// A failure to report: text for standard error, and an exit status.
 #[derive(Debug)]
@@ -99,7 +100,7 @@ pub(crate) fn during(what: impl Display) -> impl FnOnce(pipework::Error) -> Fail
 }
 
 /// Settings of the library, by the names of the command's options.
-fn of_the_command(text: &str) -> String {
+pub(crate) fn of_the_command(text: &str) -> String {
     text.replace("`mixed`", "--mixed").replace("`zstd`", "--zstd")
 }
 

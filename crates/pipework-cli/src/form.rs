@@ -5,7 +5,10 @@
 //! JSON has a form for them, elsewhere their place is standard error.
 
 use crate::args::FormArgs;
-use pipework::atomic::{Item, Torn, WriterKey};
+use crate::failure::of_the_command;
+use crate::table::count;
+use pipework::ErrorKind;
+use pipework::atomic::{Item, Line, Torn, WriterKey};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::io::Write;
@@ -35,21 +38,98 @@ impl Form {
         }
     }
 
-    /// Appends `item` to `out`; `command` names the sender where there are several.
-    pub(crate) fn append(self, out: &mut Vec<u8>, item: &Item<'_>, command: Option<&str>) {
+    /// What ends an entry of a file.
+    pub(crate) fn end(self) -> u8 {
+        if self == Form::Nul { 0 } else { b'\n' }
+    }
+
+    /// Appends `item` to `out`; `command` names the sender where there are several, and `line` is
+    /// of the text that the item comes from. Whether a line is cut by it.
+    pub(crate) fn append(
+        self,
+        out: &mut Vec<u8>,
+        item: &Item<'_>,
+        command: Option<&str>,
+        line: &mut OpenLine,
+    ) -> bool {
         if let (Form::Json, Item::Torn(torn)) = (self, item) {
-            return append_torn(out, torn, command);
+            append_torn(out, torn, command);
         }
-        let Some(parts) = Parts::of(item) else { return };
+        let Some(parts) = Parts::of(item) else { return false };
+        let before = *line;
+        match item {
+            Item::Line(text) => *line = OpenLine::after(text),
+            _ => line.end(self, out),
+        }
+        let is_text = matches!(item, Item::Line(_));
+        let goes_on = is_text && before != OpenLine::None;
         match self {
-            Form::Json => return parts.append_json(out, command),
+            Form::Json => parts.append_json(out, command, goes_on),
             Form::Nul => out.extend_from_slice(parts.content),
             Form::Raw | Form::Lines => out.extend_from_slice(parts.whole),
         }
-        match (self, item) {
-            (Form::Nul, _) => out.push(0),
-            (Form::Lines, Item::Message(_) | Item::Burst(_)) => out.push(b'\n'),
+        match self {
+            Form::Nul if !is_text || *line == OpenLine::None => out.push(0),
+            Form::Lines if !is_text => out.push(b'\n'),
             _ => {}
+        }
+        goes_on && (self == Form::Json || before == OpenLine::Ended)
+    }
+}
+
+/// What is said of a lost message to somebody who may have left out an option.
+pub(crate) fn loss(torn: &Torn, zstd: bool, mixed: bool) -> String {
+    match torn.kind {
+        ErrorKind::Corrupt if zstd => {
+            format!("{torn}: was it sent without --zstd, or with another dictionary?")
+        }
+        _ if !mixed && torn.writer.is_none() => format!("{NO_MESSAGE} ({})", count(torn.bytes, "byte")),
+        _ => of_the_command(&torn.to_string()),
+    }
+}
+
+/// What is said of a stream that is something else.
+pub(crate) const NO_MESSAGE: &str =
+    "what comes is no message; if text shares the pipe, both ends need --mixed";
+
+/// What is said of a line that is cut.
+pub(crate) const CUT: &str = "a line longer than --max-message was cut";
+
+/// What has become of the latest line of some text, as it was written out. One that is longer than
+/// `--max-message` comes in pieces, of which the last has the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) enum OpenLine {
+    /// It has its end, or there was none.
+    #[default]
+    None,
+    /// It has no end yet.
+    Open,
+    /// It was given one, for something else stands behind it. If more of it comes, it is cut.
+    Ended,
+}
+
+impl OpenLine {
+    /// What a line, or a piece of one, leaves.
+    pub(crate) fn after(line: &Line<'_>) -> Self {
+        match line.data.last() {
+            Some(b'\n' | b'\r') => Self::None,
+            _ => Self::Open,
+        }
+    }
+
+    /// Ends it, where a form has ends, so that something else may stand behind it. (Objects are
+    /// apart anyway.)
+    pub(crate) fn end(&mut self, form: Form, out: &mut Vec<u8>) {
+        if *self == Self::Open && matches!(form, Form::Lines | Form::Nul) {
+            out.push(form.end());
+            *self = Self::Ended;
+        }
+    }
+
+    /// No more text comes. The last line of a text may lack a newline; every record has its NUL.
+    pub(crate) fn finish(&mut self, form: Form, out: &mut Vec<u8>) {
+        if form == Form::Nul {
+            self.end(form, out);
         }
     }
 }
@@ -80,10 +160,14 @@ impl<'a> Parts<'a> {
         Some(Self { kind, whole, content, origin })
     }
 
-    fn append_json(&self, out: &mut Vec<u8>, command: Option<&str>) {
+    /// `goes_on`: what comes is more of the line before.
+    fn append_json(&self, out: &mut Vec<u8>, command: Option<&str>, goes_on: bool) {
         open_json(out, self.kind, command, self.origin.map(|(writer, _)| writer));
         if let Some((_, parts)) = self.origin {
             write!(out, ",\"parts\":{parts}").expect(IN_MEMORY);
+        }
+        if goes_on {
+            out.extend_from_slice(b",\"continued\":true");
         }
         append_bytes(out, "data", self.content);
         out.extend_from_slice(b"}\n");
@@ -159,12 +243,11 @@ fn base64(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pipework::ErrorKind;
-    use pipework::atomic::{Burst, Line, Message};
+    use pipework::atomic::{Burst, Message};
 
     fn written(form: Form, item: &Item<'_>) -> String {
         let mut out = Vec::new();
-        form.append(&mut out, item, None);
+        form.append(&mut out, item, None, &mut OpenLine::default());
         String::from_utf8(out).unwrap()
     }
 
@@ -219,5 +302,31 @@ mod tests {
         for (form, item, text) in expected {
             assert_eq!(written(form, item), text, "{form:?}");
         }
+    }
+
+    /// Pieces of a line, and a message between two of them.
+    #[test]
+    fn lines_in_pieces() {
+        let line = |text: &'static str| Item::Line(Line { data: text.as_bytes().into() });
+        let burst = || Item::Burst(Burst { data: b"B".into(), compressed: None });
+        let written = |form: Form, items: &[Item<'_>]| {
+            let (mut out, mut open, mut cuts) = (Vec::new(), OpenLine::default(), 0);
+            for item in items {
+                cuts += u32::from(form.append(&mut out, item, None, &mut open));
+            }
+            open.finish(form, &mut out);
+            (String::from_utf8(out).unwrap(), cuts)
+        };
+        let pieces = [line("ab"), line("cd"), line("\n"), line("e")];
+        let apart = [line("ab"), burst(), line("cd\n"), burst()];
+        assert_eq!(written(Form::Lines, &pieces), ("abcd\ne".into(), 0));
+        assert_eq!(written(Form::Nul, &pieces), ("abcd\0e\0".into(), 0));
+        assert_eq!(written(Form::Lines, &apart), ("ab\nB\ncd\nB\n".into(), 1));
+        assert_eq!(written(Form::Nul, &apart), ("ab\0B\0cd\0B\0".into(), 1));
+        assert_eq!(written(Form::Raw, &apart), ("abBcd\nB".into(), 0));
+        let (objects, cuts) = written(Form::Json, &pieces);
+        let marked: Vec<bool> = objects.lines().map(|object| object.contains("continued\":true")).collect();
+        assert_eq!((marked, cuts), (vec![false, true, true, false], 2));
+        assert_eq!(written(Form::Json, &apart).1, 1);
     }
 }

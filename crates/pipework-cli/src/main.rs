@@ -11,10 +11,11 @@ mod sys;
 mod streams;
 mod usage;
 mod progress;
-mod form;
 mod table;
+mod form;
 mod records;
 mod location;
+mod log_file;
 mod channel;
 mod processes;
 mod pipes;
@@ -184,7 +185,7 @@ fn obey(cli: &Cli) -> Result<u8, Failure> {
         Command::Send(args) => send::send(args, cli.quiet),
         Command::Recv(args) => recv::recv(args, cli.quiet),
         Command::Run(args) => run::run(args, cli.quiet),
-        Command::Tee(args) => tee::tee(args),
+        Command::Tee(args) => tee::tee(args, cli.quiet),
         Command::Serve(args) => serve::serve(args, cli.quiet),
         Command::Call(args) => call::call(args, cli.quiet),
         Command::Ls(args) => ls::ls(args, cli.quiet),

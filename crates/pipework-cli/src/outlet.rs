@@ -6,9 +6,11 @@
 //! write; so the kernel is asked, for each write, not to wait. Where it cannot be asked so (a
 //! terminal, an old kernel), such a write waits. O_NONBLOCK would be set for the others too.
 
+use crate::log_file;
 use crate::sys;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -31,18 +33,37 @@ pub(crate) struct Outlet {
     waiting: Vec<u8>,
     /// How much of `waiting` has been written.
     written: usize,
+    /// The same, of all that there ever was.
+    passed: u64,
+    /// Where entries end that have not been written whole, and where the latest did that has.
+    ends: VecDeque<u64>,
+    whole: u64,
 }
 
 impl Outlet {
     pub(crate) fn new(fd: impl Into<OwnedFd>) -> Self {
         let file = File::from(fd.into());
         let takes_all = file.metadata().is_ok_and(|meta| meta.is_file());
-        Self { file, takes_all, never_waits: !takes_all, waiting: Vec::new(), written: 0 }
+        Self {
+            file,
+            takes_all,
+            never_waits: !takes_all,
+            waiting: Vec::new(),
+            written: 0,
+            passed: 0,
+            ends: VecDeque::new(),
+            whole: 0,
+        }
     }
 
     /// Where to append what is to be written.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.waiting
+    }
+
+    /// Notes that what was appended until now is whole entries; see `take_back_entry`.
+    pub(crate) fn end_entry(&mut self) {
+        self.ends.push_back(self.passed + (self.waiting.len() - self.written) as u64);
     }
 
     /// Nothing should be appended before some has been written.
@@ -76,7 +97,13 @@ impl Outlet {
                 false => self.file.write(piece),
             };
             match outcome {
-                Ok(written) => self.written += written,
+                Ok(written) => {
+                    self.written += written;
+                    self.passed += written as u64;
+                    while let Some(end) = self.ends.pop_front_if(|end| *end <= self.passed) {
+                        self.whole = end;
+                    }
+                }
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) && self.never_waits => {
                     self.never_waits = false;
                     continue;
@@ -104,6 +131,21 @@ impl Outlet {
     pub(crate) fn discard(&mut self) {
         self.waiting.clear();
         self.written = 0;
+        self.ends.clear();
+    }
+
+    /// Takes back what a file has taken of an entry that it cannot take whole; false if that must
+    /// stay there. Only of an outlet all of whose entries were noted.
+    pub(crate) fn take_back_entry(&mut self) -> bool {
+        match self.passed - self.whole {
+            0 => true,
+            cut => log_file::take_back(&mut self.file, cut as usize),
+        }
+    }
+
+    /// What to poll to learn that nobody reads any more, while there is nothing to write.
+    pub(crate) fn poll_for_end(&self) -> PollFd<'_> {
+        PollFd::new(&self.file, PollFlags::empty())
     }
 }
 

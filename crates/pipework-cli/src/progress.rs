@@ -57,7 +57,7 @@ impl Progress {
 
     /// Prints a line for standard error, clear of the counter.
     pub(crate) fn warn(&self, text: impl Display) {
-        write(&format!("{}pipework: {text}\n", self.clear()));
+        write(&format!("{}{}", self.clear(), marked(text)));
     }
 
     /// Messages counted so far.
@@ -91,7 +91,12 @@ impl Progress {
 
 /// Prints a line on standard error, marked as ours.
 pub(crate) fn say(text: impl Display) {
-    write(&format!("pipework: {text}\n"));
+    write(&marked(text));
+}
+
+/// A line for standard error, marked as ours.
+pub(crate) fn marked(text: impl Display) -> String {
+    format!("pipework: {text}\n")
 }
 
 /// Tells a person that the command waits for them.

@@ -9,7 +9,7 @@ mod commands;
 use crate::args::ReadingArgs;
 use crate::failure::{DAMAGE, Failure, during, no_pipe};
 use crate::fifo::{Rest, Turn};
-use crate::form::{Form, Parts};
+use crate::form::{self, Form, OpenLine, Parts};
 use crate::location::{self, Location, no_fifo};
 use crate::progress::{Progress, say};
 use crate::streams::{self, Stream};
@@ -17,6 +17,7 @@ use commands::Commands;
 use pipework::atomic::{Item, Options, Reader, Zstd, create_fifo};
 use pipework::{Deadline, ErrorKind};
 use std::io::Write;
+use std::mem;
 use std::path::Path;
 
 pub(crate) use args::{HELP, RecvArgs};
@@ -176,9 +177,7 @@ impl Source {
 /// Why receiving ends before the end.
 fn failure(error: pipework::Error) -> Failure {
     match error.kind() {
-        ErrorKind::Corrupt => {
-            Failure::new("what comes is no message; if text shares the pipe, both ends need --mixed")
-        }
+        ErrorKind::Corrupt => Failure::new(form::NO_MESSAGE),
         _ => during("receiving")(error),
     }
 }
@@ -270,6 +269,11 @@ struct Sink {
     stdout: Stream,
     progress: Progress,
     torn: u64,
+    zstd: bool,
+    mixed: bool,
+    line: OpenLine,
+    /// A line was cut.
+    cut: bool,
 }
 
 impl Sink {
@@ -285,6 +289,10 @@ impl Sink {
             stdout,
             progress: Progress::new("received", quiet),
             torn: 0,
+            zstd: args.limits.has_zstd(),
+            mixed: args.mixed,
+            line: OpenLine::default(),
+            cut: false,
         })
     }
 
@@ -293,17 +301,23 @@ impl Sink {
             Item::Torn(torn) => {
                 self.torn += 1;
                 match self.form {
-                    Form::Json => self.form.append(&mut self.out, item, None),
-                    _ => self.progress.warn(torn),
+                    Form::Json => self.write(item),
+                    _ => self.progress.warn(form::loss(torn, self.zstd, self.mixed)),
                 }
             }
             Item::Message(_) | Item::Burst(_) if self.commands.is_some() => self.execute(item)?,
-            _ => self.form.append(&mut self.out, item, None),
+            _ => self.write(item),
         }
         if let (Item::Message(_) | Item::Burst(_), Some(parts)) = (item, Parts::of(item)) {
             self.progress.add(1, parts.whole.len() as u64);
         }
         if self.out.len() >= BLOCK { self.flush() } else { Ok(()) }
+    }
+
+    fn write(&mut self, item: &Item<'_>) {
+        if self.form.append(&mut self.out, item, None, &mut self.line) && !mem::replace(&mut self.cut, true) {
+            self.progress.warn(form::CUT);
+        }
     }
 
     /// Starts the command of `--exec`.
@@ -349,6 +363,7 @@ impl Sink {
     }
 
     fn finish(mut self) -> Result<u8, Failure> {
+        self.line.finish(self.form, &mut self.out);
         self.flush()?;
         self.progress.finish();
         match self.commands {
@@ -356,7 +371,7 @@ impl Sink {
                 Err(Failure::new(format!("{} of the commands failed", commands.failed())))
             }
             Some(commands) if commands.is_stopped() => Ok(commands.status()),
-            _ if self.torn > 0 => Ok(DAMAGE),
+            _ if self.torn > 0 || self.cut => Ok(DAMAGE),
             _ => Ok(0),
         }
     }

@@ -13,7 +13,8 @@ mod job;
 mod messages;
 mod outputs;
 
-use crate::failure::{Failure, at};
+use crate::failure::{Failure, at, words};
+use crate::form::Form;
 use crate::group::Start;
 use crate::recv;
 use crate::streams;
@@ -42,7 +43,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<u8, Failure> {
     // First of all, before a descriptor of our own could have the number of the user's.
     let stdout = streams::stdout()?;
-    let messages = Messages::open(args.messages.as_ref(), args.append, stdout)?;
+    let end = Form::of(&args.form, Form::Lines).end();
+    let messages = Messages::open(args.messages.as_ref(), args.append, end, stdout)?;
     let queue = Queue::open(args)?;
     let signals = Signals::take(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGCHLD])
         .map_err(at("signals"))?;
@@ -82,6 +84,8 @@ enum Source {
     Signals,
     Arguments,
     Out(Out),
+    /// Standard output has nobody who reads it.
+    Deserted,
     Job(usize),
     Stderr(usize),
 }
@@ -125,6 +129,10 @@ impl Run<'_> {
                         }
                     }
                     Source::Out(out) => self.write(out),
+                    Source::Deserted => {
+                        self.outputs.close();
+                        self.stop_reading();
+                    }
                     Source::Job(place) => self.jobs[place].ready = true,
                     Source::Stderr(place) => {
                         if let Some(stderr) = &mut self.jobs[place].stderr {
@@ -134,7 +142,7 @@ impl Run<'_> {
                 }
             }
             for place in 0..self.jobs.len() {
-                self.jobs[place].mind_the_time(self.args.grace);
+                self.jobs[place].mind_the_time(self.args.grace).map_err(at("signals"))?;
                 self.take_from(place);
                 self.take_stderr(place);
             }
@@ -158,11 +166,13 @@ impl Run<'_> {
                 Ok(job) => self.jobs.push(job),
                 Err(error) if sys::is_shortage(&error) && !self.jobs.is_empty() => {
                     self.limit = self.jobs.len();
-                    self.outputs.warn(format!("{error}: {} commands run at a time", self.limit));
+                    let limit = self.limit;
+                    self.outputs
+                        .warn(format!("{}: no more than {limit} commands run at a time", words(error)));
                     self.queue.put_back(plan);
                 }
                 Err(error) => {
-                    self.outputs.warn(format!("cannot run {}: {error}", plan.words[0].display()));
+                    self.outputs.warn(plan.refused(&error));
                     self.jobs.push(Job::not_started(&plan, error.kind()));
                     self.settle();
                 }
@@ -184,6 +194,10 @@ impl Run<'_> {
         for (out, outlet) in self.outputs.pending() {
             sources.push(Source::Out(out));
             fds.push(outlet.poll());
+        }
+        if let Some(stdout) = self.outputs.idle() {
+            sources.push(Source::Deserted);
+            fds.push(stdout);
         }
         let is_busy = self.outputs.is_busy();
         for (place, job) in self.jobs.iter().enumerate() {
@@ -282,7 +296,7 @@ impl Run<'_> {
                     self.outputs.pass_on(job, &item, start);
                 }
                 Ok(None) => {
-                    self.outputs.show_prompt(job, &mut reader);
+                    self.outputs.pass_on_begun(job, &mut reader);
                     job.ready = false;
                     if job.is_cut_off() {
                         // What has been read of an item is given out, and its end comes as that of
@@ -292,7 +306,7 @@ impl Run<'_> {
                 }
                 Err(error) => match error.kind() {
                     ErrorKind::Interrupted => {}
-                    ErrorKind::Closed => return,
+                    ErrorKind::Closed => return self.outputs.end_text(job),
                     _ => {
                         self.outputs.fail(format!("{}: {error}", job.label));
                         return;

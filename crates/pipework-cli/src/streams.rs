@@ -5,7 +5,7 @@
 //! to do. So every read and write of the command on a standard stream goes through this file, each
 //! one system call, nothing buffered.
 
-use crate::failure::{Failure, STDOUT, at};
+use crate::failure::{Failure, STDERR, STDOUT, at};
 use crate::sys;
 use pipework::Deadline;
 use rustix::event::{PollFd, PollFlags};
@@ -31,6 +31,12 @@ pub(crate) fn stdout() -> Result<Stream, Failure> {
 /// Standard error; where it is closed, what is written is gone.
 pub(crate) fn stderr() -> Stream {
     Stream(rustix::stdio::stderr())
+}
+
+/// Standard error for what must not get lost; a failure if whoever started the command had closed
+/// it.
+pub(crate) fn open_stderr() -> Result<Stream, Failure> {
+    open(rustix::stdio::stderr(), STDERR)
 }
 
 /// Prints a whole text on standard output.

@@ -160,6 +160,12 @@ pub(crate) fn has_reader(pipe: impl AsFd) -> bool {
     wait_for(&mut fds, Deadline::now()).is_ok() && !fds[0].revents().contains(PollFlags::ERR)
 }
 
+/// Whether anybody has the other end of the pipe of this reading end.
+pub(crate) fn has_writer(pipe: impl AsFd) -> bool {
+    let mut fds = [PollFd::new(&pipe, PollFlags::empty())];
+    wait_for(&mut fds, Deadline::now()).is_ok() && !fds[0].revents().contains(PollFlags::HUP)
+}
+
 /// Whether the file has lost its last name.
 pub(crate) fn is_unlinked(file: impl AsFd) -> bool {
     rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink == 0)
@@ -409,6 +415,16 @@ pub(crate) fn is_shortage(error: &io::Error) -> bool {
 /// Has reads and writes on an end of a pipe fail instead of wait; for an end that nobody shares.
 pub(crate) fn never_wait(pipe: impl AsFd) -> io::Result<()> {
     Ok(rustix::io::ioctl_fionbio(pipe, true)?)
+}
+
+/// Has them wait, for a file that was opened without a wait.
+pub(crate) fn wait_again(file: impl AsFd) -> io::Result<()> {
+    Ok(rustix::io::ioctl_fionbio(file, false)?)
+}
+
+/// Whether what is written to an open file comes behind all that it holds.
+pub(crate) fn appends(file: impl AsFd) -> bool {
+    rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags.contains(OFlags::APPEND))
 }
 
 /// The terminal of this process, which may be none of its standard streams.

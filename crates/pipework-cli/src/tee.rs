@@ -10,9 +10,11 @@ mod args;
 mod log;
 mod account;
 
-use crate::failure::{DAMAGE, Failure, STDOUT, at, during};
-use crate::location::{self, Location};
+use crate::failure::{DAMAGE, Failure, STDERR, STDOUT, at, during};
+use crate::form::Form;
+use crate::log_file::LogFile;
 use crate::outlet::Outlet;
+use crate::progress::{invite, marked};
 use crate::recv;
 use crate::streams::{self, Stream};
 use crate::sys::{self, Signals};
@@ -21,7 +23,6 @@ use log::Log;
 use pipework::Deadline;
 use pipework::atomic::Reader;
 use rustix::event::{PollFd, PollFlags};
-use std::fs::File;
 use std::io::{self, PipeWriter, Read, Write};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -35,16 +36,20 @@ const BLOCK: usize = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs `pipework tee`.
-pub(crate) fn tee(args: &TeeArgs) -> Result<u8, Failure> {
+pub(crate) fn tee(args: &TeeArgs, quiet: bool) -> Result<u8, Failure> {
     // First of all, before a descriptor of our own could have the number of the user's.
     let (input, stdout) = (streams::stdin()?, streams::stdout()?);
-    let (file, name) = open(args, stdout)?;
+    let file = open(args, stdout)?;
+    let name = file.name.clone();
+    let end = [Form::of(&args.form, Form::Lines).end()];
+    let front = if file.ends_inside { &end[..] } else { &[] };
     // Before there is any other thread.
     let signals =
         Signals::take(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT]).map_err(at("signals"))?;
     let (read, copy) = io::pipe().map_err(at("pipe"))?;
     sys::never_wait(&copy).map_err(at("pipe"))?;
     let options = recv::options(&args.limits)?.mixed(args.mixed);
+    invite(quiet, "reading the stream from the terminal; Ctrl-D ends it");
     let mut tee = Tee {
         input,
         left: None,
@@ -52,7 +57,8 @@ pub(crate) fn tee(args: &TeeArgs) -> Result<u8, Failure> {
         copy,
         reader: Some(options.reader(read).map_err(during("pipe"))?),
         account: Account::new(args),
-        log: Log::start(file, name, args.backlog)?,
+        log: Log::start(file, name, args.backlog, front)?,
+        words: Outlet::new(streams::stderr().as_fd().try_clone_to_owned().map_err(at(STDERR))?),
         stop: Stop { signals, first: None, hurried: false },
     };
     let outcome = tee.pass_all();
@@ -66,40 +72,28 @@ pub(crate) fn tee(args: &TeeArgs) -> Result<u8, Failure> {
     }
     tee.account.take_from(&mut tee.reader, &tee.log);
     tee.account.end(&tee.log);
-    tee.stop.wait_for(&tee.log)?;
+    tee.words.buffer().append(&mut tee.account.words);
+    tee.stop.wait_for(&tee.log, &mut tee.words)?;
     outcome?;
     Ok(match tee.stop.first {
         Some((signal, _)) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
         None if tee.account.failed || tee.log.is_incomplete() => 1,
-        None if tee.account.damaged > 0 => DAMAGE,
+        None if tee.account.damaged > 0 || tee.account.cut => DAMAGE,
         None => 0,
     })
 }
 
-/// Where the log goes, and what it is called.
-fn open(args: &TeeArgs, stdout: Stream) -> Result<(File, String), Failure> {
+/// Where the log goes.
+fn open(args: &TeeArgs, stdout: Stream) -> Result<LogFile, Failure> {
     let Some(path) = &args.file else {
         let stderr = streams::stderr().as_fd().try_clone_to_owned();
-        return Ok((stderr.map_err(at("standard error"))?.into(), "standard error".into()));
+        return Ok(LogFile::of(stderr.map_err(at(STDERR))?.into(), STDERR.into()));
     };
-    let name = path.display().to_string();
-    let (file, is_stream) = match Location::of(path, 1) {
-        Location::Descriptor(number) => {
-            let fd = location::inherited(number)?;
-            let is_stream = sys::same_file(&fd, stdout).map_err(at(&name))?;
-            (File::from(fd), is_stream)
-        }
-        Location::Path(path) => {
-            let is_stream = sys::is_file_at(stdout, &path);
-            let mut options = File::options();
-            options.write(true).create(true).append(args.append).truncate(!args.append && !is_stream);
-            (options.open(&path).map_err(at(&name))?, is_stream)
-        }
-    };
-    match is_stream {
-        true => Err(Failure::new(format!("{name}: the stream itself goes there; name another file"))),
-        false => Ok((file, name)),
-    }
+    let end = Form::of(&args.form, Form::Lines).end();
+    LogFile::open(path, args.append, end, stdout)?.ok_or_else(|| {
+        let name = path.display();
+        Failure::new(format!("{name}: the stream itself goes there; name another file"))
+    })
 }
 
 /// Everything that the loop looks after.
@@ -115,6 +109,8 @@ struct Tee {
     reader: Option<Reader>,
     account: Account,
     log: Log,
+    /// Standard error, which may stand still as any file.
+    words: Outlet,
     stop: Stop,
 }
 
@@ -125,8 +121,10 @@ impl Tee {
         let mut ended = false;
         while (!ended || self.out.is_pending()) && !self.stop.hurried {
             let mut fds = vec![PollFd::new(&self.stop.signals, PollFlags::IN)];
-            if self.out.is_pending() {
-                fds.push(self.out.poll());
+            for outlet in [&self.out, &self.words] {
+                if outlet.is_pending() {
+                    fds.push(outlet.poll());
+                }
             }
             let reads = !ended && !self.out.is_full();
             if reads {
@@ -140,9 +138,8 @@ impl Tee {
                 let is_pipe = sys::capacity(self.input).is_some();
                 self.left = Some(if is_pipe { sys::unread(self.input) } else { 0 });
             }
-            if self.out.is_pending() && ready[1] {
-                self.write_out()?;
-            }
+            self.write_out()?;
+            write_words(&mut self.words);
             if reads && ready.last() == Some(&true) {
                 let most = self.left.map_or(BLOCK, |left| left.min(BLOCK as u64) as usize);
                 let len = self.input.read(&mut block[..most]).map_err(at("standard input"))?;
@@ -154,6 +151,7 @@ impl Tee {
             }
             ended |= self.left == Some(0);
             self.account.take_from(&mut self.reader, &self.log);
+            self.words.buffer().append(&mut self.account.words);
         }
         Ok(())
     }
@@ -205,17 +203,39 @@ impl Stop {
         Ok(before.is_none() && self.first.is_some())
     }
 
-    /// Waits until the log has been written.
-    fn wait_for(&mut self, log: &Log) -> Result<(), Failure> {
-        while !self.hurried {
-            let mut fds =
-                [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(log.ended(), PollFlags::IN)];
-            sys::wait_for(&mut fds, Deadline::NEVER).map_err(at("poll"))?;
-            if !fds[1].revents().is_empty() {
-                break;
+    /// Waits until the log has been written, and what there is to say.
+    fn wait_for(&mut self, log: &Log, words: &mut Outlet) -> Result<(), Failure> {
+        let mut logs = true;
+        while (logs || words.is_pending()) && !self.hurried {
+            if self.first.is_some() {
+                log.hurry();
             }
+            let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+            if words.is_pending() {
+                fds.push(words.poll());
+            }
+            if logs {
+                fds.push(PollFd::new(log.ended(), PollFlags::IN));
+            }
+            sys::wait_for(&mut fds, Deadline::NEVER).map_err(at("poll"))?;
+            logs &= fds.last().is_none_or(|fd| fd.revents().is_empty());
             self.hear()?;
+            write_words(words);
+        }
+        let missing = log.missing();
+        if logs && missing > 0 {
+            let text = format!("{}: not written in time: entries left out, at most: {missing}", log.name());
+            words.buffer().extend(marked(text).bytes());
+            write_words(words);
         }
         Ok(())
+    }
+}
+
+/// Writes what standard error takes at once.
+fn write_words(words: &mut Outlet) {
+    if words.is_pending() && words.write_some().is_err() {
+        // Nobody could be told so.
+        words.discard();
     }
 }

@@ -103,7 +103,10 @@ Forms:
   --json writes objects like
     {\"type\":\"message\",\"pid\":7,\"writer\":\"7:9\",\"parts\":1,\"data\":\"hello\"}
   Data that is not UTF-8 comes as \"data_base64\". A \"burst\" has only data,
-  and so has a \"line\", without its end. A message that is lost comes as
+  and so has a \"line\", without its end. One that is longer than --max-message
+  comes in pieces: as objects, of which all but the first are \"continued\", and
+  otherwise as the line that it was, unless a message stands between them. A
+  line that is cut so is told of by the exit status. A message that is lost comes as
     {\"type\":\"torn\",\"writer\":\"7:9\",\"parts\":1,\"bytes\":4,\"reason\":\"...\"}
 
   --exec gives the message to the command as its standard input, an unnamed
@@ -124,7 +127,8 @@ Exit status:
   126, 127  the command of --exec cannot be run, or is not there; then no
        message was taken
   2    usage
-  3    damaged messages were reported: on standard error, or as objects
+  3    damaged messages were reported: on standard error, or as objects; or a
+       line was cut
   124  no message or line was complete within --timeout
   141  the reader of standard output has left
   143  with --exec: stopped by SIGTERM, what was in hand has been done (130 for

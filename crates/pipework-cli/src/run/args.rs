@@ -17,8 +17,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "WHAT")]
     pub(crate) stderr: Option<StderrTo>,
 
-    /// Where messages go: a file, which is emptied first, fd:N (an open descriptor), or exec:CMD (a
-    /// shell command for each message)
+    /// Where messages go: a file, which is emptied first (a FIFO is waited for), fd:N (an open
+    /// descriptor), or exec:CMD (a shell command for each message)
     #[arg(long, short, value_name = "FILE|fd:N|exec:CMD", value_parser = destination)]
     pub(crate) messages: Option<Destination>,
 
@@ -129,15 +129,20 @@ message is on the command's standard input, as with `pipework recv --exec`. A
 destination that is standard output by another name (fd:1, /dev/stdout, -) is
 the same as none.
 
-A single command is passed through to the byte, and what it asks a person at a
-terminal is shown before the line ends. Bursts are taken out of the text only
-with --bursts: other programs print their bytes for other reasons.
+A single command is passed through to the byte and as it comes, also a question
+whose line does not end; a message behind it begins on a new line. Other lines
+are printed when they are whole. One that is longer than --max-message comes in
+pieces: behind a tag, between other commands and before a message it is cut,
+which is said; objects have {\"continued\":true} from the second piece on. Bursts
+are taken out of the text only with --bursts: other programs print their bytes
+for other reasons.
 
 A pipe is read until everyone who holds it has left, also processes that the
 command left behind, unless it was stopped. When an output fails or its reader
 leaves, no more commands are started, the pipes are closed (the commands get
 SIGPIPE), and what has been received for the other output is still written
-there. Ctrl-C (or SIGTERM, SIGHUP, SIGQUIT) is handed on to the commands and to
+there. Of a message that finds no space in a file nothing stays there, and
+--append begins a new line behind what somebody else has left unfinished. Ctrl-C (or SIGTERM, SIGHUP, SIGQUIT) is handed on to the commands and to
 what they have started, and what they still print is printed. A second one, a
 second later or more, kills them. Where there is no terminal each command has a
 process group of its own, and the group is signalled. If this process itself is
@@ -178,7 +183,8 @@ Exit status:
   If all commands went well:
   1         messages could not be delivered
   141       the reader of standard output has left
-  3         damaged messages were reported: on standard error, or as objects";
+  3         damaged messages were reported: on standard error, or as objects;
+            or a line was cut";
 
 #[cfg(test)]
 mod tests {

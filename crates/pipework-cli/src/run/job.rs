@@ -10,7 +10,9 @@ use super::plan::{self, Plan};
 use super::stderr::Stderr;
 use crate::exec::{CANNOT_EXECUTE, NOT_FOUND};
 use crate::failure::TIMEOUT;
+use crate::form::OpenLine;
 use crate::group::{Group, Start};
+use crate::sys;
 use pipework::Deadline;
 use pipework::atomic::{Options, Reader};
 use std::io;
@@ -33,8 +35,10 @@ pub(super) struct Job {
     pub(super) ready: bool,
     /// None at its end, or if it is nobody's business.
     pub(super) stderr: Option<Stderr>,
-    /// Bytes of the unfinished line that a person has seen already.
-    pub(super) shown: usize,
+    /// The line of text that has begun and not ended.
+    pub(super) line: OpenLine,
+    /// Such a line was cut, and that has been said.
+    pub(super) has_cut: bool,
     /// None if it could not be started.
     group: Option<Group>,
     end: Option<End>,
@@ -120,7 +124,8 @@ impl Job {
             reader: None,
             ready: true,
             stderr: None,
-            shown: 0,
+            line: OpenLine::default(),
+            has_cut: false,
             group: None,
             end: None,
             until: Deadline::NEVER,
@@ -168,11 +173,14 @@ impl Job {
     }
 
     /// Stops it if it has taken too long, and forces it if it does not heed that.
-    pub(super) fn mind_the_time(&mut self, grace: Duration) {
+    pub(super) fn mind_the_time(&mut self, grace: Duration) -> io::Result<()> {
         if !self.due().has_passed() {
-            return;
+            return Ok(());
         }
+        self.look_after()?;
         match self.stopping {
+            // It was in time: what still lies in the pipes waits for us.
+            Stopping::No if self.has_ended() && !self.is_held() => self.until = Deadline::NEVER,
             Stopping::No => {
                 (self.is_late, self.has_failed) = (true, true);
                 self.stop(Some(libc::SIGTERM), Deadline::after(grace));
@@ -183,6 +191,13 @@ impl Job {
             }
             Stopping::Forced => {}
         }
+        Ok(())
+    }
+
+    /// Whether anybody may still write to its pipes.
+    fn is_held(&self) -> bool {
+        let stdout = self.reader.as_ref().is_some_and(sys::has_writer);
+        stdout || self.stderr.as_ref().is_some_and(Stderr::is_held)
     }
 
     /// From now on its end is waited for and nobody else's; sends a signal, unless it has had one

@@ -1,15 +1,13 @@
 //! Where `pipework run` puts messages: among the text, in a file or descriptor, or into commands.
 
 use super::args::Destination;
-use crate::failure::{Failure, at};
+use crate::failure::Failure;
 use crate::form::Form;
 use crate::group::Group;
-use crate::location::{self, Location};
+use crate::log_file::LogFile;
 use crate::outlet::Outlet;
 use crate::streams::Stream;
-use crate::sys;
 use std::ffi::OsString;
-use std::fs::File;
 
 /// Where messages and bursts go.
 pub(super) enum Messages {
@@ -21,34 +19,32 @@ pub(super) enum Messages {
 }
 
 impl Messages {
-    /// Before a descriptor of our own could have the number of the user's.
+    /// Before a descriptor of our own could have the number of the user's. `end` is what ends a
+    /// message.
     pub(super) fn open(
         destination: Option<&Destination>,
         append: bool,
+        end: u8,
         stdout: Stream,
     ) -> Result<Self, Failure> {
-        let place = match destination {
+        let file = match destination {
             None => return Ok(Self::WithText),
             Some(Destination::Command(line)) => return Ok(Self::Command(line.clone(), None)),
-            Some(Destination::Descriptor(number)) => Location::Descriptor(*number),
-            Some(Destination::File(path)) => Location::of(path, 1),
+            Some(Destination::Descriptor(number)) => {
+                LogFile::inherited(*number, format!("descriptor {number}"), end, stdout)?
+            }
+            Some(Destination::File(path)) => LogFile::open(path, append, end, stdout)?,
         };
         // Two ways into one file would cut each other's lines, and one might empty what the other
         // has.
-        match place {
-            Location::Descriptor(number) => {
-                let fd = location::inherited(number)?;
-                let shared = sys::same_file(&fd, stdout).map_err(at(format!("descriptor {number}")))?;
-                Ok(if shared { Self::WithText } else { Self::Outlet(Outlet::new(fd)) })
-            }
-            Location::Path(path) if sys::is_file_at(stdout, &path) => Ok(Self::WithText),
-            Location::Path(path) => {
-                let mut options = File::options();
-                let options = if append { options.append(true) } else { options.write(true).truncate(true) };
-                let file = options.create(true).open(&path).map_err(at(path.display()))?;
-                Ok(Self::Outlet(Outlet::new(file)))
-            }
+        let Some(file) = file else { return Ok(Self::WithText) };
+        let ends_inside = file.ends_inside;
+        let mut outlet = Outlet::new(file.into_file()?);
+        if ends_inside {
+            outlet.buffer().push(end);
+            outlet.end_entry();
         }
+        Ok(Self::Outlet(outlet))
     }
 
     /// The form of lines, which share that of the messages only where they share their destination.

@@ -1,24 +1,23 @@
 //! Where everything goes that commands print and send: lines, messages and reports, each in its
 //! form.
 
-use super::args::RunArgs;
+use super::args::{RunArgs, StderrTo};
 use super::job::Job;
 use super::messages::Messages;
 use crate::exec;
-use crate::failure::{CLOSED, DAMAGE, Failure, STDOUT, at};
-use crate::form::{self, Form};
+use crate::failure::{CLOSED, DAMAGE, Failure, STDERR, STDOUT, at};
+use crate::form::{self, Form, OpenLine};
 use crate::group::{Group, Start};
 use crate::outlet::Outlet;
 use crate::progress::Progress;
 use crate::streams::{self, Stream};
 use pipework::atomic::{Burst, Item, Message, Reader};
+use rustix::event::PollFd;
 use std::fmt::Display;
 use std::io;
+use std::mem;
 use std::os::fd::AsFd;
 use std::process::Command;
-
-/// Bytes of an unfinished line that are shown before it ends.
-const LONGEST_PROMPT: usize = 4096;
 
 /// Descriptors that are written to, each when it can take something.
 #[derive(Clone, Copy, PartialEq)]
@@ -37,10 +36,13 @@ pub(super) struct Outputs {
     pub(super) messages: Messages,
     form: Form,
     tag: bool,
+    /// Messages are compressed.
+    zstd: bool,
     /// There is more than one command.
     many: bool,
-    /// A person sees what is printed, and may be asked something by a line that has no end.
-    prompts: bool,
+    /// Text is passed on as it comes: it may be a question whose line does not end, or a line
+    /// without end.
+    passes_through: bool,
     /// Something could not be delivered.
     failed: bool,
     /// Whoever read standard output has left.
@@ -63,14 +65,15 @@ impl Outputs {
         let form = Form::of(&args.form, Form::Lines);
         Ok(Self {
             text: outlet(stdout, STDOUT)?,
-            stderr: outlet(streams::stderr(), "standard error")?,
-            prompts: !many
-                && !args.tag
-                && messages.form_of_lines(form) == Form::Lines
-                && stdout.is_terminal(),
+            stderr: match args.stderr {
+                Some(StderrTo::Tagged) => outlet(streams::open_stderr()?, STDERR)?,
+                _ => outlet(streams::stderr(), STDERR)?,
+            },
+            passes_through: !many && !args.tag && messages.form_of_lines(form) == Form::Lines,
             messages,
             form,
             tag: args.tag,
+            zstd: args.limits.has_zstd(),
             many,
             failed: false,
             closed: false,
@@ -116,18 +119,35 @@ impl Outputs {
     pub(super) fn write(&mut self, out: Out) -> bool {
         let (outlet, name) = match (out, &mut self.messages) {
             (Out::Text, _) => (&mut self.text, STDOUT),
-            (Out::Stderr, _) => (&mut self.stderr, "standard error"),
+            (Out::Stderr, _) => (&mut self.stderr, STDERR),
             (Out::Messages, Messages::Outlet(outlet)) => (outlet, "messages"),
             (Out::Messages, _) => return true,
         };
         let Err(error) = outlet.write_some() else { return true };
+        let is_whole = out != Out::Messages || outlet.take_back_entry();
         outlet.discard();
+        if !is_whole {
+            self.warn("messages: the last of them is cut");
+        }
         if out == Out::Text && error.kind() == io::ErrorKind::BrokenPipe {
             self.closed = true;
         } else {
             self.fail(format!("{name}: {error}"));
         }
         false
+    }
+
+    /// What tells that nobody reads standard output any more, while there is nothing to write
+    /// there and all goes there.
+    pub(super) fn idle(&self) -> Option<PollFd<'_>> {
+        let all_goes_there = matches!(self.messages, Messages::WithText);
+        let is_idle = all_goes_there && !self.closed && !self.text.is_pending();
+        is_idle.then(|| self.text.poll_for_end())
+    }
+
+    /// Nobody reads standard output any more.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
     }
 
     /// Forgets what has not been written.
@@ -153,16 +173,20 @@ impl Outputs {
         Ok(())
     }
 
-    /// Shows a person what has been printed of a line that has not ended.
-    pub(super) fn show_prompt(&mut self, job: &mut Job, reader: &mut Reader) {
-        // What is longer than this is no prompt, and each look at it costs its length.
-        if self.prompts
-            && job.shown < LONGEST_PROMPT
-            && let Some(line) = reader.peek()
+    /// Passes on what has come of a line that has not ended.
+    pub(super) fn pass_on_begun(&mut self, job: &mut Job, reader: &mut Reader) {
+        if self.passes_through
+            && let Some(text) = reader.take_peeked()
         {
-            self.text.buffer().extend_from_slice(&line[job.shown..]);
-            job.shown = line.len();
+            self.text.buffer().extend_from_slice(&text);
+            job.line = OpenLine::Open;
         }
+    }
+
+    /// The command has printed all of its text.
+    pub(super) fn end_text(&mut self, job: &mut Job) {
+        let form = self.messages.form_of_lines(self.form);
+        job.line.finish(form, self.text.buffer());
     }
 
     /// Takes what a command has said on standard error; false if there will be no more.
@@ -190,36 +214,44 @@ impl Outputs {
             Item::Torn(torn) => {
                 self.torn = true;
                 match self.reports() {
-                    Some(out) => Form::Json.append(out, item, name),
-                    None => self.warn(format!("{}: {torn}", job.label)),
+                    Some(out) => {
+                        Form::Json.append(out, item, name, &mut OpenLine::default());
+                        self.end_report();
+                    }
+                    None => self.warn(format!("{}: {}", job.label, form::loss(torn, self.zstd, true))),
                 }
             }
-            Item::Line(line) if job.shown > 0 => {
-                let shown = std::mem::take(&mut job.shown);
-                self.text.buffer().extend_from_slice(line.data.get(shown..).unwrap_or_default());
+            Item::Line(line) if self.passes_through => {
+                self.text.buffer().extend_from_slice(&line.data);
+                job.line = OpenLine::after(line);
             }
-            Item::Line(line) => {
+            Item::Line(_) => {
                 let form = self.messages.form_of_lines(self.form);
                 let out = self.text.buffer();
                 if self.tag && form != Form::Json {
                     out.extend_from_slice(&job.tag);
                 }
-                form.append(out, item, name);
+                let is_cut = form.append(out, item, name, &mut job.line);
                 // The last line of one command must not run into the next line of another.
-                let ended = line.data.ends_with(b"\n") || line.data.ends_with(b"\r");
-                if form == Form::Lines && !ended && (self.many || self.tag) {
-                    out.push(b'\n');
+                if self.many || self.tag {
+                    job.line.end(form, out);
+                }
+                if is_cut {
+                    self.torn = true;
+                    if !mem::replace(&mut job.has_cut, true) && form != Form::Json {
+                        self.warn(format!("{}: {}", job.label, form::CUT));
+                    }
                 }
             }
             Item::Message(Message { data, .. }) | Item::Burst(Burst { data, .. }) => {
                 match &mut self.messages {
                     Messages::WithText => {
-                        if job.shown > 0 && self.form == Form::Lines {
-                            self.text.buffer().push(b'\n');
-                        }
-                        self.form.append(self.text.buffer(), item, name);
+                        self.form.append(self.text.buffer(), item, name, &mut job.line);
                     }
-                    Messages::Outlet(outlet) => self.form.append(outlet.buffer(), item, name),
+                    Messages::Outlet(outlet) => {
+                        self.form.append(outlet.buffer(), item, name, &mut OpenLine::default());
+                        outlet.end_entry();
+                    }
                     Messages::Command(line, group) => {
                         let mut command = Command::new("sh");
                         start.prepare(&mut command);
@@ -238,6 +270,7 @@ impl Outputs {
     pub(super) fn report(&mut self, job: &Job) {
         if let Some(out) = self.reports() {
             form::append_exit(out, &job.name, job.status());
+            self.end_report();
         } else if job.has_failed()
             // One command alone says by its status that it has failed.
             && (self.many || job.is_late())
@@ -255,6 +288,12 @@ impl Outputs {
             Messages::WithText => Some(self.text.buffer()),
             Messages::Outlet(outlet) => Some(outlet.buffer()),
             Messages::Command(..) => None,
+        }
+    }
+
+    fn end_report(&mut self) {
+        if let Messages::Outlet(outlet) = &mut self.messages {
+            outlet.end_entry();
         }
     }
 

@@ -1,6 +1,8 @@
 //! What is to be run, and what it is called.
 
+use crate::failure::words;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
@@ -16,6 +18,8 @@ pub(crate) struct Plan {
     /// What tells it from others of that name.
     full_name: String,
     kind: Kind,
+    /// Where its argument stands.
+    origin: Option<String>,
 }
 
 #[derive(Clone, Copy)]
@@ -31,7 +35,7 @@ impl Plan {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let arguments = words[1..].iter().map(|word| word.to_string_lossy());
         let full_name = arguments.fold(name.clone(), |name, word| format!("{name} {word}"));
-        Self { words: words.to_vec(), name, full_name, kind: Kind::Command }
+        Self { words: words.to_vec(), name, full_name, kind: Kind::Command, origin: None }
     }
 
     /// A line for the shell, called by its first word.
@@ -40,7 +44,8 @@ impl Plan {
         let first = text.split(|c: char| c.is_whitespace() || ";|&()".contains(c));
         let name = first.into_iter().find(|word| !word.is_empty()).unwrap_or("sh").to_string();
         let full_name = text.trim().to_string();
-        Self { words: vec!["sh".into(), "-c".into(), line.clone()], name, full_name, kind: Kind::Shell }
+        let words = vec!["sh".into(), "-c".into(), line.clone()];
+        Self { words, name, full_name, kind: Kind::Shell, origin: None }
     }
 
     /// The same with an argument, at its place or behind all others. It is called by the argument;
@@ -71,6 +76,59 @@ impl Plan {
         }
         plan
     }
+
+    /// The same, whose argument comes from there.
+    pub(super) fn from(self, origin: String) -> Self {
+        Self { origin: Some(origin), ..self }
+    }
+
+    /// Why it cannot be started, in words that tell which of many it is.
+    pub(super) fn refused(&self, error: &io::Error) -> String {
+        let why = match error.kind() {
+            io::ErrorKind::InvalidInput => "it holds a NUL byte, which no argument can".to_string(),
+            _ => words(error),
+        };
+        let name = self.words[0].display();
+        match &self.origin {
+            Some(origin) => format!("cannot run {name} with {origin}: {why}"),
+            None => format!("cannot run {name}: {why}"),
+        }
+    }
+}
+
+/// Whether the place of an argument stands between quotes in a line for the shell: there the
+/// argument would not be one word, or not be put in at all.
+pub(super) fn quotes_its_place(line: &OsStr) -> bool {
+    // What has been opened and not closed: quotes, or a command within them.
+    let mut open = Vec::new();
+    let mut bytes = line.as_bytes();
+    while let Some((&byte, rest)) = bytes.split_first() {
+        let quoted = open.last() == Some(&b'"');
+        if quoted && bytes.starts_with(PLACE) {
+            return true;
+        }
+        bytes = rest;
+        match byte {
+            b'\\' => bytes = rest.get(1..).unwrap_or_default(),
+            b'\'' if !quoted => {
+                let end = rest.iter().position(|byte| *byte == b'\'').unwrap_or(rest.len());
+                if rest[..end].windows(PLACE.len()).any(|window| window == PLACE) {
+                    return true;
+                }
+                bytes = rest.get(end + 1..).unwrap_or_default();
+            }
+            b'"' | b'`' if open.last() == Some(&byte) => drop(open.pop()),
+            b'"' | b'`' => open.push(byte),
+            b'$' if rest.starts_with(b"(") => {
+                open.push(b'(');
+                bytes = &rest[1..];
+            }
+            b'(' if !quoted => open.push(b'('),
+            b')' if open.last() == Some(&b'(') => drop(open.pop()),
+            _ => {}
+        }
+    }
+    false
 }
 
 /// Puts `bytes` wherever their place is; whether there was one.
@@ -160,6 +218,19 @@ mod tests {
         assert_eq!(with(shell("ls"), "$(a)"), ["sh", "-c", r#"ls "$1""#, "sh", "$(a)"]);
         assert_eq!(command(&["cp"]).with_argument(b"x", false).name, "x");
         assert_eq!(command(&["cp"]).with_argument(b"x", true).name, "cp x");
+    }
+
+    #[test]
+    fn places_between_quotes() {
+        for line in ["echo '{}'", "echo \"{}\"", "a \"b{}c\"", "$(echo \"{}\")", "sh -c 'ls {}'", "\"`a`{}\""]
+        {
+            assert!(quotes_its_place(line.as_ref()), "{line}");
+        }
+        for line in
+            ["echo {}", "'a'{}\"b\"", "\"$(echo {})\"", "\\'{}", "\"`ls {}`\"", "(a; b {}) \"c\"", "'"]
+        {
+            assert!(!quotes_its_place(line.as_ref()), "{line}");
+        }
     }
 
     #[test]

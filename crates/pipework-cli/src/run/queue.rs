@@ -6,14 +6,14 @@
 
 use super::args::RunArgs;
 use super::plan::{self, Plan};
-use crate::failure::{Failure, at};
+use crate::failure::{Failure, USAGE, at};
 use crate::location::{self, Location};
 use crate::records::Records;
 use crate::sys;
 use rustix::event::{PollFd, PollFlags};
 use std::collections::VecDeque;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::Path;
 
 /// No system takes an argument of this size.
 const LONGEST: usize = 4 << 20;
@@ -28,9 +28,20 @@ pub(super) struct Queue {
 }
 
 struct Arguments {
-    path: PathBuf,
+    name: String,
+    /// What each of them is: a line, or an argument that ends with a NUL byte.
+    noun: &'static str,
     file: File,
     records: Records,
+    /// How many have been taken.
+    taken: u64,
+}
+
+impl Arguments {
+    /// Where the next one stands.
+    fn origin(&self) -> String {
+        format!("{} {} of {}", self.noun, self.taken + 1, self.name)
+    }
 }
 
 impl Queue {
@@ -42,10 +53,19 @@ impl Queue {
             for words in args.command.split(|word| *word == args.separator) {
                 if words.is_empty() {
                     let separator = args.separator.display();
-                    return Err(Failure::new(format!("a command is missing beside {separator}")));
+                    let text = format!("a command is missing beside {separator}");
+                    return Err(Failure::new(text).with_status(USAGE));
                 }
                 plans.push(Plan::command(words));
             }
+        }
+        if args.arg_file.is_some()
+            && let Some(line) = args.shell.iter().find(|line| plan::quotes_its_place(line))
+        {
+            let line = line.display();
+            let text =
+                format!("--shell {line}: write {{}} without quotes; it is one word, whatever it holds");
+            return Err(Failure::new(text).with_status(USAGE));
         }
         plan::tell_apart(&mut plans);
         let Some(path) = &args.arg_file else {
@@ -55,9 +75,10 @@ impl Queue {
             Location::Descriptor(number) => location::inherited(number)?.into(),
             Location::Path(path) => File::open(&path).map_err(at(path.display()))?,
         };
-        let records = Records::new(if args.arg_nul { 0 } else { b'\n' });
-        let arguments = Some(Arguments { path: path.clone(), file, records });
-        Ok(Self { waiting: VecDeque::new(), each: plans, arguments })
+        let name = if path == Path::new("-") { "standard input".into() } else { path.display().to_string() };
+        let (noun, end) = if args.arg_nul { ("argument", 0) } else { ("line", b'\n') };
+        let arguments = Arguments { name, noun, file, records: Records::new(end), taken: 0 };
+        Ok(Self { waiting: VecDeque::new(), each: plans, arguments: Some(arguments) })
     }
 
     /// How many are known of.
@@ -73,15 +94,23 @@ impl Queue {
     /// The next command to be started, as far as arguments have been read.
     pub(super) fn next(&mut self) -> Option<Plan> {
         if self.waiting.is_empty()
-            && let Some(Arguments { records, .. }) = &mut self.arguments
-            && let Some(argument) = records.first()
+            && let Some(arguments) = &mut self.arguments
+            && let Some(argument) = arguments.records.first()
         {
-            let argument = &argument[..argument.len() - 1];
-            let others = self.each.len() > 1;
-            self.waiting.extend(self.each.iter().map(|plan| plan.with_argument(argument, others)));
-            records.pass();
+            let argument = argument[..argument.len() - 1].to_vec();
+            arguments.records.pass();
+            self.add(&argument);
         }
         self.waiting.pop_front()
+    }
+
+    /// Plans what is to be done with an argument.
+    fn add(&mut self, argument: &[u8]) {
+        let Some(arguments) = &mut self.arguments else { return };
+        let (origin, others) = (arguments.origin(), self.each.len() > 1);
+        arguments.taken += 1;
+        let plans = self.each.iter().map(|plan| plan.with_argument(argument, others).from(origin.clone()));
+        self.waiting.extend(plans);
     }
 
     /// It could not be started now.
@@ -96,26 +125,27 @@ impl Queue {
 
     /// Reads arguments once; to be called when there are some, or their end.
     pub(super) fn read(&mut self) -> Result<(), Failure> {
-        let Some(Arguments { path, file, records }) = &mut self.arguments else { return Ok(()) };
-        match records.read(file) {
+        let Some(arguments) = &mut self.arguments else { return Ok(()) };
+        let records = &mut arguments.records;
+        match records.read(&mut arguments.file) {
             Ok(true) if records.len() < LONGEST || records.first().is_some() => Ok(()),
             Ok(true) => {
-                let failure = format!("{}: an argument of more than {LONGEST} bytes", path.display());
+                let failure = format!("{} is longer than {LONGEST} bytes", arguments.origin());
                 self.close();
                 Err(Failure::new(failure))
             }
             Ok(false) => {
                 // The last one may lack its end.
                 let last = records.rest().to_vec();
+                if !last.is_empty() {
+                    self.add(&last);
+                }
                 self.arguments = None;
-                let others = self.each.len() > 1;
-                let plans = self.each.iter().filter(|_| !last.is_empty());
-                self.waiting.extend(plans.map(|plan| plan.with_argument(&last, others)));
                 Ok(())
             }
             Err(error) if sys::is_temporary(&error) => Ok(()),
             Err(error) => {
-                let failure = at(path.display())(error);
+                let failure = at(&arguments.name)(error);
                 self.close();
                 Err(failure)
             }

@@ -30,6 +30,11 @@ impl Stderr {
         PollFd::new(&self.pipe, PollFlags::IN)
     }
 
+    /// Whether anybody may still write to it.
+    pub(super) fn is_held(&self) -> bool {
+        sys::has_writer(&self.pipe)
+    }
+
     /// Reads once, and appends what lines there are, each behind `tag`; false at the end of the
     /// pipe.
     pub(super) fn take(&mut self, tag: &[u8], out: &mut Vec<u8>) -> io::Result<bool> {

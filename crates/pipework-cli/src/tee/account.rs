@@ -2,10 +2,12 @@
 
 use super::args::TeeArgs;
 use super::log::{Entries, Log};
-use crate::form::Form;
+use crate::form::{self, Form, OpenLine};
+use crate::progress::marked;
 use crate::table::count;
 use pipework::atomic::{Item, Reader};
 use pipework::{Deadline, ErrorKind};
+use std::mem;
 use std::time::{Duration, Instant};
 
 /// What has been seen.
@@ -23,8 +25,15 @@ pub(super) struct Account {
     bytes: u64,
     lines: u64,
     pub(super) damaged: u64,
+    zstd: bool,
+    mixed: bool,
+    line: OpenLine,
+    /// A line was cut.
+    pub(super) cut: bool,
     /// What could not be understood at all.
     pub(super) failed: bool,
+    /// What is to be said on standard error.
+    pub(super) words: Vec<u8>,
     entries: Entries,
 }
 
@@ -41,7 +50,12 @@ impl Account {
             bytes: 0,
             lines: 0,
             damaged: 0,
+            zstd: args.limits.has_zstd(),
+            mixed: args.mixed,
+            line: OpenLine::default(),
+            cut: false,
             failed: false,
+            words: Vec::new(),
             entries: Entries::default(),
         }
     }
@@ -51,13 +65,13 @@ impl Account {
     pub(super) fn take_from(&mut self, reader: &mut Option<Reader>, log: &Log) {
         while let Some(source) = reader {
             match source.try_next_item() {
-                Ok(Some(item)) => self.enter(&item, log),
+                Ok(Some(item)) => self.enter(&item),
                 Ok(None) => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
                     if error.kind() != ErrorKind::Closed {
                         self.failed = true;
-                        log.say(not_understood(error));
+                        self.words.extend(marked(not_understood(error)).bytes());
                     }
                     *reader = None;
                 }
@@ -67,10 +81,18 @@ impl Account {
             self.due = Deadline::from(self.interval);
             self.count();
         }
-        log.put(&mut self.entries);
+        self.hand_over(log);
     }
 
-    fn enter(&mut self, item: &Item<'_>, log: &Log) {
+    fn hand_over(&mut self, log: &Log) {
+        if log.put(&mut self.entries) {
+            let why = "it takes nothing, and --backlog is full";
+            self.words
+                .extend(marked(format!("{}: {why}: entries are left out from here on", log.name())).bytes());
+        }
+    }
+
+    fn enter(&mut self, item: &Item<'_>) {
         match item {
             Item::Message(message) => {
                 self.messages += 1;
@@ -80,14 +102,28 @@ impl Account {
                 self.messages += 1;
                 self.bytes += burst.data.len() as u64;
             }
+            Item::Line(_) if self.line != OpenLine::None => {}
             Item::Line(_) => self.lines += 1,
             Item::Torn(_) => self.damaged += 1,
         }
         match item {
-            Item::Torn(torn) if self.counts || self.form != Form::Json => log.say(torn.to_string()),
-            Item::Line(_) if !self.text => {}
+            Item::Torn(torn) if self.counts || self.form != Form::Json => {
+                self.words.extend(marked(form::loss(torn, self.zstd, self.mixed)).bytes());
+            }
+            Item::Line(line) if !self.text => self.line = OpenLine::after(line),
             _ if self.counts => {}
-            _ => self.entries.add(|out| self.form.append(out, item, None)),
+            _ => self.write(item),
+        }
+    }
+
+    fn write(&mut self, item: &Item<'_>) {
+        // Text that is not written needs no end before a message.
+        let mut nothing = OpenLine::default();
+        let line = if self.text { &mut self.line } else { &mut nothing };
+        let mut cut = false;
+        self.entries.add(|out| cut = self.form.append(out, item, None, line));
+        if cut && !mem::replace(&mut self.cut, true) {
+            self.words.extend(marked(form::CUT).bytes());
         }
     }
 
@@ -95,8 +131,10 @@ impl Account {
     pub(super) fn end(&mut self, log: &Log) {
         if self.counts {
             self.count();
-            log.put(&mut self.entries);
+        } else if self.text && self.form == Form::Nul && self.line == OpenLine::Open {
+            self.entries.add(|out| self.line.finish(self.form, out));
         }
+        self.hand_over(log);
         log.end();
     }
 

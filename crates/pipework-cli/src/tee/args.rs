@@ -76,7 +76,9 @@ What is promised:
   looked at, and its end as soon as it comes. What happens to the file changes
   nothing of that: when its disk is full or slow, up to --backlog waits in
   memory, and is tried again every second; then whole messages are left out of
-  the file. It is said how many, and the exit status is 1.
+  the file. It is said how many, and the exit status is 1. A FIFO is waited for
+  in the same way. Of a message that finds no space nothing stays in the file,
+  and --append begins a new line behind what somebody has left unfinished.
 
   A reader at the other end that stands still stops the stream, as in any
   pipeline. No other program should write to the same standard output: pieces
@@ -92,12 +94,12 @@ What is written:
 Signals:
   Ctrl-C, SIGTERM, SIGHUP or SIGQUIT: what lies in the pipe by then is passed
   on and written, then it ends. A second one, a second later or more, ends it at
-  once.
+  once, and says how much may be missing from the file.
 
 Exit status:
   0    all was passed on and written
   1    something could not be written, passed on or understood
   2    usage
-  3    damaged messages were reported
+  3    damaged messages were reported, or a line was cut (see recv --help)
   130  after Ctrl-C (143 after SIGTERM, 129 SIGHUP, 131 SIGQUIT)
   141  the reader of standard output has left";

@@ -2,9 +2,11 @@
 //! and nobody who hands something over waits for it.
 //!
 //! What cannot be written stays in memory and is tried again; beyond a limit, entries are left out
-//! and counted. An entry is written whole, or it is the last one and the file could take no more.
+//! and counted. An entry is written whole, or it is the last one and the file could take no more:
+//! then what it took is taken back.
 
-use crate::failure::{Failure, at};
+use crate::failure::{Failure, at, words};
+use crate::log_file::{self, LogFile};
 use crate::progress::say;
 use std::io::{self, PipeReader, Write};
 use std::mem;
@@ -14,6 +16,27 @@ use std::time::Duration;
 
 /// How soon a file that has failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Bytes of one write. What a write that stands still has taken is not known.
+const PIECE: usize = 64 << 10;
+
+/// What the thread writes to.
+pub(super) trait Target: Write + Send + 'static {
+    /// Opens a FIFO if somebody reads from it, and else fails with ENXIO.
+    fn try_open(&mut self) -> io::Result<()>;
+
+    /// Takes back so many bytes that were written last; whether it could.
+    fn take_back(&mut self, bytes: usize) -> bool;
+}
+
+impl Target for LogFile {
+    fn try_open(&mut self) -> io::Result<()> {
+        LogFile::try_open(self)
+    }
+
+    fn take_back(&mut self, bytes: usize) -> bool {
+        LogFile::take_back(self, bytes)
+    }
+}
 
 /// Entries in their order, ready to be written.
 #[derive(Default)]
@@ -50,7 +73,17 @@ impl Entries {
 
     /// How many there are beyond the first so many bytes.
     fn beyond(&self, written: usize) -> u64 {
-        self.ends.iter().filter(|end| **end > written).count() as u64
+        (self.ends.len() - self.whole(written)) as u64
+    }
+
+    /// How many of the first so many bytes belong to an entry that goes on behind them.
+    fn cut(&self, written: usize) -> usize {
+        written - self.whole(written).checked_sub(1).map_or(0, |last| self.ends[last])
+    }
+
+    /// How many end within the first so many bytes.
+    fn whole(&self, written: usize) -> usize {
+        self.ends.partition_point(|end| *end <= written)
     }
 }
 
@@ -59,13 +92,15 @@ struct Queue {
     waiting: Entries,
     /// Bytes that the thread is about to write.
     in_hand: usize,
+    /// Entries that it has not written whole, as far as that is known.
+    unwritten: u64,
     /// How many bytes may wait, those in hand included; a single entry may be longer.
     limit: usize,
     /// Entries that were left out.
     lost: u64,
-    /// What is to be said on standard error, which may stand still as any file.
-    words: Vec<String>,
     ended: bool,
+    /// A reader of a FIFO that has not come yet is not waited for any more.
+    hurried: bool,
 }
 
 struct Shared {
@@ -82,56 +117,74 @@ impl Shared {
 
 /// The log as those see it who write to it.
 pub(super) struct Log {
+    name: String,
     shared: Arc<Shared>,
     /// At its end when the thread has ended.
     ended: PipeReader,
 }
 
 impl Log {
-    /// Starts the thread that writes to `file`, which is called `name`.
+    /// Starts the thread that writes to `file`, which is called `name`: `front` first, when there
+    /// is an entry.
     pub(super) fn start(
-        file: impl Write + Send + 'static,
+        mut file: impl Target,
         name: String,
         limit: usize,
+        front: &[u8],
     ) -> Result<Self, Failure> {
         let (ended, alive) = io::pipe().map_err(at("pipe"))?;
-        let waiting = Entries::default();
-        let queue = Mutex::new(Queue { waiting, in_hand: 0, limit, lost: 0, words: vec![], ended: false });
+        let waiting = Entries { bytes: front.to_vec(), ends: Vec::new() };
+        let queue = Mutex::new(Queue {
+            waiting,
+            in_hand: 0,
+            unwritten: 0,
+            limit,
+            lost: 0,
+            ended: false,
+            hurried: false,
+        });
         let shared = Arc::new(Shared { queue, news: Condvar::new() });
-        let theirs = Arc::clone(&shared);
+        let (theirs, its_name) = (Arc::clone(&shared), name.clone());
         let work = move || {
-            write_all(file, &name, &theirs);
+            wait_for_reader(&mut file, &its_name, &theirs);
+            write_all(file, &its_name, &theirs);
             drop(alive);
         };
         thread::Builder::new().spawn(work).map_err(at("threads"))?;
-        Ok(Self { shared, ended })
+        Ok(Self { name, shared, ended })
     }
 
-    /// Hands entries over, which leaves none.
-    pub(super) fn put(&self, entries: &mut Entries) {
+    /// Hands entries over, which leaves none. Whether one is left out for the first time.
+    pub(super) fn put(&self, entries: &mut Entries) -> bool {
         if entries.is_empty() {
-            return;
+            return false;
         }
         let mut queue = self.shared.lock();
-        let waits = queue.in_hand + queue.waiting.bytes.len();
-        let space = match waits {
-            0 => queue.limit.max(entries.ends[0]),
-            _ => queue.limit.saturating_sub(waits),
+        let is_idle = queue.in_hand == 0 && queue.waiting.is_empty();
+        let space = match queue.limit.checked_sub(queue.in_hand + queue.waiting.bytes.len()) {
+            space if is_idle => space.unwrap_or(0).max(entries.ends[0]),
+            space => space.unwrap_or(0),
         };
-        queue.lost += queue.waiting.take_from(entries, space);
+        let lost = queue.waiting.take_from(entries, space);
+        let is_first = queue.lost == 0 && lost > 0;
+        queue.lost += lost;
         self.shared.news.notify_one();
+        is_first
     }
 
-    /// Says something on standard error.
-    pub(super) fn say(&self, words: String) {
-        self.shared.lock().words.push(words);
-        self.shared.news.notify_one();
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Nothing more comes.
     pub(super) fn end(&self) {
         self.shared.lock().ended = true;
         self.shared.news.notify_one();
+    }
+
+    /// A signal to stop has come: a FIFO that nobody reads is given up.
+    pub(super) fn hurry(&self) {
+        self.shared.lock().hurried = true;
     }
 
     /// What becomes readable when all is written, or given up.
@@ -143,43 +196,68 @@ impl Log {
     pub(super) fn is_incomplete(&self) -> bool {
         self.shared.lock().lost > 0
     }
+
+    /// How many entries may be missing if this process ends now.
+    pub(super) fn missing(&self) -> u64 {
+        let queue = self.shared.lock();
+        queue.lost + queue.unwritten + queue.waiting.beyond(0)
+    }
+}
+
+/// Waits until somebody reads from a FIFO, or that is given up.
+fn wait_for_reader(file: &mut impl Target, name: &str, shared: &Shared) {
+    let mut looks = 0;
+    // What else is wrong with it will be told by the first write.
+    while file.try_open().is_err_and(|error| log_file::is_unread(&error)) && !shared.lock().hurried {
+        if log_file::LOOK * looks == log_file::PATIENCE {
+            say(format!("{name}: nobody reads from it yet; the stream goes on"));
+        }
+        looks += 1;
+        thread::sleep(log_file::LOOK);
+    }
 }
 
 /// Writes what is handed over, until its end.
-fn write_all(mut file: impl Write, name: &str, shared: &Shared) {
+fn write_all(mut file: impl Target, name: &str, shared: &Shared) {
     let mut entries = Entries::default();
     let mut written = 0;
     let mut failed = false;
     loop {
         let mut queue = shared.lock();
-        while entries.is_empty() && queue.waiting.is_empty() && queue.words.is_empty() && !queue.ended {
+        while entries.is_empty() && queue.waiting.is_empty() && !queue.ended {
             queue = shared.news.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
-        let (words, ended) = (mem::take(&mut queue.words), queue.ended);
-        if entries.is_empty() {
+        if entries.is_empty() && !queue.waiting.is_empty() {
             entries = mem::take(&mut queue.waiting);
             queue.in_hand = entries.bytes.len();
+            queue.unwritten = entries.beyond(0);
         }
+        let ended = queue.ended;
         drop(queue);
-        words.iter().for_each(say);
-        match write_some(&mut file, &entries.bytes, &mut written) {
+        match write_some(&mut file, &entries, &mut written, shared) {
             Ok(()) => {
                 (entries, written, failed) = (Entries::default(), 0, false);
                 let mut queue = shared.lock();
                 queue.in_hand = 0;
-                if queue.ended && queue.waiting.is_empty() && queue.words.is_empty() {
+                if queue.ended && queue.waiting.is_empty() {
                     break tell_loss(name, queue.lost);
                 }
             }
             Err(error) if ended => {
-                say(format!("{name}: {error}"));
+                if !failed {
+                    say(format!("{name}: {}", words(error)));
+                }
+                let cut = entries.cut(written);
+                if cut > 0 && !file.take_back(cut) {
+                    say(format!("{name}: its last entry is cut"));
+                }
                 let mut queue = shared.lock();
                 queue.lost += entries.beyond(written) + queue.waiting.beyond(0);
                 break tell_loss(name, queue.lost);
             }
             Err(error) => {
                 if !mem::replace(&mut failed, true) {
-                    say(format!("{name}: {error}; the stream goes on"));
+                    say(format!("{name}: {}; the stream goes on", words(error)));
                 }
                 drop(shared.news.wait_timeout_while(shared.lock(), AGAIN, |queue| !queue.ended));
             }
@@ -195,12 +273,21 @@ fn tell_loss(name: &str, lost: u64) {
     }
 }
 
-/// Writes what is left of `bytes`; `written` says how far it is.
-fn write_some(file: &mut impl Write, bytes: &[u8], written: &mut usize) -> io::Result<()> {
+/// Writes what is left of the entries; `written` says how far it is.
+fn write_some(
+    file: &mut impl Write,
+    entries: &Entries,
+    written: &mut usize,
+    shared: &Shared,
+) -> io::Result<()> {
+    let bytes = &entries.bytes;
     while *written < bytes.len() {
-        match file.write(&bytes[*written..]) {
+        match file.write(&bytes[*written..bytes.len().min(*written + PIECE)]) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(more) => *written += more,
+            Ok(more) => {
+                *written += more;
+                shared.lock().unwritten = entries.beyond(*written);
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -235,6 +322,19 @@ mod tests {
         }
     }
 
+    impl Target for Disk {
+        fn try_open(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn take_back(&mut self, bytes: usize) -> bool {
+            let mut holds = self.holds.lock().unwrap();
+            let len = holds.len() - bytes;
+            holds.truncate(len);
+            true
+        }
+    }
+
     fn entries(texts: &[&str]) -> Entries {
         let mut entries = Entries::default();
         texts.iter().for_each(|text| entries.add(|out| out.extend_from_slice(text.as_bytes())));
@@ -255,7 +355,7 @@ mod tests {
     fn a_disk_that_has_space_again_gets_what_waited() {
         let (holds, space) = (Arc::default(), Arc::new(Mutex::new(5)));
         let disk = Disk { holds: Arc::clone(&holds), space: Arc::clone(&space) };
-        let log = Log::start(disk, "disk".into(), 12).unwrap();
+        let log = Log::start(disk, "disk".into(), 12, b"").unwrap();
         let wait = |text: &str| {
             while *holds.lock().unwrap() != text.as_bytes() {
                 thread::sleep(Duration::from_millis(1));
@@ -264,8 +364,9 @@ mod tests {
         log.put(&mut entries(&["one ", "two "]));
         wait("one t");
         // The eight bytes above still count.
-        log.put(&mut entries(&["abc ", "left out "]));
-        log.put(&mut entries(&["too"]));
+        assert!(log.put(&mut entries(&["abc ", "left out "])));
+        assert!(!log.put(&mut entries(&["too"])));
+        assert_eq!(log.missing(), 4);
         assert!(log.is_incomplete());
         *space.lock().unwrap() = 1000;
         wait("one two abc ");
@@ -277,12 +378,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_written_is_counted_at_the_end() {
-        let (holds, space) = (Arc::default(), Arc::new(Mutex::new(5)));
-        let log = Log::start(Disk { holds, space }, "disk".into(), 100).unwrap();
+    fn what_was_never_written_whole_is_counted_and_taken_back() {
+        let (holds, space) = (Arc::default(), Arc::new(Mutex::new(6)));
+        let disk = Disk { holds: Arc::clone(&holds), space };
+        let log = Log::start(disk, "disk".into(), 100, b"\n").unwrap();
         log.put(&mut entries(&["one ", "two ", "three "]));
         log.end();
         io::read_to_string(log.ended()).unwrap();
         assert_eq!(log.shared.lock().lost, 2);
+        assert_eq!(*holds.lock().unwrap(), b"\none ");
     }
 }

@@ -2,7 +2,7 @@
 //! what becomes of their standard error.
 
 use crate::run::{gone, send_signal, started};
-use crate::{Folder, clean, fails, sh};
+use crate::{Folder, clean, fails, outcome, sh, shell};
 use rustix::process::Signal;
 use std::io::{BufRead, Read};
 
@@ -42,8 +42,8 @@ fn commands_are_run_for_each_argument() {
     let script = "(head -c 300000 /dev/zero | tr '\\0' x; echo; echo short) | pipework run -P 1 -a - echo";
     let done = sh(&Folder::new(), script);
     assert_eq!((done.status, &*done.out), (Some(126), "short\n"));
-    assert!(done.err.contains("cannot run echo: Argument list too long"), "{}", done.err);
-    fails(1, &["/dev/zero", "argument"], "pipework run -a /dev/zero echo");
+    assert!(done.err.contains("line 1 of standard input: Argument list too long"), "{}", done.err);
+    fails(1, &["line 1 of /dev/zero is longer"], "pipework run -a /dev/zero echo");
 }
 
 #[test]
@@ -148,6 +148,17 @@ fn what_takes_too_long_is_stopped() {
     fails(2, &["seconds"], "pipework run --timeout soon true");
 }
 
+/// The command has ended in time, and what it has printed waits for a reader.
+#[test]
+fn time_that_a_reader_takes_does_not_count() {
+    let printer = "sh -c 'yes | head -c 380000; : > done'";
+    let script = format!(
+        "pipework run --timeout 1 {printer} 2> err | {{ until [ -e done ]; do sleep 0.01; done; sleep 1.2; wc -c; }}
+        pipework run --timeout 1 --stderr tagged --messages log -- {printer} 2>> err | wc -c; cat err"
+    );
+    assert_eq!(clean(&script), "380000\n380000\n");
+}
+
 #[test]
 fn standard_error_is_left_alone_tagged_or_merged() {
     let job = "--shell 'echo out; echo err >&2; printf rest >&2'";
@@ -172,7 +183,8 @@ fn standard_error_is_left_alone_tagged_or_merged() {
 fn standard_error_that_cannot_be_written() {
     let job = "--stderr tagged --shell 'echo err >&2; echo out'";
     assert_eq!(clean(&format!("pipework run {job} 2>/dev/full; echo $?")), "out\n1\n");
-    assert_eq!(clean(&format!("pipework run {job} 2>&-; echo $?")), "out\n0\n");
+    // Then nothing is run.
+    assert_eq!(clean(&format!("pipework run {job} 2>&-; echo $?")), "1\n");
     // Who has left is not written to, and the commands learn it by SIGPIPE.
     let script = "(pipework run --stderr tagged yes 2>&1 >&3 3>&- | :) 3>&1; echo done";
     let script = script.replace("yes", "sh -c 'yes >&2'");
@@ -185,8 +197,38 @@ fn messages_are_added_to_a_file() {
     assert_eq!(clean(script), "1\n2\n");
     let script = "for i in 1 2; do pipework run -m log -- pipework send --mixed $i; done; cat log";
     assert_eq!(clean(script), "2\n");
+    // Nothing runs into what somebody else has left unfinished, or a descriptor's user.
+    let send = "pipework send --mixed two";
+    let script = format!(
+        "printf half > log; pipework run --append -m log -- {send}; cat log
+        printf half > log; pipework run -m fd:3 -- {send} 3>> log; cat log; printf 'one\\0' > log
+        pipework run --append --nul -m log -- {send}; tr '\\0' , < log"
+    );
+    assert_eq!(clean(&script), "half\ntwo\nhalf\ntwo\none,two,");
     fails(2, &["--messages"], "pipework run --append true");
     fails(1, &["messages", "No space"], "pipework run --append -m /dev/full pipework send -m x");
+}
+
+#[test]
+fn of_a_message_that_finds_no_space_nothing_stays() {
+    let script = "(ulimit -f 8; exec pipework run -m log sh -c 'seq -w 2000 | pipework send -lm' 2> err)
+        grep -c 'too large' err; tail -c 5 log; wc -c < log
+        (ulimit -f 8; exec pipework run -m fd:3 sh -c 'seq -w 2000 | pipework send -lm' 2>> err 3> log)
+        echo end >> log; tail -n 2 log | wc -c";
+    let done = sh(&Folder::new(), script);
+    let lines: Vec<&str> = done.out.lines().collect();
+    assert_eq!((lines.len(), done.err.as_str()), (4, ""), "{done:?}");
+    let size: usize = lines[2].parse().unwrap();
+    assert!(size > 3000 && size.is_multiple_of(5), "{done:?}");
+    assert_eq!(lines[1].parse::<usize>().unwrap(), size / 5, "{done:?}");
+    assert_eq!(lines[3], "9");
+}
+
+#[test]
+fn a_fifo_for_messages_is_waited_for() {
+    let script = "mkfifo log; pipework run -m log pipework send -m hello 2> err & \
+        until grep -q 'log: waiting' err 2> /dev/null; do sleep 0.01; done; cat log; wait";
+    assert_eq!(clean(script), "hello\n");
 }
 
 #[test]
@@ -195,6 +237,33 @@ fn outputs_that_fail_end_it_while_arguments_are_left() {
     let script = "(yes | pipework run -a - --stderr tagged echo; echo $? > status) | head -n 2; cat status";
     assert_eq!(clean(script), "y\ny\n141\n");
     fails(1, &["standard output is closed"], "echo a | pipework run -a - echo >&-");
+    // A reader that leaves is noticed although nothing is printed.
+    let script = "mkfifo in; exec 9<> in; (pipework run -a in echo; echo $? > status) | :; cat status";
+    assert_eq!(clean(script), "141\n");
+}
+
+#[test]
+fn arguments_that_are_refused() {
+    fails(
+        126,
+        &["echo with line 2 of standard input", "NUL byte"],
+        "printf 'a\\nb\\0c\\n' | pipework run -a - echo",
+    );
+    let long = "(echo a; head -c 300000 /dev/zero | tr '\\0' x; echo; echo b) > list; pipework run -a list";
+    fails(126, &["echo with line 2 of list", "too long"], &format!("{long} echo > out"));
+    fails(126, &["sh with line 2 of list", "too long"], &format!("{long} -s 'echo {{}}' > out"));
+    fails(
+        1,
+        &["line 1 of list is longer than"],
+        "head -c 9000000 /dev/zero > list; pipework run -a list echo",
+    );
+    for line in ["echo '{}'", "echo \"{}\""] {
+        let script = "echo a | pipework run -a - --shell \"$LINE\"";
+        let done = outcome(shell(&Folder::new(), script).env("LINE", line).output().unwrap());
+        assert_eq!((done.status, done.err.contains("without quotes")), (Some(2), true), "{done:?}");
+    }
+    fails(2, &["missing beside :::"], "pipework run :::");
+    fails(2, &["missing beside :::"], "pipework run true :::");
 }
 
 #[test]

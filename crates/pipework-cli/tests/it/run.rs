@@ -47,7 +47,7 @@ fn commands_are_separated_and_tagged() {
     assert_eq!(clean("pipework run printf 'a\\r\\nb'"), "a\r\nb");
     assert_eq!(clean("echo input | pipework run cat"), "input\n");
     assert_eq!(clean("echo input | pipework run cat ::: cat"), "");
-    fails(1, &["missing", ":::"], "pipework run echo a :::");
+    fails(2, &["missing", ":::"], "pipework run echo a :::");
     fails(2, &["CMD"], "pipework run");
 }
 
@@ -308,6 +308,46 @@ fn any_bytes_pass_through_one_command() {
     let burst = "pipework send --mixed --burst data";
     assert_eq!(clean(&format!("pipework run -m /dev/null {burst}")), "\u{e}data\u{f}");
     assert_eq!(clean(&format!("pipework run -m out --bursts {burst}; cat out")), "data\n");
+}
+
+/// Whoever starts it as a coprocess answers its questions.
+#[test]
+fn a_question_without_a_newline_comes_through_a_pipe() {
+    let asks = "printf \"name? \"; read name; echo \"hello $name\"";
+    let script = format!(
+        "mkfifo in out; pipework run sh -c '{asks}' < in > out & exec 3> in 4< out
+        head -c 6 <&4; echo you >&3; cat <&4"
+    );
+    assert_eq!(clean(&script), "name? hello you\n");
+}
+
+#[test]
+fn a_line_without_end_does_not_fill_the_memory() {
+    let script = "(ulimit -v 100000; exec pipework run head -c 150000000 /dev/zero) | wc -c";
+    assert_eq!(clean(script), "150000000\n");
+}
+
+/// Of one command a long line comes as it is; where something stands between its pieces, it is cut,
+/// and that is said.
+#[test]
+fn lines_that_are_longer_than_the_limit() {
+    let long = "0123456789abcdefghijABCDEFG";
+    let run = |options: &str| {
+        sh(&Folder::new(), &format!("pipework run --max-message 10 {options} echo {long}; echo $?"))
+    };
+    assert_eq!(run("").out, format!("{long}\n0\n"));
+    assert_eq!(run("--nul").out, format!("{long}\x000\n"));
+    let done = run("--tag");
+    assert_eq!(done.out, "[echo] 0123456789\n[echo] abcdefghij\n[echo] ABCDEFG\n3\n");
+    assert_eq!(done.err.matches("echo: a line longer than --max-message was cut").count(), 1, "{}", done.err);
+    let done = run("--json");
+    assert_eq!(done.out.matches("\"continued\":true").count(), 2, "{}", done.out);
+    assert!(
+        done.out
+            .ends_with("\"data\":\"ABCDEFG\"}\n{\"type\":\"exit\",\"command\":\"echo\",\"status\":0}\n3\n"),
+        "{}",
+        done.out
+    );
 }
 
 #[test]

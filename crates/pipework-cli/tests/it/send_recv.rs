@@ -285,6 +285,9 @@ fn errors_say_what_to_do() {
     fails_in_pipe(2, &["--lines"], "pipework send --lines --nul");
     fails(2, &["seconds"], "pipework recv --timeout soon");
     fails(1, &["--mixed"], "echo some text that is no message | pipework recv");
+    fails(3, &["no message", "--mixed (3 bytes)"], "echo hi | pipework recv");
+    fails(3, &["sent without --zstd", "and 1 byte)"], "pipework send x | pipework recv --zstd");
+    fails(3, &["is --zstd set on both sides?"], "pipework send --zstd x | pipework recv");
 }
 
 #[test]

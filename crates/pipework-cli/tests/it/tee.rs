@@ -68,10 +68,57 @@ fn a_full_disk_does_not_concern_the_stream() {
     assert_eq!(sums[0], sums[1], "{}", done.err);
     assert!(done.err.contains("/dev/full: No space"), "{}", done.err);
     assert!(done.err.ends_with("1000 entries were left out\n"), "{}", done.err);
+    assert_eq!(done.err.lines().count(), 2, "{}", done.err);
     for options in ["", "--count"] {
         let script = format!("pipework send x | pipework tee {options} /dev/full > /dev/null");
         fails(1, &["No space", "1 entry"], &script);
     }
+}
+
+#[test]
+fn of_an_entry_that_finds_no_space_nothing_stays() {
+    let script = "seq -w 2000 | pipework send -l | (ulimit -f 8; exec pipework tee log 2> err) | wc -c > size
+        tail -n 1 err; tail -c 1 log | od -An -c; wc -c < log; seq -w 3 | pipework send -l | pipework tee -a log > out
+        tail -n 3 log | wc -c; printf half > log; pipework send new | pipework tee -a log > out; cat log";
+    let done = sh(&Folder::new(), script);
+    let lines: Vec<&str> = done.out.lines().collect();
+    assert_eq!(lines[1].trim(), "\\n", "{done:?}");
+    let size: usize = lines[2].parse().unwrap();
+    assert!(size > 3000 && size.is_multiple_of(5), "{done:?}");
+    assert!(lines[0].ends_with(&format!(" {} entries were left out", 2000 - size / 5)), "{done:?}");
+    assert_eq!(lines[3..], ["6", "half", "new"]);
+}
+
+/// The stream neither waits for a reader of the log nor is it dropped.
+#[test]
+fn a_fifo_that_nobody_reads_yet() {
+    let script = "mkfifo log out; (pipework send hello | pipework tee log 2> err > out; echo $? > status) &
+        pipework recv --lines < out; until grep -q 'nobody reads' err; do sleep 0.01; done; cat log; wait; cat status";
+    assert_eq!(clean(script), "hello\nhello\n0\n");
+    // Nobody comes: one signal is enough.
+    let script = "mkfifo log; pipework send x | cat > stream; pipework tee log < stream > out 2> err & TEE=$!
+        until grep -q 'nobody reads' err 2> /dev/null; do sleep 0.01; done
+        kill -TERM $TEE; wait $TEE; echo $?; tail -n 1 err";
+    assert_eq!(clean(script), "143\npipework: log: 1 entry was left out\n");
+}
+
+#[test]
+fn what_a_second_signal_leaves_out_is_said() {
+    let folder = Folder::new();
+    let script = "mkfifo log; exec 9<> log; : > begun; exec pipework tee log < stream 2> err > out";
+    sh(&folder, "seq 100000 | pipework send --lines | cat > stream");
+    let mut child = shell(&folder, script).spawn().unwrap();
+    sh(&folder, "until [ -e out ] && cmp -s stream out; do sleep 0.01; done");
+    let id = child.id();
+    let status = loop {
+        sh(&folder, &format!("kill -TERM {id}; sleep 0.2"));
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+    };
+    let said = fs::read_to_string(folder.join("err")).unwrap();
+    assert_eq!(status.code(), Some(143));
+    assert!(said.contains("entries left out, at most: "), "{said}");
 }
 
 /// Nobody reads the log until the stream has passed: it neither waits nor is its end held back, and
@@ -92,7 +139,8 @@ fn a_log_that_stands_still_does_not_hold_the_stream() {
             assert_eq!(lines[1..], ["0", "100000 "]);
         } else {
             let (logged, said) = lines[2].split_once(' ').unwrap();
-            let lost = said.split(' ').nth(2).unwrap();
+            assert!(said.contains("--backlog is full: entries are left out"), "{said}");
+            let lost = lines[3].split(' ').nth(2).unwrap();
             assert_eq!(lines[1], "1");
             let numbers = [logged, lost].map(|number| number.parse::<u64>().unwrap());
             // How many depends on when the log's thread runs.
@@ -170,6 +218,31 @@ fn it_ends_with_ctrl_c_on_a_terminal() {
 }
 
 #[test]
+fn lines_that_are_longer_than_the_limit() {
+    let stream = "{ printf 0123456789abcdefghijABCDEFG; echo; pipework send -m x; echo end; }";
+    let tee = format!("{stream} | pipework tee --mixed --max-message 10");
+    let done = sh(&Folder::new(), &format!("{tee} --count | wc -c"));
+    assert!(done.err.contains(", 2 lines of text, 0 damaged"), "{}", done.err);
+    let done = sh(&Folder::new(), &format!("{tee} --text log > out; echo $?; cat log"));
+    assert_eq!((&*done.out, &*done.err), ("0\n0123456789abcdefghijABCDEFG\nx\nend\n", ""));
+    let done = sh(&Folder::new(), &format!("{tee} --text --json log > out; echo $?; grep -c continued log"));
+    assert_eq!(done.out, "3\n2\n", "{}", done.err);
+    let recv = "pipework recv --mixed --max-message 10";
+    assert_eq!(clean(&format!("{stream} | {recv} --nul | tr '\\0' ,")), "0123456789abcdefghijABCDEFG,x,end,");
+    let done = sh(&Folder::new(), &format!("{stream} | ({recv} --json; echo $?)"));
+    assert!(done.out.matches("\"continued\":true").count() == 2 && done.out.ends_with("}\n3\n"), "{done:?}");
+}
+
+#[test]
+fn it_says_that_it_reads_from_a_terminal() {
+    let mut terminal = Terminal::run(&Folder::new(), (10, 80), "pipework tee -mc");
+    terminal.wait_for("Ctrl-D ends it");
+    terminal.press("text\r\x04");
+    terminal.wait_for("1 line of text");
+    terminal.end();
+}
+
+#[test]
 fn bytes_pass_as_they_come() {
     let folder = Folder::new();
     let mut child = shell(&folder, "exec pipework tee -mc log").stdin(Stdio::piped()).spawn().unwrap();
@@ -211,6 +284,12 @@ fn bad_command_lines() {
     fails(1, &["descriptor 7: Bad file"], "pipework tee /dev/fd/7 < /dev/null");
     fails(1, &["standard input is closed"], "pipework tee log <&-");
     fails(1, &["standard input", "Is a directory"], "pipework tee log < .");
+    assert_eq!(
+        clean(
+            "echo text > in; pipework tee -m in < in 2> err; echo $?; cat in; grep -c 'comes from there' err"
+        ),
+        "1\ntext\n1\n"
+    );
     fails(1, &["stream itself"], "pipework tee out < /dev/null > out");
     fails(1, &["stream itself"], "pipework tee -c /dev/stdout < /dev/null");
 }

@@ -130,9 +130,10 @@ impl Reader {
         (!line.is_empty()).then_some(line)
     }
 
-    /// Takes what [`Reader::peek`] shows; what still comes of the line is given out as a line of its
-    /// own. For text that has to be seen before its line ends, or whose lines may have no end: what
-    /// is taken does not stay in memory. Where it ends with `\r`, a `\n` behind that comes alone.
+    /// Takes what [`Reader::peek`] shows; what still comes of the line is given out as a line of
+    /// its own. For text that has to be seen before its line ends, or whose lines may have no end:
+    /// what is taken does not stay in memory. Where it ends with `\r`, a `\n` behind that comes
+    /// alone.
     pub fn take_peeked(&mut self) -> Option<Vec<u8>> {
         self.check_fork(OP).ok()?;
         self.look(None, |source| source.decoder.take_unfinished_line())
