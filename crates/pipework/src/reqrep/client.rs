@@ -429,9 +429,9 @@ impl Client {
     ///
     /// When it is readable, call [`recv_any`](Client::recv_any) with [`Deadline::now`] until it
     /// times out, or try to receive each call in progress; the former looks only at calls that are
-    /// done. As soon as there is nothing left, it is not readable any more. A thread of this process
-    /// waits on behalf of the loop. The first call of this method starts it, and it ends with the
-    /// client.
+    /// done. As soon as there is nothing left, it is not readable any more. A thread of this
+    /// process waits on behalf of the loop. The first call of this method starts it, and it ends
+    /// with the client.
     ///
     /// The caller owns the descriptor, may close it at any time, and must not read from it. Each
     /// call returns another one. A forked child asks for one of its own.
