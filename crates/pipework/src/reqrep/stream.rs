@@ -4,7 +4,7 @@ use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use super::client::{Client, Outcome, Reply, may_be_open};
-use super::gathering::Step;
+use super::gathering::{Step, make_steps};
 use super::shm::payload::Message;
 use super::shm::slot::State;
 use super::shm::ticket::Ticket;
@@ -33,6 +33,8 @@ pub(super) struct Progress {
     /// What has arrived of a part that comes in pieces.
     piece: Vec<u8>,
     reason: Option<Reply>,
+    /// Those of the last part, once that has come.
+    end_flags: u32,
 }
 
 impl Client {
@@ -92,7 +94,7 @@ impl Client {
 
 impl Stream {
     pub(super) fn new(client: Client, ticket: Ticket, each: Duration) -> Stream {
-        let progress = Progress { ticket: Some(ticket), piece: Vec::new(), reason: None };
+        let progress = Progress { ticket: Some(ticket), piece: Vec::new(), reason: None, end_flags: 0 };
         Stream { client, progress, each }
     }
 
@@ -114,10 +116,26 @@ impl Stream {
         client.wait_for_steps(ticket, deadline.into(), STREAM, || progress.advance(client))
     }
 
+    /// As [`next_part`](Stream::next_part), without waiting: `None` also if nothing has come yet,
+    /// which the [`ticket`](Stream::ticket) tells from the end.
+    ///
+    /// # Errors
+    ///
+    /// As [`next_part`](Stream::next_part), but never `TimedOut` or `Interrupted`.
+    pub fn try_next_part(&mut self) -> Result<Option<Reply>> {
+        let Stream { client, progress, .. } = self;
+        make_steps(|| progress.advance(client)).map(Option::flatten)
+    }
+
     /// The ticket of its call while that goes on; `None` once it is over: after an error, and after
     /// the last part, which can be told from the others by this.
     pub fn ticket(&self) -> Option<Ticket> {
         self.progress.ticket
+    }
+
+    /// The flags of the last part, also where that is empty and only ends the stream; 0 before it.
+    pub fn end_flags(&self) -> u32 {
+        self.progress.end_flags
     }
 
     /// Why the server gave the request up, after the error `Failed`; `None` without one.
@@ -152,7 +170,10 @@ impl Progress {
         }
         self.ticket = None;
         match client.take_last(ticket, word, &mut self.piece, STREAM)? {
-            Outcome::Answered(last) => Ok(Some(Break((!last.is_empty()).then_some(last)))),
+            Outcome::Answered(last) => {
+                self.end_flags = last.flags();
+                Ok(Some(Break((!last.is_empty()).then_some(last))))
+            }
             Outcome::Failed(reason) => {
                 self.reason = (!reason.is_empty()).then_some(reason);
                 Err(Error::new(ErrorKind::Failed, STREAM))

@@ -53,6 +53,33 @@ fn parts_come_one_by_one_with_their_flags_and_an_empty_end_is_none() {
 }
 
 #[test]
+fn parts_are_looked_for_and_the_flags_of_an_empty_end_are_told() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    let mut stream = client.stream("go", PATIENCE).unwrap();
+    assert_eq!((stream.try_next_part().unwrap().is_some(), stream.ticket().is_some()), (false, true));
+    let mut request = server.recv(PATIENCE).unwrap();
+    let message = |text: &'static str, flags| pipework::reqrep::Message::new(text).flags(flags);
+    assert_eq!(request.part(message("part", 1), PATIENCE), Ok(true));
+    let part = stream.try_next_part().unwrap().expect("it was given");
+    assert_eq!((&*part, part.flags(), stream.end_flags()), (&b"part"[..], 1, 0));
+    assert_eq!(request.reply(message("", 2)), Ok(true));
+    assert!(stream.try_next_part().unwrap().is_none());
+    assert_eq!((stream.ticket(), stream.end_flags()), (None, 2));
+    assert!(stream.try_next_part().unwrap().is_none());
+    // An end that is a part has its own flags, and a failure is the error.
+    let mut stream = client.stream("go", PATIENCE).unwrap();
+    assert_eq!(server.recv(PATIENCE).unwrap().reply(message("all", 3)), Ok(true));
+    let part = stream.try_next_part().unwrap().expect("it was given");
+    assert_eq!((part.flags(), stream.end_flags(), stream.ticket()), (3, 3, None));
+    let mut stream = client.stream("go", PATIENCE).unwrap();
+    server.recv(PATIENCE).unwrap().fail("no");
+    assert_eq!(stream.try_next_part().map_err(|error| error.kind()).err(), Some(ErrorKind::Failed));
+    assert_eq!(stream.reason().map(|reason| reason.to_vec()), Some(b"no".to_vec()));
+    assert_all_free(&segment);
+}
+
+#[test]
 fn a_stream_that_is_dropped_stops_its_server_with_the_next_part() {
     let segment = small();
     let (client, server) = ends(&segment);
