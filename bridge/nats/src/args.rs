@@ -90,6 +90,10 @@ pub(crate) struct CarryArgs {
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(crate) overflow: Option<Duration>,
 
+    /// While a call is in progress, how long to look for what is to come next, before sleeping
+    #[arg(long, value_name = "SECS", default_value = "0.0002", value_parser = seconds)]
+    pub(crate) spin: Duration,
+
     /// Use a channel of another user; all who may write to it can disturb it
     #[arg(long)]
     pub(crate) any_owner: bool,

@@ -10,6 +10,7 @@ use crate::parts::{Misfit, Received, Sent, cut};
 use async_nats::connection::State;
 use async_nats::{Message, StatusCode, Subject};
 use bytes::Bytes;
+use pipework::ErrorKind;
 use pipework::reqrep::{self, Request, Server, Stage, Ticket};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -20,6 +21,8 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 /// How often a call in progress is asked whether anybody still waits for it.
 const TICK: Duration = Duration::from_millis(50);
+/// How long this thread sleeps in the channel and does nothing else, where there is nothing else.
+const SLICE: Duration = Duration::from_millis(100);
 /// How long a local caller may take for a part.
 const PART_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the answer to a probe is waited for.
@@ -34,16 +37,21 @@ const PROBE: Duration = Duration::from_secs(1);
 /// The channel cannot be used any more.
 pub async fn attach(bridge: Rc<Bridge>, mut stop: Stop) -> Result<(), Failure> {
     match only(&bridge, &mut stop).await? {
-        Some(_lock) => take_out(Rc::clone(&bridge), stop).await,
+        Some(_lock) => take_out(Rc::clone(&bridge), stop, bridge.settings.owns_thread).await,
         None => Ok(()),
     }
 }
 
-/// The same; who calls it has the lock.
-pub(crate) async fn take_out(bridge: Rc<Bridge>, mut stop: Stop) -> Result<(), Failure> {
-    let permits = bridge.permits();
-    let attached =
-        Rc::new(Attached { bridge, permits, nobody_there: Notify::new(), is_away: Cell::new(true) });
+/// The same; who calls it has the lock, and says whether anything else runs on this thread.
+pub(crate) async fn take_out(bridge: Rc<Bridge>, mut stop: Stop, owns_thread: bool) -> Result<(), Failure> {
+    let attached = Rc::new(Attached {
+        permits: bridge.permits(),
+        bridge,
+        owns_thread,
+        nobody_there: Notify::new(),
+        is_away: Cell::new(true),
+        idle: Notify::new(),
+    });
     while attached.find_somebody(&mut stop).await {
         attached.serve(&mut stop).await?;
     }
@@ -67,10 +75,14 @@ pub(crate) async fn only(bridge: &Bridge, stop: &mut Stop) -> Result<Option<Only
 struct Attached {
     bridge: Rc<Bridge>,
     permits: Permits,
+    /// Nothing else runs on this thread.
+    owns_thread: bool,
     /// Rung when nobody answers at the subject.
     nobody_there: Notify,
     /// Not attached.
     is_away: Cell<bool>,
+    /// Rung when no call is in progress any more.
+    idle: Notify,
 }
 
 /// Times to wait, each twice the one before, and none the same as another bridge's.
@@ -119,7 +131,7 @@ impl Attached {
         if self.bridge.nats.connection_state() != State::Connected {
             return false;
         }
-        let mut mailbox = self.bridge.mailboxes.mailbox();
+        let mailbox = self.bridge.mailboxes.mailbox();
         let probe = Call { knows_steps: true, is_probe: true, ..Call::default() };
         if self.bridge.request(&probe, &mailbox.subject.clone(), Bytes::new()).await.is_err() {
             return false;
@@ -150,9 +162,13 @@ impl Attached {
                 (permit, request) = taken => match request {
                     Ok(request) => {
                         let (this, request) = (Rc::clone(self), request.into_owned());
+                        let counted = self.bridge.figures.in_flight(Side::Attach);
                         tokio::task::spawn_local(async move {
                             this.carry(request).await;
-                            drop(permit);
+                            drop((permit, counted));
+                            if this.bridge.figures.all_in_flight() == 0 {
+                                this.idle.notify_one();
+                            }
                         });
                     }
                     Err(error) => break Err(at(&path)(error)),
@@ -169,7 +185,7 @@ impl Attached {
         loop {
             let request = match self.bridge.settings.overflow {
                 Some(wait) => self.overflowing(server, wait).await?,
-                None => server.recv_async().await?,
+                None => self.recv(server).await?,
             };
             match self.bridge.brought_in.borrow_mut().get_mut(&request.ticket()) {
                 // It came from there. Dropped, it fails at the client of the other direction.
@@ -177,6 +193,48 @@ impl Attached {
                 None => return Ok(request),
             }
         }
+    }
+
+    /// The next request of local callers.
+    async fn recv<'a>(&self, server: &'a Server) -> Result<Request<'a>, pipework::Error> {
+        let bridge = &self.bridge;
+        loop {
+            if bridge.figures.all_in_flight() > 0 {
+                // Either the next request or, if nothing, that no call is in progress any more.
+                let is_over = || bridge.figures.all_in_flight() == 0;
+                let look = || match server.try_recv().transpose() {
+                    None => is_over().then_some(None),
+                    taken => Some(taken),
+                };
+                let may = || bridge.figures.all_in_flight() <= 1;
+                if let Some(found) = bridge.spin.wait(may, look).await {
+                    match found {
+                        Some(taken) => return taken,
+                        None => continue,
+                    }
+                }
+            } else if self.owns_thread && self.is_at_rest().await {
+                match server.recv(SLICE) {
+                    Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
+                    taken => return taken,
+                }
+                continue;
+            }
+            tokio::select! {
+                taken = server.recv_async() => return taken,
+                () = self.idle.notified() => {}
+            }
+        }
+    }
+
+    /// Whether there is nothing to do but to wait for requests, once all is done that can be now.
+    async fn is_at_rest(&self) -> bool {
+        // One turn of the runtime finds what has come, the next does what that asks for.
+        for _ in 0..2 {
+            tokio::task::yield_now().await;
+        }
+        let is_connected = self.bridge.nats.connection_state() == State::Connected;
+        is_connected && self.bridge.figures.all_in_flight() == 0
     }
 
     /// A request that has waited for local workers in vain, or any where there are none.
@@ -220,7 +278,6 @@ impl Attached {
     /// Carries one request, until it is over.
     async fn carry(&self, request: Request<'static>) {
         let (figures, begin) = (&self.bridge.figures, Instant::now());
-        let _counted = figures.in_flight(Side::Attach);
         let mut carried = Carried { attached: self, request: Some(request), begin };
         let mut pauses = Pauses::new(Duration::from_millis(5), Duration::from_millis(250));
         let outcome = loop {
@@ -457,7 +514,7 @@ impl Carried<'_> {
     }
 
     /// Tells the far side that nobody waits, as soon as it is known where.
-    fn cancel(&self, mut far: FarSide) {
+    fn cancel(&self, far: FarSide) {
         let (bridge, silence) = (Rc::clone(&self.attached.bridge), self.attached.bridge.settings.silence);
         tokio::task::spawn_local(async move {
             let control = match far.control {

@@ -5,6 +5,7 @@ use crate::figures::Figures;
 use crate::mailboxes::Mailboxes;
 use crate::message::{Call, Step};
 use crate::parts;
+use crate::spin::Spin;
 use async_nats::{Client, Subject};
 use bytes::Bytes;
 use pipework::reqrep::{Segment, Ticket};
@@ -40,6 +41,11 @@ pub struct Settings {
     pub overflow: Option<Duration>,
     /// Use a channel of another user.
     pub any_owner: bool,
+    /// For how long to look for what is likely to come soon, before this thread sleeps.
+    pub spin: Duration,
+    /// Nothing else runs on this thread: while no call is in progress, an [`attach`](crate::attach())
+    /// may sleep in the channel for up to a tenth of a second at a time.
+    pub owns_thread: bool,
 }
 
 /// A channel and a connection.
@@ -50,6 +56,7 @@ pub struct Bridge {
     pub(crate) segment: Segment,
     pub(crate) mailboxes: Mailboxes,
     pub(crate) figures: Rc<Figures>,
+    pub(crate) spin: Spin,
     /// The calls that this program has brought in, and whether it has taken them itself.
     pub(crate) brought_in: RefCell<HashMap<Ticket, bool>>,
 }
@@ -63,8 +70,8 @@ impl Bridge {
     pub async fn open(settings: Settings, nats: Client, figures: Rc<Figures>) -> Result<Rc<Bridge>, Failure> {
         let segment = channel::open(&settings.channel, settings.any_owner)?;
         let mailboxes = Mailboxes::open(&nats).await.map_err(at("the inbox"))?;
-        let brought_in = RefCell::default();
-        Ok(Rc::new(Bridge { settings, nats, segment, mailboxes, figures, brought_in }))
+        let (spin, brought_in) = (Spin::new(settings.spin), RefCell::default());
+        Ok(Rc::new(Bridge { settings, nats, segment, mailboxes, figures, spin, brought_in }))
     }
 
     /// A permit for each call that may be in progress.

@@ -11,8 +11,11 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use pipework::reqrep::{Client, Reply, Stream, Ticket};
 use pipework::{Error, ErrorKind};
+use std::cell::OnceCell;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 /// How often the channel is asked for workers.
@@ -127,9 +130,10 @@ impl Exposing {
             return self.end(&to, Status::Busy, Bytes::new()).await;
         };
         let this = Rc::clone(self);
+        let counted = figures.in_flight(Side::Expose);
         tokio::task::spawn_local(async move {
             this.answer(call, to, message.payload).await;
-            drop(permit);
+            drop((permit, counted));
         });
     }
 
@@ -140,12 +144,13 @@ impl Exposing {
 
     async fn answer(&self, call: Call, to: Subject, payload: Bytes) {
         let (figures, begin) = (&self.bridge.figures, Instant::now());
-        let _counted = figures.in_flight(Side::Expose);
-        let mut conversation = Conversation {
+        let conversation = Conversation {
             exposing: self,
             call,
-            to: to.clone(),
-            mailbox: call.knows_steps.then(|| self.bridge.mailboxes.mailbox()),
+            to: &to,
+            mailbox: OnceCell::new(),
+            opened: Notify::new(),
+            sent: Sent::default(),
         };
         let outcome = conversation.hold(payload).await;
         figures.done(Side::Expose, outcome.as_ref().map_or_else(End::name, |()| "answered"), begin.elapsed());
@@ -189,35 +194,29 @@ impl From<Unsent> for End {
 struct Conversation<'a> {
     exposing: &'a Exposing,
     call: Call,
-    to: Subject,
-    /// Where the caller says more; none for one that does not know how.
-    mailbox: Option<Mailbox>,
+    to: &'a Subject,
+    /// Where the caller says more. Most calls are over before there is any need for it.
+    mailbox: OnceCell<Mailbox>,
+    /// Rung when it is there.
+    opened: Notify,
+    /// Of the reply.
+    sent: Sent,
 }
 
 impl Conversation<'_> {
-    async fn hold(&mut self, payload: Bytes) -> Result<(), End> {
-        let limit = self.call.timeout;
+    async fn hold(&self, payload: Bytes) -> Result<(), End> {
         let held = async {
             let request = if self.call.more { self.gather(payload).await? } else { payload };
-            let sent = Sent::default();
-            let Conversation { exposing, call, to, mailbox } = self;
-            let answering = Answering {
-                exposing,
-                call: *call,
-                to,
-                reply: mailbox.as_ref().map(|own| own.subject.clone()),
-                sent: &sent,
-            };
-            match mailbox {
-                Some(mailbox) => tokio::select! {
-                    biased;
-                    answered = answering.answer(request) => answered,
-                    () = answering.listen(mailbox) => Err(End::Gone),
-                },
-                None => answering.answer(request).await,
+            if !self.call.knows_steps {
+                return self.answer(request).await;
+            }
+            tokio::select! {
+                biased;
+                answered = self.answer(request) => answered,
+                () = self.listen() => Err(End::Gone),
             }
         };
-        match limit {
+        match self.call.timeout {
             None => held.await,
             // Whoever does not wait at all would now and then be answered.
             Some(Duration::ZERO) => Err(Status::TimedOut.into()),
@@ -225,31 +224,44 @@ impl Conversation<'_> {
         }
     }
 
+    fn mailbox(&self) -> &Mailbox {
+        self.mailbox.get_or_init(|| {
+            self.opened.notify_one();
+            self.exposing.bridge.mailboxes.mailbox()
+        })
+    }
+
+    /// Says something to the caller, and where to answer.
+    async fn say(&self, step: Step, payload: Bytes) -> Result<(), End> {
+        let reply = Some(&self.mailbox().subject);
+        Ok(self.exposing.bridge.say(self.to, reply, &step, payload).await?)
+    }
+
+    /// The last word, which nobody answers.
+    async fn end(&self, step: Step, payload: Bytes) -> Result<(), End> {
+        Ok(self.exposing.bridge.say(self.to, None, &step, payload).await?)
+    }
+
     /// Receives the other parts of a request.
-    async fn gather(&mut self, first: Bytes) -> Result<Bytes, End> {
+    async fn gather(&self, first: Bytes) -> Result<Bytes, End> {
         let settings = &self.exposing.bridge.settings;
-        let Some(mailbox) = &mut self.mailbox else { return Err(Status::Malformed.into()) };
         let mut received = Received::new(settings.max_message);
         let fits = |misfit| match misfit {
             Misfit::Gap => End::from(Status::WorkerDied),
             Misfit::TooLong => End::from(Status::TooLong),
         };
         received.take(0, true, &first).map_err(fits)?;
-        let reply = mailbox.subject.clone();
-        let say = |step| {
-            let (bridge, to, reply) = (&self.exposing.bridge, &self.to, &reply);
-            async move { bridge.say(to, Some(reply), &step, Bytes::new()).await }
-        };
-        say(Step::Accepted).await?;
+        self.say(Step::Accepted, Bytes::new()).await?;
         loop {
-            let Ok(message) = timeout(settings.silence, mailbox.recv()).await else { return Err(End::Gone) };
+            let heard = timeout(settings.silence, self.mailbox().recv());
+            let Ok(message) = heard.await else { return Err(End::Gone) };
             match read(&message) {
                 Some(Step::Part { number, more, .. }) => {
                     if let Some(request) = received.take(number, more, &message.payload).map_err(fits)? {
                         return Ok(request.into());
                     }
                     if let Some(next) = received.due() {
-                        say(Step::Ack(next)).await?;
+                        self.say(Step::Ack(next), Bytes::new()).await?;
                     }
                 }
                 Some(Step::Accepted | Step::Ack(_)) => {}
@@ -258,27 +270,7 @@ impl Conversation<'_> {
             }
         }
     }
-}
 
-/// What the caller says; a step that ends the call where nobody hears this side any more.
-fn read(message: &Message) -> Option<Step> {
-    match message.status {
-        Some(StatusCode::NO_RESPONDERS) => Some(Step::Cancel),
-        _ => Step::read(message.headers.as_ref()).ok(),
-    }
-}
-
-/// A request on its way through the channel.
-struct Answering<'a> {
-    exposing: &'a Exposing,
-    call: Call,
-    to: &'a Subject,
-    /// This side's mailbox.
-    reply: Option<Subject>,
-    sent: &'a Sent,
-}
-
-impl Answering<'_> {
     /// Calls a worker, and hands on what it says.
     async fn answer(&self, request: Bytes) -> Result<(), End> {
         let message = pipework::reqrep::Message::new(&request).flags(self.call.flags);
@@ -288,10 +280,12 @@ impl Answering<'_> {
         // What a caller gets in one message that does not take several.
         let mut whole = Vec::new();
         loop {
-            let part = stream.next_part_async().await.map_err(|error| self.ended(error, &stream, &known))?;
-            let flags = part.as_ref().map_or(0, Reply::flags);
-            let part = part.map_or(Vec::new(), Reply::into_vec);
+            let part = self.next_part(&mut stream).await.map_err(|error| {
+                if known.was_taken_here() { Status::Busy.into() } else { ended(error, stream.reason()) }
+            })?;
             let is_last = stream.ticket().is_none();
+            let flags = if is_last { stream.end_flags() } else { part.as_ref().map_or(0, Reply::flags) };
+            let part = part.map_or(Vec::new(), Reply::into_vec);
             match (self.call.knows_steps, is_last) {
                 (true, false) => self.part(part.into(), flags).await?,
                 (true, true) => return self.reply(part.into(), flags).await,
@@ -301,17 +295,24 @@ impl Answering<'_> {
                         return Err(Status::TooLong.into());
                     }
                     if is_last {
-                        return self.say(Step::Reply { number: 0, flags }, whole.into()).await;
+                        return self.end(Step::Reply { number: 0, flags }, whole.into()).await;
                     }
                 }
             }
         }
     }
 
-    fn ended(&self, error: Error, stream: &Stream, known: &BroughtIn<'_>) -> End {
-        match known.was_taken_here() {
-            true => Status::Busy.into(),
-            false => ended(error, stream.reason()),
+    /// The next part of the reply.
+    async fn next_part(&self, stream: &mut Stream) -> Result<Option<Reply>, Error> {
+        let bridge = &self.exposing.bridge;
+        let may = || bridge.figures.all_in_flight() <= 1;
+        let look = || match stream.try_next_part() {
+            Ok(None) if stream.ticket().is_some() => None,
+            found => Some(found),
+        };
+        match bridge.spin.wait(may, look).await {
+            Some(found) => found,
+            None => stream.next_part_async().await,
         }
     }
 
@@ -338,20 +339,25 @@ impl Answering<'_> {
             let piece = cut(&mut reply, bytes);
             self.piece(piece, true, flags).await?;
         }
-        self.say(Step::Reply { number: self.sent.count(), flags }, reply).await
-    }
-
-    async fn say(&self, step: Step, payload: Bytes) -> Result<(), End> {
-        Ok(self.exposing.bridge.say(self.to, self.reply.as_ref(), &step, payload).await?)
+        self.end(Step::Reply { number: self.sent.count(), flags }, reply).await
     }
 
     /// Listens to the caller, and tells it from time to time that its request is in hand; returns
     /// when it does not wait any more.
-    async fn listen(&self, mailbox: &mut Mailbox) {
-        let mut word = std::pin::pin!(sleep(FIRST_WORD));
+    async fn listen(&self) {
+        let mut word = pin!(sleep(FIRST_WORD));
         loop {
+            let heard = async {
+                match self.mailbox.get() {
+                    Some(mailbox) => Some(mailbox.recv().await),
+                    None => {
+                        self.opened.notified().await;
+                        None
+                    }
+                }
+            };
             tokio::select! {
-                message = mailbox.recv() => match read(&message) {
+                message = heard => match message.as_ref().and_then(read) {
                     Some(Step::Ack(next)) => self.sent.acknowledge(next),
                     Some(Step::Cancel) => return,
                     // Nothing that ends a call by the rules.
@@ -365,6 +371,14 @@ impl Answering<'_> {
                 }
             }
         }
+    }
+}
+
+/// What the caller says; a step that ends the call where nobody hears this side any more.
+fn read(message: &Message) -> Option<Step> {
+    match message.status {
+        Some(StatusCode::NO_RESPONDERS) => Some(Step::Cancel),
+        _ => Step::read(message.headers.as_ref()).ok(),
     }
 }
 

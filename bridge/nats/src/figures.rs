@@ -87,20 +87,26 @@ impl ConnectionFigures {
 
 /// A call that counts as in flight for as long as this lives.
 #[derive(Debug)]
-pub struct InFlight<'a>(&'a Cell<u64>);
+pub struct InFlight(Rc<Figures>, Side);
 
-impl Drop for InFlight<'_> {
+impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        let gauge = &self.0.in_flight[self.1 as usize];
+        gauge.set(gauge.get() - 1);
     }
 }
 
 impl Figures {
     /// Counts a call in flight.
-    pub fn in_flight(&self, side: Side) -> InFlight<'_> {
+    pub fn in_flight(self: &Rc<Self>, side: Side) -> InFlight {
         let gauge = &self.in_flight[side as usize];
         gauge.set(gauge.get() + 1);
-        InFlight(gauge)
+        InFlight(Rc::clone(self), side)
+    }
+
+    /// Calls in flight, both ways.
+    pub(crate) fn all_in_flight(&self) -> u64 {
+        self.in_flight.iter().map(Cell::get).sum()
     }
 
     /// A call is over.
@@ -229,7 +235,7 @@ mod tests {
 
     #[test]
     fn figures_are_counted_and_told() {
-        let figures = Figures::default();
+        let figures = Rc::new(Figures::default());
         let counted = figures.in_flight(Side::Attach);
         figures.done(Side::Expose, "answered", Duration::from_micros(300));
         figures.done(Side::Expose, "busy", Duration::from_secs(60));

@@ -14,6 +14,6 @@ use std::rc::Rc;
 /// As [`expose`](crate::expose()) and [`attach`](crate::attach()).
 pub async fn join(bridge: Rc<Bridge>, mut stop: Stop) -> Result<(), Failure> {
     let Some(_lock) = only(&bridge, &mut stop).await? else { return Ok(()) };
-    tokio::try_join!(bring_in(Rc::clone(&bridge), stop.clone()), take_out(bridge, stop))?;
+    tokio::try_join!(bring_in(Rc::clone(&bridge), stop.clone()), take_out(bridge, stop, false))?;
     Ok(())
 }

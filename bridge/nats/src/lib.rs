@@ -12,6 +12,7 @@ pub mod connection;
 mod mailboxes;
 mod parts;
 mod channel;
+mod spin;
 mod bridge;
 mod expose;
 mod attach;

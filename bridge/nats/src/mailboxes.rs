@@ -82,7 +82,7 @@ impl Mailboxes {
 
 impl Mailbox {
     /// The next message; it may be dropped while it waits, and nothing is lost.
-    pub(crate) async fn recv(&mut self) -> Message {
+    pub(crate) async fn recv(&self) -> Message {
         poll_fn(|cx| match self.post.messages.borrow_mut().pop_front() {
             Some(message) => Poll::Ready(message),
             None => {

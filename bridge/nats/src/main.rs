@@ -120,6 +120,8 @@ fn settings(args: &CarryArgs) -> Settings {
         silence: args.silence,
         overflow: args.overflow,
         any_owner: args.any_owner,
+        spin: args.spin,
+        owns_thread: true,
     }
 }
 

@@ -21,8 +21,7 @@ fn payloads_of_every_size_arrive_with_their_flags() {
         let request: Vec<u8> = (0..len).map(|at: usize| (at * 7 + at / 256) as u8).collect();
         let reply = client.call(Message::new(&request).flags(len as u32 + 1), SOON).expect("a reply");
         assert!(*reply == *request, "{len} bytes");
-        // An empty reply ends a stream, and a stream's end has no flags.
-        assert_eq!(reply.flags(), if len == 0 { 0 } else { len as u32 + 1 });
+        assert_eq!(reply.flags(), len as u32 + 1);
     }
     assert_eq!(scene.here.audit().unwrap().free, 256);
     wait_until("the far channel is free", || scene.there.audit().unwrap().free == 256);
@@ -90,6 +89,28 @@ fn parts_come_as_they_are_given() {
     go_on.send(()).unwrap();
     let whole = client.call("count", SOON).unwrap();
     assert!(whole.starts_with(b"0123456789101112") && whole.ends_with(b"xend"));
+}
+
+#[test]
+fn an_empty_reply_keeps_its_flags() {
+    if !has_nats() {
+        return;
+    }
+    let scene = Scene::new();
+    let server = scene.server();
+    thread::spawn(move || {
+        while let Ok(mut request) = server.recv(Deadline::NEVER) {
+            if &*request == b"parts" {
+                assert!(request.part("x", SOON).unwrap());
+            }
+            request.reply(Message::new("").flags(7)).unwrap();
+        }
+    });
+    let _bridges = scene.bridges(&[]);
+    for (request, answer) in [("whole", ""), ("parts", "x")] {
+        let reply = scene.client().call(request, SOON).unwrap();
+        assert_eq!((&*reply, reply.flags()), (answer.as_bytes(), 7), "{request}");
+    }
 }
 
 #[test]

@@ -1,0 +1,124 @@
+//! How long to look for what is likely to come soon, before this thread sleeps.
+//!
+//! To be woken takes about as long as a quick call, and costs more CPU than looking does. So while
+//! one call is in progress, its bridge goes on looking: at the channel, and, as the runtime turns,
+//! at the connection. As in the core, a spin in vain puts the next one off, each further one by
+//! twice as many waits. Nothing spins while several calls are in progress, for then somebody else
+//! needs the CPU, nor where there is only one.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// How many waits go by without a spin, at most.
+const LONGEST_REST: u32 = 64;
+
+/// What one bridge remembers of its waits.
+#[derive(Debug)]
+pub(crate) struct Spin {
+    limit: Duration,
+    /// How many waits the last spin in vain has put the next one off by.
+    last: Cell<u32>,
+    /// How many of them are still to come.
+    rest: Cell<u32>,
+}
+
+impl Spin {
+    /// Spins for up to `limit`.
+    pub(crate) fn new(limit: Duration) -> Spin {
+        let is_alone = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2);
+        let limit = if is_alone { Duration::ZERO } else { limit };
+        Spin { limit, last: Cell::new(0), rest: Cell::new(0) }
+    }
+
+    /// What `look` finds while it `may` spin; `None` if that is to be waited for.
+    pub(crate) async fn wait<T>(
+        &self,
+        may: impl Fn() -> bool,
+        mut look: impl FnMut() -> Option<T>,
+    ) -> Option<T> {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        if self.limit.is_zero() || !may() {
+            return None;
+        }
+        if self.rest.get() > 0 {
+            self.rest.set(self.rest.get() - 1);
+            return None;
+        }
+        let begin = Instant::now();
+        while may() {
+            if begin.elapsed() >= self.limit {
+                let next = (2 * self.last.get()).clamp(1, LONGEST_REST);
+                self.last.set(next);
+                self.rest.set(next);
+                return None;
+            }
+            // To whoever shares this CPU, and to what else this thread has to do.
+            std::thread::yield_now();
+            tokio::task::yield_now().await;
+            if let Some(found) = look() {
+                self.last.set(0);
+                return Some(found);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    /// Polls until it is ready, and says how often.
+    fn run<T>(future: impl Future<Output = T>) -> (T, u32) {
+        let (mut future, mut polls) = (pin!(future), 0);
+        loop {
+            polls += 1;
+            if let Poll::Ready(found) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return (found, polls);
+            }
+        }
+    }
+
+    fn spin(limit: Duration) -> Spin {
+        // Whatever machine this runs on.
+        Spin { limit, last: Cell::new(0), rest: Cell::new(0) }
+    }
+
+    #[test]
+    fn what_comes_meanwhile_is_found() {
+        let (spin, mut looks) = (spin(Duration::from_secs(60)), 0);
+        let look = || {
+            looks += 1;
+            (looks == 5).then_some(looks)
+        };
+        assert_eq!(run(spin.wait(|| true, look)), (Some(5), 5));
+        // Without a turn if it is there.
+        assert_eq!(run(spin.wait(|| false, || Some(1))), (Some(1), 1));
+        assert_eq!(run(spin.wait(|| false, || None::<()>)), (None, 1));
+        assert_eq!(run(super::tests::spin(Duration::ZERO).wait(|| true, || None::<()>)), (None, 1));
+    }
+
+    #[test]
+    fn spins_in_vain_put_others_off_until_one_finds_something() {
+        let spin = spin(Duration::from_micros(100));
+        let spins = |waits: usize| {
+            let each = |_| usize::from(run(spin.wait(|| true, || None::<()>)).1 > 1);
+            (0..waits).map(each).sum::<usize>()
+        };
+        // One, then one after 1, 2, 4, 8, 16, 32, 64 and 64 waits without.
+        assert_eq!(spins(1 + 2 + 3 + 5 + 9 + 17 + 33 + 65 + 65), 9);
+        assert_eq!(spins(64), 0);
+        let mut looks = 0;
+        let look = || {
+            looks += 1;
+            (looks == 2).then_some(())
+        };
+        assert_eq!(run(spin.wait(|| true, look)).0, Some(()));
+        assert_eq!(spins(1 + 2), 2);
+    }
+}
