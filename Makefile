@@ -79,7 +79,7 @@ docs: cargo ; book/build ## build the book, target/book/site, and check every li
 bench: ## measure beside the peers and keep a dated record (ROOM=atomic)
 bench-quick: ## a look at the same in less than a minute; keeps nothing
 bench bench-quick: cargo
-	@case $(ROOM) in perl) perl/dev build;; python) python/dev build --release;; *) exit 0;; esac && $(ROOM)/dev peers
+	@case $(ROOM) in perl) perl/dev build && perl/dev peers;; python) python/dev build --release && python/dev peers;; nats) cargo build $(LOCKED) --release --bins --examples --manifest-path bridge/nats/Cargo.toml;; esac
 	cargo build $(LOCKED) --release -p pipework-c && cargo run $(LOCKED) --release $(BENCH) -- $(ROOM) $(if $(filter bench,$@),--record,--quick)
 
 dist: cargo ; @dist/build ## make every package, in target/dist

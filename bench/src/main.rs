@@ -18,6 +18,7 @@ mod pipe;
 mod reqrep;
 mod python;
 mod perl;
+mod nats;
 mod plot;
 
 use std::io::{self, IsTerminal, Write};
@@ -80,6 +81,8 @@ enum Room {
     Python,
     /// The Perl distribution: calls, messages and descriptors
     Perl,
+    /// Calls across two bridges over NATS
+    Nats,
 }
 
 impl Room {
@@ -91,6 +94,7 @@ impl Room {
             Room::Reqrep => ("reqrep", reqrep::cases(), reqrep::BARS),
             Room::Python => ("python", python::cases(), python::BARS),
             Room::Perl => ("perl", perl::cases(), perl::BARS),
+            Room::Nats => ("nats", nats::cases(), nats::BARS),
         }
     }
 
@@ -100,6 +104,7 @@ impl Room {
         match self {
             Room::Reqrep => ["clients", "servers"],
             Room::Python | Room::Perl => ["senders", "receiver"],
+            Room::Nats => ["others", "caller"],
             _ => ["writers", "reader"],
         }
     }
