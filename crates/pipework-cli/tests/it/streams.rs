@@ -12,8 +12,8 @@ use std::thread;
 const PRINTERS: [&str; 17] = [
     "pipework recv --from inbox",
     "pipework run echo text",
-    // The command may notice that `run` is about to end, and say so.
-    "pipework run --json sh -c 'pipework send -m message 2>&-'",
+    // The command may notice that `run` is about to end, and fail.
+    "pipework run --json sh -c 'pipework send -m message 2>&-; :'",
     "pipework tee log < inbox",
     "pipework ls .",
     "pipework doctor .",
