@@ -17,37 +17,24 @@ use crate::sys;
 pub(in crate::reqrep) struct Watcher {
     /// 1 once it was asked for, so that a handle that never asks pays for one load.
     asked: Hint,
-    first: Link,
+    first: Place,
 }
 
-/// The thread of one process; behind it, that of a child which was forked from it. What is there
-/// stays for as long as the handle, so it is read without a lock.
-#[derive(Debug, Default)]
-struct Link {
-    running: OnceLock<Running>,
-    child: OnceLock<Box<Link>>,
-}
+/// Where the thread of a process has its place. What is there stays for as long as the handle, so
+/// it is read without a lock.
+type Place = OnceLock<Box<Running>>;
 
 #[derive(Debug)]
 struct Running {
     state: Arc<WatcherState>,
     thread: JoinHandle<()>,
-}
-
-impl Link {
-    /// The link of this process: the first without a thread, or with one that is here.
-    fn here(&self) -> &Link {
-        let mut link = self;
-        while link.running.get().is_some_and(|running| !running.state.is_here()) {
-            link = link.child.get_or_init(Box::default);
-        }
-        link
-    }
+    /// For the thread of a child that was forked from this process.
+    child: Place,
 }
 
 impl Watcher {
     pub(in crate::reqrep) fn new() -> Watcher {
-        Watcher { asked: Hint::new(0), first: Link::default() }
+        Watcher { asked: Hint::new(0), first: Place::new() }
     }
 
     /// The thread's state, if this process has asked for it.
@@ -58,7 +45,16 @@ impl Watcher {
 
     #[cold]
     fn here(&self) -> Option<&WatcherState> {
-        self.first.here().running.get().map(|running| &*running.state)
+        self.place().get().map(|running| &*running.state)
+    }
+
+    /// The place of this process's thread, which may be empty.
+    fn place(&self) -> &Place {
+        let mut place = &self.first;
+        while let Some(running) = place.get().filter(|running| !running.state.is_here()) {
+            place = &running.child;
+        }
+        place
     }
 
     /// A look has found nothing: the descriptor is to be rung when something comes.
@@ -79,15 +75,16 @@ impl Watcher {
     ) -> Result<Arc<WatcherState>> {
         // One thread at a time starts it, and no fork meanwhile.
         let _forks_wait = sync::no_forks();
-        let here = self.first.here();
-        if let Some(Running { state, .. }) = here.running.get() {
-            return Ok(Arc::clone(state));
+        let place = self.place();
+        if let Some(running) = place.get() {
+            return Ok(Arc::clone(&running.state));
         }
         let state = Arc::new(WatcherState::new(Arc::clone(shared), Arc::clone(liveness), topic));
         let watching = Arc::clone(&state);
         let thread = sys::start_thread("pipework-watch", move || watching.run())
             .map_err(|errno| Error::with_errno(ErrorKind::Os, op, errno.number()))?;
-        here.running.set(Running { state: Arc::clone(&state), thread }).expect("there was none");
+        let running = Running { state: Arc::clone(&state), thread, child: Place::new() };
+        place.set(Box::new(running)).expect("there was none");
         self.asked.set(1);
         Ok(state)
     }
@@ -97,10 +94,10 @@ impl Drop for Watcher {
     /// Ends the thread and joins it, unless it is waking a task. What it wakes may need something
     /// that the dropping thread holds, or may be what drops this handle.
     fn drop(&mut self) {
-        let mut next = Some(mem::take(&mut self.first));
-        while let Some(Link { running, mut child }) = next {
-            next = child.take().map(|child| *child);
-            let Some(Running { state, thread }) = running.into_inner() else { continue };
+        let mut next = self.first.take();
+        while let Some(running) = next {
+            let Running { state, thread, child } = *running;
+            next = child.into_inner();
             if !state.is_here() {
                 // A parent's state is neither used nor dropped: its thread does not exist here, and
                 // may have been in the middle of anything.

@@ -123,9 +123,6 @@ fn what_is_done_is_found_without_asking_for_each_call() {
                 let (_, outcome) = found.expect("calls are in progress");
                 assert!(matches!(outcome.unwrap(), Outcome::Answered(reply) if &*reply == b"x"));
                 received += 1;
-                if requests.is_empty() && client.pending() == 0 {
-                    break;
-                }
             }
             assert!(received > 0 && is_silent(&doorbell));
         }
