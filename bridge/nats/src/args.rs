@@ -295,11 +295,11 @@ When it is told to stop:
 Journals:
   What lies in a pipe is gone when it was read. With --journal, publish moves
   it into a file in the same step; killed and started again, it goes on there.
-  The stream knows what it has already, for as long as its duplicate window.
-  The journal of subscribe says which messages are in the pipe; if it is killed
-  in the very moment of writing one, the next start says that this one may be
-  there twice. A FIFO itself ends with the last process that has it open: keep
-  it open in a shell (exec 9<> inbox) while bridges come and go.
+  The journal of subscribe says which messages are in the pipe, by number and
+  by name, so that none is written twice; if it is killed in the very moment of
+  writing one, the next start says that this one may be there twice. A FIFO
+  itself ends with the last process that has it open: keep it open in a shell
+  (exec 9<> inbox) while bridges come and go.
 
 Exit status:
   0    told to stop, and all in progress was finished; the writers have left,

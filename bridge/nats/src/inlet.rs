@@ -24,6 +24,8 @@ pub(crate) enum Found {
     /// To be passed on.
     Message {
         place: Place,
+        /// The one before it, or before which all is acknowledged.
+        after: Place,
         /// From here on the stream has all of it.
         from: u64,
         envelope: Envelope,
@@ -62,6 +64,8 @@ pub(crate) struct Inlet {
     /// From here on the stream has all that the next item may consist of.
     settled: u64,
     last: Place,
+    /// The last one that was given out.
+    given: Place,
 }
 
 impl Inlet {
@@ -81,7 +85,7 @@ impl Inlet {
         };
         let ready = watched(&pipe)?;
         let (reader, feed) = reader(&options)?;
-        let (start, path) = (journal.from(), path.map(Path::to_path_buf));
+        let (start, given, path) = (journal.from(), journal.acked(), path.map(Path::to_path_buf));
         let last = Place { end: start, nth: 0 };
         let feed = Some(feed);
         let (fed, settled) = (start, start);
@@ -99,6 +103,7 @@ impl Inlet {
             fed,
             settled,
             last,
+            given,
         })
     }
 
@@ -125,7 +130,8 @@ impl Inlet {
                     };
                     let place = self.place();
                     if place > self.journal.acked() {
-                        return Ok(Some(Found::Message { place, from: self.settled, envelope, data }));
+                        let after = std::mem::replace(&mut self.given, place);
+                        return Ok(Some(Found::Message { place, after, from: self.settled, envelope, data }));
                     }
                 }
                 Ok(None) if self.fed < self.journal.end() => self.feed()?,

@@ -4,13 +4,20 @@
 //! puts in, so no kill comes between. Each item is known by where it ends in the stream, which does
 //! not depend on how often the bytes are read: who starts anew publishes the same names.
 //!
-//! The file begins with a head of 64 bytes in the machine's byte order: the magic number, the
+//! The file begins with a head of 80 bytes in the machine's byte order: the magic number, the
 //! journal's name, the options that decide what the bytes mean, where in the stream the file's
-//! first byte stands, from where on to read again, and up to which item all is acknowledged. When
-//! much of it is not needed any more, a new file takes its place by `rename`.
+//! first byte stands, from where on to read again, up to which item all is acknowledged, and which
+//! start of the machine this is. When much of it is not needed any more, a new file takes its place
+//! by `rename`.
+//!
+//! A machine that loses its power may forget the last bytes of the file. Others would then get the
+//! names of those that were published, and be taken for them. So a journal gets another name when
+//! the machine was started anew.
 
 use crate::channel::{Failure, at};
+use crate::names::digest;
 use pipework::{Deadline, ErrorKind, fd};
+use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
@@ -18,10 +25,13 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const MAGIC: [u8; 16] = *b"pipework-nats 1\n";
-const HEAD: u64 = 64;
-/// Where in the head that stands which changes.
+const MAGIC: [u8; 16] = *b"pipework-nats 2\n";
+const HEAD: u64 = 80;
+/// Where in the head these stand: what changes with each acknowledgement is `PROGRESS`.
+const NAME: u64 = 16;
+const BASE: u64 = 32;
 const PROGRESS: u64 = 40;
+const BOOT: u64 = 64;
 
 /// Bytes that are not needed any more, from which on the file is written anew.
 const STALE: u64 = 4 << 20;
@@ -35,6 +45,24 @@ const BLOCK: u64 = 64 << 10;
 pub(crate) struct Place {
     pub(crate) end: u64,
     pub(crate) nth: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.nth {
+            0 => write!(f, "{}", self.end),
+            nth => write!(f, "{}.{nth}", self.end),
+        }
+    }
+}
+
+impl Place {
+    /// What `to_string` writes, and nothing else.
+    pub(crate) fn read(text: &str) -> Option<Place> {
+        let (end, nth) = text.split_once('.').unwrap_or((text, "0"));
+        let place = Place { end: end.parse().ok()?, nth: nth.parse().ok()? };
+        (place.to_string() == text).then_some(place)
+    }
 }
 
 /// What came of looking into the pipe.
@@ -102,8 +130,7 @@ impl Journal {
     }
 
     fn new(file: File, path: Option<PathBuf>, options: u64) -> io::Result<Journal> {
-        let mut name = [0; 8];
-        File::open("/dev/urandom")?.read_exact(&mut name)?;
+        let name = new_name()?;
         let (base, from, acked, end) = (0, 0, Place::default(), 0);
         let journal = Journal { file, path, name, options, base, from, acked, end };
         journal.write_head(&journal.file)?;
@@ -122,15 +149,31 @@ impl Journal {
         }
         let word = |at: usize| u64::from_ne_bytes(head[at..at + 8].try_into().expect("eight bytes"));
         if word(24) != options {
-            return Err(refused("this journal is of a pipe with other options (--mixed, --zstd)"));
+            return Err(refused("this journal is of a pipe with other options (--mixed, --lines, --zstd)"));
         }
         let len = file.seek(SeekFrom::End(0)).map_err(at(path.display()))?;
         let (base, from, acked) = (word(32), word(40), Place { end: word(48), nth: word(56) });
-        let end = base.saturating_add(len - HEAD);
+        let mut name = head[16..24].try_into().expect("eight bytes");
+        let (mut base, mut end) = (base, base.saturating_add(len - HEAD));
+        let boot = boot();
+        if head[BOOT as usize..] != boot {
+            let renamed = new_name().and_then(|new| {
+                name = new;
+                file.write_all_at(&name, NAME)?;
+                // What is not there any more was acknowledged.
+                if from > end {
+                    file.set_len(HEAD)?;
+                    file.write_all_at(&from.to_ne_bytes(), BASE)?;
+                    (base, end) = (from, from);
+                }
+                file.write_all_at(&boot, BOOT)
+            });
+            renamed.map_err(at(path.display()))?;
+        }
         if from < base || from > end {
             return Err(refused("this journal is damaged"));
         }
-        let name = head[16..24].try_into().expect("eight bytes");
+        file.seek(SeekFrom::End(0)).map_err(at(path.display()))?;
         Ok(Journal { file, path: Some(path.into()), name, options, base, from, acked, end })
     }
 
@@ -140,17 +183,14 @@ impl Journal {
         for word in [self.options, self.from, self.from, self.acked.end, self.acked.nth] {
             head.extend(word.to_ne_bytes());
         }
+        head.extend(boot());
         file.write_all_at(&head, 0)?;
         (&*file).seek(SeekFrom::End(0)).map(drop)
     }
 
     /// Names the item that ends at `place`, for all time.
     pub(crate) fn name_of(&self, place: Place) -> String {
-        let name = u64::from_be_bytes(self.name);
-        match place.nth {
-            0 => format!("{name:016x}.{}", place.end),
-            nth => format!("{name:016x}.{}.{nth}", place.end),
-        }
+        format!("{:016x}.{place}", u64::from_be_bytes(self.name))
     }
 
     /// Where the stream ends that is known.
@@ -250,6 +290,18 @@ impl Journal {
     }
 }
 
+fn new_name() -> io::Result<[u8; 8]> {
+    let mut name = [0; 8];
+    File::open("/dev/urandom")?.read_exact(&mut name)?;
+    Ok(name)
+}
+
+/// Stands for this start of the machine; where nothing tells them apart, for all.
+fn boot() -> [u8; 16] {
+    let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    digest(&id).to_ne_bytes()
+}
+
 /// A file in memory that no path leads to.
 fn unnamed() -> io::Result<File> {
     Ok(rustix::fs::memfd_create("pipework-nats", rustix::fs::MemfdFlags::CLOEXEC)?.into())
@@ -263,4 +315,65 @@ fn create(path: &Path, suffix: &str) -> io::Result<(File, PathBuf)> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(true).mode(0o600);
     Ok((options.open(&aside)?, aside))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::OwnedFd;
+
+    #[test]
+    fn places_are_read_as_they_are_written() {
+        for (end, nth) in [(0, 0), (7, 0), (7, 1), (u64::MAX, u64::MAX)] {
+            let place = Place { end, nth };
+            assert_eq!(Place::read(&place.to_string()), Some(place));
+        }
+        for wrong in ["", ".", "7.", ".7", "7.0", "07", "+7", "7.1.1", "18446744073709551616", "x"] {
+            assert_eq!(Place::read(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_journal_keeps_its_name_until_the_machine_is_started_anew() {
+        let path = std::env::temp_dir().join(format!("pipework-journal-{}", std::process::id()));
+        let open = || Journal::open(Some(&path), 0);
+        let fill = |journal: &mut Journal, bytes: &[u8]| {
+            let (reading, mut writing) = io::pipe().unwrap();
+            io::Write::write_all(&mut writing, bytes).unwrap();
+            let taken = journal.take(&File::from(OwnedFd::from(reading))).unwrap();
+            assert_eq!(taken, Taken::Bytes(bytes.len() as u64));
+        };
+        let mut journal = open().unwrap();
+        fill(&mut journal, &[7; 1000]);
+        let name = journal.name;
+        journal.advance(600, 1000, Place { end: 600, nth: 0 }).unwrap();
+        drop(journal);
+        let journal = open().unwrap();
+        assert_eq!((journal.name, journal.from, journal.end), (name, 600, 1000));
+        drop(journal);
+        let start_anew = || {
+            let file = OpenOptions::new().write(true).open(&path).unwrap();
+            file.write_all_at(&[0; 16], BOOT).unwrap();
+            file
+        };
+        drop(start_anew());
+        let journal = open().unwrap();
+        assert_ne!(journal.name, name);
+        let (name, known) = (journal.name, (journal.from, journal.acked.end, journal.end));
+        assert_eq!(known, (600, 600, 1000));
+        drop(journal);
+        assert_eq!(open().unwrap().name, name, "only once");
+        // Shorter than what is acknowledged: refused, unless its machine has lost the rest.
+        let cut = || OpenOptions::new().write(true).open(&path).unwrap().set_len(HEAD + 100).unwrap();
+        cut();
+        assert!(open().unwrap_err().0.contains("damaged"));
+        start_anew().set_len(HEAD + 100).unwrap();
+        let mut journal = open().unwrap();
+        assert_eq!((journal.base, journal.from, journal.end), (600, 600, 600));
+        fill(&mut journal, b"more");
+        drop(journal);
+        let journal = open().unwrap();
+        assert_eq!((journal.base, journal.from, journal.end), (600, 600, 604));
+        std::fs::remove_file(&path).unwrap();
+    }
 }

@@ -23,6 +23,7 @@ mod journal;
 mod inlet;
 mod publish;
 mod gather;
+mod names;
 mod written;
 mod outlet;
 mod subscribe;

@@ -7,6 +7,7 @@ use crate::envelope::{Envelope, Piece};
 use crate::figures::{Figures, Side};
 use crate::inlet::{Found, Inlet, More};
 use crate::journal::{Journal, Place};
+use crate::names::{AFTER, ID};
 use crate::parts::cut;
 use async_nats::connection::State;
 use async_nats::jetstream::context::{
@@ -75,7 +76,7 @@ pub async fn publish(
     figures: Rc<Figures>,
     mut stop: Stop,
 ) -> Result<u64, Failure> {
-    let flags = u64::from(settings.mixed) | u64::from(settings.zstd) << 1;
+    let flags = u64::from(settings.mixed) | u64::from(settings.zstd) << 1 | u64::from(settings.lines) << 2;
     let journal = Journal::open(settings.journal.as_deref(), flags)?;
     let mut options = Options::new().mixed(settings.mixed).max_message(settings.max_message);
     if settings.zstd {
@@ -141,8 +142,9 @@ impl Line {
                     self.publisher.figures.refused("torn");
                     self.say(&torn);
                 }
-                Found::Message { place, from, envelope, data } => {
-                    self.publisher.send(&self.inlet.journal, place, from, envelope, data).await?;
+                Found::Message { place, after, from, envelope, data } => {
+                    let name = (self.inlet.journal.name_of(place), after);
+                    self.publisher.send(place, from, name, envelope, data).await?;
                     self.keep_account()?;
                 }
             }
@@ -255,12 +257,13 @@ impl Publisher {
         }))
     }
 
-    /// Publishes a message as soon as there is space for it.
+    /// Publishes a message, whose name is given with the place before it, as soon as there is space
+    /// for it.
     async fn send(
         self: &Rc<Self>,
-        journal: &Journal,
         place: Place,
         from: u64,
+        (name, after): (String, Place),
         envelope: Envelope,
         data: Bytes,
     ) -> Result<(), Failure> {
@@ -268,7 +271,6 @@ impl Publisher {
         let kilobytes = u32::try_from(data.len() >> 10).unwrap_or(BUDGET).clamp(1, BUDGET);
         let budget = Arc::clone(&self.budget).acquire_many_owned(kilobytes).await;
         let budget = budget.map_err(at("the window"))?;
-        let name = journal.name_of(place);
         let number = {
             let waiting = &mut *self.waiting.borrow_mut();
             waiting.messages.push_back(Message { place, from, is_done: false, began: Instant::now() });
@@ -279,7 +281,8 @@ impl Publisher {
             Some((jetstream, stream)) => {
                 let mut acks = Vec::new();
                 for (mut headers, id, payload) in pieces {
-                    headers.insert("Nats-Msg-Id", id);
+                    headers.insert(ID, id);
+                    headers.insert(AFTER, after.to_string());
                     headers.insert("Nats-Expected-Stream", stream.as_str());
                     // In this order; a repetition may come later than its successors.
                     let sent = jetstream.publish_with_headers(

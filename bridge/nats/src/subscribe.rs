@@ -5,6 +5,7 @@ use crate::channel::{Failure, at};
 use crate::envelope::Envelope;
 use crate::figures::{Figures, Side};
 use crate::gather::{Gathering, Step, Whole};
+use crate::names::Name;
 use crate::outlet::Outlet;
 use crate::publish::{connected, stream};
 use crate::written::Written;
@@ -76,7 +77,7 @@ pub async fn subscribe(
     if !outlet.open().await? {
         return Ok(0);
     }
-    let (gathering, written) = (Gathering::new(settings.max_message), Written::open(None, "")?.0);
+    let (gathering, written) = (Gathering::new(settings.max_message), Written::unkept(0));
     let mut line = Line { outlet, gathering, written, figures, lost: 0, last: None };
     match &settings.durable {
         None => line.listen(&settings, &nats, &mut stop).await?,
@@ -85,14 +86,17 @@ pub async fn subscribe(
                 consumer = consumer(&settings, durable, &nats) => consumer?,
                 () = stopped(&mut stop) => return Ok(0),
             };
-            let doubt;
-            (line.written, doubt) = Written::open(settings.journal.as_deref(), &consumer.stream)?;
-            if let Some(number) = doubt {
-                eprintln!(
-                    "pipework nats: message {number} of the stream was being written when the last run \
-                     was killed; it is written again, and may be in the pipe twice"
-                );
-                line.figures.refused("in_doubt");
+            line.written = Written::unkept(consumer.window);
+            if let Some(path) = &settings.journal {
+                let doubt;
+                (line.written, doubt) = Written::open(path, &consumer.stream, consumer.window)?;
+                if let Some(number) = doubt {
+                    eprintln!(
+                        "pipework nats: message {number} of the stream was being written when the last \
+                         run was killed; it is written again, and may be in the pipe twice"
+                    );
+                    line.figures.refused("in_doubt");
+                }
             }
             line.consume(&consumer.consumer, &mut stop).await?;
         }
@@ -111,8 +115,16 @@ struct Line {
     last: Option<Acker>,
 }
 
-/// What is kept for a piece: its number in the stream, and how to acknowledge it.
-type Piece = Option<(u64, Acker)>;
+/// What is kept for a piece that a stream has.
+struct Delivered {
+    /// Its number in the stream.
+    number: u64,
+    /// When the stream took it, in nanoseconds.
+    time: u64,
+    acker: Acker,
+}
+
+type Piece = Option<Delivered>;
 
 impl Line {
     /// Without a stream: what comes, from now on.
@@ -188,8 +200,8 @@ impl Line {
 
     /// A message of the stream.
     async fn deliver(&mut self, message: jetstream::Message) -> Result<(), Failure> {
-        let number = match message.info() {
-            Ok(info) => info.stream_sequence,
+        let (number, time) = match message.info() {
+            Ok(info) => (info.stream_sequence, info.published.unix_timestamp_nanos()),
             // It did not come from the stream.
             Err(_) => {
                 self.figures.refused("malformed");
@@ -197,12 +209,13 @@ impl Line {
             }
         };
         let (message, acker) = message.split();
+        let piece = Some(Delivered { number, time: u64::try_from(time).unwrap_or(0), acker });
         if self.written.has(number) {
             self.figures.refused("again");
-            self.acknowledge(acker).await;
+            self.acknowledge(piece).await;
             return Ok(());
         }
-        self.take(message, Some((number, acker))).await
+        self.take(message, piece).await
     }
 
     async fn take(&mut self, message: Message, piece: Piece) -> Result<(), Failure> {
@@ -213,6 +226,15 @@ impl Line {
                 return Ok(());
             }
         };
+        let name = piece.as_ref().and_then(|delivered| {
+            let name = Name::read(message.headers.as_ref(), envelope.piece.as_ref())?;
+            Some((name, delivered.time))
+        });
+        if name.is_some_and(|(name, time)| self.written.has_name(&name, time)) {
+            self.figures.refused("again");
+            self.acknowledge(piece).await;
+            return Ok(());
+        }
         let whole = match envelope.piece {
             None if message.payload.len() > self.gathering.max_message() => {
                 self.refuse("too_long", "longer than --max-message", [piece]).await;
@@ -236,14 +258,15 @@ impl Line {
                 }
             }
         };
-        self.write(whole).await
+        self.write(whole, name).await
     }
 
-    async fn write(&mut self, whole: Whole<Piece>) -> Result<(), Failure> {
+    /// Writes a message, whose name is given with the time at which the stream took it.
+    async fn write(&mut self, whole: Whole<Piece>, name: Option<(Name, u64)>) -> Result<(), Failure> {
         let begin = Instant::now();
         let counted = Rc::clone(&self.figures);
         let _counted = counted.in_flight(Side::Subscribe);
-        let numbers: Vec<u64> = whole.kept.iter().flatten().map(|(number, _)| *number).collect();
+        let numbers: Vec<u64> = whole.kept.iter().flatten().map(|delivered| delivered.number).collect();
         let mut words = interval(WORD);
         words.tick().await;
         let is_written = {
@@ -256,7 +279,7 @@ impl Line {
                     // Somebody reads slowly.
                     _ = words.tick() => {
                         let in_hand = whole.kept.iter().chain(self.gathering.kept()).flatten();
-                        for (_, acker) in in_hand {
+                        for Delivered { acker, .. } in in_hand {
                             let _ = acker.ack_with(AckKind::Progress).await;
                         }
                     }
@@ -268,20 +291,21 @@ impl Line {
             if numbers.is_empty() {
                 self.refuse("not_taken", "nobody reads the pipe", None).await;
             }
-            for (_, acker) in whole.kept.iter().flatten() {
+            for Delivered { acker, .. } in whole.kept.iter().flatten() {
                 let _ = acker.ack_with(AckKind::Nak(None)).await;
             }
             return Ok(());
         }
-        self.written.done(&numbers)?;
-        for (_, acker) in whole.kept.into_iter().flatten() {
-            self.acknowledge(acker).await;
+        self.written.done(&numbers, name)?;
+        for piece in whole.kept {
+            self.acknowledge(piece).await;
         }
         self.figures.done(Side::Subscribe, "written", begin.elapsed());
         Ok(())
     }
 
-    async fn acknowledge(&mut self, acker: Acker) {
+    async fn acknowledge(&mut self, piece: Piece) {
+        let Some(Delivered { acker, .. }) = piece else { return };
         // What is not acknowledged comes again, and is known.
         let _ = acker.ack().await;
         self.last = Some(acker);
@@ -294,7 +318,7 @@ impl Line {
             eprintln!("pipework nats: a message is lost: {words}; others are counted");
         }
         self.lost += 1;
-        for (_, acker) in pieces.into_iter().flatten() {
+        for Delivered { acker, .. } in pieces.into_iter().flatten() {
             let _ = acker.ack_with(AckKind::Term).await;
         }
     }
@@ -308,14 +332,14 @@ impl Line {
 
     /// Tells the server that what has come in pieces is in hand.
     async fn keep_in_hand(&self) {
-        for (_, acker) in self.gathering.kept().flatten() {
+        for Delivered { acker, .. } in self.gathering.kept().flatten() {
             let _ = acker.ack_with(AckKind::Progress).await;
         }
     }
 
     /// Gives back what is unfinished, and waits until the server knows what was acknowledged.
     async fn leave(&mut self) {
-        for (_, acker) in self.gathering.kept().flatten() {
+        for Delivered { acker, .. } in self.gathering.kept().flatten() {
             let _ = acker.ack_with(AckKind::Nak(None)).await;
         }
         if let Some(last) = self.last.take() {
@@ -329,6 +353,8 @@ struct Found {
     consumer: PullConsumer,
     /// What tells this stream and this consumer from all others.
     stream: String,
+    /// For how long the stream knows a name, in nanoseconds.
+    window: u64,
 }
 
 /// The consumer of the durable name, which is made if there is none.
@@ -375,5 +401,6 @@ async fn consumer(settings: &Subscribing, durable: &str, nats: &Client) -> Resul
         return Err(Failure(format!("{durable}: {why}")));
     }
     let stream = format!("{name} {} {durable}", info.created.unix_timestamp_nanos());
-    Ok(Found { consumer, stream })
+    let window = u64::try_from(info.config.duplicate_window.as_nanos()).unwrap_or(u64::MAX);
+    Ok(Found { consumer, stream, window })
 }

@@ -7,6 +7,7 @@ mod endings;
 mod strangers;
 mod cluster;
 mod messages;
+mod twice;
 mod stream;
 mod secrets;
 mod page;

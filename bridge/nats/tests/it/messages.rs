@@ -13,18 +13,23 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-const SUBJECT: &str = "test.messages";
-const STREAM: &str = "MESSAGES";
+pub(crate) const SUBJECT: &str = "test.messages";
+pub(crate) const STREAM: &str = "MESSAGES";
 
 /// A server, two FIFOs, and descriptors that keep them.
-struct Pipes {
-    nats: Nats,
+pub(crate) struct Pipes {
+    pub(crate) nats: Nats,
     folder: Folder,
     _kept: [File; 2],
 }
 
 impl Pipes {
     fn new() -> Pipes {
+        Pipes::with(Duration::from_secs(120))
+    }
+
+    /// With a stream that has this duplicate window.
+    pub(crate) fn with(window: Duration) -> Pipes {
         let folder = Folder::new();
         let store = folder.0.join("store").display().to_string();
         let nats = Nats::start(&["-js", "-sd", &store]);
@@ -33,16 +38,12 @@ impl Pipes {
             OpenOptions::new().read(true).write(true).open(folder.0.join(name)).unwrap()
         });
         let pipes = Pipes { nats, folder, _kept: kept };
-        pipes.ask(async |jetstream| {
-            let config =
-                stream::Config { name: STREAM.into(), subjects: vec![SUBJECT.into()], ..Default::default() };
-            jetstream.create_stream(config).await.map(drop).unwrap();
-        });
+        pipes.ask(async |jetstream| jetstream.create_stream(config(window)).await.map(drop).unwrap());
         pipes
     }
 
     /// Asks the server as anybody can.
-    fn ask<T>(&self, task: impl AsyncFnOnce(jetstream::Context) -> T) -> T {
+    pub(crate) fn ask<T>(&self, task: impl AsyncFnOnce(jetstream::Context) -> T) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let client = async_nats::connect(self.nats.url()).await.unwrap();
@@ -53,11 +54,11 @@ impl Pipes {
         })
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.0.join(name)
     }
 
-    fn run(&self, command: &str, options: &[&str]) -> Process {
+    pub(crate) fn run(&self, command: &str, options: &[&str]) -> Process {
         Process::start(self.command(command, options).stdout(Stdio::null()))
     }
 
@@ -68,21 +69,27 @@ impl Pipes {
         program
     }
 
-    fn writer(&self) -> Writer {
+    pub(crate) fn writer(&self) -> Writer {
         Options::new().write_fifo(self.path("inbox"), SOON).unwrap()
     }
 
-    fn reader(&self) -> Reader {
+    pub(crate) fn reader(&self) -> Reader {
         Options::new().read_fifo(self.path("outbox")).unwrap()
     }
 
-    fn stored(&self) -> u64 {
+    pub(crate) fn stored(&self) -> u64 {
         self.ask(async |jetstream| jetstream.get_stream(STREAM).await.unwrap().cached_info().state.messages)
     }
 }
 
-const PUBLISH: [&str; 6] = ["inbox", "--forever", "--jetstream", STREAM, "--journal", "in.journal"];
-const SUBSCRIBE: [&str; 6] = ["--durable", "there", "--to", "outbox", "--journal", "out.journal"];
+pub(crate) fn config(window: Duration) -> stream::Config {
+    let subjects = vec![SUBJECT.into()];
+    stream::Config { name: STREAM.into(), subjects, duplicate_window: window, ..Default::default() }
+}
+
+pub(crate) const PUBLISH: [&str; 6] =
+    ["inbox", "--forever", "--jetstream", STREAM, "--journal", "in.journal"];
+pub(crate) const SUBSCRIBE: [&str; 6] = ["--durable", "there", "--to", "outbox", "--journal", "out.journal"];
 
 #[test]
 fn messages_of_any_size_go_from_pipe_to_pipe() {
