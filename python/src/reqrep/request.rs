@@ -107,13 +107,7 @@ request!(Request, {
             return Ok((*part).clone_ref(py));
         }
         let mut request = self.open.borrow(py)?;
-        let (len, op) = (request.size(), "reqrep recv");
-        // Straight from the segment, which a peer may have changed since its size was read.
-        let read = |space: &mut [u8]| match unless_small(py, len, || request.read_into(space)).or_raise(py)? {
-            read if read == len => Ok(()),
-            _ => Err(of_kind(py, ErrorKind::Corrupt, op, "the request was changed while it was read")),
-        };
-        let data = PyBytes::new_with(py, len, read)?.unbind();
+        let data = read(py, &mut request)?;
         self.flags.store(request.flags(), Ordering::Relaxed);
         drop(self.part.replace(Arc::new(data.clone_ref(py))));
         Ok(data)
@@ -354,6 +348,20 @@ fn truth(py: Python<'_>, truth: bool) -> PyResult<Py<PyAny>> {
     Ok(truth.into_pyobject(py)?.to_owned().into_any().unbind())
 }
 
+/// The bytes of what is in the segment, straight from there.
+fn read(py: Python<'_>, request: &mut reqrep::Request<'static>) -> PyResult<Py<PyBytes>> {
+    let len = request.size();
+    let read = |space: &mut [u8]| match unless_small(py, len, || request.read_into(space)).or_raise(py)? {
+        read if read == len => Ok(()),
+        // A peer may have changed it since its size was read.
+        _ => {
+            let text = "the request was changed while it was read";
+            Err(of_kind(py, ErrorKind::Corrupt, "reqrep recv", text))
+        }
+    };
+    Ok(PyBytes::new_with(py, len, read)?.unbind())
+}
+
 /// The bytes of a reason, which is text or bytes.
 fn reason_of(reason: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     if let Ok(text) = reason.cast::<PyString>() {
@@ -369,6 +377,10 @@ fn reason_of(reason: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
 
 impl Given for Request {
     fn of(py: Python<'_>, mut request: reqrep::Request<'static>, limit: Limit) -> PyResult<Request> {
+        if !request.is_read() {
+            let data = read(py, &mut request)?;
+            return Ok(Request::new(request, Some(data), limit));
+        }
         let data = bytes(py, [&request])?;
         if request.len() >= LARGE {
             // Python has its copy.

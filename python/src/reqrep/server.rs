@@ -201,7 +201,7 @@ macro_rules! server {
 #[pyclass(frozen, weakref, subclass, module = "pipework._core")]
 pub(crate) struct Server(Taking);
 
-server!(Server, reqrep::Segment::server, Kind::Bytes, Request, {
+server!(Server, bytes_server, Kind::Bytes, Request, {
     /// Waits for the next request, and leaves its bytes in the segment, for `Request.readinto`. Of
     /// a request that is longer than a slot it is the first part; `Request.next_part` gets the
     /// others. Raises as `recv`.
@@ -217,6 +217,11 @@ server!(Server, reqrep::Segment::server, Kind::Bytes, Request, {
 pub(crate) struct IntServer(Taking);
 
 server!(IntServer, int_server, Kind::Integers, IntRequest, {});
+
+/// One that copies a request once, into what Python gets.
+fn bytes_server(segment: &reqrep::Segment) -> Result<reqrep::Server> {
+    segment.server().map(reqrep::Server::reads_later)
+}
 
 /// The server inside, which is of bytes: those of the numbers.
 fn int_server(segment: &reqrep::Segment) -> Result<reqrep::Server> {

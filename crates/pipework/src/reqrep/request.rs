@@ -255,7 +255,8 @@ impl Request<'_> {
     }
 
     /// Whether its bytes are here.
-    pub(super) fn is_read(&self) -> bool {
+    #[doc(hidden)]
+    pub fn is_read(&self) -> bool {
         !self.is_unread
     }
 
@@ -282,9 +283,13 @@ impl Request<'_> {
         self.is_unread = false;
     }
 
-    /// Copies the first part out; false if no client of ours sends such a request.
+    /// Copies the first part out, unless that is left to the caller; false if no client of ours
+    /// sends such a request.
     #[inline]
     pub(super) fn copy_out(&mut self) -> Result<bool> {
+        if self.server.reads_later() && self.is_left()? {
+            return Ok(true);
+        }
         let shared = self.server.shared();
         let flags = shared.read(self.claimed.idx, Direction::Request, &mut self.payload, RECV)?;
         self.flags = flags.unwrap_or(0);

@@ -45,6 +45,8 @@ struct Inner {
     max_message: Hint,
     /// How long to wait for each step of a client, in nanoseconds.
     part_timeout_ns: Hint,
+    /// 1 where requests stay in their slots until they are read.
+    reads_later: Hint,
 }
 
 /// How long a client may keep a server waiting in the middle of a call.
@@ -89,6 +91,7 @@ impl Serving {
             inbox: Arc::default(),
             max_message: Hint::new(DEFAULT_MAX_MESSAGE as u64),
             part_timeout_ns: Hint::new(PART_TIMEOUT.as_nanos() as u64),
+            reads_later: Hint::new(0),
         };
         Ok(Serving(Arc::new(inner)))
     }
@@ -108,6 +111,15 @@ impl Serving {
 
     pub(super) fn set_part_timeout(&self, time: Duration) {
         self.0.part_timeout_ns.set(time.as_nanos().min(u128::from(u64::MAX)) as u64);
+    }
+
+    #[inline]
+    pub(super) fn reads_later(&self) -> bool {
+        self.0.reads_later.get() != 0
+    }
+
+    pub(super) fn set_reads_later(&self) {
+        self.0.reads_later.set(1);
     }
 
     #[inline]

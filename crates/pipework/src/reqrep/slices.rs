@@ -8,6 +8,7 @@ use super::client::{Client, Outcome, may_be_open};
 use super::request::{Giving, Request};
 use super::sending::Calling;
 use super::server::Server;
+use super::shm::layout::{Direction, SMALL};
 use super::shm::payload::Message;
 use super::shm::ticket::Ticket;
 use super::stream::Stream;
@@ -97,6 +98,30 @@ pub struct Kept {
     pub flags: u32,
     /// As [`Request::redeliveries`].
     pub redeliveries: u8,
+}
+
+/// Requests that stay where they are.
+impl Server {
+    /// From now on this server and its clones leave what they receive in its slot, for
+    /// [`Request::read_into`], unless it is short or comes in parts: for callers that have a place
+    /// of their own for it.
+    #[doc(hidden)]
+    pub fn reads_later(self) -> Server {
+        self.serving().set_reads_later();
+        self
+    }
+}
+
+impl Request<'_> {
+    /// Whether it is left to such a caller to copy it out: it is whole, and not so short that it
+    /// costs nothing.
+    pub(super) fn is_left(&mut self) -> Result<bool> {
+        self.look_for_more()?;
+        let slot = self.serving().slot(self.claimed(), RECV)?;
+        let len = slot.described(Direction::Request).0 as usize;
+        let fits = len <= self.serving().shared().geometry().bytes(Direction::Request);
+        Ok(!self.has_more() && fits && len > SMALL)
+    }
 }
 
 /// Requests that are their tickets.

@@ -50,6 +50,35 @@ pub(super) fn block_on<T>(task: impl Future<Output = T>) -> T {
 // ---------------------------------------------------------------- one call
 
 #[test]
+fn who_reads_later_gets_what_is_whole_and_long_from_its_slot() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap().reads_later());
+    let bytes: Vec<u8> = (0..250).collect();
+    for (len, is_left) in [(0, false), (64, false), (65, true), (100, true)] {
+        for drains in [false, true] {
+            let ticket = client.send(Message::new(&bytes[..len]).flags(7), SOON).unwrap();
+            let taken = if drains { server.drain(1).unwrap().pop() } else { server.recv(SOON).ok() };
+            let mut request = taken.unwrap();
+            assert_eq!((request.is_read(), request.size(), request.has_more()), (!is_left, len, false));
+            assert_eq!(request.payload().is_empty(), is_left || len == 0);
+            let mut place = [0; 100];
+            assert_eq!((request.read_into(&mut place), request.flags()), (Ok(len), 7));
+            assert_eq!(place[..len], bytes[..len]);
+            assert_eq!((request.reply("done"), client.recv(ticket, SOON).is_ok()), (Ok(true), true));
+        }
+    }
+    // What comes in parts is put together.
+    thread::scope(|scope| {
+        let calling = scope.spawn(|| client.call(&bytes, SOON).map(|reply| reply.to_vec()));
+        let request = server.recv(SOON).unwrap();
+        assert_eq!((request.is_read(), &*request), (true, &*bytes));
+        assert_eq!(request.reply("done"), Ok(true));
+        assert_eq!(calling.join().unwrap(), Ok(b"done".to_vec()));
+    });
+    all_free(&segment);
+}
+
+#[test]
 fn a_call_is_answered_and_its_slot_is_free_again() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
