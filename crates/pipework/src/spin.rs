@@ -124,19 +124,25 @@ impl Spin {
         &self,
         mut look: impl FnMut() -> Result<Option<T>, E>,
     ) -> Result<Option<T>, E> {
-        let rests = self.rests.get();
-        let (last, rest) = ((rests >> 32) as u32, rests as u32);
-        if self.is_off() {
+        if !self.is_due() {
             return look();
         }
-        if rest > 0 {
-            self.remember(last, rest - 1);
-            return look();
-        }
+        let last = (self.rests.get() >> 32) as u32;
         let found = look_often(Instant::now(), self.limit, Deadline::NEVER, &mut look)?;
         let next = if found.is_some() { 0 } else { (2 * last).clamp(1, LONGEST_REST_OF_HOLDERS) };
         self.remember(next, next);
         Ok(found)
+    }
+
+    /// Whether such a caller is to spin now. Where it is not, that counts as one of the waits that
+    /// go by without.
+    pub(crate) fn is_due(&self) -> bool {
+        let rests = self.rests.get();
+        let (last, rest) = ((rests >> 32) as u32, rests as u32);
+        if rest > 0 {
+            self.remember(last, rest - 1);
+        }
+        rest == 0 && !self.is_off()
     }
 
     /// Whether it always parks at once.

@@ -75,7 +75,8 @@ impl Calls {
 
     /// Makes a short call that is answered at once, without giving the interpreter lock away: a
     /// thread that computes would keep it for 5 ms. Nothing reads the clock either, unless it
-    /// spins. None if there was no slot or no answer yet, or an error, which comes again.
+    /// spins. None if there was no slot or no answer yet, or an error, which comes again; and
+    /// where holding the lock has been in vain, since a thread that answers needs it as well.
     fn call_at_once(
         &self,
         py: Python<'_>,
@@ -83,7 +84,7 @@ impl Calls {
         calling: &mut Calling<'_>,
     ) -> PyResult<Option<Result<Outcome>>> {
         let client = self.get(py)?;
-        if len > SMALL {
+        if len > SMALL || !client.is_to_spin() {
             return Ok(None);
         }
         let Ok(ticket) = client.start_on(calling, PAST) else { return Ok(None) };

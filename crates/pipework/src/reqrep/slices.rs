@@ -59,6 +59,14 @@ impl Client {
         Ok(self.sender().held_spin().briefly(|| self.poll(ticket, RECV))?.is_some())
     }
 
+    /// Whether [`spin_for`](Client::spin_for) would spin. Who has spun in vain, because the other
+    /// side needs the same, gives it away before it sends: otherwise the other side is woken to
+    /// wait.
+    #[doc(hidden)]
+    pub fn is_to_spin(&self) -> bool {
+        self.sender().held_spin().is_due()
+    }
+
     /// Waits until there is something to receive.
     #[doc(hidden)]
     pub fn wait_for(&self, ticket: Ticket, deadline: Deadline) -> Result<()> {
