@@ -273,11 +273,13 @@ def test_modes_and_sizes() -> None:
 
 def test_reads_can_stop_where_an_item_ends() -> None:
     reader, writer = atomic.pair()
-    reader.set_exact(True)
-    writer.send_many([b"one", b"two"])
-    assert reader.recv() == b"one"
+    reader.set_exact(2)
+    writer.send_many([b"one", b"two", b"three", b"four"])
+    assert [reader.recv(), reader.recv()] == [b"one", b"two"]
     second = atomic.Reader(os.dup(reader.fileno()))
-    assert second.recv(SOON) == b"two"
+    second.set_exact(1)
+    assert second.recv(SOON) == b"three"
+    assert reader.recv(SOON) == b"four"
 
 
 def test_fill_makes_space() -> None:

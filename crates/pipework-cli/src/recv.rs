@@ -66,10 +66,7 @@ struct Source {
 impl Source {
     /// Opens it; `rest` is what was left in it the last time.
     fn open(args: &RecvArgs, quiet: bool, rest: Option<Rest>) -> Result<Self, Failure> {
-        let (mut reader, turn) = open(args, quiet, rest)?;
-        // Any message may turn out to be the last that is wanted, or that a command could be run
-        // for.
-        reader.set_exact(args.count.is_some() || !args.exec.is_empty());
+        let (reader, turn) = open(args, quiet, rest)?;
         if let Some(turn) = &turn {
             turn.count_earlier_senders();
         }
@@ -100,6 +97,8 @@ impl Source {
                 deadline = Deadline::from(args.timeout);
                 continue;
             }
+            // Any message may turn out to be the last that a command could be run for.
+            self.reader.set_exact(if args.exec.is_empty() { left.unwrap_or(0) } else { 1 });
             let next = match (self.reader.try_next_item(), sink.commands.is_some()) {
                 (Ok(None), false) => {
                     sink.flush()?;

@@ -329,10 +329,11 @@ impl Reader {
         self.origin.set(py, "read_size", read_size)
     }
 
-    /// Sets whether reads stop at the end of the item that is given out next, so that what lies
-    /// behind it stays in the pipe for somebody else.
-    fn set_exact(&self, py: Python<'_>, exact: bool) -> PyResult<()> {
-        self.handle.with(py, "set_exact", |reader| reader.set_exact(exact))
+    /// Makes reads stop at the end of the so many-th item from here on, and then of each further
+    /// one, so that what lies behind it stays in the pipe for somebody else. 0: they go ahead, as
+    /// at first. Reports of lost messages do not count.
+    fn set_exact(&self, py: Python<'_>, items: u64) -> PyResult<()> {
+        self.handle.with(py, "set_exact", |reader| reader.set_exact(items))
     }
 
     /// Whether text may lie between the messages. Set it at the place of the stream where the

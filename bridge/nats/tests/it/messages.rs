@@ -360,7 +360,7 @@ fn a_reader_that_leaves_and_one_that_is_slow_cost_nothing() {
     let mut received = 0;
     while received < 2000 {
         let mut reader = pipes.reader();
-        reader.set_exact(true);
+        reader.set_exact(1);
         for _ in 0..500 {
             assert_eq!(reader.recv(SOON).unwrap()[0], received as u8);
             received += 1;

@@ -542,11 +542,11 @@ static void a_reader_knows_where_it_is(void) {
     for (int i = 0; i < 3; i++) OK(pw_writer_send(writer, "hello", 5, SOON, NULL, &error));
     CHECK(is_readable(pw_reader_fd(reader)));
     /* With exact reads, what comes next is for somebody else. */
-    pw_reader_set_exact(reader, true);
+    pw_reader_set_exact(reader, 1);
     OK(pw_reader_recv(reader, SOON, &item, &error));
     CHECK(pw_reader_is_empty(reader) && is_readable(pw_reader_fd(reader)));
-    pw_reader_set_exact(reader, false);
-    pw_reader_set_exact(NULL, true);
+    pw_reader_set_exact(reader, 0);
+    pw_reader_set_exact(NULL, 1);
     OK(pw_reader_fill(reader, SOON, &count, &error));
     CHECK(count > 10 && pw_reader_buffered(reader) == count && !is_readable(pw_reader_fd(reader)));
     OK(pw_reader_wait_eof(reader, SOON, &answer, &error));

@@ -9,8 +9,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use super::ahead::{self, Place};
 use super::assembly::{Assembly, Step};
-use super::frame::{self, DATA_LINK_ESCAPE, Header, Mode, SHIFT_OUT};
+use super::frame::{self, Header, Mode};
 use super::item::{Burst, Item, Line, Message, Torn, Unfit, WriterKey};
 use super::mixed::{self, LineAt, Lines, Rest, Rules};
 use super::unpacker::Unpacker;
@@ -162,21 +163,20 @@ impl Decoder {
         self.has_bytes() || self.assembly.has_reports()
     }
 
-    /// How many bytes the next item certainly takes: so many can be read without reading past it.
-    /// At least 1.
-    pub(super) fn wanted(&self) -> usize {
-        let bytes = &self.buf[self.start..self.end];
-        let prefix = self.mode.prefix();
-        let in_part = match self.mode {
-            Mode::Plain => true,
-            Mode::Mixed => bytes.starts_with(&[SHIFT_OUT, DATA_LINK_ESCAPE]),
+    /// How many bytes can be read without reading past the next `items` items, if the first
+    /// `peeked` of them lie in [`Decoder::space`] already: at least 1.
+    pub(super) fn certain(&self, peeked: usize, items: u64) -> usize {
+        let place = match self.mode {
+            Mode::Plain => Place::Plain { pipe_buf: self.limits.pipe_buf },
+            Mode::Mixed => Place::Mixed {
+                text: self.text,
+                line: self.lines.state(),
+                max_line: self.limits.max_message,
+                rules: self.rules(),
+            },
         };
-        let needed = match Header::from_bytes(bytes.get(prefix..).unwrap_or_default()) {
-            _ if !in_part => 0,
-            None => prefix + Header::LEN,
-            Some(header) => self.mode.part_overhead() + (header.len as usize).min(self.limits.pipe_buf),
-        };
-        needed.saturating_sub(bytes.len()).max(1)
+        let certain = ahead::certain(&self.buf[self.start..self.end + peeked], place, items);
+        certain.saturating_sub(self.end - self.start).max(1)
     }
 
     /// Whether it remembers anything of the stream.
@@ -319,12 +319,7 @@ impl Decoder {
         if self.text > 0 {
             return Ok(self.line());
         }
-        let rules = Rules {
-            limit: self.limits.pipe_buf,
-            zstd: self.unpacker.zstd().is_some(),
-            strict: self.strict,
-            bursts: self.bursts,
-        };
+        let rules = self.rules();
         let rest = if tail == Tail::Unknown { Rest::Possible } else { Rest::Impossible };
         match mixed::scan(&self.buf[self.start..self.end], rest, rules) {
             mixed::Start::Text(len) => {
@@ -351,6 +346,15 @@ impl Decoder {
             }
             mixed::Start::Undecided => Ok(Progress::Stuck),
             mixed::Start::NoFrame => Err(self.lose(Error::new(ErrorKind::Corrupt, OP))),
+        }
+    }
+
+    fn rules(&self) -> Rules {
+        Rules {
+            limit: self.limits.pipe_buf,
+            zstd: self.unpacker.zstd().is_some(),
+            strict: self.strict,
+            bursts: self.bursts,
         }
     }
 

@@ -38,6 +38,49 @@ pub fn mixed(data: &[u8]) {
     for reads in [[stream.len(), 1], [1, 1], [1 + usize::from(cut), 1 + usize::from(step)]] {
         assert_eq!(decode(stream, &reads, 512, max_message), expected, "reads of {reads:?} bytes");
     }
+    for mixed in [false, true] {
+        exactly(stream, mixed, max_message, 1 + usize::from(cut) * 16, 1 + u64::from(step % 8));
+    }
+}
+
+/// Who looks before it reads stops where who reads byte by byte has the last item wanted.
+pub(crate) fn exactly(stream: &[u8], mixed: bool, max_message: usize, peek: usize, items: u64) {
+    let new = || {
+        let options = Options::new().mixed(mixed).max_message(max_message);
+        options.decoder(512).expect("the options are valid")
+    };
+    let count = |decoder: &mut Decoder| {
+        let mut found = 0;
+        while let Ok(Some(item)) = decoder.next(Tail::Unknown) {
+            found += u64::from(!matches!(item, Found::Torn(_)));
+        }
+        found
+    };
+    let (mut plain, mut exact, mut fed) = (new(), new(), 0);
+    let (mut found, mut wanted) = (0, items);
+    for (at, byte) in stream.iter().enumerate() {
+        plain.space(1).expect("space")[0] = *byte;
+        plain.fed(1);
+        found += count(&mut plain);
+        if found < wanted {
+            continue;
+        }
+        // The same for the other, which was never read past an item yet.
+        let mut left = wanted;
+        while left > 0 {
+            let rest = &stream[fed..];
+            let peeked = if exact.has_bytes() { 0 } else { peek.min(rest.len()) };
+            exact.space(peek).expect("space")[..peeked].copy_from_slice(&rest[..peeked]);
+            let len = exact.certain(peeked, left);
+            assert!(fed + len <= at + 1, "reads {} bytes past item {wanted}", fed + len - at - 1);
+            exact.space(len).expect("space").copy_from_slice(&rest[..len]);
+            exact.fed(len);
+            fed += len;
+            left = left.saturating_sub(count(&mut exact));
+        }
+        (found, wanted) = (0, items);
+        assert_eq!(fed, at + 1);
+    }
 }
 
 /// No bytes make the decoder panic, loop, or use more memory than its limits allow.

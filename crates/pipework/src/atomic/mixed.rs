@@ -122,6 +122,16 @@ fn part(bytes: &[u8], rules: Rules) -> Start {
     }
 }
 
+/// How many bytes of an [undecided](Start::Undecided) frame it takes to know more: of a part its
+/// header, then all of it; of a burst, one more.
+pub(super) fn len_to_decide(bytes: &[u8], rules: Rules) -> usize {
+    match part_header(bytes, rules) {
+        Some(header) => Mode::Mixed.part_overhead() + header.len as usize,
+        None if bytes.starts_with(&[SHIFT_OUT, DATA_LINK_ESCAPE]) => DATA,
+        None => bytes.len() + 1,
+    }
+}
+
 /// Whether a part is known not to be what was sent. In what it spans there may be others that are.
 fn is_damaged(header: Header, data: &[u8]) -> bool {
     header.kind() == PartKind::Only && !header.vouches_for(data)
@@ -161,6 +171,41 @@ pub(super) struct Lines {
     begun: Vec<u8>,
 }
 
+/// What has to be known of an unfinished line to find its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LineState {
+    /// Bytes.
+    len: usize,
+    /// Whether the last of them is `\r`.
+    returned: bool,
+}
+
+impl LineState {
+    /// How many bytes of `text`, which is not empty, are of the line, and whether it ends with
+    /// them. A line of more than `max` bytes ends in pieces; a terminator stays with its line even
+    /// then.
+    pub(super) fn take(&mut self, text: &[u8], max: usize) -> (usize, bool) {
+        let LineState { len: begun, returned } =
+            std::mem::replace(self, LineState { len: 0, returned: false });
+        if returned {
+            return (usize::from(text[0] == b'\n'), true);
+        }
+        let space = max.max(1).saturating_sub(begun);
+        let window = &text[..text.len().min(space)];
+        let end = match memchr2(b'\n', b'\r', window) {
+            Some(at) if text[at] == b'\n' => Some(at + 1),
+            Some(at) => text.get(at + 1).map(|next| at + 1 + usize::from(*next == b'\n')),
+            None if space < text.len() => Some(space),
+            None => None,
+        };
+        if let Some(len) = end.or((space == 0).then_some(0)) {
+            return (len, true);
+        }
+        *self = LineState { len: begun + text.len(), returned: text.ends_with(b"\r") };
+        (text.len(), false)
+    }
+}
+
 /// Where a line lies.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LineAt {
@@ -180,30 +225,19 @@ impl Lines {
         &self.begun
     }
 
+    pub(super) fn state(&self) -> LineState {
+        LineState { len: self.begun.len(), returned: self.begun.ends_with(b"\r") }
+    }
+
     /// Takes text from the start of `text` up to the end of the next line. Returns how many bytes
-    /// it took, and the line if it has ended. A line of more than `max` bytes, or for which there
-    /// is no memory, is given out in pieces; a terminator stays with its line even then.
+    /// it took, and the line if it has ended. A line for which there is no memory is given out in
+    /// pieces.
     pub(super) fn take(&mut self, text: &[u8], max: usize) -> (usize, Option<LineAt>) {
         if text.is_empty() {
             return (0, None);
         }
-        if self.begun.ends_with(b"\r") {
-            let len = usize::from(text[0] == b'\n');
-            return (len, Some(self.ended(&text[..len])));
-        }
-        let space = max.max(1).saturating_sub(self.begun.len());
-        let window = &text[..text.len().min(space)];
-        let len = match memchr2(b'\n', b'\r', window) {
-            Some(at) if text[at] == b'\n' => at + 1,
-            Some(at) => match text.get(at + 1) {
-                Some(b'\n') => at + 2,
-                Some(_) => at + 1,
-                None => 0,
-            },
-            None if space < text.len() => space,
-            None => 0,
-        };
-        if len > 0 || space == 0 {
+        let (len, ended) = self.state().take(text, max);
+        if ended {
             return (len, Some(self.ended(&text[..len])));
         }
         if self.begun.try_reserve(text.len()).is_err() {

@@ -35,6 +35,7 @@ mod frame;
 mod zstd;
 mod assembly;
 mod mixed;
+mod ahead;
 mod unpacker;
 mod decoder;
 mod source;

@@ -329,11 +329,29 @@ impl Reader {
         self.look((), |source| source.read_size = read_size_within_limits(bytes));
     }
 
-    /// Whether reads stop at the end of the item that is given out next, so that what lies behind
-    /// it stays in the pipe for somebody else. It costs two reads or more for each message, and one
-    /// for each byte of text. What was read before is not put back.
-    pub fn set_exact(&mut self, exact: bool) {
-        self.look((), |source| source.exact = exact);
+    /// Makes reads stop at the end of the so many-th item from here on, and then of each further
+    /// one, so that what lies behind it stays in the pipe for somebody else. 0: they go ahead, as
+    /// at first. Reports of lost messages do not count, and what was read before is not put back.
+    ///
+    /// What is in the pipe is looked at before it is taken: for each 64 KiB that costs two system
+    /// calls more, and a second copy. Where the kernel does not let it be looked at, each message
+    /// takes two reads or more, and each byte of text one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pipework::{Deadline, atomic};
+    ///
+    /// let (mut reader, mut writer) = atomic::pair()?;
+    /// writer.send_many(&["one", "two", "for somebody else"], Deadline::NEVER)?;
+    /// reader.set_exact(2);
+    /// assert_eq!(&reader.recv(Deadline::NEVER)?[..], b"one");
+    /// assert_eq!(&reader.recv(Deadline::NEVER)?[..], b"two");
+    /// assert!(reader.is_empty());
+    /// # Ok::<(), pipework::Error>(())
+    /// ```
+    pub fn set_exact(&mut self, items: u64) {
+        self.look((), |source| source.exact = items);
     }
 
     /// Whether text may lie between the messages.

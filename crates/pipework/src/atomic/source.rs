@@ -30,7 +30,8 @@ pub(super) struct Source {
     opening: Opening,
     pub(super) tail: Tail,
     pub(super) read_size: usize,
-    pub(super) exact: bool,
+    /// Items behind which reading stops; 0: it goes ahead as far as there is anything.
+    pub(super) exact: u64,
     /// No more is taken from the pipe, whether or not it has ended.
     pub(super) finished: bool,
     spin: Spin,
@@ -50,7 +51,7 @@ impl Source {
             opening: Opening::NEW,
             tail: Tail::Unknown,
             read_size,
-            exact: false,
+            exact: 0,
             finished: false,
             spin,
             frame_timeout,
@@ -66,6 +67,10 @@ impl Source {
         self.cut_short = false;
         loop {
             if let Some(found) = self.decoder.next(self.tail)? {
+                // Who has taken as many as announced takes each further one by itself.
+                if self.exact > 1 && !matches!(found, Found::Torn(_)) {
+                    self.exact -= 1;
+                }
                 return Ok(Some(found));
             }
             if self.has_ended(end, OP)? {
@@ -152,7 +157,7 @@ impl Source {
         deadline: Option<Deadline>,
         op: &'static str,
     ) -> Result<Option<usize>> {
-        let len = if self.exact { self.decoder.wanted() } else { self.read_size };
+        let len = if self.exact == 0 { self.read_size } else { self.certain(end)? };
         let limit = self.decoder.pipe_buf();
         let space = self.decoder.space(len)?;
         let read = match deadline {
@@ -173,5 +178,15 @@ impl Source {
             }
         }
         Ok(read)
+    }
+
+    /// How much can be read of the items that are wanted and of nothing else. What lies in the pipe
+    /// is looked at first, but not to end a frame that has begun.
+    fn certain(&mut self, end: &mut PipeEnd) -> Result<usize> {
+        let peeked = match self.decoder.has_bytes() {
+            true => 0,
+            false => end.peek(self.decoder.space(self.read_size)?),
+        };
+        Ok(self.decoder.certain(peeked, self.exact))
     }
 }

@@ -55,6 +55,9 @@ proptest! {
         prop_assert_eq!(&decode(&stream, &reads, 512, max_message), &expected);
         prop_assert_eq!(&decode(&stream, &[1], 512, max_message), &expected);
         prop_assert_eq!(&decode(&stream, &[stream.len().max(1)], 512, max_message), &expected);
+        for (mixed, items) in [(true, 1), (true, 4), (false, 1), (false, 4)] {
+            fuzzing::exactly(&stream, mixed, max_message, reads[0], items);
+        }
     }
 
     #[test]
@@ -543,14 +546,41 @@ fn a_batch_is_interrupted_between_messages_only() {
 
 #[test]
 fn exact_reads_leave_what_lies_behind_in_the_pipe() {
-    for mixed in [false, true] {
-        let (mut reader, mut writer) = Options::new().mixed(mixed).pair().unwrap();
-        reader.set_exact(true);
-        let mut twin = Options::new().mixed(mixed).dup_reader(&reader).unwrap();
-        writer.send_many(&[vec![1; 9000], vec![2; 10]], Deadline::NEVER).unwrap();
-        assert!(matches!(reader.next_item(NOW), Ok(Item::Message(message)) if *message == [1; 9000]));
-        assert!(matches!(twin.next_item(NOW), Ok(Item::Message(message)) if *message == [2; 10]));
+    for (mixed, shown) in [(false, true), (true, true), (false, false), (true, false)] {
+        let (reader, mut writer) = Options::new().mixed(mixed).pair().unwrap();
+        let twin = Options::new().mixed(mixed).dup_reader(&reader).unwrap();
+        let mut readers = [reader, twin];
+        let messages = [vec![1; 9000], vec![2; 10], vec![3; 10_000], vec![4; 100], vec![5; 0], vec![6; 5000]];
+        writer.send_many(&messages, Deadline::NEVER).unwrap();
+        if !shown {
+            (0..100).for_each(|nth| order("tee", nth, os(libc::ENOSYS)));
+        }
+        let mut expected = messages.iter();
+        for (reader, items) in [(0, 1), (1, 2), (0, 3)] {
+            let reader = &mut readers[reader];
+            reader.set_exact(items);
+            for message in expected.by_ref().take(items as usize) {
+                assert!(matches!(reader.next_item(NOW), Ok(Item::Message(came)) if *came == **message));
+            }
+            assert!(reader.is_empty());
+        }
+        // What was not met is forgotten.
+        all_met();
     }
+}
+
+#[test]
+fn exact_reads_of_much_take_few_system_calls() {
+    let (mut reader, mut writer) = pair().unwrap();
+    writer.send_many(&vec![[7; 100]; 500], Deadline::NEVER).unwrap();
+    reader.set_exact(500);
+    // One read of what was looked at, and another one of it; of anything more, none.
+    order("read_nowait", 2, os(libc::EIO));
+    order("read", 2, os(libc::EIO));
+    for _ in 0..500 {
+        assert_eq!(*reader.recv(NOW).unwrap(), [7; 100]);
+    }
+    assert!(!all_met());
 }
 
 #[test]

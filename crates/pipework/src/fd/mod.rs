@@ -23,6 +23,7 @@
 //! Types that rustix has, such as [`SocketAddrAny`], are rustix's, so that they fit the calls that
 //! stayed there.
 
+mod peek;
 mod pipe_end;
 mod accept;
 mod copy;

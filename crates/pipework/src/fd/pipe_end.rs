@@ -11,6 +11,7 @@ use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use super::peek::Peek;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::spin::Spin;
@@ -31,6 +32,7 @@ pub(crate) struct PipeEnd {
     raised: bool,
     /// The open file of a FIFO whose lock tells others that it has a reader; the clones share it.
     claim: Option<Arc<OwnedFd>>,
+    peek: Peek,
 }
 
 /// The descriptor of an end.
@@ -150,7 +152,7 @@ impl PipeEnd {
     }
 
     fn with(fd: Held, access: Access, quick: Quick) -> PipeEnd {
-        PipeEnd { fd, access, quick, guarded: false, raised: false, claim: None }
+        PipeEnd { fd, access, quick, guarded: false, raised: false, claim: None, peek: Peek::new() }
     }
 
     /// As [`PipeEnd::new`], for a FIFO that was just opened here for reading, non-blocking.
@@ -219,9 +221,11 @@ impl PipeEnd {
         Ok(())
     }
 
-    /// In a forked child: an epoll descriptor is shared with the parent, so a listener needs
-    /// another one.
+    /// In a forked child, where what was made for this end alone is shared with the parent: makes
+    /// it anew.
     pub(crate) fn after_fork(&mut self) -> std::result::Result<(), Errno> {
+        // The pipe that peeks copy into is shared with the parent as well.
+        self.peek = Peek::new();
         if let Quick::Listening(inherited) = &mut self.quick {
             let epoll = sys::epoll()?;
             sys::epoll_add(&epoll, self.fd.as_fd())?;
@@ -259,6 +263,16 @@ impl PipeEnd {
             }
             done => Ok(done),
         }
+    }
+
+    /// Looks at what is there, as far as `buf` is long, and takes nothing. Returns how many bytes
+    /// it shows: 0 also at the end of file, and where the kernel shows nothing.
+    pub(crate) fn peek(&mut self, buf: &mut [u8]) -> usize {
+        match self.is_socket() {
+            true => net::recv(self.fd.as_fd(), buf, Take::Nothing, true),
+            false => self.peek.look(self.fd.as_fd(), buf),
+        }
+        .unwrap_or(0)
     }
 
     /// What is there, or the first that comes. 0 is end of file.

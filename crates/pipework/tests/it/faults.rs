@@ -14,6 +14,7 @@ use std::io::{self, Seek};
 use std::os::fd::AsFd;
 use std::panic;
 use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use libc as c;
@@ -22,16 +23,18 @@ use pipework::fd::{accept_many, copy_all, mkstemp_at, pwrite_all, read_full, wri
 use pipework::reqrep::Options;
 use pipework::{ErrorKind, Result};
 
-use crate::harness::tracee::{self, Tracee, mark, trace};
+use crate::harness::tracee::{self, Fault, Tracee, mark, trace};
 use crate::harness::{Folder, PATIENCE, alone_for, descriptors, say, shared};
 
 /// What a scene says: that its operation is done, as it should be, or why not.
 type Scene = fn(&Folder, Duration) -> Result<()>;
 
-const SCENES: [(&str, Scene); 6] = [
+const SCENES: [(&str, Scene); 8] = [
     ("atomic: a pipe", through_a_pipe),
+    ("atomic: a part of a pipe", a_part_of_a_pipe),
     ("atomic: a FIFO", through_a_fifo),
     ("reqrep: a call", a_call),
+    ("reqrep: a call in parts", a_call_in_parts),
     ("fd: a copy", a_copy),
     ("fd: connections", connections),
     ("fd: a temporary file", a_temporary_file),
@@ -39,7 +42,7 @@ const SCENES: [(&str, Scene); 6] = [
 
 /// The errors of each call that the core makes, after its manual page; those that are a
 /// mistake of the caller's, such as EBADF and EFAULT, are left out.
-const ERRORS: [(i64, &[i32]); 36] = [
+const ERRORS: [(i64, &[i32]); 38] = [
     (c::SYS_read, &[c::EAGAIN, c::EINTR, c::EINVAL, c::EIO, c::EISDIR]),
     (
         c::SYS_write,
@@ -99,6 +102,8 @@ const ERRORS: [(i64, &[i32]); 36] = [
     ),
     (c::SYS_sendfile, &[c::EAGAIN, c::EINVAL, c::EIO, c::ENOMEM, c::EOVERFLOW]),
     (c::SYS_splice, &[c::EAGAIN, c::EINVAL, c::ENOMEM]),
+    (c::SYS_tee, &[c::EAGAIN, c::EINVAL, c::ENOMEM, c::ENOSYS, c::EPERM]),
+    (c::SYS_clone3, &[c::EAGAIN, c::ENOMEM, c::ENOSYS]),
     (
         c::SYS_copy_file_range,
         &[c::EFBIG, c::EINVAL, c::EIO, c::ENOMEM, c::ENOSPC, c::EOPNOTSUPP, c::EPERM, c::EXDEV, c::ENOSYS],
@@ -159,14 +164,15 @@ fn every_call_may_fail_with_every_error() {
                 for errno in errors(*call) {
                     tried += 1;
                     // Goes on after a failure, to name them all.
-                    if panic::catch_unwind(|| play(name, scene, Some((nth, *errno)))).is_err() {
-                        harm.push((name, nth, *call, *errno));
+                    let fault = Fault { nth, call: *call, errno: *errno };
+                    if panic::catch_unwind(|| play(name, scene, Some(fault))).is_err() {
+                        harm.push((name, fault));
                     }
                 }
             }
         }
         say(&format!("faults: {calls} calls in {} operations, {tried} faults", SCENES.len()));
-        assert!(harm.is_empty(), "operation, place, call and error: {harm:#?}");
+        assert!(harm.is_empty(), "operation and fault: {harm:#?}");
     });
 }
 
@@ -175,13 +181,13 @@ fn errors(call: i64) -> &'static [i32] {
 }
 
 /// Plays a scene in which one system call fails, if any: which, and with what. Says which it makes.
-fn play(name: &str, scene: Scene, fault: Option<(usize, i32)>) -> Vec<i64> {
+fn play(name: &str, scene: Scene, fault: Option<Fault>) -> Vec<i64> {
     let folder = Folder::new();
     let left = shared(1);
     let child: Tracee = trace(|| {
         let (hook, named) = (panic::take_hook(), name.to_string());
         panic::set_hook(Box::new(move |panic| {
-            say(&format!("faults: {named}, call and error {fault:?}:"));
+            say(&format!("faults: {named}, {fault:?}:"));
             hook(panic);
         }));
         // What else is set up once in a process, and must not be looked for each time.
@@ -200,7 +206,7 @@ fn play(name: &str, scene: Scene, fault: Option<(usize, i32)>) -> Vec<i64> {
     });
     let made = child.calls_to_mark(fault);
     child.finish();
-    let is_asking = fault.is_some_and(|(nth, _)| made.get(nth).is_some_and(|call| ASKING.contains(call)));
+    let is_asking = fault.is_some_and(|fault| ASKING.contains(&fault.call));
     let left = left[0].load(SeqCst);
     assert!(left == 0 || is_asking, "{left} descriptors are left open, or closed twice");
     made
@@ -225,6 +231,17 @@ fn through_a_pipe(_: &Folder, soon: Duration) -> Result<()> {
     }
 }
 
+fn a_part_of_a_pipe(_: &Folder, soon: Duration) -> Result<()> {
+    let (mut reader, mut writer) = atomic::pair()?;
+    let mut other = atomic::Options::new().dup_reader(&reader)?;
+    writer.send_many(&["one", "two", "three"], soon)?;
+    reader.set_exact(2);
+    assert_eq!(&*reader.recv(soon)?, b"one");
+    assert_eq!(&*reader.recv(soon)?, b"two");
+    assert_eq!(&*other.recv(soon)?, b"three");
+    Ok(())
+}
+
 fn through_a_fifo(folder: &Folder, soon: Duration) -> Result<()> {
     let path = folder.join("fifo");
     create_fifo(&path)?;
@@ -247,6 +264,24 @@ fn a_call(folder: &Folder, soon: Duration) -> Result<()> {
     taken.reply("pong")?;
     assert_eq!(&*client.recv(ticket, soon)?, b"pong");
     segment.unlink().map(drop)
+}
+
+/// The calls of the client are made to fail; those of the server, in a thread, are not.
+fn a_call_in_parts(_: &Folder, soon: Duration) -> Result<()> {
+    let options = Options::new().slots(2).request_bytes(64).reply_bytes(64).spin(Duration::ZERO);
+    let segment = options.anonymous()?;
+    let (server, client) = (segment.server()?, segment.client()?);
+    thread::scope(|scope| {
+        let serve = || {
+            let request = server.recv(soon)?;
+            assert_eq!(&*request, [7; 1000]);
+            request.reply(&[8; 2000]).map(drop)
+        };
+        let Ok(served) = thread::Builder::new().spawn_scoped(scope, serve) else { return Ok(()) };
+        let done = client.call(&[7; 1000], soon).map(|reply| assert_eq!(&*reply, [8; 2000]));
+        let served = served.join().expect("the server goes on, or says why not");
+        done.and(served)
+    })
 }
 
 fn a_copy(folder: &Folder, soon: Duration) -> Result<()> {

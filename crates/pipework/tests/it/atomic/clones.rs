@@ -162,7 +162,7 @@ fn nothing_hangs_in_a_child_that_was_forked_while_a_clone_read() {
                     let _ = idle.buffered();
                     let _ = (idle.read_size(), idle.is_mixed(), format!("{idle:?}"));
                     idle.set_read_size(1);
-                    idle.set_exact(true);
+                    idle.set_exact(1);
                     idle.set_keep_compressed(false);
                     let _ = (idle.set_mixed(true), idle.set_zstd(None), idle.try_clone().map(drop));
                     for refused in [

@@ -128,7 +128,7 @@ fn without_bursts_only_messages_are_taken_out_of_the_text() {
 fn who_finishes_hears_of_all_that_has_begun() {
     let (mut reader, mut writer) = Options::new().mixed(true).pair().unwrap();
     let mut other = reader.try_clone().unwrap();
-    reader.set_exact(true);
+    reader.set_exact(1);
     assert!(reader.is_empty());
     let mut stdout = fs::File::from(writer.as_fd().try_clone_to_owned().unwrap());
     let mut part = vec![0x0E, 0x10];

@@ -20,6 +20,15 @@ const INT3: u8 = 0xCC;
 const SYSCALL: u16 = 0x050F;
 const LOOK_EVERY: Duration = Duration::from_micros(50);
 
+/// A system call that fails: the n-th, if it is that one. What depends on other threads may make
+/// another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    pub(crate) nth: usize,
+    pub(crate) call: i64,
+    pub(crate) errno: i32,
+}
+
 /// A traced child. It stands still, or sleeps in the kernel.
 #[must_use]
 pub(crate) struct Tracee(Child);
@@ -121,18 +130,19 @@ impl Tracee {
     }
 
     /// Runs to its next mark, and says which system calls it makes on the way. One of them, if any,
-    /// is not made and fails: the n-th, with that error.
-    pub(crate) fn calls_to_mark(&self, fault: Option<(usize, i32)>) -> Vec<i64> {
+    /// is not made and fails.
+    pub(crate) fn calls_to_mark(&self, fault: Option<Fault>) -> Vec<i64> {
         self.ptrace(libc::PTRACE_SETOPTIONS, 0, libc::PTRACE_O_TRACESYSGOOD as u64);
         let mut calls = vec![];
         while self.run_to_call() {
-            let fails = fault.filter(|(nth, _)| *nth == calls.len());
-            calls.push(self.ptrace(libc::PTRACE_PEEKUSER, CALL, 0) as i64);
+            let call = self.ptrace(libc::PTRACE_PEEKUSER, CALL, 0) as i64;
+            let fails = fault.filter(|fault| (fault.nth, fault.call) == (calls.len(), call));
+            calls.push(call);
             if fails.is_some() {
                 self.ptrace(libc::PTRACE_POKEUSER, CALL, u64::MAX);
             }
             assert!(self.run_to_call(), "a call that begins ends");
-            if let Some((_, errno)) = fails {
+            if let Some(Fault { errno, .. }) = fails {
                 self.ptrace(libc::PTRACE_POKEUSER, ANSWER, -i64::from(errno) as u64);
             }
         }

@@ -1,0 +1,81 @@
+//! How far a reader may read that has to stop behind an item. Pure.
+//!
+//! Invariant: no byte is asked for that may lie behind the last item wanted, unless nothing less
+//! tells where that item ends.
+
+use super::frame::{Header, Mode};
+use super::mixed::{self, LineState, Rest, Rules, Start};
+
+/// What stands at the beginning of the bytes that are looked at.
+pub(super) enum Place {
+    /// A part, which is no longer than `pipe_buf` bytes.
+    Plain { pipe_buf: usize },
+    /// So many bytes of text in the line, and then anything. A line of more than `max_line` bytes
+    /// comes in pieces.
+    Mixed { text: usize, line: LineState, max_line: usize, rules: Rules },
+}
+
+/// How many bytes, `bytes` first and what comes behind them then, can be read without reading past
+/// the next `items` items. Reports of lost messages do not count.
+pub(super) fn certain(bytes: &[u8], place: Place, items: u64) -> usize {
+    let mut look = Look { bytes, at: 0, left: items };
+    match place {
+        Place::Plain { pipe_buf } => look.parts(pipe_buf),
+        Place::Mixed { text, line, max_line, rules } => look.anything(text, line, max_line, rules),
+    }
+    look.at
+}
+
+struct Look<'a> {
+    bytes: &'a [u8],
+    /// As far is certain.
+    at: usize,
+    /// Items still wanted.
+    left: u64,
+}
+
+impl Look<'_> {
+    fn parts(&mut self, pipe_buf: usize) {
+        let max_part = pipe_buf - Mode::Plain.part_overhead();
+        while self.left > 0 && self.at <= self.bytes.len() {
+            match Header::from_bytes(&self.bytes[self.at..]).filter(|header| header.is_possible(max_part)) {
+                Some(header) => self.part(header, Mode::Plain),
+                None => return self.at += Header::LEN,
+            }
+        }
+    }
+
+    fn part(&mut self, header: Header, mode: Mode) {
+        self.at += mode.part_overhead() + header.len as usize;
+        self.left -= u64::from(header.following() == 0);
+    }
+
+    fn anything(&mut self, text: usize, mut line: LineState, max_line: usize, rules: Rules) {
+        self.text(text, &mut line, max_line);
+        while self.left > 0 {
+            let bytes = &self.bytes[self.at..];
+            if bytes.is_empty() {
+                return self.at += 1;
+            }
+            match mixed::scan(bytes, Rest::Possible, rules) {
+                Start::Text(len) | Start::Broken { len, .. } => self.text(len, &mut line, max_line),
+                Start::Part { header, .. } => self.part(header, Mode::Mixed),
+                Start::Burst { len, .. } => (self.at, self.left) = (self.at + len, self.left - 1),
+                Start::Undecided => return self.at += mixed::len_to_decide(bytes, rules),
+                Start::NoFrame => return self.at += 1,
+            }
+        }
+    }
+
+    /// As many of the next `len` bytes, which are text, as the wanted lines take.
+    fn text(&mut self, len: usize, line: &mut LineState, max_line: usize) {
+        let end = self.at + len;
+        while self.left > 0 && self.at < end {
+            let (taken, ended) = line.take(&self.bytes[self.at..end], max_line);
+            self.at += taken;
+            self.left -= u64::from(ended);
+            // Only the byte behind it has shown where it ends.
+            self.at += usize::from(ended && taken == 0 && self.left == 0);
+        }
+    }
+}
