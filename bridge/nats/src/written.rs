@@ -1,11 +1,11 @@
 //! Which messages of a stream are in the pipe already, so that none is written twice.
 //!
-//! They are kept as ranges of the stream's numbers, and by their [names](crate::names). With a file
-//! that outlives the program: before a message is written its number is noted, and when it is in the
-//! pipe its name and the numbers of all its pieces, or that it is not. A program that is killed
-//! between the two leaves one message in doubt, and says so when it starts again. The file is a line
-//! that names the stream, then records of 48 bytes in the machine's byte order: a word that has the
-//! kind in its lowest byte and a check of all else in the others, and five words.
+//! They are kept as ranges of the stream's numbers, and by their [names](crate::names). With a
+//! file that outlives the program: before a message is written its number is noted, and when it is
+//! in the pipe its name and the numbers of all its pieces, or that it is not. A program that is
+//! killed between the two leaves one message in doubt, and says so when it starts again. The file
+//! is a line that names the stream, then records of 48 bytes in the machine's byte order: a word
+//! that has the kind in its lowest byte and a check of all else in the others, and five words.
 
 use crate::channel::{Failure, at};
 use crate::journal::Place;
