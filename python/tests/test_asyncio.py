@@ -170,8 +170,8 @@ def test_waiting_for_any_call_ends_with_its_time_its_task_and_its_client(run: Ru
         client, server = ends(Segment.anonymous())
         ticket = client.send(b"x")
         request = server.recv()
-        completed = client.as_completed(timeout=0.05).__aiter__()
         began = time.monotonic()
+        completed = client.as_completed(timeout=0.05).__aiter__()
         with pytest.raises(TimeoutError):
             await completed.__anext__()
         assert 0.05 <= time.monotonic() - began < SOON
@@ -187,6 +187,12 @@ def test_waiting_for_any_call_ends_with_its_time_its_task_and_its_client(run: Ru
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         assert [(ended, outcome.result()) async for ended, outcome in completed] == [(ticket, b"y")]
+        # It hears of the end at once, and not with the next slice of a wait; that this process is
+        # not kept waiting for its CPU meanwhile takes more than one try on a busy machine.
+        assert min([await seconds_until_closed() for _ in range(5)]) < 0.2
+
+    async def seconds_until_closed() -> float:
+        client = Client(Segment.anonymous())
         client.send(b"x")
         closed = asyncio.ensure_future(client.as_completed().__aiter__().__anext__())
         await turns()
@@ -194,9 +200,10 @@ def test_waiting_for_any_call_ends_with_its_time_its_task_and_its_client(run: Ru
         client.close()
         with pytest.raises(ValueError, match="this client is closed"):
             await closed
-        assert time.monotonic() - began < 0.2
+        seconds = time.monotonic() - began
         with pytest.raises(ValueError, match="this client is closed"):
             await client.as_completed().__aiter__().__anext__()
+        return seconds
 
     run(main())
 
