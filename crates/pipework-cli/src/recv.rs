@@ -91,14 +91,13 @@ impl Source {
         sink: &mut Sink,
     ) -> Result<bool, Failure> {
         let mut deadline = Deadline::from(args.timeout);
+        self.stop_behind(args, *left);
         while *left != Some(0) && !sink.is_stopped() {
             if sink.is_full() {
                 self.wait_for_place(args, sink)?;
                 deadline = Deadline::from(args.timeout);
                 continue;
             }
-            // Any message may turn out to be the last that a command could be run for.
-            self.reader.set_exact(if args.exec.is_empty() { left.unwrap_or(0) } else { 1 });
             let next = match (self.reader.try_next_item(), sink.commands.is_some()) {
                 (Ok(None), false) => {
                     sink.flush()?;
@@ -115,10 +114,14 @@ impl Source {
             };
             match next {
                 Ok(item) => {
+                    let is_text = matches!(item, Item::Line(_));
                     if let (Item::Message(_) | Item::Burst(_), Some(left)) = (&item, &mut *left) {
                         *left -= 1;
                     }
                     sink.take(&item)?;
+                    if is_text {
+                        self.stop_behind(args, *left);
+                    }
                     deadline = Deadline::from(args.timeout);
                 }
                 Err(error) => match error.kind() {
@@ -133,6 +136,15 @@ impl Source {
             }
         }
         Ok(true)
+    }
+
+    /// Sees to it that nothing is read behind the last message that is wanted: any may turn out to
+    /// be the last that a command could be run for. To a reader, lines count as well.
+    fn stop_behind(&mut self, args: &RecvArgs, left: Option<u64>) {
+        let items = if args.exec.is_empty() { left } else { Some(1) };
+        if let Some(items) = items {
+            self.reader.set_exact(items);
+        }
     }
 
     /// What has begun and was not finished is told of, too.

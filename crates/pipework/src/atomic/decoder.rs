@@ -58,6 +58,7 @@ pub(super) enum Data {
 }
 
 impl Found {
+    #[inline(always)]
     fn lend(self, buf: &[u8]) -> Item<'_> {
         let cow = |data| match data {
             Data::Buffer(range) => Cow::Borrowed(&buf[range]),
@@ -495,9 +496,14 @@ impl Decoder {
     }
 
     /// The item that was found, as it was sent.
+    #[inline(always)]
     pub(super) fn item(&mut self, found: Found) -> Item<'_> {
         let Decoder { buf, unpacker, .. } = self;
-        unpacker.unpack(found.lend(buf))
+        // An item is moved as seldom as possible: each time costs as much as to find it.
+        match unpacker.zstd() {
+            None => found.lend(buf),
+            Some(_) => unpacker.unpack(found.lend(buf)),
+        }
     }
 
     /// The same as it came, for somebody else to unpack.
