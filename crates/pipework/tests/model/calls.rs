@@ -128,6 +128,11 @@ rules! {
     AdoptWhatWasTaken,
     /// What a child has adopted its own children cannot.
     AdoptOnce,
+    /// A request that is given back is counted: its word would come back with the next claim, and
+    /// who had the proof that the giver was dead would take it from an heir of its number.
+    GivingBackCounts,
+    /// What was given back and finds the ring full is claimed again.
+    ClaimWhatFindsNoSpace,
     /// A parent looks whether a child has adopted its request before it writes a reply.
     LookBeforeReplying,
     /// A waiting server recovers dead servers, once something was forgotten,
@@ -329,6 +334,12 @@ impl Turn<'_> {
                 self.world.left.failures -= 1;
                 self.actor().main = Main::Serve(work, Serve::PassLoad { to: State::Failed });
                 Ok("gives its request up")
+            }
+            Choice::GiveBack => {
+                let Main::Serve(work, _) = self.main() else { unreachable!("it has a request") };
+                self.world.left.give_backs -= 1;
+                self.actor().main = Main::Serve(work, Serve::GiveBackLoad);
+                Ok("wants to give its request back")
             }
             Choice::Acquire(slot) => Ok(self.look_for_slot(slot)),
             Choice::Recover(gone) => {

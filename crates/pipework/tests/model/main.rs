@@ -119,6 +119,8 @@ fn fault_without(rule: calls::Rule) -> (&'static str, &'static str) {
         Rule::BegunIsNotAdopted => ("a child", PART),
         Rule::AdoptWhatWasTaken => ("a child", REQUEST),
         Rule::AdoptOnce => ("a child of a child", REQUEST),
+        Rule::GivingBackCounts => ("a request given back", REQUEST),
+        Rule::ClaimWhatFindsNoSpace => ("a request given back, a full ring", HANGS),
         Rule::LookBeforeReplying => ("a child, and a second call", READ),
         Rule::ServersRecoverServers => {
             ("forgotten requests, two servers", "a forgotten request hangs although a server lives")

@@ -4,7 +4,8 @@ use super::calls::Part::{Child, Client, Helper, Server};
 use super::calls::{Scope, Whims};
 use super::wake;
 
-const NONE: Whims = Whims { deaths: 0, cancels: 0, forgets: 0, failures: 0, forks: 0, leaves: 0 };
+const NONE: Whims =
+    Whims { deaths: 0, cancels: 0, forgets: 0, failures: 0, give_backs: 0, forks: 0, leaves: 0 };
 
 const ONE: Scope = Scope {
     cast: &[Client, Server],
@@ -186,6 +187,32 @@ pub(crate) const CALLS: &[(&str, Scope)] = &[
             calls: 2,
             returns: false,
             whims: Whims { forks: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "a request given back",
+        Scope { redeliveries: 1, whims: Whims { deaths: 2, cancels: 1, give_backs: 1, ..NONE }, ..ONE },
+    ),
+    (
+        "a request given back, two servers",
+        Scope {
+            cast: &[Client, Server, Server],
+            members: 3,
+            redeliveries: 1,
+            returns: false,
+            whims: Whims { deaths: 1, give_backs: 2, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "a request given back, a full ring",
+        Scope {
+            cast: &[Client, Client, Server],
+            slots: 2,
+            cells: 1,
+            members: 3,
+            whims: Whims { give_backs: 1, ..NONE },
             ..ONE
         },
     ),
@@ -396,6 +423,61 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
             replies: 2,
             redeliveries: 1,
             whims: Whims { deaths: 1, cancels: 1, failures: 1, forks: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "a request given back, two servers that return",
+        Scope {
+            cast: &[Client, Server, Server],
+            members: 3,
+            redeliveries: 1,
+            whims: Whims { deaths: 1, give_backs: 2, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "a request given back, a full ring, a death",
+        Scope {
+            cast: &[Client, Client, Server],
+            slots: 2,
+            cells: 1,
+            members: 3,
+            whims: Whims { deaths: 1, give_backs: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "a request given back, parts, forgotten",
+        Scope {
+            requests: 2,
+            replies: 2,
+            redeliveries: 1,
+            whims: Whims { deaths: 1, cancels: 1, forgets: 1, give_backs: 2, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "a request given back, two servers, a full ring, two deaths",
+        Scope {
+            cast: &[Client, Server, Server],
+            slots: 2,
+            cells: 1,
+            members: 3,
+            calls: 2,
+            redeliveries: 1,
+            returns: false,
+            whims: Whims { deaths: 2, forgets: 1, give_backs: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "a request given back, a child",
+        Scope {
+            cast: &[Client, Server, Child],
+            members: 3,
+            redeliveries: 1,
+            whims: Whims { deaths: 1, forgets: 1, give_backs: 1, forks: 1, ..NONE },
             ..ONE
         },
     ),

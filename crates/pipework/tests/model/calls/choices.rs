@@ -24,6 +24,8 @@ pub(crate) enum Choice {
     },
     /// A server fails its request.
     GiveUp,
+    /// A server gives its request back, for another server.
+    GiveBack,
     Acquire(u8),
     Recover(u8),
     PushOwed,
@@ -112,6 +114,9 @@ impl Scope {
         }
         if left.failures > 0 && is_server_at_rest {
             step(Kind::Whim, Choice::GiveUp);
+        }
+        if left.give_backs > 0 && matches!(actor.main, Main::Serve(_, at) if at.is_pause()) {
+            step(Kind::Whim, Choice::GiveBack);
         }
         let Some(call) = actor.call.filter(|call| !call.cancelled) else { return };
         let is_whole = call.sent == self.requests || !self.keeps(Rule::ForgetOnlyWhole);

@@ -1,6 +1,6 @@
 //! The ring: push, pop, and hints that may lag by any amount.
 
-use super::server::Work;
+use super::server::{Serve, Work};
 use super::{Cell, Done, Main, Rule, State, Turn, Word};
 
 /// A push of `slot`, and its next access. Positions in here are this process's idea of where the
@@ -114,6 +114,8 @@ impl Turn<'_> {
         actor.push = None;
         if actor.main == Main::Queue {
             actor.main = if queued { Main::Wait } else { Main::QueueWait };
+        } else if let Main::Serve(work, Serve::GivenBack) = actor.main {
+            self.gave_back(work, queued);
         } else if !queued {
             self.cannot_push_again();
         }

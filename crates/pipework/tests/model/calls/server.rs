@@ -51,6 +51,18 @@ pub(crate) enum Serve {
     Lent {
         child: u8,
     },
+    /// Makes step 31, if the request is still this server's.
+    GiveBackLoad,
+    GiveBackSwap {
+        seen: Word,
+        client: u8,
+    },
+    /// Its push goes on.
+    GivenBack,
+    /// There was no space: it claims the request again, if nobody else has.
+    Claim {
+        seen: Option<Word>,
+    },
 }
 
 impl Serve {
@@ -127,6 +139,26 @@ impl Turn<'_> {
                 _ => (Serve::Wait, "waits for the client"),
             },
             Serve::Lent { child } => return Ok(self.look_after(work, child)),
+            Serve::GiveBackLoad => {
+                let (seen, client) = (slot.word, slot.ends.client);
+                match seen.given_back(client, scope) {
+                    _ if seen.owner != number || !seen.is_delivery(work.taken) => return Ok(self.finished()),
+                    Some(_) => (Serve::GiveBackSwap { seen, client }, "gives it back"),
+                    None => (self.next_part(work), "cannot give it back"),
+                }
+            }
+            Serve::GiveBackSwap { seen, client } => {
+                let next = seen.given_back(client, scope).expect("it was just looked for");
+                if !self.swap(work.slot, seen, next) {
+                    (Serve::GiveBackLoad, "gives it back")
+                } else {
+                    self.slot(work.slot).claimed = false;
+                    self.start_push(work.slot);
+                    (Serve::GivenBack, "has given it back")
+                }
+            }
+            Serve::GivenBack => unreachable!("its push goes first"),
+            Serve::Claim { seen } => return self.claim_again(work, seen),
         };
         self.actor().main = Main::Serve(work, next);
         Ok(what)
@@ -151,6 +183,37 @@ impl Turn<'_> {
         work.given += u8::from(next.state == State::Part && at == Serve::Wait);
         self.actor().main = Main::Serve(work, at);
         Ok("passes it on")
+    }
+
+    /// The push of what it has given back is over.
+    pub(crate) fn gave_back(&mut self, work: Work, queued: bool) {
+        if queued || !self.scope.keeps(Rule::ClaimWhatFindsNoSpace) {
+            self.finished();
+        } else {
+            self.actor().main = Main::Serve(work, Serve::Claim { seen: None });
+        }
+    }
+
+    fn claim_again(&mut self, work: Work, seen: Option<Word>) -> Done {
+        let (now, number) = (self.slot(work.slot).word, self.actor().number);
+        let Some(seen) = seen else {
+            let given_back = Word { delivery: work.taken.delivery + 1, ..work.taken };
+            if now.state != State::Sent || !now.is_delivery(given_back) {
+                return Ok(self.finished());
+            }
+            self.actor().main = Main::Serve(work, Serve::Claim { seen: Some(now) });
+            return Ok("looks for what it could not give back");
+        };
+        let taken = seen.claimed(number);
+        self.actor().main = if !self.swap(work.slot, seen, taken) {
+            Main::Serve(work, Serve::Claim { seen: None })
+        } else if std::mem::replace(&mut self.slot(work.slot).claimed, true) {
+            return Err("a request was claimed twice");
+        } else {
+            let work = Work::of(work.slot, taken);
+            Main::Serve(work, self.next_part(work))
+        };
+        Ok("claims it again")
     }
 
     /// Begins with what it has claimed, or goes on with it.

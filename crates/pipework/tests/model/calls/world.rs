@@ -64,6 +64,18 @@ impl Word {
         Word { generation: self.generation, ..Word::default() }
     }
 
+    /// Step 31.
+    pub(crate) fn given_back(self, client: u8, scope: &Scope) -> Option<Word> {
+        let owner = match self.state {
+            State::Taken => client,
+            State::Forgotten => NOBODY,
+            _ => return None,
+        };
+        let delivery = self.delivery + u8::from(scope.keeps(Rule::GivingBackCounts));
+        let may = self.delivery < 3 && !self.begun;
+        may.then(|| Word { delivery, ..self.with(State::Sent, owner) })
+    }
+
     /// Steps 10 to 14, 21, 22, 29 and 30.
     pub(crate) fn without(self, dead: u8, Ends { client, server }: Ends, scope: &Scope) -> Option<Word> {
         let owned = self.owner == dead;
@@ -317,7 +329,7 @@ impl Main {
     /// Whether a slot that this server has in hand is still its own. `None`: it has none.
     pub(crate) fn holds_its_request(self, world: &World, number: u8) -> Option<bool> {
         let (slot, taken) = match self {
-            Main::Serve(_, Serve::Lent { .. }) => return None,
+            Main::Serve(_, Serve::Lent { .. } | Serve::GivenBack | Serve::Claim { .. }) => return None,
             Main::Serve(work, _) => (work.slot, work.taken),
             Main::Pop(pop) => pop.claimed()?,
             _ => return None,
@@ -381,6 +393,8 @@ pub(crate) struct Whims {
     pub(crate) forgets: u8,
     /// Requests that their server gives up.
     pub(crate) failures: u8,
+    /// Requests that their server gives back, for another.
+    pub(crate) give_backs: u8,
     /// How often a server forks.
     pub(crate) forks: u8,
     /// How often a member leaves.
