@@ -6,6 +6,7 @@ use crate::figures::Side;
 use crate::mailboxes::Mailbox;
 use crate::message::{Call, Status, Step};
 use crate::parts::{Misfit, Received, Sent, cut};
+use async_nats::connection::State;
 use async_nats::{Message, StatusCode, Subject, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -23,6 +24,12 @@ const LOOK: Duration = Duration::from_millis(100);
 /// When a caller is first told that its request is in hand, and how often after that.
 const FIRST_WORD: Duration = Duration::from_millis(50);
 const NEXT_WORD: Duration = Duration::from_secs(1);
+/// Who leaves the subject waits for so many more messages at least, and sends probes to bring them
+/// about: so many at a time, for so long at most.
+const FEW: u64 = 8;
+const BEAT: Duration = Duration::from_millis(2);
+const PROBES: u32 = 8;
+const LONGEST_DRAIN: Duration = Duration::from_secs(2);
 
 /// Exposes the channel of `bridge` until it is told to stop, and then until the calls in progress
 /// are over. It subscribes while workers are attached.
@@ -82,25 +89,62 @@ impl Exposing {
         let subscribed = self.bridge.nats.queue_subscribe(subject.clone(), queue.clone());
         let mut subscriber = subscribed.await.map_err(at(subject))?;
         self.bridge.figures.subscribed.set(true);
+        let mut taken = Taken::default();
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 message = subscriber.next() => match message {
-                    Some(message) => self.take(message).await,
+                    Some(message) => {
+                        taken.count += 1;
+                        self.take(message).await;
+                    }
                     None => break,
                 },
-                _ = looks.tick() => if !self.has_worker()? { break },
+                _ = looks.tick() => {
+                    taken.look();
+                    if !self.has_worker()? {
+                        break;
+                    }
+                }
                 () = stopped(stop) => break,
             }
         }
         self.bridge.figures.subscribed.set(false);
-        self.drain(subscriber).await;
+        self.drain(subscriber, &taken).await;
         Ok(())
     }
 
     /// Unsubscribes, and answers what NATS has sent before it knew.
-    async fn drain(self: &Rc<Self>, mut subscriber: Subscriber) {
+    ///
+    /// async-nats forgets a subscription before the server does, whether it is drained or not, and
+    /// drops what was on its way. Only if it is told after how many messages the subscription ends
+    /// do both end it with the same one. So that is said, with space for all that may be on its
+    /// way; probes, of which each member of the group gets its share, make the rest of them.
+    async fn drain(self: &Rc<Self>, mut subscriber: Subscriber, taken: &Taken) {
+        let last = taken.count + taken.at_most_on_its_way();
+        if subscriber.unsubscribe_after(last).await.is_ok() {
+            let begin = Instant::now();
+            let mailbox = self.bridge.mailboxes.mailbox();
+            let probe = Call { knows_steps: true, is_probe: true, ..Call::default() };
+            let mut beats = interval(BEAT);
+            while begin.elapsed() < LONGEST_DRAIN {
+                tokio::select! {
+                    biased;
+                    message = subscriber.next() => match message {
+                        Some(message) => self.take(message).await,
+                        None => return,
+                    },
+                    _ = beats.tick() => {
+                        let is_connected = self.bridge.nats.connection_state() == State::Connected;
+                        for _ in 0..if is_connected { PROBES } else { 0 } {
+                            let _ = self.bridge.request(&probe, &mailbox.subject, Bytes::new()).await;
+                        }
+                    }
+                }
+            }
+        }
+        // Without a connection, or with a group so large that hardly any probe comes back.
         if subscriber.drain().await.is_ok() {
             while let Some(message) = subscriber.next().await {
                 self.take(message).await;
@@ -158,6 +202,28 @@ impl Exposing {
             Ok(()) | Err(End::Gone) => {}
             Err(End::Because(status, reason)) => self.end(&to, status, reason).await,
         }
+    }
+}
+
+/// How many messages have come of a subscription.
+#[derive(Debug, Default)]
+struct Taken {
+    count: u64,
+    /// The count at the last look, and the most that came between two of them.
+    last: u64,
+    most: u64,
+}
+
+impl Taken {
+    fn look(&mut self) {
+        self.most = self.most.max(self.count - self.last);
+        self.last = self.count;
+    }
+
+    /// What may have been sent and not come yet: with a way that takes less than the time between
+    /// two looks, half of this.
+    fn at_most_on_its_way(&self) -> u64 {
+        2 * self.most.max(self.count - self.last) + FEW
     }
 }
 

@@ -1,12 +1,16 @@
 //! What becomes of calls when somebody gives up, dies or is told to stop.
 
-use crate::harness::{SOON, Scene, echo, has_nats, wait_until, work};
+use crate::harness::{SOON, Scene, bridge, echo, has_nats, long_way, wait_until, work};
 use pipework::reqrep::Options;
 use pipework::{Deadline, ErrorKind};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// How often a worker comes and leaves.
+const COMINGS: usize = 10;
 
 /// In a process of its own: takes one request at the channel, and holds it.
 #[test]
@@ -129,6 +133,57 @@ fn who_is_told_to_stop_finishes_what_it_has() {
         assert!(status.success(), "{which}: {status}");
         drop(other);
     }
+}
+
+/// What NATS has sent to a machine whose last worker has just left is answered, and sent again.
+#[test]
+fn no_call_is_lost_with_the_last_worker_of_a_machine() {
+    if !has_nats() {
+        return;
+    }
+    let scene = Scene::new();
+    let third = Options::new().open_or_create(scene.folder.0.join("third")).unwrap();
+    work(third.server().unwrap(), echo);
+    let _third = scene.bridge("expose", "third", &[]);
+    // A few milliseconds away: many calls are on their way when it unsubscribes.
+    let url = format!("nats://127.0.0.1:{}", long_way(scene.nats.port, Duration::from_millis(5)));
+    let far = bridge("expose", &scene.folder.0.join("there"), &url, &[]);
+    let _attach = scene.bridge("attach", "here", &[]);
+    scene.wait_for_server();
+    let (is_over, came_there) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| {
+                let client = scene.client().max_in_flight(16);
+                while !is_over.load(Ordering::Relaxed) {
+                    let calls = (0..16).map(|_| client.send("x", SOON).unwrap()).collect::<Vec<_>>();
+                    for call in calls {
+                        let outcome = client.recv(call, SOON).map(|reply| reply.to_vec());
+                        if outcome.as_deref() != Ok(b"x") {
+                            is_over.store(true, Ordering::Relaxed);
+                            panic!("{outcome:?}");
+                        }
+                    }
+                }
+            });
+        }
+        // It comes for a moment, again and again.
+        for _ in 0..COMINGS {
+            let server = scene.there.server().unwrap();
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(300) && !is_over.load(Ordering::Relaxed) {
+                if let Ok(request) = server.recv(Duration::from_millis(10)) {
+                    came_there.fetch_add(1, Ordering::Relaxed);
+                    echo(request);
+                }
+            }
+            drop(server);
+            thread::sleep(Duration::from_millis(300));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(came_there.load(Ordering::Relaxed) > COMINGS, "hardly any call went there");
+    assert!(far.stop().success());
 }
 
 #[test]

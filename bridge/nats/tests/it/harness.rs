@@ -1,10 +1,12 @@
 //! Servers, bridges and channels for one test, all of which end with it.
 
 use pipework::reqrep::{Client, Options, Request, Segment, Server};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -119,6 +121,42 @@ impl Nats {
     pub(crate) fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
+}
+
+/// A way to a server on which all that is sent takes its time; its port.
+pub(crate) fn long_way(to: u16, takes: Duration) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("its number").port();
+    thread::spawn(move || {
+        while let Ok((here, _)) = listener.accept() {
+            let there = TcpStream::connect(("127.0.0.1", to)).expect("the server listens");
+            let copy = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
+            delay(copy(&here), copy(&there), takes);
+            delay(there, here, takes);
+        }
+    });
+    port
+}
+
+fn delay(mut from: TcpStream, mut to: TcpStream, takes: Duration) {
+    let (give, take) = mpsc::channel::<(Instant, Vec<u8>)>();
+    thread::spawn(move || {
+        let mut buffer = [0; 1 << 16];
+        while let Ok(len @ 1..) = from.read(&mut buffer) {
+            if give.send((Instant::now() + takes, buffer[..len].to_vec())).is_err() {
+                return;
+            }
+        }
+    });
+    thread::spawn(move || {
+        while let Ok((due, bytes)) = take.recv() {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to.write_all(&bytes).is_err() {
+                return;
+            }
+        }
+        let _ = to.shutdown(std::net::Shutdown::Both);
+    });
 }
 
 /// Two channels with a server between them: workers are at `there`, callers at `here`.
