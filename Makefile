@@ -1,6 +1,6 @@
 # The one door. A target fetches what it misses, or says in one line what to install; each runs
 # alone. Knobs: FILE=path (demo)  SECONDS=60 (fuzz, for each target)  ROOM=atomic (bench)
-# KILLS=1000000 (storm)  CALLS=100000 MESSAGES=20000 (nats)  PYTHON=python3  PERL=perl
+# KILLS=1000000 (storm)  CALLS=100000 MESSAGES=1000000 (nats)  PYTHON=python3  PERL=perl
 ROOM ?= atomic
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BENCH := --manifest-path bench/Cargo.toml
@@ -62,7 +62,7 @@ check: cargo lints ## formatting, lints and docs with warnings as errors; licenc
 nats: cargo ## the bridge beside real NATS servers, which are killed with all else (CALLS, MESSAGES)
 	@command -v nats-server >/dev/null || { apt-get update -qq && apt-get install -qq -y nats-server; }
 	cargo build $(LOCKED) --release --package pipework-cli && PIPEWORK_COMMAND=$(abspath $(TARGET))/release/pipework PIPEWORK_NATS=1 \
-		PIPEWORK_NATS_CALLS=$(or $(CALLS),100000) PIPEWORK_NATS_MESSAGES=$(or $(MESSAGES),20000) cargo test $(LOCKED) --release --manifest-path bridge/nats/Cargo.toml
+		PIPEWORK_NATS_CALLS=$(or $(CALLS),100000) PIPEWORK_NATS_MESSAGES=$(or $(MESSAGES),1000000) cargo test $(LOCKED) --release --manifest-path bridge/nats/Cargo.toml
 
 model: cargo ## search every order of what processes and threads do to shared memory
 	PIPEWORK_MODEL=large cargo test $(LOCKED) $(CORE) --test model -- $(ALOUD)

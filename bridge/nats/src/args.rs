@@ -124,6 +124,7 @@ pub(crate) struct PipeArgs {
 
 /// Options of `publish`.
 #[derive(Args)]
+#[command(after_long_help = PUBLISH_HELP)]
 pub(crate) struct PublishArgs {
     /// The FIFO to read from; without it, standard input
     #[arg(value_name = "FIFO")]
@@ -162,6 +163,7 @@ pub(crate) struct PublishArgs {
 
 /// Options of `subscribe`.
 #[derive(Args)]
+#[command(after_long_help = SUBSCRIBE_HELP)]
 pub(crate) struct SubscribeArgs {
     /// The subject, perhaps with wildcards
     #[arg(long, short, value_name = "SUBJECT", value_parser = pattern)]
@@ -307,6 +309,25 @@ Exit status:
   1    failed, or what was in progress was cut short
   2    usage
   3    messages were lost on their way here: standard error says so";
+
+const PUBLISH_HELP: &str = "\
+Examples:
+  Messages of any number of writers, through restarts and kills:
+    pipework nats publish inbox --create --forever --subject jobs \\
+      --jetstream JOBS --journal inbox.journal
+
+More: pipework nats --help";
+
+const SUBSCRIBE_HELP: &str = "\
+Examples:
+  All that the stream has and gets, through restarts and kills:
+    pipework nats subscribe --subject jobs --durable two \\
+      --to outbox --create --journal outbox.journal
+
+One subscribe at a time may have a durable name: the pieces of a message come
+to one of them only. Another one does not start.
+
+More: pipework nats --help";
 
 #[cfg(test)]
 mod tests {

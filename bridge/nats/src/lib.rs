@@ -26,6 +26,7 @@ mod gather;
 mod names;
 mod written;
 mod outlet;
+mod alone;
 mod subscribe;
 
 pub use attach::attach;

@@ -1,5 +1,6 @@
 //! From a subject to a pipe: messages are acknowledged when they are in the pipe.
 
+use crate::alone::alone;
 use crate::bridge::{Stop, stopped};
 use crate::channel::{Failure, at};
 use crate::envelope::Envelope;
@@ -86,6 +87,7 @@ pub async fn subscribe(
                 consumer = consumer(&settings, durable, &nats) => consumer?,
                 () = stopped(&mut stop) => return Ok(0),
             };
+            let _alone = alone(&nats, &consumer.name, durable).await?;
             line.written = Written::unkept(consumer.window);
             if let Some(path) = &settings.journal {
                 let doubt;
@@ -351,6 +353,8 @@ impl Line {
 
 struct Found {
     consumer: PullConsumer,
+    /// The stream's name.
+    name: String,
     /// What tells this stream and this consumer from all others.
     stream: String,
     /// For how long the stream knows a name, in nanoseconds.
@@ -402,5 +406,5 @@ async fn consumer(settings: &Subscribing, durable: &str, nats: &Client) -> Resul
     }
     let stream = format!("{name} {} {durable}", info.created.unix_timestamp_nanos());
     let window = u64::try_from(info.config.duplicate_window.as_nanos()).unwrap_or(u64::MAX);
-    Ok(Found { consumer, stream, window })
+    Ok(Found { consumer, name, stream, window })
 }

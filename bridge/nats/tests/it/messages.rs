@@ -62,7 +62,7 @@ impl Pipes {
         Process::start(self.command(command, options).stdout(Stdio::null()))
     }
 
-    fn command(&self, command: &str, options: &[&str]) -> Command {
+    pub(crate) fn command(&self, command: &str, options: &[&str]) -> Command {
         let mut program = Command::new(env!("CARGO_BIN_EXE_pipework-nats"));
         program.current_dir(&self.folder.0).args([command, "--subject", SUBJECT]).args(options);
         program.env("NATS_URL", self.nats.url());

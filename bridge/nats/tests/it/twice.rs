@@ -1,6 +1,6 @@
 //! A stream that keeps a message twice: it is written into the pipe once.
 
-use crate::harness::{Nats, SOON, has_nats, wait_until};
+use crate::harness::{Nats, Process, SOON, has_nats, wait_until};
 use crate::messages::{PUBLISH, Pipes, STREAM, SUBJECT, SUBSCRIBE, config};
 use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::PullConsumer;
@@ -8,6 +8,7 @@ use pipework::ErrorKind;
 use pipework::atomic::{Reader, Writer};
 use std::collections::HashSet;
 use std::ops::Range;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -184,5 +185,63 @@ fn names_of_others_mean_what_they_mean_to_the_stream() {
     let subscribe = pipes.run("subscribe", &SUBSCRIBE);
     receives(&mut reader, 6..7);
     receives_no_more(&mut reader);
+    assert!(subscribe.stop().success());
+}
+
+#[test]
+fn one_subscribe_at_a_time_has_a_durable_name() {
+    if !has_nats() {
+        return;
+    }
+    let pipes = Pipes::with(LONG);
+    let publish = pipes.run("publish", &PUBLISH);
+    let first = pipes.run("subscribe", &SUBSCRIBE);
+    let (mut writer, mut reader) = (pipes.writer(), pipes.reader());
+    send(&mut writer, 0..1);
+    receives(&mut reader, 0..1);
+    for (journal, why) in [("out.journal", "durable name"), ("other.journal", "durable name")] {
+        let options = ["--durable", "there", "--to", "outbox", "--journal", journal];
+        let second = pipes.command("subscribe", &options).output().unwrap();
+        let said = String::from_utf8_lossy(&second.stderr);
+        assert_eq!(second.status.code(), Some(1), "{said}");
+        assert!(said.contains(why), "{said}");
+    }
+    // By another name the same journal is in use.
+    let options = ["--durable", "elsewhere", "--to", "outbox", "--journal", "out.journal"];
+    let second = pipes.command("subscribe", &options).output().unwrap();
+    assert!(String::from_utf8_lossy(&second.stderr).contains("another program uses this journal"));
+    // Killed, it leaves the name to the next one.
+    drop(first);
+    let next = pipes.run("subscribe", &SUBSCRIBE);
+    send(&mut writer, 1..3);
+    receives(&mut reader, 1..3);
+    receives_no_more(&mut reader);
+    assert!(next.stop().success());
+    assert!(publish.stop().success());
+}
+
+/// The examples that the help of each command has, as a shell runs them.
+#[test]
+fn the_examples_of_the_help_work() {
+    if !has_nats() {
+        return;
+    }
+    let pipes = Pipes::with(LONG);
+    let example = |command: &str| {
+        let help = pipes.command(command, &[]).arg("--help").output().unwrap();
+        let help = String::from_utf8(help.stdout).unwrap();
+        let (_, rest) = help.split_once("    pipework nats").expect("an example");
+        let (example, _) = rest.split_once("\n\n").unwrap();
+        let program = env!("CARGO_BIN_EXE_pipework-nats");
+        let script = format!("exec {program}{example}").replace("jobs", SUBJECT).replace("JOBS", STREAM);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).current_dir(pipes.path("")).env("NATS_URL", pipes.nats.url());
+        Process::start(&mut shell)
+    };
+    let (publish, subscribe) = (example("publish"), example("subscribe"));
+    let (mut writer, mut reader) = (pipes.writer(), pipes.reader());
+    send(&mut writer, 0..8);
+    receives(&mut reader, 0..8);
+    assert!(publish.stop().success());
     assert!(subscribe.stop().success());
 }
