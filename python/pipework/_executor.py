@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from . import _core
-from ._errors import Error
+from ._errors import Error, PeerDied
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -416,6 +416,8 @@ def _settle(
             value, error, text = _load(*reply())
         except Exception as raised:
             value, error, text = None, raised, ""
+            if isinstance(raised, PeerDied):
+                raised.strerror = "executor: the process that ran this task has died"
         if is_broken():
             error = concurrent.futures.BrokenExecutor(is_broken())
         if error is None:

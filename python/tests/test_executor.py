@@ -60,7 +60,7 @@ def test_what_is_raised_comes_with_its_traceback(each_way: Executor) -> None:
 
 
 def test_a_process_that_is_killed_fails_one_future_and_is_replaced(each_way: Executor) -> None:
-    with pytest.raises(PeerDied):
+    with pytest.raises(PeerDied, match="executor: the process that ran this task has died"):
         each_way.submit(tasks.die).result(SOON)
     futures = [each_way.submit(tasks.nap, 0.01, number) for number in range(10)]
     futures.insert(5, each_way.submit(tasks.die))
