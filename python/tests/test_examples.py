@@ -116,7 +116,7 @@ def test_query_rows() -> None:
     """A gigabyte, in parts of 60 KB."""
     out = run("query_rows.py")
     assert out.startswith('refused: near "nothing": syntax error\n1073741 rows in ')
-    grown = re.search(r"memory grew by (\d+) KiB in the client, by (\d+) KiB in the server\n", out)
+    grown = re.search(r"memory grew by (-?\d+) KiB in the client, by (-?\d+) KiB in the server\n", out)
     assert grown is not None, out
     assert max(map(int, grown.groups())) < 4096, out
 
