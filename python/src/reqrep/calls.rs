@@ -6,10 +6,11 @@ use std::sync::{Arc, OnceLock};
 use pipework::reqrep::{Calling, Client, Message, Outcome, Reply, Ticket};
 use pipework::{Deadline, Error, ErrorKind, Result};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use super::segment::Segment;
 use super::shared::{Shared, closed};
-use crate::buffer::{SMALL, Space, unless_small};
+use crate::buffer::{SMALL, Space, bytes, unless_small};
 use crate::error::{OrRaise, Oversize, Raise, remote};
 use crate::handle::warn_unclosed;
 use crate::task::Task;
@@ -60,17 +61,20 @@ impl Calls {
         py: Python<'_>,
         request: Request<'_>,
         timeout: Option<Seconds>,
-    ) -> PyResult<Reply> {
+    ) -> PyResult<Received> {
         let mut calling = Calling::call(message(request));
-        if let Some(outcome) = self.call_at_once(py, request.0.len(), &mut calling)? {
-            return answered(py, CALL, outcome.map_err(|error| self.for_request(request.0.len(), error)));
-        }
-        let called = self.make(py, calling, Seconds::from_now(timeout), |client, calling, slice| {
-            py.detach(|| client.call_on(calling, slice))
-        })?;
-        // What came at the last moment counts.
-        let outcome = called.or_else(|given_up| given_up.last?.ok_or(given_up.error));
-        answered(py, CALL, outcome.map_err(|error| self.for_request(request.0.len(), error)))
+        let ended = match self.call_at_once(py, request.0.len(), &mut calling)? {
+            Some(outcome) => outcome.map(ended),
+            None => {
+                let called =
+                    self.make(py, calling, Seconds::from_now(timeout), |client, calling, slice| {
+                        end(py, client, slice, || client.start_on(calling, slice))
+                    })?;
+                // What came at the last moment counts.
+                called.or_else(|given_up| given_up.last?.map(ended).ok_or(given_up.error))
+            }
+        };
+        received(py, CALL, ended.map_err(|error| self.for_request(request.0.len(), error)))
     }
 
     /// Makes a short call that is answered at once, without giving the interpreter lock away: a
@@ -148,25 +152,30 @@ impl Calls {
         Ok(sent.or_raise(py)?.map(Ticket::to_bits))
     }
 
-    pub(super) fn recv(&self, py: Python<'_>, ticket: u64, timeout: Option<Seconds>) -> PyResult<Reply> {
+    pub(super) fn recv(&self, py: Python<'_>, ticket: u64, timeout: Option<Seconds>) -> PyResult<Received> {
         let (client, ticket) = (self.get(py)?, Ticket::from_bits(ticket));
         // As in `call_at_once`.
         if client.spin_for(ticket).unwrap_or(false)
             && client.reply_len(ticket) <= SMALL
             && let Some(outcome) = client.try_outcome(ticket).or_raise(py)?
         {
-            return answered::<Error>(py, RECV, Ok(outcome));
+            return received::<_, Error>(py, RECV, Ok(ended(outcome)));
         }
-        let recv = |client: &Client, slice| py.detach(|| client.outcome(ticket, slice));
-        let outcome = self.client.wait(py, Seconds::from_now(timeout), CLIENT, recv)?;
-        answered::<Error>(py, RECV, Ok(outcome))
+        let recv = |client: &Client, slice| end(py, client, slice, || Ok(ticket));
+        let ended = self.client.wait(py, Seconds::from_now(timeout), CLIENT, recv)?;
+        received::<_, Error>(py, RECV, Ok(ended))
     }
 
-    pub(super) fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Reply>> {
+    pub(super) fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Received>> {
         let (client, ticket) = (self.get(py)?, Ticket::from_bits(ticket));
-        // Who looks in vain keeps the interpreter lock, however large a reply may be.
-        let outcome = unless_small(py, client.reply_len(ticket), || client.try_outcome(ticket));
-        outcome.or_raise(py)?.map(|outcome| answered::<Error>(py, RECV, Ok(outcome))).transpose()
+        let ended = if client.whole_reply_len(ticket) > SMALL {
+            Some(end_in_place(py, &client, ticket).or_raise(py)?)
+        } else {
+            // Who looks in vain keeps the interpreter lock, however large a reply may be.
+            let outcome = unless_small(py, client.reply_len(ticket), || client.try_outcome(ticket));
+            outcome.or_raise(py)?.map(ended)
+        };
+        ended.map(|ended| received::<_, Error>(py, RECV, Ok(ended))).transpose()
     }
 
     pub(super) fn recv_into(
@@ -183,7 +192,8 @@ impl Calls {
             len = client.reply_len(ticket);
             Ok(there.and_then(|()| client.recv_in_place(ticket, space.lend(), Deadline::now())))
         });
-        filled(py, RECV, received?.map_err(|error| for_buffer(len, space.len(), error)))
+        let copied = received?.map_err(|error| for_buffer(len, space.len(), error));
+        self::received(py, RECV, copied).map(|(len, _flags)| len)
     }
 
     pub(super) fn call_into(
@@ -207,7 +217,7 @@ impl Calls {
             0 => self.for_request(request.0.len(), given_up.error),
             len => for_buffer(len, space.len(), given_up.error),
         });
-        filled(py, CALL, called)
+        received(py, CALL, called).map(|(len, _flags)| len)
     }
 
     /// Makes a call slice by slice. If that comes to nothing, the call is given up: how it had
@@ -375,14 +385,89 @@ pub(super) fn answered<E: Raise>(
     }
 }
 
-/// The length of a reply that was copied, or the reason why there is none.
-fn filled(
+/// The same for what was received in place, or the reason why there is none.
+fn received<T, E: Raise>(
     py: Python<'_>,
     op: &str,
-    copied: std::result::Result<std::result::Result<(usize, u32), Reply>, Oversize>,
-) -> PyResult<usize> {
-    match copied.or_raise(py)? {
-        Ok((len, _flags)) => Ok(len),
-        Err(reason) => Err(remote(py, op, &reason)),
+    ended: std::result::Result<std::result::Result<T, Reply>, E>,
+) -> PyResult<T> {
+    ended.or_raise(py)?.map_err(|reason| remote(py, op, &reason))
+}
+
+/// A reply, out of the segment.
+pub(super) enum Received {
+    /// As the core gives it.
+    Reply(Reply),
+    /// Copied straight into what Python gets, with its flags.
+    Bytes(Py<PyBytes>, u32),
+}
+
+impl Received {
+    pub(super) fn into_bytes(self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
+        match self {
+            Received::Reply(reply) => bytes(py, [&reply]),
+            Received::Bytes(bytes, _) => Ok(bytes),
+        }
+    }
+
+    pub(super) fn as_slice<'a>(&'a self, py: Python<'a>) -> &'a [u8] {
+        match self {
+            Received::Reply(reply) => reply,
+            Received::Bytes(bytes, _) => bytes.bind(py).as_bytes(),
+        }
+    }
+
+    pub(super) fn flags(&self) -> u32 {
+        match self {
+            Received::Reply(reply) => reply.flags(),
+            Received::Bytes(_, flags) => *flags,
+        }
+    }
+}
+
+/// How a call has ended: with a reply, or for a reason.
+type Ended = std::result::Result<Received, Reply>;
+
+fn ended(outcome: Outcome) -> Ended {
+    match outcome {
+        Outcome::Answered(reply) => Ok(Received::Reply(reply)),
+        Outcome::Failed(reason) => Err(reason),
+    }
+}
+
+/// Waits until a call has ended, without the interpreter lock. A long reply that came whole is
+/// copied once, to where it is to lie.
+fn end(
+    py: Python<'_>,
+    client: &Client,
+    slice: Deadline,
+    ticket: impl FnOnce() -> Result<Ticket> + Send,
+) -> Result<Ended> {
+    let (ticket, outcome) = py.detach(|| {
+        let ticket = ticket()?;
+        client.wait_for(ticket, slice)?;
+        if client.whole_reply_len(ticket) > SMALL {
+            return Ok((ticket, None));
+        }
+        client.outcome(ticket, slice).map(|outcome| (ticket, Some(outcome)))
+    })?;
+    outcome.map_or_else(|| end_in_place(py, client, ticket), |outcome| Ok(ended(outcome)))
+}
+
+/// The same for such a reply, once it is there.
+fn end_in_place(py: Python<'_>, client: &Client, ticket: Ticket) -> Result<Ended> {
+    let (len, mut copied) = (client.whole_reply_len(ticket), None);
+    let made = PyBytes::new_with(py, len, |space| {
+        copied = Some(py.detach(|| client.recv_in_place(ticket, space, PAST)));
+        Ok(())
+    });
+    match (made, copied) {
+        (Ok(made), Some(Ok(Ok((copied, flags))))) if copied == len => {
+            Ok(Ok(Received::Bytes(made.unbind(), flags)))
+        }
+        (_, Some(Ok(Err(reason)))) => Ok(Err(reason)),
+        (_, Some(Err(error))) => Err(error),
+        // There is no memory for it, or a peer has changed it meanwhile: the core says so.
+        _ => client.outcome(ticket, PAST).map(ended),
     }
 }

@@ -7,7 +7,7 @@ use pipework::reqrep::{self, Reply, Ticket};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
-use super::calls::{CALL, Calls, Give, RECV, Settings, Terms, message};
+use super::calls::{CALL, Calls, Give, RECV, Received, Settings, Terms, message};
 use super::segment::{MODULE, Place, Reduced, Segment, reduce};
 use super::streams::{Completed, Stream};
 use crate::buffer::{Bytes, Held, Space, bytes};
@@ -199,7 +199,7 @@ client!(Client, reqrep::Segment::client, reply_bytes, {
         timeout: Option<Seconds>,
         flags: Flags,
     ) -> PyResult<Py<PyBytes>> {
-        bytes(py, [&self.0.call(py, (&data, flags.0), timeout)?])
+        self.0.call(py, (&data, flags.0), timeout)?.into_bytes(py)
     }
 
     /// As `call`; returns a `Message`: the reply with its flags.
@@ -211,7 +211,7 @@ client!(Client, reqrep::Segment::client, reply_bytes, {
         timeout: Option<Seconds>,
         flags: Flags,
     ) -> PyResult<Py<PyAny>> {
-        with_flags(py, &self.0.call(py, (&data, flags.0), timeout)?)
+        as_message(py, self.0.call(py, (&data, flags.0), timeout)?)
     }
 
     /// Sends a request and returns the ticket for its reply. Waits until a slot is free, and of a
@@ -263,23 +263,23 @@ client!(Client, reqrep::Segment::client, reply_bytes, {
     /// call is over. `Stale`: it was over already, or is not this client's.
     #[pyo3(signature = (ticket, timeout=None))]
     fn recv(&self, py: Python<'_>, ticket: u64, timeout: Option<Seconds>) -> PyResult<Py<PyBytes>> {
-        bytes(py, [&self.0.recv(py, ticket, timeout)?])
+        self.0.recv(py, ticket, timeout)?.into_bytes(py)
     }
 
     /// As `recv`; returns a `Message`: the reply with its flags.
     #[pyo3(signature = (ticket, timeout=None))]
     fn recv_message(&self, py: Python<'_>, ticket: u64, timeout: Option<Seconds>) -> PyResult<Py<PyAny>> {
-        with_flags(py, &self.0.recv(py, ticket, timeout)?)
+        as_message(py, self.0.recv(py, ticket, timeout)?)
     }
 
     /// The bytes of a call's reply; None if it has not come. Raises as `recv`, but for `TimedOut`.
     fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Py<PyBytes>>> {
-        self.0.try_recv(py, ticket)?.map(|reply| bytes(py, [&reply])).transpose()
+        self.0.try_recv(py, ticket)?.map(|reply| reply.into_bytes(py)).transpose()
     }
 
     /// As `try_recv`; returns a `Message`: the reply with its flags.
     fn try_recv_message(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Py<PyAny>>> {
-        self.0.try_recv(py, ticket)?.map(|reply| with_flags(py, &reply)).transpose()
+        self.0.try_recv(py, ticket)?.map(|reply| as_message(py, reply)).transpose()
     }
 
     /// Sends a request and returns an iterator of the parts of its reply, as the server sends them:
@@ -467,9 +467,15 @@ fn reply_bytes(py: Python<'_>, reply: &Reply) -> PyResult<Py<PyAny>> {
 }
 
 fn with_flags(py: Python<'_>, reply: &Reply) -> PyResult<Py<PyAny>> {
-    static MESSAGE: Import = Import::new(MODULE, "Message");
     MESSAGE.make(py, (bytes(py, [reply])?, reply.flags()))
 }
+
+fn as_message(py: Python<'_>, reply: Received) -> PyResult<Py<PyAny>> {
+    let flags = reply.flags();
+    MESSAGE.make(py, (reply.into_bytes(py)?, flags))
+}
+
+static MESSAGE: Import = Import::new(MODULE, "Message");
 
 /// A `Client` whose requests and replies are numbers, -2**63 to 2**63 - 1. The segment is one of
 /// integers.
@@ -490,7 +496,7 @@ client!(IntClient, int_client, reply_number, {
     /// As `Client.call`.
     #[pyo3(signature = (value, timeout=None))]
     fn call(&self, py: Python<'_>, value: i64, timeout: Option<Seconds>) -> PyResult<i64> {
-        number(py, &self.0.call(py, (&value.to_ne_bytes(), 0), timeout)?)
+        number(py, self.0.call(py, (&value.to_ne_bytes(), 0), timeout)?.as_slice(py))
     }
 
     /// As `Client.send`.
@@ -522,12 +528,12 @@ client!(IntClient, int_client, reply_number, {
     /// As `Client.recv`.
     #[pyo3(signature = (ticket, timeout=None))]
     fn recv(&self, py: Python<'_>, ticket: u64, timeout: Option<Seconds>) -> PyResult<i64> {
-        number(py, &self.0.recv(py, ticket, timeout)?)
+        number(py, self.0.recv(py, ticket, timeout)?.as_slice(py))
     }
 
     /// As `Client.try_recv`.
     fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<i64>> {
-        self.0.try_recv(py, ticket)?.map(|reply| number(py, &reply)).transpose()
+        self.0.try_recv(py, ticket)?.map(|reply| number(py, reply.as_slice(py))).transpose()
     }
 
     /// As `Client.acall`.
@@ -567,8 +573,8 @@ fn reply_number(py: Python<'_>, reply: &Reply) -> PyResult<Py<PyAny>> {
     Ok(number(py, reply)?.into_pyobject(py)?.into_any().unbind())
 }
 
-fn number(py: Python<'_>, reply: &Reply) -> PyResult<i64> {
-    let bytes = (**reply).try_into();
+fn number(py: Python<'_>, reply: &[u8]) -> PyResult<i64> {
+    let bytes = reply.try_into();
     let number = bytes.map(i64::from_ne_bytes);
     number.map_err(|_| of_kind(py, ErrorKind::Corrupt, "reqrep recv", "this is no number"))
 }

@@ -10,6 +10,7 @@ use super::sending::Calling;
 use super::server::Server;
 use super::shm::layout::{Direction, SMALL};
 use super::shm::payload::Message;
+use super::shm::slot::{Slot, State};
 use super::shm::ticket::Ticket;
 use super::stream::Stream;
 use crate::deadline::Deadline;
@@ -70,7 +71,8 @@ impl Client {
     /// Waits until there is something to receive.
     #[doc(hidden)]
     pub fn wait_for(&self, ticket: Ticket, deadline: Deadline) -> Result<()> {
-        self.wait_until(ticket, &|| deadline, RECV, || self.poll(ticket, RECV)).map(drop)
+        let waited = self.wait_until(ticket, &|| deadline, RECV, || self.poll(ticket, RECV));
+        waited.map(drop).inspect_err(|error| self.looked(ticket, may_be_open(error)))
     }
 
     /// As [`abandon`](Client::abandon), with the reason why a server gave the request up.
@@ -82,6 +84,20 @@ impl Client {
 
 /// Payloads in memory that is there.
 impl Client {
+    /// Bytes of a reply that is there whole, in its slot; else 0. A hint, as
+    /// [`reply_len`](Client::reply_len).
+    #[doc(hidden)]
+    pub fn whole_reply_len(&self, ticket: Ticket) -> usize {
+        let is_whole = |slot: &Slot| {
+            let now = slot.load();
+            now.state() == Some(State::Answered) && !now.has_begun()
+        };
+        match self.shared().slot(ticket.idx()).is_some_and(is_whole) {
+            true => self.reply_len(ticket),
+            false => 0,
+        }
+    }
+
     /// As [`recv`](Client::recv); the reply replaces what `into` holds, and so does the reason
     /// after `Failed`. Returns the flags.
     #[doc(hidden)]
