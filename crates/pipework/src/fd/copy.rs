@@ -73,6 +73,9 @@ pub fn copy_all(
     run("fd copy", &from, &to, len, deadline.into(), |copy| {
         copy.way = match (copy.from.kind, copy.to.kind) {
             (Kind::File, Kind::File) => Way::Range,
+            // Pages of a file that are put into a pipe are new to the CPU that reads them there,
+            // and nothing is read while they are put in.
+            (Kind::File, Kind::Pipe) => Way::ByHand,
             (Kind::Pipe, _) | (_, Kind::Pipe) => Way::Splice { only: false },
             (Kind::File, _) => copy.sendfile(),
             _ => Way::ByHand,
