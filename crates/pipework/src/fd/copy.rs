@@ -11,8 +11,9 @@
 //! said it: some file systems say it to a `copy_file_range` of a file whose length they do not
 //! know.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
+use super::peek::Peek;
 use crate::deadline::Deadline;
 use crate::error::Unfinished;
 use crate::sys::file::{self, Kind};
@@ -185,8 +186,8 @@ struct Hand {
     /// Whether the source can be looked at before anything is taken out.
     keeps: bool,
     block: Vec<u8>,
-    /// A pipe of our own, read end first, to which the source's bytes are copied.
-    mirror: Option<(OwnedFd, OwnedFd)>,
+    /// For a source that is a pipe.
+    peek: Peek,
 }
 
 impl<'fd> Copy<'fd> {
@@ -208,7 +209,7 @@ impl<'fd> Copy<'fd> {
             Kind::Other => false,
         };
         let nowait = !deadline.is_never();
-        let hand = Hand { keeps, block: vec![], mirror: None };
+        let hand = Hand { keeps, block: vec![], peek: Peek::new() };
         Ok(Copy { from, to, offset: None, way: Way::ByHand, nowait, hand })
     }
 
@@ -316,18 +317,7 @@ impl Hand {
             (Kind::File, _) => from.read(&mut self.block),
             _ if !self.keeps => from.read(&mut self.block),
             (Kind::Socket, _) => net::recv(from.fd, &mut self.block, Take::Nothing, from.may_block),
-            (Kind::Pipe | Kind::Other, _) => {
-                let (read, write) = match &self.mirror {
-                    Some(ends) => ends,
-                    None => self.mirror.insert(sys::pipe()?),
-                };
-                match file::tee(from.fd, write.as_fd(), self.block.len(), nowait)? {
-                    0 => Ok(0),
-                    seen => {
-                        fill(&mut self.block[..seen], |rest| sys::read(read.as_fd(), rest)).map(|()| seen)
-                    }
-                }
-            }
+            (Kind::Pipe | Kind::Other, _) => self.peek.look(from.fd, &mut self.block, nowait),
         }
     }
 

@@ -17,18 +17,26 @@ impl Peek {
     }
 
     /// Copies what lies in `pipe` into `buf`, as much as there is space for in the buffer and in a
-    /// pipe of the usual size. Returns how many bytes it copied. Does not wait.
-    pub(super) fn look(&mut self, pipe: BorrowedFd<'_>, buf: &mut [u8]) -> Result<usize, Errno> {
+    /// pipe of the usual size. Returns how many bytes it copied. With `nowait` it does not wait for
+    /// any.
+    pub(super) fn look(
+        &mut self,
+        pipe: BorrowedFd<'_>,
+        buf: &mut [u8],
+        nowait: bool,
+    ) -> Result<usize, Errno> {
         let (read, write) = match self.0.take() {
             Some(second) => second,
             None => sys::pipe()?,
         };
-        let len = file::tee(pipe, write.as_fd(), buf.len(), true);
+        let len = file::tee(pipe, write.as_fd(), buf.len(), nowait);
         let mut copied = 0;
         while copied < *len.as_ref().unwrap_or(&0) {
-            match sys::read(read.as_fd(), &mut buf[copied..])? {
-                0 => return Err(Errno::IO),
-                more => copied += more,
+            match sys::read(read.as_fd(), &mut buf[copied..]) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(more) => copied += more,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
             }
         }
         // Where a read failed, what is left in it goes with it.

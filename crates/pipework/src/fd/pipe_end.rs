@@ -270,7 +270,7 @@ impl PipeEnd {
     pub(crate) fn peek(&mut self, buf: &mut [u8]) -> usize {
         match self.is_socket() {
             true => net::recv(self.fd.as_fd(), buf, Take::Nothing, true),
-            false => self.peek.look(self.fd.as_fd(), buf),
+            false => self.peek.look(self.fd.as_fd(), buf, true),
         }
         .unwrap_or(0)
     }
