@@ -17,6 +17,8 @@ const KIB: usize = 1024;
 /// What one run of a lane moves at most, in bytes and in blocks.
 const BYTES: usize = 256 << 20;
 const BLOCKS: usize = 500_000;
+/// As many where each block is waited for.
+const WAKES: usize = 10_000;
 /// Integers in the document of the HTTP case; the example has ten million.
 const INTEGERS: u64 = 500_000;
 
@@ -50,7 +52,7 @@ const THREADS: &[(&str, Engine)] = &[
 const TASKS: &[(&str, Engine)] =
     &[(OURS, Engine::Pipework), (DUPLEX, Engine::Duplex), ("piper", Engine::Piper)];
 
-/// What a thread can write to and a task read from.
+/// What a thread can write to and a task read from, and what can sleep.
 const MIXED: &[(&str, Engine)] = &[(OURS, Engine::Pipework), (KERNEL, Engine::Kernel)];
 
 #[rustfmt::skip]
@@ -74,14 +76,18 @@ const DEFINITIONS: &[Definition] = &[
     Definition { name: "tasks/1k/cap-4k", quick: false, sides: Sides::TwoTasks, block: KIB,      capacity: 4 * KIB,    lanes: TASKS },
     Definition { name: "join/1k",       quick: true,  sides: Sides::OneWorker,  block: KIB,      capacity: 64 * KIB,   lanes: TASKS },
     Definition { name: "join/1k/cap-4k", quick: false, sides: Sides::OneWorker, block: KIB,      capacity: 4 * KIB,    lanes: TASKS },
+    Definition { name: "asleep/8",        quick: true,  sides: Sides::Asleep,     block: 8,        capacity: 64 * KIB,   lanes: MIXED },
     Definition { name: "mixed/1k",      quick: true,  sides: Sides::Mixed,      block: KIB,      capacity: 64 * KIB,   lanes: MIXED },
 ];
 
 #[rustfmt::skip]
 pub const BARS: &[Bar] = &[
     Bar { name: "pipe/one/8/vs-kernel",    of: ("one/8", OURS),   slower_of: &[("one/8", KERNEL)],   at_least: 15.0 },
-    // Within 1.2 times.
-    Bar { name: "pipe/one/8/vs-rtrb",      of: ("one/8", OURS),   slower_of: &[("one/8", RTRB)],     at_least: 0.833 },
+    Bar { name: "pipe/one/8/vs-rtrb",      of: ("one/8", OURS),   slower_of: &[("one/8", RTRB)],     at_least: 0.9 },
+    Bar { name: "pipe/two/1k/vs-rtrb",     of: ("two/1k", OURS),  slower_of: &[("two/1k", RTRB)],    at_least: 0.9 },
+    Bar { name: "pipe/two/8k/vs-rtrb",     of: ("two/8k", OURS),  slower_of: &[("two/8k", RTRB)],    at_least: 0.9 },
+    Bar { name: "pipe/two/64k/vs-rtrb",    of: ("two/64k", OURS), slower_of: &[("two/64k", RTRB)],   at_least: 0.9 },
+    Bar { name: "pipe/two/64k/cap-1m/vs-rtrb", of: ("two/64k/cap-1m", OURS), slower_of: &[("two/64k/cap-1m", RTRB)], at_least: 0.9 },
     Bar { name: "pipe/two/1k/vs-kernel",   of: ("two/1k", OURS),  slower_of: &[("two/1k", KERNEL)],  at_least: 3.0 },
     Bar { name: "pipe/two/1k/vs-duplex",   of: ("two/1k", OURS),  slower_of: &[("two/1k", DUPLEX)],  at_least: 3.0 },
     Bar { name: "pipe/two/8k/vs-kernel",   of: ("two/8k", OURS),  slower_of: &[("two/8k", KERNEL)],  at_least: 3.0 },
@@ -94,7 +100,8 @@ pub const BARS: &[Bar] = &[
 pub fn cases() -> Vec<Case> {
     let lane = |definition: &Definition, (name, engine): (&'static str, Engine)| {
         let &Definition { sides, block, capacity, .. } = definition;
-        let job = Job { sides, block, capacity, blocks: (BYTES / block).min(BLOCKS) };
+        let blocks = if sides == Sides::Asleep { WAKES } else { BLOCKS };
+        let job = Job { sides, block, capacity, blocks: (BYTES / block).min(blocks) };
         Lane { name, rounds_at_most: usize::MAX, run: Box::new(move || engine.run(job)) }
     };
     let case = |definition: &Definition| Case {

@@ -120,7 +120,7 @@ const DEFINITIONS: &[Definition] = &[
 
 #[rustfmt::skip]
 pub const BARS: &[Bar] = &[
-    Bar { name: "python/call/vs-connection",          of: ("call/12", PIPEWORK),       slower_of: &[("call/12", CONNECTION)],       at_least: 20.0 },
+    Bar { name: "python/call/vs-connection",          of: ("call/12", PIPEWORK),       slower_of: &[("call/12", CONNECTION)],       at_least: 40.0 },
     Bar { name: "python/await/12x1/vs-streams",       of: ("await/12x1", ASYNCIO),     slower_of: &[("await/12x1", ASYNCIO_STREAMS)], at_least: 1.0 },
     Bar { name: "python/await/12x64/vs-call",         of: ("await/12x64", ASYNCIO),    slower_of: &[("await/12x64", PIPEWORK)],    at_least: 0.1 },
     Bar { name: "python/stream/100/1w/vs-connection", of: ("stream/100/1w", PIPEWORK), slower_of: &[("stream/100/1w", CONNECTION)], at_least: 1.0 },

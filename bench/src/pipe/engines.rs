@@ -8,6 +8,7 @@ use std::hint::{black_box, spin_loop};
 use std::io::{self, Read, Write};
 use std::sync::Barrier;
 use std::thread;
+use std::time::Duration;
 
 use pipework::pipe::pipe;
 use ringbuf::HeapRb;
@@ -17,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::compat::{FuturesAsyncReadCompatExt, FuturesAsyncWriteCompatExt};
 
+use crate::machine::{pin, two_cpus};
 use crate::measure::{Failure, Sample, alone};
 
 /// Who moves the bytes.
@@ -46,6 +48,9 @@ pub enum Sides {
     OneWorker,
     /// A thread writes, a task reads.
     Mixed,
+    /// Two threads, each on a CPU of its own, that send a block there through one pipe and back
+    /// through another, and sleep meanwhile.
+    Asleep,
 }
 
 /// What an engine has to move.
@@ -119,6 +124,16 @@ impl Engine {
                 let reader = std::os::fd::OwnedFd::from(reader);
                 mixed(job, writer, || tokio::net::unix::pipe::Receiver::from_owned_fd_unchecked(reader))
             }
+            (Sides::Asleep, Engine::Pipework) => {
+                let asleep = || {
+                    let (mut reader, mut writer) = pipe(capacity)?;
+                    reader.set_spin(Duration::ZERO);
+                    writer.set_spin(Duration::ZERO);
+                    Ok((reader, writer))
+                };
+                there_and_back(job, asleep)
+            }
+            (Sides::Asleep, Engine::Kernel) => there_and_back(job, || kernel(capacity)),
             _ => Err("it cannot be on these sides".into()),
         }
     }
@@ -172,6 +187,42 @@ fn two_threads(job: Job, writer: impl Write + Send, mut reader: impl Read) -> Re
             Ok(bytes)
         })?;
         writer.join().expect("a writer does not panic")?;
+        job.sample(bytes, cost)
+    })
+}
+
+fn there_and_back<R: Read + Send, W: Write + Send>(
+    job: Job,
+    pipe: impl Fn() -> Result<(R, W), Failure>,
+) -> Result<Sample, Failure> {
+    let [here, there] = two_cpus().ok_or("there is one CPU only")?;
+    let ((mut request, mut ask), (mut reply, mut answer)) = (pipe()?, pipe()?);
+    let start = Barrier::new(2);
+    let (block, mut buffer, mut echoed) = (vec![7; job.block], vec![0; job.block], vec![0; job.block]);
+    thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            pin(there)?;
+            start.wait();
+            (0..job.blocks).try_for_each(|_| {
+                request.read_exact(&mut echoed)?;
+                answer.write_all(&echoed)
+            })
+        });
+        // A thread of its own: the others of this process are not to stay on this CPU.
+        let client = scope.spawn(|| {
+            pin(here).map_err(|errno| errno.to_string())?;
+            start.wait();
+            let calls = alone(|| {
+                for _ in 0..job.blocks {
+                    ask.write_all(&block)?;
+                    reply.read_exact(&mut buffer)?;
+                }
+                Ok(job.bytes())
+            });
+            calls.map_err(|why| why.to_string())
+        });
+        let (bytes, cost) = client.join().expect("a client does not panic")?;
+        server.join().expect("a server does not panic")?;
         job.sample(bytes, cost)
     })
 }

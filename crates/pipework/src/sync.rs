@@ -31,6 +31,28 @@ pub(crate) fn fence_after_swap() {
     }
 }
 
+/// The cheap side of an asymmetric fence: full only together with [`fence_heavy`] in another thread
+/// of this process. Holds back no more than the compiler.
+#[inline]
+pub(crate) fn fence_light() {
+    if cfg!(loom) {
+        fence(Ordering::SeqCst);
+    } else {
+        process::compiler_fence(process::Ordering::SeqCst);
+    }
+}
+
+/// The dear side of it: a full fence in every thread of this process, which the kernel has all CPUs
+/// carry out that run one (membarrier(2), Linux 4.14). False where it cannot: then only
+/// [`fence`] on both sides is a full one.
+pub(crate) fn fence_heavy() -> bool {
+    if cfg!(loom) {
+        fence(Ordering::SeqCst);
+        return true;
+    }
+    memory::membarrier().is_ok()
+}
+
 /// Searches the interleavings of a loom model in which a thread is interrupted 3 times where it
 /// could go on, or as often as PIPEWORK_MODEL_SWITCHES says, and prints how many there are.
 #[cfg(all(test, loom))]

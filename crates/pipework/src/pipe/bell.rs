@@ -2,33 +2,43 @@
 //!
 //! Whoever waits says so in the word before its last look; whoever changes something looks at the
 //! word after the change. With a full fence on both sides one of them sees the other, as in
-//! `event.rs`, which also does the waiting of threads. Unlike an `Event`, a bell has one end
-//! waiting and one end ringing. So a ring takes the word away, and each time that somebody sleeps
-//! costs the other end one wake-up, however much it moves meanwhile.
+//! `event.rs`, which also does the waiting of threads. A fence in each ring would be most of what a
+//! small write costs, so it is an asymmetric one: a thread that is about to park has the kernel
+//! carry it out for both. A task waits far more often than a thread parks; from the first time on,
+//! rings have a fence of their own.
+//!
+//! Unlike an `Event`, a bell has one end waiting and one end ringing. So a ring takes the word
+//! away, and each time that somebody sleeps costs the other end one wake-up, however much it moves
+//! meanwhile.
 
 #[cfg(loom)]
 use loom::sync::Mutex;
-use std::cell::Cell;
 #[cfg(not(loom))]
 use std::sync::Mutex;
 use std::sync::TryLockError;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use crate::error::Result;
 use crate::event::Wait;
-use crate::sync::{Ordering, Reach, Word, fence, fence_after_swap};
+use crate::sync::{Ordering, Reach, Word, fence, fence_after_swap, fence_heavy, fence_light};
 
 const NOBODY: u64 = 0;
 /// A thread is parked, or about to be.
 const THREAD: u64 = 1;
 /// A task has left its waker.
 const TASK: u64 = 2;
+/// Rings have a full fence of their own. Never cleared.
+const FENCED: u64 = 4;
+
+/// Longer than a store can be on its way to the other CPUs.
+const STORES_LAND: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(super) struct Bell {
-    /// `{ task: 1, thread: 1 }`. The end that waits sets its bits, either end clears them. Both are
-    /// set at once where a task that was told to wait, and may still rely on that, was given up or
-    /// has its thread wait for a while.
+    /// `{ fenced: 1, task: 1, thread: 1 }`. The end that waits sets bits; either end clears those
+    /// of thread and task. Both are set at once where a task that was told to wait, and may still
+    /// rely on that, was given up or has its thread wait for a while.
     word: Word,
     /// The task's, while its bit is set; afterwards it may still be there. The end that waits puts
     /// it in, either end takes it out.
@@ -44,10 +54,18 @@ impl Bell {
     #[inline]
     pub(super) fn ring(&self) {
         // Pairs with the fence in `announce`: either this sees who waits, or their next look sees
-        // the change. (To make the change by a swap, which is a fence on x86-64, is a little
-        // quicker for one thread and slower for two.)
-        fence(Ordering::SeqCst);
+        // the change.
+        fence_light();
         if self.word.load(Ordering::Relaxed) != NOBODY {
+            self.ring_somebody();
+        }
+    }
+
+    #[inline(never)]
+    fn ring_somebody(&self) {
+        // As above, for whoever relies on rings to have it.
+        fence(Ordering::SeqCst);
+        if self.word.load(Ordering::Relaxed) & (THREAD | TASK) != NOBODY {
             self.wake();
         }
     }
@@ -68,14 +86,10 @@ impl Bell {
     }
 
     /// Spins, and then parks this thread, until `look` says that it need not wait, for as long as
-    /// `wait` allows. It is told whether the thread would park otherwise.
-    pub(super) fn wait(&self, wait: &Wait<'_>, mut look: impl FnMut(bool) -> bool) -> Result<()> {
-        let parking = Cell::new(false);
-        let announce = || {
-            parking.set(true);
-            Some(self.announce(THREAD))
-        };
-        let waited = wait.on(&self.word, announce, || Ok(look(parking.get()).then_some(())), || Ok(()));
+    /// `wait` allows.
+    pub(super) fn wait(&self, wait: &Wait<'_>, mut look: impl FnMut() -> bool) -> Result<()> {
+        let announce = || Some(self.announce(THREAD));
+        let waited = wait.on(&self.word, announce, || Ok(look().then_some(())), || Ok(()));
         self.clear(THREAD);
         waited
     }
@@ -116,10 +130,19 @@ impl Bell {
 
     /// Says who waits, and what the word must still be when a thread parks.
     fn announce(&self, who: u64) -> u64 {
+        let fenced = if who == TASK { FENCED } else { 0 };
         // Relaxed, here and in `clear`: the waker has its lock, and all else has the fences.
-        let word = self.word.fetch_or(who, Ordering::Relaxed) | who;
-        fence_after_swap();
-        word
+        let before = self.word.fetch_or(who | fenced, Ordering::Relaxed);
+        if before & FENCED != 0 {
+            fence_after_swap();
+        } else if !fence_heavy() {
+            // A ring of this moment may have looked at the word before, and what it rings for be
+            // still on its way. Later ones fence.
+            self.word.fetch_or(FENCED, Ordering::Relaxed);
+            std::thread::sleep(STORES_LAND);
+            return before | who | FENCED;
+        }
+        before | who | fenced
     }
 
     /// Takes bits away and says which of them were set. Whoever does not wait any more spares the

@@ -13,7 +13,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::bell::Bell;
-use super::rewind::NEAR;
 use super::ring::{self, FILLED, FREE, Window};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
@@ -74,25 +73,18 @@ impl<const SIDE: bool> Endpoint<SIDE> {
         deadline: Deadline,
         op: &'static str,
     ) -> Result<()> {
-        if self.window.len() >= want {
+        if self.window.len() >= want || self.window.refresh() >= min {
             return Ok(());
         }
         self.wait_for_more(min, deadline, op)
     }
 
+    #[inline(never)]
     fn wait_for_more(&mut self, min: usize, deadline: Deadline, op: &'static str) -> Result<()> {
         self.refuse_more_than_fits(min, op)?;
         let Endpoint { window, ends, spin, .. } = self;
-        if need_not_wait(window, ends, min) {
-            return Ok(());
-        }
-        // A writer that is awake comes back to a full pipe when the reader has almost caught up:
-        // for the first bit of space it would come far more often, and always with the whole memory
-        // in use.
-        let plenty = if SIDE == FREE { window.capacity().saturating_sub(NEAR as usize) } else { 0 };
         let wait = Wait { deadline, spin, reach: Reach::Process, tick: None, op };
-        let enough = |parking| if parking { min } else { min.max(plenty) };
-        ends.end(SIDE).bell.wait(&wait, |parking| need_not_wait(window, ends, enough(parking)))
+        ends.end(SIDE).bell.wait(&wait, || need_not_wait(window, ends, min))
     }
 
     /// Whether [`Endpoint::wait_for`] would return at once.
@@ -151,11 +143,6 @@ impl<const SIDE: bool> Endpoint<SIDE> {
 
     pub(super) fn capacity(&self) -> usize {
         self.window.capacity()
-    }
-
-    /// Whether this end's thread may spin for a while.
-    pub(super) fn may_spin(&self) -> bool {
-        !self.spin.is_off()
     }
 
     pub(super) fn set_spin(&mut self, limit: Duration) {

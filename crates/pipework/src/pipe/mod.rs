@@ -46,10 +46,10 @@
 //!
 //! # What it costs
 //!
-//! A write is a copy, a store and a fence. What `write!` and `writeln!` format is one write,
-//! whatever the number of its pieces. Where lines need not be seen one by one, a `BufWriter` around
-//! the writer, which tells the reader once in 8 KiB, is 2 to 3 times as fast for lines and 5 to 15
-//! times for writes of 8 bytes; end it with `into_inner()?.finish()`.
+//! A write is a copy and a store; where the other end is a task, a full fence as well. What
+//! `write!` and `writeln!` format is one write, whatever the number of its pieces. Where lines need not be
+//! seen one by one, a `BufWriter` around the writer tells the reader once in 8 KiB; end it with
+//! `into_inner()?.finish()`.
 //!
 //! Only where the reader sleeps does it also wake it, and that once: the reader needs some
 //! microseconds to come, what is written meanwhile costs nothing more, and when it comes it takes
@@ -59,15 +59,14 @@
 //! space. A thread or task that sleeps costs nothing. A task that always finds something lets
 //! others have its thread after 128 calls: it is pending for once, and woken at once.
 //!
-//! The memory is used from its beginning. Where the reader keeps up, the writer begins there anew
-//! after every 16 KiB, so the stream stays in the nearest caches of the cores at both ends; only
-//! what piles up takes more.
+//! A thread that parks has the kernel run a fence on each CPU where this process has a thread
+//! (membarrier(2), some microseconds). Where the kernel or a sandbox refuses that, writes have a
+//! fence of their own.
 //!
 //! A pipe belongs to one process: a forked child has a copy of its memory, and nobody at the other
 //! end.
 
 mod ring;
-mod rewind;
 mod bell;
 mod endpoint;
 mod reader;
@@ -102,5 +101,5 @@ pub const CAPACITY: usize = 64 << 10;
 /// is no such memory.
 pub fn pipe(capacity: usize) -> Result<(Reader, Writer)> {
     let (reader, writer) = endpoint::endpoints(capacity, "create pipe")?;
-    Ok((Reader { endpoint: reader }, Writer::new(writer)))
+    Ok((Reader { endpoint: reader }, Writer { endpoint: writer }))
 }

@@ -19,7 +19,7 @@ pub struct Reader {
 
 /// At most this much is copied before the other end may have it, so that both copy at the same
 /// time.
-pub(super) const PIECE: usize = 4 << 10;
+pub(super) const PIECE: usize = 8 << 10;
 
 impl Reader {
     /// Waits for the first byte and takes what is there, as much as `buf` holds. 0 is the end of

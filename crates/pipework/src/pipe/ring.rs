@@ -6,10 +6,10 @@
 //! lend what it owns as plain slices. This file holds all that is unsafe in the room.
 //!
 //! A position counts bytes and never turns back: 64 bits last for centuries. The memory is a power
-//! of two long, so that a position, counted from where the writer began anew, becomes an index by a
-//! mask. The capacity is what was asked for. This is Lamport's queue (1983) for two processes, with
-//! a stale copy of the other side's position on either side, after FastForward (2008), so that two
-//! busy sides touch each other's cache lines only when they have used up what they knew of.
+//! of two long, so that a position becomes an index by a mask. The capacity is what was asked for.
+//! This is Lamport's queue (1983) for two processes, with a stale copy of the other side's position
+//! on either side, after FastForward (2008), so that two busy sides touch each other's cache lines
+//! only when they have used up what they knew of.
 
 #![allow(unsafe_code)]
 
@@ -26,8 +26,8 @@ use crate::sys::Errno;
 /// A ring of `capacity` bytes, as its two sides see it.
 pub(super) fn ring(capacity: usize, op: &'static str) -> Result<(Window<FREE>, Window<FILLED>)> {
     let ring = Arc::new(Ring::new(capacity, op)?);
-    let free = Window { ring: Arc::clone(&ring), pos: 0, end: capacity as u64, base: 0 };
-    Ok((free, Window { ring, pos: 0, end: 0, base: 0 }))
+    let free = Window { ring: Arc::clone(&ring), pos: 0, end: capacity as u64 };
+    Ok((free, Window { ring, pos: 0, end: 0 }))
 }
 
 /// The writer's side.
@@ -43,40 +43,36 @@ pub(super) struct Window<const SIDE: bool> {
     /// Where they end, by the last look at the other side's position; from `pos` to
     /// `pos + capacity`. May be stale: then there are more.
     end: u64,
-    /// The position that the memory begins with, at most `pos`. A reader without bytes may still
-    /// have an earlier one.
-    base: u64,
 }
 
 impl<const SIDE: bool> Window<SIDE> {
     /// Bytes that this side owns for certain: there may be more, never less.
+    #[inline]
     pub(super) fn len(&self) -> usize {
         (self.end - self.pos) as usize
     }
 
     /// Looks at the other side's position, and says how many bytes this side owns now.
+    #[inline]
     pub(super) fn refresh(&mut self) -> usize {
         let ring = &*self.ring;
         // Acquire: pairs with the Release in `advance` of the other side, which was done with these
         // bytes then.
-        if SIDE == FREE {
-            self.end = ring.read.0.load(Ordering::Acquire) + ring.capacity as u64;
-        } else {
-            self.end = ring.written.0.pos.load(Ordering::Acquire);
-            // Relaxed: the base of these bytes was stored before their position, and stays until
-            // they are read.
-            self.base = ring.written.0.base.load(Ordering::Relaxed);
-        }
+        self.end = match SIDE {
+            FREE => ring.read.0.load(Ordering::Acquire) + ring.capacity as u64,
+            FILLED => ring.written.0.load(Ordering::Acquire),
+        };
         self.len()
     }
 
     /// Gives the first `len` of its bytes to the other side.
+    #[inline]
     pub(super) fn advance(&mut self, len: usize) {
         assert!(len <= self.len(), "a side gives away only what it owns");
         #[cfg(loom)]
         self.witness(len);
         self.pos += len as u64;
-        let own = if SIDE == FREE { &self.ring.written.0.pos } else { &self.ring.read.0 };
+        let own = if SIDE == FREE { &self.ring.written.0 } else { &self.ring.read.0 };
         // Release: pairs with the Acquire in `refresh` of the other side.
         own.store(self.pos, Ordering::Release);
     }
@@ -86,12 +82,8 @@ impl<const SIDE: bool> Window<SIDE> {
         let ring = &*self.ring;
         match SIDE {
             FREE => (self.pos - ring.read.0.load(Ordering::Relaxed)) as usize,
-            FILLED => (ring.written.0.pos.load(Ordering::Relaxed) - self.pos) as usize,
+            FILLED => (ring.written.0.load(Ordering::Relaxed) - self.pos) as usize,
         }
-    }
-
-    pub(super) fn pos(&self) -> u64 {
-        self.pos
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -100,7 +92,7 @@ impl<const SIDE: bool> Window<SIDE> {
 
     /// Where in the memory its bytes begin.
     fn idx(&self) -> usize {
-        (self.pos - self.base) as usize & self.ring.mask
+        self.pos as usize & self.ring.mask
     }
 
     /// Lets loom know that this side has touched bytes, so that it finds any that were not its own.
@@ -123,19 +115,6 @@ impl<const SIDE: bool> Window<SIDE> {
 }
 
 impl Window<FREE> {
-    /// Lets the next bytes lie at the beginning of the memory, provided that all others have been
-    /// read; says whether they have.
-    pub(super) fn rewind(&mut self) -> bool {
-        let is_empty = self.refresh() == self.ring.capacity;
-        if is_empty {
-            self.base = self.pos;
-            // Relaxed: `advance` releases it with the first of these bytes. The reader has none, so
-            // it needs none.
-            self.ring.written.0.base.store(self.base, Ordering::Relaxed);
-        }
-        is_empty
-    }
-
     /// What may be written to: the bytes in their order, in two pieces where they reach round the
     /// end of the memory.
     pub(super) fn bytes(&mut self) -> (&mut [u8], &mut [u8]) {
@@ -177,8 +156,9 @@ impl<const SIDE: bool> fmt::Debug for Window<SIDE> {
 }
 
 struct Ring {
-    /// The writer stores, the reader loads.
-    written: CacheLine<Written>,
+    /// Bytes written since the beginning: from `read` to `read + capacity`. The writer stores, the
+    /// reader loads.
+    written: CacheLine<AtomicU64>,
     /// Bytes read since the beginning, at most `written`. The reader stores, the writer loads.
     read: CacheLine<AtomicU64>,
     /// What was allocated, and where the memory begins in it: at a cache line, so that the two
@@ -192,14 +172,6 @@ struct Ring {
     /// What loom sees of the memory: one cell for each byte.
     #[cfg(loom)]
     cells: Vec<loom::cell::UnsafeCell<()>>,
-}
-
-struct Written {
-    /// Bytes written since the beginning: from `read` to `read + capacity`.
-    pos: AtomicU64,
-    /// The position that the memory begins with, at most `read`. Changes only while nothing is
-    /// written that was not read.
-    base: AtomicU64,
 }
 
 /// What one side stores all the time lies in a cache line that the other side's data is not in. Two
@@ -228,7 +200,7 @@ impl Ring {
         // SAFETY: the offset is less than a line, and so much was allocated besides the memory.
         let start = unsafe { allocated.add(off) };
         Ok(Ring {
-            written: CacheLine(Written { pos: AtomicU64::new(0), base: AtomicU64::new(0) }),
+            written: CacheLine(AtomicU64::new(0)),
             read: CacheLine(AtomicU64::new(0)),
             allocated: (allocated, layout),
             start,

@@ -396,6 +396,43 @@ fn a_wait_that_a_signal_ends_is_told_and_taken_up_again() {
     assert_eq!(reader.recv(&mut [0; 2], Deadline::NEVER).unwrap(), 1);
 }
 
+/// Threads that park after every byte are woken every time, whether the kernel carries out the
+/// fence or a sandbox refuses it, from the beginning or later.
+#[test]
+fn no_wake_up_is_lost_with_the_kernel_s_fence_or_without() {
+    const REFUSED: Fault = Fault::Errno(libc::ENOSYS);
+    for (refused, bytes) in [(None, 100_000), (Some(0), 20_000), (Some(50), 20_000)] {
+        let (mut reader, mut writer) = pipe(1).unwrap();
+        reader.set_spin(Duration::ZERO);
+        writer.set_spin(Duration::ZERO);
+        let writing = std::thread::spawn(move || {
+            refused.inspect(|nth| order("membarrier", *nth, REFUSED));
+            for i in 0..bytes {
+                writer.send(&[i as u8], Duration::from_secs(60)).expect("a wake-up was lost");
+            }
+            all_met()
+        });
+        refused.inspect(|nth| order("membarrier", *nth, REFUSED));
+        for i in 0..bytes {
+            let mut buf = [0];
+            assert_eq!(reader.recv(&mut buf, Duration::from_secs(60)).expect("a wake-up was lost"), 1);
+            assert_eq!(buf, [i as u8]);
+        }
+        assert!(writing.join().unwrap() && all_met(), "both ends have parked, and were refused");
+    }
+}
+
+#[test]
+fn a_process_that_is_not_registered_for_the_fence_is_then() {
+    let (mut reader, writer) = pipe(1).unwrap();
+    reader.set_spin(Duration::ZERO);
+    order("membarrier", 0, Fault::Errno(libc::EPERM));
+    assert_eq!(kind(reader.recv(&mut [0], Duration::from_millis(1))), ErrorKind::TimedOut);
+    assert!(all_met());
+    drop(writer);
+    assert_eq!(reader.recv(&mut [0], Deadline::NEVER).unwrap(), 0);
+}
+
 // ---------------------------------------------------------------- descriptors
 
 #[test]

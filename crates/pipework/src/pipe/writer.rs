@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::endpoint::Endpoint;
 use super::reader::PIECE;
-use super::rewind::Rewind;
 use super::ring::FREE;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result, Unfinished};
@@ -17,14 +16,9 @@ use crate::error::{Error, ErrorKind, Result, Unfinished};
 /// written can be read at once: there is nothing to flush.
 pub struct Writer {
     pub(super) endpoint: Endpoint<FREE>,
-    rewind: Rewind,
 }
 
 impl Writer {
-    pub(super) fn new(endpoint: Endpoint<FREE>) -> Writer {
-        Writer { endpoint, rewind: Rewind::NEW }
-    }
-
     /// Waits for space for the first byte and puts in as much of `buf` as there is space for.
     ///
     /// # Errors
@@ -87,7 +81,6 @@ impl Writer {
     pub fn reserve(&mut self, min: usize, deadline: impl Into<Deadline>) -> Result<(&mut [u8], &mut [u8])> {
         self.endpoint.wait_for(min, min.max(1), deadline.into(), "pipe reserve")?;
         self.refuse_over("pipe reserve")?;
-        self.rewind_if_read(false);
         Ok(self.endpoint.window().bytes())
     }
 
@@ -198,7 +191,6 @@ impl Writer {
         self.refuse_over(OP)?;
         let mut done = 0;
         while done < buf.len() {
-            self.rewind_if_read(done > 0);
             let window = self.endpoint.window();
             if window.len() == 0 && window.refresh() == 0 {
                 break;
@@ -210,12 +202,6 @@ impl Writer {
             done += len;
         }
         Ok(done)
-    }
-
-    #[inline]
-    fn rewind_if_read(&mut self, in_the_middle: bool) {
-        let may_wait = self.endpoint.may_spin();
-        self.rewind.before_write(self.endpoint.window(), may_wait, in_the_middle);
     }
 
     #[inline]
@@ -245,14 +231,13 @@ impl Write for Writer {
         Ok(done)
     }
 
-    /// Puts in the pieces of a formatted text, and then tells the reader: once for all, or every 4
+    /// Puts in the pieces of a formatted text, and then tells the reader: once for all, or every 8
     /// KiB.
     fn write_fmt(&mut self, text: fmt::Arguments<'_>) -> io::Result<()> {
         if let Some(text) = text.as_str() {
             return self.write_all(text.as_bytes());
         }
         self.refuse_over(OP).map_err(|error| self.endpoint.in_full(error))?;
-        self.rewind_if_read(false);
         let mut pieces = Pieces { writer: self, put: 0, outcome: Ok(()) };
         let formatted = fmt::write(&mut pieces, text);
         pieces.commit();

@@ -445,3 +445,31 @@ pub(crate) fn futex_wake(word: *const u32, count: u32, shared: bool) -> u32 {
     let woken = unsafe { libc::syscall(libc::SYS_futex, word, operation, count) };
     u32::try_from(woken).unwrap_or(0)
 }
+
+// ---------------------------------------------------------------- fences
+
+/// A full fence in every thread of this process that runs now; one that does not has had one since
+/// it last did.
+///
+/// The first call of a process registers it. A forked child is as its parent was; whoever is not is
+/// told so (EPERM), and registers anew.
+pub(crate) fn membarrier() -> Result<()> {
+    let ask = |command: c_int| {
+        #[cfg(test)]
+        if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("membarrier") {
+            return Err(Errno(errno));
+        }
+        // SAFETY: it takes no memory.
+        match unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) } {
+            0 => Ok(()),
+            _ => Err(Errno::last()),
+        }
+    };
+    ask(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED).or_else(|errno| match errno {
+        Errno(libc::EPERM) => {
+            ask(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)?;
+            ask(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+        }
+        errno => Err(errno),
+    })
+}

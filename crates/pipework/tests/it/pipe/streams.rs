@@ -10,7 +10,7 @@ use pipework::pipe::{CAPACITY, pipe};
 
 use super::combinations;
 use super::end;
-use crate::harness::{PATIENCE, Random, alone, block_on, memory_kib};
+use crate::harness::{PATIENCE, Random, alone, block_on};
 
 /// Every combination of ends, with pieces of random lengths on both sides.
 #[test]
@@ -122,30 +122,6 @@ fn an_end_may_change_what_it_is() {
     });
 }
 
-/// Where the reader keeps up, little of a large pipe is ever touched.
-#[test]
-fn a_stream_that_does_not_pile_up_takes_little_memory() {
-    alone(|| {
-        const CAPACITY: usize = 256 << 20;
-        let (mut reader, mut writer) = pipe(CAPACITY).unwrap();
-        let bytes = Random::new(6).bytes(10_000);
-        let mut got = vec![0; bytes.len()];
-        let before = memory_kib("VmRSS");
-        for round in 0..CAPACITY / bytes.len() + 1 {
-            let len = 1 + round % bytes.len();
-            writer.write_all(&bytes[..len]).unwrap();
-            reader.read_exact(&mut got[..len]).unwrap();
-            assert_eq!(got[..len], bytes[..len]);
-        }
-        let taken_kib = memory_kib("VmRSS").saturating_sub(before);
-        assert!(taken_kib < 4 << 10, "{taken_kib} KiB");
-        // All of it is there all the same, whatever the stream's place in it.
-        let (first, second) = writer.reserve(CAPACITY, PATIENCE).unwrap();
-        assert_eq!(first.len() + second.len(), CAPACITY);
-    });
-}
-
-/// A writer that is awake may hope for more space than a byte, but it must not insist.
 #[test]
 fn a_full_pipe_takes_a_byte_for_each_that_is_read() {
     alone(|| {
