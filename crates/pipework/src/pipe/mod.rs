@@ -47,9 +47,9 @@
 //! # What it costs
 //!
 //! A write is a copy and a store; where the other end is a task, a full fence as well. What
-//! `write!` and `writeln!` format is one write, whatever the number of its pieces. Where lines need not be
-//! seen one by one, a `BufWriter` around the writer tells the reader once in 8 KiB; end it with
-//! `into_inner()?.finish()`.
+//! `write!` and `writeln!` format is one write, whatever the number of its pieces. Where lines need
+//! not be seen one by one, a `BufWriter` around the writer tells the reader once in 8 KiB; end it
+//! with `into_inner()?.finish()`.
 //!
 //! Only where the reader sleeps does it also wake it, and that once: the reader needs some
 //! microseconds to come, what is written meanwhile costs nothing more, and when it comes it takes
