@@ -12,8 +12,9 @@ use crate::publish::{connected, stream};
 use crate::written::Written;
 use async_nats::jetstream::consumer::pull::{Config, MessagesErrorKind};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
-use async_nats::jetstream::context::{Context, ContextBuilder};
+use async_nats::jetstream::context::{ConsumerInfoErrorKind, Context, ContextBuilder};
 use async_nats::jetstream::message::Acker;
+use async_nats::jetstream::stream::Stream;
 use async_nats::jetstream::{self, AckKind};
 use async_nats::{Client, Message};
 use futures_util::StreamExt;
@@ -36,6 +37,9 @@ const SILENCE: Duration = Duration::from_secs(300);
 const SHORT_SILENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the servers may say that there is no such stream or name: those that have just been
+/// started may not know yet.
+const GONE: Duration = Duration::from_secs(10);
 
 /// What is subscribed to, and where it goes.
 #[derive(Clone, Debug)]
@@ -100,7 +104,7 @@ pub async fn subscribe(
                     line.figures.refused("in_doubt");
                 }
             }
-            line.consume(&consumer.consumer, &mut stop).await?;
+            line.consume(&consumer, &mut stop).await?;
         }
     }
     Ok(line.lost)
@@ -160,11 +164,13 @@ impl Line {
     }
 
     /// What a consumer delivers.
-    async fn consume(&mut self, consumer: &PullConsumer, stop: &mut Stop) -> Result<(), Failure> {
+    async fn consume(&mut self, found: &Found, stop: &mut Stop) -> Result<(), Failure> {
         let mut words = interval(WORD);
         words.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut gone = None;
         while !*stop.borrow() {
-            let batches = consumer.stream().max_messages_per_batch(BATCH).heartbeat(PATIENCE);
+            found.is_there(&mut gone).await?;
+            let batches = found.consumer.stream().max_messages_per_batch(BATCH).heartbeat(PATIENCE);
             let Ok(mut messages) = batches.messages().await else {
                 sleep(PAUSE).await;
                 continue;
@@ -359,6 +365,28 @@ struct Found {
     stream: String,
     /// For how long the stream knows a name, in nanoseconds.
     window: u64,
+    durable: String,
+    /// For questions about them.
+    asked: Stream<()>,
+}
+
+impl Found {
+    /// Fails when the servers have said for a while that the stream or the durable name is not
+    /// there, which `gone` remembers from call to call. Where nobody can tell, they are.
+    async fn is_there(&self, gone: &mut Option<Instant>) -> Result<(), Failure> {
+        let what = match self.asked.consumer_info(&self.durable).await.map_err(|error| error.kind()) {
+            Err(ConsumerInfoErrorKind::StreamNotFound) => format!("stream {}", self.name),
+            Err(ConsumerInfoErrorKind::NotFound) => format!("the durable name {}", self.durable),
+            _ => {
+                *gone = None;
+                return Ok(());
+            }
+        };
+        match gone.get_or_insert_with(Instant::now).elapsed() < GONE {
+            true => Ok(()),
+            false => Err(Failure(format!("{what} is not there any more"))),
+        }
+    }
 }
 
 /// The consumer of the durable name, which is made if there is none.
@@ -406,5 +434,6 @@ async fn consumer(settings: &Subscribing, durable: &str, nats: &Client) -> Resul
     }
     let stream = format!("{name} {} {durable}", info.created.unix_timestamp_nanos());
     let window = u64::try_from(info.config.duplicate_window.as_nanos()).unwrap_or(u64::MAX);
-    Ok(Found { consumer, name, stream, window })
+    let asked = jetstream.get_stream_no_info(&name).await.map_err(at(&name))?;
+    Ok(Found { consumer, name, stream, window, durable: durable.to_owned(), asked })
 }

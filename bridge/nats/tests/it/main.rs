@@ -11,3 +11,4 @@ mod twice;
 mod stream;
 mod secrets;
 mod page;
+mod damage;
