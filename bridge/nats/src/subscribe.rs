@@ -22,7 +22,7 @@ use pipework::atomic::{Options, Zstd};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, interval_at, sleep};
 
 /// How long the server waits for an acknowledgement, and how often it is told of what is in hand.
 const ACK_WAIT: Duration = Duration::from_secs(10);
@@ -275,8 +275,8 @@ impl Line {
         let counted = Rc::clone(&self.figures);
         let _counted = counted.in_flight(Side::Subscribe);
         let numbers: Vec<u64> = whole.kept.iter().flatten().map(|delivered| delivered.number).collect();
-        let mut words = interval(WORD);
-        words.tick().await;
+        // Not `interval`: to wait for its first tick, which is due at once, takes a millisecond.
+        let mut words = interval_at(tokio::time::Instant::now() + WORD, WORD);
         let is_written = {
             let writing = self.outlet.write(&whole.data, numbers.first().copied(), &mut self.written);
             tokio::pin!(writing);
