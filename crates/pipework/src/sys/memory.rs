@@ -421,7 +421,8 @@ pub(crate) fn futex_wait(
         return Err(Errno(errno));
     }
     let limit = limit.map(|limit| libc::timespec {
-        tv_sec: limit.as_secs().min(i64::MAX as u64) as libc::time_t,
+        // Its type has no name that does not warn: musl's `time_t` is about to change.
+        tv_sec: limit.as_secs().try_into().unwrap_or(i32::MAX.into()),
         tv_nsec: limit.subsec_nanos().into(),
     });
     let limit = limit.as_ref().map_or(null(), std::ptr::from_ref);
