@@ -15,7 +15,7 @@ export PIPEWORK_PYTHON := $(abspath $(TARGET))/python-venv/bin/python
 .PHONY: $(MAKECMDGOALS) cargo lints tools # folders have some of these names
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: cargo lints tools ## fetch what build, test and check need
 	python/dev env && perl/dev env
@@ -83,9 +83,9 @@ bench bench-quick: cargo
 	cargo build $(LOCKED) --release -p pipework-c && cargo run $(LOCKED) --release $(BENCH) -- $(ROOM) $(if $(filter bench,$@),--record,--quick)
 
 dist: cargo ; @dist/build ## make every package, in target/dist
-dist-test: cargo ; @dist/test ## install some where nothing else is, and use them
+dist-test: cargo ; @dist/test ## install each where nothing else is, and use it; make all twice
+aarch64: cargo ; dist/aarch64 ## build for that machine, and run the tests under qemu; half an hour
 release: cargo ; @dist/release '$(VERSION)' ## check all that a release needs, and tag it (VERSION=0.1.0)
-
 clean: ; rm -rf target bench/target bridge/nats/target fuzz/target fuzz/corpus fuzz/artifacts ## remove what was built
 
 cargo:
