@@ -84,7 +84,7 @@ bench bench-quick: cargo
 
 dist: cargo ; @dist/build ## make every package, in target/dist
 dist-test: cargo ; @dist/test ## install each where nothing else is, and use it; make all twice
-aarch64: cargo ; dist/aarch64 ## build for that machine, and run the tests under qemu; half an hour
+aarch64: cargo ; @dist/aarch64 ## build for that machine, and run the tests under qemu; half an hour
 release: cargo ; @dist/release '$(VERSION)' ## check all that a release needs, and tag it (VERSION=0.1.0)
 clean: ; rm -rf target bench/target bridge/nats/target fuzz/target fuzz/corpus fuzz/artifacts ## remove what was built
 
