@@ -18,7 +18,7 @@ const KIB: usize = 1024;
 const BYTES: usize = 256 << 20;
 const BLOCKS: usize = 500_000;
 /// As many where each block is waited for.
-const WAKES: usize = 10_000;
+const WAKES: usize = 32 * 300;
 /// Integers in the document of the HTTP case; the example has ten million.
 const INTEGERS: u64 = 500_000;
 
@@ -76,7 +76,8 @@ const DEFINITIONS: &[Definition] = &[
     Definition { name: "tasks/1k/cap-4k", quick: false, sides: Sides::TwoTasks, block: KIB,      capacity: 4 * KIB,    lanes: TASKS },
     Definition { name: "join/1k",       quick: true,  sides: Sides::OneWorker,  block: KIB,      capacity: 64 * KIB,   lanes: TASKS },
     Definition { name: "join/1k/cap-4k", quick: false, sides: Sides::OneWorker, block: KIB,      capacity: 4 * KIB,    lanes: TASKS },
-    Definition { name: "asleep/8",        quick: true,  sides: Sides::Asleep,     block: 8,        capacity: 64 * KIB,   lanes: MIXED },
+    Definition { name: "asleep/8",      quick: true,  sides: Sides::Asleep(1),  block: 8,        capacity: 64 * KIB,   lanes: MIXED },
+    Definition { name: "asleep/8/32",   quick: true,  sides: Sides::Asleep(32), block: 8,        capacity: 64 * KIB,   lanes: MIXED },
     Definition { name: "mixed/1k",      quick: true,  sides: Sides::Mixed,      block: KIB,      capacity: 64 * KIB,   lanes: MIXED },
 ];
 
@@ -100,7 +101,7 @@ pub const BARS: &[Bar] = &[
 pub fn cases() -> Vec<Case> {
     let lane = |definition: &Definition, (name, engine): (&'static str, Engine)| {
         let &Definition { sides, block, capacity, .. } = definition;
-        let blocks = if sides == Sides::Asleep { WAKES } else { BLOCKS };
+        let blocks = if matches!(sides, Sides::Asleep(_)) { WAKES } else { BLOCKS };
         let job = Job { sides, block, capacity, blocks: (BYTES / block).min(blocks) };
         Lane { name, rounds_at_most: usize::MAX, run: Box::new(move || engine.run(job)) }
     };

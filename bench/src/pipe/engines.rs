@@ -48,9 +48,9 @@ pub enum Sides {
     OneWorker,
     /// A thread writes, a task reads.
     Mixed,
-    /// Two threads, each on a CPU of its own, that send a block there through one pipe and back
-    /// through another, and sleep meanwhile.
-    Asleep,
+    /// So many pairs of threads that send a block there through one pipe and back through another,
+    /// and sleep meanwhile. Those of a pair are on two CPUs.
+    Asleep(usize),
 }
 
 /// What an engine has to move.
@@ -124,16 +124,16 @@ impl Engine {
                 let reader = std::os::fd::OwnedFd::from(reader);
                 mixed(job, writer, || tokio::net::unix::pipe::Receiver::from_owned_fd_unchecked(reader))
             }
-            (Sides::Asleep, Engine::Pipework) => {
+            (Sides::Asleep(pairs), Engine::Pipework) => {
                 let asleep = || {
                     let (mut reader, mut writer) = pipe(capacity)?;
                     reader.set_spin(Duration::ZERO);
                     writer.set_spin(Duration::ZERO);
                     Ok((reader, writer))
                 };
-                there_and_back(job, asleep)
+                there_and_back(job, pairs, asleep)
             }
-            (Sides::Asleep, Engine::Kernel) => there_and_back(job, || kernel(capacity)),
+            (Sides::Asleep(pairs), Engine::Kernel) => there_and_back(job, pairs, || kernel(capacity)),
             _ => Err("it cannot be on these sides".into()),
         }
     }
@@ -193,37 +193,46 @@ fn two_threads(job: Job, writer: impl Write + Send, mut reader: impl Read) -> Re
 
 fn there_and_back<R: Read + Send, W: Write + Send>(
     job: Job,
+    pairs: usize,
     pipe: impl Fn() -> Result<(R, W), Failure>,
 ) -> Result<Sample, Failure> {
     let [here, there] = two_cpus().ok_or("there is one CPU only")?;
-    let ((mut request, mut ask), (mut reply, mut answer)) = (pipe()?, pipe()?);
-    let start = Barrier::new(2);
-    let (block, mut buffer, mut echoed) = (vec![7; job.block], vec![0; job.block], vec![0; job.block]);
+    let blocks = job.blocks / pairs;
+    let pipes: Vec<_> = (0..pairs).map(|_| Ok((pipe()?, pipe()?))).collect::<Result<_, Failure>>()?;
+    let start = Barrier::new(2 * pairs + 1);
+    // All come to the start, whatever fails before it; the ends of one that fails are dropped, so
+    // that its other end fails as well.
+    let pinned = |cpu| {
+        let pinned = pin(cpu);
+        start.wait();
+        pinned.map_err(io::Error::from)
+    };
     thread::scope(|scope| {
-        let server = scope.spawn(|| {
-            pin(there)?;
-            start.wait();
-            (0..job.blocks).try_for_each(|_| {
-                request.read_exact(&mut echoed)?;
-                answer.write_all(&echoed)
-            })
-        });
-        // A thread of its own: the others of this process are not to stay on this CPU.
-        let client = scope.spawn(|| {
-            pin(here).map_err(|errno| errno.to_string())?;
-            start.wait();
-            let calls = alone(|| {
-                for _ in 0..job.blocks {
+        let mut sides = vec![];
+        for ((mut request, mut ask), (mut reply, mut answer)) in pipes {
+            sides.push(scope.spawn(move || {
+                let mut echoed = vec![0; job.block];
+                pinned(there)?;
+                (0..blocks).try_for_each(|_| {
+                    request.read_exact(&mut echoed)?;
+                    answer.write_all(&echoed)
+                })
+            }));
+            sides.push(scope.spawn(move || {
+                let (block, mut buffer) = (vec![7; job.block], vec![0; job.block]);
+                pinned(here)?;
+                (0..blocks).try_for_each(|_| {
                     ask.write_all(&block)?;
-                    reply.read_exact(&mut buffer)?;
-                }
-                Ok(job.bytes())
-            });
-            calls.map_err(|why| why.to_string())
-        });
-        let (bytes, cost) = client.join().expect("a client does not panic")?;
-        server.join().expect("a server does not panic")?;
-        job.sample(bytes, cost)
+                    reply.read_exact(&mut buffer)
+                })
+            }));
+        }
+        start.wait();
+        let ((), cost) = alone(|| {
+            sides.into_iter().try_for_each(|side| side.join().expect("no side panics"))?;
+            Ok(())
+        })?;
+        job.sample((job.block * blocks * pairs) as u64, cost)
     })
 }
 

@@ -9,6 +9,7 @@ use std::sync::{
 };
 use std::time::Duration;
 
+use crate::clock;
 use crate::sys::memory::KnownFile;
 use crate::sys::{self, Errno, memory};
 
@@ -45,12 +46,54 @@ pub(crate) fn fence_light() {
 /// The dear side of it: a full fence in every thread of this process, which the kernel has all CPUs
 /// carry out that run one (membarrier(2), Linux 4.14). False where it cannot: then only
 /// [`fence`] on both sides is a full one.
+///
+/// To be asked for once before, by way of [`has_fence_heavy`].
 pub(crate) fn fence_heavy() -> bool {
     if cfg!(loom) {
         fence(Ordering::SeqCst);
         return true;
     }
-    memory::membarrier().is_ok()
+    let began_ns = clock::monotonic_ns();
+    let is_done = memory::membarrier().is_ok();
+    FENCES.took(began_ns, clock::monotonic_ns());
+    is_done
+}
+
+/// Whether a [`fence_heavy`] is worth its price now, or threads had better have fences of their
+/// own. It interrupts every CPU that runs this process, and the kernel carries out one at a time,
+/// for everybody.
+pub(crate) fn affords_fence_heavy() -> bool {
+    FENCES.afford(clock::monotonic_ns())
+}
+
+/// Whether there is a [`fence_heavy`] here, as far as can be known now: a sandbox may begin to
+/// refuse it later.
+pub(crate) fn has_fence_heavy() -> bool {
+    cfg!(loom) || memory::register_membarrier().is_ok()
+}
+
+/// What the kernel's fences cost this process of late.
+struct Fences {
+    last_ns: Hint,
+    took_ns: Hint,
+}
+
+static FENCES: Fences = Fences { last_ns: Hint::new(0), took_ns: Hint::new(0) };
+
+impl Fences {
+    /// They may take one part in so many of the time.
+    const SHARE: u64 = 32;
+    /// One that takes longer was a thread that did not run.
+    const LONGEST_NS: u64 = 100_000;
+
+    fn took(&self, began_ns: i64, ended_ns: i64) {
+        self.took_ns.set((ended_ns - began_ns).unsigned_abs().min(Fences::LONGEST_NS));
+        self.last_ns.set(ended_ns.unsigned_abs());
+    }
+
+    fn afford(&self, now_ns: i64) -> bool {
+        now_ns.unsigned_abs().saturating_sub(self.last_ns.get()) >= Fences::SHARE * self.took_ns.get()
+    }
 }
 
 /// Searches the interleavings of a loom model in which a thread is interrupted 3 times where it
@@ -511,5 +554,22 @@ impl Ranges {
             (start != 0 && (start..end).contains(&address))
                 .then(|| (start..end, range.found.fetch_add(1, process::Ordering::Relaxed)))
         })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_s_fences_take_a_small_part_of_the_time() {
+        let fences = Fences { last_ns: Hint::new(0), took_ns: Hint::new(0) };
+        assert!(fences.afford(1), "what the first one costs is not known");
+        fences.took(1_000, 3_000);
+        assert!(!fences.afford(3_000 + 2_000 * 32 - 1));
+        assert!(fences.afford(3_000 + 2_000 * 32));
+        // Whoever measured this was not running.
+        fences.took(0, 1_000_000_000);
+        assert!(fences.afford(1_000_000_000 + 100_000 * 32));
     }
 }

@@ -18,7 +18,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
 use crate::spin::{self, Looks, Spin};
-use crate::sync::{AtomicU32, Ordering, Reach};
+use crate::sync::{AtomicU32, Ordering, Reach, has_fence_heavy};
 
 pub(super) struct Endpoint<const SIDE: bool> {
     window: Window<SIDE>,
@@ -54,7 +54,8 @@ struct EndState {
 /// The two ends of a new pipe.
 pub(super) fn endpoints(capacity: usize, op: &'static str) -> Result<(Endpoint<FILLED>, Endpoint<FREE>)> {
     let (free, filled) = ring::ring(capacity, op)?;
-    let end = || EndState { bell: Bell::new(), failure: OnceLock::new() };
+    let has_fence_heavy = has_fence_heavy();
+    let end = || EndState { bell: Bell::new(has_fence_heavy), failure: OnceLock::new() };
     let ends = Arc::new(Ends { closed: AtomicU32::new(0), reader: end(), writer: end() });
     let spin = || Spin::new(spin::DEFAULT_LIMIT, Looks::Load);
     let reader =

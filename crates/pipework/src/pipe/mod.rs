@@ -60,8 +60,9 @@
 //! others have its thread after 128 calls: it is pending for once, and woken at once.
 //!
 //! A thread that parks has the kernel run a fence on each CPU where this process has a thread
-//! (membarrier(2), some microseconds). Where the kernel or a sandbox refuses that, writes have a
-//! fence of their own.
+//! (membarrier(2), some microseconds). Where the kernel or a sandbox refuses that, reads and writes
+//! have a fence of their own. The first pipe of a process tells the kernel; if the process has more
+//! than one thread by then, that may take milliseconds.
 //!
 //! A pipe belongs to one process: a forked child has a copy of its memory, and nobody at the other
 //! end.

@@ -400,19 +400,29 @@ fn a_wait_that_a_signal_ends_is_told_and_taken_up_again() {
 /// fence or a sandbox refuses it, from the beginning or later.
 #[test]
 fn no_wake_up_is_lost_with_the_kernel_s_fence_or_without() {
-    const REFUSED: Fault = Fault::Errno(libc::ENOSYS);
-    for (refused, bytes) in [(None, 100_000), (Some(0), 20_000), (Some(50), 20_000)] {
-        let (mut reader, mut writer) = pipe(1).unwrap();
+    let refuse = |nth| order("membarrier", nth, Fault::Errno(libc::ENOSYS));
+    let refused_from_the_beginning = || {
+        refuse(0);
+        pipe(1)
+    };
+    for (pipe, refused, bytes) in [
+        (pipe(1), None, 100_000),
+        (refused_from_the_beginning(), None, 20_000),
+        (pipe(1), Some(0), 20_000),
+        (pipe(1), Some(50), 20_000),
+    ] {
+        let (mut reader, mut writer) = pipe.unwrap();
+        assert!(all_met(), "the first pipe asks");
         reader.set_spin(Duration::ZERO);
         writer.set_spin(Duration::ZERO);
         let writing = std::thread::spawn(move || {
-            refused.inspect(|nth| order("membarrier", *nth, REFUSED));
+            refused.inspect(|nth| refuse(*nth));
             for i in 0..bytes {
                 writer.send(&[i as u8], Duration::from_secs(60)).expect("a wake-up was lost");
             }
             all_met()
         });
-        refused.inspect(|nth| order("membarrier", *nth, REFUSED));
+        refused.inspect(|nth| refuse(*nth));
         for i in 0..bytes {
             let mut buf = [0];
             assert_eq!(reader.recv(&mut buf, Duration::from_secs(60)).expect("a wake-up was lost"), 1);
@@ -422,15 +432,23 @@ fn no_wake_up_is_lost_with_the_kernel_s_fence_or_without() {
     }
 }
 
+/// All CPUs of the process are interrupted for whoever asks, so only those who park do.
 #[test]
-fn a_process_that_is_not_registered_for_the_fence_is_then() {
-    let (mut reader, writer) = pipe(1).unwrap();
-    reader.set_spin(Duration::ZERO);
-    order("membarrier", 0, Fault::Errno(libc::EPERM));
-    assert_eq!(kind(reader.recv(&mut [0], Duration::from_millis(1))), ErrorKind::TimedOut);
-    assert!(all_met());
-    drop(writer);
-    assert_eq!(reader.recv(&mut [0], Deadline::NEVER).unwrap(), 0);
+fn the_kernel_is_asked_for_a_fence_only_before_a_thread_parks() {
+    let asks = |deadline: Deadline, refuses: bool| {
+        if refuses {
+            order("membarrier", 0, Fault::Errno(libc::ENOSYS));
+        }
+        let (mut reader, _writer) = pipe(1).unwrap();
+        assert!(all_met());
+        reader.set_spin(Duration::ZERO);
+        order("membarrier", 0, Fault::Errno(libc::ENOSYS));
+        assert_eq!(kind(reader.recv(&mut [0], deadline)), ErrorKind::TimedOut);
+        all_met()
+    };
+    assert!(asks(Deadline::after(Duration::from_millis(20)), false));
+    assert!(!asks(Deadline::now(), false));
+    assert!(!asks(Deadline::after(Duration::from_millis(1)), true), "it was refused, and is not asked again");
 }
 
 // ---------------------------------------------------------------- descriptors

@@ -449,28 +449,28 @@ pub(crate) fn futex_wake(word: *const u32, count: u32, shared: bool) -> u32 {
 
 // ---------------------------------------------------------------- fences
 
+/// Says that this process will call [`membarrier`]. Forked children need not.
+///
+/// While the process has one thread this is a short call. Otherwise the first one waits until every
+/// CPU has switched once (milliseconds), later ones are short.
+pub(crate) fn register_membarrier() -> Result<()> {
+    call_membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
+}
+
 /// A full fence in every thread of this process that runs now; one that does not has had one since
 /// it last did.
-///
-/// The first call of a process registers it. A forked child is as its parent was; whoever is not is
-/// told so (EPERM), and registers anew.
 pub(crate) fn membarrier() -> Result<()> {
-    let ask = |command: c_int| {
-        #[cfg(test)]
-        if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("membarrier") {
-            return Err(Errno(errno));
-        }
-        // SAFETY: it takes no memory.
-        match unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) } {
-            0 => Ok(()),
-            _ => Err(Errno::last()),
-        }
-    };
-    ask(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED).or_else(|errno| match errno {
-        Errno(libc::EPERM) => {
-            ask(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)?;
-            ask(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
-        }
-        errno => Err(errno),
-    })
+    call_membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+}
+
+fn call_membarrier(command: c_int) -> Result<()> {
+    #[cfg(test)]
+    if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("membarrier") {
+        return Err(Errno(errno));
+    }
+    // SAFETY: it takes no memory.
+    match unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(Errno::last()),
+    }
 }
