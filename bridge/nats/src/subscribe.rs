@@ -1,6 +1,6 @@
 //! From a subject to a pipe: messages are acknowledged when they are in the pipe.
 
-use crate::alone::alone;
+use crate::alone::{Alone, alone};
 use crate::bridge::{Stop, stopped};
 use crate::channel::{Failure, at};
 use crate::envelope::Envelope;
@@ -22,7 +22,7 @@ use pipework::atomic::{Options, Zstd};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use tokio::time::{MissedTickBehavior, interval, interval_at, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// How long the server waits for an acknowledgement, and how often it is told of what is in hand.
 const ACK_WAIT: Duration = Duration::from_secs(10);
@@ -91,7 +91,6 @@ pub async fn subscribe(
                 consumer = consumer(&settings, durable, &nats) => consumer?,
                 () = stopped(&mut stop) => return Ok(0),
             };
-            let _alone = alone(&nats, &consumer.name, durable).await?;
             line.written = Written::unkept(consumer.window);
             if let Some(path) = &settings.journal {
                 let doubt;
@@ -169,7 +168,10 @@ impl Line {
         words.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut gone = None;
         while !*stop.borrow() {
-            found.is_there(&mut gone).await?;
+            tokio::select! {
+                there = found.is_there(&mut gone) => there?,
+                () = stopped(stop) => break,
+            }
             let batches = found.consumer.stream().max_messages_per_batch(BATCH).heartbeat(PATIENCE);
             let Ok(mut messages) = batches.messages().await else {
                 sleep(PAUSE).await;
@@ -181,7 +183,7 @@ impl Line {
                     biased;
                     () = stopped(stop) => break,
                     message = messages.next() => match message {
-                        Some(Ok(message)) => self.deliver(message).await?,
+                        Some(Ok(message)) => self.deliver(message, found).await?,
                         Some(Err(error)) if error.kind() == MessagesErrorKind::ConsumerDeleted => {
                             return Err(Failure("the durable name was deleted".into()));
                         }
@@ -207,9 +209,9 @@ impl Line {
     }
 
     /// A message of the stream.
-    async fn deliver(&mut self, message: jetstream::Message) -> Result<(), Failure> {
-        let (number, time) = match message.info() {
-            Ok(info) => (info.stream_sequence, info.published.unix_timestamp_nanos()),
+    async fn deliver(&mut self, message: jetstream::Message, found: &Found) -> Result<(), Failure> {
+        let (number, time, deliveries) = match message.info() {
+            Ok(info) => (info.stream_sequence, info.published.unix_timestamp_nanos(), info.delivered),
             // It did not come from the stream.
             Err(_) => {
                 self.figures.refused("malformed");
@@ -219,6 +221,10 @@ impl Line {
         let (message, acker) = message.split();
         let piece = Some(Delivered { number, time: u64::try_from(time).unwrap_or(0), acker });
         if self.written.has(number) {
+            // Or is it the number of another message, in a stream that was made anew?
+            if deliveries <= 1 {
+                found.is_there(&mut None).await?;
+            }
             self.figures.refused("again");
             self.acknowledge(piece).await;
             return Ok(());
@@ -275,8 +281,9 @@ impl Line {
         let counted = Rc::clone(&self.figures);
         let _counted = counted.in_flight(Side::Subscribe);
         let numbers: Vec<u64> = whole.kept.iter().flatten().map(|delivered| delivered.number).collect();
-        // Not `interval`: to wait for its first tick, which is due at once, takes a millisecond.
-        let mut words = interval_at(tokio::time::Instant::now() + WORD, WORD);
+        let mut words = interval(WORD);
+        // Its first tick is due at once, and to wait for that takes a millisecond.
+        words.reset();
         let is_written = {
             let writing = self.outlet.write(&whole.data, numbers.first().copied(), &mut self.written);
             tokio::pin!(writing);
@@ -368,15 +375,20 @@ struct Found {
     durable: String,
     /// For questions about them.
     asked: Stream<()>,
+    _alone: Alone,
 }
 
 impl Found {
     /// Fails when the servers have said for a while that the stream or the durable name is not
-    /// there, which `gone` remembers from call to call. Where nobody can tell, they are.
+    /// there, which `gone` remembers from call to call, and at once when another one has its place:
+    /// its messages have the numbers of others. Where nobody can tell, they are there.
     async fn is_there(&self, gone: &mut Option<Instant>) -> Result<(), Failure> {
         let what = match self.asked.consumer_info(&self.durable).await.map_err(|error| error.kind()) {
             Err(ConsumerInfoErrorKind::StreamNotFound) => format!("stream {}", self.name),
             Err(ConsumerInfoErrorKind::NotFound) => format!("the durable name {}", self.durable),
+            Ok(info) if info.created != self.consumer.cached_info().created => {
+                return Err(Failure(format!("the durable name {} was made anew", self.durable)));
+            }
             _ => {
                 *gone = None;
                 return Ok(());
@@ -409,6 +421,8 @@ async fn consumer(settings: &Subscribing, durable: &str, nats: &Client) -> Resul
         },
     };
     let info = stream(&jetstream, &name).await?;
+    // Before the name is made: whoever has it takes one that is made anew for another.
+    let alone = alone(nats, &name, durable).await?;
     let config = Config {
         durable_name: Some(durable.to_owned()),
         filter_subject: settings.subject.clone(),
@@ -435,5 +449,5 @@ async fn consumer(settings: &Subscribing, durable: &str, nats: &Client) -> Resul
     let stream = format!("{name} {} {durable}", info.created.unix_timestamp_nanos());
     let window = u64::try_from(info.config.duplicate_window.as_nanos()).unwrap_or(u64::MAX);
     let asked = jetstream.get_stream_no_info(&name).await.map_err(at(&name))?;
-    Ok(Found { consumer, name, stream, window, durable: durable.to_owned(), asked })
+    Ok(Found { consumer, name, stream, window, durable: durable.to_owned(), asked, _alone: alone })
 }

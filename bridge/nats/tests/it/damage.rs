@@ -1,13 +1,33 @@
 //! Servers that have forgotten everything, and disks that are full.
 
-use crate::harness::{Nats, Process, SOON, has_nats, wait_until};
-use crate::messages::{PUBLISH, Pipes, STREAM, SUBSCRIBE, config};
+use crate::harness::{Nats, Process, SOON, figures, free_port, has_nats, wait_until};
+use crate::messages::{PUBLISH, Pipes, STREAM, SUBJECT, SUBSCRIBE, config};
+use async_nats::jetstream::consumer::pull;
 use pipework::ErrorKind;
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const WINDOW: Duration = Duration::from_secs(120);
+
+/// Puts a server with an empty store in the place of the one that there is.
+fn forget_everything(pipes: &mut Pipes) {
+    let port = pipes.nats.port;
+    pipes.nats.process.kill();
+    fs::remove_dir_all(pipes.path("store")).unwrap();
+    let store = pipes.path("store").display().to_string();
+    pipes.nats = Nats::start_at(port, &["-js", "-sd", &store]);
+}
+
+/// Waits until a bridge ends by itself.
+fn ends(bridge: &mut Process) -> Option<i32> {
+    let mut ended = None;
+    wait_until("it ends", || {
+        ended = bridge.0.try_wait().unwrap();
+        ended.is_some()
+    });
+    ended.unwrap().code()
+}
 
 #[test]
 fn a_server_with_an_empty_store_gets_what_it_has_not_acknowledged() {
@@ -21,24 +41,21 @@ fn a_server_with_an_empty_store_gets_what_it_has_not_acknowledged() {
         let said = File::create(pipes.path(&format!("{command}.said"))).unwrap();
         Process::start(pipes.command(command, options).stdout(Stdio::null()).stderr(said))
     };
-    let publish = saying(&pipes, "publish", &PUBLISH);
+    let metrics = format!("127.0.0.1:{}", free_port());
+    let publish = saying(&pipes, "publish", &[&PUBLISH[..], &["--metrics", &metrics]].concat());
     let mut subscribe = saying(&pipes, "subscribe", &SUBSCRIBE);
     let (mut writer, mut reader) = (pipes.writer(), pipes.reader());
     writer.send("before", SOON).unwrap();
     assert_eq!(&*reader.recv(SOON).unwrap(), b"before");
-    let port = pipes.nats.port;
-    pipes.nats.process.kill();
-    fs::remove_dir_all(pipes.path("store")).unwrap();
+    let known = "{side=\"publish\",outcome=\"acknowledged\"} 1";
+    wait_until("publish knows that it is stored", || figures(&metrics).contains(known));
     writer.send("meanwhile", SOON).unwrap();
-    let store = pipes.path("store").display().to_string();
-    let server = Nats::start_at(port, &["-js", "-sd", &store]);
+    forget_everything(&mut pipes);
     // It ends rather than wait for ever for what will not come.
-    let ended = subscribe.0.wait().unwrap();
-    assert_eq!(ended.code(), Some(1), "{}", said("subscribe.said"));
+    assert_eq!(ends(&mut subscribe), Some(1), "{}", said("subscribe.said"));
     assert!(said("subscribe.said").contains("stream MESSAGES is not there any more"));
     // This one has what nobody else has, and goes on.
     assert!(said("publish.said").contains("published again until it is"), "{}", said("publish.said"));
-    pipes.nats = server;
     pipes.ask(async |jetstream| jetstream.create_stream(config(WINDOW)).await.map(drop).unwrap());
     wait_until("it is stored", || pipes.stored() == 1);
     // The stream counts from the beginning, so the journal is of another one.
@@ -49,6 +66,44 @@ fn a_server_with_an_empty_store_gets_what_it_has_not_acknowledged() {
     subscribe = pipes.run("subscribe", &SUBSCRIBE);
     assert_eq!(&*reader.recv(SOON).unwrap(), b"meanwhile");
     assert!(publish.stop().success());
+    assert!(subscribe.stop().success());
+}
+
+/// A stream that was made anew counts from the beginning: its messages have numbers that are known
+/// already, and must not be acknowledged as if they were written.
+#[test]
+fn a_stream_that_was_made_anew_is_not_taken_for_the_old_one() {
+    if !has_nats() {
+        return;
+    }
+    let mut pipes = Pipes::with(WINDOW);
+    let said = File::create(pipes.path("said")).unwrap();
+    let mut subscribe =
+        Process::start(pipes.command("subscribe", &SUBSCRIBE).stdout(Stdio::null()).stderr(said));
+    let publish = pipes.run("publish", &PUBLISH);
+    let (mut writer, mut reader) = (pipes.writer(), pipes.reader());
+    writer.send("old", SOON).unwrap();
+    assert_eq!(&*reader.recv(SOON).unwrap(), b"old");
+    assert!(publish.stop().success());
+    // Somebody makes both again, sooner than they are missed.
+    forget_everything(&mut pipes);
+    pipes.ask(async |jetstream| {
+        let stream = jetstream.create_stream(config(WINDOW)).await.unwrap();
+        let durable = pull::Config {
+            durable_name: Some("there".into()),
+            filter_subject: SUBJECT.into(),
+            ..Default::default()
+        };
+        stream.create_consumer(durable).await.unwrap();
+        jetstream.publish(SUBJECT, "new".into()).await.unwrap().await.unwrap();
+    });
+    let code = ends(&mut subscribe);
+    let said = fs::read_to_string(pipes.path("said")).unwrap();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the durable name there was made anew"), "{said}");
+    fs::remove_file(pipes.path("out.journal")).unwrap();
+    let subscribe = pipes.run("subscribe", &SUBSCRIBE);
+    assert_eq!(&*reader.recv(SOON).unwrap(), b"new");
     assert!(subscribe.stop().success());
 }
 
@@ -64,7 +119,7 @@ fn on_a_full_disk(pipes: &Pipes, command: &str, options: &[&str]) -> Option<Proc
     fs::create_dir(pipes.path("disk")).unwrap();
     let script = "mount -t tmpfs -o size=256k pipework-test disk
         head -c 240k /dev/zero >disk/filler
-        \"$@\" 2>said; echo $? >ended
+        setpriv --pdeathsig KILL \"$@\" 2>said; echo $? >ended
         rm disk/filler
         exec \"$@\"";
     let bridge = pipes.command(command, options);

@@ -98,6 +98,16 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// What a bridge says of itself at this address; nothing as long as it is not there.
+pub(crate) fn figures(metrics: &str) -> String {
+    let mut page = String::new();
+    if let Ok(mut stream) = TcpStream::connect(metrics) {
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        stream.read_to_string(&mut page).unwrap();
+    }
+    page
+}
+
 /// One NATS server.
 pub(crate) struct Nats {
     pub(crate) process: Process,

@@ -1,13 +1,13 @@
 //! Messages from pipe to pipe over one server, and what becomes of them when somebody dies.
 
-use crate::harness::{Folder, Nats, Process, SOON, free_port, has_nats, wait_until};
+use crate::harness::{Folder, Nats, Process, SOON, figures, free_port, has_nats, wait_until};
 use async_nats::HeaderMap;
 use async_nats::jetstream::{self, stream};
 use futures_util::StreamExt;
 use pipework::atomic::{Item, Options, Reader, Writer, create_fifo};
 use pipework::{Deadline, ErrorKind};
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -263,14 +263,7 @@ fn without_a_stream_messages_go_to_those_who_listen() {
     let metrics = format!("127.0.0.1:{}", free_port());
     let subscribe = pipes.run("subscribe", &["--to", "outbox", "--metrics", &metrics]);
     let mut reader = pipes.reader();
-    let page = || {
-        let mut page = String::new();
-        if let Ok(mut stream) = std::net::TcpStream::connect(&metrics) {
-            stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-            stream.read_to_string(&mut page).unwrap();
-        }
-        page
-    };
+    let page = || figures(&metrics);
     wait_until("it listens", || page().contains("pipework_nats_subscribed 1"));
     let publish = pipes.run("publish", &["inbox"]);
     let mut writer = pipes.writer();

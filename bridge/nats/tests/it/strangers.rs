@@ -1,10 +1,8 @@
 //! Those who speak NATS and know nothing of pipework, and those who mean harm.
 
-use crate::harness::{Nats, SOON, SUBJECT, Scene, echo, free_port, has_nats, wait_until, work};
+use crate::harness::{Nats, SOON, SUBJECT, Scene, echo, figures, free_port, has_nats, wait_until, work};
 use async_nats::{Client, HeaderMap, Message};
 use futures_util::StreamExt;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -143,13 +141,7 @@ fn malformed_and_hostile_messages_end_themselves_only() {
 
         assert_eq!(&*ask(&client, &[], b"still here".to_vec()).await.payload, b"still here");
     });
-    let page = || {
-        let mut stream = TcpStream::connect(&metrics).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-        let mut page = String::new();
-        stream.read_to_string(&mut page).unwrap();
-        page
-    };
+    let page = || figures(&metrics);
     wait_until("nothing is in flight", || page().contains("in_flight{side=\"expose\"} 0"));
     let page = page();
     assert!(page.starts_with("HTTP/1.1 200"), "{page}");
