@@ -7,7 +7,7 @@
 | `pipework.pipe` | a byte pipe inside one process, whose ends are real `io` streams |
 | `pipework.fd` | raw descriptors as plain integers: accept many, copy anything, read and write all of it |
 | `pipework.logging` | log records of many processes, through one pipe to one place |
-| `pipework.nats` | bridges to other machines |
+| `pipework.nats` | bridges to other machines, by a separate program, `pipework-nats`, which is not in this package |
 
 `pipework.Executor` runs functions in other processes; when one is killed, one future fails.
 `pipework.run` and `pipework.Workers` run commands that print and send through one stdout;

@@ -65,6 +65,7 @@ class Burst(NamedTuple):
 class Line(NamedTuple):
     r"""A line of ordinary text.
 
+    >>> from pipework.atomic import Line
     >>> line = Line(b"caf\xc3\xa9\r\n")
     >>> line.content, line.text
     (b'caf\xc3\xa9', 'café')

@@ -47,6 +47,7 @@ def run(args: Sequence[str], *, timeout: float | None = None, check: bool = Fals
     `subprocess.CalledProcessError`. The `output` of both is what was printed.
 
     >>> import sys
+    >>> from pipework import run
     >>> program = '''
     ... import pipework.atomic
     ... print("loading...", flush=True)
@@ -101,6 +102,7 @@ class Workers:
     is printed in several writes may have another's between them; a message never has.)
 
     >>> import sys
+    >>> from pipework import Workers
     >>> program = '''
     ... import sys, pipework.atomic
     ... with pipework.atomic.Writer.stdout(mixed=True) as results:

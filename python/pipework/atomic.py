@@ -17,9 +17,9 @@ whatever it likes, and sends messages through it.
 ...     child = subprocess.Popen([sys.executable, "-c", program], stdout=writer.fileno())
 >>> for item in reader:
 ...     match item:
-...         case Line():
+...         case pipework.atomic.Line():
 ...             print("printed:", item.text)
-...         case Message(data):
+...         case pipework.atomic.Message(data):
 ...             print("sent:", len(data), "bytes")
 printed: loading...
 sent: 50000 bytes

@@ -222,17 +222,18 @@ def accept_many(fd: int, max: int) -> Accepted:
     Running out of descriptors is no exception: what was accepted until then is in the answer, as is
     the reason.
 
-    >>> listener = socket(AF_UNIX, SOCK_STREAM)
-    >>> bind(listener, b"\\0doctest of accept_many")
-    >>> listen(listener, 10)
-    >>> clients = [socket(AF_UNIX, SOCK_STREAM) for _ in range(3)]
+    >>> import pipework.fd as fd
+    >>> listener = fd.socket(fd.AF_UNIX, fd.SOCK_STREAM)
+    >>> fd.bind(listener, b"\\0doctest of accept_many")
+    >>> fd.listen(listener, 10)
+    >>> clients = [fd.socket(fd.AF_UNIX, fd.SOCK_STREAM) for _ in range(3)]
     >>> for client in clients:
-    ...     connect(client, b"\\0doctest of accept_many")
-    >>> accepted = accept_many(listener, 100)
+    ...     fd.connect(client, b"\\0doctest of accept_many")
+    >>> accepted = fd.accept_many(listener, 100)
     >>> len(accepted.fds), accepted.stopped.value
     (3, 'would block')
     >>> for number in [listener, *clients, *accepted.fds]:
-    ...     close(number)
+    ...     fd.close(number)
     """
     fds, peers, (name, error) = _core.accept_connections(fd, max)
     return Accepted(fds, peers, Stopped[name], error)
@@ -276,11 +277,12 @@ class Inbox:
     """Space for `max` datagrams of at most `max_bytes` each, to be received into again and again.
     All memory is taken at once.
 
-    >>> here, there = socketpair(AF_UNIX, SOCK_DGRAM)
-    >>> send_many(here, [(b"one", None), (b"two", None)])
-    >>> [datagram.data for datagram in Inbox(max=64, max_bytes=1500).recv(there)]
+    >>> import pipework.fd as fd
+    >>> here, there = fd.socketpair(fd.AF_UNIX, fd.SOCK_DGRAM)
+    >>> fd.send_many(here, [(b"one", None), (b"two", None)])
+    >>> [datagram.data for datagram in fd.Inbox(max=64, max_bytes=1500).recv(there)]
     [b'one', b'two']
-    >>> close(here), close(there)
+    >>> fd.close(here), fd.close(there)
     (None, None)
     """
 

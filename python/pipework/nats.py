@@ -1,4 +1,7 @@
-"""Bridges to other machines, over NATS: the program `pipework-nats`, started, watched and stopped.
+"""Runs a separate program, `pipework-nats`, which no package of pipework holds: a bridge over NATS.
+
+It is built from bridge/nats in the repository: `cargo install --path bridge/nats`. Here it is
+started, watched and stopped.
 
 ```python
 from pipework.nats import Bridge

@@ -6,7 +6,7 @@ wants a file to read from takes it: an HTTP body, a parser, a hasher. The ends a
 objects; `io.BufferedReader`, `io.TextIOWrapper` and the like go around them.
 
 >>> import io, json
->>> from pipework.pipe import produce
+>>> from pipework.pipe import pipe, produce
 >>> def write(writer):
 ...     with io.TextIOWrapper(io.BufferedWriter(writer)) as text:
 ...         json.dump(list(range(100_000)), text)
@@ -75,6 +75,7 @@ def produce(function: Callable[[Writer], object], capacity: int = CAPACITY) -> R
     with; what becomes of the function then, nobody is told.
 
     >>> import gzip
+    >>> from pipework.pipe import produce
     >>> def write(writer):
     ...     with gzip.open(writer, "wb") as packed:
     ...         packed.write(b"some of it")
@@ -176,6 +177,7 @@ class _End(io.RawIOBase):
         What would look like something else there (`StopIteration`, `EOFError`, `KeyboardInterrupt`,
         a cancelled task, ...) comes as the cause of a `Failed`.
 
+        >>> from pipework.pipe import pipe
         >>> reader, writer = pipe()
         >>> _ = writer.write(b"half")
         >>> writer.close_with_error(RuntimeError("the disk is full"))

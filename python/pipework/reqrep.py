@@ -7,7 +7,7 @@ of the kernel closing the process's files (which comes after a core dump), and w
 taken back. A client that lives and does not receive its replies keeps their slots.
 
 >>> import multiprocessing, os, tempfile
->>> from pipework.reqrep import Client, Server
+>>> from pipework.reqrep import Client, Segment, Server
 >>> def work(path):
 ...     Server(path).serve(bytes.upper)
 >>> with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:

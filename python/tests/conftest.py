@@ -28,6 +28,13 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.setswitchinterval(config.getoption("switch_interval"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What `help` shows is pasted elsewhere: an example has only the names that it makes itself."""
+    for item in items:
+        if isinstance(item, pytest.DoctestItem):
+            item.dtest.globs = {"__name__": "__main__"}
+
+
 @pytest.fixture(autouse=True)
 def no_descriptor_is_left() -> Iterator[None]:
     before = set(os.listdir("/proc/self/fd"))
