@@ -1,11 +1,11 @@
 //! Whole messages, requests and bytes between the processes and threads of one machine.
 //!
-//! | room | what it does | status |
-//! | --- | --- | --- |
-//! | [`atomic`] | whole messages of any size from many writers over one pipe or FIFO, also between ordinary text; zstd | here |
-//! | [`reqrep`] | request and response over shared memory: many clients, many competing servers, no broker | here |
-//! | [`pipe`] | a byte pipe inside one process: `Read` and `Write` ends for threads and tasks, without system calls | here |
-//! | [`fd`] | raw descriptors: accept many, copy anything, read and write all of it, until a deadline | here |
+//! | room | what it does |
+//! | --- | --- |
+//! | [`atomic`] | whole messages of any size from many writers over one pipe or FIFO, also between ordinary text; zstd |
+//! | [`reqrep`] | request and response over shared memory: many clients, many competing servers, no broker |
+//! | [`pipe`] | a byte pipe inside one process: `Read` and `Write` ends for threads and tasks, without system calls |
+//! | [`fd`] | raw descriptors: accept many, copy anything, read and write all of it, until a deadline |
 //!
 //! Every blocking call takes a [`Deadline`], but for iterators and drops; every failure is an
 //! [`Error`] that names its operation. Linux 5.10 and later.
@@ -46,8 +46,9 @@ pub mod fuzzing {
     pub use crate::reqrep::fuzzing::*;
 }
 
-/// The examples in Rust of the README and of docs/, as tests.
-#[cfg(doctest)]
+/// The examples in Rust of the README and of docs/, as tests. They are in the repository, whose
+/// .cargo/config.toml says so, and in no package.
+#[cfg(all(doctest, repository))]
 mod pages {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
