@@ -53,6 +53,12 @@
  * }
  * ```
  *
+ * A program is compiled and linked with
+ *
+ * ```text
+ * cc program.c $(pkg-config --cflags --libs pipework)
+ * ```
+ *
  * Rules for all functions:
  *
  * 1. Names. A function on a handle is pw_TYPE_VERB; what makes a handle is pw_ROOM_HOW. A `try_`
@@ -1271,7 +1277,8 @@ pw_status pw_client_call_into(pw_client *client, const void *data, size_t len, u
 
 /*
  * Sends a request; `ticket` is what its reply is received by. As many calls may be in progress as
- * the segment has slots; a reply that was not received keeps its slot. See the head of the room.
+ * the segment has slots; a reply that was not received keeps its slot: see room reqrep in
+ * pipework(3).
  *
  * Waits until a slot is free, or until the deadline; with a request that is longer than a slot,
  * until a server has taken all but the last part of it.

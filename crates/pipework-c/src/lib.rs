@@ -52,6 +52,12 @@
 //! }
 //! ```
 //!
+//! A program is compiled and linked with
+//!
+//! ```text
+//! cc program.c $(pkg-config --cflags --libs pipework)
+//! ```
+//!
 //! Rules for all functions:
 //!
 //! 1. Names. A function on a handle is pw_TYPE_VERB; what makes a handle is pw_ROOM_HOW. A `try_`

@@ -116,8 +116,8 @@ enum Command {
     /// Show it at work: many processes, a real file, every record and every call checked
     #[command(after_long_help = demo::HELP)]
     Demo(DemoArgs),
-    /// Carry channels from machine to machine over NATS
-    #[command(after_long_help = nats::HELP)]
+    /// Carry channels between machines over NATS, by a separate program, pipework-nats
+    #[command(long_about = nats::ABOUT, after_long_help = nats::HELP)]
     Nats(NatsArgs),
     /// Print the completions of a shell
     #[command(after_long_help = completions::HELP)]

@@ -17,6 +17,12 @@ pub(crate) struct NatsArgs {
     arguments: Vec<OsString>,
 }
 
+/// What `--help` says first.
+pub(crate) const ABOUT: &str = "\
+Runs pipework-nats, a separate program, which pipework's packages do not hold:
+it is built from bridge/nats in the repository. It carries channels from
+machine to machine over NATS.";
+
 /// What `--help` says beside the options.
 pub(crate) const HELP: &str = "\
 Examples:

@@ -134,7 +134,8 @@ pub extern "C" fn pw_client_call_into(
 }
 
 /// Sends a request; `ticket` is what its reply is received by. As many calls may be in progress as
-/// the segment has slots; a reply that was not received keeps its slot. See the head of the room.
+/// the segment has slots; a reply that was not received keeps its slot: see room reqrep in
+/// pipework(3).
 ///
 /// Waits until a slot is free, or until the deadline; with a request that is longer than a slot,
 /// until a server has taken all but the last part of it.

@@ -142,9 +142,10 @@ command left behind, unless it was stopped. When an output fails or its reader
 leaves, no more commands are started, the pipes are closed (the commands get
 SIGPIPE), and what has been received for the other output is still written
 there. Of a message that finds no space in a file nothing stays there, and
---append begins a new line behind what somebody else has left unfinished. Ctrl-C (or SIGTERM, SIGHUP, SIGQUIT) is handed on to the commands and to
-what they have started, and what they still print is printed. A second one, a
-second later or more, kills them. Where there is no terminal each command has a
+--append begins a new line behind what somebody else has left unfinished.
+Ctrl-C (or SIGTERM, SIGHUP, SIGQUIT) is handed on to the commands and to what
+they have started, and what they still print is printed. A second one, a second
+later or more, kills them. Where there is no terminal each command has a
 process group of its own, and the group is signalled. If this process itself is
 killed (SIGKILL), its commands get SIGTERM; what they have started does not.
 
