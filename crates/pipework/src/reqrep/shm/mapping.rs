@@ -287,11 +287,14 @@ impl Shared {
             if found == here { Ok(KnownFile::new(file, found)) } else { Err(Errno::NOENT) }
         };
         match (memory::open_again(self.file.as_fd()).and_then(known), &self.path) {
-            // Without /proc, or without the descriptor: by its path, if that still leads here.
-            (Err(Errno::NOENT), Some(path)) => memory::open(path).and_then(known),
+            // Without /proc, or without the descriptor, whose number may be of anything now: by its
+            // path, if that still leads here.
+            (Err(errno), Some(path)) if errno == Errno::NOENT || self.is_lost() => {
+                memory::open(path).and_then(known)
+            }
             (again, _) => again,
         }
-        .map_err(|errno| if self.file.is_intact() { errno } else { Errno::BADF })
+        .map_err(|errno| if self.is_lost() { Errno::BADF } else { errno })
     }
 
     /// Whether the program has closed the descriptor, and maybe opened something else under its

@@ -41,6 +41,15 @@ pub(crate) fn descriptors_of(path: &Path) -> Vec<i32> {
         .collect()
 }
 
+/// Makes an eventfd that has this number.
+pub(crate) fn eventfd_at(number: i32) {
+    // SAFETY: as above.
+    unsafe {
+        let made = libc::eventfd(0, 0);
+        assert!(made >= 0 && (made == number || libc::dup2(made, number) == number));
+    }
+}
+
 /// Closes one of somebody else's.
 pub(crate) fn close(fd: i32) {
     // SAFETY: as above.

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::iter;
 use std::mem;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::atomic::Ordering::SeqCst;
 use std::task::{Context, Waker};
@@ -20,7 +21,7 @@ use super::{
     SEVERAL_SLICES, assert_all_free, assert_answers, assert_prompt, kind, options, server,
     sleep_until_killed, small,
 };
-use crate::harness::damage::{close, close_all, descriptors_of};
+use crate::harness::damage::{close, close_all, descriptors_of, eventfd_at};
 use crate::harness::{Folder, PATIENCE, alone, awaited, fork, in_a_task, shared, wait_for};
 
 /// Opens something else under every number that is free now.
@@ -349,30 +350,44 @@ fn who_does_not_wait_itself_is_told_within_a_slice() {
 /// It takes its lock again although it never waits itself.
 #[test]
 fn a_client_that_becomes_a_daemon_is_not_robbed_of_what_its_tasks_wait_for() {
+    alone(|| daemon_is_not_robbed(|_| close_all()));
+}
+
+/// What has its numbers then cannot be opened by way of /proc, as a file could.
+#[test]
+fn nor_is_one_whose_numbers_are_those_of_eventfds() {
     alone(|| {
-        let folder = Folder::new();
-        let path = folder.join("segment");
-        let segment = options().create(&path).unwrap();
-        let flags = shared(1);
-        let daemon = fork(|| {
-            let client = Options::new().open(&path).unwrap().client().unwrap();
-            let ticket = client.send("x", PATIENCE).unwrap();
+        daemon_is_not_robbed(|path| {
+            let ours = descriptors_of(path);
             close_all();
-            let _others = take_all_numbers(&folder);
-            flags[0].store(1, SeqCst);
-            assert_eq!(*in_a_task(client.recv_async(ticket)).unwrap(), *b"X");
+            ours.into_iter().for_each(eventfd_at);
         });
-        awaited(&flags[0]);
-        let began = Instant::now();
-        while !segment.members().unwrap()[0].is_alive {
-            thread::sleep(Duration::from_millis(1));
-            assert_prompt(began);
-        }
-        assert_eq!(segment.recover(), Ok(0));
-        let server = server(&segment);
-        daemon.join();
-        server.kill();
     });
+}
+
+fn daemon_is_not_robbed(becomes_daemon: impl Fn(&Path)) {
+    let folder = Folder::new();
+    let path = folder.join("segment");
+    let segment = options().create(&path).unwrap();
+    let flags = shared(1);
+    let daemon = fork(|| {
+        let client = Options::new().open(&path).unwrap().client().unwrap();
+        let ticket = client.send("x", PATIENCE).unwrap();
+        becomes_daemon(&path);
+        let _others = take_all_numbers(&folder);
+        flags[0].store(1, SeqCst);
+        assert_eq!(*in_a_task(client.recv_async(ticket)).unwrap(), *b"X");
+    });
+    awaited(&flags[0]);
+    let began = Instant::now();
+    while !segment.members().unwrap()[0].is_alive {
+        thread::sleep(Duration::from_millis(1));
+        assert_prompt(began);
+    }
+    assert_eq!(segment.recover(), Ok(0));
+    let server = server(&segment);
+    daemon.join();
+    server.kill();
 }
 
 /// What it had is over, and what it sends as another member is told of at the other's bell.
