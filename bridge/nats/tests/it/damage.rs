@@ -19,6 +19,16 @@ fn forget_everything(pipes: &mut Pipes) {
     pipes.nats = Nats::start_at(port, &["-js", "-sd", &store]);
 }
 
+/// Runs a bridge that writes what it says where [`said`] finds it.
+fn saying(pipes: &Pipes, command: &str, options: &[&str]) -> Process {
+    let said = File::create(pipes.path(&format!("{command}.said"))).unwrap();
+    Process::start(pipes.command(command, options).stdout(Stdio::null()).stderr(said))
+}
+
+fn said(pipes: &Pipes, command: &str) -> String {
+    fs::read_to_string(pipes.path(&format!("{command}.said"))).unwrap()
+}
+
 /// Waits until a bridge ends by itself.
 fn ends(bridge: &mut Process) -> Option<i32> {
     let mut ended = None;
@@ -35,12 +45,6 @@ fn a_server_with_an_empty_store_gets_what_it_has_not_acknowledged() {
         return;
     }
     let mut pipes = Pipes::with(WINDOW);
-    let folder = pipes.path("");
-    let said = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
-    let saying = |pipes: &Pipes, command: &str, options: &[&str]| {
-        let said = File::create(pipes.path(&format!("{command}.said"))).unwrap();
-        Process::start(pipes.command(command, options).stdout(Stdio::null()).stderr(said))
-    };
     let metrics = format!("127.0.0.1:{}", free_port());
     let publish = saying(&pipes, "publish", &[&PUBLISH[..], &["--metrics", &metrics]].concat());
     let mut subscribe = saying(&pipes, "subscribe", &SUBSCRIBE);
@@ -52,10 +56,10 @@ fn a_server_with_an_empty_store_gets_what_it_has_not_acknowledged() {
     writer.send("meanwhile", SOON).unwrap();
     forget_everything(&mut pipes);
     // It ends rather than wait for ever for what will not come.
-    assert_eq!(ends(&mut subscribe), Some(1), "{}", said("subscribe.said"));
-    assert!(said("subscribe.said").contains("stream MESSAGES is not there any more"));
+    assert_eq!(ends(&mut subscribe), Some(1), "{}", said(&pipes, "subscribe"));
+    assert!(said(&pipes, "subscribe").contains("stream MESSAGES is not there any more"));
     // This one has what nobody else has, and goes on.
-    assert!(said("publish.said").contains("published again until it is"), "{}", said("publish.said"));
+    assert!(said(&pipes, "publish").contains("published again until it is"), "{}", said(&pipes, "publish"));
     pipes.ask(async |jetstream| jetstream.create_stream(config(WINDOW)).await.map(drop).unwrap());
     wait_until("it is stored", || pipes.stored() == 1);
     // The stream counts from the beginning, so the journal is of another one.
@@ -77,9 +81,7 @@ fn a_stream_that_was_made_anew_is_not_taken_for_the_old_one() {
         return;
     }
     let mut pipes = Pipes::with(WINDOW);
-    let said = File::create(pipes.path("said")).unwrap();
-    let mut subscribe =
-        Process::start(pipes.command("subscribe", &SUBSCRIBE).stdout(Stdio::null()).stderr(said));
+    let mut subscribe = saying(&pipes, "subscribe", &SUBSCRIBE);
     let publish = pipes.run("publish", &PUBLISH);
     let (mut writer, mut reader) = (pipes.writer(), pipes.reader());
     writer.send("old", SOON).unwrap();
@@ -98,7 +100,7 @@ fn a_stream_that_was_made_anew_is_not_taken_for_the_old_one() {
         jetstream.publish(SUBJECT, "new".into()).await.unwrap().await.unwrap();
     });
     let code = ends(&mut subscribe);
-    let said = fs::read_to_string(pipes.path("said")).unwrap();
+    let said = said(&pipes, "subscribe");
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("the durable name there was made anew"), "{said}");
     fs::remove_file(pipes.path("out.journal")).unwrap();
