@@ -160,9 +160,9 @@ impl Bell {
             // It was there when the pipe was made, and is refused now. A ring of this moment may
             // have looked at the word before, and what it rings for be still on its way. Later ones
             // fence.
-            who |= FENCED | REFUSED;
-            self.word.fetch_or(who, Ordering::Relaxed);
+            self.word.fetch_or(FENCED | REFUSED, Ordering::Relaxed);
             std::thread::sleep(STORES_LAND);
+            who |= FENCED | REFUSED;
         }
         before | who
     }
