@@ -45,6 +45,9 @@ def page(name: str, text: str) -> str:
                 out.append("<p>")
             case ".TP":
                 out.append("<p class='item'>")
+            case ".BR":
+                other, _, section = rest.partition(" ")
+                out.append(f'<a href="{other}.html">{other}</a>{section.replace(" ", "")}')
             case ".B":
                 out.append(f"<b>{plain(rest)}</b><br>")
             case _ if request.startswith("."):
@@ -56,13 +59,8 @@ def page(name: str, text: str) -> str:
 
 def main(pages: Path, folder: Path) -> None:
     texts = {path.stem: path.read_text() for path in sorted(pages.glob("*.3"))}
-    whole = [name for name, text in texts.items() if not text.startswith(".so ")]
-    for name in whole:
-        written = page(name, texts[name])
-        if name == "pipework":
-            links = "".join(f'<li><a href="{other}.html">{other}</a></li>\n' for other in whole if other != name)
-            written += f"<h2>Pages</h2>\n<ul>\n{links}</ul>\n"
-        (folder / f"{name}.html").write_text(written)
+    for name in (name for name, text in texts.items() if not text.startswith(".so ")):
+        (folder / f"{name}.html").write_text(page(name, texts[name]))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 # Writes man pages of section 3 from the header: awk -v folder=man3 -v version=0.1.0 -f man.awk pipework.h
 # Its first comment is pipework(3). Each section of it is a page, which bears the name of the first
 # type or function there; every other one has a page that leads to it. A section with nothing of its
-# own introduces a room, and stands in pipework(3).
+# own introduces a room, and stands in pipework(3). Pages are written at the end, when it is known
+# what each of them holds: apropos(1) finds a name where the head of a page has it.
 
 function escaped(text) {
     gsub(/\\/, "\\e", text)
@@ -11,10 +12,30 @@ function escaped(text) {
 
 function open_page(name, title) {
     page = name
-    file = folder "/" name ".3"
-    printf ".TH %s 3 \"\" \"pipework %s\" \"pipework\"\n.SH NAME\n%s \\- %s\n", toupper(name), version, name, title > file
-    if (name != "pipework") print ".SH SYNOPSIS\n.nf\n#include <pipework.h>\n.fi\n.SH DESCRIPTION" > file
-    else print ".SH DESCRIPTION" > file
+    pages[++page_count] = name
+    names[name] = name
+    titles[name] = title
+    if (name != "pipework") put(".SH SYNOPSIS\n.nf\n#include <pipework.h>\n.fi")
+    put(".SH DESCRIPTION")
+}
+
+# A line of the page that is open.
+function put(line) {
+    bodies[page] = bodies[page] line "\n"
+}
+
+function close_page(name,    i, others) {
+    for (i = 1; i <= page_count; i++) {
+        if (name == "pipework" && i > 1) others = others ".BR " pages[i] " (3)" (i < page_count ? " ,\n" : "\n")
+    }
+    if (name != "pipework") others = ".BR pipework (3)\n"
+    printf ".TH %s 3 \"\" \"pipework %s\" \"pipework\"\n.SH NAME\n%s \\- %s\n%s.SH SEE ALSO\n%s", \
+        toupper(name), version, names[name], titles[name], bodies[name], others > (folder "/" name ".3")
+    close(folder "/" name ".3")
+}
+
+END {
+    for (i = 1; i <= page_count; i++) close_page(pages[i])
 }
 
 # A comment as paragraphs; lines of code and of a list stay as they are.
@@ -24,16 +45,16 @@ function put_text(text,    lines, count, i, code, line) {
         line = lines[i]
         if (line ~ /^```/) {
             code = !code
-            print (code ? ".PP\n.EX" : ".EE") > file
+            put(code ? ".PP\n.EX" : ".EE")
         } else if (code) {
-            print escaped(line) > file
+            put(escaped(line))
         } else if (line == "") {
-            print ".PP" > file
+            put(".PP")
         } else {
-            if (line ~ /^([0-9]+\.|-) /) print ".PP" > file
+            if (line ~ /^([0-9]+\.|-) /) put(".PP")
             sub(/^ +/, "", line)
             gsub(/`/, "", line)
-            print escaped(line) > file
+            put(escaped(line))
         }
     }
 }
@@ -51,20 +72,20 @@ function begin_section(    title, at) {
 }
 
 function put_room(    before, title) {
-    before = file
-    file = folder "/pipework.3"
+    before = page
+    page = "pipework"
     title = intro
     sub(/:.*/, "", title)
-    print ".SS " title > file
+    put(".SS " title)
     put_text(intro)
-    file = before
+    page = before
 }
 
 function put_constants(    blocks, count, i, at) {
     count = split(constants, blocks, "\n\f\n")
     for (i = 1; i < count; i++) {
         at = index(blocks[i], "\n")
-        print ".TP\n.B " substr(blocks[i], 1, at - 1) > file
+        put(".TP\n.B " substr(blocks[i], 1, at - 1))
         put_text(substr(blocks[i], at + 1))
     }
     constants = ""
@@ -75,18 +96,21 @@ function put_item() {
         begin_section()
         put_constants()
     }
-    if (item != page) print ".so man3/" page ".3" > (folder "/" item ".3")
-    if (item != page) close(folder "/" item ".3")
-    print ".SS " item > file
-    print ".nf" > file
+    if (item != page) {
+        names[page] = names[page] ", " item
+        print ".so man3/" page ".3" > (folder "/" item ".3")
+        close(folder "/" item ".3")
+    }
+    put(".SS " item)
+    put(".nf")
     put_code(declaration)
-    print ".fi\n.PP" > file
+    put(".fi\n.PP")
     put_text(note)
 }
 
 function put_code(text,    lines, count, i) {
     count = split(text, lines, "\n")
-    for (i = 1; i <= count; i++) if (lines[i] != "") print escaped(lines[i]) > file
+    for (i = 1; i <= count; i++) if (lines[i] != "") put(escaped(lines[i]))
 }
 
 # Comments.

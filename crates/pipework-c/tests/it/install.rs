@@ -43,7 +43,7 @@ fn programs(from: &str, folder: &Folder) -> Vec<String> {
 /// What pkg-config says of the installed library.
 fn pkg_config(prefix: &Path, arguments: &[&str]) -> Vec<String> {
     let mut command = Command::new("pkg-config");
-    command.args(arguments).arg("pipework").env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    command.arg("--define-prefix").args(arguments).arg("pipework").env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
     done(&mut command).split_whitespace().map(String::from).collect()
 }
 
@@ -79,23 +79,35 @@ fn an_installed_library_is_found_by_pkg_config_and_cmake_and_leaves_again() {
             None => page,
         };
         assert!(page.contains(&format!("\n.SS {name}\n")), "{name} is on its page");
+        // apropos(1) looks for names in the third line, before the dash.
+        let head = page.lines().nth(2).and_then(|line| line.split_once(" \\- ")).expect("a head");
+        assert!(head.0.split(", ").any(|other| other == name), "{name} is in the head of its page");
     }
     let first = fs::read_to_string(prefix.join("share/man/man3/pipework.3")).expect("it is a page");
     for room in ["reqrep", "pipe", "fd"] {
         assert!(first.contains(&format!("\n.SS Room {room}\n")), "pipework(3) introduces {room}");
     }
+    assert!(first.contains("\n.SH SEE ALSO\n.BR pw_status (3) ,\n"), "pipework(3) names its pages");
     let archive = prefix.join("lib/libpipework.a");
     let listed = done(Command::new("nm").args(["--extern-only", "--defined-only"]).arg(archive));
     assert_eq!(symbols(&listed), functions());
-    for from in ["examples", "tests/c"] {
-        let folder = Folder::new();
-        let names = programs(from, &folder);
-        build_by_pkg_config(&prefix, &folder, &names);
-        build_by_cmake(&prefix, &folder, &names);
-    }
+    build_with("examples", &prefix);
+    // Who puts the whole of it somewhere else finds it there.
+    let moved = prefix.with_extension("moved");
+    fs::rename(&*prefix, &moved).unwrap();
+    build_with("tests/c", &moved);
+    fs::rename(&moved, &*prefix).unwrap();
 
     make("uninstall", &prefix);
     assert_eq!(files(&prefix), BTreeSet::new());
+}
+
+/// The programs of the folder `from`, with the library in `prefix`.
+fn build_with(from: &str, prefix: &Path) {
+    let folder = Folder::new();
+    let names = programs(from, &folder);
+    build_by_pkg_config(prefix, &folder, &names);
+    build_by_cmake(prefix, &folder, &names);
 }
 
 /// Each program shared and static, and run.
