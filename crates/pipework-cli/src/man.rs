@@ -30,14 +30,15 @@ Examples:
 
 /// Prints all pages of the command `top` one after another, as `man -l -` takes them, or writes a
 /// file for each.
-pub(crate) fn man(args: &ManArgs, mut top: Command) -> Result<u8, Failure> {
+pub(crate) fn man(args: &ManArgs, top: Command) -> Result<u8, Failure> {
     let dir = args.dir.as_deref();
+    // It would be listed as a page, and has none.
+    let mut top = top.disable_help_subcommand(true);
     top.build();
     if let Some(dir) = dir {
         fs::create_dir_all(dir).map_err(at(dir.display()))?;
     }
-    let subcommands = top.get_subcommands().filter(|command| command.get_name() != "help");
-    for command in std::iter::once(&top).chain(subcommands) {
+    for command in std::iter::once(&top).chain(top.get_subcommands()) {
         let (name, page) = page(command).map_err(at("man page"))?;
         match dir.map(|dir| dir.join(name)) {
             Some(path) => fs::write(&path, page).map_err(at(path.display()))?,
@@ -54,6 +55,9 @@ fn page(command: &Command) -> io::Result<(String, Vec<u8>)> {
     let mut page = Vec::new();
     man.render(&mut page)?;
     page.extend_from_slice(sections(&more).as_bytes());
+    // The page of the whole command lists the others; section 3 has the C library.
+    let other = if man.get_filename() == "pipework.1" { "pipework (3)" } else { "pipework (1)" };
+    page.extend_from_slice(format!(".SH SEE ALSO\n.BR {other}\n").as_bytes());
     Ok((man.get_filename(), page))
 }
 

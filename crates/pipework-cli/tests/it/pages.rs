@@ -78,8 +78,12 @@ fn man_pages_name_every_option() {
         for option in options(command) {
             assert!(text.contains(&option), "{command}: {option}");
         }
-        assert!(page("pipework.1").contains(command));
+        assert!(text.ends_with("\n.SH SEE ALSO\n.BR pipework (1)\n"), "{command}");
     }
+    let whole = page("pipework.1");
+    let listed = whole.lines().filter_map(|line| line.strip_prefix("pipework-")?.strip_suffix("(1)"));
+    assert_eq!(BTreeSet::from_iter(listed), BTreeSet::from(COMMANDS));
+    assert!(whole.ends_with("\n.SH SEE ALSO\n.BR pipework (3)\n"), "the C library has a page");
     assert_eq!(fs::read_dir(folder.join("pages/man1")).unwrap().count(), 1 + COMMANDS.len());
     let all = clean("pipework man");
     assert_eq!(all.matches(".TH ").count(), 1 + COMMANDS.len());
