@@ -43,7 +43,11 @@ fn programs(from: &str, folder: &Folder) -> Vec<String> {
 /// What pkg-config says of the installed library.
 fn pkg_config(prefix: &Path, arguments: &[&str]) -> Vec<String> {
     let mut command = Command::new("pkg-config");
-    command.arg("--define-prefix").args(arguments).arg("pipework").env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    command
+        .arg("--define-prefix")
+        .args(arguments)
+        .arg("pipework")
+        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
     done(&mut command).split_whitespace().map(String::from).collect()
 }
 

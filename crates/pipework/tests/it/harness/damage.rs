@@ -2,15 +2,17 @@
 //! over, signals handled, file systems mounted. The unsafe code that this needs is in this file and
 //! in `process.rs`.
 
-use std::fs::File;
+use std::ffi::{CStr, CString};
+use std::fs::{self, File};
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::{io, ptr, slice};
 
 use rustix::process::{Resource, Rlimit};
 
-use crate::harness::{Child, say, setting};
+use crate::harness::{Child, Folder, say, setting};
 
 /// All words of a file, for whoever wants to write into them. They live as long as the process;
 /// once the file is shorter, they kill.
@@ -140,35 +142,55 @@ pub(crate) fn enter_mount_namespace() -> bool {
     entered && mounted(c"none", c"/", ptr::null(), libc::MS_REC | libc::MS_PRIVATE, c"")
 }
 
+/// A folder of a tmpfs of this process's own; `None` where it may not mount one.
+pub(crate) fn tmpfs(folder: &Folder, options: &str) -> Option<PathBuf> {
+    let mount = folder.join("tmpfs");
+    fs::create_dir(&mount).unwrap();
+    let mounted = enter_mount_namespace() && mount_tmpfs(&mount, options);
+    if !mounted {
+        not_mounted(&format!("a tmpfs of {options}"));
+    }
+    mounted.then_some(mount)
+}
+
 /// Mounts an empty tmpfs over a folder of this process's own mounts; `options` may limit its size.
 pub(crate) fn mount_tmpfs(folder: &Path, options: &str) -> bool {
-    let text = |text: &str| std::ffi::CString::new(text).expect("no zeros");
-    let folder = text(folder.to_str().expect("names are UTF-8"));
-    mounted(c"pipework-test", &folder, c"tmpfs".as_ptr(), 0, &text(options))
+    mounted(c"pipework-test", &text(folder), c"tmpfs".as_ptr(), 0, &text(Path::new(options)))
 }
 
 /// Mounts a folder at another place as well, on top of what is there.
 pub(crate) fn mount_bind(folder: &Path, at: &Path) -> bool {
-    let text =
-        |path: &Path| std::ffi::CString::new(path.to_str().expect("names are UTF-8")).expect("no zeros");
     mounted(&text(folder), &text(at), ptr::null(), libc::MS_BIND, c"")
 }
 
 /// Mounts an overlay over the folder `merged`. Beside that lie `lower`, `upper` and `work`.
 pub(crate) fn mount_overlay(merged: &Path) -> bool {
-    let text = |text: &str| std::ffi::CString::new(text).expect("no zeros");
     let beside = merged.parent().and_then(Path::to_str).expect("names are UTF-8");
     let options = format!("lowerdir={beside}/lower,upperdir={beside}/upper,workdir={beside}/work");
-    let merged = text(merged.to_str().expect("names are UTF-8"));
-    mounted(c"pipework-test", &merged, c"overlay".as_ptr(), 0, &text(&options))
+    mounted(c"pipework-test", &text(merged), c"overlay".as_ptr(), 0, &text(Path::new(&options)))
+}
+
+/// Takes away what is mounted at the entries of a folder, for a mount keeps its place.
+pub(crate) fn unmount_in(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = text(&entry?.path());
+        // SAFETY: the path is a string that outlives the call.
+        unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+    }
+    Ok(())
+}
+
+/// A path as the kernel takes it.
+fn text(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).expect("no zeros")
 }
 
 fn mounted(
-    source: &std::ffi::CStr,
-    target: &std::ffi::CStr,
+    source: &CStr,
+    target: &CStr,
     kind: *const libc::c_char,
     flags: libc::c_ulong,
-    options: &std::ffi::CStr,
+    options: &CStr,
 ) -> bool {
     // SAFETY: every pointer is null, which is for what has no kind, or to a string that outlives
     // the call.

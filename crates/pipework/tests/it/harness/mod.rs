@@ -113,7 +113,10 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let busy = |error: io::Error| error.kind() == io::ErrorKind::ResourceBusy;
+        if fs::remove_dir_all(&self.0).is_err_and(busy) && damage::unmount_in(&self.0).is_ok() {
+            let _ = fs::remove_dir_all(&self.0);
+        }
     }
 }
 

@@ -12,24 +12,11 @@ use pipework::{Deadline, Error, ErrorKind, Result};
 use rustix::event::PollFlags;
 use rustix::fs::FallocateFlags;
 
-use crate::harness::damage::{
-    enter_mount_namespace, leave_no_core, mount_bind, mount_overlay, mount_tmpfs, not_mounted,
-};
+use crate::harness::damage::{leave_no_core, mount_bind, mount_overlay, not_mounted, tmpfs};
 use crate::harness::{
     Child, Folder, PATIENCE, PROMPT, Random, TOLERANCE, alone, alone_for, awaited, fork, in_a_task, say,
     seed, setting, shared, wait_for,
 };
-
-/// A folder of a tmpfs of this process's own; `None` where it may not mount one.
-fn tmpfs(folder: &Folder, options: &str) -> Option<std::path::PathBuf> {
-    let mount = folder.join("tmpfs");
-    fs::create_dir(&mount).unwrap();
-    let mounted = enter_mount_namespace() && mount_tmpfs(&mount, options);
-    if !mounted {
-        not_mounted(&format!("a tmpfs of {options}"));
-    }
-    mounted.then_some(mount)
-}
 
 // ---------------------------------------------------------------- full
 

@@ -1,6 +1,6 @@
 //! What is missing where a segment is made, and who makes it when many want to.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::iter;
 use std::path::Path;
 use std::sync::Barrier;
@@ -12,7 +12,7 @@ use pipework::{Error, ErrorKind};
 use rustix::process::{Resource, Rlimit};
 
 use super::{answers, errno, names, small};
-use crate::harness::damage::{enter_mount_namespace, mount_tmpfs, not_mounted};
+use crate::harness::damage::{enter_mount_namespace, mount_tmpfs, tmpfs};
 use crate::harness::{Folder, PATIENCE, alone, descriptors, fork, say, shared};
 
 // ---------------------------------------------------------------- what is missing
@@ -22,12 +22,7 @@ fn a_full_file_system_is_an_error_where_the_segment_is_made() {
     alone(|| {
         fork(|| {
             let folder = Folder::new();
-            let mount = folder.join("tmpfs");
-            fs::create_dir(&mount).unwrap();
-            if !enter_mount_namespace() || !mount_tmpfs(&mount, "size=64k") {
-                not_mounted("a tmpfs of 64 KiB");
-                return;
-            }
+            let Some(mount) = tmpfs(&folder, "size=64k") else { return };
             let large = small().slots(32).request_bytes(4096);
             for path in [mount.join("segment"), mount.join("again")] {
                 assert_eq!(errno(large.create(&path)), Some(libc::ENOSPC));
