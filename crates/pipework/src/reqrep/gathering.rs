@@ -1,7 +1,7 @@
 //! Replies that come in parts, and what is done step by step.
 
 use std::ops::ControlFlow::{self, Break, Continue};
-use std::sync::{MutexGuard, TryLockError};
+use std::sync::{MutexGuard, PoisonError, TryLockError};
 
 use super::arrivals::Arrival;
 use super::client::{Client, Outcome, Reply, may_be_open};
@@ -96,7 +96,14 @@ impl Client {
             Ok(bytes) => bytes,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // Another thread of this client is at it.
-            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::WouldBlock) => match self.poll(ticket, op)? {
+                // It has taken the part before the last, and only has to let go: nobody waits
+                // while he has the lock. Without a deadline left, this is the only look.
+                Some(done) if done.state() != Some(State::Part) => {
+                    arrival.lock().unwrap_or_else(PoisonError::into_inner)
+                }
+                _ => return Ok(None),
+            },
         };
         let taken = match self.poll(ticket, op) {
             Ok(None) => return Ok(None),

@@ -307,23 +307,21 @@ impl Client {
         // The server that this call waits for may wait itself: for a part of another one of this
         // client's calls to be taken. With each tick they are; and as long as there are any, this
         // waits in small pieces.
-        let others_go_on = Cell::new(false);
+        let has_taken = Cell::new(false);
         let check = || {
             self.sender().liveness().check(op)?;
-            others_go_on.set(self.take_parts_of_others(ticket, op));
-            if others_go_on.get() { Err(Error::new(ErrorKind::TimedOut, op)) } else { Ok(()) }
+            has_taken.set(self.take_parts_of_others(ticket, op));
+            if has_taken.get() { Err(Error::new(ErrorKind::TimedOut, op)) } else { Ok(()) }
         };
+        let mut piece = Deadline::NEVER;
         loop {
-            let piece = if others_go_on.get() { Deadline::after(PIECE) } else { Deadline::NEVER };
             let wait = wait(piece.or_earlier(deadline));
             let states = [State::Sent, State::Taken];
             match slot.wait(ticket.generation(), &states, &wait, &mut look, check) {
-                Err(error)
-                    if error.kind() == ErrorKind::TimedOut
-                        && others_go_on.get()
-                        && !deadline.has_passed() =>
-                {
-                    others_go_on.set(self.take_parts_of_others(ticket, op));
+                // The piece is over, or the check has found some: the wait itself is not.
+                Err(error) if error.kind() == ErrorKind::TimedOut && !deadline.has_passed() => {
+                    let go_on = has_taken.take() || self.take_parts_of_others(ticket, op);
+                    piece = if go_on { Deadline::after(PIECE) } else { Deadline::NEVER };
                 }
                 ended => return ended,
             }

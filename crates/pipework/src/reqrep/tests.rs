@@ -531,6 +531,28 @@ fn one_ticket_received_by_two_threads_gives_one_reply() {
 /// In the middle of a copy, the slot is out of reach of every other thread: one with the same
 /// ticket, and one that makes up a ticket.
 #[test]
+fn what_cannot_be_cancelled_is_received_without_a_wait() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let ticket = client.send("", SOON).unwrap();
+    let mut request = server.recv(SOON).unwrap();
+    assert_eq!(request.part("one, ", SOON), Ok(true));
+    assert_eq!(kind(client.recv(ticket, Duration::ZERO)), Some(ErrorKind::TimedOut));
+    assert_eq!(request.reply("two"), Ok(true));
+    // A thread of this client has taken the first part, and has not let go yet.
+    let arrival = client.arrival(ticket);
+    let at_it = arrival.lock().unwrap();
+    assert_eq!(client.cancel(ticket), Ok(false));
+    thread::scope(|scope| {
+        let receiving = scope.spawn(|| client.recv(ticket, Deadline::now()));
+        thread::sleep(Duration::from_millis(20));
+        drop(at_it);
+        assert_eq!(*receiving.join().unwrap().unwrap(), *b"one, two");
+    });
+    all_free(&segment);
+}
+
+#[test]
 fn nobody_touches_a_slot_that_a_sibling_is_copying_from_or_to() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());

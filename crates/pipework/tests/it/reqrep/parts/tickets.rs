@@ -45,6 +45,31 @@ fn whichever_call_ends_next_is_received_with_its_ticket() {
 }
 
 #[test]
+fn a_wait_goes_on_although_the_parts_of_another_call_stop_coming() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    let tickets = client.send_many(["waited for", "in parts"], PATIENCE).unwrap();
+    thread::scope(|scope| {
+        let serving = scope.spawn(|| {
+            let waited_for = server.recv(PATIENCE).unwrap();
+            let mut in_parts = server.recv(PATIENCE).unwrap();
+            let (began, mut random) = (Instant::now(), Random::new(7));
+            // Whoever waits for the one takes the parts of the other, in small pieces of its wait
+            // for as long as they come one after the other.
+            while began.elapsed() < Duration::from_secs(2) {
+                assert_eq!(in_parts.part("a part", PATIENCE), Ok(true));
+                thread::sleep(Duration::from_micros(random.below(1500) as u64));
+            }
+            assert_eq!((in_parts.reply(""), waited_for.reply("done")), (Ok(true), Ok(true)));
+        });
+        assert_eq!(*client.recv(tickets[0], PATIENCE).unwrap(), *b"done");
+        assert!(client.recv(tickets[1], PATIENCE).unwrap().starts_with(b"a part"));
+        serving.join().unwrap();
+    });
+    assert_all_free(&segment);
+}
+
+#[test]
 fn many_requests_go_at_once_and_long_ones_among_them() {
     let segment = small();
     let (client, server) = ends(&segment);
