@@ -160,7 +160,7 @@ impl Run {
             zstd: round % 5 == 2,
             slow,
             take: takes[(round + round / 4) % 4],
-            recorded: !mixed && !slow && round.is_multiple_of(4),
+            recorded: !mixed && !slow && round.is_multiple_of(2),
         }
     }
 

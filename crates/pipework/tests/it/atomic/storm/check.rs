@@ -160,8 +160,9 @@ pub(super) fn unfinished(mut bytes: &[u8]) -> BTreeSet<(WriterKey, u32, usize)> 
     let mut begun: BTreeMap<WriterKey, (u32, usize)> = BTreeMap::new();
     while !bytes.is_empty() {
         let word = |n: usize| i32::from_ne_bytes(bytes[4 * n..4 * n + 4].try_into().unwrap());
-        // Beside the writer, its numbers tell the check, and whether there are several parts.
-        let writer = WriterKey { pid: word(0) & 0x3F_FFFF, tid: word(1) & !1 };
+        // Beside the writer, its numbers tell the check, whether there are several parts, and
+        // whether they are compressed.
+        let writer = WriterKey { pid: word(0) & 0x3F_FFFF, tid: word(1) & !(1 | 1 << 30) };
         let (id, len) = (word(2), word(3) as usize);
         let (parts, sum) = begun.remove(&writer).unwrap_or_default();
         if id != 0 {
