@@ -8,7 +8,7 @@
 // The fuzz target reaches it, under cfg(fuzzing); the tests need no more than the crate.
 #![allow(unreachable_pub)]
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use super::shm::layout::{self, CHECKSUM_AT, FIXED, Header, Layout};
 use super::shm::ticket::Ticket;
 use super::{Audit, Geometry, Kind, Options, Segment};
 use crate::deadline::Deadline;
-use crate::error::{ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::sys::memory;
 
 /// No bytes in a segment make a process panic, loop, or use more memory than its sizes allow.
@@ -189,6 +189,7 @@ impl Company<'_> {
         }
         self.check();
         drop((self.requests, self.client, self.server));
+        nobody_gathers();
         self.segment.recover().ok();
         starts_anew(self.segment, &self.vandal);
     }
@@ -433,17 +434,18 @@ impl Company<'_> {
     }
 }
 
-/// What attaches once the places are free: a server leaves with the last thread that receives the
-/// rest of a request for it.
-fn attached<T>(attach: impl Fn() -> Result<T>) -> T {
-    let soon = Deadline::after(Duration::from_secs(10));
-    loop {
-        match attach() {
-            Err(error) if error.kind() == ErrorKind::WouldBlock && !soon.has_passed() => {
-                std::thread::sleep(Duration::from_micros(100));
-            }
-            attached => return attached.expect("nobody else is attached"),
-        }
+/// Waits until no thread of this process receives the rest of a request: each acts for a server
+/// that may have gone, and what it holds until it has ended looks lost to the search for leaks.
+fn nobody_gathers() {
+    let gathers = |task: std::io::Result<fs::DirEntry>| {
+        task.and_then(|task| fs::read(task.path().join("comm")))
+            .is_ok_and(|name| name == b"pipework-gather\n")
+    };
+    let is_gathering = || fs::read_dir("/proc/self/task").is_ok_and(|mut tasks| tasks.any(gathers));
+    // Where tests run beside this one, there may always be some of theirs.
+    let soon = Deadline::after(Duration::from_secs(5));
+    while is_gathering() && !soon.has_passed() {
+        std::thread::sleep(Duration::from_micros(50));
     }
 }
 
@@ -457,8 +459,8 @@ fn starts_anew(segment: &Segment, vandal: &File) {
         return;
     }
     let kind = layout.geometry.kind;
-    let client = attached(|| Client::new(segment, kind));
-    let server = attached(|| Server::new(segment, kind));
+    let client = Client::new(segment, kind).expect("nobody else is attached");
+    let server = Server::new(segment, kind).expect("nobody else is attached");
     let (request, reply) = ([1; 8], [2; 8]);
     let request = &request[..request.len().min(layout.geometry.request_bytes as usize)];
     let reply = &reply[..reply.len().min(layout.geometry.reply_bytes as usize)];
