@@ -89,6 +89,8 @@ class Book:
     def write(self, page: str, text: str) -> None:
         # What follows the language is for the tests.
         text = re.sub(r"^( *`{3,}rust),\w+$", r"\1", text, flags=re.MULTILINE)
+        # The generator tells what is typed from what is printed.
+        text = re.sub(r"^( *`{3,})text(?=\n *\$ )", r"\1console", text, flags=re.MULTILINE)
         path = self.folder / page
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text.rstrip("\n") + "\n")
@@ -292,4 +294,5 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     Book(folder / "docs").stage()
     shutil.copytree(ROOT / "book/theme", folder / "theme")
+    shutil.copy(ROOT / "book/tables.py", folder)
     (folder / "mkdocs.yml").write_text(configuration(folder / "docs"))

@@ -1,0 +1,37 @@
+"""A hook of the generator: tables that fit on the page.
+
+Long names in a table may break between their words. And each cell of a wide table gets the name of
+its column: on a narrow screen `book.css` shows every row of such a table as a card, with these names
+in it. A table of two columns fits, and figures are to be compared: both stay tables, unless they
+have more than four columns.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+TABLE = re.compile(r"<table>(.*?)</table>", re.DOTALL)
+HEAD = re.compile(r"<th[^>]*>(.*?)</th>", re.DOTALL)
+ROW = re.compile(r"<tr>(.*?)</tr>", re.DOTALL)
+LONG = re.compile(r"(?<=<code>)[^<]{24,}(?=</code>)")
+BETWEEN_WORDS = re.compile(r"(?<=\w_|::|\w\.|\w\()(?=\w)")
+CELL = re.compile(r"<td([^>]*)>(.*?)</td>", re.DOTALL)
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    return TABLE.sub(lambda found: named(found[0]), content)
+
+
+def named(table: str) -> str:
+    table = LONG.sub(lambda found: BETWEEN_WORDS.sub("<wbr>", found[0]), table)
+    names = [re.sub(r"<[^>]+>", "", name).replace('"', "&quot;") for name in HEAD.findall(table)]
+    has_figures = "text-align: right" in table
+    if len(names) < (5 if has_figures else 3):
+        return table
+
+    def row(found: re.Match[str]) -> str:
+        column = iter(names)
+        return CELL.sub(lambda cell: f'<td data-column="{next(column)}"{cell[1]}><div>{cell[2]}</div></td>', found[0])
+
+    return ROW.sub(row, table).replace("<table>", "<table data-cards>")
