@@ -4,13 +4,14 @@ The texts stand in the repository, one place for each, and read well there. On t
 - a link to a file of the repository leads to its page, or to a page that shows the file;
 - headings that are names of languages, one after the other, become tabs, and a tab that is nothing
   but a link shows the program that the link leads to;
-- a long text with questions and answers becomes a page for each of its sections;
+- a long text becomes a page for each of its sections: no page has more than 1500 words;
 - pages that show data are written: the records of the benchmarks, and the list of references.
 """
 
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import posixpath
 import re
@@ -26,19 +27,30 @@ TABS = ("Rust", "Python", "Perl", "C", "Shell", "Crystal")
 # Texts that stand outside docs/, and what their pages are called.
 ELSEWHERE = {
     "README.md": "index.md",
-    "ARCHITECTURE.md": "contribute/architecture.md",
     "CONTRIBUTING.md": "contribute/index.md",
     "CHANGELOG.md": "contribute/changes.md",
-    "bench/README.md": "benchmarks/method.md",
-    "bridge/nats/BRIDGE.md": "formats/bridge.md",
-    "crates/pipework/src/atomic/WIRE.md": "formats/wire.md",
-    "crates/pipework/src/reqrep/SEGMENT.md": "formats/segment.md",
-    "perl/COMPAT.md": "perl/compat.md",
     "perl/README.md": "perl/package.md",
     "python/README.md": "python/package.md",
 }
 # Texts of which each section is a page, in a folder.
-SPLIT = {"docs/design.md": "design"}
+SPLIT = {
+    "ARCHITECTURE.md": "contribute/architecture",
+    "bench/README.md": "benchmarks/method",
+    "bridge/nats/BRIDGE.md": "formats/bridge",
+    "crates/pipework/src/atomic/WIRE.md": "formats/wire",
+    "crates/pipework/src/reqrep/SEGMENT.md": "formats/segment",
+    "docs/design.md": "design",
+    "docs/io-fd.md": "io-fd",
+    "perl/COMPAT.md": "perl/compat",
+}
+# What its heading says of such a page, for who comes from a search.
+OF = {"benchmarks/method": "benchmarks", "contribute/architecture": "code", "design": "design", "io-fd": "room `fd`",
+      "formats/bridge": "bridge", "formats/segment": "segment", "formats/wire": "wire", "perl/compat": "Perl"}  # fmt: skip
+# Words of a page, without its code. A list of changes is no page to be read in one go.
+MAX_WORDS, NO_LIMIT = 1500, "contribute/changes.md"
+# What stands at the head of a page, for the generator: wide tables need the room of the contents,
+# and who looks for an error wants its cause before an example that has it.
+HEAD = {"io-fd/": "hide: [toc]", "errors.md": "search: {boost: 4}", "source/": "search: {exclude: true}"}
 
 REFERENCES = [
     ("Rust: the crate pipework", "rust/pipework/index.html"),
@@ -85,23 +97,28 @@ class Book:
         self.folder = folder
         self.pages = pages()
         self.shown: set[str] = set()  # files of the repository that some page links to
+        self.order: dict[str, dict[str, str]] = {}  # the pages of a folder, as one reads them, and their names there
 
     def write(self, page: str, text: str) -> None:
         # What follows the language is for the tests.
         text = re.sub(r"^( *`{3,}rust),\w+$", r"\1", text, flags=re.MULTILINE)
         # The generator tells what is typed from what is printed.
         text = re.sub(r"^( *`{3,})text(?=\n *\$ )", r"\1console", text, flags=re.MULTILINE)
+        if not page.startswith(("source/", NO_LIMIT)) and (count := words(text)) > MAX_WORDS:
+            raise SystemExit(f"{page} has {count} words, {MAX_WORDS} at most")
+        head = "".join(f"---\n{entry}\n---\n\n" for begin, entry in HEAD.items() if page.startswith(begin))
         path = self.folder / page
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.rstrip("\n") + "\n")
+        path.write_text(head + text.rstrip("\n") + "\n")
 
     # ------------------------------------------------------------ links
 
     def target(self, source: str, page: str, link: str) -> str:
         """Where a link of `source`, a file of the repository, leads to from its page."""
         name, _, anchor = link.partition("#")
-        if not name or ":" in name:
+        if ":" in name or (not name and source not in SPLIT):
             return link
+        name = name or posixpath.basename(source)
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), name))
         if not (ROOT / path).exists():
             raise SystemExit(f"{source}: {link} does not exist")
@@ -136,8 +153,10 @@ class Book:
         def led(match: re.Match[str]) -> str:
             return match[1] + self.target(source, page, match[2]) + match[3]
 
-        lines = [LINK.sub(led, line) if is_prose else line for line, is_prose in outside_of_code(text)]
-        return "\n".join(lines)
+        # The words of a link may stand on two lines.
+        blocks = itertools.groupby(outside_of_code(text), key=lambda line: line[1])
+        joined = ((is_prose, "\n".join(line for line, _ in block)) for is_prose, block in blocks)
+        return "\n".join(LINK.sub(led, block) if is_prose else block for is_prose, block in joined)
 
     # ------------------------------------------------------------ pages
 
@@ -168,13 +187,15 @@ class Book:
             else:
                 sections[-1][1].append(line)
         folder = SPLIT[source]
+        self.order[folder] = {f"{folder}/{slug(heading) or 'index'}.md": heading for heading, _ in sections}
         contents = [f"- [{heading}]({slug(heading)}.md)" for heading, _ in sections[1:]]
         index = f"{folder}/index.md"
         head = self.linked("\n".join(sections[0][1]), source, index)
         self.write(index, "\n".join([head, "", *contents]))
         for heading, lines in sections[1:]:
             page = f"{folder}/{slug(heading)}.md"
-            self.write(page, self.linked("\n".join([f"# {heading}", *lines]), source, page))
+            title = f"# {heading} ({OF[folder]}) {{#{slug(heading)}}}"
+            self.write(page, self.linked("\n".join([title, *lines]), source, page))
 
     def show(self, path: str) -> None:
         """A page with a file of the repository, or with the list of a folder's files."""
@@ -184,10 +205,8 @@ class Book:
             self.write(page, "\n".join([f"# {path}/", "", *(f"- `{name}`" for name in names)]))
             return
         text = place.read_text()
-        # A search finds texts, and not the programs that they lead to.
-        head = "---\nsearch:\n  exclude: true\n---\n\n"
         language = LANGUAGE.get(place.suffix) or ("bash" if text.startswith("#!/usr/bin/env bash") else "text")
-        self.write(page, f"{head}# {path}\n\n`````{language}\n{text}`````\n")
+        self.write(page, f"# {path}\n\n`````{language}\n{text}`````\n")
 
     def references(self) -> None:
         """A page that leads to what the tools of each language write. Its links are plain HTML, for
@@ -197,29 +216,55 @@ class Book:
         self.write("reference/index.md", "\n".join([*lines, "</ul>"]))
 
     def benchmarks(self) -> None:
-        """A page for each make of CPU: each record as a picture and as a table of its medians."""
+        """A page for each record, with a picture and a table of its medians; and one for each make of
+        CPU, with a list of them."""
         for make in sorted(path for path in (ROOT / "bench/record").iterdir() if path.is_dir()):
-            records = sorted(make.glob("*.json"))
-            parts = [f"# Measured on {make.name}", "The time of one operation, the median of all rounds: shorter is better. "
-                     "[What is measured](method.md), and how to read it."]  # fmt: skip
-            parts += [self.record(path, json.loads(path.read_text())) for path in records]
-            self.write(f"benchmarks/{make.name}.md", "\n\n".join(parts))
+            folder = f"benchmarks/{make.name}"
+            records = [(path, json.loads(path.read_text())) for path in sorted(make.glob("*.json"))]
+            pages = [f"{folder}/{path.stem}.md" for path, _ in records]
+            names = [f"{record['room']}, {record['date']}" for _, record in records]
+            self.order[folder] = {f"{folder}/index.md": "", **dict(zip(pages, names, strict=True))}
+            rows = [f"| [{record['room']}]({path.stem}.md) | {record['date']} | {record['rounds']} | {len(record['cases'])} |"
+                    for path, record in records]  # fmt: skip
+            machine = records[-1][1]["machine"]
+            self.write(f"{folder}/index.md", "\n".join([
+                f"# Measured on {cpu(machine)}", "",
+                f"{machine.get('make', machine['cpu'])}, {machine['cores']} cores, {machine['kernel']}. "
+                "[How it is measured, and what is wrong with that](../../benchmarks.md).", "",
+                "| record | date | rounds | cases |", "| --- | --- | ---: | ---: |", *rows]))  # fmt: skip
+            for page, (path, record) in zip(pages, records, strict=True):
+                self.write(page, self.record(page, path, record))
 
-    def record(self, path: Path, record: dict[str, Any]) -> str:
+    def record(self, page: str, path: Path, record: dict[str, Any]) -> str:
         machine, source = record["machine"], str(path.relative_to(ROOT))
-        facts = [f"{machine['cores']} cores", machine["kernel"], f"{record['rounds']} rounds"]
+        method = f"bench/README.md#what-is-measured-{record['room']}"
+        facts = [f"{machine['cores']} cores", machine["kernel"], f"{record['rounds']} rounds", record["date"]]
         if "coherence_ns" in machine:
             facts.append(f"a changed word takes {machine['coherence_ns']} ns from one CPU to the other")
-        lines = [f"## {record['room']}, {record['date']}", "", f"{machine.get('make', machine['cpu'])}, {', '.join(facts)}.",
-                 f"[The record]({self.target(source, f'benchmarks/{path.parent.name}.md', path.name)})."]  # fmt: skip
+        lines = [f"# {record['room']} on {cpu(machine)}", "",
+                 "The time of one operation, the median of all rounds: shorter is better. "
+                 f"[What is measured]({self.target('README.md', page, method)}) says what the names mean.", "",
+                 f"{machine.get('make', machine['cpu'])}, {', '.join(facts)}. "
+                 f"[The record]({self.target(source, page, path.name)}).", "", "## Cases"]  # fmt: skip
         for case in record["cases"]:
             lanes = [(lane["name"], statistics.median(lane["wall_ns"]) / lane["ops"]) for lane in case["lanes"] if lane["ops"]]
             longest = max((time for _, time in lanes), default=0)
             rows = [bar(name, time, longest) for name, time in lanes]
             lines += ["", f"**{case['name']}**", "", '<div class="bars" markdown="0">', *rows, "</div>"]
-        lines += ["", "| bar | reached | asked for |", "| --- | ---: | ---: |"]
+        lines += ["", "## What was asked for", "", "Ratios of speed, set before they were measured.", "",
+                  "| ratio | reached | asked for |", "| --- | ---: | ---: |"]  # fmt: skip
         lines += [f"| {bar['name']} | {short(bar['value'])} | {short(bar['at_least'])} |" for bar in record["bars"]]
         return "\n".join(lines)
+
+
+def words(text: str) -> int:
+    prose = " ".join(re.sub(r"<[^>]+>", " ", line) for line, is_prose in outside_of_code(text) if is_prose)
+    return sum(any(map(str.isalnum, word)) for word in prose.split())
+
+
+def cpu(machine: dict[str, Any]) -> str:
+    """The name of a CPU, with its family and model, if they are known."""
+    return " ".join([machine["cpu"], "-".join(machine.get("make", "").split()[1:])]).strip()
 
 
 def short(value: float | None) -> str:
@@ -275,24 +320,34 @@ def program(source: str, link: str) -> str:
     raise SystemExit(f"{source}: {link} leads to no program")
 
 
-def configuration(docs: Path) -> str:
-    """`mkdocs.yml`, each folder with a star replaced by the pages that no other line names."""
+def configuration(docs: Path, order: dict[str, dict[str, str]]) -> str:
+    """`mkdocs.yml`, each folder with a star replaced by what is there and no other line names: its
+    pages, and a section for each folder in it."""
     lines = (ROOT / "book/mkdocs.yml").read_text().splitlines()
+    text = "\n".join(lines)
+
+    def inside(start: str, folder: str) -> list[str]:
+        found = order.get(folder) or {str(path.relative_to(docs)): "" for path in sorted((docs / folder).glob("*.md"))}
+        unnamed = [(page, name.replace("`", "")) for page, name in found.items() if not re.search(rf"{page}\b", text)]
+        entries = [f"{start} {json.dumps(name)}: {page}" if name else f"{start} {page}" for page, name in unnamed]
+        for child in sorted(path for path in (docs / folder).iterdir() if path.is_dir()):
+            name = str(child.relative_to(docs))
+            if f"{name}/" not in text:
+                title = (child / "index.md").read_text().splitlines()[0].removeprefix("# ")
+                entries += [f"{start} {json.dumps(title)}:", *inside(f"    {start}", name)]
+        return entries
+
     expanded = []
     for line in lines:
-        if not line.endswith("/*"):
-            expanded.append(line)
-            continue
         start, _, folder = line.removesuffix("/*").rpartition(" ")
-        named = set(re.findall(rf"{folder}/[\w.-]+\.md", "\n".join(lines)))
-        found = sorted(str(path.relative_to(docs)) for path in (docs / folder).glob("*.md"))
-        expanded += [f"{start} {page}" for page in found if page not in named]
+        expanded += inside(start, folder) if line.endswith("/*") else [line]
     return "\n".join(expanded) + "\n"
 
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    Book(folder / "docs").stage()
+    book = Book(folder / "docs")
+    book.stage()
     shutil.copytree(ROOT / "book/theme", folder / "theme")
     shutil.copy(ROOT / "book/tables.py", folder)
-    (folder / "mkdocs.yml").write_text(configuration(folder / "docs"))
+    (folder / "mkdocs.yml").write_text(configuration(folder / "docs", book.order))

@@ -32,6 +32,12 @@ def named(table: str) -> str:
 
     def row(found: re.Match[str]) -> str:
         column = iter(names)
-        return CELL.sub(lambda cell: f'<td data-column="{next(column)}"{cell[1]}><div>{cell[2]}</div></td>', found[0])
+
+        def cell(found: re.Match[str]) -> str:
+            # A figure says nothing without its column: it is no heading of a card.
+            figure = " data-figure" if found[2][:1].isdigit() else ""
+            return f'<td data-column="{next(column)}"{figure}{found[1]}><div>{found[2]}</div></td>'
+
+        return CELL.sub(cell, found[0])
 
     return ROW.sub(row, table).replace("<table>", "<table data-cards>")
