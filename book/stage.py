@@ -286,9 +286,6 @@ def tabbed(text: str, source: str) -> str:
     depth = 0  # of the heading of the tab that is open
     for line, is_prose in outside_of_code(text):
         alone = re.fullmatch(r"\[.*\]\((\S+)\)", line) if depth and is_prose else None
-        if alone:
-            lines += [f"    {shown}" if shown else "" for shown in program(source, alone[1]).splitlines()]
-            lines.append("")
         heading = re.match(r"(#{3,}) (.*)", line) if is_prose else None
         if heading and heading[2] in TABS:
             depth = len(heading[1])
@@ -298,6 +295,9 @@ def tabbed(text: str, source: str) -> str:
             lines.append(line)
         else:
             lines.append(f"    {line}" if depth and line else line)
+        if alone:
+            lines.append("")
+            lines += [f"    {shown}" if shown else "" for shown in program(source, alone[1]).splitlines()]
     return "\n".join(lines)
 
 
