@@ -13,8 +13,11 @@ from pathlib import Path
 HEAD = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{name}</title><link rel="stylesheet" href="../plain.css">
-<body><p><a href="pipework.html">pipework.h</a></p>
+<body><p><a href="../../index.html">The book</a>, <a href="../index.html">references</a>
+<p class="pages">{pages}
 """
+
+NAME = re.compile(r"\bpw_\w+")
 
 
 def plain(line: str) -> str:
@@ -26,8 +29,16 @@ def anchor(line: str) -> str:
     return re.sub(r"\W+", "-", line.strip().lower())
 
 
-def page(name: str, text: str) -> str:
-    out = [HEAD.format(name=name)]
+def page(name: str, text: str, places: dict[str, str]) -> str:
+    """`places` says where each function and type is described."""
+
+    def linked(line: str) -> str:
+        found = NAME.sub(lambda word: f'<a href="{places[word[0]]}">{word[0]}</a>' if word[0] in places else word[0], line)
+        return found.replace(f'href="{name}.html#', 'href="#')
+
+    pages = sorted({place.partition(".")[0] for place in places.values()} | {"pipework"})
+    others = [each if each == name else f'<a href="{each}.html">{each}</a>' for each in pages]
+    out = [HEAD.format(name=name, pages=" ".join(others))]
     for line in text.splitlines():
         request, _, rest = line.partition(" ")
         match request:
@@ -45,22 +56,27 @@ def page(name: str, text: str) -> str:
                 out.append("<p>")
             case ".TP":
                 out.append("<p class='item'>")
-            case ".BR":
-                other, _, section = rest.partition(" ")
-                out.append(f'<a href="{other}.html">{other}</a>{section.replace(" ", "")}')
             case ".B":
                 out.append(f"<b>{plain(rest)}</b><br>")
             case _ if request.startswith("."):
                 raise SystemExit(f"{name}: the request {request} is not known")
             case _:
-                out.append(plain(line))
+                out.append(linked(plain(line)))
     return "\n".join(out) + "\n"
 
 
 def main(pages: Path, folder: Path) -> None:
-    texts = {path.stem: path.read_text() for path in sorted(pages.glob("*.3"))}
-    for name in (name for name, text in texts.items() if not text.startswith(".so ")):
-        (folder / f"{name}.html").write_text(page(name, texts[name]))
+    # What to see also stands at the head of each page.
+    texts = {path.stem: path.read_text().partition(".SH SEE ALSO\n")[0] for path in sorted(pages.glob("*.3"))}
+    whole = [name for name, text in texts.items() if not text.startswith(".so ")]
+    places = {title: f"{name}.html#{anchor(title)}" for name in whole for title in re.findall(r"^\.SS (pw_\w+)$", texts[name], re.MULTILINE)}
+    about = {name: plain(text.replace("`", "")) for name in whole for text in re.findall(rf"^{name}(?:, \w+)* \\- (.*)$", texts[name], re.MULTILINE)}
+    for name in whole:
+        written = page(name, texts[name], places)
+        if name == "pipework":
+            links = "".join(f'<li><a href="{other}.html">{other}</a>: {text}</li>\n' for other, text in about.items() if other != name)
+            written = written.replace("<h2>Description</h2>", f"<h2>Pages</h2>\n<ul>\n{links}</ul>\n<h2>Description</h2>")
+        (folder / f"{name}.html").write_text(written)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import re
 import shutil
 import statistics
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,15 +53,20 @@ MAX_WORDS, NO_LIMIT = 1500, "contribute/changes.md"
 # and who looks for an error wants its cause before an example that has it.
 HEAD = {"io-fd/": "hide: [toc]", "errors.md": "search: {boost: 4}", "source/": "search: {exclude: true}"}
 
-REFERENCES = [
-    ("Rust: the crate pipework", "rust/pipework/index.html"),
-    ("Python: the package pipework", "python/pipework.html"),
-    ("Perl: Pipework::Atomic", "perl/Pipework-Atomic.html"),
-    ("Perl: Pipework::ReqRep", "perl/Pipework-ReqRep.html"),
-    ("Perl: Pipework::FD", "perl/Pipework-FD.html"),
-    ("Perl: Pipework::Pipe", "perl/Pipework-Pipe.html"),
-    ("C: pipework.h", "c/pipework.html"),
-]
+# What the tools of each language write, and what one opens of it.
+REFERENCES = {
+    "Rust": {"the crate `pipework`": "rust/pipework/index.html"}
+    | {f"room `{room}`": f"rust/pipework/{room}/index.html" for room in ("atomic", "reqrep", "pipe", "fd")}
+    | {"every error": "rust/pipework/enum.ErrorKind.html"},
+    "Python": {"the package `pipework`": "python/pipework.html"}
+    | {f"`pipework.{name}`": f"python/pipework/{name}.html" for name in ("atomic", "reqrep", "pipe", "fd", "logging")},
+    "Perl": {"all of it, `Pipework`": "perl/Pipework.html"}
+    | {f"`Pipework::{name.replace('-', '::')}`": f"perl/Pipework-{name}.html"
+       for name in ("Atomic", "ReqRep", "ReqRep-Client", "Pipe", "FD", "Error", "InsteadOf")},
+    "C": {"`pipework.h`": "c/pipework.html", "sending messages": "c/pw_writer.html", "receiving them": "c/pw_reader.html",
+          "calling": "c/pw_client.html", "serving": "c/pw_server.html", "a segment": "c/pw_segment.html",
+          "statuses and errors": "c/pw_status.html"},
+}  # fmt: skip
 
 LANGUAGE = {".c": "c", ".h": "c", ".json": "json", ".pl": "perl", ".pm": "perl", ".py": "python", ".rs": "rust",
             ".sh": "bash", ".toml": "toml", ".yml": "yaml"}  # fmt: skip
@@ -211,9 +217,13 @@ class Book:
     def references(self) -> None:
         """A page that leads to what the tools of each language write. Its links are plain HTML, for
         the generator does not know those pages."""
-        lines = ["# References", "", "What each function does, from the sources themselves.", "", '<ul class="references">']
-        lines += [f'<li><a href="{page}">{html.escape(name)}</a></li>' for name, page in REFERENCES]
-        self.write("reference/index.md", "\n".join([*lines, "</ul>"]))
+        lines = ["# References", "", "What each function does, from the sources themselves."]
+        code = partial(re.sub, "`(.*?)`", r"<code>\1</code>")
+        for language, pages in REFERENCES.items():
+            lines += ["", f"## {language}", "", "<ul>"]
+            lines += [f'<li><a href="{page}">{code(name)}</a></li>' for name, page in pages.items()]
+            lines += ["</ul>"]
+        self.write("reference/index.md", "\n".join(lines))
 
     def benchmarks(self) -> None:
         """A page for each record, with a picture and a table of its medians; and one for each make of
