@@ -3,4 +3,19 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| pipework::fuzzing::segment(data));
+use std::time::{Duration, Instant};
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let (before, began) = (threads(), Instant::now());
+    pipework::fuzzing::segment(data);
+    // What a thread that is about to end still holds is lost, to the search for leaks.
+    while threads() > before {
+        assert!(began.elapsed() < Duration::from_secs(9), "a thread is left");
+        std::thread::yield_now();
+    }
+});
+
+/// Threads of this process, those of the fuzzer among them.
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}

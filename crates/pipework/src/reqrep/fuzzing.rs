@@ -8,12 +8,14 @@
 // The fuzz target reaches it, under cfg(fuzzing); the tests need no more than the crate.
 #![allow(unreachable_pub)]
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::client::Client;
+use super::inbox::Inbox;
 use super::int::{IntClient, IntServer};
 use super::request::Request;
 use super::server::Server;
@@ -162,6 +164,8 @@ struct Company<'a> {
     vandal: File,
     client: Option<Client>,
     server: Option<Server>,
+    /// What goes with the last handle of each server that there was.
+    servers: Vec<Weak<Inbox>>,
     tickets: Vec<Ticket>,
     requests: Vec<Request<'static>>,
 }
@@ -169,15 +173,16 @@ struct Company<'a> {
 impl Company<'_> {
     fn new(segment: &Segment) -> Company<'_> {
         let vandal = File::from(segment.as_fd().try_clone_to_owned().expect("descriptors are left"));
-        let kind = segment.geometry().kind;
-        Company {
-            segment,
-            vandal,
-            client: client(segment, kind),
-            server: server(segment, kind),
-            tickets: Vec::new(),
-            requests: Vec::new(),
-        }
+        let client = client(segment, segment.geometry().kind);
+        let (servers, tickets, requests) = (Vec::new(), Vec::new(), Vec::new());
+        let mut company = Company { segment, vandal, client, server: None, servers, tickets, requests };
+        company.serve();
+        company
+    }
+
+    fn serve(&mut self) {
+        self.server = server(self.segment, self.segment.geometry().kind);
+        self.servers.extend(self.server.as_ref().map(|server| Arc::downgrade(server.serving().inbox())));
     }
 
     fn play(mut self, script: &mut Script<'_>) {
@@ -189,7 +194,12 @@ impl Company<'_> {
         }
         self.check();
         drop((self.requests, self.client, self.server));
-        nobody_gathers();
+        // Threads that receive the rest of a request have their server for as long.
+        let soon = Deadline::after(Duration::from_secs(9));
+        while self.servers.iter().any(|inbox| inbox.strong_count() > 0) {
+            assert!(!soon.has_passed(), "a thread receives for a server that everybody else has dropped");
+            std::thread::yield_now();
+        }
         self.segment.recover().ok();
         starts_anew(self.segment, &self.vandal);
     }
@@ -215,7 +225,7 @@ impl Company<'_> {
             22 => {
                 // The requests that it has taken keep the old one attached.
                 self.server = None;
-                self.server = server(self.segment, self.segment.geometry().kind);
+                self.serve();
             }
             23 => self.requests.clear(),
             24..=25 => self.part(script),
@@ -431,21 +441,6 @@ impl Company<'_> {
         let pending = self.client.as_ref().map_or(0, Client::pending);
         assert!(pending <= sizes.slots as usize);
         self.segment.stats();
-    }
-}
-
-/// Waits until no thread of this process receives the rest of a request: each acts for a server
-/// that may have gone, and what it holds until it has ended looks lost to the search for leaks.
-fn nobody_gathers() {
-    let gathers = |task: std::io::Result<fs::DirEntry>| {
-        task.and_then(|task| fs::read(task.path().join("comm")))
-            .is_ok_and(|name| name == b"pipework-gather\n")
-    };
-    let is_gathering = || fs::read_dir("/proc/self/task").is_ok_and(|mut tasks| tasks.any(gathers));
-    // Where tests run beside this one, there may always be some of theirs.
-    let soon = Deadline::after(Duration::from_secs(5));
-    while is_gathering() && !soon.has_passed() {
-        std::thread::sleep(Duration::from_micros(50));
     }
 }
 

@@ -143,7 +143,7 @@ impl Serving {
         &self.0.liveness
     }
 
-    pub(super) fn inbox(&self) -> &Inbox {
+    pub(super) fn inbox(&self) -> &Arc<Inbox> {
         &self.0.inbox
     }
 
