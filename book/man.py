@@ -33,8 +33,11 @@ def page(name: str, text: str, places: dict[str, str]) -> str:
     """`places` says where each function and type is described."""
 
     def linked(line: str) -> str:
-        found = NAME.sub(lambda word: f'<a href="{places[word[0]]}">{word[0]}</a>' if word[0] in places else word[0], line)
-        return found.replace(f'href="{name}.html#', 'href="#')
+        def link(word: re.Match[str]) -> str:
+            place = places.get(word[0])
+            return f'<a href="{place.removeprefix(f"{name}.html")}">{word[0]}</a>' if place else word[0]
+
+        return NAME.sub(link, line)
 
     pages = sorted({place.partition(".")[0] for place in places.values()} | {"pipework"})
     others = [each if each == name else f'<a href="{each}.html">{each}</a>' for each in pages]
@@ -69,13 +72,18 @@ def main(pages: Path, folder: Path) -> None:
     # What to see also stands at the head of each page.
     texts = {path.stem: path.read_text().partition(".SH SEE ALSO\n")[0] for path in sorted(pages.glob("*.3"))}
     whole = [name for name, text in texts.items() if not text.startswith(".so ")]
-    places = {title: f"{name}.html#{anchor(title)}" for name in whole for title in re.findall(r"^\.SS (pw_\w+)$", texts[name], re.MULTILINE)}
-    about = {name: plain(text.replace("`", "")) for name in whole for text in re.findall(rf"^{name}(?:, \w+)* \\- (.*)$", texts[name], re.MULTILINE)}
+    places, about = {}, {}
+    for name in whole:
+        titles = re.findall(r"^\.SS (pw_\w+)$", texts[name], re.MULTILINE)
+        places |= {title: f"{name}.html#{anchor(title)}" for title in titles}
+        about |= dict(re.findall(rf"^({name})(?:, \w+)* \\- (.*)$", texts[name], re.MULTILINE))
     for name in whole:
         written = page(name, texts[name], places)
         if name == "pipework":
-            links = "".join(f'<li><a href="{other}.html">{other}</a>: {text}</li>\n' for other, text in about.items() if other != name)
-            written = written.replace("<h2>Description</h2>", f"<h2>Pages</h2>\n<ul>\n{links}</ul>\n<h2>Description</h2>")
+            rows = [f'<li><a href="{other}.html">{other}</a>: {plain(text.replace("`", ""))}</li>'
+                    for other, text in about.items() if other != name]  # fmt: skip
+            contents = "\n".join(["<h2>Pages</h2>", "<ul>", *rows, "</ul>"])
+            written = written.replace("<h2>Description</h2>", f"{contents}\n<h2>Description</h2>")
         (folder / f"{name}.html").write_text(written)
 
 

@@ -45,8 +45,9 @@ SPLIT = {
     "perl/COMPAT.md": "perl/compat",
 }
 # What its heading says of such a page, for who comes from a search.
-OF = {"benchmarks/method": "benchmarks", "contribute/architecture": "code", "design": "design", "io-fd": "room `fd`",
-      "formats/bridge": "bridge", "formats/segment": "segment", "formats/wire": "wire", "perl/compat": "Perl"}  # fmt: skip
+OF = {"benchmarks/method": "benchmarks", "contribute/architecture": "code", "design": "design",
+      "formats/bridge": "bridge", "formats/segment": "segment", "formats/wire": "wire",
+      "io-fd": "room `fd`", "perl/compat": "Perl"}  # fmt: skip
 # Words of a page, without its code. A list of changes is no page to be read in one go.
 MAX_WORDS, NO_LIMIT = 1500, "contribute/changes.md"
 # What stands at the head of a page, for the generator: wide tables need the room of the contents,
@@ -63,9 +64,9 @@ REFERENCES = {
     "Perl": {"all of it, `Pipework`": "perl/Pipework.html"}
     | {f"`Pipework::{name.replace('-', '::')}`": f"perl/Pipework-{name}.html"
        for name in ("Atomic", "ReqRep", "ReqRep-Client", "Pipe", "FD", "Error", "InsteadOf")},
-    "C": {"`pipework.h`": "c/pipework.html", "sending messages": "c/pw_writer.html", "receiving them": "c/pw_reader.html",
-          "calling": "c/pw_client.html", "serving": "c/pw_server.html", "a segment": "c/pw_segment.html",
-          "statuses and errors": "c/pw_status.html"},
+    "C": {"`pipework.h`": "c/pipework.html", "sending messages": "c/pw_writer.html",
+          "receiving them": "c/pw_reader.html", "calling": "c/pw_client.html", "serving": "c/pw_server.html",
+          "a segment": "c/pw_segment.html", "statuses and errors": "c/pw_status.html"},
 }  # fmt: skip
 
 LANGUAGE = {".c": "c", ".h": "c", ".json": "json", ".pl": "perl", ".pm": "perl", ".py": "python", ".rs": "rust",
@@ -234,8 +235,10 @@ class Book:
             pages = [f"{folder}/{path.stem}.md" for path, _ in records]
             names = [f"{record['room']}, {record['date']}" for _, record in records]
             self.order[folder] = {f"{folder}/index.md": "", **dict(zip(pages, names, strict=True))}
-            rows = [f"| [{record['room']}]({path.stem}.md) | {record['date']} | {record['rounds']} | {len(record['cases'])} |"
-                    for path, record in records]  # fmt: skip
+            rows = []
+            for path, record in records:
+                cells = [f"[{record['room']}]({path.stem}.md)", record["date"], record["rounds"], len(record["cases"])]
+                rows.append(f"| {' | '.join(map(str, cells))} |")
             machine = records[-1][1]["machine"]
             self.write(f"{folder}/index.md", "\n".join([
                 f"# Measured on {cpu(machine)}", "",
@@ -260,7 +263,7 @@ class Book:
             lanes = [(lane["name"], statistics.median(lane["wall_ns"]) / lane["ops"]) for lane in case["lanes"] if lane["ops"]]
             longest = max((time for _, time in lanes), default=0)
             rows = [bar(name, time, longest) for name, time in lanes]
-            lines += ["", f"**{case['name']}**", "", '<div class="bars" markdown="0">', *rows, "</div>"]
+            lines += ["", f"**{case['name']}**", "", '<div class="bars" markdown="0" data-search-exclude>', *rows, "</div>"]
         lines += ["", "## What was asked for", "", "Ratios of speed, set before they were measured.", "",
                   "| ratio | reached | asked for |", "| --- | ---: | ---: |"]  # fmt: skip
         lines += [f"| {bar['name']} | {short(bar['value'])} | {short(bar['at_least'])} |" for bar in record["bars"]]
