@@ -1,40 +1,23 @@
 # No memory and no descriptor grows over many operations.
 use strict;
 use warnings;
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Leaks;
 use Test::More;
 use Pipework::Atomic;
 
-alarm 50;
+alarm 100;
 
 my $class = 'Pipework::Atomic';
 
-sub resident {
-    open my $fh, '<', '/proc/self/statm' or die;
-    return (split ' ', readline $fh)[1] * 4;
-}
-
-sub descriptors {
-    opendir my $dir, '/proc/self/fd' or die;
-    return scalar grep { /\d/ } readdir $dir;
-}
-
-# Once to have what is kept for good; then it must not grow.
-sub stays {
-    my ($name, $times, $code) = @_;
-    $code->() for 1 .. $times / 10;
-    my ($memory, $open) = (resident(), descriptors());
-    $code->() for 1 .. $times;
-    cmp_ok(resident() - $memory, '<', 600, "$name: KiB");
-    is(descriptors(), $open, "$name: descriptors");
-}
-
 local $SIG{__WARN__} = sub { };
 my ($r, $w) = $class->pair;
-stays('messages', 100_000, sub { $w->write_message('x' x 100); $r->read_message });
-stays('debug', 50_000, sub { $w->write_message('x' x 100); $r->read_message(debug => 1) });
-stays('long ones', 1000, sub { $w->write_message('x' x 50_000); $r->recv });
-stays('many', 20_000, sub { $w->send_many(1 .. 5); $r->read_message for 1 .. 5 });
-stays(
+leaves_nothing('messages', 100_000, sub { $w->write_message('x' x 100); $r->read_message });
+leaves_nothing('debug', 50_000, sub { $w->write_message('x' x 100); $r->read_message(debug => 1) });
+leaves_nothing('long ones', 1000, sub { $w->write_message('x' x 50_000); $r->recv });
+leaves_nothing('many', 20_000, sub { $w->send_many(1 .. 5); $r->read_message for 1 .. 5 });
+leaves_nothing(
     'settings', 100_000,
     sub {
         $r->blocking(1);
@@ -45,7 +28,7 @@ stays(
         $r->rh;
     }
 );
-stays(
+leaves_nothing(
     'exceptions',
     50_000,
     sub {
@@ -55,13 +38,13 @@ stays(
     }
 );
 $r->blocking(0);
-stays('nothing there', 100_000, sub { $r->read_message; $r->eof; $r->fill_buffer });
-stays('a pair', 5000, sub { $class->pair });
-stays(
+leaves_nothing('nothing there', 100_000, sub { $r->read_message; $r->eof; $r->fill_buffer });
+leaves_nothing('a pair', 5000, sub { $class->pair });
+leaves_nothing(
     'both ends and clones',
     2000, sub { my $p = $class->new; $p->clone_writer; $p->clone_reader->blocking(0); $p->reader }
 );
-stays(
+leaves_nothing(
     'constructors that fail',
     5000,
     sub {
@@ -69,7 +52,7 @@ stays(
         eval { $class->from_fd('<&', 999) }
     }
 );
-stays(
+leaves_nothing(
     'losses', 5000,
     sub {
         my ($r, $w) = $class->pair(on_torn => sub { });
@@ -79,7 +62,7 @@ stays(
         $r->torn;
     }
 );
-stays(
+leaves_nothing(
     'a handler that dies',
     2000,
     sub {
@@ -89,7 +72,7 @@ stays(
     }
 );
 my ($mr, $mw) = $class->pair(mixed_data_mode => 1, compression => 'zstd', keep_compressed => 1);
-stays(
+leaves_nothing(
     'mixed', 20_000,
     sub {
         $mw->write_burst('burst');
@@ -100,7 +83,7 @@ stays(
         $mr->next_item;
     }
 );
-stays(
+leaves_nothing(
     'dictionaries',
     500,
     sub {
@@ -108,7 +91,7 @@ stays(
         $_->set_compression_dictionary(undef) for $mr, $mw;
     }
 );
-stays('pinned objects', 50_000, sub { my $text = \1; $w->fits_in_burst($text) });
+leaves_nothing('pinned objects', 50_000, sub { my $text = \1; $w->fits_in_burst($text) });
 
 package Dies;
 sub TIESCALAR { return bless {}, shift }

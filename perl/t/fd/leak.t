@@ -5,6 +5,9 @@ use warnings;
 use Errno ();
 use Fcntl;
 use File::Temp qw(tempdir);
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Leaks;
 use Socket qw(:DEFAULT SOCK_NONBLOCK);
 use Test::More;
 use Pipework::FD;
@@ -16,12 +19,6 @@ my $count  = $ENV{PIPEWORK_OPERATIONS} // 3000;
 my $folder = tempdir(CLEANUP => 1);
 local $SIG{__WARN__} = sub { };
 local $SIG{PIPE} = 'IGNORE';
-
-sub pages {
-    open my $file, '<', '/proc/self/statm' or die $!;
-    return (split ' ', readline $file)[1];
-}
-sub descriptors { return scalar(() = glob '/proc/self/fd/*') }
 
 Pipework::FD::sysopen(my $file, "$folder/file", O_CREAT | O_RDWR);
 Pipework::FD::pwrite($file, 'x' x 10_000, 10_000, 0);
@@ -139,12 +136,5 @@ my %operations = (
         print {$w} 'x';
     },
 );
-for my $name (sort keys %operations) {
-    my $operation = $operations{$name};
-    $operation->() for 1 .. 200;
-    my ($pages, $descriptors) = (pages(), descriptors());
-    $operation->() for 1 .. $count;
-    cmp_ok(pages() - $pages, '<', 64, "$name: no memory");
-    is(descriptors(), $descriptors, "$name: no descriptor");
-}
+leaves_nothing($_, $count, $operations{$_}) for sort keys %operations;
 done_testing;

@@ -1,14 +1,13 @@
 # Memory and descriptors over 10^5 of each operation.
 use strict;
 use warnings;
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Leaks;
 use Test::More;
 use Pipework::ReqRep;
 
 alarm 100;
-
-# Pages that are this process's own: data and stack.
-sub pages { open my $in, '<', '/proc/self/statm' or die $!; return (split ' ', readline $in)[5] }
-sub descriptors { opendir my $all, '/proc/self/fd' or die $!; return scalar(() = readdir $all) }
 
 my $srv = Pipework::ReqRep->new(undef, 64, 8, 256);
 my $cli = Pipework::ReqRep::Client->new_from_fd($srv->memfd);
@@ -80,12 +79,7 @@ my %slow = (
 for my $set ([100_000, \%operations], [2_000, \%slow]) {
     my ($times, $of) = @$set;
     for my $name (sort keys %$of) {
-        my $run = $of->{$name};
-        $run->() for 1 .. $times / 10;
-        my ($pages, $descriptors) = (pages(), descriptors());
-        $run->() for 1 .. $times;
-        cmp_ok(pages() - $pages, '<', 100, "$name: no memory is left behind");
-        is(descriptors(), $descriptors, "$name: and no descriptor");
+        leaves_nothing($name, $times, $of->{$name});
         $srv->drain;
     }
 }

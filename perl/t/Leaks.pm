@@ -1,0 +1,40 @@
+package Leaks;
+
+# Whether something that is done many times leaves anything behind.
+use strict;
+use warnings;
+use Exporter qw(import);
+use Test::More;
+
+our @EXPORT = qw(leaves_nothing);
+
+# What grows once may be what is kept for good; what is left behind grows each time.
+sub leaves_nothing {
+    my ($what, $times, $code) = @_;
+    $code->() for 1 .. $times / 10;
+    my ($memory, $open);
+    for (1 .. 2) {
+        my ($before, $opened) = (kib(), descriptors());
+        $code->() for 1 .. $times;
+        ($memory, $open) = (kib() - $before, descriptors() - $opened);
+        last if $memory < 256 && !$open;
+    }
+    cmp_ok($memory, '<', 256, "$what: KiB of memory left behind");
+    is($open, 0, "$what: descriptors left open");
+    return;
+}
+
+# Memory in use, but for pages of files: those come and go as the kernel has room for them.
+sub kib {
+    open my $status, '<', '/proc/self/status' or die $!;
+    my $sum = 0;
+    /^Rss(?:Anon|Shmem):\s+(\d+) kB/ and $sum += $1 while readline $status;
+    return $sum;
+}
+
+sub descriptors {
+    opendir my $all, '/proc/self/fd' or die $!;
+    return scalar(() = readdir $all);
+}
+
+1;
