@@ -51,7 +51,8 @@ def cases() -> Iterator[Any]:
     mixin = files[4].ExecutorMixin
     for suite in SUITES:
         for way in ("fork", "spawn", "forkserver"):
-            members = {"executor_type": Executor, "ctx": way}
+            # Later ones of 3.13, as 3.13.5, have this in what they mix in for processes.
+            members = {"executor_type": Executor, "ctx": way, "create_event": lambda self: self.manager.Event()}
             case = type(f"{suite.__name__}{way.title()}", (suite, mixin, base), members)
             for name in unittest.defaultTestLoader.getTestCaseNames(case):
                 if name not in LOOKS_INSIDE:
