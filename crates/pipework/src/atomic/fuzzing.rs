@@ -331,8 +331,7 @@ impl NaiveWriters {
         if let Some(lost) = self.given_up.remove(&writer)
             && !is_only_or_marked(header)
             && same(lost, header)
-            && (lost.following() == header.following() + 1
-                || is_marked(header) && lost.following() > header.following())
+            && (goes_on(lost, header) || is_marked(header) && lost.following() > header.following())
         {
             self.pass_over_after(header);
             return None;
@@ -341,7 +340,7 @@ impl NaiveWriters {
             return Some((0, vec![]));
         };
         let (known, parts, payload) = self.unfinished.remove(at);
-        if !is_only_or_marked(header) && same(known, header) && known.following() == header.following() + 1 {
+        if !is_only_or_marked(header) && same(known, header) && goes_on(known, header) {
             return Some((parts, payload));
         }
         events.push(Event::Lost(writer, parts));
@@ -367,6 +366,11 @@ impl NaiveWriters {
 
 fn same(one: Header, two: Header) -> bool {
     (one.pid, one.tid) == (two.pid, two.tid)
+}
+
+/// Whether the numbers of two parts are those of neighbours.
+fn goes_on(one: Header, two: Header) -> bool {
+    u64::from(one.following()) == u64::from(two.following()) + 1
 }
 
 /// Whether its writer marks first parts.

@@ -21,6 +21,8 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
         let header = frame::Header { pid, tid, id, len: data.len() as u32 };
         [&[0x0E, 0x10][..], &header.to_bytes(), &data, &[0x0F]].concat()
     };
+    // How many parts follow: few, or as many as a number can say.
+    let id = || prop_oneof![8 => 0u32..4, 1 => u32::MAX - 1..=u32::MAX];
     // Of this library, with a check that may be none, right or wrong.
     let key = prop::sample::select(vec![
         (1, 70_000),
@@ -31,9 +33,9 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
     ]);
     prop_oneof![
         4 => "[a-z ]{0,20}(\n|\r\n|\r|)".prop_map(String::into_bytes),
-        4 => (1i32..4, 0u32..4, prop::collection::vec(any::<u8>(), 0..80)).prop_map(move |(pid, id, data)| part((pid, 1), id, data)),
-        8 => (key, 0u32..4, any::<bool>(), prop::collection::vec(any::<u8>(), 0..80))
-            .prop_map(move |(key, id, first, data)| part(key, id | u32::from(first) << 31, data)),
+        4 => (1i32..4, id(), prop::collection::vec(any::<u8>(), 0..80)).prop_map(move |(pid, id, data)| part((pid, 1), id, data)),
+        8 => (key, id(), any::<bool>(), prop::collection::vec(any::<u8>(), 0..80))
+            .prop_map(move |(key, id, first, data)| part(key, id & !(1 << 31) | u32::from(first) << 31, data)),
         2 => "[a-z\r\n]{0,30}".prop_map(|text| [b"\x0E", text.as_bytes(), b"\x0F"].concat()),
         2 => prop::collection::vec(prop::sample::select(vec![0x0E, 0x0F, 0x10, b'\r', b'\n', b'x']), 0..8),
         1 => prop::collection::vec(any::<u8>(), 0..40),
