@@ -1,7 +1,8 @@
 //! `pipework man`: the man pages, made from the definitions of the options.
 //!
-//! What follows the options in `--help` (examples, forms, exit status) becomes sections of their
-//! own, and what is indented there keeps its lines: an example that is refilled is no example.
+//! Of what follows the options in `--help`, the first paragraphs are the description. Examples,
+//! forms and exit status become sections of their own, and what is indented there keeps its lines:
+//! an example that is refilled is no example.
 
 use crate::failure::{Failure, at};
 use crate::streams;
@@ -51,23 +52,48 @@ pub(crate) fn man(args: &ManArgs, top: Command) -> Result<u8, Failure> {
 /// The file name and the text of a page.
 fn page(command: &Command) -> io::Result<(String, Vec<u8>)> {
     let more = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
-    let man = Man::new(command.clone().after_long_help(None));
+    let (description, more) = split(&more);
+    let about = command.get_long_about().map(ToString::to_string).unwrap_or_default();
+    let about = [&about, description].map(str::trim_end).join("\n\n");
+    let mut plain = command.clone().after_long_help(None);
+    // What has neither is described by what stands behind its name.
+    if !about.trim().is_empty() {
+        plain = plain.long_about(about.trim().to_string());
+    }
+    let man = Man::new(plain);
     let mut page = Vec::new();
     man.render(&mut page)?;
-    page.extend_from_slice(sections(&more).as_bytes());
+    page.extend_from_slice(sections(more).as_bytes());
     // The page of the whole command lists the others; section 3 has the C library.
     let other = if man.get_filename() == "pipework.1" { "pipework (3)" } else { "pipework (1)" };
     page.extend_from_slice(format!(".SH SEE ALSO\n.BR {other}\n").as_bytes());
     Ok((man.get_filename(), page))
 }
 
-/// Plain text as roff: "Words:" alone on a line begins a section, indented lines stay lines.
+/// What stands before the first section, and the rest.
+fn split(text: &str) -> (&str, &str) {
+    let mut at = 0;
+    for (line, next) in text.split_inclusive('\n').zip(text.lines().skip(1)) {
+        if title(line.trim_end(), next).is_some() {
+            return text.split_at(at);
+        }
+        at += line.len();
+    }
+    (text, "")
+}
+
+/// What a section is called that begins with this line: "Words:" alone, above an indented line.
+fn title<'a>(line: &'a str, next: &str) -> Option<&'a str> {
+    line.strip_suffix(':').filter(|_| !line.starts_with(' ') && next.starts_with(' '))
+}
+
+/// Sections of plain text as roff; indented lines stay lines.
 fn sections(text: &str) -> String {
     let mut roff = String::new();
     let mut filled = true;
-    for line in text.lines() {
+    for (line, next) in text.lines().zip(text.lines().skip(1).chain([""])) {
         let indented = line.starts_with(' ');
-        match line.strip_suffix(':').filter(|_| !indented) {
+        match title(line, next) {
             Some(title) => {
                 if !filled {
                     roff.push_str(".fi\n");
@@ -108,5 +134,14 @@ mod tests {
         let roff = ".SH EXAMPLES\n.nf\nOne:\n  a \\-b\n\nTwo:\n  'c'\n\n.fi\n.PP\nSome words\nmore\n\
                     .PP\n.SH LAST\n.nf\n\\&.x\n.fi\n";
         assert_eq!(sections(text), roff);
+    }
+
+    #[test]
+    fn what_comes_before_the_sections_is_the_description() {
+        let (prose, rest) = ("It does this:\nnothing.\n\nMore\n\n", "Examples:\n  One:\n    a\n");
+        assert_eq!(split(&[prose, rest].concat()), (prose, rest));
+        assert_eq!(split(prose), (prose, ""));
+        assert_eq!(split(rest), ("", rest));
+        assert_eq!(sections("Like this:\nwords\n"), "Like this:\nwords\n");
     }
 }
