@@ -3,7 +3,7 @@
 | module | what it does |
 | --- | --- |
 | `pipework.atomic` | whole messages of any size from many writers over one pipe or FIFO, also between ordinary text; zstd |
-| `pipework.reqrep` | request and response over shared memory: many clients, many competing workers, no broker |
+| `pipework.reqrep` | request and response over shared memory: many clients, many competing servers, no broker |
 | `pipework.pipe` | a byte pipe inside one process, whose ends are real `io` streams |
 | `pipework.fd` | raw descriptors as plain integers: accept many, copy anything, read and write all of it |
 | `pipework.logging` | log records of many processes, through one pipe to one place |
