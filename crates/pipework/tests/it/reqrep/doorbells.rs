@@ -203,8 +203,10 @@ fn servers_that_are_killed_in_their_event_loops_harm_nobody() {
             })
         };
         for _ in 0..20 {
+            let answered = segment.stats().replies;
             let doomed = serve();
-            thread::sleep(Duration::from_micros(5000 + random.below(40_000) as u64));
+            await_that(|| segment.stats().replies > answered);
+            thread::sleep(Duration::from_micros(random.below(40_000) as u64));
             doomed.kill();
         }
         let last = serve();
