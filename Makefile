@@ -60,7 +60,7 @@ check: cargo lints ## formatting, lints and docs with warnings as errors; licenc
 	@! cargo deny --version >/dev/null 2>&1 || cargo deny check licenses bans sources
 
 nats: cargo ## the bridge beside real NATS servers, which are killed with all else (CALLS, MESSAGES)
-	@command -v nats-server >/dev/null || { apt-get update -qq && apt-get install -qq -y nats-server; }
+	@command -v nats-server >/dev/null || dist/apt nats-server
 	cargo build $(LOCKED) --release --package pipework-cli && PIPEWORK_COMMAND=$(abspath $(TARGET))/release/pipework PIPEWORK_NATS=1 \
 		PIPEWORK_NATS_CALLS=$(or $(CALLS),100000) PIPEWORK_NATS_MESSAGES=$(or $(MESSAGES),1000000) cargo test $(LOCKED) --release --manifest-path bridge/nats/Cargo.toml
 
@@ -96,5 +96,5 @@ lints:
 	@cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
 tools:
 	@for tool in cmake pkg-config strace; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
-	[ -z "$$missing" ] || { apt-get update -qq && apt-get install -qq -y $$missing; } \
-		|| echo "make: install$$missing, or the tests that need them are skipped"
+	[ -z "$$missing" ] || dist/apt $$missing \
+		|| { echo "make: install$$missing, or the tests that need them are skipped"; [ -z "$(CI)" ]; }
