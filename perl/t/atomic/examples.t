@@ -36,4 +36,9 @@ is(output('atomic-output.pl'), <<'TEXT', 'lines, bursts and messages');
   4 step 3 is done
 TEXT
 is(output('atomic-output.pl', 'echo', 'only text'), "  1 only text\n", 'any program');
+
+my $called = output('tool-server.pl');
+like($called, qr/\A2 \+ 40 = 42\nthis folder: [1-9]\d* KiB\nrefused: no second number\n/, 'answers');
+my $debug = 'DEBUG: in add(), and this line was to be removed';
+like($called, qr/^\Q$debug\E\nprogress: looking at \.\n\Q$debug\E\n\z/m, 'beside what was printed');
 done_testing;
