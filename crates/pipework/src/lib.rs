@@ -64,6 +64,8 @@ mod pages {
     struct Fd;
     #[doc = include_str!("../../../docs/start/rust.md")]
     struct Start;
+    #[doc = include_str!("../../../docs/recipes/job-runner.md")]
+    struct JobRunner;
     #[doc = include_str!("../../../docs/recipes/web-workers.md")]
     struct WebWorkers;
     #[doc = include_str!("../../../docs/recipes/queue.md")]
