@@ -446,6 +446,17 @@ _set_read_size(self, bytes)
     wanted = pwp_count(aTHX_ bytes);
     pw_reader_set_read_size(pwp_atomic_still(aTHX_ self)->reader, wanted);
 
+void
+_set_exact(self, count)
+    SV *self
+    SV *count
+  PREINIT:
+    UV wanted;
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    wanted = pwp_count(aTHX_ count);
+    pw_reader_set_exact(pwp_atomic_still(aTHX_ self)->reader, wanted);
+
 UV
 _buffered(self)
     SV *self

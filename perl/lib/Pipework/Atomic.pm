@@ -105,6 +105,13 @@ sub read_size {
     return $self->{read_size} || $DEFAULT_READ_SIZE;
 }
 
+sub set_exact {
+    my ($self, $count) = @_;
+    _check($self);
+    _set_exact($self, $count);
+    return;
+}
+
 sub use_io_select {
     my $self = shift;
     _check($self);
@@ -766,6 +773,12 @@ as in L</Lost messages>. Waits and dies as C<recv>.
 
 1 at the end of the pipe, when nothing usable is left, else 0. It reads, and gives nothing out. On a
 reader that blocks, it waits until it is known.
+
+=item $r->set_exact($count)
+
+Makes reads stop at the end of the C<$count>-th item from here on, and then of each further one, so
+that what lies behind it stays in the pipe for somebody else. 0: they go ahead, as at first. Reports
+of lost messages do not count. For each 64 KiB it costs two system calls and a copy.
 
 =item $bytes = $r->fill_buffer
 

@@ -73,6 +73,22 @@ subtest 'next_item' => sub {
     ok(!eval { $r->recv(1); 1 } && $@->kind eq 'Invalid', 'recv is for plain ones');
 };
 
+subtest 'set_exact' => sub {
+    my ($r, $w) = $class->pair;
+    $w->send_many(qw(one two three four five));
+    $r->set_exact(2);
+    is_deeply([map { $r->recv(5) } 1 .. 2], [qw(one two)], 'two');
+    my $other = $class->from_fh('<&', $r->rh);
+    $other->set_exact(1);
+    is($other->recv(5), 'three', 'the rest is there for another reader');
+    is($r->recv(5), 'four', 'and again for this one');
+    $r->set_exact(0);
+    is($r->recv(5), 'five', 'as at first');
+    is($w->set_exact(1), undef, 'nothing on a writer');
+    $r->close;
+    ok(!eval { $class->set_exact(1); 1 }, 'no object');
+};
+
 subtest 'capacity' => sub {
     my ($r, $w) = $class->pair;
     is($r->capacity, 65_536, 'told');
