@@ -387,6 +387,24 @@ fn ask(address: &str, request: &str) -> String {
     answer
 }
 
+/// Every metric and every label that docs/recipes/monitoring.md has in an expression.
+fn what_the_recipe_asks_for_is_on(body: &str) {
+    let recipe = include_str!("../../../../docs/recipes/monitoring.md");
+    let words = recipe.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let metrics: Vec<_> = words.filter(|word| word.starts_with("pipework_")).collect();
+    assert!(metrics.len() >= 10, "{metrics:?}");
+    for metric in metrics {
+        let family = metric.trim_end_matches("_total");
+        let kind = if metric.ends_with("_total") { "counter" } else { "gauge" };
+        assert!(body.contains(&format!("# TYPE {family} {kind}\n")), "no {metric} in\n{body}");
+    }
+    for label in ["stage=\"", "role=\"", "alive=\""] {
+        for value in recipe.split(label).skip(1).map(|rest| rest.split('"').next().unwrap()) {
+            assert!(body.contains(&format!("{label}{value}\"")), "no {label}{value} in\n{body}");
+        }
+    }
+}
+
 #[test]
 fn a_page_for_prometheus() {
     let folder = Folder::new();
@@ -416,6 +434,7 @@ fn a_page_for_prometheus() {
     let families = body.lines().filter(|line| line.starts_with("# TYPE"));
     let names: std::collections::BTreeSet<_> = families.clone().collect();
     assert_eq!(names.len(), families.count(), "a family comes once");
+    what_the_recipe_asks_for_is_on(body);
     client.send("c", SOON).unwrap();
     wait_until("the third call is counted", || {
         ask(&address, "GET / HTTP/1.0\r\n\r\n").contains("_total{channel=\"a\\\"b\"} 3")
