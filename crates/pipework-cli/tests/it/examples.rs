@@ -362,6 +362,19 @@ fn the_unit_is_one_and_its_command_serves() {
     assert!(done.err.contains("calls") && done.err.contains("No such file"), "{}", done.err);
 }
 
+/// The unit of a server that is a program of its own, as far as systemd says whether it is one. The
+/// program is tried with the tests of the Python package.
+#[test]
+fn the_unit_of_a_program_is_one() {
+    let page = page("recipes/systemd.md");
+    let unit = page.split("```ini\n").nth(1).unwrap().split("```").next().unwrap();
+    let folder = Folder::new();
+    fs::write(folder.join("words.service"), unit.replace("/usr/bin/python3", PIPEWORK)).unwrap();
+    let verify = "if command -v systemd-analyze > /dev/null; then systemd-analyze verify ./words.service; fi";
+    let done = sh(&folder, verify);
+    assert_eq!((done.status, &*done.err), (Some(0), ""));
+}
+
 /// The services of the examples, each with a request and its reply.
 const SERVICES: [(&str, &str, &str); 5] = [
     ("upper", "hello", "HELLO"),

@@ -257,8 +257,8 @@ fn examples_in_documents_are_run() {
                 ["README.md", "docs/command.md", "docs/tasks.md"].contains(&path)
                     || ["docs/start/", "docs/recipes/"].iter().any(|folder| path.starts_with(folder))
             }
-            // The unit of a service.
-            "ini" => path == "docs/command.md",
+            // Units of services.
+            "ini" => ["docs/command.md", "docs/recipes/systemd.md"].contains(&path),
             // An alert, whose metrics are there.
             "yaml" => path == "docs/recipes/monitoring.md",
             "" | "text" => true,
