@@ -2,12 +2,14 @@
 
 use crate::run::{gone, send_signal, started};
 use crate::{Folder, clean, fails, sh};
-use pipework::atomic::create_fifo;
+use pipework::atomic::{Options, create_fifo};
 use rustix::process::Signal;
 use std::fs::File;
 use std::io::{BufRead, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
 
 /// Three commands that wait for each other.
 const MEET: &str =
@@ -72,6 +74,42 @@ fn others_read_while_all_places_are_taken() {
         pipework recv --from f --count 1 --exec sh -c ': > up; echo done' 9>&- & A=$!
         cat up > /dev/null; pipework recv --from f --exec cat 9>&- & B=$!; wait $A; echo $?; kill $B";
     assert_eq!(clean(script), "done\n0\n");
+}
+
+/// docs/recipes/queue.md promises it.
+#[test]
+fn workers_of_the_library_take_turns_with_the_command() {
+    let folder = Folder::new();
+    let path = folder.join("f");
+    create_fifo(&path).unwrap();
+    let open = || File::options().read(true).write(true).open(&path).unwrap();
+    let _kept = open();
+    let take_100 = || -> Vec<u32> {
+        let jobs = open();
+        let mut reader = Options::new().dup_reader(&jobs).unwrap();
+        reader.set_exact(1);
+        let mut take = || {
+            jobs.lock().unwrap();
+            let job = String::from_utf8(reader.recv(Duration::from_secs(60)).unwrap().to_vec()).unwrap();
+            jobs.unlock().unwrap();
+            // The command has its turn as well.
+            thread::sleep(Duration::from_millis(1));
+            job.parse().unwrap()
+        };
+        (0..100).map(|_| take()).collect()
+    };
+    let take_20 = "for n in $(seq 20); do pipework recv --from f --count 1 --lines; done";
+    let mut taken = thread::scope(|scope| {
+        let workers = [scope.spawn(take_100), scope.spawn(take_100)];
+        let script = format!("seq 220 | pipework send --lines --to f & {take_20}; wait");
+        let done = sh(&folder, &script);
+        assert_eq!((done.status, &*done.err), (Some(0), ""), "nobody is taken for a rival");
+        let mut taken: Vec<u32> = done.out.lines().map(|line| line.parse().unwrap()).collect();
+        workers.into_iter().for_each(|worker| taken.extend(worker.join().unwrap()));
+        taken
+    });
+    taken.sort_unstable();
+    assert_eq!(taken, (1..=220).collect::<Vec<_>>());
 }
 
 #[test]
