@@ -9,17 +9,22 @@ use std::sync::Mutex;
 
 use crate::abi::{functions, symbols};
 use crate::programs::{c_files, run};
-use crate::{Folder, done, home};
+use crate::{Folder, done, home, text};
 
 /// Has `make` do something with the folder as its prefix; one at a time, for all write what they
 /// install to the same place first.
 pub(crate) fn make(target: &str, prefix: &Path) {
     static ONE: Mutex<()> = Mutex::new(());
     let _alone = ONE.lock();
+    done(&mut command(target, prefix));
+}
+
+fn command(target: &str, prefix: &Path) -> Command {
     let mut make = Command::new("make");
     make.arg("-C").arg(home()).args([target, "PROFILE=dev"]).arg(format!("PREFIX={}", prefix.display()));
     // What a make that runs the tests has set is not for this one.
-    done(make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL"));
+    make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
+    make
 }
 
 /// Names of the files in a folder, below which everything lies that it holds.
@@ -104,6 +109,23 @@ fn an_installed_library_is_found_by_pkg_config_and_cmake_and_leaves_again() {
 
     make("uninstall", &prefix);
     assert_eq!(files(&prefix), BTreeSet::new());
+}
+
+/// Who installs may be root, and have no cargo.
+#[test]
+fn what_is_built_is_installed_without_cargo_unless_sources_are_newer() {
+    let (prefix, other) = (Folder::new(), Folder::new());
+    make("install", &prefix);
+    // A cargo that fails must not be asked.
+    done(command("install", &other).arg("CARGO_BUILD=false"));
+    assert_eq!(files(&other), files(&prefix));
+    let build = |cargo| command("built", &prefix).args(["-W", "src/lib.rs", cargo]).output().unwrap();
+    assert!(!build("CARGO_BUILD=false").status.success(), "a source is newer, so cargo is asked");
+    let without = build("CARGO_BUILD=cargo-is-not-here");
+    assert!(without.status.success() && text(&without).contains("no cargo-is-not-here"), "{without:?}");
+    let elsewhere = format!("BUILT={}", other.display());
+    let without = command("install", &other).args(["CARGO_BUILD=cargo-is-not-here", &elsewhere]).output();
+    assert!(!without.unwrap().status.success(), "nothing is built there");
 }
 
 /// The programs of the folder `from`, with the library in `prefix`.
