@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use crate::abi::{functions, symbols};
-use crate::programs::{c_files, run};
+use crate::programs::{c_files, run, soname};
 use crate::{Folder, done, home, text};
 
 /// Has `make` do something with the folder as its prefix; one at a time, for all write what they
@@ -17,6 +17,11 @@ pub(crate) fn make(target: &str, prefix: &Path) {
     static ONE: Mutex<()> = Mutex::new(());
     let _alone = ONE.lock();
     done(&mut command(target, prefix));
+}
+
+/// What stands for all versions that programs may be run with that were linked with this one.
+pub(crate) fn series() -> String {
+    done(command("series", Path::new("/")).arg("-s")).trim().to_string()
 }
 
 fn command(target: &str, prefix: &Path) -> Command {
@@ -79,6 +84,8 @@ fn an_installed_library_is_found_by_pkg_config_and_cmake_and_leaves_again() {
         installed.contains("include/pipework.h") && installed.contains("lib/libpipework.so"),
         "{installed:?}"
     );
+    let link = prefix.join("lib").join(soname(&prefix.join("lib/libpipework.so")));
+    assert!(link.is_symlink(), "{}", link.display());
     for name in functions() {
         // Its own page, or one that leads to it.
         let pages = prefix.join("share/man");
@@ -109,6 +116,49 @@ fn an_installed_library_is_found_by_pkg_config_and_cmake_and_leaves_again() {
 
     make("uninstall", &prefix);
     assert_eq!(files(&prefix), BTreeSet::new());
+}
+
+/// Within a series, later versions do for who asks for an earlier one.
+#[test]
+fn cmake_takes_a_later_version_of_the_series() {
+    if !has_tools() {
+        return;
+    }
+    // What follows has nothing left to build, so it needs no turn.
+    make("built", Path::new("/"));
+    let [zero, one] = ["0.2.3", "1.2.3"].map(|version| {
+        let prefix = Folder::new();
+        done(command("install", &prefix).arg(format!("VERSION={version}")));
+        let series = done(command("series", &prefix).args(["-s", &format!("VERSION={version}")]));
+        assert!(prefix.join(format!("lib/libpipework.so.{}", series.trim())).exists(), "{series}");
+        prefix
+    });
+    for (prefix, asked, is_taken) in [
+        (&zero, "0.2.3", true),
+        (&zero, "0.2", true),
+        (&zero, "0.2.4", false),
+        (&zero, "0.1", false),
+        (&zero, "0.20", false),
+        (&zero, "1", false),
+        (&one, "1", true),
+        (&one, "1.0", true),
+        (&one, "1.2.2", true),
+        (&one, "1.2.3", true),
+        (&one, "1.3", false),
+        (&one, "0.2", false),
+        (&one, "10", false),
+        (&one, "2.0", false),
+    ] {
+        let script = prefix.join("asks.cmake");
+        let file = prefix.join("lib/cmake/pipework/pipework-config-version.cmake");
+        let asks = format!(
+            "set(PACKAGE_FIND_VERSION {asked})\ninclude({})\nmessage(\"<${{PACKAGE_VERSION_COMPATIBLE}}>\")\n",
+            file.display()
+        );
+        fs::write(&script, asks).unwrap();
+        let output = Command::new("cmake").arg("-P").arg(&script).output().unwrap();
+        assert_eq!(text(&output).contains("<TRUE>"), is_taken, "{asked}: {output:?}");
+    }
 }
 
 /// Who installs may be root, and have no cargo.
@@ -168,9 +218,10 @@ fn build_by_pkg_config(prefix: &Path, folder: &Folder, names: &[String]) {
 
 /// The same through CMake.
 fn build_by_cmake(prefix: &Path, folder: &Folder, names: &[String]) {
-    let mut text = String::from(
+    let mut text = format!(
         "cmake_minimum_required(VERSION 3.10)\nproject(example C)\nadd_definitions(-D_GNU_SOURCE)\n\
-         find_package(pipework 0.1 REQUIRED)\nfind_package(Threads REQUIRED)\n",
+         find_package(pipework {series} REQUIRED)\nfind_package(Threads REQUIRED)\n",
+        series = series()
     );
     let kinds = names.iter().flat_map(|name| ["shared", "static"].map(|kind| (name, kind)));
     for (name, kind) in kinds.clone() {

@@ -128,11 +128,18 @@ pub(crate) fn c_files(folder: &str) -> Vec<std::path::PathBuf> {
     found
 }
 
+/// The name by which programs ask for a shared library that they were linked with.
+pub(crate) fn soname(library: &Path) -> String {
+    let said = done(Command::new("readelf").arg("-d").arg(library));
+    let (_, name) = said.split_once("Library soname: [").expect("it has a name");
+    name.split(']').next().expect("it ends").to_string()
+}
+
 pub(crate) fn compiled(source: &Path, folder: &Folder) -> std::path::PathBuf {
     let program = folder.join(source.file_stem().expect("it has a name"));
     let shared = built();
-    // By its soname, as programs find it.
-    let link = shared.parent().expect("it lies in a folder").join("libpipework.so.0.1");
+    // As programs find it.
+    let link = shared.parent().expect("it lies in a folder").join(soname(shared));
     let _ = std::os::unix::fs::symlink(shared.file_name().expect("it has a name"), &link);
     let rpath = format!("-Wl,-rpath,{}", shared.parent().expect("it lies in a folder").display());
     done(
