@@ -1,15 +1,17 @@
 # A live exchange with the Python package, both ways.
 use strict;
 use warnings;
-use File::Basename qw(dirname);
 use File::Temp qw(tempdir);
+use FindBin ();
+use lib $FindBin::Bin;
+use Checkout;
 use POSIX ();
 use Test::More;
 use Pipework::Atomic;
 use Pipework::ReqRep;
 
 alarm 60;
-my $target = $ENV{CARGO_TARGET_DIR} // dirname(__FILE__) . '/../../target';
+my $target = built() // plan skip_all => 'the Python package is in the repository';
 my ($python) = grep { defined && -x } $ENV{PIPEWORK_PYTHON}, "$target/python-venv/bin/python";
 plan skip_all => 'no Python with the package pipework: python/dev build'
     if !$python || system "'$python' -c 'import pipework' 2>/dev/null";

@@ -1,15 +1,16 @@
-# What the manuals and pages show runs: the SYNOPSIS of each module, and in a checkout each example
-# of docs/. A test so that a reader can copy them.
+# What the manuals and pages show runs: the SYNOPSIS of each module, and each example of docs/, in a
+# checkout of all of it. A test so that a reader can copy them.
 use strict;
 use warnings;
-use Cwd qw(abs_path);
-use File::Basename qw(dirname);
 use File::Find qw(find);
 use File::Temp qw(tempdir);
+use FindBin ();
+use lib $FindBin::Bin;
+use Checkout;
 use Test::More;
 
 alarm 120;
-my $root = dirname(dirname(abs_path(__FILE__)));
+my $root = root();
 my @with = map { "-I$root/blib/$_" } qw(lib arch);
 
 # The lines of a POD section that are code.
@@ -51,7 +52,9 @@ for my $module (sort @modules) {
     my $code = synopsis(slurp($module)) or next;
     runs($code, 'SYNOPSIS of ' . $module =~ s{^\Q$root\E/lib/}{}r);
 }
-for my $page ("$root/README.md", glob "$root/../docs/*/*.md") {
+my @pages = glob(checkout() ? checkout() . '/docs/*/*.md' : "$root/docs/*.md");
+cmp_ok(scalar @pages, '>', 3, 'there are pages');
+for my $page ("$root/README.md", @pages) {
     my $nth = 0;
     runs($_, sprintf '%s, example %d', $page =~ s{.*/(?=.*/)}{}r, ++$nth) for slurp($page) =~ /^```perl\n(.*?)^```$/msg;
 }

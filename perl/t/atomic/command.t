@@ -2,14 +2,16 @@
 use strict;
 use warnings;
 use Test::More;
-use File::Basename qw(dirname);
 use File::Temp qw(tempdir);
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Checkout;
 use POSIX ();
 use Pipework::Atomic;
 
 alarm 50;
 
-my $target = $ENV{CARGO_TARGET_DIR} // dirname(__FILE__) . '/../../../target';
+my $target = built() // plan skip_all => 'the command pipework is in the repository';
 my ($command) = grep { -x } map { "$target/$_/pipework" } qw(release debug);
 plan skip_all => 'the command pipework is not built: cargo build --package pipework-cli'
     if !$command;

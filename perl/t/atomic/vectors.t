@@ -2,14 +2,16 @@
 use strict;
 use warnings;
 use Test::More;
-use File::Basename qw(dirname);
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Checkout;
 use JSON::PP;
 use Pipework::Atomic;
 
 alarm 50;
 
-my $folder = dirname(__FILE__) . '/../../../vectors/atomic';
-plan skip_all => 'vectors/atomic is in the repository' if !-e "$folder/index.json";
+my $checkout = checkout() // plan skip_all => 'vectors/atomic is in the repository';
+my $folder = "$checkout/vectors/atomic";
 
 sub content {
     open my $fh, '<:raw', "$folder/$_[0]" or die "$_[0]: $!";

@@ -1,16 +1,17 @@
 # Files of segments, byte by byte: what opens, what is refused and how, and what is in it.
 use strict;
 use warnings;
-use Cwd qw(abs_path);
-use File::Basename qw(dirname);
 use File::Temp qw(tempdir);
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Checkout;
 use JSON::PP qw(decode_json);
 use Test::More;
 use Pipework::ReqRep;
 
 alarm 60;
-my $vectors = dirname(abs_path(__FILE__)) . '/../../../vectors/reqrep';
-plan skip_all => 'the vectors are in the checkout' if !-e "$vectors/index.json";
+my $checkout = checkout() // plan skip_all => 'vectors/reqrep is in the repository';
+my $vectors = "$checkout/vectors/reqrep";
 
 my $folder = tempdir(CLEANUP => 1);
 

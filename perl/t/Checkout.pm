@@ -1,0 +1,28 @@
+package Checkout;
+
+# What tests may use beside the distribution: only where this is the project's repository. Around an
+# unpacked tarball lies what anybody may have put there.
+use strict;
+use warnings;
+use Cwd qw(abs_path);
+use Exporter qw(import);
+use File::Basename qw(dirname);
+
+our @EXPORT = qw(root checkout built);
+
+# The folder of the distribution.
+sub root { return dirname(dirname(abs_path(__FILE__))) }
+
+# The repository, or undef. A tarball does not have `dev`.
+sub checkout {
+    my $root = root();
+    return -e "$root/dev" && -e "$root/../crates/pipework-c/Cargo.toml" ? "$root/.." : undef;
+}
+
+# Where the repository leaves what it builds, or undef.
+sub built {
+    my $checkout = checkout() // return undef;
+    return $ENV{CARGO_TARGET_DIR} // "$checkout/target";
+}
+
+1;
