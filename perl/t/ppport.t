@@ -2,11 +2,11 @@
 use strict;
 use warnings;
 use Cwd qw(abs_path);
-use Devel::PPPort;
 use File::Basename qw(dirname);
 use File::Temp qw(tempdir);
 use Test::More;
 
+plan skip_all => 'no Devel::PPPort' if !eval { require Devel::PPPort };
 my $root = dirname(dirname(abs_path(__FILE__)));
 my $folder = tempdir(CLEANUP => 1);
 Devel::PPPort::WriteFile("$folder/ppport.h");

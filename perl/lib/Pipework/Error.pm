@@ -8,6 +8,8 @@ use overload
     bool     => sub { 1 },
     fallback => 1;
 
+our $VERSION = '0.1.0';
+
 # The kinds by name, as in the header of the C library.
 my @names = qw(
     Ok WouldBlock TimedOut Interrupted Closed TooLong Stale PeerDied NoServer Torn Corrupt

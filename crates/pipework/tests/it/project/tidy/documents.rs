@@ -125,10 +125,11 @@ fn version_of(manifest: &str) -> Option<&str> {
 #[test]
 fn every_package_has_the_version_of_the_workspace() {
     /// Each file that has to say it once more, and behind which words it does.
-    const SAID: [(&str, &str, &str); 5] = [
+    const SAID: [(&str, &str, &str); 6] = [
         ("Cargo.toml", "[workspace.dependencies]", "\npipework = { version = "),
         ("bridge/nats/Cargo.toml", "[package]", "\nversion = "),
         ("perl/lib/Pipework.pm", "", "our $VERSION = "),
+        ("perl/lib/Pipework/Error.pm", "", "our $VERSION = "),
         ("perl/lib/Pipework/FD/Constants.pm", "", "our $VERSION = "),
         ("perl/lib/Pipework/InsteadOf.pm", "", "our $VERSION = "),
     ];
