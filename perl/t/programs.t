@@ -5,6 +5,9 @@ use warnings;
 use Cwd qw(abs_path);
 use File::Basename qw(basename dirname);
 use File::Temp qw(tempdir);
+use FindBin ();
+use lib $FindBin::Bin;
+use Loopback;
 use Test::More;
 
 alarm 200;
@@ -50,8 +53,9 @@ for my $program (sort glob "$here/programs/*.pl") {
     open my $file, '>', "$folder/$name" or die $!;
     print {$file} $code =~ s/$original/$ours{$1}/gr;
     close $file or die $!;
-    runs("$name, with our names", $folder, $name);
     SKIP: {
+        skip no_loopback(), 2 if asks_for_loopback($code) && no_loopback();
+        runs("$name, with our names", $folder, $name);
         skip 'Pipework::InsteadOf is not there', 1 if !-e "$root/lib/Pipework/InsteadOf.pm";
         my $modules = join ',', sort keys %names;
         runs("$name, as it is", $folder, "-MPipework::InsteadOf=$modules", $program);

@@ -3,7 +3,10 @@ use warnings;
 use Test::More;
 use Fcntl;
 use File::Temp qw(tempdir);
+use FindBin ();
+use lib "$FindBin::Bin/..";
 use IO::Handle;
+use Loopback;
 use Socket qw(:DEFAULT SOMAXCONN);
 
 BEGIN { alarm 30 }
@@ -77,7 +80,8 @@ is_deeply([stat *STDIN], [CORE::stat STDIN], 'stat of one');
 
 # ---------------------------------------------------------------- sockets, both ways
 
-for my $kind (qw(descriptor handle)) {
+SKIP: for my $kind (qw(descriptor handle)) {
+    skip no_loopback(), 1 if no_loopback();
     my ($listener, $client, $server, $one, $other, $r, $w) =
         $kind eq 'handle' ? map { IO::Handle->new } 1 .. 7 : ();
     ok(defined socket($listener, AF_INET, SOCK_STREAM, 0), "$kind: socket");

@@ -3,10 +3,14 @@ use strict;
 use warnings;
 use Cwd qw(abs_path);
 use File::Basename qw(dirname);
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Loopback;
 use Socket;
 use Test::More;
 use Pipework::FD;
 
+plan skip_all => no_loopback() if no_loopback();
 $SIG{ALRM} = sub { die "too slow\n" };    # so that END ends the server
 alarm 30;
 my $eg     = dirname(dirname(dirname(abs_path(__FILE__)))) . '/eg';

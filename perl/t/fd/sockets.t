@@ -4,12 +4,16 @@ use Test::More;
 use Errno qw(EAGAIN EINPROGRESS EINVAL EMFILE ECONNREFUSED EBADF ENOTSOCK);
 use Fcntl;
 use File::Temp qw(tempdir);
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Loopback;
 use Socket qw(
     :DEFAULT SOCK_NONBLOCK SOCK_CLOEXEC IPPROTO_TCP TCP_NODELAY MSG_TRUNC
     pack_sockaddr_in6 IN6ADDR_LOOPBACK
 );
 use Pipework::FD;
 
+plan skip_all => no_loopback() if no_loopback();
 alarm 30;
 my $folder = tempdir(CLEANUP => 1);
 

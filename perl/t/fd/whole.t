@@ -4,6 +4,9 @@ use Test::More;
 use Errno qw(EBADF ETIMEDOUT EPIPE EAGAIN EINVAL EFBIG EMSGSIZE EMFILE);
 use Fcntl;
 use File::Temp qw(tempdir);
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Loopback;
 use POSIX ();
 use Socket qw(:DEFAULT SOCK_NONBLOCK);
 use Time::HiRes ();
@@ -206,6 +209,10 @@ like($@, qr/^Modification of a read-only value attempted/, 'dies');
     like($@, qr/^(?:Attempted to use a destroyed|Expected a) Pipework::FD::Inbox object/,
         'ends the wait');
     Pipework::FD::close($_) for $one, $other, $quiet, $unused;
+}
+
+SKIP: {
+    skip no_loopback(), 3 if no_loopback();
     my ($from, $to);
     for my $end ($from, $to) {
         Pipework::FD::socket($end, AF_INET, SOCK_DGRAM, 0);
@@ -213,7 +220,7 @@ like($@, qr/^Modification of a read-only value attempted/, 'dies');
     }
     my $address = Pipework::FD::getsockname($to);
     is(Pipework::FD::send_many($from, [['one', $address], ['two', $address]]), 2, 'with addresses');
-    $inbox = Pipework::FD::Inbox->new(8, 100);
+    my $inbox = Pipework::FD::Inbox->new(8, 100);
     is($inbox->recv($to, 5), 2, 'arrive');
     is(($inbox->get(1))[1], Pipework::FD::getsockname($from), 'with that of the sender');
     Pipework::FD::close($_) for $from, $to;
