@@ -21,7 +21,7 @@ setup: cargo lints tools ## fetch what build, test and check need
 	python/dev env && perl/dev env
 	for each in . bench bridge/nats; do cargo fetch $(LOCKED) --manifest-path $$each/Cargo.toml || exit; done
 
-build: cargo ; @cargo build $(LOCKED) --release --workspace ## build everything, optimised
+build: cargo ; cargo build $(LOCKED) --release --workspace && $(MAKE) -sC crates/pipework-c built ## build everything, optimised
 
 demo: cargo ## see every room at work on a real file, and a web application in Python (FILE=path)
 	@cargo build $(LOCKED) --release --package pipework-cli
@@ -42,7 +42,7 @@ c: cargo tools ## build the C library, write its header, run its tests
 	cargo test $(LOCKED) --package pipework-c -- --include-ignored
 install: ## install the C library (PREFIX=/usr/local DESTDIR=)
 uninstall: ## take it away again
-install uninstall: cargo ; @$(MAKE) --no-print-directory --directory crates/pipework-c $@
+install uninstall: ; @$(MAKE) --no-print-directory --directory crates/pipework-c $@
 
 # One after the other: what idle processes cost is measured as well.
 storm: cargo ## kill KILLS processes in each room that must survive it; takes an hour or more
