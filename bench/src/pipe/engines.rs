@@ -170,23 +170,37 @@ fn one_thread(job: Job, mut writer: impl Write, mut reader: impl Read) -> Result
     job.sample(bytes, cost)
 }
 
-fn two_threads(job: Job, writer: impl Write + Send, mut reader: impl Read) -> Result<Sample, Failure> {
+/// Each thread has a CPU of its own, where there are two: a round is shorter than the scheduler takes
+/// to part two new threads that it has put on one.
+fn two_threads(job: Job, writer: impl Write + Send, mut reader: impl Read + Send) -> Result<Sample, Failure> {
     let start = Barrier::new(2);
+    let cpus = two_cpus();
+    let pinned = |nth: usize| cpus.map_or(Ok(()), |cpus| pin(cpus[nth])).map_err(io::Error::from);
     thread::scope(|scope| {
-        let writer = scope.spawn(|| write_blocks(job, writer, &start));
-        let mut buffer = vec![0; job.block];
-        start.wait();
-        let (bytes, cost) = alone(|| {
-            let mut bytes = 0;
-            while bytes < job.bytes() {
-                match reader.read(black_box(&mut buffer))? {
-                    0 => break,
-                    len => bytes += len as u64,
+        // Both come to the start, whatever fails before it.
+        let writer = scope.spawn(|| {
+            let pinned = pinned(1);
+            write_blocks(job, writer, &start).and(pinned)
+        });
+        let read = scope.spawn(|| {
+            let pinned = pinned(0);
+            let mut buffer = vec![0; job.block];
+            start.wait();
+            let read = alone(|| {
+                let mut bytes = 0;
+                while bytes < job.bytes() {
+                    match reader.read(black_box(&mut buffer))? {
+                        0 => break,
+                        len => bytes += len as u64,
+                    }
                 }
-            }
-            Ok(bytes)
-        })?;
+                Ok(bytes)
+            });
+            pinned.and(read.map_err(|failure| io::Error::other(failure.to_string())))
+        });
+        let read = read.join().expect("a reader does not panic");
         writer.join().expect("a writer does not panic")?;
+        let (bytes, cost) = read?;
         job.sample(bytes, cost)
     })
 }
