@@ -36,7 +36,7 @@ const CALLS: &[(&str, usize)] = &[
 ];
 const SHARED: &[(&str, usize)] = &[(REQREP, 100_000), ("Data::ReqRep::Shared", 50_000)];
 const STREAMS: &[(&str, usize)] =
-    &[(ATOMIC, 40_000), (RUST, 40_000), ("pipe", 40_000), ("MCE::Channel", 20_000), ("Atomic::Pipe", 1_000)];
+    &[(ATOMIC, 40_000), (RUST, 400_000), ("pipe", 40_000), ("MCE::Channel", 20_000), ("Atomic::Pipe", 1_000)];
 const DESCRIPTORS: &[(&str, usize)] = &[(FD, 200_000), (CORE, 200_000), ("IO::FD", 200_000)];
 const CONNECTIONS: &[(&str, usize)] = &[(FD, 400), (CORE, 400), ("IO::FD", 400)];
 const HELD: &[(&str, usize)] = &[(FD, 900), (CORE, 900)];
