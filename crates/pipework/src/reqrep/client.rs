@@ -446,7 +446,7 @@ impl Client {
         let doorbell = watcher.descriptor(OP)?;
         // Those that were sent before. A call that another thread is sending is found here, or
         // finds the watcher: each thread has a fence between its store and its load.
-        let me = self.sender().number(OP)?;
+        let me = self.sender().present(OP)?;
         self.shared().calls_of(me).for_each(|ticket| watcher.expect(self.as_awaited(ticket)));
         Ok(doorbell)
     }

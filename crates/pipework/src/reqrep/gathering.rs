@@ -76,7 +76,7 @@ impl Client {
         if !self.has_sent() {
             return false;
         }
-        let Ok(me) = self.sender().number(op) else { return false };
+        let Ok(me) = self.sender().present(op) else { return false };
         let others = self.shared().calls_of(me).filter(|other| *other != ticket && self.has_ticket(*other));
         let take = |other: Ticket| -> Option<()> {
             let part = self.shared().slot(other.idx())?.load();

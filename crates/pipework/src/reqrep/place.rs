@@ -118,14 +118,21 @@ impl Sender {
         self.membership.number(op)
     }
 
+    /// The same before the client's calls are found by it: where others have taken the number away,
+    /// they are the next holder's.
+    #[inline]
+    pub(super) fn present(&self, op: &'static str) -> Result<u16> {
+        self.membership.present(op)
+    }
+
     /// The calls in progress; none in a forked child that has not used this client.
     pub(super) fn calls_here(&self) -> Vec<Ticket> {
-        self.membership.number_here().map_or(Vec::new(), |me| self.shared.calls_of(me).collect())
+        self.membership.present_here().map_or(Vec::new(), |me| self.shared.calls_of(me).collect())
     }
 
     /// How many calls are in progress.
     pub(super) fn pending(&self, op: &'static str) -> Result<usize> {
-        Ok(self.shared.calls_of(self.number(op)?).count())
+        Ok(self.shared.calls_of(self.present(op)?).count())
     }
 
     /// Limits how many calls are in progress at a time; 0 is no limit.

@@ -162,9 +162,9 @@ impl Client {
     pub fn recv_any(&self, deadline: impl Into<Deadline>) -> Result<Option<(Ticket, Result<Outcome>)>> {
         const OP: &str = "reqrep recv any";
         let (shared, deadline) = (self.shared(), deadline.into());
-        let me = self.sender().number(OP)?;
+        let me = self.sender().present(OP)?;
         let look = || {
-            if self.sender().number(OP)? != me {
+            if self.sender().present(OP)? != me {
                 // Others had to take this client for dead: its calls are over.
                 return Err(Error::new(ErrorKind::Stale, OP));
             }

@@ -63,17 +63,23 @@ impl Membership {
 
     /// The same, if it has joined in this process.
     #[inline]
-    pub(crate) fn number_here(&self) -> Option<u16> {
+    fn number_here(&self) -> Option<u16> {
         let known = self.known.get();
         (known >> 32 == u64::from(sync::generation()) && known as u16 != 0).then_some(known as u16)
     }
 
-    /// The same before anything is acquired in its name: joins anew where others have taken the
-    /// number away.
+    /// The same before anything is acquired in its name, or calls are found by it: joins anew where
+    /// others have taken the number away.
     #[inline]
     pub(crate) fn present(&self, op: &'static str) -> Result<u16> {
         let number = self.number(op)?;
         if self.has_word(number, self.word.get()) { Ok(number) } else { self.joined(op) }
+    }
+
+    /// The same, if it has joined in this process and no other member has taken the number: before
+    /// calls are found by it.
+    pub(crate) fn present_here(&self) -> Option<u16> {
+        self.number_here().filter(|number| self.has_word(*number, self.word.get()))
     }
 
     #[inline]

@@ -233,6 +233,47 @@ fn who_lost_its_number_joins_anew_and_shares_none() {
     });
 }
 
+/// A number finds calls, and it is the next holder's from the moment that this one joins.
+#[test]
+fn who_lost_its_number_takes_nothing_of_the_next_holder() {
+    alone(|| {
+        let folder = Folder::new();
+        let path = folder.join("segment");
+        let segment = options().create(&path).unwrap();
+        let server = segment.server().unwrap();
+        let answer = || server.recv(PATIENCE).unwrap().reply("the heir's").unwrap();
+        for way in ["recv any", "forget all", "pending"] {
+            let mine = Options::new().open(&path).unwrap();
+            let open = descriptors_of(&path);
+            let loser = mine.client().unwrap();
+            let ticket = loser.send("its own", PATIENCE).unwrap();
+            answer();
+            loser.recv(ticket, PATIENCE).unwrap();
+            descriptors_of(&path).into_iter().filter(|fd| !open.contains(fd)).for_each(close);
+            let heir = segment.client().unwrap();
+            assert_eq!(segment.members().unwrap().len(), 2, "the number is the heir's");
+            let ticket = heir.send("a", PATIENCE).unwrap();
+            match way {
+                "recv any" => {
+                    answer();
+                    assert!(!matches!(loser.recv_any(Duration::ZERO), Ok(Some(_))), "it is not its call");
+                }
+                "forget all" => {
+                    assert_eq!(loser.forget_all(), 0);
+                    answer();
+                }
+                _ => {
+                    assert_eq!((loser.pending(), heir.pending()), (0, 1));
+                    answer();
+                }
+            }
+            assert_eq!(*heir.recv(ticket, PATIENCE).unwrap(), *b"the heir's");
+            drop((loser, heir));
+        }
+        assert_all_free(&segment);
+    });
+}
+
 /// Whatever it does then, the request is another's, and so is what the slot says of its server.
 #[test]
 fn a_server_that_was_taken_for_dead_asks_for_no_more_of_a_request() {
