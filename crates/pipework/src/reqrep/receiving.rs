@@ -84,14 +84,7 @@ impl Client {
     ///
     /// As [`try_recv`](Client::try_recv), but never `Failed`.
     pub fn try_outcome(&self, ticket: Ticket) -> Result<Option<Outcome>> {
-        let mut outcome = self.look(ticket, RECV);
-        // A caller that only polls must learn of a death as well.
-        if matches!(outcome, Ok(None)) {
-            outcome = match self.sender().liveness().look_after(RECV) {
-                Ok(true) => self.look(ticket, RECV),
-                others => others.map(|_| None),
-            };
-        }
+        let outcome = self.poll_only(RECV, || self.look(ticket, RECV));
         self.looked(ticket, outcome.as_ref().map_or_else(may_be_open, Option::is_none));
         outcome
     }
@@ -262,6 +255,18 @@ impl Client {
             }
             Standing::Sent | Standing::Taken | Standing::Over => None,
         })
+    }
+
+    /// What `look` finds without a wait. A caller that only polls must learn of a death as well.
+    pub(super) fn poll_only<T>(
+        &self,
+        op: &'static str,
+        mut look: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        match look()? {
+            None if self.sender().liveness().look_after(op)? => look(),
+            found => Ok(found),
+        }
     }
 
     /// Ends a call that no server has taken while there is no server.

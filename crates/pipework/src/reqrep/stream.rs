@@ -124,7 +124,7 @@ impl Stream {
     /// As [`next_part`](Stream::next_part), but never `TimedOut` or `Interrupted`.
     pub fn try_next_part(&mut self) -> Result<Option<Reply>> {
         let Stream { client, progress, .. } = self;
-        make_steps(|| progress.advance(client)).map(Option::flatten)
+        client.poll_only(STREAM, || make_steps(|| progress.advance(client))).map(Option::flatten)
     }
 
     /// The ticket of its call while that goes on; `None` once it is over: after an error, and after

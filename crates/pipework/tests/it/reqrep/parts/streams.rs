@@ -1,5 +1,7 @@
 //! Replies that are streamed, and requests that are cancelled, failed or forgotten meanwhile.
 
+use pipework::reqrep::Stream;
+
 use super::*;
 use crate::harness::{alone, awaited, fork, shared};
 
@@ -201,6 +203,42 @@ fn a_stream_ends_at_once_when_its_server_is_killed() {
             segment.recover().unwrap();
             assert_all_free(&segment);
         }
+    });
+}
+
+/// Until it has ended, or for a while.
+fn poll(stream: &mut Stream) -> Option<ErrorKind> {
+    let began = Instant::now();
+    loop {
+        match stream.try_next_part() {
+            Ok(None) if began.elapsed() < PATIENCE / 10 => thread::sleep(Duration::from_millis(1)),
+            ended => return kind(ended),
+        }
+    }
+}
+
+#[test]
+fn who_only_polls_a_stream_hears_that_it_is_over() {
+    alone(|| {
+        let segment = small();
+        let client = segment.client().unwrap();
+        let taken = &shared(1)[0];
+        let child = fork(|| {
+            let server = segment.server().unwrap();
+            let _request = server.recv(PATIENCE).unwrap();
+            taken.store(1, SeqCst);
+            thread::sleep(PATIENCE);
+        });
+        let mut stream = client.stream("go", PATIENCE).unwrap();
+        awaited(taken);
+        child.kill();
+        assert_eq!((poll(&mut stream), stream.ticket()), (Some(ErrorKind::PeerDied), None));
+        // Likewise where the only server leaves before it takes the request.
+        let server = segment.server().unwrap();
+        let mut stream = client.needs_server(true).stream("go", PATIENCE).unwrap();
+        drop(server);
+        assert_eq!((poll(&mut stream), stream.ticket()), (Some(ErrorKind::NoServer), None));
+        assert_all_free(&segment);
     });
 }
 
