@@ -180,7 +180,14 @@ impl Client {
                     }
                     // Another thread was quicker.
                     Err(error) if error.kind() == ErrorKind::Stale => continue,
-                    Err(error) if may_be_open(&error) => return Err(error),
+                    Err(error) if may_be_open(&error) && self.goes_on(ticket, me, OP)? => {
+                        match error.kind() {
+                            // Its server has given it up at the last moment: the next look finds
+                            // that.
+                            ErrorKind::TooLong => continue,
+                            _ => return Err(error),
+                        }
+                    }
                     outcome => outcome,
                 };
                 self.inner.next_received.set(u64::from(ticket.idx()) + 1);
@@ -193,6 +200,14 @@ impl Client {
         let wait = self.sender().waiting_for_any(deadline, OP);
         let bell = &shared.member(me).ok_or(Error::new(ErrorKind::Corrupt, OP))?.bell;
         bell.wait(&wait, look, || self.sender().liveness().check(OP))
+    }
+
+    /// Whether a call goes on after an error. Where the file was cut short, that is the error: then
+    /// nothing that is read means anything.
+    #[cold]
+    fn goes_on(&self, ticket: Ticket, me: u16, op: &'static str) -> Result<bool> {
+        self.shared().check_whole(op)?;
+        Ok(self.shared().standing(ticket, me) != Standing::Over)
     }
 
     /// Bytes of a call's reply that have come, else 0: what [`try_recv`](Client::try_recv) would

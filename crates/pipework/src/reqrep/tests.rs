@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use super::shm::layout::Direction;
 use super::shm::mapping::Role;
 use super::*;
 use crate::deadline::Deadline;
@@ -48,6 +49,19 @@ pub(super) fn block_on<T>(task: impl Future<Output = T>) -> T {
 }
 
 // ---------------------------------------------------------------- one call
+
+#[test]
+fn that_a_reply_is_damaged_comes_with_its_ticket() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let ticket = client.send("a", SOON).unwrap();
+    server.recv(SOON).unwrap().reply("b").unwrap();
+    client.slot(ticket, "test").unwrap().describe(Direction::Reply, u32::MAX, 0);
+    let (any, outcome) = client.recv_any(SOON).unwrap().expect("a call");
+    assert!(any == ticket && kind(outcome) == Some(ErrorKind::Corrupt));
+    assert!(client.recv_any(SOON).unwrap().is_none(), "it is over");
+    all_free(&segment);
+}
 
 #[test]
 fn who_reads_later_gets_what_is_whole_and_long_from_its_slot() {

@@ -159,6 +159,22 @@ fn what_is_longer_than_a_handle_takes_is_too_long_on_either_side() {
 }
 
 #[test]
+fn that_a_reply_is_too_long_comes_with_its_ticket() {
+    let segment = small();
+    let (client, server) = ends(&segment);
+    thread::scope(|scope| {
+        let serving = scope.spawn(|| server.recv(PATIENCE).unwrap().reply(&[1; 1000]));
+        let strict = client.clone().max_message(500);
+        let ticket = strict.send("a", PATIENCE).unwrap();
+        let (any, outcome) = strict.recv_any(PATIENCE).unwrap().expect("a call");
+        assert!(any == ticket && kind(outcome) == Some(ErrorKind::TooLong));
+        assert!(strict.recv_any(PATIENCE).unwrap().is_none(), "it is over");
+        assert_eq!(serving.join().unwrap(), Ok(false));
+    });
+    assert_all_free(&segment);
+}
+
+#[test]
 fn a_wait_that_ends_early_loses_nothing_of_what_has_arrived() {
     let segment = small();
     let (client, server) = ends(&segment);
