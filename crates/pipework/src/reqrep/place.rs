@@ -1,6 +1,7 @@
 //! How a request gets into the segment: a slot for it, and a cell of the ring for the slot.
 
 use std::cell::Cell;
+use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use super::liveness::Liveness;
 use super::shm::call::Standing;
 use super::shm::mapping::{Shared, count};
 use super::shm::member::Membership;
-use super::shm::slot::{Caller, SlotWord, State};
+use super::shm::slot::{Caller, Slot, SlotWord, State};
 use super::shm::ticket::Ticket;
 use super::waiters::{Ahead, Place, Waiters};
 use super::watch::{Topic, Watcher, WatcherState};
@@ -224,11 +225,9 @@ impl Sender {
             }
         };
         let slot = shared.slot(idx).ok_or(Error::new(ErrorKind::Corrupt, op))?;
-        if let Err(error) = write(idx) {
-            slot.step(filled, filled.freed());
-            self.gave_back(idx);
-            return Err(error);
-        }
+        let freed_without_a_request = Unwritten { sender: self, idx, slot, filled };
+        write(idx)?;
+        mem::forget(freed_without_a_request);
         let redeliveries = terms.redeliveries;
         slot.set_caller(Caller { client: me, redeliveries, follows, has_ticket });
         let Some(sent) = slot.send(filled) else { return Err(Error::new(ErrorKind::Corrupt, op)) };
@@ -470,6 +469,25 @@ fn wait_in_line(place: &Place, deadline: Deadline, op: &'static str) -> Result<(
     let wait = Wait { deadline, spin: &spin, reach: Reach::Process, tick: None, op };
     let look = || Ok((place.may_look() || place.is_representative()).then_some(()));
     event.wait(&wait, look, || Ok(()))
+}
+
+/// A slot that a request is written into. Dropping it frees the slot: writing has failed, or foreign
+/// code that writes has panicked. Whether the thread panics does not tell: a destructor may send
+/// meanwhile.
+struct Unwritten<'a> {
+    sender: &'a Sender,
+    idx: u32,
+    slot: &'a Slot,
+    filled: SlotWord,
+}
+
+impl Drop for Unwritten<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        // If others took this client for dead meanwhile, the slot is not this call's any more.
+        self.slot.step(self.filled, self.filled.freed());
+        self.sender.gave_back(self.idx);
+    }
 }
 
 /// A slot has come free.

@@ -93,10 +93,7 @@ impl Client {
         deadline: impl Into<Deadline>,
         write: impl FnOnce(&mut Space<'_>) -> Result<()>,
     ) -> Result<Ticket> {
-        let write = |idx| {
-            let _freed_after_a_panic = Unwritten { client: self, idx };
-            self.shared().write_with(idx, Direction::Request, len, write, SEND)
-        };
+        let write = |idx| self.shared().write_with(idx, Direction::Request, len, write, SEND);
         if len > self.shared().geometry().bytes(Direction::Request) {
             return Err(Error::new(ErrorKind::TooLong, SEND));
         }
@@ -309,25 +306,5 @@ impl<'m> Calling<'m> {
     /// [abandons](Client::abandon_outcome) it.
     pub fn ticket(&self) -> Option<Ticket> {
         self.ticket
-    }
-}
-
-/// A slot that foreign code writes a request into: it is freed if that panics.
-struct Unwritten<'a> {
-    client: &'a Client,
-    idx: u32,
-}
-
-impl Drop for Unwritten<'_> {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            return;
-        }
-        if let Some(slot) = self.client.shared().slot(self.idx) {
-            let filled = slot.load();
-            if slot.step(filled, filled.freed()) {
-                self.client.sender().gave_back(self.idx);
-            }
-        }
     }
 }

@@ -1,5 +1,8 @@
 //! What tickets can do: any call, many calls, calls that nobody waits for.
 
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use pipework::reqrep::{Calling, Message};
 
 use super::*;
@@ -320,13 +323,39 @@ fn a_panic_while_a_request_is_written_leaves_no_slot_behind() {
     let segment = small();
     let client = segment.client().unwrap().max_in_flight(1);
     for _ in 0..9 {
-        let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let written = catch_unwind(AssertUnwindSafe(|| {
             client.send_with(9, PATIENCE, |_| panic!("as a test wants it"))
         }));
         assert!(written.is_err());
     }
     assert_all_free(&segment);
     assert!(client.try_send("next").unwrap().is_some());
+}
+
+/// Such a thread is panicking all the time, whether the request was written or not.
+#[test]
+fn a_destructor_sends_while_its_thread_panics() {
+    struct Bye<'a>(&'a Client, &'a Cell<Option<Result<Ticket>>>);
+    impl Drop for Bye<'_> {
+        fn drop(&mut self) {
+            let refused = self.0.try_send(&[0; PART + 1]).unwrap_err();
+            assert_eq!(self.0.send_with(3, PATIENCE, |_| Err(refused)), Err(refused));
+            self.1.set(Some(self.0.send_with(3, PATIENCE, |space| space.put(b"bye"))));
+        }
+    }
+    let segment = small();
+    let server = segment.server().unwrap();
+    let client = segment.client().unwrap().max_in_flight(1);
+    let sent = Cell::new(None);
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _bye = Bye(&client, &sent);
+        panic!("as a test wants it")
+    }));
+    assert!(panicked.is_err() && matches!(sent.take(), Some(Ok(_))));
+    assert_eq!(client.try_send("one more"), Ok(None), "one is in progress");
+    let request = server.recv(PATIENCE).unwrap();
+    assert_eq!(*request, *b"bye");
+    assert_eq!(request.reply(""), Ok(true));
 }
 
 /// A server waits until its part is taken, so whoever waits for that server has to take it.
