@@ -235,7 +235,7 @@ impl Sender {
         let pushed = if quietly { shared.push(idx, op) } else { shared.enqueue(idx, op) };
         let queued = match pushed {
             Ok(true) => return Ok(Some(ticket)),
-            Ok(false) => self.queue_waiting(ticket, me, deadline, op),
+            Ok(false) => self.queue_waiting(ticket, me, terms, deadline, op),
             Err(error) => Err(error),
         };
         // If it cannot be taken back, an older entry of the slot has led a server to it: then it is
@@ -389,7 +389,7 @@ impl Sender {
             if place.is_representative() {
                 break self.represent(&place, me, terms, deadline, op)?;
             }
-            wait_in_line(&place, deadline, op)?;
+            self.wait_in_line(&place, terms, deadline, op)?;
             if place.may_look()
                 && let Some(slot) = self.acquire(me, None)
             {
@@ -442,33 +442,51 @@ impl Sender {
         slot.inspect_err(|_| shared.space().notify(Reach::Machine))
     }
 
+    /// Waits until a slot is meant for this place, or it is to represent the line. The wait is
+    /// inside one process, where no thread dies alone; but a server may, and whoever needs one asks
+    /// for itself: those before it may not need any.
+    fn wait_in_line(&self, place: &Place, terms: Terms, deadline: Deadline, op: &'static str) -> Result<()> {
+        let Some(event) = place.event() else { return Ok(()) };
+        let spin = Spin::new(Duration::ZERO, Looks::Load);
+        let tick = terms.needs_server.then(|| self.liveness.tick());
+        let wait = Wait { deadline, spin: &spin, reach: Reach::Process, tick, op };
+        let look = || {
+            if place.may_look() || place.is_representative() {
+                return Ok(Some(()));
+            }
+            self.refuse_without_server(terms, op)?;
+            Ok(None)
+        };
+        let check = || {
+            // The representative misses the ticks that are taken here.
+            self.full.set(0);
+            self.liveness.check(op)
+        };
+        event.wait(&wait, look, check)
+    }
+
     /// The ring is full of calls that are over: waits until a server has removed them. True once
     /// the request is in the ring or taken.
     fn queue_waiting(
         &self,
         ticket: Ticket,
         me: u16,
+        terms: Terms,
         deadline: Option<Later<'_>>,
         op: &'static str,
     ) -> Result<bool> {
         let Some(deadline) = deadline.map(|deadline| deadline()) else { return Ok(false) };
         let look = || {
             let waits = self.shared.standing(ticket, me) == Standing::Sent;
-            Ok((!waits || self.shared.enqueue(ticket.idx(), op)?).then_some(true))
+            if !waits || self.shared.enqueue(ticket.idx(), op)? {
+                return Ok(Some(true));
+            }
+            self.refuse_without_server(terms, op)?;
+            Ok(None)
         };
         // A server that claims a request wakes all that wait here, its client among them.
         self.shared.cells().wait(&self.waiting(deadline, op), look, || self.liveness.check(op))
     }
-}
-
-/// Waits until a slot is meant for this place, or it is to represent the line. The wait is inside
-/// one process, where no thread dies alone.
-fn wait_in_line(place: &Place, deadline: Deadline, op: &'static str) -> Result<()> {
-    let Some(event) = place.event() else { return Ok(()) };
-    let spin = Spin::new(Duration::ZERO, Looks::Load);
-    let wait = Wait { deadline, spin: &spin, reach: Reach::Process, tick: None, op };
-    let look = || Ok((place.may_look() || place.is_representative()).then_some(()));
-    event.wait(&wait, look, || Ok(()))
 }
 
 /// A slot that a request is written into. Dropping it frees the slot: writing has failed, or foreign

@@ -97,6 +97,40 @@ fn until_waiting(client: &Client, len: u64) {
     }
 }
 
+/// Wherever in the line it stands, and although those before it wait for a server.
+#[test]
+fn a_thread_in_the_line_hears_that_there_is_no_server() {
+    let (segment, client, _first) = taken();
+    let (server, needy) = (segment.server().unwrap(), client.clone().needs_server(true));
+    thread::scope(|scope| {
+        let patient = scope.spawn(|| client.send("a", Duration::from_secs(3)));
+        until_waiting(&client, 1);
+        let wary = scope.spawn(|| (needy.send("b", SOON).map_err(|error| error.kind()), Instant::now()));
+        until_waiting(&client, 2);
+        drop(server);
+        let gone = Instant::now();
+        let (end, at) = wary.join().unwrap();
+        let late = at.saturating_duration_since(gone);
+        assert!(end == Err(ErrorKind::NoServer) && late < Duration::from_secs(1), "{end:?}, {late:?}");
+        assert_eq!(patient.join().unwrap().map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
+    });
+}
+
+#[test]
+fn who_waits_for_space_in_the_ring_hears_that_there_is_no_server() {
+    let first = full_ring();
+    let server = first.segment().server().unwrap();
+    let needy = first.segment().client().unwrap().needs_server(true);
+    thread::scope(|scope| {
+        let wary = scope.spawn(|| needy.send("last", Duration::from_secs(3)).map_err(|error| error.kind()));
+        thread::sleep(IN_A_LONG_SLICE);
+        assert!(!wary.is_finished(), "the ring is full");
+        drop(server);
+        assert_eq!(wary.join().unwrap(), Err(ErrorKind::NoServer));
+    });
+    assert_eq!((needy.pending(), first.segment().audit().unwrap().free), (0, 1));
+}
+
 /// Threads and tasks by turns: each gets the only slot when those that came before have had it.
 #[test]
 fn who_came_first_is_served_first() {
