@@ -16,14 +16,14 @@ pub(super) struct Cut {
     pub(super) next_id: Option<u32>,
     /// Of the whole payload; known with the first part.
     check: u32,
-    /// Whether that is a zstd frame; decided with the first part.
+    /// Whether that is a zstd frame. It may wait while the writer's setting changes.
     compressed: bool,
     done: bool,
 }
 
 impl Cut {
-    pub(super) const fn new() -> Cut {
-        Cut { off: 0, next_id: None, check: 0, compressed: false, done: false }
+    pub(super) const fn new(compressed: bool) -> Cut {
+        Cut { off: 0, next_id: None, check: 0, compressed, done: false }
     }
 
     /// Whether the last part has been cut.
@@ -50,8 +50,6 @@ pub(super) struct Packer {
     mode: Mode,
     /// Whether payloads become lines, for people: without headers and control bytes.
     prints: bool,
-    /// Whether the payloads are zstd frames.
-    compressed: bool,
     /// Whether the last thing in `bytes` ends a message or burst.
     ends_whole: bool,
     /// How much of the pipe's last page the writes so far have filled, if nobody else writes.
@@ -59,16 +57,8 @@ pub(super) struct Packer {
 }
 
 impl Packer {
-    pub(super) fn new(limit: usize, mode: Mode, prints: bool, compressed: bool) -> Packer {
-        Packer {
-            bytes: Vec::with_capacity(limit),
-            limit,
-            mode,
-            prints,
-            compressed,
-            ends_whole: true,
-            page: 0,
-        }
+    pub(super) fn new(limit: usize, mode: Mode, prints: bool) -> Packer {
+        Packer { bytes: Vec::with_capacity(limit), limit, mode, prints, ends_whole: true, page: 0 }
     }
 
     pub(super) fn prints(&self) -> bool {
@@ -87,11 +77,6 @@ impl Packer {
     /// For the parts from now on.
     pub(super) fn set_mode(&mut self, mode: Mode) {
         self.mode = mode;
-    }
-
-    /// For the messages from now on.
-    pub(super) fn set_compressed(&mut self, compressed: bool) {
-        self.compressed = compressed;
     }
 
     pub(super) fn limit(&self) -> usize {
@@ -144,7 +129,6 @@ impl Packer {
         let first = !cut.has_begun();
         if first {
             cut.check = Check::of(payload).number();
-            cut.compressed = self.compressed;
         }
         let header = Header::new(writer, cut.check, cut.compressed, first, following, len as u32);
         if self.mode == Mode::Mixed {
@@ -229,10 +213,10 @@ pub(super) fn check_round_trip(limit: usize, mode: Mode, each: bool, payloads: &
     use super::frame::PartKind;
 
     let writer = WriterKey { pid: 7, tid: 70_000 };
-    let mut packer = Packer::new(limit, mode, false, false);
+    let mut packer = Packer::new(limit, mode, false);
     let (mut writes, mut unpacked) = (Vec::new(), Vec::new());
     for payload in payloads {
-        let mut cut = Cut::new();
+        let mut cut = Cut::new(false);
         while !cut.is_done() {
             if !packer.push_part(writer, payload, &mut cut) {
                 assert!(!packer.is_empty(), "an empty packer takes a part");
@@ -285,11 +269,11 @@ mod tests {
     #[test]
     fn small_messages_share_a_write_undivided() {
         let writer = WriterKey { pid: 1, tid: 70_000 };
-        let mut packer = Packer::new(4096, Mode::Mixed, false, false);
+        let mut packer = Packer::new(4096, Mode::Mixed, false);
         for _ in 0..4 {
-            assert!(packer.push_part(writer, &[0; 890], &mut Cut::new()));
+            assert!(packer.push_part(writer, &[0; 890], &mut Cut::new(false)));
         }
-        let mut fifth = Cut::new();
+        let mut fifth = Cut::new(false);
         assert!(!packer.push_part(writer, &[0; 890], &mut fifth));
         assert!(!fifth.has_begun());
         assert_eq!(packer.bytes().len(), 4 * (890 + 19));
@@ -299,9 +283,9 @@ mod tests {
     fn what_is_printed_has_a_line_for_each() {
         let writer = WriterKey { pid: 1, tid: 70_000 };
         for mode in [Mode::Plain, Mode::Mixed] {
-            let mut packer = Packer::new(4096, mode, true, false);
+            let mut packer = Packer::new(4096, mode, true);
             for payload in [&b"a"[..], b"", b"b\n", b"", b""] {
-                assert!(packer.push_part(writer, payload, &mut Cut::new()));
+                assert!(packer.push_part(writer, payload, &mut Cut::new(false)));
             }
             assert!(packer.push_burst(b"") && packer.push_burst(b"c"));
             assert_eq!(packer.bytes(), b"a\n\nb\n\n\n\nc\n");
@@ -311,10 +295,10 @@ mod tests {
     #[test]
     fn a_full_burst_and_its_newline_are_printed() {
         let writer = WriterKey { pid: 1, tid: 70_000 };
-        let mut packer = Packer::new(4096, Mode::Plain, true, false);
+        let mut packer = Packer::new(4096, Mode::Plain, true);
         assert!(packer.push_burst(&[b'x'; 4096]), "a pipe takes as much");
         assert_eq!(packer.bytes().len(), 4097);
-        assert!(!packer.push_part(writer, b"next", &mut Cut::new()));
+        assert!(!packer.push_part(writer, b"next", &mut Cut::new(false)));
         packer.written();
         assert!(packer.push_burst(b"a"));
         assert!(!packer.push_burst(&[b'x'; 4094]), "not beside another");
@@ -328,12 +312,12 @@ mod tests {
         for (before, len) in
             [(0, 4081), (100, 4081), (100, 8160), (4000, 8161), (4079, 9000), (2000, 6000), (2000, 7000)]
         {
-            let mut packer = Packer::new(4096, Mode::Plain, false, false);
-            packer.push_part(writer, &vec![0; before], &mut Cut::new());
+            let mut packer = Packer::new(4096, Mode::Plain, false);
+            packer.push_part(writer, &vec![0; before], &mut Cut::new(false));
             if len % 2 == 0 {
                 packer.written();
             }
-            let (payload, mut cut, mut parts) = (vec![1; len], Cut::new(), 0);
+            let (payload, mut cut, mut parts) = (vec![1; len], Cut::new(false), 0);
             while !cut.is_done() {
                 if packer.push_part(writer, &payload, &mut cut) {
                     parts += 1;
@@ -348,9 +332,9 @@ mod tests {
     #[test]
     fn a_long_message_fills_the_space_that_is_left() {
         let writer = WriterKey { pid: 1, tid: 70_000 };
-        let mut packer = Packer::new(4096, Mode::Plain, false, false);
-        assert!(packer.push_part(writer, &[0; 1000], &mut Cut::new()));
-        let mut cut = Cut::new();
+        let mut packer = Packer::new(4096, Mode::Plain, false);
+        assert!(packer.push_part(writer, &[0; 1000], &mut Cut::new(false)));
+        let mut cut = Cut::new(false);
         assert!(packer.push_part(writer, &[1; 9000], &mut cut));
         assert_eq!(packer.bytes().len(), 4096);
         assert_eq!(cut.next_id, Some(1), "9000 bytes: 3064 here, 4080 and 1856 to come");

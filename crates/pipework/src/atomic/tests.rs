@@ -112,12 +112,12 @@ fn stream_of(messages: &[(usize, Vec<u8>)]) -> Vec<u8> {
     let keys: Vec<WriterKey> = (0..3).map(|nth| WriterKey { pid: 9, tid: 70_000 + 2 * nth }).collect();
     let (mut stream, mut queues) = (vec![], vec![vec![]; keys.len()]);
     for (writer, data) in messages {
-        queues[*writer].push((data, packer::Cut::new()));
+        queues[*writer].push((data, packer::Cut::new(false)));
     }
     while queues.iter().any(|queue| !queue.is_empty()) {
         for (queue, key) in queues.iter_mut().zip(&keys) {
             let Some((data, cut)) = queue.first_mut() else { continue };
-            let mut packer = packer::Packer::new(512, Mode::Mixed, false, false);
+            let mut packer = packer::Packer::new(512, Mode::Mixed, false);
             assert!(packer.push_part(*key, data, cut));
             stream.extend_from_slice(packer.bytes());
             if cut.is_done() {
@@ -196,8 +196,8 @@ fn parts_that_come_at_once_end_as_those_that_come_one_by_one() {
         let mut writes = vec![];
         for (tid, len) in [(70_000, 3 * 4077), (80_000, 9000), (70_000, 5000), (80_000, 100), (80_000, 8500)]
         {
-            let mut packer = packer::Packer::new(4096, mode, false, false);
-            let (data, mut cut) = (vec![tid as u8; len], packer::Cut::new());
+            let mut packer = packer::Packer::new(4096, mode, false);
+            let (data, mut cut) = (vec![tid as u8; len], packer::Cut::new(false));
             while !cut.is_done() {
                 assert!(packer.push_part(WriterKey { pid: 9, tid }, &data, &mut cut));
                 writes.push(packer.bytes().to_vec());
@@ -275,8 +275,8 @@ fn placed(options: &Options, stream: &[u8], from: u64, after: u64) -> (Placed, V
 fn who_goes_on_from_what_is_settled_gets_the_same_items_at_the_same_places() {
     for mixed in [false, true] {
         let mode = if mixed { Mode::Mixed } else { Mode::Plain };
-        let (mut packer, mut stream) = (packer::Packer::new(512, mode, false, false), vec![]);
-        let (data, mut cuts) = (vec![7; 2000], [packer::Cut::new(); 3]);
+        let (mut packer, mut stream) = (packer::Packer::new(512, mode, false), vec![]);
+        let (data, mut cuts) = (vec![7; 2000], [packer::Cut::new(false); 3]);
         for turn in 0..300usize {
             let nth = turn * turn % 7 % 3;
             let payload = &data[..[10, 2000, 900][nth]];
@@ -288,7 +288,7 @@ fn who_goes_on_from_what_is_settled_gets_the_same_items_at_the_same_places() {
             stream.extend_from_slice(packer.bytes());
             packer.written();
             if cuts[nth].is_done() {
-                cuts[nth] = packer::Cut::new();
+                cuts[nth] = packer::Cut::new(false);
             }
             if mixed {
                 stream.extend_from_slice([&b"text "[..], b"and \r", b"", b"its end\n"][turn % 4]);

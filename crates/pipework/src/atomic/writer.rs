@@ -60,7 +60,7 @@ struct Queued {
 
 impl Writer {
     pub(super) fn new(end: PipeEnd, mode: Mode, max_pending: usize, zstd: Option<Zstd>) -> Result<Writer> {
-        let packer = Packer::new(end.whole_write(WRITING)?, mode, end.prints(), zstd.is_some());
+        let packer = Packer::new(end.whole_write(WRITING)?, mode, end.prints());
         Ok(Writer {
             zstd: zstd.filter(|_| !packer.prints()).map(Compressor::new).transpose()?,
             end,
@@ -95,7 +95,7 @@ impl Writer {
         self.with_payload(data.as_ref(), OP, |writer, payload| {
             let parts = writer.count_parts(payload.len(), OP)?;
             writer.guarded(payload.len(), |writer| {
-                let mut cut = Cut::new();
+                let mut cut = Cut::new(writer.zstd.is_some());
                 while !cut.is_done() {
                     writer.packer.push_part(writer.key, payload, &mut cut);
                     writer.write_packed(deadline, OP)?;
@@ -121,7 +121,7 @@ impl Writer {
             if !idle {
                 return Ok(writer.queue_if_space(payload, false).then_some(parts));
             }
-            let mut cut = Cut::new();
+            let mut cut = Cut::new(writer.zstd.is_some());
             while !cut.is_done() {
                 let before = cut;
                 writer.packer.push_part(writer.key, payload, &mut cut);
@@ -170,7 +170,7 @@ impl Writer {
         self.after_fork();
         self.with_payload(data.as_ref(), OP, |writer, payload| {
             let parts = writer.count_parts(payload.len(), OP)?;
-            writer.queue(payload.to_vec(), Cut::new(), false);
+            writer.queue(payload.to_vec(), Cut::new(writer.zstd.is_some()), false);
             Ok(parts)
         })
     }
@@ -331,7 +331,6 @@ impl Writer {
     /// `Invalid`: there is no such level, or the dictionary is none. What was set before stays.
     pub fn set_zstd(&mut self, zstd: Option<Zstd>) -> Result<()> {
         self.zstd = zstd.filter(|_| !self.packer.prints()).map(Compressor::new).transpose()?;
-        self.packer.set_compressed(self.zstd.is_some());
         Ok(())
     }
 
@@ -401,7 +400,7 @@ impl Writer {
         let outcome = messages.iter().try_for_each(|message| {
             self.with_payload(message.as_ref(), op, |writer, payload| {
                 writer.count_parts(payload.len(), op)?;
-                let mut cut = Cut::new();
+                let mut cut = Cut::new(writer.zstd.is_some());
                 while !cut.is_done() {
                     if writer.packer.push_part(writer.key, payload, &mut cut) {
                         continue;
@@ -465,7 +464,7 @@ impl Writer {
     fn queue_if_space(&mut self, payload: &[u8], is_burst: bool) -> bool {
         let fits = self.pending() + payload.len() + self.packer.mode().part_overhead() <= self.max_pending;
         if fits {
-            self.queue(payload.to_vec(), Cut::new(), is_burst);
+            self.queue(payload.to_vec(), Cut::new(self.zstd.is_some()), is_burst);
         }
         fits
     }

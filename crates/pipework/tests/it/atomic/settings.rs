@@ -114,6 +114,34 @@ fn compressed_messages_are_a_report_where_the_reader_has_no_zstd() {
     assert_eq!(reader.recv(PATIENCE).map(drop).unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
+/// What is pending was compressed, or was not, when it was taken.
+#[test]
+fn pending_messages_come_as_they_were_when_the_writers_zstd_changed() {
+    let plain = Options::new();
+    let zstd = plain.clone().zstd(Zstd::new().level(1));
+    let large = Random::new(1).bytes(300_000);
+    for data in [&b"small"[..], &large] {
+        for is_queued in [true, false] {
+            for (before, after) in [(&plain, Some(Zstd::new())), (&zstd, None)] {
+                let (mut reader, mut writer) = unlike(before, before);
+                if is_queued {
+                    writer.enqueue(data).unwrap();
+                } else {
+                    // The first fills the pipe where it is large, and the second waits behind it.
+                    writer.set_max_pending(usize::MAX);
+                    (0..2).for_each(|_| assert!(writer.try_send(data).unwrap().is_some()));
+                }
+                writer.set_zstd(after).unwrap();
+                let sender = std::thread::spawn(move || writer.flush(PATIENCE));
+                for _ in 0..if is_queued { 1 } else { 2 } {
+                    assert!(*reader.recv(PATIENCE).unwrap() == *data, "{} bytes", data.len());
+                }
+                sender.join().unwrap().unwrap();
+            }
+        }
+    }
+}
+
 #[test]
 fn what_a_program_prints_first_is_text_whatever_it_looks_like() {
     let numbers = |numbers: [u32; 4]| numbers.map(u32::to_le_bytes).concat();
