@@ -150,7 +150,9 @@ impl Reader {
     }
 
     /// Waits for bytes and reads up to the read size of them without parsing any, to make space for
-    /// writers. Returns how many it read; 0 at the end of the pipe.
+    /// writers. Returns how many it read; 0 at the end of the pipe. A listener's writers end what
+    /// they have written when they leave: 0 until all of that is given out, and then it waits for
+    /// the next one.
     ///
     /// # Errors
     /// `TooLong` once `max_unfinished` bytes lie unparsed; `TimedOut`, `Interrupted`, `Stale`.
@@ -160,12 +162,22 @@ impl Reader {
         loop {
             self.check_fork(OP)?;
             let mut source = self.clones.lock();
-            if source.tail == Tail::Ended {
+            if source.tail == Tail::Ended
+                && (!source.decoder.is_empty() || source.has_ended(&mut self.end, OP)?)
+            {
                 return Ok(0);
             }
             if let Some(len) = source.feed(&mut self.end, None, OP)? {
                 self.clones.wake_others(&source);
-                return Ok(len);
+                if len > 0 {
+                    return Ok(len);
+                }
+                // A listener's writers may come and go for ever.
+                let is_last = self.end.is_listener() && source.decoder.is_empty();
+                if is_last && deadline.has_passed() {
+                    return Err(Errno::TIMEDOUT.at(OP));
+                }
+                continue;
             }
             drop(source);
             if !sys::wait(&[self.end.as_fd()], For::Reading, deadline).map_err(|errno| errno.at(OP))? {

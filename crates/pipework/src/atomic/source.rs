@@ -124,7 +124,7 @@ impl Source {
     }
 
     /// Whether nothing more comes. A listener's pipe begins anew instead.
-    fn has_ended(&mut self, end: &mut PipeEnd, op: &'static str) -> Result<bool> {
+    pub(super) fn has_ended(&mut self, end: &mut PipeEnd, op: &'static str) -> Result<bool> {
         if self.tail != Tail::Ended || self.finished || !end.is_listener() {
             return Ok(self.tail == Tail::Ended);
         }

@@ -190,6 +190,36 @@ fn a_listener_that_waits_is_woken_by_every_generation() {
     });
 }
 
+#[test]
+fn a_listener_that_fills_waits_for_the_next_writer() {
+    alone(|| {
+        let folder = Folder::new();
+        let path = fifo(&folder, "pipe");
+        let mut reader = Options::new().listen_fifo(&path).unwrap();
+        let timed_out =
+            |reader: &mut Reader| reader.fill(SHORT).is_err_and(|error| error.kind() == ErrorKind::TimedOut);
+        for generation in 0..3 {
+            drop(write_fifo(&path));
+            assert!(timed_out(&mut reader) && timed_out(&mut reader), "generation {generation}");
+            let mut writer = write_fifo(&path);
+            writer.send("whole", PATIENCE).unwrap();
+            assert_eq!(reader.fill(PATIENCE), Ok(16 + 5));
+            drop(writer);
+            // What this writer has left unfinished would end here: it is taken first.
+            assert_eq!(reader.fill(SHORT), Ok(0));
+            assert_eq!(&*reader.recv(PATIENCE).unwrap(), b"whole");
+            assert!(timed_out(&mut reader), "generation {generation}");
+        }
+        // One that comes while it waits.
+        thread::scope(|scope| {
+            scope.spawn(|| write_fifo(&path).send("later", PATIENCE).unwrap());
+            assert_eq!(reader.fill(PATIENCE), Ok(16 + 5));
+        });
+        reader.finish().unwrap();
+        assert_eq!(reader.fill(SHORT), Ok(0));
+    });
+}
+
 /// The descriptor for event loops is an object of the kernel that a forked child shares with its
 /// parent.
 #[test]
