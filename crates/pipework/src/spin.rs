@@ -20,19 +20,19 @@ pub(crate) const DEFAULT_LIMIT: Duration = Duration::from_micros(20);
 /// The limit where the other side first copies a part of a message: 64 KiB take it 5 microseconds,
 /// and ten times as long where it has to ask for the memory.
 pub(crate) fn for_turns(limit: Duration) -> Duration {
-    8 * limit
+    limit.saturating_mul(8)
 }
 
 /// The limit where a caller holds what others need, and would get it back late if it gave it away:
 /// long enough for the other side to be woken first.
 pub(crate) fn for_holders(limit: Duration) -> Duration {
-    4 * limit
+    limit.saturating_mul(4)
 }
 
 /// The limit where the other side may copy so many bytes before it is done: at 8 bytes in a
 /// nanosecond, for they come from another core.
 pub(crate) fn with_copies(limit: Duration, bytes: u64) -> Duration {
-    if limit.is_zero() { limit } else { limit + Duration::from_nanos(bytes / 8) }
+    if limit.is_zero() { limit } else { limit.saturating_add(Duration::from_nanos(bytes / 8)) }
 }
 
 /// Below this, spinning is not worth its clock readings.

@@ -452,6 +452,17 @@ fn many_requests_come_at_once() {
 }
 
 #[test]
+fn no_spin_is_too_long_to_ask_for() {
+    let segment = Options::new().slots(2).spin(Duration::MAX).anonymous().unwrap();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    // It ends long before, and parks.
+    assert_eq!(kind(server.recv(Duration::from_millis(20))), Some(ErrorKind::TimedOut));
+    let ticket = client.send("a", SOON).unwrap();
+    assert!(server.recv(SOON).unwrap().reply("b").unwrap());
+    assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"b");
+}
+
+#[test]
 fn calls_between_threads_all_get_their_own_answer() {
     for spin in [Duration::ZERO, Duration::from_micros(20)] {
         let segment = Options::new().slots(4).spin(spin).anonymous().unwrap();
