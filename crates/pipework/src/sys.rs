@@ -3,8 +3,9 @@
 //!
 //! Each function is one call, or one fact asked of the system. It returns the bare [`Errno`]; who
 //! called knows the name of the operation and turns it into an [`Error`] with [`Errno::at`].
-//! Nothing here retries, waits by itself (but for [`wait`] and [`sleep`], which take a deadline) or
-//! keeps state beyond what was learnt of the kernel.
+//! Nothing here retries (but for what a signal has stopped and nobody would leave), waits by itself
+//! (but for [`wait`] and [`sleep`], which take a deadline) or keeps state beyond what was learnt of
+//! the kernel.
 
 #![allow(unsafe_code)]
 

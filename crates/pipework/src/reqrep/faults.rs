@@ -21,6 +21,9 @@ const A_SLICE: Duration = Duration::from_millis(60);
 /// Errors that the kernel may return for any call.
 const REFUSALS: [Errno; 5] = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO, Errno::INTR];
 
+/// Calls that are made again where a signal has stopped them.
+const REPEATED: [&str; 2] = ["fallocate", "truncate"];
+
 /// A segment with two slots at a path in a folder of its own, a client and a server.
 struct World {
     folder: PathBuf,
@@ -53,10 +56,13 @@ impl World {
         (files.collect(), descriptors, maps.matches(self.name()).count())
     }
 
-    /// Makes the `nth` call of each name fail in each way, for every `nth` that `run` comes to.
+    /// Makes the `nth` call of each name fail in each way, for every `nth` that `run` comes to; but
+    /// not by a signal where the call is made again then.
     /// `run` then fails as the operation `op`, and succeeds otherwise.
     fn refuse<T>(&self, op: &str, calls: &[&'static str], run: impl Fn() -> Result<T>) {
-        for (call, errno) in calls.iter().flat_map(|call| REFUSALS.map(|errno| (*call, errno))) {
+        let refusals = calls.iter().flat_map(|call| REFUSALS.map(|errno| (*call, errno)));
+        let is_repeated = |(call, errno): &(&str, Errno)| *errno == Errno::INTR && REPEATED.contains(call);
+        for (call, errno) in refusals.filter(|refusal| !is_repeated(refusal)) {
             let (mut nth, mut tries) = (0, 0);
             loop {
                 let before = self.traces();

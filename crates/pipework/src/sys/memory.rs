@@ -170,13 +170,36 @@ pub(crate) fn set_mode(fd: BorrowedFd<'_>, mode: u32) -> Result<()> {
 
 /// Makes the file `len` bytes long without giving it pages.
 pub(crate) fn set_len(fd: BorrowedFd<'_>, len: u64) -> Result<()> {
-    sys!("truncate", rustix::fs::ftruncate(fd, len))
+    undisturbed(|| sys!("truncate", rustix::fs::ftruncate(fd, len)))
 }
 
 /// Gives `len` bytes from `off` on their pages, so that a full file system is an error now and not
 /// a signal later. The file grows if it is shorter.
 pub(crate) fn reserve(fd: BorrowedFd<'_>, off: u64, len: u64) -> Result<()> {
-    sys!("fallocate", rustix::fs::fallocate(fd, FallocateFlags::empty(), off, len))
+    let (mut at, end) = (off, off.saturating_add(len));
+    loop {
+        let next = end.min((at / STEP + 1) * STEP);
+        undisturbed(|| sys!("fallocate", rustix::fs::fallocate(fd, FallocateFlags::empty(), at, next - at)))?;
+        if next == end {
+            return Ok(());
+        }
+        at = next;
+    }
+}
+
+/// How much one call gives pages to. Files in memory undo a call that a signal has stopped, and a
+/// profiler's signals come for ever: so much is done between two of them.
+const STEP: u64 = 2 << 20;
+
+/// Makes a call again for as long as signals stop it: one that gets on by itself, so that nobody
+/// means to leave it.
+fn undisturbed<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
 }
 
 /// Nobody can change the length of the file from now on.
@@ -472,5 +495,27 @@ fn call_membarrier(command: c_int) -> Result<()> {
     match unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) } {
         0 => Ok(()),
         _ => Err(Errno::last()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::fault::{Fault, all_met, order};
+
+    #[test]
+    fn signals_do_not_keep_a_file_from_its_pages() {
+        let file = create_in_memory(c"test").unwrap();
+        let fd = file.as_fd();
+        order("truncate", 0, Fault::Errno(libc::EINTR));
+        assert_eq!((set_len(fd, 100), all_met()), (Ok(()), true));
+        // A signal for every second call: what was done before it stays done.
+        let (off, len) = (STEP / 2, 5 * STEP);
+        (0..6).for_each(|nth| order("fallocate", nth, Fault::Errno(libc::EINTR)));
+        assert_eq!((reserve(fd, off, len), all_met()), (Ok(()), true));
+        let stat = rustix::fs::fstat(fd).unwrap();
+        assert_eq!((facts(fd).unwrap().len, stat.st_blocks as u64 * 512), (off + len, len));
+        order("fallocate", 2, Fault::Errno(libc::ENOSPC));
+        assert_eq!((reserve(fd, off, len), all_met()), (Err(Errno(libc::ENOSPC)), true));
     }
 }
