@@ -303,8 +303,9 @@ impl<'fd> Copy<'fd> {
                 .map(|len| written += len);
         }
         *done += written as u64;
-        hand.take(from, offset, seen, written)?;
-        outcome
+        let taken = hand.take(from, offset, seen, written);
+        // The first error: by that of a closed end its SIGPIPE is known.
+        outcome.and(taken)
     }
 }
 

@@ -439,6 +439,20 @@ fn a_closed_end_is_an_error_and_no_signal() {
     });
 }
 
+/// The signal is taken back because of the error, so no other may stand in its way.
+#[test]
+fn a_closed_end_is_told_even_if_the_source_cannot_keep_the_rest() {
+    with_deadly_sigpipe(|| {
+        let (target, out) = Place::Pipe.ends();
+        drop(out);
+        let from = file(&pattern(100));
+        order("seek", 0, Fault::Errno(libc::EIO));
+        let outcome = copy_all(&from, &target, u64::MAX, Deadline::NEVER).unwrap_err();
+        assert!(all_met(), "it could not be rewound");
+        assert_eq!((outcome.done, outcome.kind()), (0, ErrorKind::Closed));
+    });
+}
+
 // ---------------------------------------------------------------- connections
 
 /// A non-blocking listener and those who wait to be accepted.
