@@ -10,7 +10,7 @@
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use crate::sync::{Range, Ranges};
+use crate::sync::{self, Range, Ranges};
 use crate::sys::{Errno, memory};
 
 /// A whole file in memory, shared with all other processes that map it.
@@ -38,10 +38,14 @@ impl Mapping {
     /// Maps the first `len` bytes of a file that is at least that long. If the file is cut short
     /// later, the missing part reads as zero here.
     pub(crate) fn new(fd: BorrowedFd<'_>, len: usize) -> Result<Mapping, Errno> {
-        memory::catch_bus_errors(|address| {
-            let (mapping, holes) = MAPPED.find(address)?;
-            Some(if holes < HOLES { address..address + 1 } else { mapping })
-        });
+        {
+            // No fork in here, or a child could wait for ever for the thread that is in here.
+            let _forks_wait = sync::no_forks();
+            memory::catch_bus_errors(|address| {
+                let (mapping, holes) = MAPPED.find(address)?;
+                Some(if holes < HOLES { address..address + 1 } else { mapping })
+            });
+        }
         let start = memory::map(fd, len)?;
         let address = start.as_ptr() as usize;
         match MAPPED.add(address, address + len) {

@@ -7,7 +7,6 @@
 //! short waits count: long ones say nothing for spinning. Where only one CPU may be used, there is
 //! no spinning at all.
 
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::deadline::Deadline;
@@ -75,9 +74,8 @@ pub(crate) enum Looks {
 impl Spin {
     /// Spins for up to `limit`, at most 1 ms; never, if that is zero or only one CPU may be used.
     pub(crate) fn new(limit: Duration, looks: Looks) -> Spin {
-        static ALONE: OnceLock<bool> = OnceLock::new();
-        let alone = *ALONE.get_or_init(|| sys::usable_cpus() < 2);
-        let limit = if alone || limit < LEAST { Duration::ZERO } else { limit.min(Duration::from_millis(1)) };
+        let limit =
+            if is_alone() || limit < LEAST { Duration::ZERO } else { limit.min(Duration::from_millis(1)) };
         Spin { limit, rests: Hint::new(0), looks }
     }
 
@@ -153,6 +151,17 @@ impl Spin {
     fn remember(&self, last: u32, rest: u32) {
         self.rests.set(u64::from(last) << 32 | u64::from(rest));
     }
+}
+
+/// Whether this process may use only one CPU.
+fn is_alone() -> bool {
+    /// 0 until somebody has counted them. Two threads may do so at once: where one waited for the
+    /// other, a child that was forked meanwhile would wait for ever.
+    static CPUS: Hint = Hint::new(0);
+    if CPUS.get() == 0 {
+        CPUS.set(sys::usable_cpus() as u64);
+    }
+    CPUS.get() < 2
 }
 
 fn look_often<T, E>(

@@ -18,7 +18,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
 use crate::spin::{Looks, Spin, for_holders, for_turns};
-use crate::sync::{AtomicU64, Hint, Ordering, Reach};
+use crate::sync::{self, AtomicU64, Hint, Ordering, Reach};
 
 /// A server handle. All that there is of a server is shared by its clones, and by its requests.
 #[derive(Clone, Debug)]
@@ -360,7 +360,18 @@ struct Kept {
 
 impl Kept {
     fn place(&self, shared: &Shared, idx: u32) -> Option<&AtomicU64> {
+        let places = match self.places.get() {
+            Some(places) => places,
+            None => self.make(shared),
+        };
+        places.get(idx as usize)
+    }
+
+    #[cold]
+    fn make(&self, shared: &Shared) -> &[AtomicU64] {
+        // No fork in here, or a child could wait for ever for the thread that makes them.
+        let _forks_wait = sync::no_forks();
         let slots = 0..shared.geometry().slots;
-        self.places.get_or_init(|| slots.map(|_| AtomicU64::new(0)).collect()).get(idx as usize)
+        self.places.get_or_init(|| slots.map(|_| AtomicU64::new(0)).collect())
     }
 }

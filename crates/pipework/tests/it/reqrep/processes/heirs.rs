@@ -5,9 +5,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use pipework::reqrep::{Client, Role};
+use pipework::reqrep::{Client, Options, Role};
 use pipework::{Deadline, ErrorKind};
 
 use super::{
@@ -204,6 +204,45 @@ fn forks_come_while_other_threads_use_the_same_handles() {
         });
         server.kill();
         segment.recover().unwrap();
+        assert_all_free(&segment);
+    });
+}
+
+/// What a server makes when it keeps its first request may be in the making in another thread.
+#[test]
+fn a_child_keeps_requests_whatever_a_thread_of_its_parent_was_making() {
+    alone(|| {
+        // It takes a thread some time to make a word for each.
+        let options = Options::new().slots(1 << 17).request_bytes(64).reply_bytes(64);
+        let segment = options.sparse(true).anonymous().unwrap();
+        for round in 0..40 {
+            let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+            let answered = |ticket, answer: &str| {
+                assert_eq!(server.kept(ticket).unwrap().expect("it was kept").reply(answer), Ok(true));
+                assert_eq!(*client.recv(ticket, PATIENCE).unwrap(), *answer.as_bytes());
+            };
+            let ticket = client.send("the parent's", PATIENCE).unwrap();
+            let request = server.recv(PATIENCE).unwrap().into_owned();
+            let begins = AtomicBool::new(false);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    begins.store(true, SeqCst);
+                    request.keep();
+                });
+                while !begins.load(SeqCst) {
+                    std::hint::spin_loop();
+                }
+                let began = Instant::now();
+                while began.elapsed() < Duration::from_micros(5 * round) {}
+                let child = fork(|| {
+                    let ticket = client.send("the child's", PATIENCE).unwrap();
+                    server.recv(PATIENCE).unwrap().keep();
+                    answered(ticket, "to the child");
+                });
+                child.join();
+            });
+            answered(ticket, "to the parent");
+        }
         assert_all_free(&segment);
     });
 }
