@@ -170,8 +170,8 @@ fn one_thread(job: Job, mut writer: impl Write, mut reader: impl Read) -> Result
     job.sample(bytes, cost)
 }
 
-/// Each thread has a CPU of its own, where there are two: a round is shorter than the scheduler takes
-/// to part two new threads that it has put on one.
+/// Each thread has a CPU of its own, where there are two: a round is shorter than the scheduler
+/// takes to part two new threads that it has put on one.
 fn two_threads(job: Job, writer: impl Write + Send, mut reader: impl Read + Send) -> Result<Sample, Failure> {
     let start = Barrier::new(2);
     let cpus = two_cpus();

@@ -339,7 +339,8 @@ fn the_unit_is_one_and_its_command_serves() {
     let page = page("command.md");
     let unit = page.split("```ini\n").nth(1).unwrap().split("```").next().unwrap();
     let unit = unit.replace("/usr/local/bin/pipework", PIPEWORK);
-    // A folder that systemd keeps for a user that it makes up lies under /run/private, which is root's.
+    // A folder that systemd keeps for a user that it makes up lies under /run/private, which is
+    // root's.
     assert!(!(unit.contains("DynamicUser=yes") && unit.contains("RuntimeDirectoryPreserve=")), "{unit}");
     let folder = Folder::new();
     fs::write(folder.join("words.service"), &unit).unwrap();

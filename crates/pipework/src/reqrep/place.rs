@@ -1,6 +1,7 @@
 //! How a request gets into the segment: a slot for it, and a cell of the ring for the slot.
 
-use std::cell::Cell;
+mod line;
+
 use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
@@ -12,7 +13,7 @@ use super::shm::mapping::{Shared, count};
 use super::shm::member::Membership;
 use super::shm::slot::{Caller, Slot, SlotWord, State};
 use super::shm::ticket::Ticket;
-use super::waiters::{Ahead, Place, Waiters};
+use super::waiters::{Place, Waiters};
 use super::watch::{Topic, Watcher, WatcherState};
 use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
@@ -401,70 +402,6 @@ impl Sender {
         Ok(Some(slot))
     }
 
-    /// Waits for a free slot where other clients wait, too. A slot that is meant for a waiter
-    /// before this thread goes there.
-    fn represent(
-        &self,
-        place: &Place,
-        me: u16,
-        terms: Terms,
-        deadline: Deadline,
-        op: &'static str,
-    ) -> Result<Acquired> {
-        let (shared, waiters, parks) = (&self.shared, &self.waiters, Cell::new(0));
-        let look = || {
-            self.liveness.lacks_slot();
-            // A watch thread may have met it before.
-            self.liveness.meet_failure(op)?;
-            self.refuse_without_server(terms, op)?;
-            if parks.get() > 1 {
-                waiters.took_offer();
-            }
-            self.count_anew(me);
-            match place.ahead() {
-                Ahead { waits: false, chosen: 0 } => return Ok(self.acquire(me, Some(&|| deadline))),
-                Ahead { chosen, .. } if !waiters.lets_in(chosen) => {}
-                Ahead { chosen, .. } if !shared.has_free(chosen) => {}
-                Ahead { waits: false, .. } => return Ok(self.acquire(me, Some(&|| deadline))),
-                Ahead { .. } => drop(waiters.choose()),
-            }
-            Ok(None)
-        };
-        let check = || {
-            // The next announcement comes without a wake-up.
-            parks.set(0);
-            self.full.set(0);
-            self.liveness.check(op)
-        };
-        let wait = self.waiting_for_any(deadline, op);
-        let slot = shared.space().wait_parking(&wait, || parks.set(parks.get() + 1), look, check);
-        // The wake-up that this thread got may be for another.
-        slot.inspect_err(|_| shared.space().notify(Reach::Machine))
-    }
-
-    /// Waits until a slot is meant for this place, or it is to represent the line. The wait is
-    /// inside one process, where no thread dies alone; but a server may, and whoever needs one asks
-    /// for itself: those before it may not need any.
-    fn wait_in_line(&self, place: &Place, terms: Terms, deadline: Deadline, op: &'static str) -> Result<()> {
-        let Some(event) = place.event() else { return Ok(()) };
-        let spin = Spin::new(Duration::ZERO, Looks::Load);
-        let tick = terms.needs_server.then(|| self.liveness.tick());
-        let wait = Wait { deadline, spin: &spin, reach: Reach::Process, tick, op };
-        let look = || {
-            if place.may_look() || place.is_representative() {
-                return Ok(Some(()));
-            }
-            self.refuse_without_server(terms, op)?;
-            Ok(None)
-        };
-        let check = || {
-            // The representative misses the ticks that are taken here.
-            self.full.set(0);
-            self.liveness.check(op)
-        };
-        event.wait(&wait, look, check)
-    }
-
     /// The ring is full of calls that are over: waits until a server has removed them. True once
     /// the request is in the ring or taken.
     fn queue_waiting(
@@ -489,9 +426,9 @@ impl Sender {
     }
 }
 
-/// A slot that a request is written into. Dropping it frees the slot: writing has failed, or foreign
-/// code that writes has panicked. Whether the thread panics does not tell: a destructor may send
-/// meanwhile.
+/// A slot that a request is written into. Dropping it frees the slot: writing has failed, or
+/// foreign code that writes has panicked. Whether the thread panics does not tell: a destructor may
+/// send meanwhile.
 struct Unwritten<'a> {
     sender: &'a Sender,
     idx: u32,
