@@ -1,6 +1,6 @@
 //! How a request gets into the segment: a slot for it, and a cell of the ring for the slot.
 
-mod line;
+mod representing;
 
 use std::mem;
 use std::sync::Arc;
@@ -275,8 +275,8 @@ impl Sender {
     fn acquire(&self, me: u16, deadline: Option<Later<'_>>) -> Option<Acquired> {
         let is_in = self.waiters.enter();
         let slot = is_in.then(|| self.acquire_any(me, deadline)).flatten();
-        if is_in && slot.is_none() {
-            self.waiters.exit();
+        if is_in && slot.is_none() && self.waiters.exit() {
+            self.waiters.tell_of_end();
         }
         slot
     }
@@ -388,7 +388,10 @@ impl Sender {
         let place = self.waiters.join();
         let slot = loop {
             if place.is_representative() {
-                break self.represent(&place, me, terms, deadline, op)?;
+                match self.represent(&place, me, terms, deadline, op)? {
+                    Some(slot) => break slot,
+                    None => continue,
+                }
             }
             self.wait_in_line(&place, terms, deadline, op)?;
             if place.may_look()
@@ -451,8 +454,7 @@ impl Sender {
     #[inline]
     pub(super) fn gave_back(&self, idx: u32) {
         self.likely.set(u64::from(idx));
-        self.waiters.exit();
-        if self.shared.space().is_awaited() {
+        if self.waiters.exit() | self.shared.space().is_awaited() {
             self.offer(idx);
         }
     }
@@ -469,9 +471,8 @@ impl Sender {
     /// A slot that is its server's now, or will be: it does not count as this client's any more.
     pub(super) fn left(&self, left: SlotWord) {
         self.shared.ring_server(left.owner());
-        if self.waiters.is_limited() {
-            self.waiters.exit();
-            self.shared.space().notify_all(Reach::Machine);
+        if self.waiters.exit() {
+            self.waiters.tell_of_end();
         }
     }
 
@@ -482,16 +483,15 @@ impl Sender {
         if waiters.hand_over() {
             return;
         }
-        if waiters.is_limited() {
-            // Others cannot use what a thread of this client has waited for.
-            shared.space().notify_all(Reach::Machine);
-            return;
-        }
         // Before the wake-up: the woken thread may be the representative of this client, and takes
         // the offer back.
         waiters.offered();
         if !shared.space().wake_one(Reach::Machine) || self.has_send_doorbell() {
             waiters.took_offer();
+        }
+        // After that: it would leave to others what nobody came for.
+        if waiters.is_limited() {
+            waiters.tell_of_end();
         }
     }
 
@@ -504,3 +504,5 @@ impl Sender {
 
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(all(test, not(loom)))]
+mod woken;

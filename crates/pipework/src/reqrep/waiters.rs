@@ -3,12 +3,13 @@
 //! A newcomer goes behind those that wait already, and each slot that comes free is for one waiter,
 //! which is *chosen*. The waiters are represented towards the other clients of the segment, by the
 //! first thread among them or by the client's watch thread. The representative parks on the
-//! segment's event, and so notices slots that other clients free.
+//! segment's event, and so notices slots that other clients free; while the client is at its limit,
+//! it parks where it notices that a call has ended.
 //!
 //! A task that is chosen and does not come keeps its place, but stops no other waiter: its runtime
 //! may be slow, or may never poll it again.
 //!
-//! Invariant: as long as a waiter is not chosen, a representative announces itself on that event
+//! Invariant: as long as a waiter is not chosen, a representative announces itself there
 //! and then looks, or is about to. So it does not matter if a slot comes free while every waiter
 //! here was chosen already.
 
@@ -63,6 +64,8 @@ pub(super) struct Waiters {
     counted_ns: Hint,
     /// `{ as they were counted anew: 32, calls: 32 }`, if the two numbers differed; else 0.
     doubt: Hint,
+    /// Where a representative parks whom the limit stops.
+    ends: Event,
 }
 
 #[derive(Debug, Default)]
@@ -177,6 +180,7 @@ impl Waiters {
             in_progress: AtomicU64::new(0),
             counted_ns: Hint::new(0),
             doubt: Hint::new(0),
+            ends: Event::new(),
         }
     }
 
@@ -184,6 +188,7 @@ impl Waiters {
     pub(super) fn set_limit(&self, limit: u32, in_progress: u32) {
         self.in_progress.store(counted(in_progress), Ordering::Relaxed);
         self.limit.set(u64::from(limit));
+        self.tell_of_end();
     }
 
     #[inline]
@@ -202,12 +207,22 @@ impl Waiters {
         self.change(|calls| (u64::from(calls) < self.limit.get()).then_some(calls + 1))
     }
 
-    /// One call is over.
+    /// One call is over. True if that is to be [told](Waiters::tell_of_end).
     #[inline]
-    pub(super) fn exit(&self) {
-        if self.is_limited() {
-            self.change(|calls| Some(calls.saturating_sub(1)));
-        }
+    pub(super) fn exit(&self) -> bool {
+        let subtracts = || self.change(|calls| Some(calls.saturating_sub(1)));
+        self.is_limited() && subtracts() && self.ends.is_awaited()
+    }
+
+    /// Wakes those whom the limit has stopped.
+    pub(super) fn tell_of_end(&self) {
+        self.ends.notify_all(Reach::Machine);
+    }
+
+    /// Where a representative parks while the limit stops it. In slices, as at `space`: calls may
+    /// end unseen.
+    pub(super) fn ends(&self) -> &Event {
+        &self.ends
     }
 
     /// Whether the limit would admit `more` calls and one.
@@ -234,7 +249,9 @@ impl Waiters {
         }
         self.doubt.set(0);
         let (order, now) = (Ordering::Relaxed, counted(found));
-        self.in_progress.compare_exchange(word, now, order, order).is_ok()
+        let is_new = self.in_progress.compare_exchange(word, now, order, order).is_ok();
+        self.tell_of_end();
+        is_new
     }
 
     fn change(&self, next: impl Fn(u32) -> Option<u32>) -> bool {

@@ -14,11 +14,11 @@ use crate::reqrep::{Client, Options, Segment, Ticket};
 use crate::sync::{AtomicU64, Hint, Ordering};
 use crate::sys;
 
-const SOON: Duration = Duration::from_secs(20);
+pub(super) const SOON: Duration = Duration::from_secs(20);
 /// After this time a wait is at the beginning of one of its longest slices.
 const IN_A_LONG_SLICE: Duration = Duration::from_millis(370);
 /// Less than what is left of that slice: a thread that is late by no more was woken.
-const AT_ONCE: Duration = Duration::from_millis(120);
+pub(super) const AT_ONCE: Duration = Duration::from_millis(120);
 
 /// The client of a segment of two slots and four cells, which are full: a live call, which is this
 /// client's, and three that are over.
@@ -68,7 +68,7 @@ fn taken() -> (Segment, Client, Ticket) {
 }
 
 /// Counts how often it is woken.
-struct Counter(Hint);
+pub(super) struct Counter(pub(super) Hint);
 
 impl Wake for Counter {
     fn wake(self: Arc<Self>) {
@@ -76,11 +76,11 @@ impl Wake for Counter {
     }
 }
 
-fn poll<T>(future: Pin<&mut impl Future<Output = T>>, woken: &Arc<Counter>) -> Poll<T> {
+pub(super) fn poll<T>(future: Pin<&mut impl Future<Output = T>>, woken: &Arc<Counter>) -> Poll<T> {
     future.poll(&mut Context::from_waker(&Waker::from(Arc::clone(woken))))
 }
 
-fn awaited(woken: &Counter) {
+pub(super) fn awaited(woken: &Counter) {
     let began = Instant::now();
     while woken.0.get() == 0 {
         assert!(began.elapsed() < SOON);
@@ -89,7 +89,7 @@ fn awaited(woken: &Counter) {
 }
 
 /// Returns when `len` wait for a slot.
-fn until_waiting(client: &Client, len: u64) {
+pub(super) fn until_waiting(client: &Client, len: u64) {
     let began = Instant::now();
     while client.sender().waiters.len() < len {
         assert!(began.elapsed() < SOON);

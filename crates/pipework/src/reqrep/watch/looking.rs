@@ -16,8 +16,19 @@ pub(super) enum Found {
 }
 
 impl WatcherState {
-    /// Where the thread of the member `me` parks.
+    /// Where the thread of the member `me` parks. Not at `space` while the limit of its client
+    /// stops all whom it would report to: it would take wake-ups that others need.
     pub(super) fn event(&self, me: u16) -> &Event {
+        let more = || self.represents().unwrap_or_else(|| self.in_line());
+        let line = self.topic.line().filter(|waiters| waiters.is_limited());
+        match line.filter(|waiters| !waiters.lets_in(more())) {
+            Some(waiters) => waiters.ends(),
+            None => self.common_event(me),
+        }
+    }
+
+    /// The same without a limit.
+    pub(super) fn common_event(&self, me: u16) -> &Event {
         match &self.topic {
             Topic::Requests(_) => self.shared.requests(),
             Topic::Space(_) => self.shared.space(),
@@ -60,6 +71,14 @@ impl WatcherState {
             Topic::Requests(inbox) => self.shared.has_request() || inbox.has_gathered(),
             Topic::Space(_) => self.lets_in(more) && self.shared.has_space(more),
             Topic::Replies | Topic::Turns => false,
+        }
+    }
+
+    /// The same for the other members that wait there.
+    pub(super) fn is_there_for_others(&self) -> bool {
+        match &self.topic {
+            Topic::Space(_) => self.shared.has_space(0),
+            _ => self.is_there(0),
         }
     }
 

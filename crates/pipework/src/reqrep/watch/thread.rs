@@ -48,12 +48,18 @@ impl WatcherState {
         let (me, failures) = (self.liveness.number(), self.liveness.failures());
         // A member that has joined anew has other calls, and another bell. A failed check concerns
         // all interests, whichever thread had the tick.
+        let event = self.event(me);
         let look = || {
+            if !std::ptr::eq(event, self.event(me)) {
+                return Ok(Some(None));
+            }
             let has_changed = self.liveness.number() != me || self.liveness.failures() != failures;
-            Ok(self.look(has_changed || self.topic.is_stopped()))
+            Ok(self.look(has_changed || self.topic.is_stopped()).map(Some))
         };
-        let ready = match self.event(me).wait(&wait, look, || self.check()) {
-            Ok(ready) => ready,
+        let ready = match event.wait(&wait, look, || self.check()) {
+            Ok(Some(ready)) => ready,
+            // It parks elsewhere from now on.
+            Ok(None) => return false,
             Err(error) if error.kind() == ErrorKind::Interrupted => Ready::default(),
             // The tasks and loops look, and get the error.
             Err(_) => self.look(true).unwrap_or_default(),
@@ -112,8 +118,8 @@ impl WatcherState {
             return;
         }
         let came = told && matches!(self.rest(Deadline::after(PATIENCE)), Ok(Order::Watch));
-        if !came && self.is_there(0) {
-            self.event(self.liveness.number()).notify(Reach::Machine);
+        if !came && self.is_there_for_others() {
+            self.common_event(self.liveness.number()).notify(Reach::Machine);
         }
     }
 
@@ -138,7 +144,8 @@ impl WatcherState {
         };
         self.rest.notify_all(Reach::Process);
         // Other threads that park there look, and park again.
-        self.event(self.liveness.number()).notify_all(Reach::Machine);
+        self.common_event(self.liveness.number()).notify_all(Reach::Machine);
+        self.topic.line().inspect(|waiters| waiters.tell_of_end());
         !is_waking
     }
 }

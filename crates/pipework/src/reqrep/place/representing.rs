@@ -1,5 +1,10 @@
 //! The thread that waits for a slot: in its client's line, or as the one that represents this line
 //! towards the other clients.
+//!
+//! Invariant: a thread that parks at `space` can use the next slot that comes free, or choose a
+//! waiter for it. A thread that learns there that it cannot leaves, and wakes another: once, since
+//! it parks elsewhere then. So a wake-up goes from one to the next until it is used, and never
+//! back.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -13,8 +18,9 @@ use crate::spin::{Looks, Spin};
 use crate::sync::Reach;
 
 impl Sender {
-    /// Waits for a free slot where other clients wait, too. A slot that is meant for a waiter
-    /// before this thread goes there.
+    /// Waits for a free slot where other clients wait, too; while the limit stops this client, for
+    /// the end of one of its calls. A slot that is meant for a waiter before this thread goes
+    /// there. `None` if the limit has stopped it.
     pub(super) fn represent(
         &self,
         place: &Place,
@@ -22,25 +28,15 @@ impl Sender {
         terms: Terms,
         deadline: Deadline,
         op: &'static str,
-    ) -> Result<Acquired> {
+    ) -> Result<Option<Acquired>> {
         let (shared, waiters, parks) = (&self.shared, &self.waiters, Cell::new(0));
-        let look = || {
+        let meet = || {
             self.liveness.lacks_slot();
             // A watch thread may have met it before.
             self.liveness.meet_failure(op)?;
             self.refuse_without_server(terms, op)?;
-            if parks.get() > 1 {
-                waiters.took_offer();
-            }
             self.count_anew(me);
-            match place.ahead() {
-                Ahead { waits: false, chosen: 0 } => return Ok(self.acquire(me, Some(&|| deadline))),
-                Ahead { chosen, .. } if !waiters.lets_in(chosen) => {}
-                Ahead { chosen, .. } if !shared.has_free(chosen) => {}
-                Ahead { waits: false, .. } => return Ok(self.acquire(me, Some(&|| deadline))),
-                Ahead { .. } => drop(waiters.choose()),
-            }
-            Ok(None)
+            Ok(())
         };
         let check = || {
             // The next announcement comes without a wake-up.
@@ -49,9 +45,34 @@ impl Sender {
             self.liveness.check(op)
         };
         let wait = self.waiting_for_any(deadline, op);
+        if waiters.is_limited() {
+            let is_due = || waiters.lets_in(place.ahead().chosen) || !place.is_representative();
+            waiters.ends().wait(&wait, || meet().map(|()| is_due().then_some(())), check)?;
+        }
+        let look = || {
+            meet()?;
+            if parks.get() > 1 {
+                waiters.took_offer();
+            }
+            let ahead = place.ahead();
+            let slot = match ahead {
+                Ahead { waits: false, chosen: 0 } => self.acquire(me, Some(&|| deadline)),
+                Ahead { chosen, .. } if !waiters.lets_in(chosen) || !shared.has_free(chosen) => None,
+                Ahead { waits: false, .. } => self.acquire(me, Some(&|| deadline)),
+                Ahead { .. } => {
+                    waiters.choose();
+                    None
+                }
+            };
+            let stays = waiters.lets_in(ahead.chosen);
+            Ok((slot.is_some() || !stays).then_some(slot))
+        };
         let slot = shared.space().wait_parking(&wait, || parks.set(parks.get() + 1), look, check);
-        // The wake-up that this thread got may be for another.
-        slot.inspect_err(|_| shared.space().notify(Reach::Machine))
+        if !matches!(slot, Ok(Some(_))) {
+            // The wake-up that this thread got may be for another.
+            shared.space().notify(Reach::Machine);
+        }
+        slot
     }
 
     /// Waits until a slot is meant for this place, or it is to represent the line. The wait is

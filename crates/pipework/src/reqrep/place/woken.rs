@@ -1,0 +1,103 @@
+//! Nobody sleeps beside a free slot because a wake-up went to a waiter that had no use for it.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::tests::{AT_ONCE, Counter, SOON, awaited, poll, until_waiting};
+use crate::reqrep::{Client, Options, Segment, Ticket};
+use crate::sync::Hint;
+
+/// The slices of a wait are 50, 50, 100, 200 and 250 ms long: after this time the last has begun.
+const IN_THE_LAST_SLICE: Duration = Duration::from_millis(430);
+
+fn counter() -> Arc<Counter> {
+    Arc::new(Counter(Hint::new(0)))
+}
+
+/// Sends with `late`, which waits at `space` behind all others; returns after what time it has a
+/// slot, counted from the end that `free` brings about.
+fn late(late: &Client, free: impl FnOnce()) -> Duration {
+    let before = late.sender().waiters.len();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let ticket = late.send("late", SOON).unwrap();
+            (Instant::now(), ticket)
+        });
+        until_waiting(late, before + 1);
+        thread::sleep(IN_THE_LAST_SLICE);
+        let freed = Instant::now();
+        free();
+        let (came, ticket) = waiting.join().unwrap();
+        assert!(late.cancel(ticket).unwrap());
+        came.saturating_duration_since(freed)
+    })
+}
+
+/// Three slots: two of them are held by one client, and one by another, which may have no more.
+fn limited() -> (Segment, (Client, [Ticket; 2]), (Client, Ticket)) {
+    let segment = Options::new().slots(3).members(8).anonymous().unwrap();
+    let (holder, limited) = (segment.client().unwrap(), segment.client().unwrap().max_in_flight(1));
+    let held = [(); 2].map(|()| holder.try_send("held").unwrap().unwrap());
+    let own = limited.try_send("own").unwrap().unwrap();
+    (segment, (holder, held), (limited, own))
+}
+
+#[test]
+fn a_client_at_its_limit_takes_no_wake_up_from_others() {
+    let (segment, (holder, held), (limited, own)) = limited();
+    let other = segment.client().unwrap();
+    thread::scope(|scope| {
+        let at_limit = scope.spawn(|| limited.send("waits", SOON).unwrap());
+        until_waiting(&limited, 1);
+        let took = late(&other, || assert!(holder.cancel(held[0]).unwrap()));
+        // In the last slice of that wait, too.
+        let freed = Instant::now();
+        assert!(limited.cancel(own).unwrap());
+        let own = at_limit.join().unwrap();
+        let came = freed.elapsed();
+        assert!(took < AT_ONCE && came < AT_ONCE, "{took:?}, {came:?}");
+        assert!(limited.cancel(own).unwrap());
+    });
+}
+
+#[test]
+fn nor_does_the_watch_thread_of_one() {
+    let (segment, (holder, held), (limited, own)) = limited();
+    let (other, woken) = (segment.client().unwrap(), counter());
+    let mut at_limit = Box::pin(limited.send_async("waits"));
+    assert!(poll(at_limit.as_mut(), &woken).is_pending());
+    // Its thread parks first.
+    thread::sleep(Duration::from_millis(20));
+    let took = late(&other, || assert!(holder.cancel(held[0]).unwrap()));
+    assert!(took < AT_ONCE, "{took:?}");
+    assert_eq!(woken.0.get(), 0, "it is at its limit");
+    let freed = Instant::now();
+    assert!(limited.cancel(own).unwrap());
+    awaited(&woken);
+    assert!(freed.elapsed() < AT_ONCE, "{:?}", freed.elapsed());
+    assert!(poll(at_limit.as_mut(), &woken).is_ready());
+}
+
+/// The limit is reached while a thread waits for a slot, and it is parked before all others.
+#[test]
+fn who_meets_its_limit_while_it_waits_passes_the_wake_up_on() {
+    let (segment, (holder, held), (limited, _own)) = limited();
+    let other = segment.client().unwrap();
+    limited.sender().waiters.set_limit(0, 1);
+    thread::scope(|scope| {
+        let at_limit = scope.spawn(|| limited.send("waits", SOON).unwrap());
+        until_waiting(&limited, 1);
+        let took = late(&other, || {
+            limited.sender().waiters.set_limit(1, 1);
+            assert!(holder.cancel(held[0]).unwrap());
+        });
+        // It hears that it may have more.
+        let raised = Instant::now();
+        limited.sender().waiters.set_limit(2, 1);
+        let ticket = at_limit.join().unwrap();
+        let came = raised.elapsed();
+        assert!(took < AT_ONCE && came < AT_ONCE, "{took:?}, {came:?}");
+        assert!(limited.cancel(ticket).unwrap());
+    });
+}
