@@ -86,6 +86,7 @@ impl Sender {
     pub(super) fn new(membership: Membership, spin: Duration, op: &'static str) -> Result<Sender> {
         let membership = Arc::new(membership);
         let shared = Arc::clone(membership.shared());
+        let waiters = Arc::new(Waiters::new(Arc::clone(&shared)));
         // Clients begin to look at places far from each other (2^32 divided by the golden ratio).
         let number = u64::from(membership.number(op)?);
         let slots = shared.geometry().slots;
@@ -96,7 +97,7 @@ impl Sender {
             shared,
             liveness: Arc::new(Liveness::new(&membership)),
             membership,
-            waiters: Arc::new(Waiters::new()),
+            waiters,
             spin: Spin::new(spin, Looks::Load),
             turn_spin: Spin::new(for_turns(spin), Looks::Load),
             held_spin: Spin::new(for_holders(spin), Looks::Load),

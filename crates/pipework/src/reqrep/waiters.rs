@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use super::shm::mapping::Shared;
 use crate::event::Event;
 use crate::sync::{self, AtomicU64, Hint, NoForks, Ordering, Reach};
 
@@ -43,6 +44,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub(super) struct Waiters {
     /// Tells it from every other line of this process.
     id: u64,
+    shared: Arc<Shared>,
     /// How many are in it, so that a call that need not wait pays for one load.
     len: Hint,
     /// The first that waits or is chosen, which represents the line; 0 for none. As the line was
@@ -136,7 +138,8 @@ pub(super) struct Ahead {
     pub(super) chosen: usize,
 }
 
-/// A place in the line. When it is dropped, what was meant for it goes to the next.
+/// A place in the line. When it is dropped, what was meant for it goes to the next, in this line
+/// or another.
 #[derive(Debug)]
 pub(super) struct Place {
     waiters: Arc<Waiters>,
@@ -166,9 +169,10 @@ thread_local! {
 }
 
 impl Waiters {
-    pub(super) fn new() -> Waiters {
+    pub(super) fn new(shared: Arc<Shared>) -> Waiters {
         Waiters {
             id: sync::new_id(),
+            shared,
             len: Hint::new(0),
             first: Hint::new(0),
             representative: Hint::new(0),
@@ -569,8 +573,10 @@ impl Drop for Place {
                 let (line, number, at) = (self.waiters.id, self.number, Instant::now());
                 GIVEN_UP.set(Some(GivenUp { line, number, at }));
             }
-            if was_chosen {
-                self.waiters.choose();
+            if was_chosen && !self.waiters.choose() {
+                // It may be of use where no waiter of this line can be chosen.
+                self.waiters.shared.space().notify(Reach::Machine);
+                self.waiters.tell_of_end();
             }
         }
         // It represents the others from now on.
@@ -591,10 +597,15 @@ pub(super) fn wake(waker: Waker) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::reqrep::Options;
+
+    fn line() -> Arc<Waiters> {
+        Arc::new(Waiters::new(Arc::clone(Options::new().anonymous().unwrap().shared())))
+    }
 
     #[test]
     fn who_comes_back_at_once_stands_where_it_stood() {
-        let waiters = Arc::new(Waiters::new());
+        let waiters = line();
         let (first, others) = (waiters.join(), waiters.join_task(Waker::noop(), false));
         let number = first.number;
         drop(first);
@@ -607,7 +618,7 @@ mod tests {
 
     #[test]
     fn nobody_takes_the_place_of_another() {
-        let waiters = Arc::new(Waiters::new());
+        let waiters = line();
         drop(waiters.join());
         let left = GIVEN_UP.get().expect("it gave up");
         // Whatever has led another thread there.
@@ -617,7 +628,7 @@ mod tests {
         assert!(here.number == left.number && other.number != here.number && waiters.len() == 2);
         // A line at the address of the first one, or at any other, is another line.
         drop(other);
-        let second = Arc::new(Waiters::new());
+        let second = line();
         let places: Vec<_> = (0..3).map(|_| second.join_task(Waker::noop(), false)).collect();
         GIVEN_UP.set(Some(GivenUp { number: places[1].number, ..left }));
         drop(places);

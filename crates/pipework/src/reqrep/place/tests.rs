@@ -60,7 +60,7 @@ fn shortest(end: impl Fn(&Segment) -> Instant) -> Duration {
 }
 
 /// A segment with one slot, which is taken, the client that has it, and its ticket.
-fn taken() -> (Segment, Client, Ticket) {
+pub(super) fn taken() -> (Segment, Client, Ticket) {
     let segment = Options::new().slots(1).members(8).anonymous().expect("a segment");
     let client = segment.client().expect("a place");
     let ticket = client.try_send("first").unwrap().expect("there is a slot");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::tests::{AT_ONCE, Counter, SOON, awaited, poll, until_waiting};
+use super::tests::{AT_ONCE, Counter, SOON, awaited, poll, taken, until_waiting};
 use crate::reqrep::{Client, Options, Segment, Ticket};
 use crate::sync::Hint;
 
@@ -100,4 +100,22 @@ fn who_meets_its_limit_while_it_waits_passes_the_wake_up_on() {
         assert!(took < AT_ONCE && came < AT_ONCE, "{took:?}, {came:?}");
         assert!(limited.cancel(ticket).unwrap());
     });
+}
+
+/// A task is chosen for a slot and leaves; nobody else is in its line, or a thread that cannot be
+/// chosen.
+#[test]
+fn the_slot_of_a_task_that_leaves_is_offered_to_all() {
+    for by_itself in [true, false] {
+        let (segment, client, first) = taken();
+        let (other, woken) = (segment.client().unwrap(), counter());
+        let mut leaving = Box::pin(client.send_async("leaves"));
+        assert!(poll(leaving.as_mut(), &woken).is_pending());
+        let took = late(if by_itself { &other } else { &client }, || {
+            assert!(client.cancel(first).unwrap());
+            awaited(&woken);
+            drop(leaving);
+        });
+        assert!(took < AT_ONCE, "by itself {by_itself}: {took:?}");
+    }
 }
