@@ -20,7 +20,7 @@ use crate::sync::Reach;
 impl Sender {
     /// Waits for a free slot where other clients wait, too; while the limit stops this client, for
     /// the end of one of its calls. A slot that is meant for a waiter before this thread goes
-    /// there. `None` if the limit has stopped it.
+    /// there. `None` if this thread may represent the line no more, or is to begin anew.
     pub(super) fn represent(
         &self,
         place: &Place,
@@ -64,7 +64,7 @@ impl Sender {
                     None
                 }
             };
-            let stays = waiters.lets_in(ahead.chosen);
+            let stays = place.is_representative() && waiters.lets_in(ahead.chosen);
             Ok((slot.is_some() || !stays).then_some(slot))
         };
         let slot = shared.space().wait_parking(&wait, || parks.set(parks.get() + 1), look, check);
