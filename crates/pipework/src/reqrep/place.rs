@@ -77,6 +77,8 @@ pub(super) struct Sender {
     /// The event `space` as it was when all slots were looked at in vain; 0 if it may have changed
     /// unnoticed.
     full: Hint,
+    /// How many slots had [come free](Waiters::freed) here then.
+    full_after: Hint,
 }
 
 /// From this many slots on, looking at all of them costs too much to spin.
@@ -104,6 +106,7 @@ impl Sender {
             slot_spin: Spin::new(slot_spin, Looks::Call),
             likely: Hint::new(likely),
             full: Hint::new(0),
+            full_after: Hint::new(0),
         })
     }
 
@@ -265,10 +268,9 @@ impl Sender {
 
     #[cold]
     fn is_up_beside_others(&self) -> bool {
-        let (shared, full, waiters) = (&self.shared, &self.full, &self.waiters);
+        let (shared, waiters) = (&self.shared, &self.waiters);
         let present = waiters.present();
-        let is_full = || full.get() != 0 && shared.space().is_still(full.get());
-        present == 0 || waiters.lets_in(present) && !is_full() && shared.has_free(present)
+        present == 0 || waiters.lets_in(present) && !self.is_full() && shared.has_free(present)
     }
 
     /// Acquires a slot, if one is free and the limit of this client admits the call.
@@ -317,10 +319,11 @@ impl Sender {
     /// since all were looked at in vain.
     #[cold]
     fn acquire_among_many(&self, me: u16, slots: u32, deadline: Option<Later<'_>>) -> Option<Acquired> {
-        let (shared, full) = (&self.shared, &self.full);
-        if full.get() != 0 && shared.space().is_still(full.get()) {
+        let shared = &self.shared;
+        if self.is_full() {
             return None;
         }
+        let before = self.waiters.freed();
         let (seen, first) = (shared.space().seen(), self.likely.get());
         let freed = shared.freed().load(Ordering::Relaxed) as u32;
         if let Some(filled) = shared.slot(freed).and_then(|slot| slot.acquire(me)) {
@@ -336,8 +339,16 @@ impl Sender {
                 return Some(found);
             }
         }
-        full.set(seen.unwrap_or(0));
+        self.full.set(seen.unwrap_or(0));
+        self.full_after.set(before);
         None
+    }
+
+    /// Whether all slots were looked at in vain, and none has come free since: a slot that is for a
+    /// waiter of this client changes its count, any other changes the event.
+    fn is_full(&self) -> bool {
+        let (full, after) = (self.full.get(), self.full_after.get());
+        full != 0 && self.shared.space().is_still(full) && self.waiters.freed() == after
     }
 
     /// Registers a task in the line for slots: at the place that it has, or at a new one. The task

@@ -312,6 +312,11 @@ impl Waiters {
         self.offered_ns.set(0);
     }
 
+    /// Another number whenever a slot has come free here while a client of the segment waited.
+    pub(super) fn freed(&self) -> u64 {
+        self.freed.get()
+    }
+
     /// A slot has come free here; true if a waiter was chosen for it. Now and then it is for all
     /// clients.
     pub(super) fn hand_over(&self) -> bool {

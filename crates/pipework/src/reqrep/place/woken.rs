@@ -151,3 +151,23 @@ fn who_represents_nobody_any_more_passes_the_wake_up_on() {
     times.sort_unstable();
     assert!(times[8] < Duration::from_millis(12), "{times:?}");
 }
+
+/// Two tasks are chosen for two slots that are not looked at at once.
+#[test]
+fn a_chosen_task_looks_at_all_slots() {
+    let segment = Options::new().slots(1024).request_bytes(8).reply_bytes(8).anonymous().unwrap();
+    let client = segment.client().unwrap();
+    let tickets: Vec<_> = std::iter::from_fn(|| client.try_send("a").unwrap()).collect();
+    assert_eq!(tickets.len(), 1024);
+    let slot = |idx| *tickets.iter().find(|ticket| ticket.idx() == idx).unwrap();
+    let [mut one, mut other] = ["b", "c"].map(|text| Box::pin(client.send_async(text)));
+    let woken = [(); 2].map(|()| counter());
+    assert!(poll(one.as_mut(), &woken[0]).is_pending() && poll(other.as_mut(), &woken[1]).is_pending());
+    // The mark stays once the watch thread is parked, until the next tick.
+    let began = Instant::now();
+    while client.sender().full.get() == 0 {
+        assert!(began.elapsed() < SOON && poll(one.as_mut(), &woken[0]).is_pending());
+    }
+    assert!(client.cancel(slot(100)).unwrap() && client.cancel(slot(600)).unwrap());
+    assert!(poll(one.as_mut(), &woken[0]).is_ready() && poll(other.as_mut(), &woken[1]).is_ready());
+}
