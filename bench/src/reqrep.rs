@@ -287,7 +287,7 @@ pub fn cases() -> Vec<Case> {
 
 /// Calls of so many bytes between two processes, for a room that compares its own with them.
 pub fn calls(bytes: usize) -> Box<dyn FnMut() -> Result<Sample, Failure>> {
-    Engine::Pipework(USUAL).runner(pinned(bytes, Cpus::Two))
+    Engine::Pipework(USUAL).runner(processes(bytes))
 }
 
 impl Engine {
