@@ -735,8 +735,21 @@ static void numbers_are_called_with(void) {
     tear_down();
 }
 
+static void *answer_at_length(void *none) {
+    const char longer[200] = {0};
+    pw_buffer taken = PW_BUFFER;
+    pw_request of;
+    bool wanted = true;
+    OK(pw_server_recv(server, SOON, &taken, &of, &error));
+    OK(pw_server_reply(server, of.ticket, longer, sizeof longer, 0, &wanted, &error));
+    CHECK(!wanted);
+    pw_buffer_free(&taken);
+    return none;
+}
+
 static void clients_have_options(void) {
     pw_client_options options;
+    uint64_t sent;
     const char longer[101] = {0};
     set_up();
     pw_client_free(client);
@@ -750,8 +763,13 @@ static void clients_have_options(void) {
     GIVES(PW_NO_SERVER, pw_client_call(client, "x", 1, 0, SOON, &reply, NULL, &error));
     GIVES(PW_TOO_LONG, pw_client_call(client, longer, 101, 0, SOON, &reply, NULL, &error));
     OK(pw_reqrep_server(segment, NULL, &server, &error));
-    OK(pw_client_try_send(client, "x", 1, 0, &ticket, &error));
+    OK(pw_client_try_send(client, "x", 1, 0, &sent, &error));
     GIVES(PW_WOULD_BLOCK, pw_client_try_send(client, "x", 1, 0, &ticket, &error));
+    /* The call has ended with that, and not the wait. */
+    pthread_t thread = started(answer_at_length, NULL);
+    GIVES(PW_TOO_LONG, pw_client_recv_any(client, SOON, &ticket, &reply, NULL, &error));
+    CHECK(ticket == sent && pw_client_pending(client) == 0);
+    pthread_join(thread, NULL);
     tear_down();
 }
 
