@@ -447,30 +447,32 @@ pub(crate) fn random() -> Result<u32> {
     }
 }
 
-/// Starts a thread that signals leave alone, so that they interrupt the calls of the program's own;
-/// but for those that an instruction causes where it runs.
+/// Starts a thread that signals leave alone, so that they interrupt the calls of the program's own.
 pub(crate) fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    // A thread begins with the mask of the one that starts it.
+    let start = || without_signals(|| std::thread::Builder::new().name(name.into()).spawn(run));
+    sys!("thread", start().map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EAGAIN))))
+}
+
+/// Does something while signals wait, but for those that an instruction causes where it runs.
+fn without_signals<T>(run: impl FnOnce() -> T) -> T {
     const CAUSED_HERE: [i32; 6] =
         [libc::SIGBUS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
-    let start = || {
-        // SAFETY: the sets are plain data, valid when zeroed and initialised by the calls that take
-        // pointers to them.
-        let before = unsafe {
-            let (mut others, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
-            libc::sigfillset(&mut others);
-            for signal in CAUSED_HERE {
-                libc::sigdelset(&mut others, signal);
-            }
-            libc::pthread_sigmask(libc::SIG_BLOCK, &others, &mut before);
-            before
-        };
-        // A thread begins with the mask of the one that starts it.
-        let started = std::thread::Builder::new().name(name.into()).spawn(run);
-        // SAFETY: the mask was filled in by the call that changed it.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
-        started.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EAGAIN)))
+    // SAFETY: the sets are plain data, valid when zeroed and initialised by the calls that take
+    // pointers to them.
+    let before = unsafe {
+        let (mut others, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
+        libc::sigfillset(&mut others);
+        for signal in CAUSED_HERE {
+            libc::sigdelset(&mut others, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &others, &mut before);
+        before
     };
-    sys!("thread", start())
+    let done = run();
+    // SAFETY: the mask was filled in by the call that changed it.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    done
 }
 
 /// Has the C library run these around every fork of this process: `before` and `in_parent` in the

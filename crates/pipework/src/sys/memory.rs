@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
-use super::{Errno, Result};
+use super::{Errno, Result, without_signals};
 
 // ---------------------------------------------------------------- files
 
@@ -170,30 +170,23 @@ pub(crate) fn set_mode(fd: BorrowedFd<'_>, mode: u32) -> Result<()> {
 
 /// Makes the file `len` bytes long without giving it pages.
 pub(crate) fn set_len(fd: BorrowedFd<'_>, len: u64) -> Result<()> {
-    undisturbed(|| sys!("truncate", rustix::fs::ftruncate(fd, len)))
+    again(|| sys!("truncate", rustix::fs::ftruncate(fd, len)))
 }
 
 /// Gives `len` bytes from `off` on their pages, so that a full file system is an error now and not
 /// a signal later. The file grows if it is shorter.
+///
+/// It is one call, however long: only so does the kernel notice that its own pages fill the memory,
+/// and refuses. For many calls it ends processes instead. Files in memory undo a call that a signal
+/// has stopped, and a profiler's signals come for ever: they wait meanwhile.
 pub(crate) fn reserve(fd: BorrowedFd<'_>, off: u64, len: u64) -> Result<()> {
-    let (mut at, end) = (off, off.saturating_add(len));
-    loop {
-        let next = end.min((at / STEP + 1) * STEP);
-        undisturbed(|| sys!("fallocate", rustix::fs::fallocate(fd, FallocateFlags::empty(), at, next - at)))?;
-        if next == end {
-            return Ok(());
-        }
-        at = next;
-    }
+    let call = || sys!("fallocate", rustix::fs::fallocate(fd, FallocateFlags::empty(), off, len));
+    without_signals(|| again(call))
 }
-
-/// How much one call gives pages to. Files in memory undo a call that a signal has stopped, and a
-/// profiler's signals come for ever: so much is done between two of them.
-const STEP: u64 = 2 << 20;
 
 /// Makes a call again for as long as signals stop it: one that gets on by itself, so that nobody
 /// means to leave it.
-fn undisturbed<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
+fn again<T>(call: impl Fn() -> Result<T>) -> Result<T> {
     loop {
         match call() {
             Err(Errno::INTR) => {}
@@ -509,13 +502,11 @@ mod tests {
         let fd = file.as_fd();
         order("truncate", 0, Fault::Errno(libc::EINTR));
         assert_eq!((set_len(fd, 100), all_met()), (Ok(()), true));
-        // A signal for every second call: what was done before it stays done.
-        let (off, len) = (STEP / 2, 5 * STEP);
-        (0..6).for_each(|nth| order("fallocate", nth, Fault::Errno(libc::EINTR)));
-        assert_eq!((reserve(fd, off, len), all_met()), (Ok(()), true));
+        order("fallocate", 0, Fault::Errno(libc::EINTR));
+        assert_eq!((reserve(fd, 4096, 8192), all_met()), (Ok(()), true));
         let stat = rustix::fs::fstat(fd).unwrap();
-        assert_eq!((facts(fd).unwrap().len, stat.st_blocks as u64 * 512), (off + len, len));
-        order("fallocate", 2, Fault::Errno(libc::ENOSPC));
-        assert_eq!((reserve(fd, off, len), all_met()), (Err(Errno(libc::ENOSPC)), true));
+        assert_eq!((facts(fd).unwrap().len, stat.st_blocks as u64 * 512), (3 * 4096, 8192));
+        order("fallocate", 0, Fault::Errno(libc::ENOSPC));
+        assert_eq!((reserve(fd, 0, 4096), all_met()), (Err(Errno(libc::ENOSPC)), true));
     }
 }
