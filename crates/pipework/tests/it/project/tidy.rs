@@ -16,7 +16,6 @@ mod imports;
 mod files;
 mod documents;
 mod book;
-mod map;
 
 /// The modules of the core in reading order: each may use those before it, rooms only where
 /// `ROOM_STANDS_ON` says so.
@@ -81,12 +80,6 @@ const PERL_BUILT: [&str; 8] = [
     "blib",
     "pm_to_blib",
 ];
-
-/// Lines that are neither blank nor comment nor test, in one source file of a crate. The aim is
-/// about 400.
-const MAX_CODE_LINES: usize = 420;
-/// Lines of `//!` that open a file.
-const MAX_OPENING_LINES: usize = 15;
 
 const CORE: &str = "crates/pipework/src/";
 const COMMAND: &str = "crates/pipework-cli/src/";

@@ -1,5 +1,5 @@
-//! The pages of docs/, which are the book's: each can be read in one go, and its links lead to
-//! headings that are there. `make docs` builds the book and checks the rest.
+//! The pages of docs/, which make up the book: links lead to headings that exist, and every error is
+//! explained. `make docs` builds the book and checks the rest.
 
 use std::fs;
 
@@ -7,12 +7,6 @@ use pipework::ErrorKind;
 
 use super::lexer::numbered;
 use super::{CORE, Fault, File, hold, read, root};
-
-/// Words of a page, without its code.
-const MAX_WORDS: usize = 1500;
-/// In the book each section of these is a page. So are those of some texts outside of docs/, which
-/// `book/build` checks.
-const SPLIT: [&str; 2] = ["docs/design.md", "docs/io-fd.md"];
 
 /// The lines that are no code, and their numbers.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
@@ -22,44 +16,6 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
         in_code ^= is_fence;
         !in_code && !is_fence
     })
-}
-
-#[test]
-fn pages_can_be_read_in_one_go() {
-    fn rule(file: &File) -> Vec<Fault> {
-        if !file.path.starts_with("docs/") || !file.path.ends_with(".md") {
-            return vec![];
-        }
-        let (mut faults, mut first, mut words) = (vec![], 1, 0);
-        let mut page_ends = |first, words| {
-            if words > MAX_WORDS {
-                faults.push((first, format!("{words} words, {MAX_WORDS} at most: make two pages of it")));
-            }
-        };
-        for (number, line) in prose(&file.text) {
-            if SPLIT.contains(&file.path.as_str()) && line.starts_with("## ") {
-                page_ends(first, words);
-                (first, words) = (number, 0);
-            }
-            let is_word = |word: &&str| word.contains(char::is_alphanumeric);
-            words += line.split_whitespace().filter(is_word).count();
-        }
-        page_ends(first, words);
-        faults
-    }
-    let (long, fits) = ("word - ".repeat(1501), "word ".repeat(1490));
-    let in_code = format!("{fits}\n```text\n{long}\n```\n");
-    let sections = format!("{fits}\n## Next\n{fits}");
-    let long_section = format!("{fits}\n## Next\n{long}");
-    let bad =
-        [("docs/", "a.md", &*long), ("docs/a/", "b.md", &*sections), ("docs/", "design.md", &*long_section)];
-    let good = [
-        ("docs/", "a.md", &*fits),
-        ("docs/", "a.md", &*in_code),
-        ("docs/", "design.md", &*sections),
-        ("bench/", "README.md", &*long),
-    ];
-    hold(rule, &bad, &good);
 }
 
 #[test]

@@ -1,15 +1,10 @@
-//! What documents name is there: links, targets of the Makefile, tests, the version. What they show
-//! is run, and they are no longer and no wider than somebody reads.
+//! What documents name exists: links, targets of the Makefile, tests, the version. The examples that
+//! they show are run.
 
 use std::collections::BTreeSet;
 
 use super::lexer::numbered;
 use super::{CORE, Fault, File, hold, read, root, tree};
-
-/// Lines of what is opened first, and read in one go.
-const MAX_LINES: [(&str, usize); 2] = [("README.md", 150), ("Makefile", 100)];
-/// Columns of a line of prose.
-const MAX_COLUMNS: usize = 100;
 
 #[test]
 fn links_between_documents_resolve() {
@@ -167,72 +162,6 @@ fn the_changelog_begins_with_the_version_of_the_workspace() {
         Some(version),
         "the newest entry of CHANGELOG.md is not the version of Cargo.toml"
     );
-}
-
-#[test]
-fn what_is_opened_first_stays_short() {
-    fn rule(file: &File) -> Vec<Fault> {
-        let len = file.text.lines().count();
-        let over = MAX_LINES.iter().filter(|(path, max)| file.path == *path && len > *max);
-        let fault = |max| format!("{len} lines, {max} at most: what is not needed first goes elsewhere");
-        over.map(|(_, max)| (1, fault(max))).collect()
-    }
-    let (long, fits) = ("line\n".repeat(151), "line\n".repeat(150));
-    let bad = [("", "README.md", &*long), ("", "Makefile", &*fits)];
-    hold(rule, &bad, &[("", "README.md", &*fits), ("docs/", "README.md", &*long)]);
-}
-
-#[test]
-fn prose_fits_on_a_screen() {
-    /// Columns of what can be broken; the target of a link cannot be, nor can an address.
-    fn columns(line: &str) -> usize {
-        let mut pieces = line.split("](");
-        let first = pieces.next().unwrap_or_default();
-        let others = pieces.map(|piece| piece.split_once(')').map_or(piece, |(_, text)| text));
-        let text: String = std::iter::once(first).chain(others).collect();
-        let words = text.split(' ').filter(|word| !word.contains("://"));
-        words.map(|word| word.chars().count() + 1).sum::<usize>() - 1
-    }
-    /// What of a line is prose: all of it in a document, a comment that stands alone in code.
-    fn prose<'a>(file: &File, line: &'a str) -> Option<&'a str> {
-        let signs: &[&str] = match file.path.rsplit_once('.').map(|(_, ending)| ending) {
-            Some("md") => return Some(line),
-            Some("rs") => &["///", "//!", "//"],
-            Some("py" | "pyi" | "toml") => &["#"],
-            Some("c" | "h") => &["/*", "*"],
-            _ => &[],
-        };
-        signs.iter().find_map(|sign| line.trim_start().strip_prefix(sign))
-    }
-    fn rule(file: &File) -> Vec<Fault> {
-        let mut in_code = false;
-        let mut faults = vec![];
-        for (number, line) in numbered(&file.text) {
-            let Some(prose) = prose(file, line).map(str::trim_start) else {
-                in_code = false;
-                continue;
-            };
-            in_code ^= prose.starts_with("```");
-            if !in_code && !prose.starts_with('|') && columns(line) > MAX_COLUMNS {
-                faults.push((number, format!("{} columns, {MAX_COLUMNS} at most", columns(line))));
-            }
-        }
-        faults
-    }
-    let fits = "ten bytes ".repeat(10);
-    let fits = fits.trim_end();
-    let long = format!("{fits} more");
-    let in_code = format!("```\n{long}\n```\n{fits}");
-    let behind_code = format!("```\n{fits}\n```\n{long}");
-    let table = format!("| {long} |");
-    let linked = format!("[{}](docs/a/page.md) https://example.org", &fits[2..]);
-    let (comment, code) = (format!("    /// {}", &fits[..95]), format!("{long} // {long}"));
-    let in_c = format!("/*\n * {long}\n */");
-    let bad =
-        [("", "a.md", &*long), ("", "a.md", &*behind_code), ("", "a.rs", &*comment), ("", "a.h", &*in_c)];
-    let good = [fits, &*in_code, &*table, &*linked].map(|text| ("", "a.md", text));
-    let good = [&good[..], &[("", "a.rs", &*code), ("", "a.rs", &comment[..100])]].concat();
-    hold(rule, &bad, &good);
 }
 
 #[test]

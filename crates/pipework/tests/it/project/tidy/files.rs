@@ -1,39 +1,15 @@
-//! How long a file is, how it opens, what it is called, and what it must not hold.
+//! How a file opens, what it is called, and what it must not contain.
 
-use super::lexer::{code, names, numbered, without_tests};
-use super::{CORE, Fault, File, MAX_CODE_LINES, MAX_OPENING_LINES, hold};
+use super::lexer::{names, numbered};
+use super::{CORE, Fault, File, hold};
 
 #[test]
-fn files_open_with_what_they_are_and_stay_small() {
+fn files_open_with_what_they_are() {
     fn rule(file: &File) -> Vec<Fault> {
-        let mut faults = vec![];
-        // The front pages, lib.rs and mod.rs, are documentation for users and may be long.
-        let is_front_page = file.path.ends_with("lib.rs") || file.path.ends_with("mod.rs");
-        let opening = file.text.lines().take_while(|line| line.starts_with("//!")).count();
-        if file.is_rust() && (opening == 0 || (opening > MAX_OPENING_LINES && !is_front_page)) {
-            faults.push((
-                1,
-                format!("open with 1 to {MAX_OPENING_LINES} lines of `//!`: what it is, what it keeps, what it leaves out"),
-            ));
-        }
-        let code = if file.is_source() { without_tests(&code(&file.text)) } else { String::new() };
-        let len = code.lines().filter(|line| !line.trim().is_empty()).count();
-        if len > MAX_CODE_LINES {
-            faults.push((
-                1,
-                format!("{len} lines of code, {MAX_CODE_LINES} at most: look for the second thing in it"),
-            ));
-        }
-        faults
+        let is_open = !file.is_rust() || file.text.starts_with("//!");
+        if is_open { vec![] } else { vec![(1, "open with `//!`: what it is, what it keeps".into())] }
     }
-    let long = format!("//! Long.\n{}", "fn f() {}\n".repeat(MAX_CODE_LINES + 1));
-    let fits = format!("//! Fits.\n// Why.\n\n{}", "fn f() {}\n".repeat(MAX_CODE_LINES));
-    let talks = format!("{}fn f() {{}}", "//! Talk.\n".repeat(MAX_OPENING_LINES + 1));
-    hold(
-        rule,
-        &[(CORE, "a.rs", &long), (CORE, "a.rs", &talks), ("", "a.rs", "fn f() {}")],
-        &[(CORE, "a.rs", &fits)],
-    );
+    hold(rule, &[("", "a.rs", "fn f() {}")], &[(CORE, "a.rs", "//! Fits.\nfn f() {}")]);
 }
 
 #[test]
