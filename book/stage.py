@@ -242,7 +242,7 @@ class Book:
             machine = records[-1][1]["machine"]
             self.write(f"{folder}/index.md", "\n".join([
                 f"# Measured on {cpu(machine)}", "",
-                f"{machine.get('make', machine['cpu'])}, {machine['cores']} cores, {machine['kernel']}. "
+                f"{machine['make'] or machine['cpu']}, {machine['cores']} cores, {machine['kernel']}. "
                 "[How it is measured, and what is wrong with that](../../benchmarks.md).", "",
                 "| record | date | rounds | cases |", "| --- | --- | ---: | ---: |", *rows]))  # fmt: skip
             for page, (path, record) in zip(pages, records, strict=True):
@@ -257,7 +257,7 @@ class Book:
         lines = [f"# {record['room']} on {cpu(machine)}", "",
                  "The time of one operation, the median of all rounds: shorter is better. "
                  f"[What is measured]({self.target('README.md', page, method)}) says what the names mean.", "",
-                 f"{machine.get('make', machine['cpu'])}, {', '.join(facts)}. "
+                 f"{machine['make'] or machine['cpu']}, {', '.join(facts)}. "
                  f"[The record]({self.target(source, page, path.name)}).", "", "## Cases"]  # fmt: skip
         for case in record["cases"]:
             lanes = [(lane["name"], statistics.median(lane["wall_ns"]) / lane["ops"]) for lane in case["lanes"] if lane["ops"]]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::machine::Machine;
 use crate::measure::{Cost, Failure, Latency, Meter, Series, median};
@@ -127,13 +128,47 @@ impl Record {
         let folder = folder.join(self.machine.folder());
         fs::create_dir_all(&folder)?;
         let path = folder.join(format!("{}-{}.json", self.date, self.room));
-        fs::write(&path, serde_json::to_string_pretty(self)? + "\n")?;
+        fs::write(&path, self.text()?)?;
         Ok(path)
+    }
+
+    /// The record as it is kept: JSON with a line for each lane, so that a change of one can be read
+    /// as a difference.
+    fn text(&self) -> Result<String, Failure> {
+        let mut text = String::new();
+        write_lines(&serde_json::to_value(self)?, 0, &mut text);
+        Ok(text + "\n")
     }
 
     pub fn load(path: &Path) -> Result<Record, Failure> {
         Ok(serde_json::from_slice(&fs::read(path)?)?)
     }
+}
+
+/// Writes what is inside `value` on lines of its own, down to the lanes; a lane, and whatever holds
+/// plain values only, is one line.
+fn write_lines(value: &Value, depth: usize, text: &mut String) {
+    const LANE: usize = 4;
+    let is_nested = |inside: &Value| inside.is_object() || inside.is_array();
+    let (open, close, inside): (_, _, Vec<(String, &Value)>) = match value {
+        Value::Object(map) if depth < LANE && map.values().any(is_nested) => (
+            '{',
+            '}',
+            map.iter().map(|(key, inside)| (format!("{}:", Value::from(&**key)), inside)).collect(),
+        ),
+        Value::Array(list) if depth < LANE && list.iter().any(is_nested) => {
+            ('[', ']', list.iter().map(|inside| (String::new(), inside)).collect())
+        }
+        _ => return text.push_str(&value.to_string()),
+    };
+    text.push(open);
+    for (number, (key, inside)) in inside.into_iter().enumerate() {
+        text.push_str(if number == 0 { "\n" } else { ",\n" });
+        text.push_str(&key);
+        write_lines(inside, depth + 1, text);
+    }
+    text.push('\n');
+    text.push(close);
 }
 
 impl Bar {
@@ -359,6 +394,24 @@ mod tests {
         assert_eq!(lines[0][6..], ["clients", "servers", "spread", "p50", "ns", "p99", "p99.9"]);
         assert_eq!(lines[1][8..], ["20", "40", "60"]);
         assert_eq!(lines[2].len(), 8);
+    }
+
+    #[test]
+    fn every_record_is_kept_with_a_line_for_each_lane() {
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/record"));
+        let makes = fs::read_dir(folder).unwrap().map(|make| make.unwrap().path());
+        let records = makes.flat_map(|make| fs::read_dir(make).unwrap().map(|record| record.unwrap().path()));
+        let mut count = 0;
+        for path in records {
+            let record = Record::load(&path).unwrap();
+            let lanes: usize = record.cases.iter().map(|case| case.lanes.len()).sum();
+            let text = fs::read_to_string(&path).unwrap();
+            assert_eq!(text, record.text().unwrap(), "{}", path.display());
+            assert_eq!(text.matches("\"wall_ns\":").count(), lanes);
+            assert_eq!(text.lines().filter(|line| line.contains("\"wall_ns\":")).count(), lanes);
+            count += 1;
+        }
+        assert!(count >= 10, "the records were found");
     }
 
     #[test]
