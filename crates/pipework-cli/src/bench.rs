@@ -1,16 +1,14 @@
 //! `pipework bench`: the rooms beside what the kernel has, on the machine at hand.
 //!
-//! This file has the lanes of each case run in turns, and shows what came of it as a table with
-//! bars, and as a picture. Figures that are quoted anywhere come from `bench/` of the project,
+//! This file has the lanes of each case run in turns, and shows the results as a table with
+//! bars. Figures that are quoted anywhere come from `bench/` of the project,
 //! which keeps records of them; these are for the one who reads them now.
 
 mod args;
-mod machine;
 mod cases;
 mod figures;
-mod picture;
 
-use crate::failure::{Failure, at};
+use crate::failure::Failure;
 use crate::progress::say;
 use crate::streams;
 use crate::table::{Align, table};
@@ -18,6 +16,7 @@ use cases::{CASES, Case, Sample};
 use figures::{Figures, time, times};
 use std::fs;
 use std::io::{LineWriter, Write};
+use std::thread;
 use std::time::Duration;
 
 pub(crate) use args::{BENCH_PEER, BenchArgs, BenchPeerArgs, HELP};
@@ -35,18 +34,54 @@ pub(crate) fn bench(args: &BenchArgs, quiet: bool) -> Result<u8, Failure> {
     if !quiet && streams::stderr().is_terminal() {
         say("less than a minute of work for two processors; Ctrl-C ends it");
     }
-    let machine = machine::describe();
-    write!(out, "{machine}").map_err(Failure::stdout)?;
-    let mut measured = vec![];
+    write!(out, "{}", machine()).map_err(Failure::stdout)?;
     for case in CASES.iter().filter(|case| args.rooms.is_empty() || args.rooms.contains(&case.room)) {
         let figures = measure(case, args.quick)?;
         write!(out, "\n{}\n{}", case.title, rows(case, &figures)).map_err(Failure::stdout)?;
-        measured.push((case, figures));
-    }
-    if let Some(path) = &args.svg {
-        fs::write(path, picture::draw(&machine, &measured)).map_err(at(path.display()))?;
     }
     Ok(0)
+}
+
+/// The machine in a few lines: CPU, number of CPUs that this process may use, kernel, load.
+fn machine() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let load = read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok());
+    format!(
+        "machine: {}, Linux {}\n         CPUs: {}\n{}",
+        make(&read("/proc/cpuinfo")),
+        read("/proc/sys/kernel/osrelease").trim(),
+        thread::available_parallelism().map_or(1, usize::from),
+        load.map_or(String::new(), busy)
+    )
+}
+
+/// A warning if other programs disturb the measurement. `load` is the number of threads that wanted to
+/// run in the last minute.
+fn busy(load: f64) -> String {
+    match load {
+        0.5.. => format!("         other programs are using it (load {load}), which distorts the results\n"),
+        _ => String::new(),
+    }
+}
+
+/// Name, family and model of the CPU, from the text of `/proc/cpuinfo`.
+fn make(about: &str) -> String {
+    let field = |name: &str| {
+        let value = |line: &str| line.strip_prefix(name)?.trim_start().strip_prefix(": ").map(str::to_owned);
+        about.lines().find_map(value)
+    };
+    let part = |name, word: &str| field(name).map(|value| format!("{word} {value}"));
+    let parts = [
+        field("model name"),
+        part("cpu family", "family"),
+        part("model\t", "model"),
+        part("CPU implementer", "implementer"),
+        part("CPU part", "part"),
+    ];
+    match parts.into_iter().flatten().collect::<Vec<_>>() {
+        parts if parts.is_empty() => std::env::consts::ARCH.into(),
+        parts => parts.join(", "),
+    }
 }
 
 /// Is the other process.
@@ -98,6 +133,17 @@ fn rows(case: &Case, figures: &[Figures]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_machine_is_named_by_make_and_load() {
+        let amd = "vendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n";
+        assert_eq!(make(amd), "AMD EPYC, family 26, model 2");
+        let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n";
+        assert_eq!(make(arm), "implementer 0x41, part 0xd0c");
+        assert_eq!(make(""), std::env::consts::ARCH);
+        assert_eq!(busy(0.3), "");
+        assert!(busy(7.5).contains("load 7.5"));
+    }
 
     #[test]
     fn tables_fit_on_a_screen() {

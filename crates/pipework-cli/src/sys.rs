@@ -8,7 +8,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, StatVfsMountFlags, inotify};
 use rustix::io::{Errno, FdFlags, ReadWriteFlags};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Resource, Signal, WaitId, WaitIdOptions};
-use rustix::thread::CpuSet;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -455,23 +454,6 @@ fn end_with(parent: Pid, command: &mut Command) {
 /// Processor time, user and system together, of this process and of its children waited for.
 pub(crate) fn cpu_time() -> (Duration, Duration) {
     (usage(libc::RUSAGE_SELF), usage(libc::RUSAGE_CHILDREN))
-}
-
-/// The CPUs that this process may use.
-pub(crate) fn cpus() -> Vec<usize> {
-    let allowed = rustix::thread::sched_getaffinity(None);
-    let is_in = |cpu: &usize| allowed.as_ref().is_ok_and(|set| set.is_set(*cpu));
-    (0..CpuSet::MAX_CPU).filter(is_in).collect()
-}
-
-/// Has this thread run on one CPU only.
-pub(crate) fn stay_on(cpu: usize) -> io::Result<()> {
-    if cpu >= CpuSet::MAX_CPU {
-        return Err(Errno::INVAL.into());
-    }
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
 fn usage(who: libc::c_int) -> Duration {

@@ -1,6 +1,6 @@
 //! The options and the help of `pipework bench`, and what its other process is told.
 
-use clap::{Args, Parser, ValueEnum, ValueHint};
+use clap::{Args, Parser, ValueEnum};
 use std::path::PathBuf;
 
 /// Options of `pipework bench`.
@@ -9,10 +9,6 @@ pub(crate) struct BenchArgs {
     /// What to measure; without any, all of it
     #[arg(value_name = "ROOM", value_enum)]
     pub(crate) rooms: Vec<Room>,
-
-    /// Draw the same as a picture, into this file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) svg: Option<PathBuf>,
 
     /// Take about a second; the figures are rough
     #[arg(long)]
@@ -73,8 +69,8 @@ Examples:
   All of it:
     pipework bench
 
-  Calls only, and a picture of them:
-    pipework bench reqrep --svg calls.svg
+  Calls only:
+    pipework bench reqrep
 
 How to read it:
   \"each\" is the time for one call, message or block, from the median of nine
@@ -82,10 +78,8 @@ How to read it:
   for it, spinning included; \"spread\" is how much longer the slowest round took
   than the fastest. Bars are speeds: a longer one is better.
 
-  Nothing is pinned to a CPU. Where others use the machine, or the CPUs are far
-  from each other, the ratios are different ones: the head of the table says
-  what it was measured on. Figures are worth nothing beside those of another
-  machine, or of another hour.
+  Nothing is pinned to a CPU. The ratios change when other programs use the
+  machine, and from one make of CPU to another. Compare figures of one run only.
 
 Exit status:
   0    measured

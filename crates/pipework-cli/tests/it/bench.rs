@@ -3,28 +3,22 @@
 
 use crate::terminal::Terminal;
 use crate::{Folder, clean, fails, sh};
-use std::fs;
 
 #[test]
 fn every_lane_has_its_row_and_its_bar() {
     let folder = Folder::new();
-    let done = sh(&folder, "pipework bench --quick --svg picture.svg");
+    let done = sh(&folder, "pipework bench --quick");
     assert_eq!((done.status, done.err.as_str()), (Some(0), ""), "{}", done.out);
     assert!(done.out.starts_with("machine: ") && done.out.contains("Linux "), "{}", done.out);
-    let picture = fs::read_to_string(folder.join("picture.svg")).unwrap();
     let rows: Vec<&str> =
         done.out.lines().filter(|line| line.starts_with("  ") && line.contains(" %")).collect();
     assert_eq!(rows.len(), 13, "{}", done.out);
     for row in rows {
-        let name = row.trim().split("  ").next().unwrap();
-        assert!(row.ends_with('#') && picture.contains(&format!(">{name}</text>")), "{row}\n{picture}");
-        // As far as a picture's bars go, but not without any.
+        assert!(row.ends_with('#'), "{row}");
         assert!(
             row.split_whitespace().filter_map(|word| word.parse::<f64>().ok()).any(|figure| figure > 0.0)
         );
     }
-    assert_eq!(picture.matches("<rect").count(), 14, "{picture}");
-    assert!(picture.ends_with("</svg>\n"));
 }
 
 #[test]
@@ -54,9 +48,7 @@ fn it_fits_on_a_terminal_and_ends_with_ctrl_c() {
 #[test]
 fn bad_command_lines() {
     fails(2, &["one of atomic, reqrep, pipe, fd"], "pipework bench nothing");
-    fails(2, &["--svg"], "pipework bench --svg");
-    fails(1, &["nowhere/picture: No such file"], "pipework bench --quick pipe --svg nowhere/picture > out");
-    fails(1, &["/dev/full: No space"], "pipework bench --quick pipe --svg /dev/full > out");
+    fails(1, &["No space"], "pipework bench --quick pipe > /dev/full");
     // Too few descriptors for anything.
     fails(1, &["Too many open files"], "ulimit -n 5; pipework bench --quick");
 }
