@@ -243,7 +243,7 @@ class Book:
             self.write(f"{folder}/index.md", "\n".join([
                 f"# Measured on {cpu(machine)}", "",
                 f"{machine['make'] or machine['cpu']}, {machine['cores']} cores, {machine['kernel']}. "
-                "[How it is measured, and what is wrong with that](../../benchmarks.md).", "",
+                "[How it is measured, and what is wrong with that](../../speed.md#how-it-is-measured).", "",
                 "| record | date | rounds | cases |", "| --- | --- | ---: | ---: |", *rows]))  # fmt: skip
             for page, (path, record) in zip(pages, records, strict=True):
                 self.write(page, self.record(page, path, record))
