@@ -4,7 +4,7 @@ The texts stand in the repository, one place for each, and read well there. On t
 - a link to a file of the repository leads to its page, or to a page that shows the file;
 - headings that are names of languages, one after the other, become tabs, and a tab that is nothing
   but a link shows the program that the link leads to;
-- a long text becomes a page for each of its sections: no page has more than 1500 words;
+- a long text becomes a page for each of its sections;
 - pages that show data are written: the records of the benchmarks, and the list of references.
 """
 
@@ -48,8 +48,6 @@ SPLIT = {
 OF = {"benchmarks/method": "benchmarks", "contribute/architecture": "code", "design": "design",
       "formats/bridge": "bridge", "formats/segment": "segment", "formats/wire": "wire",
       "io-fd": "room `fd`", "perl/compat": "Perl"}  # fmt: skip
-# Words of a page, without its code. A list of changes is no page to be read in one go.
-MAX_WORDS, NO_LIMIT = 1500, "contribute/changes.md"
 # What stands at the head of a page, for the generator: wide tables need the room of the contents,
 # and who looks for an error wants its cause before an example that has it.
 HEAD = {"io-fd/": "hide: [toc]", "errors.md": "search: {boost: 4}", "source/": "search: {exclude: true}"}
@@ -111,8 +109,6 @@ class Book:
         text = re.sub(r"^( *`{3,}rust),\w+$", r"\1", text, flags=re.MULTILINE)
         # The generator tells what is typed from what is printed.
         text = re.sub(r"^( *`{3,})text(?=\n *\$ )", r"\1console", text, flags=re.MULTILINE)
-        if not page.startswith(("source/", NO_LIMIT)) and (count := words(text)) > MAX_WORDS:
-            raise SystemExit(f"{page} has {count} words, {MAX_WORDS} at most")
         head = "".join(f"---\n{entry}\n---\n\n" for begin, entry in HEAD.items() if page.startswith(begin))
         path = self.folder / page
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -271,11 +267,6 @@ class Book:
             reached = short(value) if value is None or value >= asked else f"**{short(value)}**"
             lines.append(f"| {bar['name']} | {reached} | {short(asked)} |")
         return "\n".join(lines)
-
-
-def words(text: str) -> int:
-    prose = " ".join(re.sub(r"<[^>]+>", " ", line) for line, is_prose in outside_of_code(text) if is_prose)
-    return sum(any(map(str.isalnum, word)) for word in prose.split())
 
 
 def cpu(machine: dict[str, Any]) -> str:
