@@ -101,7 +101,7 @@ fn start(corpus: &Corpus, shares: &[Share], pipe: &OwnedFd, mode: &[String]) -> 
 /// All bytes of the text through a bare pipe.
 fn bare(corpus: &Corpus, shares: &[Share]) -> Result<(), Failure> {
     let (mut reader, writer) = io::pipe().map_err(at("pipe"))?;
-    sys::widen(&writer, CAPACITY);
+    sys::resize(&writer, CAPACITY);
     let mode = ["--bare".to_string()];
     let writers = start(corpus, shares, &writer.into(), &mode).map_err(at("writers"))?;
     let mut block = vec![0; BARE_READ];

@@ -141,8 +141,19 @@ Commands that stay:
 
   One record is answered with one record. With --stream each is a part of the
   reply and keeps the byte that ends it, and an empty record ends the reply. A
-  command that sends a record that no request asked for is started again. With
-  --messages, what it prints between messages is passed on to standard error.
+  command that prints a record that no request asked for (a greeting, one line
+  too many) is started again. A request that it has not read to its end goes to
+  the next process, once, and then fails with that reason.
+
+  With --lines and --nul, no such record is taken for an answer. The end of a
+  request is sent only when the command has read what stands before it: what it
+  has printed until then is no answer. Three things cannot be seen: a prompt
+  without a newline is part of the next answer; in a pipeline (a | b), or where
+  one thread reads while another prints, what is printed late may look like the
+  next answer; and so may it before an empty request. A command that takes each
+  read(2) for a line, and not all up to the newline, cannot be used so. Where a
+  command may print anything, use --messages, or no option: text between
+  messages is passed on to standard error, and is no answer.
 
   Buffers hold answers back: use python3 -u, sed -u, grep --line-buffered, or
   stdbuf -oL.

@@ -34,14 +34,19 @@ pub(super) enum Input {
 }
 
 /// A pipe for records that end with a byte.
+///
+/// The end of a record is held back until the command has read all that stands before it. A command
+/// reads on when it has printed all that it had to, and cannot answer a record that has not ended.
+/// So whatever it has printed by then is no answer to this record, and what it prints after that is.
+/// The pipe has space for one page: it polls as writable only when the command has read everything.
 pub(super) struct Bytes {
     pipe: PipeWriter,
     end: u8,
     pending: Vec<u8>,
     /// How much of `pending` was written.
     written: usize,
-    /// Bytes written before.
-    total: u64,
+    /// The end of the record is not in `pending` yet.
+    holds_end: bool,
 }
 
 impl Input {
@@ -50,7 +55,8 @@ impl Input {
             None => Self::Messages(Options::new().writer(OwnedFd::from(pipe))?),
             Some(end) => {
                 sys::never_wait(&pipe)?;
-                Self::Bytes(Bytes { pipe, end, pending: Vec::new(), written: 0, total: 0 })
+                sys::resize(&pipe, 1);
+                Self::Bytes(Bytes { pipe, end, pending: Vec::new(), written: 0, holds_end: false })
             }
         })
     }
@@ -67,7 +73,10 @@ impl Input {
     /// What to wait for while something is pending.
     pub(super) fn pending(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Bytes(bytes) => (bytes.pending.len() > bytes.written).then(|| bytes.pipe.as_fd()),
+            Self::Bytes(bytes) => {
+                let waits = bytes.pending.len() > bytes.written || (bytes.holds_end && !bytes.is_read());
+                waits.then(|| bytes.pipe.as_fd())
+            }
             Self::Messages(writer) => (writer.pending() > 0).then(|| writer.as_fd()),
             Self::Closed => None,
         }
@@ -90,13 +99,29 @@ impl Input {
         }
     }
 
-    /// Bytes that were written so far, and of these those that the command has not read; `None`
-    /// where that is not known.
-    pub(super) fn progress(&self) -> Option<(u64, u64)> {
+    /// Whether the command may have read all of the record, which it has not before its end.
+    pub(super) fn is_read(&self) -> bool {
         match self {
-            Self::Bytes(bytes) => Some((bytes.total + bytes.written as u64, sys::unread(&bytes.pipe))),
-            Self::Messages(_) | Self::Closed => None,
+            Self::Bytes(bytes) => !bytes.holds_end && bytes.is_read(),
+            Self::Messages(_) | Self::Closed => true,
         }
+    }
+
+    /// Whether all of the record was read but its end, which is still to be given.
+    pub(super) fn wants_end(&self) -> bool {
+        match self {
+            Self::Bytes(bytes) => bytes.holds_end && bytes.is_read(),
+            Self::Messages(_) | Self::Closed => false,
+        }
+    }
+
+    /// Gives the end of the record.
+    pub(super) fn give_end(&mut self) {
+        if let Self::Bytes(bytes) = self {
+            bytes.pending.push(bytes.end);
+            bytes.holds_end = false;
+        }
+        self.write();
     }
 
     /// Nobody reads any more.
@@ -128,13 +153,13 @@ impl Bytes {
             };
             return Err(format!("a request with {byte} inside cannot be one record: {other}--messages can"));
         }
-        if self.written == self.pending.len() {
-            self.total += self.written as u64;
-            (self.written, self.pending) = (0, Vec::new());
-        }
-        self.pending.extend_from_slice(content);
-        self.pending.push(self.end);
+        (self.written, self.pending, self.holds_end) = (0, content.to_vec(), true);
         Ok(())
+    }
+
+    /// All that was given so far was read.
+    fn is_read(&self) -> bool {
+        self.written == self.pending.len() && sys::unread(&self.pipe) == 0
     }
 
     /// False if nobody reads.
@@ -190,6 +215,14 @@ impl Output {
         match self {
             Self::Messages { reader, has_ended: false } => reader.due().unwrap_or(Deadline::NEVER),
             _ => Deadline::NEVER,
+        }
+    }
+
+    /// The beginning of a record whose end has not come.
+    pub(super) fn begun(&self) -> &[u8] {
+        match self {
+            Self::Bytes { records, .. } => records.rest(),
+            Self::Messages { .. } => &[],
         }
     }
 

@@ -2,8 +2,9 @@
 //! it ends.
 //!
 //! Records have no numbers, so a record that no request has asked for means that the next answers
-//! could be those of other requests. Therefore the process is started again then; and it is looked
-//! for before each request.
+//! could be those of other requests. Therefore the process is started again then. The end of a
+//! request is not given before all that stands before it was read, and nothing that came until then
+//! is an answer; see [`Input`].
 
 use super::conversation::{Input, Output, Record};
 use super::process::{Process, is_scarcity};
@@ -35,10 +36,7 @@ pub(super) fn work(service: &Service<'_>) -> Result<(), Failure> {
         let gone = match Worker::start(service) {
             Ok(mut worker) => {
                 let end = worker.serve(unread.take())?;
-                if end.is_some() {
-                    worker.process.stop();
-                }
-                worker.finish().map_err(at("waiting for a command"))?;
+                worker.finish(end.is_some()).map_err(at("waiting for a command"))?;
                 let Some(gone) = end else { return Ok(()) };
                 if worker.answered > 0 {
                     (delay, is_second) = (Duration::ZERO, false);
@@ -115,8 +113,8 @@ impl<'a> Worker<'a> {
         let mut is_busy = true;
         loop {
             if let Some(why) = self.look(is_busy).map_err(at("poll"))? {
-                let reason = self.process.reason();
-                return Ok(Some(Gone { why, unread: next.map(|request| (request, reason)) }));
+                let unread = next.map(|request| (request, self.reason_for(&why)));
+                return Ok(Some(Gone { why, unread }));
             }
             if next.is_none() {
                 if self.service.is_stopping() {
@@ -144,7 +142,8 @@ impl<'a> Worker<'a> {
         let until = if is_busy { Deadline::now() } else { self.output.due() };
         self.process.wait(&fds, until)?;
         Ok(match self.output.next(self.service) {
-            Ok(Some(record)) => Some(self.unasked(&record)),
+            Ok(Some(record)) => Some(self.unasked(&record.whole[..record.len])),
+            Ok(None) if !self.output.begun().is_empty() => Some(self.unasked(self.output.begun())),
             Ok(None) if self.has_left() || self.input.is_abandoned() => {
                 self.wait_for_end();
                 Some(self.process.how())
@@ -159,23 +158,23 @@ impl<'a> Worker<'a> {
         self.process.status().is_some() || self.output.fd().is_none()
     }
 
-    fn unasked(&self, record: &Record) -> String {
-        let shown = &record.whole[..record.len.min(60)];
-        format!("{}: no request has asked for {:?}", self.service.name(), String::from_utf8_lossy(shown))
+    fn unasked(&self, text: &[u8]) -> String {
+        let shown = String::from_utf8_lossy(&text[..text.len().min(60)]);
+        format!("{}: no request has asked for {shown:?}", self.service.name())
     }
 
-    /// It reads no more, and has read nothing of the request; `before` is what was written before
-    /// that.
-    fn cannot_read(&self, before: Option<u64>) -> bool {
-        self.input.is_abandoned() && !self.has_read(before)
-    }
-
-    /// Whether it has read any of the request, as far as that is known.
-    fn has_read(&self, before: Option<u64>) -> bool {
-        match (self.input.progress(), before) {
-            (Some((written, unread)), Some(before)) => written - unread > before,
-            _ => true,
+    /// What a call fails with whose request the process has not got, being of no use for this
+    /// reason.
+    fn reason_for(&mut self, why: &str) -> Vec<u8> {
+        match self.process.status() {
+            Some(_) => self.process.reason(),
+            None => why.as_bytes().to_vec(),
         }
+    }
+
+    /// It reads no more, and has not read the request.
+    fn cannot_read(&self) -> bool {
+        self.input.is_abandoned() && !self.input.is_read()
     }
 
     /// It has closed its input or output, and may be about to end. If it cannot be waited for, it
@@ -187,7 +186,6 @@ impl<'a> Worker<'a> {
     /// Has the process answer a request; `None` if it can go on with the next.
     fn answer(&mut self, mut request: Request<'a>) -> io::Result<Option<Gone<'a>>> {
         let deadline = Deadline::from(self.service.args.timeout);
-        let before = self.input.progress().map(|(written, _)| written);
         if let Err(why) = self.input.put(&request) {
             request.fail(why.as_bytes());
             return Ok(None);
@@ -199,6 +197,8 @@ impl<'a> Worker<'a> {
         let mut part: Option<Record> = None;
         loop {
             self.input.write();
+            // Asked before the output is: what was printed before that is there by then.
+            let (is_read, wants_end) = (self.input.is_read(), self.input.wants_end());
             let next = match part.take() {
                 Some(record) => Ok(Some(record)),
                 None => self.output.next(self.service),
@@ -206,6 +206,11 @@ impl<'a> Worker<'a> {
             // There may be more to do at once.
             let goes_on = matches!(next, Ok(Some(_)));
             match next {
+                Ok(Some(record)) if !is_read => {
+                    let why = self.unasked(&record.whole[..record.len]);
+                    let unread = Some((request, why.clone().into_bytes()));
+                    return Ok(Some(Gone { why, unread }));
+                }
                 Ok(Some(record)) if !self.service.args.stream || record.len == 0 => {
                     self.answered += 1;
                     self.process.forget();
@@ -219,9 +224,10 @@ impl<'a> Worker<'a> {
                     Err(Stop::Unwanted) => is_unwanted = true,
                     Err(stop) => return Ok(Some(self.give_up(request, &stop))),
                 },
-                Ok(None) if self.has_left() || self.cannot_read(before) => {
-                    return Ok(Some(self.died_with(request, before)));
+                Ok(None) if self.has_left() || self.cannot_read() => {
+                    return Ok(Some(self.died_with(request)));
                 }
+                Ok(None) if wants_end => self.input.give_end(),
                 Ok(None) => {}
                 Err(why) => {
                     self.service.fail(request, why.as_bytes());
@@ -250,13 +256,12 @@ impl<'a> Worker<'a> {
         Gone::because(format!("{}: stopped in the middle of a request", self.service.name()))
     }
 
-    /// The process has ended with a request, or will not read it; `before` is what was written
-    /// before that.
-    fn died_with(&mut self, request: Request<'a>, before: Option<u64>) -> Gone<'a> {
+    /// The process has ended with a request, or will not read it.
+    fn died_with(&mut self, request: Request<'a>) -> Gone<'a> {
         self.wait_for_end();
         let why = self.process.how();
         let reason = self.process.reason();
-        if self.has_read(before) {
+        if self.input.is_read() {
             self.service.fail(request, &reason);
             return Gone::because(why);
         }
@@ -268,8 +273,14 @@ impl<'a> Worker<'a> {
     }
 
     /// Has the process end: by itself, at the end of its input, if it can.
-    fn finish(&mut self) -> io::Result<()> {
-        self.input.close();
+    ///
+    /// One that is of no use is stopped instead. It must not take the end of its input for the end
+    /// of a request that another process gets.
+    fn finish(&mut self, is_of_no_use: bool) -> io::Result<()> {
+        match is_of_no_use {
+            true => self.process.stop(),
+            false => self.input.close(),
+        }
         self.process.finish(self.service.args.grace)
     }
 }

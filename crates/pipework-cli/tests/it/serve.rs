@@ -391,3 +391,29 @@ fn on_a_terminal_ctrl_c_lets_commands_finish() {
     terminal.wait_for("it ended with 0");
     terminal.end();
 }
+
+/// Each of many calls gets the answer to its own request, or fails; nothing is shifted.
+#[test]
+fn serve_lines_gives_no_reply_that_was_not_made_for_the_request() {
+    // One line before all others; it is there before the first request is read.
+    let banner = "--lines ch -- sh -c 'echo ready; while read x; do echo got:$x; done'";
+    // Two processes in turn get the first request, and print that.
+    let script = "for x in a b; do call $x > out 2> why; echo $? $(cat out); cat why; done";
+    let refused = "1\npipework: sh: no request has asked for \"ready\"\n";
+    assert_eq!(serving(banner, script), refused.repeat(2));
+    // One line too many behind each answer, at once or late, while the next request waits already.
+    for extra in ["echo extra", "sleep 0.05; echo extra", "printf ex; sleep 0.02; echo tra"] {
+        let serve = format!("--lines ch -- sh -c 'while read x; do echo got:$x; {extra}; done'");
+        let script = "seq 12 | call --lines --json -n 4 > out; echo $?; grep -c answered out
+            sed -n 's/.*\"index\":\\([0-9]*\\),.*\"data\":\"\\(.*\\)\"}/\\1 \\2/p' out";
+        let expected: String = (1..=12).map(|n| format!("{n} got:{n}\n")).collect();
+        assert_eq!(serving(&serve, script), format!("0\n12\n{expected}"), "{extra}");
+    }
+    // The same with parts, of which an empty line is the last.
+    let serve = "--lines --stream ch -- sh -c 'while read x; do echo $x; echo; echo extra; done'";
+    let script = "seq 6 | call --lines | grep -v '^$' | paste -s";
+    assert_eq!(serving(serve, script), "1\t2\t3\t4\t5\t6\n");
+    // A command that answers what has not ended reads no lines.
+    let serve = "--lines ch -- sh -c 'while x=$(head -c 1); do echo $x; done'";
+    assert_eq!(serving(serve, "call ab 2> why; echo $?; grep -c asked why"), "1\n1\n");
+}
