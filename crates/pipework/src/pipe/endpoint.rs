@@ -10,6 +10,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use super::bell::Bell;
@@ -28,6 +29,9 @@ pub(super) struct Endpoint<const SIDE: bool> {
     turn: u8,
     /// Whether a drop that nothing has ended the stream before is a failure. The writer's alone.
     must_finish: bool,
+    /// The thread that made this end while it was panicking: a destructor's pipe is not cut short
+    /// by the panic that runs the destructor.
+    made_in_panic: Option<ThreadId>,
 }
 
 /// After so many calls that need not wait, a task lets others have the thread once. As many as
@@ -57,13 +61,17 @@ pub(super) fn endpoints(capacity: usize, op: &'static str) -> Result<(Endpoint<F
     let has_fence_heavy = has_fence_heavy();
     let end = || EndState { bell: Bell::new(has_fence_heavy), failure: OnceLock::new() };
     let ends = Arc::new(Ends { closed: AtomicU32::new(0), reader: end(), writer: end() });
-    let spin = || Spin::new(spin::DEFAULT_LIMIT, Looks::Load);
-    let reader =
-        Endpoint { window: filled, ends: Arc::clone(&ends), spin: spin(), turn: 0, must_finish: false };
-    Ok((reader, Endpoint { window: free, ends, spin: spin(), turn: 0, must_finish: false }))
+    let made_in_panic = thread::panicking().then(|| thread::current().id());
+    let (reader_ends, writer_ends) = (Arc::clone(&ends), ends);
+    Ok((Endpoint::new(filled, reader_ends, made_in_panic), Endpoint::new(free, writer_ends, made_in_panic)))
 }
 
 impl<const SIDE: bool> Endpoint<SIDE> {
+    fn new(window: Window<SIDE>, ends: Arc<Ends>, made_in_panic: Option<ThreadId>) -> Endpoint<SIDE> {
+        let spin = Spin::new(spin::DEFAULT_LIMIT, Looks::Load);
+        Endpoint { window, ends, spin, turn: 0, must_finish: false, made_in_panic }
+    }
+
     /// Waits until `min` bytes are this end's, or there will be no more; for `want` bytes or more,
     /// the other end is not even looked at.
     #[inline]
@@ -230,7 +238,8 @@ fn bit(side: bool) -> u32 {
 impl<const SIDE: bool> Drop for Endpoint<SIDE> {
     /// A stream that was cut short must not look complete.
     fn drop(&mut self) {
-        let cut = match SIDE == FREE && std::thread::panicking() {
+        let panics = || thread::panicking() && self.made_in_panic != Some(thread::current().id());
+        let cut = match SIDE == FREE && panics() {
             true => Some("the writer's thread panicked before the end of the stream"),
             false if self.must_finish => Some("the writer was dropped before the end of the stream"),
             false => None,

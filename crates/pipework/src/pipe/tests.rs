@@ -273,6 +273,33 @@ fn a_writer_that_must_finish_and_does_not_is_a_failure_through_any_wrapper() {
 }
 
 #[test]
+fn a_panic_cuts_the_streams_that_were_open_when_it_began_and_no_others() {
+    /// Its destructor sends through a pipe of its own.
+    struct SendsWhenDropped<'a>(&'a mut Option<Reader>);
+
+    impl Drop for SendsWhenDropped<'_> {
+        fn drop(&mut self) {
+            let (reader, mut writer) = pipe(8).unwrap();
+            writer.write_all(b"whole").unwrap();
+            drop(writer);
+            *self.0 = Some(reader);
+        }
+    }
+
+    let (mut cut, writer) = pipe(8).unwrap();
+    let mut own = None;
+    let panics = std::panic::AssertUnwindSafe(|| {
+        let (_writer, _sends) = (writer, SendsWhenDropped(&mut own));
+        std::panic::resume_unwind(Box::new(()));
+    });
+    assert!(std::panic::catch_unwind(panics).is_err());
+    assert_eq!(kind(cut.recv(&mut [0], Deadline::NEVER)), ErrorKind::Failed);
+    let mut came = String::new();
+    own.unwrap().read_to_string(&mut came).expect("the panic had begun before this stream");
+    assert_eq!(came, "whole");
+}
+
+#[test]
 fn finishing_says_whether_the_reader_was_still_there() {
     let (reader, writer) = pipe(8).unwrap();
     drop(reader);
@@ -394,6 +421,34 @@ fn a_wait_that_a_signal_ends_is_told_and_taken_up_again() {
     assert!(all_met());
     assert_eq!(kind(writer.send(b"y", Duration::from_millis(1))), ErrorKind::TimedOut);
     assert_eq!(reader.recv(&mut [0; 2], Deadline::NEVER).unwrap(), 1);
+}
+
+/// As `write_all` does: a caller of `write!` does not learn how much of its text is in the pipe.
+#[test]
+fn write_fmt_goes_on_after_a_signal_handler() {
+    let text = "twenty bytes of text";
+    // A reader that is too quick leaves nothing to wait for; then the next round gives it less to do.
+    for round in 0.. {
+        let (mut reader, mut writer) = pipe(8).unwrap();
+        writer.set_spin(Duration::ZERO);
+        let reading = std::thread::spawn(move || {
+            while reader.len() < 8 {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(round));
+            let mut came = String::new();
+            reader.read_to_string(&mut came).map(|_| came).map_err(|error| error.to_string())
+        });
+        order("futex", 0, Fault::Errno(libc::EINTR));
+        writeln!(writer, "{text}, {round}").expect("a signal does not end it");
+        let met = all_met();
+        writer.close();
+        assert_eq!(reading.join().unwrap(), Ok(format!("{text}, {round}\n")));
+        if met {
+            return;
+        }
+        assert!(round < 1000, "the writer never had to wait");
+    }
 }
 
 /// Threads that park after every byte are woken every time, whether the kernel carries out the

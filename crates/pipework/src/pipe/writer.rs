@@ -143,8 +143,8 @@ impl Writer {
     }
 
     /// As [`Writer::finish`], whether the reader is still there or not. Dropping does the same,
-    /// unless this thread is panicking, or the end [must be finished](Writer::must_finish): then
-    /// the stream ends with an error.
+    /// with two exceptions, in which the stream ends with an error: this thread is panicking (and
+    /// was not yet when it made the pipe), or the end [must be finished](Writer::must_finish).
     pub fn close(self) {
         self.endpoint.close(None);
     }
@@ -231,8 +231,9 @@ impl Write for Writer {
         Ok(done)
     }
 
-    /// Puts in the pieces of a formatted text, and then tells the reader: once for all, or every 8
-    /// KiB.
+    /// Puts in the pieces of a formatted text, and then notifies the reader: once for all, or every
+    /// 8 KiB. Signal handlers do not interrupt it, since its caller could not go on behind what is
+    /// in the pipe already.
     fn write_fmt(&mut self, text: fmt::Arguments<'_>) -> io::Result<()> {
         if let Some(text) = text.as_str() {
             return self.write_all(text.as_bytes());
@@ -277,7 +278,13 @@ impl Pieces<'_> {
         }
         self.commit();
         let endpoint = &mut self.writer.endpoint;
-        let waited = endpoint.wait_for(1, 1, Deadline::NEVER, OP).and_then(|()| self.writer.refuse_over(OP));
+        let waited = loop {
+            match endpoint.wait_for(1, 1, Deadline::NEVER, OP) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                done => break done,
+            }
+        };
+        let waited = waited.and_then(|()| self.writer.refuse_over(OP));
         waited.map_err(|error| self.writer.endpoint.in_full(error))
     }
 
