@@ -138,19 +138,16 @@ impl Assembly {
         }
     }
 
-    /// Whether the message that begins with `first`, and of which all `len` bytes have come, needs
-    /// no assembly: put together part by part, it would come out whole and break no sequence.
-    pub(super) fn may_skip(
-        &self,
-        first: Header,
-        len: usize,
-        max_message: usize,
-        max_unfinished: usize,
-    ) -> bool {
-        first.kind() != PartKind::Later
-            && !self.knows(first.writer())
-            && len <= max_message
-            && self.held + OVERHEAD + len.max(BELIEVED) <= max_unfinished
+    /// Whether a message may begin with `first`, and none of its writer has begun. If all of such a
+    /// message has come and [`Assembly::would_keep`] it, then it needs no assembly: put together part
+    /// by part, it would come out whole and break no sequence.
+    pub(super) fn begins_unknown(&self, first: Header) -> bool {
+        first.kind() != PartKind::Later && !self.knows(first.writer())
+    }
+
+    /// Whether a further message of `len` bytes is within the limits.
+    pub(super) fn would_keep(&self, len: usize, max_message: usize, max_unfinished: usize) -> bool {
+        len <= max_message && self.held + OVERHEAD + len.max(BELIEVED) <= max_unfinished
     }
 
     /// Reports the message of a part of which only `len` bytes of data came, and passes over the

@@ -408,7 +408,9 @@ impl Decoder {
     /// at `data`; the others begin at `start`. Returns the payload's place, and the number of
     /// parts.
     fn join(&mut self, first: Header, mut data: Range<usize>) -> Option<(Range<usize>, u32)> {
-        if first.following() == 0 {
+        // Asked first, so that each part is looked at once here: if the look below finds no end of
+        // the message, the assembly knows its writer, and the next parts of it are not looked at.
+        if first.following() == 0 || !self.assembly.begins_unknown(first) {
             return None;
         }
         // Until it is known that none is missing, everything stays where it is.
@@ -422,7 +424,7 @@ impl Decoder {
             (latest, len) = (next, len + next.len as usize);
             end += self.mode.part_overhead() + next.len as usize;
         }
-        if !self.assembly.may_skip(first, len, max_message, max_unfinished) {
+        if !self.assembly.would_keep(len, max_message, max_unfinished) {
             return None;
         }
         while self.start < end {

@@ -117,6 +117,8 @@ impl Header {
 
     /// Reads the header at the start of `bytes`; `None` if they are too few.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Header> {
+        #[cfg(test)]
+        HEADERS_READ.set(HEADERS_READ.get() + 1);
         let word = |at: usize| -> [u8; 4] { [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]] };
         (bytes.len() >= Header::LEN).then(|| Header {
             pid: i32::from_ne_bytes(word(0)),
@@ -283,6 +285,13 @@ pub(super) fn shows_mixed(bytes: &[u8], limit: usize) -> bool {
 /// `None` if that is more than ids can count.
 pub(super) fn parts_of(len: usize, max: usize) -> Option<u32> {
     u32::try_from(len.div_ceil(max).max(1)).ok().filter(|parts| *parts <= FIRST)
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has read a header: what proves that no bytes make it do so more often
+    /// than there are parts.
+    pub(super) static HEADERS_READ: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 #[cfg(test)]

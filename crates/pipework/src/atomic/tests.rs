@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::decoder::Tail;
 use super::fuzzing::{self, decode, naive};
 use super::*;
 use crate::error::ErrorKind;
@@ -83,6 +84,76 @@ fn after_a_last_part_that_is_none_nothing_of_its_message_is_known() {
     let expected = [lost, fuzzing::Event::Line(stream.clone())];
     assert_eq!(naive(&stream, 512, 1000), expected);
     assert_eq!(decode(&stream, &[1], 512, 1000), expected);
+}
+
+/// What a peer may send that makes no messages, in parts of 20 bytes and fewer: the parts of as many
+/// writers as `writers` says, in turn, each of whose numbers is what `id` makes of how many parts of
+/// it came before.
+fn hostile(mode: Mode, parts: u32, writers: u32, tid: i32, id: impl Fn(u32) -> u32) -> Vec<u8> {
+    let mut stream = Vec::new();
+    for nth in 0..parts {
+        let pid = 1 + (nth % writers) as i32;
+        let header = frame::Header { pid, tid, id: id(nth / writers), len: 1 };
+        let framed = [&[0x0E, 0x10][..], &header.to_bytes(), b"x", &[0x0F]].concat();
+        stream.extend_from_slice(if mode == Mode::Mixed { &framed } else { &framed[2..framed.len() - 1] });
+    }
+    stream
+}
+
+/// The work for any bytes grows as their number does, however much of them one read brings.
+#[test]
+fn headers_are_read_a_bounded_number_of_times_whatever_the_parts_are() {
+    const PARTS: u32 = 4000;
+    const FIRST: u32 = 1 << 31;
+    let (marked, untold) = (70_001, 0);
+    let many = |nth: u32| (FIRST - 1) - nth;
+    let begins = |nth: u32| if nth == 0 { many(0) | FIRST } else { many(nth) };
+    for mode in [Mode::Plain, Mode::Mixed] {
+        let streams = [
+            ("one message without an end", hostile(mode, PARTS, 1, marked, begins)),
+            ("the same of Atomic::Pipe", hostile(mode, PARTS, 1, untold, many)),
+            ("without a beginning", hostile(mode, PARTS, 1, marked, many)),
+            ("without an end, many writers", hostile(mode, PARTS, 50, marked, begins)),
+            ("beginnings only", hostile(mode, PARTS, 1, marked, |nth| many(nth) | FIRST)),
+            ("beginnings of many writers", hostile(mode, PARTS, PARTS, marked, begins)),
+            ("the same part again and again", hostile(mode, PARTS, 1, untold, |_| 7)),
+            (
+                "a message that is too long",
+                hostile(mode, PARTS, 1, marked, |nth| PARTS - 1 - nth | if nth == 0 { FIRST } else { 0 }),
+            ),
+            ("the same of Atomic::Pipe", hostile(mode, PARTS, 1, untold, |nth| PARTS - 1 - nth)),
+            (
+                "pairs whose second part is missing",
+                hostile(mode, PARTS, 1, marked, |nth| (1 + nth % 2) | FIRST),
+            ),
+            ("text that opens like a part", b"\x0E\x10".repeat(PARTS as usize)),
+            ("text that opens like a burst", b"\x0E?".repeat(PARTS as usize)),
+        ];
+        for (what, stream) in streams {
+            for exact in [false, true] {
+                let options = Options::new().mixed(mode == Mode::Mixed).max_message(100);
+                let mut decoder = options.decoder(4096).unwrap();
+                let before = frame::HEADERS_READ.get();
+                decoder.space(stream.len()).unwrap().copy_from_slice(&stream);
+                if exact {
+                    decoder.certain(stream.len(), 1);
+                }
+                decoder.fed(stream.len());
+                let mut items = 0;
+                for tail in [Tail::Unknown, Tail::Ended] {
+                    while let Ok(Some(_)) = decoder.next(tail) {
+                        items += 1;
+                        assert!(items <= 2 * PARTS, "{what}, {mode:?}: more items than parts");
+                    }
+                }
+                let reads = frame::HEADERS_READ.get() - before;
+                assert!(
+                    reads <= u64::from(8 * PARTS),
+                    "{what}, {mode:?}: {PARTS} parts, {reads} headers read"
+                );
+            }
+        }
+    }
 }
 
 /// What a relay may do to a stream: bytes that it loses, or sends twice. Places and numbers are
