@@ -336,7 +336,9 @@ impl Reader {
         self.look(DEFAULT_READ_SIZE, |source| source.read_size)
     }
 
-    /// Sets how many bytes one read asks for: from 1 to 16 MiB.
+    /// Sets how many bytes one read asks for: from 1 to 16 MiB. Where a writer's end has `O_DIRECT`,
+    /// so that each of its writes is a packet, the kernel drops what a read has no space for: there
+    /// it must be 4096 at least.
     pub fn set_read_size(&mut self, bytes: usize) {
         self.look((), |source| source.read_size = read_size_within_limits(bytes));
     }
@@ -345,9 +347,11 @@ impl Reader {
     /// one, so that what lies behind it stays in the pipe for somebody else. 0: they go ahead, as
     /// at first. Reports of lost messages do not count, and what was read before is not put back.
     ///
-    /// What is in the pipe is looked at before it is taken: for each 64 KiB that costs two system
+    /// What is in the pipe is looked at before it is taken: for each 64 KiB that costs three system
     /// calls more, and a second copy. Where the kernel does not let it be looked at, each message
-    /// takes two reads or more, and each byte of text one.
+    /// takes two reads or more, and each byte of text one. What lies behind stays, too, if it came
+    /// in the same packet (a writer whose end has `O_DIRECT`), except where the kernel cannot move
+    /// bytes from pipe to pipe: there it is lost.
     ///
     /// # Examples
     ///

@@ -10,7 +10,7 @@ use super::decoder::{Decoder, Found, Tail};
 use super::frame::{Mode, Opening};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Explanation, Result};
-use crate::fd::PipeEnd;
+use crate::fd::{Behind, PipeEnd};
 use crate::spin::Spin;
 use crate::sys::Errno;
 
@@ -32,6 +32,8 @@ pub(super) struct Source {
     pub(super) read_size: usize,
     /// Items behind which reading stops; 0: it goes ahead as far as there is anything.
     pub(super) exact: u64,
+    /// Bytes that the next look ahead shows, if it is more than small items take.
+    look: usize,
     /// No more is taken from the pipe, whether or not it has ended.
     pub(super) finished: bool,
     spin: Spin,
@@ -52,6 +54,7 @@ impl Source {
             tail: Tail::Unknown,
             read_size,
             exact: 0,
+            look: 0,
             finished: false,
             spin,
             frame_timeout,
@@ -157,12 +160,15 @@ impl Source {
         deadline: Option<Deadline>,
         op: &'static str,
     ) -> Result<Option<usize>> {
-        let len = if self.exact == 0 { self.read_size } else { self.certain(end)? };
+        let (len, behind) = match self.exact {
+            0 => (self.read_size, Behind::Any),
+            _ => (self.certain(end)?, Behind::Stays),
+        };
         let limit = self.decoder.pipe_buf();
         let space = self.decoder.space(len)?;
         let read = match deadline {
-            Some(deadline) => end.read(space, deadline, &self.spin).map(Some),
-            None => end.try_read(space),
+            Some(deadline) => end.read(space, behind, deadline, &self.spin).map(Some),
+            None => end.try_read(space, behind),
         };
         let read = match read {
             Err(Errno::TIMEDOUT) => None,
@@ -182,11 +188,19 @@ impl Source {
 
     /// How much can be read of the items that are wanted and of nothing else. What lies in the pipe
     /// is looked at first, but not to end a frame that has begun.
+    ///
+    /// A look shows as much as small items take, and more where that showed no end: who takes tiny
+    /// items one by one does not copy a whole pipe for each.
     fn certain(&mut self, end: &mut PipeEnd) -> Result<usize> {
+        let items = usize::try_from(self.exact).unwrap_or(usize::MAX);
+        let least = self.decoder.pipe_buf().saturating_mul(items);
+        let look = self.look.max(least).min(self.read_size);
         let peeked = match self.decoder.has_bytes() {
             true => 0,
-            false => end.peek(self.decoder.space(self.read_size)?),
+            false => end.peek(self.decoder.space(look)?),
         };
-        Ok(self.decoder.certain(peeked, self.exact))
+        let certain = self.decoder.certain(peeked, self.exact);
+        self.look = if peeked == look && certain >= peeked { look.saturating_mul(2) } else { 0 };
+        Ok(certain)
     }
 }

@@ -642,6 +642,73 @@ fn exact_reads_leave_what_lies_behind_in_the_pipe() {
     }
 }
 
+/// Each write into such a pipe is a packet, of which a short read drops the rest.
+fn packet_pipe() -> (std::os::fd::OwnedFd, std::os::fd::OwnedFd) {
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::DIRECT).unwrap()
+}
+
+#[test]
+fn exact_reads_leave_what_lies_behind_in_the_same_packet() {
+    for mixed in [false, true] {
+        let (read, write) = packet_pipe();
+        let options = Options::new().mixed(mixed);
+        let mut writer = options.writer(write).unwrap();
+        let mut readers = [options.dup_reader(&read).unwrap(), options.dup_reader(&read).unwrap()];
+        readers.iter_mut().for_each(|reader| reader.set_exact(1));
+        let messages: Vec<[u8; 50]> = (0..40).map(|nth| [nth; 50]).collect();
+        // A reader that waits has not seen the packet before it comes.
+        std::thread::scope(|scope| {
+            let [first, _] = &mut readers;
+            let waits = scope.spawn(|| first.next_item(Duration::from_secs(60)).map(Item::into_owned));
+            writer.send_many(&messages, Deadline::NEVER).unwrap();
+            assert!(matches!(waits.join().unwrap(), Ok(Item::Message(came)) if *came == messages[0]));
+        });
+        for (nth, message) in messages.iter().enumerate().skip(1) {
+            let reader = &mut readers[nth % 2];
+            let came = reader.next_item(NOW).unwrap_or_else(|why| panic!("{nth}, mixed {mixed}: {why}"));
+            assert!(matches!(came, Item::Message(came) if *came == *message));
+            assert!(reader.is_empty());
+        }
+    }
+}
+
+#[test]
+fn exact_reads_leave_lines_in_the_same_packet() {
+    let (read, write) = packet_pipe();
+    let options = Options::new().mixed(true);
+    let mut readers = [options.dup_reader(&read).unwrap(), options.dup_reader(&read).unwrap()];
+    rustix::io::write(&write, b"one\ntwo\r\nthree\nfour\n").unwrap();
+    for (nth, line) in ["one\n", "two\r\n", "three\n", "four\n"].iter().enumerate() {
+        readers[nth % 2].set_exact(1);
+        let came = readers[nth % 2].next_item(NOW);
+        assert!(matches!(came, Ok(Item::Line(came)) if *came == *line.as_bytes()), "line {nth}");
+    }
+}
+
+/// Who takes one message after another sees a pipe full of them as often as there are messages.
+#[test]
+fn an_exact_reader_looks_no_further_than_small_messages_reach() {
+    let (mut reader, mut writer) = pair().unwrap();
+    writer.send_many(&[[7; 100]; 500], Deadline::NEVER).unwrap();
+    writer.send([8; 4000], Deadline::NEVER).unwrap();
+    reader.set_exact(1);
+    for _ in 0..500 {
+        // A second look would fail.
+        order("tee", 1, os(libc::EIO));
+        assert_eq!(*reader.recv(NOW).unwrap(), [7; 100]);
+        assert!(!all_met());
+    }
+    assert_eq!(*reader.recv(NOW).unwrap(), [8; 4000]);
+    // The first look did not see all of a pipe, so a large message takes more of them, but few.
+    let large = vec![9; 40_000];
+    for (nth, is_met) in [(1, true), (5, false)] {
+        writer.send(&large, Deadline::NEVER).unwrap();
+        order("tee", nth, Fault::Short(4096));
+        assert_eq!(*reader.recv(NOW).unwrap(), large);
+        assert_eq!(all_met(), is_met, "look {nth}");
+    }
+}
+
 #[test]
 fn exact_reads_of_much_take_few_system_calls() {
     let (mut reader, mut writer) = pair().unwrap();

@@ -337,7 +337,12 @@ impl Hand {
             (Kind::File, None) if written < seen => file::rewind(from.fd, seen - written)?,
             (Kind::File | Kind::Other, _) => {}
             (Kind::Socket, _) => fill(taken, |rest| net::recv(from.fd, rest, Take::Away, true))?,
-            (Kind::Pipe, _) => fill(taken, |rest| from.read(rest))?,
+            // A plain read drops the rest of a packet, so it is the second choice.
+            (Kind::Pipe, _) => fill(taken, |rest| match self.peek.take(from.fd, rest) {
+                Ok(Some(len)) => Ok(len),
+                Err(Errno::INTR) => Err(Errno::INTR),
+                _ => from.read(rest),
+            })?,
         }
         Ok(())
     }

@@ -52,7 +52,7 @@ pub use crate::sys::net::SocketAddrAny;
 
 #[cfg(test)]
 pub(crate) use pipe_end::NOSIGNAL_REFUSED;
-pub(crate) use pipe_end::{Held, PipeEnd, max_capacity};
+pub(crate) use pipe_end::{Behind, Held, PipeEnd, max_capacity};
 
 /// Waits until one of `fds` is ready for what is asked of it, and says how many are: 0 once the
 /// deadline has passed.

@@ -1,7 +1,8 @@
-//! A look at what lies in a pipe.
+//! A look at what lies in a pipe, and a way to take some of it and leave the rest.
 //!
-//! The kernel has no call for that. It can put the same pages into a second pipe (tee(2)), and that
-//! one can be read.
+//! The kernel has no call for either. It can put the same pages into a second pipe (tee(2)), or move
+//! them there (splice(2)), and that one can be read. A plain read takes no less than it asks for of
+//! a stream, but of a packet (`O_DIRECT`) it drops what it has no space for.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -25,21 +26,40 @@ impl Peek {
         buf: &mut [u8],
         nowait: bool,
     ) -> Result<usize, Errno> {
+        self.through(buf, |second, len| file::tee(pipe, second, len, nowait))
+    }
+
+    /// Takes what lies in `pipe` as far as `buf` is long, and leaves the rest there, be it of a
+    /// packet. Never waits. `None` where the kernel cannot do it: then nothing was taken.
+    pub(super) fn take(&mut self, pipe: BorrowedFd<'_>, buf: &mut [u8]) -> Result<Option<usize>, Errno> {
+        match self.through(buf, |second, len| file::splice(pipe, None, second, len, true)) {
+            Ok(len) => Ok(Some(len)),
+            Err(errno @ (Errno::AGAIN | Errno::INTR | Errno::IO)) => Err(errno),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Has `fill` put up to so many bytes into the second pipe, and reads them. [`Errno::IO`] if
+    /// that fails.
+    fn through(
+        &mut self,
+        buf: &mut [u8],
+        fill: impl FnOnce(BorrowedFd<'_>, usize) -> Result<usize, Errno>,
+    ) -> Result<usize, Errno> {
         let (read, write) = match self.0.take() {
             Some(second) => second,
             None => sys::pipe()?,
         };
-        let len = file::tee(pipe, write.as_fd(), buf.len(), nowait);
+        let len = fill(write.as_fd(), buf.len());
         let mut copied = 0;
         while copied < *len.as_ref().unwrap_or(&0) {
             match sys::read(read.as_fd(), &mut buf[copied..]) {
-                Ok(0) => return Err(Errno::IO),
-                Ok(more) => copied += more,
+                Ok(more) if more > 0 => copied += more,
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
+                // What is left in it goes with it.
+                _ => return Err(Errno::IO),
             }
         }
-        // Where a read failed, what is left in it goes with it.
         self.0 = Some((read, write));
         len
     }

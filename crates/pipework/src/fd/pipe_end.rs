@@ -111,6 +111,16 @@ enum Quick {
     PollFirst,
 }
 
+/// What a read may do to what lies behind the bytes that it asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// The kernel drops the rest of a packet. A read that has space for the largest packet, which is
+    /// PIPE_BUF bytes, loses none.
+    Any,
+    /// All of it stays in the pipe. That takes one system call more.
+    Stays,
+}
+
 impl PipeEnd {
     /// Checks that a descriptor is a pipe opened the right way or a Unix stream socket, and marks
     /// it close-on-exec if it is the end's own.
@@ -244,13 +254,12 @@ impl PipeEnd {
 
     /// What is there now; `None` if nothing is. 0 is end of file, which a FIFO has not reached
     /// before its first writer came.
-    pub(crate) fn try_read(&mut self, buf: &mut [u8]) -> std::result::Result<Option<usize>, Errno> {
-        let is_socket = self.is_socket();
-        let mut read = |end: &mut PipeEnd| match end.nowait(|fd, nowait| match nowait {
-            true if is_socket => read_socket(fd, buf, true),
-            true => sys::read_nowait(fd, buf),
-            false => sys::read(fd, buf),
-        }) {
+    pub(crate) fn try_read(
+        &mut self,
+        buf: &mut [u8],
+        behind: Behind,
+    ) -> std::result::Result<Option<usize>, Errno> {
+        let mut read = |end: &mut PipeEnd| match end.read_now(buf, behind) {
             Ok(len) => Ok(Some(len)),
             Err(Errno::AGAIN) => Ok(None),
             Err(errno) => Err(errno),
@@ -263,6 +272,21 @@ impl PipeEnd {
             }
             done => Ok(done),
         }
+    }
+
+    fn read_now(&mut self, buf: &mut [u8], behind: Behind) -> std::result::Result<usize, Errno> {
+        let is_socket = self.is_socket();
+        if behind == Behind::Stays
+            && !is_socket
+            && let Some(len) = self.peek.take(self.fd.as_fd(), buf)?
+        {
+            return Ok(len);
+        }
+        self.nowait(|fd, nowait| match nowait {
+            true if is_socket => read_socket(fd, buf, true),
+            true => sys::read_nowait(fd, buf),
+            false => sys::read(fd, buf),
+        })
     }
 
     /// Looks at what is there, as far as `buf` is long, and takes nothing. Returns how many bytes
@@ -279,10 +303,11 @@ impl PipeEnd {
     pub(crate) fn read(
         &mut self,
         buf: &mut [u8],
+        behind: Behind,
         deadline: Deadline,
         spin: &Spin,
     ) -> std::result::Result<usize, Errno> {
-        if let Some(len) = self.try_read(buf)? {
+        if let Some(len) = self.try_read(buf, behind)? {
             return Ok(len);
         }
         // Both halves of the wait need the end and the buffer, one after the other.
@@ -291,18 +316,23 @@ impl PipeEnd {
             deadline,
             || {
                 let (end, buf) = &mut *place.borrow_mut();
-                end.try_read(buf)
+                end.try_read(buf, behind)
             },
             || {
                 let (end, buf) = &mut *place.borrow_mut();
-                end.read_parked(buf, deadline)
+                end.read_parked(buf, behind, deadline)
             },
         )
     }
 
-    fn read_parked(&mut self, buf: &mut [u8], deadline: Deadline) -> std::result::Result<usize, Errno> {
+    fn read_parked(
+        &mut self,
+        buf: &mut [u8],
+        behind: Behind,
+        deadline: Deadline,
+    ) -> std::result::Result<usize, Errno> {
         loop {
-            if deadline.is_never() && !self.is_fifo_reader() {
+            if deadline.is_never() && !self.is_fifo_reader() && behind == Behind::Any {
                 let fd = self.fd.as_fd();
                 let read = if self.is_socket() { read_socket(fd, buf, false) } else { sys::read(fd, buf) };
                 match read {
@@ -310,7 +340,7 @@ impl PipeEnd {
                     Err(Errno::AGAIN) => {}
                     done => return done,
                 }
-            } else if let Some(len) = self.try_read(buf)? {
+            } else if let Some(len) = self.try_read(buf, behind)? {
                 return Ok(len);
             }
             self.wait(For::Reading, deadline)?;

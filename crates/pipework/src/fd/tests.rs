@@ -14,6 +14,7 @@ use rustix::fs::OFlags;
 
 use super::raw::tests::nobody;
 use super::*;
+use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Unfinished};
 use crate::sys::fault::{Fault, KERNEL, all_met, order, with_deadly_sigpipe};
 use crate::sys::{Blocking, write_nosignal};
@@ -184,6 +185,23 @@ proptest! {
         prop_assert_eq!(copied, expected.len() as u64);
         prop_assert!(came == expected, "{} bytes came of {}", came.len(), expected.len());
         prop_assert!(rest == sent[expected.len()..], "{} bytes were left of {}", rest.len(), size - expected.len());
+    }
+}
+
+#[test]
+fn a_copy_by_hand_leaves_the_rest_of_a_packet_in_its_pipe() {
+    let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::DIRECT;
+    let (read, write) = rustix::pipe::pipe_with(flags).unwrap();
+    let sent = pattern(3000);
+    rustix::io::write(&write, &sent).unwrap();
+    drop(write);
+    let to = file(b"");
+    for (len, so_far) in [(1000, 1000), (u64::MAX, 3000)] {
+        order("splice", 0, Fault::Errno(libc::EINVAL));
+        order("write", 0, Fault::Short(700));
+        assert_eq!(copy_all(&read, &to, len, Deadline::NEVER).unwrap(), len.min(2000));
+        assert!(all_met(), "it was done by hand, in pieces");
+        assert!(content(&to) == sent[..so_far], "after {so_far} bytes");
     }
 }
 

@@ -58,7 +58,8 @@ impl Writer {
     ///
     /// # Errors
     /// As [`Writer::send`], and what the kernel says. `done` bytes are in the pipe, and no other
-    /// has left the descriptor: the same call may be made again.
+    /// has left the descriptor: the same call may be made again. The exception is a pipe whose
+    /// writer has set `O_DIRECT`: the kernel drops the rest of a packet for which there is no space.
     pub fn copy_from_fd(&mut self, fd: impl AsFd, len: u64, deadline: impl Into<Deadline>) -> Result<u64> {
         const OP: &str = "pipe copy from descriptor";
         let deadline = deadline.into();
