@@ -513,7 +513,12 @@ pub(crate) mod fault {
 
     /// Forgets what was ordered; true if all of it had happened.
     pub(crate) fn all_met() -> bool {
-        ORDERS.with_borrow_mut(|orders| std::mem::take(orders).is_empty())
+        unmet() == 0
+    }
+
+    /// Forgets what was ordered; how much of it had not happened.
+    pub(crate) fn unmet() -> usize {
+        ORDERS.with_borrow_mut(|orders| std::mem::take(orders).len())
     }
 
     /// Runs `test` in a program that dies of SIGPIPE.

@@ -166,7 +166,7 @@ fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<(), Errno> {
 
 /// Reads once, into memory that `bytes` has already.
 fn append(end: &TimedFd<'_>, bytes: &mut Vec<u8>) -> Result<usize, Errno> {
-    if !end.may_block {
+    if !end.may_block && !end.is_made_up {
         return file::read_append(end.fd, bytes);
     }
     let start = bytes.len();

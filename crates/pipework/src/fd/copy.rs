@@ -18,7 +18,7 @@ use crate::deadline::Deadline;
 use crate::error::Unfinished;
 use crate::sys::file::{self, Kind};
 use crate::sys::net::{self, Take};
-use crate::sys::timed_fd::{SMALL, TimedFd};
+use crate::sys::timed_fd::{Pauses, SMALL, TimedFd};
 use crate::sys::{self, Errno, For};
 
 /// What one call inside the kernel is asked to move, and how much may move before the deadline is
@@ -234,12 +234,13 @@ impl<'fd> Copy<'fd> {
 
     /// `sendfile`, unless that could wait beyond the deadline.
     fn sendfile(&self) -> Way {
-        if self.to.may_block { Way::ByHand } else { Way::Sendfile }
+        if self.to.may_block || self.from.is_made_up { Way::ByHand } else { Way::Sendfile }
     }
 
     /// Moves up to `len` bytes, waiting for both sides, and adds to `done` what has arrived:
     /// nothing at the end.
     fn step(&mut self, len: u64, done: &mut u64) -> Result<(), Errno> {
+        let mut pauses = Pauses::new();
         loop {
             let step = len.min(STEP) as usize;
             let outcome = match self.way {
@@ -256,8 +257,8 @@ impl<'fd> Copy<'fd> {
                 }
                 Err(errno) if errno.is_refusal() && self.next_way() => {}
                 Err(Errno::AGAIN) => {
-                    self.from.wait(For::Reading)?;
-                    self.to.wait(For::Writing)?;
+                    self.from.wait_again(For::Reading, &mut pauses)?;
+                    self.to.wait_again(For::Writing, &mut pauses)?;
                 }
                 Err(errno) => return Err(errno),
             }

@@ -1,15 +1,12 @@
 //! Datagrams by the batch: many in one system call, whether the socket blocks or not.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
 
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result, Unfinished};
 use crate::sys::net::{self, Arrived, BATCH, SocketAddrAny};
+use crate::sys::timed_fd::Pauses;
 use crate::sys::{self, Errno, For};
-
-/// The first and the longest pause where a socket polls as writable and is not.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
 /// Space for datagrams, to be received into again and again.
 ///
@@ -119,25 +116,19 @@ pub fn send_many(
         if net::is_stream(socket)? {
             return Err(Errno::OPNOTSUPP);
         }
-        let (first, longest) = PAUSES;
-        let (mut was_ready, mut pause) = (false, first);
+        let mut pauses = Pauses::new();
         while done < datagrams.len() {
             match net::send_batch(socket, &datagrams[done..]) {
                 Ok(sent) => {
                     done += sent;
-                    (was_ready, pause) = (false, first);
-                }
-                Err(Errno::AGAIN) if !was_ready => {
-                    wait(socket, For::Writing, deadline)?;
-                    was_ready = true;
+                    pauses = Pauses::new();
                 }
                 // A local socket polls as writable however full the queue is of somebody whom it is
                 // not connected to.
-                Err(Errno::AGAIN) if !deadline.has_passed() => {
-                    sys::sleep(deadline.remaining().map_or(pause, |left| left.min(pause)))?;
-                    pause = (2 * pause).min(longest);
+                Err(Errno::AGAIN) => {
+                    wait(socket, For::Writing, deadline)?;
+                    pauses.pause(deadline)?;
                 }
-                Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
                 Err(errno) => return Err(errno),
             }
         }

@@ -15,7 +15,8 @@
 //! | plain integers from other languages | [`raw`] |
 //!
 //! Descriptors are lent (`AsFd`) and their flags never changed: they may block or not, and share an
-//! open file with strangers; deadlines hold either way. What is new comes as an `OwnedFd`,
+//! open file with strangers; deadlines hold either way. (Of a file whose file system blocks, over a
+//! network or in FUSE, they cannot: no call asks such a file not to wait.) What is new comes as an `OwnedFd`,
 //! close-on-exec. What fails half-way says how far it got: [`Unfinished`](crate::Unfinished). A
 //! signal handler that ran while waiting ends the call with `Interrupted`, and nobody is killed by
 //! SIGPIPE.

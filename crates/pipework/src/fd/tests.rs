@@ -16,7 +16,7 @@ use super::raw::tests::nobody;
 use super::*;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Unfinished};
-use crate::sys::fault::{Fault, KERNEL, all_met, order, with_deadly_sigpipe};
+use crate::sys::fault::{Fault, KERNEL, all_met, order, unmet, with_deadly_sigpipe};
 use crate::sys::{Blocking, write_nosignal};
 
 const NOW: Duration = Duration::ZERO;
@@ -354,6 +354,35 @@ fn what_cannot_be_asked_for_silence_is_written_to_all_the_same() {
     near.read_exact(&mut got).unwrap();
     assert_eq!(got, number);
     assert_eq!((read_full(&eventfd, &mut got, NOW), got), (Ok(8), number));
+}
+
+/// As `trace_pipe` and files of FUSE do, of which poll says that they are always ready.
+#[test]
+fn a_file_that_is_ready_and_says_again_is_not_asked_in_a_spin() {
+    const MOST: usize = 10_000;
+    let again = |call: &'static str| (0..MOST).for_each(|_| order(call, 0, Fault::Errno(libc::EAGAIN)));
+    let short = || Deadline::after(Duration::from_millis(100));
+    let pipe = std::io::pipe().unwrap();
+    let full = file(&pattern(3000));
+    type Call<'a> = (&'static str, Box<dyn Fn() -> Unfinished + 'a>);
+    let calls: [Call<'_>; 5] = [
+        ("read", Box::new(|| read_full(&full, &mut [0; 10], short()).unwrap_err())),
+        ("read", Box::new(|| slurp(&full, &mut vec![], 1 << 20, short()).unwrap_err())),
+        ("write", Box::new(|| write_all(&full, b"x", short()).unwrap_err())),
+        ("copy_file_range", Box::new(|| copy_all(&full, file(b""), 10, short()).unwrap_err())),
+        ("read", Box::new(|| copy_all(&full, &pipe.1, 10, short()).unwrap_err())),
+    ];
+    for (call, fails) in calls {
+        again(call);
+        let unfinished = fails();
+        let asked = MOST - unmet();
+        assert_eq!((unfinished.done, unfinished.kind()), (0, ErrorKind::TimedOut), "{call}");
+        assert!((2..200).contains(&asked), "{call}: asked {asked} times in 100 ms");
+    }
+    // It goes on as soon as the file has something.
+    (0..5).for_each(|_| order("read", 0, Fault::Errno(libc::EAGAIN)));
+    assert_eq!(read_full(&full, &mut [0; 10], PATIENCE).unwrap(), 10);
+    assert!(all_met());
 }
 
 #[test]
