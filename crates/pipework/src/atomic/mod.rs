@@ -229,8 +229,9 @@ impl Options {
     /// will take messages apart: false for an error, the default; true to print each message and
     /// burst there as a line, uncompressed and without a header. For programs that usually send to
     /// the one that started them, and that people start by hand now and then, or with output to a
-    /// log. Printing may wait, in the `try_` calls too. [`Writer::is_printing`] says what has
-    /// become of it.
+    /// log. Where the descriptor blocks, printing may wait, in the `try_` calls and beyond deadlines
+    /// too. A message whose call fails may have been printed in part; the next one begins a line.
+    /// [`Writer::is_printing`] says whether it prints.
     pub fn or_print(self, print: bool) -> Options {
         Options { or_print: print, ..self }
     }

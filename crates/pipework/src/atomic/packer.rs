@@ -52,13 +52,16 @@ pub(super) struct Packer {
     prints: bool,
     /// Whether the last thing in `bytes` ends a message or burst.
     ends_whole: bool,
+    /// Whether the text that was printed last has not ended its line.
+    in_line: bool,
     /// How much of the pipe's last page the writes so far have filled, if nobody else writes.
     page: usize,
 }
 
 impl Packer {
     pub(super) fn new(limit: usize, mode: Mode, prints: bool) -> Packer {
-        Packer { bytes: Vec::with_capacity(limit), limit, mode, prints, ends_whole: true, page: 0 }
+        let bytes = Vec::with_capacity(limit);
+        Packer { bytes, limit, mode, prints, ends_whole: true, in_line: false, page: 0 }
     }
 
     pub(super) fn prints(&self) -> bool {
@@ -104,7 +107,19 @@ impl Packer {
     pub(super) fn written(&mut self) {
         let len = self.bytes.len();
         self.page = if self.page + len <= self.limit { self.page + len } else { len } % self.limit;
+        self.in_line = self.prints && !self.bytes.ends_with(b"\n");
         self.clear();
+    }
+
+    /// The first `len` bytes, at least 1, have been printed.
+    pub(super) fn printed(&mut self, len: usize) {
+        self.in_line = self.bytes[len - 1] != b'\n';
+        self.bytes.drain(..len);
+    }
+
+    /// The line that was printed in part, if any, is somebody else's to end.
+    pub(super) fn forget_line(&mut self) {
+        self.in_line = false;
     }
 
     pub(super) fn clear(&mut self) {
@@ -121,7 +136,7 @@ impl Packer {
         };
         let following = (left - len).div_ceil(self.max_part()) as u32;
         if self.prints {
-            self.print(&payload[cut.off..cut.off + len], following == 0);
+            self.print(&payload[cut.off..cut.off + len], !cut.has_begun(), following == 0);
             (cut.off, cut.next_id, cut.done) = (cut.off + len, Some(0), following == 0);
             return true;
         }
@@ -180,7 +195,7 @@ impl Packer {
             return false;
         }
         if self.prints {
-            self.print(data, true);
+            self.print(data, true, true);
             return true;
         }
         if self.mode == Mode::Mixed {
@@ -195,8 +210,12 @@ impl Packer {
     }
 
     /// Adds text, and what ends a line behind the last of it. Only an empty message has an empty
-    /// last piece: what stands in front of it is another's.
-    fn print(&mut self, text: &[u8], is_last: bool) {
+    /// last piece: what stands in front of it is another's. Where the line of a message that was
+    /// given up has no end, the next message ends it.
+    fn print(&mut self, text: &[u8], is_first: bool, is_last: bool) {
+        if is_first && self.in_line && self.bytes.is_empty() {
+            self.bytes.push(b'\n');
+        }
         self.bytes.extend_from_slice(text);
         if is_last && !text.ends_with(b"\n") {
             self.bytes.push(b'\n');

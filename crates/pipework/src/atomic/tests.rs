@@ -599,6 +599,98 @@ fn a_reader_can_be_polled() {
     assert!(reader.try_recv().unwrap().is_some());
 }
 
+// ---------------------------------------------------------------- printing
+
+/// Has the next write of text take only some bytes of it, and the `agains` that follow nothing, as a
+/// terminal that does not block and stands still.
+fn stand_still_after(bytes: usize, agains: usize) {
+    order("write", 0, Fault::Short(bytes));
+    (0..agains).for_each(|_| order("write", 0, os(libc::EAGAIN)));
+}
+
+#[test]
+fn text_that_was_printed_in_part_is_not_printed_again() {
+    use std::io::{Read, Seek};
+
+    /// Calls that end while the terminal stands still, and what they are to return.
+    type Stops = (&'static str, fn(&mut Writer) -> Result<usize>, std::result::Result<usize, ErrorKind>);
+    // Enough for the time that each call has.
+    const AGAINS: usize = 1000;
+    let stops: [Stops; 5] = [
+        (
+            "flush",
+            |writer| {
+                writer.enqueue("hello").and(writer.enqueue("again")).unwrap();
+                writer.flush(Deadline::after(Duration::from_millis(20))).map(|()| 0)
+            },
+            Err(ErrorKind::TimedOut),
+        ),
+        (
+            "try_send",
+            |writer| writer.try_send("hello").map(|parts| parts.map_or(9, |parts| parts as usize)),
+            Ok(1),
+        ),
+        ("try_burst", |writer| writer.try_burst("hello").map(|taken| taken.map_or(9, |()| 1)), Ok(1)),
+        (
+            "send",
+            |writer| {
+                writer.send("hello", Deadline::after(Duration::from_millis(20))).map(|parts| parts as usize)
+            },
+            Err(ErrorKind::TimedOut),
+        ),
+        (
+            "send_many",
+            |writer| writer.send_many(&["hello", "again"], Deadline::after(Duration::from_millis(20))),
+            Err(ErrorKind::TimedOut),
+        ),
+    ];
+    let new = || {
+        let text = rustix::fs::memfd_create("text", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let mut text = std::fs::File::from(text);
+        let writer = Options::new().or_print(true).writer(text.try_clone().unwrap()).unwrap();
+        let printed = move || {
+            let mut printed = String::new();
+            text.rewind().unwrap();
+            text.read_to_string(&mut printed).unwrap();
+            printed
+        };
+        (writer, printed)
+    };
+    for (what, stop, expected) in stops {
+        let (mut writer, mut printed) = new();
+        stand_still_after(3, AGAINS);
+        assert_eq!(stop(&mut writer).map_err(|error| error.kind()), expected, "{what}");
+        assert!(!all_met(), "{what}: it was not asked in a spin");
+        assert_eq!(printed(), "hel", "{what}");
+        // What is pending goes on where it stopped; what was given up ends its line.
+        writer.send("next", Deadline::NEVER).unwrap();
+        let after = match (what, expected) {
+            ("flush", _) => "hello\nagain\nnext\n",
+            (_, Ok(_)) => "hello\nnext\n",
+            (_, Err(_)) => "hel\nnext\n",
+        };
+        assert_eq!(printed(), after, "{what}");
+    }
+    // What is asked whether to go on goes on with the rest.
+    let (mut writer, mut printed) = new();
+    writer.set_interrupt_check(Some(|| true));
+    order("write", 0, Fault::Short(3));
+    order("write", 0, os(libc::EINTR));
+    order("write", 0, Fault::Short(1));
+    order("write", 0, os(libc::EAGAIN));
+    order("poll", 0, os(libc::EINTR));
+    writer.send("hello", Deadline::NEVER).unwrap();
+    assert!(all_met());
+    assert_eq!(printed(), "hello\n");
+    // Messages that were printed whole count as sent, and only those.
+    let (mut writer, mut printed) = new();
+    order("write", 1, Fault::Short(1));
+    order("write", 1, os(libc::EIO));
+    assert_eq!(kind(writer.send_many(&["one", "two", "three"], Deadline::NEVER)), Ok(1));
+    assert_eq!(kind(writer.send_many(&["two", "three"], Deadline::NEVER)), Ok(2));
+    assert_eq!(printed(), "one\nt\ntwo\nthree\n");
+}
+
 // ---------------------------------------------------------------- waits and ends
 
 #[test]

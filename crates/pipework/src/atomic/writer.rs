@@ -128,7 +128,7 @@ impl Writer {
                 if writer.try_write_packed(OP)? {
                     continue;
                 }
-                if !before.has_begun() {
+                if !before.has_begun() && !writer.inside {
                     // Nothing is in the pipe yet, so the message can still be refused.
                     writer.packer.clear();
                     return Ok(writer.queue_if_space(payload, false).then_some(parts));
@@ -205,7 +205,8 @@ impl Writer {
             writer.check_burst(payload, OP)?;
             if idle {
                 writer.packer.push_burst(payload);
-                if writer.try_write_packed(OP)? {
+                // What has been printed in part is taken, and the rest of it is pending.
+                if writer.try_write_packed(OP)? || writer.inside {
                     return Ok(Some(()));
                 }
                 writer.packer.clear();
@@ -402,7 +403,10 @@ impl Writer {
                 writer.count_parts(payload.len(), op)?;
                 let mut cut = Cut::new(writer.zstd.is_some());
                 while !cut.is_done() {
-                    if writer.packer.push_part(writer.key, payload, &mut cut) {
+                    // What is printed may stop anywhere, so there each message is written by itself:
+                    // those that were printed whole count as sent.
+                    let is_apart = writer.packer.prints() && !writer.packer.is_empty();
+                    if !is_apart && writer.packer.push_part(writer.key, payload, &mut cut) {
                         continue;
                     }
                     writer.write_packed(deadline, op)?;
@@ -531,21 +535,52 @@ impl Writer {
     }
 
     fn write_checking(&mut self, deadline: Deadline) -> std::result::Result<(), Errno> {
-        let Some(ask) = &self.interrupt_check else { return self.end.write(self.packer.bytes(), deadline) };
+        if self.interrupt_check.is_none() {
+            return self.write_or_print(deadline);
+        }
         loop {
-            match self.end.write(self.packer.bytes(), deadline.capped(CHECK_EVERY)) {
+            match self.write_or_print(deadline.capped(CHECK_EVERY)) {
                 Err(Errno::INTR) => {}
                 Err(Errno::TIMEDOUT) if !deadline.has_passed() => {}
                 done => return done,
             }
-            if !ask() {
+            if self.interrupt_check.as_ref().is_some_and(|ask| !ask()) {
                 return Err(Errno::INTR);
             }
         }
     }
 
+    fn write_or_print(&mut self, deadline: Deadline) -> std::result::Result<(), Errno> {
+        if self.end.prints() { self.print(deadline) } else { self.end.write(self.packer.bytes(), deadline) }
+    }
+
+    /// Prints the packer's bytes. What was printed when an error ends it is printed, and only the
+    /// rest is left in the packer.
+    fn print(&mut self, deadline: Deadline) -> std::result::Result<(), Errno> {
+        let mut rest = self.packer.bytes();
+        let outcome = self.end.print(&mut rest, deadline);
+        let printed = self.packer.bytes().len() - rest.len();
+        if outcome.is_err() && printed > 0 {
+            self.packer.printed(printed);
+            self.inside = true;
+        }
+        outcome
+    }
+
+    fn try_print(&mut self) -> std::result::Result<bool, Errno> {
+        match self.print(Deadline::now()) {
+            Ok(()) => Ok(true),
+            Err(Errno::TIMEDOUT) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
     fn try_write_packed(&mut self, op: &'static str) -> Result<bool> {
-        match self.end.try_write(self.packer.bytes()) {
+        let done = match self.end.prints() {
+            true => self.try_print(),
+            false => self.end.try_write(self.packer.bytes()),
+        };
+        match done {
             Ok(true) => {
                 self.written();
                 Ok(true)
@@ -585,6 +620,7 @@ impl Writer {
             self.generation = generation;
             self.inside = true;
             self.abandon();
+            self.packer.forget_line();
         }
     }
 }

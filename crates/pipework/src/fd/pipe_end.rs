@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::spin::Spin;
 use crate::sync::Fact;
 use crate::sys::net::{self, Take};
+use crate::sys::timed_fd::Pauses;
 use crate::sys::{self, Access, Blocking, Carrier, Errno, For};
 
 /// One end of a pipe, FIFO or Unix stream socket: reads or writes with a deadline and without
@@ -365,9 +366,6 @@ impl PipeEnd {
     /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece; false if there is no space for it
     /// now.
     pub(crate) fn try_write(&mut self, buf: &[u8]) -> std::result::Result<bool, Errno> {
-        if self.prints() {
-            return self.print(buf, Deadline::NEVER).map(|()| true);
-        }
         let (is_socket, guarded) = (self.is_socket(), self.guarded);
         let blocking = |nowait| if nowait { Blocking::Never } else { Blocking::Native };
         let done = self.nowait(|fd, nowait| match is_socket {
@@ -383,9 +381,6 @@ impl PipeEnd {
 
     /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece, as soon as there is space.
     pub(crate) fn write(&mut self, buf: &[u8], deadline: Deadline) -> std::result::Result<(), Errno> {
-        if self.prints() {
-            return self.print(buf, deadline);
-        }
         loop {
             if deadline.is_never() {
                 let fd = self.fd.as_fd();
@@ -405,16 +400,18 @@ impl PipeEnd {
         }
     }
 
-    /// Writes all of `buf` to a terminal, file or device, in as many pieces as it takes.
-    fn print(&self, mut buf: &[u8], deadline: Deadline) -> std::result::Result<(), Errno> {
-        let whole = buf.len();
-        while !buf.is_empty() {
-            match sys::write(self.fd.as_fd(), buf, Blocking::Native) {
+    /// Writes `text` to a terminal, file or device, in as many pieces as it takes, and leaves in
+    /// `text` what is still to be written. One that blocks may wait beyond the deadline.
+    pub(crate) fn print(&self, text: &mut &[u8], deadline: Deadline) -> std::result::Result<(), Errno> {
+        let mut pauses = Pauses::new();
+        while !text.is_empty() {
+            match sys::write(self.fd.as_fd(), text, Blocking::Native) {
                 Ok(0) => return Err(Errno::IO),
-                Ok(len) => buf = &buf[len..],
-                Err(Errno::AGAIN) => self.wait(For::Writing, deadline)?,
-                // The caller could not repeat the rest of a line.
-                Err(Errno::INTR) if buf.len() < whole => {}
+                Ok(len) => (*text, pauses) = (&text[len..], Pauses::new()),
+                Err(Errno::AGAIN) => {
+                    self.wait(For::Writing, deadline)?;
+                    pauses.pause(deadline)?;
+                }
                 Err(errno) => return Err(errno),
             }
         }
