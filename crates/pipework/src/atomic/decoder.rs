@@ -217,6 +217,12 @@ impl Decoder {
         self.lines.begun()
     }
 
+    /// Where in the stream the unfinished line begins, if it ends with `\r`: the next byte of text may
+    /// be its `\n`.
+    pub(super) fn awaits_line_feed(&self) -> Option<u64> {
+        self.unfinished_line().ends_with(b"\r").then_some(self.line_began)
+    }
+
     /// Takes it; what follows of it begins another.
     pub(super) fn take_unfinished_line(&mut self) -> Option<Vec<u8>> {
         self.lines.end()

@@ -99,7 +99,8 @@ impl Deref for Burst<'_> {
 /// A line of ordinary text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// The text with its terminator: `\n`, `\r\n` or `\r`. The last line before the end of the pipe
+    /// The text with its terminator: `\n`, `\r\n` or `\r`. (A `\r` waits up to 100 ms for a `\n`; one
+    /// that comes later is a line of its own.) The last line before the end of the pipe
     /// may have none, nor has a piece of a line that is longer than the reader's `max_message`.
     pub data: Cow<'a, [u8]>,
 }

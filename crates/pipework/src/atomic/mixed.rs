@@ -164,7 +164,7 @@ fn compressed_burst(bytes: &[u8], rest: Rest, rules: Rules) -> Start {
 /// Divides text into lines: `\n`, `\r\n` and `\r` end one.
 ///
 /// A `\r` at the end of what is known waits for the next byte of text, so that lines do not depend
-/// on how reads cut the stream.
+/// on how reads cut the stream. How long it waits is for others to say.
 #[derive(Debug)]
 pub(super) struct Lines {
     /// The text of the line that has not ended yet.

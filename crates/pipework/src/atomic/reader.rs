@@ -141,7 +141,7 @@ impl Reader {
 
     /// By when an event loop should call again although the descriptor is not readable; `None`: not
     /// before it is. Ask after a `try_` method had nothing. A frame that waits for its rest becomes
-    /// text then (see [`Options::frame_timeout`]), or the call came back before it had looked at
+    /// text then (see [`Options::frame_timeout`]), a line that ends with `\r` is given out, or the call came back before it had looked at
     /// all that is in the pipe: the deadline has passed already.
     ///
     /// [`Options::frame_timeout`]: super::Options::frame_timeout

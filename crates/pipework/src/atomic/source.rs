@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::decoder::{Decoder, Found, Tail};
+use super::decoder::{Data, Decoder, Found, Tail};
 use super::frame::{Mode, Opening};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Explanation, Result};
@@ -19,6 +19,9 @@ pub(super) const OP: &str = "atomic recv";
 /// How many bytes a call reads on without an item when it has no time left: what a pipe can hold
 /// that no privileged process has made.
 const LAST_LOOK: usize = 1 << 20;
+/// How long a line that ends with `\r` waits for a `\n`. Those of one line end are written together,
+/// or one directly after the other; a progress bar's next state may take long.
+const LINE_FEED_WITHIN: Duration = Duration::from_millis(100);
 /// Who wakes so much later than asked was stopped meanwhile.
 const OVERSLEPT: Duration = Duration::from_secs(1);
 /// What a read counts for at least, so that many small ones come to an end as well.
@@ -40,6 +43,8 @@ pub(super) struct Source {
     frame_timeout: Duration,
     /// Since when nothing has come, while a frame waits for its rest.
     quiet_since: Option<Instant>,
+    /// The place of the line that waits for its `\n`, and since when it does.
+    returned: Option<(u64, Instant)>,
     /// Whether the latest call ended with bytes still in the pipe.
     cut_short: bool,
     /// Clones that wait, or are about to.
@@ -59,6 +64,7 @@ impl Source {
             spin,
             frame_timeout,
             quiet_since: None,
+            returned: None,
             cut_short: false,
             waiting: 0,
         }
@@ -70,11 +76,7 @@ impl Source {
         self.cut_short = false;
         loop {
             if let Some(found) = self.decoder.next(self.tail)? {
-                // Who has taken as many as announced takes each further one by itself.
-                if self.exact > 1 && !matches!(found, Found::Torn(_)) {
-                    self.exact -= 1;
-                }
-                return Ok(Some(found));
+                return Ok(Some(self.counted(found)));
             }
             if self.has_ended(end, OP)? {
                 return Err(Error::new(ErrorKind::Closed, OP));
@@ -84,7 +86,8 @@ impl Source {
                 self.cut_short = true;
                 return self.nothing(deadline);
             }
-            let due = self.text_at().map(|due| (due, Instant::now()));
+            let line_at = self.line_at();
+            let due = self.text_at().into_iter().chain(line_at).min().map(|due| (due, Instant::now()));
             let wait =
                 deadline.map(|deadline| due.map_or(deadline, |(due, _)| deadline.or_earlier(due.into())));
             if let Some(len) = self.feed(end, wait, OP)? {
@@ -94,12 +97,25 @@ impl Source {
             match due.map(|(due, began)| Instant::now().checked_duration_since(due.max(began))) {
                 // Who oversleeps was stopped, as a shell's job control stops all of a pipeline, and
                 // so perhaps was the relay.
-                Some(Some(late)) if late > OVERSLEPT => self.quiet_since = None,
+                Some(Some(late)) if late > OVERSLEPT => (self.quiet_since, self.returned) = (None, None),
+                Some(Some(_)) if line_at.is_some_and(|at| at <= Instant::now()) => {
+                    let line = self.decoder.take_unfinished_line().map(|line| Found::Line(Data::Own(line)));
+                    return Ok(line.map(|line| self.counted(line)));
+                }
                 Some(Some(_)) => self.tail = Tail::Silent,
                 _ if deadline.is_none_or(Deadline::has_passed) => return self.nothing(deadline),
                 _ => {}
             }
         }
+    }
+
+    /// An item that is given out. Past the number of items that was announced to be read exactly,
+    /// each further one is read by itself.
+    fn counted(&mut self, found: Found) -> Found {
+        if self.exact > 1 && !matches!(found, Found::Torn(_)) {
+            self.exact -= 1;
+        }
+        found
     }
 
     /// Whether the pipe has ended and nothing is held; `None` if that is not known by the deadline;
@@ -148,9 +164,23 @@ impl Source {
         self.quiet_since.get_or_insert_with(Instant::now).checked_add(self.frame_timeout)
     }
 
+    /// When the line that ends with `\r` is given out, if no `\n` comes. Messages that come meanwhile
+    /// do not put it off.
+    fn line_at(&mut self) -> Option<Instant> {
+        let place = self.decoder.awaits_line_feed()?;
+        let (_, since) = match self.returned.filter(|(before, _)| *before == place) {
+            Some(known) => known,
+            None => *self.returned.insert((place, Instant::now())),
+        };
+        since.checked_add(LINE_FEED_WITHIN)
+    }
+
     /// By when to look again although nothing comes.
     pub(super) fn due(&mut self) -> Option<Deadline> {
-        if self.cut_short { Some(Deadline::now()) } else { self.text_at().map(Deadline::at) }
+        if self.cut_short {
+            return Some(Deadline::now());
+        }
+        self.text_at().into_iter().chain(self.line_at()).min().map(Deadline::at)
     }
 
     /// Reads one block; `None` if nothing is there, or comes before the deadline.

@@ -599,6 +599,77 @@ fn a_reader_can_be_polled() {
     assert!(reader.try_recv().unwrap().is_some());
 }
 
+// ---------------------------------------------------------------- lines that end with `\r`
+
+/// A mixed reader, and the raw end of its pipe.
+fn reader_of_text() -> (Reader, Writer, std::fs::File) {
+    let (reader, writer) = Options::new().mixed(true).pair().unwrap();
+    let print = std::fs::File::from(writer.as_fd().try_clone_to_owned().unwrap());
+    (reader, writer, print)
+}
+
+fn line(item: Result<Item<'_>>) -> std::result::Result<String, String> {
+    match item {
+        Ok(Item::Line(line)) => Ok(String::from_utf8(line.data.into_owned()).unwrap()),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+#[test]
+fn a_line_that_ends_with_cr_is_given_out_although_nothing_follows() {
+    use std::io::Write;
+
+    let patience = || Duration::from_secs(60);
+    let (mut reader, mut writer, mut print) = reader_of_text();
+    // By a call that waits; with a frame behind it; by calls that do not wait, in an event loop.
+    print.write_all(b"10%\r").unwrap();
+    assert_eq!(line(reader.next_item(patience())), Ok("10%\r".into()));
+    print.write_all(b"20%\r").unwrap();
+    writer.send("between", Deadline::NEVER).unwrap();
+    assert!(matches!(reader.next_item(patience()), Ok(Item::Message(_))));
+    assert_eq!(line(reader.next_item(patience())), Ok("20%\r".into()));
+    print.write_all(b"30%\r").unwrap();
+    let mut came = None;
+    while came.is_none() {
+        came = reader.try_next_item().transpose().map(line);
+        let Some(due) = reader.due() else { continue };
+        assert!(came.is_none(), "nothing is due any more");
+        assert_eq!(crate::sys::wait(&[reader.as_fd()], crate::sys::For::Reading, due), Ok(false));
+    }
+    assert_eq!(came, Some(Ok("30%\r".into())));
+    assert_eq!((reader.due(), reader.peek()), (None, None));
+    // By clones.
+    let mut clone = reader.try_clone().unwrap();
+    print.write_all(b"40%\r").unwrap();
+    assert_eq!(line(clone.next_item(patience())), Ok("40%\r".into()));
+    // It has ended: what still comes is another line.
+    print.write_all(b"\n50%\r\n").unwrap();
+    assert_eq!(line(reader.next_item(patience())), Ok("\n".into()));
+    assert_eq!(line(reader.next_item(patience())), Ok("50%\r\n".into()));
+}
+
+#[test]
+fn the_bytes_of_a_line_end_that_come_one_after_the_other_end_one_line() {
+    use std::io::Write;
+
+    let (mut reader, mut writer, mut print) = reader_of_text();
+    for between in [false, true] {
+        print.write_all(b"text\r").unwrap();
+        // The first look that finds nothing behind it is where its time begins.
+        assert_eq!(reader.try_next_item(), Ok(None));
+        if between {
+            writer.send("between", Deadline::NEVER).unwrap();
+        }
+        print.write_all(b"\n").unwrap();
+        // However late this is: what lies in the pipe is looked at first.
+        std::thread::sleep(Duration::from_millis(110));
+        if between {
+            assert!(matches!(reader.try_next_item(), Ok(Some(Item::Message(_)))));
+        }
+        assert_eq!(line(reader.next_item(NOW)), Ok("text\r\n".into()));
+    }
+}
+
 // ---------------------------------------------------------------- printing
 
 /// Has the next write of text take only some bytes of it, and the `agains` that follow nothing, as a
