@@ -21,6 +21,21 @@ pub(crate) const TIMEOUT: u8 = 124;
 /// Whoever read our standard output has left (the status of a command that SIGPIPE ended).
 pub(crate) const CLOSED: u8 = 141;
 
+/// How the command ends when it has not failed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Ending {
+    /// With this exit status.
+    Status(u8),
+    /// By the signal that has stopped it.
+    Signal(i32),
+}
+
+impl From<u8> for Ending {
+    fn from(status: u8) -> Self {
+        Self::Status(status)
+    }
+}
+
 pub(crate) const STDOUT: &str = "standard output";
 pub(crate) const STDERR: &str = "standard error";
 

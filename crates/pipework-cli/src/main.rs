@@ -10,6 +10,7 @@ mod failure;
 mod sys;
 mod streams;
 mod usage;
+mod words;
 mod progress;
 mod table;
 mod form;
@@ -20,6 +21,7 @@ mod channel;
 mod processes;
 mod pipes;
 mod look;
+mod stop;
 mod exec;
 mod group;
 mod outlet;
@@ -45,7 +47,7 @@ use crate::call::CallArgs;
 use crate::completions::CompletionsArgs;
 use crate::demo::{DEMO_PEER, DEMO_WRITER, DemoArgs, DemoPeerArgs, DemoWriterArgs};
 use crate::doctor::DoctorArgs;
-use crate::failure::Failure;
+use crate::failure::{Ending, Failure};
 use crate::ls::LsArgs;
 use crate::man::ManArgs;
 use crate::nats::NatsArgs;
@@ -162,41 +164,44 @@ fn main() -> ExitCode {
     sys::fail_past_size_limits();
     let mut arguments = std::env::args_os().skip(1).peekable();
     let outcome = match arguments.peek().and_then(|first| first.to_str()) {
-        Some(DEMO_WRITER) => demo::writer(&DemoWriterArgs::parse_from(arguments)),
-        Some(fifo::FIFO_KEEPER) => fifo::keep(),
-        Some(BENCH_PEER) => bench::peer(&BenchPeerArgs::parse_from(arguments)),
-        Some(DEMO_PEER) => demo::peer(&DemoPeerArgs::parse_from(arguments)),
+        Some(DEMO_WRITER) => demo::writer(&DemoWriterArgs::parse_from(arguments)).map(Ending::from),
+        Some(fifo::FIFO_KEEPER) => fifo::keep().map(Ending::from),
+        Some(BENCH_PEER) => bench::peer(&BenchPeerArgs::parse_from(arguments)).map(Ending::from),
+        Some(DEMO_PEER) => demo::peer(&DemoPeerArgs::parse_from(arguments)).map(Ending::from),
         _ => understand().and_then(|cli| obey(&cli)),
     };
-    match outcome {
-        Ok(status) => ExitCode::from(status),
-        Err(failure) => {
-            if !failure.is_silent() {
-                progress::say(&failure);
-            }
-            ExitCode::from(failure.status())
+    let ending = outcome.unwrap_or_else(|failure| {
+        if !failure.is_silent() {
+            progress::say(&failure);
         }
-    }
+        Ending::Status(failure.status())
+    });
+    words::finish();
+    ExitCode::from(match ending {
+        Ending::Status(status) => status,
+        Ending::Signal(number) => sys::end_by(number),
+    })
 }
 
-/// Hands over to the subcommand; returns its exit status.
-fn obey(cli: &Cli) -> Result<u8, Failure> {
-    match &cli.command {
+/// Hands over to the subcommand; returns how it ends.
+fn obey(cli: &Cli) -> Result<Ending, Failure> {
+    let status = match &cli.command {
+        Command::Run(args) => return run::run(args, cli.quiet),
+        Command::Tee(args) => return tee::tee(args, cli.quiet),
+        Command::Top(args) => return top::top(args, cli.quiet),
         Command::Send(args) => send::send(args, cli.quiet),
         Command::Recv(args) => recv::recv(args, cli.quiet),
-        Command::Run(args) => run::run(args, cli.quiet),
-        Command::Tee(args) => tee::tee(args, cli.quiet),
         Command::Serve(args) => serve::serve(args, cli.quiet),
         Command::Call(args) => call::call(args, cli.quiet),
         Command::Ls(args) => ls::ls(args, cli.quiet),
-        Command::Top(args) => top::top(args, cli.quiet),
         Command::Doctor(args) => doctor::doctor(args, cli.quiet),
         Command::Bench(args) => bench::bench(args, cli.quiet),
         Command::Demo(args) => demo::demo(args, cli.quiet),
         Command::Nats(args) => nats::nats(args),
         Command::Completions(args) => completions::completions(args, definition()),
         Command::Man(args) => man::man(args, definition()),
-    }
+    };
+    status.map(Ending::Status)
 }
 
 /// The definition of the command line.

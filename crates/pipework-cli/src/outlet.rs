@@ -8,12 +8,14 @@
 
 use crate::log_file;
 use crate::sys;
+use pipework::Deadline;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 /// More than this waiting, and no more is taken in.
 const FULL: usize = 256 << 10;
@@ -22,6 +24,8 @@ const FULL: usize = 256 << 10;
 const SPACE: usize = 4096;
 /// Pieces that are written before others have their turn.
 const TURN: usize = 64;
+/// A destination that takes nothing for this long after a signal to stop is given up.
+pub(crate) const STILL: Duration = Duration::from_secs(5);
 
 /// A destination for bytes.
 pub(crate) struct Outlet {
@@ -38,6 +42,10 @@ pub(crate) struct Outlet {
     /// Where entries end that have not been written whole, and where the latest did that has.
     ends: VecDeque<u64>,
     whole: u64,
+    /// When it took something the last time, or had nothing to take.
+    moved: Instant,
+    /// It is of no use any more: what is appended is forgotten.
+    is_gone: bool,
 }
 
 impl Outlet {
@@ -53,11 +61,18 @@ impl Outlet {
             passed: 0,
             ends: VecDeque::new(),
             whole: 0,
+            moved: Instant::now(),
+            is_gone: false,
         }
     }
 
     /// Where to append what is to be written.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        if self.is_gone {
+            self.forget();
+        } else if !self.is_pending() {
+            self.moved = Instant::now();
+        }
         &mut self.waiting
     }
 
@@ -68,12 +83,30 @@ impl Outlet {
 
     /// Nothing should be appended before some has been written.
     pub(crate) fn is_full(&self) -> bool {
-        self.waiting.len() - self.written >= FULL
+        self.unwritten() >= FULL
     }
 
     /// There is something to write.
     pub(crate) fn is_pending(&self) -> bool {
-        self.waiting.len() > self.written
+        !self.is_gone && self.unwritten() > 0
+    }
+
+    /// Bytes that have not been written.
+    pub(crate) fn unwritten(&self) -> usize {
+        if self.is_gone { 0 } else { self.waiting.len() - self.written }
+    }
+
+    /// Entries that have not been written whole.
+    pub(crate) fn unwritten_entries(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// When it has stood still for too long, if a signal to stop came at `stopped`.
+    pub(crate) fn still(&self, stopped: Instant) -> Deadline {
+        match self.is_pending() {
+            true => Deadline::from(self.moved.max(stopped) + STILL),
+            false => Deadline::NEVER,
+        }
     }
 
     /// What to wait for before `write_some`.
@@ -98,6 +131,7 @@ impl Outlet {
             };
             match outcome {
                 Ok(written) => {
+                    self.moved = Instant::now();
                     self.written += written;
                     self.passed += written as u64;
                     while let Some(end) = self.ends.pop_front_if(|end| *end <= self.passed) {
@@ -127,8 +161,14 @@ impl Outlet {
         Ok(())
     }
 
-    /// Gives up what has not been written.
-    pub(crate) fn discard(&mut self) {
+    /// Gives up what has not been written, and all that would be appended: behind an entry that
+    /// is cut, or missing, nothing else shall stand.
+    pub(crate) fn give_up(&mut self) {
+        self.forget();
+        self.is_gone = true;
+    }
+
+    fn forget(&mut self) {
         self.waiting.clear();
         self.written = 0;
         self.ends.clear();
@@ -137,10 +177,12 @@ impl Outlet {
     /// Takes back what a file has taken of an entry that it cannot take whole; false if that must
     /// stay there. Only of an outlet all of whose entries were noted.
     pub(crate) fn take_back_entry(&mut self) -> bool {
-        match self.passed - self.whole {
-            0 => true,
-            cut => log_file::take_back(&mut self.file, cut as usize),
+        let cut = self.passed - self.whole;
+        if cut > 0 && !log_file::take_back(&mut self.file, cut as usize) {
+            return false;
         }
+        self.passed = self.whole;
+        true
     }
 
     /// What to poll to learn that nobody reads any more, while there is nothing to write.

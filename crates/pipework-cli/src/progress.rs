@@ -6,8 +6,8 @@
 //! the data, and by a sender into standard output, for the receiver at the other end has one.
 
 use crate::streams::{self, Stream};
+use crate::words;
 use std::fmt::Display;
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// How often the counter is drawn, at most.
@@ -51,13 +51,13 @@ impl Progress {
         self.bytes += bytes;
         if self.counter && self.drawn.unwrap_or(self.started).elapsed() >= INTERVAL {
             self.drawn = Some(Instant::now());
-            write(&format!("\r\x1b[K{}", self.text()));
+            words::put_if_idle(&format!("\r\x1b[K{}", self.text()));
         }
     }
 
     /// Prints a line for standard error, clear of the counter.
     pub(crate) fn warn(&self, text: impl Display) {
-        write(&format!("{}{}", self.clear(), marked(text)));
+        words::put(&format!("{}{}", self.clear(), marked(text)));
     }
 
     /// Messages counted so far.
@@ -68,7 +68,7 @@ impl Progress {
     /// Ends the counter and prints the summary.
     pub(crate) fn finish(self) {
         if self.summary {
-            write(&format!("{}{}\n", self.clear(), self.text()));
+            words::put(&format!("{}{}\n", self.clear(), self.text()));
         }
     }
 
@@ -91,7 +91,7 @@ impl Progress {
 
 /// Prints a line on standard error, marked as ours.
 pub(crate) fn say(text: impl Display) {
-    write(&marked(text));
+    words::put(&marked(text));
 }
 
 /// A line for standard error, marked as ours.
@@ -104,12 +104,6 @@ pub(crate) fn invite(quiet: bool, text: &str) {
     if !quiet && streams::stdin().is_ok_and(Stream::is_terminal) {
         say(text);
     }
-}
-
-/// One write for all of it: standard error is not buffered, and others may share it.
-fn write(text: &str) {
-    // Where it cannot be written nobody could be told so.
-    let _ = streams::stderr().write_all(text.as_bytes());
 }
 
 /// A number with its thousands set apart: 1,234,567.

@@ -13,12 +13,14 @@ mod job;
 mod messages;
 mod outputs;
 
-use crate::failure::{Failure, at, words};
+use crate::failure::{Ending, Failure, at, words};
 use crate::form::Form;
 use crate::group::Start;
+use crate::outlet::Outlet;
 use crate::recv;
+use crate::stop::{Heard, Stop};
 use crate::streams;
-use crate::sys::{self, Arrived, Signals};
+use crate::sys::{self, Arrived};
 use job::{Job, Manner};
 use messages::Messages;
 use outputs::{Out, Outputs};
@@ -29,25 +31,20 @@ use rustix::event::{PollFd, PollFlags};
 use std::io;
 use std::num::NonZero;
 use std::thread;
-use std::time::{Duration, Instant};
 
 pub(crate) use args::{HELP, RunArgs};
 
 /// Items taken from one command before the others have their turn.
 const TURN: usize = 1000;
-/// A second signal kills the commands, unless it comes sooner than this after the first: then it
-/// is the same one over two ways, as timeout(1) sends it to a process and to its group.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs `pipework run`.
-pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<u8, Failure> {
+pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<Ending, Failure> {
     // First of all, before a descriptor of our own could have the number of the user's.
     let stdout = streams::stdout()?;
     let end = Form::of(&args.form, Form::Lines).end();
     let messages = Messages::open(args.messages.as_ref(), args.append, end, stdout)?;
     let queue = Queue::open(args)?;
-    let signals = Signals::take(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGCHLD])
-        .map_err(at("signals"))?;
+    let stop = Stop::take(&[libc::SIGCHLD])?;
     let many = args.arg_file.is_some() || queue.len() > 1;
     let mut run = Run {
         args,
@@ -55,18 +52,18 @@ pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<u8, Failure> {
         queue,
         limit: limit(args),
         jobs: Vec::new(),
-        signals,
+        stop,
         apart: sys::terminal().is_err(),
         many,
         outputs: Outputs::new(args, many, quiet, stdout, messages)?,
-        stopped: None,
+        last: Deadline::NEVER,
         failed: false,
         status: 0,
     };
     run.until_over()?;
-    let status = run.status();
+    let ending = run.ending();
     run.outputs.finish();
-    Ok(status)
+    Ok(ending)
 }
 
 /// How many commands run at a time.
@@ -99,14 +96,14 @@ struct Run<'a> {
     limit: usize,
     /// Those that are not over.
     jobs: Vec<Job>,
-    signals: Signals,
+    stop: Stop,
     /// There is no terminal, so commands get process groups of their own.
     apart: bool,
     /// There is more than one command.
     many: bool,
     outputs: Outputs,
-    /// The first signal to stop, and when it came.
-    stopped: Option<(i32, Instant)>,
+    /// When what has not ended then is ended by force.
+    last: Deadline,
     /// A command has failed that must not (`--fail-fast`).
     failed: bool,
     /// The highest of those that are over.
@@ -122,7 +119,7 @@ impl Run<'_> {
             }
             for source in self.wait().map_err(at("poll"))? {
                 match source {
-                    Source::Signals => self.hear().map_err(at("signals"))?,
+                    Source::Signals => self.hear()?,
                     Source::Arguments => {
                         if let Err(failure) = self.queue.read() {
                             self.outputs.fail(failure);
@@ -142,10 +139,11 @@ impl Run<'_> {
                 }
             }
             for place in 0..self.jobs.len() {
-                self.jobs[place].mind_the_time(self.args.grace).map_err(at("signals"))?;
+                self.jobs[place].mind_the_time().map_err(at("signals"))?;
                 self.take_from(place);
                 self.take_stderr(place);
             }
+            self.mind_the_time();
             self.settle();
         }
     }
@@ -156,10 +154,11 @@ impl Run<'_> {
             && let Some(plan) = self.queue.next()
         {
             let manner = Manner {
-                start: Start { signals: &self.signals, apart: self.apart },
+                start: Start { signals: &self.stop.signals, apart: self.apart },
                 options: &self.options,
                 stderr: self.args.stderr,
                 timeout: self.args.timeout,
+                grace: self.args.grace,
                 keeps_stdin: !self.many,
             };
             match Job::start(&plan, &manner) {
@@ -183,8 +182,8 @@ impl Run<'_> {
     /// Waits until something is ready.
     fn wait(&self) -> io::Result<Vec<Source>> {
         let mut sources = vec![Source::Signals];
-        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        let mut until = Deadline::NEVER;
+        let mut fds = vec![PollFd::new(&self.stop.signals, PollFlags::IN)];
+        let mut until = self.last;
         if self.jobs.len() < self.limit
             && let Some(arguments) = self.queue.poll()
         {
@@ -194,6 +193,7 @@ impl Run<'_> {
         for (out, outlet) in self.outputs.pending() {
             sources.push(Source::Out(out));
             fds.push(outlet.poll());
+            until = until.or_earlier(self.still(outlet));
         }
         if let Some(stdout) = self.outputs.idle() {
             sources.push(Source::Deserted);
@@ -229,50 +229,80 @@ impl Run<'_> {
     }
 
     /// Takes notice of signals, the end of processes among them.
-    fn hear(&mut self) -> io::Result<()> {
-        while let Some(arrived) = self.signals.next()? {
-            if arrived.number == libc::SIGCHLD {
-                self.jobs.iter_mut().try_for_each(Job::look_after)?;
-                self.outputs.look_after_command()?;
-            } else {
-                self.stop(arrived);
+    fn hear(&mut self) -> Result<(), Failure> {
+        while let Some(heard) = self.stop.next()? {
+            match heard {
+                Heard::Asks(arrived) => self.ask(arrived),
+                Heard::Insists => {
+                    self.jobs.iter().for_each(|job| job.signal(libc::SIGKILL));
+                    self.outputs.kill_command();
+                    self.stop_reading();
+                    self.jobs.iter_mut().for_each(Job::desert_stderr);
+                    self.outputs.give_up_all();
+                }
+                Heard::Other => {
+                    self.jobs.iter_mut().try_for_each(Job::look_after).map_err(at("signals"))?;
+                    self.outputs.look_after_command().map_err(at("signals"))?;
+                }
             }
         }
         Ok(())
     }
 
-    /// Ends the commands: the first time as the signal asks, the second time by force.
-    fn stop(&mut self, arrived: Arrived) {
-        match self.stopped {
-            None => {
-                self.stopped = Some((arrived.number, Instant::now()));
-                self.queue.close();
-                // Those who share the terminal with us have had its Ctrl-C already.
-                let signal = (arrived.from_process || self.apart).then_some(arrived.number);
-                self.jobs.iter_mut().for_each(|job| job.stop(signal, Deadline::NEVER));
-            }
-            Some((_, since)) if since.elapsed() >= PATIENCE => {
-                self.jobs.iter().for_each(|job| job.signal(libc::SIGKILL));
-                if let Messages::Command(_, Some(group)) = &self.outputs.messages {
-                    group.signal(libc::SIGKILL);
-                }
-                self.stop_reading();
-                self.jobs.iter_mut().for_each(|job| job.stderr = None);
-                self.outputs.discard();
-            }
-            Some(_) => {}
+    /// Ends the commands as the first signal asks.
+    fn ask(&mut self, arrived: Arrived) {
+        self.queue.close();
+        // A person who has pressed Ctrl-C can press it again, and a program that handles it, a
+        // prompt for instance, goes on. A process that sends a signal, or a terminal that has gone,
+        // does so once.
+        let has_person = !arrived.from_process && arrived.number != libc::SIGHUP;
+        if !has_person {
+            self.last = Deadline::after(self.args.grace);
+        }
+        // Those who share the terminal with us have had its Ctrl-C already.
+        let signal = (arrived.from_process || self.apart).then_some(arrived.number);
+        let last = self.last;
+        self.jobs.iter_mut().for_each(|job| job.stop(signal, last));
+    }
+
+    /// When an outlet has stood still for too long.
+    fn still(&self, outlet: &Outlet) -> Deadline {
+        self.stop.since().map_or(Deadline::NEVER, |stopped| outlet.still(stopped))
+    }
+
+    /// After a signal to stop: ends by force what does not end, and gives up outputs that take
+    /// nothing.
+    fn mind_the_time(&mut self) {
+        if self.last.has_passed() {
+            // The commands themselves are killed by their own deadlines, which are no later.
+            self.outputs.kill_command();
+            self.last = Deadline::NEVER;
+        }
+        let still: Vec<Out> = self
+            .outputs
+            .pending()
+            .filter(|(_, outlet)| self.still(outlet).has_passed())
+            .map(|(out, _)| out)
+            .collect();
+        for out in still {
+            self.outputs.give_up(out);
+            self.leave(out);
         }
     }
 
     /// Writes to an output. If it is gone, the commands' pipes are closed, so that they get SIGPIPE
     /// at their next print. What waits for the other outputs is still written.
     fn write(&mut self, out: Out) {
-        if self.outputs.write(out) {
-            return;
+        if !self.outputs.write(out) {
+            self.leave(out);
         }
+    }
+
+    /// Takes nothing more for an output that is gone.
+    fn leave(&mut self, out: Out) {
         match out {
             Out::Text | Out::Messages => self.stop_reading(),
-            Out::Stderr => self.jobs.iter_mut().for_each(|job| job.stderr = None),
+            Out::Stderr => self.jobs.iter_mut().for_each(Job::desert_stderr),
         }
     }
 
@@ -292,7 +322,7 @@ impl Run<'_> {
             }
             match reader.try_next_item() {
                 Ok(Some(item)) => {
-                    let start = Start { signals: &self.signals, apart: self.apart };
+                    let start = Start { signals: &self.stop.signals, apart: self.apart };
                     self.outputs.pass_on(job, &item, start);
                 }
                 Ok(None) => {
@@ -309,7 +339,8 @@ impl Run<'_> {
                     ErrorKind::Closed => return self.outputs.end_text(job),
                     _ => {
                         self.outputs.fail(format!("{}: {error}", job.label));
-                        return;
+                        job.reader = Some(reader);
+                        return job.desert();
                     }
                 },
             }
@@ -321,8 +352,8 @@ impl Run<'_> {
     fn take_stderr(&mut self, place: usize) {
         let job = &mut self.jobs[place];
         let is_ready = job.stderr.as_ref().is_some_and(|stderr| stderr.ready);
-        if is_ready && !self.outputs.is_busy() && !self.outputs.take_stderr(job) {
-            job.stderr = None;
+        if is_ready && !self.outputs.is_busy() {
+            self.outputs.take_stderr(job);
         }
     }
 
@@ -349,12 +380,12 @@ impl Run<'_> {
         }
     }
 
-    /// The exit status, when all is over.
-    fn status(&self) -> u8 {
-        match self.stopped {
-            Some((signal, _)) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
-            None if self.status > 0 => self.status,
-            None => self.outputs.status(),
+    /// How this process ends, when all is over.
+    fn ending(&self) -> Ending {
+        match self.stop.first() {
+            Some(signal) => Ending::Signal(signal),
+            None if self.status > 0 => self.status.into(),
+            None => self.outputs.status().into(),
         }
     }
 }

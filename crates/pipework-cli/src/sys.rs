@@ -16,7 +16,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 /// Waits until a descriptor is ready, or the deadline has passed. A signal ends the wait early.
@@ -334,6 +335,24 @@ pub(crate) fn fail_past_size_limits() {
     }
 }
 
+/// Has the kernel's word that somebody opens a leased file pass without effect; by default it ends
+/// the process. For a command that starts no other.
+pub(crate) fn ignore_broken_leases() {
+    // SAFETY: no handler is installed.
+    unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
+}
+
+/// Ends this process by the signal that it was stopped with, so that a shell sees that, and ends a
+/// script with Ctrl-C. Returns the exit status that says the same where the signal does not end
+/// it: it is ignored or blocked from the start, or this is the first process of a container.
+pub(crate) fn end_by(number: i32) -> u8 {
+    // There is nothing to examine in a core.
+    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+    give_signals_back();
+    signal(rustix::process::getpid().as_raw_pid(), number);
+    u8::try_from(128 + number).unwrap_or(u8::MAX)
+}
+
 /// Sends a signal to a process.
 pub(crate) fn signal(id: i32, number: i32) {
     if let (Some(id), Some(signal)) = (Pid::from_raw(id), Signal::from_named_raw(number)) {
@@ -468,6 +487,33 @@ fn usage(who: libc::c_int) -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
+/// Signals wait until they are asked for, so nothing ends a wait of the main thread for anything else.
+static SIGNALS_HELD: AtomicBool = AtomicBool::new(false);
+/// A signal to stop has been given out.
+static STOP_HEARD: AtomicBool = AtomicBool::new(false);
+/// What was blocked when the command was started.
+static BLOCKED_AT_START: OnceLock<libc::sigset_t> = OnceLock::new();
+
+/// Whether signals that would end the process wait instead.
+pub(crate) fn are_signals_held() -> bool {
+    SIGNALS_HELD.load(Ordering::Relaxed)
+}
+
+/// Whether a signal to stop has come.
+pub(crate) fn has_heard_stop() -> bool {
+    STOP_HEARD.load(Ordering::Relaxed)
+}
+
+/// Lets signals do again what they do by themselves, at the end of the command. One that waits ends
+/// the process here.
+pub(crate) fn give_signals_back() {
+    SIGNALS_HELD.store(false, Ordering::Relaxed);
+    if let Some(before) = BLOCKED_AT_START.get() {
+        // SAFETY: the set was initialised when it was filled, and outlives the call.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
+    }
+}
+
 /// Signals that arrive as data on a descriptor instead of interrupting.
 pub(crate) struct Signals {
     fd: OwnedFd,
@@ -514,7 +560,10 @@ impl Signals {
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            Ok(Self { fd: OwnedFd::from_raw_fd(fd), taken: set, before: before.assume_init() })
+            let before = before.assume_init();
+            BLOCKED_AT_START.get_or_init(|| before);
+            SIGNALS_HELD.store(true, Ordering::Relaxed);
+            Ok(Self { fd: OwnedFd::from_raw_fd(fd), taken: set, before })
         }
     }
 
@@ -523,12 +572,14 @@ impl Signals {
     pub(crate) fn release(&self) {
         // SAFETY: the set was initialised when it was filled, and outlives the call.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+        SIGNALS_HELD.store(false, Ordering::Relaxed);
     }
 
     /// Takes them again.
     pub(crate) fn hold(&self) {
         // SAFETY: as above.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &self.taken, std::ptr::null_mut()) };
+        SIGNALS_HELD.store(true, Ordering::Relaxed);
     }
 
     /// Has a child start with the signals blocked that were blocked before `take`.
@@ -571,7 +622,11 @@ impl Signals {
             Err(error) => return Err(error.into()),
         }
         let field = |at: usize| i32::from_ne_bytes([0, 1, 2, 3].map(|i| record[at + i]));
-        Ok(Some(Arrived { number: field(0), from_process: field(8) <= 0 }))
+        let number = field(0);
+        if matches!(number, libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT) {
+            STOP_HEARD.store(true, Ordering::Relaxed);
+        }
+        Ok(Some(Arrived { number, from_process: field(8) <= 0 }))
     }
 }
 

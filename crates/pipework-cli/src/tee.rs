@@ -10,14 +10,16 @@ mod args;
 mod log;
 mod account;
 
-use crate::failure::{DAMAGE, Failure, STDERR, STDOUT, at, during};
+use crate::failure::{DAMAGE, Ending, Failure, STDERR, STDOUT, at, during};
 use crate::form::Form;
 use crate::log_file::LogFile;
-use crate::outlet::Outlet;
-use crate::progress::{invite, marked};
+use crate::outlet::{Outlet, STILL};
+use crate::progress::{invite, say};
 use crate::recv;
+use crate::stop::Stop;
 use crate::streams::{self, Stream};
-use crate::sys::{self, Signals};
+use crate::sys;
+use crate::table::count;
 use account::Account;
 use log::Log;
 use pipework::Deadline;
@@ -31,12 +33,11 @@ pub(crate) use args::{HELP, TeeArgs};
 
 /// Bytes that are read at once.
 const BLOCK: usize = 64 << 10;
-/// A second signal ends it at once, unless it comes sooner than this after the first: then it is
-/// the same one over two ways, as timeout(1) sends it to a process and to its group.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How often the log is looked at after a signal.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs `pipework tee`.
-pub(crate) fn tee(args: &TeeArgs, quiet: bool) -> Result<u8, Failure> {
+pub(crate) fn tee(args: &TeeArgs, quiet: bool) -> Result<Ending, Failure> {
     // First of all, before a descriptor of our own could have the number of the user's.
     let (input, stdout) = (streams::stdin()?, streams::stdout()?);
     let file = open(args, stdout)?;
@@ -44,8 +45,7 @@ pub(crate) fn tee(args: &TeeArgs, quiet: bool) -> Result<u8, Failure> {
     let end = [Form::of(&args.form, Form::Lines).end()];
     let front = if file.ends_inside { &end[..] } else { &[] };
     // Before there is any other thread.
-    let signals =
-        Signals::take(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT]).map_err(at("signals"))?;
+    let stop = Stop::take(&[])?;
     let (read, copy) = io::pipe().map_err(at("pipe"))?;
     sys::never_wait(&copy).map_err(at("pipe"))?;
     let options = recv::options(&args.limits)?.mixed(args.mixed);
@@ -58,10 +58,10 @@ pub(crate) fn tee(args: &TeeArgs, quiet: bool) -> Result<u8, Failure> {
         reader: Some(options.reader(read).map_err(during("pipe"))?),
         account: Account::new(args),
         log: Log::start(file, name, args.backlog, front)?,
-        words: Outlet::new(streams::stderr().as_fd().try_clone_to_owned().map_err(at(STDERR))?),
-        stop: Stop { signals, first: None, hurried: false },
+        stop,
     };
     let outcome = tee.pass_all();
+    let unwritten = tee.out.unwritten() + tee.left.unwrap_or(0) as usize;
     // Whoever comes behind has all, and need not wait for a disk.
     drop(tee.out);
     streams::leave_stdout()?;
@@ -72,14 +72,16 @@ pub(crate) fn tee(args: &TeeArgs, quiet: bool) -> Result<u8, Failure> {
     }
     tee.account.take_from(&mut tee.reader, &tee.log);
     tee.account.end(&tee.log);
-    tee.words.buffer().append(&mut tee.account.words);
-    tee.stop.wait_for(&tee.log, &mut tee.words)?;
+    wait_for(&tee.log, &mut tee.stop)?;
     outcome?;
-    Ok(match tee.stop.first {
-        Some((signal, _)) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
-        None if tee.account.failed || tee.log.is_incomplete() => 1,
-        None if tee.account.damaged > 0 || tee.account.cut => DAMAGE,
-        None => 0,
+    if unwritten > 0 {
+        say(format!("{STDOUT}: not taken in time: {} left out", count(unwritten, "byte")));
+    }
+    Ok(match tee.stop.first() {
+        Some(signal) => Ending::Signal(signal),
+        None if tee.account.failed || tee.log.is_incomplete() => Ending::Status(1),
+        None if tee.account.damaged > 0 || tee.account.cut => Ending::Status(DAMAGE),
+        None => Ending::Status(0),
     })
 }
 
@@ -109,8 +111,6 @@ struct Tee {
     reader: Option<Reader>,
     account: Account,
     log: Log,
-    /// Standard error, which may stand still as any file.
-    words: Outlet,
     stop: Stop,
 }
 
@@ -119,27 +119,31 @@ impl Tee {
     fn pass_all(&mut self) -> Result<(), Failure> {
         let mut block = vec![0; BLOCK];
         let mut ended = false;
-        while (!ended || self.out.is_pending()) && !self.stop.hurried {
+        while (!ended || self.out.is_pending()) && !self.stop.has_insisted() {
             let mut fds = vec![PollFd::new(&self.stop.signals, PollFlags::IN)];
-            for outlet in [&self.out, &self.words] {
-                if outlet.is_pending() {
-                    fds.push(outlet.poll());
-                }
+            if self.out.is_pending() {
+                fds.push(self.out.poll());
+            }
+            let still = self.stop.since().map_or(Deadline::NEVER, |stopped| self.out.still(stopped));
+            if still.has_passed() {
+                break;
             }
             let reads = !ended && !self.out.is_full();
             if reads {
                 fds.push(PollFd::new(&self.input, PollFlags::IN));
             }
             let due = self.reader.as_ref().and_then(Reader::due).unwrap_or(Deadline::NEVER);
-            sys::wait_for(&mut fds, self.account.due.or_earlier(due)).map_err(at("poll"))?;
+            let until = self.account.due.or_earlier(due).or_earlier(still);
+            sys::wait_for(&mut fds, until).map_err(at("poll"))?;
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-            if ready[0] && self.stop.hear()? {
+            let before = self.stop.first();
+            while ready[0] && self.stop.next()?.is_some() {}
+            if before.is_none() && self.stop.first().is_some() {
                 // What lies in the pipe by now is all that is still read.
                 let is_pipe = sys::capacity(self.input).is_some();
                 self.left = Some(if is_pipe { sys::unread(self.input) } else { 0 });
             }
             self.write_out()?;
-            write_words(&mut self.words);
             if reads && ready.last() == Some(&true) {
                 let most = self.left.map_or(BLOCK, |left| left.min(BLOCK as u64) as usize);
                 let len = self.input.read(&mut block[..most]).map_err(at("standard input"))?;
@@ -151,7 +155,6 @@ impl Tee {
             }
             ended |= self.left == Some(0);
             self.account.take_from(&mut self.reader, &self.log);
-            self.words.buffer().append(&mut self.account.words);
         }
         Ok(())
     }
@@ -183,59 +186,33 @@ impl Tee {
     }
 }
 
-/// Signals to stop.
-struct Stop {
-    signals: Signals,
-    /// The first one, and when it came.
-    first: Option<(i32, Instant)>,
-    /// A second one has come.
-    hurried: bool,
-}
-
-impl Stop {
-    /// Hears those that have come; whether the first is among them.
-    fn hear(&mut self) -> Result<bool, Failure> {
-        let before = self.first;
-        while let Some(arrived) = self.signals.next().map_err(at("signals"))? {
-            let (_, since) = *self.first.get_or_insert_with(|| (arrived.number, Instant::now()));
-            self.hurried |= since.elapsed() >= PATIENCE;
-        }
-        Ok(before.is_none() && self.first.is_some())
-    }
-
-    /// Waits until the log has been written, and what there is to say.
-    fn wait_for(&mut self, log: &Log, words: &mut Outlet) -> Result<(), Failure> {
-        let mut logs = true;
-        while (logs || words.is_pending()) && !self.hurried {
-            if self.first.is_some() {
-                log.hurry();
+/// Waits until the log has been written. After a signal it may take its time as long as it
+/// gets on.
+fn wait_for(log: &Log, stop: &mut Stop) -> Result<(), Failure> {
+    let (mut written, mut moved) = (log.written(), Instant::now());
+    let mut is_over = false;
+    while !is_over && !stop.has_insisted() {
+        let mut still = Deadline::NEVER;
+        if let Some(stopped) = stop.since() {
+            log.hurry();
+            if written != log.written() {
+                (written, moved) = (log.written(), Instant::now());
             }
-            let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-            if words.is_pending() {
-                fds.push(words.poll());
+            still = Deadline::from(moved.max(stopped) + STILL);
+            if still.has_passed() {
+                break;
             }
-            if logs {
-                fds.push(PollFd::new(log.ended(), PollFlags::IN));
-            }
-            sys::wait_for(&mut fds, Deadline::NEVER).map_err(at("poll"))?;
-            logs &= fds.last().is_none_or(|fd| fd.revents().is_empty());
-            self.hear()?;
-            write_words(words);
+            still = still.or_earlier(Deadline::after(LOOK));
         }
-        let missing = log.missing();
-        if logs && missing > 0 {
-            let text = format!("{}: not written in time: entries left out, at most: {missing}", log.name());
-            words.buffer().extend(marked(text).bytes());
-            write_words(words);
-        }
-        Ok(())
+        let mut fds = [PollFd::new(&stop.signals, PollFlags::IN), PollFd::new(log.ended(), PollFlags::IN)];
+        sys::wait_for(&mut fds, still).map_err(at("poll"))?;
+        is_over = !fds[1].revents().is_empty();
+        while stop.next()?.is_some() {}
     }
-}
-
-/// Writes what standard error takes at once.
-fn write_words(words: &mut Outlet) {
-    if words.is_pending() && words.write_some().is_err() {
-        // Nobody could be told so.
-        words.discard();
+    let missing = log.missing();
+    if !is_over && missing > 0 {
+        let name = log.name();
+        say(format!("{name}: not written in time: entries left out, at most: {missing}"));
     }
+    Ok(())
 }

@@ -6,7 +6,7 @@
 use crate::failure::words;
 use crate::look::{Find, What};
 use crate::processes::{self, Uses};
-use crate::sys::{self, Signals};
+use crate::sys;
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::fs;
@@ -23,8 +23,7 @@ pub(super) fn remove(find: &Find) -> Result<(), String> {
 /// The kernel leases a file for writing only while nobody else has it open or mapped; while it is
 /// leased, nobody else's open succeeds. So from the proof on until the name is gone nobody comes.
 fn remove_file(find: &Find) -> Result<(), String> {
-    // Whoever wants to open it meanwhile has this process told, by a signal that would end it.
-    let _deaf = Signals::take(&[libc::SIGIO]).map_err(words)?;
+    sys::ignore_broken_leases();
     let file = sys::open_to_read(&find.path).map_err(words)?;
     if !sys::file_id(&file).is_ok_and(|id| id == find.file) {
         return Err(CHANGED.into());

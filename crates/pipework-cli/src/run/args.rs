@@ -63,7 +63,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SECS", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
 
-    /// How long a command that has to stop may take from SIGTERM to SIGKILL
+    /// How long a command that has to stop may take until SIGKILL: after --timeout, --fail-fast, or
+    /// a signal that another process has sent to this one
     #[arg(long, value_name = "SECS", default_value = "5", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) grace: Duration,
 
@@ -145,7 +146,10 @@ there. Of a message that finds no space in a file nothing stays there, and
 --append begins a new line behind what somebody else has left unfinished.
 Ctrl-C (or SIGTERM, SIGHUP, SIGQUIT) is handed on to the commands and to what
 they have started, and what they still print is printed. A second one, a second
-later or more, kills them. Where there is no terminal each command has a
+later or more, kills them. So does the time of --grace when another process has
+sent the signal, or the terminal has gone; after Ctrl-C a person decides. An
+output that takes nothing for 5 seconds after a signal is given up, and it is
+said how much is left out. Where there is no terminal each command has a
 process group of its own, and the group is signalled. If this process itself is
 killed (SIGKILL), its commands get SIGTERM; what they have started does not.
 
@@ -180,7 +184,8 @@ Exit status:
   highest, with --fail-fast that of the one that failed first.
   124       a command took longer than --timeout
   126, 127  a command could not be started, or was not found
-  130       after Ctrl-C (143 after SIGTERM, 129 SIGHUP, 131 SIGQUIT)
+  130       after Ctrl-C (143 after SIGTERM, 129 SIGHUP, 131 SIGQUIT): it ends
+            by the signal itself, so that a shell ends its script with Ctrl-C
   If all commands went well:
   1         messages could not be delivered
   141       the reader of standard output has left

@@ -9,7 +9,7 @@ use super::args::StderrTo;
 use super::plan::{self, Plan};
 use super::stderr::Stderr;
 use crate::exec::{CANNOT_EXECUTE, NOT_FOUND};
-use crate::failure::TIMEOUT;
+use crate::failure::{CLOSED, TIMEOUT};
 use crate::form::OpenLine;
 use crate::group::{Group, Start};
 use crate::sys;
@@ -39,11 +39,15 @@ pub(super) struct Job {
     pub(super) line: OpenLine,
     /// Such a line was cut, and that has been said.
     pub(super) has_cut: bool,
+    /// The same, of a line on standard error.
+    pub(super) has_cut_stderr: bool,
     /// None if it could not be started.
     group: Option<Group>,
     end: Option<End>,
     /// By when it has to be over.
     until: Deadline,
+    /// When it is killed if it does not heed that.
+    last: Deadline,
     /// It was not.
     is_late: bool,
     /// It could not be started, or was late, or has failed before it was stopped.
@@ -75,6 +79,7 @@ pub(super) struct Manner<'a> {
     pub(super) options: &'a Options,
     pub(super) stderr: Option<StderrTo>,
     pub(super) timeout: Option<Duration>,
+    pub(super) grace: Duration,
     /// Standard input is that of this process, and not an empty one.
     pub(super) keeps_stdin: bool,
 }
@@ -107,7 +112,8 @@ impl Job {
         // `command` and `writer` end here: our copies of the writing ends would keep the pipes from
         // ever ending.
         let (reader, until) = (Some(reader), Deadline::from(manner.timeout));
-        Ok(Self { reader, stderr, group: Some(group), until, ..Self::of(plan) })
+        let last = Deadline::from(manner.timeout.map(|timeout| timeout.saturating_add(manner.grace)));
+        Ok(Self { reader, stderr, group: Some(group), until, last, ..Self::of(plan) })
     }
 
     /// A command that could not be started; that is its exit status, as in a shell.
@@ -126,9 +132,11 @@ impl Job {
             stderr: None,
             line: OpenLine::default(),
             has_cut: false,
+            has_cut_stderr: false,
             group: None,
             end: None,
             until: Deadline::NEVER,
+            last: Deadline::NEVER,
             is_late: false,
             has_failed: false,
             is_deserted: false,
@@ -173,17 +181,19 @@ impl Job {
     }
 
     /// Stops it if it has taken too long, and forces it if it does not heed that.
-    pub(super) fn mind_the_time(&mut self, grace: Duration) -> io::Result<()> {
+    pub(super) fn mind_the_time(&mut self) -> io::Result<()> {
         if !self.due().has_passed() {
             return Ok(());
         }
         self.look_after()?;
         match self.stopping {
             // It was in time: what still lies in the pipes waits for us.
-            Stopping::No if self.has_ended() && !self.is_held() => self.until = Deadline::NEVER,
+            Stopping::No if self.has_ended() && !self.is_held() => {
+                (self.until, self.last) = (Deadline::NEVER, Deadline::NEVER);
+            }
             Stopping::No => {
                 (self.is_late, self.has_failed) = (true, true);
-                self.stop(Some(libc::SIGTERM), Deadline::after(grace));
+                self.stop(Some(libc::SIGTERM), self.last);
             }
             Stopping::Asked(_) => {
                 self.signal(libc::SIGKILL);
@@ -201,12 +211,16 @@ impl Job {
     }
 
     /// From now on its end is waited for and nobody else's; sends a signal, unless it has had one
-    /// already. SIGKILL follows at the deadline.
+    /// already. SIGKILL follows at the deadline, or earlier if it was due earlier.
     pub(super) fn stop(&mut self, signal: Option<i32>, until: Deadline) {
         if let Some(number) = signal {
             self.signal(number);
         }
-        self.stopping = Stopping::Asked(until);
+        self.stopping = match self.stopping {
+            Stopping::No => Stopping::Asked(until.or_earlier(self.last)),
+            Stopping::Asked(earlier) => Stopping::Asked(until.or_earlier(earlier)),
+            Stopping::Forced => Stopping::Forced,
+        };
         // It is to be seen now whether the pipes still hold anything.
         self.look_again();
     }
@@ -214,6 +228,11 @@ impl Job {
     /// Closes the pipe of its standard output, so that it gets SIGPIPE at its next print.
     pub(super) fn desert(&mut self) {
         self.is_deserted |= self.reader.take().is_some();
+    }
+
+    /// Closes the pipe of its standard error.
+    pub(super) fn desert_stderr(&mut self) {
+        self.is_deserted |= self.stderr.take().is_some();
     }
 
     /// Hands a signal on to the process and to what it has started, as long as any of them may be
@@ -250,8 +269,8 @@ impl Job {
             // It took too long, whatever it says of it.
             Some(_) if self.is_late => TIMEOUT,
             None => 0,
-            // It is not to blame.
-            Some(End::By(status)) if self.is_deserted && status.signal() == Some(libc::SIGPIPE) => 0,
+            // It is not to blame; nor is a shell that says so of what it has run.
+            Some(End::By(status)) if self.is_deserted && shell_status(*status) == CLOSED => 0,
             Some(End::By(status)) => shell_status(*status),
             Some(End::NotStarted(io::ErrorKind::NotFound)) => NOT_FOUND,
             Some(End::NotStarted(_)) => CANNOT_EXECUTE,

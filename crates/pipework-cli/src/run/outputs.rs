@@ -4,13 +4,15 @@
 use super::args::{RunArgs, StderrTo};
 use super::job::Job;
 use super::messages::Messages;
+use super::stderr;
 use crate::exec;
-use crate::failure::{CLOSED, DAMAGE, Failure, STDERR, STDOUT, at};
+use crate::failure::{CLOSED, DAMAGE, Failure, STDERR, STDOUT, at, words};
 use crate::form::{self, Form, OpenLine};
 use crate::group::{Group, Start};
 use crate::outlet::Outlet;
 use crate::progress::Progress;
 use crate::streams::{self, Stream};
+use crate::table::count;
 use pipework::atomic::{Burst, Item, Message, Reader};
 use rustix::event::PollFd;
 use std::fmt::Display;
@@ -125,16 +127,37 @@ impl Outputs {
         };
         let Err(error) = outlet.write_some() else { return true };
         let is_whole = out != Out::Messages || outlet.take_back_entry();
-        outlet.discard();
+        outlet.give_up();
         if !is_whole {
             self.warn("messages: the last of them is cut");
         }
         if out == Out::Text && error.kind() == io::ErrorKind::BrokenPipe {
             self.closed = true;
         } else {
-            self.fail(format!("{name}: {error}"));
+            self.fail(format!("{name}: {}", words(error)));
         }
         false
+    }
+
+    /// Gives up an outlet that takes nothing, and says what is left out.
+    pub(super) fn give_up(&mut self, out: Out) {
+        let left_out = match (out, &mut self.messages) {
+            (Out::Text, _) => give_up(&mut self.text, STDOUT),
+            (Out::Stderr, _) => give_up(&mut self.stderr, STDERR),
+            (Out::Messages, Messages::Outlet(outlet)) => {
+                let (entries, is_whole) = (outlet.unwritten_entries(), outlet.take_back_entry());
+                outlet.give_up();
+                let cut = if is_whole { "" } else { ", the first of them cut" };
+                (entries > 0).then(|| {
+                    let entries = count(entries, "message");
+                    format!("messages: not taken in time: {entries} left out{cut}")
+                })
+            }
+            (Out::Messages, _) => None,
+        };
+        if let Some(left_out) = left_out {
+            self.fail(left_out);
+        }
     }
 
     /// What tells that nobody reads standard output any more, while there is nothing to write
@@ -150,13 +173,9 @@ impl Outputs {
         self.closed = true;
     }
 
-    /// Forgets what has not been written.
-    pub(super) fn discard(&mut self) {
-        self.text.discard();
-        self.stderr.discard();
-        if let Messages::Outlet(outlet) = &mut self.messages {
-            outlet.discard();
-        }
+    /// Gives up all that has not been written, and says so.
+    pub(super) fn give_up_all(&mut self) {
+        [Out::Text, Out::Stderr, Out::Messages].into_iter().for_each(|out| self.give_up(out));
     }
 
     /// Takes notice if the command that has the latest message has ended.
@@ -189,21 +208,28 @@ impl Outputs {
         job.line.finish(form, self.text.buffer());
     }
 
-    /// Takes what a command has said on standard error; false if there will be no more.
-    pub(super) fn take_stderr(&mut self, job: &mut Job) -> bool {
+    /// Takes what a command has said on standard error.
+    pub(super) fn take_stderr(&mut self, job: &mut Job) {
         let cut_off = job.is_cut_off();
-        let Some(stderr) = &mut job.stderr else { return false };
-        match stderr.take(&job.tag, self.stderr.buffer()) {
+        let Some(stderr) = &mut job.stderr else { return };
+        let more = match stderr.take(&job.tag, self.stderr.buffer()) {
             Ok(more) if stderr.ready || !cut_off => more,
             Ok(_) => {
                 stderr.end(&job.tag, self.stderr.buffer());
                 false
             }
             Err(error) => {
-                let text = format!("standard error of {}: {error}", job.label);
+                let text = format!("standard error of {}: {}", job.label, words(error));
                 self.fail(text);
-                false
+                return job.desert_stderr();
             }
+        };
+        if stderr.has_cut() && !mem::replace(&mut job.has_cut_stderr, true) {
+            self.torn = true;
+            self.warn(format!("{}: {}", job.label, stderr::CUT));
+        }
+        if !more {
+            job.stderr = None;
         }
     }
 
@@ -297,6 +323,13 @@ impl Outputs {
         }
     }
 
+    /// Ends the command for a message by force.
+    pub(super) fn kill_command(&self) {
+        if let Messages::Command(_, Some(group)) = &self.messages {
+            group.signal(libc::SIGKILL);
+        }
+    }
+
     /// The exit status, where the commands have none to give.
     pub(super) fn status(&self) -> u8 {
         match () {
@@ -312,4 +345,10 @@ impl Outputs {
             self.progress.finish();
         }
     }
+}
+
+fn give_up(outlet: &mut Outlet, name: &str) -> Option<String> {
+    let bytes = outlet.unwritten();
+    outlet.give_up();
+    (bytes > 0).then(|| format!("{name}: not taken in time: {} left out", count(bytes, "byte")))
 }

@@ -5,9 +5,12 @@ use crate::records::Records;
 use crate::sys;
 use rustix::event::{PollFd, PollFlags};
 use std::io::{self, PipeReader, PipeWriter};
+use std::mem;
 
-/// A line that is longer than this is cut here.
+/// A line that is longer than this comes in pieces, each behind the tag and with an end.
 const LONGEST_LINE: usize = 1 << 20;
+/// What is said of such a line.
+pub(super) const CUT: &str = "a line on standard error longer than 1 MiB was cut into several";
 
 /// The reading end of a pipe.
 pub(super) struct Stderr {
@@ -15,6 +18,9 @@ pub(super) struct Stderr {
     records: Records,
     /// There may be something to read.
     pub(super) ready: bool,
+    /// The piece before was not all of its line.
+    is_inside: bool,
+    has_cut: bool,
 }
 
 impl Stderr {
@@ -22,12 +28,20 @@ impl Stderr {
     pub(super) fn pair() -> io::Result<(Self, PipeWriter)> {
         let (pipe, writer) = io::pipe()?;
         sys::never_wait(&pipe)?;
-        Ok((Self { pipe, records: Records::new(b'\n'), ready: true }, writer))
+        Ok((
+            Self { pipe, records: Records::new(b'\n'), ready: true, is_inside: false, has_cut: false },
+            writer,
+        ))
     }
 
     /// What to wait for before `take`.
     pub(super) fn poll(&self) -> PollFd<'_> {
         PollFd::new(&self.pipe, PollFlags::IN)
+    }
+
+    /// Whether a line has come in pieces.
+    pub(super) fn has_cut(&self) -> bool {
+        self.has_cut
     }
 
     /// Whether anybody may still write to it.
@@ -51,12 +65,18 @@ impl Stderr {
             Err(error) => return Err(error),
         }
         while let Some(line) = self.records.first() {
-            out.extend_from_slice(tag);
-            out.extend_from_slice(line);
+            let is_inside = mem::take(&mut self.is_inside);
+            // A line of which only the end was missing has one already.
+            if !is_inside || line != b"\n" {
+                self.has_cut |= is_inside;
+                out.extend_from_slice(tag);
+                out.extend_from_slice(line);
+            }
             self.records.pass();
         }
         if self.records.len() >= LONGEST_LINE {
             self.end(tag, out);
+            self.is_inside = true;
         }
         Ok(true)
     }
@@ -64,6 +84,7 @@ impl Stderr {
     /// Appends a line that has not ended, with an end, so that nothing runs into it.
     pub(super) fn end(&mut self, tag: &[u8], out: &mut Vec<u8>) {
         if self.records.len() > 0 {
+            self.has_cut |= self.is_inside;
             out.extend_from_slice(tag);
             out.extend_from_slice(self.records.rest());
             out.push(b'\n');
@@ -102,5 +123,25 @@ mod tests {
             stderr.take(b"", &mut out).unwrap();
         }
         assert_eq!((out.len(), out.last()), (LONGEST_LINE + 1, Some(&b'\n')));
+        // All of the line was there: nothing is cut yet, nor by its end.
+        writer.write_all(b"\n").unwrap();
+        stderr.take(b"", &mut out).unwrap();
+        assert_eq!((out.len(), stderr.has_cut()), (LONGEST_LINE + 1, false));
+    }
+
+    #[test]
+    fn a_line_in_pieces_has_a_tag_before_each_and_is_said_to_be_cut() {
+        let (mut stderr, mut writer) = Stderr::pair().unwrap();
+        let mut out = Vec::new();
+        let block = [b'x'; 4096];
+        for _ in 0..(LONGEST_LINE / block.len()) {
+            writer.write_all(&block).unwrap();
+            stderr.take(b"> ", &mut out).unwrap();
+        }
+        assert!(!stderr.has_cut());
+        writer.write_all(b"rest\nline\n").unwrap();
+        stderr.take(b"> ", &mut out).unwrap();
+        assert!(stderr.has_cut() && out.ends_with(b"x\n> rest\n> line\n"));
+        assert_eq!(out.iter().filter(|&&byte| byte == b'x').count(), LONGEST_LINE);
     }
 }

@@ -3,7 +3,7 @@
 use super::args::TeeArgs;
 use super::log::{Entries, Log};
 use crate::form::{self, Form, OpenLine};
-use crate::progress::marked;
+use crate::progress::say;
 use crate::table::count;
 use pipework::atomic::{Item, Reader};
 use pipework::{Deadline, ErrorKind};
@@ -32,8 +32,6 @@ pub(super) struct Account {
     pub(super) cut: bool,
     /// What could not be understood at all.
     pub(super) failed: bool,
-    /// What is to be said on standard error.
-    pub(super) words: Vec<u8>,
     entries: Entries,
 }
 
@@ -55,7 +53,6 @@ impl Account {
             line: OpenLine::default(),
             cut: false,
             failed: false,
-            words: Vec::new(),
             entries: Entries::default(),
         }
     }
@@ -71,7 +68,7 @@ impl Account {
                 Err(error) => {
                     if error.kind() != ErrorKind::Closed {
                         self.failed = true;
-                        self.words.extend(marked(not_understood(error)).bytes());
+                        say(not_understood(error));
                     }
                     *reader = None;
                 }
@@ -87,8 +84,7 @@ impl Account {
     fn hand_over(&mut self, log: &Log) {
         if log.put(&mut self.entries) {
             let why = "it takes nothing, and --backlog is full";
-            self.words
-                .extend(marked(format!("{}: {why}: entries are left out from here on", log.name())).bytes());
+            say(format!("{}: {why}: entries are left out from here on", log.name()));
         }
     }
 
@@ -108,7 +104,7 @@ impl Account {
         }
         match item {
             Item::Torn(torn) if self.counts || self.form != Form::Json => {
-                self.words.extend(marked(form::loss(torn, self.zstd, self.mixed)).bytes());
+                say(form::loss(torn, self.zstd, self.mixed));
             }
             Item::Line(line) if !self.text => self.line = OpenLine::after(line),
             _ if self.counts => {}
@@ -123,7 +119,7 @@ impl Account {
         let mut cut = false;
         self.entries.add(|out| cut = self.form.append(out, item, None, line));
         if cut && !mem::replace(&mut self.cut, true) {
-            self.words.extend(marked(form::CUT).bytes());
+            say(form::CUT);
         }
     }
 

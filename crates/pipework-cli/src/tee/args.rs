@@ -94,12 +94,14 @@ What is written:
 Signals:
   Ctrl-C, SIGTERM, SIGHUP or SIGQUIT: what lies in the pipe by then is passed
   on and written, then it ends. A second one, a second later or more, ends it at
-  once, and says how much may be missing from the file.
+  once; so does a standard output or a file that takes nothing for 5 seconds. It
+  is said how much was not passed on, and how much may be missing from the file.
 
 Exit status:
   0    all was passed on and written
   1    something could not be written, passed on or understood
   2    usage
   3    damaged messages were reported, or a line was cut (see recv --help)
-  130  after Ctrl-C (143 after SIGTERM, 129 SIGHUP, 131 SIGQUIT)
+  130  after Ctrl-C (143 after SIGTERM, 129 SIGHUP, 131 SIGQUIT): it ends by
+       the signal itself
   141  the reader of standard output has left";

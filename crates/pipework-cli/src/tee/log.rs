@@ -94,6 +94,8 @@ struct Queue {
     in_hand: usize,
     /// Entries that it has not written whole, as far as that is known.
     unwritten: u64,
+    /// Bytes that it has written, ever.
+    written: u64,
     /// How many bytes may wait, those in hand included; a single entry may be longer.
     limit: usize,
     /// Entries that were left out.
@@ -138,6 +140,7 @@ impl Log {
             waiting,
             in_hand: 0,
             unwritten: 0,
+            written: 0,
             limit,
             lost: 0,
             ended: false,
@@ -195,6 +198,11 @@ impl Log {
     /// Whether entries were left out.
     pub(super) fn is_incomplete(&self) -> bool {
         self.shared.lock().lost > 0
+    }
+
+    /// How many bytes have been written.
+    pub(super) fn written(&self) -> u64 {
+        self.shared.lock().written
     }
 
     /// How many entries may be missing if this process ends now.
@@ -286,7 +294,9 @@ fn write_some(
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(more) => {
                 *written += more;
-                shared.lock().unwritten = entries.beyond(*written);
+                let mut queue = shared.lock();
+                queue.unwritten = entries.beyond(*written);
+                queue.written += more as u64;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),

@@ -99,7 +99,7 @@ Cost:
   processes, is done less often than --interval says.
 
 Exit status:
-  0    shown, until a key or a signal ended it (--once: 128 and the number
-       of the signal)
+  0    shown, until a key or a signal ended it; with --once, or when the text
+       is cut because nobody reads it, 128 and the number of the signal
   1    failed; a channel does not exist, for instance
   2    usage";

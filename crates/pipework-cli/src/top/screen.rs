@@ -51,45 +51,53 @@ fn show(mut watch: Watch, sort: Sort, signals: &Signals) -> io::Result<()> {
     let keys = streams::keys()?;
     let mut view = View { sort, is_reversed: false, selected: 0 };
     let mut screen = Screen::take()?;
+    let stdout = streams::stdout().map_err(|failure| io::Error::other(failure.to_string()))?;
+    let mut is_new = true;
     loop {
-        view.arrange(&mut watch.found);
-        screen.draw(|frame| view.draw(frame, &watch))?;
-        let (mut is_stopped, mut is_new) = (false, false);
-        while !is_new {
-            let deadline = Deadline::after(watch.due().saturating_duration_since(Instant::now()));
-            let mut fds = [PollFd::new(&keys, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
-            sys::wait_for(&mut fds, deadline)?;
-            let is_gone = fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR);
-            while let Some(signal) = signals.next()? {
-                match signal.number {
-                    libc::SIGTSTP => is_stopped = true,
-                    libc::SIGWINCH => is_new = true,
-                    _ => return Ok(()),
+        let mut is_stopped = false;
+        let deadline = Deadline::after(watch.due().saturating_duration_since(Instant::now()));
+        let mut fds = vec![PollFd::new(&keys, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+        if is_new {
+            // A terminal that takes nothing must not keep signals from being heard.
+            fds.push(PollFd::new(&stdout, PollFlags::OUT));
+        }
+        sys::wait_for(&mut fds, deadline)?;
+        let is_drawable = fds.get(2).is_some_and(|fd| !fd.revents().is_empty());
+        let is_gone = fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        while let Some(signal) = signals.next()? {
+            match signal.number {
+                libc::SIGTSTP => is_stopped = true,
+                libc::SIGWINCH => is_new = true,
+                _ => return Ok(()),
+            }
+        }
+        if is_gone {
+            return Ok(());
+        }
+        while let Some(event) = Screen::next_event()? {
+            match Wish::of(&event) {
+                None => continue,
+                Some(Wish::Quit) => return Ok(()),
+                Some(Wish::Stop) => is_stopped = true,
+                Some(Wish::Redraw) => {}
+                Some(Wish::Up) => view.selected = view.selected.saturating_sub(1),
+                Some(Wish::Down) => view.selected += 1,
+                Some(Wish::Sort(sort)) => {
+                    view.is_reversed = view.sort == sort && !view.is_reversed;
+                    view.sort = sort;
                 }
             }
-            if is_gone {
-                return Ok(());
-            }
-            while let Some(event) = Screen::next_event()? {
-                match Wish::of(&event) {
-                    None => continue,
-                    Some(Wish::Quit) => return Ok(()),
-                    Some(Wish::Stop) => is_stopped = true,
-                    Some(Wish::Redraw) => {}
-                    Some(Wish::Up) => view.selected = view.selected.saturating_sub(1),
-                    Some(Wish::Down) => view.selected += 1,
-                    Some(Wish::Sort(sort)) => {
-                        view.is_reversed = view.sort == sort && !view.is_reversed;
-                        view.sort = sort;
-                    }
-                }
-                is_new = true;
-            }
-            if is_stopped {
-                screen.stop(signals)?;
-                (is_stopped, is_new) = (false, true);
-            }
-            is_new |= watch.look(Instant::now());
+            is_new = true;
+        }
+        if is_stopped {
+            screen.stop(signals)?;
+            is_new = true;
+        }
+        is_new |= watch.look(Instant::now());
+        if is_drawable {
+            is_new = false;
+            view.arrange(&mut watch.found);
+            screen.draw(|frame| view.draw(frame, &watch))?;
         }
     }
 }

@@ -4,7 +4,8 @@
 //! its message.
 
 use crate::streams::{self, Stream};
-use crate::sys::Signals;
+use crate::sys::{self, Signals};
+use pipework::Deadline;
 use ratatui::Frame;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
@@ -13,11 +14,15 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
+use rustix::event::{PollFd, PollFlags};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::panic;
 use std::sync::Once;
 use std::time::Duration;
+
+/// How long the terminal has, at the end, to take what gives it back.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A terminal whose screen and keys are ours.
 pub(super) struct Screen {
@@ -52,7 +57,8 @@ impl Screen {
         self.terminal.resize(size.into())
     }
 
-    /// Draws what differs from what is there; in another size, all of it.
+    /// Draws what differs from what is there; in another size, all of it. The caller has waited
+    /// until the terminal takes something.
     pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame)) -> io::Result<()> {
         self.terminal.draw(draw).map(drop)
     }
@@ -80,12 +86,20 @@ fn stdout() -> io::Result<Stream> {
     streams::stdout().map_err(|failure| io::Error::other(failure.to_string()))
 }
 
-/// Whatever fails here, nothing is left to do about it.
+/// Whatever fails here, nothing is left to do about it. A terminal that takes nothing is not waited
+/// for.
 fn give_back() {
-    if let Ok(mut stdout) = stdout() {
+    let _ = disable_raw_mode();
+    if let Ok(mut stdout) = stdout()
+        && is_writable(stdout, PATIENCE)
+    {
         let _ = execute!(stdout, LeaveAlternateScreen, Show);
     }
-    let _ = disable_raw_mode();
+}
+
+fn is_writable(stdout: Stream, patience: Duration) -> bool {
+    let mut fds = [PollFd::new(&stdout, PollFlags::OUT)];
+    sys::wait_for(&mut fds, Deadline::after(patience)).is_ok() && !fds[0].revents().is_empty()
 }
 
 #[cfg(test)]

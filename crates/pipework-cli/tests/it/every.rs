@@ -6,7 +6,7 @@ use crate::{Folder, clean, sh};
 use std::collections::BTreeSet;
 
 /// The subcommands, as the help lists them.
-fn subcommands() -> BTreeSet<String> {
+pub(crate) fn subcommands() -> BTreeSet<String> {
     let help = clean("pipework --help");
     let list = help.split("\nCommands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
     let names = list.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());

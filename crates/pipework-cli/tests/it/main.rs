@@ -23,6 +23,7 @@ mod nats;
 mod pages;
 mod examples;
 mod usage;
+mod still;
 mod every;
 
 use std::fs;

@@ -1,10 +1,16 @@
 //! `pipework run`: text whole, messages apart, statuses and signals handed on.
 
+use crate::terminal::Terminal;
 use crate::{Folder, clean, fails, outcome, sh, shell};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdout, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdout, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// What `ExitStatus::signal` says of a process that has ended by it.
+pub(crate) const TERM: i32 = Signal::TERM.as_raw();
 
 pub(crate) fn send_signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
@@ -123,9 +129,9 @@ fn a_torn_message_is_reported() {
 
 #[test]
 fn a_signal_ends_all_commands() {
-    for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
         // Both commands must have started before the signal comes.
-        let command = "trap 'echo ended; exit 5' INT TERM HUP; echo ready; while :; do sleep 0.01; done";
+        let command = "trap 'echo ended; exit 5' INT TERM HUP QUIT; echo ready; while :; do sleep 0.01; done";
         let script = format!("exec pipework run --shell \"{command}\" --shell \"{command}\"");
         let (mut child, first, mut out) = started(&script);
         assert_eq!(first, "ready");
@@ -136,7 +142,26 @@ fn a_signal_ends_all_commands() {
         let mut rest = String::new();
         out.read_to_string(&mut rest).unwrap();
         assert_eq!(rest, "ended\nended\n", "what they still print is printed");
-        assert_eq!(child.wait().unwrap().code(), Some(status));
+        assert_eq!(child.wait().unwrap().signal(), Some(signal.as_raw()));
+    }
+}
+
+/// A shell ends its script with a command that Ctrl-C has ended, and not with one that says 130.
+#[test]
+fn ctrl_c_ends_the_script_around_it() {
+    for (command, seen) in [
+        ("pipework run -s \"echo running; exec sleep 1000\"", "running"),
+        ("sleep 1000 | pipework tee -c --interval 0.1", "0 messages"),
+    ] {
+        let folder = Folder::new();
+        let script =
+            format!("trap : INT; bash -c 'for i in 1 2 3; do {command}; done; echo went on'; echo over");
+        let mut terminal = Terminal::run(&folder, (10, 80), &script);
+        terminal.wait_for(seen);
+        terminal.press("\x03");
+        terminal.wait_for("over");
+        assert!(!terminal.text().contains("went on"), "{command}");
+        terminal.end();
     }
 }
 
@@ -157,7 +182,7 @@ fn those_left_behind_are_heard_but_do_not_hold_up_a_signal() {
         send_signal(child.id(), Signal::TERM);
         let mut rest = String::new();
         out.read_to_string(&mut rest).unwrap();
-        assert_eq!((rest.as_str(), child.wait().unwrap().code()), ("", Some(143)));
+        assert_eq!((rest.as_str(), child.wait().unwrap().signal()), ("", Some(TERM)));
         send_signal(left.parse().unwrap(), Signal::KILL);
     }
 }
@@ -182,7 +207,7 @@ fn a_signal_leaves_no_orphans() {
         let (mut child, orphan, mut out) = started(&script);
         send_signal(child.id(), Signal::TERM);
         out.read_to_string(&mut String::new()).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(143), "{line}");
+        assert_eq!(child.wait().unwrap().signal(), Some(TERM), "{line}");
         gone(&orphan);
     }
     // Commands for messages end with the second signal.
@@ -222,8 +247,56 @@ fn a_second_signal_kills() {
         send_signal(child.id(), Signal::TERM);
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    assert_eq!(child.wait().unwrap().code(), Some(143));
+    assert_eq!(child.wait().unwrap().signal(), Some(TERM));
     out.read_to_string(&mut String::new()).unwrap();
+}
+
+/// Waits for a process that must end by itself.
+fn ended(child: &mut Child, what: &str) -> ExitStatus {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if began.elapsed() > Duration::from_secs(100) {
+            let _ = child.kill();
+            panic!("{what}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn one_signal_of_a_process_kills_after_the_grace() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let script = "exec setsid pipework run --grace 0.2 -s 'trap \"\" TERM INT HUP; echo $$; \
+                      while :; do sleep 0.01; done'";
+        let (mut child, command, _out) = started(script);
+        send_signal(child.id(), signal);
+        let status = ended(&mut child, "--grace does not apply to a signal");
+        assert_eq!(status.signal(), Some(signal.as_raw()));
+        gone(&command);
+    }
+}
+
+#[test]
+fn a_signal_does_not_postpone_a_kill_that_is_due() {
+    let deaf = "trap \"echo told\" TERM; trap \"\" INT; echo ready; while :; do sleep 0.01; done";
+    let run = format!("pipework run --timeout 0.2 --grace 1 -s '{deaf}'");
+    let (mut child, _, mut out) = started(&format!("exec {run}"));
+    let mut told = String::new();
+    out.read_line(&mut told).unwrap();
+    assert_eq!(told, "told\n");
+    send_signal(child.id(), Signal::INT);
+    let status = ended(&mut child, "the signal has put off the end of --timeout");
+    assert_eq!(status.signal(), Some(Signal::INT.as_raw()));
+    // Ctrl-C has no grace, but what was due stays due, before SIGTERM as well as after it.
+    for seen in ["ready\r\n", "told\r\n"] {
+        let (mut child, mut typed, mut shown) = on_a_terminal(&run.replace('\'', "'\\''"));
+        until(&mut shown, seen);
+        typed.write_all(b"\x03").unwrap();
+        assert_eq!(ended(&mut child, "Ctrl-C has put off the end").code(), Some(130), "{seen}");
+    }
 }
 
 #[test]
@@ -238,7 +311,7 @@ fn a_signal_is_heard_while_nobody_takes_the_output() {
     let mut rest = Vec::new();
     out.read_to_end(&mut rest).unwrap();
     assert!(rest.ends_with(b"y\n"), "what was left is given out");
-    assert_eq!(child.wait().unwrap().code(), Some(143));
+    assert_eq!(child.wait().unwrap().signal(), Some(TERM));
 }
 
 #[test]
