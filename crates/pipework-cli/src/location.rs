@@ -3,11 +3,16 @@
 //! /dev/stdin, /dev/fd/3 and what a shell puts for <(command) and >(command) name descriptors.
 //! Opening them anew would make another open file, empty a log that was opened for appending, or
 //! fail; so the descriptor itself is used.
+//!
+//! Any other path is opened as it was given. The kernel follows its links, and refuses those that a
+//! stranger has put into a shared folder (`fs.protected_symlinks`); a path that was resolved here
+//! would get past that.
 
 use crate::failure::{Failure, at};
-use crate::sys;
+use crate::{sys, table};
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +24,7 @@ const LINKS: usize = 40;
 pub(crate) enum Location {
     /// The number of an open descriptor.
     Descriptor(i32),
-    /// A path that is no symbolic link.
+    /// A path as it was given, which may be a symbolic link.
     Path(PathBuf),
 }
 
@@ -29,22 +34,34 @@ impl Location {
         if path == Path::new("-") {
             return Self::Descriptor(standard);
         }
-        let mut path = path.to_path_buf();
+        // Only to see whether a descriptor is named.
+        let mut place = path.to_path_buf();
         for _ in 0..LINKS {
-            if let Some(number) = number(&path) {
+            if let Some(number) = number(&place) {
                 return Self::Descriptor(number);
             }
-            let Ok(target) = fs::read_link(&path) else { break };
-            let target = path.parent().unwrap_or(Path::new("")).join(target);
-            let leads_nowhere = number(&target).is_none() && target.symlink_metadata().is_err();
-            if leads_nowhere && path.exists() {
-                // One of the links of /proc, whose text only looks like a path.
-                break;
-            }
-            path = target;
+            let Ok(target) = fs::read_link(&place) else { break };
+            place = place.parent().unwrap_or(Path::new("")).join(target);
         }
-        Self::Path(path)
+        Self::Path(path.to_path_buf())
     }
+}
+
+/// Where the kernel finds what is at `path`, for those who must open it without following a link,
+/// and more than once.
+pub(crate) fn led_to(path: &Path) -> Result<PathBuf, Failure> {
+    let Ok(text) = fs::read_link(path) else { return Ok(path.to_path_buf()) };
+    let (name, target) = (table::path(path), table::path(&text));
+    let found = sys::find(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Failure::new(format!(
+            "{name}: it is a symbolic link to {target}, and there is no such FIFO; --create makes one \
+             at a path that is no link"
+        )),
+        _ => at(&name)(error),
+    })?;
+    let place = fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd())).unwrap_or_default();
+    // What has no path, like the pipe of another process, is opened through the link alone.
+    Ok(if sys::is_file_at(&found, &place) { place } else { path.to_path_buf() })
 }
 
 /// The number of the descriptor that a path names.
@@ -105,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_followed() {
+    fn links_are_followed_by_the_kernel_alone() {
         let name = format!("pipework-links-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir(&folder).unwrap();
@@ -116,10 +133,18 @@ mod tests {
             symlink(target, folder.join(link)).unwrap();
         }
         let of = |link: &str| Location::of(&folder.join(link), 0);
-        assert_eq!(of("two"), Location::Path(folder.join("file")));
         assert_eq!(of("five"), Location::Descriptor(5));
-        assert_eq!(of("dangling"), Location::Path(folder.join("gone")));
-        assert_eq!(of("loop"), Location::Path(folder.join("loop")));
+        // What opens it asks the kernel to follow it.
+        for link in ["two", "dangling", "loop"] {
+            assert_eq!(of(link), Location::Path(folder.join(link)));
+        }
+        let led_to = |link: &str| led_to(&folder.join(link)).map_err(|failure| failure.to_string());
+        let real = folder.canonicalize().unwrap();
+        assert_eq!(led_to("two"), Ok(real.join("file")));
+        assert_eq!(led_to("file"), Ok(folder.join("file")));
+        assert_eq!(led_to("missing"), Ok(folder.join("missing")));
+        assert!(led_to("dangling").unwrap_err().contains("symbolic link to gone"));
+        assert!(led_to("loop").is_err());
         fs::remove_dir_all(&folder).unwrap();
     }
 }

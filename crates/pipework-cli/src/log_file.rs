@@ -8,7 +8,7 @@ use crate::failure::{Failure, at};
 use crate::location::{self, Location};
 use crate::progress::say;
 use crate::streams::{self, Stream};
-use crate::sys::{self, FifoEnd};
+use crate::sys;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -92,7 +92,7 @@ impl LogFile {
     /// Opens a FIFO if somebody reads from it, and else fails with ENXIO.
     pub(crate) fn try_open(&mut self) -> io::Result<()> {
         if let Way::Unread(path) = &self.way {
-            let fifo = File::from(sys::open_fifo(path, FifoEnd::Writing)?);
+            let fifo = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(path)?;
             sys::wait_again(&fifo)?;
             self.way = Way::Open(fifo);
         }

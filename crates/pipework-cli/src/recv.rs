@@ -226,7 +226,7 @@ fn open(args: &RecvArgs, quiet: bool, rest: Option<Rest>) -> Result<(Reader, Opt
         return Ok((reader, None));
     };
     let path = match Location::of(path, 0) {
-        Location::Path(path) => path,
+        Location::Path(path) => location::led_to(&path)?,
         Location::Descriptor(number) if args.forever => {
             return Err(Failure::new(format!(
                 "{}: --forever opens the FIFO again and again, so it needs its path; descriptor \

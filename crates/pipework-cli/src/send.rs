@@ -72,7 +72,7 @@ fn open(args: &SendArgs) -> Result<Writer, Failure> {
         });
     };
     let name = match Location::of(path, 1) {
-        Location::Path(name) => name,
+        Location::Path(name) => location::led_to(&name)?,
         Location::Descriptor(number) => {
             let refused = |error| Failure::new(format!("{}: {}", path.display(), no_pipe(error)));
             return options.writer(location::inherited(number)?).map_err(refused);
