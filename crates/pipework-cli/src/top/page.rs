@@ -1,7 +1,8 @@
 //! The page of metrics, served over HTTP.
 //!
 //! Of HTTP a page needs a few lines: a header and a body to any GET of one path. Nothing is kept
-//! between requests, one is answered after the other, and each has a second to be asked and taken.
+//! between requests. Each connection has a second to ask and a second to take the page; those that
+//! do nothing keep nobody waiting, and the oldest goes when there are too many.
 //! Only the loopback interface is listened on: who may see the page is who may run programs on this
 //! machine.
 
@@ -15,8 +16,10 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// How long a request may take to come, and the page to be taken.
+/// How long a request may take to come, and the page to be taken, each.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Connections at a time.
+const MOST: usize = 64;
 /// Bytes of the longest request.
 const LONGEST: usize = 8192;
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -51,39 +54,82 @@ pub(super) fn serve(
     if !quiet {
         crate::progress::say(format!("serving http://{address}/metrics"));
     }
+    let mut visits: Vec<Visit> = vec![];
     loop {
-        let mut fds = [PollFd::new(&listener, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
-        sys::wait_for(&mut fds, Deadline::NEVER).map_err(at(address))?;
-        if let Some(signal) = signals.next().map_err(at("signals"))?
-            && signal.number != libc::SIGWINCH
-        {
+        let mut fds = vec![PollFd::new(&listener, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+        fds.extend(visits.iter().map(Visit::poll));
+        let until = visits.iter().fold(Deadline::NEVER, |until, visit| until.or_earlier(visit.until));
+        sys::wait_for(&mut fds, until).map_err(at(address))?;
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if signals.next().map_err(at("signals"))?.is_some() {
             return Ok(0);
         }
         // Whoever has gone meanwhile, and whatever goes wrong with one of them, concerns no other.
-        if let Ok((stream, _)) = listener.accept() {
-            watch.look(Instant::now());
-            let _ = answer(stream, &watch.found);
+        let mut ready_visits = ready[2..].iter();
+        visits.retain_mut(|visit| {
+            let is_ready = ready_visits.next() == Some(&true);
+            !visit.until.has_passed() && (!is_ready || visit.go_on(&mut watch).unwrap_or(false))
+        });
+        if ready[0]
+            && let Ok((stream, _)) = listener.accept()
+            && stream.set_nonblocking(true).is_ok()
+        {
+            if visits.len() == MOST {
+                visits.remove(0);
+            }
+            visits.push(Visit::new(stream));
         }
     }
 }
 
-fn answer(mut stream: TcpStream, found: &Found) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let (begin, mut request) = (Instant::now(), vec![]);
-    // To the empty line: what is left unread would have the connection reset.
-    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-        let left = PATIENCE.saturating_sub(begin.elapsed());
-        if left.is_zero() || request.len() > LONGEST {
-            return Ok(());
-        }
-        stream.set_read_timeout(Some(left))?;
-        let mut block = [0; 1024];
-        match stream.read(&mut block)? {
-            0 => return Ok(()),
-            len => request.extend_from_slice(&block[..len]),
-        }
+/// A connection that asks for the page.
+struct Visit {
+    stream: TcpStream,
+    until: Deadline,
+    request: Vec<u8>,
+    /// `None` as long as the request has not come.
+    reply: Option<Vec<u8>>,
+    /// How much of the reply has been sent.
+    sent: usize,
+}
+
+impl Visit {
+    fn new(stream: TcpStream) -> Self {
+        let until = Deadline::after(PATIENCE);
+        Self { stream, until, request: vec![], reply: None, sent: 0 }
     }
+
+    fn poll(&self) -> PollFd<'_> {
+        PollFd::new(&self.stream, if self.reply.is_none() { PollFlags::IN } else { PollFlags::OUT })
+    }
+
+    /// Reads or writes some; whether there is more to do.
+    fn go_on(&mut self, watch: &mut Watch) -> io::Result<bool> {
+        let Some(reply) = &self.reply else {
+            let mut block = [0; 1024];
+            let len = match self.stream.read(&mut block) {
+                Err(error) if sys::is_temporary(&error) => return Ok(true),
+                len => len?,
+            };
+            self.request.extend_from_slice(&block[..len]);
+            // To the empty line: what is left unread would have the connection reset.
+            if self.request.windows(4).any(|end| end == b"\r\n\r\n") {
+                watch.look(Instant::now());
+                self.reply = Some(reply(&self.request, &watch.found));
+                self.until = Deadline::after(PATIENCE);
+            }
+            return Ok(len > 0 && self.request.len() <= LONGEST);
+        };
+        match self.stream.write(&reply[self.sent..]) {
+            Err(error) if sys::is_temporary(&error) => {}
+            len => self.sent += len?,
+        }
+        Ok(self.sent < reply.len())
+    }
+}
+
+/// What is sent to a request.
+fn reply(request: &[u8], found: &Found) -> Vec<u8> {
     let line =
         String::from_utf8_lossy(request.split(|byte| *byte == b'\r').next().unwrap_or_default()).into_owned();
     let words: Vec<_> = line.split(' ').collect();
@@ -93,14 +139,13 @@ fn answer(mut stream: TcpStream, found: &Found) -> io::Result<()> {
         _ => ("405 Method Not Allowed", "text/plain", "only GET\n".into()),
     };
     let length = body.len();
-    let head = format!(
+    let mut reply = format!(
         "HTTP/1.0 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
     );
-    stream.write_all(head.as_bytes())?;
     if words[0] != "HEAD" {
-        stream.write_all(body.as_bytes())?;
+        reply.push_str(&body);
     }
-    Ok(())
+    reply.into_bytes()
 }
 
 #[cfg(test)]
