@@ -106,7 +106,7 @@ impl Report {
             if !self.json
                 && let Some(words) = words
             {
-                streams::print(format!("    {words}\n").as_bytes())?;
+                print(&format!("    {words}"))?;
             }
             said.push(json!({ "text": text, "mended": is_mended, "outcome": words }));
         }
@@ -127,7 +127,7 @@ impl Report {
         remedy: Option<Remedy>,
     ) -> Result<Option<Result<String, String>>, Failure> {
         if !self.json {
-            streams::print(format!("  {text}\n").as_bytes())?;
+            print(&format!("  {text}"))?;
         }
         let Some(remedy) = remedy else { return Ok(None) };
         let question = if remedy == Remedy::Recover { "take it back?" } else { "remove it?" };
@@ -153,8 +153,13 @@ impl Report {
             })),
             false => format!("{:<8}{name}: {value}\n        {meaning}", level.word()),
         };
-        streams::print(format!("{text}\n").as_bytes())
+        print(&text)
     }
+}
+
+/// Prints a line, which may hold what strangers have named.
+fn print(text: &str) -> Result<(), Failure> {
+    streams::print(format!("{}\n", table::plain_lines(text)).as_bytes())
 }
 
 /// What is wrong with it.

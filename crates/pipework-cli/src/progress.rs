@@ -6,7 +6,7 @@
 //! the data, and by a sender into standard output, for the receiver at the other end has one.
 
 use crate::streams::{self, Stream};
-use crate::words;
+use crate::{table, words};
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
@@ -94,9 +94,9 @@ pub(crate) fn say(text: impl Display) {
     words::put(&marked(text));
 }
 
-/// A line for standard error, marked as ours.
-pub(crate) fn marked(text: impl Display) -> String {
-    format!("pipework: {text}\n")
+/// A line for standard error, marked as ours. Paths, reasons and names in it come from strangers.
+fn marked(text: impl Display) -> String {
+    format!("pipework: {}\n", table::plain_lines(&text.to_string()))
 }
 
 /// Tells a person that the command waits for them.

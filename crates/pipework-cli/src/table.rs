@@ -41,9 +41,18 @@ pub(crate) fn table<const N: usize>(columns: [(&str, Align); N], rows: &[[String
 
 /// A name without control characters.
 pub(crate) fn plain(name: &str) -> String {
+    without(name, char::is_control)
+}
+
+/// Text of several lines without control characters that a terminal would obey.
+pub(crate) fn plain_lines(text: &str) -> String {
+    without(text, |character| character.is_control() && !matches!(character, '\n' | '\t'))
+}
+
+fn without(name: &str, is_meant: impl Fn(char) -> bool) -> String {
     let mut text = String::with_capacity(name.len());
     for character in name.chars() {
-        match character.is_control() {
+        match is_meant(character) {
             true => write!(text, "\\x{:02x}", u32::from(character)).expect("a String takes all"),
             false => text.push(character),
         }
@@ -90,6 +99,7 @@ mod tests {
     #[test]
     fn names_and_ages_for_reading() {
         assert_eq!(plain("a\u{1b}[2Jb\nü"), "a\\x1b[2Jb\\x0aü");
+        assert_eq!(plain_lines("a\u{1b}[2J\u{9b}1m\tb\nü"), "a\\x1b[2J\\x9b1m\tb\nü");
         let spans = [0, 99, 100, 5999, 6000, 172_799, 172_800].map(|s| span(Duration::from_secs(s)));
         assert_eq!(spans, ["0s", "99s", "1m", "99m", "1h", "47h", "2d"]);
         assert_eq!((count(1, "server"), count(0, "server")), ("1 server".into(), "0 servers".into()));

@@ -74,6 +74,24 @@ fn closed_streams_are_not_taken_for_empty_ones() {
     assert_eq!(clean("pipework send x 2>&- | pipework recv 2>&-"), "x");
 }
 
+/// Names and reasons of strangers are shown, and a terminal obeys none of them.
+#[test]
+fn no_name_and_no_reason_moves_a_cursor() {
+    let folder = Folder::new();
+    let script = "bad=$(printf 'a\\033[2J\\233b'); mkfifo $bad; mkdir d; : > d/$bad
+        pipework serve channel$bad -- sh -c 'printf \"\\033[2Jbad\\n\" >&2; exit 1' 2> served & S=$!
+        pipework call --wait channel$bad x; kill $S
+        pipework call no$bad x; pipework send --to no$bad x; pipework send --to d/$bad x
+        pipework recv --from no$bad; pipework recv --from d/$bad; pipework tee no$bad/x < $bad & : > $bad; wait
+        pipework run no$bad; pipework run --tag sh -c 'exit 3' $bad; pipework run -m no$bad/x true
+        pipework run -a no$bad echo; pipework ls .; pipework ls no$bad; pipework doctor . no$bad
+        pipework doctor --yes --fifos $bad; pipework top --once no$bad; pipework send --dictionary no$bad x; :";
+    let done = shell(&folder, script).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(!out.contains('\u{1b}') && !err.contains('\u{1b}'), "{out}\n{err}");
+    assert!(err.matches("\\x1b[2J").count() > 10 && out.contains("\\x1b[2J"), "{out}\n{err}");
+}
+
 #[test]
 fn a_command_that_is_not_there_costs_no_message() {
     for (command, status) in [("no-such-command", 127), ("./no-such-file", 127), ("./plain", 126)] {
