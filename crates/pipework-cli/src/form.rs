@@ -49,7 +49,7 @@ impl Form {
         self,
         out: &mut Vec<u8>,
         item: &Item<'_>,
-        command: Option<&str>,
+        command: Option<&[u8]>,
         line: &mut OpenLine,
     ) -> bool {
         if let (Form::Json, Item::Torn(torn)) = (self, item) {
@@ -161,7 +161,7 @@ impl<'a> Parts<'a> {
     }
 
     /// `goes_on`: what comes is more of the line before.
-    fn append_json(&self, out: &mut Vec<u8>, command: Option<&str>, goes_on: bool) {
+    fn append_json(&self, out: &mut Vec<u8>, command: Option<&[u8]>, goes_on: bool) {
         open_json(out, self.kind, command, self.origin.map(|(writer, _)| writer));
         if let Some((_, parts)) = self.origin {
             write!(out, ",\"parts\":{parts}").expect(IN_MEMORY);
@@ -187,11 +187,10 @@ pub(crate) fn append_bytes(out: &mut Vec<u8>, key: &str, bytes: &[u8]) {
 const IN_MEMORY: &str = "writing to a Vec cannot fail";
 
 /// The beginning of every object.
-fn open_json(out: &mut Vec<u8>, kind: &str, command: Option<&str>, writer: Option<WriterKey>) {
+fn open_json(out: &mut Vec<u8>, kind: &str, command: Option<&[u8]>, writer: Option<WriterKey>) {
     write!(out, "{{\"type\":\"{kind}\"").expect(IN_MEMORY);
     if let Some(command) = command {
-        out.extend_from_slice(b",\"command\":");
-        serde_json::to_writer(&mut *out, command).expect(IN_MEMORY);
+        append_bytes(out, "command", command);
     }
     if let Some(writer) = writer {
         write!(out, ",\"pid\":{},\"writer\":\"{writer}\"", writer.pid).expect(IN_MEMORY);
@@ -199,7 +198,7 @@ fn open_json(out: &mut Vec<u8>, kind: &str, command: Option<&str>, writer: Optio
 }
 
 /// The report of a lost message as an object: what had come of it, and why it is lost.
-fn append_torn(out: &mut Vec<u8>, torn: &Torn, command: Option<&str>) {
+fn append_torn(out: &mut Vec<u8>, torn: &Torn, command: Option<&[u8]>) {
     open_json(out, "torn", command, torn.writer);
     write!(out, ",\"parts\":{},\"bytes\":{},\"reason\":", torn.parts, torn.bytes).expect(IN_MEMORY);
     serde_json::to_writer(&mut *out, &torn.to_string()).expect(IN_MEMORY);
@@ -207,7 +206,7 @@ fn append_torn(out: &mut Vec<u8>, torn: &Torn, command: Option<&str>) {
 }
 
 /// Appends how a command has ended, as an object.
-pub(crate) fn append_exit(out: &mut Vec<u8>, command: &str, status: u8) {
+pub(crate) fn append_exit(out: &mut Vec<u8>, command: &[u8], status: u8) {
     open_json(out, "exit", Some(command), None);
     writeln!(out, ",\"status\":{status}}}").expect(IN_MEMORY);
 }

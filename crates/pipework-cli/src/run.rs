@@ -13,7 +13,7 @@ mod job;
 mod messages;
 mod outputs;
 
-use crate::failure::{Ending, Failure, at, words};
+use crate::failure::{Ending, Failure, USAGE, at, words};
 use crate::form::Form;
 use crate::group::Start;
 use crate::outlet::Outlet;
@@ -42,6 +42,11 @@ pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<Ending, Failure> {
     // First of all, before a descriptor of our own could have the number of the user's.
     let stdout = streams::stdout()?;
     let end = Form::of(&args.form, Form::Lines).end();
+    if let (Some(args::Destination::Command(_)), true) = (&args.messages, args.form.json || args.form.nul) {
+        let text = "--messages exec: gives each message to a command as it is; neither --json nor --nul \
+                    has a meaning there";
+        return Err(Failure::new(text).with_status(USAGE));
+    }
     let messages = Messages::open(args.messages.as_ref(), args.append, end, stdout)?;
     let queue = Queue::open(args)?;
     let stop = Stop::take(&[libc::SIGCHLD])?;

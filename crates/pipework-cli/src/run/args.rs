@@ -125,8 +125,9 @@ In a line of --shell, {} is written without quotes, whatever the argument is.
 Without --messages, messages go to standard output with a newline behind them.
 --nul and --json choose another form for them, and for lines that share the
 destination with them. Objects name their command, and the end of each command
-is one: {\"type\":\"exit\",\"command\":\"make lint\",\"status\":2}. With exec: the
-message is on the command's standard input, as with `pipework recv --exec`. A
+is one: {\"type\":\"exit\",\"command\":\"make lint\",\"status\":2}. A name that is not
+UTF-8 is \"command_base64\". With exec: the message is on the command's standard
+input, as with `pipework recv --exec`; it has no other form. A
 destination that is standard output by another name (fd:1, /dev/stdout, -) is
 the same as none.
 
@@ -137,6 +138,10 @@ pieces: behind a tag, between other commands and before a message it is cut,
 which is said; objects have {\"continued\":true} from the second piece on. Bursts
 are taken out of the text only with --bursts: other programs print their bytes
 for other reasons.
+
+A message is in memory until it is whole: --max-message bounds that for each
+command, so all together may take --jobs times as much, besides what an output
+has not taken yet.
 
 A pipe is read until everyone who holds it has left, also processes that the
 command left behind, unless it was stopped. When an output fails or its reader

@@ -15,6 +15,7 @@ use crate::group::{Group, Start};
 use crate::sys;
 use pipework::Deadline;
 use pipework::atomic::{Options, Reader};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -24,7 +25,7 @@ use std::time::Duration;
 /// A command that runs, or has run.
 pub(super) struct Job {
     /// What objects call it.
-    pub(super) name: String,
+    pub(super) name: OsString,
     /// The same for a person.
     pub(super) label: String,
     /// The same at the beginning of a line.

@@ -19,6 +19,7 @@ use std::fmt::Display;
 use std::io;
 use std::mem;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
 /// Descriptors that are written to, each when it can take something.
@@ -235,7 +236,8 @@ impl Outputs {
 
     /// Passes an item on to where it belongs.
     pub(super) fn pass_on(&mut self, job: &mut Job, item: &Item<'_>, start: Start<'_>) {
-        let name = Some(&*job.name);
+        let name = job.name.clone();
+        let name = Some(name.as_bytes());
         match item {
             Item::Torn(torn) => {
                 self.torn = true;
@@ -295,7 +297,7 @@ impl Outputs {
     /// Reports how a command has ended: always among objects, else if it has failed.
     pub(super) fn report(&mut self, job: &Job) {
         if let Some(out) = self.reports() {
-            form::append_exit(out, &job.name, job.status());
+            form::append_exit(out, job.name.as_bytes(), job.status());
             self.end_report();
         } else if job.has_failed()
             // One command alone says by its status that it has failed.

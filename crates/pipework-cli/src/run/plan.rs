@@ -14,9 +14,9 @@ const PLACE: &[u8] = b"{}";
 pub(crate) struct Plan {
     pub(crate) words: Vec<OsString>,
     /// What its output is marked with.
-    pub(crate) name: String,
+    pub(crate) name: OsString,
     /// What tells it from others of that name.
-    full_name: String,
+    full_name: OsString,
     kind: Kind,
     /// Where its argument stands.
     origin: Option<String>,
@@ -32,9 +32,8 @@ impl Plan {
     /// A command, called by its file name.
     pub(crate) fn command(words: &[OsString]) -> Self {
         let path = Path::new(&words[0]);
-        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        let arguments = words[1..].iter().map(|word| word.to_string_lossy());
-        let full_name = arguments.fold(name.clone(), |name, word| format!("{name} {word}"));
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_os_string();
+        let full_name = words[1..].iter().fold(name.clone(), |name, word| join(&name, word));
         Self { words: words.to_vec(), name, full_name, kind: Kind::Command, origin: None }
     }
 
@@ -42,8 +41,8 @@ impl Plan {
     pub(crate) fn shell(line: &OsString) -> Self {
         let text = line.to_string_lossy();
         let first = text.split(|c: char| c.is_whitespace() || ";|&()".contains(c));
-        let name = first.into_iter().find(|word| !word.is_empty()).unwrap_or("sh").to_string();
-        let full_name = text.trim().to_string();
+        let name = first.into_iter().find(|word| !word.is_empty()).unwrap_or("sh").into();
+        let full_name = OsStr::from_bytes(line.as_bytes().trim_ascii()).into();
         let words = vec!["sh".into(), "-c".into(), line.clone()];
         Self { words, name, full_name, kind: Kind::Shell, origin: None }
     }
@@ -52,9 +51,8 @@ impl Plan {
     /// `among_others` says that the argument has other commands as well.
     pub(super) fn with_argument(&self, argument: &[u8], among_others: bool) -> Self {
         let mut plan = self.clone();
-        let text = String::from_utf8_lossy(argument);
-        plan.name = if among_others { format!("{} {text}", self.name) } else { text.into_owned() };
         let argument = OsStr::from_bytes(argument);
+        plan.name = if among_others { join(&self.name, argument) } else { argument.into() };
         match self.kind {
             Kind::Command => {
                 let mut placed = false;
@@ -94,6 +92,13 @@ impl Plan {
             None => format!("cannot run {name}: {why}"),
         }
     }
+}
+
+fn join(one: &OsStr, other: &OsStr) -> OsString {
+    let mut both = one.to_os_string();
+    both.push(" ");
+    both.push(other);
+    both
 }
 
 /// Whether the place of an argument stands between quotes in a line for the shell: there the
@@ -159,17 +164,18 @@ pub(super) fn tell_apart(plans: &mut [Plan]) {
         }
     }
     let shared = shared(plans);
-    let names: Vec<String> = plans.iter().map(|plan| plan.name.clone()).collect();
+    let names: Vec<OsString> = plans.iter().map(|plan| plan.name.clone()).collect();
     for place in (0..names.len()).filter(|place| shared[*place]) {
         let number = names[..=place].iter().filter(|other| **other == names[place]).count();
-        plans[place].name = format!("{}.{number}", names[place]);
+        plans[place].name.push(format!(".{number}"));
     }
 }
 
 /// A name as a person reads it at the beginning of a line: one line, and not too long.
-pub(super) fn label(name: &str) -> String {
+pub(super) fn label(name: &OsStr) -> String {
     const LONGEST: usize = 40;
     let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let name = name.to_string_lossy();
     let length = name.chars().count();
     if length <= LONGEST {
         return name.chars().map(plain).collect();
@@ -235,6 +241,7 @@ mod tests {
 
     #[test]
     fn labels_are_short_lines() {
+        let label = |name: &str| label(name.as_ref());
         assert_eq!(label("a\nb"), "a b");
         let long = format!("{}{}", "a".repeat(100), "b".repeat(20));
         assert_eq!(label(&long), format!("{}…{}", "a".repeat(19), "b".repeat(20)));

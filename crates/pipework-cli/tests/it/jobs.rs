@@ -4,6 +4,7 @@
 use crate::run::{gone, send_signal, started};
 use crate::{Folder, clean, fails, outcome, sh, shell};
 use rustix::process::Signal;
+use std::fs;
 use std::io::{BufRead, Read};
 use std::os::unix::process::ExitStatusExt;
 
@@ -45,6 +46,20 @@ fn commands_are_run_for_each_argument() {
     assert_eq!((done.status, &*done.out), (Some(126), "short\n"));
     assert!(done.err.contains("line 1 of standard input: Argument list too long"), "{}", done.err);
     fails(1, &["line 1 of /dev/zero is longer"], "pipework run -a /dev/zero echo");
+}
+
+/// Objects tell apart what people cannot read.
+#[test]
+fn names_that_are_not_utf_8_are_encoded() {
+    let out = clean("printf '\\377\\n\\376\\nplain\\n' | pipework run --json -P 1 -a - true");
+    let expected = [
+        r#"{"type":"exit","command_base64":"/w==","status":0}"#,
+        r#"{"type":"exit","command_base64":"/g==","status":0}"#,
+        r#"{"type":"exit","command":"plain","status":0}"#,
+    ];
+    assert_eq!(out.lines().collect::<Vec<_>>(), expected);
+    fails(2, &["exec:", "--json"], "pipework run --json -m exec:cat true");
+    fails(2, &["exec:", "--nul"], "pipework run --nul -m exec:cat true");
 }
 
 #[test]
@@ -223,6 +238,36 @@ fn of_a_message_that_finds_no_space_nothing_stays() {
     assert!(size > 3000 && size.is_multiple_of(5), "{done:?}");
     assert_eq!(lines[1].parse::<usize>().unwrap(), size / 5, "{done:?}");
     assert_eq!(lines[3], "9");
+}
+
+/// For each size that a file may have: what was whole stays whole, and what is missing is said.
+#[test]
+fn a_full_disk_costs_no_whole_entry_wherever_it_ends() {
+    let script = "for size in $(seq 0 420); do
+            prlimit --fsize=$size pipework run --json -m log.$size pipework send -m one 'the second' \
+                2>&1 > /dev/null | cat > err.$size
+        done";
+    let folder = Folder::new();
+    sh(&folder, script);
+    let mut most = 0;
+    for size in 0..=420 {
+        let read = |name: &str| fs::read_to_string(folder.join(format!("{name}.{size}"))).unwrap();
+        let (log, err) = (read("log"), read("err"));
+        assert!(log.is_empty() || log.ends_with('\n'), "{size}: {log}");
+        let kinds: Vec<String> = log
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["type"].to_string())
+            .collect();
+        let all = ["\"message\"", "\"message\"", "\"exit\""];
+        assert!(all.starts_with(&kinds.iter().map(String::as_str).collect::<Vec<_>>()), "{size}: {log}");
+        most = most.max(kinds.len());
+        // No object is as long as that.
+        assert!(kinds.len() == 3 || log.len() + 120 > size, "{size}: {log}");
+        let says = if kinds.len() == 3 { 0 } else { 1 };
+        assert_eq!(err.matches("messages: File too large").count(), says, "{size}: {err}");
+        assert!(!err.contains("cut"), "{size}: {err}");
+    }
+    assert_eq!(most, 3);
 }
 
 #[test]
