@@ -23,7 +23,6 @@ fn a_wrong_value_is_named_with_its_option_and_what_that_takes() {
         ("top --sort", "--sort takes one of name, rate, waiting, age"),
         ("bench everything", "ROOM 'everything': it takes one of atomic, reqrep, pipe, fd"),
         ("demo --writers 65", "--writers '65': it takes a whole number from 1 to 64"),
-        ("bench --svg", "--svg takes a value"),
     ] {
         is_misread(command, said);
     }
