@@ -4,6 +4,7 @@ mod offers;
 mod waiting;
 mod ending;
 mod clones;
+mod beside;
 mod fifos;
 mod sockets;
 mod relays;
