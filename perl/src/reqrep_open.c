@@ -104,10 +104,11 @@ static pw_status open_or_create(const char *path, const pw_reqrep_options *optio
     pw_status status;
     /* Others may make and remove one at the same time. */
     for (int i = 0; i < 16; i++) {
+        status = pw_reqrep_open_or_create(path, options, segment, error);
+        if (status != PW_INCOMPATIBLE) break;
+        /* One of other sizes is opened as well. */
         status = pw_reqrep_open(path, NULL, segment, error);
         if (status != PW_OS || error->os != ENOENT) break;
-        status = pw_reqrep_create(path, options, segment, error);
-        if (status != PW_OS || error->os != EEXIST) break;
     }
     return status;
 }

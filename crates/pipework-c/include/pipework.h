@@ -1017,7 +1017,8 @@ pw_status pw_reqrep_open(const char *path, const pw_reqrep_options *options, pw_
 
 /*
  * Opens the segment at `path`, or makes it if there is none. If several processes do this at the
- * same time, one of them makes it. Fails as pw_reqrep_open and pw_reqrep_create.
+ * same time, one of them makes it. An empty regular file of this user counts as none: the segment
+ * replaces it. Fails as pw_reqrep_open and pw_reqrep_create.
  */
 pw_status pw_reqrep_open_or_create(const char *path, const pw_reqrep_options *options,
                                    pw_segment **segment, pw_error *error);

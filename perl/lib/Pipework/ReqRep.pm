@@ -123,7 +123,8 @@ child may answer; it is the child's then. Threads share a client or a server.
 =head2 new($path, $req_cap, $resp_slots, $resp_size [, $arena [, $mode]])
 
 Opens the segment at C<$path>, whatever its sizes are, or makes it: for other sizes, C<unlink> the
-old one first. A path in F</dev/shm> is in memory only; the kernel writes any other to the disk as
+old one first. An empty file of this user, such as L<File::Temp> makes, is replaced by a new segment;
+of several processes that call C<new> at the same time, one makes it. A path in F</dev/shm> is in memory only; the kernel writes any other to the disk as
 well. C<$path> undef makes one without a name, for processes that are forked, and for those that get
 its descriptor.
 
@@ -168,7 +169,8 @@ Answers a request. True if the client has not cancelled it, though it may have d
 it has, and C<$!> is left alone; false with ESTALE and C<Stale> in C<Pipework::error> if there is no
 such request: it was answered before, or belongs to another process or object. Only the object that
 has received a request can answer it, also where another one of the same process is for the same
-segment. Dies with C<response too long (max N bytes)>; then the request is still to be answered.
+segment. Dies with C<CLASS: response too long (max N bytes)>, or C<CLASS: invalid slot index>
+for an id that no call can have; then the request is still to be answered.
 
 It does not wait, except for the client to take a C<part> that was given before. If it does not
 within C<$secs>, undef, and the request is still to be answered; so it is if a signal handler dies.

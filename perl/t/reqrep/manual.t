@@ -2,10 +2,11 @@
 use strict;
 use warnings;
 use Test::More;
-use File::Temp qw(tempdir);
+use File::Temp qw(tempdir tempfile);
+use POSIX ();
 use Pipework::ReqRep;
 
-alarm 60;
+alarm 300;
 my $folder = tempdir(CLEANUP => 1);
 my $number = 0;
 sub path { "$folder/rr" . $number++ }
@@ -81,6 +82,42 @@ can_ok("Pipework::ReqRep$_\::Client", @client) for '', '::Int';
     is(Pipework::ReqRep->new(undef, 64, 4, 32, 5000)->stats->{arena_cap}, 5000, 'or as it is said');
     is(Pipework::ReqRep->new(undef, 64, 4, 0)->resp_size, 0, 'responses without bytes');
 }
+{   # What tempfile() gives: an empty file of one's own.
+    my ($file, $path) = tempfile(DIR => $folder);
+    dies(sub { Pipework::ReqRep::Client->new($path) }, qr/: \Q$path\E: invalid or incompatible/,
+        'a client makes no segment of an empty file');
+    my $srv = Pipework::ReqRep->new($path, 8, 4, 32);
+    my $id  = Pipework::ReqRep::Client->new($path)->send('x');
+    is(scalar $srv->recv, $id, 'a server does');
+    ($file, my $int) = tempfile(DIR => $folder);
+    is(Pipework::ReqRep::Int->new($int, 8, 4)->resp_slots, 4, 'Int, too');
+    my ($full, $other) = tempfile(DIR => $folder);
+    print $full 'x';
+    close $full;
+    dies(sub { Pipework::ReqRep->new($other, 8, 4, 32) }, qr/invalid or incompatible/,
+        'not of a file that holds anything');
+    is(-s $other, 1, 'which stays as it is');
+
+    # Many at once: they agree.
+    ($file, $path) = tempfile(DIR => $folder);
+    pipe my $ready, my $go or die $!;
+    my @pids = map {
+        my $me  = $_;
+        my $pid = fork // die $!;
+        if (!$pid) {
+            close $go;
+            sysread $ready, my $nothing, 1;
+            my $mine = Pipework::ReqRep->new($path, 64, 16 + $me, 32);
+            POSIX::_exit(Pipework::ReqRep::Client->new($path)->send("of $me") ? 0 : 1);
+        }
+        $pid;
+    } 1 .. 8;
+    close $go;
+    my $failed = 0;
+    waitpid($_, 0) && ($failed += $? != 0) for @pids;
+    is($failed, 0, 'many servers that find it empty at the same time');
+    is(Pipework::ReqRep->new($path, 8, 4, 32)->size, 8, 'make one segment');
+}
 {
     my $srv = Pipework::ReqRep->new(undef, 8, 4, 32);
     is($srv->path, undef, 'anonymous');
@@ -118,7 +155,7 @@ sub ends {
     is($srv->reply($id, 'answer'), '', 'false the second time');
     is($cli->get($id), 'answer', 'get');
     is($cli->get($id), undef, 'undef the second time');
-    is($srv->reply(12345, 'answer'), '', 'false for an id that there is none of');
+    is($srv->reply(999 << 24, 'answer'), '', 'false for an id that there is none of');
 
     $id = $cli->send('');
     is_deeply([$srv->recv], ['', $id], 'an empty request');
@@ -216,17 +253,20 @@ sub dies {
 }
 {
     my ($srv, $cli) = ends();
-    dies(sub { $cli->$_('x' x 4097, 1) }, qr/^request too long/,
+    dies(sub { $cli->$_('x' x 4097, 1) }, qr/^Pipework::ReqRep::Client: request too long/,
         $_) for qw(req_wait send_wait send_wait_notify);
-    dies(sub { $cli->$_('x' x 4097) }, qr/^request too long/, $_) for qw(req send send_notify);
+    dies(sub { $cli->$_('x' x 4097) }, qr/^Pipework::ReqRep::Client: request too long/, $_) for qw(req send send_notify);
     is($cli->pending, 0, 'nothing stays behind');
     ok(my $id = $cli->send('x' x 4096), 'the longest request');
     is((my @got = $srv->recv)[0], 'x' x 4096, 'arrives');
-    dies(sub { $srv->reply($id, 'y' x 33) }, qr/^response too long \(max 32 bytes\)/, 'reply');
+    dies(sub { $srv->reply($id, 'y' x 33) }, qr/^Pipework::ReqRep: response too long \(max 32 bytes\)/, 'reply');
     is($srv->reply($id, 'y' x 32), 1, 'the id stays good');
     is($cli->get($id), 'y' x 32, 'the longest response');
-    dies(sub { $cli->get(4 | 1 << 24) }, qr/^invalid slot index/, 'get of another segment\'s slot');
-    dies(sub { $cli->get_wait(4 | 1 << 24) }, qr/^invalid slot index/, 'get_wait');
+    dies(sub { $cli->get(4 | 1 << 24) }, qr/^Pipework::ReqRep::Client: invalid slot index/,
+        'get of another segment\'s slot');
+    dies(sub { $cli->get_wait(4 | 1 << 24) }, qr/^Pipework::ReqRep::Client: invalid slot index/,
+        'get_wait');
+    dies(sub { $srv->reply(4 | 1 << 24, 'y') }, qr/^Pipework::ReqRep: invalid slot index/, 'reply');
     $cli->cancel(4 | 1 << 24);
     pass('cancel never dies');
     dies(sub { $cli->req_wait('x') }, qr/^Usage: /, 'req_wait without a time-out');
@@ -242,7 +282,7 @@ sub dies {
         qr/^Pipework::ReqRep::Client->new: \Q$none\E: No such file/, 'Client->new');
     dies(sub { Pipework::ReqRep->new($none, 8, 4, 32) },
         qr/^Pipework::ReqRep->new: \Q$none\E: No such/, 'new');
-    for my $content ('', "\0" x 8192, 'RRS1' . 'x' x 9000) {
+    for my $content ("\0", "\0" x 8192, 'RRS1' . 'x' x 9000) {
         my $file = path();
         open my $out, '>', $file or die $!;
         print $out $content;

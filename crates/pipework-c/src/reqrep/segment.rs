@@ -96,7 +96,8 @@ pub extern "C" fn pw_reqrep_open(
 }
 
 /// Opens the segment at `path`, or makes it if there is none. If several processes do this at the
-/// same time, one of them makes it. Fails as pw_reqrep_open and pw_reqrep_create.
+/// same time, one of them makes it. An empty regular file of this user counts as none: the segment
+/// replaces it. Fails as pw_reqrep_open and pw_reqrep_create.
 #[unsafe(no_mangle)]
 pub extern "C" fn pw_reqrep_open_or_create(
     path: Lent<'_, c_char>,

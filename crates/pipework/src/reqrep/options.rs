@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::segment::Segment;
 use super::shm::layout::{Geometry, Kind};
-use super::shm::mapping::{Checks, Making, Shared};
+use super::shm::mapping::{Checks, Making, Shared, TOO_SHORT};
 use crate::error::{Error, ErrorKind, Result};
 use crate::spin;
 use crate::sys::{self, Errno};
@@ -156,15 +156,24 @@ impl Options {
     /// Opens the segment at `path`, or makes it if there is none. If several processes do this at
     /// the same time, one of them makes it.
     ///
+    /// An empty regular file of this user counts as none: a program that asks for a temporary file
+    /// gets one. The segment replaces it; whoever has the empty file open keeps that.
+    ///
     /// # Errors
     ///
     /// As [`create`](Options::create) and [`open`](Options::open).
     pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Segment> {
+        const OP: &str = "reqrep open or create";
         let path = path.as_ref();
         // A process that unlinks and makes segments at this path all the time may win a few rounds.
         for _ in 0..16 {
             match self.open(path) {
                 Err(error) if error.errno() == Some(Errno::NOENT.number()) => {}
+                Err(error) if error.op() == TOO_SHORT => {
+                    if !Shared::remove_empty(path, OP)? {
+                        return Err(error);
+                    }
+                }
                 done => return done,
             }
             match self.create(path) {
@@ -172,7 +181,7 @@ impl Options {
                 done => return done,
             }
         }
-        Err(Error::new(ErrorKind::WouldBlock, "reqrep open or create"))
+        Err(Error::new(ErrorKind::WouldBlock, OP))
     }
 
     /// Makes a segment without a name, for threads and for processes that are forked from this one.

@@ -100,6 +100,9 @@ pub(crate) struct Recoveries {
 /// help.
 const LOST: &str = "reqrep: a descriptor of the segment was closed";
 
+/// The operation that fails where a file is shorter than a header; an empty one, too.
+pub(crate) const TOO_SHORT: &str = "reqrep open: too short for a segment";
+
 const _: () = assert!(LOST.len() < 48, "C has no more space for an operation");
 
 /// The error of `op`, or that of a lost descriptor.
@@ -183,6 +186,35 @@ impl Shared {
         Ok(shared)
     }
 
+    /// Removes the file at `path` if it is empty and this user's, so that a segment can take its
+    /// name. False if it is too short for a segment and not such a file.
+    pub(crate) fn remove_empty(path: &Path, op: &'static str) -> Result<bool> {
+        let file = match memory::open(path) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(true),
+            Err(errno) => return Err(errno.at(op)),
+        };
+        // Of several processes that found it empty, one removes it. The lock is held for three
+        // calls, and the kernel releases it if the holder dies.
+        memory::lock(file.as_fd(), 0).map_err(|errno| errno.at(op))?;
+        let removed = || {
+            let facts = memory::facts(file.as_fd())?;
+            let is_ours = facts.is_regular && facts.owner == memory::user();
+            match memory::facts_at(path) {
+                // Another process was first: it may have made a segment by now.
+                Ok(there) if there.identity != facts.identity => Ok(true),
+                Ok(_) if facts.len == 0 && is_ours => memory::unlink(path).map(|()| true),
+                Ok(_) => Ok(facts.len >= FIXED as u64),
+                Err(Errno::NOENT) => Ok(true),
+                Err(errno) => Err(errno),
+            }
+        };
+        let removed = removed().map_err(|errno: Errno| errno.at(op));
+        // Explicitly: a child that another thread forked meanwhile may have the descriptor.
+        memory::unlock(file.as_fd(), 0).map_err(|errno| errno.at(op))?;
+        removed
+    }
+
     fn fill(file: OwnedFd, making: &Making, op: &'static str) -> Result<Shared> {
         let geometry = making.geometry.checked(op)?;
         let layout = Layout::new(geometry);
@@ -262,7 +294,7 @@ impl Shared {
         let mut bytes = [0; FIXED];
         let read = memory::read_at(file, &mut bytes, 0).map_err(|errno| errno.at(OP))?;
         if read < FIXED {
-            return Err(Error::new(ErrorKind::Incompatible, "reqrep open: too short for a segment"));
+            return Err(Error::new(ErrorKind::Incompatible, TOO_SHORT));
         }
         Ok((layout::decode(&bytes, len)?, layout::mark(&bytes)))
     }

@@ -33,7 +33,7 @@ mod stopping;
 
 type Scene = fn(&Fate);
 
-const SCENES: [(&str, Scene); 57] = [
+const SCENES: [(&str, Scene); 58] = [
     ("attach client", joining::attach_client),
     ("attach server", joining::attach_server),
     ("attach in a dead server's place", joining::attach_in_a_dead_place),
@@ -90,6 +90,7 @@ const SCENES: [(&str, Scene); 57] = [
     ("wait for a dead server, to redeliver", recovering::wait_and_redeliver),
     ("create", creating::create),
     ("open or create", creating::open_or_create),
+    ("replace an empty file", creating::replace_an_empty_file),
     ("unlink", creating::unlink),
 ];
 

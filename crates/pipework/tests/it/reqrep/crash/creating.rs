@@ -1,6 +1,6 @@
 //! Victims that make segments: there is a whole one at its path, or nothing.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 
 use pipework::Result;
@@ -14,16 +14,23 @@ use crate::harness::Folder;
 use crate::harness::tracee::mark;
 
 pub(super) fn create(fate: &Fate) {
-    make(fate, |options, path| options.create(path));
+    make(fate, false, |options, path| options.create(path));
 }
 
 pub(super) fn open_or_create(fate: &Fate) {
-    make(fate, |options, path| options.open_or_create(path));
+    make(fate, false, |options, path| options.open_or_create(path));
 }
 
-fn make(fate: &Fate, make: impl Fn(&Options, &Path) -> Result<Segment>) {
+pub(super) fn replace_an_empty_file(fate: &Fate) {
+    make(fate, true, |options, path| options.open_or_create(path));
+}
+
+fn make(fate: &Fate, over_empty: bool, make: impl Fn(&Options, &Path) -> Result<Segment>) {
     let (folder, options) = (Folder::new(), options(2));
     let path = folder.join("segment");
+    if over_empty {
+        File::create(&path).unwrap();
+    }
     let victim = fate.victim(None, || {
         mark();
         let segment = make(&options, &path).unwrap();
@@ -33,6 +40,11 @@ fn make(fate: &Fate, make: impl Fn(&Options, &Path) -> Result<Segment>) {
     victim.die();
     match options.open(&path) {
         Ok(segment) => assert_whole(&segment),
+        Err(_) if over_empty && path.exists() => {
+            assert_eq!(path.metadata().unwrap().len(), 0, "it is as it was");
+            assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left");
+            assert_whole(&options.open_or_create(&path).unwrap());
+        }
         Err(error) => {
             assert_eq!(error.errno(), Some(libc::ENOENT), "{error}");
             assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0, "nothing is left");

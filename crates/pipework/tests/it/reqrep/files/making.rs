@@ -1,7 +1,8 @@
 //! What is missing where a segment is made, and who makes it when many want to.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::iter;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
@@ -141,6 +142,10 @@ fn of_many_who_open_or_create_one_creates() {
         let folder = Folder::new();
         // How many are ready for a round, have answered in it, and the inode that each came to.
         let board = shared(2 + PROCESSES);
+        // In every second round there is an empty file at the path.
+        for round in (1..ROUNDS).step_by(2) {
+            File::create(folder.join(&format!("segment-{round}"))).unwrap();
+        }
         let children: Vec<_> = (0..PROCESSES)
             .map(|me| {
                 let folder = &folder;
@@ -171,6 +176,45 @@ fn of_many_who_open_or_create_one_creates() {
         children.into_iter().for_each(|child| child.join());
         assert_eq!(names(&folder.join("")).len(), ROUNDS, "nothing is left behind by those who came second");
     });
+}
+
+#[test]
+fn open_or_create_replaces_an_empty_file_of_this_user_and_no_other_file() {
+    let folder = Folder::new();
+    let path = folder.join("segment");
+    let empty = File::create(&path).unwrap();
+    assert_eq!(errno(small().create(&path)), Some(libc::EEXIST), "create replaces nothing");
+    assert_eq!(small().open(&path).unwrap_err().kind(), ErrorKind::Incompatible, "open makes nothing");
+    let segment = small().mode(0o640).open_or_create(&path).unwrap();
+    answers(&segment, &Options::new().open(&path).unwrap());
+    assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o640);
+    assert_eq!(empty.metadata().unwrap().len(), 0, "the empty file itself is left as it is");
+    assert_eq!(names(&folder.join("")), ["segment"]);
+    for text in ["x", &"x".repeat(127), &"x".repeat(128)] {
+        let other = folder.join("other");
+        fs::write(&other, text).unwrap();
+        assert!(small().open_or_create(&other).is_err(), "{}", text.len());
+        assert_eq!(fs::read_to_string(&other).unwrap(), text);
+    }
+    // A link to an empty file is a link.
+    let (target, link) = (folder.join("target"), folder.join("link"));
+    File::create(&target).unwrap();
+    symlink(&target, &link).unwrap();
+    assert!(small().open_or_create(&link).is_err());
+    assert!(link.is_symlink() && target.exists());
+    if rustix::process::geteuid().is_root() {
+        let others = folder.join("others");
+        chown(&File::create(&others).unwrap());
+        for options in [small(), small().any_owner(true)] {
+            assert!(options.open_or_create(&others).is_err(), "another user's file");
+        }
+        assert_eq!(others.metadata().unwrap().len(), 0);
+    }
+}
+
+fn chown(file: &File) {
+    let somebody = rustix::process::Uid::from_raw(12_345);
+    rustix::fs::fchown(file, Some(somebody), None).unwrap();
 }
 
 #[test]
