@@ -3,7 +3,7 @@ use warnings;
 use File::Temp qw(tempdir);
 use Test::More;
 
-alarm 60;
+alarm 120;
 my $folder = tempdir(CLEANUP => 1);
 my @perl   = ($^X, '-w', map { "-I$_" } grep { !ref } @INC);
 
@@ -11,7 +11,7 @@ my @perl   = ($^X, '-w', map { "-I$_" } grep { !ref } @INC);
 sub output_of {
     my ($instead, $program) = @_;
     open my $file, '>', "$folder/program.pl" or die $!;
-    print {$file} "use strict; use warnings; alarm 20; chdir '$folder';\n", $program;
+    print {$file} "use strict; use warnings; alarm 120; chdir '$folder';\n", $program;
     close $file or die $!;
     my $pid = open(my $output, '-|') // die $!;
     if (!$pid) {

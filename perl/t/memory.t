@@ -8,7 +8,7 @@ use Test::More;
 use Pipework::Atomic;
 use Pipework::ReqRep;
 
-alarm 100;
+alarm 120;
 my $folder = tempdir(CLEANUP => 1);
 my $large  = 100 << 20;
 my @perl   = ($^X, '-w', map { "-I$_" } @INC);

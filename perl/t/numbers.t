@@ -4,13 +4,15 @@ use strict;
 use warnings;
 use Socket;
 use Test::More;
-use Time::HiRes qw(ualarm);
+use FindBin ();
+use lib $FindBin::Bin;
+use Asleep qw(alarm_asleep);
 use Pipework::Atomic;
 use Pipework::FD;
 use Pipework::Pipe;
 use Pipework::ReqRep;
 
-alarm 60;
+alarm 120;
 
 # What the arguments are aliases of, and what is put where they were.
 my (@args, @others);
@@ -136,7 +138,7 @@ subtest 'a signal takes the buffer away' => sub {
         my ($code, $write, @rest) = @$call;
         local $SIG{ALRM} = sub { @args = (); take_away(); $write->() };
         @args = @rest;
-        ualarm 100_000;
+        alarm_asleep;
         is(&$code(@args), 3, 'it reads');
         is_deeply([grep { !/^other/ } @others], [], 'and not into the variable of somebody else');
     }

@@ -36,7 +36,7 @@ sub runs {
         chdir $folder or die $!;
         open STDIN, '<', '/dev/null' or die $!;
         open STDERR, '>&', \*STDOUT or die $!;
-        alarm 20;
+        alarm 120;
         exec $^X, @with, @command or die $!;
     }
     my $text = do { local $/; readline $output } // '';

@@ -10,7 +10,7 @@ use Test::More;
 use Pipework::Atomic;
 use Pipework::ReqRep;
 
-alarm 60;
+alarm 120;
 my $target = built() // plan skip_all => 'the Python package is in the repository';
 my ($python) = grep { defined && -x } $ENV{PIPEWORK_PYTHON}, "$target/python-venv/bin/python";
 plan skip_all => 'no Python with the package pipework: python/dev build'

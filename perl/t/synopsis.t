@@ -40,7 +40,7 @@ sub runs {
     if (!$pid) {
         chdir $folder or die $!;
         open STDERR, '>&', \*STDOUT or die $!;
-        alarm 30;
+        alarm 120;
         exec $^X, @with, 'example.pl' or die $!;
     }
     my $text = do { local $/; readline $output };

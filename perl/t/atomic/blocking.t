@@ -2,10 +2,13 @@
 use strict;
 use warnings;
 use Test::More;
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Asleep;
 use POSIX ();
 use Pipework::Atomic;
 
-alarm 30;
+alarm 120;
 
 my $class = 'Pipework::Atomic';
 my $long = 'x' x 300_000;
@@ -129,7 +132,7 @@ subtest 'nobody reads' => sub {
 
 subtest 'a blocking writer without a reader' => sub {
     my ($r, $w) = $class->pair;
-    my $pid = child { $w->close; select undef, undef, undef, 0.3; $r->close; 0 };
+    my $pid = child { $w->close; until_asleep; $r->close; 0 };
     $r->close;
     ok(!eval { $w->write_message($long) for 1 .. 5; 1 }, 'the reader leaves while it waits');
     like($@, qr/^Disconnected pipe at \Q$0/, 'words');
@@ -140,9 +143,9 @@ subtest 'eof waits' => sub {
     my ($r, $w) = $class->pair;
     my $pid = child {
         $r->close;
-        select undef, undef, undef, 0.3;
+        until_asleep;
         $w->write_message('m');
-        select undef, undef, undef, 0.3;
+        until_asleep;
         0
     };
     $w->close;
@@ -155,7 +158,7 @@ subtest 'eof waits' => sub {
 
 subtest 'fill_buffer waits' => sub {
     my ($r, $w) = $class->pair;
-    my $pid = child { $r->close; select undef, undef, undef, 0.3; $w->write_message('m'); 0 };
+    my $pid = child { $r->close; until_asleep; $w->write_message('m'); 0 };
     $w->close;
     is($r->fill_buffer, 17, 'for bytes');
     is($r->fill_buffer, 0, 'or the end');

@@ -9,7 +9,7 @@ use Checkout;
 use POSIX ();
 use Pipework::Atomic;
 
-alarm 50;
+alarm 120;
 
 my $target = built() // plan skip_all => 'the command pipework is in the repository';
 my ($command) = grep { -x } map { "$target/$_/pipework" } qw(release debug);

@@ -5,7 +5,7 @@ use Test::More;
 use File::Temp qw(tempdir);
 use Pipework::Atomic;
 
-alarm 30;
+alarm 300;
 
 my $class = 'Pipework::Atomic';
 my $dir = tempdir(CLEANUP => 1);

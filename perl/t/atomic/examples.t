@@ -6,7 +6,7 @@ use Cwd qw(abs_path);
 use File::Basename qw(dirname);
 use Pipework::Atomic;
 
-alarm 30;
+alarm 120;
 
 my $eg = abs_path(dirname(__FILE__) . '/../../eg');
 

@@ -5,7 +5,7 @@ use Test::More;
 use POSIX ();
 use Pipework::Atomic;
 
-alarm 30;
+alarm 120;
 
 my $class = 'Pipework::Atomic';
 my $long = 'x' x 300_000;

@@ -2,12 +2,15 @@
 use strict;
 use warnings;
 use Test::More;
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Asleep;
 use Fcntl;
 use File::Temp qw(tempdir);
 use POSIX ();
 use Pipework::Atomic;
 
-alarm 30;
+alarm 120;
 
 my $class = 'Pipework::Atomic';
 my $dir = tempdir(CLEANUP => 1);
@@ -152,7 +155,7 @@ subtest 'a writer waits for its reader' => sub {
     POSIX::mkfifo($path, 0600) or die;
     my $pid = fork // die;
     if (!$pid) {
-        select undef, undef, undef, 0.3;
+        until_asleep;
         my $r = $class->read_fifo_to_end($path);
         POSIX::_exit($r->read_message eq 'waited' ? 0 : 1);
     }

@@ -7,7 +7,7 @@ use Leaks;
 use Test::More;
 use Pipework::Atomic;
 
-alarm 100;
+alarm 120;
 
 my $class = 'Pipework::Atomic';
 

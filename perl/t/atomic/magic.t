@@ -4,7 +4,7 @@ use warnings;
 use Test::More;
 use Pipework::Atomic;
 
-alarm 30;
+alarm 120;
 
 my $class = 'Pipework::Atomic';
 

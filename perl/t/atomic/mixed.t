@@ -3,9 +3,12 @@ use strict;
 use warnings;
 use POSIX ();
 use Test::More;
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Asleep;
 use Pipework::Atomic;
 
-alarm 30;
+alarm 120;
 
 my $class = 'Pipework::Atomic';
 
@@ -115,7 +118,7 @@ subtest 'blocking' => sub {
     my $pid = fork // die;
     if (!$pid) {
         $r->close;
-        select undef, undef, undef, 0.3;
+        until_asleep;
         print_to($w, "late\n");
         POSIX::_exit(0);
     }

@@ -2,11 +2,14 @@
 use strict;
 use warnings;
 use Test::More;
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Asleep;
 use Time::HiRes qw(time);
 use POSIX ();
 use Pipework::Atomic;
 
-alarm 30;
+alarm 120;
 
 my $class = 'Pipework::Atomic';
 
@@ -43,7 +46,7 @@ subtest 'recv' => sub {
     }
     for my $forever (undef, -1, 'inf', 'nan') {
         my $pid = fork // die;
-        if (!$pid) { select undef, undef, undef, 0.1; $w->write_message('late'); POSIX::_exit(0) }
+        if (!$pid) { until_asleep; $w->write_message('late'); POSIX::_exit(0) }
         is($r->recv($forever), 'late', 'for ever');
         waitpid $pid, 0;
     }

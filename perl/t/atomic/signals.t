@@ -4,10 +4,13 @@ use warnings;
 use Test::More;
 use File::Temp qw(tempdir);
 use POSIX ();
-use Time::HiRes qw(alarm sleep);
+use Time::HiRes qw(alarm);
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Asleep;
 use Pipework::Atomic;
 
-alarm 60;
+alarm 120;
 
 my $class = 'Pipework::Atomic';
 my $long = 'x' x 200_000;
@@ -20,7 +23,7 @@ sub with_signal {
     local $SIG{USR1} = sub { $ran++; $handler->() };
     my $parent = $$;
     my $pid = fork // die;
-    if (!$pid) { sleep 0.1; kill USR1 => $parent; POSIX::_exit(0) }
+    if (!$pid) { until_asleep; kill USR1 => $parent; POSIX::_exit(0) }
     local $@;
     my @found = eval { my @back = $call->(); $done = 1; @back };
     my $why = $@;
@@ -51,7 +54,7 @@ for my $name (sort keys %reading) {
     subtest $name => sub {
         my ($r, $w) = reader_for($name);
         my $pid = fork // die;
-        if (!$pid) { sleep 0.3; $w->write_message('late'); POSIX::_exit(0) }
+        if (!$pid) { until_asleep; $w->write_message('late'); POSIX::_exit(0) }
         is_deeply(with_signal(sub { }, sub { $call->($r) }), ['late'], 'goes on after it');
         waitpid $pid, 0;
 
@@ -114,14 +117,14 @@ my %writing = (
         sub { $_[0]->blocking(0); $_[0]->write_message($long); $_[0]->set_mixed_data_mode; 1 },
 );
 
-# Reads everything in a child, from a moment on; its status is the number of whole long messages.
+# Reads everything in a child, once this process waits if `$later`; its status is the number of whole long messages.
 sub reader_in_child {
-    my ($r, $w, $after) = @_;
+    my ($r, $w, $later) = @_;
     my $pid = fork // die;
     return $pid if $pid;
     $SIG{USR1} = 'IGNORE';
     $w->DESTROY;
-    sleep $after;
+    until_asleep if $later;
     my $whole = 0;
     # Plain bursts are for a reader of another kind.
     if ($ENV{BURSTS}) { 1 while sysread $r->rh, my $bytes, 65_536 }
@@ -136,7 +139,7 @@ for my $name (sort keys %writing) {
     subtest $name => sub {
         local $ENV{BURSTS} = $name eq 'write_burst';
         my ($r, $w) = $class->pair;
-        my $pid = reader_in_child($r, $w, 0.3);
+        my $pid = reader_in_child($r, $w, 1);
         $r->close;
         my $back = with_signal(sub { }, sub { $call->($w) });
         ok(ref $back, 'goes on after it') or diag $back;
@@ -190,7 +193,7 @@ for my $name (sort keys %writing) {
 
 subtest 'a handler that writes' => sub {
     my ($r, $w) = $class->pair;
-    my $pid = reader_in_child($r, $w, 0.3);
+    my $pid = reader_in_child($r, $w, 1);
     $r->close;
     my $back = with_signal(sub { $w->write_message($long) }, sub { $w->write_message($long) });
     is_deeply($back, [50], 'goes behind what waits');
@@ -201,7 +204,7 @@ subtest 'a handler that writes' => sub {
 
 subtest 'the destructor' => sub {
     my ($r, $w) = $class->pair;
-    my $pid = reader_in_child($r, $w, 0.3);
+    my $pid = reader_in_child($r, $w, 1);
     $r->close;
     $w->blocking(0);
     $w->write_message($long);

@@ -3,6 +3,9 @@ use strict;
 use warnings;
 use Config;
 use Test::More;
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Asleep;
 
 BEGIN {
     plan skip_all => 'this perl has no threads' if !$Config{useithreads};
@@ -11,7 +14,7 @@ BEGIN {
 }
 use Pipework::Atomic;
 
-alarm 60;
+alarm 120;
 
 my $class = 'Pipework::Atomic';
 my $long = 'x' x 200_000;
@@ -100,7 +103,7 @@ subtest 'destroyed objects' => sub {
 subtest 'a waiting reader' => sub {
     my ($r, $w) = $class->pair;
     my $thread = threads->create(sub { $r->read_message });
-    select undef, undef, undef, 0.3;
+    until_threads_sleep;
     $w->write_message('for the thread');
     is($thread->join, 'for the thread', 'gets it');
 };

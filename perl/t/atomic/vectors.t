@@ -8,7 +8,7 @@ use Checkout;
 use JSON::PP;
 use Pipework::Atomic;
 
-alarm 50;
+alarm 120;
 
 my $checkout = checkout() // plan skip_all => 'vectors/atomic is in the repository';
 my $folder = "$checkout/vectors/atomic";

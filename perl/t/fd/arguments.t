@@ -1,6 +1,9 @@
 use strict;
 use warnings;
 use Test::More;
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Asleep;
 use Errno qw(EAGAIN EBADF);
 use Fcntl;
 use File::Temp ();
@@ -8,7 +11,7 @@ use POSIX ();
 use Socket;
 use Pipework::FD;
 
-alarm 30;
+alarm 120;
 
 # Takes all values out of @held when it is looked at, and puts others in their memory.
 our (@held, @others);
@@ -122,7 +125,7 @@ for my $call (
     local $SIG{USR1} = sub { undef $inbox };
     my $pid = fork // die $!;
     if (!$pid) {
-        select undef, undef, undef, 0.2;
+        until_asleep;
         kill USR1 => getppid;
         POSIX::_exit(0);
     }

@@ -1,12 +1,15 @@
 use strict;
 use warnings;
 use Test::More;
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Asleep;
 use Errno qw(EBADF EAGAIN ENOENT);
 use Fcntl qw(:DEFAULT :seek);
 use File::Temp qw(tempdir);
 use Pipework::FD;
 
-alarm 30;
+alarm 120;
 my $folder = tempdir(CLEANUP => 1);
 
 sub file {
@@ -198,7 +201,7 @@ Pipework::FD::fcntl($r, F_SETFL, 0);
     local $SIG{USR1} = sub { $seen++ };
     my $child = fork // die $!;
     if (!$child) {
-        select undef, undef, undef, 0.2;
+        until_asleep;
         kill USR1 => getppid;
         require POSIX;
         POSIX::_exit(0);
@@ -210,7 +213,7 @@ Pipework::FD::fcntl($r, F_SETFL, 0);
     local $SIG{USR1} = sub { die "enough\n" };
     $child = fork // die $!;
     if (!$child) {
-        select undef, undef, undef, 0.2;
+        until_asleep;
         kill USR1 => getppid;
         require POSIX;
         POSIX::_exit(0);

@@ -7,7 +7,7 @@ use File::Temp qw(tempdir);
 use Socket qw(:DEFAULT SOCK_NONBLOCK SOCK_CLOEXEC);
 use Pipework::FD;
 
-alarm 30;
+alarm 120;
 my $folder = tempdir(CLEANUP => 1);
 
 sub close_on_exec { return Pipework::FD::fcntl($_[0], F_GETFD, 0) & FD_CLOEXEC ? 1 : 0 }

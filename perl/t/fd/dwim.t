@@ -9,7 +9,7 @@ use IO::Handle;
 use Loopback;
 use Socket qw(:DEFAULT SOMAXCONN);
 
-BEGIN { alarm 30 }
+BEGIN { alarm 120 }
 
 # What each function is before the module: the prototypes that programs are parsed by.
 my %prototype = (

@@ -12,7 +12,7 @@ use Pipework::FD;
 
 plan skip_all => no_loopback() if no_loopback();
 $SIG{ALRM} = sub { die "too slow\n" };    # so that END ends the server
-alarm 30;
+alarm 120;
 my $eg     = dirname(dirname(dirname(abs_path(__FILE__)))) . '/eg';
 my @perl   = ($^X, '-w', map { "-I$_" } grep { !ref } @INC);
 my $server = open(my $output, '-|', @perl, "$eg/fd_echo.pl", 0) // die $!;

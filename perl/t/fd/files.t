@@ -6,7 +6,7 @@ use Fcntl qw(:DEFAULT :mode);
 use File::Temp qw(tempdir);
 use Pipework::FD;
 
-alarm 30;
+alarm 120;
 umask 022;
 my $folder = tempdir(CLEANUP => 1);
 

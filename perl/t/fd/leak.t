@@ -14,7 +14,7 @@ use Pipework::FD;
 use Pipework::FD::Constants;
 use Pipework::Pipe;
 
-alarm 300;
+alarm 120;
 my $count  = $ENV{PIPEWORK_OPERATIONS} // 3000;
 my $folder = tempdir(CLEANUP => 1);
 local $SIG{__WARN__} = sub { };

@@ -7,7 +7,7 @@ use Socket;
 use Test::More;
 use Pipework::FD;
 
-alarm 30;
+alarm 120;
 my $folder = tempdir(CLEANUP => 1);
 
 package Refusing {

@@ -14,7 +14,7 @@ use Socket qw(
 use Pipework::FD;
 
 plan skip_all => no_loopback() if no_loopback();
-alarm 30;
+alarm 120;
 my $folder = tempdir(CLEANUP => 1);
 
 sub listener {

@@ -6,13 +6,14 @@ use Fcntl;
 use File::Temp qw(tempdir);
 use FindBin ();
 use lib "$FindBin::Bin/..";
+use Asleep qw(alarm_asleep);
 use Loopback;
 use POSIX ();
 use Socket qw(:DEFAULT SOCK_NONBLOCK);
 use Time::HiRes ();
 use Pipework::FD;
 
-alarm 30;
+alarm 120;
 my $folder = tempdir(CLEANUP => 1);
 my $large  = join '', map { chr(65 + $_ % 26) } 1 .. 1_000_000;
 
@@ -21,7 +22,7 @@ sub meanwhile {
     my ($do) = @_;
     my $pid = fork // die $!;
     return $pid if $pid;
-    alarm 20;
+    alarm 120;
     $do->();
     POSIX::_exit(0);
 }
@@ -84,7 +85,7 @@ for my $how (0, O_NONBLOCK) {
         Pipework::FD::sysread($r, $read, 65536, length $read);
         Time::HiRes::alarm(0.01);
     };
-    Time::HiRes::alarm(0.1);
+    alarm_asleep;
     is(Pipework::FD::write_all($w, $data, 10), 1_000_000, 'handlers run in a wait');
     Time::HiRes::alarm(0);
     Pipework::FD::close($w);
@@ -202,9 +203,9 @@ like($@, qr/^Modification of a read-only value attempted/, 'dies');
     is(Pipework::FD::send_many($one, [('x') x 1000], 0.1), undef, 'until nobody reads');
     cmp_ok($Pipework::FD::done, '>', 0, 'how far it got');
     local $SIG{ALRM} = sub { undef $inbox };
-    Time::HiRes::alarm(0.1);
     Pipework::FD::socketpair(my $quiet, my $unused, AF_UNIX, SOCK_DGRAM, 0);
-    my $result = eval { $inbox->recv($quiet, 5); 1 };
+    alarm_asleep;
+    my $result = eval { $inbox->recv($quiet, 60); 1 };
     ok(!$result, 'a handler that gives the inbox up');
     like($@, qr/^(?:Attempted to use a destroyed|Expected a) Pipework::FD::Inbox object/,
         'ends the wait');

@@ -8,7 +8,7 @@ use lib "$FindBin::Bin/..";
 use Leaks;
 use Pipework::Pipe;
 
-alarm 100;
+alarm 120;
 
 # A reader of so many bytes that has ended.
 sub reader {

@@ -5,12 +5,14 @@ use Test::More;
 use Errno qw(EBADF ECANCELED);
 use Pipework::Pipe;
 use POSIX ();
-use Time::HiRes qw(ualarm);
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Asleep qw(alarm_asleep no_alarm until_threads_sleep);
 
 # The alarm clock is used for other things here.
 my $guard = fork // die $!;
 if (!$guard) {
-    sleep 60;
+    sleep 300;
     kill KILL => getppid;
     POSIX::_exit(0);
 }
@@ -44,20 +46,20 @@ for my $name (sort keys %waits) {
     my ($r, $w) = Pipework::Pipe->pair(16);
     my $seen = 0;
     local $SIG{ALRM} = sub {
-        if (++$seen < 3) { ualarm 20_000 }
-        elsif ($writes)  { ualarm 20_000; $r->recv }
+        if (++$seen < 3) { alarm_asleep }
+        elsif ($writes)  { alarm_asleep; $r->recv }
         else             { print {$w} "0123456789\n"; close $w }
     };
-    ualarm 20_000;
+    alarm_asleep;
     ok(defined $wait->($r, $w), "$name: a handler that returns");
-    ualarm 0;
+    no_alarm;
     cmp_ok($seen, '>=', 3, 'does not end the wait');
 
     # One that dies.
     ($r, $w) = Pipework::Pipe->pair(16);
     $w->send("half") if !$writes && $name !~ /recv|sysread|getc|eof|copy/;
     local $SIG{ALRM} = sub { die "enough\n" };
-    ualarm 20_000;
+    alarm_asleep;
     ok(!eval { $wait->($r, $w); 1 }, "$name: a handler that dies");
     is($@, "enough\n", 'ends it');
     if ($writes) {
@@ -73,7 +75,7 @@ for my $name (sort keys %waits) {
     # One that closes the end.
     ($r, $w) = Pipework::Pipe->pair(16);
     local $SIG{ALRM} = sub { close($writes ? $w : $r) };
-    ualarm 20_000;
+    alarm_asleep;
     $! = 0;
     ok(!defined $wait->($r, $w), "$name: a handler that closes the end");
     is($! + 0, EBADF, 'EBADF');
@@ -81,7 +83,7 @@ for my $name (sort keys %waits) {
     # One that closes the other.
     ($r, $w) = Pipework::Pipe->pair(16);
     local $SIG{ALRM} = sub { ($writes ? $r : $w)->close_with_error('gone') };
-    ualarm 20_000;
+    alarm_asleep;
     ok(!defined $wait->($r, $w), "$name: a handler that gives up the other end");
     is($! + 0, ECANCELED, 'ECANCELED');
 }
@@ -91,11 +93,11 @@ for my $name (sort keys %waits) {
     my ($r, $w) = Pipework::Pipe->pair;
     my $inner;
     local $SIG{ALRM} = sub { $w->send("first\nsecond\n"); $inner = <$r> };
-    ualarm 20_000;
+    alarm_asleep;
     is(<$r>, "second\n", 'a line for each');
     is($inner, "first\n", 'in order');
     local $SIG{ALRM} = sub { undef $r };
-    ualarm 20_000;
+    alarm_asleep;
     ok(!defined eval { $r->recv }, 'a handler that gives the end up');
 }
 
@@ -128,7 +130,7 @@ SKIP: {
     # Two threads in one end.
     ($r, $w) = Pipework::Pipe->pair;
     $thread = threads->create(sub { return $r->recv });
-    select undef, undef, undef, 0.3;
+    until_threads_sleep;
     ok(!eval { $r->recv(1, 0); 1 }, 'a second thread');
     like($@, qr/^Another thread is using this end of the pipe at/, 'is told');
     $w->send('for the first');

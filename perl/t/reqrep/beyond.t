@@ -6,7 +6,7 @@ use POSIX ();
 use Time::HiRes qw(sleep);
 use Pipework::ReqRep;
 
-alarm 60;
+alarm 120;
 
 sub ends {
     my $srv = Pipework::ReqRep->new(undef, @_ ? @_ : (8, 4, 64));
@@ -151,7 +151,7 @@ sub ended { waitpid $_[0], 0; is($?, 0, $_[1]) }
     ok($!{ETIMEDOUT}, '$!');
     is($stream->next, 'here', 'a stream goes on after it was late');
     ok(!eval { $srv->part($id, 'x' x 65); 1 }, 'a part that is too long');
-    like($@, qr/^response too long \(max 64 bytes\)/, 'croaks');
+    like($@, qr/^Pipework::ReqRep: response too long \(max 64 bytes\)/, 'croaks');
     $srv->reply($id, 'end');
     is($stream->next, 'end', 'a reply ends it');
     is($stream->next, undef, 'so it does');

@@ -9,7 +9,7 @@ use POSIX ();
 use Time::HiRes qw(sleep);
 use Pipework::ReqRep;
 
-alarm 60;
+alarm 120;
 
 sub ends {
     my ($kind) = @_;
@@ -128,7 +128,7 @@ my %loops = (
             my $rung = sub { $run->(); $over->send if $$done };
             push @kept, AnyEvent->io(fh => $bell, poll => 'r', cb => $rung);
         }
-        my $timer = AnyEvent->timer(after => 10, cb => sub { $over->send });
+        my $timer = AnyEvent->timer(after => 60, cb => sub { $over->send });
         $over->recv;
         return $$done;
     },
@@ -137,7 +137,7 @@ my %loops = (
         my $loop = IO::Async::Loop->new;
         $loop->watch_io(handle => $_->[0], on_read_ready => $_->[1]) for @$watched;
         my $over;
-        $loop->watch_time(after => 10, code => sub { $over = 1 });
+        $loop->watch_time(after => 60, code => sub { $over = 1 });
         $loop->loop_once(1) while !$$done && !$over;
         $loop->unwatch_io(handle => $_->[0], on_read_ready => 1) for @$watched;
         return $$done;

@@ -5,7 +5,7 @@ use Test::More;
 use File::Temp qw(tempdir);
 use Pipework::ReqRep;
 
-alarm 60;
+alarm 120;
 my $folder = tempdir(CLEANUP => 1);
 
 sub readable {

@@ -7,7 +7,7 @@ use POSIX ();
 use Test::More;
 use Pipework::ReqRep;
 
-alarm 100;
+alarm 120;
 my $folder = tempdir(CLEANUP => 1);
 
 # Everything that there is to call. Nothing waits long.
@@ -44,7 +44,7 @@ sub survives {
     defined(my $pid = fork) or die "fork: $!";
     if (!$pid) {
         open STDERR, '>', "$folder/stderr";
-        alarm 20;
+        alarm 120;
         eval { $code->(); 1 } or do { print STDERR $@; POSIX::_exit(9) };
         POSIX::_exit(0);
     }

@@ -5,7 +5,7 @@ use Test::More;
 use Time::HiRes qw(time);
 use Pipework::ReqRep;
 
-alarm 60;
+alarm 120;
 my (@args, @others);
 
 package Emptying {

@@ -3,10 +3,13 @@ use strict;
 use warnings;
 use Test::More;
 use POSIX ();
-use Time::HiRes qw(time setitimer ITIMER_REAL);
+use Time::HiRes qw(time);
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Asleep qw(alarm_asleep);
 use Pipework::ReqRep;
 
-alarm 60;
+alarm 120;
 my $srv = Pipework::ReqRep->new(undef, 8, 4, 64);
 my $cli = Pipework::ReqRep::Client->new_from_fd($srv->memfd);
 
@@ -39,38 +42,34 @@ for my $method (qw(part reply)) {
     my $fine  = $own->part($id, 'first') && $own->$method($id, 'second') eq '' && $!{ETIMEDOUT};
     my $passed = time - $begun;
     # It is given up: its client hears so.
-    $fine &&= $passed > 9.9 && $passed < 20 && !$own->is_wanted($id);
+    $fine &&= $passed > 9.9 && $passed < 60 && !$own->is_wanted($id);
     POSIX::_exit($fine && !eval { $stream->next; 1 } && $@->kind eq 'Failed' ? 0 : 1);
 }
 
 {   # A handler that dies.
     my ($stream, $id) = begun();
     local $SIG{ALRM} = sub { die "signal\n" };
-    my $begun = time;
-    setitimer(ITIMER_REAL, 0.1);
+    alarm_asleep;
     my $died = !eval { $srv->reply($id, 'lost'); 1 };
-    cmp_ok(time - $begun, '<', 5, 'the handler runs while reply waits');
-    ok($died && $@ eq "signal\n", 'and may die');
+    ok($died && $@ eq "signal\n", 'a handler runs while reply waits, and may die');
     is($srv->is_wanted($id), 1, 'the request is still there');
     is($stream->next, 'first', 'its part, too');
     is($srv->reply($id, 'second'), 1, 'and it can be answered');
     is(rest($stream), 'second', 'which arrives');
-    alarm 60;
 }
 {   # A handler that lets the client go on, and changes what is sent.
     my ($stream, $id) = begun();
     my @got;
     my $data = join '', 'se', 'cond';
     local $SIG{ALRM} = sub { push @got, $stream->next; $data = 'other ' x 3 };
-    setitimer(ITIMER_REAL, 0.1);
+    alarm_asleep;
     is($srv->reply($id, $data), 1, 'the reply goes when the part was taken');
     is("@got " . rest($stream), 'first second', 'as it was');
-    alarm 60;
 }
 {   # A handler that answers itself, and one that destroys the server.
     my ($stream, $id) = begun();
     local $SIG{ALRM} = sub { $srv->fail($id, 'no') };
-    setitimer(ITIMER_REAL, 0.1);
+    alarm_asleep;
     is($srv->reply($id, 'late'), '', 'the handler has given it up');
     is(Pipework::error(), "reqrep reply: it is over, or another process's", 'says the error');
 
@@ -79,10 +78,9 @@ for my $method (qw(part reply)) {
     my (undef, $its) = $other->recv;
     $other->part($its, 'first');
     local $SIG{ALRM} = sub { undef $other };
-    setitimer(ITIMER_REAL, 0.1);
+    alarm_asleep;
     ok(!eval { $other->reply($its, 'late'); 1 }, 'the object was destroyed');
     like($@, qr/^Attempted to use a destroyed Pipework::ReqRep object/, 'which is said');
-    alarm 60;
 }
 {   # So many seconds.
     my ($stream, $id) = begun();

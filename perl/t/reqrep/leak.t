@@ -7,7 +7,7 @@ use Leaks;
 use Test::More;
 use Pipework::ReqRep;
 
-alarm 100;
+alarm 120;
 
 my $srv = Pipework::ReqRep->new(undef, 64, 8, 256);
 my $cli = Pipework::ReqRep::Client->new_from_fd($srv->memfd);

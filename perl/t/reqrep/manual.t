@@ -6,7 +6,7 @@ use File::Temp qw(tempdir tempfile);
 use POSIX ();
 use Pipework::ReqRep;
 
-alarm 300;
+alarm 120;
 my $folder = tempdir(CLEANUP => 1);
 my $number = 0;
 sub path { "$folder/rr" . $number++ }

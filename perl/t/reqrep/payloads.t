@@ -4,7 +4,7 @@ use warnings;
 use Test::More;
 use Pipework::ReqRep;
 
-alarm 60;
+alarm 120;
 my $srv = Pipework::ReqRep->new(undef, 64, 32, 4096);
 my $cli = Pipework::ReqRep::Client->new_from_fd($srv->memfd);
 

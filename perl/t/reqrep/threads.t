@@ -6,10 +6,12 @@ use Test::More;
 BEGIN { plan skip_all => 'this perl has no threads' if !$Config{useithreads} }
 use threads;
 use threads::shared;
-use Time::HiRes qw(sleep ualarm);
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Asleep qw(alarm_asleep until_threads_sleep);
 use Pipework::ReqRep;
 
-alarm 60;
+alarm 120;
 
 sub ends {
     my ($kind) = @_;
@@ -88,9 +90,9 @@ for my $kind ('', '::Int') {
 {   # A wait in each of two threads, and a signal.
     my ($srv, $cli) = ends('');
     my $thread = threads->create(sub { scalar $srv->recv_wait(20) });
-    sleep 0.1;
+    until_threads_sleep;
     local $SIG{ALRM} = sub { $cli->send('handled') };
-    ualarm 20_000;
+    alarm_asleep;
     is($cli->req_wait('waits', 0.3), undef, 'a handler runs in the thread that perl chooses');
     ok($thread->join, 'and the other one goes on');
 }
