@@ -115,7 +115,7 @@ static half call_of(pTHX_ SV *self, int role, SV *data, SV *seconds, pw_deadline
 
 static void must_fit(pTHX_ const half *call) {
     if (is_long(call)) {
-        croak("request too long (max %u bytes)",
+        croak("%s: request too long (max %u bytes)", pwp_called(aTHX_ call->subject.kind->name),
               (unsigned)call->subject.channel->geometry.request_bytes);
     }
 }
@@ -221,7 +221,7 @@ static pw_status begin(pTHX_ half *call, SV *self, int role, uint64_t id, pw_err
     call->ticket = id;
     call->subject = pwp_subject_of(aTHX_ self, role);
     if (pw_ticket_slot(call->ticket) >= call->subject.channel->geometry.slots) {
-        croak("invalid slot index");
+        croak("%s: invalid slot index", pwp_class_called(aTHX_ role));
     }
     if (call->subject.channel->client) return PW_OK;
     Zero(error, 1, pw_error);

@@ -238,9 +238,14 @@ static bool is_unfinished(pw_status status) {
     return status == PW_TIMED_OUT || status == PW_INTERRUPTED;
 }
 
-static void must_fit(pTHX_ const answer *of) {
-    unsigned most = of->subject.channel->geometry.reply_bytes;
-    if (of->payload.bytes.len > most) croak("response too long (max %u bytes)", most);
+/* A program that mixes up its ids gets an exception, as from the original. */
+static void must_be_possible(pTHX_ const answer *of) {
+    const pw_geometry *geometry = &of->subject.channel->geometry;
+    const char *name = pwp_called(aTHX_ of->subject.kind->name);
+    if (pw_ticket_slot(of->ticket) >= geometry->slots) croak("%s: invalid slot index", name);
+    if (of->payload.bytes.len > geometry->reply_bytes) {
+        croak("%s: response too long (max %u bytes)", name, (unsigned)geometry->reply_bytes);
+    }
 }
 
 /* What reply and part were called with. */
@@ -252,7 +257,7 @@ static answer answer_of(pTHX_ SV *self, int role, SV *id, SV *data, SV *seconds,
     *deadline = pwp_deadline(aTHX_ seconds);
     of.payload = pwp_payload_of(aTHX_ data, role);
     of.subject = pwp_subject_of(aTHX_ self, role);
-    must_fit(aTHX_ &of);
+    must_be_possible(aTHX_ &of);
     return of;
 }
 

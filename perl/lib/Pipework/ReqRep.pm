@@ -123,10 +123,10 @@ child may answer; it is the child's then. Threads share a client or a server.
 =head2 new($path, $req_cap, $resp_slots, $resp_size [, $arena [, $mode]])
 
 Opens the segment at C<$path>, whatever its sizes are, or makes it: for other sizes, C<unlink> the
-old one first. An empty file of this user, such as L<File::Temp> makes, is replaced by a new segment;
-of several processes that call C<new> at the same time, one makes it. A path in F</dev/shm> is in memory only; the kernel writes any other to the disk as
-well. C<$path> undef makes one without a name, for processes that are forked, and for those that get
-its descriptor.
+old one first. An empty file of this user, such as L<File::Temp> makes, is replaced by a new
+segment; of several processes that call C<new> at the same time, one makes it. A path in F</dev/shm>
+is in memory only; the kernel writes any other to the disk as well. C<$path> undef makes one without
+a name, for processes that are forked, and for those that get its descriptor.
 
 C<$resp_slots> is how many calls may be in progress at a time, 1 to 2**20. C<$resp_size> is the
 longest response in bytes. C<$arena> is the longest request in bytes: 256 times C<$req_cap> if it is

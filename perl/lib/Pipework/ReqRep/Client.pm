@@ -65,8 +65,8 @@ C<$any_owner> is true: then that user is trusted not to disturb. Dies with C<CLA
 =head2 req_wait($data, $secs)
 
 Sends a request and waits for its response; the time is for both. Undef if the time is over, if its
-server dies, or if it gives the request up; nothing stays behind then. Dies with C<request too long
-(max N bytes)>.
+server dies, or if it gives the request up; nothing stays behind then. Dies with C<CLASS: request
+too long (max N bytes)>.
 
 =head2 call($data [, $secs])
 
@@ -85,8 +85,8 @@ wait. Those that end with C<notify> ring the eventfd of requests then. Die as C<
 =head2 get_wait($id [, $secs])
 
 The response of a call. Undef if it has not come, and when the call is over: received, cancelled,
-cleared, failed, or none of this object. C<get> does not wait. Dies with C<invalid slot index> for
-an id that no call of this segment can have.
+cleared, failed, or none of this object. C<get> does not wait. Dies with C<CLASS: invalid slot
+index> for an id that no call of this segment can have.
 
 =head2 recv_any([$secs])
 
