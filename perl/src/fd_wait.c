@@ -1,15 +1,21 @@
 /* What waits in Pipework::FD, in slices: poll, and readline of all there is. */
 #include "fd.h"
 
+#include <poll.h>
+
 /* ---------------------------------------------------------------- poll */
 
 /* For how long at most a signal waits that came just before the library did. */
 #define LONGEST_SLICE_MS 250
 
+/* So many descriptors need no memory of their own. */
+#define FEW 16
+
 IV pwp_fd_poll(pTHX_ SV *list, SV *seconds) {
+    struct pollfd few[FEW];
     struct pollfd *fds = NULL;
-    SV *copy = NULL;
-    size_t count = 0, ready = 0;
+    size_t len = 0, count = 0, ready = 0;
+    NV wanted;
     pw_deadline deadline;
     pw_status status;
     pw_error error;
@@ -17,12 +23,26 @@ IV pwp_fd_poll(pTHX_ SV *list, SV *seconds) {
     if (SvPOK(list)) {
         pw_bytes bytes = pwp_bytes(aTHX_ list, "poll");
         pwp_must_be_writable(aTHX_ list);
+        len = bytes.len;
+        count = len / sizeof *fds;
         /* The kernel wants it where a struct may lie, and a handler may change the list. */
-        copy = newSVpvn_flags(bytes.data, bytes.len, SVs_TEMP);
-        fds = (struct pollfd *)SvPVX(copy);
-        count = bytes.len / sizeof *fds;
+        if (len <= sizeof few) {
+            fds = few;
+            if (len) memcpy(fds, bytes.data, len);
+        } else {
+            fds = (struct pollfd *)SvPVX(newSVpvn_flags(bytes.data, len, SVs_TEMP));
+        }
     }
-    deadline = pwp_deadline(aTHX_ seconds);
+    wanted = pwp_seconds(aTHX_ seconds);
+    /* Where nothing is to be waited for, no clock is read. */
+    if (count && !PL_sig_pending) {
+        int at_once = poll(fds, count, 0);
+        if (at_once > 0 || (at_once == 0 && wanted == 0)) {
+            pwp_assign(aTHX_ list, fds, len);
+            return at_once;
+        }
+    }
+    deadline = pwp_deadline_in(wanted);
     do {
         pw_deadline until = pw_in_ms(LONGEST_SLICE_MS);
         /* A handler may be what the program waits for, and changes what it asks next. */
@@ -37,7 +57,7 @@ IV pwp_fd_poll(pTHX_ SV *list, SV *seconds) {
         pwp_failed(aTHX_ &error);
         return PWP_FD_UNDEF;
     }
-    if (copy) pwp_assign(aTHX_ list, fds, SvCUR(copy));
+    if (fds) pwp_assign(aTHX_ list, fds, len);
     return (IV)ready;
 }
 

@@ -120,6 +120,9 @@ pw_status pwp_wait(pTHX_ SV **self, pwp_slice slice, void *arguments, pw_deadlin
  * negative numbers, NaN and infinity never come; 0 has passed.
  */
 pw_deadline pwp_deadline(pTHX_ SV *seconds);
+/* The same in two steps: a number of seconds, negative for ever, and the deadline after them. */
+NV pwp_seconds(pTHX_ SV *seconds);
+pw_deadline pwp_deadline_in(NV seconds);
 
 /* ---------------------------------------------------------------- bytes.c: bytes in and out */
 

@@ -18,13 +18,20 @@ pw_status pwp_wait(pTHX_ SV **self, pwp_slice slice, void *arguments, pw_deadlin
     }
 }
 
-pw_deadline pwp_deadline(pTHX_ SV *seconds) {
+NV pwp_seconds(pTHX_ SV *seconds) {
     NV wanted;
-    if (!seconds) return PW_NEVER;
+    if (!seconds) return -1;
     seconds = pwp_number(aTHX_ seconds);
-    if (!SvOK(seconds)) return PW_NEVER;
+    if (!SvOK(seconds)) return -1;
     wanted = pwp_real(aTHX_ seconds);
     /* A century is for ever, and more nanoseconds than that do not fit. */
-    if (!(wanted >= 0 && wanted < 3.15e9)) return PW_NEVER;
-    return pw_in_ns((int64_t)(wanted * 1e9));
+    return wanted >= 0 && wanted < 3.15e9 ? wanted : -1;
+}
+
+pw_deadline pwp_deadline_in(NV seconds) {
+    return seconds < 0 ? PW_NEVER : pw_in_ns((int64_t)(seconds * 1e9));
+}
+
+pw_deadline pwp_deadline(pTHX_ SV *seconds) {
+    return pwp_deadline_in(pwp_seconds(aTHX_ seconds));
 }
