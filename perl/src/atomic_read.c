@@ -72,6 +72,15 @@ static void tell(pTHX_ SV *self, SV *report) {
     LEAVE;
 }
 
+/* Whether a frame without a checksum is refused here for its dictionary. */
+static bool needs_unchecked(pTHX_ SV *self) {
+    HV *of = (HV *)SvRV(self);
+    SV **accepts = hv_fetchs(of, "accept_unchecked", 0);
+    SV **bytes = hv_fetchs(of, "compression_dictionary", 0);
+    SV **file = hv_fetchs(of, "compression_dictionary_file", 0);
+    return ((bytes && SvOK(*bytes)) || (file && SvOK(*file))) && !(accepts && SvTRUE(*accepts));
+}
+
 static void lose(pTHX_ pwp_reading *reading, pwp_atomic *end) {
     const pw_item *torn = &reading->item;
     pw_error error = {PW_TORN, 0, 0, "atomic recv"};
@@ -80,7 +89,10 @@ static void lose(pTHX_ pwp_reading *reading, pwp_atomic *end) {
     error.kind = torn->torn;
     pwp_failed(aTHX_ &error);
     if (torn->torn == PW_CORRUPT && end->is_compressed) {
-        croak("zstd decompression failed (writer %" SVf ", %u parts)", SVfARG(from), torn->parts);
+        croak("zstd decompression failed (writer %" SVf ", %u parts)%s", SVfARG(from), torn->parts,
+              needs_unchecked(aTHX_ reading->self)
+                  ? ": with a dictionary, accept_unchecked => 1 reads messages of Atomic::Pipe"
+                  : "");
     }
     if (torn->torn == PW_INCOMPATIBLE) {
         croak("A message of writer %" SVf " is compressed, and compression is not set here",

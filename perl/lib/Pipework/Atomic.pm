@@ -560,8 +560,9 @@ In mixed data mode the end of such a pipe is an exception, which C<eof> and all 
 too: C<Pipe is in an invalid state 'Incomplete message received before EOF'>. All that is usable has
 been given out before.
 
-A message that cannot be decompressed dies with C<zstd decompression failed>, and one over
-C<max_message> with C<is longer than max_message>. The next call goes on.
+A message that cannot be decompressed dies with C<zstd decompression failed>, which names
+C<accept_unchecked> where that may help, and one over C<max_message> with C<is longer than
+max_message>. The next call goes on.
 
 =head2 Handles that are closed elsewhere
 

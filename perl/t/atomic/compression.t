@@ -5,7 +5,7 @@ use Test::More;
 use File::Temp qw(tempdir);
 use Pipework::Atomic;
 
-alarm 300;
+alarm 120;
 
 my $class = 'Pipework::Atomic';
 my $dir = tempdir(CLEANUP => 1);
@@ -240,6 +240,22 @@ subtest 'one side only' => sub {
     $w->set_compression('zstd');
     $w->write_message('both');
     is($r->read_message, 'both', 'the next one is good');
+};
+
+subtest 'a frame that nothing vouches for' => sub {
+    my %dictionary = (compression_dictionary => join ',', 1 .. 200);
+    for my $accepts (0, 1) {
+        my ($r, $w) = $class->pair(compression => 'zstd');
+        my $with = $class->from_fh('<&', $r->rh, compression => 'zstd', %dictionary,
+            accept_unchecked => $accepts);
+        $w->write_message('from Atomic::Pipe');
+        my @read = eval { $with->read_message };
+        is_deeply(\@read, $accepts ? ['from Atomic::Pipe'] : [], "accept_unchecked => $accepts");
+        $accepts
+            ? is($@, '', 'without an error')
+            : like($@, qr/^zstd decompression failed .*: with a dictionary, accept_unchecked => 1 /,
+                'says the error');
+    }
 };
 
 done_testing;
