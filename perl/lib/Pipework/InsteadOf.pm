@@ -92,7 +92,8 @@ A program that was written for one of the originals runs without a change:
     PERL5OPT=-MPipework::InsteadOf make test            # in each Perl that this starts
 
 It is for trying Pipework, and for programs that cannot be changed. It must come before the original
-is loaded, and dies otherwise.
+is loaded, and dies otherwise. Perl reads C<PERL5OPT> after its command line: for a program that is
+started with C<-MAtomic::Pipe>, put C<-MPipework::InsteadOf> before that on the command line.
 
     the original                            here
     Atomic::Pipe                            Pipework::Atomic
@@ -106,7 +107,7 @@ To name one module of an original is to name all of it.
 Objects are of the class that the program names, which is a subclass of ours: C<ref> says
 C<Atomic::Pipe>. Messages that name a class or a function name the original's. C<VERSION> is that of
 the original whose interface this is, so C<use Atomic::Pipe 0.026> works, and a version that is too
-new dies. The variables of the originals' packages are not there, but for C<$VERSION> and those of
-L<Exporter>.
+new dies. Lines that begin with C<Usage:> name the function here. The variables of the originals'
+packages are not there, but for C<$VERSION> and those of L<Exporter>.
 
 =cut
