@@ -508,8 +508,7 @@ A pipe keeps a write of up to 4096 bytes in one piece, and tears anything larger
 cut into parts of that size, each with the name of its writer, and the reader puts them together:
 each message comes out whole, once, and in the order of its writer.
 
-This is the interface of Atomic::Pipe 0.027, and so are the bytes in the pipe: either module may sit
-at either end. F<COMPAT.md> in the distribution has what is different, and why.
+This is the interface of Atomic::Pipe 0.027. Either module may sit at either end. F<COMPAT.md> in the distribution has what is different, and why.
 
 Bytes go in and bytes come out: text with characters over 255 dies with C<Wide character>, and is to
 be encoded first. What is undef counts as the empty text, with Perl's usual warning.
