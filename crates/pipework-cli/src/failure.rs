@@ -16,6 +16,8 @@ pub(crate) const DAMAGE: u8 = 3;
 pub(crate) const DIED: u8 = 4;
 /// Nobody serves the channel.
 pub(crate) const NO_WORKER: u8 = 5;
+/// Fewer messages came than `--count` asks for.
+pub(crate) const FEWER: u8 = 6;
 /// The time given by `--timeout` is over (the status of timeout(1)).
 pub(crate) const TIMEOUT: u8 = 124;
 /// Whoever read our standard output has left (the status of a command that SIGPIPE ended).
@@ -70,6 +72,11 @@ impl Failure {
     /// The same with another exit status.
     pub(crate) fn with_status(self, status: u8) -> Self {
         Self { status, ..self }
+    }
+
+    /// The same with more words.
+    pub(crate) fn and(self, words: impl Display) -> Self {
+        Self { text: format!("{}; {words}", self.text), ..self }
     }
 
     /// All has been said; only the exit status remains.

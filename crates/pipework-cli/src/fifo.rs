@@ -11,8 +11,9 @@ use crate::failure::{Failure, at, words};
 use crate::streams;
 use crate::sys::{self, Stir};
 use pipework::atomic::Reader;
+use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,9 +23,6 @@ use std::time::{Duration, Instant};
 /// no help, completion or page.
 pub(crate) const FIFO_KEEPER: &str = "fifo-keeper";
 
-/// How often who waits with a deadline asks for its turn, at the least.
-const PAUSE: Duration = Duration::from_millis(20);
-
 /// A keeper that stays for longer than this does not run.
 const STUCK: Duration = Duration::from_secs(1);
 
@@ -32,74 +30,70 @@ const STUCK: Duration = Duration::from_secs(1);
 pub(crate) struct Turn {
     /// An open file of our own, for the lock belongs to it.
     fifo: OwnedFd,
+    /// Where it was opened. Something else may be there by now.
     path: PathBuf,
+    is_held: Cell<bool>,
 }
 
 impl Turn {
-    /// For what is at `path`; to be called before it is opened for messages. `rest` has kept what
-    /// lies there until now. None if it cannot be opened, which whoever opens it next will hear as
-    /// well.
+    /// For the FIFO at `path`; to be called before it is opened for messages. `rest` has kept what
+    /// lies there until now. None if it cannot be opened, which the next one who opens it learns.
     pub(crate) fn at(path: &Path, rest: Option<Rest>) -> Option<Self> {
         let fifo = sys::open_fifo(path, sys::FifoEnd::Reading).ok()?;
         // The end that was just opened keeps it from now on.
         drop(rest);
-        Some(Self { fifo, path: path.to_path_buf() })
+        Some(Self { fifo, path: path.to_path_buf(), is_held: Cell::new(false) })
+    }
+
+    /// Refuses the FIFO of another user, who may have made it where ours is expected, and can send
+    /// what they like.
+    pub(crate) fn refuse_other_owner(&self) -> Result<(), Failure> {
+        let path = self.path.display();
+        match sys::owner(&self.fifo).map_err(at(&path))? == sys::user() {
+            true => Ok(()),
+            false => Err(Failure::new(format!(
+                "{path}: it belongs to another user, who decides what comes through it; without \
+                 --create it is used all the same"
+            ))),
+        }
+    }
+
+    /// Whether the path still leads to this FIFO.
+    pub(crate) fn is_at_its_path(&self) -> bool {
+        sys::is_file_at(&self.fifo, &self.path)
     }
 
     /// Lets a reader that was just opened end with the senders of what lies in the FIFO. Those who
     /// had left before were never there to the reader, so it would wait for a first one.
     pub(crate) fn count_earlier_senders(&self) {
         if sys::unread(&self.fifo) > 0 {
-            // This end stands for theirs. Where none is to be had, nothing can be done.
-            drop(sys::open_fifo(&self.path, sys::FifoEnd::Writing));
+            // This end stands for theirs. If it cannot be opened, nothing can be done.
+            drop(self.writing_end());
         }
     }
 
-    /// Waits until nobody else reads, for as long as `timeout` says. `meanwhile` is called once if
-    /// there is something to wait for. Sends a keeper away, whose end would otherwise look like
-    /// that of the last sender.
-    pub(crate) fn take(
-        &self,
-        timeout: Option<Duration>,
-        meanwhile: impl FnOnce(&Path),
-    ) -> Result<(), Failure> {
-        self.lock(timeout, meanwhile)?;
-        self.send_keeper_away();
-        Ok(())
-    }
-
-    /// The same without a wait; whether nobody else reads.
+    /// Takes the turn if nobody else reads; whether it did. Sends a keeper away, whose end would
+    /// otherwise look like that of the last sender.
     pub(crate) fn try_take(&self) -> Result<bool, Failure> {
-        let taken = sys::try_lock(&self.fifo).map_err(at(self.path.display()))?;
+        self.taken(sys::try_lock(&self.fifo))
+    }
+
+    /// The same, as soon as nobody else reads, unless `gives_up`, which is asked again and again.
+    pub(crate) fn take_unless(&self, gives_up: impl FnMut() -> bool) -> Result<bool, Failure> {
+        self.taken(sys::lock_unless(&self.fifo, gives_up))
+    }
+
+    fn taken(&self, outcome: io::Result<bool>) -> Result<bool, Failure> {
+        let taken = outcome.map_err(at(self.path.display()))?;
         if taken {
-            self.send_keeper_away();
-        }
-        Ok(taken)
-    }
-
-    fn send_keeper_away(&self) {
-        let began = Instant::now();
-        // It goes as soon as it sees us, unless somebody has stopped it.
-        while !sys::is_free_of_keepers(&self.fifo) && began.elapsed() < STUCK {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn lock(&self, timeout: Option<Duration>, meanwhile: impl FnOnce(&Path)) -> Result<(), Failure> {
-        let failed = |error| at(self.path.display())(error);
-        if sys::try_lock(&self.fifo).map_err(failed)? {
-            return Ok(());
-        }
-        meanwhile(&self.path);
-        let Some(timeout) = timeout else { return sys::lock(&self.fifo).map_err(failed) };
-        let began = Instant::now();
-        while began.elapsed() < timeout {
-            std::thread::sleep(PAUSE.min(timeout));
-            if sys::try_lock(&self.fifo).map_err(failed)? {
-                return Ok(());
+            self.is_held.set(true);
+            let began = Instant::now();
+            // It goes as soon as it sees us, unless somebody has stopped it.
+            while !sys::is_free_of_keepers(&self.fifo) && began.elapsed() < STUCK {
+                std::thread::sleep(Duration::from_millis(1));
             }
         }
-        Err(self.overdue())
+        Ok(taken)
     }
 
     /// The turn did not come in time.
@@ -110,14 +104,22 @@ impl Turn {
 
     /// Lets others read; to be called when nothing is held that belongs to what they will read.
     pub(crate) fn give(&self) -> Result<(), Failure> {
+        self.is_held.set(false);
         sys::unlock(&self.fifo).map_err(at(self.path.display()))
     }
 
     /// Closes the FIFO. Returns what would be lost, if this was the last to have it open for
     /// reading. Fails if bytes may be lost because this process may not write to the FIFO.
-    pub(crate) fn leave(self, reader: Reader) -> Result<Option<Rest>, Failure> {
+    pub(crate) fn leave(self, reader: Option<Reader>) -> Result<Option<Rest>, Failure> {
+        // A sender may have seen this end only, and write just now.
+        let is_held = self.is_held.get() || sys::try_lock(&self.fifo).unwrap_or(true);
+        let unread = sys::unread(&self.fifo);
+        if !is_held && unread == 0 {
+            // To the receiver that has the turn, the end below would be that of a sender.
+            return Ok(None);
+        }
         // With a writing end open the bytes stay.
-        let fifo = match (sys::open_fifo(&self.path, sys::FifoEnd::Writing), sys::unread(&self.fifo)) {
+        let fifo = match (self.writing_end(), unread) {
             (Ok(fifo), _) => fifo,
             (Err(_), 0) => return Ok(None),
             (Err(error), bytes) => {
@@ -131,6 +133,19 @@ impl Turn {
         sys::try_to_keep(&rest.fifo);
         drop((reader, self.fifo));
         Ok(rest.is_abandoned().then_some(rest))
+    }
+
+    /// Opens the writing end of this very FIFO, which may have another name by now, or another FIFO
+    /// its name.
+    fn writing_end(&self) -> io::Result<OwnedFd> {
+        let link = format!("/proc/self/fd/{}", self.fifo.as_raw_fd());
+        match sys::open_again(Path::new(&link), sys::FifoEnd::Writing) {
+            // There is no /proc.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.is_at_its_path() => {
+                sys::open_fifo(&self.path, sys::FifoEnd::Writing)
+            }
+            opened => opened,
+        }
     }
 }
 
@@ -192,11 +207,11 @@ mod tests {
         let path = std::env::temp_dir().join(format!("pipework-fifo-{}", std::process::id()));
         create_fifo(&path).unwrap();
         let turn = Turn::at(&path, None).unwrap();
-        turn.take(None, |_| ()).unwrap();
+        assert!(turn.try_take().unwrap());
         let reader = Options::new().read_fifo(&path).unwrap();
         let sender = sys::open_fifo(&path, sys::FifoEnd::Writing).unwrap();
         std::fs::File::from(sender).write_all(b"unread").unwrap();
-        let rest = turn.leave(reader).unwrap().expect("it would be lost");
+        let rest = turn.leave(Some(reader)).unwrap().expect("it would be lost");
         let turn = Turn::at(&path, Some(rest)).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert!(sys::is_free_of_keepers(&turn.fifo));

@@ -154,6 +154,7 @@ Exit status:
        in the middle of one); doctor: something is wrong
   4    the server that had a request has died
   5    nobody serves the channel
+  6    fewer messages came than recv --count asks for
   124  the time given by --timeout is over
   141  the reader of standard output has left: the end, without a word
   pipework run hands on the exit status of what it runs.
@@ -188,9 +189,9 @@ fn obey(cli: &Cli) -> Result<Ending, Failure> {
     let status = match &cli.command {
         Command::Run(args) => return run::run(args, cli.quiet),
         Command::Tee(args) => return tee::tee(args, cli.quiet),
+        Command::Recv(args) => return recv::recv(args, cli.quiet),
         Command::Top(args) => return top::top(args, cli.quiet),
         Command::Send(args) => send::send(args, cli.quiet),
-        Command::Recv(args) => recv::recv(args, cli.quiet),
         Command::Serve(args) => serve::serve(args, cli.quiet),
         Command::Call(args) => call::call(args, cli.quiet),
         Command::Ls(args) => ls::ls(args, cli.quiet),

@@ -1,40 +1,44 @@
 //! `pipework recv`: messages from a FIFO or standard input, written out or given to commands.
 //!
 //! What has been received is written before the next wait, so nothing lies in a buffer while the
-//! pipe is silent. With `--count` nothing is read from the pipe behind the last message asked for.
+//! pipe is silent. Of a FIFO, which others may read as well, nothing is read that cannot be
+//! delivered: no more than is asked for, and no more than standard output is sure to take.
 
 mod args;
 mod commands;
+mod sink;
 
 use crate::args::ReadingArgs;
-use crate::failure::{DAMAGE, Failure, during, no_pipe};
+use crate::failure::{Ending, Failure, during, no_pipe};
 use crate::fifo::{Rest, Turn};
-use crate::form::{self, Form, OpenLine, Parts};
+use crate::form;
 use crate::location::{self, Location, no_fifo};
-use crate::progress::{Progress, say};
-use crate::streams::{self, Stream};
-use commands::Commands;
+use crate::progress::say;
+use crate::streams;
 use pipework::atomic::{Item, Options, Reader, Zstd, create_fifo};
 use pipework::{Deadline, ErrorKind};
-use std::io::Write;
-use std::mem;
+use sink::Sink;
 use std::path::Path;
+use std::time::Duration;
 
 pub(crate) use args::{HELP, RecvArgs};
 
-/// Bytes of output that are gathered before they are written.
-const BLOCK: usize = 64 << 10;
+/// After a signal to stop: how long the rest of a message that has begun may let nothing come, and
+/// how long it may take in all.
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(5);
 
 /// Runs `pipework recv`.
-pub(crate) fn recv(args: &RecvArgs, quiet: bool) -> Result<u8, Failure> {
+pub(crate) fn recv(args: &RecvArgs, quiet: bool) -> Result<Ending, Failure> {
     // Before anything is taken out of the pipe it is known where to put it.
     let mut sink = Sink::new(args, quiet)?;
     let mut left = args.count;
     let mut rest: Option<Rest> = None;
     loop {
-        // Here signals end this process, for nothing is in hand.
-        let mut source = Source::open(args, quiet, rest)?;
-        sink.hold_signals();
+        let Some(mut source) = Source::open(args, quiet, rest, &mut sink)? else {
+            // A signal came first.
+            return sink.finish(left);
+        };
         // Workers of --exec have it open as well while their commands run, and wait for their
         // turns.
         if args.exec.is_empty() && source.reader.has_rival() {
@@ -50,9 +54,8 @@ pub(crate) fn recv(args: &RecvArgs, quiet: bool) -> Result<u8, Failure> {
         let goes_on = outcome.is_ok() && rest.is_some() && left != Some(0) && !sink.is_stopped();
         if !goes_on {
             outcome.and(rest.map_or(Ok(()), Rest::keep))?;
-            return sink.finish();
+            return sink.finish(left);
         }
-        sink.release_signals();
     }
 }
 
@@ -64,19 +67,27 @@ struct Source {
 }
 
 impl Source {
-    /// Opens it; `rest` is what was left in it the last time.
-    fn open(args: &RecvArgs, quiet: bool, rest: Option<Rest>) -> Result<Self, Failure> {
-        let (reader, turn) = open(args, quiet, rest)?;
-        if let Some(turn) = &turn {
+    /// Opens it; `rest` is what was left in it the last time. None if a signal came first.
+    fn open(
+        args: &RecvArgs,
+        quiet: bool,
+        rest: Option<Rest>,
+        sink: &mut Sink,
+    ) -> Result<Option<Self>, Failure> {
+        let source = open(args, quiet, rest, sink)?;
+        if let Some(Self { turn: Some(turn), .. }) = &source {
             turn.count_earlier_senders();
         }
-        Ok(Self { reader, turn })
+        Ok(source)
     }
 
     /// Takes messages until there are no more, or `left` has come down to 0, and sees to it that
     /// all that were taken are dealt with.
     fn receive(&mut self, args: &RecvArgs, left: &mut Option<u64>, sink: &mut Sink) -> Result<(), Failure> {
         let outcome = self.take_all(args, left, sink).and_then(|in_time| {
+            if sink.is_stopped() {
+                self.take_begun(left, sink)?;
+            }
             self.give_out_rest(sink)?;
             if in_time { Ok(()) } else { Err(Failure::timeout("nothing arrived whole in time")) }
         });
@@ -91,43 +102,35 @@ impl Source {
         sink: &mut Sink,
     ) -> Result<bool, Failure> {
         let mut deadline = Deadline::from(args.timeout);
-        self.stop_behind(args, *left);
+        // Items that may be read before it is asked again how many.
+        let mut allowed = 0;
         while *left != Some(0) && !sink.is_stopped() {
             if sink.is_full() {
                 self.wait_for_place(args, sink)?;
                 deadline = Deadline::from(args.timeout);
                 continue;
             }
-            let next = match (self.reader.try_next_item(), sink.commands.is_some()) {
-                (Ok(None), false) => {
+            if allowed == 0 {
+                sink.flush()?;
+                allowed = self.allow(*left, sink)?;
+                continue;
+            }
+            match self.reader.try_next_item() {
+                Ok(None) if deadline.has_passed() => return Ok(false),
+                Ok(None) => {
                     sink.flush()?;
-                    self.reader.next_item(deadline)
+                    sink.wait_for(Some(&self.reader), deadline)?;
                 }
-                (Ok(None), true) if deadline.has_passed() => return Ok(false),
-                (Ok(None), true) => {
-                    sink.flush()?;
-                    sink.wait_for(&self.reader, deadline)?;
-                    continue;
-                }
-                (Ok(Some(item)), _) => Ok(item),
-                (Err(error), _) => Err(error),
-            };
-            match next {
-                Ok(item) => {
-                    let is_text = matches!(item, Item::Line(_));
-                    if let (Item::Message(_) | Item::Burst(_), Some(left)) = (&item, &mut *left) {
-                        *left -= 1;
+                Ok(Some(item)) => {
+                    if !matches!(item, Item::Torn(_)) {
+                        allowed -= 1;
                     }
-                    sink.take(&item)?;
-                    if is_text {
-                        self.stop_behind(args, *left);
-                    }
+                    take(&item, left, sink)?;
                     deadline = Deadline::from(args.timeout);
                 }
                 Err(error) => match error.kind() {
                     ErrorKind::Interrupted => {}
                     ErrorKind::Closed => break,
-                    ErrorKind::TimedOut => return Ok(false),
                     _ => {
                         sink.flush()?;
                         return Err(failure(error));
@@ -138,16 +141,46 @@ impl Source {
         Ok(true)
     }
 
-    /// Sees to it that nothing is read behind the last message that is wanted: any may turn out to
-    /// be the last that a command could be run for. To a reader, lines count as well.
-    fn stop_behind(&mut self, args: &RecvArgs, left: Option<u64>) {
-        let items = if args.exec.is_empty() { left } else { Some(1) };
-        if let Some(items) = items {
+    /// Sees to it that nothing is read behind the last item that is wanted, or that surely can be
+    /// delivered; returns how many may be read. To a reader, lines count as well.
+    fn allow(&mut self, left: Option<u64>, sink: &mut Sink) -> Result<u64, Failure> {
+        let most = left.unwrap_or(u64::MAX);
+        let items = match &self.turn {
+            Some(_) => sink.wait_for_space()?.min(most),
+            // What is left in a pipe without a name is rarely there for somebody else.
+            None if !sink.executes() => most,
+            None => 1,
+        };
+        if items != u64::MAX {
             self.reader.set_exact(items);
         }
+        Ok(items)
     }
 
-    /// What has begun and was not finished is told of, too.
+    /// After a signal to stop: takes what was read, and the rest of what has begun to come, for
+    /// neither can be put back.
+    fn take_begun(&mut self, left: &mut Option<u64>, sink: &mut Sink) -> Result<(), Failure> {
+        self.reader.set_exact(1);
+        let last = Deadline::after(LONGEST);
+        let mut until = Deadline::after(PAUSE);
+        while !self.reader.is_empty() && *left != Some(0) && !sink.is_hurried() {
+            match self.reader.try_next_item() {
+                Ok(Some(item)) => take(&item, left, sink)?,
+                Ok(None) if until.or_earlier(last).has_passed() => break,
+                Ok(None) => {
+                    if sink.wait_for(Some(&self.reader), until.or_earlier(last))? {
+                        until = Deadline::after(PAUSE);
+                    }
+                }
+                // It is told of when the rest is given out, if it matters then.
+                Err(error) if error.kind() != ErrorKind::Interrupted => break,
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What has begun and was not finished is reported, too.
     fn give_out_rest(&mut self, sink: &mut Sink) -> Result<(), Failure> {
         self.reader.finish().map_err(during("receiving"))?;
         while let Ok(Some(item)) = self.reader.try_next_item() {
@@ -159,20 +192,22 @@ impl Source {
     /// Waits for the commands that run; other receivers may have their turn from now on. It is not
     /// taken again, for whoever has it may keep it for long.
     fn finish_commands(&self, sink: &mut Sink) -> Result<(), Failure> {
-        let Some(commands) = sink.commands.as_mut().filter(|commands| commands.is_busy()) else {
+        if !sink.is_busy() {
             return Ok(());
-        };
+        }
         let given = self.turn_to_give().map_or(Ok(()), Turn::give);
-        given.and(commands.finish(&sink.progress))
+        given.and(sink.finish_commands())
     }
 
     /// Waits until another command can be started; other receivers may have their turn meanwhile.
     fn wait_for_place(&self, args: &RecvArgs, sink: &mut Sink) -> Result<(), Failure> {
-        let Some(commands) = &mut sink.commands else { return Ok(()) };
         let turn = self.turn_to_give();
         turn.map_or(Ok(()), Turn::give)?;
-        commands.wait_for_place(&sink.progress)?;
-        turn.map_or(Ok(()), |turn| commands.take(turn, args.timeout, &sink.progress))
+        sink.wait_for_place()?;
+        match turn {
+            Some(turn) => take_turn(turn, args.timeout, sink, || ()).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// The turn, if others may have it: what has begun here must go on here.
@@ -181,8 +216,45 @@ impl Source {
     }
 
     fn leave(self) -> Result<Option<Rest>, Failure> {
-        self.turn.map_or(Ok(None), |turn| turn.leave(self.reader))
+        self.turn.map_or(Ok(None), |turn| turn.leave(Some(self.reader)))
     }
+}
+
+/// Takes an item, and counts messages.
+fn take(item: &Item<'_>, left: &mut Option<u64>, sink: &mut Sink) -> Result<(), Failure> {
+    if let (Item::Message(_) | Item::Burst(_), Some(left)) = (item, left) {
+        *left -= 1;
+    }
+    sink.take(item)
+}
+
+/// Takes a turn at reading, and looks after commands meanwhile; false if a signal to stop came
+/// first. `meanwhile` is called once if there is something to wait for.
+fn take_turn(
+    turn: &Turn,
+    timeout: Option<Duration>,
+    sink: &mut Sink,
+    meanwhile: impl FnOnce(),
+) -> Result<bool, Failure> {
+    sink.hear()?;
+    if sink.is_stopped() {
+        return Ok(false);
+    }
+    if turn.try_take()? {
+        return Ok(true);
+    }
+    meanwhile();
+    let deadline = Deadline::from(timeout);
+    let mut heard = Ok(());
+    let taken = turn.take_unless(|| {
+        heard = sink.hear();
+        heard.is_err() || sink.is_stopped() || deadline.has_passed()
+    })?;
+    heard?;
+    if !taken && !sink.is_stopped() {
+        return Err(turn.overdue());
+    }
+    Ok(taken)
 }
 
 /// Why receiving ends before the end.
@@ -211,8 +283,13 @@ pub(crate) fn options(limits: &ReadingArgs) -> Result<Options, Failure> {
     Ok(options)
 }
 
-/// The reader that was asked for; with a FIFO that has a path, what it needs to take turns there.
-fn open(args: &RecvArgs, quiet: bool, rest: Option<Rest>) -> Result<(Reader, Option<Turn>), Failure> {
+/// The source that was asked for; None if a signal to stop came first.
+fn open(
+    args: &RecvArgs,
+    quiet: bool,
+    mut rest: Option<Rest>,
+    sink: &mut Sink,
+) -> Result<Option<Source>, Failure> {
     let options = options(&args.limits)?.mixed(args.mixed);
     let Some(path) = &args.from else {
         streams::stdin()?;
@@ -223,7 +300,7 @@ fn open(args: &RecvArgs, quiet: bool, rest: Option<Rest>) -> Result<(Reader, Opt
                 no_pipe(error)
             ))
         })?;
-        return Ok((reader, None));
+        return Ok(Some(Source { reader, turn: None }));
     };
     let path = match Location::of(path, 0) {
         Location::Path(path) => location::led_to(&path)?,
@@ -237,30 +314,65 @@ fn open(args: &RecvArgs, quiet: bool, rest: Option<Rest>) -> Result<(Reader, Opt
         Location::Descriptor(number) => {
             let refused = |error| Failure::new(format!("{}: {}", path.display(), no_pipe(error)));
             let reader = options.reader(location::inherited(number)?).map_err(refused)?;
-            return Ok((reader, None));
+            return Ok(Some(Source { reader, turn: None }));
         }
     };
     if args.create {
         create(&path)?;
     }
-    let turn = Turn::at(&path, rest);
-    if let Some(turn) = &turn {
-        turn.take(args.timeout, |path| {
-            if !quiet && streams::stderr().is_terminal() {
-                say(format!("{}: waiting for another receiver to leave", path.display()));
+    loop {
+        let turn = Turn::at(&path, rest.take());
+        let taken = match &turn {
+            Some(turn) => begin_turn(turn, args, quiet, sink),
+            None => Ok(true),
+        };
+        let opened = match taken {
+            Ok(true) if args.forever => options.listen_fifo(&path).map_err(|error| refused(&path, error)),
+            Ok(true) => options.read_fifo(&path).map_err(|error| refused(&path, error)),
+            // What lies in the FIFO stays there for others.
+            outcome => {
+                leave(turn, None)?;
+                return outcome.map(|_| None);
             }
-        })?;
-    }
-    let opened = if args.forever { options.listen_fifo(&path) } else { options.read_fifo(&path) };
-    let reader = opened.map_err(|error| {
-        let name = path.display();
-        match (error.kind(), error.errno()) {
-            (_, Some(libc::ENOENT)) => Failure::new(format!("{name}: no such FIFO; --create makes it")),
-            (ErrorKind::Invalid, _) => Failure::new(format!("{name}: {}", no_fifo(&path))),
-            _ => during(name)(error),
+        };
+        match (opened, turn) {
+            // Another one was put in its place meanwhile.
+            (Ok(reader), Some(turn)) if !turn.is_at_its_path() => leave(Some(turn), Some(reader))?,
+            (Ok(reader), turn) => return Ok(Some(Source { reader, turn })),
+            (Err(failure), turn) => {
+                leave(turn, None)?;
+                return Err(failure);
+            }
         }
-    })?;
-    Ok((reader, turn))
+    }
+}
+
+/// Takes the turn for the first time.
+fn begin_turn(turn: &Turn, args: &RecvArgs, quiet: bool, sink: &mut Sink) -> Result<bool, Failure> {
+    if args.create {
+        turn.refuse_other_owner()?;
+    }
+    take_turn(turn, args.timeout, sink, || {
+        if let Some(path) = args.from.as_ref().filter(|_| !quiet && streams::stderr().is_terminal()) {
+            say(format!("{}: waiting for another receiver to leave", path.display()));
+        }
+    })
+}
+
+/// Leaves a FIFO for good.
+fn leave(turn: Option<Turn>, reader: Option<Reader>) -> Result<(), Failure> {
+    let rest = turn.map_or(Ok(None), |turn| turn.leave(reader))?;
+    rest.map_or(Ok(()), Rest::keep)
+}
+
+/// Why a FIFO cannot be opened.
+fn refused(path: &Path, error: pipework::Error) -> Failure {
+    let name = path.display();
+    match (error.kind(), error.errno()) {
+        (_, Some(libc::ENOENT)) => Failure::new(format!("{name}: no such FIFO; --create makes it")),
+        (ErrorKind::Invalid, _) => Failure::new(format!("{name}: {}", no_fifo(path))),
+        _ => during(name)(error),
+    }
 }
 
 /// Makes the FIFO unless it is there. What else may stand at the path is found out when opening it.
@@ -268,122 +380,5 @@ fn create(path: &Path) -> Result<(), Failure> {
     match create_fifo(path) {
         Err(error) if error.errno() == Some(libc::EEXIST) => Ok(()),
         outcome => outcome.map_err(during(path.display())),
-    }
-}
-
-/// Where received items go.
-struct Sink {
-    form: Form,
-    /// Those of `--exec`; None: items are written out.
-    commands: Option<Commands>,
-    out: Vec<u8>,
-    stdout: Stream,
-    progress: Progress,
-    torn: u64,
-    zstd: bool,
-    mixed: bool,
-    line: OpenLine,
-    /// A line was cut.
-    cut: bool,
-}
-
-impl Sink {
-    fn new(args: &RecvArgs, quiet: bool) -> Result<Self, Failure> {
-        let stdout = streams::stdout()?;
-        // A person reads better with the messages on lines of their own.
-        let lines = args.lines || stdout.is_terminal();
-        let default = if lines { Form::Lines } else { Form::Raw };
-        Ok(Self {
-            form: Form::of(&args.form, default),
-            commands: if args.exec.is_empty() { None } else { Some(Commands::new(args)?) },
-            out: Vec::new(),
-            stdout,
-            progress: Progress::new("received", quiet),
-            torn: 0,
-            zstd: args.limits.has_zstd(),
-            mixed: args.mixed,
-            line: OpenLine::default(),
-            cut: false,
-        })
-    }
-
-    fn take(&mut self, item: &Item<'_>) -> Result<(), Failure> {
-        match item {
-            Item::Torn(torn) => {
-                self.torn += 1;
-                match self.form {
-                    Form::Json => self.write(item),
-                    _ => self.progress.warn(form::loss(torn, self.zstd, self.mixed)),
-                }
-            }
-            Item::Message(_) | Item::Burst(_) if self.commands.is_some() => self.execute(item)?,
-            _ => self.write(item),
-        }
-        if let (Item::Message(_) | Item::Burst(_), Some(parts)) = (item, Parts::of(item)) {
-            self.progress.add(1, parts.whole.len() as u64);
-        }
-        if self.out.len() >= BLOCK { self.flush() } else { Ok(()) }
-    }
-
-    fn write(&mut self, item: &Item<'_>) {
-        if self.form.append(&mut self.out, item, None, &mut self.line) && !mem::replace(&mut self.cut, true) {
-            self.progress.warn(form::CUT);
-        }
-    }
-
-    /// Starts the command of `--exec`.
-    fn execute(&mut self, item: &Item<'_>) -> Result<(), Failure> {
-        // Lines that came before the message are to be seen before what the command prints.
-        self.flush()?;
-        let progress = &self.progress;
-        self.commands.as_mut().map_or(Ok(()), |commands| commands.start(item, progress))
-    }
-
-    /// Waits until the reader may have something, and looks after the commands meanwhile.
-    fn wait_for(&mut self, reader: &Reader, deadline: Deadline) -> Result<(), Failure> {
-        let progress = &self.progress;
-        self.commands.as_mut().map_or(Ok(()), |commands| commands.wait(Some(reader), deadline, progress))
-    }
-
-    /// No more messages are to be taken.
-    fn is_stopped(&self) -> bool {
-        self.commands.as_ref().is_some_and(Commands::is_stopped)
-    }
-
-    /// No more messages can be taken now.
-    fn is_full(&self) -> bool {
-        self.commands.as_ref().is_some_and(Commands::is_full)
-    }
-
-    fn hold_signals(&self) {
-        if let Some(commands) = &self.commands {
-            commands.hold();
-        }
-    }
-
-    fn release_signals(&self) {
-        if let Some(commands) = &self.commands {
-            commands.release();
-        }
-    }
-
-    fn flush(&mut self) -> Result<(), Failure> {
-        let outcome = self.stdout.write_all(&self.out);
-        self.out.clear();
-        outcome.map_err(Failure::stdout)
-    }
-
-    fn finish(mut self) -> Result<u8, Failure> {
-        self.line.finish(self.form, &mut self.out);
-        self.flush()?;
-        self.progress.finish();
-        match self.commands {
-            Some(commands) if commands.failed() > 0 => {
-                Err(Failure::new(format!("{} of the commands failed", commands.failed())))
-            }
-            Some(commands) if commands.is_stopped() => Ok(commands.status()),
-            _ if self.torn > 0 || self.cut => Ok(DAMAGE),
-            _ => Ok(0),
-        }
     }
 }

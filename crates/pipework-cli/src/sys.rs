@@ -176,9 +176,61 @@ pub(crate) fn is_unlinked(file: impl AsFd) -> bool {
     rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink == 0)
 }
 
-/// Locks an open file (flock); waits for whoever has it.
-pub(crate) fn lock(file: impl AsFd) -> io::Result<()> {
-    Ok(rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?)
+/// Locks an open file (flock) as soon as nobody else has it locked, unless `gives_up`, which is
+/// asked every few milliseconds; whether it did.
+pub(crate) fn lock_unless(file: impl AsFd, mut gives_up: impl FnMut() -> bool) -> io::Result<bool> {
+    let _alarm = Alarm::every(20_000);
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
+            Err(Errno::INTR) if gives_up() => return Ok(false),
+            Err(Errno::INTR) => {}
+            outcome => return Ok(outcome.map(|()| true)?),
+        }
+    }
+}
+
+/// Interrupts the system calls of the first thread again and again, until it is dropped: for a call
+/// that has no time-out. Nothing else of the command uses SIGALRM.
+struct Alarm {
+    action: libc::sigaction,
+    mask: libc::sigset_t,
+}
+
+impl Alarm {
+    fn every(microseconds: i64) -> Self {
+        extern "C" fn nothing(_: i32) {}
+        // SAFETY: the actions and sets are plain data, valid when zeroed; the handler does nothing.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            let mut before = Self { action, mask: std::mem::zeroed() };
+            // Without SA_RESTART, so that the call returns.
+            action.sa_sigaction = nothing as extern "C" fn(i32) as usize;
+            libc::sigaction(libc::SIGALRM, &action, &mut before.action);
+            let mut alarm: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&mut alarm, libc::SIGALRM);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &alarm, &mut before.mask);
+            set_alarm(microseconds);
+            before
+        }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        set_alarm(0);
+        // SAFETY: both were filled in by `every`, and outlive the calls.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &self.mask, std::ptr::null_mut());
+            libc::sigaction(libc::SIGALRM, &self.action, std::ptr::null_mut());
+        }
+    }
+}
+
+fn set_alarm(microseconds: i64) {
+    let time = libc::timeval { tv_sec: 0, tv_usec: microseconds };
+    let times = libc::itimerval { it_interval: time, it_value: time };
+    // SAFETY: the call reads the struct, which outlives it.
+    unsafe { libc::setitimer(libc::ITIMER_REAL, &times, std::ptr::null_mut()) };
 }
 
 /// Locks an open file if nobody has it; whether it did.
@@ -309,6 +361,11 @@ pub(crate) fn is_file_at(fd: impl AsFd, path: &Path) -> bool {
     let open = rustix::fs::fstat(fd).map(|stat| identity(&stat));
     let named = rustix::fs::stat(path).map(|stat| identity(&stat));
     open.is_ok() && open == named
+}
+
+/// The user whose file a descriptor leads to.
+pub(crate) fn owner(fd: impl AsFd) -> io::Result<u32> {
+    Ok(rustix::fs::fstat(fd)?.st_uid)
 }
 
 /// Which file a descriptor leads to: device and inode.
@@ -522,7 +579,6 @@ pub(crate) fn give_signals_back() {
 /// Signals that arrive as data on a descriptor instead of interrupting.
 pub(crate) struct Signals {
     fd: OwnedFd,
-    taken: libc::sigset_t,
     /// What was blocked when the command was started.
     before: libc::sigset_t,
 }
@@ -568,23 +624,8 @@ impl Signals {
             let before = before.assume_init();
             BLOCKED_AT_START.get_or_init(|| before);
             SIGNALS_HELD.store(true, Ordering::Relaxed);
-            Ok(Self { fd: OwnedFd::from_raw_fd(fd), taken: set, before })
+            Ok(Self { fd: OwnedFd::from_raw_fd(fd), before })
         }
-    }
-
-    /// Lets them do for now what they do by themselves; one that is waiting already is still given
-    /// out by `next`, unless it ends the process at once.
-    pub(crate) fn release(&self) {
-        // SAFETY: the set was initialised when it was filled, and outlives the call.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
-        SIGNALS_HELD.store(false, Ordering::Relaxed);
-    }
-
-    /// Takes them again.
-    pub(crate) fn hold(&self) {
-        // SAFETY: as above.
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &self.taken, std::ptr::null_mut()) };
-        SIGNALS_HELD.store(true, Ordering::Relaxed);
     }
 
     /// Has a child start with the signals blocked that were blocked before `take`.

@@ -24,11 +24,16 @@ static WORDS: Words = Words::new();
 
 /// Writes text, which is whole lines, or lets it wait.
 pub(crate) fn put(text: &str) {
+    pass_on(text.as_bytes());
+}
+
+/// The same with what a command has said.
+pub(crate) fn pass_on(text: &[u8]) {
     if sys::are_signals_held() || !WORDS.lock().is_empty() {
-        WORDS.put(text.as_bytes(), stderr, PATIENCE);
+        WORDS.put(text, stderr, PATIENCE);
     } else {
         // Where it cannot be written nobody could be told so.
-        let _ = streams::stderr().write_all(text.as_bytes());
+        let _ = streams::stderr().write_all(text);
     }
 }
 

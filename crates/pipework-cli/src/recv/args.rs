@@ -14,7 +14,7 @@ pub(crate) struct RecvArgs {
     #[arg(long, short, value_name = "FIFO", value_hint = ValueHint::FilePath)]
     pub(crate) from: Option<PathBuf>,
 
-    /// Make the FIFO if it does not exist (only its owner may use it)
+    /// Make the FIFO if it does not exist (only its owner may use it); one of another user is refused
     #[arg(long, requires = "from")]
     pub(crate) create: bool,
 
@@ -87,13 +87,30 @@ Examples:
 
 Receivers of one FIFO:
   One reads at a time; others wait for their turn, between whole messages.
-  While as many commands of --exec run as may, others read: start as many
-  workers as you like. What lies behind the last message that was wanted stays
-  in the FIFO. When nobody else has it open, a process stays behind that keeps
-  it until somebody reads again or the FIFO is removed. What had begun to come of
-  another message by then is lost, and reported. One that is killed (SIGKILL)
-  leaves nobody behind: a script that keeps the FIFO open (`exec 9<> inbox`)
-  loses no more than what the dead one had in hand.
+  While as many commands of --exec run as may, others read. What lies behind
+  the last message that was wanted stays in the FIFO. When nobody else has it
+  open, a process stays behind that keeps it until somebody reads again or the
+  FIFO is removed.
+
+  Any number of workers can share the messages of up to 4,000 bytes of any
+  number of senders. The parts of longer ones, of senders that send at the same
+  time, lie between each other: a receiver that leaves behind one message has
+  then read parts of another, which is lost, and reported. For those use one
+  receiver with --jobs, or the queue of `pipework serve --attempts`.
+
+When it is stopped:
+  SIGTERM, SIGINT (Ctrl-C), SIGHUP and SIGQUIT may come at any time. The rest
+  of a message that has begun to come is still taken, for up to five seconds,
+  what was read is delivered, and everything else stays in the FIFO. It reads
+  no more than standard output is sure to take; an output that takes nothing
+  is given up after five seconds, and what it has not got is counted on standard
+  error. Then it ends by that signal. A signal that comes when --count messages
+  were delivered changes nothing: the status is 0.
+
+  One that is killed (SIGKILL) leaves nobody behind, and the message that it
+  had in hand is gone: a script that keeps the FIFO open (`exec 9<> inbox`)
+  loses no more than that. Where no message may be lost with its worker, use
+  the queue of `pipework serve --attempts`.
 
 Forms:
   Messages are written out as they are, nothing between them (on a terminal
@@ -112,15 +129,16 @@ Forms:
   --exec gives the message to the command as its standard input, an unnamed
   file. PIPEWORK_TYPE (message or burst), PIPEWORK_PID, PIPEWORK_WRITER and
   PIPEWORK_PARTS are in its environment. A message whose command fails is
-  named on standard error. At Ctrl-C, SIGTERM, SIGHUP or SIGQUIT no more are
-  taken, and the commands that run are waited for, until the signal comes
-  again (Ctrl-C and SIGQUIT of a terminal reach the commands as well).
+  named on standard error. After a signal to stop, the commands that run are
+  waited for, until the signal comes again (Ctrl-C and SIGQUIT of a terminal
+  reach the commands as well).
 
-  With --count or --exec nothing is read too early: what lies in the pipe is
-  looked at before it is read. Text with --mixed takes some 0.1 s a megabyte then.
+  With --from, --count or --exec nothing is read too early: what lies in the
+  pipe is looked at before it is read. Text with --mixed and --exec takes some
+  0.1 s a megabyte then.
 
 Exit status:
-  0    the writers have left (perhaps before the first message), or --count
+  0    the senders have left (perhaps before the first message), or --count
        messages have come
   1    failed, or a command of --exec did, or could not be started for a
        message: standard error names the message
@@ -129,7 +147,7 @@ Exit status:
   2    usage
   3    damaged messages were reported: on standard error, or as objects; or a
        line was cut
+  6    the senders have left, and fewer messages than --count have come
   124  no message or line was complete within --timeout
   141  the reader of standard output has left
-  143  with --exec: stopped by SIGTERM, what was in hand has been done (130 for
-       Ctrl-C, 129 SIGHUP, 131 SIGQUIT)";
+  143  stopped by SIGTERM (130 for Ctrl-C, 129 SIGHUP, 131 SIGQUIT)";

@@ -2,14 +2,14 @@
 //! take, when to stop, and the standard error to which commands' words are passed on.
 
 use super::args::ServeArgs;
-use crate::failure::{Failure, at, during, words};
+use crate::failure::{self, Failure, at, during};
 use crate::progress::say;
-use crate::streams::{self, Stream};
 use crate::sys::{self, Signals};
+use crate::words;
 use pipework::reqrep::{Request, Server};
 use pipework::{Deadline, ErrorKind};
 use rustix::event::{PollFd, PollFlags};
-use std::io::{self, PipeReader, PipeWriter, Write};
+use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -32,8 +32,6 @@ pub(super) struct Service<'a> {
     hurry: AtomicBool,
     /// Requests that were cut short because of that.
     cut_short: AtomicU64,
-    /// Pieces that are longer than a pipe keeps together must not mix.
-    stderr: Mutex<Stream>,
 }
 
 /// Why work on a request does not go on.
@@ -63,7 +61,6 @@ impl<'a> Service<'a> {
             taking: Mutex::new(Some(taking)),
             hurry: AtomicBool::new(false),
             cut_short: AtomicU64::new(0),
-            stderr: Mutex::new(streams::stderr()),
         })
     }
 
@@ -185,7 +182,7 @@ impl<'a> Service<'a> {
         match request.try_reply(reply) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::TooLong => self.fail_stopped(request, &Stop::TooLong),
-            Err(error) => say(format!("a reply was not taken: {}", words(error))),
+            Err(error) => say(format!("a reply was not taken: {}", failure::words(error))),
         }
     }
 
@@ -211,7 +208,7 @@ impl<'a> Service<'a> {
             Stop::NotTaken(error) if error.kind() == ErrorKind::TimedOut => {
                 "a part of the reply was not taken in time".into()
             }
-            Stop::NotTaken(error) => words(error),
+            Stop::NotTaken(error) => failure::words(error),
         };
         let is_told = match stop {
             // It takes no parts.
@@ -229,8 +226,6 @@ impl<'a> Service<'a> {
 
     /// Passes on what a command has said on standard error.
     pub(super) fn pass_on(&self, text: &[u8]) {
-        let mut stderr = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-        // Where it cannot be written nobody could be told so.
-        let _ = stderr.write_all(text);
+        words::pass_on(text);
     }
 }

@@ -177,3 +177,114 @@ fn what_begins_between_and_is_not_taken_is_told_of() {
     let script = "(printf begun; pipework send -m whole) | pipework recv -m --lines --count 1";
     assert_eq!(clean(script), "whole\nbegun");
 }
+
+/// The loop of `pipework recv --help`, whose receivers get signals at any moment of their lives.
+#[test]
+fn a_loop_of_receivers_loses_no_job_to_signals() {
+    const JOBS: usize = 60;
+    let folder = Folder::new();
+    let worker =
+        "while job=$(exec pipework recv --from f --count 1) && [ \"$job\" ]; do echo $job >> done; done";
+    // A loop ends with the first receiver that a signal ends; then the next one begins. A receiver
+    // that has printed its job is not ended by a signal, or the loop would lose what it was given.
+    let script = format!(
+        "mkfifo f; : > done; seq {JOBS} | pipework send --lines --to f &
+        until [ $(wc -l < done) = {JOBS} ]; do ({worker}) 2>> err & w=$!
+            while kill -0 $w 2> gone; do for signal in TERM HUP; do
+                for id in $(cat /proc/$w/task/$w/children 2> gone); do kill -$signal $id 2> gone; done
+                sleep 0.0$(($(wc -l < done) % 7))5; done; done
+            wait $w; done; sort -n done"
+    );
+    let done = sh(&folder, &script);
+    assert_eq!(done.out, clean(&format!("seq {JOBS}")), "{done:?}");
+    no_keeper_stays_after(&folder);
+}
+
+fn no_keeper_stays_after(folder: &Path) {
+    fs::remove_file(folder.join("f")).unwrap();
+    no_keeper_stays(folder);
+}
+
+/// A signal finds one of them waiting for standard output, and the other one for its turn.
+#[test]
+fn receivers_that_a_signal_ends_leave_in_the_fifo_what_they_have_not_delivered() {
+    for (signal, status) in [("TERM", 143), ("HUP", 129), ("INT", 130), ("QUIT", 131)] {
+        // Nobody but the receivers has the FIFO open when they are ended. `out` is full.
+        let script = format!(
+            "mkfifo f out; exec 8<> out; head -c 65536 /dev/zero >&8
+            seq 2000 | pipework send --lines --to f & sender=$!
+            env --default-signal=INT,QUIT pipework recv --from f --lines >&8 8>&- & one=$!
+            wait $sender
+            env --default-signal=INT,QUIT pipework recv --from f --lines > other 8>&- & two=$!
+            until ls -l /proc/$two/fd | grep -q '/f$'; do sleep 0.01; done
+            kill -{signal} $two; wait $two; echo $?; kill -{signal} $one; wait $one; echo $?
+            exec 8>&-; timeout 60 pipework recv --from f --lines; cat other"
+        );
+        let done = sh(&Folder::new(), &script);
+        let expected = format!("{status}\n{status}\n{}", clean("seq 2000"));
+        assert!(done.out == expected, "{signal}: {} bytes, {}", done.out.len(), done.err);
+    }
+}
+
+/// Its end takes what has begun to come: another receiver could make nothing of the rest.
+#[test]
+fn a_signal_leaves_a_message_that_has_begun_whole() {
+    let folder = Folder::new();
+    let script = "mkfifo f; exec 9<> f; pipework recv --from f > out 9>&- & R=$!
+        head -c 50000000 /dev/zero | pipework send --to f & S=$!
+        until [ $(grep rchar /proc/$R/io | cut -c 8-) -gt 1000000 ]; do :; done
+        kill $R; wait $R; echo $?; wait $S; echo $?; wc -c < out";
+    let done = sh(&folder, script);
+    assert_eq!(done.out, "143\n0\n50000000\n", "{done:?}");
+    // It never comes whole: that is reported in time.
+    let mut begun = Vec::new();
+    for word in [7u32, 9, 1, 4] {
+        begun.extend(word.to_ne_bytes());
+    }
+    begun.extend(b"head");
+    fs::write(folder.join("begun"), begun).unwrap();
+    let script = "rm f; mkfifo f; exec 9<> f; pipework recv --from f > out 2> err 9>&- & R=$!; cat begun >&9
+        until [ $(grep rchar /proc/$R/io | cut -c 8-) -gt 20 ] && sleep 0.3; do :; done; kill $R; wait $R; echo $?; cat err";
+    let done = sh(&folder, script);
+    assert!(done.out.starts_with("143\n") && done.out.contains("writer 7:9"), "{done:?}");
+}
+
+#[test]
+fn a_receiver_keeps_what_is_left_in_a_fifo_that_has_another_name_by_now() {
+    // Another FIFO has its name, or none has.
+    for then in ["mkfifo f", ":"] {
+        let script = format!(
+            "mkfifo f out; pipework send --to f a b c & sender=$!
+            pipework recv --from f --count 1 --exec sh -c 'cat; echo; read x < out' & R=$!
+            wait $sender; until [ -e /proc/$R/task/$R/children ] && [ \"$(cat /proc/$R/task/$R/children)\" ]; do sleep 0.01; done
+            mv f g; {then}; echo > out; wait $R; echo $?; timeout 20 pipework recv --from g --lines"
+        );
+        assert_eq!(clean(&script), "a\n0\nb\nc\n", "{then}");
+    }
+}
+
+#[test]
+fn create_refuses_the_fifo_of_another_user() {
+    let folder = Folder::new();
+    let path = folder.join("f");
+    pipework::atomic::create_fifo(&path).unwrap();
+    if std::os::unix::fs::chown(&path, Some(65534), None).is_err() {
+        // Only the superuser may give files away, and nobody else can be tempted here.
+        return;
+    }
+    let script = "exec 9<> f; pipework send --to f --timeout 0.01 x; pipework recv --from f --create; echo $?
+        pipework recv --from f --create --exec true; echo $?; pipework recv --from f -n 1 9>&-";
+    let script = script.replace("pipework send --to f --timeout 0.01 x", "pipework send x >&9");
+    let done = sh(&folder, &script);
+    assert_eq!(done.out, "1\n1\nx", "{done:?}");
+    assert_eq!(done.err.matches("f: it belongs to another user").count(), 2, "{done:?}");
+}
+
+#[test]
+fn fewer_messages_than_count_are_a_status_of_their_own() {
+    let script = "pipework send a b | pipework recv --count 3 --lines";
+    let done = sh(&Folder::new(), script);
+    let words = "pipework: the senders have left; of the messages that --count asks for, 1 did not come\n";
+    assert_eq!((done.status, &*done.out, &*done.err), (Some(6), "a\nb\n", words));
+    assert_eq!(clean("pipework send a b | pipework recv --count 2 --lines"), "a\nb\n");
+}

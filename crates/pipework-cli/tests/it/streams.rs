@@ -3,10 +3,14 @@
 
 use crate::{Folder, PIPEWORK, clean, fails, sh, shell};
 use rustix::io::ioctl_fionbio;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::fs;
 use std::io::{self, Read, Write};
-use std::process::{Command, Stdio};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// Every way to print something on standard output.
 const PRINTERS: [&str; 17] = [
@@ -160,4 +164,97 @@ fn streams_that_a_stranger_made_non_blocking_lose_nothing() {
     }
     drop(writer);
     assert!(sender.wait().unwrap().success() && receiver.wait().unwrap().success());
+}
+
+/// Standard output or standard error is a pipe that is full and that nobody reads.
+#[test]
+fn a_receiver_or_server_ends_by_a_signal_though_an_output_stands_still() {
+    let text = "while echo text; do pipework send -m x; done | pipework";
+    let cases = [
+        (1, "(yes | pipework send --lines --to f) & exec pipework recv --from f --lines".to_string()),
+        (1, "(yes | pipework send --lines --to f) & exec pipework recv --from f --forever --json".into()),
+        (1, "yes | pipework send --lines | pipework recv --lines".into()),
+        (1, format!("{text} recv --mixed --exec true")),
+        (2, "(yes | pipework send --lines --to f) & exec pipework recv --from f --exec false".into()),
+        (
+            2,
+            "(while head -c 9000 /dev/zero; do :; done | pipework send -l --to f) & \
+             exec pipework recv --from f --max-message 1"
+                .into(),
+        ),
+        (
+            2,
+            "(pipework call --wait ch x &); exec pipework serve ch -- \
+             sh -c 'yes | head -c 1000000 >&2'"
+                .into(),
+        ),
+        (
+            2,
+            "(pipework call --wait ch x &); exec pipework serve --lines ch -- \
+             sh -c 'while read x; do yes | head -c 1000000 >&2; echo; done'"
+                .into(),
+        ),
+    ];
+    for (stream, script) in &cases {
+        for signal in [Signal::TERM, Signal::INT] {
+            let folder = Folder::new();
+            let (_reader, writer) = io::pipe().unwrap();
+            ioctl_fionbio(&writer, true).unwrap();
+            while (&writer).write(&[b'x'; 4096]).is_ok() {}
+            ioctl_fionbio(&writer, false).unwrap();
+            let script = format!("mkfifo f; {script}");
+            let mut command = shell(&folder, &script);
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            match stream {
+                1 => command.stdout(writer),
+                _ => command.stderr(writer),
+            };
+            command.process_group(0);
+            let mut child = command.spawn().unwrap();
+            let id = receiver(&child);
+            until_still(id);
+            kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
+            let began = Instant::now();
+            while Path::new(&format!("/proc/{id}/fd/0")).exists() {
+                assert!(began.elapsed() < Duration::from_secs(60), "{script}: {signal:?}");
+                thread::sleep(Duration::from_millis(10));
+            }
+            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            child.wait().unwrap();
+        }
+    }
+}
+
+/// The process of `pipework recv` or `serve` among a shell and its children.
+fn receiver(child: &Child) -> i32 {
+    let is_one = |id: &i32| {
+        let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        words.starts_with(b"pipework\0recv\0") || words.starts_with(b"pipework\0serve\0")
+    };
+    loop {
+        let mut ids = vec![child.id() as i32];
+        let mut next = 0;
+        while let Some(id) = ids.get(next) {
+            let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+            ids.extend(children.split_whitespace().filter_map(|id| id.parse::<i32>().ok()));
+            next += 1;
+        }
+        if let Some(id) = ids.into_iter().find(is_one) {
+            return id;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until a process has got as far as it can.
+fn until_still(id: i32) {
+    let io = || fs::read_to_string(format!("/proc/{id}/io")).unwrap_or_default();
+    let mut last = String::new();
+    let mut same = 0;
+    while same < 25 {
+        let now = io();
+        same = if now == last { same + 1 } else { 0 };
+        last = now;
+        thread::sleep(Duration::from_millis(20));
+    }
 }
