@@ -3,7 +3,8 @@
 //! Why one is refused is said here, in words for a user, whichever subcommand has asked.
 
 use crate::failure::{Failure, words};
-use crate::table;
+use crate::processes::FileId;
+use crate::{sys, table};
 use pipework::ErrorKind;
 use pipework::reqrep::{Options, Segment};
 use std::io;
@@ -61,6 +62,39 @@ pub(crate) fn why(path: &Path, error: pipework::Error) -> String {
             None => format!("{detail}: {}", error.kind()),
         },
         (_, None, _) => error.explanation().map_or(error.kind().to_string(), String::from),
+    }
+}
+
+/// What became of the removal of a channel that nobody uses.
+pub(crate) enum Removal {
+    Done,
+    /// A process has it open.
+    InUse,
+    /// Another file has its name now.
+    Changed,
+    /// The file system does not tell whether anybody has it open.
+    Unknown(io::Error),
+}
+
+/// Removes the file of a channel if nobody has it open: no process on this machine, in a container
+/// or not.
+///
+/// The kernel leases a file for writing only while nobody else has it open or mapped; while it is
+/// leased, nobody else's open succeeds. So from the proof on until the name is gone nobody joins.
+/// This process must not have it open itself.
+///
+/// # Errors
+/// That it cannot be opened or removed.
+pub(crate) fn remove_unused(path: &Path, id: FileId) -> io::Result<Removal> {
+    sys::ignore_broken_leases();
+    let file = sys::open_to_read(path)?;
+    if sys::file_id(&file)? != id {
+        return Ok(Removal::Changed);
+    }
+    match sys::lease(&file) {
+        Ok(()) => Ok(if sys::unlink_file(path, id)? { Removal::Done } else { Removal::Changed }),
+        Err(error) if sys::is_temporary(&error) => Ok(Removal::InUse),
+        Err(error) => Ok(Removal::Unknown(error)),
     }
 }
 

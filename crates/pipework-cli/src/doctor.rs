@@ -12,6 +12,7 @@ use crate::look::{self, Find, State, What};
 use crate::progress::size;
 use crate::table::{self, count};
 use crate::{channel, ls, streams, sys};
+use pipework::ErrorKind;
 use pipework::reqrep::Role;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -175,8 +176,12 @@ fn findings(find: &Find, fifos: bool) -> Vec<Finding> {
             findings.push(noted(format!("{} wait, and nobody reads", size(fill.unread))));
         }
         (What::Fifo(_), _) => {}
+        (What::Segment(Err(error)), State::Broken) if is_elsewhere(error) => findings.push(Finding {
+            text: "nobody can work with it from here; where it was made it may be whole".into(),
+            remedy: Some(Remedy::RemoveIfAsked),
+        }),
         (What::Segment(Err(_)), State::Broken) => {
-            findings.push(removable("nobody can work with it any more, or not from here".into()));
+            findings.push(removable("nobody can work with it any more".into()));
         }
         (What::Segment(Err(_)), _) => findings.push(noted("it cannot be examined".into())),
         (What::Segment(Ok(found)), state) => {
@@ -197,6 +202,12 @@ fn findings(find: &Find, fifos: bool) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Whether it is said of a copy of a channel, or of a channel on another mount, which somebody has
+/// made on purpose.
+fn is_elsewhere(error: &pipework::Error) -> bool {
+    error.kind() == ErrorKind::Incompatible && error.op() == "reqrep open" && error.explanation().is_some()
 }
 
 /// What an audit says.

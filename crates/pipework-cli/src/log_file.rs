@@ -12,6 +12,7 @@ use crate::sys;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -32,8 +33,8 @@ pub(crate) struct LogFile {
 
 enum Way {
     Open(File),
-    /// A FIFO from which nobody reads yet.
-    Unread(PathBuf),
+    /// A FIFO from which nobody reads yet. The descriptor shows others that it is waited for.
+    Unread(PathBuf, #[expect(dead_code, reason = "it is held, not used")] OwnedFd),
 }
 
 impl LogFile {
@@ -61,7 +62,9 @@ impl LogFile {
                 sys::wait_again(&file).map_err(at(&name))?;
                 Way::Open(file)
             }
-            Err(error) if is_unread(&error) && is_fifo(&path) => Way::Unread(path.clone()),
+            Err(error) if is_unread(&error) && is_fifo(&path) => {
+                Way::Unread(path.clone(), sys::find(&path).map_err(at(&name))?)
+            }
             Err(error) => return Err(at(name)(error)),
         };
         Ok(Some(Self { name, way, ends_inside: append && ends_inside(&path, end) }))
@@ -91,7 +94,7 @@ impl LogFile {
 
     /// Opens a FIFO if somebody reads from it, and else fails with ENXIO.
     pub(crate) fn try_open(&mut self) -> io::Result<()> {
-        if let Way::Unread(path) = &self.way {
+        if let Way::Unread(path, _) = &self.way {
             let fifo = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(path)?;
             sys::wait_again(&fifo)?;
             self.way = Way::Open(fifo);
@@ -114,7 +117,7 @@ impl LogFile {
         }
         match self.way {
             Way::Open(file) => Ok(file),
-            Way::Unread(_) => unreachable!("it was opened"),
+            Way::Unread(..) => unreachable!("it was opened"),
         }
     }
 
@@ -122,7 +125,7 @@ impl LogFile {
     pub(crate) fn take_back(&mut self, bytes: usize) -> bool {
         match &mut self.way {
             Way::Open(file) => take_back(file, bytes),
-            Way::Unread(_) => false,
+            Way::Unread(..) => false,
         }
     }
 }
@@ -131,7 +134,7 @@ impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.way {
             Way::Open(file) => file.write(bytes),
-            Way::Unread(_) => Err(Errno::NXIO.into()),
+            Way::Unread(..) => Err(Errno::NXIO.into()),
         }
     }
 

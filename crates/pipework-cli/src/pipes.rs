@@ -20,6 +20,8 @@ pub(crate) struct Fill {
 
 /// What the pipe `file` holds, which these have open.
 pub(crate) fn fill(file: FileId, uses: &[Use]) -> Option<Fill> {
+    let uses: Vec<Use> = uses.iter().copied().filter(|found| found.reads || found.writes).collect();
+    let uses = &uses;
     let duplicated = || uses.iter().find_map(|found| sys::descriptor_of(found.id, found.number).ok());
     let pipe = duplicated().filter(|pipe| is(pipe, file)).or_else(|| opened(file, uses))?;
     Some(Fill { unread: sys::unread(&pipe), capacity: sys::capacity(&pipe)? })

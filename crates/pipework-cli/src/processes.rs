@@ -23,6 +23,8 @@ pub(crate) struct Use {
     pub(crate) id: i32,
     /// The descriptor's number there.
     pub(crate) number: i32,
+    /// Neither this nor the next: it holds the file without having opened it for data, as those do
+    /// who wait for the other end of a FIFO.
     pub(crate) reads: bool,
     pub(crate) writes: bool,
 }
@@ -49,6 +51,7 @@ impl Uses {
         if files.is_empty() {
             return Ok(uses);
         }
+        uses.hidden += usize::from(hides_processes());
         let inodes: HashSet<u64> = files.iter().map(|file| file.1).collect();
         let own = std::process::id() as i32;
         for id in all()?.filter(|id| *id != own) {
@@ -93,7 +96,7 @@ struct Open {
 }
 
 impl Open {
-    /// None if it is closed by now, or was not opened for data.
+    /// None if it is closed by now.
     fn read(id: i32, number: i32) -> io::Result<Option<Self>> {
         match fs::read_to_string(format!("/proc/{id}/fdinfo/{number}")) {
             Err(error) if is_shortage(&error) => Err(error),
@@ -104,9 +107,9 @@ impl Open {
     fn parse(text: &str) -> Option<Self> {
         let field = |name: &str| text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()));
         let flags = u32::from_str_radix(field("flags:")?, 8).ok()?;
-        // O_RDONLY, O_WRONLY, O_RDWR; the value behind them is a path that was not opened at all.
+        // O_RDONLY, O_WRONLY, O_RDWR; the value behind them is a path that was not opened for data.
         let (reads, writes) = match flags & 0o3 {
-            _ if flags & libc::O_PATH as u32 != 0 => return None,
+            _ if flags & libc::O_PATH as u32 != 0 => (false, false),
             0 => (true, false),
             1 => (false, true),
             _ => (true, true),
@@ -120,6 +123,9 @@ pub(crate) fn pipes(id: i32) -> io::Result<Vec<(Use, FileId)>> {
     let mut pipes = vec![];
     for number in descriptors(id)? {
         let Some(Open { reads, writes, .. }) = Open::read(id, number)? else { continue };
+        if !reads && !writes {
+            continue;
+        }
         let found = Use { id, number, reads, writes };
         let is_pipe = fs::metadata(found.path()).is_ok_and(|found| found.file_type().is_fifo());
         if let Some(file) = is_pipe.then(|| file_of(found)).flatten() {
@@ -139,8 +145,8 @@ pub(crate) fn waiting_for(fifo: FileId) -> io::Result<Vec<i32>> {
         threads.into_iter().any(|thread| {
             let thread = thread.path();
             let is_opening =
-                fs::read_to_string(thread.join("wchan")).is_ok_and(|place| place == "wait_for_partner");
-            is_opening && opening(&thread).is_none_or(|file| file == fifo)
+                || fs::read_to_string(thread.join("wchan")).is_ok_and(|place| place == "wait_for_partner");
+            opening(&thread).map_or_else(is_opening, |file| file == fifo)
         })
     };
     Ok(all()?.filter(waits).collect())
@@ -174,6 +180,21 @@ pub(crate) fn has_open(id: i32, file: FileId) -> Option<bool> {
     let mut uses = Uses::default();
     let (files, inodes) = (HashSet::from([file]), HashSet::from([file.1]));
     uses.add(id, &files, &inodes).ok().map(|()| !uses.at(file).is_empty())
+}
+
+/// Whether /proc leaves out processes of other users, as with its mount option hidepid.
+fn hides_processes() -> bool {
+    let is_root = crate::sys::user() == 0;
+    !is_root && fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| hides(&mounts))
+}
+
+/// The same, as mountinfo says it; proc_pid_mountinfo(5).
+fn hides(mounts: &str) -> bool {
+    // The last one mounted there is seen.
+    let proc = mounts.lines().rfind(|line| line.split(' ').nth(4) == Some("/proc"));
+    let options = proc.and_then(|line| line.rsplit(' ').next()).unwrap_or_default();
+    let hidepid = options.split(',').find_map(|option| option.strip_prefix("hidepid="));
+    hidepid.is_some_and(|value| !matches!(value, "0" | "off"))
 }
 
 /// A process's command line, or its name in brackets where that is empty; `None` if it is gone.
@@ -234,6 +255,16 @@ mod tests {
         drop(writer);
         assert_eq!(uses.at(file), [Use { id: child.id() as i32, number: 0, reads: true, writes: false }]);
         assert_eq!(Uses::of(&HashSet::from([file])).unwrap().at(file), []);
+    }
+
+    #[test]
+    fn a_proc_that_hides_processes_is_known() {
+        let root = "22 1 0:20 / / rw - ext4 /dev/sda rw";
+        let mount = |options: &str| format!("{root}\n25 22 0:23 / /proc rw,nosuid - proc proc {options}\n");
+        assert!(!hides(root) && !hides(&mount("rw")) && !hides(&mount("rw,hidepid=0")));
+        for options in ["rw,hidepid=2", "rw,gid=4,hidepid=invisible", "rw,hidepid=ptraceable"] {
+            assert!(hides(&mount(options)), "{options}");
+        }
     }
 
     fn id() -> i32 {

@@ -11,7 +11,7 @@ mod each;
 mod conversation;
 mod lasting;
 
-use crate::channel;
+use crate::channel::{self, Removal};
 use crate::exec;
 use crate::failure::{Failure, at};
 use crate::progress::say;
@@ -35,6 +35,9 @@ pub(crate) use args::{HELP, ServeArgs};
 /// then it is the same one over two ways, as timeout(1) sends it to a process and to its group.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How soon a channel is looked at again that somebody opens or removes.
+const LOOK: Duration = Duration::from_millis(5);
+
 /// Runs `pipework serve`.
 pub(crate) fn serve(args: &ServeArgs, quiet: bool) -> Result<u8, Failure> {
     exec::find(&args.command[0], "no request was taken")?;
@@ -43,7 +46,7 @@ pub(crate) fn serve(args: &ServeArgs, quiet: bool) -> Result<u8, Failure> {
         Signals::take(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT]).map_err(at("signals"))?;
     let (segment, is_ours) = open(args)?;
     let outcome = run(args, quiet, &segment, signals);
-    let removed = if is_ours { remove(&segment) } else { Ok(()) };
+    let removed = if is_ours { remove(segment) } else { Ok(()) };
     outcome.and_then(|status| removed.map(|()| status))
 }
 
@@ -55,6 +58,11 @@ fn open(args: &ServeArgs) -> Result<(Segment, bool), Failure> {
         match Options::new().any_owner(args.making.any_owner).open(&args.channel) {
             Ok(segment) => return as_asked(args, segment).map(|segment| (segment, false)),
             Err(error) if error.errno() == Some(libc::ENOENT) => {}
+            // Whoever made it proves just now that nobody uses it, and removes it.
+            Err(error) if error.errno() == Some(libc::EAGAIN) => {
+                thread::sleep(LOOK);
+                continue;
+            }
             Err(error) => return Err(channel::refused(&args.channel, error)),
         }
         match options.create(&args.channel) {
@@ -117,13 +125,32 @@ fn options(args: &ServeArgs) -> Options {
     options
 }
 
-/// Removes a channel that was made here, if nobody else uses it.
-fn remove(segment: &Segment) -> Result<(), Failure> {
-    let path = segment.path().unwrap_or("".as_ref());
+/// Removes a channel that was made here, if nobody else uses it. Whoever opens it at the last
+/// moment keeps it, or gets a new one: nobody serves a file that is gone.
+fn remove(segment: Segment) -> Result<(), Failure> {
+    /// How often to look again while somebody looks at it.
+    const LOOKS: u32 = 20;
+    let path = segment.path().unwrap_or("".as_ref()).to_path_buf();
     // The dead do not use it.
     let members = segment.recover().and_then(|_| segment.members());
-    if members.map_err(|error| channel::refused(path, error))?.is_empty() {
-        segment.unlink().map_err(|error| channel::refused(path, error))?;
+    if !members.map_err(|error| channel::refused(&path, error))?.is_empty() {
+        return Ok(());
+    }
+    let file = sys::file_id(&segment).map_err(at(path.display()))?;
+    // Else it would itself be the one who has it open.
+    drop(segment);
+    for _ in 0..LOOKS {
+        match channel::remove_unused(&path, file) {
+            Ok(Removal::InUse) => thread::sleep(LOOK),
+            // There are no leases there, and nobody had joined a moment ago.
+            Ok(Removal::Unknown(_)) => {
+                return sys::unlink_file(&path, file).map(drop).map_err(at(path.display()));
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(at(path.display())(error));
+            }
+            Ok(Removal::Done | Removal::Changed) | Err(_) => break,
+        }
     }
     Ok(())
 }

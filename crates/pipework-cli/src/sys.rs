@@ -125,6 +125,15 @@ pub(crate) fn open_to_read(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
+/// Removes the name of a file; false if another file has it now.
+pub(crate) fn unlink_file(path: &Path, id: (u64, u64)) -> io::Result<bool> {
+    if identity(&rustix::fs::lstat(path)?) != id {
+        return Ok(false);
+    }
+    std::fs::remove_file(path)?;
+    Ok(true)
+}
+
 /// Leases a file for writing, until it is closed; EAGAIN if anybody else has it open, in any
 /// process on this machine. Who opens it meanwhile waits, or gets EAGAIN, and this process SIGIO.
 pub(crate) fn lease(file: &OwnedFd) -> io::Result<()> {

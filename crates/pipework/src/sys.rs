@@ -198,6 +198,11 @@ pub(crate) enum Open {
     WriteAtOnce,
 }
 
+/// A descriptor of the file at `path` that /proc shows and that takes no part in what happens there.
+pub(crate) fn show(path: &Path) -> Option<OwnedFd> {
+    rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
 /// Opens the FIFO at `path`, following no symbolic link in its last component.
 pub(crate) fn open_fifo(path: &Path, how: Open) -> Result<OwnedFd> {
     let flags = OFlags::CLOEXEC

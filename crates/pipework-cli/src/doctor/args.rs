@@ -55,10 +55,12 @@ What is removed:
   A channel, when the kernel says that no process on this machine has it
   open, in a container or not (it then grants a lease of the file). Where
   the file system cannot say so, nothing is removed. A channel with requests
-  that wait for a server is not removed by --yes.
+  that wait for a server, and a copy of a channel, are not removed by --yes.
 
-  A FIFO, with --fifos, when no process that /proc shows has it open or may
-  be waiting for its other end, and nobody reads from it.
+  A FIFO, with --fifos, when no process that /proc shows has it open or
+  waits for its other end, and nobody reads from it. A FIFO that other users
+  may use stays where /proc hides processes. Processes of other containers
+  that share the folder are not seen: from there, do not use --fifos.
 
 Exit status:
   0    nothing is wrong, or all of it was mended

@@ -3,6 +3,7 @@
 //! What was seen when it was listed may be over by now, and /proc does not show everybody. So the
 //! proof is asked for here, of the kernel, right before the name goes.
 
+use crate::channel::{self, Removal};
 use crate::failure::words;
 use crate::look::{Find, What};
 use crate::processes::{self, Uses};
@@ -20,21 +21,17 @@ pub(super) fn remove(find: &Find) -> Result<(), String> {
     }
 }
 
-/// The kernel leases a file for writing only while nobody else has it open or mapped; while it is
-/// leased, nobody else's open succeeds. So from the proof on until the name is gone nobody comes.
 fn remove_file(find: &Find) -> Result<(), String> {
-    sys::ignore_broken_leases();
-    let file = sys::open_to_read(&find.path).map_err(words)?;
-    if !sys::file_id(&file).is_ok_and(|id| id == find.file) {
-        return Err(CHANGED.into());
-    }
-    match sys::lease(&file) {
-        Ok(()) => unlink(find),
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::AGAIN) => Err(match find.uses.first() {
+    match channel::remove_unused(&find.path, find.file).map_err(words)? {
+        Removal::Done => Ok(()),
+        Removal::Changed => Err(CHANGED.into()),
+        Removal::InUse => Err(match find.uses.first() {
             Some(found) => format!("process {} has it open", found.id),
             None => "a process has it open that /proc does not show".into(),
         }),
-        Err(error) => Err(format!("the system does not tell whether it is open: {}", words(error))),
+        Removal::Unknown(error) => {
+            Err(format!("the system does not tell whether it is open: {}", words(error)))
+        }
     }
 }
 
@@ -62,9 +59,8 @@ fn remove_fifo(find: &Find) -> Result<(), String> {
 const CHANGED: &str = "another file has its name now";
 
 fn unlink(find: &Find) -> Result<(), String> {
-    let there = fs::symlink_metadata(&find.path).map_err(words)?;
-    if (there.dev(), there.ino()) != find.file {
-        return Err(CHANGED.into());
+    match sys::unlink_file(&find.path, find.file).map_err(words)? {
+        true => Ok(()),
+        false => Err(CHANGED.into()),
     }
-    fs::remove_file(&find.path).map_err(words)
 }

@@ -207,7 +207,8 @@ impl View {
                 let way = match (found.reads, found.writes) {
                     (true, true) => "reads and writes",
                     (true, false) => "reads",
-                    _ => "writes",
+                    (false, true) => "writes",
+                    (false, false) => "waits",
                 };
                 let command = processes::command(found.id).unwrap_or_default();
                 Line::from(format!(

@@ -66,27 +66,35 @@ fn what_is_left_is_removed_after_a_yes_only() {
     let finds = ["copy: broken, it is a copy", "left: left, 0 servers, 0 clients, 1 dead", "and it takes"];
     says(&folder, 3, &finds, "pipework doctor .");
     assert_eq!(fs::read_dir(&*folder).unwrap().count(), 2);
-    let done = says(&folder, 0, &["removed"], "pipework doctor --json --yes .");
+    let done = says(&folder, 3, &["removed"], "pipework doctor --json --yes .");
     let objects: Vec<Value> = done.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(objects.len(), 2);
-    assert_eq!(objects[0]["findings"][0]["mended"], true);
+    assert_eq!(objects[1]["findings"].as_array().unwrap().last().unwrap()["mended"], true);
+    // A copy was made on purpose: only a person has it removed.
+    assert_eq!(objects[0]["findings"][0]["mended"], false);
+    assert!(folder.join("copy").exists() && !folder.join("left").exists());
+    let mut terminal = Terminal::run(&folder, (24, 80), "exec pipework doctor copy");
+    terminal.wait_for("remove it? [y/N] ");
+    terminal.press("y\n");
+    assert_eq!(terminal.end().code(), Some(0));
     assert_eq!(fs::read_dir(&*folder).unwrap().count(), 0);
 }
 
 #[test]
 fn what_somebody_has_open_is_never_removed() {
     let folder = Folder::new();
-    left(folder.join("original"));
-    fs::copy(folder.join("original"), folder.join("copy")).unwrap();
-    fs::remove_file(folder.join("original")).unwrap();
-    // Nobody can work with a copy, but somebody reads it.
-    let mut holds = shell(&folder, "exec 9< copy; echo; exec sleep 60").spawn().unwrap();
+    left(folder.join("cut"));
+    let file = File::options().write(true).open(folder.join("cut")).unwrap();
+    file.set_len(file.metadata().unwrap().len() - 4096).unwrap();
+    drop(file);
+    // Nobody can work with it, but somebody reads it.
+    let mut holds = shell(&folder, "exec 9< cut; echo; exec sleep 60").spawn().unwrap();
     holds.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     let refused = format!("not removed: process {} has it open", holds.id());
     says(&folder, 3, &[&refused], "pipework doctor --yes .");
     holds.kill().unwrap();
     holds.wait().unwrap();
-    assert!(folder.join("copy").exists());
+    assert!(folder.join("cut").exists());
     says(&folder, 0, &["removed"], "pipework doctor --yes .");
 }
 
@@ -152,7 +160,7 @@ fn requests_of_the_dead_are_nobodys() {
 #[test]
 fn fifos_go_only_if_they_are_meant_and_nobody_has_them() {
     let folder = Folder::new();
-    for name in ["unused", "used", "read", "written"] {
+    for name in ["unused", "used", "read", "written", "logged", "sent", "stream"] {
         create_fifo(folder.join(name)).unwrap();
     }
     let mut uses = shell(&folder, "exec 9<>used; echo; exec sleep 60").spawn().unwrap();
@@ -162,19 +170,33 @@ fn fifos_go_only_if_they_are_meant_and_nobody_has_them() {
     let wait = |id: u32| fs::read_to_string(format!("/proc/{id}/wchan")).unwrap() == "wait_for_partner";
     let ids = waiting.each_ref().map(|child| child.id());
     wait_until("both wait", || ids.into_iter().all(wait));
+    // These try again and again instead of waiting in the kernel.
+    let mut trying = [
+        ("logged", "exec pipework run -m logged true"),
+        ("sent", "exec pipework send --timeout 1000 --to sent x"),
+        ("stream", "exec 9<>used; exec pipework tee stream <&9 > out"),
+    ]
+    .map(|(name, script)| (name, shell(&folder, script).spawn().unwrap()));
+    wait_until("all try", || {
+        trying.iter().all(|(name, child)| {
+            let open = fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
+            open.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|path| path.ends_with(name)))
+        })
+    });
     says(&folder, 0, &["unused: unused"], "pipework doctor --yes .");
     assert!(folder.join("unused").exists());
     says(&folder, 3, &["not removed: process", "  removed\n"], "pipework doctor --yes --fifos .");
     let mut names: Vec<_> = fs::read_dir(&*folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, ["read", "used", "written"]);
+    assert_eq!(names, ["logged", "out", "read", "sent", "stream", "used", "written"]);
     assert!(ids.into_iter().all(wait), "whoever waited waits still");
-    for child in waiting.iter_mut().chain([&mut uses]) {
+    for child in waiting.iter_mut().chain([&mut uses]).chain(trying.iter_mut().map(|(_, child)| child)) {
         child.kill().unwrap();
         child.wait().unwrap();
     }
     says(&folder, 0, &["removed"], "pipework doctor --yes --fifos .");
-    assert_eq!(fs::read_dir(&*folder).unwrap().count(), 0);
+    // The text that tee has passed on.
+    assert_eq!(fs::read_dir(&*folder).unwrap().count(), 1);
 }
 
 #[test]

@@ -417,3 +417,15 @@ fn serve_lines_gives_no_reply_that_was_not_made_for_the_request() {
     let serve = "--lines ch -- sh -c 'while x=$(head -c 1); do echo $x; done'";
     assert_eq!(serving(serve, "call ab 2> why; echo $?; grep -c asked why"), "1\n1\n");
 }
+
+/// Whoever has opened a channel, and not joined yet, would serve a file that is gone.
+#[test]
+fn a_channel_that_somebody_has_just_opened_is_not_removed() {
+    let folder = Folder::new();
+    let script = "pipework serve channel -- cat & S=$!; until [ -e channel ]; do sleep 0.01; done
+        exec 9< channel; kill $S; wait $S; echo $?; ls channel
+        exec 9<&-; pipework serve channel -- cat & S=$!; pipework call --wait channel x; echo; kill $S; wait $S; ls channel
+        pipework serve new -- cat & S=$!; pipework call --wait new x; echo; kill $S; wait $S; ls new || echo gone";
+    let done = sh(&folder, script);
+    assert_eq!(done.out.replace("x\n\n", "x\n"), "0\nchannel\nx\nchannel\nx\ngone\n", "{}", done.err);
+}

@@ -443,6 +443,8 @@ fn open_for_writing(path: &Path, deadline: Deadline) -> std::result::Result<Owne
     if deadline.is_never() {
         return sys::open_fifo(path, Open::WriteWaiting);
     }
+    // Whoever wants to remove a FIFO that nobody uses sees by this that it is waited for.
+    let _shown = sys::show(path);
     let mut pause = Duration::from_millis(1);
     loop {
         match sys::open_fifo(path, Open::WriteAtOnce) {
