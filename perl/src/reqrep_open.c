@@ -24,7 +24,9 @@ static void refuse(pTHX_ int role, const char *method, const char *path, const p
     path = path ? path : "";
     pwp_failed(aTHX_ error);
     if (error->kind == PW_OS && error->os > 0) {
-        croak("%s->%s: %s%s%s", name, method, path, colon, Strerror(error->os));
+        /* More likely than no memory for pages that nobody has touched yet. */
+        const char *limit = error->os == ENOMEM ? " (256 segments in a process at most)" : "";
+        croak("%s->%s: %s%s%s%s", name, method, path, colon, Strerror(error->os), limit);
     }
     if (error->kind == PW_INCOMPATIBLE || error->kind == PW_CORRUPT) {
         croak("%s->%s: %s%sinvalid or incompatible (%s)", name, method, path, colon, text);

@@ -241,10 +241,13 @@ static bool is_unfinished(pw_status status) {
 /* A program that mixes up its ids gets an exception, as from the original. */
 static void must_be_possible(pTHX_ const answer *of) {
     const pw_geometry *geometry = &of->subject.channel->geometry;
-    const char *name = pwp_called(aTHX_ of->subject.kind->name);
-    if (pw_ticket_slot(of->ticket) >= geometry->slots) croak("%s: invalid slot index", name);
+    const char *class = of->subject.kind->name;
+    if (pw_ticket_slot(of->ticket) >= geometry->slots) {
+        croak("%s: invalid slot index", pwp_called(aTHX_ class));
+    }
     if (of->payload.bytes.len > geometry->reply_bytes) {
-        croak("%s: response too long (max %u bytes)", name, (unsigned)geometry->reply_bytes);
+        croak("%s: response too long (max %u bytes)", pwp_called(aTHX_ class),
+              (unsigned)geometry->reply_bytes);
     }
 }
 
