@@ -213,7 +213,8 @@ cannot be had.
 
 =head2 clear
 
-Fails all requests that wait. Their callers are told. Returns nothing.
+Ends all calls that no server has taken. C<get> of such an id gives undef, and until then the call
+keeps its slot. Returns nothing.
 
 =head2 stop
 
