@@ -5,10 +5,8 @@
 //! it sent along; everything else ends in exactly one [`Torn`] report. What is unfinished never
 //! exceeds `max_message` for one and `max_unfinished` for all.
 
-use std::collections::hash_map::Entry;
+use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{HashMap, VecDeque};
-
-use foldhash::fast::RandomState;
 
 use super::check::Sums;
 use super::frame::{Header, PartKind};
@@ -26,6 +24,10 @@ const BELIEVED: usize = 64 << 10;
 /// hostile peer makes.
 const MAX_GIVEN_UP: usize = 65_536;
 
+/// The keys come from the pipe. The standard library's hash keeps a peer from choosing keys that
+/// collide, which faster ones do not promise. Beside copying a part it costs little: where the parts
+/// of 1 to 4,000 writers take turns, 4 % less to 5 % more CPU time a part than foldhash, in runs that
+/// differed by 7 % among themselves. A message whose parts lie in a row is not hashed at all.
 #[derive(Debug)]
 pub(super) struct Assembly {
     unfinished: HashMap<WriterKey, Unfinished, RandomState>,
