@@ -9,7 +9,7 @@ mod requests;
 mod caller;
 mod printer;
 
-use crate::failure::{Failure, at};
+use crate::failure::{Failure, USAGE, at};
 use crate::streams;
 use caller::{Caller, Outcome};
 use printer::{Done, Printer};
@@ -23,6 +23,10 @@ pub(crate) use args::{CallArgs, HELP};
 
 /// Runs `pipework call`.
 pub(crate) fn call(args: &CallArgs, quiet: bool) -> Result<u8, Failure> {
+    if args.stream && args.in_flight > 1 {
+        let why = "--stream makes one call at a time: --in-flight cannot be more than 1";
+        return Err(Failure::new(why).with_status(USAGE));
+    }
     // Before a call is made it is known where to put its reply.
     let stdout = streams::stdout()?;
     let requests = Requests::new(args, quiet)?;

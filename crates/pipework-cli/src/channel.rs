@@ -10,6 +10,10 @@ use pipework::reqrep::{Options, Segment};
 use std::io;
 use std::path::Path;
 
+/// The flags of a request that is a job: nobody waits for a reply, and one that fails is given to a
+/// server again.
+pub(crate) const JOB: u32 = u32::from_be_bytes(*b"job\0");
+
 /// Opens the channel at `path`; `any_owner` also where it belongs to another user.
 pub(crate) fn open(path: &Path, any_owner: bool) -> Result<Segment, Failure> {
     Options::new().any_owner(any_owner).open(path).map_err(|error| refused(path, error))
@@ -55,7 +59,11 @@ pub(crate) fn why(path: &Path, error: pipework::Error) -> String {
             "it carries single numbers, which no command here calls with".into()
         }
         (_, _, Some(libc::EISDIR)) => "it is a folder, and no channel".into(),
-        (ErrorKind::WouldBlock, _, _) => "all places for members are taken".into(),
+        (ErrorKind::WouldBlock, _, _) => {
+            "all places for members are taken; `pipework call --wait` waits for one, and `pipework serve \
+             --members` makes a channel with more"
+                .into()
+        }
         (_, _, Some(number)) => words(io::Error::from_raw_os_error(number)),
         (_, Some(detail), _) => match error.explanation() {
             Some(why) => format!("{detail}: {why}"),
@@ -129,7 +137,7 @@ mod tests {
         let good = open(&place("good"), false).unwrap();
         let members = [good.client().unwrap(), good.client().unwrap()];
         let full = refused(&place("good"), good.client().unwrap_err()).to_string();
-        assert!(full.ends_with("all places for members are taken"), "{full}");
+        assert!(full.contains("all places for members are taken") && full.contains("--wait"), "{full}");
         drop(members);
         let other = Options::new().slots(5).open(place("good")).unwrap_err();
         let other = refused(&place("good"), other).to_string();

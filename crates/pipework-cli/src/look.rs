@@ -221,7 +221,12 @@ fn segment(path: &Path) -> Option<Result<Attached, pipework::Error>> {
         let segment = Options::new().any_owner(true).open(path)?;
         let members = segment.members()?;
         let lives = |number| members.iter().any(|member| member.number == number && member.is_alive);
-        let waits = |call: &Call| call.stage == Stage::Waiting && call.client.is_none_or(lives);
+        let waits = |call: &Call| match call.stage {
+            Stage::Waiting => call.client.is_none_or(lives),
+            // A job comes back from a server that has died with it.
+            Stage::Taken => call.client.is_none() && call.server.is_some_and(|number| !lives(number)),
+            _ => false,
+        };
         let waiting = segment.calls().filter(waits).count();
         Ok(Attached { geometry: *segment.geometry(), members, waiting })
     };

@@ -10,6 +10,7 @@ mod process;
 mod each;
 mod conversation;
 mod lasting;
+mod jobs;
 
 use crate::channel::{self, Removal};
 use crate::exec;
@@ -18,7 +19,7 @@ use crate::progress::say;
 use crate::streams;
 use crate::sys::{self, Signals};
 use pipework::Deadline;
-use pipework::reqrep::{Options, Segment};
+use pipework::reqrep::{Options, Segment, Stage};
 use rustix::event::{PollFd, PollFlags};
 use service::Service;
 use std::fs::File;
@@ -134,6 +135,13 @@ fn remove(segment: Segment) -> Result<(), Failure> {
     // The dead do not use it.
     let members = segment.recover().and_then(|_| segment.members());
     if !members.map_err(|error| channel::refused(&path, error))?.is_empty() {
+        return Ok(());
+    }
+    // Of those who wait for a reply nobody is left.
+    let jobs = segment.calls().filter(|call| call.stage == Stage::Waiting).count();
+    if jobs > 0 {
+        let jobs = if jobs == 1 { "1 job waits".into() } else { format!("{jobs} jobs wait") };
+        say(format!("{}: it stays: {jobs} in it", path.display()));
         return Ok(());
     }
     let file = sys::file_id(&segment).map_err(at(path.display()))?;

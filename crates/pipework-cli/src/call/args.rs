@@ -39,9 +39,17 @@ pub(crate) struct CallArgs {
     #[arg(long, short)]
     pub(crate) json: bool,
 
+    /// End each reply with a newline if it has none, also that of a single call
+    #[arg(long, conflicts_with_all = ["json", "nul"])]
+    pub(crate) newline: bool,
+
     /// Print the parts of a reply as they come; one call at a time
-    #[arg(long, short, conflicts_with = "in_flight")]
+    #[arg(long, short)]
     pub(crate) stream: bool,
+
+    /// Leave each request in the channel as a job, and do not wait for it to be carried out
+    #[arg(long, conflicts_with_all = ["stream", "retries"])]
+    pub(crate) queue: bool,
 
     /// Give up a call that has no reply within this time; a command that works for it is stopped
     #[arg(long, value_name = "SECS", value_parser = seconds)]
@@ -79,6 +87,12 @@ Examples:
     pipework call --lines --json -n 8 --unordered /dev/shm/length < names |
       jq 'select(.outcome != \"answered\")'
 
+  Replies on lines of their own, from calls that do not know of each other:
+    seq 5 | xargs -n 1 pipework call --newline /dev/shm/upper
+
+  Jobs, which workers take when they can (`pipework serve --help`):
+    pipework call --queue --lines /dev/shm/sort < names
+
   What a service prints, line by line, as it comes:
     pipework call --stream /dev/shm/count 3
 
@@ -86,15 +100,17 @@ Examples:
     pipework call --wait --retries 3 --timeout 10 /dev/shm/upper hello
 
 What is printed:
-  The reply to a single request as it is (on a terminal it ends with a
-  newline). Of several, each reply ends with a newline, which is added if there
+  The reply to a single request as it is: not one byte is added, so that any
+  file can be a reply. (On a terminal, and with --newline, it ends with a
+  newline.) Of several, each reply ends with a newline, which is added if there
   is none, or with --nul always with a NUL. A call that fails prints nothing
   there: what has become of it is said on standard error, with its number,
   counted from 1.
 
   --json writes for each call an object like
     {\"index\":1,\"outcome\":\"answered\",\"seconds\":0.000113,\"data\":\"HELLO\"}
-  The outcome is answered, failed, timed_out, worker_died or no_worker; those
+  The outcome is answered, queued, failed, timed_out, worker_died or no_worker;
+  those
   that are not answered have a \"reason\". Bytes that are not UTF-8 come as
   \"data_base64\" or \"reason_base64\". With --stream, each part is an object with
   \"index\" and \"part\" and comes before that of its call, which has no data.
@@ -103,7 +119,7 @@ What is printed:
   what has not been sent by then is not sent.
 
 Exit status:
-  0    answered
+  0    answered; with --queue: all jobs are in the channel
   1    failed: the service has given it up, for instance
   2    usage
   4    the server has died with the request, which may be carried out or not

@@ -3,7 +3,7 @@
 use super::args::CallArgs;
 use crate::channel;
 use crate::failure::{DIED, Failure, NO_WORKER, TIMEOUT, during, uninterrupted};
-use pipework::reqrep::{self, Client, Options};
+use pipework::reqrep::{self, Client, Message, Options};
 use pipework::{Deadline, ErrorKind};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -17,6 +17,8 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(super) enum Outcome {
     /// With this reply; where parts were asked for, with what is left of it: nothing.
     Answered(Vec<u8>),
+    /// It is a job, and lies in the channel.
+    Queued,
     /// The service has given it up, for this reason.
     Failed(Vec<u8>),
     TimedOut,
@@ -31,6 +33,7 @@ impl Outcome {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Answered(_) => "answered",
+            Self::Queued => "queued",
             Self::Failed(_) | Self::Refused(_) => "failed",
             Self::TimedOut => "timed_out",
             Self::WorkerDied => "worker_died",
@@ -41,7 +44,7 @@ impl Outcome {
     /// The exit status that stands for it.
     pub(super) fn status(&self) -> u8 {
         match self {
-            Self::Answered(_) => 0,
+            Self::Answered(_) | Self::Queued => 0,
             Self::Failed(_) | Self::Refused(_) => 1,
             Self::TimedOut => TIMEOUT,
             Self::WorkerDied => DIED,
@@ -52,7 +55,7 @@ impl Outcome {
     /// Why there is no reply; nothing for one that is there.
     pub(super) fn reason(&self) -> &[u8] {
         match self {
-            Self::Answered(_) => b"",
+            Self::Answered(_) | Self::Queued => b"",
             Self::Failed(reason) if reason.is_empty() => b"the service has failed, and gives no reason",
             Self::Failed(reason) => reason,
             Self::TimedOut => b"no reply has come in time",
@@ -79,20 +82,24 @@ struct Terms {
     waits: bool,
     retries: u8,
     max_message: Option<usize>,
+    /// Requests are jobs.
+    queues: bool,
 }
 
 impl Caller {
     /// Opens the channel, unless it may come later.
     pub(super) fn new(args: &CallArgs) -> Result<Self, Failure> {
         let options = Options::new().any_owner(args.any_owner);
-        let CallArgs { channel: path, timeout, wait: waits, retries, max_message, .. } = args;
+        let CallArgs { channel: path, timeout, wait: waits, retries, max_message, queue, .. } = args;
         let terms = Terms {
             path: path.clone(),
             options,
             timeout: *timeout,
             waits: *waits,
-            retries: *retries,
+            // Of a job, its server decides how often it is given away.
+            retries: if *queue { u8::MAX } else { *retries },
             max_message: *max_message,
+            queues: *queue,
         };
         let caller = Self { terms, client: Mutex::new(None) };
         caller.client()?;
@@ -112,6 +119,7 @@ impl Caller {
             let outcome = match (self.client()?, &mut parts) {
                 // It is waited for.
                 (None, _) => Outcome::NoWorker(String::new()),
+                (Some(client), None) if self.terms.queues => self.queue(&client, request, deadline),
                 (Some(client), None) => self.whole(&client, request, deadline),
                 (Some(client), Some(parts)) => self.in_parts(&client, request, deadline, *parts)?,
             };
@@ -140,13 +148,29 @@ impl Caller {
                 }
                 opened => opened.map_err(|error| channel::refused(&terms.path, error))?,
             };
-            let mut opened = opened.needs_server(true).redeliveries(terms.retries);
+            let mut opened = opened.needs_server(!terms.queues).redeliveries(terms.retries);
             if let Some(bytes) = terms.max_message {
                 opened = opened.max_message(bytes);
             }
             *client = Some(opened);
         }
         Ok(client.clone())
+    }
+
+    /// Leaves a job in the channel. From then on it is there whatever becomes of this process.
+    fn queue(&self, client: &Client, job: &[u8], deadline: Deadline) -> Outcome {
+        let most = client.segment().geometry().request_bytes as usize;
+        if job.len() > most {
+            return Outcome::Refused(format!(
+                "a job must fit into a slot of the channel, which has {most} bytes: with more than one \
+                 part it could not come back; make the channel with `pipework serve --request-bytes`"
+            ));
+        }
+        let sent = uninterrupted(|| client.send(Message::new(job).flags(channel::JOB), deadline));
+        match sent.and_then(|ticket| client.forget(ticket)) {
+            Ok(()) => Outcome::Queued,
+            Err(error) => self.ended_with(error),
+        }
     }
 
     fn whole(&self, client: &Client, request: &[u8], deadline: Deadline) -> Outcome {

@@ -45,7 +45,7 @@ impl Printer {
         let form = match (args.json, args.nul) {
             (true, _) => Form::Json,
             (_, true) => Form::Nul,
-            _ if many || stdout.is_terminal() => Form::Lines,
+            _ if many || args.newline || stdout.is_terminal() => Form::Lines,
             _ => Form::Raw,
         };
         Self { stdout, form, many, out: Vec::new(), is_open: false, status: 0 }
@@ -77,6 +77,9 @@ impl Printer {
         if self.form == Form::Json {
             return self.object(done, is_streamed);
         }
+        if let Outcome::Queued = &done.outcome {
+            return;
+        }
         if let Outcome::Answered(reply) = &done.outcome {
             self.out.extend_from_slice(reply);
             if !is_streamed {
@@ -106,6 +109,7 @@ impl Printer {
         let text = format!(",\"outcome\":\"{}\",\"seconds\":{seconds:.6}", done.outcome.name());
         self.out.extend_from_slice(text.as_bytes());
         match &done.outcome {
+            Outcome::Queued => {}
             Outcome::Answered(_) if is_streamed => {}
             Outcome::Answered(reply) => append_bytes(&mut self.out, "data", reply),
             other => append_bytes(&mut self.out, "reason", other.reason()),

@@ -44,6 +44,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
 
+    /// Give a job (`pipework call --queue`) to a command up to N times, 3 at most, before it is set
+    /// aside
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = number(1..=3u8))]
+    pub(crate) attempts: u8,
+
     /// When told to stop (SIGTERM, Ctrl-C), how long to wait for what is in hand; without it, as
     /// long as it takes
     #[arg(long, value_name = "SECS", value_parser = seconds)]
@@ -158,6 +163,27 @@ Commands that stay:
   Buffers hold answers back: use python3 -u, sed -u, grep --line-buffered, or
   stdbuf -oL.
 
+A queue of jobs:
+    pipework serve --workers 4 /dev/shm/jobs -- ./work &
+    pipework call --queue /dev/shm/jobs lint test docs
+
+  With `call --queue` a request is a job. It lies in the channel until a command
+  has ended with status 0 for it (one that stays: has answered). What it prints
+  on standard output goes nowhere. Whether the caller is still there does not
+  matter, nor whether any server is.
+
+  A job comes back when its command fails, is killed, or takes longer than
+  --timeout, and when this process itself is killed (SIGKILL) or stopped: then
+  another worker gets it, of this server or of another one, or the next one
+  that is started. So a job may be carried out more than once. After --attempts
+  times it is set aside: it becomes a file in the folder CHANNEL.failed, and is
+  named on standard error with the reason. To try it once more:
+    pipework call --queue CHANNEL < CHANNEL.failed/FILE
+
+  The channel holds as many jobs as it has --slots, each of up to
+  --request-bytes; when it is full, `call --queue` waits. It is in memory: a
+  restart of the machine empties it. A channel in which jobs wait is not removed.
+
 When a caller gives up:
   A process that works for it alone gets SIGTERM, and SIGKILL after --grace. A
   command that stays goes on, and its answer is dropped; --timeout is what
@@ -171,7 +197,8 @@ When it is told to stop:
   that stay get the end of their input first. If this process itself is killed
   (SIGKILL), commands get SIGTERM, and callers are told.
 
-  The channel is removed if this process has made it and nobody else uses it.
+  The channel is removed if this process has made it and nobody else uses it,
+  unless jobs wait in it.
 
 A channel that is there:
   Several `pipework serve`, and servers in any language, share a channel. It is

@@ -5,6 +5,7 @@
 //! when the process has ended and nobody holds its standard output any more, as with `$(...)` in a
 //! shell.
 
+use super::jobs::is_job;
 use super::process::{Process, is_scarcity};
 use super::service::{Service, Stop, TICK};
 use crate::failure::{Failure, at, words};
@@ -42,7 +43,7 @@ fn answer(service: &Service<'_>, request: Request<'_>) {
     let (process, stdout) = match start(service, &request, deadline) {
         Ok(started) => started,
         Err(error) => {
-            request.fail(&format!("cannot run {}: {}", service.name(), words(error)));
+            service.fail(request, format!("cannot run {}: {}", service.name(), words(error)).as_bytes());
             return;
         }
     };
@@ -121,7 +122,12 @@ impl Work<'_> {
 
     fn read(&mut self) {
         let Some(stdout) = &mut self.stdout else { return };
-        match self.output.read(stdout) {
+        let read = self.output.read(stdout);
+        if is_job(&self.request) {
+            // It goes nowhere.
+            self.output.clear();
+        }
+        match read {
             Ok(true) if self.output.len() > self.service.longest() => {
                 self.stopped.get_or_insert(Stop::TooLong);
             }

@@ -55,7 +55,7 @@ pub(super) fn work(service: &Service<'_>) -> Result<(), Failure> {
                 if !is_scarcity(&error) {
                     let waiting = iter::from_fn(|| service.take().transpose());
                     for request in unread.take().map(Ok).into_iter().chain(waiting) {
-                        request?.fail(&why);
+                        service.fail(request?, why.as_bytes());
                     }
                 }
                 Gone { unread: unread.take().map(|request| (request, why.clone().into_bytes())), why }
@@ -187,7 +187,7 @@ impl<'a> Worker<'a> {
     fn answer(&mut self, mut request: Request<'a>) -> io::Result<Option<Gone<'a>>> {
         let deadline = Deadline::from(self.service.args.timeout);
         if let Err(why) = self.input.put(&request) {
-            request.fail(why.as_bytes());
+            self.service.fail(request, why.as_bytes());
             return Ok(None);
         }
         // Nobody waits for the answer, but it has to come before the next one.

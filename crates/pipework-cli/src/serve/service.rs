@@ -2,6 +2,7 @@
 //! take, when to stop, and the standard error to which commands' words are passed on.
 
 use super::args::ServeArgs;
+use super::jobs::{self, is_job};
 use crate::failure::{self, Failure, at, during};
 use crate::progress::say;
 use crate::sys::{self, Signals};
@@ -80,8 +81,11 @@ impl<'a> Service<'a> {
     pub(super) fn take(&self) -> Result<Option<Request<'_>>, Failure> {
         loop {
             match (self.server.try_recv(), self.args.max_message) {
+                (Ok(Some(request)), _) if is_job(&request) && jobs::is_used_up(self, &request) => {
+                    jobs::set_aside(self, request, "its servers have died with it, or were stopped");
+                }
                 (Ok(Some(request)), Some(longest)) if request.len() > longest => {
-                    request.fail(&format!("the request is longer than {longest} bytes"));
+                    self.fail(request, format!("the request is longer than {longest} bytes").as_bytes());
                 }
                 (Ok(request), _) => return Ok(request),
                 (Err(error), _) => {
@@ -158,6 +162,9 @@ impl<'a> Service<'a> {
         slow: &mut Option<Instant>,
     ) -> Result<bool, Stop> {
         let limit = self.args.part_timeout;
+        if is_job(request) {
+            return Ok(true);
+        }
         // What is longer than a slot goes in several steps, which are not to be broken off.
         let is_short = part.len() <= self.server.segment().geometry().reply_bytes as usize;
         match request.part(part, if is_short { TICK.min(limit) } else { limit }) {
@@ -179,6 +186,9 @@ impl<'a> Service<'a> {
     }
 
     pub(super) fn reply(&self, mut request: Request<'_>, reply: &[u8]) {
+        if is_job(&request) {
+            return jobs::finish(request);
+        }
         match request.try_reply(reply) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::TooLong => self.fail_stopped(request, &Stop::TooLong),
@@ -187,8 +197,12 @@ impl<'a> Service<'a> {
     }
 
     /// Fails a call, when its caller has taken the part that it was given last; false if it does
-    /// not wait any more.
+    /// not wait any more. A job comes back.
     pub(super) fn fail(&self, mut request: Request<'_>, reason: &[u8]) -> bool {
+        if is_job(&request) {
+            jobs::fail(self, request, reason);
+            return false;
+        }
         let until = Deadline::after(self.args.part_timeout);
         while self.args.stream
             && !until.has_passed()

@@ -136,3 +136,13 @@ fn the_largest_message_counts_whatever_fits_into_a_slot() {
         assert_eq!(serving(serve, limits), format!("{long}xx0\n"), "{serve}");
     }
 }
+
+#[test]
+fn newline_ends_each_reply_with_one() {
+    let script =
+        "seq 3 | xargs -n 1 pipework call --wait --newline ch; printf 'a\\n' | call --newline; call --newline b c
+        call x; echo; call --stream -n 1 y";
+    assert_eq!(serving("ch -- tr a-z A-Z", script), "1\n2\n3\nA\nB\nC\nX\nY");
+    fails(2, &["--newline"], "pipework call --newline --nul ch");
+    fails(2, &["--stream", "--in-flight"], "pipework call --stream -n 2 ch x");
+}

@@ -12,6 +12,7 @@ mod run;
 mod jobs;
 mod tee;
 mod serve;
+mod queue;
 mod call;
 mod terminal;
 mod ls;

@@ -1,0 +1,94 @@
+//! Jobs in a channel: `pipework call --queue` and `pipework serve --attempts`.
+
+use crate::{Folder, clean, fails, sh};
+
+/// Waits until a file has so many lines.
+const UNTIL: &str = "until_lines() { until [ \"$(cat $1 2> gone | wc -l)\" -ge $2 ]; do sleep 0.02; done; };";
+
+#[test]
+fn jobs_are_carried_out_whoever_is_still_there() {
+    // The one who has left them has gone before there is a server.
+    let script = format!(
+        "{UNTIL} pipework serve -q ch -- cat & S=$!; pipework call --wait ch begin; echo; kill -9 $S; wait $S 2> gone
+        seq 20 | pipework call --queue --lines ch; echo $?; pipework call --queue --json ch 21
+        pipework serve --workers 3 ch -- sh -c 'echo $(cat) >> done; echo to nobody' & S=$!; until_lines done 21
+        kill $S; wait $S; echo $?; sort -n done | paste -s; ls ch"
+    );
+    let done = sh(&Folder::new(), &script);
+    let numbers: Vec<String> = (1..=21).map(|n| n.to_string()).collect();
+    let lines: Vec<&str> = done.out.lines().collect();
+    assert_eq!(lines[..2], ["begin", "0"], "{done:?}");
+    assert!(lines[2].starts_with("{\"index\":1,\"outcome\":\"queued\",\"seconds\":"), "{done:?}");
+    assert_eq!((lines[3], lines[4], lines[5]), ("0", &*numbers.join("\t"), "ch"), "{done:?}");
+}
+
+#[test]
+fn a_job_comes_back_when_its_worker_is_killed() {
+    // Each way of serving: the first process of the command stands still with its job.
+    let each =
+        "ch -- sh -c 'job=$(cat); echo $job >> begun; mkdir first && exec sleep 1000; echo $job >> done'";
+    let stays = "--lines ch -- sh -c 'while read job; do echo $job >> begun; mkdir first && exec sleep 1000
+        echo $job >> done; echo; done'";
+    for serve in [each, stays] {
+        for next in ["before", "after"] {
+            let other = format!("pipework serve {serve} 2>> err & T=$!");
+            let (before, after) = if next == "before" { (other.as_str(), "") } else { ("", other.as_str()) };
+            let script = format!(
+                "{UNTIL} pipework serve {serve} 2>> err & S=$!; until pipework call --queue ch one 2> gone; do :; done
+                until_lines begun 1; {before}
+                pipework call --queue ch two three; kill -9 $S; wait $S 2> gone; {after}
+                until_lines done 3; kill $T; wait $T; echo $?; sort done"
+            );
+            let done = sh(&Folder::new(), &script);
+            assert_eq!(done.out, "0\none\nthree\ntwo\n", "{serve} {next}: {done:?}");
+        }
+    }
+}
+
+#[test]
+fn a_job_that_fails_comes_back_and_is_set_aside_in_the_end() {
+    for (command, reason) in [
+        ("echo why >&2; exit 1", "why"),
+        ("kill -9 $$", "signal: 9"),
+        ("sleep 1000", "it took longer than the 0.5 s that it may"),
+    ] {
+        let script = format!(
+            "{UNTIL} pipework serve --timeout 0.5 --grace 0.1 --attempts 2 ch -- sh -c 'job=$(cat)
+                echo $job >> tried; [ $job = good ] || {{ {command}; }}' 2> err & S=$!
+            until pipework call --queue ch good bad 2> gone; do :; done
+            until ls ch.failed/*-* > list 2> gone; do sleep 0.02; done; kill $S; wait $S; echo $?
+            sort tried; cat $(cat list); echo; stat -c %a ch.failed $(cat list); grep -c 'attempt 1 of 2' err
+            grep 'after 2 attempts it is set aside as ch.failed/' err; ls"
+        );
+        let done = sh(&Folder::new(), &script);
+        let expected = "0\nbad\nbad\ngood\nbad\n700\n600\n1\n";
+        let rest = done.out.strip_prefix(expected).unwrap_or_else(|| panic!("{command}: {done:?}"));
+        assert!(rest.contains(reason) && rest.ends_with("\nch.failed\nerr\ngone\nlist\ntried\n"), "{rest}");
+    }
+}
+
+#[test]
+fn a_channel_with_jobs_is_not_removed() {
+    // The only worker is busy; what waits outlives it, and what it had in hand comes back.
+    let script = format!(
+        "{UNTIL} pipework serve --grace 0.1 ch -- sh -c 'cat >> begun; echo >> begun; exec sleep 1000' 2> err & S=$!
+        until pipework call --queue ch 1 2> gone; do :; done; until_lines begun 1; pipework call --queue ch 2 3
+        kill $S; sleep 1.1; kill $S; wait $S; echo $?; grep -o '. jobs wait' err
+        pipework doctor --yes ch | grep -c 3.requests
+        pipework serve ch -- sh -c 'cat >> done; echo >> done' & S=$!; until_lines done 3; kill $S; wait $S; sort done"
+    );
+    assert_eq!(clean(&script), "0\n3 jobs wait\n1\n1\n2\n3\n");
+}
+
+#[test]
+fn a_job_that_could_not_come_back_is_refused() {
+    let serve = "pipework serve --slots 2 --request-bytes 100 ch -- sleep 1000 2> err & S=$!
+        until pipework call --queue ch 1 2> gone; do :; done; pipework call --queue ch 2;";
+    let long = "head -c 101 /dev/zero | pipework call --queue ch; R=$?; kill -9 $S; exit $R";
+    fails(1, &["fit into a slot", "100 bytes", "--request-bytes"], &format!("{serve} {long}"));
+    // It is full.
+    let full = "pipework call --queue --timeout 0.1 ch 3; R=$?; kill -9 $S; exit $R";
+    fails(124, &["no reply has come in time"], &format!("{serve} {full}"));
+    fails(5, &["no such channel"], "pipework call --queue ch 1");
+    fails(2, &["--attempts"], "pipework serve --attempts 4 ch -- cat");
+}
