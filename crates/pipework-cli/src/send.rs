@@ -13,6 +13,7 @@ use crate::progress::{Progress, invite};
 use crate::streams;
 use pipework::atomic::{Options, Writer, Zstd};
 use pipework::{Deadline, ErrorKind};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -22,6 +23,8 @@ pub(crate) use args::{HELP, SendArgs};
 
 /// Bytes of standard input that are read at once.
 const BLOCK: usize = 64 << 10;
+/// The largest message that a receiver takes unless it is told otherwise.
+const LONGEST: usize = 256 << 20;
 
 /// Runs `pipework send`.
 pub(crate) fn send(args: &SendArgs, quiet: bool) -> Result<u8, Failure> {
@@ -30,10 +33,11 @@ pub(crate) fn send(args: &SendArgs, quiet: bool) -> Result<u8, Failure> {
         progress = progress.without_counter();
     }
     let writer = open(args)?;
-    let mut out = Outgoing { writer, burst: args.burst, timeout: args.timeout, progress };
+    let longest = args.max_message.unwrap_or(LONGEST);
+    let mut out = Outgoing { writer, burst: args.burst, timeout: args.timeout, longest, progress };
     if args.files {
         for path in &args.messages {
-            out.one(&content(Path::new(path))?)?;
+            out.one(&content(Path::new(path), longest)?)?;
         }
     } else if !args.messages.is_empty() {
         let messages: Vec<_> = args.messages.iter().map(|message| message.as_bytes()).collect();
@@ -43,7 +47,7 @@ pub(crate) fn send(args: &SendArgs, quiet: bool) -> Result<u8, Failure> {
         out.records(streams::stdin()?, if args.nul { 0 } else { b'\n' })?;
     } else {
         invite(quiet, "reading the message from the terminal; Ctrl-D ends it");
-        out.one(&content(Path::new("-"))?)?;
+        out.one(&content(Path::new("-"), longest)?)?;
     }
     out.close()
 }
@@ -95,13 +99,16 @@ fn open(args: &SendArgs) -> Result<Writer, Failure> {
     })
 }
 
-/// All of a file; `-` is standard input.
-fn content(path: &Path) -> Result<Vec<u8>, Failure> {
-    if Location::of(path, 0) != Location::Descriptor(0) {
-        return std::fs::read(path).map_err(at(path.display()));
-    }
+/// All of a file, or so much of it that it is too long; `-` is standard input.
+fn content(path: &Path, longest: usize) -> Result<Vec<u8>, Failure> {
+    let most = (longest as u64).saturating_add(1);
     let mut content = Vec::new();
-    streams::stdin()?.read_to_end(&mut content).map_err(at("standard input"))?;
+    if Location::of(path, 0) == Location::Descriptor(0) {
+        streams::stdin()?.take(most).read_to_end(&mut content).map_err(at("standard input"))?;
+    } else {
+        let read = File::open(path).and_then(|file| file.take(most).read_to_end(&mut content));
+        read.map_err(at(path.display()))?;
+    }
     Ok(content)
 }
 
@@ -110,11 +117,16 @@ struct Outgoing {
     writer: Writer,
     burst: bool,
     timeout: Option<Duration>,
+    /// Bytes of the longest message.
+    longest: usize,
     progress: Progress,
 }
 
 impl Outgoing {
     fn one(&mut self, message: &[u8]) -> Result<(), Failure> {
+        if message.len() > self.longest {
+            return Err(self.too_long());
+        }
         let deadline = Deadline::from(self.timeout);
         let outcome = if self.burst {
             uninterrupted(|| self.writer.burst(message, deadline))
@@ -131,6 +143,9 @@ impl Outgoing {
         if self.burst {
             return messages.iter().try_for_each(|message| self.one(message));
         }
+        let short = messages.iter().position(|message| message.len() > self.longest);
+        let all = messages.len();
+        messages = &messages[..short.unwrap_or(all)];
         while !messages.is_empty() {
             let deadline = Deadline::from(self.timeout);
             let sent = uninterrupted(|| self.writer.send_many(messages, deadline))
@@ -139,7 +154,7 @@ impl Outgoing {
             self.progress.add(sent as u64, done.iter().map(|message| message.len() as u64).sum());
             messages = rest;
         }
-        Ok(())
+        if short.is_some() { Err(self.too_long()) } else { Ok(()) }
     }
 
     /// Sends the records of `input`, each as soon as its end has been read.
@@ -164,6 +179,9 @@ impl Outgoing {
                 self.many(&records)?;
                 buffer.drain(..=last);
             }
+            if buffer.len() > self.longest {
+                return Err(self.too_long());
+            }
         }
         if buffer.is_empty() { Ok(()) } else { self.one(&buffer) }
     }
@@ -174,14 +192,29 @@ impl Outgoing {
         Ok(0)
     }
 
-    /// Says how far it came. What is still pending is given up, for nobody would take it.
-    fn failure(&mut self, error: pipework::Error) -> Failure {
-        self.writer.discard();
-        let sent = match self.progress.messages() {
+    /// A message is longer than receivers take.
+    fn too_long(&self) -> Failure {
+        Failure::new(format!(
+            "a message is longer than {} bytes, which receivers would drop; if they take more, \
+             --max-message says so here as well; {}",
+            self.longest,
+            self.sent()
+        ))
+    }
+
+    /// How many were sent, in words.
+    fn sent(&self) -> String {
+        match self.progress.messages() {
             0 => "no message was sent".to_string(),
             1 => "1 message was sent before".to_string(),
             many => format!("{many} messages were sent before"),
-        };
+        }
+    }
+
+    /// Says how far it came. What is still pending is given up, for nobody would take it.
+    fn failure(&mut self, error: pipework::Error) -> Failure {
+        self.writer.discard();
+        let sent = self.sent();
         match error.kind() {
             ErrorKind::Closed => Failure::new(format!("the reader has left; {sent}")),
             ErrorKind::TimedOut => Failure::timeout(format!("the reader did not make space in time; {sent}")),

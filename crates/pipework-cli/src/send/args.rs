@@ -1,6 +1,6 @@
 //! The options and the help of `pipework send`.
 
-use crate::args::{number, seconds};
+use crate::args::{bytes, number, seconds};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -34,6 +34,10 @@ pub(crate) struct SendArgs {
     #[arg(long, value_name = "SECS", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
 
+    /// The largest message to send, e.g. 64K, 10M or 1G (default 256M, as receivers have it)
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) max_message: Option<usize>,
+
     /// Mark messages off from the text that shares the pipe (both ends must agree)
     #[arg(long, short)]
     pub(crate) mixed: bool,
@@ -66,6 +70,10 @@ Messages are sent whole whatever their size, also when other processes send
 into the same pipe at the same time. Many short ones share a write, and only
 the longest is held in memory. Without --timeout, sending waits for as long as
 it takes.
+
+A receiver drops, and reports, what is larger than its --max-message, after it
+was sent. So what is larger than 256M is refused here, unless --max-message
+says that receivers take more.
 
 Examples:
   A message from an argument:

@@ -377,3 +377,29 @@ fn advice_is_given_in_words_of_the_command() {
     fails(1, &[wants], "pipework send x > file");
     fails(1, &["is --mixed set on both sides?"], "pipework send --mixed x | pipework recv");
 }
+
+#[test]
+fn send_refuses_what_a_receiver_would_drop() {
+    let limit = "a message is longer than 4 bytes";
+    for (input, send, sent) in [
+        ("printf 12345", "", "no message was sent"),
+        ("yes", "", "no message was sent"),
+        ("printf '1234\\n1\\n12345\\n1\\n'", "--lines", "2 messages were sent before"),
+        ("printf '1234\\n'; yes | tr -d '\\n'", "--lines", "1 message was sent before"),
+        ("yes > long & sleep 0.1; kill $!", "--files long", "no message was sent"),
+    ] {
+        let script = format!(
+            "({input}) | (pipework send --max-message 4 {send}; echo $? > status) | \
+                              pipework recv --lines > out; cat status"
+        );
+        let done = sh(&Folder::new(), &script);
+        assert_eq!(done.out, "1\n", "{input}: {done:?}");
+        assert!(done.err.contains(limit) && done.err.contains(sent), "{input}: {}", done.err);
+    }
+    // By default, exactly what receivers take by default.
+    let script = "head -c 268435457 /dev/zero | pipework send | pipework recv | wc -c
+        head -c 268435456 /dev/zero | pipework send | pipework recv | wc -c";
+    let done = sh(&Folder::new(), script);
+    assert_eq!(done.out, "0\n268435456\n", "{done:?}");
+    assert!(done.err.contains("268435456 bytes") && done.err.contains("no message was sent"), "{done:?}");
+}
