@@ -18,6 +18,7 @@ use crate::streams;
 use pipework::atomic::{Item, Options, Reader, Zstd, create_fifo};
 use pipework::{Deadline, ErrorKind};
 use sink::Sink;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -30,12 +31,17 @@ const LONGEST: Duration = Duration::from_secs(5);
 
 /// Runs `pipework recv`.
 pub(crate) fn recv(args: &RecvArgs, quiet: bool) -> Result<Ending, Failure> {
+    // First of all, before a descriptor of our own could have the number of the user's.
+    let mut given = match args.from.as_ref().map(|path| Location::of(path, 0)) {
+        Some(Location::Descriptor(number)) if !args.forever => Some(location::inherited(number)?),
+        _ => None,
+    };
     // Before anything is taken out of the pipe it is known where to put it.
     let mut sink = Sink::new(args, quiet)?;
     let mut left = args.count;
     let mut rest: Option<Rest> = None;
     loop {
-        let Some(mut source) = Source::open(args, quiet, rest, &mut sink)? else {
+        let Some(mut source) = Source::open(args, quiet, given.take(), rest, &mut sink)? else {
             // A signal came first.
             return sink.finish(left);
         };
@@ -67,14 +73,15 @@ struct Source {
 }
 
 impl Source {
-    /// Opens it; `rest` is what was left in it the last time. None if a signal came first.
+    /// Opens it; `given` is the descriptor that was asked for, if one was, and `rest` is what was left in it the last time. None if a signal came first.
     fn open(
         args: &RecvArgs,
         quiet: bool,
+        given: Option<OwnedFd>,
         rest: Option<Rest>,
         sink: &mut Sink,
     ) -> Result<Option<Self>, Failure> {
-        let source = open(args, quiet, rest, sink)?;
+        let source = open(args, quiet, given, rest, sink)?;
         if let Some(Self { turn: Some(turn), .. }) = &source {
             turn.count_earlier_senders();
         }
@@ -287,6 +294,7 @@ pub(crate) fn options(limits: &ReadingArgs) -> Result<Options, Failure> {
 fn open(
     args: &RecvArgs,
     quiet: bool,
+    given: Option<OwnedFd>,
     mut rest: Option<Rest>,
     sink: &mut Sink,
 ) -> Result<Option<Source>, Failure> {
@@ -311,9 +319,10 @@ fn open(
                 path.display()
             )));
         }
-        Location::Descriptor(number) => {
+        Location::Descriptor(_) => {
             let refused = |error| Failure::new(format!("{}: {}", path.display(), no_pipe(error)));
-            let reader = options.reader(location::inherited(number)?).map_err(refused)?;
+            let given = given.ok_or_else(|| Failure::new(format!("{}: it is closed", path.display())))?;
+            let reader = options.reader(given).map_err(refused)?;
             return Ok(Some(Source { reader, turn: None }));
         }
     };

@@ -212,7 +212,7 @@ fn receivers_that_a_signal_ends_leave_in_the_fifo_what_they_have_not_delivered()
         // Nobody but the receivers has the FIFO open when they are ended. `out` is full.
         let script = format!(
             "mkfifo f out; exec 8<> out; head -c 65536 /dev/zero >&8
-            seq 2000 | pipework send --lines --to f & sender=$!
+            seq 500 | pipework send --lines --to f & sender=$!
             env --default-signal=INT,QUIT pipework recv --from f --lines >&8 8>&- & one=$!
             wait $sender
             env --default-signal=INT,QUIT pipework recv --from f --lines > other 8>&- & two=$!
@@ -221,7 +221,7 @@ fn receivers_that_a_signal_ends_leave_in_the_fifo_what_they_have_not_delivered()
             exec 8>&-; timeout 60 pipework recv --from f --lines; cat other"
         );
         let done = sh(&Folder::new(), &script);
-        let expected = format!("{status}\n{status}\n{}", clean("seq 2000"));
+        let expected = format!("{status}\n{status}\n{}", clean("seq 500"));
         assert!(done.out == expected, "{signal}: {} bytes, {}", done.out.len(), done.err);
     }
 }
