@@ -28,7 +28,7 @@ fn end(args: &ServeArgs) -> Option<u8> {
 /// What the command reads.
 pub(super) enum Input {
     Bytes(Bytes),
-    Messages(Writer),
+    Messages(Box<Writer>),
     /// The command reads no more.
     Closed,
 }
@@ -52,7 +52,7 @@ pub(super) struct Bytes {
 impl Input {
     pub(super) fn new(args: &ServeArgs, pipe: PipeWriter) -> io::Result<Self> {
         Ok(match end(args) {
-            None => Self::Messages(Options::new().writer(OwnedFd::from(pipe))?),
+            None => Self::Messages(Box::new(Options::new().writer(OwnedFd::from(pipe))?)),
             Some(end) => {
                 sys::never_wait(&pipe)?;
                 sys::resize(&pipe, 1);
