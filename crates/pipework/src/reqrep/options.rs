@@ -161,7 +161,8 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// As [`create`](Options::create) and [`open`](Options::open).
+    /// As [`create`](Options::create) and [`open`](Options::open); `WouldBlock` if another program
+    /// keeps the empty file locked for a second.
     pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Segment> {
         const OP: &str = "reqrep open or create";
         let path = path.as_ref();

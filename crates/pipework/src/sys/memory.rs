@@ -218,11 +218,6 @@ pub(crate) fn try_lock(fd: BorrowedFd<'_>, byte: u64) -> Result<bool> {
     }
 }
 
-/// Takes the write lock of one byte for this open file, and waits until no other open file has it.
-pub(crate) fn lock(fd: BorrowedFd<'_>, byte: u64) -> Result<()> {
-    again(|| lock_call(fd, libc::F_OFD_SETLKW, libc::F_WRLCK, byte).map(drop))
-}
-
 /// Takes a read lock of one byte for this open file, which others may have as well. It goes with
 /// the last descriptor.
 pub(crate) fn lock_shared(fd: BorrowedFd<'_>, byte: u64) -> Result<()> {

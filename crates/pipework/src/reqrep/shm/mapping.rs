@@ -9,6 +9,7 @@
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::layout::{
     self, Area, CELLS_AT, COUNTERS_AT, CUT, Direction, FIXED, FORGOTTEN_AT, FREED_AT, Geometry, HEAD_AT,
@@ -195,8 +196,18 @@ impl Shared {
             Err(errno) => return Err(errno.at(op)),
         };
         // Of several processes that found it empty, one removes it. The lock is held for three
-        // calls, and the kernel releases it if the holder dies.
-        memory::lock(file.as_fd(), 0).map_err(|errno| errno.at(op))?;
+        // calls, and the kernel releases it if the holder dies. Another program may lock the file
+        // for its own purposes, and for ever.
+        const PAUSE: Duration = Duration::from_millis(1);
+        const TIMES: u32 = 1000;
+        let mut tried = 0;
+        while !memory::try_lock(file.as_fd(), 0).map_err(|errno| errno.at(op))? {
+            tried += 1;
+            if tried == TIMES {
+                return Err(Error::new(ErrorKind::WouldBlock, op));
+            }
+            std::thread::sleep(PAUSE);
+        }
         let removed = || {
             let facts = memory::facts(file.as_fd())?;
             let is_ours = facts.is_regular && facts.owner == memory::user();

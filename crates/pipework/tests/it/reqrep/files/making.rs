@@ -212,6 +212,33 @@ fn open_or_create_replaces_an_empty_file_of_this_user_and_no_other_file() {
     }
 }
 
+#[test]
+fn open_or_create_gives_up_on_an_empty_file_that_another_program_keeps_locked() {
+    alone(|| {
+        let folder = Folder::new();
+        let path = folder.join("locked");
+        File::create(&path).unwrap();
+        let board = shared(2);
+        let holder = fork(|| {
+            let file = File::options().write(true).open(&path).unwrap();
+            rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+            board[0].store(1, Ordering::SeqCst);
+            while board[1].load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+        });
+        while board[0].load(Ordering::SeqCst) == 0 {
+            thread::yield_now();
+        }
+        assert_eq!(small().open_or_create(&path).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!(path.metadata().unwrap().len(), 0);
+        board[1].store(1, Ordering::SeqCst);
+        holder.join();
+        let segment = small().open_or_create(&path).unwrap();
+        answers(&segment, &segment);
+    });
+}
+
 fn chown(file: &File) {
     let somebody = rustix::process::Uid::from_raw(12_345);
     rustix::fs::fchown(file, Some(somebody), None).unwrap();
