@@ -222,6 +222,43 @@ impl Hint {
         }
     }
 }
+/// A set of small numbers that only grows. It is made empty, and takes a bit for each number that
+/// can be in it.
+///
+/// Relaxed throughout: a thread that reads it late is one that read it before.
+#[derive(Debug)]
+pub(crate) struct Numbers(Box<[process::AtomicU64]>);
+
+impl Numbers {
+    /// Of those below `end`.
+    pub(crate) fn below(end: u32) -> Numbers {
+        Numbers((0..end.div_ceil(64)).map(|_| process::AtomicU64::new(0)).collect())
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, number: u32) {
+        let (bits, bit) = (&self.0[number as usize / 64], 1 << (number % 64));
+        if bits.load(process::Ordering::Relaxed) & bit == 0 {
+            bits.fetch_or(bit, process::Ordering::Relaxed);
+        }
+    }
+
+    /// Those from `first` on.
+    pub(crate) fn from(&self, first: u32) -> impl Iterator<Item = u32> {
+        let words = self.0.iter().enumerate().skip(first as usize / 64);
+        let numbers = words.flat_map(|(idx, bits)| {
+            let mut bits = bits.load(process::Ordering::Relaxed);
+            std::iter::from_fn(move || {
+                let number = idx as u32 * 64 + bits.trailing_zeros();
+                let has_one = bits != 0;
+                bits &= bits.wrapping_sub(1);
+                has_one.then_some(number)
+            })
+        });
+        numbers.skip_while(move |number| *number < first)
+    }
+}
+
 
 /// A fact that, once learnt, stays true for the process.
 ///
@@ -542,6 +579,17 @@ impl Ranges {
 
     pub(crate) fn remove(&self, start: usize) {
         let _alone = kept();
+    #[test]
+    fn a_set_of_numbers_gives_those_that_were_added_in_order() {
+        let numbers = Numbers::below(130);
+        for number in [129, 0, 64, 63, 0] {
+            numbers.add(number);
+        }
+        assert!(numbers.from(0).eq([0, 63, 64, 129]));
+        assert!(numbers.from(64).eq([64, 129]) && numbers.from(65).eq([129]));
+        assert!(Numbers::below(64).from(0).next().is_none());
+    }
+
         let used = self.0.iter().find(|range| range.start.load(process::Ordering::Relaxed) == start);
         used.inspect(|range| range.start.store(0, process::Ordering::Relaxed));
     }

@@ -143,7 +143,8 @@ impl Sender {
 
     /// Limits how many calls are in progress at a time; 0 is no limit.
     pub(super) fn set_limit(&self, calls: u32, op: &'static str) {
-        self.waiters.set_limit(calls, self.pending(op).unwrap_or(0) as u32);
+        let pending = if calls == 0 { 0 } else { self.pending(op).unwrap_or(0) };
+        self.waiters.set_limit(calls, pending as u32);
     }
 
     /// How this client waits for anything that other processes do.
@@ -305,6 +306,7 @@ impl Sender {
             if idx >= shared.geometry().slots {
                 idx = 0;
             }
+                shared.acquired.add(idx);
             if let Some(filled) = shared.slot(idx)?.acquire(me) {
                 // The next one is likelier to be free than this one, until this one is freed.
                 self.likely.set(u64::from(idx) + 1);
@@ -326,6 +328,7 @@ impl Sender {
         let before = self.waiters.freed();
         let (seen, first) = (shared.space().seen(), self.likely.get());
         let freed = shared.freed().load(Ordering::Relaxed) as u32;
+            shared.acquired.add(freed);
         if let Some(filled) = shared.slot(freed).and_then(|slot| slot.acquire(me)) {
             return Some((freed, filled));
         }

@@ -265,11 +265,13 @@ pub(crate) fn borrow<T>(fd: RawFd, _owner: &T) -> BorrowedFd<'_> {
 // ---------------------------------------------------------------- mappings
 
 /// Maps the first `len` bytes of a file that is at least so long, shared with whoever else maps
-/// them.
+/// them. What is near a page that is touched is not read along from a disk.
 pub(crate) fn map(fd: BorrowedFd<'_>, len: usize) -> Result<NonNull<u8>> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
     let start = sys!("mmap", unsafe { rustix::mm::mmap(null_mut(), len, access, MapFlags::SHARED, fd, 0) })?;
+    // SAFETY: it changes what the kernel reads ahead, and nothing that is there. No failure matters.
+    let _ = unsafe { rustix::mm::madvise(start, len, rustix::mm::Advice::Random) };
     NonNull::new(start.cast()).ok_or(Errno::INVAL)
 }
 

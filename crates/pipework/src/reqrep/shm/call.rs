@@ -47,16 +47,15 @@ impl Shared {
         })
     }
 
-    /// Calls of a client that are in progress: sent, and their replies not received.
+    /// Calls of a client of this process that are in progress: sent, and their replies not received.
     pub(crate) fn calls_of(&self, me: u16) -> impl Iterator<Item = Ticket> {
         self.calls_of_from(me, 0)
     }
 
     /// The same, those in the slots before `first` last.
     pub(crate) fn calls_of_from(&self, me: u16, first: u32) -> impl Iterator<Item = Ticket> {
-        let slots = self.geometry().slots;
-        let first = first.min(slots);
-        (first..slots).chain(0..first).filter_map(move |idx| {
+        let before = self.acquired.from(0).take_while(move |idx| *idx < first);
+        self.acquired.from(first).chain(before).filter_map(move |idx| {
             let slot = self.slot(idx)?;
             let word = slot.load();
             let is_mine = match word.state() {

@@ -20,7 +20,7 @@ use super::slot::Slot;
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::event::Event;
 use crate::region::{Mapping, Region};
-use crate::sync::{AtomicU32, AtomicU64, Hint, Kept, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Hint, Kept, Numbers, Ordering};
 use crate::sys::memory::{Facts, KnownFile};
 use crate::sys::{self, Errno, memory};
 
@@ -32,6 +32,9 @@ pub(crate) struct Shared {
     /// Opened anew for each lock. It holds no lock itself, so a forked child may keep it.
     file: Kept,
     path: Option<PathBuf>,
+    /// The slots that clients of this process have acquired, and so all that may hold their calls:
+    /// to look at every slot of a large segment takes long, and touches its pages.
+    pub(crate) acquired: Numbers,
     /// The member that was last checked for being dead.
     pub(crate) looked_at: Hint,
     /// The number at the end of the file, for as long as the file is not cut short.
@@ -263,6 +266,7 @@ impl Shared {
             path: None,
             looked_at: Hint::new(0),
             mark,
+            acquired: Numbers::below(header.geometry.slots),
             reserved: (0..reserved).map(|_| unknown()).collect(),
         }
     }

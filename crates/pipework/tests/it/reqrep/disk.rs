@@ -43,6 +43,10 @@ fn fill(mount: &Path) -> (File, u64) {
     (filler, len)
 }
 
+fn kind<T>(outcome: Result<T>) -> Option<ErrorKind> {
+    outcome.err().map(|error| error.kind())
+}
+
 fn is_full(error: &Error) -> bool {
     (error.kind(), error.errno()) == (ErrorKind::Os, Some(libc::ENOSPC))
 }
@@ -169,6 +173,57 @@ fn whose_page_is_gone_says_so_from_then_on() {
             assert_eq!(client.send("a", PATIENCE).map_err(|error| error.kind()).map(drop), corrupt);
         })
         .join();
+    });
+}
+
+// ---------------------------------------------------------------- large
+
+/// KiB of the file at `path` that this process has touched.
+fn touched_kib(path: &Path) -> u64 {
+    let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+    let mapping = maps.split(path.to_str().unwrap()).nth(1).expect("it is mapped");
+    let line = mapping.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn calls_touch_the_slots_that_they_use_and_no_others() {
+    alone(|| {
+        let folder = Folder::new();
+        let path = folder.join("segment");
+        let options = Options::new().slots(4096).request_bytes(1 << 20).reply_bytes(4096).sparse(true);
+        drop(options.create(&path).unwrap());
+        let segment = Options::new().open(&path).unwrap();
+        // Its slots are on 4096 pages.
+        let check = |what: &str| {
+            let touched = touched_kib(&path);
+            assert!(touched < 1024, "{what}: {touched} KiB");
+        };
+        let client = segment.client().unwrap().max_in_flight(0).redeliveries(1);
+        let server = segment.server().unwrap();
+        check("attached");
+        let ticket = client.send("a", PATIENCE).unwrap();
+        check("sent");
+        assert_eq!(client.pending(), 1);
+        let request = server.recv(PATIENCE).unwrap();
+        assert_eq!(request.reply("b"), Ok(true));
+        assert_eq!(client.recv_any(PATIENCE).unwrap().unwrap().0, ticket);
+        assert!(client.recv_any(PATIENCE).unwrap().is_none());
+        check("received");
+        // A limit is counted, and a descriptor watches what is in progress.
+        let client = client.max_in_flight(2);
+        let bell = client.doorbell().unwrap();
+        let tickets = client.send_many(["c", "d"], PATIENCE).unwrap();
+        assert_eq!(tickets.len(), 2);
+        assert_eq!(client.try_send("e").unwrap(), None);
+        for request in server.drain(8).unwrap() {
+            request.reply("f").unwrap();
+        }
+        wait_for(&bell, PollFlags::IN);
+        while client.recv_any(PATIENCE).unwrap().is_some() {}
+        assert_eq!(kind(client.call("g", Duration::from_millis(120))), Some(ErrorKind::TimedOut));
+        assert_eq!(client.forget_all(), 0);
+        check("after several calls and two ticks");
     });
 }
 
