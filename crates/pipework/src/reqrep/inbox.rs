@@ -17,8 +17,25 @@ pub(super) struct Inbox {
     stopped: Hint,
     /// How many threads put requests together.
     gathering: AtomicU64,
-    gathered: Mutex<VecDeque<Gathered>>,
+    gathered: Mutex<Long>,
 }
+
+/// Requests of several parts that no thread of the program waits for.
+#[derive(Debug, Default)]
+struct Long {
+    /// The fork generation: the threads of a parent put together nothing for its child.
+    generation: u32,
+    /// Those that are whole.
+    whole: VecDeque<Gathered>,
+    /// Bytes that are set aside for them, and for those that are being put together.
+    bytes: u64,
+}
+
+/// How many threads put requests together at the same time.
+const MAX_THREADS: usize = 1024;
+
+/// How many requests as long as the longest may be in memory without having been taken.
+const MAX_LONGEST: u64 = 4;
 
 /// A request of several parts, whole.
 #[derive(Debug)]
@@ -67,20 +84,47 @@ impl Inbox {
         self.has_news() && !self.is_stopped()
     }
 
+    /// Whether one more thread may put a request together.
+    pub(super) fn admits_one(&self) -> bool {
+        self.gathering() < MAX_THREADS
+    }
+
+    /// Changes what a thread has set aside from `before` to `after` bytes; false, and nothing, if
+    /// that is more than there is where a message has up to `max_message` bytes.
+    pub(super) fn set_aside(&self, before: u64, after: u64, max_message: u64) -> bool {
+        self.with(|long| {
+            let bytes = long.bytes.saturating_sub(before).saturating_add(after);
+            let fits = after <= before || bytes <= max_message.saturating_mul(MAX_LONGEST);
+            if fits {
+                long.bytes = bytes;
+            }
+            fits
+        })
+    }
+
+    /// Its bytes were set aside.
     pub(super) fn push(&self, request: Gathered) {
-        self.with(|gathered| gathered.push_back(request));
+        self.with(|long| long.whole.push_back(request));
     }
 
     pub(super) fn pop(&self) -> Option<Gathered> {
-        self.with(VecDeque::pop_front)
+        self.with(|long| {
+            let gathered = long.whole.pop_front()?;
+            long.bytes = long.bytes.saturating_sub(gathered.payload.len() as u64);
+            Some(gathered)
+        })
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut VecDeque<Gathered>) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut Long) -> T) -> T {
         // No fork in here, or a child could inherit a lock that no thread of it can release.
         let _forks_wait = sync::no_forks();
-        let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = act(&mut gathered);
-        self.news.set(u64::from(!gathered.is_empty() || self.is_stopped()));
+        let mut long = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
+        if long.generation != sync::generation() {
+            let whole = long.whole.iter().map(|gathered| gathered.payload.len() as u64).sum();
+            (long.generation, long.bytes) = (sync::generation(), whole);
+        }
+        let done = act(&mut long);
+        self.news.set(u64::from(!long.whole.is_empty() || self.is_stopped()));
         done
     }
 }

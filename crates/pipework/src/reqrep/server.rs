@@ -52,6 +52,11 @@ impl Server {
     /// with; 256 MiB by default. What fits into a slot is not held against it. What has arrived of
     /// a request that is longer than a slot is kept in this process: it grows with what comes, up
     /// to this. A longer request fails at its client, and a longer reply is `TooLong`.
+    ///
+    /// Long requests whose parts no thread waits for, since the server only polls or its wait has
+    /// ended, are put together by threads of this process: at most 1024 at a time. Until the program
+    /// takes them they have, together, at most four times as many bytes as the longest message. One
+    /// more fails at its client, which gets that as the reason.
     pub fn max_message(self, bytes: usize) -> Server {
         self.0.set_max_message(bytes);
         self
@@ -550,6 +555,7 @@ enum Found {
 /// other requests.
 const PATIENCE: Duration = Duration::from_millis(50);
 const TOO_LONG: &str = "longer than the server's max_message";
+const TOO_MUCH: &str = "the server has too many long requests that it has not taken";
 
 impl Server {
     /// Receives the rest of a request; without a deadline, or after it, a thread does. `None` if
@@ -596,10 +602,23 @@ impl Server {
         /// How soon the thread notices that nobody will take the request.
         const LOOK: Duration = Duration::from_millis(100);
         let (server, mut request) = (self.0.clone(), request.into_owned());
+        if !server.inbox().admits_one() {
+            request.fail(TOO_MUCH);
+            return Ok(());
+        }
         server.inbox().is_gathering(1);
         let gather = move || {
             let (mut limit, mut alone) = (server.part_deadline(), 0);
+            let part = u64::from(server.segment().geometry().request_bytes);
+            let mut aside = 0;
             let outcome = loop {
+                // Before the part is asked for: it is in memory before its length is known.
+                let (len, most) = (bytes.len() as u64, server.max_message() as u64);
+                let next = (len + part).min(most).max(len);
+                if !server.inbox().set_aside(aside, next, most) {
+                    break Err(Error::new(ErrorKind::Failed, RECV));
+                }
+                aside = next;
                 match request.append_next(&mut bytes, Deadline::after(LOOK).or_earlier(limit)) {
                     Ok(true) => limit = server.part_deadline(),
                     Ok(false) => break Ok(()),
@@ -617,8 +636,10 @@ impl Server {
                 }
             };
             server.inbox().is_gathering(-1);
+            let left = if outcome.is_ok() { bytes.len() as u64 } else { 0 };
+            server.inbox().set_aside(aside, left, 0);
             if let Err(error) = outcome {
-                // The client has been told; nobody else waits for this.
+                // Its client gets the reason; no thread here waits for the request.
                 let _ = give_up(request, error);
                 return;
             }
@@ -640,6 +661,10 @@ fn give_up(request: Request<'_>, error: Error) -> Result<()> {
     match error.kind() {
         ErrorKind::TooLong => {
             request.fail(TOO_LONG);
+            Ok(())
+        }
+        ErrorKind::Failed => {
+            request.fail(TOO_MUCH);
             Ok(())
         }
         // Its client is too slow, or has gone.

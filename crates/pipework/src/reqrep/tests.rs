@@ -691,6 +691,50 @@ fn what_is_given_back_may_be_cancelled_forgotten_or_in_parts() {
     drop(request);
     assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::Failed));
     all_free(&segment);
+#[test]
+fn long_requests_that_are_not_taken_have_a_limit_together() {
+    const LONGEST: usize = 100_000;
+    let segment = Options::new().slots(8).request_bytes(4096).anonymous().unwrap();
+    let client = segment.client().unwrap();
+    let server = segment.server().unwrap().max_message(LONGEST);
+    let caller = |byte: u8| {
+        let (client, request) = (client.clone(), vec![byte; LONGEST]);
+        move || client.call_outcome(&request, SOON)
+    };
+    thread::scope(|scope| {
+        let callers: Vec<_> = (1..=6).map(|byte| scope.spawn(caller(byte))).collect();
+        while segment.audit().unwrap().waiting < 6 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // Has all six put together, and takes none.
+        assert!(server.try_recv().unwrap().is_none());
+        while server.serving().inbox().gathering() > 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let mut came = 0;
+        // The last of these threads may not have handed its request over yet.
+        while !callers.iter().all(|caller| caller.is_finished()) {
+            for request in server.drain(8).unwrap() {
+                came += 1;
+                assert!(request.len() == LONGEST && request.iter().all(|byte| *byte == request[0]));
+                assert_eq!(request.reply("taken"), Ok(true));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!((1..=4).contains(&came), "{came} came");
+        let outcomes: Vec<_> = callers.into_iter().map(|caller| caller.join().unwrap().unwrap()).collect();
+        let failed = outcomes.iter().filter(
+            |outcome| matches!(outcome, Outcome::Failed(reason) if reason.starts_with(b"the server has too many long")),
+        );
+        assert_eq!(failed.count(), 6 - came);
+        // What was taken or has failed does not count any more.
+        let again = scope.spawn(caller(7));
+        assert_eq!(server.recv(SOON).unwrap().reply("b"), Ok(true));
+        assert!(matches!(again.join().unwrap(), Ok(Outcome::Answered(reply)) if *reply == *b"b"));
+    });
+    all_free(&segment);
+}
+
 }
 
 #[test]
