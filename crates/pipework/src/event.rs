@@ -27,6 +27,11 @@ const LONGEST_SLICE: Duration = Duration::from_millis(250);
 
 /// A place to wait for a change: `{ sequence: 63, parked: 1 }`. It begins as zero, which is a safe
 /// state at any time.
+/// How often a thread looks at a word that it cannot park on before it sleeps between two looks.
+const LOOKS: u32 = 64;
+/// For how long it sleeps.
+const PAUSE: Duration = Duration::from_micros(50);
+
 #[cfg_attr(not(loom), repr(transparent))]
 #[derive(Debug)]
 pub(crate) struct Event(Word);
@@ -230,7 +235,7 @@ impl Wait<'_> {
             self.deadline,
             || look.borrow_mut()(),
             || {
-                let mut slice = None;
+                let (mut slice, mut changes) = (None, 0);
                 loop {
                     // To announce is dear, and nobody parks after the deadline. With a tick there
                     // is a check to do even then.
@@ -250,9 +255,17 @@ impl Wait<'_> {
                     if left == Some(Duration::ZERO) {
                         return Err(Error::new(ErrorKind::TimedOut, self.op));
                     }
-                    // It looks anew, but not for ever: a peer that breaks the rules can change the
-                    // word all the time.
-                    let Some(expected) = expected else { continue };
+                    // It looks once more. The word may stay as it is for as long as another thread
+                    // needs: one that has no CPU if this one never sleeps, and has the higher
+                    // priority. And a peer that breaks the rules can change it all the time.
+                    let Some(expected) = expected else {
+                        changes += 1;
+                        if changes > LOOKS {
+                            std::thread::sleep(PAUSE);
+                        }
+                        continue;
+                    };
+                    changes = 0;
                     let to_end = self.tick.map(|tick| tick.until(slice.unwrap_or(FIRST_SLICE)));
                     let limit = [to_end, left].into_iter().flatten().min();
                     word.park(expected, limit, self.reach).map_err(|errno| errno.at(self.op))?;

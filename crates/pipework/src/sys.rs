@@ -135,7 +135,7 @@ macro_rules! capped {
         let len = match $crate::sys::fault::due($name) {
             Some($crate::sys::fault::Fault::Errno(errno)) => return Err($crate::sys::Errno(errno)),
             Some($crate::sys::fault::Fault::Short(short)) => short.min(len),
-            None => len,
+            Some($crate::sys::fault::Fault::After(_)) | None => len,
         };
         len
     }};
@@ -527,6 +527,23 @@ pub(crate) mod fault {
     }
 
     /// Runs `test` in a program that dies of SIGPIPE.
+        /// Something is done before it, and it goes on as ever.
+        After(Before),
+    }
+
+    #[derive(Clone, Copy)]
+    pub(crate) struct Before(pub(crate) fn());
+
+    impl PartialEq for Before {
+        fn eq(&self, _: &Before) -> bool {
+            false
+        }
+    }
+
+    impl std::fmt::Debug for Before {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("Before")
+        }
     pub(crate) fn with_deadly_sigpipe(test: impl FnOnce()) {
         // SAFETY: it changes a disposition, which no other test of this process relies on, and puts
         // it back.
@@ -537,7 +554,7 @@ pub(crate) mod fault {
     }
 
     pub(in crate::sys) fn due(name: &str) -> Option<Fault> {
-        ORDERS.with_borrow_mut(|orders| {
+        let met = ORDERS.with_borrow_mut(|orders| {
             let mut met = None;
             orders.retain_mut(|(order, left, fault)| {
                 if *order != name || met.is_some() {
@@ -551,14 +568,36 @@ pub(crate) mod fault {
                 true
             });
             met
-        })
+        });
+        if let Some(Fault::After(Before(before))) = met {
+            before();
+            return None;
+        }
+        met
     }
+    /// A place in the code that is no system call, where [`Fault::After`] can be ordered.
+    pub(crate) fn reached(name: &str) {
+        due(name);
+    }
+
+    /// Forks a child that ends at once, and waits for its end.
+    pub(crate) fn fork_once() {
+        // SAFETY: the child does nothing but to end.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: it takes any number, and does not return.
+            unsafe { libc::_exit(0) };
+        }
+        // SAFETY: the status is not asked for.
+        assert!(pid > 0 && unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) } == pid);
+    }
+
 
     pub(super) fn shortened<'a>(name: &str, buf: &'a [u8]) -> super::Result<&'a [u8]> {
         match due(name) {
             Some(Fault::Errno(errno)) => Err(super::Errno(errno)),
             Some(Fault::Short(len)) => Ok(&buf[..len.min(buf.len())]),
-            None => Ok(buf),
+            Some(Fault::After(_)) | None => Ok(buf),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The room as a whole, in one process.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -12,7 +13,8 @@ use super::shm::mapping::Role;
 use super::*;
 use crate::deadline::Deadline;
 use crate::error::{ErrorKind, Result};
-use crate::sync::Ordering;
+use crate::sync::{Fact, Ordering};
+use crate::sys::fault::{Before, Fault, all_met, fork_once, order};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -615,6 +617,56 @@ fn places_for_members_run_out_and_come_back() {
     drop(client);
     assert_eq!(segment.server().unwrap().segment().members().unwrap()[0].role, Role::Server);
     drop(server);
+#[test]
+fn a_wait_sleeps_while_another_thread_takes_the_part_that_is_there() {
+    /// How often this thread has gone to sleep.
+    fn sleeps() -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").expect("/proc is there");
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|count| count.trim().parse().ok()).expect("it is a number")
+    }
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let ticket = client.send("", SOON).unwrap();
+    let mut request = server.recv(SOON).unwrap();
+    assert_eq!(request.part("one, ", SOON), Ok(true));
+    // A thread of this client is about to take the part. If it has the lower priority and there is
+    // one CPU, it cannot go on before the other sleeps.
+    let arrival = client.arrival(ticket);
+    let at_it = arrival.lock().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let before = sleeps();
+            assert_eq!(kind(client.recv(ticket, Duration::from_secs(1))), Some(ErrorKind::TimedOut));
+            sleeps() - before
+        });
+        let slept = waiting.join().unwrap();
+        assert!(slept >= 20, "it slept {slept} times");
+    });
+    drop(at_it);
+    drop(request);
+    assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::Failed));
+    all_free(&segment);
+}
+
+#[test]
+fn a_file_that_is_cut_while_a_thread_parks_is_corrupt() {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    let path = PATH.get_or_init(|| std::env::temp_dir().join(format!("pipework-cut-{}", std::process::id())));
+    let segment = Options::new().slots(2).create(path).unwrap();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let cut = || {
+        let file = std::fs::OpenOptions::new().write(true).open(PATH.get().expect("it was made")).unwrap();
+        file.set_len(100).unwrap();
+    };
+    // Between the announcement and the system call.
+    order("futex", 0, Fault::After(Before(cut)));
+    assert_eq!(kind(server.recv(SOON)), Some(ErrorKind::Corrupt));
+    assert!(all_met());
+    assert_eq!(kind(client.try_send("a")), Some(ErrorKind::Corrupt));
+    std::fs::remove_file(path).unwrap();
+}
+
 }
 
 #[test]

@@ -425,8 +425,8 @@ fn make_empty(pages: Range<usize>) -> bool {
 /// Sleeps if the 32 bits at `word` are `expected`, until woken or for at most `limit`.
 /// [`Errno::INTR`] if a signal handler ran.
 ///
-/// `shared` is for words that other processes map. The word is read by the kernel, which answers a
-/// wrong address with EFAULT.
+/// `shared` is for words that other processes map. The word is read by the kernel: no address makes
+/// this more than an error.
 #[cfg_attr(loom, expect(dead_code, reason = "a model parks on a lock"))]
 pub(crate) fn futex_wait(
     word: *const u32,
@@ -448,8 +448,9 @@ pub(crate) fn futex_wait(
     // SAFETY: the kernel checks the address; the limit outlives the call.
     match unsafe { libc::syscall(libc::SYS_futex, word, operation, expected, limit) } {
         -1 => match Errno::last() {
-            // It holds something else, or the time is over: the caller looks for itself.
-            Errno(libc::EAGAIN | libc::ETIMEDOUT) => Ok(()),
+            // It holds something else, or the time is over: the caller looks for itself. It does so
+            // where the file was cut short, too: it learns of that when it touches the word.
+            Errno(libc::EAGAIN | libc::ETIMEDOUT | libc::EFAULT) => Ok(()),
             errno => Err(errno),
         },
         _ => Ok(()),
