@@ -22,16 +22,18 @@ const STEP: u64 = 2;
 /// The first slice of a wait that depends on other processes, doubled up to [`LONGEST_SLICE`]. Also
 /// the time from one tick to the next.
 pub(crate) const FIRST_SLICE: Duration = Duration::from_millis(50);
+/// The time from a check that has left work to the next: half of it is for the program then.
+const SOON: Duration = Duration::from_millis(10);
 /// How late a death is noticed, or a wake-up that died with its process.
 const LONGEST_SLICE: Duration = Duration::from_millis(250);
 
-/// A place to wait for a change: `{ sequence: 63, parked: 1 }`. It begins as zero, which is a safe
-/// state at any time.
 /// How often a thread looks at a word that it cannot park on before it sleeps between two looks.
 const LOOKS: u32 = 64;
 /// For how long it sleeps.
 const PAUSE: Duration = Duration::from_micros(50);
 
+/// A place to wait for a change: `{ sequence: 63, parked: 1 }`. It begins as zero, which is a safe
+/// state at any time.
 #[cfg_attr(not(loom), repr(transparent))]
 #[derive(Debug)]
 pub(crate) struct Event(Word);
@@ -165,19 +167,31 @@ pub(crate) struct Tick {
     began: Instant,
     /// Nanoseconds since `began`; 0 before the first check.
     last_ns: Hint,
+    /// 1 if the last check has left work, so that the next one is due [`SOON`].
+    has_more: Hint,
 }
 
 impl Tick {
     /// A tick that is due.
     pub(crate) fn new() -> Tick {
-        Tick { began: Instant::now(), last_ns: Hint::new(0) }
+        Tick { began: Instant::now(), last_ns: Hint::new(0), has_more: Hint::new(0) }
+    }
+
+    /// Whether a check has left work. To be called in the check.
+    pub(crate) fn has_more(&self, yes: bool) {
+        self.has_more.set(u64::from(yes));
+    }
+
+    /// The time from one check to the next.
+    fn interval(&self) -> Duration {
+        if self.has_more.get() == 0 { FIRST_SLICE } else { SOON }
     }
 
     /// Whether it is due. If so, the caller must do the check for all that share the tick, and
     /// report it [done](Tick::done). Two threads may both get true.
     pub(crate) fn take(&self) -> bool {
         let (now_ns, last_ns) = (self.now_ns(), self.last_ns.get());
-        let due = last_ns == 0 || now_ns.saturating_sub(last_ns) >= FIRST_SLICE.as_nanos() as u64;
+        let due = last_ns == 0 || now_ns.saturating_sub(last_ns) >= self.interval().as_nanos() as u64;
         if due {
             self.last_ns.set(now_ns.max(1));
         }
@@ -192,6 +206,7 @@ impl Tick {
 
     /// The time until the end of a slice of this length that began at the last tick.
     fn until(&self, slice: Duration) -> Duration {
+        let slice = if self.has_more.get() == 0 { slice } else { SOON };
         let passed_ns = self.now_ns().saturating_sub(self.last_ns.get());
         slice.saturating_sub(Duration::from_nanos(passed_ns))
     }

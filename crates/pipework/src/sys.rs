@@ -570,11 +570,6 @@ pub(crate) mod fault {
             met
         });
         if let Some(Fault::After(Before(before))) = met {
-            before();
-            return None;
-        }
-        met
-    }
     /// A place in the code that is no system call, where [`Fault::After`] can be ordered.
     pub(crate) fn reached(name: &str) {
         due(name);
@@ -592,6 +587,11 @@ pub(crate) mod fault {
         assert!(pid > 0 && unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) } == pid);
     }
 
+            before();
+            return None;
+        }
+        met
+    }
 
     pub(super) fn shortened<'a>(name: &str, buf: &'a [u8]) -> super::Result<&'a [u8]> {
         match due(name) {

@@ -6,24 +6,23 @@
 //! ends its waits. If the work fails, every thread that polls in vain does it again, until it
 //! succeeds: so the error is reported to all that it concerns, whichever thread met it first.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use super::shm::mapping::{Role, Shared};
-use super::shm::member::Membership;
+use super::shm::member::{Attached, Membership};
+use super::shm::recovery::Looked;
 use crate::clock;
 use crate::error::Result;
 use crate::event::{FIRST_SLICE, Tick};
-use crate::sync::{self, Hint, Ordering};
+use crate::sync::{Hint, Ordering};
 
 /// What one end knows of the members that it depends on. Its clones share it, and so do the watch
 /// threads.
 #[derive(Debug)]
 pub(super) struct Liveness {
-    /// Not kept alive: in a forked child, the parent's threads and all that they had are neither
-    /// used nor dropped.
-    membership: Weak<Membership>,
-    /// Its latest number.
-    number: Arc<Hint>,
+    /// Not what leaves when it is dropped: in a forked child, the parent's threads and all that they
+    /// had are neither used nor dropped.
+    membership: Arc<Membership>,
     tick: Tick,
     /// For how many ticks more dead clients matter, too: a thread has found no slot.
     lacks_slot: Hint,
@@ -44,11 +43,10 @@ pub(super) struct Liveness {
 const LACKING_TICKS: u64 = 8;
 
 impl Liveness {
-    pub(super) fn new(membership: &Arc<Membership>) -> Liveness {
+    pub(super) fn new(attached: &Attached) -> Liveness {
         let no = || Hint::new(0);
         Liveness {
-            membership: Arc::downgrade(membership),
-            number: Arc::clone(membership.latest()),
+            membership: Arc::clone(attached.membership()),
             tick: Tick::new(),
             lacks_slot: no(),
             awaits_client: no(),
@@ -61,7 +59,7 @@ impl Liveness {
 
     /// The number under which this end has joined last.
     pub(super) fn number(&self) -> u16 {
-        self.number.get() as u16
+        self.membership.latest()
     }
 
     /// For waits, whose slices are their own.
@@ -107,9 +105,18 @@ impl Liveness {
 
     /// To be called after a poll in vain: does the check, if it is due. Returns whether it was due.
     pub(super) fn look_after(&self, op: &'static str) -> Result<bool> {
+        self.look_after_calls(None, op)
+    }
+
+    /// The same by a thread that has polled a call.
+    pub(super) fn look_after_calls(
+        &self,
+        slots: impl IntoIterator<Item = u32>,
+        op: &'static str,
+    ) -> Result<bool> {
         let due = self.tick.take();
         if due {
-            self.check(op)?;
+            self.check_calls(slots, op)?;
             self.tick.done();
         } else {
             self.meet_failure(op)?;
@@ -121,7 +128,7 @@ impl Liveness {
     /// does.
     #[inline]
     pub(super) fn meet_failure(&self, op: &'static str) -> Result<()> {
-        if self.has_failed.get() == 0 { Ok(()) } else { self.check_all(op) }
+        if self.has_failed.get() == 0 { Ok(()) } else { self.check_all(None, op) }
     }
 
     /// How many ticks have failed. Watch threads report a change of it.
@@ -131,50 +138,62 @@ impl Liveness {
 
     /// What is to be done with every tick.
     pub(super) fn check(&self, op: &'static str) -> Result<()> {
-        self.check_all(op).inspect_err(|_| self.failures.set(self.failures.get() + 1))
+        self.check_calls(None, op)
+    }
+
+    /// The same by a thread that waits for the calls in these slots: what the dead have of them is
+    /// recovered first.
+    pub(super) fn check_calls(&self, slots: impl IntoIterator<Item = u32>, op: &'static str) -> Result<()> {
+        self.check_all(slots, op).inspect_err(|_| self.failures.set(self.failures.get() + 1))
     }
 
     #[cold]
-    fn check_all(&self, op: &'static str) -> Result<()> {
-        // In a child that was forked meanwhile, the membership would never be dropped.
-        let _forks_wait = sync::forks_wait();
-        // Otherwise its handle is being dropped, and no call waits.
-        let checked = self.membership.upgrade().map_or(Ok(()), |membership| {
+    fn check_all(&self, slots: impl IntoIterator<Item = u32>, op: &'static str) -> Result<()> {
+        let membership = &self.membership;
+        let shared = membership.shared();
+        let look = || {
             membership.hold(op)?;
-            match membership.role() {
-                Role::Client => self.check_as_client(membership.shared(), op),
+            let calls_are_done = shared.recover_calls(slots, self.number(), op)?;
+            let others_are_done = match membership.role() {
+                Role::Client => self.check_as_client(shared, op)?,
                 Role::Server => {
                     membership.push_what_is_owed(op)?;
-                    self.check_as_server(membership.shared(), op)
+                    self.check_as_server(shared, op)?
                 }
-            }
-        });
+            };
+            self.tick.has_more(!calls_are_done || !others_are_done);
+            Ok(())
+        };
+        // Where its handle is being dropped, no call waits.
+        let checked = look().or_else(|error| if membership.has_left() { Ok(()) } else { Err(error) });
         self.has_failed.set(u64::from(checked.is_err()));
         checked
     }
 
-    /// Recovers what dead servers held, so that their calls end or go to another server.
-    fn check_as_client(&self, shared: &Shared, op: &'static str) -> Result<()> {
+    /// Recovers what dead servers held, so that their calls end or go to another server; false if
+    /// there is more to recover.
+    fn check_as_client(&self, shared: &Shared, op: &'static str) -> Result<bool> {
         let lacks_slot = self.lacks_slot.get() > 0;
         self.lacks_slot.set(self.lacks_slot.get().saturating_sub(1));
-        let has_server = shared.recover_dead(|role| lacks_slot || role == Role::Server, op)?;
+        let Looked { has_server, is_done } =
+            shared.recover_dead(|role| lacks_slot || role == Role::Server, op)?;
         self.is_forsaken.set(u64::from(!has_server));
-        Ok(())
+        Ok(is_done)
     }
 
     /// Ends the calls of dead clients, if a thread waits for one. Recovers dead servers if a
-    /// request may have no client that would.
-    fn check_as_server(&self, shared: &Shared, op: &'static str) -> Result<()> {
+    /// request may have no client that would. False if there is more to recover.
+    fn check_as_server(&self, shared: &Shared, op: &'static str) -> Result<bool> {
         let awaits_client = self.awaits_client.get() > 0;
         let is_forgotten = shared.forgotten().load(Ordering::Relaxed) != 0;
         if !awaits_client && !is_forgotten {
-            return Ok(());
+            return Ok(true);
         }
         self.awaits_client.set(self.awaits_client.get().saturating_sub(1));
         let matters = |role| match role {
             Role::Client => awaits_client,
             Role::Server => is_forgotten,
         };
-        shared.recover_dead(matters, op).map(drop)
+        Ok(shared.recover_dead(matters, op)?.is_done)
     }
 }

@@ -60,7 +60,7 @@ impl Options {
     }
 
     /// How many calls can be in progress at the same time, in all clients together; 1 to 2^20. Each
-    /// takes memory for a request and a reply. Further callers wait in line.
+    /// takes 32 bytes, a request and a reply, rounded up to 64 in all. Further callers wait in line.
     pub fn slots(self, slots: u32) -> Options {
         Options { slots: Some(slots), ..self }
     }
@@ -103,7 +103,8 @@ impl Options {
     /// Whether memory for payloads is taken when they are first written, instead of all at once.
     /// The default is to reserve it, so that a full file system is an error where the segment is
     /// made. In a sparse segment it is one of `send` (ENOSPC) or `reply`, whose call then fails. It
-    /// saves memory where a slot is larger than a page: the first page of each is taken at once.
+    /// saves memory where a slot is much larger than a page: the first page of each is taken at
+    /// once.
     pub fn sparse(self, yes: bool) -> Options {
         Options { sparse: yes, ..self }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::liveness::Liveness;
 use super::shm::call::Standing;
 use super::shm::mapping::{Shared, count};
-use super::shm::member::Membership;
+use super::shm::member::Attached;
 use super::shm::slot::{Caller, Slot, SlotWord, State};
 use super::shm::ticket::Ticket;
 use super::waiters::{Place, Waiters};
@@ -61,7 +61,7 @@ pub(super) struct Sender {
     // Its thread ends before the membership does.
     space: Watcher,
     shared: Arc<Shared>,
-    membership: Arc<Membership>,
+    membership: Attached,
     /// Shared with the client's threads.
     liveness: Arc<Liveness>,
     waiters: Arc<Waiters>,
@@ -85,8 +85,7 @@ pub(super) struct Sender {
 const MANY: u32 = 1024;
 
 impl Sender {
-    pub(super) fn new(membership: Membership, spin: Duration, op: &'static str) -> Result<Sender> {
-        let membership = Arc::new(membership);
+    pub(super) fn new(membership: Attached, spin: Duration, op: &'static str) -> Result<Sender> {
         let shared = Arc::clone(membership.shared());
         let waiters = Arc::new(Waiters::new(Arc::clone(&shared)));
         // Clients begin to look at places far from each other (2^32 divided by the golden ratio).
@@ -306,8 +305,8 @@ impl Sender {
             if idx >= shared.geometry().slots {
                 idx = 0;
             }
-                shared.acquired.add(idx);
             if let Some(filled) = shared.slot(idx)?.acquire(me) {
+                shared.acquired.add(idx);
                 // The next one is likelier to be free than this one, until this one is freed.
                 self.likely.set(u64::from(idx) + 1);
                 return Some((idx, filled));
@@ -328,8 +327,8 @@ impl Sender {
         let before = self.waiters.freed();
         let (seen, first) = (shared.space().seen(), self.likely.get());
         let freed = shared.freed().load(Ordering::Relaxed) as u32;
-            shared.acquired.add(freed);
         if let Some(filled) = shared.slot(freed).and_then(|slot| slot.acquire(me)) {
+            shared.acquired.add(freed);
             return Some((freed, filled));
         }
         for looked in (0..slots).step_by(LOOKED_AT_ONCE as usize) {

@@ -84,7 +84,7 @@ impl Client {
     ///
     /// As [`try_recv`](Client::try_recv), but never `Failed`.
     pub fn try_outcome(&self, ticket: Ticket) -> Result<Option<Outcome>> {
-        let outcome = self.poll_only(RECV, || self.look(ticket, RECV));
+        let outcome = self.poll_only(ticket, RECV, || self.look(ticket, RECV));
         self.looked(ticket, outcome.as_ref().map_or_else(may_be_open, Option::is_none));
         outcome
     }
@@ -199,7 +199,11 @@ impl Client {
         };
         let wait = self.sender().waiting_for_any(deadline, OP);
         let bell = &shared.member(me).ok_or(Error::new(ErrorKind::Corrupt, OP))?.bell;
-        bell.wait(&wait, look, || self.sender().liveness().check(OP))
+        let check = || {
+            let calls = shared.calls_of(me).map(|ticket| ticket.idx());
+            self.sender().liveness().check_calls(calls, OP)
+        };
+        bell.wait(&wait, look, check)
     }
 
     /// Whether a call goes on after an error. Where the file was cut short, that is the error: then
@@ -272,14 +276,16 @@ impl Client {
         })
     }
 
-    /// What `look` finds without a wait. A caller that only polls must learn of a death as well.
+    /// What `look` finds in a call without a wait. A caller that only polls must learn of a death as
+    /// well.
     pub(super) fn poll_only<T>(
         &self,
+        ticket: Ticket,
         op: &'static str,
         mut look: impl FnMut() -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         match look()? {
-            None if self.sender().liveness().look_after(op)? => look(),
+            None if self.sender().liveness().look_after_calls([ticket.idx()], op)? => look(),
             found => Ok(found),
         }
     }
@@ -329,7 +335,7 @@ impl Client {
         // waits in small pieces.
         let has_taken = Cell::new(false);
         let check = || {
-            self.sender().liveness().check(op)?;
+            self.sender().liveness().check_calls([ticket.idx()], op)?;
             has_taken.set(self.take_parts_of_others(ticket, op));
             if has_taken.get() { Err(Error::new(ErrorKind::TimedOut, op)) } else { Ok(()) }
         };

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use super::shm::layout::{Geometry, Kind};
 use super::shm::mapping::{Role, Shared, role};
-use super::shm::member::Membership;
+use super::shm::member::Attached;
 use super::shm::slot::{Slot, State};
 use super::shm::ticket::Ticket;
 use crate::error::{Error, ErrorKind, Result};
@@ -44,11 +44,11 @@ impl Segment {
         Segment(Arc::new(Inner { shared: Arc::new(shared), spin }))
     }
 
-    pub(super) fn join(&self, kind: Kind, role: Role, op: &'static str) -> Result<Membership> {
+    pub(super) fn join(&self, kind: Kind, role: Role, op: &'static str) -> Result<Attached> {
         if self.geometry().kind != kind {
             return Err(Error::new(ErrorKind::Incompatible, op));
         }
-        Membership::join(Arc::clone(&self.0.shared), role, op)
+        Attached::join(Arc::clone(&self.0.shared), role, op)
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {

@@ -9,7 +9,7 @@ use super::liveness::Liveness;
 use super::segment::Segment;
 use super::shm::layout::Kind;
 use super::shm::mapping::{Role, Shared, count};
-use super::shm::member::Membership;
+use super::shm::member::{Attached, Membership};
 use super::shm::payload::{DEFAULT_MAX_MESSAGE, Message};
 use super::shm::slot::{Holding, Slot, SlotWord, State};
 use super::shm::ticket::Ticket;
@@ -31,7 +31,7 @@ struct Inner {
     turns: Watcher,
     kept: Kept,
     shared: Arc<Shared>,
-    membership: Arc<Membership>,
+    membership: Attached,
     segment: Segment,
     eventfds: EventFds,
     spin: Spin,
@@ -75,7 +75,7 @@ impl Claimed {
 
 impl Serving {
     pub(super) fn new(segment: &Segment, kind: Kind) -> Result<Serving> {
-        let membership = Arc::new(segment.join(kind, Role::Server, "reqrep attach server")?);
+        let membership = segment.join(kind, Role::Server, "reqrep attach server")?;
         let inner = Inner {
             requests: Watcher::new(),
             turns: Watcher::new(),
@@ -212,7 +212,7 @@ impl Serving {
             }
             Ok(Some(holding))
         };
-        let check = || self.0.liveness.check(op);
+        let check = || self.0.liveness.check_calls([claimed.idx], op);
         let states = [State::Part, State::More];
         let wait = Wait { spin: &self.0.turn_spin, ..self.waiting(deadline, op) };
         slot.wait(claimed.taken.generation(), &states, &wait, look, check)
@@ -228,7 +228,8 @@ impl Serving {
     /// fails with is for whoever waits.
     pub(super) fn polls_client(&self, claimed: Claimed) -> bool {
         self.0.liveness.awaits_client();
-        self.is_here(claimed) && self.0.liveness.look_after("reqrep is wanted") == Ok(true)
+        let looks = || self.0.liveness.look_after_calls([claimed.idx], "reqrep is wanted");
+        self.is_here(claimed) && looks() == Ok(true)
     }
 
     /// Asks the client for the next part of a request; false if no client waits any more.

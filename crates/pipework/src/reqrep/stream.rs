@@ -124,7 +124,8 @@ impl Stream {
     /// As [`next_part`](Stream::next_part), but never `TimedOut` or `Interrupted`.
     pub fn try_next_part(&mut self) -> Result<Option<Reply>> {
         let Stream { client, progress, .. } = self;
-        client.poll_only(STREAM, || make_steps(|| progress.advance(client))).map(Option::flatten)
+        let Some(ticket) = progress.ticket else { return Ok(None) };
+        client.poll_only(ticket, STREAM, || make_steps(|| progress.advance(client))).map(Option::flatten)
     }
 
     /// The ticket of its call while that goes on; `None` once it is over: after an error, and after

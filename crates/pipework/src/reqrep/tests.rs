@@ -413,6 +413,44 @@ fn one_death_is_counted_once() {
 }
 
 #[test]
+fn a_segment_that_is_being_recovered_stops_no_other_segment_and_no_fork() {
+    static STANDS_STILL: Fact = Fact::unknown();
+    static GOES_ON: Fact = Fact::unknown();
+    fn until(fact: &Fact) {
+        let limit = Deadline::after(SOON);
+        while !fact.is_known() && !limit.has_passed() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    fn stop() {
+        STANDS_STILL.learn();
+        until(&GOES_ON);
+    }
+    let segment = small();
+    // What a dead client leaves: its role, and so its number has to be recovered first.
+    segment.shared().member(1).expect("there are eight").word.store(Role::Client as u64, Ordering::Relaxed);
+    thread::scope(|scope| {
+        let joining = scope.spawn(|| {
+            order("recover", 0, Fault::After(Before(stop)));
+            let client = segment.client();
+            assert!(all_met());
+            client.map(drop)
+        });
+        until(&STANDS_STILL);
+        let other = small();
+        let (client, server) = (other.client().unwrap(), other.server().unwrap());
+        let ticket = client.send("a", SOON).unwrap();
+        server.recv(SOON).unwrap().reply("b").unwrap();
+        assert_eq!(*client.recv(ticket, SOON).unwrap(), *b"b");
+        fork_once();
+        assert!(!joining.is_finished(), "the recovery stands still");
+        GOES_ON.learn();
+        assert_eq!(joining.join().unwrap(), Ok(()));
+    });
+    assert_eq!(segment.stats().dead_members, 1);
+}
+
+#[test]
 fn nobody_there_is_told_at_once_where_that_was_asked_for() {
     let segment = small();
     let client = segment.client().unwrap().needs_server(true);
@@ -580,44 +618,6 @@ fn what_cannot_be_cancelled_is_received_without_a_wait() {
 }
 
 #[test]
-fn nobody_touches_a_slot_that_a_sibling_is_copying_from_or_to() {
-    let segment = small();
-    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
-    let ticket = client.try_send("a").unwrap().expect("there is a slot");
-    server.recv(SOON).unwrap().reply("b").unwrap();
-    let slot = segment.shared().slot(ticket.idx()).unwrap();
-    let held = slot.hold(slot.load()).expect("it is done");
-    let stale = || {
-        assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::Stale));
-        assert_eq!(kind(client.cancel(ticket)), Some(ErrorKind::Stale));
-    };
-    stale();
-    assert!(slot.step(held, held.freed()));
-    stale();
-    let (idx, other) = segment.shared().slots().nth(1).expect("there are two");
-    let filling = other.acquire(1).expect("it is free");
-    let guessed = Ticket::from_bits(filling.generation() << 24 | u64::from(idx));
-    assert_eq!(kind(client.cancel(guessed)), Some(ErrorKind::Stale));
-    assert_eq!(kind(client.try_recv(guessed)), Some(ErrorKind::Stale));
-    assert!(other.step(filling, filling.freed()), "it is still being filled");
-    all_free(&segment);
-}
-
-// ---------------------------------------------------------------- numbers
-
-#[test]
-fn places_for_members_run_out_and_come_back() {
-    let segment = Options::new().members(2).anonymous().unwrap();
-    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
-    assert_eq!(kind(segment.client()), Some(ErrorKind::WouldBlock));
-    let members = segment.members().unwrap();
-    let told: Vec<_> = members.iter().map(|member| (member.number, member.role, member.is_alive)).collect();
-    assert_eq!(told, [(1, Role::Client, true), (2, Role::Server, true)]);
-    assert!(members.iter().all(|member| member.pid == std::process::id()));
-    drop(client);
-    assert_eq!(segment.server().unwrap().segment().members().unwrap()[0].role, Role::Server);
-    drop(server);
-#[test]
 fn a_wait_sleeps_while_another_thread_takes_the_part_that_is_there() {
     /// How often this thread has gone to sleep.
     fn sleeps() -> u64 {
@@ -667,6 +667,88 @@ fn a_file_that_is_cut_while_a_thread_parks_is_corrupt() {
     std::fs::remove_file(path).unwrap();
 }
 
+#[test]
+fn nobody_touches_a_slot_that_a_sibling_is_copying_from_or_to() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let ticket = client.try_send("a").unwrap().expect("there is a slot");
+    server.recv(SOON).unwrap().reply("b").unwrap();
+    let slot = segment.shared().slot(ticket.idx()).unwrap();
+    let held = slot.hold(slot.load()).expect("it is done");
+    let stale = || {
+        assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::Stale));
+        assert_eq!(kind(client.cancel(ticket)), Some(ErrorKind::Stale));
+    };
+    stale();
+    assert!(slot.step(held, held.freed()));
+    stale();
+    let (idx, other) = segment.shared().slots().nth(1).expect("there are two");
+    let filling = other.acquire(1).expect("it is free");
+    let guessed = Ticket::from_bits(filling.generation() << 24 | u64::from(idx));
+    assert_eq!(kind(client.cancel(guessed)), Some(ErrorKind::Stale));
+    assert_eq!(kind(client.try_recv(guessed)), Some(ErrorKind::Stale));
+    assert!(other.step(filling, filling.freed()), "it is still being filled");
+    all_free(&segment);
+}
+
+#[test]
+fn long_requests_that_are_not_taken_have_a_limit_together() {
+    const LONGEST: usize = 100_000;
+    let segment = Options::new().slots(8).request_bytes(4096).anonymous().unwrap();
+    let client = segment.client().unwrap();
+    let server = segment.server().unwrap().max_message(LONGEST);
+    let caller = |byte: u8| {
+        let (client, request) = (client.clone(), vec![byte; LONGEST]);
+        move || client.call_outcome(&request, SOON)
+    };
+    thread::scope(|scope| {
+        let callers: Vec<_> = (1..=6).map(|byte| scope.spawn(caller(byte))).collect();
+        while segment.audit().unwrap().waiting < 6 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // Has all six put together, and takes none.
+        assert!(server.try_recv().unwrap().is_none());
+        while server.serving().inbox().gathering() > 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let mut came = 0;
+        // The last of these threads may not have handed its request over yet.
+        while !callers.iter().all(|caller| caller.is_finished()) {
+            for request in server.drain(8).unwrap() {
+                came += 1;
+                assert!(request.len() == LONGEST && request.iter().all(|byte| *byte == request[0]));
+                assert_eq!(request.reply("taken"), Ok(true));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!((1..=4).contains(&came), "{came} came");
+        let outcomes: Vec<_> = callers.into_iter().map(|caller| caller.join().unwrap().unwrap()).collect();
+        let failed = outcomes.iter().filter(
+            |outcome| matches!(outcome, Outcome::Failed(reason) if reason.starts_with(b"the server has too many long")),
+        );
+        assert_eq!(failed.count(), 6 - came);
+        // What was taken or has failed does not count any more.
+        let again = scope.spawn(caller(7));
+        assert_eq!(server.recv(SOON).unwrap().reply("b"), Ok(true));
+        assert!(matches!(again.join().unwrap(), Ok(Outcome::Answered(reply)) if *reply == *b"b"));
+    });
+    all_free(&segment);
+}
+
+// ---------------------------------------------------------------- numbers
+
+#[test]
+fn places_for_members_run_out_and_come_back() {
+    let segment = Options::new().members(2).anonymous().unwrap();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    assert_eq!(kind(segment.client()), Some(ErrorKind::WouldBlock));
+    let members = segment.members().unwrap();
+    let told: Vec<_> = members.iter().map(|member| (member.number, member.role, member.is_alive)).collect();
+    assert_eq!(told, [(1, Role::Client, true), (2, Role::Server, true)]);
+    assert!(members.iter().all(|member| member.pid == std::process::id()));
+    drop(client);
+    assert_eq!(segment.server().unwrap().segment().members().unwrap()[0].role, Role::Server);
+    drop(server);
 }
 
 #[test]
@@ -743,50 +825,6 @@ fn what_is_given_back_may_be_cancelled_forgotten_or_in_parts() {
     drop(request);
     assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::Failed));
     all_free(&segment);
-#[test]
-fn long_requests_that_are_not_taken_have_a_limit_together() {
-    const LONGEST: usize = 100_000;
-    let segment = Options::new().slots(8).request_bytes(4096).anonymous().unwrap();
-    let client = segment.client().unwrap();
-    let server = segment.server().unwrap().max_message(LONGEST);
-    let caller = |byte: u8| {
-        let (client, request) = (client.clone(), vec![byte; LONGEST]);
-        move || client.call_outcome(&request, SOON)
-    };
-    thread::scope(|scope| {
-        let callers: Vec<_> = (1..=6).map(|byte| scope.spawn(caller(byte))).collect();
-        while segment.audit().unwrap().waiting < 6 {
-            thread::sleep(Duration::from_millis(1));
-        }
-        // Has all six put together, and takes none.
-        assert!(server.try_recv().unwrap().is_none());
-        while server.serving().inbox().gathering() > 0 {
-            thread::sleep(Duration::from_millis(1));
-        }
-        let mut came = 0;
-        // The last of these threads may not have handed its request over yet.
-        while !callers.iter().all(|caller| caller.is_finished()) {
-            for request in server.drain(8).unwrap() {
-                came += 1;
-                assert!(request.len() == LONGEST && request.iter().all(|byte| *byte == request[0]));
-                assert_eq!(request.reply("taken"), Ok(true));
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        assert!((1..=4).contains(&came), "{came} came");
-        let outcomes: Vec<_> = callers.into_iter().map(|caller| caller.join().unwrap().unwrap()).collect();
-        let failed = outcomes.iter().filter(
-            |outcome| matches!(outcome, Outcome::Failed(reason) if reason.starts_with(b"the server has too many long")),
-        );
-        assert_eq!(failed.count(), 6 - came);
-        // What was taken or has failed does not count any more.
-        let again = scope.spawn(caller(7));
-        assert_eq!(server.recv(SOON).unwrap().reply("b"), Ok(true));
-        assert!(matches!(again.join().unwrap(), Ok(Outcome::Answered(reply)) if *reply == *b"b"));
-    });
-    all_free(&segment);
-}
-
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! From one side to the other: a request into the ring and a server woken, a client or a server
 //! notified, a slot freed for all.
 
-use std::collections::BTreeSet;
-
 use super::mapping::Shared;
 use super::slot::{Slot, State};
 use crate::error::Result;
@@ -51,14 +49,17 @@ impl Shared {
             let word = slot.load();
             word.state() == Some(State::Sent) && word.delivery() > 0
         };
-        let again: BTreeSet<u32> = self.slots().filter(is_sent_again).map(|(idx, _)| idx).collect();
+        let again: Vec<u32> = self.slots().filter(is_sent_again).map(|(idx, _)| idx).collect();
         if again.is_empty() {
             return Ok(true);
         }
         // Otherwise each recovery would add an entry that is not stale, until the ring is full.
-        let queued: BTreeSet<u32> = self.queue().entries_behind_first().collect();
-        for idx in again.difference(&queued) {
-            if !self.push_again(*idx, op)? {
+        let mut queued = vec![false; self.geometry().slots as usize];
+        for idx in self.queue().entries_behind_first() {
+            queued.get_mut(idx as usize).into_iter().for_each(|queued| *queued = true);
+        }
+        for idx in again.into_iter().filter(|idx| !queued[*idx as usize]) {
+            if !self.push_again(idx, op)? {
                 return Ok(false);
             }
         }

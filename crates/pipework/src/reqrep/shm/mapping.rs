@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) acquired: Numbers,
     /// The member that was last checked for being dead.
     pub(crate) looked_at: Hint,
+    /// The slot at which a recovery in this process has stopped last.
+    pub(crate) recovered_to: Hint,
     /// The number at the end of the file, for as long as the file is not cut short.
     mark: u64,
     /// How many bytes of each slot's request and reply are known to have allocated pages; empty
@@ -264,9 +266,11 @@ impl Shared {
             layout,
             file: Kept::new(KnownFile::new(file, identity)),
             path: None,
-            looked_at: Hint::new(0),
-            mark,
             acquired: Numbers::below(header.geometry.slots),
+            looked_at: Hint::new(0),
+            // Each process begins elsewhere (2^32 divided by the golden ratio).
+            recovered_to: Hint::new(sys::process_id() as u64 * 0x9E37_79B9),
+            mark,
             reserved: (0..reserved).map(|_| unknown()).collect(),
         }
     }

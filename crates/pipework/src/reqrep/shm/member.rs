@@ -1,6 +1,7 @@
 //! Membership: a number, and the lock that proves that its holder lives.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::mapping::{EPOCH, Member, ROLE, Role, Shared, count, refused, role};
 use super::recovery::{Gone, Proof};
@@ -9,8 +10,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{self, Hint, Ordering, Unshared};
 use crate::sys::{self, Errno, memory};
 
-/// A place among the members of a segment, for as long as it lives. In a forked child it joins with
-/// a place of its own when it is first used, and so it does where others had to take it for dead.
+/// A place among the members of a segment, which is left when this is dropped, whoever else refers
+/// to the [`Membership`]. In a forked child it joins with a place of its own when it is first used,
+/// and so it does where others had to take it for dead.
+#[derive(Debug)]
+pub(crate) struct Attached(Arc<Membership>);
+
+/// What a handle and its threads know of its place.
 #[derive(Debug)]
 pub(crate) struct Membership {
     shared: Arc<Shared>,
@@ -20,10 +26,15 @@ pub(crate) struct Membership {
     /// Its member word, which only a member that takes it for dead changes.
     word: Hint,
     /// The number alone, for the watch threads.
-    latest: Arc<Hint>,
+    latest: Hint,
     /// 1 if it has found the ring full when it recovered its number: requests that were sent again
     /// may have no entry.
     owes_pushes: Hint,
+    /// 1 once its handle is gone: a thread that checks it at the same time must not join again. Set
+    /// under the lock.
+    left: Hint,
+    /// Locked where no process forks, or a child could inherit a lock that no thread of it can
+    /// release.
     joined: Mutex<Option<Joined>>,
 }
 
@@ -34,15 +45,38 @@ struct Joined {
     lock: Unshared,
 }
 
-impl Membership {
-    pub(crate) fn join(shared: Arc<Shared>, role: Role, op: &'static str) -> Result<Membership> {
-        let (known, word, latest) = (Hint::new(0), Hint::new(0), Arc::new(Hint::new(0)));
-        let (owes_pushes, joined) = (Hint::new(0), Mutex::new(None));
-        let membership = Membership { shared, role, known, word, latest, owes_pushes, joined };
-        membership.number(op)?;
-        Ok(membership)
+impl Attached {
+    pub(crate) fn join(shared: Arc<Shared>, role: Role, op: &'static str) -> Result<Attached> {
+        let [known, word, latest, owes_pushes, left] = [const { Hint::new(0) }; 5];
+        let joined = Mutex::new(None);
+        let membership = Membership { shared, role, known, word, latest, owes_pushes, left, joined };
+        // Made first: where it cannot join, there is nothing to leave.
+        let attached = Attached(Arc::new(membership));
+        attached.number(op)?;
+        Ok(attached)
     }
 
+    /// For what may outlive the handle: a watch thread in a forked child never gives it back.
+    pub(crate) fn membership(&self) -> &Arc<Membership> {
+        &self.0
+    }
+}
+
+impl Deref for Attached {
+    type Target = Membership;
+
+    fn deref(&self) -> &Membership {
+        &self.0
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Membership {
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -51,8 +85,9 @@ impl Membership {
         self.role
     }
 
-    pub(crate) fn latest(&self) -> &Arc<Hint> {
-        &self.latest
+    /// The number under which it has joined last.
+    pub(crate) fn latest(&self) -> u16 {
+        self.latest.get() as u16
     }
 
     /// This member's number. The first call in a forked child joins there.
@@ -101,7 +136,7 @@ impl Membership {
             Err(errno) => return Err(errno.at(op)),
         }
         let mut forks_wait = sync::no_forks();
-        let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut joined = self.lock();
         let again = Unshared::open(&mut forks_wait, || self.shared.open_again())
             .map_err(|errno| refused(errno, op))?;
         let granted = again.with(|fd| memory::try_lock(fd, byte)).expect("it was opened here");
@@ -144,19 +179,49 @@ impl Membership {
         packed >> 32 == u64::from(sync::generation()) && self.known.get() == packed
     }
 
+    /// Whether its handle is gone.
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.get() != 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Joined>> {
+        self.joined.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     #[cold]
     fn joined(&self, op: &'static str) -> Result<u16> {
         self.shared.check_whole(op)?;
-        // Declared first, so that they are closed last: closing waits for forks as well.
+        let mut first = 1;
+        loop {
+            let (number, before, lock) = match self.acquire_number(first, op)? {
+                JoinStep::Joined(number) => return Ok(number),
+                JoinStep::Recover { number, word, lock } => (number, word, lock),
+            };
+            // Without the locks of the process, for it may take long: other segments and forks do
+            // not wait for it.
+            let mut gone = Gone::from([(number, before)]);
+            let is_done = self.shared.recover(&mut gone, Proof::Lock(&lock), Deadline::NEVER, op)?;
+            // The ring is full. A server goes on with its ticks: it may be the only one that makes
+            // space. A client may never wait again, so it leaves the role to others.
+            if !is_done && self.role == Role::Client {
+                first = number + 1;
+            } else if let Some(number) = self.take_number(number, lock, is_done, op)? {
+                return Ok(number);
+            } else {
+                first = 1;
+            }
+        }
+    }
+
+    /// Acquires the lock of a number, from `first` on. Joins under it at once where there is
+    /// nothing to recover.
+    fn acquire_number(&self, first: u16, op: &'static str) -> Result<JoinStep> {
+        // Declared first, so that it is closed last: closing waits for forks as well.
         let (lock, left);
-        // No fork in here, or a child could inherit a lock that no thread of it can release.
         let mut forks_wait = sync::no_forks();
-        let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Joined { number, word, lock }) = &*joined
-            && lock.is_here()
-            && self.has_word(*number, *word)
-        {
-            return Ok(*number);
+        let mut joined = self.lock();
+        if let Some(number) = self.number_in(&joined, op)? {
+            return Ok(JoinStep::Joined(number));
         }
         left = joined.take();
         if let Some(Joined { lock, .. }) = &left {
@@ -165,66 +230,105 @@ impl Membership {
         }
         lock = Unshared::open(&mut forks_wait, || self.shared.open_again())
             .map_err(|errno| refused(errno, op))?;
-        let (number, word) = self.take_number(&lock, op)?;
-        *joined = Some(Joined { number, word, lock });
-        self.word.set(word);
-        self.known.set(self.packed(number));
-        self.latest.set(u64::from(number));
-        Ok(number)
-    }
-
-    fn take_number(&self, lock: &Unshared, op: &'static str) -> Result<(u16, u64)> {
-        for (number, member) in self.shared.members() {
+        for (number, member) in self.shared.members().filter(|(number, _)| *number >= first) {
             let byte = self.shared.lock_byte(number).expect("the number is in the geometry");
             let granted = lock.with(|fd| memory::try_lock(fd, byte)).expect("it was opened here");
             if !granted.map_err(|errno| errno.at(op))? {
                 continue;
             }
             // Acquire: pairs with the Release of the member that set it.
-            let before = member.word.load(Ordering::Acquire);
-            if role(before).is_some() {
-                let mut gone = Gone::from([(number, before)]);
-                let is_done = self.shared.recover(&mut gone, Proof::Lock, Deadline::NEVER, op)?;
-                // The ring is full. A server goes on with its ticks: it may be the only one that
-                // makes space. A client may never wait again, so it leaves the role to others.
-                if !is_done && self.role == Role::Client {
-                    let unlocked = lock.with(|fd| memory::unlock(fd, byte)).expect("it was opened here");
-                    unlocked.map_err(|errno| errno.at(op))?;
-                    continue;
-                }
-                self.owes_pushes.set(u64::from(!is_done));
+            let word = member.word.load(Ordering::Acquire);
+            if role(word).is_some() {
+                return Ok(JoinStep::Recover { number, word, lock });
             }
-            member.pid.store(sys::process_id() as u32, Ordering::Relaxed);
-            member.since.store(sys::wall_clock_ns(), Ordering::Relaxed);
-            let word = (member.word.load(Ordering::Acquire) & !ROLE).wrapping_add(EPOCH) | self.role as u64;
-            // Release: pairs with the Acquire of a recoverer. While the lock is held, only a
-            // recoverer that clears the role of the dead holder before may change it, and its swap
-            // fails from now on. Whoever clears the role counts the death.
-            if role(member.word.swap(word, Ordering::Release)).is_some() {
-                count(&self.shared.recoveries().dead_members);
-            }
-            return Ok((number, word));
+            self.set_role(&mut joined, number, lock);
+            return Ok(JoinStep::Joined(number));
         }
         Err(Error::new(ErrorKind::WouldBlock, op))
     }
+
+    /// Joins under a number whose lock is held, and whose last holder was recovered. `None` in a
+    /// child that was forked meanwhile.
+    fn take_number(
+        &self,
+        number: u16,
+        lock: Unshared,
+        is_recovered: bool,
+        op: &'static str,
+    ) -> Result<Option<u16>> {
+        // Another thread may have joined meanwhile: then this lock is closed, after the guards.
+        let mut lock = Some(lock);
+        let _forks_wait = sync::no_forks();
+        let mut joined = self.lock();
+        if let Some(number) = self.number_in(&joined, op)? {
+            return Ok(Some(number));
+        }
+        let Some(lock) = lock.take_if(|lock| lock.is_here()) else { return Ok(None) };
+        self.owes_pushes.set(u64::from(!is_recovered));
+        self.set_role(&mut joined, number, lock);
+        Ok(Some(number))
+    }
+
+    /// The number that it has; `None` if it is to join. `Stale` once its handle is gone.
+    fn number_in(&self, joined: &Option<Joined>, op: &'static str) -> Result<Option<u16>> {
+        if self.has_left() {
+            return Err(Error::new(ErrorKind::Stale, op));
+        }
+        let joined = joined
+            .as_ref()
+            .filter(|joined| joined.lock.is_here() && self.has_word(joined.number, joined.word));
+        Ok(joined.map(|joined| joined.number))
+    }
+
+    fn set_role(&self, joined: &mut Option<Joined>, number: u16, lock: Unshared) {
+        let member = self.member(number);
+        member.pid.store(sys::process_id() as u32, Ordering::Relaxed);
+        member.since.store(sys::wall_clock_ns(), Ordering::Relaxed);
+        let word = (member.word.load(Ordering::Acquire) & !ROLE).wrapping_add(EPOCH) | self.role as u64;
+        // Release: pairs with the Acquire of a recoverer. While the lock is held, only a recoverer
+        // that clears the role of the dead holder before may change it, and its swap fails from now
+        // on. Whoever clears the role counts the death.
+        if role(member.word.swap(word, Ordering::Release)).is_some() {
+            count(&self.shared.recoveries().dead_members);
+        }
+        *joined = Some(Joined { number, word, lock });
+        self.word.set(word);
+        self.known.set(self.packed(number));
+        self.latest.set(u64::from(number));
+    }
 }
 
-impl Drop for Membership {
-    /// Leaves: frees every slot, then the number. A forked child that never used it has nothing to
-    /// leave, and neither has a member whose number may be another's.
-    fn drop(&mut self) {
-        let joined = self.joined.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+/// What a member that joins has found.
+enum JoinStep {
+    /// It has joined.
+    Joined(u16),
+    /// It has the lock of a number whose last holder, which set that word, has died.
+    Recover { number: u16, word: u64, lock: Unshared },
+}
+
+impl Membership {
+    /// Frees every slot, then the number. A forked child that never used it has nothing to leave,
+    /// and neither has a member whose number may be another's.
+    fn leave(&self) {
+        let joined = {
+            let _forks_wait = sync::no_forks();
+            let mut joined = self.lock();
+            self.left.set(1);
+            joined.take()
+        };
         let Some(joined) = joined.filter(|joined| self.is_held(joined)) else { return };
-        let Joined { number, lock, .. } = joined;
+        let Joined { number, word, lock } = joined;
         // What cannot be freed here is left to the member that takes the number next.
         let mut left = Gone::from([(number, 0)]);
-        let recovered = self.shared.recover(&mut left, Proof::Leaving, Deadline::NEVER, "reqrep close");
+        let recovered =
+            self.shared.recover(&mut left, Proof::Leaving(&lock), Deadline::NEVER, "reqrep close");
         if recovered == Ok(true)
+            && lock.is_here()
             && let Some(member) = self.shared.member(number)
         {
-            // Relaxed load: no other thread changes it. Release: pairs with the Acquire of the
-            // member that joins next.
-            member.word.store(member.word.load(Ordering::Relaxed) & !ROLE, Ordering::Release);
+            // No other thread changes it. Release: pairs with the Acquire of the member that joins
+            // next.
+            let _ = member.word.compare_exchange(word, word & !ROLE, Ordering::Release, Ordering::Relaxed);
         }
         if let Some(byte) = self.shared.lock_byte(number) {
             // A child that is just being forked has a descriptor for a moment yet. If this is
@@ -232,9 +336,7 @@ impl Drop for Membership {
             let _ = lock.with(|fd| memory::unlock(fd, byte));
         }
     }
-}
 
-impl Membership {
     /// Whether the number and its lock still are this member's.
     fn is_held(&self, Joined { number, word, lock }: &Joined) -> bool {
         let Some(byte) = self.shared.lock_byte(*number) else { return false };

@@ -1,21 +1,29 @@
 //! Finds the members that are dead, and recovers what they held.
 //!
 //! Invariant: a word is read first, then the death of the member that it names is proved, then that
-//! very word is swapped. So a proof that is out of date changes nothing.
+//! very word is swapped. So a proof that is out of date changes nothing. One proof does for all
+//! words that were read before it: to ask the kernel takes far longer than to swap a word, and a
+//! member may have held very many.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::mapping::{ROLE, Role, Shared, count, refused, role};
-use super::slot::{SlotWord, State};
+use super::slot::{Slot, SlotWord, State};
+use super::word::NOBODY;
 use crate::deadline::Deadline;
 use crate::error::Result;
-use crate::sync::{Ordering, Reach};
+use crate::sync::{Ordering, Reach, Unshared};
+#[cfg(test)]
+use crate::sys;
 use crate::sys::{Errno, memory};
 
 /// For how long a thread that waits for something else looks for dead members at a time, and
 /// recovers what they held: peers that break the rules can make as many as there are numbers.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// How many words are read before the kernel is asked about the members that they name.
+const AT_ONCE: usize = 256;
 
 /// Members that are gone, and the words that named them.
 pub(crate) type Gone = BTreeMap<u16, u64>;
@@ -31,13 +39,30 @@ struct Survey {
 
 /// How it is known that a member is gone.
 #[derive(Clone, Copy)]
-pub(crate) enum Proof {
-    /// The member itself leaves.
-    Leaving,
-    /// The caller holds the lock of that number.
-    Lock,
-    /// The kernel is asked, anew for each word, after the word was read.
+pub(crate) enum Proof<'a> {
+    /// The member itself leaves, and has this lock.
+    Leaving(&'a Unshared),
+    /// The caller holds this lock of that number.
+    Lock(&'a Unshared),
+    /// The kernel is asked after the words were read.
     Kernel,
+}
+
+/// A slot whose word names a member that is to be taken out of it.
+struct Named {
+    idx: u32,
+    number: u16,
+    word: SlotWord,
+    /// The word without that member.
+    next: SlotWord,
+}
+
+/// What a thread that waits for something else has found out about the other members.
+pub(crate) struct Looked {
+    /// A server lives, or may.
+    pub(crate) has_server: bool,
+    /// False where time was up before all that dead members held was recovered.
+    pub(crate) is_done: bool,
 }
 
 impl Shared {
@@ -52,17 +77,46 @@ impl Shared {
         if self.is_lost() { Err(refused(Errno::BADF, op)) } else { Ok(true) }
     }
 
-    /// Recovers the members that died without leaving, if their role `matters`; returns whether a
-    /// server lives, or may. For threads that wait for something else: it ends soon, and the next
-    /// call continues from there.
-    pub(crate) fn recover_dead(&self, matters: impl Fn(Role) -> bool, op: &'static str) -> Result<bool> {
+    /// Recovers the members that died without leaving, if their role `matters`. For threads that
+    /// wait for something else: it ends soon, and the next call continues from there.
+    pub(crate) fn recover_dead(&self, matters: impl Fn(Role) -> bool, op: &'static str) -> Result<Looked> {
         let members = self.geometry().members as u16;
         let (first, limit) = (self.looked_at.get() as u16 % members, Deadline::after(LOOK));
         let round = (first..members).chain(0..first).map(|idx| idx + 1);
         let Survey { gone, last, has_server } = self.survey(round, matters, limit, op)?;
-        self.recover_gone(gone, Deadline::after(LOOK), op)?;
+        let (dead, cleared) = (gone.len(), self.recover_gone(gone, Deadline::after(LOOK), op)?);
         self.looked_at.set(u64::from(last));
-        Ok(has_server)
+        Ok(Looked { has_server, is_done: dead == 0 || cleared.is_some() })
+    }
+
+    /// Takes the members that are dead out of these slots, but not the member `me`. For a thread
+    /// that waits for calls: it learns of a death first where it concerns them, however much else
+    /// the dead held, and however many members there are. The rest of their recovery is left to
+    /// others; false if time was up before all slots were looked at.
+    pub(crate) fn recover_calls(
+        &self,
+        slots: impl IntoIterator<Item = u32>,
+        me: u16,
+        op: &'static str,
+    ) -> Result<bool> {
+        let limit = Deadline::after(LOOK);
+        let (mut slots, mut named) = (slots.into_iter().peekable(), Vec::new());
+        while slots.peek().is_some() {
+            let mut suspects = Gone::new();
+            while named.len() < AT_ONCE
+                && let Some(idx) = slots.next()
+            {
+                if let Some(found) = self.named_in(idx, |number| number != me && number != NOBODY) {
+                    suspects.insert(found.number, 0);
+                    named.push(found);
+                }
+            }
+            self.take_away(&mut named, &mut suspects, Proof::Kernel, op)?;
+            if slots.peek().is_some() && limit.has_passed() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Recovers all, however long it takes; returns how many had died.
@@ -70,7 +124,7 @@ impl Shared {
         self.check_whole(op)?;
         let all = 1..=self.geometry().members as u16;
         let survey = self.survey(all, |_| true, Deadline::NEVER, op)?;
-        self.recover_gone(survey.gone, Deadline::NEVER, op)
+        Ok(self.recover_gone(survey.gone, Deadline::NEVER, op)?.unwrap_or(0))
     }
 
     /// The members of `numbers` that died without leaving.
@@ -103,12 +157,12 @@ impl Shared {
     }
 
     /// Recovers all that they held, and then clears their roles; returns how many of them it was
-    /// the first to clear.
-    fn recover_gone(&self, mut gone: Gone, limit: Deadline, op: &'static str) -> Result<usize> {
+    /// the first to clear, and `None` if that is not all done.
+    fn recover_gone(&self, mut gone: Gone, limit: Deadline, op: &'static str) -> Result<Option<usize>> {
         // A member that has taken a number over meanwhile believes the role, and has the rest to
         // do.
         if !self.recover(&mut gone, Proof::Kernel, limit, op)? {
-            return Ok(0);
+            return Ok(None);
         }
         let mut found = 0;
         for (number, word) in gone {
@@ -121,7 +175,7 @@ impl Shared {
                 found += 1;
             }
         }
-        Ok(found)
+        Ok(Some(found))
     }
 
     /// Whether a server is attached and alive.
@@ -137,52 +191,97 @@ impl Shared {
     /// Recovers all slots that name the members `gone`, in one pass; false if that is not all done:
     /// time was up before, or the ring is full. Members that turned out to live are removed from
     /// `gone`.
+    ///
+    /// It begins where this process has stopped last, and each process elsewhere: so those that
+    /// recover the same member at the same time share the work.
     pub(crate) fn recover(
         &self,
         gone: &mut Gone,
-        proof: Proof,
+        proof: Proof<'_>,
         limit: Deadline,
         op: &'static str,
     ) -> Result<bool> {
-        /// More often than a slot can change hands while its member is gone.
-        const TURNS: usize = 64;
         if gone.is_empty() {
             return Ok(true);
         }
-        for (idx, slot) in self.slots() {
-            for _ in 0..TURNS {
-                let (fields, now) = (slot.fields(), slot.load());
-                let names =
-                    |number: &u16| gone.contains_key(number) && now.without(*number, fields).is_some();
-                let Some(number) = now.names(fields).into_iter().find(names) else { break };
-                if !self.take_away(idx, number, proof, op)? {
-                    gone.remove(&number);
-                }
+        #[cfg(test)]
+        sys::fault::reached("recover");
+        let slots = self.geometry().slots;
+        let first = (self.recovered_to.get() % u64::from(slots)) as u32;
+        let mut named = Vec::new();
+        for idx in (first..slots).chain(0..first) {
+            named.extend(self.named_in(idx, |number| gone.contains_key(&number)));
+            if named.len() == AT_ONCE {
+                self.take_away(&mut named, gone, proof, op)?;
+                self.recovered_to.set(u64::from(idx));
                 if limit.has_passed() {
                     return Ok(false);
                 }
             }
         }
+        self.take_away(&mut named, gone, proof, op)?;
         // As long as the role is there, another recoverer does it if this one dies before.
         self.enqueue_again(op)
     }
 
-    /// Takes one slot away from a member that is gone; false if that member lives.
-    fn take_away(&self, idx: u32, gone: u16, proof: Proof, op: &'static str) -> Result<bool> {
-        let Some(slot) = self.slot(idx) else { return Ok(true) };
+    /// What is to become of a slot that names a member, one of those that `are_gone` picks.
+    fn named_in(&self, idx: u32, are_gone: impl Fn(u16) -> bool) -> Option<Named> {
+        let slot = self.slot(idx)?;
+        // The fields after the word: if they are not those that belong to it, the swap fails.
         let word = slot.load();
-        let Some(next) = word.without(gone, slot.fields()) else { return Ok(true) };
-        if matches!(proof, Proof::Kernel) && !self.is_gone(gone, op)? {
-            return Ok(false);
+        let fields = slot.fields();
+        word.names(fields).into_iter().filter(|number| are_gone(*number)).find_map(|number| {
+            let next = word.without(number, fields)?;
+            Some(Named { idx, number, word, next })
+        })
+    }
+
+    /// Takes members that are gone out of the slots that name them, and looks at these again until
+    /// none does. Members that live are removed from `gone`. `named` is empty afterwards.
+    fn take_away(
+        &self,
+        named: &mut Vec<Named>,
+        gone: &mut Gone,
+        proof: Proof<'_>,
+        op: &'static str,
+    ) -> Result<()> {
+        /// More often than a slot can change hands while its member is gone.
+        const TURNS: usize = 64;
+        for _ in 0..TURNS {
+            // The words were read: now the proof.
+            let numbers: BTreeSet<u16> = named.iter().map(|named| named.number).collect();
+            for number in numbers {
+                if gone.contains_key(&number) && !self.is_proved(number, proof, op)? {
+                    gone.remove(&number);
+                }
+            }
+            for &Named { idx, number, word, next } in &*named {
+                let swaps = |slot: &Slot| gone.contains_key(&number) && slot.step(word, next);
+                if self.slot(idx).is_some_and(swaps) {
+                    if !matches!(proof, Proof::Leaving(_)) {
+                        count(&self.recoveries().recovered);
+                    }
+                    self.tell_of_death(idx, word, next);
+                }
+            }
+            named.retain_mut(|named| {
+                let again = self.named_in(named.idx, |number| gone.contains_key(&number));
+                again.map(|again| *named = again).is_some()
+            });
+            if named.is_empty() {
+                break;
+            }
         }
-        if !slot.step(word, next) {
-            return Ok(true);
+        named.clear();
+        Ok(())
+    }
+
+    fn is_proved(&self, number: u16, proof: Proof<'_>, op: &'static str) -> Result<bool> {
+        match proof {
+            Proof::Kernel => self.is_gone(number, op),
+            // In a child that was forked meanwhile, it is the parent's.
+            Proof::Lock(lock) | Proof::Leaving(lock) => Ok(lock.is_here()),
         }
-        if !matches!(proof, Proof::Leaving) {
-            count(&self.recoveries().recovered);
-        }
-        self.tell_of_death(idx, word, next);
-        Ok(true)
     }
 
     /// What follows from a slot's step from `word` to `next`, which takes a member out of it.

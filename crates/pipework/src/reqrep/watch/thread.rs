@@ -125,7 +125,14 @@ impl WatcherState {
 
     /// When the tick is due: what the handle itself does in a wait.
     fn check(&self) -> Result<()> {
-        self.liveness.check(WATCH)
+        self.liveness.check_calls(self.slots(), WATCH)
+    }
+
+    /// The slots of the calls that are waited for.
+    fn slots(&self) -> Vec<u32> {
+        let interests = self.interests();
+        let tasks = interests.tasks.values().filter_map(|task| task.call.as_ref());
+        interests.calls.values().chain(tasks).map(|call| call.ticket.idx()).collect()
     }
 
     /// The tasks in the line for slots that need a server, if there is none now.

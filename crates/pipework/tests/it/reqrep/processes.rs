@@ -14,6 +14,7 @@ mod alive;
 mod dead;
 mod heirs;
 mod lost;
+mod many;
 mod pieces;
 mod waits;
 

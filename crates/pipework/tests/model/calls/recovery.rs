@@ -1,6 +1,6 @@
 //! Joining, leaving, dying, and taking back what somebody left behind.
 
-use super::{Done, Ends, Main, Member, Role, Rule, State, Turn, Word};
+use super::{Done, Ends, Main, Member, Role, Rule, Scope, State, Turn, Word};
 
 /// A recovery of member `gone`, and its next access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,22 +25,26 @@ enum Proof {
 enum At {
     Role,
     Ask,
+    /// Reads the slots `among`, which has a bit for each. Those that name the dead get into the
+    /// batch.
     Load {
         slot: u8,
+        among: u8,
+        batch: Batch,
     },
     Fields {
         slot: u8,
+        among: u8,
+        batch: Batch,
         seen: Word,
     },
+    /// One proof for all words that were read.
     AskAgain {
-        slot: u8,
-        seen: Word,
-        ends: Ends,
+        batch: Batch,
     },
     Swap {
         slot: u8,
-        seen: Word,
-        ends: Ends,
+        batch: Batch,
     },
     /// All slots are done: looks for what was sent again, whoever did that. `again` has a bit for
     /// each slot.
@@ -62,6 +66,38 @@ enum At {
         again: u8,
     },
     Clear,
+}
+
+/// What was read of each slot that names the dead.
+type Batch = [Option<(Word, Ends)>; MOST_SLOTS];
+
+/// No scope has more slots.
+const MOST_SLOTS: usize = 2;
+
+/// The first from `slot` on that is among them.
+fn next(slot: u8, among: impl Fn(usize) -> bool) -> Option<u8> {
+    (usize::from(slot)..MOST_SLOTS).find(|slot| among(*slot)).map(|slot| slot as u8)
+}
+
+impl At {
+    /// Begins with the slots.
+    fn slots(among: u8) -> At {
+        let slot = next(0, |slot| among >> slot & 1 != 0).expect("there is one");
+        At::Load { slot, among, batch: [None; MOST_SLOTS] }
+    }
+
+    fn all_slots(scope: &Scope) -> At {
+        assert!(usize::from(scope.slots) <= MOST_SLOTS);
+        At::slots((1 << scope.slots) - 1)
+    }
+
+    /// Swaps the words of the batch, from `slot` on, and then reads these slots once more.
+    fn swaps(slot: u8, batch: Batch) -> Option<At> {
+        Some(match next(slot, |slot| batch[slot].is_some()) {
+            Some(slot) => At::Swap { slot, batch },
+            None => At::slots((0..MOST_SLOTS).map(|slot| u8::from(batch[slot].is_some()) << slot).sum()),
+        })
+    }
 }
 
 impl Recovery {
@@ -88,30 +124,31 @@ impl Turn<'_> {
             }
             At::Ask => match self.scope.keeps(Rule::SlotsBeforeRole) {
                 _ if self.member(gone).holder.is_some() => None,
-                true => Some(At::Load { slot: 0 }),
+                true => Some(At::all_slots(self.scope)),
                 false => Some(At::Clear),
             },
-            At::Load { slot } => {
+            At::Load { slot, among, batch } => {
                 let seen = self.slot(slot).word;
                 match seen.state {
-                    State::Taken | State::Part | State::More => Some(At::Fields { slot, seen }),
-                    _ => self.take_away(gone, proof, slot, seen, Ends::default()),
+                    State::Taken | State::Part | State::More => Some(At::Fields { slot, among, batch, seen }),
+                    _ => self.has_read(gone, proof, (slot, seen, Ends::default()), among, batch),
                 }
             }
-            At::Fields { slot, seen } => {
+            At::Fields { slot, among, batch, seen } => {
                 let ends = self.slot(slot).ends;
-                self.take_away(gone, proof, slot, seen, ends)
+                self.has_read(gone, proof, (slot, seen, ends), among, batch)
             }
-            At::AskAgain { slot, .. } if self.member(gone).holder.is_some() => {
-                if self.scope.keeps(Rule::StopWhenTakenOver) { None } else { self.after(slot) }
+            At::AskAgain { .. } if self.member(gone).holder.is_some() => {
+                if self.scope.keeps(Rule::StopWhenTakenOver) { None } else { self.after_slots() }
             }
-            At::AskAgain { slot, seen, ends } => Some(At::Swap { slot, seen, ends }),
-            At::Swap { slot, seen, ends } => {
-                let next = seen.without(gone, ends, self.scope).expect("take_away saw it");
+            At::AskAgain { batch } => At::swaps(0, batch),
+            At::Swap { slot, batch } => {
+                let (seen, ends) = batch[usize::from(slot)].expect("it was read");
+                let next = seen.without(gone, ends, self.scope).expect("has_read saw it");
                 if self.swap(slot, seen, next) {
                     self.swapped_for(slot, seen, next)?;
                 }
-                Some(At::Load { slot })
+                At::swaps(slot + 1, batch)
             }
             At::Again { slot, again } => {
                 let Word { state, delivery, .. } = self.slot(slot).word;
@@ -146,13 +183,23 @@ impl Turn<'_> {
     }
 
     /// What comes after a slot's word was read, and its fields, if they matter.
-    fn take_away(&self, gone: u8, proof: Proof, slot: u8, seen: Word, ends: Ends) -> Option<At> {
+    fn has_read(
+        &self,
+        gone: u8,
+        proof: Proof,
+        (slot, seen, ends): (u8, Word, Ends),
+        among: u8,
+        mut batch: Batch,
+    ) -> Option<At> {
+        let names = seen.without(gone, ends, self.scope).is_some();
+        batch[usize::from(slot)] = names.then_some((seen, ends));
+        if let Some(slot) = next(slot + 1, |slot| among >> slot & 1 != 0) {
+            return Some(At::Load { slot, among, batch });
+        }
         match proof {
-            _ if seen.without(gone, ends, self.scope).is_none() => self.after(slot),
-            Proof::Kernel { .. } if self.scope.keeps(Rule::ProofAfterTheWord) => {
-                Some(At::AskAgain { slot, seen, ends })
-            }
-            _ => Some(At::Swap { slot, seen, ends }),
+            _ if batch == [None; MOST_SLOTS] => self.after_slots(),
+            Proof::Kernel { .. } if self.scope.keeps(Rule::ProofAfterTheWord) => Some(At::AskAgain { batch }),
+            _ => At::swaps(0, batch),
         }
     }
 
@@ -167,12 +214,12 @@ impl Turn<'_> {
         if lost && seen.may_go_elsewhere(self.scope) { Err("a forgotten request is lost") } else { Ok(()) }
     }
 
-    fn after(&self, slot: u8) -> Option<At> {
-        match slot + 1 {
-            slot if slot < self.scope.slots => Some(At::Load { slot }),
-            _ if self.scope.keeps(Rule::PushBeforeRole) => Some(At::Again { slot: 0, again: 0 }),
-            _ if self.scope.keeps(Rule::SlotsBeforeRole) => Some(At::Clear),
-            _ => None,
+    /// No slot names the dead any more.
+    fn after_slots(&self) -> Option<At> {
+        if self.scope.keeps(Rule::PushBeforeRole) {
+            Some(At::Again { slot: 0, again: 0 })
+        } else {
+            self.scope.keeps(Rule::SlotsBeforeRole).then_some(At::Clear)
         }
     }
 
@@ -188,7 +235,7 @@ impl Turn<'_> {
         if unchanged {
             member.role = None;
         }
-        (unchanged && !self.scope.keeps(Rule::SlotsBeforeRole)).then_some(At::Load { slot: 0 })
+        (unchanged && !self.scope.keeps(Rule::SlotsBeforeRole)).then(|| At::all_slots(self.scope))
     }
 
     /// A request that was sent again finds no space in the ring.
@@ -197,7 +244,7 @@ impl Turn<'_> {
         let (is_server, keeps) =
             (self.scope.role(self.me) == Some(Role::Server), |rule| self.scope.keeps(rule));
         match proof {
-            _ if matches!(at, At::Load { .. }) => {}
+            _ if matches!(at, At::Load { .. } | At::Swap { .. }) => {}
             Proof::Kernel { .. } if !keeps(Rule::RoleStaysWhenFull) => {}
             Proof::Kernel { .. } => self.actor().recovery = None,
             Proof::Lock if !keeps(Rule::OweWhenFull) => {}
@@ -218,7 +265,7 @@ impl Turn<'_> {
                 self.actor().main = Main::JoinLoad;
                 if self.member(number).role.is_some() && self.scope.keeps(Rule::RecoverBeforeJoining) {
                     self.actor().recovery =
-                        Some(Recovery { gone: number, proof: Proof::Lock, at: At::Load { slot: 0 } });
+                        Some(Recovery { gone: number, proof: Proof::Lock, at: At::all_slots(self.scope) });
                 }
                 "looks whose number it has"
             }
@@ -239,10 +286,10 @@ impl Turn<'_> {
     }
 
     pub(crate) fn leave(&mut self) -> &'static str {
-        let number = self.actor().number;
+        let (number, at) = (self.actor().number, At::all_slots(self.scope));
         let actor = self.actor();
         (actor.main, actor.call) = (Main::LeaveRole, None);
-        actor.recovery = Some(Recovery { gone: number, proof: Proof::Leaving, at: At::Load { slot: 0 } });
+        actor.recovery = Some(Recovery { gone: number, proof: Proof::Leaving, at });
         if !self.scope.keeps(Rule::LeaveBeforeUnlocking) {
             self.member(number).holder = None;
         }
