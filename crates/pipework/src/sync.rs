@@ -3,10 +3,9 @@
 //! Under `cfg(loom)` the same names stand for loom's, and parking for a loom lock, so that
 //! `make model` searches the code that runs.
 
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::{
-    Arc, Mutex, MutexGuard, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
-};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use crate::clock;
@@ -222,6 +221,7 @@ impl Hint {
         }
     }
 }
+
 /// A set of small numbers that only grows. It is made empty, and takes a bit for each number that
 /// can be in it.
 ///
@@ -258,7 +258,6 @@ impl Numbers {
         numbers.skip_while(move |number| *number < first)
     }
 }
-
 
 /// A fact that, once learnt, stays true for the process.
 ///
@@ -324,13 +323,12 @@ static GENERATIONS: process::AtomicU32 = process::AtomicU32::new(0);
 /// handler may.
 #[cold]
 fn begin() -> u32 {
-    watch_forks();
     // In a fork handler of somebody else's, this thread holds the lock already.
-    let held = FORKING.try_with(std::cell::Cell::take).ok().flatten();
-    let mut kept = held.map_or_else(kept, |forking| forking.kept);
+    let held = FORKING.take().map(ManuallyDrop::into_inner);
+    let mut no_forks = held.unwrap_or_else(NoForks::hold);
     if PROCESS.0.load(process::Ordering::Relaxed) == 0 {
         // The memory of the list stays, for a child may not free it.
-        kept.retain(|listed| !listed.unshared);
+        no_forks.kept.retain(|listed| !listed.unshared);
         let last = GENERATIONS.fetch_add(1, process::Ordering::Relaxed);
         PROCESS.0.store(last.wrapping_add(1), process::Ordering::Relaxed);
     }
@@ -340,6 +338,8 @@ fn begin() -> u32 {
 /// The descriptors of this process that are known by more than their numbers.
 ///
 /// The lock is held while a process forks, so that none is between being opened and being listed.
+/// No signal handler runs in a thread that holds it. So a fork in a handler waits for other threads
+/// only, and a child that was forked in one finds nothing half changed.
 static KEPT: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
 
 struct Listed {
@@ -353,39 +353,10 @@ struct Listed {
     unshared: bool,
 }
 
-/// Read while a thread holds for a moment what its handle is to have alone: a child would inherit a
-/// count that no thread of it ever takes back. Taken before [`KEPT`].
-static HOLDING: RwLock<()> = RwLock::new(());
-
-/// What a thread has while it forks.
-struct Forking {
-    kept: MutexGuard<'static, Vec<Listed>>,
-    _nobody_holds: Option<RwLockWriteGuard<'static, ()>>,
-}
-
 thread_local! {
-    static FORKING: std::cell::Cell<Option<Forking>> = const { std::cell::Cell::new(None) };
-}
-
-/// As long as it lives, the forks of other threads wait, though not for ever: a fork in a signal
-/// handler may have interrupted the thread that it would wait for.
-pub(crate) fn forks_wait() -> RwLockReadGuard<'static, ()> {
-    HOLDING.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn nobody_holds() -> Option<RwLockWriteGuard<'static, ()>> {
-    const PAUSE: Duration = Duration::from_micros(100);
-    /// A tenth of a second in all. What a child inherits then is a place among the members that it
-    /// keeps for its life.
-    const TIMES: u32 = 1000;
-    for _ in 0..TIMES {
-        match HOLDING.try_write() {
-            Ok(guard) => return Some(guard),
-            Err(TryLockError::Poisoned(guard)) => return Some(guard.into_inner()),
-            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
-        }
-    }
-    None
+    /// What a thread has while it forks. Never dropped with its thread: to register that allocates,
+    /// and a fork in a signal handler may have interrupted the allocator.
+    static FORKING: std::cell::Cell<Option<ManuallyDrop<NoForks>>> = const { std::cell::Cell::new(None) };
 }
 
 fn watch_forks() {
@@ -393,13 +364,10 @@ fn watch_forks() {
     /// Whether the kernel wipes the page: not before Linux 4.14.
     static WIPED: Fact = Fact::unknown();
     extern "C" fn before() {
-        // Refused in a thread that is almost gone; its children then keep their copies, and deaths
-        // are noticed late.
-        let forking = || Forking { _nobody_holds: nobody_holds(), kept: kept() };
-        let _ = FORKING.try_with(|held| held.set(Some(forking())));
+        FORKING.set(Some(ManuallyDrop::new(NoForks::hold())));
     }
     extern "C" fn in_parent() {
-        let _ = FORKING.try_with(|held| held.set(None));
+        drop(FORKING.take().map(ManuallyDrop::into_inner));
     }
     extern "C" fn in_child() {
         if !WIPED.is_known() {
@@ -418,35 +386,44 @@ fn watch_forks() {
     }
 }
 
-fn kept() -> MutexGuard<'static, Vec<Listed>> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+/// As long as it lives, no other thread of this process forks, none is given a descriptor to keep,
+/// and signals wait in this one.
+///
+/// For short sections only: every fork and every other section of the process waits for it.
+pub(crate) struct NoForks {
+    // Unlocked first.
+    kept: MutexGuard<'static, Vec<Listed>>,
+    _signals_wait: sys::NoSignals,
 }
-
-/// As long as it lives, no other thread of this process forks, and none is given a descriptor to
-/// keep.
-pub(crate) struct NoForks(MutexGuard<'static, Vec<Listed>>);
 
 pub(crate) fn no_forks() -> NoForks {
     // Before the lock: the first look takes it as well.
     generation();
-    NoForks(kept())
+    NoForks::hold()
 }
 
 impl NoForks {
+    fn hold() -> NoForks {
+        let signals_wait = sys::no_signals();
+        watch_forks();
+        let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        NoForks { kept, _signals_wait: signals_wait }
+    }
+
     /// Closes a descriptor before its `Unshared` is dropped.
     pub(crate) fn close(&mut self, unshared: &Unshared) {
-        self.0.retain(|listed| listed.id != unshared.kept.id);
+        self.kept.retain(|listed| listed.id != unshared.kept.id);
     }
 
     fn keep(&mut self, file: KnownFile, unshared: bool) -> Kept {
         let (fd, identity, id) = (file.as_fd().as_raw_fd(), file.identity(), new_id());
         // Whose number the kernel gives out again was closed by the program.
-        for mut before in self.0.extract_if(.., |listed| listed.file.as_fd().as_raw_fd() == fd) {
+        for mut before in self.kept.extract_if(.., |listed| listed.file.as_fd().as_raw_fd() == fd) {
             before.file.forget();
             before.lost.learn();
         }
         let lost = Arc::new(Fact::unknown());
-        self.0.push(Listed { file, id, lost: Arc::clone(&lost), unshared });
+        self.kept.push(Listed { file, id, lost: Arc::clone(&lost), unshared });
         Kept { fd, identity, id, lost }
     }
 }
@@ -489,7 +466,7 @@ impl Drop for Kept {
     fn drop(&mut self) {
         // Closed under the lock: a child that is forked meanwhile would close somebody else's
         // number.
-        no_forks().0.retain(|listed| listed.id != self.id);
+        no_forks().kept.retain(|listed| listed.id != self.id);
     }
 }
 
@@ -567,7 +544,7 @@ impl Ranges {
     /// Its place; `None` if there are too many.
     pub(crate) fn add(&self, start: usize, end: usize) -> Option<&Range> {
         // One thread at a time writes; a handler reads at any time.
-        let _alone = kept();
+        let _alone = no_forks();
         let free = self.0.iter().find(|range| range.start.load(process::Ordering::Relaxed) == 0)?;
         free.end.store(end, process::Ordering::Relaxed);
         free.found.store(0, process::Ordering::Relaxed);
@@ -578,18 +555,7 @@ impl Ranges {
     }
 
     pub(crate) fn remove(&self, start: usize) {
-        let _alone = kept();
-    #[test]
-    fn a_set_of_numbers_gives_those_that_were_added_in_order() {
-        let numbers = Numbers::below(130);
-        for number in [129, 0, 64, 63, 0] {
-            numbers.add(number);
-        }
-        assert!(numbers.from(0).eq([0, 63, 64, 129]));
-        assert!(numbers.from(64).eq([64, 129]) && numbers.from(65).eq([129]));
-        assert!(Numbers::below(64).from(0).next().is_none());
-    }
-
+        let _alone = no_forks();
         let used = self.0.iter().find(|range| range.start.load(process::Ordering::Relaxed) == start);
         used.inspect(|range| range.start.store(0, process::Ordering::Relaxed));
     }
@@ -608,6 +574,17 @@ impl Ranges {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_set_of_numbers_gives_those_that_were_added_in_order() {
+        let numbers = Numbers::below(130);
+        for number in [129, 0, 64, 63, 0] {
+            numbers.add(number);
+        }
+        assert!(numbers.from(0).eq([0, 63, 64, 129]));
+        assert!(numbers.from(64).eq([64, 129]) && numbers.from(65).eq([129]));
+        assert!(Numbers::below(64).from(0).next().is_none());
+    }
 
     #[test]
     fn the_kernel_s_fences_take_a_small_part_of_the_time() {

@@ -9,6 +9,7 @@
 
 #![allow(unsafe_code)]
 
+use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::thread::JoinHandle;
@@ -461,23 +462,39 @@ pub(crate) fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> R
 
 /// Does something while signals wait, but for those that an instruction causes where it runs.
 fn without_signals<T>(run: impl FnOnce() -> T) -> T {
+    let _signals_wait = no_signals();
+    run()
+}
+
+/// As long as it lives, signals wait in this thread, but for those that an instruction causes where
+/// it runs.
+pub(crate) struct NoSignals {
+    before: libc::sigset_t,
+    /// The mask is this thread's.
+    _not_send: PhantomData<*const ()>,
+}
+
+pub(crate) fn no_signals() -> NoSignals {
     const CAUSED_HERE: [i32; 6] =
         [libc::SIGBUS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
     // SAFETY: the sets are plain data, valid when zeroed and initialised by the calls that take
     // pointers to them.
-    let before = unsafe {
+    unsafe {
         let (mut others, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
         libc::sigfillset(&mut others);
         for signal in CAUSED_HERE {
             libc::sigdelset(&mut others, signal);
         }
         libc::pthread_sigmask(libc::SIG_BLOCK, &others, &mut before);
-        before
-    };
-    let done = run();
-    // SAFETY: the mask was filled in by the call that changed it.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
-    done
+        NoSignals { before, _not_send: PhantomData }
+    }
+}
+
+impl Drop for NoSignals {
+    fn drop(&mut self) {
+        // SAFETY: the mask was filled in by the call that changed it.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
 }
 
 /// Has the C library run these around every fork of this process: `before` and `in_parent` in the
@@ -505,6 +522,23 @@ pub(crate) mod fault {
         Errno(i32),
         /// Moves at most so many bytes.
         Short(usize),
+        /// Something is done before it, and it goes on as ever.
+        After(Before),
+    }
+
+    #[derive(Clone, Copy)]
+    pub(crate) struct Before(pub(crate) fn());
+
+    impl PartialEq for Before {
+        fn eq(&self, _: &Before) -> bool {
+            false
+        }
+    }
+
+    impl std::fmt::Debug for Before {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("Before")
+        }
     }
 
     thread_local! {
@@ -527,23 +561,6 @@ pub(crate) mod fault {
     }
 
     /// Runs `test` in a program that dies of SIGPIPE.
-        /// Something is done before it, and it goes on as ever.
-        After(Before),
-    }
-
-    #[derive(Clone, Copy)]
-    pub(crate) struct Before(pub(crate) fn());
-
-    impl PartialEq for Before {
-        fn eq(&self, _: &Before) -> bool {
-            false
-        }
-    }
-
-    impl std::fmt::Debug for Before {
-        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("Before")
-        }
     pub(crate) fn with_deadly_sigpipe(test: impl FnOnce()) {
         // SAFETY: it changes a disposition, which no other test of this process relies on, and puts
         // it back.
@@ -551,6 +568,23 @@ pub(crate) mod fault {
         test();
         // SAFETY: as above.
         unsafe { libc::signal(libc::SIGPIPE, before) };
+    }
+
+    /// A place in the code that is no system call, where [`Fault::After`] can be ordered.
+    pub(crate) fn reached(name: &str) {
+        due(name);
+    }
+
+    /// Forks a child that ends at once, and waits for its end.
+    pub(crate) fn fork_once() {
+        // SAFETY: the child does nothing but to end.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: it takes any number, and does not return.
+            unsafe { libc::_exit(0) };
+        }
+        // SAFETY: the status is not asked for.
+        assert!(pid > 0 && unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) } == pid);
     }
 
     pub(in crate::sys) fn due(name: &str) -> Option<Fault> {
@@ -570,23 +604,6 @@ pub(crate) mod fault {
             met
         });
         if let Some(Fault::After(Before(before))) = met {
-    /// A place in the code that is no system call, where [`Fault::After`] can be ordered.
-    pub(crate) fn reached(name: &str) {
-        due(name);
-    }
-
-    /// Forks a child that ends at once, and waits for its end.
-    pub(crate) fn fork_once() {
-        // SAFETY: the child does nothing but to end.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
-            // SAFETY: it takes any number, and does not return.
-            unsafe { libc::_exit(0) };
-        }
-        // SAFETY: the status is not asked for.
-        assert!(pid > 0 && unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) } == pid);
-    }
-
             before();
             return None;
         }

@@ -6,7 +6,9 @@
 //! waits for the test to end, so `fork` without `exec` is sound. Whatever is forked dies with the
 //! thread that forked it, and a test that is stuck is killed and fails.
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::any::type_name;
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -14,8 +16,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::panic;
 use std::path::PathBuf;
 use std::process::{self, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{OnceLock, mpsc};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
@@ -448,4 +450,127 @@ pub(crate) fn enter_pid_namespace() -> bool {
     let entered = permitted(libc::CLONE_NEWPID) || permitted(libc::CLONE_NEWUSER | libc::CLONE_NEWPID);
     die_with_parent();
     entered
+}
+
+// ---------------------------------------------------------------- forks in signal handlers
+
+/// The system's allocator, which remembers that a thread is inside: a fork in a signal handler that
+/// interrupts it may hang in the C library.
+struct Allocator;
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+thread_local! {
+    static ALLOCATES: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Allocator {
+    fn inside<T>(call: impl FnOnce() -> T) -> T {
+        ALLOCATES.set(true);
+        let done = call();
+        ALLOCATES.set(false);
+        done
+    }
+}
+
+// SAFETY: everything is the system's allocator's.
+unsafe impl GlobalAlloc for Allocator {
+    // SAFETY: what the caller says is said to the system's.
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        Allocator::inside(|| unsafe { System.alloc(layout) })
+    }
+
+    // SAFETY: what the caller says is said to the system's.
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        Allocator::inside(|| unsafe { System.dealloc(start, layout) })
+    }
+
+    // SAFETY: what the caller says is said to the system's.
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        Allocator::inside(|| unsafe { System.alloc_zeroed(layout) })
+    }
+
+    // SAFETY: what the caller says is said to the system's.
+    unsafe fn realloc(&self, start: *mut u8, layout: Layout, len: usize) -> *mut u8 {
+        // SAFETY: as above.
+        Allocator::inside(|| unsafe { System.realloc(start, layout, len) })
+    }
+}
+
+type Body = Box<dyn Fn() + Send + Sync>;
+
+/// What a child does that was forked in a signal handler.
+static IN_HANDLER: OnceLock<Body> = OnceLock::new();
+/// The number of the child that is there; 0 if there is none.
+static HANDLERS_CHILD: AtomicI32 = AtomicI32::new(0);
+
+/// Does `turn` again and again in this process, which has no other threads, and interrupts it all
+/// the time by signal handlers that fork, until there were so many `forks`. Each child does what
+/// `child` says, in the handler, and has to end well; there is one at a time.
+pub(crate) fn fork_in_handlers(
+    forks: usize,
+    mut turn: impl FnMut(),
+    child: impl Fn() + Send + Sync + 'static,
+) {
+    extern "C" fn ring(_: libc::c_int) {
+        if ALLOCATES.get() || HANDLERS_CHILD.load(Ordering::SeqCst) != 0 {
+            return;
+        }
+        // SAFETY: fork may be called in a handler that has not interrupted the allocator.
+        match unsafe { libc::fork() } {
+            0 => {
+                // It has no timer. A signal that kills it ends it if it is stuck.
+                // SAFETY: the default disposition is no code, and the number is a plain one.
+                unsafe {
+                    libc::signal(libc::SIGALRM, libc::SIG_DFL);
+                    libc::alarm(PATIENCE.as_secs() as u32 / 2);
+                }
+                // SAFETY: the set is plain data, and outlives the calls.
+                unsafe {
+                    let mut alarms: libc::sigset_t = std::mem::zeroed();
+                    libc::sigaddset(&mut alarms, libc::SIGALRM);
+                    libc::sigprocmask(libc::SIG_UNBLOCK, &alarms, std::ptr::null_mut());
+                }
+                IN_HANDLER.get().expect("it was set before")();
+                leave(0)
+            }
+            pid => HANDLERS_CHILD.store(pid, Ordering::SeqCst),
+        }
+    }
+    assert!(IN_HANDLER.set(Box::new(child)).is_ok(), "one test in a process");
+    let pause = libc::timeval { tv_sec: 0, tv_usec: 100 };
+    let timer = libc::itimerval { it_interval: pause, it_value: pause };
+    // SAFETY: all of sigaction's fields may be zero; both structs outlive the calls.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = ring as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        action.sa_flags = libc::SA_RESTART;
+        assert_eq!(libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut()), 0);
+        assert_eq!(libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()), 0);
+    }
+    let mut buried = 0;
+    while buried < forks {
+        turn();
+        let pid = HANDLERS_CHILD.load(Ordering::SeqCst);
+        if pid != 0
+            && let Ok(Some((_, status))) = rustix::process::waitpid(Pid::from_raw(pid), WaitOptions::NOHANG)
+        {
+            assert_eq!(status.exit_status(), Some(0), "a child that was forked in a handler: {status:?}");
+            buried += 1;
+            HANDLERS_CHILD.store(0, Ordering::SeqCst);
+        }
+    }
+    // SAFETY: the struct outlives the call.
+    unsafe {
+        let off: libc::itimerval = std::mem::zeroed();
+        assert_eq!(libc::setitimer(libc::ITIMER_REAL, &off, std::ptr::null_mut()), 0);
+    }
+    let last = HANDLERS_CHILD.load(Ordering::SeqCst);
+    if last != 0 {
+        Child(Pid::from_raw(last).expect("it is not 0")).join();
+    }
 }

@@ -14,7 +14,8 @@ use super::{
     assert_all_free, assert_answers, assert_prompt, kind, options, serve, server, sleep_until_killed, small,
 };
 use crate::harness::{
-    Folder, PATIENCE, alone, awaited, fork, fork_past_handlers, fork_unnoticed, outlive_parent, shared,
+    Folder, PATIENCE, alone, alone_for, awaited, fork, fork_in_handlers, fork_past_handlers, fork_unnoticed,
+    outlive_parent, setting, shared,
 };
 
 #[test]
@@ -205,6 +206,35 @@ fn forks_come_while_other_threads_use_the_same_handles() {
         server.kill();
         segment.recover().unwrap();
         assert_all_free(&segment);
+    });
+}
+
+/// PIPEWORK_HANDLER_FORKS=10000 is the long form.
+#[test]
+fn a_fork_in_a_signal_handler_never_waits_for_the_thread_that_it_interrupts() {
+    alone_for(4 * PATIENCE, || {
+        // A process without other threads: there the C library's fork may be called in a handler.
+        fork(|| {
+            let segment = small();
+            let (client, server) = (segment.client().unwrap(), server(&segment));
+            assert_answers(&client, "by the parent");
+            let joins_and_leaves = || {
+                let other = small();
+                let (client, server) = (other.client().unwrap(), other.server().unwrap());
+                let ticket = client.send("a", PATIENCE).unwrap();
+                server.recv(PATIENCE).unwrap().reply("b").unwrap();
+                assert_eq!(*client.recv(ticket, PATIENCE).unwrap(), *b"b");
+                drop((client, server));
+                let pipe = pipework::pipe::pipe(100).unwrap();
+                drop(pipe);
+            };
+            let inherited = client.clone();
+            let forks = setting("PIPEWORK_HANDLER_FORKS").unwrap_or(500) as usize;
+            fork_in_handlers(forks, joins_and_leaves, move || assert_answers(&inherited, "by a child"));
+            assert_answers(&client, "by the parent");
+            server.kill();
+        })
+        .join();
     });
 }
 
