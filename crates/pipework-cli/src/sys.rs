@@ -17,7 +17,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Waits until a descriptor is ready, or the deadline has passed. A signal ends the wait early.
@@ -35,17 +35,17 @@ pub(crate) fn wait_for(fds: &mut [PollFd<'_>], deadline: Deadline) -> io::Result
     }
 }
 
-/// Bit N: descriptor N was closed when this process began.
-static CLOSED_AT_START: AtomicU8 = AtomicU8::new(0);
+/// Bit B of word W: descriptor 64 W + B was closed when this process began.
+static CLOSED_AT_START: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
-/// Notes which of the standard descriptors are closed, before the standard library opens /dev/null
-/// in their place.
+/// Notes which descriptors are closed, before the standard library opens /dev/null in the place of
+/// standard ones, and this program opens its own.
 extern "C" fn note_closed() {
-    for number in 0..3u8 {
+    for (word, first) in CLOSED_AT_START.iter().zip((0..).step_by(64)) {
         // SAFETY: F_GETFD only looks at the number, which may be open or not.
-        if unsafe { libc::fcntl(number.into(), libc::F_GETFD) } < 0 {
-            CLOSED_AT_START.fetch_or(1 << number, Ordering::Relaxed);
-        }
+        let is_closed = |bit: &i32| unsafe { libc::fcntl(first + bit, libc::F_GETFD) } < 0;
+        let bits = (0..64).filter(is_closed).fold(0, |bits, bit| bits | 1 << bit);
+        word.store(bits, Ordering::Relaxed);
     }
 }
 
@@ -55,10 +55,11 @@ extern "C" fn note_closed() {
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = note_closed;
 
-/// Whether this is a standard descriptor, and whoever started the command had closed it.
+/// Whether this descriptor was closed when the command was started, of the first 256; then what has
+/// its number now is ours.
 pub(crate) fn was_closed(number: i32) -> bool {
-    let bit = 1u8.checked_shl(number as u32).unwrap_or(0);
-    CLOSED_AT_START.load(Ordering::Relaxed) & bit != 0
+    let word = usize::try_from(number / 64).ok().and_then(|word| CLOSED_AT_START.get(word));
+    word.is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (number % 64) != 0)
 }
 
 /// An unnamed file in memory that holds `content` and stands at its start.
