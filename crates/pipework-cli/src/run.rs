@@ -145,8 +145,10 @@ impl Run<'_> {
             }
             for place in 0..self.jobs.len() {
                 self.jobs[place].mind_the_time().map_err(at("signals"))?;
-                self.take_from(place);
-                self.take_stderr(place);
+                if self.is_read(place) {
+                    self.take_from(place);
+                    self.take_stderr(place);
+                }
             }
             self.mind_the_time();
             self.settle();
@@ -207,7 +209,7 @@ impl Run<'_> {
         let is_busy = self.outputs.is_busy();
         for (place, job) in self.jobs.iter().enumerate() {
             until = until.or_earlier(job.due());
-            if is_busy {
+            if is_busy || !self.is_read(place) {
                 continue;
             }
             if let Some(reader) = &job.reader {
@@ -316,6 +318,12 @@ impl Run<'_> {
         self.jobs.iter_mut().for_each(Job::desert);
     }
 
+    /// Whether what this command prints is read now. With --keep-order it waits in the pipe until
+    /// those before it are over, and the command with it when the pipe is full.
+    fn is_read(&self, place: usize) -> bool {
+        place == 0 || !self.args.keep_order
+    }
+
     /// Takes what a command has sent, up to a turn's worth.
     fn take_from(&mut self, place: usize) {
         let job = &mut self.jobs[place];
@@ -376,7 +384,11 @@ impl Run<'_> {
             let jobs = self.jobs.iter_mut().filter(|job| !job.is_stopping());
             jobs.for_each(|job| job.stop(Some(libc::SIGTERM), grace));
         }
-        for job in self.jobs.extract_if(.., |job| job.is_over()) {
+        let settled = match self.args.keep_order {
+            true => self.jobs.iter().take_while(|job| job.is_over()).count(),
+            false => self.jobs.len(),
+        };
+        for job in self.jobs.extract_if(..settled, |job| job.is_over()) {
             self.outputs.report(&job);
             if !self.failed {
                 self.status = self.status.max(job.status());

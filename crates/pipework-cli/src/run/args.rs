@@ -55,6 +55,11 @@ pub(crate) struct RunArgs {
     #[arg(long, short = 'P', value_name = "N")]
     pub(crate) jobs: Option<usize>,
 
+    /// Print in the order of the commands: what one prints is read when those before it are over.
+    /// Until then it waits when its pipe is full (64 KiB), and its --timeout goes on
+    #[arg(long, short)]
+    pub(crate) keep_order: bool,
+
     /// When a command fails, stop the others and start no more
     #[arg(long)]
     pub(crate) fail_fast: bool,

@@ -70,6 +70,36 @@ fn an_argument_is_used_as_soon_as_it_is_there() {
 }
 
 #[test]
+fn keep_order_prints_what_ends_first_behind_those_before_it() {
+    // The first command ends when the second has nothing left to do but to print.
+    let script = "pipework run OPTIONS --tag -s 'until [ -e out ]; do sleep 0.01; done; echo first; exit 1' \
+            -s 'printf \"%0100000d\\n\" 2 > big; : > out; echo second; echo err >&2; cat big; exit 2' no-such-one
+        echo $?";
+    for (options, merged) in [("-k", false), ("--keep-order --stderr merged", true), ("-kP 3", false)] {
+        let done = sh(&Folder::new(), &script.replace("OPTIONS", options));
+        let lines: Vec<&str> = done.out.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
+        let mut expected = vec!["first", "second"];
+        expected.extend(merged.then_some("err"));
+        assert_eq!(lines[..expected.len()], expected, "{done:?}");
+        assert_eq!((lines[expected.len()].len(), lines[expected.len() + 1]), (100_000, "127"), "{options}");
+        let said: Vec<&str> = done.err.lines().filter(|line| line.starts_with("pipework: ")).collect();
+        assert_eq!(said.len(), 3, "{done:?}");
+        assert!(said[1].ends_with("exit status: 1") && said[2].ends_with("exit status: 2"), "{done:?}");
+    }
+    let script =
+        "pipework run -k --json -a - -s '[ {} = 1 ] && until [ -e two ]; do sleep 0.01; done; : > two'";
+    let out = clean(&format!("printf '1\\n2\\n3\\n' | {script}"));
+    let names: Vec<&str> = out.lines().map(|line| line.split('"').nth(7).unwrap()).collect();
+    assert_eq!(names, ["1", "2", "3"]);
+    // Signals reach those that wait for their turn.
+    let script = "exec pipework run -k -s 'echo begun; exec sleep 1000' -s 'exec yes' -s 'sleep 1000; :'";
+    let (mut child, first, _out) = started(script);
+    assert_eq!(first, "begun");
+    send_signal(child.id(), Signal::TERM);
+    assert_eq!(child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+}
+
+#[test]
 fn so_many_run_at_a_time() {
     let one = "seq 30 | pipework run --jobs 1 -a - --shell 'mkdir lock; echo {}; rmdir lock'";
     assert_eq!(clean(one), clean("seq 30"));
