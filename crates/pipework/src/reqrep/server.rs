@@ -86,6 +86,8 @@ impl Server {
     /// handler runs, while its parts are coming, a thread of this process receives the rest, and
     /// the request comes with a later call.
     ///
+    /// A request that no client of this library writes fails at its client, and this waits on.
+    ///
     /// # Errors
     ///
     /// `TimedOut`; `Interrupted` if a signal handler ran; `Closed` once this server was
@@ -110,8 +112,7 @@ impl Server {
         deadline: Later<'_>,
         mut copy: impl FnMut(&mut Request<'a>) -> Result<bool>,
     ) -> Result<Request<'a>> {
-        let mut turns = self.turns();
-        while turns > 0 {
+        loop {
             let mut request = match self.find_until(deadline)? {
                 Found::Claimed(claimed) => self.request(claimed),
                 Found::Gathered(gathered) => match self.gathered(*gathered) {
@@ -119,22 +120,21 @@ impl Server {
                     None => continue,
                 },
             };
-            if !copy(&mut request)? {
-                turns -= 1;
-                continue;
+            // No client of ours sends what cannot be copied: the request fails, and the next is
+            // taken.
+            if copy(&mut request)? {
+                if !request.has_more() {
+                    return Ok(request);
+                }
+                // Or its client has cancelled it, was too slow, or has sent a part that is none.
+                if let Some(request) = self.gather(request, Some(deadline()))? {
+                    return Ok(request);
+                }
             }
-            if !request.has_more() {
-                return Ok(request);
-            }
-            if let Some(request) = self.gather(request, Some(deadline()))? {
-                return Ok(request);
-            }
-            // Its client has cancelled it, or was too slow: that is no damage.
             if deadline().has_passed() {
                 return Err(Error::new(ErrorKind::TimedOut, RECV));
             }
         }
-        Err(Error::new(ErrorKind::Corrupt, RECV))
     }
 
     /// The next request; `None` if none waits. It does not block.
@@ -426,7 +426,6 @@ impl Server {
 
     #[inline]
     pub(super) fn take(&self) -> Result<Option<Request<'_>>> {
-        let mut any_long = false;
         for _ in 0..self.turns() {
             let Some(found) = self.find()? else { return Ok(None) };
             let mut request = match found {
@@ -443,10 +442,10 @@ impl Server {
                 return Ok(Some(request));
             }
             self.gather(request, None)?;
-            any_long = true;
         }
-        // Long requests that come as quickly as this loop has them put together are no damage.
-        if any_long { Ok(None) } else { Err(Error::new(ErrorKind::Corrupt, RECV)) }
+        // Long requests that come as quickly as this loop has them put together, or malformed ones
+        // that come as quickly as it fails them, are no damage.
+        Ok(None)
     }
 
     pub(super) fn serving(&self) -> &Serving {
@@ -591,9 +590,18 @@ impl Server {
                         let goes_on = error.kind() == ErrorKind::TimedOut && !deadline.has_passed();
                         return if goes_on { Ok(None) } else { Err(error) };
                     }
-                    _ => return give_up(request, error).map(|()| None),
+                    _ => return self.give_up_part(request, error).map(|()| None),
                 },
             }
+        }
+    }
+
+    /// As `give_up`; a part that no client of ours writes is its client's fault.
+    fn give_up_part(&self, request: Request<'_>, error: Error) -> Result<()> {
+        match give_up(request, error) {
+            // Not if the segment is damaged.
+            Err(error) if error.kind() == ErrorKind::Corrupt => self.shared().check_whole(RECV),
+            ended => ended,
         }
     }
 

@@ -8,8 +8,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use super::place::Sending;
 use super::shm::layout::Direction;
 use super::shm::mapping::Role;
+use super::shm::slot::{Caller, State};
 use super::*;
 use crate::deadline::Deadline;
 use crate::error::{ErrorKind, Result};
@@ -63,6 +65,42 @@ fn that_a_reply_is_damaged_comes_with_its_ticket() {
     assert!(any == ticket && kind(outcome) == Some(ErrorKind::Corrupt));
     assert!(client.recv_any(SOON).unwrap().is_none(), "it is over");
     all_free(&segment);
+}
+
+/// A part that no client of ours writes is its client's fault, and no reason to end a server's loop.
+#[test]
+fn recv_skips_a_request_whose_second_part_is_malformed() {
+    for (len, follows) in [(u32::MAX, false), (101, false), (0, true)] {
+        let segment = small();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let number = server.serving().membership().number("test").unwrap();
+        thread::scope(|scope| {
+            let received = scope.spawn(|| {
+                let request = server.recv(SOON).map_err(|error| error.kind())?;
+                let bytes = request.to_vec();
+                request.reply("").map_err(|error| error.kind())?;
+                Ok::<_, ErrorKind>(bytes)
+            });
+            let sending = Sending { follows: true, ..Sending::new(client.terms, true) };
+            let write = |idx| client.shared().write(idx, Direction::Request, &Message::new("first"), "test");
+            let ticket = client.sender().place(write, sending, None, None, "test").unwrap().unwrap();
+            let slot = client.slot(ticket, "test").unwrap();
+            let asked = loop {
+                match slot.load() {
+                    word if word.state() == Some(State::More) => break word,
+                    _ => thread::yield_now(),
+                }
+            };
+            slot.describe(Direction::Request, len, 0);
+            slot.set_caller(Caller { follows, ..slot.caller() });
+            assert!(slot.pass_to_server(asked));
+            client.shared().ring_server(number);
+            assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::Failed));
+            client.call("good", SOON).unwrap();
+            assert_eq!(received.join().unwrap(), Ok(b"good".to_vec()), "{len} {follows}");
+        });
+        all_free(&segment);
+    }
 }
 
 #[test]
