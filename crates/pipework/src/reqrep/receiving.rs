@@ -12,6 +12,7 @@ use super::shm::ticket::Ticket;
 use super::watch::NoneDone;
 use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::Reach;
 
 const RECV: &str = "reqrep recv";
 
@@ -198,12 +199,14 @@ impl Client {
             Ok(if any { None } else { Some(None) })
         };
         let wait = self.sender().waiting_for_any(deadline, OP);
-        let bell = &shared.member(me).ok_or(Error::new(ErrorKind::Corrupt, OP))?.bell;
+        let any = &shared.member(me).ok_or(Error::new(ErrorKind::Corrupt, OP))?.any;
         let check = || {
             let calls = shared.calls_of(me).map(|ticket| ticket.idx());
             self.sender().liveness().check_calls(calls, OP)
         };
-        bell.wait(&wait, look, check)
+        let received = any.wait(&wait, look, check);
+        // It may have been woken for a reply that it leaves to others.
+        received.inspect_err(|_| any.notify(Reach::Machine))
     }
 
     /// Whether a call goes on after an error. Where the file was cut short, that is the error: then

@@ -32,6 +32,8 @@ impl Shared {
         }
         if let Some(member) = self.member(client) {
             member.bell.notify_swapped(Reach::Machine);
+            // After the same fence. Any of the threads there can use what has come.
+            member.any.wake_one(Reach::Machine);
         }
     }
 

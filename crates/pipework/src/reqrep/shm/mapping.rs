@@ -79,8 +79,10 @@ pub(crate) struct Member {
     _zero: AtomicU32,
     /// Nanoseconds since 1970, for people.
     pub(crate) since: AtomicU64,
-    /// Its doorbell.
+    /// Where its watch thread parks, which waits for steps of the other side in any of its slots.
     pub(crate) bell: Event,
+    /// Where threads of a client park that wait for whichever of its calls ends.
+    pub(crate) any: Event,
     pub(crate) counters: CacheLine<Counters>,
 }
 
