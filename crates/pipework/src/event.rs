@@ -58,6 +58,12 @@ impl Event {
         self.wake(1, reach);
     }
 
+    /// Wakes up to `count` parked threads; as `notify`.
+    pub(crate) fn notify_many(&self, count: usize, reach: Reach) {
+        fence(Ordering::SeqCst);
+        self.wake(count as u32, reach);
+    }
+
     /// Wakes up to `count` parked threads; as `notify_swapped`.
     pub(crate) fn notify_many_swapped(&self, count: u32, reach: Reach) {
         fence_after_swap();
@@ -169,12 +175,49 @@ pub(crate) struct Tick {
     last_ns: Hint,
     /// 1 if the last check has left work, so that the next one is due [`SOON`].
     has_more: Hint,
+    /// 1 where a test has stopped it.
+    #[cfg(test)]
+    stopped: Hint,
 }
 
 impl Tick {
     /// A tick that is due.
     pub(crate) fn new() -> Tick {
-        Tick { began: Instant::now(), last_ns: Hint::new(0), has_more: Hint::new(0) }
+        Tick {
+            began: Instant::now(),
+            last_ns: Hint::new(0),
+            has_more: Hint::new(0),
+            #[cfg(test)]
+            stopped: Hint::new(0),
+        }
+    }
+
+    /// Stops it: it is never due, and no slice ends. What is woken from now on was woken by an
+    /// event.
+    #[cfg(test)]
+    pub(crate) fn stop(&self) {
+        self.stopped.set(1);
+    }
+
+    /// The same, but threads go on looking after tasks that may be absent.
+    #[cfg(test)]
+    pub(crate) fn stop_slices(&self) {
+        self.stopped.set(2);
+    }
+
+    fn is_stopped(&self) -> bool {
+        #[cfg(test)]
+        return self.stopped.get() > 0;
+        #[cfg(not(test))]
+        false
+    }
+
+    /// Whether a thread that depends on it may look by itself, without an event.
+    pub(crate) fn goes_on(&self) -> bool {
+        #[cfg(test)]
+        return self.stopped.get() != 1;
+        #[cfg(not(test))]
+        true
     }
 
     /// Whether a check has left work. To be called in the check.
@@ -190,6 +233,9 @@ impl Tick {
     /// Whether it is due. If so, the caller must do the check for all that share the tick, and
     /// report it [done](Tick::done). Two threads may both get true.
     pub(crate) fn take(&self) -> bool {
+        if self.is_stopped() {
+            return false;
+        }
         let (now_ns, last_ns) = (self.now_ns(), self.last_ns.get());
         let due = last_ns == 0 || now_ns.saturating_sub(last_ns) >= self.interval().as_nanos() as u64;
         if due {
@@ -206,6 +252,9 @@ impl Tick {
 
     /// The time until the end of a slice of this length that began at the last tick.
     fn until(&self, slice: Duration) -> Duration {
+        if self.is_stopped() {
+            return Duration::MAX;
+        }
         let slice = if self.has_more.get() == 0 { slice } else { SOON };
         let passed_ns = self.now_ns().saturating_sub(self.last_ns.get());
         slice.saturating_sub(Duration::from_nanos(passed_ns))

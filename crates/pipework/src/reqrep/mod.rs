@@ -69,6 +69,8 @@ pub mod fuzzing;
 mod faults;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(all(test, not(loom)))]
+mod waking;
 
 pub use client::{Client, Outcome, Reply};
 pub use eventfd::EventFd;

@@ -79,6 +79,9 @@ pub(super) struct Sender {
     full: Hint,
     /// How many slots had [come free](Waiters::freed) here then.
     full_after: Hint,
+    /// 1 if a request that does not wait has found the ring full: the next one looks before it
+    /// acquires a slot.
+    ring_was_full: Hint,
 }
 
 /// From this many slots on, looking at all of them costs too much to spin.
@@ -106,6 +109,7 @@ impl Sender {
             likely: Hint::new(likely),
             full: Hint::new(0),
             full_after: Hint::new(0),
+            ring_was_full: Hint::new(0),
         })
     }
 
@@ -218,7 +222,8 @@ impl Sender {
         if terms.needs_server && !self.liveness.sees_server(shared, op)? {
             return Err(Error::new(ErrorKind::NoServer, op));
         }
-        let is_up = place.map_or_else(|| self.is_up(), Place::may_look);
+        let is_up = place.map_or_else(|| self.is_up(), Place::may_look)
+            && (deadline.is_some() || !self.finds_ring_full());
         let (idx, filled) = match is_up.then(|| self.acquire(me, deadline)).flatten() {
             Some(slot) => slot,
             None => {
@@ -248,8 +253,24 @@ impl Sender {
         if queued == Ok(true) || !slot.step(sent, sent.freed()) {
             return Ok(Some(ticket));
         }
-        self.gave_back(idx);
+        self.ring_was_full.set(1);
+        // An older entry of the slot is stale again.
+        self.gave_up(idx);
         queued.map(|_| None)
+    }
+
+    /// Whether the ring is full, for a request that does not wait for that: it would get a slot, and
+    /// give it back, which notifies those that wait for one.
+    #[inline]
+    fn finds_ring_full(&self) -> bool {
+        self.ring_was_full.get() != 0 && self.is_ring_full()
+    }
+
+    #[cold]
+    fn is_ring_full(&self) -> bool {
+        let is_full = self.shared.is_ring_full();
+        self.ring_was_full.set(u64::from(is_full));
+        is_full
     }
 
     /// Wakes servers for requests that were placed quietly.
@@ -362,15 +383,24 @@ impl Sender {
         terms: Terms,
         op: &'static str,
     ) -> Result<Place> {
+        let watcher = self.watch_space(op)?;
         let place = match before {
             Some(place) => {
-                place.leave(waker, terms.needs_server);
+                if place.leave(waker, terms.needs_server) && self.shared.is_ring_full() {
+                    // It has left its slot to those that can hold it until the ring has space.
+                    self.shared.space().notify(Reach::Machine);
+                }
                 place
             }
             None => self.waiters.join_task(waker, terms.needs_server),
         };
-        // That thread notices the slots that other clients free.
-        self.watch_space(op)?.wake_thread();
+        // That thread notices the slots that other clients free, and the cells.
+        if watcher.has_descriptor() {
+            // It may be parked for a loop, for which no time passes.
+            watcher.rouse();
+        } else {
+            watcher.wake_thread();
+        }
         Ok(place)
     }
 
@@ -512,7 +542,7 @@ impl Sender {
     /// A slot whose entry in the ring is stale now: a full ring may have space.
     fn gave_up(&self, idx: u32) {
         self.gave_back(idx);
-        self.shared.cells().notify_all_swapped(Reach::Machine);
+        self.shared.ring_may_have_space();
     }
 }
 

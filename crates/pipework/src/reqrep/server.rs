@@ -486,13 +486,7 @@ impl Server {
         let claim = |idx| Some((idx, shared.slot(idx)?.claim(number)?));
         let popped = shared.queue().pop(claim, RECV)?;
         if popped.claimed.is_some() || popped.stale > 0 {
-            // All of them: the claimed request may be that of any client that waits, by an older
-            // entry.
-            shared.cells().notify_all_swapped(Reach::Machine);
-        }
-        if popped.stale > 0 {
-            // An event loop that waits for a slot waits for a cell, too.
-            shared.space().notify_all(Reach::Machine);
+            shared.ring_may_have_space();
         }
         if popped.claimed.is_none() {
             self.0.liveness().meet_failure(RECV)?;
@@ -510,8 +504,14 @@ impl Server {
 
     fn find_waiting(&self, deadline: Deadline) -> Result<Found> {
         self.found_none()?;
-        let check = || self.0.liveness().check(RECV);
-        self.shared().requests().wait(&self.0.waiting(deadline, RECV), || self.find(), check)
+        let (shared, check) = (self.shared(), || self.0.liveness().check(RECV));
+        let found = shared.requests().wait(&self.0.waiting(deadline, RECV), || self.find(), check);
+        // It may have been woken for a request that it leaves to others.
+        found.inspect_err(|_| {
+            if shared.has_request() {
+                shared.requests().notify(Reach::Machine)
+            }
+        })
     }
 
     fn found_none(&self) -> Result<()> {

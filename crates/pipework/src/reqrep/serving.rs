@@ -289,6 +289,8 @@ impl Serving {
             return None;
         }
         let taken = shared.slot(idx)?.claim_again(taken)?;
+        // An older entry of the slot is stale again.
+        shared.ring_may_have_space();
         Some(Claimed { taken, ..claimed })
     }
 

@@ -22,6 +22,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::shm::mapping::Shared;
+use crate::deadline::Deadline;
 use crate::event::Event;
 use crate::sync::{self, AtomicU64, Hint, NoForks, Ordering, Reach};
 
@@ -30,14 +31,14 @@ use crate::sync::{self, AtomicU64, Hint, NoForks, Ordering, Reach};
 const OWN: u64 = 8;
 
 /// For how long a slot that was offered to other clients is left to them.
-const GRACE: Duration = Duration::from_millis(1);
+pub(super) const GRACE: Duration = Duration::from_millis(1);
 
 /// The time between two counts of the calls in progress.
 const COUNT: Duration = Duration::from_millis(20);
 
 /// For how long a slot is kept for a task that was chosen. After that the task counts as absent
 /// until it comes.
-const PATIENCE: Duration = Duration::from_millis(100);
+pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The line of one client.
 #[derive(Debug)]
@@ -66,7 +67,9 @@ pub(super) struct Waiters {
     counted_ns: Hint,
     /// `{ as they were counted anew: 32, calls: 32 }`, if the two numbers differed; else 0.
     doubt: Hint,
-    /// Where a representative parks whom the limit stops.
+    /// Where a representative parks that has no use for a slot now: the limit stops it, or a thread
+    /// stands before all that it represents. It is notified of each call that ends, and each change
+    /// of the line.
     ends: Event,
 }
 
@@ -86,6 +89,25 @@ struct Line {
     chosen: BTreeMap<u64, u64>,
     /// The tasks that need a server and were not notified yet that there is none.
     needy: BTreeSet<u64>,
+    /// A representative was woken for a free slot and has left it to those that are chosen. It may
+    /// be one slot more than they need, if one of them has its own already: so the next of them that
+    /// leaves the line hands on.
+    is_left: bool,
+}
+
+/// How the line is now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct View {
+    /// Waiters that are not chosen.
+    pub(super) waiting: usize,
+    /// Waiters that are chosen, without those that are absent.
+    pub(super) chosen: usize,
+    /// One of those that are not chosen is a task.
+    pub(super) has_task: bool,
+    /// The first of those that are not chosen is a thread, which looks for itself.
+    pub(super) is_thread_first: bool,
+    /// When the first of the tasks that are chosen counts as absent.
+    pub(super) patience_ends: Option<Deadline>,
 }
 
 fn counted(calls: u32) -> u64 {
@@ -275,9 +297,61 @@ impl Waiters {
         if self.is_empty() {
             return 0;
         }
+        let line = self.line();
+        line.waiting.len() + line.present(..u64::MAX, self.now_ns())
+    }
+
+    pub(super) fn view(&self) -> View {
+        if self.is_empty() { View::default() } else { self.view_of(&self.line()) }
+    }
+
+    /// The same for a representative that leaves a free slot to those that are chosen. It must look
+    /// for one more than these need once more.
+    pub(super) fn leave_to_chosen(&self) -> View {
         let mut line = self.line();
-        line.give_up_on_the_absent(self.now_ns());
-        line.waiting.len() + line.chosen.len()
+        line.is_left = true;
+        self.view_of(&line)
+    }
+
+    fn view_of(&self, line: &Line) -> View {
+        let now_ns = self.now_ns();
+        let first_ns = line.chosen.values().copied().filter(|since| *since != u64::MAX).min();
+        let left = |since: u64| since.saturating_add(PATIENCE.as_nanos() as u64).saturating_sub(now_ns);
+        View {
+            waiting: line.waiting.len(),
+            chosen: line.present(..u64::MAX, now_ns),
+            has_task: line.waiting.iter().any(|number| !line.threads.contains(number)),
+            is_thread_first: line.waiting.first().is_some_and(|first| line.threads.contains(first)),
+            patience_ends: first_ns.map(|since| Deadline::after(Duration::from_nanos(left(since)))),
+        }
+    }
+
+    /// Keeps no slot any longer for tasks that have not come in time, and hands on what was kept.
+    pub(super) fn give_up_on_the_absent(&self) {
+        if self.is_empty() {
+            return;
+        }
+        let mut line = self.line();
+        let (before, now_ns) = (line.chosen.len(), self.now_ns());
+        line.chosen.retain(|_, since| is_present(*since, now_ns));
+        let absent = before - line.chosen.len();
+        let is_left = absent > 0 && mem::take(&mut line.is_left);
+        drop(line);
+        if absent > 0 {
+            self.hand_on(absent, is_left);
+        }
+    }
+
+    /// Slots that were meant for waiters here are for others: of this line, or of other clients.
+    fn hand_on(&self, slots: usize, is_left: bool) {
+        let chosen = (0..slots).take_while(|_| self.choose()).count();
+        if is_left {
+            self.shared.space().notify_all(Reach::Machine);
+        } else if chosen < slots {
+            // They may be of use where no waiter of this line can be chosen.
+            self.shared.space().notify_many(slots - chosen, Reach::Machine);
+        }
+        self.tell_of_end();
     }
 
     #[cfg(test)]
@@ -322,7 +396,12 @@ impl Waiters {
     pub(super) fn hand_over(&self) -> bool {
         let freed = self.freed.get() + 1;
         self.freed.set(freed);
-        !freed.is_multiple_of(OWN) && !self.is_empty() && self.choose()
+        let is_chosen = !freed.is_multiple_of(OWN) && !self.is_empty() && self.choose();
+        if is_chosen {
+            // The waiter may take it, although it may be the only one that is free.
+            self.took_offer();
+        }
+        is_chosen
     }
 
     /// Chooses the first that waits and wakes it; false if no waiter can be woken here.
@@ -352,17 +431,6 @@ impl Waiters {
         let wakers = needy.iter().filter_map(taken).collect();
         drop(line);
         wakers
-    }
-
-    /// How many are chosen, if a task waits that is not; such a task needs a representative.
-    pub(super) fn has_tasks(&self) -> Option<usize> {
-        if self.is_empty() {
-            return None;
-        }
-        let mut line = self.line();
-        line.give_up_on_the_absent(self.now_ns());
-        let is_task = |number: &u64| !line.threads.contains(number);
-        line.waiting.iter().any(is_task).then_some(line.chosen.len())
     }
 
     /// A place for this thread, behind all others, or where it stood before, if it is back.
@@ -489,11 +557,15 @@ impl Line {
         Some(place.take())
     }
 
-    /// Keeps no slot for tasks that have not come.
-    fn give_up_on_the_absent(&mut self, now_ns: u64) {
-        let patience = PATIENCE.as_nanos() as u64;
-        self.chosen.retain(|_, since| now_ns < since.saturating_add(patience));
+    /// How many of these are chosen and not absent.
+    fn present(&self, numbers: std::ops::RangeTo<u64>, now_ns: u64) -> usize {
+        self.chosen.range(numbers).filter(|(_, since)| is_present(**since, now_ns)).count()
     }
+}
+
+/// Whether a slot is kept for a waiter that was chosen then.
+fn is_present(since_ns: u64, now_ns: u64) -> bool {
+    now_ns < since_ns.saturating_add(PATIENCE.as_nanos() as u64)
 }
 
 impl Place {
@@ -517,11 +589,21 @@ impl Place {
         if self.waiters.first.get() == self.number {
             return Ahead { waits: false, chosen: 0 };
         }
+        self.ahead_in(&self.waiters.line())
+    }
+
+    /// The same for a representative that leaves a free slot to those before it that are chosen. It
+    /// must look for one more than these need once more.
+    pub(super) fn leave_to_chosen(&self) -> Ahead {
         let mut line = self.waiters.line();
-        line.give_up_on_the_absent(self.waiters.now_ns());
+        line.is_left = true;
+        self.ahead_in(&line)
+    }
+
+    fn ahead_in(&self, line: &Line) -> Ahead {
         Ahead {
             waits: line.waiting.first().is_some_and(|first| *first < self.number),
-            chosen: line.chosen.range(..self.number).count(),
+            chosen: line.present(..self.number, self.waiters.now_ns()),
         }
     }
 
@@ -530,19 +612,33 @@ impl Place {
         let Some(seat) = &self.seat else { return };
         let mut line = self.waiters.line();
         seat.is_chosen.set(0);
-        line.chosen.remove(&self.number);
+        let was_chosen = line.chosen.remove(&self.number).is_some();
         line.waiting.insert(self.number);
+        let is_left = was_chosen && mem::take(&mut line.is_left);
+        drop(line);
+        if is_left {
+            self.waiters.hand_on(1, true);
+        }
     }
 
     /// The same for a task, with the waker for it from now on. It must look once more if it
-    /// [may](Place::may_look).
-    pub(super) fn leave(&self, waker: &Waker, needs_server: bool) {
+    /// [may](Place::may_look). Returns whether it was chosen.
+    pub(super) fn leave(&self, waker: &Waker, needs_server: bool) -> bool {
         let wake = Wake::Task(Some(waker.clone()));
         let mut line = self.waiters.line();
+        let was_chosen = line.chosen.contains_key(&self.number);
         // Dropped outside of the lock: a waker runs foreign code.
         let before = line.put(self.number, wake, needs_server);
+        let is_left = was_chosen && mem::take(&mut line.is_left);
         drop(line);
         drop(before);
+        if is_left {
+            self.waiters.hand_on(1, true);
+        } else {
+            // It needs a representative again.
+            self.waiters.tell_of_end();
+        }
+        was_chosen
     }
 
     /// Where a thread parks that does not represent the line.
@@ -571,18 +667,18 @@ impl Drop for Place {
         let (gone, was_chosen) = line.take(self.number);
         let next = line.representative().filter(|next| was != Some(*next));
         let next = next.and_then(|next| line.places.get_mut(&next)).map(Wake::take);
+        let is_left = was_chosen && mem::take(&mut line.is_left);
         drop(line);
         drop(gone);
-        if !self.is_served.get() {
-            if self.seat.is_some() {
-                let (line, number, at) = (self.waiters.id, self.number, Instant::now());
-                GIVEN_UP.set(Some(GivenUp { line, number, at }));
-            }
-            if was_chosen && !self.waiters.choose() {
-                // It may be of use where no waiter of this line can be chosen.
-                self.waiters.shared.space().notify(Reach::Machine);
-                self.waiters.tell_of_end();
-            }
+        if !self.is_served.get() && self.seat.is_some() {
+            let (line, number, at) = (self.waiters.id, self.number, Instant::now());
+            GIVEN_UP.set(Some(GivenUp { line, number, at }));
+        }
+        if is_left || was_chosen && !self.is_served.get() {
+            self.waiters.hand_on(1, is_left);
+        } else {
+            // A representative may be waiting for that.
+            self.waiters.tell_of_end();
         }
         // It represents the others from now on.
         next.into_iter().for_each(Wake::wake);

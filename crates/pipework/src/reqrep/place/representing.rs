@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use super::{Acquired, Sender, Terms};
 use crate::deadline::Deadline;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::event::Wait;
-use crate::reqrep::waiters::{Ahead, Place};
+use crate::reqrep::waiters::{Ahead, GRACE, Place};
 use crate::spin::{Looks, Spin};
 use crate::sync::Reach;
 
@@ -49,22 +49,43 @@ impl Sender {
             let is_due = || waiters.lets_in(place.ahead().chosen) || !place.is_representative();
             waiters.ends().wait(&wait, || meet().map(|()| is_due().then_some(())), check)?;
         }
+        // A slot that was offered to others is left to them for a moment. It may be one that they
+        // have freed again, which nobody says then.
+        let is_left = || waiters.must_leave_one() && shared.has_free(0) && !shared.has_free(1);
+        if is_left() {
+            let moment = Wait { deadline: deadline.capped(GRACE), ..self.waiting_for_any(deadline, op) };
+            let over = || meet().map(|()| (!is_left()).then_some(()));
+            match waiters.ends().wait(&moment, over, check) {
+                Err(error) if error.kind() == ErrorKind::TimedOut && !deadline.has_passed() => {}
+                ended => ended?,
+            }
+        }
         let look = || {
             meet()?;
             if parks.get() > 1 {
                 waiters.took_offer();
             }
-            let ahead = place.ahead();
-            let slot = match ahead {
-                Ahead { waits: false, chosen: 0 } => self.acquire(me, Some(&|| deadline)),
-                Ahead { chosen, .. } if !waiters.lets_in(chosen) || !shared.has_free(chosen) => None,
-                Ahead { waits: false, .. } => self.acquire(me, Some(&|| deadline)),
-                Ahead { .. } => {
-                    waiters.choose();
-                    None
-                }
+            let mut ahead = place.ahead();
+            if ahead.chosen > 0 && shared.has_free(0) && !shared.has_free(ahead.chosen) {
+                ahead = place.leave_to_chosen();
+            }
+            let slot = loop {
+                break match ahead {
+                    Ahead { waits: false, chosen: 0 } => self.acquire(me, Some(&|| deadline)),
+                    Ahead { chosen, .. } if !waiters.lets_in(chosen) || !shared.has_free(chosen) => None,
+                    // Before it stand tasks, which hold no slot while the ring is full. It does.
+                    Ahead { waits: true, .. } if !shared.is_ring_full() => {
+                        if waiters.choose() {
+                            // There may be slots for others, too.
+                            ahead = place.ahead();
+                            continue;
+                        }
+                        None
+                    }
+                    Ahead { .. } => self.acquire(me, Some(&|| deadline)),
+                };
             };
-            let stays = place.is_representative() && waiters.lets_in(ahead.chosen);
+            let stays = place.is_representative() && waiters.lets_in(ahead.chosen) && !is_left();
             Ok((slot.is_some() || !stays).then_some(slot))
         };
         let slot = shared.space().wait_parking(&wait, || parks.set(parks.get() + 1), look, check);

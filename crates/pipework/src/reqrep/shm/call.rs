@@ -79,13 +79,15 @@ impl Shared {
         self.queue().entries().any(|idx| self.is_sent(idx))
     }
 
+    /// Whether the ring is full behind the entry of a call that waits for a server.
+    pub(crate) fn is_ring_full(&self) -> bool {
+        self.queue().is_full(|idx| self.is_sent(idx))
+    }
+
     /// Whether more than `more` requests could be sent: there are free slots, and the ring is not
-    /// full, or would not be after a push has removed its first entry.
+    /// full.
     pub(crate) fn has_space(&self, more: usize) -> bool {
-        let queue = self.queue();
-        let first_waits = || queue.entries().next().is_some_and(|idx| self.is_sent(idx));
-        let is_full = || queue.len() >= self.geometry().queue as usize && first_waits();
-        self.has_free(more) && !is_full()
+        !self.is_ring_full() && self.has_free(more)
     }
 
     pub(crate) fn is_sent(&self, idx: u32) -> bool {

@@ -78,6 +78,14 @@ impl Shared {
         Ok(pushed)
     }
 
+    /// The last step may have made space in a full ring: it has removed an entry, or made one stale.
+    /// Wakes all waiters: the step may have been the claim of the request of any of them, by an
+    /// older entry of its slot.
+    #[inline]
+    pub(crate) fn ring_may_have_space(&self) {
+        self.cells().notify_all_swapped(Reach::Machine);
+    }
+
     /// A slot has come free in the last step, whichever member held it.
     pub(crate) fn slot_is_free(&self, idx: u32) {
         if self.space().is_awaited() {

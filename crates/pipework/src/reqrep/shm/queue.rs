@@ -95,6 +95,24 @@ impl Queue<'_> {
         Err(Error::new(ErrorKind::Corrupt, op))
     }
 
+    /// Whether a push would find it full.
+    pub(crate) fn is_full(&self, is_needed: impl Fn(u32) -> bool) -> bool {
+        let mut tail = self.tail.load(Ordering::Relaxed);
+        for _ in 0..self.max_attempts() {
+            let (at, lap) = self.place(tail);
+            // Acquire: as in `push`.
+            let cell = Cell(at.load(Ordering::Acquire));
+            match (cell.is_full(), cell.ahead_of(lap)) {
+                (true, ahead) if ahead >= 0 => tail = self.after(tail, ahead as u64),
+                (false, ahead) if ahead > 0 => tail = self.after(tail, ahead as u64 - 1),
+                (true, -1) => return is_needed(cell.slot()),
+                // An empty cell; or a damaged one, of which the push says so.
+                _ => return false,
+            }
+        }
+        false
+    }
+
     /// Takes the first entry whose slot `claim` claims.
     #[inline]
     pub(crate) fn pop<T>(
@@ -215,6 +233,7 @@ mod tests {
             for (step, slot) in steps {
                 match step {
                     0..=2 => {
+                        let was_full = queue.is_full(|other| other != slot && sent[other as usize]);
                         let pushed = queue.push(slot, |other| other != slot && sent[other as usize], "test").expect("well formed");
                         // A full ring first loses a stale entry at its front.
                         let is_stale = |front: &u32| *front == slot || !sent[*front as usize];
@@ -222,6 +241,7 @@ mod tests {
                             model.pop_front();
                         }
                         prop_assert_eq!(pushed, model.len() < 8);
+                        prop_assert_eq!(was_full, !pushed);
                         if pushed {
                             model.push_back(slot);
                         }

@@ -13,7 +13,7 @@ use super::slot::{Slot, SlotWord, State};
 use super::word::NOBODY;
 use crate::deadline::Deadline;
 use crate::error::Result;
-use crate::sync::{Ordering, Reach, Unshared};
+use crate::sync::{Ordering, Unshared};
 #[cfg(test)]
 use crate::sys;
 use crate::sys::{Errno, memory};
@@ -295,7 +295,7 @@ impl Shared {
             Some(State::Free) => {
                 self.slot_is_free(idx);
                 // It may have been the first in a full ring.
-                self.cells().notify_all_swapped(Reach::Machine);
+                self.ring_may_have_space();
             }
             Some(State::Dropped) => {
                 if word.has_waiter() {

@@ -4,6 +4,7 @@ use super::{Call, Interests, Topic, WatcherState};
 use crate::event::Event;
 use crate::reqrep::shm::call::Standing;
 use crate::reqrep::shm::ticket::Ticket;
+use crate::reqrep::waiters::View;
 
 /// What a look for the descriptor has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,18 +17,23 @@ pub(super) enum Found {
 }
 
 impl WatcherState {
-    /// Where the thread of the member `me` parks. Not at `space` while the limit of its client
-    /// stops all whom it would report to: it would take wake-ups that others need.
-    pub(super) fn event(&self, me: u16) -> &Event {
-        let more = || self.represents().unwrap_or_else(|| self.in_line());
-        let line = self.topic.line().filter(|waiters| waiters.is_limited());
-        match line.filter(|waiters| !waiters.lets_in(more())) {
-            Some(waiters) => waiters.ends(),
-            None => self.common_event(me),
+    /// Where the thread of the member `me` parks. Not at `space` while it has no use for a slot: it
+    /// would take wake-ups that others need. That is so while the limit of its client stops all that
+    /// it would report to, while a thread stands before these, which looks for itself, and while the
+    /// ring is full, for neither a task nor a loop can hold a slot until then.
+    pub(super) fn event(&self, me: u16, view: &View) -> &Event {
+        let Topic::Space(waiters) = &self.topic else { return self.common_event(me) };
+        let more = if view.has_task { view.chosen } else { view.waiting + view.chosen };
+        if view.is_thread_first || !waiters.lets_in(more) {
+            waiters.ends()
+        } else if self.shared.is_ring_full() {
+            self.shared.cells()
+        } else {
+            self.shared.space()
         }
     }
 
-    /// The same without a limit.
+    /// The same where it has use for what comes.
     pub(super) fn common_event(&self, me: u16) -> &Event {
         match &self.topic {
             Topic::Requests(_) => self.shared.requests(),
@@ -42,9 +48,9 @@ impl WatcherState {
         self.topic.line().is_none_or(|waiters| waiters.lets_in(more))
     }
 
-    /// How many waiters are chosen in the line for slots, if the thread is to represent them.
-    pub(super) fn represents(&self) -> Option<usize> {
-        self.topic.line().and_then(|waiters| waiters.has_tasks())
+    /// The line for slots, if this is what the thread is for.
+    pub(super) fn view(&self) -> View {
+        self.topic.line().map_or_else(View::default, |waiters| waiters.view())
     }
 
     /// Counts the calls in progress anew: some of this client may have ended unseen.
@@ -77,7 +83,8 @@ impl WatcherState {
     /// The same for the other members that wait there.
     pub(super) fn is_there_for_others(&self) -> bool {
         match &self.topic {
-            Topic::Space(_) => self.shared.has_space(0),
+            // A thread can hold a slot until the ring has space.
+            Topic::Space(_) => self.shared.has_free(0),
             _ => self.is_there(0),
         }
     }

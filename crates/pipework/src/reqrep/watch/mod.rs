@@ -41,8 +41,8 @@ pub(super) use interests::Registration;
 pub(super) enum Topic {
     /// A request that waits for a server; and what else comes to that one.
     Requests(Arc<Inbox>),
-    /// Space for one more call; and the line that the thread represents. Never locked while the
-    /// interests are: forks wait for both.
+    /// A slot for one more call, and a cell of the ring for it; and the line that the thread
+    /// represents. Never locked while the interests are: forks wait for both.
     Space(Arc<Waiters>),
     /// The ends of calls, and parts of their replies.
     Replies,

@@ -6,7 +6,7 @@ use super::{Call, PATIENCE, Ready, Task, Topic, WATCH, WatcherState};
 use crate::deadline::Deadline;
 use crate::error::{ErrorKind, Result};
 use crate::event::Wait;
-use crate::reqrep::waiters::wake;
+use crate::reqrep::waiters::{self, View, wake};
 use crate::sync::Reach;
 
 /// What the thread is to do.
@@ -14,15 +14,33 @@ use crate::sync::Reach;
 enum Order {
     Watch,
     Stop,
+    /// It rests, but for a shorter time: a task was chosen, and may be absent.
+    Sooner,
+}
+
+/// What has ended a wait for something to report.
+enum Seen {
+    Ready(Ready),
+    /// The thread is to park elsewhere.
+    Elsewhere,
+    /// It is to park for a shorter time.
+    Sooner,
 }
 
 impl WatcherState {
     pub(super) fn run(&self) {
         loop {
-            match self.rest(Deadline::NEVER) {
-                Ok(Order::Watch) => self.pass_on(self.tell()),
+            if let Some(waiters) = self.topic.line() {
+                waiters.give_up_on_the_absent();
+            }
+            match self.rest(self.view().patience_ends.unwrap_or(Deadline::NEVER)) {
+                Ok(Order::Watch) => {
+                    if let Some(told) = self.tell() {
+                        self.pass_on(told);
+                    }
+                }
                 Ok(Order::Stop) => return,
-                Err(_) => {}
+                Ok(Order::Sooner) | Err(_) => {}
             }
         }
     }
@@ -31,38 +49,53 @@ impl WatcherState {
     fn rest(&self, deadline: Deadline) -> Result<Order> {
         let wait = Wait { deadline, spin: &self.spin, reach: Reach::Process, tick: None, op: WATCH };
         let look = || {
-            let represents = self.represents().is_some();
+            let view = self.view();
             let interests = self.interests();
-            let is_wanted = represents || self.is_wanted(&interests);
-            Ok(if interests.stop { Some(Order::Stop) } else { is_wanted.then_some(Order::Watch) })
+            Ok(if interests.stop {
+                Some(Order::Stop)
+            } else if view.has_task || self.is_wanted(&interests) {
+                Some(Order::Watch)
+            } else {
+                is_sooner(&view, deadline).then_some(Order::Sooner)
+            })
         };
         self.rest.wait(&wait, look, || Ok(()))
     }
 
     /// Waits until there is something to report, and reports it; false if it has notified neither a
-    /// task nor a loop.
-    fn tell(&self) -> bool {
+    /// task nor a loop. `None` if it has taken no wake-up that another waiter could use.
+    fn tell(&self) -> Option<bool> {
         let tick = Some(self.liveness.tick());
-        let (deadline, reach) = (Deadline::NEVER, Reach::Machine);
+        let (view, reach) = (self.view(), Reach::Machine);
+        // A task may be chosen at any time, which nobody says here.
+        let patience = || match view.has_task && self.liveness.tick().goes_on() {
+            true => Deadline::after(waiters::PATIENCE),
+            false => Deadline::NEVER,
+        };
+        let deadline = view.patience_ends.unwrap_or_else(patience);
         let wait = Wait { deadline, spin: &self.spin, reach, tick, op: WATCH };
         let (me, failures) = (self.liveness.number(), self.liveness.failures());
         // A member that has joined anew has other calls, and another bell. A failed check concerns
         // all interests, whichever thread had the tick.
-        let event = self.event(me);
+        let event = self.event(me, &view);
         let look = || {
-            if !std::ptr::eq(event, self.event(me)) {
-                return Ok(Some(None));
+            let view = self.view();
+            if !std::ptr::eq(event, self.event(me, &view)) {
+                return Ok(Some(Seen::Elsewhere));
             }
             let has_changed = self.liveness.number() != me || self.liveness.failures() != failures;
-            Ok(self.look(has_changed || self.topic.is_stopped()).map(Some))
+            let ready = self.look(has_changed || self.topic.is_stopped(), view);
+            Ok(ready.map(Seen::Ready).or_else(|| is_sooner(&view, deadline).then_some(Seen::Sooner)))
         };
         let ready = match event.wait(&wait, look, || self.check()) {
-            Ok(Some(ready)) => ready,
-            // It parks elsewhere from now on.
-            Ok(None) => return false,
+            Ok(Seen::Ready(ready)) => ready,
+            // The wake-up that it got may be for another.
+            Ok(Seen::Elsewhere) => return std::ptr::eq(event, self.common_event(me)).then_some(false),
+            Ok(Seen::Sooner) => return None,
+            Err(error) if error.kind() == ErrorKind::TimedOut => return None,
             Err(error) if error.kind() == ErrorKind::Interrupted => Ready::default(),
             // The tasks and loops look, and get the error.
-            Err(_) => self.look(true).unwrap_or_default(),
+            Err(_) => self.look(true, self.view()).unwrap_or_default(),
         };
         let mut any = ready.descriptor || !ready.tasks.is_empty();
         ready.tasks.into_iter().for_each(wake);
@@ -71,20 +104,25 @@ impl WatcherState {
             any |= (0..ready.from_line).take_while(|_| waiters.choose()).count() > 0;
         }
         self.interests().is_waking = false;
-        any
+        Some(any)
     }
 
     /// What is to be reported now; `None` if there is nothing, but an interest is registered.
-    fn look(&self, everybody: bool) -> Option<Ready> {
-        let represents = self.represents();
+    fn look(&self, everybody: bool, mut view: View) -> Option<Ready> {
         self.count_anew();
-        let has_slot = |chosen| self.lets_in(chosen) && self.shared.has_free(chosen);
-        let from_line = match represents {
-            Some(_) if everybody => usize::MAX,
-            Some(chosen) => usize::from(has_slot(chosen)),
-            None => 0,
+        if let Some(waiters) = self.topic.line().filter(|_| view.chosen > 0)
+            && self.shared.has_free(0)
+            && !self.shared.has_free(view.chosen)
+        {
+            view = waiters.leave_to_chosen();
+        }
+        let has_slot = || self.lets_in(view.chosen) && self.shared.has_space(view.chosen);
+        let from_line = match view.has_task {
+            true if everybody => usize::MAX,
+            true => usize::from(!view.is_thread_first && has_slot()),
+            false => 0,
         };
-        let in_line = self.in_line();
+        let in_line = view.waiting + view.chosen;
         // Wakers are dropped after the lock.
         let mut tasks = self.told_of_no_server();
         let mut interests = self.interests();
@@ -106,7 +144,7 @@ impl WatcherState {
         let is_due = |task: &mut Task| for_all || task.call.as_ref().is_some_and(has_ended);
         tasks.extend(interests.tasks.extract_if(|_, task| is_due(task)).map(|(_, task)| task.waker));
         interests.is_waking = !tasks.is_empty() || from_line > 0;
-        let is_wanted = represents.is_some() || self.is_wanted(&interests);
+        let is_wanted = view.has_task || self.is_wanted(&interests);
         let over = descriptor || everybody || interests.is_waking || !is_wanted;
         over.then_some(Ready { descriptor, from_line, tasks })
     }
@@ -149,10 +187,26 @@ impl WatcherState {
             interests.stop = true;
             interests.is_waking
         };
+        self.rouse();
+        !is_waking
+    }
+
+    /// Makes the thread look, wherever it is parked.
+    pub(in crate::reqrep) fn rouse(&self) {
         self.rest.notify_all(Reach::Process);
         // Other threads that park there look, and park again.
         self.common_event(self.liveness.number()).notify_all(Reach::Machine);
-        self.topic.line().inspect(|waiters| waiters.tell_of_end());
-        !is_waking
+        if let Some(waiters) = self.topic.line() {
+            self.shared.cells().notify_all(Reach::Machine);
+            waiters.tell_of_end();
+        }
     }
 }
+
+/// Whether a task is to be given up before the deadline.
+fn is_sooner(view: &View, deadline: Deadline) -> bool {
+    view.patience_ends.is_some_and(|ends| ends.as_ns() + SLACK_NS < deadline.as_ns())
+}
+
+/// Two readings of the clock for one instant differ by less than this.
+const SLACK_NS: i64 = 1_000_000;

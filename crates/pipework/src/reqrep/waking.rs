@@ -1,0 +1,458 @@
+//! For each event of the segment, and each combination of waiters that can park there together:
+//! every one of them is woken by an event. No slice ends here, so a waiter that misses its wake-up
+//! never returns, and the test reports it after [`GUARD`].
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::tests::block_on;
+use super::{Client, Options, Segment, Server, Ticket};
+use crate::deadline::Deadline;
+use crate::sync::{AtomicU64, Ordering};
+use crate::sys;
+
+/// After this time a waiter counts as forgotten. However busy the machine is, a thread that was
+/// woken runs before that.
+const GUARD: Duration = Duration::from_secs(60);
+
+/// For how long waiters get ready. One that parks later misses nothing; the test then only shows
+/// less.
+const SETTLE: Duration = Duration::from_millis(4);
+
+fn client(segment: &Segment) -> Client {
+    let client = segment.client().unwrap();
+    client.sender().liveness().tick().stop();
+    client
+}
+
+fn server(segment: &Segment) -> Server {
+    let server = segment.server().unwrap();
+    server.serving().liveness().tick().stop();
+    server
+}
+
+/// Waiters, each in a thread of its own, which report when they have what they wait for. The
+/// threads are not joined: one that is never woken is to fail the test and not to hang it.
+struct Crowd<T> {
+    report: Sender<T>,
+    reports: Receiver<T>,
+}
+
+impl<T: Send + 'static> Crowd<T> {
+    fn new() -> Crowd<T> {
+        let (report, reports) = mpsc::channel();
+        Crowd { report, reports }
+    }
+
+    fn add(&self, wait: impl FnOnce() -> T + Send + 'static) {
+        let report = self.report.clone();
+        thread::spawn(move || {
+            // Fails once the test is over.
+            let _ = report.send(wait());
+        });
+    }
+
+    fn next(&self, what: &str) -> T {
+        self.reports.recv_timeout(GUARD).unwrap_or_else(|_| panic!("a waiter was not woken: {what}"))
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.reports.try_recv().is_err()
+    }
+}
+
+/// All ways to pick some of these, each forwards and backwards.
+fn picks<K: Copy>(kinds: &[K]) -> Vec<Vec<K>> {
+    let pick =
+        |mask: u32| kinds.iter().enumerate().filter(move |(n, _)| mask >> n & 1 == 1).map(|(_, kind)| *kind);
+    (1..1 << kinds.len())
+        .flat_map(|mask| {
+            let forwards: Vec<K> = pick(mask).collect();
+            let backwards: Vec<K> = forwards.iter().rev().copied().collect();
+            [forwards, backwards]
+        })
+        .collect()
+}
+
+fn until(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < GUARD);
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
+fn is_rung(doorbell: &OwnedFd, deadline: impl Into<Deadline>) -> bool {
+    sys::wait(&[doorbell.as_fd()], sys::For::Reading, deadline.into()).expect("poll")
+}
+
+// ---------------------------------------------------------------- replies
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Receiving {
+    /// A thread in `recv_any`.
+    Any,
+    /// A task in `call_async`.
+    Task,
+    /// A thread in `call`.
+    Call,
+    /// An event loop behind the doorbell.
+    Loop,
+}
+
+#[test]
+fn each_waiter_for_a_reply_is_woken_whatever_waits_beside_it() {
+    use Receiving::{Any, Call, Loop, Task};
+    // An event loop and a thread in `recv_any` want the same replies: whichever looks first gets
+    // one.
+    for kinds in picks(&[Any, Any, Task, Task, Call]).into_iter().chain(picks(&[Task, Call, Loop])) {
+        let segment = Options::new().slots(8).members(8).anonymous().unwrap();
+        let (client, server, crowd) = (client(&segment), server(&segment), Crowd::new());
+        // It reports the calls that are in progress when it is made, whatever they are.
+        let mut made = kinds.contains(&Loop).then(|| client.doorbell().unwrap());
+        for kind in &kinds {
+            let (kind, caller) = (*kind, client.clone());
+            match kind {
+                Any => drop(client.send(&[kind as u8], GUARD).unwrap()),
+                Loop => drop(client.send(&[kind as u8], GUARD).unwrap()),
+                Task | Call => {}
+            }
+            let doorbell = made.take_if(|_| kind == Loop);
+            crowd.add(move || {
+                match kind {
+                    Any => drop(caller.recv_any(Deadline::NEVER).unwrap().expect("a call").1.unwrap()),
+                    Task => drop(block_on(caller.call_async(&[kind as u8])).unwrap()),
+                    Call => drop(caller.call(&[kind as u8], Deadline::NEVER).unwrap()),
+                    Loop => assert!(is_rung(&doorbell.expect("it was made"), Deadline::NEVER)),
+                }
+                kind
+            });
+        }
+        let requests: Vec<_> = kinds.iter().map(|_| server.recv(GUARD).unwrap()).collect();
+        thread::sleep(SETTLE);
+        for request in requests {
+            let wanted = request[0];
+            request.reply("").unwrap();
+            let woken = crowd.next(&format!("{kinds:?}"));
+            assert_eq!(woken as u8, wanted, "{kinds:?}");
+        }
+    }
+}
+
+/// Many calls, one after the other, beside a thread that waits for another.
+#[test]
+fn no_task_is_late_beside_a_thread_in_recv_any() {
+    let segment = Options::new().slots(8).members(8).anonymous().unwrap();
+    let (client, server, crowd) = (client(&segment), server(&segment), Crowd::new());
+    client.send("another", GUARD).unwrap();
+    let another = server.recv(GUARD).unwrap();
+    let any = client.clone();
+    crowd.add(move || drop(any.recv_any(Deadline::NEVER).unwrap().expect("a call").1.unwrap()));
+    let tasks = Crowd::new();
+    tasks.add(move || {
+        for _ in 0..1000 {
+            block_on(client.call_async("a")).unwrap();
+        }
+    });
+    let answering = Crowd::new();
+    let answerer = server.clone();
+    answering.add(move || {
+        for _ in 0..1000 {
+            answerer.recv(Deadline::NEVER).unwrap().reply("b").unwrap();
+        }
+    });
+    tasks.next("a task beside a thread in recv_any");
+    another.reply("").unwrap();
+    crowd.next("a thread in recv_any beside a task");
+}
+
+// ---------------------------------------------------------------- slots
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sending {
+    /// A thread in `send`.
+    Thread,
+    /// A task in `send_async`.
+    Task,
+    /// An event loop behind the descriptor for space.
+    Loop,
+}
+
+/// Sends with a client, in a thread of its own.
+fn send(crowd: &Crowd<(Client, Ticket)>, client: &Client, kind: Sending) {
+    let client = client.clone();
+    crowd.add(move || {
+        let ticket = match kind {
+            Sending::Thread => client.send("a", Deadline::NEVER).unwrap(),
+            Sending::Task => block_on(client.send_async("a")).unwrap(),
+            Sending::Loop => {
+                let space = client.send_doorbell().unwrap();
+                loop {
+                    assert!(is_rung(&space, Deadline::NEVER));
+                    if let Some(ticket) = client.try_send("a").unwrap() {
+                        break ticket;
+                    }
+                }
+            }
+        };
+        (client, ticket)
+    });
+}
+
+/// Waiters of two clients.
+fn senders() -> Vec<Vec<(usize, Sending)>> {
+    use Sending::{Loop, Task, Thread};
+    picks(&[(0, Thread), (0, Task), (0, Thread), (0, Loop), (1, Thread), (1, Task), (1, Loop)])
+}
+
+/// One slot, which each waiter frees for the next.
+#[test]
+fn each_waiter_for_a_slot_is_woken_whatever_waits_beside_it() {
+    for (kinds, is_limited) in senders().into_iter().flat_map(|kinds| [(kinds.clone(), false), (kinds, true)])
+    {
+        let segment = Options::new().slots(1).members(8).anonymous().unwrap();
+        let clients = [(); 2].map(|()| {
+            let client = client(&segment);
+            if is_limited { client.max_in_flight(1) } else { client }
+        });
+        let held = clients[0].try_send("held").unwrap().expect("there is a slot");
+        let crowd = Crowd::new();
+        for (whose, kind) in &kinds {
+            send(&crowd, &clients[*whose], *kind);
+        }
+        thread::sleep(SETTLE);
+        let (mut holder, mut held) = (clients[0].clone(), held);
+        for _ in &kinds {
+            assert!(holder.cancel(held).unwrap());
+            (holder, held) = crowd.next(&format!("{kinds:?}, limited {is_limited}"));
+        }
+        assert!(holder.cancel(held).unwrap());
+        // The ring is full of calls that are over: that is not what these wait for.
+        assert!(segment.len() <= 2);
+    }
+}
+
+/// A task is chosen for the only slot, and is never polled again.
+#[test]
+fn the_slot_of_a_task_that_does_not_come_goes_to_whatever_waits_behind_it() {
+    use Sending::{Loop, Task, Thread};
+    for kinds in picks(&[(0, Thread), (0, Task), (0, Loop)]) {
+        let segment = Options::new().slots(1).members(8).anonymous().unwrap();
+        let (client, holder) = (client(&segment), client(&segment));
+        client.sender().liveness().tick().stop_slices();
+        let mut held = (holder.clone(), holder.try_send("held").unwrap().expect("there is a slot"));
+        let polls = Arc::new(Polls(AtomicU64::new(0), Mutex::default()));
+        let waker = Waker::from(Arc::clone(&polls));
+        let mut absent = Box::pin(client.send_async("absent"));
+        assert!(absent.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let crowd = Crowd::new();
+        for (_, kind) in &kinds {
+            send(&crowd, &client, *kind);
+        }
+        thread::sleep(SETTLE);
+        for n in 0..kinds.len() {
+            assert!(held.0.cancel(held.1).unwrap());
+            held = crowd.next(&format!("{kinds:?}, the {n}th"));
+        }
+        assert_eq!(polls.0.load(Ordering::Relaxed), 1, "it was chosen once");
+        assert!(held.0.cancel(held.1).unwrap());
+        // It comes after all. The slot may be on offer to other clients for a moment.
+        let began = Instant::now();
+        while absent.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            assert!(began.elapsed() < GUARD);
+            thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+/// A task is absent, and another one behind it is dropped: an event loop gets the slot.
+#[test]
+fn an_event_loop_is_rung_when_the_tasks_before_it_are_dropped() {
+    for is_chosen in [true, false] {
+        let segment = Options::new().slots(1).members(8).anonymous().unwrap();
+        let (client, holder) = (client(&segment), client(&segment));
+        client.sender().liveness().tick().stop_slices();
+        let held = holder.try_send("held").unwrap().expect("there is a slot");
+        let polls = [(); 2].map(|()| Arc::new(Polls(AtomicU64::new(0), Mutex::default())));
+        let mut tasks = ["absent", "dropped"].map(|text| Some(Box::pin(client.send_async(text))));
+        for (task, polls) in tasks.iter_mut().zip(&polls) {
+            let waker = Waker::from(Arc::clone(polls));
+            let task = task.as_mut().expect("it is not dropped yet");
+            assert!(task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        let space = client.send_doorbell().unwrap();
+        assert!(client.try_send("late").unwrap().is_none() && !is_rung(&space, Deadline::now()));
+        assert!(holder.cancel(held).unwrap());
+        let chosen = usize::from(is_chosen);
+        until(|| polls[chosen].0.load(Ordering::Relaxed) > 0);
+        tasks[1] = None;
+        if !is_chosen {
+            tasks[0] = None;
+        }
+        let crowd = Crowd::new();
+        crowd.add(move || assert!(is_rung(&space, Deadline::NEVER)));
+        crowd.next("an event loop behind tasks");
+    }
+}
+
+// ---------------------------------------------------------------- cells of the ring
+
+/// A segment whose ring is full behind a live call, with free slots.
+fn full_ring() -> (Segment, Client) {
+    let segment = Options::new().slots(8).members(8).anonymous().unwrap();
+    let client = client(&segment);
+    assert!(client.try_send("first").unwrap().is_some());
+    while let Some(ticket) = client.try_send("again").unwrap() {
+        assert!(client.cancel(ticket).unwrap());
+    }
+    assert_eq!((segment.len(), segment.audit().unwrap().free), (16, 7));
+    (segment, client)
+}
+
+#[test]
+fn each_waiter_for_the_ring_is_woken_whatever_waits_beside_it() {
+    for (kinds, by_server) in senders().into_iter().flat_map(|kinds| [(kinds.clone(), true), (kinds, false)])
+    {
+        let (segment, first) = full_ring();
+        let clients = [(); 2].map(|()| client(&segment));
+        let crowd = Crowd::new();
+        for (whose, kind) in &kinds {
+            send(&crowd, &clients[*whose], *kind);
+        }
+        thread::sleep(SETTLE);
+        assert!(crowd.is_quiet(), "the ring is full");
+        let server = server(&segment);
+        if by_server {
+            assert_eq!(*server.recv(GUARD).unwrap(), *b"first");
+        } else {
+            let live = segment.shared().calls_of(first.sender().number("test").unwrap()).next().unwrap();
+            assert!(first.cancel(live).unwrap());
+        }
+        // An entry counts as live again when its slot has another call: a server takes them all.
+        let (serving, thread) = (Crowd::new(), server.clone());
+        serving.add(move || while thread.recv(Deadline::NEVER).is_ok() {});
+        for _ in &kinds {
+            crowd.next(&format!("{kinds:?}, by a server {by_server}"));
+        }
+        server.stop();
+        serving.next("a server that was stopped");
+    }
+}
+
+/// What wakes it: counts the polls of a task.
+struct Polls(AtomicU64, Mutex<Option<thread::Thread>>);
+
+impl Wake for Polls {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        if let Some(thread) = &*self.1.lock().unwrap() {
+            thread.unpark();
+        }
+    }
+}
+
+/// The task has a free slot and no cell.
+#[test]
+fn a_task_that_finds_the_ring_full_is_not_polled_before_there_is_a_cell() {
+    let (segment, _first) = full_ring();
+    let client = client(&segment);
+    let polls = Arc::new(Polls(AtomicU64::new(0), Mutex::default()));
+    let [mut one, mut other] = ["a", "b"].map(|text| Box::pin(client.send_async(text)));
+    let waker = Waker::from(Arc::clone(&polls));
+    // As a runtime that polls a task whenever it is woken, until a thread beside it has given up
+    // three times.
+    let mut polled = 0;
+    let mut poll = |_: u32| {
+        for _ in 0..10_000 {
+            let before = polls.0.load(Ordering::Relaxed);
+            let mut context = Context::from_waker(&waker);
+            assert!(one.as_mut().poll(&mut context).is_pending());
+            assert!(other.as_mut().poll(&mut context).is_pending());
+            polled += 1;
+            if polls.0.load(Ordering::Relaxed) == before {
+                break;
+            }
+        }
+    };
+    let patient = segment.client().unwrap();
+    for turn in 0..3 {
+        poll(turn);
+        assert!(patient.send("late", Duration::from_millis(30)).is_err());
+    }
+    poll(3);
+    assert!(polled <= 40, "{polled} polls, and there was no cell");
+    let server = server(&segment);
+    assert_eq!(*server.recv(GUARD).unwrap(), *b"first");
+    let mut context = Context::from_waker(&waker);
+    until(|| polls.0.load(Ordering::Relaxed) > 0);
+    for task in [&mut one, &mut other] {
+        drop(server.drain(99).unwrap());
+        assert!(matches!(task.as_mut().poll(&mut context), Poll::Ready(Ok(_))));
+    }
+}
+
+// ---------------------------------------------------------------- requests
+
+#[test]
+fn each_waiter_for_a_request_is_woken_whatever_waits_beside_it() {
+    use Sending::{Loop, Task, Thread};
+    for kinds in picks(&[(0, Thread), (0, Thread), (0, Task), (0, Loop), (1, Thread), (1, Task), (1, Loop)]) {
+        let segment = Options::new().slots(8).members(8).anonymous().unwrap();
+        let (client, servers) = (client(&segment), [(); 2].map(|()| server(&segment)));
+        let crowd = Crowd::new();
+        for (whose, kind) in &kinds {
+            let (server, kind) = (servers[*whose].clone(), *kind);
+            crowd.add(move || match kind {
+                Thread => drop(server.recv(Deadline::NEVER).unwrap()),
+                Task => drop(block_on(server.recv_async()).unwrap()),
+                Loop => {
+                    let doorbell = server.doorbell().unwrap();
+                    loop {
+                        assert!(is_rung(&doorbell, Deadline::NEVER));
+                        if server.try_recv().unwrap().is_some() {
+                            break;
+                        }
+                    }
+                }
+            });
+        }
+        thread::sleep(SETTLE);
+        for _ in &kinds {
+            client.send("a", GUARD).unwrap();
+            crowd.next(&format!("{kinds:?}"));
+        }
+    }
+}
+
+// ---------------------------------------------------------------- turns
+
+/// Replies in parts, of one server: the client takes each part when the server waits for that.
+#[test]
+fn each_waiter_for_the_clients_turn_is_woken_whatever_waits_beside_it() {
+    for kinds in picks(&[true, true, false, false]) {
+        let segment = Options::new().slots(8).reply_bytes(8).members(8).anonymous().unwrap();
+        let (client, server, crowd) = (client(&segment), server(&segment), Crowd::new());
+        let mut streams = Vec::new();
+        for by_task in &kinds {
+            streams.push(client.stream("a", GUARD).unwrap());
+            let (request, by_task) = (server.recv(GUARD).unwrap().into_owned(), *by_task);
+            crowd.add(move || match by_task {
+                true => assert!(block_on(request.reply_async(&[7; 20])).unwrap()),
+                false => assert!(request.reply(&[7; 20]).unwrap()),
+            });
+        }
+        thread::sleep(SETTLE);
+        for mut stream in streams {
+            let mut bytes = 0;
+            while let Some(part) = stream.next_part(GUARD).unwrap() {
+                bytes += part.len();
+            }
+            assert_eq!(bytes, 20);
+            crowd.next(&format!("{kinds:?}"));
+        }
+    }
+}
