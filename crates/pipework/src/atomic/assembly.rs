@@ -6,7 +6,7 @@
 //! exceeds `max_message` for one and `max_unfinished` for all.
 
 use std::collections::hash_map::{Entry, RandomState};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::check::Sums;
 use super::frame::{Header, PartKind};
@@ -33,10 +33,14 @@ pub(super) struct Assembly {
     unfinished: HashMap<WriterKey, Unfinished, RandomState>,
     /// Writers whose message was given up: the rest of it is passed over.
     given_up: HashMap<WriterKey, GivenUp, RandomState>,
+    /// Where in the stream each unfinished message begins.
+    begun: BTreeSet<u64>,
     /// Counts parts.
     clock: u64,
     /// What all that is unfinished costs.
     held: usize,
+    /// Bytes of data of all that is unfinished.
+    buffered: usize,
     /// Reports that had no call to return them yet.
     reports: VecDeque<Torn>,
 }
@@ -89,8 +93,10 @@ impl Assembly {
         Assembly {
             unfinished: HashMap::default(),
             given_up: HashMap::default(),
+            begun: BTreeSet::new(),
             clock: 0,
             held: 0,
+            buffered: 0,
             reports: VecDeque::new(),
         }
     }
@@ -102,12 +108,12 @@ impl Assembly {
 
     /// Where in the stream the first of the unfinished messages begins.
     pub(super) fn began(&self) -> Option<u64> {
-        self.unfinished.values().map(|message| message.began).min()
+        self.begun.first().copied()
     }
 
     /// Bytes of data that belong to unfinished messages.
     pub(super) fn buffered(&self) -> usize {
-        self.unfinished.values().map(|message| message.data.len()).sum()
+        self.buffered
     }
 
     pub(super) fn has_reports(&self) -> bool {
@@ -240,6 +246,7 @@ impl Assembly {
         };
         let message = entry.get_mut();
         self.held -= message.cost();
+        self.buffered -= message.data.len();
         let len = message.data.len() + part.len();
         // Doubles as a vector does, but not beyond what the message may ever need.
         let wanted = (2 * message.data.capacity()).min(max_message).max(len);
@@ -249,6 +256,7 @@ impl Assembly {
         };
         if let Some(limit) = limit {
             let message = entry.remove();
+            self.begun.remove(&message.began);
             self.give_up(header, message, part.len(), limit);
             return Step::Nothing;
         }
@@ -256,10 +264,12 @@ impl Assembly {
             self.clock += 1;
             message.stamp = self.clock;
             self.held += message.cost();
+            self.buffered += len;
             self.keep_within(max_unfinished);
             return Step::Nothing;
         }
         let message = entry.remove();
+        self.begun.remove(&message.began);
         if header.check().is_some_and(|check| check != message.sums.check(&message.data)) {
             self.reports.push_back(message.torn(writer).unfit(Unfit::Corrupt));
             return Step::Nothing;
@@ -271,6 +281,8 @@ impl Assembly {
         self.clock += 1;
         message.stamp = self.clock;
         self.held += message.cost();
+        self.buffered += message.data.len();
+        self.begun.insert(message.began);
         self.unfinished.insert(writer, message);
         self.keep_within(max_unfinished);
     }
@@ -302,6 +314,8 @@ impl Assembly {
     fn remove(&mut self, writer: WriterKey) -> Unfinished {
         let message = self.unfinished.remove(&writer).expect("the caller has seen it");
         self.held -= message.cost();
+        self.buffered -= message.data.len();
+        self.begun.remove(&message.began);
         message
     }
 
@@ -354,6 +368,10 @@ impl Assembly {
     pub(super) fn check(&self, max_message: usize, max_unfinished: usize) {
         let held: usize = self.unfinished.values().map(Unfinished::cost).sum();
         assert_eq!(held, self.held, "the sum is kept");
+        let buffered: usize = self.unfinished.values().map(|message| message.data.len()).sum();
+        assert_eq!(buffered, self.buffered, "the sum is kept");
+        let begun: BTreeSet<u64> = self.unfinished.values().map(|message| message.began).collect();
+        assert_eq!(begun, self.begun, "each place is known");
         assert!(held <= max_unfinished, "all keep the limit");
         assert!(
             self.unfinished.values().all(|message| message.data.capacity() <= max_message.max(BELIEVED)),
@@ -416,7 +434,9 @@ mod tests {
         max_message: usize,
         max_unfinished: usize,
     ) -> Step {
-        let step = assembly.push(0, header, &data, max_message, max_unfinished);
+        // No two parts stand at the same place.
+        let pos = assembly.begun.last().map_or(0, |last| last + 1);
+        let step = assembly.push(pos, header, &data, max_message, max_unfinished);
         assembly.check(max_message, max_unfinished);
         step
     }

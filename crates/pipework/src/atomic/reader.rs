@@ -351,7 +351,7 @@ impl Reader {
     /// calls more, and a second copy. Where the kernel does not let it be looked at, each message
     /// takes two reads or more, and each byte of text one. What lies behind stays, too, if it came
     /// in the same packet (a writer whose end has `O_DIRECT`), except where the kernel cannot move
-    /// bytes from pipe to pipe: there it is lost.
+    /// bytes from pipe to pipe, or no descriptors are left for another pipe: there it is lost.
     ///
     /// # Examples
     ///

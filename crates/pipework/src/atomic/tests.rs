@@ -119,7 +119,7 @@ fn headers_are_read_a_bounded_number_of_times_whatever_the_parts_are() {
             ("the same part again and again", hostile(mode, PARTS, 1, untold, |_| 7)),
             (
                 "a message that is too long",
-                hostile(mode, PARTS, 1, marked, |nth| PARTS - 1 - nth | if nth == 0 { FIRST } else { 0 }),
+                hostile(mode, PARTS, 1, marked, |nth| (PARTS - 1 - nth) | if nth == 0 { FIRST } else { 0 }),
             ),
             ("the same of Atomic::Pipe", hostile(mode, PARTS, 1, untold, |nth| PARTS - 1 - nth)),
             (
