@@ -241,7 +241,7 @@ impl Calls {
             return Ok(Ok(done));
         }
         // Nobody else has the ticket, so the call must not stay behind.
-        let last = client.zip(calling.ticket()).map(|(client, ticket)| client.abandon_outcome(ticket));
+        let last = client.map(|client| client.abandon_calling(&calling));
         // What a signal handler has raised counts more than a reply at the last moment.
         Ok(done?.map_err(|error| GivenUp { error, last: last.unwrap_or(Ok(None)) }))
     }

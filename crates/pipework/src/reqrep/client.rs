@@ -13,7 +13,7 @@ use super::shm::call::Standing;
 use super::shm::layout::Kind;
 use super::shm::mapping::{Role, Shared};
 use super::shm::payload::{DEFAULT_MAX_MESSAGE, Message, Payload};
-use super::shm::slot::Slot;
+use super::shm::slot::{Slot, SlotWord};
 use super::shm::ticket::Ticket;
 use super::shm::word::MAX_REDELIVERIES;
 use super::watch::{Call, Topic, Watcher, WatcherState};
@@ -138,6 +138,8 @@ impl Segment {
     ///
     /// A client or a server that has to join anew, in a forked child or because others had to take
     /// it for dead, does so in its next operation, which may fail with the same.
+    /// A forked child opens the file again for that. If it has given up its rights since (`setuid`)
+    /// and may not open the file any more, that fails with EACCES: use the handle once before.
     pub fn client(&self) -> Result<Client> {
         Client::new(self, Kind::Bytes)
     }
@@ -286,16 +288,21 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// `Stale`: the call is over already, or is not this client's. In a forked child as well what
-    /// [`Segment::client`] fails with.
+    /// `Stale`: the call is over already, or is not this client's, or another thread is still
+    /// sending it. In a forked child as well what [`Segment::client`] fails with.
     pub fn cancel(&self, ticket: Ticket) -> Result<bool> {
+        self.cancel_by(ticket, Slot::cancel)
+    }
+
+    fn cancel_by(&self, ticket: Ticket, cancel: fn(&Slot, u64, u16) -> Option<SlotWord>) -> Result<bool> {
         const OP: &str = "reqrep cancel";
         let me = self.sender().number(OP)?;
         let slot = self.slot(ticket, OP)?;
-        match slot.cancel(ticket.generation(), me) {
+        match cancel(slot, ticket.generation(), me) {
             Some(left) => {
                 self.sender().cancelled(ticket.idx(), me, left);
                 self.inner.arrivals.forget(ticket);
+                self.looked(ticket, false);
                 Ok(true)
             }
             None => match self.shared().standing(ticket, me) {
@@ -338,14 +345,20 @@ impl Client {
         }
     }
 
-    /// [Forgets](Client::forget) every call in progress, and returns how many they were: before a
-    /// client leaves, so that nothing that it has sent is taken back. In a forked child that has
-    /// not used this client there are none, since they are the parent's.
+    /// [Forgets](Client::forget) every call in progress whose ticket was given out, and returns how
+    /// many they were: before a client leaves, so that nothing that it has sent is taken back. In a
+    /// forked child that has not used this client there are none, since they are the parent's.
+    ///
+    /// Calls that other threads or tasks wait for in [`call`](Client::call) or in a
+    /// [`Stream`](super::Stream) go on, and so do requests of several parts that another thread is
+    /// still sending. A request that is sent at the same moment may be forgotten before its
+    /// [`send`](Client::send) returns. It reaches a server all the same, or that `send` fails.
     pub fn forget_all(&self) -> usize {
         if !self.has_sent() {
             return 0;
         }
-        self.sender().calls_here().into_iter().filter(|&ticket| self.forget(ticket).is_ok()).count()
+        let calls = self.sender().calls_here().into_iter().filter(|&ticket| self.has_ticket(ticket));
+        calls.filter(|&ticket| self.forget(ticket).is_ok()).count()
     }
 
     /// Ends a call that nobody waits for any more, in whatever state it is. Returns its reply if
@@ -391,8 +404,30 @@ impl Client {
 
     #[cold]
     pub(super) fn abandon_for(&self, ticket: Ticket, op: &'static str) -> Result<Option<Outcome>> {
+        let cancelled = self.cancel(ticket);
+        self.end_after(ticket, cancelled, op)
+    }
+
+    /// The same by the thread that sends the request, or has sent it, however far it has come.
+    #[cold]
+    pub(super) fn abandon_own(&self, ticket: Ticket, op: &'static str) -> Result<Option<Outcome>> {
+        let cancelled = self.cancel_by(ticket, Slot::cancel_own);
+        let slot = self.slot(ticket, op)?;
+        if cancelled == Ok(false) && !slot.is_whole() {
+            // Its reply has come although not all of the request was sent.
+            slot.set_whole(false);
+        }
+        self.end_after(ticket, cancelled, op)
+    }
+
+    fn end_after(
+        &self,
+        ticket: Ticket,
+        cancelled: Result<bool>,
+        op: &'static str,
+    ) -> Result<Option<Outcome>> {
         // A call that is over, or is not this client's any more, cannot be cancelled either.
-        let Ok(false) = self.cancel(ticket) else { return Ok(None) };
+        let Ok(false) = cancelled else { return Ok(None) };
         let outcome = match self.look(ticket, op) {
             // Another thread was quicker.
             Err(error) if error.kind() == ErrorKind::Stale => Ok(None),
@@ -447,7 +482,8 @@ impl Client {
         // Those that were sent before. A call that another thread is sending is found here, or
         // finds the watcher: each thread has a fence between its store and its load.
         let me = self.sender().present(OP)?;
-        self.shared().calls_of(me).for_each(|ticket| watcher.expect(self.as_awaited(ticket)));
+        let sent = self.shared().calls_of(me).filter(|&ticket| self.has_ticket(ticket));
+        sent.for_each(|ticket| watcher.expect(self.as_awaited(ticket)));
         Ok(doorbell)
     }
 

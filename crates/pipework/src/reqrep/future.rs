@@ -64,8 +64,9 @@ impl Client {
         sent: impl FnOnce(Ticket),
     ) -> Result<Outcome> {
         let ticket = self.start_async(&request.into(), false, CALL).await?;
-        sent(ticket);
+        // From here on: `sent` may panic.
         let _given_up_if_dropped = Unheard { client: self, ticket };
+        sent(ticket);
         self.look_async(ticket, CALL).await
     }
 
@@ -279,7 +280,7 @@ struct Unheard<'a> {
 impl Drop for Unheard<'_> {
     fn drop(&mut self) {
         // No caller is left to report the outcome to.
-        let _ = self.client.abandon(self.ticket);
+        let _ = self.client.abandon_own(self.ticket, CALL);
     }
 }
 

@@ -181,8 +181,9 @@ impl Liveness {
         Ok(is_done)
     }
 
-    /// Ends the calls of dead clients, if a thread waits for one. Recovers dead servers if a
-    /// request may have no client that would. False if there is more to recover.
+    /// Ends the calls of dead clients, if a thread waits for one. If a request was forgotten,
+    /// recovers all that died: it may have no client that would, or none that pushes it.
+    /// False if there is more to recover.
     fn check_as_server(&self, shared: &Shared, op: &'static str) -> Result<bool> {
         let awaits_client = self.awaits_client.get() > 0;
         let is_forgotten = shared.forgotten().load(Ordering::Relaxed) != 0;
@@ -191,7 +192,7 @@ impl Liveness {
         }
         self.awaits_client.set(self.awaits_client.get().saturating_sub(1));
         let matters = |role| match role {
-            Role::Client => awaits_client,
+            Role::Client => awaits_client || is_forgotten,
             Role::Server => is_forgotten,
         };
         Ok(shared.recover_dead(matters, op)?.is_done)

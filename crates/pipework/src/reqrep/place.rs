@@ -8,7 +8,6 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::liveness::Liveness;
-use super::shm::call::Standing;
 use super::shm::mapping::{Shared, count};
 use super::shm::member::Attached;
 use super::shm::slot::{Caller, Slot, SlotWord, State};
@@ -245,18 +244,30 @@ impl Sender {
         let pushed = if quietly { shared.push(idx, op) } else { shared.enqueue(idx, op) };
         let queued = match pushed {
             Ok(true) => return Ok(Some(ticket)),
-            Ok(false) => self.queue_waiting(ticket, me, terms, deadline, op),
+            Ok(false) => self.queue_waiting((idx, sent), terms, deadline, op),
             Err(error) => Err(error),
         };
-        // If it cannot be taken back, an older entry of the slot has led a server to it: then it is
-        // sent.
-        if queued == Ok(true) || !slot.step(sent, sent.freed()) {
+        if queued == Ok(true) {
             return Ok(Some(ticket));
         }
         self.ring_was_full.set(1);
-        // An older entry of the slot is stale again.
-        self.gave_up(idx);
-        queued.map(|_| None)
+        self.found_no_slot();
+        match slot.take_back(sent) {
+            // An older entry of the slot has led a server to it: it is sent.
+            None => Ok(Some(ticket)),
+            Some(before) => {
+                // A call that another thread has forgotten counts as this client's no more.
+                match before.owner() {
+                    0 => {
+                        shared.slot_is_free(idx);
+                        shared.cells().notify_all_swapped(Reach::Machine);
+                    }
+                    // An older entry of the slot is stale again.
+                    _ => self.gave_up(idx),
+                }
+                queued.map(|_| None)
+            }
+        }
     }
 
     /// Whether the ring is full, for a request that does not wait for that: it would get a slot, and
@@ -418,6 +429,8 @@ impl Sender {
         is_up: bool,
         op: &'static str,
     ) -> Result<Option<Acquired>> {
+        // An event loop may call with a deadline that has passed, and is to be notified of the next.
+        self.found_no_slot();
         self.liveness.lacks_slot();
         let is_time = self.liveness.look_after(op)?;
         if self.count_anew(me) || is_time {
@@ -453,16 +466,16 @@ impl Sender {
     /// the request is in the ring or taken.
     fn queue_waiting(
         &self,
-        ticket: Ticket,
-        me: u16,
+        (idx, sent): (u32, SlotWord),
         terms: Terms,
         deadline: Option<Later<'_>>,
         op: &'static str,
     ) -> Result<bool> {
         let Some(deadline) = deadline.map(|deadline| deadline()) else { return Ok(false) };
         let look = || {
-            let waits = self.shared.standing(ticket, me) == Standing::Sent;
-            if !waits || self.shared.enqueue(ticket.idx(), op)? {
+            // Also if another thread has forgotten the call: nobody else pushes it.
+            let waits = self.shared.slot(idx).is_some_and(|slot| slot.load().still_waits(sent));
+            if !waits || self.shared.enqueue(idx, op)? {
                 return Ok(Some(true));
             }
             self.refuse_without_server(terms, op)?;

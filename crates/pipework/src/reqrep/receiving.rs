@@ -196,7 +196,12 @@ impl Client {
                 return Ok(Some(outcome.transpose().map(|outcome| (ticket, outcome))));
             }
             shared.check_whole(OP)?;
-            Ok(if any { None } else { Some(None) })
+            if any {
+                return Ok(None);
+            }
+            // An event loop is to be notified of the next.
+            self.inner.replies.found_none();
+            Ok(Some(None))
         };
         let wait = self.sender().waiting_for_any(deadline, OP);
         let any = &shared.member(me).ok_or(Error::new(ErrorKind::Corrupt, OP))?.any;
@@ -267,7 +272,12 @@ impl Client {
     /// this and not the payload, which is moved no more often than it must be.
     #[inline(always)]
     pub(super) fn poll(&self, ticket: Ticket, op: &'static str) -> Result<Option<SlotWord>> {
-        Ok(match self.standing(ticket, op)? {
+        let standing = self.standing(ticket, op)?;
+        if matches!(standing, Standing::Done(_) | Standing::Turn(_)) && !self.slot(ticket, op)?.is_whole() {
+            // Another thread still sends it, and has not given out its ticket.
+            return Err(Error::new(ErrorKind::Stale, op));
+        }
+        Ok(match standing {
             Standing::Done(word) => Some(word),
             Standing::Turn(word) if word.state() == Some(State::Part) => Some(word),
             // All of the request was handed out: no server of ours asks for more.

@@ -3,13 +3,13 @@
 use std::cell::LazyCell;
 use std::ops::ControlFlow::{Break, Continue};
 
-use super::client::Client;
+use super::client::{Client, Outcome};
 use super::gathering::Step;
 use super::place::Sending;
 use super::shm::call::Standing;
 use super::shm::layout::Direction;
 use super::shm::payload::{Message, Space};
-use super::shm::slot::{Caller, State};
+use super::shm::slot::State;
 use super::shm::ticket::Ticket;
 use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
@@ -121,27 +121,51 @@ impl Client {
         requests: impl IntoIterator<Item = M>,
         deadline: impl Into<Deadline>,
     ) -> Result<Vec<Ticket>> {
-        let (deadline, mut tickets, mut quiet) = (deadline.into(), Vec::new(), 0);
+        let (deadline, mut many) = (deadline.into(), Many { client: self, tickets: Vec::new(), quiet: 0 });
         let outcome = requests.into_iter().try_for_each(|request| {
             let request = request.into();
             let ticket = match self.place_quietly(&request)? {
                 Some(ticket) => {
-                    quiet += 1;
+                    many.quiet += 1;
                     ticket
                 }
                 None => {
                     // Before this waits: what it waits for may need them.
-                    self.sender().announce(std::mem::take(&mut quiet));
+                    many.announce();
                     let ticket = self.start(&request, Some(&|| deadline), true, SEND)?;
                     ticket.ok_or(Error::new(ErrorKind::TimedOut, SEND))?
                 }
             };
             self.sent(ticket);
-            tickets.push(ticket);
+            many.tickets.push(ticket);
             Ok(())
         });
-        self.sender().announce(quiet);
+        many.announce();
+        let tickets = std::mem::take(&mut many.tickets);
         if tickets.is_empty() { outcome.map(|()| tickets) } else { Ok(tickets) }
+    }
+}
+
+/// Requests that are sent together. Dropping it cancels them: the iterator that makes them is
+/// foreign code and has panicked, and no caller has their tickets.
+struct Many<'a> {
+    client: &'a Client,
+    tickets: Vec<Ticket>,
+    /// How many of them servers were not notified of.
+    quiet: u32,
+}
+
+impl Many<'_> {
+    fn announce(&mut self) {
+        self.client.sender().announce(std::mem::take(&mut self.quiet));
+    }
+}
+
+impl Drop for Many<'_> {
+    fn drop(&mut self) {
+        self.announce();
+        // No caller is left to report the outcomes to.
+        self.tickets.drain(..).for_each(|ticket| drop(self.client.abandon_for(ticket, SEND)));
     }
 }
 
@@ -199,8 +223,8 @@ impl Client {
             Standing::Turn(word) if word.state() == Some(State::More) => {
                 let (part, follows) = self.shared().split(Direction::Request, rest);
                 let is_last = follows.payload.is_empty();
-                let marks = (!is_last, is_last && has_ticket);
-                if !self.shared().write_more(ticket.idx(), word, &part, marks, op)? {
+                let last = is_last.then_some(has_ticket);
+                if !self.shared().write_more(ticket.idx(), word, &part, last, op)? {
                     return Ok(Some(Continue(())));
                 }
                 *rest = follows;
@@ -209,8 +233,7 @@ impl Client {
             Standing::Sent | Standing::Taken => Ok(None),
             // It is this client's turn, and the server wants no more.
             _ => {
-                let slot = self.slot(ticket, op)?;
-                slot.set_caller(Caller { has_ticket, ..slot.caller() });
+                self.slot(ticket, op)?.set_whole(has_ticket);
                 Ok(Some(Break(())))
             }
         }
@@ -232,7 +255,7 @@ impl Client {
         let started = self.hand_over(&mut calling, deadline, op);
         if let (Err(_), Some(ticket)) = (&started, calling.ticket) {
             // Nobody else has the ticket, so the call must not stay behind.
-            drop(self.abandon_for(ticket, op));
+            drop(self.abandon_own(ticket, op));
         }
         started
     }
@@ -248,6 +271,13 @@ impl Client {
             self.sent(ticket);
         }
         Ok(ticket)
+    }
+
+    /// As [`abandon_outcome`](Client::abandon_outcome), for a call of which something may be still
+    /// to be handed out, by the thread that would do so.
+    #[doc(hidden)]
+    pub fn abandon_calling(&self, calling: &Calling<'_>) -> Result<Option<Outcome>> {
+        calling.ticket.map_or(Ok(None), |ticket| self.abandon_own(ticket, "reqrep abandon"))
     }
 
     /// Places the first part and hands the others out; `None` if there was no slot in time.
@@ -302,8 +332,7 @@ impl<'m> Calling<'m> {
         Calling { has_ticket: true, ..Calling::call(request) }
     }
 
-    /// Its ticket, once it has a slot: whoever gives the call up
-    /// [abandons](Client::abandon_outcome) it.
+    /// Its ticket, once it has a slot. To give the call up, [abandon](Client::abandon_calling) it.
     pub fn ticket(&self) -> Option<Ticket> {
         self.ticket
     }

@@ -298,7 +298,10 @@ impl Server {
             match self.find()? {
                 Some(Found::Claimed(claimed)) => drop(self.request(claimed)),
                 Some(Found::Gathered(gathered)) => drop(self.gathered(*gathered)),
-                None => break,
+                None => {
+                    self.0.found_none();
+                    break;
+                }
             }
             cleared += 1;
         }

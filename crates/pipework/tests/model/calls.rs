@@ -116,8 +116,18 @@ rules! {
     CopyBeforeTaking,
     /// A copy of a part that could not be taken is thrown away.
     DiscardWhatWasNotTaken,
-    /// While a thread of a client writes a part, no other one cancels the call.
+    /// While a thread of a client hands out a request, no other one cancels or forgets the call,
     NoCancelWhileWriting,
+    /// and it says that it is done after it has written the last part.
+    WholeWhenWritten,
+    /// A client pushes its request although another thread has forgotten the call.
+    PushWhatIsForgotten,
+    /// If it cannot, it takes the request back.
+    WithdrawWhatIsForgotten,
+    /// If it dies before, recovery pushes the request.
+    RecoveryPushesWhatIsForgotten,
+    /// For that, a server recovers dead clients, too, once something was forgotten.
+    ServersRecoverForForgotten,
     /// A server reads a part before it asks for the next.
     ReadBeforeAsking,
     /// A call that has begun goes to no other server.
@@ -277,7 +287,7 @@ fn accounts(scope: &Scope, mut world: World) -> bool {
     }
     world.slots.iter().enumerate().all(|(idx, Slot { word, .. })| {
         let is_sent = word.state == State::Sent && word.owner == NOBODY;
-        word.state == State::Free || is_sent && (world.is_queued(idx) || pushes && word.delivery > 0)
+        word.state == State::Free || is_sent && (world.is_queued(idx) || pushes)
     })
 }
 
@@ -329,6 +339,7 @@ impl Turn<'_> {
                 Ok("begins to give its call up")
             }
             Choice::CancelAside { seen } => Ok(self.cancel_aside(seen)),
+            Choice::ForgetAside => Ok(self.forget_aside()),
             Choice::GiveUp => {
                 let Main::Serve(work, _) = self.main() else { unreachable!("it has a request") };
                 self.world.left.failures -= 1;

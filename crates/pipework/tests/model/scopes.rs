@@ -4,8 +4,16 @@ use super::calls::Part::{Child, Client, Helper, Server};
 use super::calls::{Scope, Whims};
 use super::wake;
 
-const NONE: Whims =
-    Whims { deaths: 0, cancels: 0, forgets: 0, failures: 0, give_backs: 0, forks: 0, leaves: 0 };
+const NONE: Whims = Whims {
+    deaths: 0,
+    cancels: 0,
+    forgets: 0,
+    forgets_aside: 0,
+    failures: 0,
+    give_backs: 0,
+    forks: 0,
+    leaves: 0,
+};
 
 const ONE: Scope = Scope {
     cast: &[Client, Server],
@@ -156,6 +164,48 @@ pub(crate) const CALLS: &[(&str, Scope)] = &[
             redeliveries: 1,
             returns: false,
             whims: Whims { deaths: 1, forgets: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "requests forgotten while another thread sends them",
+        Scope {
+            calls: 2,
+            requests: 2,
+            replies: 2,
+            whims: Whims { deaths: 1, forgets_aside: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "the same beside another client",
+        Scope {
+            cast: &[Client, Client, Server],
+            members: 3,
+            requests: 2,
+            whims: Whims { forgets_aside: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "requests forgotten while the ring is full",
+        Scope {
+            cast: &[Client, Client, Server],
+            slots: 2,
+            cells: 1,
+            members: 3,
+            whims: Whims { deaths: 1, cancels: 1, forgets_aside: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
+        "requests forgotten while the ring is full, nobody returns",
+        Scope {
+            slots: 2,
+            cells: 1,
+            calls: 2,
+            returns: false,
+            whims: Whims { deaths: 1, cancels: 1, forgets_aside: 1, ..NONE },
             ..ONE
         },
     ),

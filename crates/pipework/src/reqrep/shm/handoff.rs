@@ -44,14 +44,15 @@ impl Shared {
         }
     }
 
-    /// Puts the requests into the ring that were sent again and have no entry that stays; false if
-    /// it is full.
+    /// Puts the requests into the ring that no client pushes and that have no entry that stays:
+    /// those that were sent again, and those that were forgotten, whose client may have died before
+    /// its push. False if the ring is full.
     pub(crate) fn enqueue_again(&self, op: &'static str) -> Result<bool> {
-        let is_sent_again = |(_, slot): &(u32, &Slot)| {
+        let may_lack_entry = |(_, slot): &(u32, &Slot)| {
             let word = slot.load();
-            word.state() == Some(State::Sent) && word.delivery() > 0
+            word.state() == Some(State::Sent) && (word.delivery() > 0 || word.owner() == 0)
         };
-        let again: Vec<u32> = self.slots().filter(is_sent_again).map(|(idx, _)| idx).collect();
+        let again: Vec<u32> = self.slots().filter(may_lack_entry).map(|(idx, _)| idx).collect();
         if again.is_empty() {
             return Ok(true);
         }

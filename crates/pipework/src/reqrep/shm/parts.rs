@@ -6,7 +6,7 @@
 use super::layout::{Direction, Kind};
 use super::mapping::Shared;
 use super::payload::Message;
-use super::slot::{Caller, Holding, Mark, SlotWord, State};
+use super::slot::{Holding, Mark, SlotWord, State};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A part of a reply that a client has taken.
@@ -118,18 +118,21 @@ impl Shared {
         Ok(Some(Taken { flags, continues }))
     }
 
-    /// Step 19: writes the next part of the request. False if the call was ended meanwhile.
+    /// Step 19: writes the next part of the request; the last one says whether the caller gets the
+    /// ticket. False if the call was ended meanwhile.
     pub(crate) fn write_more(
         &self,
         idx: u32,
         more: SlotWord,
         part: &Message<'_>,
-        (follows, has_ticket): (bool, bool),
+        last: Option<bool>,
         op: &'static str,
     ) -> Result<bool> {
         let Some(slot) = self.slot(idx) else { return Ok(false) };
         self.write(idx, Direction::Request, part, op)?;
-        slot.set_caller(Caller { follows, has_ticket, ..slot.caller() });
+        if let Some(has_ticket) = last {
+            slot.set_whole(has_ticket);
+        }
         Ok(self.pass_to_server(idx, more))
     }
 

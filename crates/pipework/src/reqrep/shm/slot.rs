@@ -80,12 +80,12 @@ pub(crate) enum Holding {
 #[derive(Debug)]
 pub(crate) struct Slot {
     word: Word,
-    /// `{ marks: 8, redeliveries: 8, client: 16 }`, a [`Caller`]. Written by the client in FILL
-    /// and, with the same client, in MORE; and so are the next two.
+    /// `{ marks: 8, redeliveries: 8, client: 16 }`, a [`Caller`]. Written by the client in FILL;
+    /// its marks once more by the thread that sends, when it is done with that.
     caller: AtomicU32,
     /// `{ marks: 16, server: 16 }`. Written by the server in TAKEN.
     holder: AtomicU32,
-    /// Bytes of the part of the request.
+    /// Bytes of the part of the request. Written by the client in FILL and MORE, and so is the next.
     request_len: AtomicU32,
     /// The user's.
     request_flags: AtomicU32,
@@ -302,27 +302,53 @@ impl Slot {
     }
 
     /// Steps 3, 6 and 20: a client gives up a call that is not done. Returns the slot's new word;
-    /// `None` if the call is done, or is not this client's.
+    /// `None` if the call is done, or is not this client's, or another thread still sends it.
     pub(crate) fn cancel(&self, generation: u64, client: u16) -> Option<SlotWord> {
-        self.leave(generation, client, SlotWord::freed, State::Dropped)
+        // Nobody writes into the slot as long as no server has the request.
+        let may_leave = |now: SlotWord| now.state() == Some(State::Sent) || self.is_whole();
+        self.leave(generation, client, may_leave, SlotWord::freed, State::Dropped)
+    }
+
+    /// The same by the thread that sends the request, or has sent it.
+    pub(crate) fn cancel_own(&self, generation: u64, client: u16) -> Option<SlotWord> {
+        self.leave(generation, client, |_| true, SlotWord::freed, State::Dropped)
     }
 
     /// Steps 25 and 26: a client does not wait for the reply of a call that is not done, and the
     /// request stays; as `cancel`.
     pub(crate) fn forget(&self, generation: u64, client: u16) -> Option<SlotWord> {
-        self.leave(generation, client, |sent| sent.with(State::Sent, NOBODY), State::Forgotten)
+        let unclaimed = |sent: SlotWord| sent.with(State::Sent, NOBODY);
+        self.leave(generation, client, |_| self.is_whole(), unclaimed, State::Forgotten)
+    }
+
+    /// Step 3 by the thread that could not push the request that it has `sent`, whether or not
+    /// another thread has forgotten the call meanwhile. Returns the word before; `None` if a server
+    /// has the request, or had it.
+    pub(crate) fn take_back(&self, sent: SlotWord) -> Option<SlotWord> {
+        for _ in 0..TURNS {
+            let now = self.load();
+            if !now.still_waits(sent) {
+                return None;
+            }
+            if self.step(now, now.freed()) {
+                return Some(now);
+            }
+        }
+        None
     }
 
     fn leave(
         &self,
         generation: u64,
         client: u16,
+        may_leave: impl Fn(SlotWord) -> bool,
         unclaimed: impl Fn(SlotWord) -> SlotWord,
         claimed: State,
     ) -> Option<SlotWord> {
         for _ in 0..TURNS {
             let now = self.load();
-            if now.generation() != generation {
+            // Read after the word: a request that is whole stays so for as long as the generation.
+            if now.generation() != generation || !may_leave(now) {
                 return None;
             }
             let Fields { client: caller, server, .. } = self.fields();
@@ -344,7 +370,24 @@ impl Slot {
         None
     }
 
-    /// Says who calls. In FILL, and by the same client in MORE.
+    /// Says that no other part of the request follows, and whether the caller gets the ticket. By
+    /// the thread that sends, once, while it is the client's turn. From then on other threads of the
+    /// client may make its steps, and this thread writes nothing into the slot any more.
+    pub(crate) fn set_whole(&self, has_ticket: bool) {
+        let whole = Caller { follows: false, has_ticket, ..self.caller() };
+        // Release: pairs with the Acquire in `is_whole`. What this thread has written comes before
+        // whatever a thread does that finds the request whole.
+        self.caller.store(whole.to_bits(), Ordering::Release);
+    }
+
+    /// Whether no other part of the request follows. As long as one does, only the thread that
+    /// sends it makes the client's steps: another could free the slot under its hands.
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        !Caller::from_bits(self.caller.load(Ordering::Acquire)).follows
+    }
+
+    /// Says who calls. In FILL.
     #[inline]
     pub(crate) fn set_caller(&self, caller: Caller) {
         // Relaxed: the swap that hands the request over publishes it.

@@ -138,6 +138,12 @@ impl SlotWord {
         self.generation() == taken.generation() && self.delivery() == taken.delivery()
     }
 
+    /// Whether the request that a client has `sent` waits for its first server since. The client may
+    /// have forgotten it.
+    pub(crate) fn still_waits(self, sent: SlotWord) -> bool {
+        self.state() == Some(State::Sent) && self.is_call(sent)
+    }
+
     pub(super) fn with(self, state: State, owner: u16) -> SlotWord {
         SlotWord(self.0 & !(STATE | OWNER) | u64::from(owner) << OWNER_SHIFT | state as u64)
     }

@@ -6,6 +6,7 @@ mod parts;
 mod processes;
 mod doorbells;
 mod tasks;
+mod two_users;
 mod hostile;
 mod storm;
 #[cfg(target_arch = "x86_64")]

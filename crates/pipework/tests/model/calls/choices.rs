@@ -22,6 +22,8 @@ pub(crate) enum Choice {
     CancelAside {
         seen: Word,
     },
+    /// Another thread of the client forgets all calls.
+    ForgetAside,
     /// A server fails its request.
     GiveUp,
     /// A server gives its request back, for another server.
@@ -41,6 +43,9 @@ impl Scope {
         if left.deaths > 0 {
             step(Kind::Whim, Choice::Die);
         }
+        if self.may_forget_aside(world, actor) {
+            step(Kind::Whim, Choice::ForgetAside);
+        }
         if actor.push.is_some() || actor.recovery.is_some() {
             return step(Kind::Work, Choice::GoOn);
         }
@@ -59,6 +64,15 @@ impl Scope {
             Main::Acquire => (0..self.slots).for_each(|slot| step(Kind::Work, Choice::Acquire(slot))),
             _ => step(Kind::Work, Choice::GoOn),
         }
+    }
+
+    /// Whether another thread of a client finds the call in its slot, and finds it whole.
+    fn may_forget_aside(&self, world: &World, actor: &Actor) -> bool {
+        let Some(call) = actor.call.filter(|call| !call.cancelled) else { return false };
+        let slot = &world.slots[usize::from(call.slot)];
+        let is_open = matches!(slot.word.state, State::Sent | State::Taken | State::Part | State::More);
+        let is_whole = !slot.follows || !self.keeps(Rule::NoCancelWhileWriting);
+        world.left.forgets_aside > 0 && is_open && is_whole && call.is_mine(slot, actor)
     }
 
     /// New processes in the place of one that is gone: started anew, or forked by a server that has
@@ -143,8 +157,8 @@ impl Scope {
     }
 
     /// Whether an actor recovers a dead member while it waits. All recover servers, a server only
-    /// if something was forgotten; a client that needs a slot, and a server that waits for its
-    /// client, recover clients too.
+    /// if something was forgotten; a client that needs a slot, a server that waits for its client,
+    /// and once something was forgotten any server, recover clients too.
     fn recovers(&self, world: &World, me: usize, number: u8) -> bool {
         let main = world.actors[me].main;
         let serves = matches!(main, Main::Serve(..)) && self.keeps(Rule::ServersRecoverClients);
@@ -153,7 +167,12 @@ impl Scope {
                 world.hint && self.keeps(Rule::ServersRecoverServers)
             }
             Some(Role::Server) => true,
-            _ => serves || main == Main::Acquire || self.part(me) == Part::Helper,
+            _ => {
+                let for_forgotten = world.hint && self.keeps(Rule::ServersRecoverForForgotten);
+                let is_server = self.role(me) == Some(Role::Server);
+                let part = self.part(me);
+                serves || main == Main::Acquire || part == Part::Helper || is_server && for_forgotten
+            }
         }
     }
 }

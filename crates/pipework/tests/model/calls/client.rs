@@ -27,6 +27,7 @@ impl Turn<'_> {
                 self.world.hint = true;
                 self.goes_on(Main::QuitLoad { how: Quit::Forget }, "says that something is forgotten")
             }
+            Main::QuitLoad { .. } if call.cancelled => self.is_over("finds its call cancelled"),
             Main::QuitLoad { .. } | Main::QuitSwap { .. } => self.quit(call),
             _ => self.take_reply(call),
         }
@@ -50,7 +51,12 @@ impl Turn<'_> {
     fn send(&mut self, call: Call) -> Done {
         let (number, tag) = (self.actor().number, self.tag(0));
         let follows = self.scope.requests > 1;
+        let (pushes, withdraws) =
+            (self.scope.keeps(Rule::PushWhatIsForgotten), self.scope.keeps(Rule::WithdrawWhatIsForgotten));
         let (main, slot) = (self.main(), self.slot(call.slot));
+        let sent = Word { generation: call.generation, owner: number, state: State::Sent, ..Word::default() };
+        let forgotten = Word { owner: NOBODY, ..sent };
+        let may_push = slot.word == sent || slot.word == forgotten && pushes;
         match main {
             Main::Fill => {
                 (slot.ends.client, slot.follows, slot.request[0]) = (number, follows, tag);
@@ -66,15 +72,14 @@ impl Turn<'_> {
                 self.start_push(call.slot);
                 self.goes_on(Main::Queue, "sends")
             }
-            Main::QueueWait if slot.word.state == State::Sent => {
+            Main::QueueWait if may_push => {
                 self.start_push(call.slot);
                 self.goes_on(Main::Queue, "tries again to push")
             }
             Main::QueueWait => self.goes_on(Main::Wait, "finds that it need not push"),
             _ => {
-                let state = State::Sent;
-                let sent = Word { generation: call.generation, owner: number, state, ..Word::default() };
-                match self.swap(call.slot, sent, sent.freed()) {
+                let from = if slot.word == forgotten && withdraws { forgotten } else { sent };
+                match self.swap(call.slot, from, sent.freed()) {
                     true => self.is_over("takes its request back"),
                     false => self.goes_on(Main::Wait, "finds that somebody has it"),
                 }
@@ -156,14 +161,17 @@ impl Turn<'_> {
     /// The next part of the request.
     fn give(&mut self, call: Call, seen: Word) -> Done {
         let (tag, follows) = (self.tag(call.sent), call.sent + 1 < self.scope.requests);
+        let after = self.scope.keeps(Rule::WholeWhenWritten);
         let (main, slot) = (self.main(), self.slot(call.slot));
         match main {
             Main::More { .. } => {
-                (slot.follows, slot.request[0]) = (follows, tag);
+                slot.request[0] = tag;
+                slot.follows &= follows || after;
                 self.goes_on(Main::MoreOn { seen }, "writes the next part")
             }
             Main::MoreOn { .. } => {
                 slot.request[1] = tag;
+                slot.follows &= follows;
                 self.goes_on(Main::Give { seen }, "writes the next part")
             }
             _ => {
@@ -237,6 +245,19 @@ impl Turn<'_> {
         "has it cancelled by another thread"
     }
 
+    /// Another thread of this client forgets the call.
+    pub(crate) fn forget_aside(&mut self) -> &'static str {
+        let Some(call) = self.actor().call else { unreachable!("it has a call") };
+        let seen = self.slot(call.slot).word;
+        let next = self.without_caller(call, Quit::Forget, seen);
+        self.world.hint = true;
+        self.world.left.forgets_aside -= 1;
+        let slot = self.slot(call.slot);
+        (slot.word, slot.forgotten) = (next, next.is_forgotten());
+        self.actor().call = Some(Call { cancelled: true, ..call });
+        "has it forgotten by another thread"
+    }
+
     /// Steps 3, 6, 20, 25 and 26.
     fn without_caller(&mut self, call: Call, how: Quit, seen: Word) -> Word {
         let server = match seen.state {
@@ -251,6 +272,8 @@ impl Turn<'_> {
             (Quit::Cancel, State::Sent) => seen.freed(),
             (Quit::Forget, State::Sent) => seen.with(State::Sent, NOBODY),
             _ if !stays => seen.freed(),
+            // The thread that is about to pass the last part on fails.
+            (Quit::Forget, State::More) => seen.with(State::Dropped, server),
             (Quit::Forget, _) if self.scope.keeps(Rule::ForgottenIsNotDropped) => {
                 seen.with(State::Forgotten, server)
             }

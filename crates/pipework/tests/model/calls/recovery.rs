@@ -1,6 +1,6 @@
 //! Joining, leaving, dying, and taking back what somebody left behind.
 
-use super::{Done, Ends, Main, Member, Role, Rule, Scope, State, Turn, Word};
+use super::{Done, Ends, Main, Member, NOBODY, Role, Rule, Scope, State, Turn, Word};
 
 /// A recovery of member `gone`, and its next access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -151,8 +151,9 @@ impl Turn<'_> {
                 At::swaps(slot + 1, batch)
             }
             At::Again { slot, again } => {
-                let Word { state, delivery, .. } = self.slot(slot).word;
-                let again = again | u8::from(state == State::Sent && delivery > 0) << slot;
+                let Word { state, delivery, owner, .. } = self.slot(slot).word;
+                let is_forgotten = owner == NOBODY && self.scope.keeps(Rule::RecoveryPushesWhatIsForgotten);
+                let again = again | u8::from(state == State::Sent && (delivery > 0 || is_forgotten)) << slot;
                 match slot + 1 {
                     slot if slot < self.scope.slots => Some(At::Again { slot, again }),
                     _ if again != 0 => Some(At::Head { again }),

@@ -391,6 +391,8 @@ pub(crate) struct Whims {
     pub(crate) cancels: u8,
     /// Requests whose reply the client does not wait for.
     pub(crate) forgets: u8,
+    /// The same by another thread than the one that makes the call.
+    pub(crate) forgets_aside: u8,
     /// Requests that their server gives up.
     pub(crate) failures: u8,
     /// Requests that their server gives back, for another.

@@ -226,7 +226,7 @@ fn received(client: &Client, ticket: Ticket) -> Option<Vec<u8>> {
 
 /// Gives a call up that nobody answers, and that its server may have failed.
 fn abandon(client: &Client, calling: &Calling<'_>) {
-    let last = client.abandon(calling.ticket().expect("it has a slot"));
+    let last = client.abandon_calling(calling);
     assert!(matches!(last.map_err(|error| error.kind()), Ok(None) | Err(ErrorKind::Failed)));
 }
 

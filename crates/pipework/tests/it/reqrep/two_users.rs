@@ -1,0 +1,341 @@
+//! Two users of one handle at the same moment: threads, or a thread and a task.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::atomic::Ordering::SeqCst;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use pipework::reqrep::{Audit, Client, Options, Segment, Server, Ticket};
+use pipework::{Deadline, ErrorKind, Result};
+use rustix::event::PollFlags;
+
+use crate::harness::{PATIENCE, alone, asleep, awaited, fork, is_ready, say, setting, shared, wait_for};
+
+mod strangers;
+
+/// Bytes of a part.
+const PART: usize = 16;
+
+fn small(slots: u32) -> Segment {
+    let options = Options::new().slots(slots).members(8).spin(Duration::ZERO);
+    options.request_bytes(PART as u32).reply_bytes(PART as u32).anonymous().expect("a segment")
+}
+
+fn ends(segment: &Segment) -> (Client, Server) {
+    (segment.client().expect("a place"), segment.server().expect("a place"))
+}
+
+fn assert_all_free(segment: &Segment) {
+    let audit = segment.audit().expect("the kernel knows who lives");
+    let mut expected = Audit::default();
+    (expected.free, expected.entries) = (segment.geometry().slots as usize, audit.entries);
+    assert_eq!(audit, expected);
+}
+
+fn kind<T>(outcome: Result<T>) -> Option<ErrorKind> {
+    outcome.err().map(|error| error.kind())
+}
+
+fn poll_once<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// A client that has given out a ticket, and whose next call gets the last slot: no older entry of
+/// the ring leads there.
+fn sender(segment: &Segment) -> Client {
+    let client = segment.client().unwrap();
+    let sent = (0..segment.geometry().slots).map(|_| client.try_send("over").unwrap().unwrap());
+    let mut tickets: Vec<_> = sent.collect();
+    tickets.sort_by_key(|ticket| ticket.idx());
+    tickets.into_iter().for_each(|ticket| assert!(client.cancel(ticket).unwrap()));
+    client
+}
+
+/// A ring whose first entry is a request of `first`, and whose others are of calls that are over.
+fn fill_ring(segment: &Segment, first: &Client, server: &Server) -> Ticket {
+    // It removes the entries of earlier calls.
+    assert!(server.try_recv().unwrap().is_none());
+    let ticket = first.try_send("first").unwrap().expect("there is a slot");
+    for _ in 1..segment.geometry().queue {
+        let over = first.try_send("over").unwrap().expect("there is a slot");
+        assert!(first.cancel(over).unwrap());
+    }
+    ticket
+}
+
+// ---------------------------------------------------------------- calls that are being sent
+
+#[test]
+fn other_threads_cannot_end_a_call_whose_request_is_half_sent() {
+    let segment = small(1);
+    let (client, server) = ends(&segment);
+    let long = [7; 3 * PART];
+    for early_end in [false, true] {
+        let mut sending = pin!(client.send_async(&long));
+        assert!(poll_once(sending.as_mut()).is_pending());
+        let mut request = server.claim(PATIENCE).unwrap();
+        let ticket = segment.calls().next().expect("it is there").ticket;
+        let check = || {
+            assert_eq!(client.forget_all(), 0);
+            assert_eq!(kind(client.forget(ticket)), Some(ErrorKind::Stale));
+            assert!(client.recv_any(Duration::ZERO).unwrap().is_none());
+        };
+        check();
+        if early_end {
+            assert!(request.try_reply("enough").unwrap());
+        } else {
+            // It is the client's turn now, which may be writing.
+            assert_eq!(kind(request.next_part(Deadline::now())), Some(ErrorKind::TimedOut));
+            assert_eq!(kind(client.cancel(ticket)), Some(ErrorKind::Stale));
+        }
+        assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::Stale));
+        check();
+        let reply = match early_end {
+            true => "enough",
+            false => {
+                for last in [false, true] {
+                    assert_eq!(poll_once(sending.as_mut()).is_ready(), last);
+                    assert!(request.next_part(PATIENCE).unwrap());
+                    assert_eq!(request.read().unwrap(), [7; PART]);
+                    assert_eq!(
+                        kind(request.next_part(Deadline::now())),
+                        (!last).then_some(ErrorKind::TimedOut)
+                    );
+                }
+                assert!(request.try_reply("all").unwrap());
+                "all"
+            }
+        };
+        if early_end {
+            assert!(matches!(poll_once(sending.as_mut()), Poll::Ready(Ok(sent)) if sent == ticket));
+        }
+        assert_eq!(&*client.recv(ticket, PATIENCE).unwrap(), reply.as_bytes());
+    }
+    assert_all_free(&segment);
+}
+
+#[test]
+fn forget_all_leaves_calls_to_threads_that_wait_for_them() {
+    let segment = small(3);
+    let (client, server) = ends(&segment);
+    thread::scope(|scope| {
+        let calling = asleep(scope, || client.call("called", PATIENCE).unwrap().into_vec());
+        let mut stream = client.stream("streamed", PATIENCE).unwrap();
+        client.send("sent", PATIENCE).unwrap();
+        assert_eq!(client.forget_all(), 1);
+        for _ in 0..3 {
+            let request = server.recv(PATIENCE).unwrap();
+            let (answer, is_forgotten) = (request.to_vec(), *request == *b"sent");
+            assert_eq!(request.reply(&answer), Ok(!is_forgotten));
+        }
+        assert_eq!(calling.join().unwrap(), b"called");
+        assert_eq!(&*stream.next_part(PATIENCE).unwrap().unwrap(), b"streamed");
+    });
+    assert_all_free(&segment);
+}
+
+#[test]
+fn send_pushes_a_request_that_was_forgotten_while_the_ring_was_full() {
+    let segment = small(3);
+    let (other, server) = ends(&segment);
+    let client = sender(&segment);
+    let first = fill_ring(&segment, &other, &server);
+    thread::scope(|scope| {
+        let sending = asleep(scope, || client.send("forgotten", PATIENCE));
+        assert_eq!((segment.audit().unwrap().unqueued, client.forget_all()), (1, 1));
+        assert!(server.recv(PATIENCE).unwrap().reply("").unwrap());
+        sending.join().unwrap().unwrap();
+        let request = server.recv(PATIENCE).unwrap();
+        assert_eq!(&*request, b"forgotten");
+        assert_eq!(request.reply(""), Ok(false));
+    });
+    other.recv(first, PATIENCE).unwrap();
+    assert_all_free(&segment);
+}
+
+#[test]
+fn send_takes_back_a_forgotten_request_when_its_time_is_over() {
+    let segment = small(3);
+    let (other, server) = ends(&segment);
+    let client = sender(&segment).max_in_flight(1);
+    let first = fill_ring(&segment, &other, &server);
+    thread::scope(|scope| {
+        let sending = asleep(scope, || client.send("forgotten", Duration::from_secs(1)));
+        assert_eq!(client.forget_all(), 1);
+        assert_eq!(kind(sending.join().unwrap()), Some(ErrorKind::TimedOut));
+    });
+    assert_eq!((segment.audit().unwrap().waiting, segment.audit().unwrap().unqueued), (1, 0));
+    assert!(server.recv(PATIENCE).unwrap().reply("").unwrap());
+    other.recv(first, PATIENCE).unwrap();
+    assert!(server.try_recv().unwrap().is_none());
+    // The limit counts it once.
+    let ticket = client.try_send("next").unwrap().expect("none is in progress");
+    assert!(client.try_send("too many").unwrap().is_none() && client.cancel(ticket).unwrap());
+    assert_all_free(&segment);
+}
+
+#[test]
+fn recovery_pushes_a_forgotten_request_whose_client_died_before_it_could() {
+    alone(|| {
+        for by_server in [false, true] {
+            let segment = small(3);
+            let (other, server) = ends(&segment);
+            let [is_ready, forgotten] = shared(2) else { panic!("there are two") };
+            let child = fork(|| {
+                let client = sender(&segment);
+                forgotten.store(1, SeqCst);
+                awaited(is_ready);
+                thread::scope(|scope| {
+                    asleep(scope, || client.send("forgotten", PATIENCE));
+                    assert_eq!(client.forget_all(), 1);
+                    forgotten.store(2, SeqCst);
+                    thread::sleep(PATIENCE);
+                });
+            });
+            awaited(forgotten);
+            let first = fill_ring(&segment, &other, &server);
+            is_ready.store(1, SeqCst);
+            while awaited(forgotten) < 2 {
+                thread::yield_now();
+            }
+            child.kill();
+            assert!(server.recv(PATIENCE).unwrap().reply("").unwrap());
+            other.recv(first, PATIENCE).unwrap();
+            if !by_server {
+                segment.recover().unwrap();
+            }
+            // Otherwise the server does with its tick.
+            let request = server.recv(PATIENCE).unwrap();
+            assert_eq!(&*request, b"forgotten");
+            assert_eq!(request.reply(""), Ok(false));
+            assert_all_free(&segment);
+        }
+    });
+}
+
+// ---------------------------------------------------------------- foreign code that panics
+
+#[test]
+fn foreign_code_that_panics_while_a_call_is_made_leaves_no_slot_behind() {
+    let segment = small(4);
+    let (client, server) = ends(&segment);
+    let told = catch_unwind(AssertUnwindSafe(|| {
+        poll_once(pin!(client.call_async_told("a", |_| panic!("foreign code"))))
+    }));
+    assert!(told.is_err());
+    assert_all_free(&segment);
+    let requests = (0..3).map(|nth| if nth < 2 { "b" } else { panic!("foreign code") });
+    let many = catch_unwind(AssertUnwindSafe(|| client.send_many(requests, PATIENCE)));
+    assert!(many.is_err());
+    let filled = catch_unwind(AssertUnwindSafe(|| client.send_with(1, PATIENCE, |_| panic!("foreign code"))));
+    assert!(filled.is_err());
+    assert_all_free(&segment);
+    assert!(server.try_recv().unwrap().is_none());
+}
+
+// ---------------------------------------------------------------- doorbells with nothing left
+
+fn is_readable(doorbell: &impl std::os::fd::AsFd) -> bool {
+    is_ready(doorbell, PollFlags::IN, Duration::ZERO)
+}
+
+#[test]
+fn clients_doorbell_is_not_readable_when_nothing_is_left() {
+    let segment = small(4);
+    let (client, server) = ends(&segment);
+    let doorbell = client.doorbell().unwrap();
+    let answered = || {
+        let ticket = client.send("a", PATIENCE).unwrap();
+        assert!(server.recv(PATIENCE).unwrap().reply("b").unwrap());
+        wait_for(&doorbell, PollFlags::IN);
+        ticket
+    };
+    // In each way in which the last call can end.
+    assert!(client.forget(answered()).is_ok() && !is_readable(&doorbell));
+    assert!(client.abandon(answered()).unwrap().is_some() && !is_readable(&doorbell));
+    assert!(client.try_recv(answered()).unwrap().is_some() && !is_readable(&doorbell));
+    answered();
+    assert!(client.forget_all() == 1 && !is_readable(&doorbell));
+    answered();
+    assert!(client.recv_any(PATIENCE).unwrap().is_some() && !is_readable(&doorbell));
+    // One of which a part has come.
+    let ticket = client.send("a", PATIENCE).unwrap();
+    let mut request = server.recv(PATIENCE).unwrap();
+    assert!(request.part("part", PATIENCE).unwrap());
+    wait_for(&doorbell, PollFlags::IN);
+    assert!(client.cancel(ticket).unwrap() && !is_readable(&doorbell));
+    drop(request);
+    // A call that another thread waits for is not the event loop's.
+    thread::scope(|scope| {
+        let calling = asleep(scope, || client.call("a", PATIENCE));
+        let late = client.doorbell().unwrap();
+        assert!(server.recv(PATIENCE).unwrap().reply("b").unwrap());
+        assert!(calling.join().unwrap().is_ok());
+        assert!(client.recv_any(Duration::ZERO).unwrap().is_none() && !is_readable(&late));
+    });
+    assert_all_free(&segment);
+}
+
+#[test]
+fn recv_any_that_finds_no_call_makes_the_doorbell_unreadable() {
+    let segment = small(1);
+    let (client, server) = ends(&segment);
+    let doorbell = client.doorbell().unwrap();
+    let ticket = client.send("a", PATIENCE).unwrap();
+    assert!(server.recv(PATIENCE).unwrap().reply("b").unwrap());
+    wait_for(&doorbell, PollFlags::IN);
+    // A thread receives what the loop was notified of, before that comes.
+    thread::scope(|scope| scope.spawn(|| client.recv(ticket, PATIENCE).unwrap()).join().unwrap());
+    assert!(client.recv_any(Duration::ZERO).unwrap().is_none());
+    assert!(!is_readable(&doorbell));
+}
+
+#[test]
+fn servers_doorbell_is_not_readable_when_nothing_is_left() {
+    let segment = small(2);
+    let (client, server) = ends(&segment);
+    let doorbell = server.doorbell().unwrap();
+    let sent = || {
+        let ticket = client.send("a", PATIENCE).unwrap();
+        wait_for(&doorbell, PollFlags::IN);
+        ticket
+    };
+    let ticket = sent();
+    assert_eq!(server.clear(), Ok(1));
+    assert!(server.clear() == Ok(0) && !is_readable(&doorbell));
+    assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::Failed));
+    assert!(client.cancel(sent()).unwrap());
+    assert!(server.try_recv().unwrap().is_none() && !is_readable(&doorbell));
+    assert!(client.cancel(sent()).unwrap());
+    assert!(server.drain(2).unwrap().is_empty() && !is_readable(&doorbell));
+    assert!(client.cancel(sent()).unwrap());
+    assert_eq!(kind(server.claim(Deadline::now())), Some(ErrorKind::TimedOut));
+    assert!(!is_readable(&doorbell));
+    assert!(client.cancel(sent()).unwrap());
+    assert_eq!(kind(server.recv_many(2, Deadline::now(), Duration::ZERO)), Some(ErrorKind::TimedOut));
+    assert!(!is_readable(&doorbell));
+}
+
+#[test]
+fn send_doorbell_is_not_readable_after_any_send_that_found_no_slot() {
+    let segment = small(1);
+    let (client, other) = (segment.client().unwrap(), segment.client().unwrap());
+    let doorbell = client.send_doorbell().unwrap();
+    let now = Deadline::now;
+    let sends: [&dyn Fn() -> Option<ErrorKind>; 5] = [
+        &|| client.try_send("a").unwrap().is_none().then_some(ErrorKind::TimedOut),
+        &|| kind(client.send("a", now())),
+        &|| kind(client.send_with(1, now(), |_| Ok(()))),
+        &|| kind(client.send_many(["a"], now())),
+        &|| kind(client.call("a", now())),
+    ];
+    for send in sends {
+        wait_for(&doorbell, PollFlags::IN);
+        let ticket = other.send("b", PATIENCE).unwrap();
+        assert_eq!(send(), Some(ErrorKind::TimedOut));
+        assert!(!is_readable(&doorbell));
+        assert!(other.cancel(ticket).unwrap());
+    }
+}

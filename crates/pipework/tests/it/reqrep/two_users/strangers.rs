@@ -1,0 +1,149 @@
+//! Clients that have nothing to do with the handle that two threads use, and check that every
+//! request arrives as they wrote it.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Instant;
+
+use super::*;
+use crate::harness::Random;
+
+/// What came of the bystanders' requests.
+#[derive(Debug, Default)]
+struct Seen {
+    requests: u64,
+    foreign: u64,
+    /// Bytes of the foreign requests.
+    foreign_bytes: u64,
+}
+
+/// The length of a request, and how many of its bytes are not the first one.
+fn examine(request: &[u8]) -> [u8; 17] {
+    let first = request.first().copied().unwrap_or(0);
+    let others = match request.iter().all(|byte| *byte == first) {
+        true => 0,
+        false => request.iter().filter(|byte| **byte != first).count(),
+    };
+    let mut answer = [first; 17];
+    answer[1..9].copy_from_slice(&(request.len() as u64).to_le_bytes());
+    answer[9..].copy_from_slice(&(others as u64).to_le_bytes());
+    answer
+}
+
+fn serve(server: &Server) {
+    loop {
+        match server.recv(PATIENCE) {
+            Ok(request) => {
+                let answer = examine(&request);
+                request.reply(&answer).expect("it is this server's");
+            }
+            Err(error) if error.kind() == ErrorKind::Closed => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Calls with requests of one byte, until so many have been made or time is up.
+fn bystand(client: &Client, byte: u8, slot: usize, calls: u64, until: Instant) -> Seen {
+    let (request, mut seen) = (vec![byte; slot], Seen::default());
+    while seen.requests < calls && Instant::now() < until {
+        let reply = client.call(&request, PATIENCE).expect("its server lives");
+        seen.requests += 1;
+        if *reply != examine(&request) {
+            let others = u64::from_le_bytes(reply[9..17].try_into().expect("eight bytes"));
+            let is_mine = reply[0] == byte;
+            seen.foreign_bytes += if is_mine { others } else { slot as u64 - others.min(slot as u64) };
+            seen.foreign += 1;
+        }
+    }
+    seen
+}
+
+/// What two bystanders see while threads of another client send long requests, and one of them
+/// ends calls by `end`.
+fn beside(slot: usize, calls: u64, limit: Duration, end: impl Fn(&Client) + Sync) -> Seen {
+    let options = Options::new().slots(3).members(8).request_bytes(slot as u32).reply_bytes(64);
+    let segment = options.anonymous().expect("a segment");
+    let (shared, is_over) = (segment.client().expect("a place"), AtomicBool::new(false));
+    let server = segment.server().expect("a place");
+    let until = Instant::now() + limit;
+    let goes_on = || !is_over.load(SeqCst);
+    let mut all = Seen::default();
+    thread::scope(|scope| {
+        let servers = [(); 2].map(|()| scope.spawn(|| serve(&server)));
+        let senders = [(); 2].map(|()| {
+            scope.spawn(|| {
+                let request = vec![0xEE; 8 * slot];
+                while goes_on() {
+                    // What it is ended with depends on the other thread.
+                    let _ = shared.call(&request, PATIENCE);
+                    if let Ok(ticket) = shared.send(&request, PATIENCE) {
+                        let _ = shared.abandon(ticket);
+                    }
+                }
+            })
+        });
+        let ender = scope.spawn(|| {
+            let mut random = Random::new(1);
+            while goes_on() {
+                // Now and then a call has come some parts far.
+                thread::sleep(Duration::from_nanos(random.below(16 * slot) as u64));
+                end(&shared);
+            }
+        });
+        let bystanders = [1, 2].map(|byte| {
+            let client = segment.client().expect("a place");
+            scope.spawn(move || bystand(&client, byte, slot, calls / 2, until))
+        });
+        for bystander in bystanders {
+            let seen = bystander.join().expect("no panic");
+            all.requests += seen.requests;
+            all.foreign += seen.foreign;
+            all.foreign_bytes += seen.foreign_bytes;
+        }
+        is_over.store(true, SeqCst);
+        senders.into_iter().for_each(|sender| sender.join().expect("no panic"));
+        ender.join().expect("no panic");
+        server.stop();
+        servers.into_iter().for_each(|server| server.join().expect("no panic"));
+    });
+    // What was forgotten is still carried out.
+    let last = segment.server().expect("a place");
+    while last.clear().expect("the kernel knows who lives") > 0 {}
+    super::assert_all_free(&segment);
+    all
+}
+
+/// Ends whatever call of this client it finds, by its ticket: tickets of calls that another thread
+/// is still sending are not given out, but can be read.
+fn end_by_ticket(segment: &Segment, end: impl Fn(Ticket)) {
+    segment.calls().for_each(|call| end(call.ticket));
+}
+
+/// `PIPEWORK_STRANGERS` is for how many seconds each case runs; then the number of requests does not
+/// end it.
+#[test]
+fn bystanders_requests_arrive_as_written_whatever_ends_calls_of_another_client() {
+    type End = fn(&Client);
+    let ends: [(&str, End); 4] = [
+        ("forget_all", |client| _ = client.forget_all()),
+        ("forget", |client| end_by_ticket(client.segment(), |ticket| _ = client.forget(ticket))),
+        ("cancel", |client| end_by_ticket(client.segment(), |ticket| _ = client.cancel(ticket))),
+        ("recv", |client| end_by_ticket(client.segment(), |ticket| drop(client.try_recv(ticket)))),
+    ];
+    let seconds = setting("PIPEWORK_STRANGERS");
+    for (slot, calls) in [(4 << 10, 4000), (64 << 10, 600), (1 << 20, 60)] {
+        for (name, end) in ends {
+            let (calls, limit) = match seconds {
+                Some(seconds) if name != "forget_all" => (u64::MAX, Duration::from_secs(seconds.div_ceil(4))),
+                Some(seconds) => (u64::MAX, Duration::from_secs(seconds)),
+                None => (calls, Duration::from_secs(1)),
+            };
+            let seen = beside(slot, calls, limit, end);
+            if seconds.is_some() {
+                say(&format!("strangers: {name}, slots of {slot}: {seen:?}"));
+            }
+            assert_eq!((seen.foreign, seen.foreign_bytes), (0, 0), "{name}, slots of {slot}: {seen:?}");
+        }
+    }
+}
