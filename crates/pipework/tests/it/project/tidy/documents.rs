@@ -184,7 +184,7 @@ fn examples_in_documents_are_run() {
             "perl" => (in_a_folder || path == "perl/README.md") && perl(),
             "console" if path == "docs/nats.md" => read("bridge/nats/tests/it/page.rs").contains(path),
             "console" => {
-                ["README.md", "docs/command.md", "docs/tasks.md"].contains(&path)
+                ["README.md", "docs/command.md"].contains(&path)
                     || ["docs/start/", "docs/recipes/"].iter().any(|folder| path.starts_with(folder))
             }
             // Units of services.
