@@ -96,5 +96,6 @@ lints:
 	@cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
 tools:
 	@for tool in cmake pkg-config strace; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	pkg-config --exists libpipewire-0.3 2>/dev/null || missing="$$missing libpipewire-0.3-dev"; \
 	[ -z "$$missing" ] || dist/apt $$missing \
 		|| { echo "make: install$$missing, or the tests that need them are skipped"; [ -z "$(CI)" ]; }

@@ -17,7 +17,7 @@ HEAD = """<!doctype html>
 <p class="pages">{pages}
 """
 
-NAME = re.compile(r"\bpw_\w+")
+NAME = re.compile(r"\bpwk_\w+")
 
 
 def plain(line: str) -> str:
@@ -74,7 +74,7 @@ def main(pages: Path, folder: Path) -> None:
     whole = [name for name, text in texts.items() if not text.startswith(".so ")]
     places, about = {}, {}
     for name in whole:
-        titles = re.findall(r"^\.SS (pw_\w+)$", texts[name], re.MULTILINE)
+        titles = re.findall(r"^\.SS (pwk_\w+)$", texts[name], re.MULTILINE)
         places |= {title: f"{name}.html#{anchor(title)}" for title in titles}
         about |= dict(re.findall(rf"^({name})(?:, \w+)* \\- (.*)$", texts[name], re.MULTILINE))
     for name in whole:

@@ -62,9 +62,9 @@ REFERENCES = {
     "Perl": {"all of it, `Pipework`": "perl/Pipework.html"}
     | {f"`Pipework::{name.replace('-', '::')}`": f"perl/Pipework-{name}.html"
        for name in ("Atomic", "ReqRep", "ReqRep-Client", "Pipe", "FD", "Error", "InsteadOf")},
-    "C": {"`pipework.h`": "c/pipework.html", "sending messages": "c/pw_writer.html",
-          "receiving them": "c/pw_reader.html", "calling": "c/pw_client.html", "serving": "c/pw_server.html",
-          "a segment": "c/pw_segment.html", "statuses and errors": "c/pw_status.html"},
+    "C": {"`pipework.h`": "c/pipework.html", "sending messages": "c/pwk_atomic_writer.html",
+          "receiving them": "c/pwk_atomic_reader.html", "calling": "c/pwk_client.html", "serving": "c/pwk_server.html",
+          "a segment": "c/pwk_segment.html", "statuses and errors": "c/pwk_status.html"},
 }  # fmt: skip
 
 LANGUAGE = {".c": "c", ".h": "c", ".json": "json", ".pl": "perl", ".pm": "perl", ".py": "python", ".rs": "rust",

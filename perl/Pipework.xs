@@ -17,8 +17,8 @@ pwp_context *pwp_get_context(pTHX) {
 static void free_context(pTHX_ void *none) {
     dMY_CXT;
     PERL_UNUSED_VAR(none);
-    pw_buffer_free(&MY_CXT.reason);
-    pw_buffer_free(&MY_CXT.scratch);
+    pwk_buffer_free(&MY_CXT.reason);
+    pwk_buffer_free(&MY_CXT.scratch);
 }
 
 MODULE = Pipework    PACKAGE = Pipework
@@ -30,7 +30,7 @@ BOOT:
     MY_CXT_INIT;
     Zero(&MY_CXT, 1, my_cxt_t);
     call_atexit(free_context, NULL);
-    if (pw_abi() != PW_ABI) croak("Pipework was built for another version of its C library");
+    if (pwk_abi() != PWK_ABI) croak("Pipework was built for another version of its C library");
 }
 
 #ifdef USE_ITHREADS
@@ -69,7 +69,7 @@ const char *
 core_version(...)
   CODE:
     PERL_UNUSED_VAR(items);
-    RETVAL = pw_version();
+    RETVAL = pwk_version();
   OUTPUT:
     RETVAL
 

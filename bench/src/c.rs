@@ -8,15 +8,15 @@ use std::sync::OnceLock;
 
 use crate::measure::Failure;
 
-/// `pw_status`: 0 is success.
+/// `pwk_status`: 0 is success.
 type Status = i32;
-/// `PW_NEVER`.
+/// `PWK_NEVER`.
 const NEVER: i64 = i64::MAX;
 /// A handle, or a struct of which these lanes need none.
 type Handle = *mut c_void;
 type Error = *mut c_void;
 
-/// `pw_buffer`.
+/// `pwk_buffer`.
 #[repr(C)]
 pub struct Buffer {
     data: *mut u8,
@@ -24,7 +24,7 @@ pub struct Buffer {
     capacity: usize,
 }
 
-/// `pw_request`.
+/// `pwk_request`.
 #[repr(C)]
 #[derive(Default)]
 struct Request {
@@ -36,7 +36,7 @@ struct Request {
     has_more: bool,
 }
 
-/// `pw_item`, as far as it is looked at.
+/// `pwk_item`, as far as it is looked at.
 #[repr(C)]
 #[derive(Default)]
 struct Item {
@@ -77,19 +77,19 @@ macro_rules! functions {
 }
 
 functions! {
-    pw_atomic_pair: fn(*const c_void, *mut Handle, *mut Handle, Error) -> Status;
-    pw_writer_send: fn(Handle, *const u8, usize, i64, *mut u32, Error) -> Status;
-    pw_writer_close: fn(Handle, i64, Error) -> Status;
-    pw_reader_recv: fn(Handle, i64, *mut Item, Error) -> Status;
-    pw_reader_free: fn(Handle);
-    pw_reqrep_open_fd: fn(i32, u32, *const c_void, *mut Handle, Error) -> Status;
-    pw_reqrep_client: fn(Handle, *const c_void, *mut Handle, Error) -> Status;
-    pw_reqrep_server: fn(Handle, *const c_void, *mut Handle, Error) -> Status;
-    pw_client_call: fn(Handle, *const u8, usize, u32, i64, *mut Buffer, *mut u32, Error) -> Status;
-    pw_client_send: fn(Handle, *const u8, usize, u32, i64, *mut u64, Error) -> Status;
-    pw_client_recv: fn(Handle, u64, i64, *mut Buffer, *mut u32, Error) -> Status;
-    pw_server_recv: fn(Handle, i64, *mut Buffer, *mut Request, Error) -> Status;
-    pw_server_reply: fn(Handle, u64, *const u8, usize, u32, *mut bool, Error) -> Status;
+    pwk_atomic_pair: fn(*const c_void, *mut Handle, *mut Handle, Error) -> Status;
+    pwk_atomic_writer_send: fn(Handle, *const u8, usize, i64, Error) -> Status;
+    pwk_atomic_writer_close: fn(Handle, i64, Error) -> Status;
+    pwk_atomic_reader_recv: fn(Handle, i64, *mut Item, Error) -> Status;
+    pwk_atomic_reader_free: fn(Handle);
+    pwk_segment_from_fd: fn(i32, u32, *const c_void, *mut Handle, Error) -> Status;
+    pwk_client_new: fn(Handle, *const c_void, *mut Handle, Error) -> Status;
+    pwk_server_new: fn(Handle, *const c_void, *mut Handle, Error) -> Status;
+    pwk_client_call: fn(Handle, *const u8, usize, i64, *mut Buffer, Error) -> Status;
+    pwk_client_send: fn(Handle, *const u8, usize, i64, *mut u64, Error) -> Status;
+    pwk_client_recv: fn(Handle, u64, i64, *mut Buffer, Error) -> Status;
+    pwk_server_recv: fn(Handle, i64, *mut Buffer, *mut Request, Error) -> Status;
+    pwk_server_reply: fn(Handle, u64, *const u8, usize, Error) -> Status;
 }
 
 fn functions() -> Result<&'static Functions, Failure> {
@@ -130,7 +130,7 @@ pub struct Reader(Handle, &'static Functions);
 pub fn pair() -> Result<(Reader, Writer), Failure> {
     let (functions, mut reader, mut writer) = (functions()?, null_mut(), null_mut());
     // SAFETY: NULL is allowed for options and error.
-    done(unsafe { (functions.pw_atomic_pair)(null(), &mut reader, &mut writer, null_mut()) })?;
+    done(unsafe { (functions.pwk_atomic_pair)(null(), &mut reader, &mut writer, null_mut()) })?;
     Ok((Reader(reader, functions), Writer(writer, functions)))
 }
 
@@ -138,25 +138,25 @@ impl Writer {
     pub fn send(&mut self, message: &[u8]) -> Result<(), Failure> {
         let (data, len) = (message.as_ptr(), message.len());
         // SAFETY: the message is lent for the call.
-        done(unsafe { (self.1.pw_writer_send)(self.0, data, len, NEVER, null_mut(), null_mut()) })
+        done(unsafe { (self.1.pwk_atomic_writer_send)(self.0, data, len, NEVER, null_mut()) })
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
         // SAFETY: nobody uses it any more. Nothing is pending after a send that waits.
-        unsafe { (self.1.pw_writer_close)(self.0, NEVER, null_mut()) };
+        unsafe { (self.1.pwk_atomic_writer_close)(self.0, NEVER, null_mut()) };
     }
 }
 
 impl Reader {
     /// The length of the next message; `None` at the end.
     pub fn recv(&mut self) -> Result<Option<usize>, Failure> {
-        /// `PW_CLOSED`.
+        /// `PWK_CLOSED`.
         const CLOSED: Status = 4;
         let mut item = Item::default();
         // SAFETY: what it fills in is this function's.
-        match unsafe { (self.1.pw_reader_recv)(self.0, NEVER, &mut item, null_mut()) } {
+        match unsafe { (self.1.pwk_atomic_reader_recv)(self.0, NEVER, &mut item, null_mut()) } {
             CLOSED => Ok(None),
             status => done(status).map(|()| Some(item.len)),
         }
@@ -166,7 +166,7 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         // SAFETY: nobody uses it any more.
-        unsafe { (self.1.pw_reader_free)(self.0) };
+        unsafe { (self.1.pwk_atomic_reader_free)(self.0) };
     }
 }
 
@@ -177,10 +177,10 @@ pub struct Segment(Handle, &'static Functions);
 
 impl Segment {
     pub fn open(fd: BorrowedFd<'_>) -> Result<Segment, Failure> {
-        /// `PW_FD_DUP`.
+        /// `PWK_FD_DUP`.
         const DUP: u32 = 2;
         let (functions, mut segment) = (functions()?, null_mut());
-        let (open, fd) = (functions.pw_reqrep_open_fd, fd.as_raw_fd());
+        let (open, fd) = (functions.pwk_segment_from_fd, fd.as_raw_fd());
         // SAFETY: NULL is allowed for options and error.
         done(unsafe { open(fd, DUP, null(), &mut segment, null_mut()) })?;
         Ok(Segment(segment, functions))
@@ -189,14 +189,14 @@ impl Segment {
     pub fn client(&self) -> Result<Client, Failure> {
         let mut client = null_mut();
         // SAFETY: as above.
-        done(unsafe { (self.1.pw_reqrep_client)(self.0, null(), &mut client, null_mut()) })?;
+        done(unsafe { (self.1.pwk_client_new)(self.0, null(), &mut client, null_mut()) })?;
         Ok(Client { client, functions: self.1, reply: Buffer::default() })
     }
 
     pub fn server(&self) -> Result<Server, Failure> {
         let mut server = null_mut();
         // SAFETY: as above.
-        done(unsafe { (self.1.pw_reqrep_server)(self.0, null(), &mut server, null_mut()) })?;
+        done(unsafe { (self.1.pwk_server_new)(self.0, null(), &mut server, null_mut()) })?;
         Ok(Server { server, functions: self.1, data: Buffer::default() })
     }
 }
@@ -209,25 +209,25 @@ pub struct Client {
 
 impl Client {
     pub fn call(&mut self, request: &[u8]) -> Result<usize, Failure> {
-        let (call, reply) = (self.functions.pw_client_call, &mut self.reply);
+        let (call, reply) = (self.functions.pwk_client_call, &mut self.reply);
         let (data, len) = (request.as_ptr(), request.len());
         // SAFETY: the request is lent for the call, and the buffer is the library's own.
-        done(unsafe { call(self.client, data, len, 0, NEVER, reply, null_mut(), null_mut()) })?;
+        done(unsafe { call(self.client, data, len, NEVER, reply, null_mut()) })?;
         Ok(self.reply.len)
     }
 
     pub fn send(&mut self, request: &[u8]) -> Result<u64, Failure> {
-        let (send, mut ticket) = (self.functions.pw_client_send, 0);
+        let (send, mut ticket) = (self.functions.pwk_client_send, 0);
         let (data, len) = (request.as_ptr(), request.len());
         // SAFETY: as above.
-        done(unsafe { send(self.client, data, len, 0, NEVER, &mut ticket, null_mut()) })?;
+        done(unsafe { send(self.client, data, len, NEVER, &mut ticket, null_mut()) })?;
         Ok(ticket)
     }
 
     pub fn recv(&mut self, ticket: u64) -> Result<usize, Failure> {
-        let (recv, reply) = (self.functions.pw_client_recv, &mut self.reply);
+        let (recv, reply) = (self.functions.pwk_client_recv, &mut self.reply);
         // SAFETY: as above.
-        done(unsafe { recv(self.client, ticket, NEVER, reply, null_mut(), null_mut()) })?;
+        done(unsafe { recv(self.client, ticket, NEVER, reply, null_mut()) })?;
         Ok(self.reply.len)
     }
 }
@@ -244,12 +244,12 @@ unsafe impl Send for Server {}
 impl Server {
     /// Answers a request with its own bytes.
     pub fn answer(&mut self) -> Result<(), Failure> {
-        let (Functions { pw_server_recv, pw_server_reply, .. }, mut request) =
+        let (Functions { pwk_server_recv, pwk_server_reply, .. }, mut request) =
             (self.functions, Request::default());
         // SAFETY: what it fills in is this function's.
-        done(unsafe { pw_server_recv(self.server, NEVER, &mut self.data, &mut request, null_mut()) })?;
+        done(unsafe { pwk_server_recv(self.server, NEVER, &mut self.data, &mut request, null_mut()) })?;
         let Buffer { data, len, .. } = self.data;
         // SAFETY: the bytes stay in the buffer for the length of the call.
-        done(unsafe { pw_server_reply(self.server, request.ticket, data, len, 0, null_mut(), null_mut()) })
+        done(unsafe { pwk_server_reply(self.server, request.ticket, data, len, null_mut()) })
     }
 }

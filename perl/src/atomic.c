@@ -4,13 +4,13 @@
 #include <sys/stat.h>
 
 static void drop_reader(pwp_atomic *end) {
-    pw_reader_free(end->reader);
+    pwk_atomic_reader_free(end->reader);
     end->reader = NULL;
 }
 
 static void drop_writer(pwp_atomic *end) {
-    pw_writer_discard(end->writer);
-    pw_writer_free(end->writer);
+    pwk_atomic_writer_discard(end->writer);
+    pwk_atomic_writer_free(end->writer);
     end->writer = NULL;
 }
 
@@ -31,7 +31,7 @@ static bool is_file(int fd, const pwp_file *file) {
 
 /* Whether what is pending would go into another file. */
 static bool misses(pwp_atomic *end) {
-    if (end->may_pend) end->may_pend = pw_writer_pending(end->writer) > 0;
+    if (end->may_pend) end->may_pend = pwk_atomic_writer_pending(end->writer) > 0;
     return end->may_pend && !is_file(end->write_fd, &end->write_file);
 }
 
@@ -42,9 +42,9 @@ static bool misses(pwp_atomic *end) {
 static void release(pTHX_ void *state) {
     pwp_atomic *end = state;
     PERL_UNUSED_CONTEXT;
-    if (misses(end)) pw_writer_discard(end->writer);
-    pw_reader_free(end->reader);
-    pw_writer_free(end->writer);
+    if (misses(end)) pwk_atomic_writer_discard(end->writer);
+    pwk_atomic_reader_free(end->reader);
+    pwk_atomic_writer_free(end->writer);
     Safefree(end);
 }
 
@@ -58,8 +58,8 @@ static void *share(pTHX_ void *state) {
     end->reader = NULL;
     end->writer = NULL;
     /* Without a descriptor for it, the end is a closed one there. */
-    if (from->reader) (void)pw_reader_clone(from->reader, &end->reader, NULL);
-    if (from->writer) (void)pw_writer_clone(from->writer, &end->writer, NULL);
+    if (from->reader) (void)pwk_atomic_reader_clone(from->reader, &end->reader, NULL);
+    if (from->writer) (void)pwk_atomic_writer_clone(from->writer, &end->writer, NULL);
     return end;
 }
 

@@ -25,8 +25,8 @@ typedef struct pwp_file {
 
 typedef struct pwp_atomic {
     /* NULL: the object has no such end, or it is closed. */
-    pw_reader *reader;
-    pw_writer *writer;
+    pwk_atomic_reader *reader;
+    pwk_atomic_writer *writer;
     /* The numbers of the Perl handles. */
     int read_fd;
     int write_fd;
@@ -50,7 +50,7 @@ typedef struct pwp_atomic {
     /* A message was lost, so a mixed stream ends with an exception. */
     bool has_lost;
     /* The report of the last loss; its kind is 0 if there was none. */
-    pw_item torn;
+    pwk_item torn;
 } pwp_atomic;
 
 /* Makes an object of the hash that `self` refers to. It has no ends yet. */
@@ -109,17 +109,17 @@ bool pwp_atomic_asked(pTHX_ I32 ax, I32 items, const char *name);
  * Options of a constructor, on the stack from `ax` on: mixed_data_mode, strict, max_message,
  * max_unfinished, read_size, spin. What is undef has its default.
  */
-void pwp_atomic_options(pTHX_ I32 ax, I32 items, pw_atomic_options *options);
+void pwp_atomic_options(pTHX_ I32 ax, I32 items, pwk_atomic_options *options);
 
 /* ---------------------------------------------------------------- atomic_open.c: ends */
 
 /* Reads from a number that belongs to the object's Perl handle, or writes to it. */
-void pwp_atomic_read_from(pTHX_ SV *self, int fd, const pw_atomic_options *options);
-void pwp_atomic_write_to(pTHX_ SV *self, int fd, const pw_atomic_options *options);
+void pwp_atomic_read_from(pTHX_ SV *self, int fd, const pwk_atomic_options *options);
+void pwp_atomic_write_to(pTHX_ SV *self, int fd, const pwk_atomic_options *options);
 
-/* pw_atomic_read_fifo or pw_atomic_listen_fifo. */
-typedef pw_status (*pwp_atomic_fifo)(const char *path, const pw_atomic_options *options,
-                                     pw_reader **reader, pw_error *error);
+/* pwk_atomic_reader_open_fifo or pwk_atomic_reader_listen_fifo. */
+typedef pwk_status (*pwp_atomic_fifo)(const char *path, const pwk_atomic_options *options,
+                                      pwk_atomic_reader **reader, pwk_error *error);
 
 /*
  * Reads from a FIFO by a descriptor of the library's own; from the same pipe as another object;
@@ -127,7 +127,7 @@ typedef pw_status (*pwp_atomic_fifo)(const char *path, const pw_atomic_options *
  * pwp_atomic_lend tells.
  */
 int pwp_atomic_read_fifo(pTHX_ SV *self, pwp_atomic_fifo open, const char *path,
-                         const pw_atomic_options *options);
+                         const pwk_atomic_options *options);
 int pwp_atomic_read_with(pTHX_ SV *self, SV *other);
 void pwp_atomic_lend(pTHX_ SV *self, int fd);
 
@@ -141,13 +141,13 @@ int pwp_atomic_open_fifo(pTHX_ const char *path);
 void pwp_atomic_set_mixed(pTHX_ SV *self);
 
 /* How both ends compress from now on; NULL: not at all. */
-void pwp_atomic_set_zstd(pTHX_ SV *self, const pw_atomic_options *options);
+void pwp_atomic_set_zstd(pTHX_ SV *self, const pwk_atomic_options *options);
 
 /*
  * Asks for a capacity, or for the largest that there may be if that is less; tells it if `bytes` is
  * 0. Returns 0 and fills in the error if it is refused.
  */
-size_t pwp_atomic_capacity(pTHX_ SV *self, size_t bytes, bool or_max, pw_error *error);
+size_t pwp_atomic_capacity(pTHX_ SV *self, size_t bytes, bool or_max, pwk_error *error);
 
 /* ---------------------------------------------------------------- atomic_write.c: writing */
 
@@ -176,9 +176,9 @@ typedef struct pwp_reading {
     bool peeks;
     /* It waits until `deadline`, whatever the object's flag says. */
     bool waits;
-    pw_deadline deadline;
+    pwk_deadline deadline;
     /* What was found, lent until the next call or until Perl code runs. */
-    pw_item item;
+    pwk_item item;
 } pwp_reading;
 
 /*
@@ -204,14 +204,14 @@ size_t pwp_atomic_fill(pTHX_ SV *self);
  * An item as a mortal reference to a hash: what read_message returns with `debug`; what next_item
  * returns; the report of a loss.
  */
-SV *pwp_atomic_debug(pTHX_ const pw_item *item);
-SV *pwp_atomic_item(pTHX_ const pw_item *item);
-SV *pwp_atomic_report(pTHX_ const pw_item *torn);
+SV *pwp_atomic_debug(pTHX_ const pwk_item *item);
+SV *pwp_atomic_item(pTHX_ const pwk_item *item);
+SV *pwp_atomic_report(pTHX_ const pwk_item *torn);
 
 /* Mortals: the data; the compressed data, or NULL; the type; "pid:tid". */
-SV *pwp_atomic_data(pTHX_ const pw_item *item);
-SV *pwp_atomic_compressed(pTHX_ const pw_item *item);
-SV *pwp_atomic_type(pTHX_ const pw_item *item);
-SV *pwp_atomic_key(pTHX_ pw_key key);
+SV *pwp_atomic_data(pTHX_ const pwk_item *item);
+SV *pwp_atomic_compressed(pTHX_ const pwk_item *item);
+SV *pwp_atomic_type(pTHX_ const pwk_item *item);
+SV *pwp_atomic_key(pTHX_ pwk_key key);
 
 #endif

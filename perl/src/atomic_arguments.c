@@ -16,9 +16,9 @@ static size_t bytes_or(pTHX_ SV *wanted, size_t otherwise) {
     return SvOK(wanted) ? SvUV_nomg(wanted) : otherwise;
 }
 
-void pwp_atomic_options(pTHX_ I32 ax, I32 items, pw_atomic_options *options) {
+void pwp_atomic_options(pTHX_ I32 ax, I32 items, pwk_atomic_options *options) {
     NV spin;
-    pw_atomic_options_init(options, sizeof *options);
+    pwk_atomic_options_init(options, sizeof *options);
     if (items != 6) croak("Pipework::Atomic: six options are expected");
     options->mixed = SvTRUE(ST(0));
     options->strict = SvTRUE(ST(1));

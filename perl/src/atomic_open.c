@@ -3,15 +3,15 @@
 
 #include <stdlib.h>
 
-static void is_set(pwp_atomic *end, const pw_atomic_options *options) {
+static void is_set(pwp_atomic *end, const pwk_atomic_options *options) {
     end->is_mixed = options->mixed;
     end->read_blocks = !options->mixed;
 }
 
-void pwp_atomic_read_from(pTHX_ SV *self, int fd, const pw_atomic_options *options) {
+void pwp_atomic_read_from(pTHX_ SV *self, int fd, const pwk_atomic_options *options) {
     pwp_atomic *end = pwp_atomic_state(aTHX_ self);
-    pw_error error;
-    if (pw_atomic_read_fd(fd, PW_FD_LEND, options, &end->reader, &error) != PW_OK) {
+    pwk_error error;
+    if (pwk_atomic_reader_from_fd(fd, PWK_FD_LEND, options, &end->reader, &error) != PWK_OK) {
         pwp_throw(aTHX_ &error);
     }
     end->read_fd = fd;
@@ -19,10 +19,10 @@ void pwp_atomic_read_from(pTHX_ SV *self, int fd, const pw_atomic_options *optio
     is_set(end, options);
 }
 
-void pwp_atomic_write_to(pTHX_ SV *self, int fd, const pw_atomic_options *options) {
+void pwp_atomic_write_to(pTHX_ SV *self, int fd, const pwk_atomic_options *options) {
     pwp_atomic *end = pwp_atomic_state(aTHX_ self);
-    pw_error error;
-    if (pw_atomic_write_fd(fd, PW_FD_LEND, options, &end->writer, &error) != PW_OK) {
+    pwk_error error;
+    if (pwk_atomic_writer_from_fd(fd, PWK_FD_LEND, options, &end->writer, &error) != PWK_OK) {
         pwp_throw(aTHX_ &error);
     }
     end->write_fd = fd;
@@ -31,22 +31,22 @@ void pwp_atomic_write_to(pTHX_ SV *self, int fd, const pw_atomic_options *option
 }
 
 int pwp_atomic_read_fifo(pTHX_ SV *self, pwp_atomic_fifo open, const char *path,
-                         const pw_atomic_options *options) {
+                         const pwk_atomic_options *options) {
     pwp_atomic *end = pwp_atomic_state(aTHX_ self);
-    pw_error error;
-    if (open(path, options, &end->reader, &error) != PW_OK) pwp_throw(aTHX_ &error);
+    pwk_error error;
+    if (open(path, options, &end->reader, &error) != PWK_OK) pwp_throw(aTHX_ &error);
     is_set(end, options);
-    return pw_reader_fd(end->reader);
+    return pwk_atomic_reader_fd(end->reader);
 }
 
 int pwp_atomic_read_with(pTHX_ SV *self, SV *other) {
     pwp_atomic *from = pwp_atomic_reading(aTHX_ &other);
     pwp_atomic *end = pwp_atomic_state(aTHX_ self);
-    pw_error error;
-    if (pw_reader_clone(from->reader, &end->reader, &error) != PW_OK) pwp_throw(aTHX_ &error);
+    pwk_error error;
+    if (pwk_atomic_reader_clone(from->reader, &end->reader, &error) != PWK_OK) pwp_throw(aTHX_ &error);
     end->is_mixed = from->is_mixed;
     end->is_compressed = from->is_compressed;
-    return pw_reader_fd(end->reader);
+    return pwk_atomic_reader_fd(end->reader);
 }
 
 void pwp_atomic_lend(pTHX_ SV *self, int fd) {
@@ -57,49 +57,49 @@ void pwp_atomic_lend(pTHX_ SV *self, int fd) {
 
 typedef struct opening {
     const char *path;
-    pw_writer *writer;
+    pwk_atomic_writer *writer;
 } opening;
 
-static pw_status open_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status open_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     opening *opening = arguments;
     PERL_UNUSED_CONTEXT;
-    return pw_atomic_write_fifo(opening->path, NULL, until, &opening->writer, error);
+    return pwk_atomic_writer_open_fifo(opening->path, NULL, until, &opening->writer, error);
 }
 
 /* The library opens a FIFO as a signal may interrupt it, and follows no symbolic link. */
 int pwp_atomic_open_fifo(pTHX_ const char *path) {
     opening opening = {NULL, NULL};
     char *followed = realpath(path, NULL);
-    pw_error error;
+    pwk_error error;
     int fd;
     if (!followed) return -1;
     opening.path = SvPVX(sv_2mortal(newSVpv(followed, 0)));
     free(followed);
-    if (pwp_wait(aTHX_ NULL, open_slice, &opening, PW_NEVER, &error) != PW_OK) {
+    if (pwp_wait(aTHX_ NULL, open_slice, &opening, PWK_NEVER, &error) != PWK_OK) {
         pwp_failed(aTHX_ &error);
         return -1;
     }
-    fd = fcntl(pw_writer_fd(opening.writer), F_DUPFD_CLOEXEC, 0);
+    fd = fcntl(pwk_atomic_writer_fd(opening.writer), F_DUPFD_CLOEXEC, 0);
     if (fd >= 0 && fd <= PL_maxsysfd) fcntl(fd, F_SETFD, 0);
     {
         dSAVE_ERRNO;
-        pw_writer_free(opening.writer);
+        pwk_atomic_writer_free(opening.writer);
         RESTORE_ERRNO;
     }
     return fd;
 }
 
 void pwp_atomic_set_mixed(pTHX_ SV *self) {
-    pw_error error;
+    pwk_error error;
     pwp_atomic *end;
     self = pwp_pin(aTHX_ self);
     pwp_atomic_flush(aTHX_ self, TRUE);
     end = pwp_atomic_still(aTHX_ self);
-    if (end->writer && pw_writer_set_mixed(end->writer, true, &error) != PW_OK) {
+    if (end->writer && pwk_atomic_writer_set_mixed(end->writer, true, &error) != PWK_OK) {
         pwp_throw(aTHX_ &error);
     }
     if (end->reader) {
-        if (!end->is_mixed && pw_reader_set_mixed(end->reader, true, &error) != PW_OK) {
+        if (!end->is_mixed && pwk_atomic_reader_set_mixed(end->reader, true, &error) != PWK_OK) {
             pwp_throw(aTHX_ &error);
         }
         end->read_blocks = FALSE;
@@ -108,33 +108,33 @@ void pwp_atomic_set_mixed(pTHX_ SV *self) {
     (void)hv_stores((HV *)SvRV(self), "mixed_data_mode", newSViv(1));
 }
 
-void pwp_atomic_set_zstd(pTHX_ SV *self, const pw_atomic_options *options) {
+void pwp_atomic_set_zstd(pTHX_ SV *self, const pwk_atomic_options *options) {
     pwp_atomic *end = pwp_atomic_still(aTHX_ self);
-    pw_error error;
-    if (end->reader && pw_reader_set_zstd(end->reader, options, &error) != PW_OK) {
+    pwk_error error;
+    if (end->reader && pwk_atomic_reader_set_zstd(end->reader, options, &error) != PWK_OK) {
         pwp_throw(aTHX_ &error);
     }
-    if (end->writer && pw_writer_set_zstd(end->writer, options, &error) != PW_OK) {
+    if (end->writer && pwk_atomic_writer_set_zstd(end->writer, options, &error) != PWK_OK) {
         pwp_throw(aTHX_ &error);
     }
     end->is_compressed = options != NULL;
     end->zstd_is_due = FALSE;
 }
 
-static pw_status capacity(pwp_atomic *end, size_t bytes, bool or_max, size_t *now,
-                          pw_error *error) {
+static pwk_status capacity(pwp_atomic *end, size_t bytes, bool or_max, size_t *now,
+                           pwk_error *error) {
     if (end->reader) {
-        if (!bytes) return pw_reader_capacity(end->reader, now, error);
-        if (or_max) return pw_reader_set_capacity_or_max(end->reader, bytes, now, error);
-        return pw_reader_set_capacity(end->reader, bytes, now, error);
+        if (!bytes) return pwk_atomic_reader_capacity(end->reader, now, error);
+        if (or_max) return pwk_atomic_reader_set_capacity_or_max(end->reader, bytes, now, error);
+        return pwk_atomic_reader_set_capacity(end->reader, bytes, now, error);
     }
-    if (!bytes) return pw_writer_capacity(end->writer, now, error);
-    if (or_max) return pw_writer_set_capacity_or_max(end->writer, bytes, now, error);
-    return pw_writer_set_capacity(end->writer, bytes, now, error);
+    if (!bytes) return pwk_atomic_writer_capacity(end->writer, now, error);
+    if (or_max) return pwk_atomic_writer_set_capacity_or_max(end->writer, bytes, now, error);
+    return pwk_atomic_writer_set_capacity(end->writer, bytes, now, error);
 }
 
-size_t pwp_atomic_capacity(pTHX_ SV *self, size_t bytes, bool or_max, pw_error *error) {
+size_t pwp_atomic_capacity(pTHX_ SV *self, size_t bytes, bool or_max, pwk_error *error) {
     pwp_atomic *end = pwp_atomic_still(aTHX_ self);
     size_t now;
-    return capacity(end, bytes, or_max, &now, error) == PW_OK ? now : 0;
+    return capacity(end, bytes, or_max, &now, error) == PWK_OK ? now : 0;
 }

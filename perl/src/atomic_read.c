@@ -8,52 +8,52 @@
 #define NOW 0
 
 /* Which of four functions: with a deadline or without waiting, all items or messages alone. */
-static pw_status take(pwp_reading *reading, pw_reader *reader, bool waits, pw_deadline until,
-                      pw_error *error) {
-    pw_item *item = &reading->item;
+static pwk_status take(pwp_reading *reading, pwk_atomic_reader *reader, bool waits, pwk_deadline until,
+                       pwk_error *error) {
+    pwk_item *item = &reading->item;
     if (reading->any_item) {
-        if (waits) return pw_reader_next_item(reader, until, item, error);
-        return pw_reader_try_next_item(reader, item, error);
+        if (waits) return pwk_atomic_reader_next_item(reader, until, item, error);
+        return pwk_atomic_reader_try_next_item(reader, item, error);
     }
-    if (waits) return pw_reader_recv(reader, until, item, error);
-    return pw_reader_try_recv(reader, item, error);
+    if (waits) return pwk_atomic_reader_recv(reader, until, item, error);
+    return pwk_atomic_reader_try_recv(reader, item, error);
 }
 
-static bool has_begun_a_line(pw_reader *reader) {
-    pw_buffer text = PW_BUFFER;
-    bool has_text = pw_reader_peek(reader, &text, NULL) == PW_OK && text.len > 0;
-    pw_buffer_free(&text);
+static bool has_begun_a_line(pwk_atomic_reader *reader) {
+    pwk_buffer text = PWK_BUFFER;
+    bool has_text = pwk_atomic_reader_peek(reader, &text, NULL) == PWK_OK && text.len > 0;
+    pwk_buffer_free(&text);
     return has_text;
 }
 
-static pw_status item_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status item_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     pwp_reading *reading = arguments;
     pwp_atomic *end = pwp_atomic_still_reading(aTHX_ reading->self);
     bool waits = reading->waits || end->read_blocks;
-    pw_status status;
+    pwk_status status;
     /* A signal handler has closed it. */
-    if (!end->reader) return PW_CLOSED;
+    if (!end->reader) return PWK_CLOSED;
     status = take(reading, end->reader, waits, until, error);
-    end->is_idle = status != PW_OK;
-    if (status == PW_TIMED_OUT && reading->peeks && has_begun_a_line(end->reader)) {
-        return PW_WOULD_BLOCK;
+    end->is_idle = status != PWK_OK;
+    if (status == PWK_TIMED_OUT && reading->peeks && has_begun_a_line(end->reader)) {
+        return PWK_WOULD_BLOCK;
     }
     return status;
 }
 
-static pw_status next(pTHX_ pwp_reading *reading, pw_error *error) {
+static pwk_status next(pTHX_ pwp_reading *reading, pwk_error *error) {
     pwp_atomic *end = pwp_atomic_reading(aTHX_ &reading->self);
-    pw_status status = take(reading, end->reader, FALSE, NOW, error);
-    end->is_idle = status != PW_OK;
-    if (status != PW_WOULD_BLOCK || !(reading->waits || end->read_blocks)) return status;
+    pwk_status status = take(reading, end->reader, FALSE, NOW, error);
+    end->is_idle = status != PWK_OK;
+    if (status != PWK_WOULD_BLOCK || !(reading->waits || end->read_blocks)) return status;
     if (reading->peeks && has_begun_a_line(end->reader)) return status;
     return pwp_wait(aTHX_ &reading->self, item_slice, reading, reading->deadline, error);
 }
 
 /* The report of the loss that the call before told of; false if it told of none. */
-static bool is_loss(pwp_reading *reading, pw_reader *reader, pw_status status) {
-    if (status == PW_OK) return reading->item.kind == PW_ITEM_TORN;
-    return !reading->any_item && reader && pw_reader_torn(reader, &reading->item);
+static bool is_loss(pwp_reading *reading, pwk_atomic_reader *reader, pwk_status status) {
+    if (status == PWK_OK) return reading->item.kind == PWK_ITEM_TORN;
+    return !reading->any_item && reader && pwk_atomic_reader_torn(reader, &reading->item);
 }
 
 /* ---------------------------------------------------------------- in the way of the original */
@@ -82,23 +82,23 @@ static bool needs_unchecked(pTHX_ SV *self) {
 }
 
 static void lose(pTHX_ pwp_reading *reading, pwp_atomic *end) {
-    const pw_item *torn = &reading->item;
-    pw_error error = {PW_TORN, 0, 0, "atomic recv"};
+    const pwk_item *torn = &reading->item;
+    pwk_error error = {PWK_TORN, 0, 0, "atomic recv"};
     SV *from = pwp_atomic_key(aTHX_ torn->writer);
     end->torn = *torn;
     error.kind = torn->torn;
     pwp_failed(aTHX_ &error);
-    if (torn->torn == PW_CORRUPT && end->is_compressed) {
+    if (torn->torn == PWK_CORRUPT && end->is_compressed) {
         croak("zstd decompression failed (writer %" SVf ", %u parts)%s", SVfARG(from), torn->parts,
               needs_unchecked(aTHX_ reading->self)
                   ? ": with a dictionary, accept_unchecked => 1 reads messages of Atomic::Pipe"
                   : "");
     }
-    if (torn->torn == PW_INCOMPATIBLE) {
+    if (torn->torn == PWK_INCOMPATIBLE) {
         croak("A message of writer %" SVf " is compressed, and compression is not set here",
               SVfARG(from));
     }
-    if (torn->torn == PW_TOO_LONG && torn->limit == PW_LIMIT_MAX_MESSAGE) {
+    if (torn->torn == PWK_TOO_LONG && torn->limit == PWK_LIMIT_MAX_MESSAGE) {
         croak("A message of writer %" SVf " is longer than max_message", SVfARG(from));
     }
     end->has_lost = TRUE;
@@ -113,11 +113,11 @@ static void end_of(pTHX_ const pwp_atomic *end) {
 }
 
 /* A stream that makes no sense from here on. */
-static void senseless(pTHX_ pwp_atomic *end, const pw_error *error) {
+static void senseless(pTHX_ pwp_atomic *end, const pwk_error *error) {
     size_t len;
-    if (error->kind != PW_CORRUPT || !end->is_mixed) pwp_throw(aTHX_ error);
+    if (error->kind != PWK_CORRUPT || !end->is_mixed) pwp_throw(aTHX_ error);
     pwp_failed(aTHX_ error);
-    if (pw_reader_fill(end->reader, NOW, &len, NULL) == PW_OK && len == 0) {
+    if (pwk_atomic_reader_read_ahead(end->reader, NOW, &len, NULL) == PWK_OK && len == 0) {
         invalid(aTHX_ "Incomplete burst data received before end of pipe");
     }
     invalid(aTHX_ SvPVX(pwp_error_text(aTHX_ error)));
@@ -125,16 +125,16 @@ static void senseless(pTHX_ pwp_atomic *end, const pw_error *error) {
 
 bool pwp_atomic_next(pTHX_ pwp_reading *reading) {
     for (;;) {
-        pw_error error;
-        pw_status status = next(aTHX_ reading, &error);
+        pwk_error error;
+        pwk_status status = next(aTHX_ reading, &error);
         pwp_atomic *end = pwp_atomic_state(aTHX_ reading->self);
-        if (status == PW_WOULD_BLOCK) return FALSE;
-        if (status == PW_CLOSED) {
+        if (status == PWK_WOULD_BLOCK) return FALSE;
+        if (status == PWK_CLOSED) {
             end_of(aTHX_ end);
             return FALSE;
         }
         if (!is_loss(reading, end->reader, status)) {
-            if (status != PW_OK) senseless(aTHX_ end, &error);
+            if (status != PWK_OK) senseless(aTHX_ end, &error);
             return TRUE;
         }
         lose(aTHX_ reading, end);
@@ -145,17 +145,17 @@ bool pwp_atomic_next(pTHX_ pwp_reading *reading) {
 /* ---------------------------------------------------------------- in our own way */
 
 void pwp_atomic_must_next(pTHX_ pwp_reading *reading) {
-    pw_error error;
-    pw_status status = next(aTHX_ reading, &error);
+    pwk_error error;
+    pwk_status status = next(aTHX_ reading, &error);
     pwp_atomic *end = pwp_atomic_state(aTHX_ reading->self);
     SV *exception;
-    if (status == PW_CLOSED && !end->reader) {
-        Zero(&error, 1, pw_error);
-        error.kind = PW_CLOSED;
+    if (status == PWK_CLOSED && !end->reader) {
+        Zero(&error, 1, pwk_error);
+        error.kind = PWK_CLOSED;
         strcpy(error.op, "atomic recv");
     }
     if (is_loss(reading, end->reader, status)) end->torn = reading->item;
-    if (status == PW_OK) return;
+    if (status == PWK_OK) return;
     exception = pwp_exception(aTHX_ &error);
     if (is_loss(reading, end->reader, status)) {
         (void)hv_stores((HV *)SvRV(exception), "torn",
@@ -168,12 +168,12 @@ void pwp_atomic_must_next(pTHX_ pwp_reading *reading) {
 
 SV *pwp_atomic_peek(pTHX_ SV *self) {
     pwp_atomic *end = pwp_atomic_still(aTHX_ self);
-    pw_buffer text = PW_BUFFER;
+    pwk_buffer text = PWK_BUFFER;
     SV *line = NULL;
-    if (end->reader && pw_reader_peek(end->reader, &text, NULL) == PW_OK && text.len > 0) {
+    if (end->reader && pwk_atomic_reader_peek(end->reader, &text, NULL) == PWK_OK && text.len > 0) {
         line = newSVpvn_flags(text.data, text.len, SVs_TEMP);
     }
-    pw_buffer_free(&text);
+    pwk_buffer_free(&text);
     return line;
 }
 
@@ -185,53 +185,53 @@ typedef struct asking {
 } asking;
 
 /* Whether it says that there is nothing now. */
-static bool is_nothing(pw_status status) {
-    return status == PW_TIMED_OUT || status == PW_WOULD_BLOCK || status == PW_INTERRUPTED;
+static bool is_nothing(pwk_status status) {
+    return status == PWK_TIMED_OUT || status == PWK_WOULD_BLOCK || status == PWK_INTERRUPTED;
 }
 
-static pw_status eof_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status eof_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     asking *asking = arguments;
     pwp_atomic *end = pwp_atomic_still_reading(aTHX_ asking->self);
     asking->is_eof = !end->reader;
-    if (!end->reader) return PW_OK;
-    if (end->read_blocks) return pw_reader_wait_eof(end->reader, until, &asking->is_eof, error);
-    return PW_WOULD_BLOCK;
+    if (!end->reader) return PWK_OK;
+    if (end->read_blocks) return pwk_atomic_reader_wait_eof(end->reader, until, &asking->is_eof, error);
+    return PWK_WOULD_BLOCK;
 }
 
 bool pwp_atomic_eof(pTHX_ SV *self) {
     asking asking = {self, FALSE, 0};
-    pw_error error;
+    pwk_error error;
     pwp_atomic *end = pwp_atomic_reading(aTHX_ &asking.self);
-    pw_status status = pw_reader_wait_eof(end->reader, NOW, &asking.is_eof, &error);
-    end->is_idle = status == PW_TIMED_OUT;
-    if (status == PW_TIMED_OUT && end->read_blocks) {
-        status = pwp_wait(aTHX_ &asking.self, eof_slice, &asking, PW_NEVER, &error);
+    pwk_status status = pwk_atomic_reader_wait_eof(end->reader, NOW, &asking.is_eof, &error);
+    end->is_idle = status == PWK_TIMED_OUT;
+    if (status == PWK_TIMED_OUT && end->read_blocks) {
+        status = pwp_wait(aTHX_ &asking.self, eof_slice, &asking, PWK_NEVER, &error);
         end = pwp_atomic_still(aTHX_ asking.self);
     }
     if (is_nothing(status)) return FALSE;
-    if (status != PW_OK) senseless(aTHX_ end, &error);
+    if (status != PWK_OK) senseless(aTHX_ end, &error);
     if (asking.is_eof) end_of(aTHX_ end);
     return asking.is_eof;
 }
 
-static pw_status fill_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status fill_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     asking *asking = arguments;
     pwp_atomic *end = pwp_atomic_still_reading(aTHX_ asking->self);
     asking->len = 0;
-    if (!end->reader) return PW_OK;
-    if (end->read_blocks) return pw_reader_fill(end->reader, until, &asking->len, error);
-    return PW_WOULD_BLOCK;
+    if (!end->reader) return PWK_OK;
+    if (end->read_blocks) return pwk_atomic_reader_read_ahead(end->reader, until, &asking->len, error);
+    return PWK_WOULD_BLOCK;
 }
 
 size_t pwp_atomic_fill(pTHX_ SV *self) {
     asking asking = {self, FALSE, 0};
-    pw_error error;
+    pwk_error error;
     pwp_atomic *end = pwp_atomic_reading(aTHX_ &asking.self);
-    pw_status status = pw_reader_fill(end->reader, NOW, &asking.len, &error);
-    if (status == PW_TIMED_OUT && end->read_blocks) {
-        status = pwp_wait(aTHX_ &asking.self, fill_slice, &asking, PW_NEVER, &error);
+    pwk_status status = pwk_atomic_reader_read_ahead(end->reader, NOW, &asking.len, &error);
+    if (status == PWK_TIMED_OUT && end->read_blocks) {
+        status = pwp_wait(aTHX_ &asking.self, fill_slice, &asking, PWK_NEVER, &error);
     }
-    if (status == PW_OK) return asking.len;
+    if (status == PWK_OK) return asking.len;
     if (!is_nothing(status)) pwp_throw(aTHX_ &error);
     return 0;
 }

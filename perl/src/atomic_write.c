@@ -10,8 +10,8 @@
     "write_message takes them"
 
 /* Croaks with the original's words where it has any. */
-static void fail(pTHX_ const pw_error *error) {
-    if (error->kind != PW_CLOSED) pwp_throw(aTHX_ error);
+static void fail(pTHX_ const pwk_error *error) {
+    if (error->kind != PWK_CLOSED) pwp_throw(aTHX_ error);
     pwp_failed(aTHX_ error);
     if (error->os == EBADF) croak("Disconnected pipe: %s", Strerror(EBADF));
     croak("Disconnected pipe");
@@ -23,46 +23,46 @@ typedef struct flushing {
 } flushing;
 
 /* What was pending when the end was cut is lost, which is told once. */
-static pw_status is_cut(pwp_atomic *end, pw_error *error) {
-    if (!end->is_unsaid) return PW_OK;
+static pwk_status is_cut(pwp_atomic *end, pwk_error *error) {
+    if (!end->is_unsaid) return PWK_OK;
     end->is_unsaid = FALSE;
-    Zero(error, 1, pw_error);
-    error->kind = PW_CLOSED;
+    Zero(error, 1, pwk_error);
+    error->kind = PWK_CLOSED;
     error->os = EBADF;
     strcpy(error->op, "atomic flush");
-    return PW_CLOSED;
+    return PWK_CLOSED;
 }
 
-static pw_status flush_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status flush_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     const flushing *flushing = arguments;
     pwp_atomic *end = pwp_atomic_still(aTHX_ flushing->self);
     /* A signal handler that has closed it has written all that was pending. */
     if (!end->writer) return is_cut(end, error);
-    if (!flushing->waits && !end->write_blocks) return pw_writer_try_flush(end->writer, error);
-    return pw_writer_flush(end->writer, until, error);
+    if (!flushing->waits && !end->write_blocks) return pwk_atomic_writer_try_flush(end->writer, error);
+    return pwk_atomic_writer_flush(end->writer, until, error);
 }
 
-/* PW_OK or PW_WOULD_BLOCK; or it is lost, and why. */
-static pw_status flush(pTHX_ SV *self, bool waits, pw_error *error) {
+/* PWK_OK or PWK_WOULD_BLOCK; or it is lost, and why. */
+static pwk_status flush(pTHX_ SV *self, bool waits, pwk_error *error) {
     flushing flushing = {self, waits};
     pwp_atomic *end = pwp_atomic_still(aTHX_ self);
-    pw_status status;
+    pwk_status status;
     if (!end->writer) return is_cut(end, error);
-    if (!pw_writer_pending(end->writer)) return PW_OK;
-    status = pw_writer_try_flush(end->writer, error);
-    if (status != PW_WOULD_BLOCK || !(waits || end->write_blocks)) return status;
-    return pwp_wait(aTHX_ &flushing.self, flush_slice, &flushing, PW_NEVER, error);
+    if (!pwk_atomic_writer_pending(end->writer)) return PWK_OK;
+    status = pwk_atomic_writer_try_flush(end->writer, error);
+    if (status != PWK_WOULD_BLOCK || !(waits || end->write_blocks)) return status;
+    return pwp_wait(aTHX_ &flushing.self, flush_slice, &flushing, PWK_NEVER, error);
 }
 
 void pwp_atomic_flush(pTHX_ SV *self, bool waits) {
-    pw_error error;
-    pw_status status = flush(aTHX_ self, waits, &error);
-    if (status != PW_OK && status != PW_WOULD_BLOCK) fail(aTHX_ &error);
+    pwk_error error;
+    pwk_status status = flush(aTHX_ self, waits, &error);
+    if (status != PWK_OK && status != PWK_WOULD_BLOCK) fail(aTHX_ &error);
 }
 
 bool pwp_atomic_finish(pTHX_ SV *self) {
-    pw_error error;
-    if (flush(aTHX_ self, TRUE, &error) == PW_OK) return TRUE;
+    pwk_error error;
+    if (flush(aTHX_ self, TRUE, &error) == PWK_OK) return TRUE;
     pwp_failed(aTHX_ &error);
     return FALSE;
 }
@@ -71,7 +71,7 @@ bool pwp_atomic_finish(pTHX_ SV *self) {
  * What stands behind the object, and the bytes. Perl code that reads the dictionary cannot change
  * those.
  */
-static pwp_atomic *taking(pTHX_ SV **self, SV *payload, const char *name, pw_bytes *bytes) {
+static pwp_atomic *taking(pTHX_ SV **self, SV *payload, const char *name, pwk_bytes *bytes) {
     if (pwp_atomic_state(aTHX_ *self)->zstd_is_due) payload = sv_mortalcopy(payload);
     *bytes = pwp_bytes(aTHX_ payload, name);
     return pwp_atomic_writing(aTHX_ self);
@@ -79,16 +79,16 @@ static pwp_atomic *taking(pTHX_ SV **self, SV *payload, const char *name, pw_byt
 
 /* Waits until all is written, if the writer blocks. */
 static void wait_for(pTHX_ SV *self, pwp_atomic *end) {
-    end->may_pend = pw_writer_pending(end->writer) > 0;
+    end->may_pend = pwk_atomic_writer_pending(end->writer) > 0;
     if (end->write_blocks && end->may_pend) pwp_atomic_flush(aTHX_ self, FALSE);
 }
 
 uint32_t pwp_atomic_write_message(pTHX_ SV *self, SV *message) {
-    pw_bytes bytes;
-    pw_error error;
+    pwk_bytes bytes;
+    pwk_error error;
     uint32_t parts;
     pwp_atomic *end = taking(aTHX_ &self, message, "write_message", &bytes);
-    if (pw_writer_try_send(end->writer, bytes.data, bytes.len, &parts, &error) != PW_OK) {
+    if (pwk_atomic_writer_try_send_message(end->writer, bytes.data, bytes.len, &parts, &error) != PWK_OK) {
         fail(aTHX_ &error);
     }
     wait_for(aTHX_ self, end);
@@ -96,13 +96,13 @@ uint32_t pwp_atomic_write_message(pTHX_ SV *self, SV *message) {
 }
 
 bool pwp_atomic_write_burst(pTHX_ SV *self, SV *burst) {
-    pw_bytes bytes;
-    pw_error error;
+    pwk_bytes bytes;
+    pwk_error error;
     pwp_atomic *end = taking(aTHX_ &self, burst, "write_burst", &bytes);
-    switch (pw_writer_try_burst(end->writer, bytes.data, bytes.len, &error)) {
-        case PW_OK: break;
-        case PW_TOO_LONG: pwp_failed(aTHX_ &error); return FALSE;
-        case PW_INVALID: pwp_failed(aTHX_ &error); croak(MIXED_BURST);
+    switch (pwk_atomic_writer_try_burst(end->writer, bytes.data, bytes.len, &error)) {
+        case PWK_OK: break;
+        case PWK_TOO_LONG: pwp_failed(aTHX_ &error); return FALSE;
+        case PWK_INVALID: pwp_failed(aTHX_ &error); croak(MIXED_BURST);
         default: fail(aTHX_ &error);
     }
     wait_for(aTHX_ self, end);
@@ -110,13 +110,13 @@ bool pwp_atomic_write_burst(pTHX_ SV *self, SV *burst) {
 }
 
 bool pwp_atomic_fits_in_burst(pTHX_ SV *self, SV *burst, size_t *in_pipe) {
-    pw_bytes bytes;
-    pw_error error;
+    pwk_bytes bytes;
+    pwk_error error;
     bool fits;
     pwp_atomic *end = taking(aTHX_ &self, burst, "fits_in_burst", &bytes);
-    pw_status status =
-        pw_writer_fits_in_burst(end->writer, bytes.data, bytes.len, &fits, in_pipe, &error);
-    if (status != PW_OK) fail(aTHX_ &error);
+    pwk_status status =
+        pwk_atomic_writer_fits_in_burst(end->writer, bytes.data, bytes.len, &fits, in_pipe, &error);
+    if (status != PWK_OK) fail(aTHX_ &error);
     return fits;
 }
 
@@ -132,11 +132,11 @@ static bool may_change(pTHX_ SV *self, SV *const *messages, size_t count) {
 
 void pwp_atomic_send_many(pTHX_ SV *self, SV **messages, size_t count) {
     bool copies = may_change(aTHX_ self, messages, count);
-    pw_bytes *bytes;
-    pw_error error;
+    pwk_bytes *bytes;
+    pwk_error error;
     pwp_atomic *end;
     size_t i;
-    Newx(bytes, count, pw_bytes);
+    Newx(bytes, count, pwk_bytes);
     SAVEFREEPV(bytes);
     for (i = 0; copies && i < count; i++) messages[i] = sv_mortalcopy(messages[i]);
     /* None is sent if one of them cannot be. */
@@ -144,7 +144,7 @@ void pwp_atomic_send_many(pTHX_ SV *self, SV **messages, size_t count) {
     end = pwp_atomic_writing(aTHX_ &self);
     end->may_pend = TRUE;
     for (i = 0; i < count; i++) {
-        if (pw_writer_enqueue(end->writer, bytes[i].data, bytes[i].len, NULL, &error) != PW_OK) {
+        if (pwk_atomic_writer_enqueue(end->writer, bytes[i].data, bytes[i].len, NULL, &error) != PWK_OK) {
             fail(aTHX_ &error);
         }
     }

@@ -66,8 +66,8 @@ SV *pwp_string(pTHX_ const void *data, size_t len) {
     return newSVpvn_flags(len ? (const char *)data : "", len, SVs_TEMP);
 }
 
-pw_bytes pwp_bytes(pTHX_ SV *fetched, const char *name) {
-    pw_bytes bytes;
+pwk_bytes pwp_bytes(pTHX_ SV *fetched, const char *name) {
+    pwk_bytes bytes;
     STRLEN len;
     bytes.data = SvPV_nomg_const(fetched, len);
     /* The text of a reference is not kept in it. */

@@ -3,12 +3,12 @@
 #define PWP_CONTEXT_H
 
 typedef struct pwp_context {
-    /* The last failure; its kind is PW_OK before the first. */
-    pw_error last;
+    /* The last failure; its kind is PWK_OK before the first. */
+    pwk_error last;
     /* Why the other side gave up, if it said so with the last failure. */
-    pw_buffer reason;
+    pwk_buffer reason;
     /* For what is received; its bytes last until Perl code runs. */
-    pw_buffer scratch;
+    pwk_buffer scratch;
 } pwp_context;
 
 /* In Pipework.xs, where Perl's macros for it belong. */

@@ -2,32 +2,32 @@
 #include "pwperl.h"
 #include "context.h"
 
-SV *pwp_error_text(pTHX_ const pw_error *error) {
+SV *pwp_error_text(pTHX_ const pwk_error *error) {
     char text[512];
-    size_t len = pw_error_text(error, text, sizeof text);
+    size_t len = pwk_error_text(error, text, sizeof text);
     return newSVpvn_flags(text, len < sizeof text ? len : sizeof text - 1, SVs_TEMP);
 }
 
-static int errno_of(const pw_error *error) {
-    return error->os > 0 ? error->os : pw_status_errno(error->kind);
+static int errno_of(const pwk_error *error) {
+    return error->os > 0 ? error->os : pwk_status_errno(error->kind);
 }
 
-void pwp_failed(pTHX_ const pw_error *error) {
+void pwp_failed(pTHX_ const pwk_error *error) {
     pwp_failed_because(aTHX_ error, NULL, 0);
 }
 
-void pwp_failed_because(pTHX_ const pw_error *error, const void *reason, size_t len) {
+void pwp_failed_because(pTHX_ const pwk_error *error, const void *reason, size_t len) {
     pwp_context *context = pwp_get_context(aTHX);
     context->last = *error;
     /* Without memory for it, the reason is what is left out. */
-    if (len && pw_buffer_reserve(&context->reason, len, NULL) != PW_OK) len = 0;
+    if (len && pwk_buffer_reserve(&context->reason, len, NULL) != PWK_OK) len = 0;
     if (len) memcpy(context->reason.data, reason, len);
     context->reason.len = len;
     errno = errno_of(error);
 }
 
 SV *pwp_last_reason(pTHX) {
-    pw_buffer *reason = &pwp_get_context(aTHX)->reason;
+    pwk_buffer *reason = &pwp_get_context(aTHX)->reason;
     SV *text;
     if (!reason->len) return NULL;
     text = newSVpvn_flags(reason->data, reason->len, SVs_TEMP);
@@ -49,7 +49,7 @@ static SV *last_text(pTHX) {
 SV *pwp_last_error(pTHX) {
     pwp_context *context = pwp_get_context(aTHX);
     SV *both;
-    if (context->last.kind == PW_OK) return sv_2mortal(newSVpvs(""));
+    if (context->last.kind == PWK_OK) return sv_2mortal(newSVpvs(""));
     both = last_text(aTHX);
     SvUPGRADE(both, SVt_PVIV);
     SvIV_set(both, context->last.kind);
@@ -72,7 +72,7 @@ static const COP *calling(pTHX) {
     return place;
 }
 
-static SV *exception_because(pTHX_ const pw_error *error, const void *reason, size_t len) {
+static SV *exception_because(pTHX_ const pwk_error *error, const void *reason, size_t len) {
     HV *fields = newHV();
     SV *exception = sv_2mortal(newRV_noinc((SV *)fields));
     SV *why;
@@ -91,14 +91,14 @@ static SV *exception_because(pTHX_ const pw_error *error, const void *reason, si
     return exception;
 }
 
-SV *pwp_exception(pTHX_ const pw_error *error) {
+SV *pwp_exception(pTHX_ const pwk_error *error) {
     return exception_because(aTHX_ error, NULL, 0);
 }
 
-void pwp_throw(pTHX_ const pw_error *error) {
+void pwp_throw(pTHX_ const pwk_error *error) {
     croak_sv(pwp_exception(aTHX_ error));
 }
 
-void pwp_throw_because(pTHX_ const pw_error *error, const void *reason, size_t len) {
+void pwp_throw_because(pTHX_ const pwk_error *error, const void *reason, size_t len) {
     croak_sv(exception_because(aTHX_ error, reason, len));
 }

@@ -52,7 +52,7 @@ bool pwp_fd_number(pTHX_ SV *argument, const char *name, int *fd) {
     return true;
 }
 
-pw_bytes pwp_fd_bytes(pTHX_ SV *argument, const char *name) {
+pwk_bytes pwp_fd_bytes(pTHX_ SV *argument, const char *name) {
     return pwp_bytes(aTHX_ pwp_fetch(aTHX_ argument), name);
 }
 

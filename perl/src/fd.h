@@ -58,7 +58,7 @@ bool pwp_fd_number(pTHX_ SV *argument, const char *name, int *fd);
 bool pwp_fd_is_number(pTHX_ SV *fetched, int *fd);
 
 /* The bytes of an argument, held; undef is "", with Perl's warning. */
-pw_bytes pwp_fd_bytes(pTHX_ SV *argument, const char *name);
+pwk_bytes pwp_fd_bytes(pTHX_ SV *argument, const char *name);
 
 /* A path as Perl's own functions see it. NULL, with ENOENT, if there is a NUL inside. */
 const char *pwp_fd_path(pTHX_ SV *argument);
@@ -155,7 +155,7 @@ SV *pwp_fd_slurp(pTHX_ SV *fd, SV *max, SV *seconds);
  * What a call returns that had got as far as `done`; if it failed, remembers the error, and how far
  * in $Pipework::FD::done.
  */
-IV pwp_fd_ended(pTHX_ pw_status status, pw_error *error, uint64_t done);
+IV pwp_fd_ended(pTHX_ pwk_status status, pwk_error *error, uint64_t done);
 
 /* `len` and `seconds` may be NULL: everything, for ever. */
 IV pwp_fd_copy_all(pTHX_ SV *from, SV *to, SV *len, SV *seconds, bool splice);
@@ -177,7 +177,7 @@ IV pwp_fd_reserve_shed(pTHX_ SV *self, SV *listener, SV *max);
 SV *pwp_fd_inbox_new(pTHX_ SV *class, SV *max, SV *max_bytes);
 IV pwp_fd_inbox_recv(pTHX_ SV *self, SV *socket, SV *seconds);
 /* Lends the datagram; false if there is none. */
-bool pwp_fd_inbox_get(pTHX_ SV *self, SV *i, pw_datagram *datagram);
+bool pwp_fd_inbox_get(pTHX_ SV *self, SV *i, pwk_datagram *datagram);
 
 /* ---------------------------------------------------------------- fd_accept.c: connections */
 

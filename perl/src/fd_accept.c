@@ -19,7 +19,7 @@ static AV *array(pTHX_ SV *reference) {
 
 /* Connections that the program does not have yet. */
 typedef struct {
-    pw_connection *next;
+    pwk_connection *next;
     size_t count;
 } connections_left;
 
@@ -30,9 +30,9 @@ static void close_rest(pTHX_ void *left) {
 }
 
 IV pwp_fd_accept_multiple(pTHX_ SV *fds, SV *peers, SV *listener) {
-    pw_connection connections[AT_ONCE];
-    pw_error error;
-    pw_stopped stopped;
+    pwk_connection connections[AT_ONCE];
+    pwk_error error;
+    pwk_stopped stopped;
     connections_left rest;
     size_t count;
     IV all = 0;
@@ -42,7 +42,7 @@ IV pwp_fd_accept_multiple(pTHX_ SV *fds, SV *peers, SV *listener) {
     numbers = array(aTHX_ fds);
     addresses = array(aTHX_ peers);
     do {
-        if (pw_fd_accept_many(number, connections, AT_ONCE, &count, &stopped, &error) != PW_OK) {
+        if (pwk_fd_accept_many(number, connections, AT_ONCE, &count, &stopped, &error) != PWK_OK) {
             pwp_failed(aTHX_ &error);
             return all ? all : PWP_FD_UNDEF;
         }
@@ -51,7 +51,7 @@ IV pwp_fd_accept_multiple(pTHX_ SV *fds, SV *peers, SV *listener) {
         ENTER;
         SAVEDESTRUCTOR_X(close_rest, &rest);
         while (rest.count > 0) {
-            pw_connection *new = rest.next;
+            pwk_connection *new = rest.next;
             pwp_fd_made(aTHX_ new->fd, false);
             av_push(numbers, newSViv(new->fd));
             rest.next++;
@@ -60,8 +60,8 @@ IV pwp_fd_accept_multiple(pTHX_ SV *fds, SV *peers, SV *listener) {
         }
         LEAVE;
         all += (IV)count;
-        /* After PW_STOPPED_FAILED the next call says why. */
-    } while (stopped == PW_STOPPED_LIMIT || stopped == PW_STOPPED_FAILED);
-    errno = stopped == PW_STOPPED_NO_DESCRIPTORS ? EMFILE : EAGAIN;
+        /* After PWK_STOPPED_FAILED the next call says why. */
+    } while (stopped == PWK_STOPPED_LIMIT || stopped == PWK_STOPPED_FAILED);
+    errno = stopped == PWK_STOPPED_NO_DESCRIPTORS ? EMFILE : EAGAIN;
     return all ? all : PWP_FD_UNDEF;
 }

@@ -3,19 +3,19 @@
 
 /* ---------------------------------------------------------------- connections */
 
-static const char *reason(pw_stopped stopped) {
+static const char *reason(pwk_stopped stopped) {
     switch (stopped) {
-        case PW_STOPPED_WOULD_BLOCK: return "would block";
-        case PW_STOPPED_LIMIT: return "limit";
-        case PW_STOPPED_NO_DESCRIPTORS: return "no descriptors";
+        case PWK_STOPPED_WOULD_BLOCK: return "would block";
+        case PWK_STOPPED_LIMIT: return "limit";
+        case PWK_STOPPED_NO_DESCRIPTORS: return "no descriptors";
         default: return "failed";
     }
 }
 
 const char *pwp_fd_accept_many(pTHX_ SV *listener, SV *max, AV *fds, AV *peers) {
-    pw_connection connections[64];
-    pw_error error;
-    pw_stopped stopped;
+    pwk_connection connections[64];
+    pwk_error error;
+    pwk_stopped stopped;
     size_t count, i;
     UV left;
     int number;
@@ -23,24 +23,24 @@ const char *pwp_fd_accept_many(pTHX_ SV *listener, SV *max, AV *fds, AV *peers) 
     left = pwp_count(aTHX_ max);
     do {
         size_t batch = left < C_ARRAY_LENGTH(connections) ? left : C_ARRAY_LENGTH(connections);
-        pw_status status =
-            pw_fd_accept_many(number, connections, batch, &count, &stopped, &error);
-        if (status != PW_OK) {
+        pwk_status status =
+            pwk_fd_accept_many(number, connections, batch, &count, &stopped, &error);
+        if (status != PWK_OK) {
             (void)pwp_fd_ended(aTHX_ status, &error, (uint64_t)(av_top_index(fds) + 1));
-            return reason(PW_STOPPED_FAILED);
+            return reason(PWK_STOPPED_FAILED);
         }
         for (i = 0; i < count; i++) {
-            pw_connection *new = &connections[i];
+            pwk_connection *new = &connections[i];
             av_push(fds, newSViv(pwp_fd_made(aTHX_ new->fd, false)));
             av_push(peers, SvREFCNT_inc(pwp_fd_address(aTHX_ &new->peer, new->peer_len)));
         }
         left -= batch;
-    } while ((stopped == PW_STOPPED_LIMIT && left > 0) || stopped == PW_STOPPED_FAILED);
+    } while ((stopped == PWK_STOPPED_LIMIT && left > 0) || stopped == PWK_STOPPED_FAILED);
     return reason(stopped);
 }
 
 static void release_reserve(pTHX_ void *state) {
-    pw_reserve_free(state);
+    pwk_reserve_free(state);
 }
 
 /* A new thread makes its own. */
@@ -54,10 +54,10 @@ const pwp_class pwp_fd_reserve = {
 
 SV *pwp_fd_reserve_new(pTHX_ SV *class) {
     HV *stash = pwp_stash(aTHX_ pwp_fetch(aTHX_ class));
-    pw_error error;
-    pw_reserve *reserve;
+    pwk_error error;
+    pwk_reserve *reserve;
     SV *object;
-    if (pw_reserve_new(&reserve, &error) != PW_OK) {
+    if (pwk_reserve_new(&reserve, &error) != PWK_OK) {
         pwp_failed(aTHX_ &error);
         return NULL;
     }
@@ -67,23 +67,23 @@ SV *pwp_fd_reserve_new(pTHX_ SV *class) {
 }
 
 IV pwp_fd_reserve_shed(pTHX_ SV *self, SV *listener, SV *max) {
-    pw_error error;
-    pw_stopped stopped;
+    pwk_error error;
+    pwk_stopped stopped;
     size_t count = 0;
     UV most;
     int number;
-    pw_status status;
+    pwk_status status;
     if (!pwp_fd_number(aTHX_ listener, "Reserve::shed", &number)) return PWP_FD_UNDEF;
     most = pwp_count(aTHX_ max);
-    status = pw_reserve_shed(pwp_state(aTHX_ self, &pwp_fd_reserve), number, most, &count, &stopped,
-                             &error);
+    status = pwk_reserve_shed(pwp_state(aTHX_ self, &pwp_fd_reserve), number, most, &count, &stopped,
+                              &error);
     return pwp_fd_ended(aTHX_ status, &error, count);
 }
 
 /* ---------------------------------------------------------------- datagrams */
 
 static void release_inbox(pTHX_ void *state) {
-    pw_inbox_free(state);
+    pwk_inbox_free(state);
 }
 
 const pwp_class pwp_fd_inbox = {
@@ -92,13 +92,13 @@ const pwp_class pwp_fd_inbox = {
 
 SV *pwp_fd_inbox_new(pTHX_ SV *class, SV *max, SV *max_bytes) {
     HV *stash = pwp_stash(aTHX_ pwp_fetch(aTHX_ class));
-    pw_error error;
-    pw_inbox *inbox;
+    pwk_error error;
+    pwk_inbox *inbox;
     SV *object;
     UV most, bytes;
     most = pwp_count(aTHX_ max);
     bytes = pwp_count(aTHX_ max_bytes);
-    if (pw_inbox_new(most, bytes, &inbox, &error) != PW_OK) {
+    if (pwk_inbox_new(most, bytes, &inbox, &error) != PWK_OK) {
         pwp_failed(aTHX_ &error);
         return NULL;
     }
@@ -113,28 +113,28 @@ typedef struct {
     size_t count;
 } inbox_arguments;
 
-static pw_status receive(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status receive(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     inbox_arguments *of = arguments;
-    pw_inbox *inbox = pwp_state(aTHX_ of->self, &pwp_fd_inbox);
-    return pw_inbox_recv(inbox, of->socket, until, &of->count, error);
+    pwk_inbox *inbox = pwp_state(aTHX_ of->self, &pwp_fd_inbox);
+    return pwk_inbox_recv(inbox, of->socket, until, &of->count, error);
 }
 
 IV pwp_fd_inbox_recv(pTHX_ SV *self, SV *socket, SV *seconds) {
     inbox_arguments arguments = {self, -1, 0};
-    pw_deadline deadline;
-    pw_error error;
-    pw_status status;
+    pwk_deadline deadline;
+    pwk_error error;
+    pwk_status status;
     if (!pwp_fd_number(aTHX_ socket, "Inbox::recv", &arguments.socket)) return PWP_FD_UNDEF;
     deadline = pwp_deadline(aTHX_ seconds);
     status = pwp_wait(aTHX_ &arguments.self, receive, &arguments, deadline, &error);
-    return pwp_fd_ended(aTHX_ status, &error, status == PW_OK ? arguments.count : 0);
+    return pwp_fd_ended(aTHX_ status, &error, status == PWK_OK ? arguments.count : 0);
 }
 
-bool pwp_fd_inbox_get(pTHX_ SV *self, SV *i, pw_datagram *datagram) {
-    pw_error error;
+bool pwp_fd_inbox_get(pTHX_ SV *self, SV *i, pwk_datagram *datagram) {
+    pwk_error error;
     UV which;
     which = pwp_count(aTHX_ i);
-    if (pw_inbox_get(pwp_state(aTHX_ self, &pwp_fd_inbox), which, datagram, &error) == PW_OK) {
+    if (pwk_inbox_get(pwp_state(aTHX_ self, &pwp_fd_inbox), which, datagram, &error) == PWK_OK) {
         return true;
     }
     pwp_failed(aTHX_ &error);
@@ -143,23 +143,23 @@ bool pwp_fd_inbox_get(pTHX_ SV *self, SV *i, pw_datagram *datagram) {
 
 typedef struct {
     int socket;
-    const pw_datagram *datagrams;
+    const pwk_datagram *datagrams;
     size_t count, done;
 } send_arguments;
 
-static pw_status send_some(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status send_some(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     send_arguments *of = arguments;
-    pw_status status = pw_fd_send_many(of->socket, of->datagrams + of->done, of->count - of->done,
-                                       until, error);
-    of->done = status == PW_OK ? of->count : of->done + error->done;
+    pwk_status status = pwk_fd_send_many(of->socket, of->datagrams + of->done, of->count - of->done,
+                                         until, error);
+    of->done = status == PWK_OK ? of->count : of->done + error->done;
     return status;
 }
 
 /* One element of the list: bytes, or bytes and an address. Perl code may run. */
-static pw_datagram datagram_of(pTHX_ SV *element) {
-    pw_datagram datagram = {NULL, 0, NULL, 0, false};
+static pwk_datagram datagram_of(pTHX_ SV *element) {
+    pwk_datagram datagram = {NULL, 0, NULL, 0, false};
     SV *data = element;
-    pw_bytes bytes;
+    pwk_bytes bytes;
     if (SvROK(element) && SvTYPE(SvRV(element)) == SVt_PVAV && !SvOBJECT(SvRV(element))) {
         AV *pair = (AV *)pwp_keep(aTHX_ SvRV(element));
         SV **first = av_fetch(pair, 0, 0);
@@ -184,10 +184,10 @@ static pw_datagram datagram_of(pTHX_ SV *element) {
 
 IV pwp_fd_send_many(pTHX_ SV *socket, SV *list, SV *seconds) {
     send_arguments arguments = {-1, NULL, 0, 0};
-    pw_datagram *datagrams;
-    pw_error error;
-    pw_status status;
-    pw_deadline deadline;
+    pwk_datagram *datagrams;
+    pwk_error error;
+    pwk_status status;
+    pwk_deadline deadline;
     SSize_t i, count;
     AV *elements;
     if (!pwp_fd_number(aTHX_ socket, "send_many", &arguments.socket)) return PWP_FD_UNDEF;
@@ -198,7 +198,7 @@ IV pwp_fd_send_many(pTHX_ SV *socket, SV *list, SV *seconds) {
     elements = (AV *)pwp_keep(aTHX_ SvRV(list));
     count = av_top_index(elements) + 1;
     pwp_must_fit(aTHX_ (size_t)(count + 1) * sizeof *datagrams);
-    datagrams = (pw_datagram *)SvPVX(sv_2mortal(newSV((STRLEN)(count + 1) * sizeof *datagrams)));
+    datagrams = (pwk_datagram *)SvPVX(sv_2mortal(newSV((STRLEN)(count + 1) * sizeof *datagrams)));
     for (i = 0; i < count; i++) {
         SV **element = av_fetch(elements, i, 0);
         datagrams[i] = datagram_of(aTHX_ element ? pwp_fetch(aTHX_ *element) : &PL_sv_undef);

@@ -143,9 +143,9 @@ SV *pwp_fd_recv(pTHX_ SV *fd, SV *buffer, SV *len, SV *flags) {
 /* ---------------------------------------------------------------- out */
 
 /* The part of `data` that the arguments choose; they may be NULL, or undef. */
-static pw_bytes chosen(pTHX_ SV *data, const char *name, SV *len, SV *offset) {
+static pwk_bytes chosen(pTHX_ SV *data, const char *name, SV *len, SV *offset) {
     IV wanted = IV_MAX, begin = 0;
-    pw_bytes bytes;
+    pwk_bytes bytes;
     if (len) len = pwp_number(aTHX_ len);
     if (len && SvOK(len)) wanted = pwp_integer(aTHX_ len);
     if (offset) offset = pwp_number(aTHX_ offset);
@@ -176,7 +176,7 @@ static SV *fetched(pTHX_ SV *data, const char *name) {
 
 IV pwp_fd_write(pTHX_ SV *fd, SV *data, SV *len, SV *offset) {
     int number;
-    pw_bytes bytes;
+    pwk_bytes bytes;
     ssize_t put;
     if (!pwp_fd_number(aTHX_ fd, "syswrite", &number)) return PWP_FD_UNDEF;
     if (!is_plain(data)) data = fetched(aTHX_ data, "syswrite");
@@ -188,7 +188,7 @@ IV pwp_fd_write(pTHX_ SV *fd, SV *data, SV *len, SV *offset) {
 
 IV pwp_fd_pwrite(pTHX_ SV *fd, SV *data, SV *len, SV *position) {
     int number;
-    pw_bytes bytes;
+    pwk_bytes bytes;
     ssize_t put;
     IV at;
     if (!pwp_fd_number(aTHX_ fd, "pwrite", &number)) return PWP_FD_UNDEF;
@@ -203,7 +203,7 @@ IV pwp_fd_pwrite(pTHX_ SV *fd, SV *data, SV *len, SV *position) {
 
 IV pwp_fd_send(pTHX_ SV *fd, SV *data, SV *flags, SV *to) {
     int number, how = 0;
-    pw_bytes bytes, address = {NULL, 0};
+    pwk_bytes bytes, address = {NULL, 0};
     ssize_t put;
     if (!pwp_fd_number(aTHX_ fd, "send", &number)) return PWP_FD_UNDEF;
     data = fetched(aTHX_ data, "send");

@@ -79,16 +79,16 @@ SV *pwp_fd_temporary(pTHX_ SV *template, IV *fd) {
     STRLEN len;
     const char *text = SvPV_nomg_const(fetched, len);
     SV *path = newSVpvn_flags(text, len, SVs_TEMP | SvUTF8(fetched));
-    pw_error error;
-    pw_status status;
+    pwk_error error;
+    pwk_status status;
     int made[] = {-1, -1};
     if (len < 6 || memcmp(text + len - 6, six, 6) != 0) {
         croak("The template must end with at least 6 'X' characters");
     }
     if (memchr(text, 0, len)) croak("Error creating temp file: the template has a NUL in it");
-    status = fd ? pw_fd_mkstemp(AT_FDCWD, SvPVX(path), &made[0], &error)
-                : pw_fd_mktemp(AT_FDCWD, SvPVX(path), &error);
-    if (status != PW_OK) {
+    status = fd ? pwk_fd_mkstemp(AT_FDCWD, SvPVX(path), &made[0], &error)
+                : pwk_fd_mktemp(AT_FDCWD, SvPVX(path), &error);
+    if (status != PWK_OK) {
         pwp_failed(aTHX_ &error);
         croak("Error creating temp file %" SVf ": %s", SVfARG(path), Strerror(errno));
     }

@@ -32,7 +32,7 @@ IV pwp_fd_socketpair(pTHX_ SV *one, SV *other, SV *family, SV *type, SV *protoco
 
 IV pwp_fd_bind(pTHX_ SV *fd, SV *address) {
     int number;
-    pw_bytes bytes;
+    pwk_bytes bytes;
     if (!pwp_fd_number(aTHX_ fd, "bind", &number)) return PWP_FD_UNDEF;
     bytes = pwp_fd_bytes(aTHX_ address, "bind");
     return bind(number, bytes.data, (socklen_t)bytes.len) < 0 ? PWP_FD_UNDEF : 1;
@@ -40,7 +40,7 @@ IV pwp_fd_bind(pTHX_ SV *fd, SV *address) {
 
 IV pwp_fd_connect(pTHX_ SV *fd, SV *address) {
     int number;
-    pw_bytes bytes;
+    pwk_bytes bytes;
     if (!pwp_fd_number(aTHX_ fd, "connect", &number)) return PWP_FD_UNDEF;
     bytes = pwp_fd_bytes(aTHX_ address, "connect");
     return connect(number, bytes.data, (socklen_t)bytes.len) < 0 ? PWP_FD_UNDEF : 1;
@@ -102,7 +102,7 @@ SV *pwp_fd_getsockopt(pTHX_ SV *fd, SV *level, SV *option) {
 }
 
 /* Whether a string is digits, perhaps after a sign, as no packed option is. */
-static bool is_decimal(pw_bytes text) {
+static bool is_decimal(pwk_bytes text) {
     const char *digits = text.data;
     size_t i = text.len > 1 && (digits[0] == '-' || digits[0] == '+');
     if (text.len == 0) return false;
@@ -114,7 +114,7 @@ static bool is_decimal(pw_bytes text) {
 
 IV pwp_fd_setsockopt(pTHX_ SV *fd, SV *level, SV *option, SV *value) {
     int number, of_level, which, integer;
-    pw_bytes bytes = {&integer, sizeof integer};
+    pwk_bytes bytes = {&integer, sizeof integer};
     if (!pwp_fd_number(aTHX_ fd, "setsockopt", &number)) return PWP_FD_UNDEF;
     of_level = (int)pwp_integer(aTHX_ level);
     which = (int)pwp_integer(aTHX_ option);

@@ -16,12 +16,12 @@ IV pwp_fd_poll(pTHX_ SV *list, SV *seconds) {
     struct pollfd *fds = NULL;
     size_t len = 0, count = 0, ready = 0;
     NV wanted;
-    pw_deadline deadline;
-    pw_status status;
-    pw_error error;
+    pwk_deadline deadline;
+    pwk_status status;
+    pwk_error error;
     SvGETMAGIC(list);
     if (SvPOK(list)) {
-        pw_bytes bytes = pwp_bytes(aTHX_ list, "poll");
+        pwk_bytes bytes = pwp_bytes(aTHX_ list, "poll");
         pwp_must_be_writable(aTHX_ list);
         len = bytes.len;
         count = len / sizeof *fds;
@@ -44,16 +44,16 @@ IV pwp_fd_poll(pTHX_ SV *list, SV *seconds) {
     }
     deadline = pwp_deadline_in(wanted);
     do {
-        pw_deadline until = pw_in_ms(LONGEST_SLICE_MS);
+        pwk_deadline until = pwk_in_ms(LONGEST_SLICE_MS);
         /* A handler may be what the program waits for, and changes what it asks next. */
         if (PL_sig_pending) {
             PERL_ASYNC_CHECK();
             errno = EINTR;
             return PWP_FD_UNDEF;
         }
-        status = pw_fd_poll(fds, count, deadline < until ? deadline : until, &ready, &error);
-    } while (status == PW_OK && ready == 0 && pw_left_ns(deadline) > 0);
-    if (status != PW_OK) {
+        status = pwk_fd_poll(fds, count, deadline < until ? deadline : until, &ready, &error);
+    } while (status == PWK_OK && ready == 0 && pwk_left_ns(deadline) > 0);
+    if (status != PWK_OK) {
         pwp_failed(aTHX_ &error);
         return PWP_FD_UNDEF;
     }
@@ -66,35 +66,35 @@ IV pwp_fd_poll(pTHX_ SV *list, SV *seconds) {
 typedef struct {
     int fd;
     size_t max;
-    pw_buffer *data;
+    pwk_buffer *data;
 } slurp_arguments;
 
-static pw_status slurp(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status slurp(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     slurp_arguments *of = arguments;
     size_t held = of->data->len;
-    return pw_fd_slurp(of->fd, of->max > held ? of->max - held : 0, until, of->data, NULL, error);
+    return pwk_fd_slurp(of->fd, of->max > held ? of->max - held : 0, until, of->data, NULL, error);
 }
 
 static void free_buffer(pTHX_ void *buffer) {
-    pw_buffer_free(buffer);
+    pwk_buffer_free(buffer);
     Safefree(buffer);
 }
 
 /* Everything up to the end of file. A handler that dies leaves the scope: the buffer is freed. */
-static pw_status slurp_all(pTHX_ int fd, size_t max, pw_deadline deadline, pw_buffer **data,
-                           pw_error *error) {
+static pwk_status slurp_all(pTHX_ int fd, size_t max, pwk_deadline deadline, pwk_buffer **data,
+                            pwk_error *error) {
     slurp_arguments arguments = {fd, max, NULL};
-    Newxz(*data, 1, pw_buffer);
+    Newxz(*data, 1, pwk_buffer);
     SAVEDESTRUCTOR_X(free_buffer, *data);
     arguments.data = *data;
     return pwp_wait(aTHX_ NULL, slurp, &arguments, deadline, error);
 }
 
 SV *pwp_fd_slurp(pTHX_ SV *fd, SV *max, SV *seconds) {
-    pw_error error;
-    pw_status status;
-    pw_buffer *data;
-    pw_deadline deadline;
+    pwk_error error;
+    pwk_status status;
+    pwk_buffer *data;
+    pwk_deadline deadline;
     size_t most = SIZE_MAX;
     SV *result = NULL;
     int number;
@@ -106,7 +106,7 @@ SV *pwp_fd_slurp(pTHX_ SV *fd, SV *max, SV *seconds) {
     deadline = pwp_deadline(aTHX_ seconds);
     ENTER;
     status = slurp_all(aTHX_ number, most, deadline, &data, &error);
-    if (status == PW_OK) {
+    if (status == PWK_OK) {
         result = pwp_string(aTHX_ data->data, data->len);
         PWP_FD_FROM_OUTSIDE(result);
     } else {
@@ -122,13 +122,13 @@ typedef struct {
     size_t wanted, got;
 } record_arguments;
 
-static pw_status read_record(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status read_record(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     record_arguments *of = arguments;
     size_t got = 0;
     char *into = SvPVX(of->into) + of->got;
-    pw_status status =
-        pw_fd_read_full(of->fd, into, of->wanted - of->got, until, &got, error);
-    of->got += status == PW_OK ? got : (size_t)error->done;
+    pwk_status status =
+        pwk_fd_read_full(of->fd, into, of->wanted - of->got, until, &got, error);
+    of->got += status == PWK_OK ? got : (size_t)error->done;
     return status;
 }
 
@@ -146,8 +146,8 @@ static size_t record_size(pTHX) {
 }
 
 SV *pwp_fd_readline(pTHX_ SV *fd) {
-    pw_error error;
-    pw_status status;
+    pwk_error error;
+    pwk_status status;
     SV *result;
     size_t wanted, got;
     int number;
@@ -158,19 +158,19 @@ SV *pwp_fd_readline(pTHX_ SV *fd) {
         pwp_must_fit(aTHX_ wanted + 1);
         arguments.into = result = sv_2mortal(newSV(wanted + 1));
         SvPOK_on(result);
-        status = pwp_wait(aTHX_ NULL, read_record, &arguments, PW_NEVER, &error);
+        status = pwp_wait(aTHX_ NULL, read_record, &arguments, PWK_NEVER, &error);
         got = arguments.got;
         SvPVX(result)[got] = '\0';
         SvCUR_set(result, got);
     } else {
-        pw_buffer *data;
+        pwk_buffer *data;
         ENTER;
-        status = slurp_all(aTHX_ number, SIZE_MAX, PW_NEVER, &data, &error);
+        status = slurp_all(aTHX_ number, SIZE_MAX, PWK_NEVER, &data, &error);
         got = data->len;
-        result = status == PW_OK && got ? pwp_string(aTHX_ data->data, got) : NULL;
+        result = status == PWK_OK && got ? pwp_string(aTHX_ data->data, got) : NULL;
         LEAVE;
     }
-    if (status != PW_OK) {
+    if (status != PWK_OK) {
         (void)pwp_fd_ended(aTHX_ status, &error, got);
         return NULL;
     }
@@ -181,15 +181,15 @@ SV *pwp_fd_readline(pTHX_ SV *fd) {
 
 AV *pwp_fd_records(pTHX_ SV *fd) {
     AV *records;
-    pw_error error;
-    pw_buffer *data;
+    pwk_error error;
+    pwk_buffer *data;
     size_t size, at;
     int number;
     if (!pwp_fd_number(aTHX_ fd, "readline", &number)) return NULL;
     size = record_size(aTHX);
     records = (AV *)sv_2mortal((SV *)newAV());
     ENTER;
-    if (slurp_all(aTHX_ number, SIZE_MAX, PW_NEVER, &data, &error) != PW_OK) {
+    if (slurp_all(aTHX_ number, SIZE_MAX, PWK_NEVER, &data, &error) != PWK_OK) {
         LEAVE;
         pwp_failed(aTHX_ &error);
         return NULL;

@@ -6,7 +6,7 @@
 
 /* What is going on, and how far it has got. */
 typedef struct {
-    pw_status (*go_on)(void *transfer, pw_deadline until, uint64_t *moved, pw_error *error);
+    pwk_status (*go_on)(void *transfer, pwk_deadline until, uint64_t *moved, pwk_error *error);
     int from, to;
     char *memory;
     uint64_t offset, len, done;
@@ -16,56 +16,56 @@ static uint64_t left(const transfer *of) {
     return of->len == UINT64_MAX ? UINT64_MAX : of->len - of->done;
 }
 
-static pw_status read_on(void *of_all, pw_deadline until, uint64_t *moved, pw_error *error) {
+static pwk_status read_on(void *of_all, pwk_deadline until, uint64_t *moved, pwk_error *error) {
     transfer *of = of_all;
     size_t len = 0;
-    pw_status status =
-        pw_fd_read_full(of->from, of->memory + of->done, left(of), until, &len, error);
+    pwk_status status =
+        pwk_fd_read_full(of->from, of->memory + of->done, left(of), until, &len, error);
     *moved = len;
     return status;
 }
 
-static pw_status write_on(void *of_all, pw_deadline until, uint64_t *moved, pw_error *error) {
+static pwk_status write_on(void *of_all, pwk_deadline until, uint64_t *moved, pwk_error *error) {
     transfer *of = of_all;
     *moved = left(of);
-    return pw_fd_write_all(of->to, of->memory + of->done, left(of), until, error);
+    return pwk_fd_write_all(of->to, of->memory + of->done, left(of), until, error);
 }
 
-static pw_status copy_on(void *of_all, pw_deadline until, uint64_t *moved, pw_error *error) {
+static pwk_status copy_on(void *of_all, pwk_deadline until, uint64_t *moved, pwk_error *error) {
     transfer *of = of_all;
-    return pw_fd_copy_all(of->from, of->to, left(of), until, moved, error);
+    return pwk_fd_copy_all(of->from, of->to, left(of), until, moved, error);
 }
 
-static pw_status splice_on(void *of_all, pw_deadline until, uint64_t *moved, pw_error *error) {
+static pwk_status splice_on(void *of_all, pwk_deadline until, uint64_t *moved, pwk_error *error) {
     transfer *of = of_all;
-    return pw_fd_splice_all(of->from, of->to, left(of), until, moved, error);
+    return pwk_fd_splice_all(of->from, of->to, left(of), until, moved, error);
 }
 
-static pw_status sendfile_on(void *of_all, pw_deadline until, uint64_t *moved, pw_error *error) {
+static pwk_status sendfile_on(void *of_all, pwk_deadline until, uint64_t *moved, pwk_error *error) {
     transfer *of = of_all;
-    return pw_fd_sendfile_all(of->to, of->from, of->offset + of->done, left(of), until, moved,
-                              error);
+    return pwk_fd_sendfile_all(of->to, of->from, of->offset + of->done, left(of), until, moved,
+                               error);
 }
 
-static pw_status slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     transfer *of = arguments;
     uint64_t moved = 0;
-    pw_status status = of->go_on(of, until, &moved, error);
-    of->done += status == PW_OK ? moved : error->done;
+    pwk_status status = of->go_on(of, until, &moved, error);
+    of->done += status == PWK_OK ? moved : error->done;
     return status;
 }
 
-IV pwp_fd_ended(pTHX_ pw_status status, pw_error *error, uint64_t done) {
-    if (status == PW_OK) return (IV)done;
+IV pwp_fd_ended(pTHX_ pwk_status status, pwk_error *error, uint64_t done) {
+    if (status == PWK_OK) return (IV)done;
     error->done = done;
     sv_setuv(get_sv("Pipework::FD::done", GV_ADD), done);
     pwp_failed(aTHX_ error);
     return PWP_FD_UNDEF;
 }
 
-static IV run(pTHX_ transfer *of, pw_deadline deadline) {
-    pw_error error;
-    pw_status status = pwp_wait(aTHX_ NULL, slice, of, deadline, &error);
+static IV run(pTHX_ transfer *of, pwk_deadline deadline) {
+    pwk_error error;
+    pwk_status status = pwp_wait(aTHX_ NULL, slice, of, deadline, &error);
     return pwp_fd_ended(aTHX_ status, &error, of->done);
 }
 
@@ -104,7 +104,7 @@ IV pwp_fd_sendfile_all(pTHX_ SV *socket, SV *source, SV *len, SV *offset, SV *se
 IV pwp_fd_read_full(pTHX_ SV *fd, SV *buffer, SV *len, SV *position, SV *seconds) {
     transfer of = {read_on, -1, -1, NULL, 0, 0, 0};
     const char *name = position ? "pread_full" : "read_full";
-    pw_deadline deadline = PW_NEVER;
+    pwk_deadline deadline = PWK_NEVER;
     SV *data;
     IV result, begin = 0;
     if (!pwp_fd_number(aTHX_ fd, name, &of.from)) return PWP_FD_UNDEF;
@@ -120,11 +120,11 @@ IV pwp_fd_read_full(pTHX_ SV *fd, SV *buffer, SV *len, SV *position, SV *seconds
     (void)SvPOK_only(data);
     of.memory = SvPVX(data);
     if (position) {
-        pw_error error;
+        pwk_error error;
         size_t got = 0;
-        pw_status status =
-            pw_fd_pread_full(of.from, of.memory, of.len, (uint64_t)begin, &got, &error);
-        of.done = status == PW_OK ? got : error.done;
+        pwk_status status =
+            pwk_fd_pread_full(of.from, of.memory, of.len, (uint64_t)begin, &got, &error);
+        of.done = status == PWK_OK ? got : error.done;
         result = pwp_fd_ended(aTHX_ status, &error, of.done);
     } else {
         result = run(aTHX_ &of, deadline);
@@ -139,8 +139,8 @@ IV pwp_fd_read_full(pTHX_ SV *fd, SV *buffer, SV *len, SV *position, SV *seconds
 IV pwp_fd_write_all(pTHX_ SV *fd, SV *data, SV *position, SV *seconds) {
     transfer of = {write_on, -1, -1, NULL, 0, 0, 0};
     const char *name = position ? "pwrite_all" : "write_all";
-    pw_deadline deadline;
-    pw_bytes bytes;
+    pwk_deadline deadline;
+    pwk_bytes bytes;
     IV begin = 0;
     if (!pwp_fd_number(aTHX_ fd, name, &of.to)) return PWP_FD_UNDEF;
     /* A handler may change the caller's, but not this one. Perl shares long strings. */
@@ -150,10 +150,10 @@ IV pwp_fd_write_all(pTHX_ SV *fd, SV *data, SV *position, SV *seconds) {
     deadline = pwp_deadline(aTHX_ seconds);
     bytes = pwp_bytes(aTHX_ data, name);
     if (position) {
-        pw_error error;
-        pw_status status =
-            pw_fd_pwrite_all(of.to, bytes.data, bytes.len, (uint64_t)begin, &error);
-        return pwp_fd_ended(aTHX_ status, &error, status == PW_OK ? bytes.len : error.done);
+        pwk_error error;
+        pwk_status status =
+            pwk_fd_pwrite_all(of.to, bytes.data, bytes.len, (uint64_t)begin, &error);
+        return pwp_fd_ended(aTHX_ status, &error, status == PWK_OK ? bytes.len : error.done);
     }
     of.memory = (char *)bytes.data;
     of.len = bytes.len;
@@ -161,8 +161,8 @@ IV pwp_fd_write_all(pTHX_ SV *fd, SV *data, SV *position, SV *seconds) {
 }
 
 IV pwp_fd_close_range(pTHX_ SV *first, SV *last, SV *on_exec) {
-    pw_error error;
-    pw_status status;
+    pwk_error error;
+    pwk_status status;
     int begin, end = INT_MAX;
     if (!pwp_fd_number(aTHX_ first, "close_range", &begin)) return PWP_FD_UNDEF;
     last = pwp_fetch(aTHX_ last);
@@ -176,7 +176,7 @@ IV pwp_fd_close_range(pTHX_ SV *first, SV *last, SV *on_exec) {
         return PWP_FD_UNDEF;
     }
     status = SvTRUE(on_exec)
-                 ? pw_fd_close_range_on_exec((uint32_t)begin, (uint32_t)end, &error)
-                 : pw_fd_close_range((uint32_t)begin, (uint32_t)end, &error);
+                 ? pwk_fd_close_range_on_exec((uint32_t)begin, (uint32_t)end, &error)
+                 : pwk_fd_close_range((uint32_t)begin, (uint32_t)end, &error);
     return pwp_fd_ended(aTHX_ status, &error, 1);
 }

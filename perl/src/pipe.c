@@ -35,8 +35,8 @@ static void release(pTHX_ void *state) {
     pwp_pipe_end *end = of->end;
     if (end) {
         if (let_go(of)) {
-            pw_pipe_reader_free(end->reader);
-            pw_pipe_writer_free(end->writer);
+            pwk_pipe_reader_free(end->reader);
+            pwk_pipe_writer_free(end->writer);
             end->reader = NULL;
             end->writer = NULL;
         }
@@ -55,7 +55,7 @@ static void *share(pTHX_ void *state) {
 
 const pwp_class pwp_pipe = {PWP_VTABLE, "Pipework::Pipe", release, share};
 
-static pwp_pipe_end *new_end(pw_pipe_reader *reader, pw_pipe_writer *writer) {
+static pwp_pipe_end *new_end(pwk_pipe_reader *reader, pwk_pipe_writer *writer) {
     pwp_pipe_end *end = PerlMemShared_calloc(1, sizeof *end);
     if (!end) croak("Out of memory");
     end->reader = reader;
@@ -65,15 +65,15 @@ static pwp_pipe_end *new_end(pw_pipe_reader *reader, pw_pipe_writer *writer) {
 }
 
 void pwp_pipe_make(pTHX_ SV *reader, SV *writer, SV *capacity) {
-    pw_pipe_reader *r;
-    pw_pipe_writer *w;
-    pw_error error;
-    IV size = PW_PIPE_CAPACITY;
+    pwk_pipe_reader *r;
+    pwk_pipe_writer *w;
+    pwk_error error;
+    IV size = PWK_PIPE_CAPACITY;
     capacity = pwp_number(aTHX_ capacity);
     if (SvOK(capacity)) size = pwp_integer(aTHX_ capacity);
     if (!SvROK(reader) || !SvROK(writer)) croak("Expected two handles");
     if (size <= 0) croak("%s: a pipe holds at least one byte", pwp_called(aTHX_ "Pipework::Pipe"));
-    if (pw_pipe_new((size_t)size, &r, &w, &error) != PW_OK) pwp_throw(aTHX_ &error);
+    if (pwk_pipe_pair((size_t)size, &r, &w, &error) != PWK_OK) pwp_throw(aTHX_ &error);
     pwp_attach(aTHX_ SvRV(reader), &pwp_pipe, hold(aTHX_ new_end(r, NULL)));
     pwp_attach(aTHX_ SvRV(writer), &pwp_pipe, hold(aTHX_ new_end(NULL, w)));
 }
@@ -129,17 +129,17 @@ void pwp_pipe_drop(pwp_pipe_end *end, size_t len) {
     if (end->at == end->len) end->at = end->len = 0;
 }
 
-static void describe(pw_error *error, pw_status kind, int os, const char *op) {
-    Zero(error, 1, pw_error);
+static void describe(pwk_error *error, pwk_status kind, int os, const char *op) {
+    Zero(error, 1, pwk_error);
     error->kind = kind;
     error->os = os;
     my_strlcpy(error->op, op, sizeof error->op);
 }
 
-bool pwp_pipe_is_open(pTHX_ SV *self, const pwp_pipe_end *end, pw_error *error) {
+bool pwp_pipe_is_open(pTHX_ SV *self, const pwp_pipe_end *end, pwk_error *error) {
     copy *of = pwp_find(aTHX_ self, &pwp_pipe);
     if (of && of->end == end && (end->reader || end->writer)) return true;
-    describe(error, PW_INVALID, EBADF, end->reads ? "pipe recv" : "pipe send");
+    describe(error, PWK_INVALID, EBADF, end->reads ? "pipe recv" : "pipe send");
     return false;
 }
 
@@ -148,8 +148,8 @@ bool pwp_pipe_is_open(pTHX_ SV *self, const pwp_pipe_end *end, pw_error *error) 
 bool pwp_pipe_close(pTHX_ SV *self) {
     copy *of = pwp_state(aTHX_ self, &pwp_pipe);
     pwp_pipe_end *end = of->end;
-    pw_status status = PW_OK;
-    pw_error error;
+    pwk_status status = PWK_OK;
+    pwk_error error;
     if (!end) {
         errno = EBADF;
         return false;
@@ -157,21 +157,21 @@ bool pwp_pipe_close(pTHX_ SV *self) {
     /* Another thread may be using the end, but then this is not the last copy. */
     if (let_go(of) && (end->reader || end->writer)) {
         if (end->reads) {
-            if (pw_pipe_reader_failure(end->reader, NULL, 0) > 0) {
-                status = PW_FAILED;
+            if (pwk_pipe_reader_failure(end->reader, NULL, 0) > 0) {
+                status = PWK_FAILED;
                 describe(&error, status, 0, "pipe close");
                 pwp_pipe_failed(aTHX_ end, &error, 0);
             }
-            pw_pipe_reader_free(end->reader);
+            pwk_pipe_reader_free(end->reader);
         } else {
-            status = pw_pipe_writer_finish(end->writer, &error);
-            if (status != PW_OK) pwp_failed(aTHX_ &error);
+            status = pwk_pipe_writer_finish(end->writer, &error);
+            if (status != PWK_OK) pwp_failed(aTHX_ &error);
         }
         end->reader = NULL;
         end->writer = NULL;
     }
     unhold(end);
-    return status == PW_OK;
+    return status == PWK_OK;
 }
 
 bool pwp_pipe_close_with_error(pTHX_ SV *self, SV *reason) {
@@ -181,8 +181,8 @@ bool pwp_pipe_close_with_error(pTHX_ SV *self, SV *reason) {
     copy *of = pwp_state(aTHX_ self, &pwp_pipe);
     end = use(aTHX_ self);
     if (!end) return false;
-    pw_pipe_reader_close_with_error(end->reader, because);
-    pw_pipe_writer_close_with_error(end->writer, because);
+    pwk_pipe_reader_close_with_error(end->reader, because);
+    pwk_pipe_writer_close_with_error(end->writer, because);
     end->reader = NULL;
     end->writer = NULL;
     (void)let_go(of);
@@ -195,14 +195,14 @@ bool pwp_pipe_close_with_error(pTHX_ SV *self, SV *reason) {
 /* Why the other end gave up, as the bytes that it said; NULL if it did not. */
 static SV *reason_of(pTHX_ const pwp_pipe_end *end) {
     SV *text;
-    size_t len = end->reads ? pw_pipe_reader_failure(end->reader, NULL, 0)
-                            : pw_pipe_writer_failure(end->writer, NULL, 0);
+    size_t len = end->reads ? pwk_pipe_reader_failure(end->reader, NULL, 0)
+                            : pwk_pipe_writer_failure(end->writer, NULL, 0);
     if (len == 0) return NULL;
     text = sv_2mortal(newSV(len + 1));
     if (end->reads) {
-        pw_pipe_reader_failure(end->reader, SvPVX(text), len + 1);
+        pwk_pipe_reader_failure(end->reader, SvPVX(text), len + 1);
     } else {
-        pw_pipe_writer_failure(end->writer, SvPVX(text), len + 1);
+        pwk_pipe_writer_failure(end->writer, SvPVX(text), len + 1);
     }
     SvPOK_on(text);
     SvCUR_set(text, len);
@@ -216,11 +216,11 @@ SV *pwp_pipe_reason(pTHX_ SV *self) {
     return text;
 }
 
-void pwp_pipe_failed(pTHX_ const pwp_pipe_end *end, pw_error *error, uint64_t done) {
+void pwp_pipe_failed(pTHX_ const pwp_pipe_end *end, pwk_error *error, uint64_t done) {
     SV *reason = NULL;
     error->done = done;
     sv_setuv(get_sv("Pipework::Pipe::done", GV_ADD), done);
-    if (error->kind == PW_FAILED && (end->reader || end->writer)) reason = reason_of(aTHX_ end);
+    if (error->kind == PWK_FAILED && (end->reader || end->writer)) reason = reason_of(aTHX_ end);
     if (reason) pwp_failed_because(aTHX_ error, SvPVX(reason), SvCUR(reason));
     else pwp_failed(aTHX_ error);
 }
@@ -231,13 +231,13 @@ IV pwp_pipe_ask(pTHX_ SV *self, pwp_pipe_fact fact) {
     switch (fact) {
         case PWP_PIPE_BUFFERED:
             return (IV)(end->len - end->at
-                        + (end->reads ? pw_pipe_reader_len(end->reader)
-                                      : pw_pipe_writer_len(end->writer)));
+                        + (end->reads ? pwk_pipe_reader_len(end->reader)
+                                      : pwk_pipe_writer_len(end->writer)));
         case PWP_PIPE_CAPACITY:
-            return (IV)(end->reads ? pw_pipe_reader_capacity(end->reader)
-                                   : pw_pipe_writer_capacity(end->writer));
+            return (IV)(end->reads ? pwk_pipe_reader_capacity(end->reader)
+                                   : pwk_pipe_writer_capacity(end->writer));
         default:
-            return end->reads ? pw_pipe_reader_is_closed(end->reader)
-                              : pw_pipe_writer_is_closed(end->writer);
+            return end->reads ? pwk_pipe_reader_is_closed(end->reader)
+                              : pwk_pipe_writer_is_closed(end->writer);
     }
 }

@@ -12,8 +12,8 @@
 /* An end, whatever copies of it threads have. */
 typedef struct pwp_pipe_end {
     /* One of them, until the end is closed. */
-    pw_pipe_reader *reader;
-    pw_pipe_writer *writer;
+    pwk_pipe_reader *reader;
+    pwk_pipe_writer *writer;
     /* Which end it was made as. */
     bool reads;
     /* Bytes that were taken from the pipe and not yet asked for: held[at] to held[len - 1]. */
@@ -65,7 +65,7 @@ pwp_pipe_end *pwp_pipe_use(pTHX_ SV *self, bool reads);
 void pwp_pipe_drop(pwp_pipe_end *end, size_t len);
 
 /* Whether the end is open still, in a slice of a wait. If not, it fills in the error. */
-bool pwp_pipe_is_open(pTHX_ SV *self, const pwp_pipe_end *end, pw_error *error);
+bool pwp_pipe_is_open(pTHX_ SV *self, const pwp_pipe_end *end, pwk_error *error);
 
 /* Whether it could be closed; if this was the last copy, whether all is well at the other end. */
 bool pwp_pipe_close(pTHX_ SV *self);
@@ -102,6 +102,6 @@ IV pwp_pipe_copy(pTHX_ SV *self, SV *fd, SV *len, SV *seconds, bool reads);
  * Remembers a failure, with what the other end said why if it gave up, and how far it had got in
  * $Pipework::Pipe::done.
  */
-void pwp_pipe_failed(pTHX_ const pwp_pipe_end *end, pw_error *error, uint64_t done);
+void pwp_pipe_failed(pTHX_ const pwp_pipe_end *end, pwk_error *error, uint64_t done);
 
 #endif

@@ -56,46 +56,46 @@ typedef struct {
     bool at_end;
 } asked;
 
-static pw_status ask(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status ask(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     asked *of = arguments;
     pwp_pipe_end *end = of->end;
     size_t got = 0;
-    pw_status status;
-    pw_bytes pieces[2];
+    pwk_status status;
+    pwk_bytes pieces[2];
     char *into;
     if (!pwp_pipe_is_open(aTHX_ of->self, end, error)) return error->kind;
     if (of->how == KNOW) {
-        status = pw_pipe_reader_peek(end->reader, 1, until, pieces, error);
-        of->at_end = status == PW_OK && pieces[0].len == 0;
+        status = pwk_pipe_reader_peek(end->reader, 1, until, pieces, error);
+        of->at_end = status == PWK_OK && pieces[0].len == 0;
         return status;
     }
     into = space(aTHX_ end, of->wanted);
     switch (of->how) {
         case SOME:
-            status = pw_pipe_reader_recv(end->reader, into, of->wanted, until, &got, error);
-            of->at_end = status == PW_OK && got == 0;
+            status = pwk_pipe_reader_recv(end->reader, into, of->wanted, until, &got, error);
+            of->at_end = status == PWK_OK && got == 0;
             break;
         case FULL:
-            status = pw_pipe_reader_recv_full(end->reader, into, of->wanted, until, &got, error);
-            of->at_end = status == PW_OK && got < of->wanted;
+            status = pwk_pipe_reader_recv_full(end->reader, into, of->wanted, until, &got, error);
+            of->at_end = status == PWK_OK && got < of->wanted;
             break;
         default:
-            status = pw_pipe_reader_recv_until(end->reader, (uint8_t)of->delimiter, into,
-                                               of->wanted, until, &got, error);
-            of->at_end = status == PW_OK && got < of->wanted
+            status = pwk_pipe_reader_recv_until(end->reader, (uint8_t)of->delimiter, into,
+                                                of->wanted, until, &got, error);
+            of->at_end = status == PWK_OK && got < of->wanted
                          && (got == 0 || into[got - 1] != of->delimiter);
     }
-    if (status != PW_OK && of->how != SOME) got = error->done;
+    if (status != PWK_OK && of->how != SOME) got = error->done;
     end->len += got;
     /* The next slice wants the rest. */
-    if (status != PW_OK) of->wanted -= got;
+    if (status != PWK_OK) of->wanted -= got;
     return status;
 }
 
-static bool wait_for(pTHX_ asked *of, pw_deadline deadline, uint64_t done) {
-    pw_error error;
+static bool wait_for(pTHX_ asked *of, pwk_deadline deadline, uint64_t done) {
+    pwk_error error;
     if (of->how != KNOW && of->wanted == 0) return true;
-    if (pwp_wait(aTHX_ &of->self, ask, of, deadline, &error) == PW_OK) return true;
+    if (pwp_wait(aTHX_ &of->self, ask, of, deadline, &error) == PWK_OK) return true;
     pwp_pipe_failed(aTHX_ of->end, &error, done);
     return false;
 }
@@ -105,8 +105,8 @@ static bool gather(pTHX_ asked *of, size_t size) {
     while (held(of->end) < size && !of->at_end) {
         size_t missing = size - held(of->end);
         of->how = FULL;
-        of->wanted = missing < PW_PIPE_CAPACITY ? missing : PW_PIPE_CAPACITY;
-        if (!wait_for(aTHX_ of, PW_NEVER, held(of->end))) return false;
+        of->wanted = missing < PWK_PIPE_CAPACITY ? missing : PWK_PIPE_CAPACITY;
+        if (!wait_for(aTHX_ of, PWK_NEVER, held(of->end))) return false;
     }
     return true;
 }
@@ -115,8 +115,8 @@ static bool gather(pTHX_ asked *of, size_t size) {
 
 SV *pwp_pipe_recv(pTHX_ SV *self, SV *max, SV *seconds) {
     asked of = {NULL, NULL, SOME, 0, 0, false};
-    pw_deadline deadline;
-    IV most = PW_PIPE_CAPACITY;
+    pwk_deadline deadline;
+    IV most = PWK_PIPE_CAPACITY;
     max = pwp_number(aTHX_ max);
     if (SvOK(max)) most = pwp_integer(aTHX_ max);
     if (most <= 0) croak("recv takes at least one byte");
@@ -125,7 +125,7 @@ SV *pwp_pipe_recv(pTHX_ SV *self, SV *max, SV *seconds) {
     of.end = pwp_pipe_use(aTHX_ self, true);
     if (!of.end) return NULL;
     /* No more is there than it holds. */
-    of.wanted = pw_pipe_reader_capacity(of.end->reader);
+    of.wanted = pwk_pipe_reader_capacity(of.end->reader);
     if ((size_t)most < of.wanted) of.wanted = (size_t)most;
     if (held(of.end) == 0 && !wait_for(aTHX_ &of, deadline, 0)) return NULL;
     return take(aTHX_ of.end, held(of.end) < (size_t)most ? held(of.end) : (size_t)most);
@@ -177,9 +177,9 @@ IV pwp_pipe_read(pTHX_ SV *self, SV *buffer, SV *len, SV *offset, bool all) {
         if (!gather(aTHX_ &of, wanted)) return -1;
     } else if (held(of.end) == 0) {
         /* No more is there than it holds. */
-        of.wanted = pw_pipe_reader_capacity(of.end->reader);
+        of.wanted = pwk_pipe_reader_capacity(of.end->reader);
         if (wanted < of.wanted) of.wanted = wanted;
-        if (!wait_for(aTHX_ &of, PW_NEVER, 0)) return -1;
+        if (!wait_for(aTHX_ &of, PWK_NEVER, 0)) return -1;
     }
     /* A handler may have changed it: if nothing can be put there now, nothing is taken. */
     begin = begin_at(aTHX_ buffer, at);
@@ -194,7 +194,7 @@ bool pwp_pipe_eof(pTHX_ SV *self) {
     if (!of.end) return true;
     if (held(of.end) > 0) return false;
     /* As with a handle, a failure is an end. */
-    return !wait_for(aTHX_ &of, PW_NEVER, 0) || of.at_end;
+    return !wait_for(aTHX_ &of, PWK_NEVER, 0) || of.at_end;
 }
 
 /* ---------------------------------------------------------------- lines */
@@ -231,12 +231,12 @@ static division division_of(pTHX) {
 
 /* Drops the line ends that are there. True if something else is next. */
 static bool skip_line_ends(pwp_pipe_end *end) {
-    pw_bytes pieces[2];
+    pwk_bytes pieces[2];
     while (held(end) > 0 && *front(end) == '\n') pwp_pipe_drop(end, 1);
     if (held(end) > 0) return true;
-    while (pw_pipe_reader_peek(end->reader, 0, 0, pieces, NULL) == PW_OK && pieces[0].len > 0) {
+    while (pwk_pipe_reader_peek(end->reader, 0, 0, pieces, NULL) == PWK_OK && pieces[0].len > 0) {
         if (*(const char *)pieces[0].data != '\n') return true;
-        pw_pipe_reader_consume(end->reader, 1, NULL);
+        pwk_pipe_reader_consume(end->reader, 1, NULL);
     }
     return false;
 }
@@ -266,7 +266,7 @@ static SV *line(pTHX_ asked *of, const division *by) {
     SV *result;
     while (by->paragraphs && !skip_line_ends(of->end)) {
         of->how = KNOW;
-        if (!wait_for(aTHX_ of, PW_NEVER, 0) || of->at_end) return NULL;
+        if (!wait_for(aTHX_ of, PWK_NEVER, 0) || of->at_end) return NULL;
     }
     for (;;) {
         len = line_end(of->end, by, searched);
@@ -277,7 +277,7 @@ static SV *line(pTHX_ asked *of, const division *by) {
         of->wanted = USUAL_READ;
         of->delimiter = by->separator[by->len - 1];
         taken = of->end->taken;
-        if (!wait_for(aTHX_ of, PW_NEVER, held(of->end))) return NULL;
+        if (!wait_for(aTHX_ of, PWK_NEVER, held(of->end))) return NULL;
         /* A handler has read the beginning. */
         if (of->end->taken != taken) searched = 0;
     }

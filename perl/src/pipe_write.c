@@ -11,21 +11,21 @@ typedef struct {
     size_t len, done;
 } sending;
 
-static pw_status send_on(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status send_on(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     sending *of = arguments;
-    pw_status status;
+    pwk_status status;
     if (!pwp_pipe_is_open(aTHX_ of->self, of->end, error)) return error->kind;
-    status = pw_pipe_writer_send_all(of->end->writer, of->data + of->done, of->len - of->done,
-                                     until, error);
-    of->done = status == PW_OK ? of->len : of->done + error->done;
+    status = pwk_pipe_writer_send_all(of->end->writer, of->data + of->done, of->len - of->done,
+                                      until, error);
+    of->done = status == PWK_OK ? of->len : of->done + error->done;
     return status;
 }
 
 IV pwp_pipe_send(pTHX_ SV *self, SV *data, SV *seconds) {
     sending of = {self, NULL, NULL, 0, 0};
-    pw_deadline deadline;
-    pw_bytes bytes;
-    pw_error error;
+    pwk_deadline deadline;
+    pwk_bytes bytes;
+    pwk_error error;
     /* A handler may change the caller's, but not this one. Perl shares long strings. */
     data = sv_mortalcopy(data);
     deadline = pwp_deadline(aTHX_ seconds);
@@ -34,7 +34,7 @@ IV pwp_pipe_send(pTHX_ SV *self, SV *data, SV *seconds) {
     if (!of.end) return -1;
     of.data = bytes.data;
     of.len = bytes.len;
-    if (pwp_wait(aTHX_ &of.self, send_on, &of, deadline, &error) == PW_OK) return (IV)of.len;
+    if (pwp_wait(aTHX_ &of.self, send_on, &of, deadline, &error) == PWK_OK) return (IV)of.len;
     pwp_pipe_failed(aTHX_ of.end, &error, of.done);
     return -1;
 }
@@ -52,36 +52,36 @@ static uint64_t left(const copying *of) {
     return of->len == UINT64_MAX ? UINT64_MAX : of->len - of->done;
 }
 
-static pw_status copy_to(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status copy_to(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     copying *of = arguments;
     pwp_pipe_end *end = of->end;
     uint64_t copied = 0;
-    pw_status status;
+    pwk_status status;
     if (!pwp_pipe_is_open(aTHX_ of->self, end, error)) return error->kind;
     if (end->len > end->at) {
         /* What readline has taken comes first. */
         uint64_t len = end->len - end->at;
         if (len > left(of)) len = left(of);
-        status = pw_fd_write_all(of->fd, end->held + end->at, (size_t)len, until, error);
-        if (status != PW_OK) len = error->done;
+        status = pwk_fd_write_all(of->fd, end->held + end->at, (size_t)len, until, error);
+        if (status != PWK_OK) len = error->done;
         pwp_pipe_drop(end, (size_t)len);
         of->done += len;
-        if (status != PW_OK) return status;
+        if (status != PWK_OK) return status;
     }
-    if (left(of) == 0) return PW_OK;
-    status = pw_pipe_reader_copy_to_fd(end->reader, of->fd, left(of), until, &copied, error);
-    of->done += status == PW_OK ? copied : error->done;
+    if (left(of) == 0) return PWK_OK;
+    status = pwk_pipe_reader_copy_to_fd(end->reader, of->fd, left(of), until, &copied, error);
+    of->done += status == PWK_OK ? copied : error->done;
     return status;
 }
 
-static pw_status copy_from(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status copy_from(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     copying *of = arguments;
     uint64_t copied = 0;
-    pw_status status;
+    pwk_status status;
     if (!pwp_pipe_is_open(aTHX_ of->self, of->end, error)) return error->kind;
     status =
-        pw_pipe_writer_copy_from_fd(of->end->writer, of->fd, left(of), until, &copied, error);
-    of->done += status == PW_OK ? copied : error->done;
+        pwk_pipe_writer_copy_from_fd(of->end->writer, of->fd, left(of), until, &copied, error);
+    of->done += status == PWK_OK ? copied : error->done;
     return status;
 }
 
@@ -99,8 +99,8 @@ static int descriptor(pTHX_ SV *fd) {
 
 IV pwp_pipe_copy(pTHX_ SV *self, SV *fd, SV *len, SV *seconds, bool reads) {
     copying of = {self, NULL, -1, UINT64_MAX, 0};
-    pw_deadline deadline;
-    pw_error error;
+    pwk_deadline deadline;
+    pwk_error error;
     of.fd = descriptor(aTHX_ fd);
     len = pwp_number(aTHX_ len);
     if (SvOK(len)) {
@@ -111,7 +111,7 @@ IV pwp_pipe_copy(pTHX_ SV *self, SV *fd, SV *len, SV *seconds, bool reads) {
     deadline = pwp_deadline(aTHX_ seconds);
     of.end = pwp_pipe_use(aTHX_ self, reads);
     if (!of.end) return -1;
-    if (pwp_wait(aTHX_ &of.self, reads ? copy_to : copy_from, &of, deadline, &error) == PW_OK) {
+    if (pwp_wait(aTHX_ &of.self, reads ? copy_to : copy_from, &of, deadline, &error) == PWK_OK) {
         return (IV)of.done;
     }
     pwp_pipe_failed(aTHX_ of.end, &error, of.done);

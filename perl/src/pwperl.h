@@ -105,24 +105,24 @@ HV *pwp_stash(pTHX_ SV *class_or_object);
  * One slice of a wait, until a time that is at most 250 ms away. It looks its handle up anew, for
  * a signal handler may have closed it since, and makes the same call of the library again.
  */
-typedef pw_status (*pwp_slice)(pTHX_ void *arguments, pw_deadline until, pw_error *error);
+typedef pwk_status (*pwp_slice)(pTHX_ void *arguments, pwk_deadline until, pwk_error *error);
 
 /*
- * Waits in slices until `slice` returns anything but PW_TIMED_OUT and PW_INTERRUPTED, or until the
- * deadline; then PW_TIMED_OUT. Signal handlers run after each slice; they may die. The object that
- * the call is about, if there is one, is pinned before the first of them runs.
+ * Waits in slices until `slice` returns anything but PWK_TIMED_OUT and PWK_INTERRUPTED, or until
+ * the deadline; then PWK_TIMED_OUT. Signal handlers run after each slice; they may die. The object
+ * that the call is about, if there is one, is pinned before the first of them runs.
  */
-pw_status pwp_wait(pTHX_ SV **self, pwp_slice slice, void *arguments, pw_deadline deadline,
-                   pw_error *error);
+pwk_status pwp_wait(pTHX_ SV **self, pwp_slice slice, void *arguments, pwk_deadline deadline,
+                    pwk_error *error);
 
 /*
  * The deadline for an argument, a number of seconds, which may have a fraction. NULL, undef,
  * negative numbers, NaN and infinity never come; 0 has passed.
  */
-pw_deadline pwp_deadline(pTHX_ SV *seconds);
+pwk_deadline pwp_deadline(pTHX_ SV *seconds);
 /* The same in two steps: a number of seconds, negative for ever, and the deadline after them. */
 NV pwp_seconds(pTHX_ SV *seconds);
-pw_deadline pwp_deadline_in(NV seconds);
+pwk_deadline pwp_deadline_in(NV seconds);
 
 /* ---------------------------------------------------------------- bytes.c: bytes in and out */
 
@@ -160,7 +160,7 @@ SV *pwp_string(pTHX_ const void *data, size_t len);
  * The bytes of an argument that was fetched, lent until Perl code runs. Croaks "Wide character in
  * NAME" at characters over 255.
  */
-pw_bytes pwp_bytes(pTHX_ SV *fetched, const char *name);
+pwk_bytes pwp_bytes(pTHX_ SV *fetched, const char *name);
 
 /* Croaks unless something can be assigned to `output`. To be called before anything is done. */
 void pwp_must_be_writable(pTHX_ SV *output);
@@ -174,28 +174,28 @@ const char *pwp_path(pTHX_ SV *fetched, const char *name);
 /* ---------------------------------------------------------------- error.c: errors */
 
 /* Remembers the failure for Pipework::error(), and sets $!. */
-void pwp_failed(pTHX_ const pw_error *error);
+void pwp_failed(pTHX_ const pwk_error *error);
 
 /* Remembers the failure, too, and makes a Pipework::Error of it: a mortal reference to a hash. */
-SV *pwp_exception(pTHX_ const pw_error *error);
+SV *pwp_exception(pTHX_ const pwk_error *error);
 
 /* As pwp_failed, with bytes in which the other side said why it gave up; there may be none. */
-void pwp_failed_because(pTHX_ const pw_error *error, const void *reason, size_t len);
+void pwp_failed_because(pTHX_ const pwk_error *error, const void *reason, size_t len);
 
 /* Dies with a Pipework::Error. */
-void pwp_throw(pTHX_ const pw_error *error) __attribute__((noreturn));
+void pwp_throw(pTHX_ const pwk_error *error) __attribute__((noreturn));
 
 /* As pwp_throw, with the reason of the other side. */
-void pwp_throw_because(pTHX_ const pw_error *error, const void *reason, size_t len)
+void pwp_throw_because(pTHX_ const pwk_error *error, const void *reason, size_t len)
     __attribute__((noreturn));
 
 /* Why the other side gave up, as a mortal: text if it is UTF-8. NULL if it did not say. */
 SV *pwp_last_reason(pTHX);
 
-/* The last failure: a number, the pw_status, that is also a text. */
+/* The last failure: a number, the pwk_status, that is also a text. */
 SV *pwp_last_error(pTHX);
 
 /* The text of an error, as a mortal. */
-SV *pwp_error_text(pTHX_ const pw_error *error);
+SV *pwp_error_text(pTHX_ const pwk_error *error);
 
 #endif

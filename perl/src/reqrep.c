@@ -17,18 +17,18 @@ const char *pwp_class_called(pTHX_ int role) {
     return pwp_called(aTHX_ pwp_reqrep_classes[role].name);
 }
 
-pwp_channel *pwp_channel_new(pTHX_ pw_segment *segment) {
+pwp_channel *pwp_channel_new(pTHX_ pwk_segment *segment) {
     /* Not an interpreter's own memory: threads share it. */
     pwp_channel *channel = PerlMemShared_calloc(1, sizeof *channel);
     if (!channel) {
-        pw_segment_free(segment);
+        pwk_segment_free(segment);
         croak("Out of memory");
     }
     channel->owners = 1;
     channel->segment = segment;
-    pw_segment_geometry(segment, &channel->geometry, sizeof channel->geometry, NULL);
+    pwk_segment_geometry(segment, &channel->geometry, sizeof channel->geometry, NULL);
     MUTEX_INIT(&channel->changing);
-    pw_client_options_init(&channel->terms, sizeof channel->terms);
+    pwk_client_options_init(&channel->terms, sizeof channel->terms);
     channel->requests.number = channel->replies.number = -1;
     return channel;
 }
@@ -43,44 +43,44 @@ void pwp_channel_release(pTHX_ void *state) {
     /* The last one sees what the others did. */
     if (__atomic_sub_fetch(&channel->owners, 1, __ATOMIC_ACQ_REL) > 0) return;
     /* What was sent is carried out, although nobody is there for the reply. */
-    if (channel->client) pw_client_forget_all(channel->client);
-    pw_client_free(channel->client);
-    pw_server_free(channel->server);
-    pw_eventfd_free(channel->requests.held);
-    pw_eventfd_free(channel->replies.held);
-    pw_segment_free(channel->segment);
+    if (channel->client) pwk_client_forget_all(channel->client);
+    pwk_client_free(channel->client);
+    pwk_server_free(channel->server);
+    pwk_eventfd_free(channel->requests.held);
+    pwk_eventfd_free(channel->replies.held);
+    pwk_segment_free(channel->segment);
     MUTEX_DESTROY(&channel->changing);
     PerlMemShared_free(channel);
 }
 
-/* All places for members being taken is no reason to come back soon, as PW_WOULD_BLOCK is. */
-static pw_status joined(pw_status status, pw_error *error) {
-    if (status != PW_WOULD_BLOCK) return status;
+/* All places for members being taken is no reason to come back soon, as PWK_WOULD_BLOCK is. */
+static pwk_status joined(pwk_status status, pwk_error *error) {
+    if (status != PWK_WOULD_BLOCK) return status;
     error->os = EUSERS;
-    return error->kind = PW_OS;
+    return error->kind = PWK_OS;
 }
 
-pw_status pwp_attach_client(pTHX_ pwp_channel *channel, pw_client **client, pw_error *error) {
-    pw_status status = PW_OK;
+pwk_status pwp_attach_client(pTHX_ pwp_channel *channel, pwk_client **client, pwk_error *error) {
+    pwk_status status = PWK_OK;
     /* Acquire: pairs with the Release of the thread that attached. */
     *client = __atomic_load_n(&channel->client, __ATOMIC_ACQUIRE);
-    if (*client) return PW_OK;
+    if (*client) return PWK_OK;
     MUTEX_LOCK(&channel->changing);
     *client = channel->client;
-    if (!*client) status = pw_reqrep_client(channel->segment, &channel->terms, client, error);
-    if (status == PW_OK) __atomic_store_n(&channel->client, *client, __ATOMIC_RELEASE);
+    if (!*client) status = pwk_client_new(channel->segment, &channel->terms, client, error);
+    if (status == PWK_OK) __atomic_store_n(&channel->client, *client, __ATOMIC_RELEASE);
     MUTEX_UNLOCK(&channel->changing);
     return joined(status, error);
 }
 
-pw_status pwp_attach_server(pTHX_ pwp_channel *channel, pw_server **server, pw_error *error) {
-    pw_status status = PW_OK;
+pwk_status pwp_attach_server(pTHX_ pwp_channel *channel, pwk_server **server, pwk_error *error) {
+    pwk_status status = PWK_OK;
     *server = __atomic_load_n(&channel->server, __ATOMIC_ACQUIRE);
-    if (*server) return PW_OK;
+    if (*server) return PWK_OK;
     MUTEX_LOCK(&channel->changing);
     *server = channel->server;
-    if (!*server) status = pw_reqrep_server(channel->segment, NULL, server, error);
-    if (status == PW_OK) __atomic_store_n(&channel->server, *server, __ATOMIC_RELEASE);
+    if (!*server) status = pwk_server_new(channel->segment, NULL, server, error);
+    if (status == PWK_OK) __atomic_store_n(&channel->server, *server, __ATOMIC_RELEASE);
     MUTEX_UNLOCK(&channel->changing);
     return joined(status, error);
 }
@@ -100,10 +100,10 @@ pwp_channel *pwp_channel_again(pTHX_ const pwp_subject *subject) {
     return subject->channel;
 }
 
-void pwp_name_failure(pw_status status, pw_error *error, const char *op) {
-    if (status == PW_WOULD_BLOCK) Zero(error, 1, pw_error);
+void pwp_name_failure(pwk_status status, pwk_error *error, const char *op) {
+    if (status == PWK_WOULD_BLOCK) Zero(error, 1, pwk_error);
     error->kind = status;
-    if (!*error->op || strncmp(error->op, "pw_", 3) == 0) {
+    if (!*error->op || strncmp(error->op, "pwk_", 4) == 0) {
         my_strlcpy(error->op, op, sizeof error->op);
     }
 }

@@ -20,7 +20,7 @@ extern const pwp_class pwp_stream_class;
 /* An eventfd that is rung by hand. */
 typedef struct pwp_bell {
     /* NULL until it is used. */
-    pw_eventfd *held;
+    pwk_eventfd *held;
     /* What the program knows it by: the number that it has set, or the one that was made; or -1. */
     int number;
 } pwp_bell;
@@ -29,15 +29,15 @@ typedef struct pwp_bell {
 typedef struct pwp_channel {
     /* How many objects and calls in progress have it. */
     int owners;
-    pw_segment *segment;
-    pw_geometry geometry;
+    pwk_segment *segment;
+    pwk_geometry geometry;
 #ifdef USE_ITHREADS
     perl_mutex changing;
 #endif
     /* One of them, once it is attached. */
-    pw_client *client;
-    pw_server *server;
-    pw_client_options terms;
+    pwk_client *client;
+    pwk_server *server;
+    pwk_client_options terms;
     pwp_bell requests, replies;
 } pwp_channel;
 
@@ -46,13 +46,13 @@ const char *pwp_class_called(pTHX_ int role);
 
 /* ------------------------------------------------ reqrep.c: channels */
 
-pwp_channel *pwp_channel_new(pTHX_ pw_segment *segment);
+pwp_channel *pwp_channel_new(pTHX_ pwk_segment *segment);
 pwp_channel *pwp_channel_hold(pwp_channel *channel);
 void pwp_channel_release(pTHX_ void *channel);
 
-/* The client or the server, which attaches first if it must; PW_OK, or why it could not. */
-pw_status pwp_attach_client(pTHX_ pwp_channel *channel, pw_client **client, pw_error *error);
-pw_status pwp_attach_server(pTHX_ pwp_channel *channel, pw_server **server, pw_error *error);
+/* The client or the server, which attaches first if it must; PWK_OK, or why it could not. */
+pwk_status pwp_attach_client(pTHX_ pwp_channel *channel, pwk_client **client, pwk_error *error);
+pwk_status pwp_attach_server(pTHX_ pwp_channel *channel, pwk_server **server, pwk_error *error);
 
 /* An object that a call is about. */
 typedef struct pwp_subject {
@@ -68,7 +68,7 @@ pwp_subject pwp_subject_of(pTHX_ SV *self, int role);
 pwp_channel *pwp_channel_again(pTHX_ const pwp_subject *subject);
 
 /* Completes an error that has no operation, or a function of C for one: `op` stands there then. */
-void pwp_name_failure(pw_status status, pw_error *error, const char *op);
+void pwp_name_failure(pwk_status status, pwk_error *error, const char *op);
 
 /* An id as a mortal. */
 SV *pwp_id_sv(pTHX_ uint64_t id);
@@ -85,7 +85,7 @@ I32 pwp_give_two(pTHX_ I32 ax, SV *first, SV *second);
 /* What is sent or was received, as the class has it. */
 typedef struct pwp_payload {
     /* Lent; `flags` go with them. */
-    pw_bytes bytes;
+    pwk_bytes bytes;
     uint32_t flags;
     /* For integers. */
     int64_t number;
@@ -101,7 +101,7 @@ void pwp_payload_keep(pTHX_ pwp_payload *payload);
 SV *pwp_payload_sv(pTHX_ const pwp_payload *payload, int role);
 
 /* Memory of this interpreter for what is received; it lasts until Perl code runs. */
-pw_buffer *pwp_scratch(pTHX);
+pwk_buffer *pwp_scratch(pTHX);
 /* To be called when its bytes are copied: gives much memory back. */
 void pwp_scratch_done(pTHX);
 

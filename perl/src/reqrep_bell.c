@@ -10,13 +10,13 @@ pwp_bell *pwp_reply_bell(pwp_channel *channel) {
 }
 
 /* Makes its handle, when it is first used. Under `changing`. */
-static pw_status hold(pwp_bell *bell, pw_error *error) {
-    return bell->held ? PW_OK : pw_eventfd_new(&bell->held, error);
+static pwk_status hold(pwp_bell *bell, pwk_error *error) {
+    return bell->held ? PWK_OK : pwk_eventfd_new(&bell->held, error);
 }
 
 /* Its handle, which stays the same once there is one; NULL if there is none. */
-static pw_eventfd *held(pwp_channel *channel, pwp_bell *(*which)(pwp_channel *)) {
-    pw_eventfd *eventfd;
+static pwk_eventfd *held(pwp_channel *channel, pwp_bell *(*which)(pwp_channel *)) {
+    pwk_eventfd *eventfd;
     MUTEX_LOCK(&channel->changing);
     eventfd = which(channel)->held;
     MUTEX_UNLOCK(&channel->changing);
@@ -26,17 +26,17 @@ static pw_eventfd *held(pwp_channel *channel, pwp_bell *(*which)(pwp_channel *))
 int pwp_bell_create(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *)) {
     pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
     pwp_bell *bell = which(channel);
-    pw_status status = PW_OK;
-    pw_error error;
+    pwk_status status = PWK_OK;
+    pwk_error error;
     int number;
     MUTEX_LOCK(&channel->changing);
     if (bell->number < 0) {
         status = hold(bell, &error);
-        if (status == PW_OK) status = pw_eventfd_create(bell->held, &bell->number, &error);
+        if (status == PWK_OK) status = pwk_eventfd_create(bell->held, &bell->number, &error);
     }
     number = bell->number;
     MUTEX_UNLOCK(&channel->changing);
-    if (status != PW_OK) {
+    if (status != PWK_OK) {
         pwp_failed(aTHX_ &error);
         croak("eventfd: %s", Strerror(errno));
     }
@@ -61,8 +61,8 @@ static bool is_eventfd(int fd) {
 void pwp_bell_set(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *), SV *fd) {
     pwp_channel *channel;
     pwp_bell *bell;
-    pw_error error;
-    pw_status status;
+    pwk_error error;
+    pwk_status status;
     IV number;
     fd = pwp_fetch(aTHX_ fd);
     number = SvOK(fd) && looks_like_number(fd) ? SvIV_nomg(fd) : -1;
@@ -75,12 +75,12 @@ void pwp_bell_set(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *), S
     MUTEX_LOCK(&channel->changing);
     status = hold(bell, &error);
     /* Setting another one closes its own. */
-    if (status == PW_OK && pw_eventfd_fd(bell->held) != (int)number) {
-        status = pw_eventfd_set(bell->held, (int)number, &error);
+    if (status == PWK_OK && pwk_eventfd_fd(bell->held) != (int)number) {
+        status = pwk_eventfd_set(bell->held, (int)number, &error);
     }
-    if (status == PW_OK) bell->number = (int)number;
+    if (status == PWK_OK) bell->number = (int)number;
     MUTEX_UNLOCK(&channel->changing);
-    if (status != PW_OK) {
+    if (status != PWK_OK) {
         pwp_failed(aTHX_ &error);
         croak("eventfd: %s", Strerror(errno));
     }
@@ -91,14 +91,14 @@ int pwp_bell_fileno(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *))
 }
 
 SV *pwp_bell_consume(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *)) {
-    pw_eventfd *eventfd = held(pwp_state(aTHX_ self, &pwp_reqrep_classes[role]), which);
-    uint64_t count = eventfd ? pw_eventfd_consume(eventfd) : 0;
+    pwk_eventfd *eventfd = held(pwp_state(aTHX_ self, &pwp_reqrep_classes[role]), which);
+    uint64_t count = eventfd ? pwk_eventfd_consume(eventfd) : 0;
     return count ? sv_2mortal(newSVuv(count)) : &PL_sv_undef;
 }
 
 void pwp_channel_ring(pwp_channel *channel, pwp_bell *(*which)(pwp_channel *)) {
-    pw_eventfd *eventfd = held(channel, which);
-    if (eventfd) pw_eventfd_ring(eventfd);
+    pwk_eventfd *eventfd = held(channel, which);
+    if (eventfd) pwk_eventfd_ring(eventfd);
 }
 
 void pwp_bell_ring(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *)) {
@@ -107,21 +107,21 @@ void pwp_bell_ring(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *)) 
 
 int pwp_reqrep_doorbell(pTHX_ SV *self, int role, bool is_for_sending) {
     pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
-    pw_client *client;
-    pw_server *server;
-    pw_error error;
-    pw_status status;
+    pwk_client *client;
+    pwk_server *server;
+    pwk_error error;
+    pwk_status status;
     int fd = -1;
     if (PWP_IS_CLIENT(role)) {
         status = pwp_attach_client(aTHX_ channel, &client, &error);
-        if (status == PW_OK) {
-            status = is_for_sending ? pw_client_send_doorbell(client, &fd, &error)
-                                    : pw_client_doorbell(client, &fd, &error);
+        if (status == PWK_OK) {
+            status = is_for_sending ? pwk_client_send_doorbell(client, &fd, &error)
+                                    : pwk_client_doorbell(client, &fd, &error);
         }
     } else {
         status = pwp_attach_server(aTHX_ channel, &server, &error);
-        if (status == PW_OK) status = pw_server_doorbell(server, &fd, &error);
+        if (status == PWK_OK) status = pwk_server_doorbell(server, &fd, &error);
     }
-    if (status != PW_OK) pwp_throw(aTHX_ &error);
+    if (status != PWK_OK) pwp_throw(aTHX_ &error);
     return fd;
 }

@@ -9,7 +9,7 @@ typedef struct half {
     pwp_payload payload;
     uint64_t ticket;
     /* Of the whole, where the first half must not be cut into slices; else 0. */
-    pw_deadline whole;
+    pwk_deadline whole;
 } half;
 
 /* Whether a request is longer than a slot: it goes in parts, and begins anew after each failure. */
@@ -21,60 +21,60 @@ static bool is_for_numbers(const half *call) {
     return call->subject.channel->geometry.integers;
 }
 
-/* Sends at once, or PW_WOULD_BLOCK. */
-static pw_status try_send(pTHX_ half *call, pw_error *error) {
-    pw_client *client;
+/* Sends at once, or PWK_WOULD_BLOCK. */
+static pwk_status try_send(pTHX_ half *call, pwk_error *error) {
+    pwk_client *client;
     const pwp_payload *payload = &call->payload;
-    pw_status status = pwp_attach_client(aTHX_ call->subject.channel, &client, error);
-    if (status != PW_OK) return status;
+    pwk_status status = pwp_attach_client(aTHX_ call->subject.channel, &client, error);
+    if (status != PWK_OK) return status;
     if (is_for_numbers(call)) {
-        return pw_client_try_send_int(client, payload->number, &call->ticket, error);
+        return pwk_client_try_send_int(client, payload->number, &call->ticket, error);
     }
-    return pw_client_try_send(client, payload->bytes.data, payload->bytes.len, payload->flags,
-                              &call->ticket, error);
+    return pwk_client_try_send_message(client, payload->bytes.data, payload->bytes.len, payload->flags,
+                               &call->ticket, error);
 }
 
-static pw_status send_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status send_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     half *call = arguments;
     const pwp_payload *payload = &call->payload;
-    pw_client *client;
+    pwk_client *client;
     pwp_channel *channel = pwp_channel_again(aTHX_ &call->subject);
-    pw_status status = pwp_attach_client(aTHX_ channel, &client, error);
-    if (status != PW_OK) return status;
+    pwk_status status = pwp_attach_client(aTHX_ channel, &client, error);
+    if (status != PWK_OK) return status;
     if (is_for_numbers(call)) {
-        return pw_client_send_int(client, payload->number, until, &call->ticket, error);
+        return pwk_client_send_int(client, payload->number, until, &call->ticket, error);
     }
     if (is_long(call)) until = call->whole;
-    return pw_client_send(client, payload->bytes.data, payload->bytes.len, payload->flags, until,
-                          &call->ticket, error);
+    return pwk_client_send_message(client, payload->bytes.data, payload->bytes.len, payload->flags, until,
+                           &call->ticket, error);
 }
 
 /* Sends, and waits for a slot if it must. */
-static pw_status send_until(pTHX_ half *call, pw_deadline deadline, pw_error *error) {
-    pw_status status = is_long(call) ? PW_WOULD_BLOCK : try_send(aTHX_ call, error);
-    if (status != PW_WOULD_BLOCK) return status;
+static pwk_status send_until(pTHX_ half *call, pwk_deadline deadline, pwk_error *error) {
+    pwk_status status = is_long(call) ? PWK_WOULD_BLOCK : try_send(aTHX_ call, error);
+    if (status != PWK_WOULD_BLOCK) return status;
     /* A signal handler may change what the bytes are lent from. */
     if (!is_for_numbers(call)) pwp_payload_keep(aTHX_ &call->payload);
     call->whole = deadline;
     return pwp_wait(aTHX_ &call->subject.self, send_slice, call, deadline, error);
 }
 
-/* The reply goes to the scratch memory, and so does the reason after PW_FAILED. */
-static pw_status receive(pTHX_ half *call, pw_client *client, pw_deadline until, pw_error *error) {
-    pw_buffer *scratch = pwp_scratch(aTHX);
-    pw_status status;
+/* The reply goes to the scratch memory, and so does the reason after PWK_FAILED. */
+static pwk_status receive(pTHX_ half *call, pwk_client *client, pwk_deadline until, pwk_error *error) {
+    pwk_buffer *scratch = pwp_scratch(aTHX);
+    pwk_status status;
     scratch->len = 0;
     call->payload.flags = 0;
     if (is_for_numbers(call)) {
-        return pw_client_recv_int(client, call->ticket, until, &call->payload.number, error);
+        return pwk_client_recv_int(client, call->ticket, until, &call->payload.number, error);
     }
-    status = pw_client_recv(client, call->ticket, until, scratch, &call->payload.flags, error);
+    status = pwk_client_recv_message(client, call->ticket, until, scratch, &call->payload.flags, error);
     call->payload.bytes.data = scratch->data;
     call->payload.bytes.len = scratch->len;
     return status;
 }
 
-static pw_status recv_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status recv_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     half *call = arguments;
     return receive(aTHX_ call, pwp_channel_again(aTHX_ &call->subject)->client, until, error);
 }
@@ -82,14 +82,14 @@ static pw_status recv_slice(pTHX_ void *arguments, pw_deadline until, pw_error *
 /* ---------------------------------------------------------------- how calls end */
 
 /* The reply, or undef and $!; `throws`: or an exception. */
-static SV *reply_of(pTHX_ const half *call, int role, pw_status status, pw_error *error,
+static SV *reply_of(pTHX_ const half *call, int role, pwk_status status, pwk_error *error,
                     bool throws) {
     SV *reply = &PL_sv_undef;
-    if (status == PW_OK) {
+    if (status == PWK_OK) {
         reply = pwp_payload_sv(aTHX_ &call->payload, role);
     } else {
-        pw_buffer *scratch = pwp_scratch(aTHX);
-        size_t reason = status == PW_FAILED ? scratch->len : 0;
+        pwk_buffer *scratch = pwp_scratch(aTHX);
+        size_t reason = status == PWK_FAILED ? scratch->len : 0;
         pwp_name_failure(status, error, "reqrep recv");
         if (throws) pwp_throw_because(aTHX_ error, scratch->data, reason);
         pwp_failed_because(aTHX_ error, scratch->data, reason);
@@ -98,13 +98,13 @@ static SV *reply_of(pTHX_ const half *call, int role, pw_status status, pw_error
     return reply;
 }
 
-static I32 ended(pTHX_ I32 ax, const half *call, int role, pw_status status, pw_error *error,
+static I32 ended(pTHX_ I32 ax, const half *call, int role, pwk_status status, pwk_error *error,
                  bool throws) {
     return pwp_give(aTHX_ ax, reply_of(aTHX_ call, role, status, error, throws));
 }
 
 /* What req, send and their like were called with. */
-static half call_of(pTHX_ SV *self, int role, SV *data, SV *seconds, pw_deadline *deadline) {
+static half call_of(pTHX_ SV *self, int role, SV *data, SV *seconds, pwk_deadline *deadline) {
     half call;
     data = pwp_fetch(aTHX_ data);
     *deadline = pwp_deadline(aTHX_ seconds);
@@ -127,9 +127,9 @@ typedef struct guard {
 } guard;
 
 /* Ends a call that nobody waits for any more. Its reply may have come in the last moment. */
-static pw_status give_up(pTHX_ half *call, pw_client *client, pw_error *error) {
+static pwk_status give_up(pTHX_ half *call, pwk_client *client, pwk_error *error) {
     bool cancelled = false;
-    if (pw_client_cancel(client, call->ticket, &cancelled, NULL) != PW_OK || cancelled) {
+    if (pwk_client_cancel(client, call->ticket, &cancelled, NULL) != PWK_OK || cancelled) {
         return error->kind;
     }
     return receive(aTHX_ call, client, 0, error);
@@ -139,7 +139,7 @@ static void leave(pTHX_ void *state) {
     guard *left = state;
     if (left->ticket) {
         half call;
-        pw_error error = {PW_INTERRUPTED, 0, 0, ""};
+        pwk_error error = {PWK_INTERRUPTED, 0, 0, ""};
         Zero(&call, 1, half);
         call.subject.channel = left->channel;
         call.ticket = left->ticket;
@@ -148,9 +148,9 @@ static void leave(pTHX_ void *state) {
     pwp_channel_release(aTHX_ left->channel);
 }
 
-static pw_status recv_guarded(pTHX_ half *call, pw_deadline deadline, pw_error *error) {
+static pwk_status recv_guarded(pTHX_ half *call, pwk_deadline deadline, pwk_error *error) {
     guard held;
-    pw_status status;
+    pwk_status status;
     held.channel = pwp_channel_hold(call->subject.channel);
     held.ticket = call->ticket;
     ENTER;
@@ -161,34 +161,34 @@ static pw_status recv_guarded(pTHX_ half *call, pw_deadline deadline, pw_error *
     return status;
 }
 
-static bool is_half(const pw_error *error) {
+static bool is_half(const pwk_error *error) {
     return strcmp(error->op, "reqrep send") == 0 || strcmp(error->op, "reqrep recv") == 0;
 }
 
 I32 pwp_client_req(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds, bool throws) {
-    pw_deadline deadline;
+    pwk_deadline deadline;
     half call = call_of(aTHX_ self, role, data, seconds, &deadline);
-    pw_status status;
-    pw_error error;
+    pwk_status status;
+    pwk_error error;
     if (!throws) must_fit(aTHX_ &call);
     status = send_until(aTHX_ &call, deadline, &error);
-    if (status == PW_OK) {
+    if (status == PWK_OK) {
         status = recv_guarded(aTHX_ &call, deadline, &error);
-        if (status != PW_OK) {
+        if (status != PWK_OK) {
             status = give_up(aTHX_ &call, call.subject.channel->client, &error);
         }
     } else {
         pwp_scratch(aTHX)->len = 0;
     }
     /* Both halves are one operation here. */
-    if (status != PW_OK && is_half(&error)) my_strlcpy(error.op, "reqrep call", sizeof error.op);
+    if (status != PWK_OK && is_half(&error)) my_strlcpy(error.op, "reqrep call", sizeof error.op);
     return ended(aTHX_ ax, &call, role, status, &error, throws);
 }
 
 /* ---------------------------------------------------------------- sending */
 
-static I32 sent(pTHX_ I32 ax, const half *call, pw_status status, pw_error *error, bool rings) {
-    if (status == PW_OK) {
+static I32 sent(pTHX_ I32 ax, const half *call, pwk_status status, pwk_error *error, bool rings) {
+    if (status == PWK_OK) {
         if (rings) pwp_channel_ring(call->subject.channel, pwp_request_bell);
         return pwp_give(aTHX_ ax, pwp_id_sv(aTHX_ call->ticket));
     }
@@ -198,48 +198,48 @@ static I32 sent(pTHX_ I32 ax, const half *call, pw_status status, pw_error *erro
 }
 
 I32 pwp_client_send(pTHX_ I32 ax, SV *self, int role, SV *data, bool rings) {
-    pw_deadline never;
+    pwk_deadline never;
     half call = call_of(aTHX_ self, role, data, NULL, &never);
-    pw_error error;
+    pwk_error error;
     must_fit(aTHX_ &call);
     return sent(aTHX_ ax, &call, try_send(aTHX_ &call, &error), &error, rings);
 }
 
 I32 pwp_client_send_wait(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds, bool rings) {
-    pw_deadline deadline;
+    pwk_deadline deadline;
     half call = call_of(aTHX_ self, role, data, seconds, &deadline);
-    pw_error error;
+    pwk_error error;
     must_fit(aTHX_ &call);
     return sent(aTHX_ ax, &call, send_until(aTHX_ &call, deadline, &error), &error, rings);
 }
 
 /* ---------------------------------------------------------------- receiving */
 
-/* A call by its id; PW_STALE if no call can have that id, since nothing was sent. */
-static pw_status begin(pTHX_ half *call, SV *self, int role, uint64_t id, pw_error *error) {
+/* A call by its id; PWK_STALE if no call can have that id, since nothing was sent. */
+static pwk_status begin(pTHX_ half *call, SV *self, int role, uint64_t id, pwk_error *error) {
     call->payload = (pwp_payload){{NULL, 0}, 0, 0};
     call->ticket = id;
     call->subject = pwp_subject_of(aTHX_ self, role);
-    if (pw_ticket_slot(call->ticket) >= call->subject.channel->geometry.slots) {
+    if (pwk_ticket_slot(call->ticket) >= call->subject.channel->geometry.slots) {
         croak("%s: invalid slot index", pwp_class_called(aTHX_ role));
     }
-    if (call->subject.channel->client) return PW_OK;
-    Zero(error, 1, pw_error);
-    return PW_STALE;
+    if (call->subject.channel->client) return PWK_OK;
+    Zero(error, 1, pwk_error);
+    return PWK_STALE;
 }
 
 I32 pwp_client_get(pTHX_ I32 ax, SV *self, int role, SV *id) {
     half call;
-    pw_error error;
-    pw_buffer *scratch = pwp_scratch(aTHX);
-    pw_status status = begin(aTHX_ &call, self, role, pwp_count(aTHX_ id), &error);
+    pwk_error error;
+    pwk_buffer *scratch = pwp_scratch(aTHX);
+    pwk_status status = begin(aTHX_ &call, self, role, pwp_count(aTHX_ id), &error);
     scratch->len = 0;
-    if (status == PW_OK && is_for_numbers(&call)) {
-        status = pw_client_try_recv_int(call.subject.channel->client, call.ticket,
-                                        &call.payload.number, &error);
-    } else if (status == PW_OK) {
-        status = pw_client_try_recv(call.subject.channel->client, call.ticket, scratch,
-                                    &call.payload.flags, &error);
+    if (status == PWK_OK && is_for_numbers(&call)) {
+        status = pwk_client_try_recv_int(call.subject.channel->client, call.ticket,
+                                         &call.payload.number, &error);
+    } else if (status == PWK_OK) {
+        status = pwk_client_try_recv_message(call.subject.channel->client, call.ticket, scratch,
+                                     &call.payload.flags, &error);
         call.payload.bytes.data = scratch->data;
         call.payload.bytes.len = scratch->len;
     }
@@ -248,11 +248,11 @@ I32 pwp_client_get(pTHX_ I32 ax, SV *self, int role, SV *id) {
 
 I32 pwp_client_get_wait(pTHX_ I32 ax, SV *self, int role, SV *id, SV *seconds) {
     half call;
-    pw_error error;
+    pwk_error error;
     uint64_t ticket = pwp_count(aTHX_ id);
-    pw_deadline deadline = pwp_deadline(aTHX_ seconds);
-    pw_status status = begin(aTHX_ &call, self, role, ticket, &error);
-    if (status == PW_OK) {
+    pwk_deadline deadline = pwp_deadline(aTHX_ seconds);
+    pwk_status status = begin(aTHX_ &call, self, role, ticket, &error);
+    if (status == PWK_OK) {
         status = pwp_wait(aTHX_ &call.subject.self, recv_slice, &call, deadline, &error);
     } else {
         pwp_scratch(aTHX)->len = 0;
@@ -261,18 +261,18 @@ I32 pwp_client_get_wait(pTHX_ I32 ax, SV *self, int role, SV *id, SV *seconds) {
 }
 
 /* The status of a call that has ended, or of the wait if the ticket is 0. */
-static pw_status any_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status any_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     half *call = arguments;
-    pw_buffer *scratch = pwp_scratch(aTHX);
-    pw_client *client;
+    pwk_buffer *scratch = pwp_scratch(aTHX);
+    pwk_client *client;
     pwp_channel *channel = pwp_channel_again(aTHX_ &call->subject);
-    pw_status status = pwp_attach_client(aTHX_ channel, &client, error);
-    if (status != PW_OK) return status;
+    pwk_status status = pwp_attach_client(aTHX_ channel, &client, error);
+    if (status != PWK_OK) return status;
     if (is_for_numbers(call)) {
         scratch->len = 0;
-        return pw_client_recv_any_int(client, until, &call->ticket, &call->payload.number, error);
+        return pwk_client_recv_any_int(client, until, &call->ticket, &call->payload.number, error);
     }
-    status = pw_client_recv_any(client, until, &call->ticket, scratch, &call->payload.flags, error);
+    status = pwk_client_recv_any_message(client, until, &call->ticket, scratch, &call->payload.flags, error);
     call->payload.bytes.data = scratch->data;
     call->payload.bytes.len = scratch->len;
     return status;
@@ -280,9 +280,9 @@ static pw_status any_slice(pTHX_ void *arguments, pw_deadline until, pw_error *e
 
 I32 pwp_client_recv_any(pTHX_ I32 ax, SV *self, int role, SV *seconds) {
     half call;
-    pw_deadline deadline;
-    pw_error error;
-    pw_status status;
+    pwk_deadline deadline;
+    pwk_error error;
+    pwk_status status;
     SV *reply;
     deadline = pwp_deadline(aTHX_ seconds);
     call.payload = (pwp_payload){{NULL, 0}, 0, 0};
@@ -290,7 +290,7 @@ I32 pwp_client_recv_any(pTHX_ I32 ax, SV *self, int role, SV *seconds) {
     call.subject = pwp_subject_of(aTHX_ self, role);
     status = pwp_wait(aTHX_ &call.subject.self, any_slice, &call, deadline, &error);
     if (!call.ticket) {
-        if (status != PW_OK) pwp_failed(aTHX_ &error);
+        if (status != PWK_OK) pwp_failed(aTHX_ &error);
         return 0;
     }
     reply = reply_of(aTHX_ &call, role, status, &error, false);
@@ -302,22 +302,22 @@ I32 pwp_client_recv_any(pTHX_ I32 ax, SV *self, int role, SV *seconds) {
 void pwp_client_cancel(pTHX_ SV *self, int role, SV *id) {
     uint64_t ticket = pwp_count(aTHX_ id);
     pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
-    if (channel->client) pw_client_cancel(channel->client, ticket, NULL, NULL);
+    if (channel->client) pwk_client_cancel(channel->client, ticket, NULL, NULL);
 }
 
 bool pwp_client_forget(pTHX_ SV *self, int role, SV *id) {
     uint64_t ticket = pwp_count(aTHX_ id);
     pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
-    return channel->client && pw_client_forget(channel->client, ticket, NULL) == PW_OK;
+    return channel->client && pwk_client_forget(channel->client, ticket, NULL) == PWK_OK;
 }
 
 UV pwp_client_pending(pTHX_ SV *self, int role) {
     pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
-    return pw_client_pending(channel->client);
+    return pwk_client_pending(channel->client);
 }
 
 /* How it calls, which is settled when it attaches. */
-static pw_client_options *terms_of(pTHX_ SV *self, int role, bool changes) {
+static pwk_client_options *terms_of(pTHX_ SV *self, int role, bool changes) {
     pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
     if (changes && channel->client) {
         croak("%s: to be set before the first call", pwp_class_called(aTHX_ role));
@@ -327,7 +327,7 @@ static pw_client_options *terms_of(pTHX_ SV *self, int role, bool changes) {
 
 UV pwp_client_redeliveries(pTHX_ SV *self, int role, SV *times) {
     UV wanted = 0;
-    pw_client_options *terms;
+    pwk_client_options *terms;
     if (times) wanted = pwp_count(aTHX_ times);
     if (wanted > 3) croak("%s: at most 3 redeliveries", pwp_class_called(aTHX_ role));
     terms = terms_of(aTHX_ self, role, times != NULL);
@@ -337,7 +337,7 @@ UV pwp_client_redeliveries(pTHX_ SV *self, int role, SV *times) {
 
 bool pwp_client_needs_server(pTHX_ SV *self, int role, SV *yes) {
     bool wanted = false;
-    pw_client_options *terms;
+    pwk_client_options *terms;
     if (yes) wanted = SvTRUE_nomg(pwp_fetch(aTHX_ yes));
     terms = terms_of(aTHX_ self, role, yes != NULL);
     if (yes) terms->needs_server = wanted;

@@ -5,7 +5,7 @@
 
 #define PUT(hash, name, value) (void)hv_stores(hash, name, newSVuv(value))
 
-static pw_segment *segment_of(pTHX_ SV *self, int role) {
+static pwk_segment *segment_of(pTHX_ SV *self, int role) {
     pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
     return channel->segment;
 }
@@ -17,22 +17,22 @@ static SV *hash_ref(pTHX_ HV **hash) {
 }
 
 SV *pwp_reqrep_stats(pTHX_ SV *self, int role) {
-    pw_segment *segment = segment_of(aTHX_ self, role);
-    pw_geometry geometry;
-    pw_stats stats;
-    pw_error error;
+    pwk_segment *segment = segment_of(aTHX_ self, role);
+    pwk_geometry geometry;
+    pwk_stats stats;
+    pwk_error error;
     struct stat file;
     HV *all;
     SV *result = hash_ref(aTHX_ &all);
-    if (pw_segment_stats(segment, &stats, sizeof stats, &error) != PW_OK
-        || pw_segment_geometry(segment, &geometry, sizeof geometry, &error) != PW_OK) {
+    if (pwk_segment_stats(segment, &stats, sizeof stats, &error) != PWK_OK
+        || pwk_segment_geometry(segment, &geometry, sizeof geometry, &error) != PWK_OK) {
         pwp_throw(aTHX_ &error);
     }
-    PUT(all, "size", pw_segment_len(segment));
+    PUT(all, "size", pwk_segment_len(segment));
     PUT(all, "capacity", geometry.queue);
     PUT(all, "resp_slots", geometry.slots);
     PUT(all, "resp_data_max", geometry.reply_bytes);
-    PUT(all, "mmap_size", fstat(pw_segment_fd(segment), &file) == 0 ? (UV)file.st_size : 0);
+    PUT(all, "mmap_size", fstat(pwk_segment_fd(segment), &file) == 0 ? (UV)file.st_size : 0);
     PUT(all, "requests", stats.requests);
     PUT(all, "replies", stats.replies);
     PUT(all, "send_full", stats.full);
@@ -53,11 +53,11 @@ SV *pwp_reqrep_stats(pTHX_ SV *self, int role) {
 }
 
 SV *pwp_reqrep_audit(pTHX_ SV *self, int role) {
-    pw_audit audit;
-    pw_error error;
+    pwk_audit audit;
+    pwk_error error;
     HV *all;
     SV *result;
-    if (pw_segment_audit(segment_of(aTHX_ self, role), &audit, sizeof audit, &error) != PW_OK) {
+    if (pwk_segment_audit(segment_of(aTHX_ self, role), &audit, sizeof audit, &error) != PWK_OK) {
         pwp_throw(aTHX_ &error);
     }
     result = hash_ref(aTHX_ &all);
@@ -76,20 +76,20 @@ SV *pwp_reqrep_audit(pTHX_ SV *self, int role) {
 }
 
 SV *pwp_reqrep_geometry(pTHX_ SV *self, int role, SV *path) {
-    pw_geometry geometry;
-    pw_error error;
-    pw_status status;
+    pwk_geometry geometry;
+    pwk_error error;
+    pwk_status status;
     HV *all;
     SV *result;
     if (path) path = pwp_fetch(aTHX_ path);
     if (path && !SvROK(self)) {
-        status = pw_reqrep_geometry(pwp_path(aTHX_ path, "geometry"), &geometry, sizeof geometry,
-                                    &error);
+        status = pwk_geometry_of_path(pwp_path(aTHX_ path, "geometry"), &geometry, sizeof geometry,
+                                      &error);
     } else {
-        status = pw_segment_geometry(segment_of(aTHX_ self, role), &geometry, sizeof geometry,
-                                     &error);
+        status = pwk_segment_geometry(segment_of(aTHX_ self, role), &geometry, sizeof geometry,
+                                      &error);
     }
-    if (status != PW_OK) pwp_throw(aTHX_ &error);
+    if (status != PWK_OK) pwp_throw(aTHX_ &error);
     result = hash_ref(aTHX_ &all);
     PUT(all, "slots", geometry.slots);
     PUT(all, "queue", geometry.queue);
@@ -104,10 +104,10 @@ I32 pwp_reqrep_members(pTHX_ I32 ax, SV *self, int role) {
     pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
     size_t most = channel->geometry.members, count = 0;
     /* A mortal, so that it is freed whatever happens. */
-    pw_member *members = (pw_member *)SvPVX(sv_2mortal(newSV(most * sizeof *members)));
-    pw_error error;
+    pwk_member *members = (pwk_member *)SvPVX(sv_2mortal(newSV(most * sizeof *members)));
+    pwk_error error;
     dSP;
-    if (pw_segment_members(channel->segment, members, most, &count, &error) != PW_OK) {
+    if (pwk_segment_members(channel->segment, members, most, &count, &error) != PWK_OK) {
         pwp_throw(aTHX_ &error);
     }
     if (count > most) count = most;
@@ -119,7 +119,7 @@ I32 pwp_reqrep_members(pTHX_ I32 ax, SV *self, int role) {
         PUT(one, "number", members[i].number);
         PUT(one, "pid", members[i].pid);
         (void)hv_stores(one, "role",
-                        newSVpv(members[i].role == PW_CLIENT ? "client" : "server", 0));
+                        newSVpv(members[i].role == PWK_CLIENT ? "client" : "server", 0));
         (void)hv_stores(one, "since", newSVnv((NV)members[i].since_ns / 1e9));
         (void)hv_stores(one, "alive", newSVsv(boolSV(members[i].is_alive)));
     }
@@ -128,16 +128,16 @@ I32 pwp_reqrep_members(pTHX_ I32 ax, SV *self, int role) {
 
 UV pwp_reqrep_recover(pTHX_ SV *self, int role) {
     size_t dead = 0;
-    pw_error error;
-    if (pw_segment_recover(segment_of(aTHX_ self, role), &dead, &error) != PW_OK) {
+    pwk_error error;
+    if (pwk_segment_recover(segment_of(aTHX_ self, role), &dead, &error) != PWK_OK) {
         pwp_throw(aTHX_ &error);
     }
     return dead;
 }
 
 void pwp_reqrep_sync(pTHX_ SV *self, int role) {
-    pw_error error;
-    if (pw_segment_sync(segment_of(aTHX_ self, role), &error) == PW_OK) return;
+    pwk_error error;
+    if (pwk_segment_sync(segment_of(aTHX_ self, role), &error) == PWK_OK) return;
     pwp_failed(aTHX_ &error);
     croak("%s->sync: %s", pwp_class_called(aTHX_ role), Strerror(errno));
 }

@@ -7,7 +7,7 @@
 #define RESERVED_BYTES (4u << 20)
 
 /* Attaches the channel to a new object of the class that the constructor was called on. */
-static SV *bless_into(pTHX_ SV *class, int role, pw_segment *segment) {
+static SV *bless_into(pTHX_ SV *class, int role, pwk_segment *segment) {
     SV *object = newSV(0);
     SV *reference = sv_2mortal(newRV_noinc(object));
     pwp_attach(aTHX_ object, &pwp_reqrep_classes[role], pwp_channel_new(aTHX_ segment));
@@ -15,55 +15,55 @@ static SV *bless_into(pTHX_ SV *class, int role, pw_segment *segment) {
 }
 
 /* Croaks as "CLASS->new: PATH: why", and leaves $! as what the failure is. */
-static void refuse(pTHX_ int role, const char *method, const char *path, const pw_error *error)
+static void refuse(pTHX_ int role, const char *method, const char *path, const pwk_error *error)
     __attribute__((noreturn));
-static void refuse(pTHX_ int role, const char *method, const char *path, const pw_error *error) {
+static void refuse(pTHX_ int role, const char *method, const char *path, const pwk_error *error) {
     const char *name = pwp_class_called(aTHX_ role);
     const char *colon = path ? ": " : "";
     const char *text = SvPV_nolen(pwp_error_text(aTHX_ error));
     path = path ? path : "";
     pwp_failed(aTHX_ error);
-    if (error->kind == PW_OS && error->os > 0) {
+    if (error->kind == PWK_OS && error->os > 0) {
         /* More likely than no memory for pages that nobody has touched yet. */
         const char *limit = error->os == ENOMEM ? " (256 segments in a process at most)" : "";
         croak("%s->%s: %s%s%s%s", name, method, path, colon, Strerror(error->os), limit);
     }
-    if (error->kind == PW_INCOMPATIBLE || error->kind == PW_CORRUPT) {
+    if (error->kind == PWK_INCOMPATIBLE || error->kind == PWK_CORRUPT) {
         croak("%s->%s: %s%sinvalid or incompatible (%s)", name, method, path, colon, text);
     }
     croak("%s->%s: %s%s%s", name, method, path, colon, text);
 }
 
 /* What was opened must be of the kind that the class is for. */
-static pw_status check_kind(int role, pw_segment **segment, pw_error *error) {
-    pw_geometry geometry;
-    pw_status status = pw_segment_geometry(*segment, &geometry, sizeof geometry, error);
-    if (status == PW_OK && !geometry.integers == !PWP_IS_INT(role)) return PW_OK;
-    pw_segment_free(*segment);
+static pwk_status check_kind(int role, pwk_segment **segment, pwk_error *error) {
+    pwk_geometry geometry;
+    pwk_status status = pwk_segment_geometry(*segment, &geometry, sizeof geometry, error);
+    if (status == PWK_OK && !geometry.integers == !PWP_IS_INT(role)) return PWK_OK;
+    pwk_segment_free(*segment);
     *segment = NULL;
-    if (status == PW_OK) {
+    if (status == PWK_OK) {
         memset(error, 0, sizeof *error);
-        error->kind = status = PW_INCOMPATIBLE;
+        error->kind = status = PWK_INCOMPATIBLE;
         strcpy(error->op, "reqrep open: integers");
     }
     return status;
 }
 
-/* A size or a number, which fits into 32 bits and is not PW_UNSET. */
+/* A size or a number, which fits into 32 bits and is not PWK_UNSET. */
 static uint32_t size_of(pTHX_ SV *fetched, int role, const char *method, const char *name) {
     NV wanted = pwp_real(aTHX_ fetched);
-    if (!(wanted >= 0 && wanted < (NV)PW_UNSET)) {
+    if (!(wanted >= 0 && wanted < (NV)PWK_UNSET)) {
         croak("%s->%s: %s must be from 0 to %u", pwp_class_called(aTHX_ role), method, name,
-              (unsigned)(PW_UNSET - 1));
+              (unsigned)(PWK_UNSET - 1));
     }
     return (uint32_t)wanted;
 }
 
 /* As the original says it, with what is left to this library: see COMPAT.md. */
 static void options_of(pTHX_ const pwp_sizes *sizes, int role, const char *method,
-                       pw_reqrep_options *options) {
+                       pwk_segment_options *options) {
     uint64_t arena;
-    pw_reqrep_options_init(options, sizeof *options);
+    pwk_segment_options_init(options, sizeof *options);
     options->queue = size_of(aTHX_ sizes->req_cap, role, method, "req_cap");
     options->slots = size_of(aTHX_ sizes->resp_slots, role, method, "resp_slots");
     options->members = 1024;
@@ -76,7 +76,7 @@ static void options_of(pTHX_ const pwp_sizes *sizes, int role, const char *metho
         }
     }
     if (PWP_IS_INT(role)) {
-        options->request_bytes = options->reply_bytes = PW_UNSET;
+        options->request_bytes = options->reply_bytes = PWK_UNSET;
         return;
     }
     options->reply_bytes = size_of(aTHX_ sizes->resp_size, role, method, "resp_size");
@@ -101,25 +101,25 @@ static pwp_sizes fetched(pTHX_ const pwp_sizes *sizes) {
 }
 
 /* Opens what is there, whatever its sizes are, or makes one of these. */
-static pw_status open_or_create(const char *path, const pw_reqrep_options *options,
-                                pw_segment **segment, pw_error *error) {
-    pw_status status;
+static pwk_status open_or_create(const char *path, const pwk_segment_options *options,
+                                 pwk_segment **segment, pwk_error *error) {
+    pwk_status status;
     /* Others may make and remove one at the same time. */
     for (int i = 0; i < 16; i++) {
-        status = pw_reqrep_open_or_create(path, options, segment, error);
-        if (status != PW_INCOMPATIBLE) break;
+        status = pwk_segment_open_or_create(path, options, segment, error);
+        if (status != PWK_INCOMPATIBLE) break;
         /* One of other sizes is opened as well. */
-        status = pw_reqrep_open(path, NULL, segment, error);
-        if (status != PW_OS || error->os != ENOENT) break;
+        status = pwk_segment_open(path, NULL, segment, error);
+        if (status != PWK_OS || error->os != ENOENT) break;
     }
     return status;
 }
 
 SV *pwp_reqrep_new(pTHX_ SV *class, int role, SV *path, const pwp_sizes *given) {
-    pw_reqrep_options options;
-    pw_segment *segment = NULL;
-    pw_error error;
-    pw_status status;
+    pwk_segment_options options;
+    pwk_segment *segment = NULL;
+    pwk_error error;
+    pwk_status status;
     const char *at = NULL;
     pwp_sizes sizes;
     path = pwp_fetch(aTHX_ path);
@@ -128,61 +128,61 @@ SV *pwp_reqrep_new(pTHX_ SV *class, int role, SV *path, const pwp_sizes *given) 
     if (SvOK(path)) {
         at = pwp_path(aTHX_ path, "new");
         status = open_or_create(at, &options, &segment, &error);
-        if (status == PW_OK) status = check_kind(role, &segment, &error);
+        if (status == PWK_OK) status = check_kind(role, &segment, &error);
     } else {
-        status = pw_reqrep_anonymous(&options, &segment, &error);
+        status = pwk_segment_anonymous(&options, &segment, &error);
     }
-    if (status != PW_OK) refuse(aTHX_ role, "new", at, &error);
+    if (status != PWK_OK) refuse(aTHX_ role, "new", at, &error);
     return bless_into(aTHX_ class, role, segment);
 }
 
 SV *pwp_reqrep_new_memfd(pTHX_ SV *class, int role, SV *name, const pwp_sizes *given) {
-    pw_reqrep_options options;
-    pw_segment *segment = NULL;
-    pw_error error;
+    pwk_segment_options options;
+    pwk_segment *segment = NULL;
+    pwk_error error;
     pwp_sizes sizes;
     name = sv_mortalcopy(pwp_fetch(aTHX_ name));
     sizes = fetched(aTHX_ given);
     options_of(aTHX_ &sizes, role, "new_memfd", &options);
     if (SvOK(name)) sv_utf8_upgrade_nomg(name);
-    if (pw_reqrep_memfd(SvOK(name) ? pwp_path(aTHX_ name, "new_memfd") : "", &options, &segment,
-                        &error) != PW_OK) {
+    if (pwk_segment_memfd(SvOK(name) ? pwp_path(aTHX_ name, "new_memfd") : "", &options, &segment,
+                          &error) != PWK_OK) {
         refuse(aTHX_ role, "new_memfd", NULL, &error);
     }
     return bless_into(aTHX_ class, role, segment);
 }
 
 SV *pwp_reqrep_open(pTHX_ SV *class, int role, SV *path, SV *any_owner) {
-    pw_segment *segment = NULL;
-    pw_reqrep_options options;
-    pw_error error;
-    pw_status status;
+    pwk_segment *segment = NULL;
+    pwk_segment_options options;
+    pwk_error error;
+    pwk_status status;
     const char *at;
     path = pwp_fetch(aTHX_ path);
-    pw_reqrep_options_init(&options, sizeof options);
+    pwk_segment_options_init(&options, sizeof options);
     options.any_owner = any_owner && SvTRUE_nomg(pwp_fetch(aTHX_ any_owner));
     at = pwp_path(aTHX_ path, "new");
-    status = pw_reqrep_open(at, &options, &segment, &error);
-    if (status == PW_OK) status = check_kind(role, &segment, &error);
-    if (status != PW_OK) refuse(aTHX_ role, "new", at, &error);
+    status = pwk_segment_open(at, &options, &segment, &error);
+    if (status == PWK_OK) status = check_kind(role, &segment, &error);
+    if (status != PWK_OK) refuse(aTHX_ role, "new", at, &error);
     return bless_into(aTHX_ class, role, segment);
 }
 
 SV *pwp_reqrep_open_fd(pTHX_ SV *class, int role, SV *fd) {
-    pw_segment *segment = NULL;
-    pw_error error;
-    pw_status status;
+    pwk_segment *segment = NULL;
+    pwk_error error;
+    pwk_status status;
     IV number;
     fd = pwp_fetch(aTHX_ fd);
     number = SvOK(fd) && looks_like_number(fd) ? SvIV_nomg(fd) : -1;
     if (number < 0 || number > INT_MAX) {
         croak("%s->new_from_fd: invalid descriptor", pwp_class_called(aTHX_ role));
     }
-    status = pw_reqrep_open_fd((int)number, PW_FD_DUP, NULL, &segment, &error);
-    if (status == PW_OK) status = check_kind(role, &segment, &error);
-    if (status != PW_OK) {
+    status = pwk_segment_from_fd((int)number, PWK_FD_DUP, NULL, &segment, &error);
+    if (status == PWK_OK) status = check_kind(role, &segment, &error);
+    if (status != PWK_OK) {
         /* Whatever it is instead, a pipe or a directory. */
-        if (error.kind == PW_INVALID) error.kind = PW_INCOMPATIBLE;
+        if (error.kind == PWK_INVALID) error.kind = PWK_INCOMPATIBLE;
         refuse(aTHX_ role, "new_from_fd", NULL, &error);
     }
     return bless_into(aTHX_ class, role, segment);
@@ -190,14 +190,14 @@ SV *pwp_reqrep_open_fd(pTHX_ SV *class, int role, SV *fd) {
 
 void pwp_reqrep_unlink(pTHX_ SV *self, int role, SV *path) {
     const char *name = pwp_class_called(aTHX_ role);
-    pw_error error;
+    pwk_error error;
     if (path) path = pwp_fetch(aTHX_ path);
     if (SvROK(self)) {
         pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
-        if (!pw_segment_path(channel->segment)) croak("cannot unlink anonymous or memfd channel");
-        if (pw_segment_unlink(channel->segment, NULL, &error) == PW_OK) return;
-        if (error.kind == PW_OS && error.os == ENOENT) return;
-        refuse(aTHX_ role, "unlink", pw_segment_path(channel->segment), &error);
+        if (!pwk_segment_path(channel->segment)) croak("cannot unlink anonymous or memfd channel");
+        if (pwk_segment_unlink(channel->segment, NULL, &error) == PWK_OK) return;
+        if (error.kind == PWK_OS && error.os == ENOENT) return;
+        refuse(aTHX_ role, "unlink", pwk_segment_path(channel->segment), &error);
     }
     if (!path || !SvOK(path)) croak("Usage: %s->unlink($path)", name);
     if (unlink(pwp_path(aTHX_ path, "unlink")) != 0 && errno != ENOENT) {

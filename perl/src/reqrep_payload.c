@@ -57,11 +57,11 @@ SV *pwp_payload_sv(pTHX_ const pwp_payload *payload, int role) {
     return value;
 }
 
-pw_buffer *pwp_scratch(pTHX) {
+pwk_buffer *pwp_scratch(pTHX) {
     return &pwp_get_context(aTHX)->scratch;
 }
 
 void pwp_scratch_done(pTHX) {
-    pw_buffer *scratch = pwp_scratch(aTHX);
-    if (scratch->capacity > SCRATCH_KEPT) pw_buffer_free(scratch);
+    pwk_buffer *scratch = pwp_scratch(aTHX);
+    if (scratch->capacity > SCRATCH_KEPT) pwk_buffer_free(scratch);
 }

@@ -8,62 +8,62 @@
 typedef struct taking {
     pwp_subject subject;
     size_t max, count;
-    pw_request requests[MOST_AT_ONCE];
+    pwk_request requests[MOST_AT_ONCE];
     int64_t numbers[MOST_AT_ONCE];
 } taking;
 
 /* ---------------------------------------------------------------- taking requests */
 
 /* Waits for the first one, and takes those that are there, up to `max`. */
-static pw_status take_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status take_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     taking *of = arguments;
     pwp_channel *channel = pwp_channel_again(aTHX_ &of->subject);
-    pw_server *server;
-    pw_status status = pwp_attach_server(aTHX_ channel, &server, error);
+    pwk_server *server;
+    pwk_status status = pwp_attach_server(aTHX_ channel, &server, error);
     of->count = 0;
-    if (status != PW_OK) return status;
+    if (status != PWK_OK) return status;
     if (of->max == 1) {
         status = channel->geometry.integers
-                     ? pw_server_recv_int(server, until, of->numbers, of->requests, error)
-                     : pw_server_recv(server, until, pwp_scratch(aTHX), of->requests, error);
-        of->count = status == PW_OK;
+                     ? pwk_server_recv_int(server, until, of->numbers, of->requests, error)
+                     : pwk_server_recv(server, until, pwp_scratch(aTHX), of->requests, error);
+        of->count = status == PWK_OK;
         return status;
     }
     if (channel->geometry.integers) {
-        return pw_server_recv_many_int(server, of->max, until, 0, of->numbers, of->requests,
-                                       &of->count, error);
+        return pwk_server_recv_many_int(server, of->max, until, 0, of->numbers, of->requests,
+                                        &of->count, error);
     }
-    return pw_server_recv_many(server, of->max, until, 0, pwp_scratch(aTHX), of->requests,
-                               &of->count, error);
+    return pwk_server_recv_many(server, of->max, until, 0, pwp_scratch(aTHX), of->requests,
+                                &of->count, error);
 }
 
-/* The same without waiting; PW_WOULD_BLOCK if there is none. */
-static pw_status take_now(pTHX_ taking *of, pw_error *error) {
+/* The same without waiting; PWK_WOULD_BLOCK if there is none. */
+static pwk_status take_now(pTHX_ taking *of, pwk_error *error) {
     pwp_channel *channel = of->subject.channel;
-    pw_server *server;
-    pw_status status = pwp_attach_server(aTHX_ channel, &server, error);
+    pwk_server *server;
+    pwk_status status = pwp_attach_server(aTHX_ channel, &server, error);
     of->count = 0;
-    if (status != PW_OK) return status;
+    if (status != PWK_OK) return status;
     if (of->max == 1) {
         status = channel->geometry.integers
-                     ? pw_server_try_recv_int(server, of->numbers, of->requests, error)
-                     : pw_server_try_recv(server, pwp_scratch(aTHX), of->requests, error);
-        of->count = status == PW_OK;
+                     ? pwk_server_try_recv_int(server, of->numbers, of->requests, error)
+                     : pwk_server_try_recv(server, pwp_scratch(aTHX), of->requests, error);
+        of->count = status == PWK_OK;
         return status;
     }
     if (channel->geometry.integers) {
-        status = pw_server_recv_many_int(server, of->max, 0, 0, of->numbers, of->requests,
-                                         &of->count, error);
+        status = pwk_server_recv_many_int(server, of->max, 0, 0, of->numbers, of->requests,
+                                          &of->count, error);
     } else {
-        status = pw_server_drain(server, of->max, pwp_scratch(aTHX), of->requests, &of->count,
-                                 error);
+        status = pwk_server_drain(server, of->max, pwp_scratch(aTHX), of->requests, &of->count,
+                                  error);
     }
-    return status == PW_TIMED_OUT || (status == PW_OK && !of->count) ? PW_WOULD_BLOCK : status;
+    return status == PWK_TIMED_OUT || (status == PWK_OK && !of->count) ? PWK_WOULD_BLOCK : status;
 }
 
 static SV *data_of(pTHX_ const taking *of, size_t i, int role) {
-    const pw_request *request = &of->requests[i];
-    const pw_buffer *scratch = pwp_scratch(aTHX);
+    const pwk_request *request = &of->requests[i];
+    const pwk_buffer *scratch = pwp_scratch(aTHX);
     pwp_payload payload = {{NULL, 0}, 0, 0};
     if (PWP_IS_INT(role)) {
         payload.number = of->numbers[i];
@@ -76,27 +76,27 @@ static SV *data_of(pTHX_ const taking *of, size_t i, int role) {
 }
 
 /* Nothing was taken: the empty list. */
-static I32 nothing(pTHX_ pw_status status, pw_error *error) {
+static I32 nothing(pTHX_ pwk_status status, pwk_error *error) {
     pwp_name_failure(status, error, "reqrep recv");
     pwp_failed(aTHX_ error);
     return 0;
 }
 
 /* One request and its id. */
-static I32 give_one(pTHX_ I32 ax, taking *of, int role, pw_status status, pw_error *error) {
+static I32 give_one(pTHX_ I32 ax, taking *of, int role, pwk_status status, pwk_error *error) {
     SV *data;
-    if (status != PW_OK) return nothing(aTHX_ status, error);
+    if (status != PWK_OK) return nothing(aTHX_ status, error);
     data = data_of(aTHX_ of, 0, role);
     pwp_scratch_done(aTHX);
     return pwp_give_two(aTHX_ ax, data, pwp_id_sv(aTHX_ of->requests[0].ticket));
 }
 
 /* All that were taken, and those that are there besides, up to `max` in all. */
-static I32 give_all(pTHX_ I32 ax, taking *of, int role, UV max, pw_status status, pw_error *error) {
+static I32 give_all(pTHX_ I32 ax, taking *of, int role, UV max, pwk_status status, pwk_error *error) {
     I32 given = 0;
     /* As many as can be in the segment at a time: others may send as fast as this takes. */
     if (max > of->subject.channel->geometry.slots) max = of->subject.channel->geometry.slots;
-    if (status != PW_OK) return nothing(aTHX_ status, error);
+    if (status != PWK_OK) return nothing(aTHX_ status, error);
     for (;;) {
         bool was_full = of->count == of->max;
         dSP;
@@ -110,7 +110,7 @@ static I32 give_all(pTHX_ I32 ax, taking *of, int role, UV max, pw_status status
         if (!was_full || (UV)given / 2 >= max) break;
         of->max = max - (UV)given / 2 < MOST_AT_ONCE ? max - (UV)given / 2 : MOST_AT_ONCE;
         /* A failure comes again with the next call. */
-        if (take_now(aTHX_ of, error) != PW_OK) break;
+        if (take_now(aTHX_ of, error) != PWK_OK) break;
     }
     pwp_scratch_done(aTHX);
     return given;
@@ -118,7 +118,7 @@ static I32 give_all(pTHX_ I32 ax, taking *of, int role, UV max, pw_status status
 
 I32 pwp_server_recv(pTHX_ I32 ax, SV *self, int role) {
     taking of;
-    pw_error error;
+    pwk_error error;
     of.subject = pwp_subject_of(aTHX_ self, role);
     of.max = 1;
     return give_one(aTHX_ ax, &of, role, take_now(aTHX_ &of, &error), &error);
@@ -126,9 +126,9 @@ I32 pwp_server_recv(pTHX_ I32 ax, SV *self, int role) {
 
 I32 pwp_server_recv_wait(pTHX_ I32 ax, SV *self, int role, SV *seconds) {
     taking of;
-    pw_deadline deadline;
-    pw_error error;
-    pw_status status;
+    pwk_deadline deadline;
+    pwk_error error;
+    pwk_status status;
     deadline = pwp_deadline(aTHX_ seconds);
     of.subject = pwp_subject_of(aTHX_ self, role);
     of.max = 1;
@@ -138,7 +138,7 @@ I32 pwp_server_recv_wait(pTHX_ I32 ax, SV *self, int role, SV *seconds) {
 
 I32 pwp_server_drain(pTHX_ I32 ax, SV *self, int role, SV *max) {
     taking of;
-    pw_error error;
+    pwk_error error;
     UV wanted;
     if (max) max = pwp_number(aTHX_ max);
     wanted = max && SvOK(max) ? pwp_count(aTHX_ max) : UV_MAX;
@@ -150,9 +150,9 @@ I32 pwp_server_drain(pTHX_ I32 ax, SV *self, int role, SV *max) {
 
 I32 pwp_server_recv_wait_multi(pTHX_ I32 ax, SV *self, int role, SV *max, SV *seconds) {
     taking of;
-    pw_deadline deadline;
-    pw_error error;
-    pw_status status;
+    pwk_deadline deadline;
+    pwk_error error;
+    pwk_status status;
     UV wanted;
     wanted = pwp_count(aTHX_ max);
     deadline = pwp_deadline(aTHX_ seconds);
@@ -174,75 +174,75 @@ typedef struct answer {
 } answer;
 
 /* A server that has taken nothing has nothing to answer. */
-static pw_status stale(pw_error *error) {
+static pwk_status stale(pwk_error *error) {
     memset(error, 0, sizeof *error);
-    return PW_STALE;
+    return PWK_STALE;
 }
 
 /*
  * Does something with a request. In a forked child, one that its parent has taken is made its own
  * first: for servers that fork for each request.
  */
-static pw_status answered(answer *of, pw_status (*act)(pw_server *, answer *, pw_error *),
-                          pw_error *error) {
-    pw_server *server = of->subject.channel->server;
-    pw_status status = server ? act(server, of, error) : stale(error);
-    if (status == PW_STALE && server && pw_server_adopt(server, of->ticket, NULL) == PW_OK) {
+static pwk_status answered(answer *of, pwk_status (*act)(pwk_server *, answer *, pwk_error *),
+                           pwk_error *error) {
+    pwk_server *server = of->subject.channel->server;
+    pwk_status status = server ? act(server, of, error) : stale(error);
+    if (status == PWK_STALE && server && pwk_server_adopt(server, of->ticket, NULL) == PWK_OK) {
         status = act(server, of, error);
     }
     return status;
 }
 
 /* Whether the client still waited; false, with $!, of a request that is not there. */
-static I32 told(pTHX_ I32 ax, const answer *of, pw_status status, pw_error *error) {
-    if (status != PW_OK) {
+static I32 told(pTHX_ I32 ax, const answer *of, pwk_status status, pwk_error *error) {
+    if (status != PWK_OK) {
         pwp_name_failure(status, error, "reqrep reply");
         pwp_failed(aTHX_ error);
     }
-    return pwp_give(aTHX_ ax, boolSV(status == PW_OK && of->wanted));
+    return pwp_give(aTHX_ ax, boolSV(status == PWK_OK && of->wanted));
 }
 
 /* Without waiting. */
-static pw_status reply(pw_server *server, answer *of, pw_error *error) {
+static pwk_status reply(pwk_server *server, answer *of, pwk_error *error) {
     const pwp_payload *payload = &of->payload;
-    return pw_server_reply_until(server, of->ticket, payload->bytes.data, payload->bytes.len,
-                                 payload->flags, 0, &of->wanted, error);
+    return pwk_server_reply_until(server, of->ticket, payload->bytes.data, payload->bytes.len,
+                                  payload->flags, 0, &of->wanted, error);
 }
 
-static pw_status reply_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status reply_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     answer *of = arguments;
     const pwp_payload *payload = &of->payload;
-    pw_server *server = pwp_channel_again(aTHX_ &of->subject)->server;
-    return pw_server_reply_until(server, of->ticket, payload->bytes.data, payload->bytes.len,
-                                 payload->flags, until, &of->wanted, error);
+    pwk_server *server = pwp_channel_again(aTHX_ &of->subject)->server;
+    return pwk_server_reply_until(server, of->ticket, payload->bytes.data, payload->bytes.len,
+                                  payload->flags, until, &of->wanted, error);
 }
 
-static pw_status reply_int(pw_server *server, answer *of, pw_error *error) {
-    return pw_server_reply_int(server, of->ticket, of->payload.number, &of->wanted, error);
+static pwk_status reply_int(pwk_server *server, answer *of, pwk_error *error) {
+    return pwk_server_reply_int(server, of->ticket, of->payload.number, &of->wanted, error);
 }
 
-static pw_status is_wanted(pw_server *server, answer *of, pw_error *error) {
-    return pw_server_is_wanted(server, of->ticket, &of->wanted, error);
+static pwk_status is_wanted(pwk_server *server, answer *of, pwk_error *error) {
+    return pwk_server_is_wanted(server, of->ticket, &of->wanted, error);
 }
 
-static pw_status fail(pw_server *server, answer *of, pw_error *error) {
-    return pw_server_fail(server, of->ticket, of->payload.bytes.data, of->payload.bytes.len,
-                          &of->wanted, error);
+static pwk_status fail(pwk_server *server, answer *of, pwk_error *error) {
+    return pwk_server_fail(server, of->ticket, of->payload.bytes.data, of->payload.bytes.len,
+                           &of->wanted, error);
 }
 
 /* For how long a client may leave a part, unless the program says it. */
 #define PART_MS 10000
 
 /* Whether the client has to take a part first. */
-static bool is_unfinished(pw_status status) {
-    return status == PW_TIMED_OUT || status == PW_INTERRUPTED;
+static bool is_unfinished(pwk_status status) {
+    return status == PWK_TIMED_OUT || status == PWK_INTERRUPTED;
 }
 
 /* A program that mixes up its ids gets an exception, as from the original. */
 static void must_be_possible(pTHX_ const answer *of) {
-    const pw_geometry *geometry = &of->subject.channel->geometry;
+    const pwk_geometry *geometry = &of->subject.channel->geometry;
     const char *class = of->subject.kind->name;
-    if (pw_ticket_slot(of->ticket) >= geometry->slots) {
+    if (pwk_ticket_slot(of->ticket) >= geometry->slots) {
         croak("%s: invalid slot index", pwp_called(aTHX_ class));
     }
     if (of->payload.bytes.len > geometry->reply_bytes) {
@@ -253,7 +253,7 @@ static void must_be_possible(pTHX_ const answer *of) {
 
 /* What reply and part were called with. */
 static answer answer_of(pTHX_ SV *self, int role, SV *id, SV *data, SV *seconds,
-                        pw_deadline *deadline) {
+                        pwk_deadline *deadline) {
     answer of;
     of.ticket = pwp_count(aTHX_ id);
     data = pwp_fetch(aTHX_ data);
@@ -269,54 +269,54 @@ static answer answer_of(pTHX_ SV *self, int role, SV *id, SV *data, SV *seconds,
  * whose program says no time for ever: then the request is given up. Otherwise nothing was given,
  * and it is still to be answered.
  */
-static I32 wait_for_client(pTHX_ I32 ax, pwp_slice slice, answer *of, pw_deadline deadline,
+static I32 wait_for_client(pTHX_ I32 ax, pwp_slice slice, answer *of, pwk_deadline deadline,
                            bool has_time) {
-    pw_error error;
-    pw_status status;
+    pwk_error error;
+    pwk_status status;
     /* A signal handler may change what the bytes are lent from. */
     pwp_payload_keep(aTHX_ &of->payload);
-    if (!has_time) deadline = pw_in_ms(PART_MS);
+    if (!has_time) deadline = pwk_in_ms(PART_MS);
     status = pwp_wait(aTHX_ &of->subject.self, slice, of, deadline, &error);
-    if (status != PW_TIMED_OUT) return told(aTHX_ ax, of, status, &error);
+    if (status != PWK_TIMED_OUT) return told(aTHX_ ax, of, status, &error);
     if (has_time) {
         pwp_failed(aTHX_ &error);
         return pwp_give(aTHX_ ax, &PL_sv_undef);
     }
-    pw_server_fail(of->subject.channel->server, of->ticket, NULL, 0, NULL, NULL);
+    pwk_server_fail(of->subject.channel->server, of->ticket, NULL, 0, NULL, NULL);
     return told(aTHX_ ax, of, status, &error);
 }
 
 I32 pwp_server_reply(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seconds) {
-    pw_deadline deadline;
+    pwk_deadline deadline;
     answer of = answer_of(aTHX_ self, role, id, data, seconds, &deadline);
-    pw_error error;
-    pw_status status = answered(&of, PWP_IS_INT(role) ? reply_int : reply, &error);
+    pwk_error error;
+    pwk_status status = answered(&of, PWP_IS_INT(role) ? reply_int : reply, &error);
     if (PWP_IS_INT(role) || !is_unfinished(status)) return told(aTHX_ ax, &of, status, &error);
     return wait_for_client(aTHX_ ax, reply_slice, &of, deadline, seconds != NULL);
 }
 
-static pw_status part_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status part_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     answer *of = arguments;
     const pwp_payload *payload = &of->payload;
-    pw_server *server = pwp_channel_again(aTHX_ &of->subject)->server;
-    return pw_server_part(server, of->ticket, payload->bytes.data, payload->bytes.len,
-                          payload->flags, until, &of->wanted, error);
+    pwk_server *server = pwp_channel_again(aTHX_ &of->subject)->server;
+    return pwk_server_part(server, of->ticket, payload->bytes.data, payload->bytes.len,
+                           payload->flags, until, &of->wanted, error);
 }
 
 I32 pwp_server_part(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seconds) {
-    pw_deadline deadline;
+    pwk_deadline deadline;
     answer of = answer_of(aTHX_ self, role, id, data, seconds, &deadline);
-    pw_error error;
+    pwk_error error;
     /* Whether there is such a request; and a child makes it its own. */
-    pw_status status = answered(&of, is_wanted, &error);
-    if (status != PW_OK || !of.wanted) return told(aTHX_ ax, &of, status, &error);
+    pwk_status status = answered(&of, is_wanted, &error);
+    if (status != PWK_OK || !of.wanted) return told(aTHX_ ax, &of, status, &error);
     return wait_for_client(aTHX_ ax, part_slice, &of, deadline, seconds != NULL);
 }
 
 I32 pwp_server_fail(pTHX_ I32 ax, SV *self, int role, SV *id, SV *reason) {
     answer of;
-    pw_error error;
-    pw_status status;
+    pwk_error error;
+    pwk_status status;
     of.ticket = pwp_count(aTHX_ id);
     of.payload = (pwp_payload){{NULL, 0}, 0, 0};
     if (reason) {
@@ -341,19 +341,19 @@ static answer about(pTHX_ SV *self, int role, SV *id) {
 
 I32 pwp_server_is_wanted(pTHX_ I32 ax, SV *self, int role, SV *id) {
     answer of = about(aTHX_ self, role, id);
-    pw_error error;
-    pw_status status = answered(&of, is_wanted, &error);
+    pwk_error error;
+    pwk_status status = answered(&of, is_wanted, &error);
     return told(aTHX_ ax, &of, status, &error);
 }
 
 SV *pwp_server_redeliveries(pTHX_ SV *self, int role, SV *id) {
     answer of = about(aTHX_ self, role, id);
-    pw_server *server = of.subject.channel->server;
+    pwk_server *server = of.subject.channel->server;
     uint16_t times = 0;
-    pw_error error;
-    pw_status status = server ? pw_server_redeliveries(server, of.ticket, &times, &error)
+    pwk_error error;
+    pwk_status status = server ? pwk_server_redeliveries(server, of.ticket, &times, &error)
                               : stale(&error);
-    if (status == PW_OK) return sv_2mortal(newSVuv(times));
+    if (status == PWK_OK) return sv_2mortal(newSVuv(times));
     pwp_name_failure(status, &error, "reqrep redeliveries");
     pwp_failed(aTHX_ &error);
     return &PL_sv_undef;
@@ -361,42 +361,42 @@ SV *pwp_server_redeliveries(pTHX_ SV *self, int role, SV *id) {
 
 I32 pwp_server_adopt(pTHX_ I32 ax, SV *self, int role, SV *id) {
     answer of = about(aTHX_ self, role, id);
-    pw_server *server = of.subject.channel->server;
-    pw_error error;
-    pw_status status = server ? pw_server_adopt(server, of.ticket, &error) : stale(&error);
+    pwk_server *server = of.subject.channel->server;
+    pwk_error error;
+    pwk_status status = server ? pwk_server_adopt(server, of.ticket, &error) : stale(&error);
     of.wanted = true;
     return told(aTHX_ ax, &of, status, &error);
 }
 
 /* The server of the object, which attaches if it must; or an exception. */
-static pw_server *attached(pTHX_ SV *self, int role) {
+static pwk_server *attached(pTHX_ SV *self, int role) {
     pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
-    pw_server *server;
-    pw_error error;
-    if (pwp_attach_server(aTHX_ channel, &server, &error) != PW_OK) pwp_throw(aTHX_ &error);
+    pwk_server *server;
+    pwk_error error;
+    if (pwp_attach_server(aTHX_ channel, &server, &error) != PWK_OK) pwp_throw(aTHX_ &error);
     return server;
 }
 
 void pwp_server_clear(pTHX_ SV *self, int role) {
-    pw_error error;
-    if (pw_server_clear(attached(aTHX_ self, role), NULL, &error) != PW_OK) pwp_throw(aTHX_ &error);
+    pwk_error error;
+    if (pwk_server_clear(attached(aTHX_ self, role), NULL, &error) != PWK_OK) pwp_throw(aTHX_ &error);
 }
 
 void pwp_server_stop(pTHX_ SV *self, int role) {
-    pw_server_stop(attached(aTHX_ self, role));
+    pwk_server_stop(attached(aTHX_ self, role));
 }
 
-static pw_status flush_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status flush_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     answer *of = arguments;
-    pw_server *server = pwp_channel_again(aTHX_ &of->subject)->server;
-    return pw_server_flush(server, of->ticket, until, &of->wanted, error);
+    pwk_server *server = pwp_channel_again(aTHX_ &of->subject)->server;
+    return pwk_server_flush(server, of->ticket, until, &of->wanted, error);
 }
 
 I32 pwp_server_flush(pTHX_ I32 ax, SV *self, SV *id, SV *seconds) {
-    pw_deadline deadline;
+    pwk_deadline deadline;
     answer of = answer_of(aTHX_ self, PWP_SERVER, id, &PL_sv_no, seconds, &deadline);
-    pw_error error;
-    pw_status status = answered(&of, is_wanted, &error);
-    if (status != PW_OK || !of.wanted) return told(aTHX_ ax, &of, status, &error);
+    pwk_error error;
+    pwk_status status = answered(&of, is_wanted, &error);
+    if (status != PWK_OK || !of.wanted) return told(aTHX_ ax, &of, status, &error);
     return wait_for_client(aTHX_ ax, flush_slice, &of, deadline, seconds != NULL);
 }

@@ -3,7 +3,7 @@
 
 /* What is behind a stream. Threads do not share it. */
 typedef struct stream_state {
-    pw_stream *stream;
+    pwk_stream *stream;
     /* The client leaves when its streams have gone: it gives up all of its calls then. */
     pwp_channel *channel;
     /* How many seconds each part is waited for, unless `next` says it; NULL is for ever. */
@@ -13,7 +13,7 @@ typedef struct stream_state {
 
 static void release(pTHX_ void *state) {
     stream_state *stream = state;
-    pw_stream_free(stream->stream);
+    pwk_stream_free(stream->stream);
     pwp_channel_release(aTHX_ stream->channel);
     SvREFCNT_dec(stream->seconds);
     Safefree(stream);
@@ -30,26 +30,26 @@ const pwp_class pwp_stream_class = {PWP_VTABLE, "Pipework::ReqRep::Stream", rele
 typedef struct opening {
     pwp_subject subject;
     pwp_payload payload;
-    pw_deadline whole;
-    pw_stream *stream;
+    pwk_deadline whole;
+    pwk_stream *stream;
 } opening;
 
-static pw_status open_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status open_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     opening *of = arguments;
     pwp_channel *channel = pwp_channel_again(aTHX_ &of->subject);
     const pwp_payload *payload = &of->payload;
-    pw_client *client;
-    pw_status status = pwp_attach_client(aTHX_ channel, &client, error);
-    if (status != PW_OK) return status;
+    pwk_client *client;
+    pwk_status status = pwp_attach_client(aTHX_ channel, &client, error);
+    if (status != PWK_OK) return status;
     /* A long request goes in parts, and begins anew after each failure. */
     if (payload->bytes.len > channel->geometry.request_bytes) until = of->whole;
-    return pw_client_stream(client, payload->bytes.data, payload->bytes.len, payload->flags, until,
-                            &of->stream, error);
+    return pwk_client_stream(client, payload->bytes.data, payload->bytes.len, payload->flags, until,
+                             &of->stream, error);
 }
 
 SV *pwp_client_stream(pTHX_ SV *self, int role, SV *data, SV *seconds) {
     opening of;
-    pw_error error;
+    pwk_error error;
     stream_state *state;
     SV *object, *reference;
     data = pwp_fetch(aTHX_ data);
@@ -59,7 +59,7 @@ SV *pwp_client_stream(pTHX_ SV *self, int role, SV *data, SV *seconds) {
     of.payload = pwp_payload_of(aTHX_ data, role);
     of.subject = pwp_subject_of(aTHX_ self, role);
     pwp_payload_keep(aTHX_ &of.payload);
-    if (pwp_wait(aTHX_ &of.subject.self, open_slice, &of, of.whole, &error) != PW_OK) {
+    if (pwp_wait(aTHX_ &of.subject.self, open_slice, &of, of.whole, &error) != PWK_OK) {
         pwp_throw(aTHX_ &error);
     }
     Newxz(state, 1, stream_state);
@@ -78,16 +78,16 @@ typedef struct next_part {
     pwp_payload payload;
 } next_part;
 
-static pw_status next_slice(pTHX_ void *arguments, pw_deadline until, pw_error *error) {
+static pwk_status next_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     next_part *of = arguments;
-    pw_buffer *scratch = pwp_scratch(aTHX);
-    pw_status status;
+    pwk_buffer *scratch = pwp_scratch(aTHX);
+    pwk_status status;
     if (pwp_find(aTHX_ of->self, &pwp_stream_class) != of->state) {
         croak("Attempted to use a destroyed %s object",
               pwp_called(aTHX_ pwp_stream_class.name));
     }
     scratch->len = 0;
-    status = pw_stream_next_part(of->state->stream, until, scratch, &of->payload.flags, error);
+    status = pwk_stream_next_part(of->state->stream, until, scratch, &of->payload.flags, error);
     of->payload.bytes.data = scratch->data;
     of->payload.bytes.len = scratch->len;
     return status;
@@ -95,9 +95,9 @@ static pw_status next_slice(pTHX_ void *arguments, pw_deadline until, pw_error *
 
 I32 pwp_stream_next(pTHX_ I32 ax, SV *self, SV *seconds) {
     next_part of;
-    pw_deadline deadline;
-    pw_status status;
-    pw_error error;
+    pwk_deadline deadline;
+    pwk_status status;
+    pwk_error error;
     SV *part = &PL_sv_undef;
     if (seconds) deadline = pwp_deadline(aTHX_ seconds);
     of.self = self;
@@ -106,12 +106,12 @@ I32 pwp_stream_next(pTHX_ I32 ax, SV *self, SV *seconds) {
     of.payload = (pwp_payload){{NULL, 0}, 0, 0};
     if (of.state->has_ended) return pwp_give(aTHX_ ax, part);
     status = pwp_wait(aTHX_ &of.self, next_slice, &of, deadline, &error);
-    of.state->has_ended = status != PW_OK && status != PW_TIMED_OUT;
-    if (status == PW_OK) {
+    of.state->has_ended = status != PWK_OK && status != PWK_TIMED_OUT;
+    if (status == PWK_OK) {
         part = pwp_payload_sv(aTHX_ &of.payload, PWP_CLIENT);
-    } else if (status != PW_CLOSED) {
-        pw_buffer *scratch = pwp_scratch(aTHX);
-        pwp_throw_because(aTHX_ &error, scratch->data, status == PW_FAILED ? scratch->len : 0);
+    } else if (status != PWK_CLOSED) {
+        pwk_buffer *scratch = pwp_scratch(aTHX);
+        pwp_throw_because(aTHX_ &error, scratch->data, status == PWK_FAILED ? scratch->len : 0);
     }
     pwp_scratch_done(aTHX);
     return pwp_give(aTHX_ ax, part);

@@ -4,13 +4,13 @@
 /* For how long at most a signal waits that came just before the library did. */
 #define LONGEST_SLICE_MS 250
 
-pw_status pwp_wait(pTHX_ SV **self, pwp_slice slice, void *arguments, pw_deadline deadline,
-                   pw_error *error) {
+pwk_status pwp_wait(pTHX_ SV **self, pwp_slice slice, void *arguments, pwk_deadline deadline,
+                    pwk_error *error) {
     for (;;) {
-        pw_deadline until = pw_in_ms(LONGEST_SLICE_MS);
+        pwk_deadline until = pwk_in_ms(LONGEST_SLICE_MS);
         bool is_last = deadline <= until;
-        pw_status status = slice(aTHX_ arguments, is_last ? deadline : until, error);
-        if (status != PW_INTERRUPTED && (status != PW_TIMED_OUT || is_last)) return status;
+        pwk_status status = slice(aTHX_ arguments, is_last ? deadline : until, error);
+        if (status != PWK_INTERRUPTED && (status != PWK_TIMED_OUT || is_last)) return status;
         if (LIKELY(!PL_sig_pending)) continue;
         if (self) *self = pwp_pin(aTHX_ *self);
         self = NULL;
@@ -28,10 +28,10 @@ NV pwp_seconds(pTHX_ SV *seconds) {
     return wanted >= 0 && wanted < 3.15e9 ? wanted : -1;
 }
 
-pw_deadline pwp_deadline_in(NV seconds) {
-    return seconds < 0 ? PW_NEVER : pw_in_ns((int64_t)(seconds * 1e9));
+pwk_deadline pwp_deadline_in(NV seconds) {
+    return seconds < 0 ? PWK_NEVER : pwk_in_ns((int64_t)(seconds * 1e9));
 }
 
-pw_deadline pwp_deadline(pTHX_ SV *seconds) {
+pwk_deadline pwp_deadline(pTHX_ SV *seconds) {
     return pwp_deadline_in(pwp_seconds(aTHX_ seconds));
 }

@@ -73,7 +73,7 @@ IV
 pending_output(self)
     SV *self
   CODE:
-    RETVAL = pw_writer_pending(pwp_atomic_still(aTHX_ self)->writer) > 0;
+    RETVAL = pwk_atomic_writer_pending(pwp_atomic_still(aTHX_ self)->writer) > 0;
   OUTPUT:
     RETVAL
 
@@ -81,7 +81,7 @@ void
 read_message(self, ...)
     SV *self
   PREINIT:
-    pwp_reading reading = {NULL, FALSE, FALSE, FALSE, PW_NEVER, {0}};
+    pwp_reading reading = {NULL, FALSE, FALSE, FALSE, PWK_NEVER, {0}};
     bool debugs;
     SV *compressed;
   PPCODE:
@@ -105,7 +105,7 @@ void
 get_line_burst_or_data(self, ...)
     SV *self
   PREINIT:
-    pwp_reading reading = {NULL, TRUE, FALSE, FALSE, PW_NEVER, {0}};
+    pwp_reading reading = {NULL, TRUE, FALSE, FALSE, PWK_NEVER, {0}};
     bool is_there;
     SV *line;
     SV *compressed;
@@ -137,7 +137,7 @@ recv(self, seconds = NULL)
     SV *self
     SV *seconds
   PREINIT:
-    pwp_reading reading = {NULL, FALSE, FALSE, TRUE, PW_NEVER, {0}};
+    pwp_reading reading = {NULL, FALSE, FALSE, TRUE, PWK_NEVER, {0}};
   PPCODE:
     PERL_UNUSED_VAR(self);
     reading.self = pwp_self(aTHX_ ax, items);
@@ -151,7 +151,7 @@ next_item(self, seconds = NULL)
     SV *self
     SV *seconds
   PREINIT:
-    pwp_reading reading = {NULL, TRUE, FALSE, TRUE, PW_NEVER, {0}};
+    pwp_reading reading = {NULL, TRUE, FALSE, TRUE, PWK_NEVER, {0}};
   PPCODE:
     PERL_UNUSED_VAR(self);
     reading.self = pwp_self(aTHX_ ax, items);
@@ -191,7 +191,7 @@ SV *
 key(self)
     SV *self
   CODE:
-    RETVAL = pwp_atomic_key(aTHX_ pw_writer_key(pwp_atomic_writing(aTHX_ &self)->writer));
+    RETVAL = pwp_atomic_key(aTHX_ pwk_atomic_writer_key(pwp_atomic_writing(aTHX_ &self)->writer));
     SvREFCNT_inc_simple_void_NN(RETVAL);
   OUTPUT:
     RETVAL
@@ -221,7 +221,7 @@ size(self)
   ALIAS:
     capacity = 1
   PREINIT:
-    pw_error error;
+    pwk_error error;
     size_t bytes;
   CODE:
     bytes = pwp_atomic_capacity(aTHX_ self, 0, FALSE, &error);
@@ -238,7 +238,7 @@ resize(self, bytes)
   ALIAS:
     resize_or_max = 1
   PREINIT:
-    pw_error error;
+    pwk_error error;
     size_t now;
   CODE:
     self = pwp_self(aTHX_ ax, items);
@@ -253,12 +253,12 @@ resize(self, bytes)
 SV *
 max_size(...)
   PREINIT:
-    pw_error error;
+    pwk_error error;
     size_t bytes;
     bool is_known;
   CODE:
     PERL_UNUSED_VAR(items);
-    is_known = pw_atomic_max_capacity(&bytes, &error) == PW_OK;
+    is_known = pwk_atomic_max_capacity(&bytes, &error) == PWK_OK;
     if (!is_known) pwp_failed(aTHX_ &error);
     RETVAL = is_known ? newSVuv(bytes) : newSV(0);
   OUTPUT:
@@ -316,7 +316,7 @@ _read_from(self, fd, ...)
   ALIAS:
     _write_to = 1
   PREINIT:
-    pw_atomic_options options;
+    pwk_atomic_options options;
     int number;
   CODE:
     self = pwp_self(aTHX_ ax, items);
@@ -332,12 +332,12 @@ _read_fifo(self, path, ...)
   ALIAS:
     _listen_fifo = 1
   PREINIT:
-    pw_atomic_options options;
+    pwk_atomic_options options;
   CODE:
     self = pwp_self(aTHX_ ax, items);
     path = pwp_fetch(aTHX_ path);
     pwp_atomic_options(aTHX_ ax + 2, items - 2, &options);
-    RETVAL = pwp_atomic_read_fifo(aTHX_ self, ix ? pw_atomic_listen_fifo : pw_atomic_read_fifo,
+    RETVAL = pwp_atomic_read_fifo(aTHX_ self, ix ? pwk_atomic_reader_listen_fifo : pwk_atomic_reader_open_fifo,
                                   pwp_path(aTHX_ path, "fifo"), &options);
   OUTPUT:
     RETVAL
@@ -394,13 +394,13 @@ _set_zstd(self, level, dictionary, accept_unchecked)
     SV *dictionary
     SV *accept_unchecked
   PREINIT:
-    pw_atomic_options options;
+    pwk_atomic_options options;
     IV wanted;
   CODE:
     self = pwp_self(aTHX_ ax, items);
     wanted = pwp_integer(aTHX_ level);
     dictionary = pwp_fetch(aTHX_ dictionary);
-    pw_atomic_options_init(&options, sizeof options);
+    pwk_atomic_options_init(&options, sizeof options);
     options.compress = true;
     options.level = wanted < I32_MIN ? I32_MIN : wanted > I32_MAX ? I32_MAX : (int32_t)wanted;
     options.accept_unchecked = SvTRUE_nomg(pwp_fetch(aTHX_ accept_unchecked));
@@ -433,7 +433,7 @@ _set_keep_compressed(self, keep)
   CODE:
     self = pwp_self(aTHX_ ax, items);
     keeps = SvTRUE_nomg(pwp_fetch(aTHX_ keep));
-    pw_reader_set_keep_compressed(pwp_atomic_still(aTHX_ self)->reader, keeps);
+    pwk_atomic_reader_set_keep_compressed(pwp_atomic_still(aTHX_ self)->reader, keeps);
 
 void
 _set_read_size(self, bytes)
@@ -444,7 +444,7 @@ _set_read_size(self, bytes)
   CODE:
     self = pwp_self(aTHX_ ax, items);
     wanted = pwp_count(aTHX_ bytes);
-    pw_reader_set_read_size(pwp_atomic_still(aTHX_ self)->reader, wanted);
+    pwk_atomic_reader_set_read_size(pwp_atomic_still(aTHX_ self)->reader, wanted);
 
 void
 _set_exact(self, count)
@@ -455,13 +455,13 @@ _set_exact(self, count)
   CODE:
     self = pwp_self(aTHX_ ax, items);
     wanted = pwp_count(aTHX_ count);
-    pw_reader_set_exact(pwp_atomic_still(aTHX_ self)->reader, wanted);
+    pwk_atomic_reader_set_exact(pwp_atomic_still(aTHX_ self)->reader, wanted);
 
 UV
 _buffered(self)
     SV *self
   CODE:
-    RETVAL = pw_reader_buffered(pwp_atomic_still(aTHX_ self)->reader);
+    RETVAL = pwk_atomic_reader_buffered(pwp_atomic_still(aTHX_ self)->reader);
   OUTPUT:
     RETVAL
 

@@ -76,7 +76,7 @@ new(SV *class)
 bool
 is_held(SV *self)
   CODE:
-    RETVAL = pw_reserve_is_held(pwp_state(aTHX_ self, &pwp_fd_reserve));
+    RETVAL = pwk_reserve_is_held(pwp_state(aTHX_ self, &pwp_fd_reserve));
   OUTPUT:
     RETVAL
 
@@ -103,7 +103,7 @@ void
 get(SV *self, SV *i)
   PPCODE:
   {
-    pw_datagram datagram;
+    pwk_datagram datagram;
     self = pwp_self(aTHX_ ax, items);
     if (!pwp_fd_inbox_get(aTHX_ self, i, &datagram)) XSRETURN_EMPTY;
     PWP_SP_AGAIN;

@@ -76,7 +76,7 @@ size(self)
     Pipework::ReqRep::Int::size = 2
     Pipework::ReqRep::Int::Client::size = 3
   CODE:
-    RETVAL = pw_segment_len(pwp_subject_of(aTHX_ self, ix).channel->segment);
+    RETVAL = pwk_segment_len(pwp_subject_of(aTHX_ self, ix).channel->segment);
   OUTPUT:
     RETVAL
 
@@ -88,7 +88,7 @@ is_empty(self)
     Pipework::ReqRep::Int::is_empty = 2
     Pipework::ReqRep::Int::Client::is_empty = 3
   CODE:
-    RETVAL = pw_segment_len(pwp_subject_of(aTHX_ self, ix).channel->segment) == 0;
+    RETVAL = pwk_segment_len(pwp_subject_of(aTHX_ self, ix).channel->segment) == 0;
   OUTPUT:
     RETVAL
 
@@ -136,7 +136,7 @@ path(self)
     Pipework::ReqRep::Int::path = 2
     Pipework::ReqRep::Int::Client::path = 3
   CODE:
-    RETVAL = pw_segment_path(pwp_subject_of(aTHX_ self, ix).channel->segment);
+    RETVAL = pwk_segment_path(pwp_subject_of(aTHX_ self, ix).channel->segment);
   OUTPUT:
     RETVAL
 
@@ -149,8 +149,8 @@ memfd(self)
     Pipework::ReqRep::Int::Client::memfd = 3
   CODE:
   {
-    pw_segment *segment = pwp_subject_of(aTHX_ self, ix).channel->segment;
-    RETVAL = pw_segment_path(segment) ? -1 : pw_segment_fd(segment);
+    pwk_segment *segment = pwp_subject_of(aTHX_ self, ix).channel->segment;
+    RETVAL = pwk_segment_path(segment) ? -1 : pwk_segment_fd(segment);
   }
   OUTPUT:
     RETVAL

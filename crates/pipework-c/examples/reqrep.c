@@ -5,37 +5,39 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int fail(const pw_error *error) {
+static int fail(const pwk_error *error) {
     char text[256];
-    pw_error_text(error, text, sizeof text);
+    pwk_error_text(error, text, sizeof text);
     return fprintf(stderr, "%s\n", text), 1;
 }
 
 /* Answers every request but the one that says "wait". */
-static int serve(pw_segment *segment) {
-    pw_error error;
-    pw_server *server = NULL;
-    pw_buffer data = PW_BUFFER;
-    pw_request request;
-    if (pw_reqrep_server(segment, NULL, &server, &error) != PW_OK) return fail(&error);
-    while (pw_server_recv(server, PW_NEVER, &data, &request, &error) == PW_OK) {
+static int serve(pwk_segment *segment) {
+    pwk_error error;
+    pwk_server *server = NULL;
+    pwk_buffer data = PWK_BUFFER;
+    pwk_request request;
+    if (pwk_server_new(segment, NULL, &server, &error) != PWK_OK) return fail(&error);
+    while (pwk_server_recv(server, PWK_NEVER, &data, &request, &error) == PWK_OK) {
         if (data.len == 4) pause();
-        if (pw_server_reply(server, request.ticket, data.data, data.len, 0, NULL, &error) != PW_OK) break;
+        if (pwk_server_reply(server, request.ticket, data.data, data.len, &error) != PWK_OK) break;
     }
     return fail(&error);
 }
 
 int main(void) {
-    pw_error error;
-    pw_segment *segment = NULL;
-    pw_client *client = NULL;
-    pw_buffer reply = PW_BUFFER;
-    if (pw_reqrep_anonymous(NULL, &segment, &error) != PW_OK) return fail(&error);
-    if (pw_reqrep_client(segment, NULL, &client, &error) != PW_OK) return fail(&error);
+    pwk_error error;
+    pwk_segment *segment = NULL;
+    pwk_client *client = NULL;
+    pwk_buffer reply = PWK_BUFFER;
+    if (pwk_segment_anonymous(NULL, &segment, &error) != PWK_OK) return fail(&error);
+    if (pwk_client_new(segment, NULL, &client, &error) != PWK_OK) return fail(&error);
     pid_t worker = fork();
     if (worker == 0) _exit(serve(segment));
 
-    if (pw_client_call(client, "hello", 5, 0, pw_in_ms(5000), &reply, NULL, &error) != PW_OK) return fail(&error);
+    if (pwk_client_call(client, "hello", 5, pwk_in_ms(5000), &reply, &error) != PWK_OK) {
+        return fail(&error);
+    }
     printf("%.*s\n", (int)reply.len, (const char *)reply.data);
 
     /* It has not come back to take another: this one waits for it, and learns of its end. */
@@ -44,12 +46,12 @@ int main(void) {
         usleep(200000);
         _exit(kill(worker, SIGKILL));
     }
-    pw_status status = pw_client_call(client, "wait", 4, 0, pw_in_ms(5000), &reply, NULL, &error);
-    printf("%s\n", pw_status_text(status));
+    pwk_status status = pwk_client_call(client, "wait", 4, pwk_in_ms(5000), &reply, &error);
+    printf("%s\n", pwk_status_text(status));
 
-    pw_buffer_free(&reply);
-    pw_client_free(client);
-    pw_segment_free(segment);
+    pwk_buffer_free(&reply);
+    pwk_client_free(client);
+    pwk_segment_free(segment);
     while (wait(NULL) > 0) continue;
-    return status != PW_PEER_DIED;
+    return status != PWK_PEER_DIED;
 }

@@ -7,48 +7,48 @@
  * #include <sys/wait.h>
  * #include <unistd.h>
  *
- * static int fail(const pw_error *error) {
+ * static int fail(const pwk_error *error) {
  *     char text[256];
- *     pw_error_text(error, text, sizeof text);
+ *     pwk_error_text(error, text, sizeof text);
  *     return fprintf(stderr, "%s\n", text), 1;
  * }
  *
- * static int serve(pw_segment *segment) {
- *     pw_error error;
- *     pw_server *server = NULL;
- *     pw_buffer data = PW_BUFFER; // grown by the library, used again and again
- *     pw_request request;
- *     pw_status status = pw_reqrep_server(segment, NULL, &server, &error);
- *     while (status == PW_OK || status == PW_INTERRUPTED) { // after a signal: the same call again
- *         status = pw_server_recv(server, pw_in_ms(500), &data, &request, &error);
- *         if (status == PW_OK) {
- *             status = pw_server_reply(server, request.ticket, data.data, data.len, 0, NULL, &error);
+ * static int serve(pwk_segment *segment) {
+ *     pwk_error error;
+ *     pwk_server *server = NULL;
+ *     pwk_buffer data = PWK_BUFFER; // grown by the library, used again and again
+ *     pwk_request request;
+ *     pwk_status status = pwk_server_new(segment, NULL, &server, &error);
+ *     while (status == PWK_OK || status == PWK_INTERRUPTED) { // after a signal: the same call again
+ *         status = pwk_server_recv(server, pwk_in_ms(500), &data, &request, &error);
+ *         if (status == PWK_OK) {
+ *             status = pwk_server_reply(server, request.ticket, data.data, data.len, &error);
  *         }
  *     }
- *     pw_buffer_free(&data);
- *     pw_server_free(server);
- *     return status == PW_TIMED_OUT ? 0 : fail(&error);
+ *     pwk_buffer_free(&data);
+ *     pwk_server_free(server);
+ *     return status == PWK_TIMED_OUT ? 0 : fail(&error);
  * }
  *
  * int main(void) {
- *     pw_error error;
- *     pw_segment *segment = NULL;
- *     pw_client *client = NULL;
- *     pw_buffer reply = PW_BUFFER;
- *     pw_reqrep_options options;
- *     pw_reqrep_options_init(&options, sizeof options);
+ *     pwk_error error;
+ *     pwk_segment *segment = NULL;
+ *     pwk_client *client = NULL;
+ *     pwk_buffer reply = PWK_BUFFER;
+ *     pwk_segment_options options;
+ *     pwk_segment_options_init(&options, sizeof options);
  *     options.slots = 8;
- *     if (pw_reqrep_anonymous(&options, &segment, &error) != PW_OK) return fail(&error);
+ *     if (pwk_segment_anonymous(&options, &segment, &error) != PWK_OK) return fail(&error);
  *     if (fork() == 0) _exit(serve(segment));
- *     if (pw_reqrep_client(segment, NULL, &client, &error) != PW_OK) return fail(&error);
- *     // PW_PEER_DIED within 250 ms, had the server been killed with the request.
- *     if (pw_client_call(client, "hello", 5, 0, pw_in_ms(5000), &reply, NULL, &error) != PW_OK) {
+ *     if (pwk_client_new(segment, NULL, &client, &error) != PWK_OK) return fail(&error);
+ *     // PWK_PEER_DIED within 250 ms, had the server been killed with the request.
+ *     if (pwk_client_call(client, "hello", 5, pwk_in_ms(5000), &reply, &error) != PWK_OK) {
  *         return fail(&error);
  *     }
  *     printf("%.*s\n", (int)reply.len, (const char *)reply.data);
- *     pw_buffer_free(&reply);
- *     pw_client_free(client);
- *     pw_segment_free(segment);
+ *     pwk_buffer_free(&reply);
+ *     pwk_client_free(client);
+ *     pwk_segment_free(segment);
  *     return wait(NULL) < 0;
  * }
  * ```
@@ -61,34 +61,36 @@
  *
  * Rules for all functions:
  *
- * 1. Names. A function on a handle is pw_TYPE_VERB; what makes a handle is pw_ROOM_HOW. A `try_`
- *    function never waits, and returns PW_WOULD_BLOCK where there is nothing now.
- * 2. Results. A pw_status is PW_OK, which is 0, or says why the call failed. A program that wants
- *    to know more passes a pw_error of its own: it is filled in when a call fails (but not by the
- *    PW_WOULD_BLOCK of a `try_` function) and untouched otherwise. Results go where a pointer
- *    says, and are written when the call succeeds, unless the function says otherwise. Where a
- *    result is not wanted, its pointer may be NULL; a new handle is always wanted. errno is no
- *    part of this, and is left as it was.
- * 3. Deadlines are absolute times: see pw_deadline.
+ * 1. Names. A function on a handle is pwk_TYPE_VERB, and so is one that makes it. `_pair` makes
+ *    both ends of a pipe. A `try_` function never waits, and returns PWK_WOULD_BLOCK where there
+ *    is nothing now. A `_message` function is the full form of the one without: it has the 32 bits
+ *    of flags that go with a request or a reply, and results that few programs ask for.
+ * 2. Results. A pwk_status is PWK_OK, which is 0, or says why the call failed. A program that
+ *    wants to know more passes a pwk_error of its own: it is filled in when a call fails (but not
+ *    by the PWK_WOULD_BLOCK of a `try_` function) and untouched otherwise. Results go where a
+ *    pointer says, and are written when the call succeeds, unless the function says otherwise.
+ *    Where a result is not wanted, its pointer may be NULL; a new handle is always wanted. errno
+ *    is no part of this, and is left as it was.
+ * 3. Deadlines are absolute times: see pwk_deadline.
  * 4. Ownership. A handle is given back to its `_free`, which takes NULL, too. Nothing is freed
- *    with free(). What comes in a pw_buffer is the program's; what comes as a pw_bytes, as
- *    a pw_space or in a pw_item is lent until the next call on the same handle. What goes in is
+ *    with free(). What comes in a pwk_buffer is the program's; what comes as a pwk_bytes, as
+ *    a pwk_space or in a pwk_item is lent until the next call on the same handle. What goes in is
  *    copied, strings too.
  * 5. Options are structs with `size` first, which `_options_init` fills in with the defaults; NULL
  *    stands for the defaults. Later versions add fields at the end. A program that was compiled
- *    for a later version gets PW_INVALID if it sets what this one does not know. Structs of
+ *    for a later version gets PWK_INVALID if it sets what this one does not know. Structs of
  *    facts that are filled in come with their size for the same reason.
  * 6. Threads. Each type says which threads may use it. Freeing one needs that nobody uses it.
- * 7. Signals. A handler that ran ends a wait with PW_INTERRUPTED, and nothing is lost: call again.
- *    (Only pw_client_call has cancelled its call by then, and pw_writer_close has closed.) No
- *    function but pw_version may be called in a handler.
+ * 7. Signals. A handler that ran ends a wait with PWK_INTERRUPTED, and nothing is lost: call
+ *    again. (Only pwk_client_call has cancelled its call by then, and pwk_atomic_writer_close has
+ *    closed.) No function but pwk_version may be called in a handler.
  * 8. Processes. A child that was forked may use what it inherits, as each room says. SIGPIPE never
- *    comes from here. Descriptors that are passed in are lent for the call, unless a pw_fd_how
+ *    comes from here. Descriptors that are passed in are lent for the call, unless a pwk_fd_how
  *    says otherwise; those that come out are the program's, and closed when another program is
  *    executed.
  * 9. NULL where it is not allowed, more bytes than PTRDIFF_MAX, or a struct of size 0 is
- *    PW_INVALID, and pw_error.op names the function. NULL with length 0 is an empty payload.
- * 10. A program may ask whether pw_abi() is PW_ABI: if not, it was compiled for another library.
+ *    PWK_INVALID, and pwk_error.op names the function. NULL with length 0 is an empty payload.
+ * 10. A program may ask whether pwk_abi() is PWK_ABI: if not, it was compiled for another library.
  */
 #ifndef PIPEWORK_H
 #define PIPEWORK_H
@@ -107,97 +109,97 @@ extern "C" {
  * What a function returns, and the error that it fills in.
  */
 
-/* How a call ended: PW_OK, or why it failed. The numbers never change. */
-typedef int32_t pw_status;
+/* How a call ended: PWK_OK, or why it failed. The numbers never change. */
+typedef int32_t pwk_status;
 
 /* It is done. */
-#define PW_OK 0
+#define PWK_OK 0
 /* It cannot be done at once, and waiting was not asked for. */
-#define PW_WOULD_BLOCK 1
+#define PWK_WOULD_BLOCK 1
 /* The deadline passed first. What the call had not done, it has not done. */
-#define PW_TIMED_OUT 2
+#define PWK_TIMED_OUT 2
 /* A signal handler ran while the call waited. Nothing is lost; call again. */
-#define PW_INTERRUPTED 3
+#define PWK_INTERRUPTED 3
 /* The other side is gone: the end of what there is to read, or nobody who reads. */
-#define PW_CLOSED 4
+#define PWK_CLOSED 4
 /* Larger than a limit that this end was given. */
-#define PW_TOO_LONG 5
+#define PWK_TOO_LONG 5
 /* The handle or the ticket belongs to a time that is over. */
-#define PW_STALE 6
+#define PWK_STALE 6
 /* The process that had the request has died. */
-#define PW_PEER_DIED 7
+#define PWK_PEER_DIED 7
 /* Nobody is there to take the request. */
-#define PW_NO_SERVER 8
+#define PWK_NO_SERVER 8
 /* A part of the message never came. */
-#define PW_TORN 9
+#define PWK_TORN 9
 /* Bytes that no correct peer writes. */
-#define PW_CORRUPT 10
+#define PWK_CORRUPT 10
 /* Made by a build or a machine that this one cannot work with, or for another kind of call. */
-#define PW_INCOMPATIBLE 11
+#define PWK_INCOMPATIBLE 11
 /* This kernel or this kind of descriptor cannot do it. */
-#define PW_UNSUPPORTED 12
+#define PWK_UNSUPPORTED 12
 /* The arguments have no meaning: NULL where it is not allowed, impossible sizes. */
-#define PW_INVALID 13
-/* Any other refusal of the kernel; pw_error.os says which. */
-#define PW_OS 14
+#define PWK_INVALID 13
+/* Any other refusal of the kernel; pwk_error.os says which. */
+#define PWK_OS 14
 /* The other side gave up: a server its request, or a pipe's other end its stream. */
-#define PW_FAILED 15
+#define PWK_FAILED 15
 /* A mistake of this library. Its text went to standard error. */
-#define PW_BUG 255
+#define PWK_BUG 255
 
 /*
  * Why a call failed. A program that wants to know passes a pointer to one of its own; it is filled
  * in when the call fails, and left as it is otherwise.
  */
-typedef struct pw_error {
+typedef struct pwk_error {
     /* What the call returned. */
-    pw_status kind;
+    pwk_status kind;
     /*
      * The kernel's number, as in errno; 0 if the kernel had no part in it. A negative number is
-     * for pw_error_text.
+     * for pwk_error_text.
      */
     int32_t os;
     /* How far the call had got, in bytes or items, where it does several. */
     uint64_t done;
     /* The operation that failed, for instance "reqrep recv". */
     char op[48];
-} pw_error;
+} pwk_error;
 
 /* -------------------------------------------------------------------------------------------------
  * Statuses and errors in words.
  */
 
 /* What a status means, in words. Never NULL; not to be freed. */
-const char *pw_status_text(pw_status status);
+const char *pwk_status_text(pwk_status status);
 
 /*
- * The errno that says about the same, for programs that report errors in that way; 0 for PW_OK and
- * for a number that is no status.
+ * The errno that says about the same, for programs that report errors in that way; 0 for PWK_OK
+ * and for a number that is no status.
  */
-int32_t pw_status_errno(pw_status status);
+int32_t pwk_status_errno(pwk_status status);
 
 /*
  * Writes an error as one line into `text`, which has space for `size` bytes with the NUL at the
  * end, and cuts it off there. Returns how long the whole line is, without the NUL, as snprintf
  * does; 0 if `error` is NULL.
  */
-size_t pw_error_text(const pw_error *error, char *text, size_t size);
+size_t pwk_error_text(const pwk_error *error, char *text, size_t size);
 
 /* -------------------------------------------------------------------------------------------------
  * Which library this is.
  */
 
 /* The number of this interface. A program that was compiled with another one must not go on. */
-#define PW_ABI 1
+#define PWK_ABI 1
 
 /*
- * The number of the interface that the library has: PW_ABI, or the program was compiled for
+ * The number of the interface that the library has: PWK_ABI, or the program was compiled for
  * another one.
  */
-uint32_t pw_abi(void);
+uint32_t pwk_abi(void);
 
 /* The version of the library, for people: "0.1.0". Not to be freed. */
-const char *pw_version(void);
+const char *pwk_version(void);
 
 /* -------------------------------------------------------------------------------------------------
  * How long to wait: an absolute time, so that a call can be made again with the same one.
@@ -207,21 +209,21 @@ const char *pw_version(void);
  * A time of CLOCK_MONOTONIC in nanoseconds, after which a call gives up. It is absolute, so a call
  * that a signal interrupts is made again with the same one. A time in the past does not wait.
  */
-typedef int64_t pw_deadline;
+typedef int64_t pwk_deadline;
 
 /* Waits for as long as it takes. */
-#define PW_NEVER INT64_MAX
+#define PWK_NEVER INT64_MAX
 
 /* The time so many milliseconds from now. A negative number is in the past. */
-pw_deadline pw_in_ms(int64_t ms);
+pwk_deadline pwk_in_ms(int64_t ms);
 
 /*
- * The time so many nanoseconds from now. A negative number is in the past; INT64_MAX is PW_NEVER.
+ * The time so many nanoseconds from now. A negative number is in the past; INT64_MAX is PWK_NEVER.
  */
-pw_deadline pw_in_ns(int64_t ns);
+pwk_deadline pwk_in_ns(int64_t ns);
 
 /* Nanoseconds that are left until then: 0 if it has passed, INT64_MAX if it never does. */
-int64_t pw_left_ns(pw_deadline deadline);
+int64_t pwk_left_ns(pwk_deadline deadline);
 
 /* -------------------------------------------------------------------------------------------------
  * Bytes that are lent, and memory that the library grows.
@@ -231,62 +233,64 @@ int64_t pw_left_ns(pw_deadline deadline);
  * Bytes that are lent: the library's until the next call on the handle that they came from, or the
  * program's for the length of a call.
  */
-typedef struct pw_bytes {
+typedef struct pwk_bytes {
     /* The first; may be NULL if there are none. */
     const void *data;
     /* How many. */
     size_t len;
-} pw_bytes;
+} pwk_bytes;
 
 /* Memory that the library lends, to be written. */
-typedef struct pw_space {
+typedef struct pwk_space {
     /* Where it begins; may be NULL if there is none. */
     void *data;
     /* How many bytes. */
     size_t len;
-} pw_space;
+} pwk_space;
 
 /*
  * Memory that the library grows as getline does, to be used again and again. A program sets it to
- * PW_BUFFER before the first use, reads `data` and `len`, and gives it to pw_buffer_free in the
+ * PWK_BUFFER before the first use, reads `data` and `len`, and gives it to pwk_buffer_free in the
  * end. One thread at a time.
  */
-typedef struct pw_buffer {
+typedef struct pwk_buffer {
     /* What is in it. It may move with every call that fills the buffer. */
     void *data;
     /* How many bytes. */
     size_t len;
     /* How much memory there is. Only the library writes this. */
     size_t capacity;
-} pw_buffer;
+} pwk_buffer;
 
 /* An empty buffer, to initialise one with. */
-#define PW_BUFFER {NULL, 0, 0}
+#define PWK_BUFFER {NULL, 0, 0}
 
 /*
  * Makes space for `capacity` bytes in all, so that a call which needs no more does not ask for
  * memory. What is in the buffer stays there.
  *
- * Fails with PW_OS and ENOMEM if there is no memory.
+ * Fails with PWK_OS and ENOMEM if there is no memory.
  */
-pw_status pw_buffer_reserve(pw_buffer *buffer, size_t capacity, pw_error *error);
+pwk_status pwk_buffer_reserve(pwk_buffer *buffer, size_t capacity, pwk_error *error);
 
 /* Gives the memory back. The buffer is empty then, and may be used again. NULL is allowed. */
-void pw_buffer_free(pw_buffer *buffer);
+void pwk_buffer_free(pwk_buffer *buffer);
 
 /* -------------------------------------------------------------------------------------------------
  * What becomes of a descriptor that is passed in.
  */
 
-/* What becomes of a descriptor that is passed in: one of PW_FD_TAKE, PW_FD_DUP and PW_FD_LEND. */
-typedef uint32_t pw_fd_how;
+/*
+ * What becomes of a descriptor that is passed in: one of PWK_FD_TAKE, PWK_FD_DUP and PWK_FD_LEND.
+ */
+typedef uint32_t pwk_fd_how;
 
 /* It is the library's from then on, which closes it; also where the call fails. */
-#define PW_FD_TAKE 1
+#define PWK_FD_TAKE 1
 /* It stays the program's; the library makes a duplicate for itself. */
-#define PW_FD_DUP 2
+#define PWK_FD_DUP 2
 /* It stays the program's, which keeps it open for as long as the handle lives. */
-#define PW_FD_LEND 3
+#define PWK_FD_LEND 3
 
 /* -------------------------------------------------------------------------------------------------
  * Room atomic: whole messages of any size from many writers over one pipe, FIFO or Unix stream
@@ -315,8 +319,8 @@ typedef uint32_t pw_fd_how;
  * How an end is made. Both ends of a pipe must agree on `mixed`, `compress` and the dictionary;
  * the rest is each end's own affair.
  */
-typedef struct pw_atomic_options {
-    /* sizeof(pw_atomic_options). */
+typedef struct pwk_atomic_options {
+    /* sizeof(pwk_atomic_options). */
     size_t size;
     /*
      * Reader: bytes of the largest message, compressed or not, and of the longest line that is
@@ -331,8 +335,8 @@ typedef struct pw_atomic_options {
     /* Reader: how many bytes one read asks for, from 1 to 16 MiB; 64 KiB by default. */
     size_t read_size;
     /*
-     * Writer: how many bytes may be pending before pw_writer_try_send takes no more; 1 MiB by
-     * default.
+     * Writer: how many bytes may be pending before pwk_atomic_writer_try_send takes no more; 1 MiB
+     * by default.
      */
     size_t max_pending;
     /*
@@ -347,7 +351,7 @@ typedef struct pw_atomic_options {
      * Raw bytes that resemble the messages, for instance one of them; none by default. They are
      * copied.
      */
-    pw_bytes dictionary;
+    pwk_bytes dictionary;
     /* Writer: the level of zstd, from -131072 (fastest) to 22 (smallest); 3 by default. */
     int32_t level;
     /* Ordinary text may lie between the messages. */
@@ -361,7 +365,9 @@ typedef struct pw_atomic_options {
     bool accept_unchecked;
     /* Reader: items come with the zstd frame that held them. */
     bool keep_compressed;
-    /* Mixed reader: a control byte 0x0E that opens no part or burst is PW_CORRUPT, and not text. */
+    /*
+     * Mixed reader: a control byte 0x0E that opens no part or burst is PWK_CORRUPT, and not text.
+     */
     bool strict;
     /*
      * Mixed reader: bursts are looked for, which is the default. Without them, only messages lie
@@ -370,82 +376,82 @@ typedef struct pw_atomic_options {
     bool bursts;
     /*
      * Writer: where the descriptor is a terminal, a file or a device, messages are printed there
-     * as lines. By default that is PW_INVALID, for nobody takes messages apart there.
+     * as lines. By default that is PWK_INVALID, for nobody takes messages apart there.
      */
     bool or_print;
-} pw_atomic_options;
+} pwk_atomic_options;
 
-/* Fills in the defaults. `size` is sizeof(pw_atomic_options). */
-void pw_atomic_options_init(pw_atomic_options *options, size_t size);
+/* Fills in the defaults. `size` is sizeof(pwk_atomic_options). */
+void pwk_atomic_options_init(pwk_atomic_options *options, size_t size);
 
 /*
  * Makes a FIFO at `path` that only this user may open.
  *
- * Fails with PW_OS, and EEXIST if something is there already.
+ * Fails with PWK_OS, and EEXIST if something is there already.
  */
-pw_status pw_atomic_create_fifo(const char *path, pw_error *error);
+pwk_status pwk_atomic_create_fifo(const char *path, pwk_error *error);
 
-/* A descriptor that is open for reading, for pw_atomic_read_fd. */
-#define PW_READER 1
-/* One that is open for writing, for pw_atomic_write_fd. */
-#define PW_WRITER 2
+/* A descriptor that is open for reading, for pwk_atomic_reader_from_fd. */
+#define PWK_READER 1
+/* One that is open for writing, for pwk_atomic_writer_from_fd. */
+#define PWK_WRITER 2
 
 /*
- * Finds out which end of a pipe a descriptor is: PW_READER or PW_WRITER.
+ * Finds out which end of a pipe a descriptor is: PWK_READER or PWK_WRITER.
  *
- * Fails with PW_INVALID if it is not open, no pipe or FIFO, or open for both, as every socket is.
+ * Fails with PWK_INVALID if it is not open, no pipe or FIFO, or open for both, as every socket is.
  */
-pw_status pw_atomic_which_end(int fd, uint32_t *end, pw_error *error);
+pwk_status pwk_atomic_which_end(int fd, uint32_t *end, pwk_error *error);
 
 /*
  * The largest capacity in bytes that an unprivileged user may give a pipe.
  *
- * Fails with PW_OS where /proc is not there.
+ * Fails with PWK_OS where /proc is not there.
  */
-pw_status pw_atomic_max_capacity(size_t *bytes, pw_error *error);
+pwk_status pwk_atomic_max_capacity(size_t *bytes, pwk_error *error);
 
 /* -------------------------------------------------------------------------------------------------
  * What comes out of a pipe.
  */
 
-/* A line of ordinary text, in pw_item.kind. */
-#define PW_ITEM_LINE 1
+/* A line of ordinary text, in pwk_item.kind. */
+#define PWK_ITEM_LINE 1
 /* A burst: bytes that were sent in one write, without a sender's name. */
-#define PW_ITEM_BURST 2
+#define PWK_ITEM_BURST 2
 /* A message, whole. */
-#define PW_ITEM_MESSAGE 3
+#define PWK_ITEM_MESSAGE 3
 /* The report of a message or burst that is lost. */
-#define PW_ITEM_TORN 4
+#define PWK_ITEM_TORN 4
 
 /*
  * Names one writer. Writers that live at the same time have different ones, whatever their
  * processes and threads.
  */
-typedef struct pw_key {
+typedef struct pwk_key {
     /* The sender's process, as numbered in its own pid namespace. */
     int32_t pid;
     /* A random number, drawn for each writer and again after a fork. */
     int32_t tid;
-} pw_key;
+} pwk_key;
 
-/* pw_atomic_options.max_message, in pw_item.limit. */
-#define PW_LIMIT_MAX_MESSAGE 1
-/* pw_atomic_options.max_unfinished. */
-#define PW_LIMIT_MAX_UNFINISHED 2
+/* pwk_atomic_options.max_message, in pwk_item.limit. */
+#define PWK_LIMIT_MAX_MESSAGE 1
+/* pwk_atomic_options.max_unfinished. */
+#define PWK_LIMIT_MAX_UNFINISHED 2
 /* What memory the system has left. */
-#define PW_LIMIT_MEMORY 3
+#define PWK_LIMIT_MEMORY 3
 
 /*
- * What a reader gives out. Data is lent until the next call on the reader, pw_reader_free
+ * What a reader gives out. Data is lent until the next call on the reader, pwk_atomic_reader_free
  * included.
  */
-typedef struct pw_item {
-    /* What it is: PW_ITEM_MESSAGE, and so on. */
+typedef struct pwk_item {
+    /* What it is: PWK_ITEM_MESSAGE, and so on. */
     uint32_t kind;
     /* Message and report: in how many parts it came, or how many of them had come. */
     uint32_t parts;
     /* Message and report: who sent it. Zeros where that is not known. */
-    pw_key writer;
+    pwk_key writer;
     /*
      * What was sent, or a line with its "\n", "\r\n" or "\r", which the last line before the end
      * may lack, and a piece of a line that is longer than max_message. NULL in a report.
@@ -460,452 +466,485 @@ typedef struct pw_item {
     /* Report: how many bytes of it had come. */
     size_t torn_bytes;
     /*
-     * Report: why it is lost. PW_TORN: a part of it never came. PW_TOO_LONG: it is over `limit`.
-     * PW_CORRUPT: it is not what was sent, or does not decompress. PW_INCOMPATIBLE: it is
-     * compressed, and the reader does not decompress. Otherwise PW_OK.
+     * Report: why it is lost. PWK_TORN: a part of it never came. PWK_TOO_LONG: it is over `limit`.
+     * PWK_CORRUPT: it is not what was sent, or does not decompress. PWK_INCOMPATIBLE: it is
+     * compressed, and the reader does not decompress. Otherwise PWK_OK.
      */
-    pw_status torn;
-    /* Report that says PW_TOO_LONG: which limit, as PW_LIMIT_MAX_MESSAGE. Otherwise 0. */
+    pwk_status torn;
+    /* Report that says PWK_TOO_LONG: which limit, as PWK_LIMIT_MAX_MESSAGE. Otherwise 0. */
     uint32_t limit;
-} pw_item;
+} pwk_item;
 
 /* -------------------------------------------------------------------------------------------------
  * The reading end.
  */
 
 /*
- * The reading end of a pipe, FIFO or Unix stream socket. One thread at a time; pw_reader_clone
- * makes another for another thread. Only one process can read from a pipe in this way: a child
- * that was forked may use the reader if the parent had nothing buffered, and gets PW_STALE
- * otherwise. It is freed with pw_reader_free.
+ * The reading end of a pipe, FIFO or Unix stream socket. One thread at a time;
+ * pwk_atomic_reader_clone makes another for another thread. Only one process can read from a pipe
+ * in this way: a child that was forked may use the reader if the parent had nothing buffered, and
+ * gets PWK_STALE otherwise. It is freed with pwk_atomic_reader_free.
  */
-typedef struct pw_reader pw_reader;
+typedef struct pwk_atomic_reader pwk_atomic_reader;
 
 /*
  * Opens the FIFO at `path` for reading, at once. The pipe ends when its last writer has left;
  * before the first has come, calls wait for it.
  *
- * Fails with PW_INVALID if `path` is a symbolic link or no FIFO; PW_OS.
+ * Fails with PWK_INVALID if `path` is a symbolic link or no FIFO; PWK_OS.
  */
-pw_status pw_atomic_read_fifo(const char *path, const pw_atomic_options *options,
-                              pw_reader **reader, pw_error *error);
+pwk_status pwk_atomic_reader_open_fifo(const char *path, const pwk_atomic_options *options,
+                                       pwk_atomic_reader **reader, pwk_error *error);
 
 /*
- * As pw_atomic_read_fifo, but the pipe never ends: when the last writer has left, what it did not
- * finish is reported, and calls wait for the next one. It needs /proc, and the right to open the
- * FIFO again later.
+ * As pwk_atomic_reader_open_fifo, but the pipe never ends: when the last writer has left, what it
+ * did not finish is reported, and calls wait for the next one. It needs /proc, and the right to
+ * open the FIFO again later.
  *
- * Fails as pw_atomic_read_fifo.
+ * Fails as pwk_atomic_reader_open_fifo.
  */
-pw_status pw_atomic_listen_fifo(const char *path, const pw_atomic_options *options,
-                                pw_reader **reader, pw_error *error);
+pwk_status pwk_atomic_reader_listen_fifo(const char *path, const pwk_atomic_options *options,
+                                         pwk_atomic_reader **reader, pwk_error *error);
 
 /*
  * Reads from a descriptor: a pipe, a FIFO, or a connected stream socket of the Unix family.
  *
- * Fails with PW_INVALID if it is none of these, or not open for reading, which pw_error_text says;
- * PW_OS if no descriptor is left.
+ * Fails with PWK_INVALID if it is none of these, or not open for reading, which pwk_error_text
+ * says; PWK_OS if no descriptor is left.
  */
-pw_status pw_atomic_read_fd(int fd, pw_fd_how how, const pw_atomic_options *options,
-                            pw_reader **reader, pw_error *error);
+pwk_status pwk_atomic_reader_from_fd(int fd, pwk_fd_how how, const pwk_atomic_options *options,
+                                     pwk_atomic_reader **reader, pwk_error *error);
 
 /* Closes this end; the pipe's reading end is closed with the last of its clones. */
-void pw_reader_free(pw_reader *reader);
+void pwk_atomic_reader_free(pwk_atomic_reader *reader);
 
 /*
  * Another reader of the same pipe, for another thread. Clones share one buffer: each item goes to
  * one of them.
  *
- * Fails with PW_OS if no descriptor is left.
+ * Fails with PWK_OS if no descriptor is left.
  */
-pw_status pw_reader_clone(pw_reader *reader, pw_reader **clone, pw_error *error);
+pwk_status pwk_atomic_reader_clone(pwk_atomic_reader *reader, pwk_atomic_reader **clone,
+                                   pwk_error *error);
 
 /*
  * Waits for the next message.
  *
- * Fails with PW_CLOSED if the pipe has ended, and all is given out. PW_TORN, PW_TOO_LONG,
- * PW_CORRUPT: a message is lost; pw_reader_torn says whose, and the next call goes on. (Where it
- * says nothing, the stream makes no sense, and stays so.) PW_INCOMPATIBLE: the message is
- * compressed, and this reader does not decompress; or the messages are those of mixed mode, and
- * stay so. PW_TIMED_OUT and PW_INTERRUPTED: nothing is lost, call again. PW_INVALID in mixed mode,
- * where pw_reader_next_item gives out text, too. PW_STALE in a child, if the parent had read what
- * it had not used. PW_OS.
+ * Fails with PWK_CLOSED if the pipe has ended, and all is given out. PWK_TORN, PWK_TOO_LONG,
+ * PWK_CORRUPT: a message is lost; pwk_atomic_reader_torn says whose, and the next call goes on.
+ * (Where it says nothing, the stream makes no sense, and stays so.) PWK_INCOMPATIBLE: the message
+ * is compressed, and this reader does not decompress; or the messages are those of mixed mode, and
+ * stay so. PWK_TIMED_OUT and PWK_INTERRUPTED: nothing is lost, call again. PWK_INVALID in mixed
+ * mode, where pwk_atomic_reader_next_item gives out text, too. PWK_STALE in a child, if the parent
+ * had read what it had not used. PWK_OS.
  */
-pw_status pw_reader_recv(pw_reader *reader, pw_deadline deadline, pw_item *message,
-                         pw_error *error);
+pwk_status pwk_atomic_reader_recv(pwk_atomic_reader *reader, pwk_deadline deadline,
+                                  pwk_item *message, pwk_error *error);
 
 /*
- * The next message if it is there, else PW_WOULD_BLOCK. It does not wait. Otherwise it is as
- * pw_reader_recv.
+ * The next message if it is there, else PWK_WOULD_BLOCK. It does not wait. Otherwise it is as
+ * pwk_atomic_reader_recv.
  */
-pw_status pw_reader_try_recv(pw_reader *reader, pw_item *message, pw_error *error);
+pwk_status pwk_atomic_reader_try_recv(pwk_atomic_reader *reader, pwk_item *message,
+                                      pwk_error *error);
 
 /*
  * Waits for the next line, burst, message or report of a lost message.
  *
- * Fails with PW_CLOSED if the pipe has ended, and all is given out. PW_CORRUPT: a plain stream
- * that makes no sense; with `strict`, what opens like a part and is none. PW_INCOMPATIBLE: a mixed
- * reader's stream begins with a message of plain mode, which is said once; who calls again gets it
- * as text. PW_TIMED_OUT, PW_INTERRUPTED, PW_STALE and PW_OS as pw_reader_recv.
+ * Fails with PWK_CLOSED if the pipe has ended, and all is given out. PWK_CORRUPT: a plain stream
+ * that makes no sense; with `strict`, what opens like a part and is none. PWK_INCOMPATIBLE: a
+ * mixed reader's stream begins with a message of plain mode, which is said once; who calls again
+ * gets it as text. PWK_TIMED_OUT, PWK_INTERRUPTED, PWK_STALE and PWK_OS as pwk_atomic_reader_recv.
  */
-pw_status pw_reader_next_item(pw_reader *reader, pw_deadline deadline, pw_item *item,
-                              pw_error *error);
+pwk_status pwk_atomic_reader_next_item(pwk_atomic_reader *reader, pwk_deadline deadline,
+                                       pwk_item *item, pwk_error *error);
 
 /*
- * The next item if it is there, else PW_WOULD_BLOCK. It does not wait. Otherwise it is as
- * pw_reader_next_item.
+ * The next item if it is there, else PWK_WOULD_BLOCK. It does not wait. Otherwise it is as
+ * pwk_atomic_reader_next_item.
  */
-pw_status pw_reader_try_next_item(pw_reader *reader, pw_item *item, pw_error *error);
+pwk_status pwk_atomic_reader_try_next_item(pwk_atomic_reader *reader, pwk_item *item,
+                                           pwk_error *error);
 
 /*
- * Fills in the report of the loss that pw_reader_recv or pw_reader_try_recv told of last; false if
- * the last one told of none.
+ * Fills in the report of the loss that pwk_atomic_reader_recv or pwk_atomic_reader_try_recv told
+ * of last; false if the last one told of none.
  */
-bool pw_reader_torn(pw_reader *reader, pw_item *report);
+bool pwk_atomic_reader_torn(pwk_atomic_reader *reader, pwk_item *report);
 
 /*
  * Puts the text of a line that has begun and not ended into `text`, as far as it has come; nothing
- * if there is none. It does not read: call it when pw_reader_try_next_item has nothing.
+ * if there is none. It does not read: call it when pwk_atomic_reader_try_next_item has nothing.
  */
-pw_status pw_reader_peek(pw_reader *reader, pw_buffer *text, pw_error *error);
+pwk_status pwk_atomic_reader_peek(pwk_atomic_reader *reader, pwk_buffer *text, pwk_error *error);
 
 /*
- * By when to call again although the descriptor is not readable; PW_NEVER: not before it is. For
+ * By when to call again although the descriptor is not readable; PWK_NEVER: not before it is. For
  * event loops, to be asked after a `try_` function had nothing: a part that waits for its rest
  * becomes text then, or there is more in the pipe than one call looks at.
  */
-pw_deadline pw_reader_due(pw_reader *reader);
+pwk_deadline pwk_atomic_reader_next_timeout(pwk_atomic_reader *reader);
 
 /*
  * Waits for bytes and reads them without looking at them, to make space for writers. `len` says
  * how many they are: up to the read size, and 0 at the end of the pipe.
  *
- * Fails with PW_TOO_LONG once max_unfinished bytes lie there; PW_TIMED_OUT; PW_INTERRUPTED;
- * PW_STALE; PW_OS.
+ * Fails with PWK_TOO_LONG once max_unfinished bytes lie there; PWK_TIMED_OUT; PWK_INTERRUPTED;
+ * PWK_STALE; PWK_OS.
  */
-pw_status pw_reader_fill(pw_reader *reader, pw_deadline deadline, size_t *len, pw_error *error);
+pwk_status pwk_atomic_reader_read_ahead(pwk_atomic_reader *reader, pwk_deadline deadline,
+                                        size_t *len, pwk_error *error);
 
-/* Whether the pipe has ended, and all is given out. It does not read: pw_reader_wait_eof does. */
-bool pw_reader_is_eof(pw_reader *reader);
+/*
+ * Whether the pipe has ended, and all is given out. It does not read: pwk_atomic_reader_wait_eof
+ * does.
+ */
+bool pwk_atomic_reader_is_eof(pwk_atomic_reader *reader);
 
 /*
  * Waits until it is known whether the pipe has ended, and all is given out; `is_eof` is false as
  * soon as something is there, be it the beginning of a message. It reads, and gives nothing out.
  *
- * Fails with PW_TIMED_OUT if neither has come. PW_INTERRUPTED; PW_CORRUPT and PW_INCOMPATIBLE as
- * pw_reader_next_item; PW_STALE; PW_OS.
+ * Fails with PWK_TIMED_OUT if neither has come. PWK_INTERRUPTED; PWK_CORRUPT and PWK_INCOMPATIBLE
+ * as pwk_atomic_reader_next_item; PWK_STALE; PWK_OS.
  */
-pw_status pw_reader_wait_eof(pw_reader *reader, pw_deadline deadline, bool *is_eof,
-                             pw_error *error);
+pwk_status pwk_atomic_reader_wait_eof(pwk_atomic_reader *reader, pwk_deadline deadline,
+                                      bool *is_eof, pwk_error *error);
 
 /*
  * Takes no more from the pipe, as if it had ended here. It does not wait.
  *
- * Fails with PW_STALE.
+ * Fails with PWK_STALE.
  */
-pw_status pw_reader_finish(pw_reader *reader, pw_error *error);
+pwk_status pwk_atomic_reader_finish(pwk_atomic_reader *reader, pwk_error *error);
 
 /* How many bytes were read and not given out; 0 for NULL. */
-size_t pw_reader_buffered(pw_reader *reader);
+size_t pwk_atomic_reader_buffered(pwk_atomic_reader *reader);
 
 /*
  * Whether nothing is held: no bytes, no line that has begun, no part of a message. After
- * pw_reader_set_exact it is so between the messages of a single writer, and somebody else may read
- * on there.
+ * pwk_atomic_reader_set_exact it is so between the messages of a single writer, and somebody else
+ * may read on there.
  */
-bool pw_reader_is_empty(pw_reader *reader);
+bool pwk_atomic_reader_is_empty(pwk_atomic_reader *reader);
 
 /*
  * Whether somebody else reads from the same FIFO now, which both have opened by its path. Both get
  * pieces of the stream, and messages are lost to both.
  */
-bool pw_reader_has_rival(pw_reader *reader);
+bool pwk_atomic_reader_has_other_reader(pwk_atomic_reader *reader);
 
 /*
  * The descriptor, for an event loop, lent until the handle is freed; -1 for NULL. When it is
- * readable, call a `try_` function until that has nothing, and then pw_reader_due. A listener has
- * another one after its first call in a forked child. Between clones, an item may also wait in the
- * buffer that they share.
+ * readable, call a `try_` function until that has nothing, and then
+ * pwk_atomic_reader_next_timeout. A listener has another one after its first call in a forked
+ * child. Between clones, an item may also wait in the buffer that they share.
  */
-int pw_reader_fd(pw_reader *reader);
+int pwk_atomic_reader_fd(pwk_atomic_reader *reader);
 
 /* Bytes that one read asks for; 0 for NULL. */
-size_t pw_reader_read_size(pw_reader *reader);
+size_t pwk_atomic_reader_read_size(pwk_atomic_reader *reader);
 
 /* Sets how many bytes one read asks for: from 1 to 16 MiB. NULL is allowed, here and below. */
-void pw_reader_set_read_size(pw_reader *reader, size_t bytes);
+void pwk_atomic_reader_set_read_size(pwk_atomic_reader *reader, size_t bytes);
 
 /*
  * Makes reads stop at the end of the so many-th item from here on, and then of each further one,
  * so that what lies behind it stays in the pipe for somebody else. 0: they go ahead, as at first.
  * Reports of lost messages do not count. For each 64 KiB it costs two system calls and a copy.
  */
-void pw_reader_set_exact(pw_reader *reader, uint64_t items);
+void pwk_atomic_reader_set_exact(pwk_atomic_reader *reader, uint64_t items);
 
 /* Sets whether items come with the zstd frame that held them. */
-void pw_reader_set_keep_compressed(pw_reader *reader, bool keep);
+void pwk_atomic_reader_set_keep_compressed(pwk_atomic_reader *reader, bool keep);
 
 /* Whether text may lie between the messages. */
-bool pw_reader_is_mixed(pw_reader *reader);
+bool pwk_atomic_reader_is_mixed(pwk_atomic_reader *reader);
 
 /*
  * Changes the mode for all that is not given out yet. Writers must do the same at the same place
  * of the stream.
  *
- * Fails with PW_WOULD_BLOCK while a line is unfinished; PW_STALE.
+ * Fails with PWK_WOULD_BLOCK while a line is unfinished; PWK_STALE.
  */
-pw_status pw_reader_set_mixed(pw_reader *reader, bool mixed, pw_error *error);
+pwk_status pwk_atomic_reader_set_mixed(pwk_atomic_reader *reader, bool mixed, pwk_error *error);
 
 /*
  * Sets how messages are decompressed, for all that is not given out yet: as `compress`,
  * `dictionary` and `accept_unchecked` of the options say, whose other fields mean nothing here.
  * NULL: not at all.
  *
- * Fails with PW_INVALID if the level or the dictionary is none; PW_STALE.
+ * Fails with PWK_INVALID if the level or the dictionary is none; PWK_STALE.
  */
-pw_status pw_reader_set_zstd(pw_reader *reader, const pw_atomic_options *options, pw_error *error);
+pwk_status pwk_atomic_reader_set_zstd(pwk_atomic_reader *reader, const pwk_atomic_options *options,
+                                      pwk_error *error);
 
 /*
  * How many bytes the pipe holds before a writer waits.
  *
- * Fails with PW_UNSUPPORTED for a socket, here and below; PW_OS.
+ * Fails with PWK_UNSUPPORTED for a socket, here and below; PWK_OS.
  */
-pw_status pw_reader_capacity(pw_reader *reader, size_t *bytes, pw_error *error);
+pwk_status pwk_atomic_reader_capacity(pwk_atomic_reader *reader, size_t *bytes, pwk_error *error);
 
 /*
  * Asks for a capacity; `now` says which one the kernel chose, at least as large.
  *
- * Fails with PW_OS, with EPERM past the limit of an unprivileged user, with EBUSY below what lies
+ * Fails with PWK_OS, with EPERM past the limit of an unprivileged user, with EBUSY below what lies
  * in the pipe. The capacity stays as it was then.
  */
-pw_status pw_reader_set_capacity(pw_reader *reader, size_t bytes, size_t *now, pw_error *error);
+pwk_status pwk_atomic_reader_set_capacity(pwk_atomic_reader *reader, size_t bytes, size_t *now,
+                                          pwk_error *error);
 
-/* As pw_reader_set_capacity, with pw_atomic_max_capacity bytes at the most. */
-pw_status pw_reader_set_capacity_or_max(pw_reader *reader, size_t bytes, size_t *now,
-                                        pw_error *error);
+/* As pwk_atomic_reader_set_capacity, with pwk_atomic_max_capacity bytes at the most. */
+pwk_status pwk_atomic_reader_set_capacity_or_max(pwk_atomic_reader *reader, size_t bytes,
+                                                 size_t *now, pwk_error *error);
 
 /* -------------------------------------------------------------------------------------------------
  * The writing end, and pipes with both ends.
  */
 
 /*
- * The writing end of a pipe, FIFO or Unix stream socket. One thread at a time; pw_writer_clone
- * makes another for another thread, and any number of processes can have theirs. In a child that
- * was forked it is a writer of its own, without what the parent had pending. It is freed with
- * pw_writer_free, or with pw_writer_close.
+ * The writing end of a pipe, FIFO or Unix stream socket. One thread at a time;
+ * pwk_atomic_writer_clone makes another for another thread, and any number of processes can have
+ * theirs. In a child that was forked it is a writer of its own, without what the parent had
+ * pending. It is freed with pwk_atomic_writer_free, or with pwk_atomic_writer_close.
  */
-typedef struct pw_writer pw_writer;
+typedef struct pwk_atomic_writer pwk_atomic_writer;
 
 /*
- * Makes a new pipe. A child that shall print and send into it gets pw_writer_fd as its stdout, by
- * dup2, and makes a writer there: pw_atomic_write_fd(1, PW_FD_LEND, ..) with the same options.
+ * Makes a new pipe. A child that shall print and send into it gets pwk_atomic_writer_fd as its
+ * stdout, by dup2, and makes a writer there: pwk_atomic_writer_from_fd(1, PWK_FD_LEND, ..) with
+ * the same options.
  *
- * Fails with PW_INVALID if the level or the dictionary is none; PW_OS if no descriptor is left.
+ * Fails with PWK_INVALID if the level or the dictionary is none; PWK_OS if no descriptor is left.
  */
-pw_status pw_atomic_pair(const pw_atomic_options *options, pw_reader **reader, pw_writer **writer,
-                         pw_error *error);
+pwk_status pwk_atomic_pair(const pwk_atomic_options *options, pwk_atomic_reader **reader,
+                           pwk_atomic_writer **writer, pwk_error *error);
 
 /*
  * Opens the FIFO at `path` for writing as soon as it has a reader.
  *
- * Fails with PW_TIMED_OUT: nobody reads it. PW_INTERRUPTED: call again. PW_INVALID if `path` is a
- * symbolic link or no FIFO; PW_OS.
+ * Fails with PWK_TIMED_OUT: nobody reads it. PWK_INTERRUPTED: call again. PWK_INVALID if `path` is
+ * a symbolic link or no FIFO; PWK_OS.
  */
-pw_status pw_atomic_write_fifo(const char *path, const pw_atomic_options *options,
-                               pw_deadline deadline, pw_writer **writer, pw_error *error);
+pwk_status pwk_atomic_writer_open_fifo(const char *path, const pwk_atomic_options *options,
+                                       pwk_deadline deadline, pwk_atomic_writer **writer,
+                                       pwk_error *error);
 
 /*
  * Writes to a descriptor: a pipe, a FIFO, or a connected stream socket of the Unix family; with
  * `or_print`, to a terminal, a file or a device, too. Free the handle before you close a
  * descriptor that you have lent: that writes what is pending.
  *
- * Fails with PW_INVALID if it is none of these, or not open for writing, which pw_error_text says;
- * PW_OS if no descriptor is left.
+ * Fails with PWK_INVALID if it is none of these, or not open for writing, which pwk_error_text
+ * says; PWK_OS if no descriptor is left.
  */
-pw_status pw_atomic_write_fd(int fd, pw_fd_how how, const pw_atomic_options *options,
-                             pw_writer **writer, pw_error *error);
+pwk_status pwk_atomic_writer_from_fd(int fd, pwk_fd_how how, const pwk_atomic_options *options,
+                                     pwk_atomic_writer **writer, pwk_error *error);
 
 /*
- * Writes what is pending, for as long as that takes, and closes this end. pw_writer_close has a
- * deadline, and pw_writer_discard drops what is pending.
+ * Writes what is pending, for as long as that takes, and closes this end. pwk_atomic_writer_close
+ * has a deadline, and pwk_atomic_writer_discard drops what is pending.
  */
-void pw_writer_free(pw_writer *writer);
+void pwk_atomic_writer_free(pwk_atomic_writer *writer);
 
 /*
  * Writes what is pending and frees the handle, in any case: after a failure, what is left is
  * dropped.
  *
- * Fails as pw_writer_flush, which is to be called first where a signal must not drop anything.
+ * Fails as pwk_atomic_writer_flush, which is to be called first where a signal must not drop
+ * anything.
  */
-pw_status pw_writer_close(pw_writer *writer, pw_deadline deadline, pw_error *error);
+pwk_status pwk_atomic_writer_close(pwk_atomic_writer *writer, pwk_deadline deadline,
+                                   pwk_error *error);
 
 /*
  * Another writer of the same pipe with a key of its own, for another thread. What is pending stays
  * here.
  *
- * Fails with PW_OS if no descriptor is left.
+ * Fails with PWK_OS if no descriptor is left.
  */
-pw_status pw_writer_clone(pw_writer *writer, pw_writer **clone, pw_error *error);
+pwk_status pwk_atomic_writer_clone(pwk_atomic_writer *writer, pwk_atomic_writer **clone,
+                                   pwk_error *error);
 
 /*
- * Sends one message, after what is pending, and waits until all of it is in the pipe. `parts` says
- * in how many parts, at least 1.
+ * Sends one message, after what is pending, and waits until all of it is in the pipe.
  *
- * After any failure the message is not delivered, and may be sent again. Fails with PW_TIMED_OUT:
- * parts that were in the pipe already reach the reader as a report. PW_INTERRUPTED, if nothing was
- * in the pipe yet: later signals do not interrupt. PW_CLOSED: nobody reads; what was pending is
- * dropped. PW_TOO_LONG: more parts than can be counted. PW_CORRUPT: the kernel has cut a write
- * that POSIX promises to keep whole. PW_OS.
+ * After any failure the message is not delivered, and may be sent again. Fails with PWK_TIMED_OUT:
+ * parts that were in the pipe already reach the reader as a report. PWK_INTERRUPTED, if nothing
+ * was in the pipe yet: later signals do not interrupt. PWK_CLOSED: nobody reads; what was pending
+ * is dropped. PWK_TOO_LONG: more parts than can be counted. PWK_CORRUPT: the kernel has cut a
+ * write that POSIX promises to keep whole. PWK_OS.
  */
-pw_status pw_writer_send(pw_writer *writer, const void *data, size_t len, pw_deadline deadline,
-                         uint32_t *parts, pw_error *error);
+pwk_status pwk_atomic_writer_send(pwk_atomic_writer *writer, const void *data, size_t len,
+                                  pwk_deadline deadline, pwk_error *error);
+
+/* As pwk_atomic_writer_send. `parts` says in how many parts the message goes, at least 1. */
+pwk_status pwk_atomic_writer_send_message(pwk_atomic_writer *writer, const void *data, size_t len,
+                                          pwk_deadline deadline, uint32_t *parts, pwk_error *error);
 
 /*
  * Sends one message, and does not wait. What the pipe has no space for is pending, and is written
- * by the next call that writes, or when the handle is freed. PW_WOULD_BLOCK, and nothing is taken,
- * if more than max_pending bytes would be pending. A longer message than that is taken if nothing
- * is pending and the pipe has space for its first part. PW_OK may mean that nothing of it is
- * written yet: pw_writer_pending says.
+ * by the next call that writes, or when the handle is freed. PWK_WOULD_BLOCK, and nothing is
+ * taken, if more than max_pending bytes would be pending. A longer message than that is taken if
+ * nothing is pending and the pipe has space for its first part. PWK_OK may mean that nothing of it
+ * is written yet: pwk_atomic_writer_pending says.
  *
- * Fails with PW_CLOSED, PW_TOO_LONG, PW_CORRUPT and PW_OS as pw_writer_send.
+ * Fails with PWK_CLOSED, PWK_TOO_LONG, PWK_CORRUPT and PWK_OS as pwk_atomic_writer_send.
  */
-pw_status pw_writer_try_send(pw_writer *writer, const void *data, size_t len, uint32_t *parts,
-                             pw_error *error);
+pwk_status pwk_atomic_writer_try_send(pwk_atomic_writer *writer, const void *data, size_t len,
+                                      pwk_error *error);
+
+/* As pwk_atomic_writer_try_send. `parts` says in how many parts the message goes, at least 1. */
+pwk_status pwk_atomic_writer_try_send_message(pwk_atomic_writer *writer, const void *data,
+                                              size_t len, uint32_t *parts, pwk_error *error);
 
 /*
  * Sends `count` messages in their order, several small ones in one write, and waits until all are
  * in the pipe. `sent`, which must not be NULL, says how many were sent whole: fewer if the
  * deadline has passed or a signal came in between; then send the rest again.
  *
- * Fails as pw_writer_send, if not one was sent.
+ * Fails as pwk_atomic_writer_send, if not one was sent.
  */
-pw_status pw_writer_send_many(pw_writer *writer, const pw_bytes *messages, size_t count,
-                              pw_deadline deadline, size_t *sent, pw_error *error);
+pwk_status pwk_atomic_writer_send_many(pwk_atomic_writer *writer, const pwk_bytes *messages,
+                                       size_t count, pwk_deadline deadline, size_t *sent,
+                                       pwk_error *error);
 
 /*
  * Puts one message behind what is pending, and writes nothing: for programs that call
- * pw_writer_flush. It has no limit but memory.
+ * pwk_atomic_writer_flush. It has no limit but memory.
  *
- * Fails with PW_TOO_LONG as pw_writer_send.
+ * Fails with PWK_TOO_LONG as pwk_atomic_writer_send.
  */
-pw_status pw_writer_enqueue(pw_writer *writer, const void *data, size_t len, uint32_t *parts,
-                            pw_error *error);
+pwk_status pwk_atomic_writer_enqueue(pwk_atomic_writer *writer, const void *data, size_t len,
+                                     uint32_t *parts, pwk_error *error);
 
 /*
  * Sends bytes in one write, after what is pending, without a sender's name: in mixed mode between
  * two control bytes, in plain mode as they are, for a reader that is not of this kind.
  *
- * Fails with PW_TOO_LONG if they do not fit in one write, as pw_writer_fits_in_burst says.
- * PW_INVALID in mixed mode without compression, if they hold 0x0E or 0x0F, or begin with 0x10:
- * they can go as a message. PW_TIMED_OUT, PW_INTERRUPTED, PW_CLOSED, PW_OS: they were not sent.
+ * Fails with PWK_TOO_LONG if they do not fit in one write, as pwk_atomic_writer_fits_in_burst
+ * says. PWK_INVALID in mixed mode without compression, if they hold 0x0E or 0x0F, or begin with
+ * 0x10: they can go as a message. PWK_TIMED_OUT, PWK_INTERRUPTED, PWK_CLOSED, PWK_OS: they were
+ * not sent.
  */
-pw_status pw_writer_burst(pw_writer *writer, const void *data, size_t len, pw_deadline deadline,
-                          pw_error *error);
+pwk_status pwk_atomic_writer_burst(pwk_atomic_writer *writer, const void *data, size_t len,
+                                   pwk_deadline deadline, pwk_error *error);
 
-/* As pw_writer_burst, without waiting; what is pending and PW_WOULD_BLOCK as pw_writer_try_send. */
-pw_status pw_writer_try_burst(pw_writer *writer, const void *data, size_t len, pw_error *error);
+/*
+ * As pwk_atomic_writer_burst, without waiting; what is pending and PWK_WOULD_BLOCK as
+ * pwk_atomic_writer_try_send.
+ */
+pwk_status pwk_atomic_writer_try_burst(pwk_atomic_writer *writer, const void *data, size_t len,
+                                       pwk_error *error);
 
 /*
  * Says whether bytes fit in a burst, and how many it takes in the pipe then, 0 otherwise. Where
  * messages are compressed, this compresses.
  *
- * Fails with PW_TOO_LONG if they are too long for zstd.
+ * Fails with PWK_TOO_LONG if they are too long for zstd.
  */
-pw_status pw_writer_fits_in_burst(pw_writer *writer, const void *data, size_t len, bool *fits,
-                                  size_t *in_pipe, pw_error *error);
+pwk_status pwk_atomic_writer_fits_in_burst(pwk_atomic_writer *writer, const void *data, size_t len,
+                                           bool *fits, size_t *in_pipe, pwk_error *error);
 
 /* How many bytes are taken and not yet written; 0 for NULL. */
-size_t pw_writer_pending(pw_writer *writer);
+size_t pwk_atomic_writer_pending(pwk_atomic_writer *writer);
 
 /*
  * Writes what is pending; small messages share writes.
  *
- * Fails with PW_TIMED_OUT and PW_INTERRUPTED: the rest is still pending, call again. PW_CLOSED,
- * PW_CORRUPT and PW_OS: what was pending is dropped.
+ * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: the rest is still pending, call again. PWK_CLOSED,
+ * PWK_CORRUPT and PWK_OS: what was pending is dropped.
  */
-pw_status pw_writer_flush(pw_writer *writer, pw_deadline deadline, pw_error *error);
+pwk_status pwk_atomic_writer_flush(pwk_atomic_writer *writer, pwk_deadline deadline,
+                                   pwk_error *error);
 
 /*
- * Writes what the pipe has space for; PW_WOULD_BLOCK while anything is still pending. Otherwise it
- * is as pw_writer_flush.
+ * Writes what the pipe has space for; PWK_WOULD_BLOCK while anything is still pending. Otherwise
+ * it is as pwk_atomic_writer_flush.
  */
-pw_status pw_writer_try_flush(pw_writer *writer, pw_error *error);
+pwk_status pwk_atomic_writer_try_flush(pwk_atomic_writer *writer, pwk_error *error);
 
 /*
  * Drops what is pending. A message that was written in part reaches the reader as a report. NULL
  * is allowed.
  */
-void pw_writer_discard(pw_writer *writer);
+void pwk_atomic_writer_discard(pwk_atomic_writer *writer);
 
 /* The key under which the next message goes out; zeros for NULL. */
-pw_key pw_writer_key(pw_writer *writer);
+pwk_key pwk_atomic_writer_key(pwk_atomic_writer *writer);
 
 /*
  * The pipe's descriptor, lent until the handle is freed; -1 for NULL. A child may get it as its
  * stdout, and an event loop may poll it for writing.
  */
-int pw_writer_fd(pw_writer *writer);
+int pwk_atomic_writer_fd(pwk_atomic_writer *writer);
 
 /*
  * Bytes of the largest write that the kernel never splits: 4096, or less for a socket with small
  * buffers; 0 for NULL.
  */
-size_t pw_writer_pipe_buf(pw_writer *writer);
+size_t pwk_atomic_writer_pipe_buf(pwk_atomic_writer *writer);
 
 /*
  * Bytes of the largest message, as it is in the pipe, that goes out as a single part; 0 for NULL.
  */
-size_t pw_writer_max_part(pw_writer *writer);
+size_t pwk_atomic_writer_max_part(pwk_atomic_writer *writer);
 
-/* Whether messages are printed as lines: see pw_atomic_options.or_print. */
-bool pw_writer_is_printing(pw_writer *writer);
+/* Whether messages are printed as lines: see pwk_atomic_options.or_print. */
+bool pwk_atomic_writer_is_printing(pwk_atomic_writer *writer);
 
 /* Whether text may lie between the messages. */
-bool pw_writer_is_mixed(pw_writer *writer);
+bool pwk_atomic_writer_is_mixed(pwk_atomic_writer *writer);
 
 /*
  * Changes the mode. The reader must do the same at the same place of the stream.
  *
- * Fails with PW_WOULD_BLOCK while anything is pending.
+ * Fails with PWK_WOULD_BLOCK while anything is pending.
  */
-pw_status pw_writer_set_mixed(pw_writer *writer, bool mixed, pw_error *error);
+pwk_status pwk_atomic_writer_set_mixed(pwk_atomic_writer *writer, bool mixed, pwk_error *error);
 
 /*
  * Sets how messages are compressed from now on: as `compress`, `level` and `dictionary` of the
  * options say, whose other fields mean nothing here. NULL: not at all.
  *
- * Fails with PW_INVALID if the level or the dictionary is none. What was set before stays then.
+ * Fails with PWK_INVALID if the level or the dictionary is none. What was set before stays then.
  */
-pw_status pw_writer_set_zstd(pw_writer *writer, const pw_atomic_options *options, pw_error *error);
+pwk_status pwk_atomic_writer_set_zstd(pwk_atomic_writer *writer, const pwk_atomic_options *options,
+                                      pwk_error *error);
 
-/* Sets how many bytes may be pending before pw_writer_try_send takes no more. NULL is allowed. */
-void pw_writer_set_max_pending(pw_writer *writer, size_t bytes);
+/*
+ * Sets how many bytes may be pending before pwk_atomic_writer_try_send takes no more. NULL is
+ * allowed.
+ */
+void pwk_atomic_writer_set_max_pending(pwk_atomic_writer *writer, size_t bytes);
 
 /*
  * Sets a function that is asked, while a call waits, whether to go on: after each signal handler,
- * and every 250 ms. After a false the call ends with PW_INTERRUPTED, also inside a message, which
+ * and every 250 ms. After a false the call ends with PWK_INTERRUPTED, also inside a message, which
  * is then given up and not delivered; nothing else interrupts it. For languages that run their
  * signal handlers themselves. The function must return, and not by a jump; it is called in the
  * thread that waits, and must not use this writer. NULL takes it away; a NULL `writer` is allowed.
  */
-void pw_writer_set_interrupt_check(pw_writer *writer, bool (*go_on)(void));
+void pwk_atomic_writer_set_interrupt_check(pwk_atomic_writer *writer, bool (*go_on)(void));
 
 /*
  * How many bytes the pipe holds before a writer waits.
  *
- * Fails with PW_UNSUPPORTED for a socket, here and below; PW_OS.
+ * Fails with PWK_UNSUPPORTED for a socket, here and below; PWK_OS.
  */
-pw_status pw_writer_capacity(pw_writer *writer, size_t *bytes, pw_error *error);
+pwk_status pwk_atomic_writer_capacity(pwk_atomic_writer *writer, size_t *bytes, pwk_error *error);
 
 /*
  * Asks for a capacity; `now` says which one the kernel chose, at least as large. Fails as
- * pw_reader_set_capacity.
+ * pwk_atomic_reader_set_capacity.
  */
-pw_status pw_writer_set_capacity(pw_writer *writer, size_t bytes, size_t *now, pw_error *error);
+pwk_status pwk_atomic_writer_set_capacity(pwk_atomic_writer *writer, size_t bytes, size_t *now,
+                                          pwk_error *error);
 
-/* As pw_writer_set_capacity, with pw_atomic_max_capacity bytes at the most. */
-pw_status pw_writer_set_capacity_or_max(pw_writer *writer, size_t bytes, size_t *now,
-                                        pw_error *error);
+/* As pwk_atomic_writer_set_capacity, with pwk_atomic_max_capacity bytes at the most. */
+pwk_status pwk_atomic_writer_set_capacity_or_max(pwk_atomic_writer *writer, size_t bytes,
+                                                 size_t *now, pwk_error *error);
 
 /* -------------------------------------------------------------------------------------------------
  * Room reqrep: request and response over shared memory. Many clients, many competing servers, no
@@ -913,7 +952,7 @@ pw_status pw_writer_set_capacity_or_max(pw_writer *writer, size_t bytes, size_t 
  *
  * A segment is a file in shared memory, at a path or without a name. Clients put requests into it,
  * each request goes to one of the servers, and each reply goes back to the client that asked. Any
- * process may be killed at any instruction: the others go on, a caller gets PW_PEER_DIED within
+ * process may be killed at any instruction: the others go on, a caller gets PWK_PEER_DIED within
  * 250 ms of the kernel closing that process's files, and what the dead process held is taken back.
  *
  * A ticket, 64 bits and never 0, stands for a call: on both sides, from when the request is sent
@@ -922,16 +961,16 @@ pw_status pw_writer_set_capacity_or_max(pw_writer *writer, size_t bytes, size_t 
  * A call has a slot, and these end it: its client receives what came of it; or its client cancels
  * it before a server takes it; or, once a server has it and nobody waits any more, that server
  * answers or gives it up. So one thread that sends more calls than there are slots receives in
- * between: pw_client_try_send, and when that has no slot pw_client_recv_any. And a server answers
- * each request that it has taken, also where `wanted` is false, with pw_server_reply or
- * pw_server_fail.
+ * between: pwk_client_try_send, and when that has no slot pwk_client_recv_any. And a server
+ * answers each request that it has taken, also where `wanted` is false, with pwk_server_reply or
+ * pwk_server_fail.
  *
  * Make slots as long as the usual request and reply: what is longer goes in parts, for which the
  * two sides take turns. A server that has a part to give waits until the client takes it. Who
  * waits for one call takes the parts of the client's other calls as well, but for streams, and
  * only now and then: one thread with several long calls in progress is quickest with
- * pw_client_recv_any and slots that hold its requests, or with a thread for each call. A client
- * that takes no parts for part_timeout_ns loses the call, with PW_FAILED.
+ * pwk_client_recv_any and slots that hold its requests, or with a thread for each call. A client
+ * that takes no parts for part_timeout_ns loses the call, with PWK_FAILED.
  */
 
 /* -------------------------------------------------------------------------------------------------
@@ -940,38 +979,38 @@ pw_status pw_writer_set_capacity_or_max(pw_writer *writer, size_t bytes, size_t 
 
 /*
  * A segment that this process has opened. Any threads may use one at the same time. What was made
- * from it lives on when it is freed, with pw_segment_free.
+ * from it lives on when it is freed, with pwk_segment_free.
  */
-typedef struct pw_segment pw_segment;
+typedef struct pwk_segment pwk_segment;
 
 /* Not said: the default where a segment is made, any where one is opened. */
-#define PW_UNSET UINT32_MAX
+#define PWK_UNSET UINT32_MAX
 
 /*
  * How a segment is made or opened. One that is opened has its sizes already: those that are set
  * here must be the same.
  */
-typedef struct pw_reqrep_options {
-    /* sizeof(pw_reqrep_options). */
+typedef struct pwk_segment_options {
+    /* sizeof(pwk_segment_options). */
     size_t size;
     /*
      * How many calls can be in progress at the same time, in all clients together: 1 to 2^20, or
-     * PW_UNSET for 256. Further callers wait in line.
+     * PWK_UNSET for 256. Further callers wait in line.
      */
     uint32_t slots;
     /*
-     * How many entries the queue of waiting requests has, cancelled ones included, or PW_UNSET for
-     * twice the slots, which is enough.
+     * How many entries the queue of waiting requests has, cancelled ones included, or PWK_UNSET
+     * for twice the slots, which is enough.
      */
     uint32_t queue;
     /*
-     * Bytes of the largest request of one part, or PW_UNSET for 4096. A longer one goes in parts.
+     * Bytes of the largest request of one part, or PWK_UNSET for 4096. A longer one goes in parts.
      */
     uint32_t request_bytes;
-    /* Bytes of the largest reply of one part, or PW_UNSET for 4096. */
+    /* Bytes of the largest reply of one part, or PWK_UNSET for 4096. */
     uint32_t reply_bytes;
     /*
-     * How many clients and servers can be attached at the same time: 1 to 65535, or PW_UNSET for
+     * How many clients and servers can be attached at the same time: 1 to 65535, or PWK_UNSET for
      * 256.
      */
     uint32_t members;
@@ -990,59 +1029,62 @@ typedef struct pw_reqrep_options {
     bool sparse;
     /* A segment that belongs to another user may be opened. */
     bool any_owner;
-} pw_reqrep_options;
+} pwk_segment_options;
 
-/* Fills in the defaults. `size` is sizeof(pw_reqrep_options). */
-void pw_reqrep_options_init(pw_reqrep_options *options, size_t size);
+/* Fills in the defaults. `size` is sizeof(pwk_segment_options). */
+void pwk_segment_options_init(pwk_segment_options *options, size_t size);
 
 /*
  * Makes a segment at `path`, which must not exist. The name appears when the segment is complete.
  *
- * Fails with PW_INVALID for impossible sizes; PW_OS with EEXIST if the file exists, with ENOSPC if
- * the file system is full, and so on.
+ * Fails with PWK_INVALID for impossible sizes; PWK_OS with EEXIST if the file exists, with ENOSPC
+ * if the file system is full, and so on.
  */
-pw_status pw_reqrep_create(const char *path, const pw_reqrep_options *options,
-                           pw_segment **segment, pw_error *error);
+pwk_status pwk_segment_create(const char *path, const pwk_segment_options *options,
+                              pwk_segment **segment, pwk_error *error);
 
 /*
  * Opens the segment at `path`.
  *
- * Fails with PW_OS and ENOENT if there is no such file; PW_INVALID for a symbolic link, for
- * anything but a regular file, and for another user's file; PW_INCOMPATIBLE for a file that is no
- * segment, one of another format or with other sizes than were set, and for a copy; PW_CORRUPT for
- * one that was damaged or cut short; PW_TOO_LONG for one larger than max_bytes.
+ * Fails with PWK_OS and ENOENT if there is no such file; PWK_INVALID for a symbolic link, for
+ * anything but a regular file, and for another user's file; PWK_INCOMPATIBLE for a file that is no
+ * segment, one of another format or with other sizes than were set, and for a copy; PWK_CORRUPT
+ * for one that was damaged or cut short; PWK_TOO_LONG for one larger than max_bytes.
  */
-pw_status pw_reqrep_open(const char *path, const pw_reqrep_options *options, pw_segment **segment,
-                         pw_error *error);
+pwk_status pwk_segment_open(const char *path, const pwk_segment_options *options,
+                            pwk_segment **segment, pwk_error *error);
 
 /*
  * Opens the segment at `path`, or makes it if there is none. If several processes do this at the
  * same time, one of them makes it. An empty regular file of this user counts as none: the segment
- * replaces it. Fails as pw_reqrep_open and pw_reqrep_create.
+ * replaces it. Fails as pwk_segment_open and pwk_segment_create.
  */
-pw_status pw_reqrep_open_or_create(const char *path, const pw_reqrep_options *options,
-                                   pw_segment **segment, pw_error *error);
+pwk_status pwk_segment_open_or_create(const char *path, const pwk_segment_options *options,
+                                      pwk_segment **segment, pwk_error *error);
 
 /*
  * Makes a segment without a name, for threads and for processes that are forked from this one.
- * Fails as pw_reqrep_create.
+ * Fails as pwk_segment_create.
  */
-pw_status pw_reqrep_anonymous(const pw_reqrep_options *options, pw_segment **segment,
-                              pw_error *error);
+pwk_status pwk_segment_anonymous(const pwk_segment_options *options, pwk_segment **segment,
+                                 pwk_error *error);
 
 /*
- * As pw_reqrep_anonymous; `name`, in UTF-8, shows up in /proc/PID/maps. Other processes open the
- * descriptor that pw_segment_fd returns, when they were given it.
+ * As pwk_segment_anonymous; `name`, in UTF-8, shows up in /proc/PID/maps. Other processes open the
+ * descriptor that pwk_segment_fd returns, when they were given it.
  */
-pw_status pw_reqrep_memfd(const char *name, const pw_reqrep_options *options, pw_segment **segment,
-                          pw_error *error);
+pwk_status pwk_segment_memfd(const char *name, const pwk_segment_options *options,
+                             pwk_segment **segment, pwk_error *error);
 
-/* Opens the segment behind a descriptor, with PW_FD_TAKE or PW_FD_DUP. Fails as pw_reqrep_open. */
-pw_status pw_reqrep_open_fd(int fd, pw_fd_how how, const pw_reqrep_options *options,
-                            pw_segment **segment, pw_error *error);
+/*
+ * Opens the segment behind a descriptor, with PWK_FD_TAKE or PWK_FD_DUP. Fails as
+ * pwk_segment_open.
+ */
+pwk_status pwk_segment_from_fd(int fd, pwk_fd_how how, const pwk_segment_options *options,
+                               pwk_segment **segment, pwk_error *error);
 
 /* What a segment was made with. It never changes. */
-typedef struct pw_geometry {
+typedef struct pwk_geometry {
     /* How many calls can be in progress at the same time. */
     uint32_t slots;
     /* Cells of the ring of waiting requests. */
@@ -1055,72 +1097,73 @@ typedef struct pw_geometry {
     uint32_t members;
     /* 1 if payloads are single numbers, else 0. */
     uint32_t integers;
-} pw_geometry;
+} pwk_geometry;
 
 /*
  * Fills in the sizes of the segment at `path`, without opening it for anything else: to report
- * them where pw_reqrep_open refused it. `size` is sizeof(pw_geometry). Fails as pw_reqrep_open, as
- * far as the file itself is concerned.
+ * them where pwk_segment_open refused it. `size` is sizeof(pwk_geometry). Fails as
+ * pwk_segment_open, as far as the file itself is concerned.
  */
-pw_status pw_reqrep_geometry(const char *path, pw_geometry *geometry, size_t size, pw_error *error);
+pwk_status pwk_geometry_of_path(const char *path, pwk_geometry *geometry, size_t size,
+                                pwk_error *error);
 
 /*
  * Frees the handle. Clients and servers that were made from it stay as they are, and so does the
  * file.
  */
-void pw_segment_free(pw_segment *segment);
+void pwk_segment_free(pwk_segment *segment);
 
-/* Fills in the sizes of a segment. `size` is sizeof(pw_geometry). */
-pw_status pw_segment_geometry(pw_segment *segment, pw_geometry *geometry, size_t size,
-                              pw_error *error);
+/* Fills in the sizes of a segment. `size` is sizeof(pwk_geometry). */
+pwk_status pwk_segment_geometry(pwk_segment *segment, pwk_geometry *geometry, size_t size,
+                                pwk_error *error);
 
 /*
  * The path at which the segment was made or opened, lent until it is freed; NULL for one without a
  * name.
  */
-const char *pw_segment_path(pw_segment *segment);
+const char *pwk_segment_path(pwk_segment *segment);
 
 /*
  * The descriptor of the file, lent until the handle is freed; -1 for NULL. It can be passed on to
- * processes that open it with pw_reqrep_open_fd.
+ * processes that open it with pwk_segment_from_fd.
  */
-int pw_segment_fd(pw_segment *segment);
+int pwk_segment_fd(pwk_segment *segment);
 
 /*
  * How many requests wait for a server; 0 for NULL. Cancelled calls count until a server passes
  * them.
  */
-size_t pw_segment_len(pw_segment *segment);
+size_t pwk_segment_len(pwk_segment *segment);
 
 /*
  * Removes its name, if that still leads to this segment, which `removed` says. Attached clients
  * and servers stay attached.
  *
- * Fails with PW_INVALID for a segment without a name; PW_OS.
+ * Fails with PWK_INVALID for a segment without a name; PWK_OS.
  */
-pw_status pw_segment_unlink(pw_segment *segment, bool *removed, pw_error *error);
+pwk_status pwk_segment_unlink(pwk_segment *segment, bool *removed, pwk_error *error);
 
 /*
  * Writes the segment to the storage that its file lies on, if there is one, and waits until that
  * is done.
  *
- * Fails with PW_OS.
+ * Fails with PWK_OS.
  */
-pw_status pw_segment_sync(pw_segment *segment, pw_error *error);
+pwk_status pwk_segment_sync(pwk_segment *segment, pwk_error *error);
 
 /*
  * Recovers what dead members held; `dead` says how many had died. Clients that wait do so by
  * themselves.
  *
- * Fails with PW_OS if the kernel does not say which members are alive; PW_CORRUPT.
+ * Fails with PWK_OS if the kernel does not say which members are alive; PWK_CORRUPT.
  */
-pw_status pw_segment_recover(pw_segment *segment, size_t *dead, pw_error *error);
+pwk_status pwk_segment_recover(pwk_segment *segment, size_t *dead, pwk_error *error);
 
 /*
  * What was done in a segment, by all members that there were. A process that is killed may leave
  * its last step uncounted.
  */
-typedef struct pw_stats {
+typedef struct pwk_stats {
     /* Calls begun. */
     uint64_t requests;
     /* Requests that servers have answered or given up. */
@@ -1137,44 +1180,44 @@ typedef struct pw_stats {
     uint64_t recovered;
     /* Requests that went to another server because theirs had died. */
     uint64_t redelivered;
-} pw_stats;
+} pwk_stats;
 
-/* Fills in what was done so far. `size` is sizeof(pw_stats). */
-pw_status pw_segment_stats(pw_segment *segment, pw_stats *stats, size_t size, pw_error *error);
+/* Fills in what was done so far. `size` is sizeof(pwk_stats). */
+pwk_status pwk_segment_stats(pwk_segment *segment, pwk_stats *stats, size_t size, pwk_error *error);
 
-/* A client, in pw_member.role. */
-#define PW_CLIENT 1
-/* A server, in pw_member.role. */
-#define PW_SERVER 2
+/* A client, in pwk_member.role. */
+#define PWK_CLIENT 1
+/* A server, in pwk_member.role. */
+#define PWK_SERVER 2
 
 /* An attached client or server. */
-typedef struct pw_member {
+typedef struct pwk_member {
     /* When it attached, in nanoseconds since 1970. */
     int64_t since_ns;
     /* Its number, counted from 1. */
     uint32_t number;
-    /* PW_CLIENT or PW_SERVER. */
+    /* PWK_CLIENT or PWK_SERVER. */
     uint32_t role;
     /* Its process, as numbered in its own pid namespace. For people. */
     uint32_t pid;
     /* 0 if it died and was not recovered yet, else 1. */
     uint32_t is_alive;
-} pw_member;
+} pwk_member;
 
 /*
  * Fills in up to `max` of the attached members; `count`, which must not be NULL, says how many
  * there are in all.
  *
- * Fails with PW_OS if the kernel does not say which members are alive; PW_CORRUPT.
+ * Fails with PWK_OS if the kernel does not say which members are alive; PWK_CORRUPT.
  */
-pw_status pw_segment_members(pw_segment *segment, pw_member *members, size_t max, size_t *count,
-                             pw_error *error);
+pwk_status pwk_segment_members(pwk_segment *segment, pwk_member *members, size_t max,
+                               size_t *count, pwk_error *error);
 
 /*
  * How many slots of a segment are in each state. In a segment that is in use, the counts are not
  * of one moment.
  */
-typedef struct pw_audit {
+typedef struct pwk_audit {
     /* Not in use. */
     uint64_t free;
     /* A client is writing its request. */
@@ -1197,14 +1240,14 @@ typedef struct pw_audit {
     uint64_t unqueued;
     /* Entries of the ring, including those of cancelled calls. */
     uint64_t entries;
-} pw_audit;
+} pwk_audit;
 
 /*
- * Counts the slots in each state. `size` is sizeof(pw_audit).
+ * Counts the slots in each state. `size` is sizeof(pwk_audit).
  *
- * Fails with PW_OS if the kernel does not say which members are alive; PW_CORRUPT.
+ * Fails with PWK_OS if the kernel does not say which members are alive; PWK_CORRUPT.
  */
-pw_status pw_segment_audit(pw_segment *segment, pw_audit *audit, size_t size, pw_error *error);
+pwk_status pwk_segment_audit(pwk_segment *segment, pwk_audit *audit, size_t size, pwk_error *error);
 
 /* -------------------------------------------------------------------------------------------------
  * The calling end.
@@ -1213,13 +1256,13 @@ pw_status pw_segment_audit(pw_segment *segment, pw_audit *audit, size_t size, pw
 /*
  * Sends requests and gets their replies. Any threads may use one at the same time. A child that
  * was forked may use it, as a member of its own; calls in progress stay the parent's. It is freed
- * with pw_client_free.
+ * with pwk_client_free.
  */
-typedef struct pw_client pw_client;
+typedef struct pwk_client pwk_client;
 
 /* How a client calls. */
-typedef struct pw_client_options {
-    /* sizeof(pw_client_options). */
+typedef struct pwk_client_options {
+    /* sizeof(pwk_client_options). */
     size_t size;
     /* Bytes of the longest message in parts that it sends or receives; 256 MiB by default. */
     size_t max_message;
@@ -1228,53 +1271,57 @@ typedef struct pw_client_options {
     /*
      * How many times another server may get a request after a server died with it: up to 3, and 0
      * by default. For requests that may be carried out twice. A call of which a part was asked for
-     * or given fails with PW_PEER_DIED all the same, since no copy of it is kept.
+     * or given fails with PWK_PEER_DIED all the same, since no copy of it is kept.
      */
     uint8_t redeliveries;
-    /* A call fails with PW_NO_SERVER where no server is attached, instead of waiting for one. */
+    /* A call fails with PWK_NO_SERVER where no server is attached, instead of waiting for one. */
     bool needs_server;
-} pw_client_options;
+} pwk_client_options;
 
-/* Fills in the defaults. `size` is sizeof(pw_client_options). */
-void pw_client_options_init(pw_client_options *options, size_t size);
+/* Fills in the defaults. `size` is sizeof(pwk_client_options). */
+void pwk_client_options_init(pwk_client_options *options, size_t size);
 
 /*
  * Attaches a client.
  *
- * Fails with PW_WOULD_BLOCK if all places for members are taken; PW_CORRUPT if the segment was
- * damaged; PW_OS.
+ * Fails with PWK_WOULD_BLOCK if all places for members are taken; PWK_CORRUPT if the segment was
+ * damaged; PWK_OS.
  */
-pw_status pw_reqrep_client(pw_segment *segment, const pw_client_options *options,
-                           pw_client **client, pw_error *error);
+pwk_status pwk_client_new(pwk_segment *segment, const pwk_client_options *options,
+                          pwk_client **client, pwk_error *error);
 
 /*
  * Sends a request and waits for its reply, whose bytes replace what `reply` holds.
  *
- * Waits until the deadline, which covers sending and receiving. After PW_FAILED, `reply` holds the
- * reason that the server gave, if it gave one; after any other failure it is empty. It must not be
- * where the request lies.
+ * Waits until the deadline, which covers sending and receiving. After PWK_FAILED, `reply` holds
+ * the reason that the server gave, if it gave one; after any other failure it is empty. It must
+ * not be where the request lies.
  *
- * Fails with PW_TIMED_OUT and PW_INTERRUPTED: the call is cancelled, but a server may have begun
- * with it; to go on after a signal, use pw_client_send and pw_client_recv. PW_PEER_DIED: its
- * server has died. PW_FAILED: its server gave it up. PW_TOO_LONG: the request or the reply is
- * longer than max_message. PW_NO_SERVER: there is none, and needs_server was set. PW_CORRUPT: the
- * segment was damaged. PW_OS.
+ * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: the call is cancelled, but a server may have begun
+ * with it; to go on after a signal, use pwk_client_send and pwk_client_recv. PWK_PEER_DIED: its
+ * server has died. PWK_FAILED: its server gave it up. PWK_TOO_LONG: the request or the reply is
+ * longer than max_message. PWK_NO_SERVER: there is none, and needs_server was set. PWK_CORRUPT:
+ * the segment was damaged. PWK_OS.
  */
-pw_status pw_client_call(pw_client *client, const void *data, size_t len, uint32_t flags,
-                         pw_deadline deadline, pw_buffer *reply, uint32_t *reply_flags,
-                         pw_error *error);
+pwk_status pwk_client_call(pwk_client *client, const void *data, size_t len, pwk_deadline deadline,
+                           pwk_buffer *reply, pwk_error *error);
+
+/* As pwk_client_call, with the 32 bits of flags that go with a request, and those of its reply. */
+pwk_status pwk_client_call_message(pwk_client *client, const void *data, size_t len,
+                                   uint32_t flags, pwk_deadline deadline, pwk_buffer *reply,
+                                   uint32_t *reply_flags, pwk_error *error);
 
 /*
- * As pw_client_call, into memory of the program's: `space` bytes at `into`, which must not be
- * where the request lies. `reply_len` says how long the reply is.
+ * As pwk_client_call_message, into memory of the program's: `space` bytes at `into`, which must
+ * not be where the request lies. `reply_len` says how long the reply is.
  *
- * Fails as pw_client_call; with PW_TOO_LONG, too, if the reply is longer than `space`. The reply
- * is lost then, and so is the reason after PW_FAILED: pw_client_send and pw_client_recv_into keep
- * both.
+ * Fails as pwk_client_call; with PWK_TOO_LONG, too, if the reply is longer than `space`. The reply
+ * is lost then, and so is the reason after PWK_FAILED: pwk_client_send and pwk_client_recv_into
+ * keep both.
  */
-pw_status pw_client_call_into(pw_client *client, const void *data, size_t len, uint32_t flags,
-                              pw_deadline deadline, void *into, size_t space, size_t *reply_len,
-                              uint32_t *reply_flags, pw_error *error);
+pwk_status pwk_client_call_into(pwk_client *client, const void *data, size_t len, uint32_t flags,
+                                pwk_deadline deadline, void *into, size_t space, size_t *reply_len,
+                                uint32_t *reply_flags, pwk_error *error);
 
 /*
  * Sends a request; `ticket` is what its reply is received by. As many calls may be in progress as
@@ -1284,21 +1331,30 @@ pw_status pw_client_call_into(pw_client *client, const void *data, size_t len, u
  * Waits until a slot is free, or until the deadline; with a request that is longer than a slot,
  * until a server has taken all but the last part of it.
  *
- * Fails as pw_client_call, but never with PW_PEER_DIED or PW_FAILED: of a server that dies or
- * gives up while it takes the parts, pw_client_recv tells. Whatever the failure is, no server has
+ * Fails as pwk_client_call, but never with PWK_PEER_DIED or PWK_FAILED: of a server that dies or
+ * gives up while it takes the parts, pwk_client_recv tells. Whatever the failure is, no server has
  * the whole request, which can be sent again.
  */
-pw_status pw_client_send(pw_client *client, const void *data, size_t len, uint32_t flags,
-                         pw_deadline deadline, uint64_t *ticket, pw_error *error);
+pwk_status pwk_client_send(pwk_client *client, const void *data, size_t len, pwk_deadline deadline,
+                           uint64_t *ticket, pwk_error *error);
+
+/* As pwk_client_send, with flags. */
+pwk_status pwk_client_send_message(pwk_client *client, const void *data, size_t len,
+                                   uint32_t flags, pwk_deadline deadline, uint64_t *ticket,
+                                   pwk_error *error);
 
 /*
- * Sends a request if a slot is free, else PW_WOULD_BLOCK. It does not wait.
+ * Sends a request if a slot is free, else PWK_WOULD_BLOCK. It does not wait.
  *
- * Fails as pw_client_send, but never with PW_TIMED_OUT or PW_INTERRUPTED; with PW_TOO_LONG if the
- * request is longer than a slot.
+ * Fails as pwk_client_send, but never with PWK_TIMED_OUT or PWK_INTERRUPTED; with PWK_TOO_LONG if
+ * the request is longer than a slot.
  */
-pw_status pw_client_try_send(pw_client *client, const void *data, size_t len, uint32_t flags,
-                             uint64_t *ticket, pw_error *error);
+pwk_status pwk_client_try_send(pwk_client *client, const void *data, size_t len, uint64_t *ticket,
+                               pwk_error *error);
+
+/* As pwk_client_try_send, with flags. */
+pwk_status pwk_client_try_send_message(pwk_client *client, const void *data, size_t len,
+                                       uint32_t flags, uint64_t *ticket, pwk_error *error);
 
 /*
  * Sends `count` requests with the same flags, and wakes servers once for all of them. `tickets`
@@ -1307,89 +1363,103 @@ pw_status pw_client_try_send(pw_client *client, const void *data, size_t len, ui
  *
  * Waits until there was a slot for each, or until the deadline.
  *
- * Fails as pw_client_send, if none could be sent.
+ * Fails as pwk_client_send, if none could be sent.
  */
-pw_status pw_client_send_many(pw_client *client, const pw_bytes *requests, size_t count,
-                              uint32_t flags, pw_deadline deadline, uint64_t *tickets,
-                              size_t *sent, pw_error *error);
+pwk_status pwk_client_send_many(pwk_client *client, const pwk_bytes *requests, size_t count,
+                                uint32_t flags, pwk_deadline deadline, uint64_t *tickets,
+                                size_t *sent, pwk_error *error);
 
 /*
- * Waits for the reply of a call, whose bytes replace what `reply` holds. After PW_FAILED, `reply`
+ * Waits for the reply of a call, whose bytes replace what `reply` holds. After PWK_FAILED, `reply`
  * holds the reason that the server gave, if it gave one.
  *
- * Fails with PW_TIMED_OUT and PW_INTERRUPTED: the call goes on, call again. PW_PEER_DIED,
- * PW_FAILED, PW_NO_SERVER: it is over. PW_TOO_LONG: the reply is longer than max_message, and the
- * call is over. PW_STALE: it was over already, or is not this client's. PW_CORRUPT. PW_OS: with
- * ENOMEM it is over, with any other number it goes on.
+ * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: the call goes on, call again. PWK_PEER_DIED,
+ * PWK_FAILED, PWK_NO_SERVER: it is over. PWK_TOO_LONG: the reply is longer than max_message, and
+ * the call is over. PWK_STALE: it was over already, or is not this client's. PWK_CORRUPT. PWK_OS:
+ * with ENOMEM it is over, with any other number it goes on.
  */
-pw_status pw_client_recv(pw_client *client, uint64_t ticket, pw_deadline deadline,
-                         pw_buffer *reply, uint32_t *flags, pw_error *error);
+pwk_status pwk_client_recv(pwk_client *client, uint64_t ticket, pwk_deadline deadline,
+                           pwk_buffer *reply, pwk_error *error);
+
+/* As pwk_client_recv, with the flags of the reply. */
+pwk_status pwk_client_recv_message(pwk_client *client, uint64_t ticket, pwk_deadline deadline,
+                                   pwk_buffer *reply, uint32_t *flags, pwk_error *error);
 
 /*
- * The reply of a call if it has come, else PW_WOULD_BLOCK. It does not wait. Otherwise it is as
- * pw_client_recv.
+ * The reply of a call if it has come, else PWK_WOULD_BLOCK. It does not wait. Otherwise it is as
+ * pwk_client_recv.
  */
-pw_status pw_client_try_recv(pw_client *client, uint64_t ticket, pw_buffer *reply, uint32_t *flags,
-                             pw_error *error);
+pwk_status pwk_client_try_recv(pwk_client *client, uint64_t ticket, pwk_buffer *reply,
+                               pwk_error *error);
+
+/* As pwk_client_try_recv, with the flags of the reply. */
+pwk_status pwk_client_try_recv_message(pwk_client *client, uint64_t ticket, pwk_buffer *reply,
+                                       uint32_t *flags, pwk_error *error);
 
 /*
- * As pw_client_recv, into memory of the program's: `space` bytes at `into`. `len` says how long
+ * As pwk_client_recv, into memory of the program's: `space` bytes at `into`. `len` says how long
  * the reply is.
  *
- * Fails as pw_client_recv; with PW_TOO_LONG, too, if the reply is longer than `space`: then the
- * call goes on, and pw_client_reply_len says how much space it needs. A reply that comes in parts
+ * Fails as pwk_client_recv; with PWK_TOO_LONG, too, if the reply is longer than `space`: then the
+ * call goes on, and pwk_client_reply_len says how much space it needs. A reply that comes in parts
  * is put together first, and is over then.
  */
-pw_status pw_client_recv_into(pw_client *client, uint64_t ticket, pw_deadline deadline, void *into,
-                              size_t space, size_t *len, uint32_t *flags, pw_error *error);
+pwk_status pwk_client_recv_into(pwk_client *client, uint64_t ticket, pwk_deadline deadline,
+                                void *into, size_t space, size_t *len, uint32_t *flags,
+                                pwk_error *error);
 
 /*
  * Waits for whichever call of this client ends next: of all that were sent and not received, but
  * no streams. Look at `ticket` first.
  *
  * Where it is not 0, that call is over, and what this returns is how it has ended, with its reply
- * or reason, as pw_client_recv does. Where it is 0 with PW_OK, no call was in progress, and there
- * was nothing to wait for. Where it is 0 with anything else, the wait has failed.
+ * or reason, as pwk_client_recv does. Where it is 0 with PWK_OK, no call was in progress, and
+ * there was nothing to wait for. Where it is 0 with anything else, the wait has failed.
  *
- * The wait fails with PW_TIMED_OUT, PW_INTERRUPTED, PW_CORRUPT and PW_OS.
+ * The wait fails with PWK_TIMED_OUT, PWK_INTERRUPTED, PWK_CORRUPT and PWK_OS.
  */
-pw_status pw_client_recv_any(pw_client *client, pw_deadline deadline, uint64_t *ticket,
-                             pw_buffer *reply, uint32_t *flags, pw_error *error);
+pwk_status pwk_client_recv_any(pwk_client *client, pwk_deadline deadline, uint64_t *ticket,
+                               pwk_buffer *reply, pwk_error *error);
+
+/* As pwk_client_recv_any, with the flags of the reply. */
+pwk_status pwk_client_recv_any_message(pwk_client *client, pwk_deadline deadline, uint64_t *ticket,
+                                       pwk_buffer *reply, uint32_t *flags, pwk_error *error);
 
 /* How many bytes of a call's reply have come; 0 if none have. A hint: more may come right after. */
-size_t pw_client_reply_len(pw_client *client, uint64_t ticket);
+size_t pwk_client_reply_len(pwk_client *client, uint64_t ticket);
 
 /*
  * Cancels a call. `cancelled` is false if its reply is there: then it is to be received. A server
  * that has the request finds out when it replies, and the call keeps its slot until then.
  *
- * Fails with PW_STALE if the call is over already, or is not this client's.
+ * Fails with PWK_STALE if the call is over already, or is not this client's.
  */
-pw_status pw_client_cancel(pw_client *client, uint64_t ticket, bool *cancelled, pw_error *error);
+pwk_status pwk_client_cancel(pwk_client *client, uint64_t ticket, bool *cancelled,
+                             pwk_error *error);
 
 /*
  * Gives up the reply of a call, and not the call: its request is carried out, also after this
  * client was freed or this process has ended.
  *
- * Fails as pw_client_cancel.
+ * Fails as pwk_client_cancel.
  */
-pw_status pw_client_forget(pw_client *client, uint64_t ticket, pw_error *error);
+pwk_status pwk_client_forget(pwk_client *client, uint64_t ticket, pwk_error *error);
 
 /*
  * Forgets every call in progress, and returns how many they were; 0 for NULL. Before
- * pw_client_free, so that no request that was sent is taken back. In a forked child that has not
+ * pwk_client_free, so that no request that was sent is taken back. In a forked child that has not
  * used the client there are none.
  */
-size_t pw_client_forget_all(pw_client *client);
+size_t pwk_client_forget_all(pwk_client *client);
 
 /*
- * The index of the slot that a ticket names: below pw_geometry.slots, if it is a ticket of that
+ * The index of the slot that a ticket names: below pwk_geometry.slots, if it is a ticket of that
  * segment.
  */
-uint32_t pw_ticket_slot(uint64_t ticket);
+uint32_t pwk_ticket_slot(uint64_t ticket);
 
 /* How many calls are in progress: sent, and their replies not received; 0 for NULL. */
-size_t pw_client_pending(pw_client *client);
+size_t pwk_client_pending(pwk_client *client);
 
 /*
  * A descriptor for an event loop, readable while there is something to receive: a reply, or a
@@ -1397,54 +1467,54 @@ size_t pw_client_pending(pw_client *client);
  * readable, try to receive each call in progress; as soon as nothing is left, it is not readable
  * any more. A forked child asks for one of its own.
  *
- * Fails with PW_OS if no descriptor is left, or no thread can be started.
+ * Fails with PWK_OS if no descriptor is left, or no thread can be started.
  */
-pw_status pw_client_doorbell(pw_client *client, int *fd, pw_error *error);
+pwk_status pwk_client_doorbell(pwk_client *client, int *fd, pwk_error *error);
 
 /*
- * As pw_client_doorbell, but readable while a request can be sent: until pw_client_try_send finds
- * no slot.
+ * As pwk_client_doorbell, but readable while a request can be sent: until pwk_client_try_send
+ * finds no slot.
  */
-pw_status pw_client_send_doorbell(pw_client *client, int *fd, pw_error *error);
+pwk_status pwk_client_send_doorbell(pwk_client *client, int *fd, pwk_error *error);
 
 /* The segment that a client is attached to, lent until the client is freed; NULL for NULL. */
-pw_segment *pw_client_segment(pw_client *client);
+pwk_segment *pwk_client_segment(pwk_client *client);
 
 /* Leaves the segment. A request that no server has taken is taken back, unless it was forgotten. */
-void pw_client_free(pw_client *client);
+void pwk_client_free(pwk_client *client);
 
 /* -------------------------------------------------------------------------------------------------
  * A reply that is received part by part, as its server gives it.
  */
 
 /*
- * The parts of a reply. One thread at a time. Freeing it, with pw_stream_free, before its end
+ * The parts of a reply. One thread at a time. Freeing it, with pwk_stream_free, before its end
  * cancels the call, which the server is told with its next part.
  */
-typedef struct pw_stream pw_stream;
+typedef struct pwk_stream pwk_stream;
 
 /*
  * Sends a request whose reply is received part by part. A server that answers at once gives one
  * part. An empty last reply only ends the stream.
  *
- * Waits and fails as pw_client_send.
+ * Waits and fails as pwk_client_send.
  */
-pw_status pw_client_stream(pw_client *client, const void *data, size_t len, uint32_t flags,
-                           pw_deadline deadline, pw_stream **stream, pw_error *error);
+pwk_status pwk_client_stream(pwk_client *client, const void *data, size_t len, uint32_t flags,
+                             pwk_deadline deadline, pwk_stream **stream, pwk_error *error);
 
 /*
  * Waits for the next part, whose bytes replace what `part` holds.
  *
- * Fails with PW_CLOSED after the last. PW_TIMED_OUT and PW_INTERRUPTED: the stream goes on, call
- * again. It is over after anything else: PW_FAILED, where `part` holds the reason that the server
- * gave, if it gave one; PW_PEER_DIED, PW_NO_SERVER, PW_TOO_LONG, PW_CORRUPT and PW_OS as
- * pw_client_recv.
+ * Fails with PWK_CLOSED after the last. PWK_TIMED_OUT and PWK_INTERRUPTED: the stream goes on,
+ * call again. It is over after anything else: PWK_FAILED, where `part` holds the reason that the
+ * server gave, if it gave one; PWK_PEER_DIED, PWK_NO_SERVER, PWK_TOO_LONG, PWK_CORRUPT and PWK_OS
+ * as pwk_client_recv.
  */
-pw_status pw_stream_next_part(pw_stream *stream, pw_deadline deadline, pw_buffer *part,
-                              uint32_t *flags, pw_error *error);
+pwk_status pwk_stream_next_part(pwk_stream *stream, pwk_deadline deadline, pwk_buffer *part,
+                                uint32_t *flags, pwk_error *error);
 
 /* Ends the call, if it is not over. */
-void pw_stream_free(pw_stream *stream);
+void pwk_stream_free(pwk_stream *stream);
 
 /* -------------------------------------------------------------------------------------------------
  * The answering end. Requests are answered by their tickets.
@@ -1454,17 +1524,17 @@ void pw_stream_free(pw_stream *stream);
  * Takes requests from a segment and answers them. Any threads may use one at the same time, and
  * any number of servers, in any number of processes, compete for the requests: each goes to one of
  * them. A child that was forked may use it, as a member of its own; requests taken before stay the
- * parent's. It is freed with pw_server_free.
+ * parent's. It is freed with pwk_server_free.
  */
-typedef struct pw_server pw_server;
+typedef struct pwk_server pwk_server;
 
 /*
  * A request that a server has taken, and that no other server gets. It is answered by its ticket,
- * once: with pw_server_reply or pw_server_fail. It keeps its slot until then, or until the server
- * is freed, also if nobody waits for it any more.
+ * once: with pwk_server_reply or pwk_server_fail. It keeps its slot until then, or until the
+ * server is freed, also if nobody waits for it any more.
  */
-typedef struct pw_request {
-    /* What stands for the call; the same that pw_client_send has given out. */
+typedef struct pwk_request {
+    /* What stands for the call; the same that pwk_client_send has given out. */
     uint64_t ticket;
     /* Where its bytes begin in the buffer: 0, unless several requests came in it. */
     size_t offset;
@@ -1474,13 +1544,13 @@ typedef struct pw_request {
     uint32_t flags;
     /* How many servers have died with this request. */
     uint16_t redeliveries;
-    /* The client has more parts of it, for pw_server_next_part. Only after pw_server_claim. */
+    /* The client has more parts of it, for pwk_server_next_part. Only after pwk_server_claim. */
     bool has_more;
-} pw_request;
+} pwk_request;
 
 /* How a server answers. */
-typedef struct pw_server_options {
-    /* sizeof(pw_server_options). */
+typedef struct pwk_server_options {
+    /* sizeof(pwk_server_options). */
     size_t size;
     /*
      * Bytes of the longest message in parts that it receives or answers with; 256 MiB by default.
@@ -1491,231 +1561,241 @@ typedef struct pw_server_options {
      * seconds by default.
      */
     uint64_t part_timeout_ns;
-} pw_server_options;
+} pwk_server_options;
 
-/* Fills in the defaults. `size` is sizeof(pw_server_options). */
-void pw_server_options_init(pw_server_options *options, size_t size);
+/* Fills in the defaults. `size` is sizeof(pwk_server_options). */
+void pwk_server_options_init(pwk_server_options *options, size_t size);
 
-/* Attaches a server. Fails as pw_reqrep_client. */
-pw_status pw_reqrep_server(pw_segment *segment, const pw_server_options *options,
-                           pw_server **server, pw_error *error);
+/* Attaches a server. Fails as pwk_client_new. */
+pwk_status pwk_server_new(pwk_segment *segment, const pwk_server_options *options,
+                          pwk_server **server, pwk_error *error);
 
 /*
  * Waits for the next request, whose bytes replace what `data` holds.
  *
- * Fails with PW_TIMED_OUT; PW_INTERRUPTED; PW_CLOSED once the server was stopped; PW_CORRUPT if
- * the segment was damaged; PW_OS.
+ * Fails with PWK_TIMED_OUT; PWK_INTERRUPTED; PWK_CLOSED once the server was stopped; PWK_CORRUPT
+ * if the segment was damaged; PWK_OS.
  */
-pw_status pw_server_recv(pw_server *server, pw_deadline deadline, pw_buffer *data,
-                         pw_request *request, pw_error *error);
+pwk_status pwk_server_recv(pwk_server *server, pwk_deadline deadline, pwk_buffer *data,
+                           pwk_request *request, pwk_error *error);
 
 /*
- * The next request if one waits, else PW_WOULD_BLOCK. It does not wait. Otherwise it is as
- * pw_server_recv.
+ * The next request if one waits, else PWK_WOULD_BLOCK. It does not wait. Otherwise it is as
+ * pwk_server_recv.
  */
-pw_status pw_server_try_recv(pw_server *server, pw_buffer *data, pw_request *request,
-                             pw_error *error);
+pwk_status pwk_server_try_recv(pwk_server *server, pwk_buffer *data, pwk_request *request,
+                               pwk_error *error);
 
 /*
  * Takes up to `max` requests: waits for the first, then takes those that are there, and for
  * `linger_ns` nanoseconds those that come. Their bytes are put one after the other into `data`,
  * where each request says its offset; `count` says how many they are.
  *
- * Fails as pw_server_recv. Requests that were taken before a failure are returned, and the failure
- * comes again with the next call.
+ * Fails as pwk_server_recv. Requests that were taken before a failure are returned, and the
+ * failure comes again with the next call.
  */
-pw_status pw_server_recv_many(pw_server *server, size_t max, pw_deadline deadline,
-                              uint64_t linger_ns, pw_buffer *data, pw_request *requests,
-                              size_t *count, pw_error *error);
+pwk_status pwk_server_recv_many(pwk_server *server, size_t max, pwk_deadline deadline,
+                                uint64_t linger_ns, pwk_buffer *data, pwk_request *requests,
+                                size_t *count, pwk_error *error);
 
 /*
- * As pw_server_recv_many, with the requests that wait now. It does not wait, and `count` may be 0.
+ * As pwk_server_recv_many, with the requests that wait now. It does not wait, and `count` may be
+ * 0.
  */
-pw_status pw_server_drain(pw_server *server, size_t max, pw_buffer *data, pw_request *requests,
-                          size_t *count, pw_error *error);
+pwk_status pwk_server_drain(pwk_server *server, size_t max, pwk_buffer *data,
+                            pwk_request *requests, size_t *count, pwk_error *error);
 
 /*
- * As pw_server_recv, but of a request that is longer than a slot it takes the first part only:
- * `request` says whether it has more, for pw_server_next_part.
+ * As pwk_server_recv, but of a request that is longer than a slot it takes the first part only:
+ * `request` says whether it has more, for pwk_server_next_part.
  */
-pw_status pw_server_claim(pw_server *server, pw_deadline deadline, pw_buffer *data,
-                          pw_request *request, pw_error *error);
+pwk_status pwk_server_claim(pwk_server *server, pwk_deadline deadline, pwk_buffer *data,
+                            pwk_request *request, pwk_error *error);
 
 /*
  * Takes the next part of the request that `request` was filled in for, and fills it in again. Its
  * bytes replace what `data` holds.
  *
- * Fails with PW_TIMED_OUT and PW_INTERRUPTED: call again, for the same part. PW_CLOSED if there is
- * no other part, or if the client has cancelled the call or has died. PW_STALE as pw_server_reply.
+ * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: call again, for the same part. PWK_CLOSED if there
+ * is no other part, or if the client has cancelled the call or has died. PWK_STALE as
+ * pwk_server_reply.
  */
-pw_status pw_server_next_part(pw_server *server, pw_deadline deadline, pw_buffer *data,
-                              pw_request *request, pw_error *error);
+pwk_status pwk_server_next_part(pwk_server *server, pwk_deadline deadline, pwk_buffer *data,
+                                pwk_request *request, pwk_error *error);
 
 /*
- * Answers a request. `wanted`, which may be NULL, says whether the client still waited: false if
- * it has cancelled or forgotten the call, or if its death was noticed.
+ * Answers a request. If its client has cancelled or forgotten the call, or has died, that is no
+ * failure: pwk_server_reply_message says so in `wanted`.
  *
  * Does not wait for a reply that fits into a slot. A longer one goes in parts, each as soon as the
  * client has taken the one before, for which it has part_timeout_ns, whatever signals come.
  *
- * Fails with PW_TOO_LONG if the reply is longer than max_message: then the request is still to be
- * answered. It is over after any other failure: PW_STALE if the ticket is none that this server
- * has to answer; PW_TIMED_OUT if the client has not taken a part in time; PW_CORRUPT; PW_OS.
+ * Fails with PWK_TOO_LONG if the reply is longer than max_message: then the request is still to be
+ * answered. It is over after any other failure: PWK_STALE if the ticket is none that this server
+ * has to answer; PWK_TIMED_OUT if the client has not taken a part in time; PWK_CORRUPT; PWK_OS.
  */
-pw_status pw_server_reply(pw_server *server, uint64_t ticket, const void *data, size_t len,
-                          uint32_t flags, bool *wanted, pw_error *error);
+pwk_status pwk_server_reply(pwk_server *server, uint64_t ticket, const void *data, size_t len,
+                            pwk_error *error);
 
 /*
- * As pw_server_reply, but waits for the client until the deadline.
+ * As pwk_server_reply, with flags. `wanted` says whether the client still waited: false if it has
+ * cancelled or forgotten the call, or if its death was noticed.
+ */
+pwk_status pwk_server_reply_message(pwk_server *server, uint64_t ticket, const void *data,
+                                    size_t len, uint32_t flags, bool *wanted, pwk_error *error);
+
+/*
+ * As pwk_server_reply_message, but waits for the client until the deadline.
  *
- * Fails with PW_TIMED_OUT and PW_INTERRUPTED: nothing of it was given, and the request is still to
- * be answered. Of a reply that is longer than a slot, something may have been given; then the
+ * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: nothing of it was given, and the request is still
+ * to be answered. Of a reply that is longer than a slot, something may have been given; then the
  * request is over.
  */
-pw_status pw_server_reply_until(pw_server *server, uint64_t ticket, const void *data, size_t len,
-                                uint32_t flags, pw_deadline deadline, bool *wanted,
-                                pw_error *error);
+pwk_status pwk_server_reply_until(pwk_server *server, uint64_t ticket, const void *data,
+                                  size_t len, uint32_t flags, pwk_deadline deadline, bool *wanted,
+                                  pwk_error *error);
 
 /*
  * Gives the client a part of the reply, which it gets as soon as it asks for it; then come other
- * parts, or pw_server_reply. `wanted` is false if nobody waits for it any more: the client has
- * cancelled or forgotten the call, or its death was noticed; pw_server_fail ends the request then.
- * A client that does not ask for parts gets all of them as one reply.
+ * parts, or pwk_server_reply. `wanted` is false if nobody waits for it any more: the client has
+ * cancelled or forgotten the call, or its death was noticed; pwk_server_fail ends the request
+ * then. A client that does not ask for parts gets all of them as one reply.
  *
  * Waits until the client has taken the part before, or until the deadline.
  *
- * Fails with PW_TIMED_OUT and PW_INTERRUPTED: nothing of it was given, and it can be given again.
- * Of a part that is longer than a slot, something may have been given; then the request is over.
- * PW_TOO_LONG if it is longer than max_message. PW_INVALID if the request has more parts itself:
- * they come first. PW_STALE, PW_CORRUPT and PW_OS as pw_server_reply.
+ * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: nothing of it was given, and it can be given
+ * again. Of a part that is longer than a slot, something may have been given; then the request is
+ * over. PWK_TOO_LONG if it is longer than max_message. PWK_INVALID if the request has more parts
+ * itself: they come first. PWK_STALE, PWK_CORRUPT and PWK_OS as pwk_server_reply.
  */
-pw_status pw_server_part(pw_server *server, uint64_t ticket, const void *data, size_t len,
-                         uint32_t flags, pw_deadline deadline, bool *wanted, pw_error *error);
+pwk_status pwk_server_part(pwk_server *server, uint64_t ticket, const void *data, size_t len,
+                           uint32_t flags, pwk_deadline deadline, bool *wanted, pwk_error *error);
 
 /*
- * Waits until the client has taken the part that pw_server_part gave last, or until the deadline.
- * `wanted` is as for pw_server_part. Before pw_server_fail, whose reason has no space beside a
+ * Waits until the client has taken the part that pwk_server_part gave last, or until the deadline.
+ * `wanted` is as for pwk_server_part. Before pwk_server_fail, whose reason has no space beside a
  * part that was not taken.
  *
- * Fails with PW_TIMED_OUT and PW_INTERRUPTED: it has not taken it yet. PW_STALE, PW_CORRUPT and
- * PW_OS as pw_server_reply.
+ * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: it has not taken it yet. PWK_STALE, PWK_CORRUPT
+ * and PWK_OS as pwk_server_reply.
  */
-pw_status pw_server_flush(pw_server *server, uint64_t ticket, pw_deadline deadline, bool *wanted,
-                          pw_error *error);
+pwk_status pwk_server_flush(pwk_server *server, uint64_t ticket, pwk_deadline deadline,
+                            bool *wanted, pwk_error *error);
 
 /*
- * Gives a request up: its call fails with PW_FAILED, and its client gets the reason, bytes of
+ * Gives a request up: its call fails with PWK_FAILED, and its client gets the reason, bytes of
  * which as many arrive as a reply of one part has. There may be none. `wanted` says whether the
  * client still waited.
  *
- * Fails with PW_STALE if the ticket is none that this server has to answer.
+ * Fails with PWK_STALE if the ticket is none that this server has to answer.
  */
-pw_status pw_server_fail(pw_server *server, uint64_t ticket, const void *reason, size_t len,
-                         bool *wanted, pw_error *error);
+pwk_status pwk_server_fail(pwk_server *server, uint64_t ticket, const void *reason, size_t len,
+                           bool *wanted, pwk_error *error);
 
 /*
  * Whether a request is to be carried out: `wanted` is false once its client has cancelled, or its
- * death was noticed, as it is within 250 ms where this is asked again and again; pw_server_fail
+ * death was noticed, as it is within 250 ms where this is asked again and again; pwk_server_fail
  * ends the request then.
  *
- * Fails with PW_STALE if the ticket is none that this server has to answer.
+ * Fails with PWK_STALE if the ticket is none that this server has to answer.
  */
-pw_status pw_server_is_wanted(pw_server *server, uint64_t ticket, bool *wanted, pw_error *error);
+pwk_status pwk_server_is_wanted(pwk_server *server, uint64_t ticket, bool *wanted,
+                                pwk_error *error);
 
 /*
- * How many servers have died with a request: what pw_request.redeliveries said.
+ * How many servers have died with a request: what pwk_request.redeliveries said.
  *
- * Fails with PW_STALE if the ticket is none that this server has to answer.
+ * Fails with PWK_STALE if the ticket is none that this server has to answer.
  */
-pw_status pw_server_redeliveries(pw_server *server, uint64_t ticket, uint16_t *redeliveries,
-                                 pw_error *error);
+pwk_status pwk_server_redeliveries(pwk_server *server, uint64_t ticket, uint16_t *redeliveries,
+                                   pwk_error *error);
 
 /*
  * In a forked child, makes a request its own that the parent had taken when it forked: for servers
- * that fork for each request. The parent must not answer it any more, and gets PW_STALE.
+ * that fork for each request. The parent must not answer it any more, and gets PWK_STALE.
  *
- * Fails with PW_STALE if the parent has answered it or has died, if something of it went in parts
- * already, or if the ticket is none that it had to answer. What pw_reqrep_server fails with, since
+ * Fails with PWK_STALE if the parent has answered it or has died, if something of it went in parts
+ * already, or if the ticket is none that it had to answer. What pwk_server_new fails with, since
  * the child attaches.
  */
-pw_status pw_server_adopt(pw_server *server, uint64_t ticket, pw_error *error);
+pwk_status pwk_server_adopt(pwk_server *server, uint64_t ticket, pwk_error *error);
 
 /*
  * Fails all requests that wait now; `count` says how many they were.
  *
- * Fails as pw_server_try_recv.
+ * Fails as pwk_server_try_recv.
  */
-pw_status pw_server_clear(pw_server *server, size_t *count, pw_error *error);
+pwk_status pwk_server_clear(pwk_server *server, size_t *count, pwk_error *error);
 
 /*
- * Stops a server: from now on, who receives gets PW_CLOSED at once, and no more requests are
+ * Stops a server: from now on, who receives gets PWK_CLOSED at once, and no more requests are
  * taken. Those that were taken can be answered. Any thread may call it; it does not wait. NULL is
  * allowed. To stop on a signal, block it in all threads, and have one wait for it with sigwait and
  * then call this.
  */
-void pw_server_stop(pw_server *server);
+void pwk_server_stop(pwk_server *server);
 
 /*
  * A descriptor for an event loop, readable while a request waits, and once the server was stopped.
  * It is the program's to close, and not to be read from. When it is readable, take requests with
- * pw_server_try_recv or pw_server_drain until there is none. A forked child asks for one of its
+ * pwk_server_try_recv or pwk_server_drain until there is none. A forked child asks for one of its
  * own.
  *
- * Fails with PW_OS if no descriptor is left, or no thread can be started.
+ * Fails with PWK_OS if no descriptor is left, or no thread can be started.
  */
-pw_status pw_server_doorbell(pw_server *server, int *fd, pw_error *error);
+pwk_status pwk_server_doorbell(pwk_server *server, int *fd, pwk_error *error);
 
 /* The segment that a server is attached to, lent until the server is freed; NULL for NULL. */
-pw_segment *pw_server_segment(pw_server *server);
+pwk_segment *pwk_server_segment(pwk_server *server);
 
 /* Leaves the segment. Requests that it has taken and not answered fail at their clients. */
-void pw_server_free(pw_server *server);
+void pwk_server_free(pwk_server *server);
 
 /* -------------------------------------------------------------------------------------------------
  * Calls whose payloads are single numbers, in a segment that was made with `integers`. The
- * functions for payloads of bytes are PW_INCOMPATIBLE there, and these are elsewhere.
+ * functions for payloads of bytes are PWK_INCOMPATIBLE there, and these are elsewhere.
  */
 
-/* As pw_client_call, with numbers. */
-pw_status pw_client_call_int(pw_client *client, int64_t request, pw_deadline deadline,
-                             int64_t *reply, pw_error *error);
+/* As pwk_client_call, with numbers. */
+pwk_status pwk_client_call_int(pwk_client *client, int64_t request, pwk_deadline deadline,
+                               int64_t *reply, pwk_error *error);
 
-/* As pw_client_send, with a number. */
-pw_status pw_client_send_int(pw_client *client, int64_t request, pw_deadline deadline,
-                             uint64_t *ticket, pw_error *error);
+/* As pwk_client_send, with a number. */
+pwk_status pwk_client_send_int(pwk_client *client, int64_t request, pwk_deadline deadline,
+                               uint64_t *ticket, pwk_error *error);
 
-/* As pw_client_try_send, with a number. */
-pw_status pw_client_try_send_int(pw_client *client, int64_t request, uint64_t *ticket,
-                                 pw_error *error);
+/* As pwk_client_try_send, with a number. */
+pwk_status pwk_client_try_send_int(pwk_client *client, int64_t request, uint64_t *ticket,
+                                   pwk_error *error);
 
-/* As pw_client_recv, with a number. */
-pw_status pw_client_recv_int(pw_client *client, uint64_t ticket, pw_deadline deadline,
-                             int64_t *reply, pw_error *error);
+/* As pwk_client_recv, with a number. */
+pwk_status pwk_client_recv_int(pwk_client *client, uint64_t ticket, pwk_deadline deadline,
+                               int64_t *reply, pwk_error *error);
 
-/* As pw_client_try_recv, with a number. */
-pw_status pw_client_try_recv_int(pw_client *client, uint64_t ticket, int64_t *reply,
-                                 pw_error *error);
+/* As pwk_client_try_recv, with a number. */
+pwk_status pwk_client_try_recv_int(pwk_client *client, uint64_t ticket, int64_t *reply,
+                                   pwk_error *error);
 
-/* As pw_client_recv_any, with a number. */
-pw_status pw_client_recv_any_int(pw_client *client, pw_deadline deadline, uint64_t *ticket,
-                                 int64_t *reply, pw_error *error);
+/* As pwk_client_recv_any, with a number. */
+pwk_status pwk_client_recv_any_int(pwk_client *client, pwk_deadline deadline, uint64_t *ticket,
+                                   int64_t *reply, pwk_error *error);
 
-/* As pw_server_recv, with a number. */
-pw_status pw_server_recv_int(pw_server *server, pw_deadline deadline, int64_t *value,
-                             pw_request *request, pw_error *error);
+/* As pwk_server_recv, with a number. */
+pwk_status pwk_server_recv_int(pwk_server *server, pwk_deadline deadline, int64_t *value,
+                               pwk_request *request, pwk_error *error);
 
-/* As pw_server_try_recv, with a number. */
-pw_status pw_server_try_recv_int(pw_server *server, int64_t *value, pw_request *request,
-                                 pw_error *error);
+/* As pwk_server_try_recv, with a number. */
+pwk_status pwk_server_try_recv_int(pwk_server *server, int64_t *value, pwk_request *request,
+                                   pwk_error *error);
 
-/* As pw_server_recv_many, with numbers, for which `values` has space. */
-pw_status pw_server_recv_many_int(pw_server *server, size_t max, pw_deadline deadline,
-                                  uint64_t linger_ns, int64_t *values, pw_request *requests,
-                                  size_t *count, pw_error *error);
+/* As pwk_server_recv_many, with numbers, for which `values` has space. */
+pwk_status pwk_server_recv_many_int(pwk_server *server, size_t max, pwk_deadline deadline,
+                                    uint64_t linger_ns, int64_t *values, pwk_request *requests,
+                                    size_t *count, pwk_error *error);
 
-/* As pw_server_reply, with a number. */
-pw_status pw_server_reply_int(pw_server *server, uint64_t ticket, int64_t reply, bool *wanted,
-                              pw_error *error);
+/* As pwk_server_reply, with a number. */
+pwk_status pwk_server_reply_int(pwk_server *server, uint64_t ticket, int64_t reply, bool *wanted,
+                                pwk_error *error);
 
 /* -------------------------------------------------------------------------------------------------
  * Eventfds that are rung by hand: for related processes with event loops, without a thread. Who
@@ -1723,44 +1803,44 @@ pw_status pw_server_reply_int(pw_server *server, uint64_t ticket, int64_t reply,
  */
 
 /*
- * Holds an eventfd. Any threads may use one at the same time. It is freed with pw_eventfd_free,
+ * Holds an eventfd. Any threads may use one at the same time. It is freed with pwk_eventfd_free,
  * which closes the eventfd.
  */
-typedef struct pw_eventfd pw_eventfd;
+typedef struct pwk_eventfd pwk_eventfd;
 
 /* Makes one that holds no eventfd yet. */
-pw_status pw_eventfd_new(pw_eventfd **eventfd, pw_error *error);
+pwk_status pwk_eventfd_new(pwk_eventfd **eventfd, pwk_error *error);
 
 /*
  * Returns the descriptor in `fd`, lent until the handle is freed or another one is set. If there
  * is none, this makes one, which does not block.
  *
- * Fails with PW_OS if no descriptor is left.
+ * Fails with PWK_OS if no descriptor is left.
  */
-pw_status pw_eventfd_create(pw_eventfd *eventfd, int *fd, pw_error *error);
+pwk_status pwk_eventfd_create(pwk_eventfd *eventfd, int *fd, pwk_error *error);
 
 /*
  * Puts a duplicate of an eventfd in, for instance of an inherited one. The one that was there is
  * closed.
  *
- * Fails with PW_INVALID if `fd` is not open; PW_OS if no descriptor is left.
+ * Fails with PWK_INVALID if `fd` is not open; PWK_OS if no descriptor is left.
  */
-pw_status pw_eventfd_set(pw_eventfd *eventfd, int fd, pw_error *error);
+pwk_status pwk_eventfd_set(pwk_eventfd *eventfd, int fd, pwk_error *error);
 
-/* The descriptor, lent as that of pw_eventfd_create; -1 if there is none. */
-int pw_eventfd_fd(pw_eventfd *eventfd);
+/* The descriptor, lent as that of pwk_eventfd_create; -1 if there is none. */
+int pwk_eventfd_fd(pwk_eventfd *eventfd);
 
 /* Makes the eventfd readable; false if there is none. */
-bool pw_eventfd_ring(pw_eventfd *eventfd);
+bool pwk_eventfd_ring(pwk_eventfd *eventfd);
 
 /*
  * Makes the eventfd unreadable and returns how often it was rung since the last time; 0 if it was
  * not, or if there is none. To be called before looking for requests or replies.
  */
-uint64_t pw_eventfd_consume(pw_eventfd *eventfd);
+uint64_t pwk_eventfd_consume(pwk_eventfd *eventfd);
 
 /* Frees the handle, and closes the eventfd. */
-void pw_eventfd_free(pw_eventfd *eventfd);
+void pwk_eventfd_free(pwk_eventfd *eventfd);
 
 /* -------------------------------------------------------------------------------------------------
  * Room pipe: a byte pipe inside one process, without descriptors, and without system calls while
@@ -1772,9 +1852,9 @@ void pw_eventfd_free(pw_eventfd *eventfd);
  * - The writer finishes or is freed: the reader gets the rest, then 0 bytes, which is the end of
  *   the stream, as often as it asks.
  * - The writer closes with an error, or is freed where it must finish: the reader gets the rest,
- *   then PW_FAILED.
- * - The reader is freed: the writer gets PW_CLOSED, although there be space.
- * - The reader closes with an error: the writer gets PW_FAILED.
+ *   then PWK_FAILED.
+ * - The reader is freed: the writer gets PWK_CLOSED, although there be space.
+ * - The reader closes with an error: the writer gets PWK_FAILED.
  *
  * An end that waits learns of this at once. A forked child has a copy of the memory, and nobody at
  * the other end.
@@ -1786,28 +1866,28 @@ void pw_eventfd_free(pw_eventfd *eventfd);
 
 /*
  * The reading end of a pipe. One thread at a time, whatever the other end's thread does. It is
- * freed with pw_pipe_reader_free or pw_pipe_reader_close_with_error.
+ * freed with pwk_pipe_reader_free or pwk_pipe_reader_close_with_error.
  */
-typedef struct pw_pipe_reader pw_pipe_reader;
+typedef struct pwk_pipe_reader pwk_pipe_reader;
 
 /*
  * The writing end of a pipe. One thread at a time, whatever the other end's thread does. It is
- * freed with pw_pipe_writer_finish, pw_pipe_writer_free or pw_pipe_writer_close_with_error.
+ * freed with pwk_pipe_writer_finish, pwk_pipe_writer_free or pwk_pipe_writer_close_with_error.
  */
-typedef struct pw_pipe_writer pw_pipe_writer;
+typedef struct pwk_pipe_writer pwk_pipe_writer;
 
 /* A capacity in bytes that suits most: what a pipe of the kernel has. */
-#define PW_PIPE_CAPACITY 65536
+#define PWK_PIPE_CAPACITY 65536
 
 /*
  * Makes a pipe that holds up to `capacity` bytes, rounded up to a power of two, and takes the
  * memory for them.
  *
- * Fails with PW_INVALID if the capacity is 0 or more than half of the address space; PW_OS with
+ * Fails with PWK_INVALID if the capacity is 0 or more than half of the address space; PWK_OS with
  * ENOMEM if there is no such memory.
  */
-pw_status pw_pipe_new(size_t capacity, pw_pipe_reader **reader, pw_pipe_writer **writer,
-                      pw_error *error);
+pwk_status pwk_pipe_pair(size_t capacity, pwk_pipe_reader **reader, pwk_pipe_writer **writer,
+                         pwk_error *error);
 
 /* -------------------------------------------------------------------------------------------------
  * The reading end: takes bytes out, or lends them where they lie.
@@ -1817,39 +1897,39 @@ pw_status pw_pipe_new(size_t capacity, pw_pipe_reader **reader, pw_pipe_writer *
  * Waits for the first byte and takes what is there, as much as `space` bytes at `into` hold. `len`
  * says how many; 0 is the end of the stream.
  *
- * Fails with PW_TIMED_OUT and PW_INTERRUPTED: nothing was taken, call again. PW_FAILED if the
- * writer gave up, and everything before that has been taken; pw_pipe_reader_failure says why.
+ * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: nothing was taken, call again. PWK_FAILED if the
+ * writer gave up, and everything before that has been taken; pwk_pipe_reader_failure says why.
  */
-pw_status pw_pipe_reader_recv(pw_pipe_reader *reader, void *into, size_t space,
-                              pw_deadline deadline, size_t *len, pw_error *error);
+pwk_status pwk_pipe_reader_recv(pwk_pipe_reader *reader, void *into, size_t space,
+                                pwk_deadline deadline, size_t *len, pwk_error *error);
 
 /*
- * Takes what is there now; PW_WOULD_BLOCK if nothing is. It does not wait. Otherwise it is as
- * pw_pipe_reader_recv.
+ * Takes what is there now; PWK_WOULD_BLOCK if nothing is. It does not wait. Otherwise it is as
+ * pwk_pipe_reader_recv.
  */
-pw_status pw_pipe_reader_try_recv(pw_pipe_reader *reader, void *into, size_t space, size_t *len,
-                                  pw_error *error);
+pwk_status pwk_pipe_reader_try_recv(pwk_pipe_reader *reader, void *into, size_t space, size_t *len,
+                                    pwk_error *error);
 
 /*
  * Takes until the `space` bytes at `into` are full. `len` says how many there are: fewer only at
  * the end of the stream.
  *
- * Fails as pw_pipe_reader_recv. What was taken before lies at `into`, and pw_error.done says how
+ * Fails as pwk_pipe_reader_recv. What was taken before lies at `into`, and pwk_error.done says how
  * much that is: go on behind it.
  */
-pw_status pw_pipe_reader_recv_full(pw_pipe_reader *reader, void *into, size_t space,
-                                   pw_deadline deadline, size_t *len, pw_error *error);
+pwk_status pwk_pipe_reader_recv_full(pwk_pipe_reader *reader, void *into, size_t space,
+                                     pwk_deadline deadline, size_t *len, pwk_error *error);
 
 /*
  * Takes up to and with the first byte that equals `delimiter`, or until the `space` bytes at
  * `into` are full. `len` says how many there are. Without that byte at their end, either `into` is
  * full or the stream has ended.
  *
- * Fails as pw_pipe_reader_recv_full.
+ * Fails as pwk_pipe_reader_recv_full.
  */
-pw_status pw_pipe_reader_recv_until(pw_pipe_reader *reader, uint8_t delimiter, void *into,
-                                    size_t space, pw_deadline deadline, size_t *len,
-                                    pw_error *error);
+pwk_status pwk_pipe_reader_recv_until(pwk_pipe_reader *reader, uint8_t delimiter, void *into,
+                                      size_t space, pwk_deadline deadline, size_t *len,
+                                      pwk_error *error);
 
 /*
  * Waits until at least `min` bytes are there and lends them where they lie, in `pieces[0]` and
@@ -1859,59 +1939,59 @@ pw_status pw_pipe_reader_recv_until(pw_pipe_reader *reader, uint8_t delimiter, v
  * They are lent until the next call on this end. Meanwhile the writer may add to them, but not
  * change them.
  *
- * Fails with PW_TOO_LONG if `min` is more than the capacity; otherwise as pw_pipe_reader_recv.
+ * Fails with PWK_TOO_LONG if `min` is more than the capacity; otherwise as pwk_pipe_reader_recv.
  */
-pw_status pw_pipe_reader_peek(pw_pipe_reader *reader, size_t min, pw_deadline deadline,
-                              pw_bytes *pieces, pw_error *error);
+pwk_status pwk_pipe_reader_peek(pwk_pipe_reader *reader, size_t min, pwk_deadline deadline,
+                                pwk_bytes *pieces, pwk_error *error);
 
 /*
- * Is done with the first `len` bytes of what pw_pipe_reader_peek lent.
+ * Is done with the first `len` bytes of what pwk_pipe_reader_peek lent.
  *
- * Fails with PW_INVALID if it lent fewer.
+ * Fails with PWK_INVALID if it lent fewer.
  */
-pw_status pw_pipe_reader_consume(pw_pipe_reader *reader, size_t len, pw_error *error);
+pwk_status pwk_pipe_reader_consume(pwk_pipe_reader *reader, size_t len, pwk_error *error);
 
 /*
  * Copies `len` bytes to a descriptor, or as many as the stream has; UINT64_MAX is everything.
  * `copied` says how many. Whether the descriptor blocks does not matter.
  *
- * Fails as pw_pipe_reader_recv; with PW_CLOSED if nobody reads from the descriptor any more;
- * PW_OS. pw_error.done bytes have arrived, and no other has left the pipe: the same call may be
+ * Fails as pwk_pipe_reader_recv; with PWK_CLOSED if nobody reads from the descriptor any more;
+ * PWK_OS. pwk_error.done bytes have arrived, and no other has left the pipe: the same call may be
  * made again.
  */
-pw_status pw_pipe_reader_copy_to_fd(pw_pipe_reader *reader, int fd, uint64_t len,
-                                    pw_deadline deadline, uint64_t *copied, pw_error *error);
+pwk_status pwk_pipe_reader_copy_to_fd(pwk_pipe_reader *reader, int fd, uint64_t len,
+                                      pwk_deadline deadline, uint64_t *copied, pwk_error *error);
 
 /* Whether the writer has finished or was freed; false for NULL. There may be bytes left. */
-bool pw_pipe_reader_is_closed(pw_pipe_reader *reader);
+bool pwk_pipe_reader_is_closed(pwk_pipe_reader *reader);
 
 /*
  * Writes why the writer gave up into `text`, which has space for `size` bytes with the NUL at the
  * end, and cuts it off there. Returns how long that is, without the NUL, as snprintf does; 0 if
  * the writer did not give up. There may be bytes left.
  */
-size_t pw_pipe_reader_failure(pw_pipe_reader *reader, char *text, size_t size);
+size_t pwk_pipe_reader_failure(pwk_pipe_reader *reader, char *text, size_t size);
 
 /* Bytes that can be taken now; 0 for NULL. The writer may add to them at any time. */
-size_t pw_pipe_reader_len(pw_pipe_reader *reader);
+size_t pwk_pipe_reader_len(pwk_pipe_reader *reader);
 
 /* Bytes that the pipe holds at most; 0 for NULL. */
-size_t pw_pipe_reader_capacity(pw_pipe_reader *reader);
+size_t pwk_pipe_reader_capacity(pwk_pipe_reader *reader);
 
 /*
  * Sets for how long this end's thread spins before it sleeps, while waits of late have ended
  * within that time: 20 microseconds by default, up to 1 ms, 0 for never. NULL is allowed.
  */
-void pw_pipe_reader_set_spin(pw_pipe_reader *reader, uint64_t ns);
+void pwk_pipe_reader_set_spin(pwk_pipe_reader *reader, uint64_t ns);
 
 /*
- * Frees this end with a reason, a string, which the writer gets by pw_pipe_writer_failure; its
- * calls fail with PW_FAILED. NULL is no particular reason. NULL as `reader` is allowed.
+ * Frees this end with a reason, a string, which the writer gets by pwk_pipe_writer_failure; its
+ * calls fail with PWK_FAILED. NULL is no particular reason. NULL as `reader` is allowed.
  */
-void pw_pipe_reader_close_with_error(pw_pipe_reader *reader, const char *reason);
+void pwk_pipe_reader_close_with_error(pwk_pipe_reader *reader, const char *reason);
 
-/* Frees this end: what was not read is gone, and the writer's calls fail with PW_CLOSED. */
-void pw_pipe_reader_free(pw_pipe_reader *reader);
+/* Frees this end: what was not read is gone, and the writer's calls fail with PWK_CLOSED. */
+void pwk_pipe_reader_free(pwk_pipe_reader *reader);
 
 /* -------------------------------------------------------------------------------------------------
  * The writing end: puts bytes in, or lends the space for them.
@@ -1921,26 +2001,27 @@ void pw_pipe_reader_free(pw_pipe_reader *reader);
  * Waits for space for the first byte and puts in as many as there is space for. `sent` says how
  * many.
  *
- * Fails with PW_TIMED_OUT and PW_INTERRUPTED: nothing was put in, call again. PW_CLOSED if nobody
- * will read it; PW_FAILED if the reader gave up, and pw_pipe_writer_failure says why.
+ * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: nothing was put in, call again. PWK_CLOSED if
+ * nobody will read it; PWK_FAILED if the reader gave up, and pwk_pipe_writer_failure says why.
  */
-pw_status pw_pipe_writer_send(pw_pipe_writer *writer, const void *data, size_t len,
-                              pw_deadline deadline, size_t *sent, pw_error *error);
+pwk_status pwk_pipe_writer_send(pwk_pipe_writer *writer, const void *data, size_t len,
+                                pwk_deadline deadline, size_t *sent, pwk_error *error);
 
 /*
- * Puts in what there is space for now; PW_WOULD_BLOCK if there is none. It does not wait.
- * Otherwise it is as pw_pipe_writer_send.
+ * Puts in what there is space for now; PWK_WOULD_BLOCK if there is none. It does not wait.
+ * Otherwise it is as pwk_pipe_writer_send.
  */
-pw_status pw_pipe_writer_try_send(pw_pipe_writer *writer, const void *data, size_t len,
-                                  size_t *sent, pw_error *error);
+pwk_status pwk_pipe_writer_try_send(pwk_pipe_writer *writer, const void *data, size_t len,
+                                    size_t *sent, pwk_error *error);
 
 /*
  * Puts in all `len` bytes.
  *
- * Fails as pw_pipe_writer_send. pw_error.done says how many were put in before: go on behind them.
+ * Fails as pwk_pipe_writer_send. pwk_error.done says how many were put in before: go on behind
+ * them.
  */
-pw_status pw_pipe_writer_send_all(pw_pipe_writer *writer, const void *data, size_t len,
-                                  pw_deadline deadline, pw_error *error);
+pwk_status pwk_pipe_writer_send_all(pwk_pipe_writer *writer, const void *data, size_t len,
+                                    pwk_deadline deadline, pwk_error *error);
 
 /*
  * Waits until there is space for at least `min` bytes and lends it, in `pieces[0]` and
@@ -1948,76 +2029,76 @@ pw_status pw_pipe_writer_send_all(pw_pipe_writer *writer, const void *data, size
  * `min` 0 it does not wait, and lends the space there is.
  *
  * It is lent until the next call on this end, and holds bytes of long ago. Nobody reads them
- * before pw_pipe_writer_commit.
+ * before pwk_pipe_writer_commit.
  *
- * Fails with PW_TOO_LONG if `min` is more than the capacity; otherwise as pw_pipe_writer_send.
+ * Fails with PWK_TOO_LONG if `min` is more than the capacity; otherwise as pwk_pipe_writer_send.
  */
-pw_status pw_pipe_writer_reserve(pw_pipe_writer *writer, size_t min, pw_deadline deadline,
-                                 pw_space *pieces, pw_error *error);
+pwk_status pwk_pipe_writer_reserve(pwk_pipe_writer *writer, size_t min, pwk_deadline deadline,
+                                   pwk_space *pieces, pwk_error *error);
 
 /*
- * Puts in the first `len` bytes of the space that pw_pipe_writer_reserve lent.
+ * Puts in the first `len` bytes of the space that pwk_pipe_writer_reserve lent.
  *
- * Fails with PW_INVALID if it lent less.
+ * Fails with PWK_INVALID if it lent less.
  */
-pw_status pw_pipe_writer_commit(pw_pipe_writer *writer, size_t len, pw_error *error);
+pwk_status pwk_pipe_writer_commit(pwk_pipe_writer *writer, size_t len, pwk_error *error);
 
 /*
  * Copies `len` bytes from a descriptor, or as many as it has; UINT64_MAX is everything. `copied`
  * says how many. Whether the descriptor blocks does not matter. That the reader is gone is noticed
  * when there is something for it, not before.
  *
- * Fails as pw_pipe_writer_send; with PW_OS. pw_error.done bytes are in the pipe, and no other has
- * left the descriptor: the same call may be made again.
+ * Fails as pwk_pipe_writer_send; with PWK_OS. pwk_error.done bytes are in the pipe, and no other
+ * has left the descriptor: the same call may be made again.
  */
-pw_status pw_pipe_writer_copy_from_fd(pw_pipe_writer *writer, int fd, uint64_t len,
-                                      pw_deadline deadline, uint64_t *copied, pw_error *error);
+pwk_status pwk_pipe_writer_copy_from_fd(pwk_pipe_writer *writer, int fd, uint64_t len,
+                                        pwk_deadline deadline, uint64_t *copied, pwk_error *error);
 
 /* Whether the reader was freed; false for NULL. */
-bool pw_pipe_writer_is_closed(pw_pipe_writer *writer);
+bool pwk_pipe_writer_is_closed(pwk_pipe_writer *writer);
 
 /*
- * Writes why the reader gave up into `text`, as pw_pipe_reader_failure does; returns 0 if it did
+ * Writes why the reader gave up into `text`, as pwk_pipe_reader_failure does; returns 0 if it did
  * not.
  */
-size_t pw_pipe_writer_failure(pw_pipe_writer *writer, char *text, size_t size);
+size_t pwk_pipe_writer_failure(pwk_pipe_writer *writer, char *text, size_t size);
 
 /* Bytes that wait to be read now; 0 for NULL. The reader may take some at any time. */
-size_t pw_pipe_writer_len(pw_pipe_writer *writer);
+size_t pwk_pipe_writer_len(pwk_pipe_writer *writer);
 
 /* Bytes that the pipe holds at most; 0 for NULL. */
-size_t pw_pipe_writer_capacity(pw_pipe_writer *writer);
+size_t pwk_pipe_writer_capacity(pwk_pipe_writer *writer);
 
-/* As pw_pipe_reader_set_spin. */
-void pw_pipe_writer_set_spin(pw_pipe_writer *writer, uint64_t ns);
+/* As pwk_pipe_reader_set_spin. */
+void pwk_pipe_writer_set_spin(pwk_pipe_writer *writer, uint64_t ns);
 
 /*
- * From now on, pw_pipe_writer_free is a failure: unless pw_pipe_writer_finish has ended the
- * stream, its reader gets PW_FAILED behind the last byte. For a producer that may leave early and
+ * From now on, pwk_pipe_writer_free is a failure: unless pwk_pipe_writer_finish has ended the
+ * stream, its reader gets PWK_FAILED behind the last byte. For a producer that may leave early and
  * free everything on its way: half a document then never looks like a whole one. NULL is allowed.
  */
-void pw_pipe_writer_must_finish(pw_pipe_writer *writer);
+void pwk_pipe_writer_must_finish(pwk_pipe_writer *writer);
 
 /*
  * Ends the stream, and frees this end in any case: the reader gets what is in the pipe and then
  * the end. Whether it takes the rest is not waited for.
  *
- * Fails with PW_CLOSED or PW_FAILED if the reader is gone already, and so has not got all of it.
+ * Fails with PWK_CLOSED or PWK_FAILED if the reader is gone already, and so has not got all of it.
  */
-pw_status pw_pipe_writer_finish(pw_pipe_writer *writer, pw_error *error);
+pwk_status pwk_pipe_writer_finish(pwk_pipe_writer *writer, pwk_error *error);
 
 /*
- * Frees this end with a reason, a string: the reader gets what is in the pipe and then PW_FAILED,
- * and the reason by pw_pipe_reader_failure. NULL is no particular reason. NULL as `writer` is
+ * Frees this end with a reason, a string: the reader gets what is in the pipe and then PWK_FAILED,
+ * and the reason by pwk_pipe_reader_failure. NULL is no particular reason. NULL as `writer` is
  * allowed.
  */
-void pw_pipe_writer_close_with_error(pw_pipe_writer *writer, const char *reason);
+void pwk_pipe_writer_close_with_error(pwk_pipe_writer *writer, const char *reason);
 
 /*
  * Frees this end: the reader gets what is in the pipe and then the end, unless this end must
  * finish.
  */
-void pw_pipe_writer_free(pw_pipe_writer *writer);
+void pwk_pipe_writer_free(pwk_pipe_writer *writer);
 
 /* -------------------------------------------------------------------------------------------------
  * Room fd: raw descriptors, and what one system call leaves half done.
@@ -2026,10 +2107,10 @@ void pw_pipe_writer_free(pw_pipe_writer *writer);
  * may block or not, and share an open file with strangers: their flags are never changed, and a
  * deadline holds either way. Functions that never wait take none.
  *
- * What fails half-way says how far it got, in pw_error.done. PW_TIMED_OUT and PW_INTERRUPTED end a
- * wait, and the rest can be done by another call. PW_CLOSED is a pipe or socket that nobody reads,
- * without SIGPIPE; PW_INVALID, with EBADF, a number that is no open descriptor; PW_OS anything
- * else that the kernel refuses.
+ * What fails half-way says how far it got, in pwk_error.done. PWK_TIMED_OUT and PWK_INTERRUPTED
+ * end a wait, and the rest can be done by another call. PWK_CLOSED is a pipe or socket that nobody
+ * reads, without SIGPIPE; PWK_INVALID, with EBADF, a number that is no open descriptor; PWK_OS
+ * anything else that the kernel refuses.
  */
 
 /* -------------------------------------------------------------------------------------------------
@@ -2037,34 +2118,34 @@ void pw_pipe_writer_free(pw_pipe_writer *writer);
  *
  * Linux looks for a free descriptor before it looks for a connection. So nothing is lost when
  * there is none, but the listener stays readable, and an event loop that just tries again spins.
- * Either it stops watching the listener until a descriptor is closed, or it keeps a pw_reserve and
- * turns the waiting away.
+ * Either it stops watching the listener until a descriptor is closed, or it keeps a pwk_reserve
+ * and turns the waiting away.
  */
 
-/* Why accepting stopped: one of PW_STOPPED_WOULD_BLOCK to PW_STOPPED_FAILED. */
-typedef uint32_t pw_stopped;
+/* Why accepting stopped: one of PWK_STOPPED_WOULD_BLOCK to PWK_STOPPED_FAILED. */
+typedef uint32_t pwk_stopped;
 
 /* Nobody else is waiting. */
-#define PW_STOPPED_WOULD_BLOCK 1
+#define PWK_STOPPED_WOULD_BLOCK 1
 /* As many as were asked for have been taken; there may be more. */
-#define PW_STOPPED_LIMIT 2
+#define PWK_STOPPED_LIMIT 2
 /*
  * No descriptor is left in this process or on this machine. Whoever waits goes on waiting: close
- * something, or call pw_reserve_shed.
+ * something, or call pwk_reserve_shed.
  */
-#define PW_STOPPED_NO_DESCRIPTORS 3
+#define PWK_STOPPED_NO_DESCRIPTORS 3
 /* Anything else, after some were taken: the next call fails with it. */
-#define PW_STOPPED_FAILED 4
+#define PWK_STOPPED_FAILED 4
 
 /* An accepted connection. */
-typedef struct pw_connection {
+typedef struct pwk_connection {
     /* Its descriptor, which is the program's; it does not block. */
     int fd;
     /* How long the address is; 0 where the kernel does not say who has connected. */
     socklen_t peer_len;
     /* Who has connected; zeros behind the end of the address. */
     struct sockaddr_storage peer;
-} pw_connection;
+} pwk_connection;
 
 /*
  * Accepts the connections that are there, up to `max`, into the array `connections`. `count`,
@@ -2075,30 +2156,30 @@ typedef struct pw_connection {
  * `max` and is not among them. The listener should not block: one that does is polled first, and
  * if another process is quicker, the call waits for the next connection.
  *
- * Fails only if none was accepted, and for another reason than PW_STOPPED_WOULD_BLOCK, _LIMIT and
+ * Fails only if none was accepted, and for another reason than PWK_STOPPED_WOULD_BLOCK, _LIMIT and
  * _NO_DESCRIPTORS, which are no failures.
  */
-pw_status pw_fd_accept_many(int listener, pw_connection *connections, size_t max, size_t *count,
-                            pw_stopped *stopped, pw_error *error);
+pwk_status pwk_fd_accept_many(int listener, pwk_connection *connections, size_t max, size_t *count,
+                              pwk_stopped *stopped, pwk_error *error);
 
 /*
  * A descriptor that is given up when none is left, so that connections can be turned away instead
- * of left to wait. One thread at a time. It is freed with pw_reserve_free.
+ * of left to wait. One thread at a time. It is freed with pwk_reserve_free.
  */
-typedef struct pw_reserve pw_reserve;
+typedef struct pwk_reserve pwk_reserve;
 
 /*
  * Takes a descriptor to hold.
  *
- * Fails with PW_OS if none is left.
+ * Fails with PWK_OS if none is left.
  */
-pw_status pw_reserve_new(pw_reserve **reserve, pw_error *error);
+pwk_status pwk_reserve_new(pwk_reserve **reserve, pwk_error *error);
 
 /*
- * Whether there is a descriptor to give up; false for NULL. If not, the next pw_reserve_shed tries
- * to take one again.
+ * Whether there is a descriptor to give up; false for NULL. If not, the next pwk_reserve_shed
+ * tries to take one again.
  */
-bool pw_reserve_is_held(pw_reserve *reserve);
+bool pwk_reserve_is_held(pwk_reserve *reserve);
 
 /*
  * Accepts up to `max` connections and closes each at once, so that their peers learn that nobody
@@ -2106,13 +2187,13 @@ bool pw_reserve_is_held(pw_reserve *reserve);
  * wait. The descriptor is given up meanwhile; if another thread takes it first, the reserve is not
  * held any more.
  *
- * Fails as pw_fd_accept_many.
+ * Fails as pwk_fd_accept_many.
  */
-pw_status pw_reserve_shed(pw_reserve *reserve, int listener, size_t max, size_t *turned_away,
-                          pw_stopped *stopped, pw_error *error);
+pwk_status pwk_reserve_shed(pwk_reserve *reserve, int listener, size_t max, size_t *turned_away,
+                            pwk_stopped *stopped, pwk_error *error);
 
 /* Frees the reserve, and closes its descriptor. */
-void pw_reserve_free(pw_reserve *reserve);
+void pwk_reserve_free(pwk_reserve *reserve);
 
 /* -------------------------------------------------------------------------------------------------
  * Copying between any two descriptors, inside the kernel where it can.
@@ -2125,32 +2206,32 @@ void pw_reserve_free(pw_reserve *reserve);
  * device, and the best that the kernel does between them is found by itself. The deadline is
  * looked at in every wait, and after every 4 MiB that needed none.
  *
- * pw_error.done bytes have arrived when it fails, and no other has left `from`: the same call may
+ * pwk_error.done bytes have arrived when it fails, and no other has left `from`: the same call may
  * be made again. (Not so if `from` is a terminal, a device or a socket with SO_PEEK_OFF: up to
- * 4096 bytes are lost there when writing fails.) PW_UNSUPPORTED if a side is a datagram socket;
- * PW_INVALID if a file or pipe is both sides. Nobody else may read from `from` meanwhile.
+ * 4096 bytes are lost there when writing fails.) PWK_UNSUPPORTED if a side is a datagram socket;
+ * PWK_INVALID if a file or pipe is both sides. Nobody else may read from `from` meanwhile.
  */
-pw_status pw_fd_copy_all(int from, int to, uint64_t len, pw_deadline deadline, uint64_t *copied,
-                         pw_error *error);
+pwk_status pwk_fd_copy_all(int from, int to, uint64_t len, pwk_deadline deadline, uint64_t *copied,
+                           pwk_error *error);
 
 /*
  * Sends `len` bytes of the file `from`, beginning at `offset`, or as many as there are. `copied`
  * says how many. The position of `from` stays where it is, so that many can send from one file.
  *
- * Fails as pw_fd_copy_all; with PW_INVALID if `from` has no positions.
+ * Fails as pwk_fd_copy_all; with PWK_INVALID if `from` has no positions.
  */
-pw_status pw_fd_sendfile_all(int to, int from, uint64_t offset, uint64_t len, pw_deadline deadline,
-                             uint64_t *copied, pw_error *error);
+pwk_status pwk_fd_sendfile_all(int to, int from, uint64_t offset, uint64_t len,
+                               pwk_deadline deadline, uint64_t *copied, pwk_error *error);
 
 /*
  * Moves `len` bytes, or as many as there are, through splice(2) alone. `copied` says how many. One
  * side must be a pipe.
  *
- * Fails as pw_fd_copy_all; with PW_INVALID if neither side is a pipe, or where the kernel cannot
+ * Fails as pwk_fd_copy_all; with PWK_INVALID if neither side is a pipe, or where the kernel cannot
  * splice, for instance into a file that is open for appending.
  */
-pw_status pw_fd_splice_all(int from, int to, uint64_t len, pw_deadline deadline, uint64_t *copied,
-                           pw_error *error);
+pwk_status pwk_fd_splice_all(int from, int to, uint64_t len, pwk_deadline deadline,
+                             uint64_t *copied, pwk_error *error);
 
 /* -------------------------------------------------------------------------------------------------
  * Reading and writing all of it: records, whole files, at a position.
@@ -2161,52 +2242,53 @@ pw_status pw_fd_splice_all(int from, int to, uint64_t len, pw_deadline deadline,
  * are: fewer than `space` is the end. This is how records of a fixed size are read, one a call,
  * the last of them perhaps short, and then 0.
  *
- * When it fails, pw_error.done bytes were read to `into`: go on behind them.
+ * When it fails, pwk_error.done bytes were read to `into`: go on behind them.
  */
-pw_status pw_fd_read_full(int fd, void *into, size_t space, pw_deadline deadline, size_t *len,
-                          pw_error *error);
+pwk_status pwk_fd_read_full(int fd, void *into, size_t space, pwk_deadline deadline, size_t *len,
+                            pwk_error *error);
 
 /*
  * Writes all `len` bytes.
  *
- * When it fails, the first pw_error.done bytes were written, and none of the others: go on behind
+ * When it fails, the first pwk_error.done bytes were written, and none of the others: go on behind
  * them.
  */
-pw_status pw_fd_write_all(int fd, const void *data, size_t len, pw_deadline deadline,
-                          pw_error *error);
+pwk_status pwk_fd_write_all(int fd, const void *data, size_t len, pwk_deadline deadline,
+                            pwk_error *error);
 
 /*
  * Appends everything to what `data` holds, from the current position to the end of file. `len`
  * says how many bytes that was. The buffer never takes more than about twice what it holds.
  *
- * Fails with PW_TOO_LONG if there are more than `max_bytes`; PW_OS with ENOMEM if there is no
- * memory. What was read before is in the buffer, and pw_error.done says how much it is.
+ * Fails with PWK_TOO_LONG if there are more than `max_bytes`; PWK_OS with ENOMEM if there is no
+ * memory. What was read before is in the buffer, and pwk_error.done says how much it is.
  */
-pw_status pw_fd_slurp(int fd, size_t max_bytes, pw_deadline deadline, pw_buffer *data, size_t *len,
-                      pw_error *error);
+pwk_status pwk_fd_slurp(int fd, size_t max_bytes, pwk_deadline deadline, pwk_buffer *data,
+                        size_t *len, pwk_error *error);
 
 /*
- * As pw_fd_read_full, from `offset` on. The descriptor's own position stays.
+ * As pwk_fd_read_full, from `offset` on. The descriptor's own position stays.
  *
- * Fails with PW_INVALID for a pipe or socket, which has no positions.
+ * Fails with PWK_INVALID for a pipe or socket, which has no positions.
  */
-pw_status pw_fd_pread_full(int fd, void *into, size_t space, uint64_t offset, size_t *len,
-                           pw_error *error);
+pwk_status pwk_fd_pread_full(int fd, void *into, size_t space, uint64_t offset, size_t *len,
+                             pwk_error *error);
 
 /*
- * As pw_fd_write_all, from `offset` on. The descriptor's own position stays. Linux appends,
+ * As pwk_fd_write_all, from `offset` on. The descriptor's own position stays. Linux appends,
  * whatever `offset` is, if the file was opened for appending.
  *
- * Fails with PW_INVALID for a pipe or socket, which has no positions.
+ * Fails with PWK_INVALID for a pipe or socket, which has no positions.
  */
-pw_status pw_fd_pwrite_all(int fd, const void *data, size_t len, uint64_t offset, pw_error *error);
+pwk_status pwk_fd_pwrite_all(int fd, const void *data, size_t len, uint64_t offset,
+                             pwk_error *error);
 
 /* -------------------------------------------------------------------------------------------------
  * Datagrams by the batch: many in one system call, whether the socket blocks or not.
  */
 
 /* A datagram that has come, lent until the inbox receives again or is freed; or one to be sent. */
-typedef struct pw_datagram {
+typedef struct pwk_datagram {
     /* The first byte; may be NULL if there are none. */
     const void *data;
     /* How many. */
@@ -2220,51 +2302,51 @@ typedef struct pw_datagram {
     socklen_t address_len;
     /* It was longer than its space, and its end is lost. Means nothing when it is sent. */
     bool is_cut;
-} pw_datagram;
+} pwk_datagram;
 
 /*
  * Space for datagrams, to be received into again and again. One thread at a time. It is freed with
- * pw_inbox_free.
+ * pwk_inbox_free.
  */
-typedef struct pw_inbox pw_inbox;
+typedef struct pwk_inbox pwk_inbox;
 
 /*
  * Makes space for `max` datagrams of up to `max_bytes` bytes each; more than 64 count as 64, which
  * one system call takes. All memory is taken at once.
  *
- * Fails with PW_INVALID if one of them is 0; PW_OS with ENOMEM if there is not so much memory.
+ * Fails with PWK_INVALID if one of them is 0; PWK_OS with ENOMEM if there is not so much memory.
  */
-pw_status pw_inbox_new(size_t max, size_t max_bytes, pw_inbox **inbox, pw_error *error);
+pwk_status pwk_inbox_new(size_t max, size_t max_bytes, pwk_inbox **inbox, pwk_error *error);
 
 /*
  * Forgets what the inbox holds, waits for a datagram, and takes all that are there, as many as
  * fit. `count` says how many. Descriptors that somebody sends along are closed.
  *
- * Fails with PW_TIMED_OUT; PW_INTERRUPTED; PW_OS.
+ * Fails with PWK_TIMED_OUT; PWK_INTERRUPTED; PWK_OS.
  */
-pw_status pw_inbox_recv(pw_inbox *inbox, int socket, pw_deadline deadline, size_t *count,
-                        pw_error *error);
+pwk_status pwk_inbox_recv(pwk_inbox *inbox, int socket, pwk_deadline deadline, size_t *count,
+                          pwk_error *error);
 
 /*
- * Lends one of the datagrams that the last pw_inbox_recv has taken: `i` counts from 0, in the
+ * Lends one of the datagrams that the last pwk_inbox_recv has taken: `i` counts from 0, in the
  * order in which they came.
  *
- * Fails with PW_INVALID if there are not so many.
+ * Fails with PWK_INVALID if there are not so many.
  */
-pw_status pw_inbox_get(pw_inbox *inbox, size_t i, pw_datagram *datagram, pw_error *error);
+pwk_status pwk_inbox_get(pwk_inbox *inbox, size_t i, pwk_datagram *datagram, pwk_error *error);
 
 /* Frees the inbox, and what it has lent. */
-void pw_inbox_free(pw_inbox *inbox);
+void pwk_inbox_free(pwk_inbox *inbox);
 
 /*
  * Sends each of `count` datagrams, and waits for space until the deadline.
  *
- * The first pw_error.done have been sent when it fails, and the next one is what it failed at.
- * PW_UNSUPPORTED for a stream socket; PW_INVALID for an address that is too short or too long for
- * its family.
+ * The first pwk_error.done have been sent when it fails, and the next one is what it failed at.
+ * PWK_UNSUPPORTED for a stream socket; PWK_INVALID for an address that is too short or too long
+ * for its family.
  */
-pw_status pw_fd_send_many(int socket, const pw_datagram *datagrams, size_t count,
-                          pw_deadline deadline, pw_error *error);
+pwk_status pwk_fd_send_many(int socket, const pwk_datagram *datagrams, size_t count,
+                            pwk_deadline deadline, pwk_error *error);
 
 /* -------------------------------------------------------------------------------------------------
  * Temporary names in a folder.
@@ -2275,17 +2357,17 @@ pw_status pw_fd_send_many(int socket, const pw_datagram *datagrams, size_t count
  * by a random letter or digit. A relative path starts from the folder that is open as `folder`;
  * AT_FDCWD is the current one. `fd` is open for reading and writing; the file's mode is 0600.
  *
- * Fails with PW_INVALID if `path` does not end with six X; PW_OS. `path` is as it was then.
+ * Fails with PWK_INVALID if `path` does not end with six X; PWK_OS. `path` is as it was then.
  */
-pw_status pw_fd_mkstemp(int folder, char *path, int *fd, pw_error *error);
+pwk_status pwk_fd_mkstemp(int folder, char *path, int *fd, pwk_error *error);
 
 /*
- * Replaces the X at the end of `path` as pw_fd_mkstemp does, so that nothing has that name.
+ * Replaces the X at the end of `path` as pwk_fd_mkstemp does, so that nothing has that name.
  * Nothing is created: somebody else may take the name meanwhile.
  *
- * Fails as pw_fd_mkstemp.
+ * Fails as pwk_fd_mkstemp.
  */
-pw_status pw_fd_mktemp(int folder, char *path, pw_error *error);
+pwk_status pwk_fd_mktemp(int folder, char *path, pwk_error *error);
 
 /* -------------------------------------------------------------------------------------------------
  * Many descriptors in one call: waiting for some, closing a range of them.
@@ -2295,27 +2377,27 @@ pw_status pw_fd_mktemp(int folder, char *path, pw_error *error);
  * As poll(2), until a deadline: waits until one of `count` descriptors is ready for what is asked
  * of it. `ready` says how many are, 0 once the deadline has passed. None at all make it a sleep.
  *
- * Fails with PW_INTERRUPTED; PW_OS. A descriptor that is not open is ready, with POLLNVAL; one
+ * Fails with PWK_INTERRUPTED; PWK_OS. A descriptor that is not open is ready, with POLLNVAL; one
  * with a negative number is left out.
  */
-pw_status pw_fd_poll(struct pollfd *fds, size_t count, pw_deadline deadline, size_t *ready,
-                     pw_error *error);
+pwk_status pwk_fd_poll(struct pollfd *fds, size_t count, pwk_deadline deadline, size_t *ready,
+                       pwk_error *error);
 
 /*
  * Closes every open descriptor from `first` to `last`; UINT32_MAX is the last there can be. None
  * of them may be one that a handle of this library holds or was lent.
  *
- * Fails with PW_INVALID if `first` is larger than `last`; PW_UNSUPPORTED where the kernel or a
+ * Fails with PWK_INVALID if `first` is larger than `last`; PWK_UNSUPPORTED where the kernel or a
  * sandbox does not know the call.
  */
-pw_status pw_fd_close_range(uint32_t first, uint32_t last, pw_error *error);
+pwk_status pwk_fd_close_range(uint32_t first, uint32_t last, pwk_error *error);
 
 /*
  * Has every open descriptor from `first` to `last` closed when another program is executed.
  *
- * Fails as pw_fd_close_range. Linux 5.11 was the first to know how.
+ * Fails as pwk_fd_close_range. Linux 5.11 was the first to know how.
  */
-pw_status pw_fd_close_range_on_exec(uint32_t first, uint32_t last, pw_error *error);
+pwk_status pwk_fd_close_range_on_exec(uint32_t first, uint32_t last, pwk_error *error);
 
 #ifdef __cplusplus
 }

@@ -152,7 +152,7 @@ in_comment {
 }
 
 # Declarations.
-/^#define PW_/ {
+/^#define PWK_/ {
     # Where a section begins with some, they wait for its page.
     constants = constants $2 "\n" note "\n\f\n"
     if (intro == "") put_constants()

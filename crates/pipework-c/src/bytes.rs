@@ -6,13 +6,13 @@ use std::ops::{Deref, DerefMut};
 use std::ptr;
 
 use crate::edge::{InOut, Lent, Name, Out, get, overlaps, run};
-use crate::error::{PW_OK, Result, pw_error, pw_status};
+use crate::error::{PWK_OK, Result, pwk_error, pwk_status};
 
 /// Bytes that are lent: the library's until the next call on the handle that they came from, or the
 /// program's for the length of a call.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct pw_bytes {
+pub struct pwk_bytes {
     /// The first; may be NULL if there are none.
     pub data: Lent<'static, c_void>,
     /// How many.
@@ -22,7 +22,7 @@ pub struct pw_bytes {
 /// Memory that the library lends, to be written.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct pw_space {
+pub struct pwk_space {
     /// Where it begins; may be NULL if there is none.
     data: *mut c_void,
     /// How many bytes.
@@ -30,10 +30,10 @@ pub struct pw_space {
 }
 
 /// Memory that the library grows as getline does, to be used again and again. A program sets it to
-/// PW_BUFFER before the first use, reads `data` and `len`, and gives it to pw_buffer_free in the
+/// PWK_BUFFER before the first use, reads `data` and `len`, and gives it to pwk_buffer_free in the
 /// end. One thread at a time.
 #[repr(C)]
-pub struct pw_buffer {
+pub struct pwk_buffer {
     /// What is in it. It may move with every call that fills the buffer.
     data: *mut c_void,
     /// How many bytes.
@@ -43,29 +43,29 @@ pub struct pw_buffer {
 }
 
 /// An empty buffer, to initialise one with.
-pub const PW_BUFFER: pw_buffer = pw_buffer { data: ptr::null_mut(), len: 0, capacity: 0 };
+pub const PWK_BUFFER: pwk_buffer = pwk_buffer { data: ptr::null_mut(), len: 0, capacity: 0 };
 
 /// Makes space for `capacity` bytes in all, so that a call which needs no more does not ask for
 /// memory. What is in the buffer stays there.
 ///
-/// Fails with PW_OS and ENOMEM if there is no memory.
+/// Fails with PWK_OS and ENOMEM if there is no memory.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_buffer_reserve(
-    buffer: InOut<'_, pw_buffer>,
+pub extern "C" fn pwk_buffer_reserve(
+    buffer: InOut<'_, pwk_buffer>,
     capacity: usize,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_buffer_reserve", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_buffer_reserve", error, |name| {
         let mut bytes = name.given(buffer)?.lend(name)?;
         let more = capacity.saturating_sub(bytes.len());
         bytes.try_reserve_exact(more).map_err(|_| name.no_memory())?;
-        Ok(PW_OK)
+        Ok(PWK_OK)
     })
 }
 
 /// Gives the memory back. The buffer is empty then, and may be used again. NULL is allowed.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_buffer_free(buffer: InOut<'_, pw_buffer>) {
+pub extern "C" fn pwk_buffer_free(buffer: InOut<'_, pwk_buffer>) {
     get((), || {
         if let Some(buffer) = buffer
             && let Ok(mut bytes) = buffer.lend(Name::NONE)
@@ -77,12 +77,12 @@ pub extern "C" fn pw_buffer_free(buffer: InOut<'_, pw_buffer>) {
 
 // ---------------------------------------------------------------- on this side
 
-impl pw_bytes {
-    pub(crate) const NONE: pw_bytes = pw_bytes { data: Lent::NULL, len: 0 };
+impl pwk_bytes {
+    pub(crate) const NONE: pwk_bytes = pwk_bytes { data: Lent::NULL, len: 0 };
 
     /// Bytes of the library's, for C to read.
-    pub(crate) fn lend(bytes: &[u8]) -> pw_bytes {
-        pw_bytes { data: Lent::to_c(bytes), len: bytes.len() }
+    pub(crate) fn lend(bytes: &[u8]) -> pwk_bytes {
+        pwk_bytes { data: Lent::to_c(bytes), len: bytes.len() }
     }
 
     /// Bytes of the program's.
@@ -92,14 +92,14 @@ impl pw_bytes {
     }
 }
 
-impl pw_space {
+impl pwk_space {
     /// Memory of the library's, for C to write.
-    pub(crate) fn lend(space: &mut [u8]) -> pw_space {
-        pw_space { data: space.as_mut_ptr().cast(), len: space.len() }
+    pub(crate) fn lend(space: &mut [u8]) -> pwk_space {
+        pwk_space { data: space.as_mut_ptr().cast(), len: space.len() }
     }
 }
 
-impl pw_buffer {
+impl pwk_buffer {
     /// Its memory as a vector, until that is dropped.
     #[inline]
     pub(crate) fn lend(&mut self, name: Name) -> Result<Lending<'_>> {
@@ -127,7 +127,7 @@ impl pw_buffer {
 
 /// The memory of a buffer, as a vector.
 pub(crate) struct Lending<'a> {
-    buffer: &'a mut pw_buffer,
+    buffer: &'a mut pwk_buffer,
     bytes: ManuallyDrop<Vec<u8>>,
 }
 

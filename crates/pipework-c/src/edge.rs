@@ -17,7 +17,7 @@ use libc::{pollfd, sockaddr, sockaddr_storage, socklen_t};
 use pipework::ErrorKind;
 use pipework::fd::{CWD, PollFd, PollFlags, SocketAddrAny, raw};
 
-use crate::error::{Failure, PW_OK, PW_WOULD_BLOCK, Result, pw_error, pw_status};
+use crate::error::{Failure, PWK_OK, PWK_WOULD_BLOCK, Result, pwk_error, pwk_status};
 
 /// An object that C has, or NULL.
 pub(crate) type Handle<T> = Option<Box<T>>;
@@ -33,9 +33,9 @@ pub(crate) type Out<'a, T> = Option<&'a mut MaybeUninit<T>>;
 #[inline]
 pub(crate) fn run(
     name: &'static str,
-    error: Out<'_, pw_error>,
-    body: impl FnOnce(Name) -> Result<pw_status>,
-) -> pw_status {
+    error: Out<'_, pwk_error>,
+    body: impl FnOnce(Name) -> Result<pwk_status>,
+) -> pwk_status {
     let _errno = Errno::kept();
     let failure = match catch_unwind(AssertUnwindSafe(|| body(Name(name)))) {
         Ok(Ok(status)) => return status,
@@ -119,30 +119,30 @@ impl Name {
 
 /// What a function returns that has done its work and has no result.
 #[inline]
-pub(crate) fn done(result: pipework::Result<()>) -> Result<pw_status> {
-    Ok(result.map(|()| PW_OK)?)
+pub(crate) fn done(result: pipework::Result<()>) -> Result<pwk_status> {
+    Ok(result.map(|()| PWK_OK)?)
 }
 
 /// What a `try_` function returns where there may be nothing now.
 #[inline]
 pub(crate) fn or_would_block<T>(
     found: Option<T>,
-    done: impl FnOnce(T) -> Result<pw_status>,
-) -> Result<pw_status> {
-    found.map_or(Ok(PW_WOULD_BLOCK), done)
+    done: impl FnOnce(T) -> Result<pwk_status>,
+) -> Result<pwk_status> {
+    found.map_or(Ok(PWK_WOULD_BLOCK), done)
 }
 
 /// Puts a result where C wants it, if it does.
 #[inline]
-pub(crate) fn put<T>(out: Out<'_, T>, value: T) -> Result<pw_status> {
+pub(crate) fn put<T>(out: Out<'_, T>, value: T) -> Result<pwk_status> {
     if let Some(out) = out {
         out.write(value);
     }
-    Ok(PW_OK)
+    Ok(PWK_OK)
 }
 
 /// Hands a new object out.
-pub(crate) fn hand_out<T>(out: &mut MaybeUninit<Handle<T>>, object: T) -> Result<pw_status> {
+pub(crate) fn hand_out<T>(out: &mut MaybeUninit<Handle<T>>, object: T) -> Result<pwk_status> {
     put(Some(out), Some(Box::new(object)))
 }
 
@@ -343,7 +343,7 @@ impl<T: Options> Lent<'_, T> {
 
 impl<T: Options> Space<'_, T> {
     /// Fills in the defaults.
-    pub(crate) fn init(self, size: usize) -> Result<pw_status> {
+    pub(crate) fn init(self, size: usize) -> Result<pwk_status> {
         let place: *mut T = self.0;
         let filled = self.fill(&T::DEFAULT, size, Name::NONE)?;
         if size >= size_of::<usize>() {
@@ -357,7 +357,7 @@ impl<T: Options> Space<'_, T> {
 
 impl<T: Growing> Space<'_, T> {
     /// Fills in as much as the program knows, and zeros beyond what this library knows.
-    pub(crate) fn fill(self, value: &T, size: usize, name: Name) -> Result<pw_status> {
+    pub(crate) fn fill(self, value: &T, size: usize, name: Name) -> Result<pwk_status> {
         let space = Space(self.0.cast::<u8>(), PhantomData).array(size, name)?;
         if size == 0 {
             return Err(name.invalid());
@@ -367,7 +367,7 @@ impl<T: Growing> Space<'_, T> {
         let bytes = unsafe { slice::from_raw_parts((&raw const *value).cast(), known.len()) };
         known.copy_from_slice(bytes);
         unknown.fill(MaybeUninit::new(0));
-        Ok(PW_OK)
+        Ok(PWK_OK)
     }
 }
 
@@ -469,7 +469,7 @@ pub(crate) fn address_to_c(address: Option<&SocketAddrAny>) -> (sockaddr_storage
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{PW_BUG, PW_INVALID};
+    use crate::error::{PWK_BUG, PWK_INVALID};
 
     #[test]
     fn a_panic_is_a_status_and_the_next_call_works() {
@@ -478,17 +478,17 @@ mod tests {
         // SAFETY: it is this thread's.
         let set = |errno| unsafe { *libc::__errno_location() = errno };
         set(77);
-        assert_eq!(run("pw_client_call", Some(&mut error), |_| panic!("made for the test")), PW_BUG);
+        assert_eq!(run("pwk_client_call", Some(&mut error), |_| panic!("made for the test")), PWK_BUG);
         // SAFETY: it was filled in, and would be good if it was not.
         let filled = unsafe { error.assume_init_ref() };
         assert_eq!(
             (filled.kind, filled.to_string()),
-            (PW_BUG, "pw_client_call: a broken invariant of pipework".into())
+            (PWK_BUG, "pwk_client_call: a broken invariant of pipework".into())
         );
-        assert_eq!(run("pw_client_call", None, |_| panic!("made for the test")), PW_BUG);
+        assert_eq!(run("pwk_client_call", None, |_| panic!("made for the test")), PWK_BUG);
         assert_eq!(get(7, || panic!("made for the test")), 7);
-        assert_eq!(run("pw_client_call", Some(&mut error), |_| Ok(PW_OK)), PW_OK);
-        assert_eq!(run("pw_client_call", None, |name| Err(name.invalid())), PW_INVALID);
+        assert_eq!(run("pwk_client_call", Some(&mut error), |_| Ok(PWK_OK)), PWK_OK);
+        assert_eq!(run("pwk_client_call", None, |name| Err(name.invalid())), PWK_INVALID);
         assert_eq!(Errno::kept().before, 77);
     }
 }

@@ -6,48 +6,48 @@
 //! #include <sys/wait.h>
 //! #include <unistd.h>
 //!
-//! static int fail(const pw_error *error) {
+//! static int fail(const pwk_error *error) {
 //!     char text[256];
-//!     pw_error_text(error, text, sizeof text);
+//!     pwk_error_text(error, text, sizeof text);
 //!     return fprintf(stderr, "%s\n", text), 1;
 //! }
 //!
-//! static int serve(pw_segment *segment) {
-//!     pw_error error;
-//!     pw_server *server = NULL;
-//!     pw_buffer data = PW_BUFFER; // grown by the library, used again and again
-//!     pw_request request;
-//!     pw_status status = pw_reqrep_server(segment, NULL, &server, &error);
-//!     while (status == PW_OK || status == PW_INTERRUPTED) { // after a signal: the same call again
-//!         status = pw_server_recv(server, pw_in_ms(500), &data, &request, &error);
-//!         if (status == PW_OK) {
-//!             status = pw_server_reply(server, request.ticket, data.data, data.len, 0, NULL, &error);
+//! static int serve(pwk_segment *segment) {
+//!     pwk_error error;
+//!     pwk_server *server = NULL;
+//!     pwk_buffer data = PWK_BUFFER; // grown by the library, used again and again
+//!     pwk_request request;
+//!     pwk_status status = pwk_server_new(segment, NULL, &server, &error);
+//!     while (status == PWK_OK || status == PWK_INTERRUPTED) { // after a signal: the same call again
+//!         status = pwk_server_recv(server, pwk_in_ms(500), &data, &request, &error);
+//!         if (status == PWK_OK) {
+//!             status = pwk_server_reply(server, request.ticket, data.data, data.len, &error);
 //!         }
 //!     }
-//!     pw_buffer_free(&data);
-//!     pw_server_free(server);
-//!     return status == PW_TIMED_OUT ? 0 : fail(&error);
+//!     pwk_buffer_free(&data);
+//!     pwk_server_free(server);
+//!     return status == PWK_TIMED_OUT ? 0 : fail(&error);
 //! }
 //!
 //! int main(void) {
-//!     pw_error error;
-//!     pw_segment *segment = NULL;
-//!     pw_client *client = NULL;
-//!     pw_buffer reply = PW_BUFFER;
-//!     pw_reqrep_options options;
-//!     pw_reqrep_options_init(&options, sizeof options);
+//!     pwk_error error;
+//!     pwk_segment *segment = NULL;
+//!     pwk_client *client = NULL;
+//!     pwk_buffer reply = PWK_BUFFER;
+//!     pwk_segment_options options;
+//!     pwk_segment_options_init(&options, sizeof options);
 //!     options.slots = 8;
-//!     if (pw_reqrep_anonymous(&options, &segment, &error) != PW_OK) return fail(&error);
+//!     if (pwk_segment_anonymous(&options, &segment, &error) != PWK_OK) return fail(&error);
 //!     if (fork() == 0) _exit(serve(segment));
-//!     if (pw_reqrep_client(segment, NULL, &client, &error) != PW_OK) return fail(&error);
-//!     // PW_PEER_DIED within 250 ms, had the server been killed with the request.
-//!     if (pw_client_call(client, "hello", 5, 0, pw_in_ms(5000), &reply, NULL, &error) != PW_OK) {
+//!     if (pwk_client_new(segment, NULL, &client, &error) != PWK_OK) return fail(&error);
+//!     // PWK_PEER_DIED within 250 ms, had the server been killed with the request.
+//!     if (pwk_client_call(client, "hello", 5, pwk_in_ms(5000), &reply, &error) != PWK_OK) {
 //!         return fail(&error);
 //!     }
 //!     printf("%.*s\n", (int)reply.len, (const char *)reply.data);
-//!     pw_buffer_free(&reply);
-//!     pw_client_free(client);
-//!     pw_segment_free(segment);
+//!     pwk_buffer_free(&reply);
+//!     pwk_client_free(client);
+//!     pwk_segment_free(segment);
 //!     return wait(NULL) < 0;
 //! }
 //! ```
@@ -60,34 +60,36 @@
 //!
 //! Rules for all functions:
 //!
-//! 1. Names. A function on a handle is pw_TYPE_VERB; what makes a handle is pw_ROOM_HOW. A `try_`
-//!    function never waits, and returns PW_WOULD_BLOCK where there is nothing now.
-//! 2. Results. A pw_status is PW_OK, which is 0, or says why the call failed. A program that wants
-//!    to know more passes a pw_error of its own: it is filled in when a call fails (but not by the
-//!    PW_WOULD_BLOCK of a `try_` function) and untouched otherwise. Results go where a pointer
-//!    says, and are written when the call succeeds, unless the function says otherwise. Where a
-//!    result is not wanted, its pointer may be NULL; a new handle is always wanted. errno is no
-//!    part of this, and is left as it was.
-//! 3. Deadlines are absolute times: see pw_deadline.
+//! 1. Names. A function on a handle is pwk_TYPE_VERB, and so is one that makes it. `_pair` makes
+//!    both ends of a pipe. A `try_` function never waits, and returns PWK_WOULD_BLOCK where there
+//!    is nothing now. A `_message` function is the full form of the one without: it has the 32 bits
+//!    of flags that go with a request or a reply, and results that few programs ask for.
+//! 2. Results. A pwk_status is PWK_OK, which is 0, or says why the call failed. A program that
+//!    wants to know more passes a pwk_error of its own: it is filled in when a call fails (but not
+//!    by the PWK_WOULD_BLOCK of a `try_` function) and untouched otherwise. Results go where a
+//!    pointer says, and are written when the call succeeds, unless the function says otherwise.
+//!    Where a result is not wanted, its pointer may be NULL; a new handle is always wanted. errno
+//!    is no part of this, and is left as it was.
+//! 3. Deadlines are absolute times: see pwk_deadline.
 //! 4. Ownership. A handle is given back to its `_free`, which takes NULL, too. Nothing is freed
-//!    with free(). What comes in a pw_buffer is the program's; what comes as a pw_bytes, as
-//!    a pw_space or in a pw_item is lent until the next call on the same handle. What goes in is
+//!    with free(). What comes in a pwk_buffer is the program's; what comes as a pwk_bytes, as
+//!    a pwk_space or in a pwk_item is lent until the next call on the same handle. What goes in is
 //!    copied, strings too.
 //! 5. Options are structs with `size` first, which `_options_init` fills in with the defaults; NULL
 //!    stands for the defaults. Later versions add fields at the end. A program that was compiled
-//!    for a later version gets PW_INVALID if it sets what this one does not know. Structs of
+//!    for a later version gets PWK_INVALID if it sets what this one does not know. Structs of
 //!    facts that are filled in come with their size for the same reason.
 //! 6. Threads. Each type says which threads may use it. Freeing one needs that nobody uses it.
-//! 7. Signals. A handler that ran ends a wait with PW_INTERRUPTED, and nothing is lost: call again.
-//!    (Only pw_client_call has cancelled its call by then, and pw_writer_close has closed.) No
-//!    function but pw_version may be called in a handler.
+//! 7. Signals. A handler that ran ends a wait with PWK_INTERRUPTED, and nothing is lost: call
+//!    again. (Only pwk_client_call has cancelled its call by then, and pwk_atomic_writer_close has
+//!    closed.) No function but pwk_version may be called in a handler.
 //! 8. Processes. A child that was forked may use what it inherits, as each room says. SIGPIPE never
-//!    comes from here. Descriptors that are passed in are lent for the call, unless a pw_fd_how
+//!    comes from here. Descriptors that are passed in are lent for the call, unless a pwk_fd_how
 //!    says otherwise; those that come out are the program's, and closed when another program is
 //!    executed.
 //! 9. NULL where it is not allowed, more bytes than PTRDIFF_MAX, or a struct of size 0 is
-//!    PW_INVALID, and pw_error.op names the function. NULL with length 0 is an empty payload.
-//! 10. A program may ask whether pw_abi() is PW_ABI: if not, it was compiled for another library.
+//!    PWK_INVALID, and pwk_error.op names the function. NULL with length 0 is an empty payload.
+//! 10. A program may ask whether pwk_abi() is PWK_ABI: if not, it was compiled for another library.
 
 // The map, in reading order:
 //

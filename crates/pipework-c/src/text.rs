@@ -7,16 +7,16 @@ use std::sync::OnceLock;
 use pipework::{ErrorKind, describe};
 
 use crate::edge::{In, Name, Space, get};
-use crate::error::{PW_BUG, PW_OK, pw_error, pw_status};
+use crate::error::{PWK_BUG, PWK_OK, pwk_error, pwk_status};
 
 /// What a status means, in words. Never NULL; not to be freed.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_status_text(status: pw_status) -> *const c_char {
+pub extern "C" fn pwk_status_text(status: pwk_status) -> *const c_char {
     static TEXTS: OnceLock<Vec<CString>> = OnceLock::new();
     let text_of = |kind: &ErrorKind| CString::new(kind.to_string()).unwrap_or_default();
     get(c"".as_ptr(), || match status {
-        PW_OK => c"no error".as_ptr(),
-        PW_BUG => BUG.as_ptr(),
+        PWK_OK => c"no error".as_ptr(),
+        PWK_BUG => BUG.as_ptr(),
         _ => match kind_of(status) {
             Some(_) => TEXTS.get_or_init(|| ErrorKind::ALL.iter().map(text_of).collect())
                 [status as usize - 1]
@@ -26,12 +26,12 @@ pub extern "C" fn pw_status_text(status: pw_status) -> *const c_char {
     })
 }
 
-/// The errno that says about the same, for programs that report errors in that way; 0 for PW_OK and
-/// for a number that is no status.
+/// The errno that says about the same, for programs that report errors in that way; 0 for PWK_OK
+/// and for a number that is no status.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_status_errno(status: pw_status) -> i32 {
+pub extern "C" fn pwk_status_errno(status: pwk_status) -> i32 {
     match status {
-        PW_BUG => libc::EIO,
+        PWK_BUG => libc::EIO,
         _ => kind_of(status).map_or(0, ErrorKind::errno),
     }
 }
@@ -40,9 +40,9 @@ pub extern "C" fn pw_status_errno(status: pw_status) -> i32 {
 /// end, and cuts it off there. Returns how long the whole line is, without the NUL, as snprintf
 /// does; 0 if `error` is NULL.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_error_text(error: In<'_, pw_error>, text: Space<'_, c_char>, size: usize) -> usize {
+pub extern "C" fn pwk_error_text(error: In<'_, pwk_error>, text: Space<'_, c_char>, size: usize) -> usize {
     get(0, || {
-        let line = error.map(pw_error::to_string).unwrap_or_default();
+        let line = error.map(pwk_error::to_string).unwrap_or_default();
         write_line(&line, text, size)
     })
 }
@@ -62,24 +62,24 @@ pub(crate) fn write_line(line: &str, text: Space<'_, c_char>, size: usize) -> us
 
 const BUG: &CStr = c"a broken invariant of pipework";
 
-fn kind_of(status: pw_status) -> Option<ErrorKind> {
+fn kind_of(status: pwk_status) -> Option<ErrorKind> {
     let idx = usize::try_from(status).ok()?.checked_sub(1)?;
     ErrorKind::ALL.get(idx).copied()
 }
 
-impl pw_error {
+impl pwk_error {
     fn op(&self) -> String {
         let bytes = self.op.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0);
         String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
     }
 }
 
-impl fmt::Display for pw_error {
+impl fmt::Display for pwk_error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match kind_of(self.kind) {
             Some(kind) => describe(f, kind, &self.op(), self.os)?,
-            None if self.kind == PW_BUG => write!(f, "{}: {}", self.op(), BUG.to_string_lossy())?,
-            None => f.write_str(if self.kind == PW_OK { "no error" } else { "unknown status" })?,
+            None if self.kind == PWK_BUG => write!(f, "{}: {}", self.op(), BUG.to_string_lossy())?,
+            None => f.write_str(if self.kind == PWK_OK { "no error" } else { "unknown status" })?,
         }
         match self.done {
             0 => Ok(()),

@@ -34,28 +34,28 @@ lib LibPipework
     has_more : Bool
   end
 
-  fun in_ms = pw_in_ms(ms : Int64) : Int64
-  fun error_text = pw_error_text(error : Error*, text : UInt8*, size : LibC::SizeT) : LibC::SizeT
-  fun buffer_free = pw_buffer_free(buffer : Buffer*)
-  fun anonymous = pw_reqrep_anonymous(options : Void*, segment : Segment*, error : Error*) : Int32
-  fun client = pw_reqrep_client(segment : Segment, options : Void*, client : Client*, error : Error*) : Int32
-  fun server = pw_reqrep_server(segment : Segment, options : Void*, server : Server*, error : Error*) : Int32
-  fun call = pw_client_call(client : Client, data : UInt8*, len : LibC::SizeT, flags : UInt32, deadline : Int64,
-                            reply : Buffer*, reply_flags : UInt32*, error : Error*) : Int32
-  fun stream = pw_client_stream(client : Client, data : UInt8*, len : LibC::SizeT, flags : UInt32,
-                                deadline : Int64, stream : Stream*, error : Error*) : Int32
-  fun next_part = pw_stream_next_part(stream : Stream, deadline : Int64, part : Buffer*, flags : UInt32*,
-                                      error : Error*) : Int32
-  fun recv = pw_server_recv(server : Server, deadline : Int64, data : Buffer*, request : Request*,
-                            error : Error*) : Int32
-  fun part = pw_server_part(server : Server, ticket : UInt64, data : UInt8*, len : LibC::SizeT, flags : UInt32,
-                            deadline : Int64, wanted : Bool*, error : Error*) : Int32
-  fun reply = pw_server_reply(server : Server, ticket : UInt64, data : UInt8*, len : LibC::SizeT,
-                              flags : UInt32, wanted : Bool*, error : Error*) : Int32
-  fun client_free = pw_client_free(client : Client)
-  fun stream_free = pw_stream_free(stream : Stream)
-  fun server_free = pw_server_free(server : Server)
-  fun segment_free = pw_segment_free(segment : Segment)
+  fun in_ms = pwk_in_ms(ms : Int64) : Int64
+  fun error_text = pwk_error_text(error : Error*, text : UInt8*, size : LibC::SizeT) : LibC::SizeT
+  fun buffer_free = pwk_buffer_free(buffer : Buffer*)
+  fun anonymous = pwk_segment_anonymous(options : Void*, segment : Segment*, error : Error*) : Int32
+  fun client = pwk_client_new(segment : Segment, options : Void*, client : Client*, error : Error*) : Int32
+  fun server = pwk_server_new(segment : Segment, options : Void*, server : Server*, error : Error*) : Int32
+  fun call = pwk_client_call(client : Client, data : UInt8*, len : LibC::SizeT, deadline : Int64,
+                             reply : Buffer*, error : Error*) : Int32
+  fun stream = pwk_client_stream(client : Client, data : UInt8*, len : LibC::SizeT, flags : UInt32,
+                                 deadline : Int64, stream : Stream*, error : Error*) : Int32
+  fun next_part = pwk_stream_next_part(stream : Stream, deadline : Int64, part : Buffer*, flags : UInt32*,
+                                       error : Error*) : Int32
+  fun recv = pwk_server_recv(server : Server, deadline : Int64, data : Buffer*, request : Request*,
+                             error : Error*) : Int32
+  fun part = pwk_server_part(server : Server, ticket : UInt64, data : UInt8*, len : LibC::SizeT, flags : UInt32,
+                             deadline : Int64, wanted : Bool*, error : Error*) : Int32
+  fun reply = pwk_server_reply(server : Server, ticket : UInt64, data : UInt8*, len : LibC::SizeT,
+                               error : Error*) : Int32
+  fun client_free = pwk_client_free(client : Client)
+  fun stream_free = pwk_stream_free(stream : Stream)
+  fun server_free = pwk_server_free(server : Server)
+  fun segment_free = pwk_segment_free(segment : Segment)
 end
 
 # Makes a call again after a signal, and raises what it fails with. False once there is no more.
@@ -93,7 +93,7 @@ def serve(segment : LibPipework::Segment)
         LibPipework.part(server, request.ticket, word, word.bytesize, 0, wait, nil, error)
       end
     end
-    done? { |error| LibPipework.reply(server, request.ticket, last, last.bytesize, 0, nil, error) }
+    done? { |error| LibPipework.reply(server, request.ticket, last, last.bytesize, error) }
   end
 end
 
@@ -106,9 +106,7 @@ worker = Process.fork { serve(segment) }
 
 done? { |error| LibPipework.client(segment, nil, pointerof(client), error) }
 asked, wait = "hello from Crystal", LibPipework.in_ms(5000)
-done? do |error|
-  LibPipework.call(client, asked, asked.bytesize, 0, wait, pointerof(reply), nil, error)
-end
+done? { |error| LibPipework.call(client, asked, asked.bytesize, wait, pointerof(reply), error) }
 puts text(reply)
 
 # The same, part by part.

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use pipework::atomic::{self, End, Zstd};
 
-use crate::bytes::pw_bytes;
+use crate::bytes::pwk_bytes;
 use crate::edge::{Growing, Lent, Name, Number, Options, Out, Space, Truth, done, get, put, run};
-use crate::error::{Result, pw_error, pw_status};
+use crate::error::{Result, pwk_error, pwk_status};
 
 /// How an end is made. Both ends of a pipe must agree on `mixed`, `compress` and the dictionary;
 /// the rest is each end's own affair.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct pw_atomic_options {
-    /// sizeof(pw_atomic_options).
+pub struct pwk_atomic_options {
+    /// sizeof(pwk_atomic_options).
     pub size: usize,
     /// Reader: bytes of the largest message, compressed or not, and of the longest line that is
     /// given out in one piece; 256 MiB by default.
@@ -25,8 +25,8 @@ pub struct pw_atomic_options {
     pub max_unfinished: usize,
     /// Reader: how many bytes one read asks for, from 1 to 16 MiB; 64 KiB by default.
     pub read_size: usize,
-    /// Writer: how many bytes may be pending before pw_writer_try_send takes no more; 1 MiB by
-    /// default.
+    /// Writer: how many bytes may be pending before pwk_atomic_writer_try_send takes no more; 1 MiB
+    /// by default.
     pub max_pending: usize,
     /// Mixed reader, not strict: for how long the rest of a part that has begun is waited for while
     /// nothing comes, before it is text and its message is reported; 5 seconds by default. 0 is
@@ -36,7 +36,7 @@ pub struct pw_atomic_options {
     pub spin_ns: u64,
     /// Raw bytes that resemble the messages, for instance one of them; none by default. They are
     /// copied.
-    pub dictionary: pw_bytes,
+    pub dictionary: pwk_bytes,
     /// Writer: the level of zstd, from -131072 (fastest) to 22 (smallest); 3 by default.
     pub level: i32,
     /// Ordinary text may lie between the messages.
@@ -48,70 +48,74 @@ pub struct pw_atomic_options {
     pub accept_unchecked: Truth,
     /// Reader: items come with the zstd frame that held them.
     pub keep_compressed: Truth,
-    /// Mixed reader: a control byte 0x0E that opens no part or burst is PW_CORRUPT, and not text.
+    /// Mixed reader: a control byte 0x0E that opens no part or burst is PWK_CORRUPT, and not text.
     pub strict: Truth,
     /// Mixed reader: bursts are looked for, which is the default. Without them, only messages lie
     /// between text: for the output of programs that may print any bytes.
     pub bursts: Truth,
     /// Writer: where the descriptor is a terminal, a file or a device, messages are printed there
-    /// as lines. By default that is PW_INVALID, for nobody takes messages apart there.
+    /// as lines. By default that is PWK_INVALID, for nobody takes messages apart there.
     pub or_print: Truth,
 }
 
-/// Fills in the defaults. `size` is sizeof(pw_atomic_options).
+/// Fills in the defaults. `size` is sizeof(pwk_atomic_options).
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_atomic_options_init(options: Space<'_, pw_atomic_options>, size: usize) {
+pub extern "C" fn pwk_atomic_options_init(options: Space<'_, pwk_atomic_options>, size: usize) {
     get((), || _ = options.init(size));
 }
 
 /// Makes a FIFO at `path` that only this user may open.
 ///
-/// Fails with PW_OS, and EEXIST if something is there already.
+/// Fails with PWK_OS, and EEXIST if something is there already.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_atomic_create_fifo(path: Lent<'_, c_char>, error: Out<'_, pw_error>) -> pw_status {
-    run("pw_atomic_create_fifo", error, |name| done(atomic::create_fifo(path.path(name)?)))
+pub extern "C" fn pwk_atomic_create_fifo(path: Lent<'_, c_char>, error: Out<'_, pwk_error>) -> pwk_status {
+    run("pwk_atomic_create_fifo", error, |name| done(atomic::create_fifo(path.path(name)?)))
 }
 
-/// A descriptor that is open for reading, for pw_atomic_read_fd.
-pub const PW_READER: u32 = 1;
-/// One that is open for writing, for pw_atomic_write_fd.
-pub const PW_WRITER: u32 = 2;
+/// A descriptor that is open for reading, for pwk_atomic_reader_from_fd.
+pub const PWK_READER: u32 = 1;
+/// One that is open for writing, for pwk_atomic_writer_from_fd.
+pub const PWK_WRITER: u32 = 2;
 
-/// Finds out which end of a pipe a descriptor is: PW_READER or PW_WRITER.
+/// Finds out which end of a pipe a descriptor is: PWK_READER or PWK_WRITER.
 ///
-/// Fails with PW_INVALID if it is not open, no pipe or FIFO, or open for both, as every socket is.
+/// Fails with PWK_INVALID if it is not open, no pipe or FIFO, or open for both, as every socket is.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_atomic_which_end(fd: Number, end: Out<'_, u32>, error: Out<'_, pw_error>) -> pw_status {
-    run("pw_atomic_which_end", error, |name| {
+pub extern "C" fn pwk_atomic_which_end(
+    fd: Number,
+    end: Out<'_, u32>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_atomic_which_end", error, |name| {
         let found = atomic::Options::new().end(fd.duplicate(name)?)?;
-        put(end, if matches!(found, End::Reader(_)) { PW_READER } else { PW_WRITER })
+        put(end, if matches!(found, End::Reader(_)) { PWK_READER } else { PWK_WRITER })
     })
 }
 
 /// The largest capacity in bytes that an unprivileged user may give a pipe.
 ///
-/// Fails with PW_OS where /proc is not there.
+/// Fails with PWK_OS where /proc is not there.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_atomic_max_capacity(bytes: Out<'_, usize>, error: Out<'_, pw_error>) -> pw_status {
-    run("pw_atomic_max_capacity", error, |_| put(bytes, atomic::max_capacity()?))
+pub extern "C" fn pwk_atomic_max_capacity(bytes: Out<'_, usize>, error: Out<'_, pwk_error>) -> pwk_status {
+    run("pwk_atomic_max_capacity", error, |_| put(bytes, atomic::max_capacity()?))
 }
 
 // ---------------------------------------------------------------- on this side
 
 // SAFETY: numbers, truth values that may be any byte, and where bytes are.
-unsafe impl Growing for pw_atomic_options {}
+unsafe impl Growing for pwk_atomic_options {}
 
 // SAFETY: its first field is its size.
-unsafe impl Options for pw_atomic_options {
-    const DEFAULT: pw_atomic_options = pw_atomic_options {
-        size: size_of::<pw_atomic_options>(),
+unsafe impl Options for pwk_atomic_options {
+    const DEFAULT: pwk_atomic_options = pwk_atomic_options {
+        size: size_of::<pwk_atomic_options>(),
         max_message: 256 << 20,
         max_unfinished: 0,
         read_size: 64 << 10,
         max_pending: 1 << 20,
         frame_timeout_ns: 5_000_000_000,
         spin_ns: 20_000,
-        dictionary: pw_bytes::NONE,
+        dictionary: pwk_bytes::NONE,
         level: 3,
         mixed: Truth::of(false),
         compress: Truth::of(false),
@@ -123,7 +127,7 @@ unsafe impl Options for pw_atomic_options {
     };
 }
 
-impl pw_atomic_options {
+impl pwk_atomic_options {
     /// The same for the core.
     pub(super) fn options(&self, name: Name) -> Result<atomic::Options> {
         let options = atomic::Options::new()

@@ -2,8 +2,8 @@
 //!
 //! Linux looks for a free descriptor before it looks for a connection. So nothing is lost when
 //! there is none, but the listener stays readable, and an event loop that just tries again spins.
-//! Either it stops watching the listener until a descriptor is closed, or it keeps a pw_reserve and
-//! turns the waiting away.
+//! Either it stops watching the listener until a descriptor is closed, or it keeps a pwk_reserve
+//! and turns the waiting away.
 
 use std::ffi::c_int;
 use std::os::fd::IntoRawFd;
@@ -12,25 +12,25 @@ use libc::{sockaddr_storage, socklen_t};
 use pipework::fd::{Connection, Reserve, Stopped, accept_many};
 
 use crate::edge::{Handle, In, InOut, Number, Out, Space, address_to_c, free, get, hand_out, put, run};
-use crate::error::{Failure, Result, pw_error, pw_status};
+use crate::error::{Failure, Result, pwk_error, pwk_status};
 
-/// Why accepting stopped: one of PW_STOPPED_WOULD_BLOCK to PW_STOPPED_FAILED.
-pub type pw_stopped = u32;
+/// Why accepting stopped: one of PWK_STOPPED_WOULD_BLOCK to PWK_STOPPED_FAILED.
+pub type pwk_stopped = u32;
 
 /// Nobody else is waiting.
-pub const PW_STOPPED_WOULD_BLOCK: pw_stopped = 1;
+pub const PWK_STOPPED_WOULD_BLOCK: pwk_stopped = 1;
 /// As many as were asked for have been taken; there may be more.
-pub const PW_STOPPED_LIMIT: pw_stopped = 2;
+pub const PWK_STOPPED_LIMIT: pwk_stopped = 2;
 /// No descriptor is left in this process or on this machine. Whoever waits goes on waiting: close
-/// something, or call pw_reserve_shed.
-pub const PW_STOPPED_NO_DESCRIPTORS: pw_stopped = 3;
+/// something, or call pwk_reserve_shed.
+pub const PWK_STOPPED_NO_DESCRIPTORS: pwk_stopped = 3;
 /// Anything else, after some were taken: the next call fails with it.
-pub const PW_STOPPED_FAILED: pw_stopped = 4;
+pub const PWK_STOPPED_FAILED: pwk_stopped = 4;
 
 /// An accepted connection.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct pw_connection {
+pub struct pwk_connection {
     /// Its descriptor, which is the program's; it does not block.
     pub fd: c_int,
     /// How long the address is; 0 where the kernel does not say who has connected.
@@ -47,47 +47,47 @@ pub struct pw_connection {
 /// `max` and is not among them. The listener should not block: one that does is polled first, and
 /// if another process is quicker, the call waits for the next connection.
 ///
-/// Fails only if none was accepted, and for another reason than PW_STOPPED_WOULD_BLOCK, _LIMIT and
+/// Fails only if none was accepted, and for another reason than PWK_STOPPED_WOULD_BLOCK, _LIMIT and
 /// _NO_DESCRIPTORS, which are no failures.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_fd_accept_many(
+pub extern "C" fn pwk_fd_accept_many(
     listener: Number,
-    connections: Space<'_, pw_connection>,
+    connections: Space<'_, pwk_connection>,
     max: usize,
     count: Out<'_, usize>,
-    stopped: Out<'_, pw_stopped>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_fd_accept_many", error, |name| {
+    stopped: Out<'_, pwk_stopped>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_fd_accept_many", error, |name| {
         let (space, count) = (connections.array(max, name)?, name.given(count)?);
         let accepted = accept_many(listener.lend()?, max);
         let len = accepted.connections.len();
         put(stopped, reason(accepted.stopped, len)?)?;
-        let connections = accepted.connections.into_iter().map(pw_connection::from);
+        let connections = accepted.connections.into_iter().map(pwk_connection::from);
         space.iter_mut().zip(connections).for_each(|(place, connection)| _ = place.write(connection));
         put(Some(count), len)
     })
 }
 
 /// A descriptor that is given up when none is left, so that connections can be turned away instead
-/// of left to wait. One thread at a time. It is freed with pw_reserve_free.
-pub struct pw_reserve(Reserve);
+/// of left to wait. One thread at a time. It is freed with pwk_reserve_free.
+pub struct pwk_reserve(Reserve);
 
 /// Takes a descriptor to hold.
 ///
-/// Fails with PW_OS if none is left.
+/// Fails with PWK_OS if none is left.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_reserve_new(
-    reserve: Out<'_, Handle<pw_reserve>>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_reserve_new", error, |name| hand_out(name.given(reserve)?, pw_reserve(Reserve::new()?)))
+pub extern "C" fn pwk_reserve_new(
+    reserve: Out<'_, Handle<pwk_reserve>>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_reserve_new", error, |name| hand_out(name.given(reserve)?, pwk_reserve(Reserve::new()?)))
 }
 
-/// Whether there is a descriptor to give up; false for NULL. If not, the next pw_reserve_shed tries
-/// to take one again.
+/// Whether there is a descriptor to give up; false for NULL. If not, the next pwk_reserve_shed
+/// tries to take one again.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_reserve_is_held(reserve: In<'_, pw_reserve>) -> bool {
+pub extern "C" fn pwk_reserve_is_held(reserve: In<'_, pwk_reserve>) -> bool {
     get(false, || reserve.is_some_and(|reserve| reserve.0.is_held()))
 }
 
@@ -96,17 +96,17 @@ pub extern "C" fn pw_reserve_is_held(reserve: In<'_, pw_reserve>) -> bool {
 /// wait. The descriptor is given up meanwhile; if another thread takes it first, the reserve is not
 /// held any more.
 ///
-/// Fails as pw_fd_accept_many.
+/// Fails as pwk_fd_accept_many.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_reserve_shed(
-    reserve: InOut<'_, pw_reserve>,
+pub extern "C" fn pwk_reserve_shed(
+    reserve: InOut<'_, pwk_reserve>,
     listener: Number,
     max: usize,
     turned_away: Out<'_, usize>,
-    stopped: Out<'_, pw_stopped>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_reserve_shed", error, |name| {
+    stopped: Out<'_, pwk_stopped>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_reserve_shed", error, |name| {
         let shed = name.given(reserve)?.0.shed(listener.lend()?, max);
         put(stopped, reason(shed.stopped, shed.turned_away)?)?;
         put(turned_away, shed.turned_away)
@@ -115,26 +115,26 @@ pub extern "C" fn pw_reserve_shed(
 
 /// Frees the reserve, and closes its descriptor.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_reserve_free(reserve: Handle<pw_reserve>) {
+pub extern "C" fn pwk_reserve_free(reserve: Handle<pwk_reserve>) {
     free(reserve);
 }
 
 // ---------------------------------------------------------------- on this side
 
 /// Why accepting stopped after `count` connections: an error is one only if there were none.
-fn reason(stopped: Stopped, count: usize) -> Result<pw_stopped> {
+fn reason(stopped: Stopped, count: usize) -> Result<pwk_stopped> {
     match stopped {
-        Stopped::WouldBlock => Ok(PW_STOPPED_WOULD_BLOCK),
-        Stopped::Limit => Ok(PW_STOPPED_LIMIT),
-        Stopped::NoDescriptors(_) => Ok(PW_STOPPED_NO_DESCRIPTORS),
+        Stopped::WouldBlock => Ok(PWK_STOPPED_WOULD_BLOCK),
+        Stopped::Limit => Ok(PWK_STOPPED_LIMIT),
+        Stopped::NoDescriptors(_) => Ok(PWK_STOPPED_NO_DESCRIPTORS),
         Stopped::Failed(error) if count == 0 => Err(Failure::from(error)),
-        Stopped::Failed(_) => Ok(PW_STOPPED_FAILED),
+        Stopped::Failed(_) => Ok(PWK_STOPPED_FAILED),
     }
 }
 
-impl From<Connection> for pw_connection {
-    fn from(connection: Connection) -> pw_connection {
+impl From<Connection> for pwk_connection {
+    fn from(connection: Connection) -> pwk_connection {
         let (peer, peer_len) = address_to_c(connection.peer.as_ref());
-        pw_connection { fd: connection.fd.into_raw_fd(), peer_len, peer }
+        pwk_connection { fd: connection.fd.into_raw_fd(), peer_len, peer }
     }
 }

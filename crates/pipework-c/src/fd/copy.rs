@@ -2,9 +2,9 @@
 
 use pipework::fd;
 
-use crate::deadline::{at, pw_deadline};
+use crate::deadline::{at, pwk_deadline};
 use crate::edge::{Number, Out, put, run};
-use crate::error::{pw_error, pw_status};
+use crate::error::{pwk_error, pwk_status};
 
 /// Copies `len` bytes, or as many as there are; UINT64_MAX is everything. `copied` says how many.
 ///
@@ -12,37 +12,37 @@ use crate::error::{pw_error, pw_status};
 /// device, and the best that the kernel does between them is found by itself. The deadline is
 /// looked at in every wait, and after every 4 MiB that needed none.
 ///
-/// pw_error.done bytes have arrived when it fails, and no other has left `from`: the same call may
+/// pwk_error.done bytes have arrived when it fails, and no other has left `from`: the same call may
 /// be made again. (Not so if `from` is a terminal, a device or a socket with SO_PEEK_OFF: up to
-/// 4096 bytes are lost there when writing fails.) PW_UNSUPPORTED if a side is a datagram socket;
-/// PW_INVALID if a file or pipe is both sides. Nobody else may read from `from` meanwhile.
+/// 4096 bytes are lost there when writing fails.) PWK_UNSUPPORTED if a side is a datagram socket;
+/// PWK_INVALID if a file or pipe is both sides. Nobody else may read from `from` meanwhile.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_fd_copy_all(
+pub extern "C" fn pwk_fd_copy_all(
     from: Number,
     to: Number,
     len: u64,
-    deadline: pw_deadline,
+    deadline: pwk_deadline,
     copied: Out<'_, u64>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_fd_copy_all", error, |_| put(copied, fd::copy_all(from.lend()?, to.lend()?, len, at(deadline))?))
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_fd_copy_all", error, |_| put(copied, fd::copy_all(from.lend()?, to.lend()?, len, at(deadline))?))
 }
 
 /// Sends `len` bytes of the file `from`, beginning at `offset`, or as many as there are. `copied`
 /// says how many. The position of `from` stays where it is, so that many can send from one file.
 ///
-/// Fails as pw_fd_copy_all; with PW_INVALID if `from` has no positions.
+/// Fails as pwk_fd_copy_all; with PWK_INVALID if `from` has no positions.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_fd_sendfile_all(
+pub extern "C" fn pwk_fd_sendfile_all(
     to: Number,
     from: Number,
     offset: u64,
     len: u64,
-    deadline: pw_deadline,
+    deadline: pwk_deadline,
     copied: Out<'_, u64>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_fd_sendfile_all", error, |_| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_fd_sendfile_all", error, |_| {
         put(copied, fd::sendfile_all(to.lend()?, from.lend()?, offset, len, at(deadline))?)
     })
 }
@@ -50,18 +50,18 @@ pub extern "C" fn pw_fd_sendfile_all(
 /// Moves `len` bytes, or as many as there are, through splice(2) alone. `copied` says how many. One
 /// side must be a pipe.
 ///
-/// Fails as pw_fd_copy_all; with PW_INVALID if neither side is a pipe, or where the kernel cannot
+/// Fails as pwk_fd_copy_all; with PWK_INVALID if neither side is a pipe, or where the kernel cannot
 /// splice, for instance into a file that is open for appending.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_fd_splice_all(
+pub extern "C" fn pwk_fd_splice_all(
     from: Number,
     to: Number,
     len: u64,
-    deadline: pw_deadline,
+    deadline: pwk_deadline,
     copied: Out<'_, u64>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_fd_splice_all", error, |_| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_fd_splice_all", error, |_| {
         put(copied, fd::splice_all(from.lend()?, to.lend()?, len, at(deadline))?)
     })
 }

@@ -5,14 +5,14 @@ use std::ffi::c_void;
 use libc::{sockaddr, socklen_t};
 use pipework::fd::{Inbox, send_many};
 
-use crate::deadline::{at, pw_deadline};
+use crate::deadline::{at, pwk_deadline};
 use crate::edge::{Handle, In, InOut, Lent, Number, Out, Truth, free, hand_out, put, run};
-use crate::error::{PW_OK, Result, pw_error, pw_status};
+use crate::error::{PWK_OK, Result, pwk_error, pwk_status};
 
 /// A datagram that has come, lent until the inbox receives again or is freed; or one to be sent.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct pw_datagram {
+pub struct pwk_datagram {
     /// The first byte; may be NULL if there are none.
     pub data: Lent<'static, c_void>,
     /// How many.
@@ -27,55 +27,55 @@ pub struct pw_datagram {
 }
 
 /// Space for datagrams, to be received into again and again. One thread at a time. It is freed with
-/// pw_inbox_free.
-pub struct pw_inbox(Inbox);
+/// pwk_inbox_free.
+pub struct pwk_inbox(Inbox);
 
 /// Makes space for `max` datagrams of up to `max_bytes` bytes each; more than 64 count as 64, which
 /// one system call takes. All memory is taken at once.
 ///
-/// Fails with PW_INVALID if one of them is 0; PW_OS with ENOMEM if there is not so much memory.
+/// Fails with PWK_INVALID if one of them is 0; PWK_OS with ENOMEM if there is not so much memory.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_inbox_new(
+pub extern "C" fn pwk_inbox_new(
     max: usize,
     max_bytes: usize,
-    inbox: Out<'_, Handle<pw_inbox>>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_inbox_new", error, |name| hand_out(name.given(inbox)?, pw_inbox(Inbox::new(max, max_bytes)?)))
+    inbox: Out<'_, Handle<pwk_inbox>>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_inbox_new", error, |name| hand_out(name.given(inbox)?, pwk_inbox(Inbox::new(max, max_bytes)?)))
 }
 
 /// Forgets what the inbox holds, waits for a datagram, and takes all that are there, as many as
 /// fit. `count` says how many. Descriptors that somebody sends along are closed.
 ///
-/// Fails with PW_TIMED_OUT; PW_INTERRUPTED; PW_OS.
+/// Fails with PWK_TIMED_OUT; PWK_INTERRUPTED; PWK_OS.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_inbox_recv(
-    inbox: InOut<'_, pw_inbox>,
+pub extern "C" fn pwk_inbox_recv(
+    inbox: InOut<'_, pwk_inbox>,
     socket: Number,
-    deadline: pw_deadline,
+    deadline: pwk_deadline,
     count: Out<'_, usize>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_inbox_recv", error, |name| put(count, name.given(inbox)?.0.recv(socket.lend()?, at(deadline))?))
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_inbox_recv", error, |name| put(count, name.given(inbox)?.0.recv(socket.lend()?, at(deadline))?))
 }
 
-/// Lends one of the datagrams that the last pw_inbox_recv has taken: `i` counts from 0, in the
+/// Lends one of the datagrams that the last pwk_inbox_recv has taken: `i` counts from 0, in the
 /// order in which they came.
 ///
-/// Fails with PW_INVALID if there are not so many.
+/// Fails with PWK_INVALID if there are not so many.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_inbox_get(
-    inbox: In<'_, pw_inbox>,
+pub extern "C" fn pwk_inbox_get(
+    inbox: In<'_, pwk_inbox>,
     i: usize,
-    datagram: Out<'_, pw_datagram>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_inbox_get", error, |name| {
+    datagram: Out<'_, pwk_datagram>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_inbox_get", error, |name| {
         let found = name.given(name.given(inbox)?.0.iter().nth(i))?;
         let (address, address_len) = Lent::address_to_c(found.from);
         put(
             Some(name.given(datagram)?),
-            pw_datagram {
+            pwk_datagram {
                 data: Lent::to_c(found.bytes),
                 len: found.bytes.len(),
                 address,
@@ -88,30 +88,30 @@ pub extern "C" fn pw_inbox_get(
 
 /// Frees the inbox, and what it has lent.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_inbox_free(inbox: Handle<pw_inbox>) {
+pub extern "C" fn pwk_inbox_free(inbox: Handle<pwk_inbox>) {
     free(inbox);
 }
 
 /// Sends each of `count` datagrams, and waits for space until the deadline.
 ///
-/// The first pw_error.done have been sent when it fails, and the next one is what it failed at.
-/// PW_UNSUPPORTED for a stream socket; PW_INVALID for an address that is too short or too long for
-/// its family.
+/// The first pwk_error.done have been sent when it fails, and the next one is what it failed at.
+/// PWK_UNSUPPORTED for a stream socket; PWK_INVALID for an address that is too short or too long
+/// for its family.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_fd_send_many(
+pub extern "C" fn pwk_fd_send_many(
     socket: Number,
-    datagrams: Lent<'_, pw_datagram>,
+    datagrams: Lent<'_, pwk_datagram>,
     count: usize,
-    deadline: pw_deadline,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_fd_send_many", error, |name| {
+    deadline: pwk_deadline,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_fd_send_many", error, |name| {
         let datagrams = datagrams.array(count, name)?;
         let addresses = datagrams.iter().map(|one| one.address.address(one.address_len, name));
         let addresses = addresses.collect::<Result<Vec<_>>>()?;
         let with_addresses = datagrams.iter().zip(&addresses);
         let datagrams = with_addresses.map(|(one, to)| Ok((one.data.bytes(one.len, name)?, to.as_ref())));
         send_many(socket.lend()?, &datagrams.collect::<Result<Vec<_>>>()?, at(deadline))?;
-        Ok(PW_OK)
+        Ok(PWK_OK)
     })
 }

@@ -7,41 +7,41 @@ use pipework::ErrorKind;
 use pipework::pipe::{self, Reader, Writer};
 
 use crate::edge::{Handle, Lent, Name, Out, Space, hand_out, run};
-use crate::error::{pw_error, pw_status};
+use crate::error::{pwk_error, pwk_status};
 use crate::text::write_line;
 
 /// The reading end of a pipe. One thread at a time, whatever the other end's thread does. It is
-/// freed with pw_pipe_reader_free or pw_pipe_reader_close_with_error.
-pub struct pw_pipe_reader(pub(super) Reader);
+/// freed with pwk_pipe_reader_free or pwk_pipe_reader_close_with_error.
+pub struct pwk_pipe_reader(pub(super) Reader);
 
 /// The writing end of a pipe. One thread at a time, whatever the other end's thread does. It is
-/// freed with pw_pipe_writer_finish, pw_pipe_writer_free or pw_pipe_writer_close_with_error.
-pub struct pw_pipe_writer(pub(super) Writer);
+/// freed with pwk_pipe_writer_finish, pwk_pipe_writer_free or pwk_pipe_writer_close_with_error.
+pub struct pwk_pipe_writer(pub(super) Writer);
 
 /// A capacity in bytes that suits most: what a pipe of the kernel has.
-pub const PW_PIPE_CAPACITY: usize = 65536;
+pub const PWK_PIPE_CAPACITY: usize = 65536;
 
 /// Makes a pipe that holds up to `capacity` bytes, rounded up to a power of two, and takes the
 /// memory for them.
 ///
-/// Fails with PW_INVALID if the capacity is 0 or more than half of the address space; PW_OS with
+/// Fails with PWK_INVALID if the capacity is 0 or more than half of the address space; PWK_OS with
 /// ENOMEM if there is no such memory.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_pipe_new(
+pub extern "C" fn pwk_pipe_pair(
     capacity: usize,
-    reader: Out<'_, Handle<pw_pipe_reader>>,
-    writer: Out<'_, Handle<pw_pipe_writer>>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_pipe_new", error, |name| {
+    reader: Out<'_, Handle<pwk_pipe_reader>>,
+    writer: Out<'_, Handle<pwk_pipe_writer>>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_pipe_pair", error, |name| {
         let (reader, writer) = (name.given(reader)?, name.given(writer)?);
         let (reading, writing) = pipe::pipe(capacity)?;
-        hand_out(reader, pw_pipe_reader(reading))?;
-        hand_out(writer, pw_pipe_writer(writing))
+        hand_out(reader, pwk_pipe_reader(reading))?;
+        hand_out(writer, pwk_pipe_writer(writing))
     })
 }
 
-const _: () = assert!(PW_PIPE_CAPACITY == pipe::CAPACITY, "as the core says");
+const _: () = assert!(PWK_PIPE_CAPACITY == pipe::CAPACITY, "as the core says");
 
 // ---------------------------------------------------------------- on this side
 

@@ -7,9 +7,9 @@
 //! - The writer finishes or is freed: the reader gets the rest, then 0 bytes, which is the end of
 //!   the stream, as often as it asks.
 //! - The writer closes with an error, or is freed where it must finish: the reader gets the rest,
-//!   then PW_FAILED.
-//! - The reader is freed: the writer gets PW_CLOSED, although there be space.
-//! - The reader closes with an error: the writer gets PW_FAILED.
+//!   then PWK_FAILED.
+//! - The reader is freed: the writer gets PWK_CLOSED, although there be space.
+//! - The reader closes with an error: the writer gets PWK_FAILED.
 //!
 //! An end that waits learns of this at once. A forked child has a copy of the memory, and nobody at
 //! the other end.

@@ -6,28 +6,28 @@ use std::os::fd::IntoRawFd;
 use pipework::ErrorKind;
 use pipework::reqrep::{Client, IntClient, Kind, Message, Outcome, Reply, Ticket};
 
-use super::segment::pw_segment;
-use crate::bytes::{pw_buffer, pw_bytes};
-use crate::deadline::{at, pw_deadline};
+use super::segment::pwk_segment;
+use crate::bytes::{pwk_buffer, pwk_bytes};
+use crate::deadline::{at, pwk_deadline};
 use crate::edge::{
     Growing, Handle, In, InOut, Lent, Name, Options, Out, Space, Truth, done, free, get, hand_out,
     or_would_block, put, run,
 };
-use crate::error::{PW_OK, Result, pw_error, pw_status};
+use crate::error::{PWK_OK, Result, pwk_error, pwk_status};
 
 /// Sends requests and gets their replies. Any threads may use one at the same time. A child that
 /// was forked may use it, as a member of its own; calls in progress stay the parent's. It is freed
-/// with pw_client_free.
-pub struct pw_client {
+/// with pwk_client_free.
+pub struct pwk_client {
     end: End,
-    segment: pw_segment,
+    segment: pwk_segment,
 }
 
 /// How a client calls.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct pw_client_options {
-    /// sizeof(pw_client_options).
+pub struct pwk_client_options {
+    /// sizeof(pwk_client_options).
     pub size: usize,
     /// Bytes of the longest message in parts that it sends or receives; 256 MiB by default.
     pub max_message: usize,
@@ -35,30 +35,30 @@ pub struct pw_client_options {
     pub max_in_flight: u32,
     /// How many times another server may get a request after a server died with it: up to 3, and 0
     /// by default. For requests that may be carried out twice. A call of which a part was asked for
-    /// or given fails with PW_PEER_DIED all the same, since no copy of it is kept.
+    /// or given fails with PWK_PEER_DIED all the same, since no copy of it is kept.
     pub redeliveries: u8,
-    /// A call fails with PW_NO_SERVER where no server is attached, instead of waiting for one.
+    /// A call fails with PWK_NO_SERVER where no server is attached, instead of waiting for one.
     pub needs_server: Truth,
 }
 
-/// Fills in the defaults. `size` is sizeof(pw_client_options).
+/// Fills in the defaults. `size` is sizeof(pwk_client_options).
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_options_init(options: Space<'_, pw_client_options>, size: usize) {
+pub extern "C" fn pwk_client_options_init(options: Space<'_, pwk_client_options>, size: usize) {
     get((), || _ = options.init(size));
 }
 
 /// Attaches a client.
 ///
-/// Fails with PW_WOULD_BLOCK if all places for members are taken; PW_CORRUPT if the segment was
-/// damaged; PW_OS.
+/// Fails with PWK_WOULD_BLOCK if all places for members are taken; PWK_CORRUPT if the segment was
+/// damaged; PWK_OS.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_reqrep_client(
-    segment: In<'_, pw_segment>,
-    options: Lent<'_, pw_client_options>,
-    client: Out<'_, Handle<pw_client>>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_reqrep_client", error, |name| {
+pub extern "C" fn pwk_client_new(
+    segment: In<'_, pwk_segment>,
+    options: Lent<'_, pwk_client_options>,
+    client: Out<'_, Handle<pwk_client>>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_new", error, |name| {
         let (segment, client) = (name.given(segment)?, name.given(client)?);
         hand_out(client, options.options(name)?.attach(segment)?)
     })
@@ -66,54 +66,64 @@ pub extern "C" fn pw_reqrep_client(
 
 /// Sends a request and waits for its reply, whose bytes replace what `reply` holds.
 ///
-/// Waits until the deadline, which covers sending and receiving. After PW_FAILED, `reply` holds the
-/// reason that the server gave, if it gave one; after any other failure it is empty. It must not be
-/// where the request lies.
+/// Waits until the deadline, which covers sending and receiving. After PWK_FAILED, `reply` holds
+/// the reason that the server gave, if it gave one; after any other failure it is empty. It must
+/// not be where the request lies.
 ///
-/// Fails with PW_TIMED_OUT and PW_INTERRUPTED: the call is cancelled, but a server may have begun
-/// with it; to go on after a signal, use pw_client_send and pw_client_recv. PW_PEER_DIED: its
-/// server has died. PW_FAILED: its server gave it up. PW_TOO_LONG: the request or the reply is
-/// longer than max_message. PW_NO_SERVER: there is none, and needs_server was set. PW_CORRUPT: the
-/// segment was damaged. PW_OS.
+/// Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: the call is cancelled, but a server may have begun
+/// with it; to go on after a signal, use pwk_client_send and pwk_client_recv. PWK_PEER_DIED: its
+/// server has died. PWK_FAILED: its server gave it up. PWK_TOO_LONG: the request or the reply is
+/// longer than max_message. PWK_NO_SERVER: there is none, and needs_server was set. PWK_CORRUPT:
+/// the segment was damaged. PWK_OS.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_call(
-    client: In<'_, pw_client>,
+pub extern "C" fn pwk_client_call(
+    client: In<'_, pwk_client>,
+    data: Lent<'_, c_void>,
+    len: usize,
+    deadline: pwk_deadline,
+    reply: InOut<'_, pwk_buffer>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_call", error, |name| call(client, (data, len), 0, deadline, reply, None, name))
+}
+
+/// As pwk_client_call, with the 32 bits of flags that go with a request, and those of its reply.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_client_call_message(
+    client: In<'_, pwk_client>,
     data: Lent<'_, c_void>,
     len: usize,
     flags: u32,
-    deadline: pw_deadline,
-    reply: InOut<'_, pw_buffer>,
+    deadline: pwk_deadline,
+    reply: InOut<'_, pwk_buffer>,
     reply_flags: Out<'_, u32>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_call", error, |name| {
-        let (client, reply) = (name.given(client)?.of_bytes(name)?, name.given(reply)?);
-        let request = data.bytes(len, name)?;
-        let mut into = reply.lend_beside(request, name)?;
-        put(reply_flags, client.call_into(message(request, flags), &mut into, at(deadline))?)
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_call_message", error, |name| {
+        call(client, (data, len), flags, deadline, reply, reply_flags, name)
     })
 }
 
-/// As pw_client_call, into memory of the program's: `space` bytes at `into`, which must not be
-/// where the request lies. `reply_len` says how long the reply is.
+/// As pwk_client_call_message, into memory of the program's: `space` bytes at `into`, which must
+/// not be where the request lies. `reply_len` says how long the reply is.
 ///
-/// Fails as pw_client_call; with PW_TOO_LONG, too, if the reply is longer than `space`. The reply
-/// is lost then, and so is the reason after PW_FAILED: pw_client_send and pw_client_recv_into keep
-/// both.
+/// Fails as pwk_client_call; with PWK_TOO_LONG, too, if the reply is longer than `space`. The reply
+/// is lost then, and so is the reason after PWK_FAILED: pwk_client_send and pwk_client_recv_into
+/// keep both.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_call_into(
-    client: In<'_, pw_client>,
+pub extern "C" fn pwk_client_call_into(
+    client: In<'_, pwk_client>,
     data: Lent<'_, c_void>,
     len: usize,
     flags: u32,
-    deadline: pw_deadline,
+    deadline: pwk_deadline,
     into: Space<'_, c_void>,
     space: usize,
     reply_len: Out<'_, usize>,
     reply_flags: Out<'_, u32>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_call_into", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_call_into", error, |name| {
         let (client, request) = (name.given(client)?.of_bytes(name)?, data.bytes(len, name)?);
         let into = into.bytes_beside(space, request, name)?;
         let request = message(request, flags);
@@ -140,44 +150,61 @@ pub extern "C" fn pw_client_call_into(
 /// Waits until a slot is free, or until the deadline; with a request that is longer than a slot,
 /// until a server has taken all but the last part of it.
 ///
-/// Fails as pw_client_call, but never with PW_PEER_DIED or PW_FAILED: of a server that dies or
-/// gives up while it takes the parts, pw_client_recv tells. Whatever the failure is, no server has
+/// Fails as pwk_client_call, but never with PWK_PEER_DIED or PWK_FAILED: of a server that dies or
+/// gives up while it takes the parts, pwk_client_recv tells. Whatever the failure is, no server has
 /// the whole request, which can be sent again.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_send(
-    client: In<'_, pw_client>,
+pub extern "C" fn pwk_client_send(
+    client: In<'_, pwk_client>,
     data: Lent<'_, c_void>,
     len: usize,
-    flags: u32,
-    deadline: pw_deadline,
+    deadline: pwk_deadline,
     ticket: Out<'_, u64>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_send", error, |name| {
-        let (client, ticket) = (name.given(client)?.of_bytes(name)?, name.given(ticket)?);
-        let request = message(data.bytes(len, name)?, flags);
-        put(Some(ticket), client.send(request, at(deadline))?.to_bits())
-    })
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_send", error, |name| send(client, (data, len), 0, deadline, ticket, name))
 }
 
-/// Sends a request if a slot is free, else PW_WOULD_BLOCK. It does not wait.
-///
-/// Fails as pw_client_send, but never with PW_TIMED_OUT or PW_INTERRUPTED; with PW_TOO_LONG if the
-/// request is longer than a slot.
+/// As pwk_client_send, with flags.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_try_send(
-    client: In<'_, pw_client>,
+pub extern "C" fn pwk_client_send_message(
+    client: In<'_, pwk_client>,
+    data: Lent<'_, c_void>,
+    len: usize,
+    flags: u32,
+    deadline: pwk_deadline,
+    ticket: Out<'_, u64>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_send_message", error, |name| send(client, (data, len), flags, deadline, ticket, name))
+}
+
+/// Sends a request if a slot is free, else PWK_WOULD_BLOCK. It does not wait.
+///
+/// Fails as pwk_client_send, but never with PWK_TIMED_OUT or PWK_INTERRUPTED; with PWK_TOO_LONG if
+/// the request is longer than a slot.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_client_try_send(
+    client: In<'_, pwk_client>,
+    data: Lent<'_, c_void>,
+    len: usize,
+    ticket: Out<'_, u64>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_try_send", error, |name| try_send(client, (data, len), 0, ticket, name))
+}
+
+/// As pwk_client_try_send, with flags.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_client_try_send_message(
+    client: In<'_, pwk_client>,
     data: Lent<'_, c_void>,
     len: usize,
     flags: u32,
     ticket: Out<'_, u64>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_try_send", error, |name| {
-        let (client, ticket) = (name.given(client)?.of_bytes(name)?, name.given(ticket)?);
-        let request = message(data.bytes(len, name)?, flags);
-        or_would_block(client.try_send(request)?, |sent| put(Some(ticket), sent.to_bits()))
-    })
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_try_send_message", error, |name| try_send(client, (data, len), flags, ticket, name))
 }
 
 /// Sends `count` requests with the same flags, and wakes servers once for all of them. `tickets`
@@ -186,19 +213,19 @@ pub extern "C" fn pw_client_try_send(
 ///
 /// Waits until there was a slot for each, or until the deadline.
 ///
-/// Fails as pw_client_send, if none could be sent.
+/// Fails as pwk_client_send, if none could be sent.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_send_many(
-    client: In<'_, pw_client>,
-    requests: Lent<'_, pw_bytes>,
+pub extern "C" fn pwk_client_send_many(
+    client: In<'_, pwk_client>,
+    requests: Lent<'_, pwk_bytes>,
     count: usize,
     flags: u32,
-    deadline: pw_deadline,
+    deadline: pwk_deadline,
     tickets: Space<'_, u64>,
     sent: Out<'_, usize>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_send_many", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_send_many", error, |name| {
         let (client, sent) = (name.given(client)?.of_bytes(name)?, name.given(sent)?);
         let (requests, space) = (requests.array(count, name)?, tickets.array(count, name)?);
         for request in requests {
@@ -214,64 +241,79 @@ pub extern "C" fn pw_client_send_many(
     })
 }
 
-/// Waits for the reply of a call, whose bytes replace what `reply` holds. After PW_FAILED, `reply`
+/// Waits for the reply of a call, whose bytes replace what `reply` holds. After PWK_FAILED, `reply`
 /// holds the reason that the server gave, if it gave one.
 ///
-/// Fails with PW_TIMED_OUT and PW_INTERRUPTED: the call goes on, call again. PW_PEER_DIED,
-/// PW_FAILED, PW_NO_SERVER: it is over. PW_TOO_LONG: the reply is longer than max_message, and the
-/// call is over. PW_STALE: it was over already, or is not this client's. PW_CORRUPT. PW_OS: with
-/// ENOMEM it is over, with any other number it goes on.
+/// Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: the call goes on, call again. PWK_PEER_DIED,
+/// PWK_FAILED, PWK_NO_SERVER: it is over. PWK_TOO_LONG: the reply is longer than max_message, and
+/// the call is over. PWK_STALE: it was over already, or is not this client's. PWK_CORRUPT. PWK_OS:
+/// with ENOMEM it is over, with any other number it goes on.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_recv(
-    client: In<'_, pw_client>,
+pub extern "C" fn pwk_client_recv(
+    client: In<'_, pwk_client>,
     ticket: u64,
-    deadline: pw_deadline,
-    reply: InOut<'_, pw_buffer>,
-    flags: Out<'_, u32>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_recv", error, |name| {
-        let (client, mut into) = (name.given(client)?.of_bytes(name)?, name.given(reply)?.lend(name)?);
-        put(flags, client.recv_to(Ticket::from_bits(ticket), &mut into, at(deadline))?)
-    })
+    deadline: pwk_deadline,
+    reply: InOut<'_, pwk_buffer>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_recv", error, |name| recv(client, ticket, deadline, reply, None, name))
 }
 
-/// The reply of a call if it has come, else PW_WOULD_BLOCK. It does not wait. Otherwise it is as
-/// pw_client_recv.
+/// As pwk_client_recv, with the flags of the reply.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_try_recv(
-    client: In<'_, pw_client>,
+pub extern "C" fn pwk_client_recv_message(
+    client: In<'_, pwk_client>,
     ticket: u64,
-    reply: InOut<'_, pw_buffer>,
+    deadline: pwk_deadline,
+    reply: InOut<'_, pwk_buffer>,
     flags: Out<'_, u32>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_try_recv", error, |name| {
-        let (client, mut into) = (name.given(client)?.of_bytes(name)?, name.given(reply)?.lend(name)?);
-        into.clear();
-        let outcome = client.try_outcome(Ticket::from_bits(ticket))?;
-        or_would_block(outcome, |outcome| put(flags, taken(outcome, &mut into, name)?))
-    })
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_recv_message", error, |name| recv(client, ticket, deadline, reply, flags, name))
 }
 
-/// As pw_client_recv, into memory of the program's: `space` bytes at `into`. `len` says how long
+/// The reply of a call if it has come, else PWK_WOULD_BLOCK. It does not wait. Otherwise it is as
+/// pwk_client_recv.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_client_try_recv(
+    client: In<'_, pwk_client>,
+    ticket: u64,
+    reply: InOut<'_, pwk_buffer>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_try_recv", error, |name| try_recv(client, ticket, reply, None, name))
+}
+
+/// As pwk_client_try_recv, with the flags of the reply.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_client_try_recv_message(
+    client: In<'_, pwk_client>,
+    ticket: u64,
+    reply: InOut<'_, pwk_buffer>,
+    flags: Out<'_, u32>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_try_recv_message", error, |name| try_recv(client, ticket, reply, flags, name))
+}
+
+/// As pwk_client_recv, into memory of the program's: `space` bytes at `into`. `len` says how long
 /// the reply is.
 ///
-/// Fails as pw_client_recv; with PW_TOO_LONG, too, if the reply is longer than `space`: then the
-/// call goes on, and pw_client_reply_len says how much space it needs. A reply that comes in parts
+/// Fails as pwk_client_recv; with PWK_TOO_LONG, too, if the reply is longer than `space`: then the
+/// call goes on, and pwk_client_reply_len says how much space it needs. A reply that comes in parts
 /// is put together first, and is over then.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_recv_into(
-    client: In<'_, pw_client>,
+pub extern "C" fn pwk_client_recv_into(
+    client: In<'_, pwk_client>,
     ticket: u64,
-    deadline: pw_deadline,
+    deadline: pwk_deadline,
     into: Space<'_, c_void>,
     space: usize,
     len: Out<'_, usize>,
     flags: Out<'_, u32>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_recv_into", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_recv_into", error, |name| {
         let (client, into) = (name.given(client)?.of_bytes(name)?, into.bytes(space, name)?);
         let (received, sent_with) = client.recv_into(Ticket::from_bits(ticket), into, at(deadline))?;
         put(len, received)?;
@@ -283,48 +325,52 @@ pub extern "C" fn pw_client_recv_into(
 /// no streams. Look at `ticket` first.
 ///
 /// Where it is not 0, that call is over, and what this returns is how it has ended, with its reply
-/// or reason, as pw_client_recv does. Where it is 0 with PW_OK, no call was in progress, and there
-/// was nothing to wait for. Where it is 0 with anything else, the wait has failed.
+/// or reason, as pwk_client_recv does. Where it is 0 with PWK_OK, no call was in progress, and
+/// there was nothing to wait for. Where it is 0 with anything else, the wait has failed.
 ///
-/// The wait fails with PW_TIMED_OUT, PW_INTERRUPTED, PW_CORRUPT and PW_OS.
+/// The wait fails with PWK_TIMED_OUT, PWK_INTERRUPTED, PWK_CORRUPT and PWK_OS.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_recv_any(
-    client: In<'_, pw_client>,
-    deadline: pw_deadline,
+pub extern "C" fn pwk_client_recv_any(
+    client: In<'_, pwk_client>,
+    deadline: pwk_deadline,
     ticket: Out<'_, u64>,
-    reply: InOut<'_, pw_buffer>,
+    reply: InOut<'_, pwk_buffer>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_recv_any", error, |name| recv_any(client, deadline, ticket, reply, None, name))
+}
+
+/// As pwk_client_recv_any, with the flags of the reply.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_client_recv_any_message(
+    client: In<'_, pwk_client>,
+    deadline: pwk_deadline,
+    ticket: Out<'_, u64>,
+    reply: InOut<'_, pwk_buffer>,
     flags: Out<'_, u32>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_recv_any", error, |name| {
-        let (client, ticket) = (name.given(client)?.of_bytes(name)?, name.given(ticket)?);
-        let mut into = name.given(reply)?.lend(name)?;
-        into.clear();
-        ticket.write(0);
-        let Some((ended, outcome)) = client.recv_any(at(deadline))? else { return Ok(PW_OK) };
-        ticket.write(ended.to_bits());
-        put(flags, taken(outcome?, &mut into, name)?)
-    })
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_recv_any_message", error, |name| recv_any(client, deadline, ticket, reply, flags, name))
 }
 
 /// How many bytes of a call's reply have come; 0 if none have. A hint: more may come right after.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_reply_len(client: In<'_, pw_client>, ticket: u64) -> usize {
+pub extern "C" fn pwk_client_reply_len(client: In<'_, pwk_client>, ticket: u64) -> usize {
     get(0, || client.map_or(0, |client| client.any().reply_len(Ticket::from_bits(ticket))))
 }
 
 /// Cancels a call. `cancelled` is false if its reply is there: then it is to be received. A server
 /// that has the request finds out when it replies, and the call keeps its slot until then.
 ///
-/// Fails with PW_STALE if the call is over already, or is not this client's.
+/// Fails with PWK_STALE if the call is over already, or is not this client's.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_cancel(
-    client: In<'_, pw_client>,
+pub extern "C" fn pwk_client_cancel(
+    client: In<'_, pwk_client>,
     ticket: u64,
     cancelled: Out<'_, bool>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_cancel", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_cancel", error, |name| {
         put(cancelled, name.given(client)?.any().cancel(Ticket::from_bits(ticket))?)
     })
 }
@@ -332,34 +378,34 @@ pub extern "C" fn pw_client_cancel(
 /// Gives up the reply of a call, and not the call: its request is carried out, also after this
 /// client was freed or this process has ended.
 ///
-/// Fails as pw_client_cancel.
+/// Fails as pwk_client_cancel.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_forget(
-    client: In<'_, pw_client>,
+pub extern "C" fn pwk_client_forget(
+    client: In<'_, pwk_client>,
     ticket: u64,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_forget", error, |name| done(name.given(client)?.any().forget(Ticket::from_bits(ticket))))
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_forget", error, |name| done(name.given(client)?.any().forget(Ticket::from_bits(ticket))))
 }
 
 /// Forgets every call in progress, and returns how many they were; 0 for NULL. Before
-/// pw_client_free, so that no request that was sent is taken back. In a forked child that has not
+/// pwk_client_free, so that no request that was sent is taken back. In a forked child that has not
 /// used the client there are none.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_forget_all(client: In<'_, pw_client>) -> usize {
+pub extern "C" fn pwk_client_forget_all(client: In<'_, pwk_client>) -> usize {
     get(0, || client.map_or(0, |client| client.any().forget_all()))
 }
 
-/// The index of the slot that a ticket names: below pw_geometry.slots, if it is a ticket of that
+/// The index of the slot that a ticket names: below pwk_geometry.slots, if it is a ticket of that
 /// segment.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_ticket_slot(ticket: u64) -> u32 {
+pub extern "C" fn pwk_ticket_slot(ticket: u64) -> u32 {
     Ticket::from_bits(ticket).idx()
 }
 
 /// How many calls are in progress: sent, and their replies not received; 0 for NULL.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_pending(client: In<'_, pw_client>) -> usize {
+pub extern "C" fn pwk_client_pending(client: In<'_, pwk_client>) -> usize {
     get(0, || client.map_or(0, |client| client.any().pending()))
 }
 
@@ -368,28 +414,28 @@ pub extern "C" fn pw_client_pending(client: In<'_, pw_client>) -> usize {
 /// readable, try to receive each call in progress; as soon as nothing is left, it is not readable
 /// any more. A forked child asks for one of its own.
 ///
-/// Fails with PW_OS if no descriptor is left, or no thread can be started.
+/// Fails with PWK_OS if no descriptor is left, or no thread can be started.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_doorbell(
-    client: In<'_, pw_client>,
+pub extern "C" fn pwk_client_doorbell(
+    client: In<'_, pwk_client>,
     fd: Out<'_, c_int>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_doorbell", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_doorbell", error, |name| {
         let (client, fd) = (name.given(client)?, name.given(fd)?);
         put(Some(fd), client.any().doorbell()?.into_raw_fd())
     })
 }
 
-/// As pw_client_doorbell, but readable while a request can be sent: until pw_client_try_send finds
-/// no slot.
+/// As pwk_client_doorbell, but readable while a request can be sent: until pwk_client_try_send
+/// finds no slot.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_send_doorbell(
-    client: In<'_, pw_client>,
+pub extern "C" fn pwk_client_send_doorbell(
+    client: In<'_, pwk_client>,
     fd: Out<'_, c_int>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_send_doorbell", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_send_doorbell", error, |name| {
         let (client, fd) = (name.given(client)?, name.given(fd)?);
         put(Some(fd), client.any().send_doorbell()?.into_raw_fd())
     })
@@ -397,25 +443,114 @@ pub extern "C" fn pw_client_send_doorbell(
 
 /// The segment that a client is attached to, lent until the client is freed; NULL for NULL.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_segment(client: In<'_, pw_client>) -> In<'_, pw_segment> {
+pub extern "C" fn pwk_client_segment(client: In<'_, pwk_client>) -> In<'_, pwk_segment> {
     client.map(|client| &client.segment)
 }
 
 /// Leaves the segment. A request that no server has taken is taken back, unless it was forgotten.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_free(client: Handle<pw_client>) {
+pub extern "C" fn pwk_client_free(client: Handle<pwk_client>) {
     free(client);
+}
+
+// ---------------------------------------------------------------- with flags or without
+
+#[inline]
+fn call(
+    client: In<'_, pwk_client>,
+    (data, len): (Lent<'_, c_void>, usize),
+    flags: u32,
+    deadline: pwk_deadline,
+    reply: InOut<'_, pwk_buffer>,
+    reply_flags: Out<'_, u32>,
+    name: Name,
+) -> Result<pwk_status> {
+    let (client, reply) = (name.given(client)?.of_bytes(name)?, name.given(reply)?);
+    let request = data.bytes(len, name)?;
+    let mut into = reply.lend_beside(request, name)?;
+    put(reply_flags, client.call_into(message(request, flags), &mut into, at(deadline))?)
+}
+
+#[inline]
+fn send(
+    client: In<'_, pwk_client>,
+    (data, len): (Lent<'_, c_void>, usize),
+    flags: u32,
+    deadline: pwk_deadline,
+    ticket: Out<'_, u64>,
+    name: Name,
+) -> Result<pwk_status> {
+    let (client, ticket) = (name.given(client)?.of_bytes(name)?, name.given(ticket)?);
+    let request = message(data.bytes(len, name)?, flags);
+    put(Some(ticket), client.send(request, at(deadline))?.to_bits())
+}
+
+#[inline]
+fn try_send(
+    client: In<'_, pwk_client>,
+    (data, len): (Lent<'_, c_void>, usize),
+    flags: u32,
+    ticket: Out<'_, u64>,
+    name: Name,
+) -> Result<pwk_status> {
+    let (client, ticket) = (name.given(client)?.of_bytes(name)?, name.given(ticket)?);
+    let request = message(data.bytes(len, name)?, flags);
+    or_would_block(client.try_send(request)?, |sent| put(Some(ticket), sent.to_bits()))
+}
+
+#[inline]
+fn recv(
+    client: In<'_, pwk_client>,
+    ticket: u64,
+    deadline: pwk_deadline,
+    reply: InOut<'_, pwk_buffer>,
+    flags: Out<'_, u32>,
+    name: Name,
+) -> Result<pwk_status> {
+    let (client, mut into) = (name.given(client)?.of_bytes(name)?, name.given(reply)?.lend(name)?);
+    put(flags, client.recv_to(Ticket::from_bits(ticket), &mut into, at(deadline))?)
+}
+
+#[inline]
+fn try_recv(
+    client: In<'_, pwk_client>,
+    ticket: u64,
+    reply: InOut<'_, pwk_buffer>,
+    flags: Out<'_, u32>,
+    name: Name,
+) -> Result<pwk_status> {
+    let (client, mut into) = (name.given(client)?.of_bytes(name)?, name.given(reply)?.lend(name)?);
+    into.clear();
+    let outcome = client.try_outcome(Ticket::from_bits(ticket))?;
+    or_would_block(outcome, |outcome| put(flags, taken(outcome, &mut into, name)?))
+}
+
+fn recv_any(
+    client: In<'_, pwk_client>,
+    deadline: pwk_deadline,
+    ticket: Out<'_, u64>,
+    reply: InOut<'_, pwk_buffer>,
+    flags: Out<'_, u32>,
+    name: Name,
+) -> Result<pwk_status> {
+    let (client, ticket) = (name.given(client)?.of_bytes(name)?, name.given(ticket)?);
+    let mut into = name.given(reply)?.lend(name)?;
+    into.clear();
+    ticket.write(0);
+    let Some((ended, outcome)) = client.recv_any(at(deadline))? else { return Ok(PWK_OK) };
+    ticket.write(ended.to_bits());
+    put(flags, taken(outcome?, &mut into, name)?)
 }
 
 // ---------------------------------------------------------------- on this side
 
 // SAFETY: numbers, and truth values that may be any byte.
-unsafe impl Growing for pw_client_options {}
+unsafe impl Growing for pwk_client_options {}
 
 // SAFETY: its first field is its size.
-unsafe impl Options for pw_client_options {
-    const DEFAULT: pw_client_options = pw_client_options {
-        size: size_of::<pw_client_options>(),
+unsafe impl Options for pwk_client_options {
+    const DEFAULT: pwk_client_options = pwk_client_options {
+        size: size_of::<pwk_client_options>(),
         max_message: 256 << 20,
         max_in_flight: 0,
         redeliveries: 0,
@@ -423,9 +558,9 @@ unsafe impl Options for pw_client_options {
     };
 }
 
-impl pw_client_options {
-    fn attach(&self, segment: &pw_segment) -> Result<pw_client> {
-        let &pw_client_options { max_message, max_in_flight, redeliveries, needs_server, .. } = self;
+impl pwk_client_options {
+    fn attach(&self, segment: &pwk_segment) -> Result<pwk_client> {
+        let &pwk_client_options { max_message, max_in_flight, redeliveries, needs_server, .. } = self;
         let (opened, segment) = (segment, &segment.segment);
         let needs_server = needs_server.is_set();
         let end = match segment.geometry().kind {
@@ -438,7 +573,7 @@ impl pw_client_options {
                 End::Integers(client.redeliveries(redeliveries).needs_server(needs_server))
             }
         };
-        Ok(pw_client { end, segment: opened.clone() })
+        Ok(pwk_client { end, segment: opened.clone() })
     }
 }
 
@@ -448,7 +583,7 @@ enum End {
     Integers(IntClient),
 }
 
-impl pw_client {
+impl pwk_client {
     /// Whatever its payloads are.
     fn any(&self) -> &Client {
         match &self.end {

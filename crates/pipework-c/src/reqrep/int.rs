@@ -1,117 +1,117 @@
 //! Calls whose payloads are single numbers, in a segment that was made with `integers`. The
-//! functions for payloads of bytes are PW_INCOMPATIBLE there, and these are elsewhere.
+//! functions for payloads of bytes are PWK_INCOMPATIBLE there, and these are elsewhere.
 
 use std::time::Duration;
 
 use pipework::reqrep::{Request, Ticket};
 
-use super::client::pw_client;
-use super::server::{kept, pw_request, pw_server};
-use crate::deadline::{at, pw_deadline};
+use super::client::pwk_client;
+use super::server::{kept, pwk_request, pwk_server};
+use crate::deadline::{at, pwk_deadline};
 use crate::edge::{In, Out, Space, or_would_block, put, run};
-use crate::error::{PW_OK, pw_error, pw_status};
+use crate::error::{PWK_OK, pwk_error, pwk_status};
 
-/// As pw_client_call, with numbers.
+/// As pwk_client_call, with numbers.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_call_int(
-    client: In<'_, pw_client>,
+pub extern "C" fn pwk_client_call_int(
+    client: In<'_, pwk_client>,
     request: i64,
-    deadline: pw_deadline,
+    deadline: pwk_deadline,
     reply: Out<'_, i64>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_call_int", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_call_int", error, |name| {
         let client = name.given(client)?.of_integers(name)?;
         put(reply, client.call(request, at(deadline))?)
     })
 }
 
-/// As pw_client_send, with a number.
+/// As pwk_client_send, with a number.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_send_int(
-    client: In<'_, pw_client>,
+pub extern "C" fn pwk_client_send_int(
+    client: In<'_, pwk_client>,
     request: i64,
-    deadline: pw_deadline,
+    deadline: pwk_deadline,
     ticket: Out<'_, u64>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_send_int", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_send_int", error, |name| {
         let (client, ticket) = (name.given(client)?.of_integers(name)?, name.given(ticket)?);
         put(Some(ticket), client.send(request, at(deadline))?.to_bits())
     })
 }
 
-/// As pw_client_try_send, with a number.
+/// As pwk_client_try_send, with a number.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_try_send_int(
-    client: In<'_, pw_client>,
+pub extern "C" fn pwk_client_try_send_int(
+    client: In<'_, pwk_client>,
     request: i64,
     ticket: Out<'_, u64>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_try_send_int", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_try_send_int", error, |name| {
         let (client, ticket) = (name.given(client)?.of_integers(name)?, name.given(ticket)?);
         or_would_block(client.try_send(request)?, |sent| put(Some(ticket), sent.to_bits()))
     })
 }
 
-/// As pw_client_recv, with a number.
+/// As pwk_client_recv, with a number.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_recv_int(
-    client: In<'_, pw_client>,
+pub extern "C" fn pwk_client_recv_int(
+    client: In<'_, pwk_client>,
     ticket: u64,
-    deadline: pw_deadline,
+    deadline: pwk_deadline,
     reply: Out<'_, i64>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_recv_int", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_recv_int", error, |name| {
         let client = name.given(client)?.of_integers(name)?;
         put(reply, client.recv(Ticket::from_bits(ticket), at(deadline))?)
     })
 }
 
-/// As pw_client_try_recv, with a number.
+/// As pwk_client_try_recv, with a number.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_try_recv_int(
-    client: In<'_, pw_client>,
+pub extern "C" fn pwk_client_try_recv_int(
+    client: In<'_, pwk_client>,
     ticket: u64,
     reply: Out<'_, i64>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_try_recv_int", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_try_recv_int", error, |name| {
         let client = name.given(client)?.of_integers(name)?;
         or_would_block(client.try_recv(Ticket::from_bits(ticket))?, |value| put(reply, value))
     })
 }
 
-/// As pw_client_recv_any, with a number.
+/// As pwk_client_recv_any, with a number.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_client_recv_any_int(
-    client: In<'_, pw_client>,
-    deadline: pw_deadline,
+pub extern "C" fn pwk_client_recv_any_int(
+    client: In<'_, pwk_client>,
+    deadline: pwk_deadline,
     ticket: Out<'_, u64>,
     reply: Out<'_, i64>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_client_recv_any_int", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_recv_any_int", error, |name| {
         let (client, ticket) = (name.given(client)?.of_integers(name)?, name.given(ticket)?);
         ticket.write(0);
-        let Some((ended, value)) = client.recv_any(at(deadline))? else { return Ok(PW_OK) };
+        let Some((ended, value)) = client.recv_any(at(deadline))? else { return Ok(PWK_OK) };
         ticket.write(ended.to_bits());
         put(reply, value?)
     })
 }
 
-/// As pw_server_recv, with a number.
+/// As pwk_server_recv, with a number.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_recv_int(
-    server: In<'_, pw_server>,
-    deadline: pw_deadline,
+pub extern "C" fn pwk_server_recv_int(
+    server: In<'_, pwk_server>,
+    deadline: pwk_deadline,
     value: Out<'_, i64>,
-    request: Out<'_, pw_request>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_recv_int", error, |name| {
+    request: Out<'_, pwk_request>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_recv_int", error, |name| {
         let (server, place) = (name.given(server)?.of_integers(name)?, name.given(request)?);
         let (taken, request) = keep(server.recv(at(deadline))?);
         place.write(request);
@@ -119,15 +119,15 @@ pub extern "C" fn pw_server_recv_int(
     })
 }
 
-/// As pw_server_try_recv, with a number.
+/// As pwk_server_try_recv, with a number.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_try_recv_int(
-    server: In<'_, pw_server>,
+pub extern "C" fn pwk_server_try_recv_int(
+    server: In<'_, pwk_server>,
     value: Out<'_, i64>,
-    request: Out<'_, pw_request>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_try_recv_int", error, |name| {
+    request: Out<'_, pwk_request>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_try_recv_int", error, |name| {
         let (server, place) = (name.given(server)?.of_integers(name)?, name.given(request)?);
         or_would_block(server.try_recv()?, |request| {
             let (taken, request) = keep(request);
@@ -137,19 +137,19 @@ pub extern "C" fn pw_server_try_recv_int(
     })
 }
 
-/// As pw_server_recv_many, with numbers, for which `values` has space.
+/// As pwk_server_recv_many, with numbers, for which `values` has space.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_recv_many_int(
-    server: In<'_, pw_server>,
+pub extern "C" fn pwk_server_recv_many_int(
+    server: In<'_, pwk_server>,
     max: usize,
-    deadline: pw_deadline,
+    deadline: pwk_deadline,
     linger_ns: u64,
     values: Space<'_, i64>,
-    requests: Space<'_, pw_request>,
+    requests: Space<'_, pwk_request>,
     count: Out<'_, usize>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_recv_many_int", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_recv_many_int", error, |name| {
         let (server, count) = (name.given(server)?.of_integers(name)?, name.given(count)?);
         let (values, requests) = (values.array(max, name)?, requests.array(max, name)?);
         let taken = server.recv_many(max, at(deadline), Duration::from_nanos(linger_ns))?;
@@ -159,20 +159,20 @@ pub extern "C" fn pw_server_recv_many_int(
             value.write(taken);
             place.write(request);
         }
-        Ok(PW_OK)
+        Ok(PWK_OK)
     })
 }
 
-/// As pw_server_reply, with a number.
+/// As pwk_server_reply, with a number.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_reply_int(
-    server: In<'_, pw_server>,
+pub extern "C" fn pwk_server_reply_int(
+    server: In<'_, pwk_server>,
     ticket: u64,
     reply: i64,
     wanted: Out<'_, bool>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_reply_int", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_reply_int", error, |name| {
         let server = name.given(server)?.of_integers(name)?;
         put(wanted, kept(server, ticket, name)?.reply(&reply.to_ne_bytes())?)
     })
@@ -181,7 +181,7 @@ pub extern "C" fn pw_server_reply_int(
 // ---------------------------------------------------------------- on this side
 
 /// A request that is left with its server, and its number.
-fn keep(request: Request<'_>) -> (i64, pw_request) {
+fn keep(request: Request<'_>) -> (i64, pwk_request) {
     // A payload of another size was written by no client of ours; zero is as wrong an answer as
     // any.
     let value = request.payload().try_into().map_or(0, i64::from_ne_bytes);

@@ -7,41 +7,41 @@ use std::time::{Duration, SystemTime};
 
 use pipework::reqrep::{self, Audit, Geometry, Kind, Member, Role, Segment, Stats};
 
-use crate::descriptor::{Passed, pw_fd_how};
+use crate::descriptor::{Passed, pwk_fd_how};
 use crate::edge::{
     Growing, Handle, In, Lent, Name, Number, Options, Out, Space, Truth, done, free, get, hand_out, put, run,
 };
-use crate::error::{Result, pw_error, pw_status};
+use crate::error::{Result, pwk_error, pwk_status};
 
 /// A segment that this process has opened. Any threads may use one at the same time. What was made
-/// from it lives on when it is freed, with pw_segment_free.
+/// from it lives on when it is freed, with pwk_segment_free.
 #[derive(Clone)]
-pub struct pw_segment {
+pub struct pwk_segment {
     pub(super) segment: Segment,
     path: Option<CString>,
 }
 
 /// Not said: the default where a segment is made, any where one is opened.
-pub const PW_UNSET: u32 = u32::MAX;
+pub const PWK_UNSET: u32 = u32::MAX;
 
 /// How a segment is made or opened. One that is opened has its sizes already: those that are set
 /// here must be the same.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct pw_reqrep_options {
-    /// sizeof(pw_reqrep_options).
+pub struct pwk_segment_options {
+    /// sizeof(pwk_segment_options).
     pub size: usize,
     /// How many calls can be in progress at the same time, in all clients together: 1 to 2^20, or
-    /// PW_UNSET for 256. Further callers wait in line.
+    /// PWK_UNSET for 256. Further callers wait in line.
     pub slots: u32,
-    /// How many entries the queue of waiting requests has, cancelled ones included, or PW_UNSET for
-    /// twice the slots, which is enough.
+    /// How many entries the queue of waiting requests has, cancelled ones included, or PWK_UNSET
+    /// for twice the slots, which is enough.
     pub queue: u32,
-    /// Bytes of the largest request of one part, or PW_UNSET for 4096. A longer one goes in parts.
+    /// Bytes of the largest request of one part, or PWK_UNSET for 4096. A longer one goes in parts.
     pub request_bytes: u32,
-    /// Bytes of the largest reply of one part, or PW_UNSET for 4096.
+    /// Bytes of the largest reply of one part, or PWK_UNSET for 4096.
     pub reply_bytes: u32,
-    /// How many clients and servers can be attached at the same time: 1 to 65535, or PW_UNSET for
+    /// How many clients and servers can be attached at the same time: 1 to 65535, or PWK_UNSET for
     /// 256.
     pub members: u32,
     /// Permissions of the file; 0600 by default.
@@ -59,92 +59,93 @@ pub struct pw_reqrep_options {
     pub any_owner: Truth,
 }
 
-/// Fills in the defaults. `size` is sizeof(pw_reqrep_options).
+/// Fills in the defaults. `size` is sizeof(pwk_segment_options).
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_reqrep_options_init(options: Space<'_, pw_reqrep_options>, size: usize) {
+pub extern "C" fn pwk_segment_options_init(options: Space<'_, pwk_segment_options>, size: usize) {
     get((), || _ = options.init(size));
 }
 
 /// Makes a segment at `path`, which must not exist. The name appears when the segment is complete.
 ///
-/// Fails with PW_INVALID for impossible sizes; PW_OS with EEXIST if the file exists, with ENOSPC if
-/// the file system is full, and so on.
+/// Fails with PWK_INVALID for impossible sizes; PWK_OS with EEXIST if the file exists, with ENOSPC
+/// if the file system is full, and so on.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_reqrep_create(
+pub extern "C" fn pwk_segment_create(
     path: Lent<'_, c_char>,
-    options: Lent<'_, pw_reqrep_options>,
-    segment: Out<'_, Handle<pw_segment>>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    make("pw_reqrep_create", options, segment, error, |options, name| Ok(options.create(path.path(name)?)?))
+    options: Lent<'_, pwk_segment_options>,
+    segment: Out<'_, Handle<pwk_segment>>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    make("pwk_segment_create", options, segment, error, |options, name| Ok(options.create(path.path(name)?)?))
 }
 
 /// Opens the segment at `path`.
 ///
-/// Fails with PW_OS and ENOENT if there is no such file; PW_INVALID for a symbolic link, for
-/// anything but a regular file, and for another user's file; PW_INCOMPATIBLE for a file that is no
-/// segment, one of another format or with other sizes than were set, and for a copy; PW_CORRUPT for
-/// one that was damaged or cut short; PW_TOO_LONG for one larger than max_bytes.
+/// Fails with PWK_OS and ENOENT if there is no such file; PWK_INVALID for a symbolic link, for
+/// anything but a regular file, and for another user's file; PWK_INCOMPATIBLE for a file that is no
+/// segment, one of another format or with other sizes than were set, and for a copy; PWK_CORRUPT
+/// for one that was damaged or cut short; PWK_TOO_LONG for one larger than max_bytes.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_reqrep_open(
+pub extern "C" fn pwk_segment_open(
     path: Lent<'_, c_char>,
-    options: Lent<'_, pw_reqrep_options>,
-    segment: Out<'_, Handle<pw_segment>>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    make("pw_reqrep_open", options, segment, error, |options, name| Ok(options.open(path.path(name)?)?))
+    options: Lent<'_, pwk_segment_options>,
+    segment: Out<'_, Handle<pwk_segment>>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    make("pwk_segment_open", options, segment, error, |options, name| Ok(options.open(path.path(name)?)?))
 }
 
 /// Opens the segment at `path`, or makes it if there is none. If several processes do this at the
 /// same time, one of them makes it. An empty regular file of this user counts as none: the segment
-/// replaces it. Fails as pw_reqrep_open and pw_reqrep_create.
+/// replaces it. Fails as pwk_segment_open and pwk_segment_create.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_reqrep_open_or_create(
+pub extern "C" fn pwk_segment_open_or_create(
     path: Lent<'_, c_char>,
-    options: Lent<'_, pw_reqrep_options>,
-    segment: Out<'_, Handle<pw_segment>>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    make("pw_reqrep_open_or_create", options, segment, error, |options, name| {
+    options: Lent<'_, pwk_segment_options>,
+    segment: Out<'_, Handle<pwk_segment>>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    make("pwk_segment_open_or_create", options, segment, error, |options, name| {
         Ok(options.open_or_create(path.path(name)?)?)
     })
 }
 
 /// Makes a segment without a name, for threads and for processes that are forked from this one.
-/// Fails as pw_reqrep_create.
+/// Fails as pwk_segment_create.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_reqrep_anonymous(
-    options: Lent<'_, pw_reqrep_options>,
-    segment: Out<'_, Handle<pw_segment>>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    make("pw_reqrep_anonymous", options, segment, error, |options, _| Ok(options.anonymous()?))
+pub extern "C" fn pwk_segment_anonymous(
+    options: Lent<'_, pwk_segment_options>,
+    segment: Out<'_, Handle<pwk_segment>>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    make("pwk_segment_anonymous", options, segment, error, |options, _| Ok(options.anonymous()?))
 }
 
-/// As pw_reqrep_anonymous; `name`, in UTF-8, shows up in /proc/PID/maps. Other processes open the
-/// descriptor that pw_segment_fd returns, when they were given it.
+/// As pwk_segment_anonymous; `name`, in UTF-8, shows up in /proc/PID/maps. Other processes open the
+/// descriptor that pwk_segment_fd returns, when they were given it.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_reqrep_memfd(
+pub extern "C" fn pwk_segment_memfd(
     name: Lent<'_, c_char>,
-    options: Lent<'_, pw_reqrep_options>,
-    segment: Out<'_, Handle<pw_segment>>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    make("pw_reqrep_memfd", options, segment, error, |options, of| {
+    options: Lent<'_, pwk_segment_options>,
+    segment: Out<'_, Handle<pwk_segment>>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    make("pwk_segment_memfd", options, segment, error, |options, of| {
         Ok(options.memfd(name.text(of)?.to_str().map_err(|_| of.invalid())?)?)
     })
 }
 
-/// Opens the segment behind a descriptor, with PW_FD_TAKE or PW_FD_DUP. Fails as pw_reqrep_open.
+/// Opens the segment behind a descriptor, with PWK_FD_TAKE or PWK_FD_DUP. Fails as
+/// pwk_segment_open.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_reqrep_open_fd(
+pub extern "C" fn pwk_segment_from_fd(
     fd: Number,
-    how: pw_fd_how,
-    options: Lent<'_, pw_reqrep_options>,
-    segment: Out<'_, Handle<pw_segment>>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_reqrep_open_fd", error, |name| {
+    how: pwk_fd_how,
+    options: Lent<'_, pwk_segment_options>,
+    segment: Out<'_, Handle<pwk_segment>>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_segment_from_fd", error, |name| {
         let (fd, segment) = (Passed::of(fd, how, name)?, name.given(segment)?);
         let Passed::Own(fd) = fd else { return Err(name.invalid()) };
         hand_out(segment, options.options(name)?.options().from_fd(fd)?.into())
@@ -154,7 +155,7 @@ pub extern "C" fn pw_reqrep_open_fd(
 /// What a segment was made with. It never changes.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct pw_geometry {
+pub struct pwk_geometry {
     /// How many calls can be in progress at the same time.
     pub slots: u32,
     /// Cells of the ring of waiting requests.
@@ -170,16 +171,16 @@ pub struct pw_geometry {
 }
 
 /// Fills in the sizes of the segment at `path`, without opening it for anything else: to report
-/// them where pw_reqrep_open refused it. `size` is sizeof(pw_geometry). Fails as pw_reqrep_open, as
-/// far as the file itself is concerned.
+/// them where pwk_segment_open refused it. `size` is sizeof(pwk_geometry). Fails as
+/// pwk_segment_open, as far as the file itself is concerned.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_reqrep_geometry(
+pub extern "C" fn pwk_geometry_of_path(
     path: Lent<'_, c_char>,
-    geometry: Space<'_, pw_geometry>,
+    geometry: Space<'_, pwk_geometry>,
     size: usize,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_reqrep_geometry", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_geometry_of_path", error, |name| {
         geometry.fill(&(&Geometry::of(path.path(name)?)?).into(), size, name)
     })
 }
@@ -187,19 +188,19 @@ pub extern "C" fn pw_reqrep_geometry(
 /// Frees the handle. Clients and servers that were made from it stay as they are, and so does the
 /// file.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_segment_free(segment: Handle<pw_segment>) {
+pub extern "C" fn pwk_segment_free(segment: Handle<pwk_segment>) {
     free(segment);
 }
 
-/// Fills in the sizes of a segment. `size` is sizeof(pw_geometry).
+/// Fills in the sizes of a segment. `size` is sizeof(pwk_geometry).
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_segment_geometry(
-    segment: In<'_, pw_segment>,
-    geometry: Space<'_, pw_geometry>,
+pub extern "C" fn pwk_segment_geometry(
+    segment: In<'_, pwk_segment>,
+    geometry: Space<'_, pwk_geometry>,
     size: usize,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_segment_geometry", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_segment_geometry", error, |name| {
         geometry.fill(&name.given(segment)?.segment.geometry().into(), size, name)
     })
 }
@@ -207,65 +208,65 @@ pub extern "C" fn pw_segment_geometry(
 /// The path at which the segment was made or opened, lent until it is freed; NULL for one without a
 /// name.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_segment_path(segment: In<'_, pw_segment>) -> *const c_char {
+pub extern "C" fn pwk_segment_path(segment: In<'_, pwk_segment>) -> *const c_char {
     let path = segment.and_then(|segment| segment.path.as_deref());
     path.map_or(std::ptr::null(), |path| path.as_ptr())
 }
 
 /// The descriptor of the file, lent until the handle is freed; -1 for NULL. It can be passed on to
-/// processes that open it with pw_reqrep_open_fd.
+/// processes that open it with pwk_segment_from_fd.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_segment_fd(segment: In<'_, pw_segment>) -> c_int {
+pub extern "C" fn pwk_segment_fd(segment: In<'_, pwk_segment>) -> c_int {
     get(-1, || segment.map_or(-1, |segment| segment.segment.as_fd().as_raw_fd()))
 }
 
 /// How many requests wait for a server; 0 for NULL. Cancelled calls count until a server passes
 /// them.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_segment_len(segment: In<'_, pw_segment>) -> usize {
+pub extern "C" fn pwk_segment_len(segment: In<'_, pwk_segment>) -> usize {
     get(0, || segment.map_or(0, |segment| segment.segment.len()))
 }
 
 /// Removes its name, if that still leads to this segment, which `removed` says. Attached clients
 /// and servers stay attached.
 ///
-/// Fails with PW_INVALID for a segment without a name; PW_OS.
+/// Fails with PWK_INVALID for a segment without a name; PWK_OS.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_segment_unlink(
-    segment: In<'_, pw_segment>,
+pub extern "C" fn pwk_segment_unlink(
+    segment: In<'_, pwk_segment>,
     removed: Out<'_, bool>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_segment_unlink", error, |name| put(removed, name.given(segment)?.segment.unlink()?))
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_segment_unlink", error, |name| put(removed, name.given(segment)?.segment.unlink()?))
 }
 
 /// Writes the segment to the storage that its file lies on, if there is one, and waits until that
 /// is done.
 ///
-/// Fails with PW_OS.
+/// Fails with PWK_OS.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_segment_sync(segment: In<'_, pw_segment>, error: Out<'_, pw_error>) -> pw_status {
-    run("pw_segment_sync", error, |name| done(name.given(segment)?.segment.sync()))
+pub extern "C" fn pwk_segment_sync(segment: In<'_, pwk_segment>, error: Out<'_, pwk_error>) -> pwk_status {
+    run("pwk_segment_sync", error, |name| done(name.given(segment)?.segment.sync()))
 }
 
 /// Recovers what dead members held; `dead` says how many had died. Clients that wait do so by
 /// themselves.
 ///
-/// Fails with PW_OS if the kernel does not say which members are alive; PW_CORRUPT.
+/// Fails with PWK_OS if the kernel does not say which members are alive; PWK_CORRUPT.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_segment_recover(
-    segment: In<'_, pw_segment>,
+pub extern "C" fn pwk_segment_recover(
+    segment: In<'_, pwk_segment>,
     dead: Out<'_, usize>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_segment_recover", error, |name| put(dead, name.given(segment)?.segment.recover()?))
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_segment_recover", error, |name| put(dead, name.given(segment)?.segment.recover()?))
 }
 
 /// What was done in a segment, by all members that there were. A process that is killed may leave
 /// its last step uncounted.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct pw_stats {
+pub struct pwk_stats {
     /// Calls begun.
     pub requests: u64,
     /// Requests that servers have answered or given up.
@@ -284,33 +285,33 @@ pub struct pw_stats {
     pub redelivered: u64,
 }
 
-/// Fills in what was done so far. `size` is sizeof(pw_stats).
+/// Fills in what was done so far. `size` is sizeof(pwk_stats).
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_segment_stats(
-    segment: In<'_, pw_segment>,
-    stats: Space<'_, pw_stats>,
+pub extern "C" fn pwk_segment_stats(
+    segment: In<'_, pwk_segment>,
+    stats: Space<'_, pwk_stats>,
     size: usize,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_segment_stats", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_segment_stats", error, |name| {
         stats.fill(&name.given(segment)?.segment.stats().into(), size, name)
     })
 }
 
-/// A client, in pw_member.role.
-pub const PW_CLIENT: u32 = 1;
-/// A server, in pw_member.role.
-pub const PW_SERVER: u32 = 2;
+/// A client, in pwk_member.role.
+pub const PWK_CLIENT: u32 = 1;
+/// A server, in pwk_member.role.
+pub const PWK_SERVER: u32 = 2;
 
 /// An attached client or server.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct pw_member {
+pub struct pwk_member {
     /// When it attached, in nanoseconds since 1970.
     pub since_ns: i64,
     /// Its number, counted from 1.
     pub number: u32,
-    /// PW_CLIENT or PW_SERVER.
+    /// PWK_CLIENT or PWK_SERVER.
     pub role: u32,
     /// Its process, as numbered in its own pid namespace. For people.
     pub pid: u32,
@@ -321,16 +322,16 @@ pub struct pw_member {
 /// Fills in up to `max` of the attached members; `count`, which must not be NULL, says how many
 /// there are in all.
 ///
-/// Fails with PW_OS if the kernel does not say which members are alive; PW_CORRUPT.
+/// Fails with PWK_OS if the kernel does not say which members are alive; PWK_CORRUPT.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_segment_members(
-    segment: In<'_, pw_segment>,
-    members: Space<'_, pw_member>,
+pub extern "C" fn pwk_segment_members(
+    segment: In<'_, pwk_segment>,
+    members: Space<'_, pwk_member>,
     max: usize,
     count: Out<'_, usize>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_segment_members", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_segment_members", error, |name| {
         let (segment, count) = (name.given(segment)?, name.given(count)?);
         let (space, found) = (members.array(max, name)?, segment.segment.members()?);
         space.iter_mut().zip(&found).for_each(|(place, member)| _ = place.write(member.into()));
@@ -342,7 +343,7 @@ pub extern "C" fn pw_segment_members(
 /// of one moment.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct pw_audit {
+pub struct pwk_audit {
     /// Not in use.
     pub free: u64,
     /// A client is writing its request.
@@ -367,17 +368,17 @@ pub struct pw_audit {
     pub entries: u64,
 }
 
-/// Counts the slots in each state. `size` is sizeof(pw_audit).
+/// Counts the slots in each state. `size` is sizeof(pwk_audit).
 ///
-/// Fails with PW_OS if the kernel does not say which members are alive; PW_CORRUPT.
+/// Fails with PWK_OS if the kernel does not say which members are alive; PWK_CORRUPT.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_segment_audit(
-    segment: In<'_, pw_segment>,
-    audit: Space<'_, pw_audit>,
+pub extern "C" fn pwk_segment_audit(
+    segment: In<'_, pwk_segment>,
+    audit: Space<'_, pwk_audit>,
     size: usize,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_segment_audit", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_segment_audit", error, |name| {
         audit.fill(&name.given(segment)?.segment.audit()?.into(), size, name)
     })
 }
@@ -385,23 +386,23 @@ pub extern "C" fn pw_segment_audit(
 // ---------------------------------------------------------------- on this side
 
 // SAFETY: numbers, and truth values that may be any byte.
-unsafe impl Growing for pw_reqrep_options {}
+unsafe impl Growing for pwk_segment_options {}
 // SAFETY: numbers.
-unsafe impl Growing for pw_geometry {}
+unsafe impl Growing for pwk_geometry {}
 // SAFETY: numbers.
-unsafe impl Growing for pw_stats {}
+unsafe impl Growing for pwk_stats {}
 // SAFETY: numbers.
-unsafe impl Growing for pw_audit {}
+unsafe impl Growing for pwk_audit {}
 
 // SAFETY: its first field is its size.
-unsafe impl Options for pw_reqrep_options {
-    const DEFAULT: pw_reqrep_options = pw_reqrep_options {
-        size: size_of::<pw_reqrep_options>(),
-        slots: PW_UNSET,
-        queue: PW_UNSET,
-        request_bytes: PW_UNSET,
-        reply_bytes: PW_UNSET,
-        members: PW_UNSET,
+unsafe impl Options for pwk_segment_options {
+    const DEFAULT: pwk_segment_options = pwk_segment_options {
+        size: size_of::<pwk_segment_options>(),
+        slots: PWK_UNSET,
+        queue: PWK_UNSET,
+        request_bytes: PWK_UNSET,
+        reply_bytes: PWK_UNSET,
+        members: PWK_UNSET,
         mode: 0o600,
         max_bytes: u64::MAX,
         spin_ns: 20_000,
@@ -411,7 +412,7 @@ unsafe impl Options for pw_reqrep_options {
     };
 }
 
-impl pw_reqrep_options {
+impl pwk_segment_options {
     fn options(&self) -> reqrep::Options {
         let options = reqrep::Options::new()
             .mode(self.mode)
@@ -428,44 +429,44 @@ impl pw_reqrep_options {
             (self.reply_bytes, reqrep::Options::reply_bytes),
             (self.members, reqrep::Options::members),
         ];
-        let set = sizes.into_iter().filter(|(size, _)| *size != PW_UNSET);
+        let set = sizes.into_iter().filter(|(size, _)| *size != PWK_UNSET);
         set.fold(options, |options, (size, set)| set(options, size))
     }
 }
 
-impl From<Segment> for pw_segment {
-    fn from(segment: Segment) -> pw_segment {
+impl From<Segment> for pwk_segment {
+    fn from(segment: Segment) -> pwk_segment {
         // A path that came from C has no NUL inside.
         let path = segment.path().and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
-        pw_segment { segment, path }
+        pwk_segment { segment, path }
     }
 }
 
 /// Every function that makes a segment.
 fn make(
     name: &'static str,
-    options: Lent<'_, pw_reqrep_options>,
-    segment: Out<'_, Handle<pw_segment>>,
-    error: Out<'_, pw_error>,
+    options: Lent<'_, pwk_segment_options>,
+    segment: Out<'_, Handle<pwk_segment>>,
+    error: Out<'_, pwk_error>,
     make: impl FnOnce(reqrep::Options, Name) -> Result<Segment>,
-) -> pw_status {
+) -> pwk_status {
     run(name, error, |name| {
         let segment = name.given(segment)?;
         hand_out(segment, make(options.options(name)?.options(), name)?.into())
     })
 }
 
-impl From<&Geometry> for pw_geometry {
-    fn from(geometry: &Geometry) -> pw_geometry {
+impl From<&Geometry> for pwk_geometry {
+    fn from(geometry: &Geometry) -> pwk_geometry {
         let &Geometry { kind, slots, queue, request_bytes, reply_bytes, members } = geometry;
         let integers = (kind == Kind::Integers).into();
-        pw_geometry { slots, queue, request_bytes, reply_bytes, members, integers }
+        pwk_geometry { slots, queue, request_bytes, reply_bytes, members, integers }
     }
 }
 
-impl From<Stats> for pw_stats {
-    fn from(stats: Stats) -> pw_stats {
-        pw_stats {
+impl From<Stats> for pwk_stats {
+    fn from(stats: Stats) -> pwk_stats {
+        pwk_stats {
             requests: stats.requests,
             replies: stats.replies,
             full: stats.full,
@@ -478,22 +479,22 @@ impl From<Stats> for pw_stats {
     }
 }
 
-impl From<&Member> for pw_member {
-    fn from(member: &Member) -> pw_member {
+impl From<&Member> for pwk_member {
+    fn from(member: &Member) -> pwk_member {
         let since = member.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        pw_member {
+        pwk_member {
             since_ns: since.as_nanos().try_into().unwrap_or(i64::MAX),
             number: member.number.into(),
-            role: if member.role == Role::Client { PW_CLIENT } else { PW_SERVER },
+            role: if member.role == Role::Client { PWK_CLIENT } else { PWK_SERVER },
             pid: member.pid,
             is_alive: member.is_alive.into(),
         }
     }
 }
 
-impl From<Audit> for pw_audit {
-    fn from(audit: Audit) -> pw_audit {
-        pw_audit {
+impl From<Audit> for pwk_audit {
+    fn from(audit: Audit) -> pwk_audit {
+        pwk_audit {
             free: audit.free as u64,
             filling: audit.filling as u64,
             waiting: audit.waiting as u64,

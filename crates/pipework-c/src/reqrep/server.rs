@@ -9,31 +9,31 @@ use pipework::ErrorKind;
 use pipework::reqrep::{IntServer, Kept, Kind, Request, Server, Ticket};
 
 use super::client::message;
-use super::segment::pw_segment;
-use crate::bytes::pw_buffer;
-use crate::deadline::{at, pw_deadline};
+use super::segment::pwk_segment;
+use crate::bytes::pwk_buffer;
+use crate::deadline::{at, pwk_deadline};
 use crate::edge::{
     Growing, Handle, In, InOut, Lent, Name, Options, Out, Space, Truth, free, get, hand_out, or_would_block,
     put, run,
 };
-use crate::error::{PW_OK, Result, pw_error, pw_status};
+use crate::error::{PWK_OK, Result, pwk_error, pwk_status};
 
 /// Takes requests from a segment and answers them. Any threads may use one at the same time, and
 /// any number of servers, in any number of processes, compete for the requests: each goes to one of
 /// them. A child that was forked may use it, as a member of its own; requests taken before stay the
-/// parent's. It is freed with pw_server_free.
-pub struct pw_server {
+/// parent's. It is freed with pwk_server_free.
+pub struct pwk_server {
     end: End,
-    segment: pw_segment,
+    segment: pwk_segment,
 }
 
 /// A request that a server has taken, and that no other server gets. It is answered by its ticket,
-/// once: with pw_server_reply or pw_server_fail. It keeps its slot until then, or until the server
-/// is freed, also if nobody waits for it any more.
+/// once: with pwk_server_reply or pwk_server_fail. It keeps its slot until then, or until the
+/// server is freed, also if nobody waits for it any more.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct pw_request {
-    /// What stands for the call; the same that pw_client_send has given out.
+pub struct pwk_request {
+    /// What stands for the call; the same that pwk_client_send has given out.
     pub ticket: u64,
     /// Where its bytes begin in the buffer: 0, unless several requests came in it.
     pub offset: usize,
@@ -43,15 +43,15 @@ pub struct pw_request {
     pub flags: u32,
     /// How many servers have died with this request.
     pub redeliveries: u16,
-    /// The client has more parts of it, for pw_server_next_part. Only after pw_server_claim.
+    /// The client has more parts of it, for pwk_server_next_part. Only after pwk_server_claim.
     pub has_more: Truth,
 }
 
 /// How a server answers.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct pw_server_options {
-    /// sizeof(pw_server_options).
+pub struct pwk_server_options {
+    /// sizeof(pwk_server_options).
     pub size: usize,
     /// Bytes of the longest message in parts that it receives or answers with; 256 MiB by default.
     pub max_message: usize,
@@ -60,21 +60,21 @@ pub struct pw_server_options {
     pub part_timeout_ns: u64,
 }
 
-/// Fills in the defaults. `size` is sizeof(pw_server_options).
+/// Fills in the defaults. `size` is sizeof(pwk_server_options).
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_options_init(options: Space<'_, pw_server_options>, size: usize) {
+pub extern "C" fn pwk_server_options_init(options: Space<'_, pwk_server_options>, size: usize) {
     get((), || _ = options.init(size));
 }
 
-/// Attaches a server. Fails as pw_reqrep_client.
+/// Attaches a server. Fails as pwk_client_new.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_reqrep_server(
-    segment: In<'_, pw_segment>,
-    options: Lent<'_, pw_server_options>,
-    server: Out<'_, Handle<pw_server>>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_reqrep_server", error, |name| {
+pub extern "C" fn pwk_server_new(
+    segment: In<'_, pwk_segment>,
+    options: Lent<'_, pwk_server_options>,
+    server: Out<'_, Handle<pwk_server>>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_new", error, |name| {
         let (segment, server) = (name.given(segment)?, name.given(server)?);
         hand_out(server, options.options(name)?.attach(segment)?)
     })
@@ -82,36 +82,36 @@ pub extern "C" fn pw_reqrep_server(
 
 /// Waits for the next request, whose bytes replace what `data` holds.
 ///
-/// Fails with PW_TIMED_OUT; PW_INTERRUPTED; PW_CLOSED once the server was stopped; PW_CORRUPT if
-/// the segment was damaged; PW_OS.
+/// Fails with PWK_TIMED_OUT; PWK_INTERRUPTED; PWK_CLOSED once the server was stopped; PWK_CORRUPT
+/// if the segment was damaged; PWK_OS.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_recv(
-    server: In<'_, pw_server>,
-    deadline: pw_deadline,
-    data: InOut<'_, pw_buffer>,
-    request: Out<'_, pw_request>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_recv", error, |name| {
+pub extern "C" fn pwk_server_recv(
+    server: In<'_, pwk_server>,
+    deadline: pwk_deadline,
+    data: InOut<'_, pwk_buffer>,
+    request: Out<'_, pwk_request>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_recv", error, |name| {
         let (server, request) = (name.given(server)?.of_bytes(name)?, name.given(request)?);
         let mut data = name.given(data)?.lend(name)?;
         let Kept { ticket, flags, redeliveries } = server.recv_to(&mut data, at(deadline))?;
         let (ticket, redeliveries) = (ticket.to_bits(), redeliveries.into());
         let (offset, len, has_more) = (0, data.len(), Truth::of(false));
-        put(Some(request), pw_request { ticket, offset, len, flags, redeliveries, has_more })
+        put(Some(request), pwk_request { ticket, offset, len, flags, redeliveries, has_more })
     })
 }
 
-/// The next request if one waits, else PW_WOULD_BLOCK. It does not wait. Otherwise it is as
-/// pw_server_recv.
+/// The next request if one waits, else PWK_WOULD_BLOCK. It does not wait. Otherwise it is as
+/// pwk_server_recv.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_try_recv(
-    server: In<'_, pw_server>,
-    data: InOut<'_, pw_buffer>,
-    request: Out<'_, pw_request>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_try_recv", error, |name| {
+pub extern "C" fn pwk_server_try_recv(
+    server: In<'_, pwk_server>,
+    data: InOut<'_, pwk_buffer>,
+    request: Out<'_, pwk_request>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_try_recv", error, |name| {
         let (server, request) = (name.given(server)?.of_bytes(name)?, name.given(request)?);
         let mut data = name.given(data)?.lend(name)?;
         data.clear();
@@ -123,20 +123,20 @@ pub extern "C" fn pw_server_try_recv(
 /// `linger_ns` nanoseconds those that come. Their bytes are put one after the other into `data`,
 /// where each request says its offset; `count` says how many they are.
 ///
-/// Fails as pw_server_recv. Requests that were taken before a failure are returned, and the failure
-/// comes again with the next call.
+/// Fails as pwk_server_recv. Requests that were taken before a failure are returned, and the
+/// failure comes again with the next call.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_recv_many(
-    server: In<'_, pw_server>,
+pub extern "C" fn pwk_server_recv_many(
+    server: In<'_, pwk_server>,
     max: usize,
-    deadline: pw_deadline,
+    deadline: pwk_deadline,
     linger_ns: u64,
-    data: InOut<'_, pw_buffer>,
-    requests: Space<'_, pw_request>,
+    data: InOut<'_, pwk_buffer>,
+    requests: Space<'_, pwk_request>,
     count: Out<'_, usize>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_recv_many", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_recv_many", error, |name| {
         let (server, count) = (name.given(server)?.of_bytes(name)?, name.given(count)?);
         let (mut data, space) = (name.given(data)?.lend(name)?, requests.array(max, name)?);
         data.clear();
@@ -145,17 +145,18 @@ pub extern "C" fn pw_server_recv_many(
     })
 }
 
-/// As pw_server_recv_many, with the requests that wait now. It does not wait, and `count` may be 0.
+/// As pwk_server_recv_many, with the requests that wait now. It does not wait, and `count` may be
+/// 0.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_drain(
-    server: In<'_, pw_server>,
+pub extern "C" fn pwk_server_drain(
+    server: In<'_, pwk_server>,
     max: usize,
-    data: InOut<'_, pw_buffer>,
-    requests: Space<'_, pw_request>,
+    data: InOut<'_, pwk_buffer>,
+    requests: Space<'_, pwk_request>,
     count: Out<'_, usize>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_drain", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_drain", error, |name| {
         let (server, count) = (name.given(server)?.of_bytes(name)?, name.given(count)?);
         let (mut data, space) = (name.given(data)?.lend(name)?, requests.array(max, name)?);
         data.clear();
@@ -163,17 +164,17 @@ pub extern "C" fn pw_server_drain(
     })
 }
 
-/// As pw_server_recv, but of a request that is longer than a slot it takes the first part only:
-/// `request` says whether it has more, for pw_server_next_part.
+/// As pwk_server_recv, but of a request that is longer than a slot it takes the first part only:
+/// `request` says whether it has more, for pwk_server_next_part.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_claim(
-    server: In<'_, pw_server>,
-    deadline: pw_deadline,
-    data: InOut<'_, pw_buffer>,
-    request: Out<'_, pw_request>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_claim", error, |name| {
+pub extern "C" fn pwk_server_claim(
+    server: In<'_, pwk_server>,
+    deadline: pwk_deadline,
+    data: InOut<'_, pwk_buffer>,
+    request: Out<'_, pwk_request>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_claim", error, |name| {
         let (server, place) = (name.given(server)?.of_bytes(name)?, name.given(request)?);
         let mut data = name.given(data)?.lend(name)?;
         data.clear();
@@ -186,17 +187,18 @@ pub extern "C" fn pw_server_claim(
 /// Takes the next part of the request that `request` was filled in for, and fills it in again. Its
 /// bytes replace what `data` holds.
 ///
-/// Fails with PW_TIMED_OUT and PW_INTERRUPTED: call again, for the same part. PW_CLOSED if there is
-/// no other part, or if the client has cancelled the call or has died. PW_STALE as pw_server_reply.
+/// Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: call again, for the same part. PWK_CLOSED if there
+/// is no other part, or if the client has cancelled the call or has died. PWK_STALE as
+/// pwk_server_reply.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_next_part(
-    server: In<'_, pw_server>,
-    deadline: pw_deadline,
-    data: InOut<'_, pw_buffer>,
-    request: InOut<'_, pw_request>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_next_part", error, |name| {
+pub extern "C" fn pwk_server_next_part(
+    server: In<'_, pwk_server>,
+    deadline: pwk_deadline,
+    data: InOut<'_, pwk_buffer>,
+    request: InOut<'_, pwk_request>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_next_part", error, |name| {
         let (server, place) = (name.given(server)?.of_bytes(name)?, name.given(request)?);
         let mut data = name.given(data)?.lend(name)?;
         data.clear();
@@ -206,55 +208,63 @@ pub extern "C" fn pw_server_next_part(
             }
             request.read()?;
             *place = described(request, &mut data);
-            Ok(PW_OK)
+            Ok(PWK_OK)
         })
     })
 }
 
-/// Answers a request. `wanted`, which may be NULL, says whether the client still waited: false if
-/// it has cancelled or forgotten the call, or if its death was noticed.
+/// Answers a request. If its client has cancelled or forgotten the call, or has died, that is no
+/// failure: pwk_server_reply_message says so in `wanted`.
 ///
 /// Does not wait for a reply that fits into a slot. A longer one goes in parts, each as soon as the
 /// client has taken the one before, for which it has part_timeout_ns, whatever signals come.
 ///
-/// Fails with PW_TOO_LONG if the reply is longer than max_message: then the request is still to be
-/// answered. It is over after any other failure: PW_STALE if the ticket is none that this server
-/// has to answer; PW_TIMED_OUT if the client has not taken a part in time; PW_CORRUPT; PW_OS.
+/// Fails with PWK_TOO_LONG if the reply is longer than max_message: then the request is still to be
+/// answered. It is over after any other failure: PWK_STALE if the ticket is none that this server
+/// has to answer; PWK_TIMED_OUT if the client has not taken a part in time; PWK_CORRUPT; PWK_OS.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_reply(
-    server: In<'_, pw_server>,
+pub extern "C" fn pwk_server_reply(
+    server: In<'_, pwk_server>,
     ticket: u64,
     data: Lent<'_, c_void>,
     len: usize,
-    flags: u32,
-    wanted: Out<'_, bool>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_reply", error, |name| {
-        let server = name.given(server)?.of_bytes(name)?;
-        let reply = message(data.bytes(len, name)?, flags);
-        let answered = server.reply_to(Ticket::from_bits(ticket), &reply)?;
-        put(wanted, answered.ok_or_else(|| name.failure(ErrorKind::Stale))?)
-    })
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_reply", error, |name| reply(server, ticket, data, len, 0, None, name))
 }
 
-/// As pw_server_reply, but waits for the client until the deadline.
-///
-/// Fails with PW_TIMED_OUT and PW_INTERRUPTED: nothing of it was given, and the request is still to
-/// be answered. Of a reply that is longer than a slot, something may have been given; then the
-/// request is over.
+/// As pwk_server_reply, with flags. `wanted` says whether the client still waited: false if it has
+/// cancelled or forgotten the call, or if its death was noticed.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_reply_until(
-    server: In<'_, pw_server>,
+pub extern "C" fn pwk_server_reply_message(
+    server: In<'_, pwk_server>,
     ticket: u64,
     data: Lent<'_, c_void>,
     len: usize,
     flags: u32,
-    deadline: pw_deadline,
     wanted: Out<'_, bool>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_reply_until", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_reply_message", error, |name| reply(server, ticket, data, len, flags, wanted, name))
+}
+
+/// As pwk_server_reply_message, but waits for the client until the deadline.
+///
+/// Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: nothing of it was given, and the request is still
+/// to be answered. Of a reply that is longer than a slot, something may have been given; then the
+/// request is over.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_server_reply_until(
+    server: In<'_, pwk_server>,
+    ticket: u64,
+    data: Lent<'_, c_void>,
+    len: usize,
+    flags: u32,
+    deadline: pwk_deadline,
+    wanted: Out<'_, bool>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_reply_until", error, |name| {
         let server = name.given(server)?.of_bytes(name)?;
         let reply = message(data.bytes(len, name)?, flags);
         let answered = server.reply_until(Ticket::from_bits(ticket), &reply, at(deadline))?;
@@ -263,160 +273,160 @@ pub extern "C" fn pw_server_reply_until(
 }
 
 /// Gives the client a part of the reply, which it gets as soon as it asks for it; then come other
-/// parts, or pw_server_reply. `wanted` is false if nobody waits for it any more: the client has
-/// cancelled or forgotten the call, or its death was noticed; pw_server_fail ends the request then.
-/// A client that does not ask for parts gets all of them as one reply.
+/// parts, or pwk_server_reply. `wanted` is false if nobody waits for it any more: the client has
+/// cancelled or forgotten the call, or its death was noticed; pwk_server_fail ends the request
+/// then. A client that does not ask for parts gets all of them as one reply.
 ///
 /// Waits until the client has taken the part before, or until the deadline.
 ///
-/// Fails with PW_TIMED_OUT and PW_INTERRUPTED: nothing of it was given, and it can be given again.
-/// Of a part that is longer than a slot, something may have been given; then the request is over.
-/// PW_TOO_LONG if it is longer than max_message. PW_INVALID if the request has more parts itself:
-/// they come first. PW_STALE, PW_CORRUPT and PW_OS as pw_server_reply.
+/// Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: nothing of it was given, and it can be given
+/// again. Of a part that is longer than a slot, something may have been given; then the request is
+/// over. PWK_TOO_LONG if it is longer than max_message. PWK_INVALID if the request has more parts
+/// itself: they come first. PWK_STALE, PWK_CORRUPT and PWK_OS as pwk_server_reply.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_part(
-    server: In<'_, pw_server>,
+pub extern "C" fn pwk_server_part(
+    server: In<'_, pwk_server>,
     ticket: u64,
     data: Lent<'_, c_void>,
     len: usize,
     flags: u32,
-    deadline: pw_deadline,
+    deadline: pwk_deadline,
     wanted: Out<'_, bool>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_part", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_part", error, |name| {
         let server = name.given(server)?.of_bytes(name)?;
         let part = message(data.bytes(len, name)?, flags);
         put(wanted, with(server, ticket, name, |request| Ok(request.part(part, at(deadline))?))?)
     })
 }
 
-/// Waits until the client has taken the part that pw_server_part gave last, or until the deadline.
-/// `wanted` is as for pw_server_part. Before pw_server_fail, whose reason has no space beside a
+/// Waits until the client has taken the part that pwk_server_part gave last, or until the deadline.
+/// `wanted` is as for pwk_server_part. Before pwk_server_fail, whose reason has no space beside a
 /// part that was not taken.
 ///
-/// Fails with PW_TIMED_OUT and PW_INTERRUPTED: it has not taken it yet. PW_STALE, PW_CORRUPT and
-/// PW_OS as pw_server_reply.
+/// Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: it has not taken it yet. PWK_STALE, PWK_CORRUPT
+/// and PWK_OS as pwk_server_reply.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_flush(
-    server: In<'_, pw_server>,
+pub extern "C" fn pwk_server_flush(
+    server: In<'_, pwk_server>,
     ticket: u64,
-    deadline: pw_deadline,
+    deadline: pwk_deadline,
     wanted: Out<'_, bool>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_flush", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_flush", error, |name| {
         let server = name.given(server)?.of_bytes(name)?;
         put(wanted, with(server, ticket, name, |request| Ok(request.flush(at(deadline))?))?)
     })
 }
 
-/// Gives a request up: its call fails with PW_FAILED, and its client gets the reason, bytes of
+/// Gives a request up: its call fails with PWK_FAILED, and its client gets the reason, bytes of
 /// which as many arrive as a reply of one part has. There may be none. `wanted` says whether the
 /// client still waited.
 ///
-/// Fails with PW_STALE if the ticket is none that this server has to answer.
+/// Fails with PWK_STALE if the ticket is none that this server has to answer.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_fail(
-    server: In<'_, pw_server>,
+pub extern "C" fn pwk_server_fail(
+    server: In<'_, pwk_server>,
     ticket: u64,
     reason: Lent<'_, c_void>,
     len: usize,
     wanted: Out<'_, bool>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_fail", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_fail", error, |name| {
         let (server, reason) = (name.given(server)?.any(), message(reason.bytes(len, name)?, 0));
         put(wanted, kept(server, ticket, name)?.fail(reason))
     })
 }
 
 /// Whether a request is to be carried out: `wanted` is false once its client has cancelled, or its
-/// death was noticed, as it is within 250 ms where this is asked again and again; pw_server_fail
+/// death was noticed, as it is within 250 ms where this is asked again and again; pwk_server_fail
 /// ends the request then.
 ///
-/// Fails with PW_STALE if the ticket is none that this server has to answer.
+/// Fails with PWK_STALE if the ticket is none that this server has to answer.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_is_wanted(
-    server: In<'_, pw_server>,
+pub extern "C" fn pwk_server_is_wanted(
+    server: In<'_, pwk_server>,
     ticket: u64,
     wanted: Out<'_, bool>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_is_wanted", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_is_wanted", error, |name| {
         let server = name.given(server)?.any();
         put(wanted, with(server, ticket, name, |request| Ok(request.is_wanted()))?)
     })
 }
 
-/// How many servers have died with a request: what pw_request.redeliveries said.
+/// How many servers have died with a request: what pwk_request.redeliveries said.
 ///
-/// Fails with PW_STALE if the ticket is none that this server has to answer.
+/// Fails with PWK_STALE if the ticket is none that this server has to answer.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_redeliveries(
-    server: In<'_, pw_server>,
+pub extern "C" fn pwk_server_redeliveries(
+    server: In<'_, pwk_server>,
     ticket: u64,
     redeliveries: Out<'_, u16>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_redeliveries", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_redeliveries", error, |name| {
         let server = name.given(server)?.any();
         put(redeliveries, with(server, ticket, name, |request| Ok(request.redeliveries().into()))?)
     })
 }
 
 /// In a forked child, makes a request its own that the parent had taken when it forked: for servers
-/// that fork for each request. The parent must not answer it any more, and gets PW_STALE.
+/// that fork for each request. The parent must not answer it any more, and gets PWK_STALE.
 ///
-/// Fails with PW_STALE if the parent has answered it or has died, if something of it went in parts
-/// already, or if the ticket is none that it had to answer. What pw_reqrep_server fails with, since
+/// Fails with PWK_STALE if the parent has answered it or has died, if something of it went in parts
+/// already, or if the ticket is none that it had to answer. What pwk_server_new fails with, since
 /// the child attaches.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_adopt(
-    server: In<'_, pw_server>,
+pub extern "C" fn pwk_server_adopt(
+    server: In<'_, pwk_server>,
     ticket: u64,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_adopt", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_adopt", error, |name| {
         name.given(server)?.any().adopt(Ticket::from_bits(ticket))?.keep();
-        Ok(PW_OK)
+        Ok(PWK_OK)
     })
 }
 
 /// Fails all requests that wait now; `count` says how many they were.
 ///
-/// Fails as pw_server_try_recv.
+/// Fails as pwk_server_try_recv.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_clear(
-    server: In<'_, pw_server>,
+pub extern "C" fn pwk_server_clear(
+    server: In<'_, pwk_server>,
     count: Out<'_, usize>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_clear", error, |name| put(count, name.given(server)?.any().clear()?))
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_clear", error, |name| put(count, name.given(server)?.any().clear()?))
 }
 
-/// Stops a server: from now on, who receives gets PW_CLOSED at once, and no more requests are
+/// Stops a server: from now on, who receives gets PWK_CLOSED at once, and no more requests are
 /// taken. Those that were taken can be answered. Any thread may call it; it does not wait. NULL is
 /// allowed. To stop on a signal, block it in all threads, and have one wait for it with sigwait and
 /// then call this.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_stop(server: In<'_, pw_server>) {
+pub extern "C" fn pwk_server_stop(server: In<'_, pwk_server>) {
     get((), || server.into_iter().for_each(|server| server.any().stop()));
 }
 
 /// A descriptor for an event loop, readable while a request waits, and once the server was stopped.
 /// It is the program's to close, and not to be read from. When it is readable, take requests with
-/// pw_server_try_recv or pw_server_drain until there is none. A forked child asks for one of its
+/// pwk_server_try_recv or pwk_server_drain until there is none. A forked child asks for one of its
 /// own.
 ///
-/// Fails with PW_OS if no descriptor is left, or no thread can be started.
+/// Fails with PWK_OS if no descriptor is left, or no thread can be started.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_doorbell(
-    server: In<'_, pw_server>,
+pub extern "C" fn pwk_server_doorbell(
+    server: In<'_, pwk_server>,
     fd: Out<'_, c_int>,
-    error: Out<'_, pw_error>,
-) -> pw_status {
-    run("pw_server_doorbell", error, |name| {
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_doorbell", error, |name| {
         let (server, fd) = (name.given(server)?, name.given(fd)?);
         put(Some(fd), server.any().doorbell()?.into_raw_fd())
     })
@@ -424,32 +434,48 @@ pub extern "C" fn pw_server_doorbell(
 
 /// The segment that a server is attached to, lent until the server is freed; NULL for NULL.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_segment(server: In<'_, pw_server>) -> In<'_, pw_segment> {
+pub extern "C" fn pwk_server_segment(server: In<'_, pwk_server>) -> In<'_, pwk_segment> {
     server.map(|server| &server.segment)
 }
 
 /// Leaves the segment. Requests that it has taken and not answered fail at their clients.
 #[unsafe(no_mangle)]
-pub extern "C" fn pw_server_free(server: Handle<pw_server>) {
+pub extern "C" fn pwk_server_free(server: Handle<pwk_server>) {
     free(server);
 }
 
 // ---------------------------------------------------------------- on this side
 
+#[inline]
+fn reply(
+    server: In<'_, pwk_server>,
+    ticket: u64,
+    data: Lent<'_, c_void>,
+    len: usize,
+    flags: u32,
+    wanted: Out<'_, bool>,
+    name: Name,
+) -> Result<pwk_status> {
+    let server = name.given(server)?.of_bytes(name)?;
+    let reply = message(data.bytes(len, name)?, flags);
+    let answered = server.reply_to(Ticket::from_bits(ticket), &reply)?;
+    put(wanted, answered.ok_or_else(|| name.failure(ErrorKind::Stale))?)
+}
+
 // SAFETY: numbers.
-unsafe impl Growing for pw_server_options {}
+unsafe impl Growing for pwk_server_options {}
 
 // SAFETY: its first field is its size.
-unsafe impl Options for pw_server_options {
-    const DEFAULT: pw_server_options = pw_server_options {
-        size: size_of::<pw_server_options>(),
+unsafe impl Options for pwk_server_options {
+    const DEFAULT: pwk_server_options = pwk_server_options {
+        size: size_of::<pwk_server_options>(),
         max_message: 256 << 20,
         part_timeout_ns: 10_000_000_000,
     };
 }
 
-impl pw_server_options {
-    fn attach(&self, segment: &pw_segment) -> Result<pw_server> {
+impl pwk_server_options {
+    fn attach(&self, segment: &pwk_segment) -> Result<pwk_server> {
         let (max_message, part_timeout) = (self.max_message, Duration::from_nanos(self.part_timeout_ns));
         let end = match segment.segment.geometry().kind {
             Kind::Bytes => {
@@ -458,7 +484,7 @@ impl pw_server_options {
             }
             Kind::Integers => End::Integers(segment.segment.int_server()?),
         };
-        Ok(pw_server { end, segment: segment.clone() })
+        Ok(pwk_server { end, segment: segment.clone() })
     }
 }
 
@@ -468,7 +494,7 @@ enum End {
     Integers(IntServer),
 }
 
-impl pw_server {
+impl pwk_server {
     /// Whatever its payloads are.
     fn any(&self) -> &Server {
         match &self.end {
@@ -495,10 +521,10 @@ impl pw_server {
 }
 
 /// Appends the bytes of a request to `data`, and says what it is.
-fn described(request: &Request<'_>, data: &mut Vec<u8>) -> pw_request {
+fn described(request: &Request<'_>, data: &mut Vec<u8>) -> pwk_request {
     let (offset, len) = (data.len(), request.payload().len());
     data.extend_from_slice(request.payload());
-    pw_request {
+    pwk_request {
         ticket: request.ticket().to_bits(),
         offset,
         len,
@@ -509,14 +535,14 @@ fn described(request: &Request<'_>, data: &mut Vec<u8>) -> pw_request {
 }
 
 /// As `described`, and leaves it with its server.
-pub(super) fn keep(request: Request<'_>, data: &mut Vec<u8>) -> pw_request {
+pub(super) fn keep(request: Request<'_>, data: &mut Vec<u8>) -> pwk_request {
     let described = described(&request, data);
     request.keep();
     described
 }
 
 /// The same for all of them, for which there is space; how many they are.
-fn keep_all(requests: Vec<Request<'_>>, data: &mut Vec<u8>, space: &mut [MaybeUninit<pw_request>]) -> usize {
+fn keep_all(requests: Vec<Request<'_>>, data: &mut Vec<u8>, space: &mut [MaybeUninit<pwk_request>]) -> usize {
     let count = requests.len();
     space.iter_mut().zip(requests).for_each(|(place, request)| _ = place.write(keep(request, data)));
     count

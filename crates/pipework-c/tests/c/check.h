@@ -1,5 +1,5 @@
 /*
- * What the test programs share: OK(call) must succeed, GIVES(PW_X, call) must fail with PW_X, and
+ * What the test programs share: OK(call) must succeed, GIVES(PWK_X, call) must fail with PWK_X, and
  * CHECK(condition) must hold. Calls report into `error`.
  *
  * A program is a list of tests. It runs all of them, or the one that is named.
@@ -19,14 +19,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static __thread pw_error error;
+static __thread pwk_error error;
 
-static void check_status(pw_status want, pw_status got, const char *what, int line) {
+static void check_status(pwk_status want, pwk_status got, const char *what, int line) {
     char text[256];
     if (got == want) return;
-    pw_error_text(&error, text, sizeof text);
-    fprintf(stderr, "line %d: %s: %s, and not %s (last error: %s)\n", line, what, pw_status_text(got),
-            pw_status_text(want), text);
+    pwk_error_text(&error, text, sizeof text);
+    fprintf(stderr, "line %d: %s: %s, and not %s (last error: %s)\n", line, what, pwk_status_text(got),
+            pwk_status_text(want), text);
     abort();
 }
 
@@ -36,18 +36,18 @@ static void check_true(bool holds, const char *what, int line) {
     abort();
 }
 
-#define OK(call) check_status(PW_OK, call, #call, __LINE__)
+#define OK(call) check_status(PWK_OK, call, #call, __LINE__)
 #define GIVES(status, call) check_status(status, call, #call, __LINE__)
 #define CHECK(condition) check_true(condition, #condition, __LINE__)
 
 /* The last error is an invalid argument of this function. */
-#define NAMES(function) CHECK(error.kind == PW_INVALID && strcmp(error.op, #function) == 0)
+#define NAMES(function) CHECK(error.kind == PWK_INVALID && strcmp(error.op, #function) == 0)
 
 /* For what comes soon, and for what must not come. */
-#define SOON pw_in_ms(20000)
-#define SHORT pw_in_ms(30)
+#define SOON pwk_in_ms(20000)
+#define SHORT pwk_in_ms(30)
 
-static inline bool holds(const pw_buffer *buffer, const char *text) {
+static inline bool holds(const pwk_buffer *buffer, const char *text) {
     return buffer->len == strlen(text) && memcmp(buffer->data, text, buffer->len) == 0;
 }
 

@@ -17,7 +17,7 @@ fn the_header_compiles_alone_and_first() {
     let folder = Folder::new();
     for standard in ["c99", "c11", "c17", "c++11", "c++20"] {
         let name = if standard.starts_with("c++") { "alone.cc" } else { "alone.c" };
-        let text = "#include <pipework.h>\nint main(void) { return pw_abi() != PW_ABI; }\n";
+        let text = "#include <pipework.h>\nint main(void) { return pwk_abi() != PWK_ABI; }\n";
         std::fs::write(folder.join(name), text).unwrap();
         done(cc(standard).arg("-c").arg(folder.join(name)).arg("-o").arg(folder.join("alone.o")));
     }

@@ -103,7 +103,7 @@ fn an_installed_library_is_found_by_pkg_config_and_cmake_and_leaves_again() {
     for room in ["reqrep", "pipe", "fd"] {
         assert!(first.contains(&format!("\n.SS Room {room}\n")), "pipework(3) introduces {room}");
     }
-    assert!(first.contains("\n.SH SEE ALSO\n.BR pw_status (3) ,\n"), "pipework(3) names its pages");
+    assert!(first.contains("\n.SH SEE ALSO\n.BR pwk_status (3) ,\n"), "pipework(3) names its pages");
     let archive = prefix.join("lib/libpipework.a");
     let listed = done(Command::new("nm").args(["--extern-only", "--defined-only"]).arg(archive));
     assert_eq!(symbols(&listed), functions());

@@ -31,7 +31,7 @@ fn every_function_is_called_for_success_and_for_failure() {
     let reports: BTreeSet<String> = entries()
         .into_iter()
         .filter_map(|entry| match entry {
-            Entry::Function { name, returned, .. } => returned.starts_with("pw_status ").then_some(name),
+            Entry::Function { name, returned, .. } => returned.starts_with("pwk_status ").then_some(name),
             _ => None,
         })
         .collect();
@@ -46,12 +46,12 @@ fn every_function_is_called_for_success_and_for_failure() {
             squeezed.match_indices(&format!(",{name}(")).any(|(at, _)| squeezed[..at].ends_with(is_given));
         let succeeds = squeezed.contains(&format!("OK({name}("));
         missing.extend((!succeeds).then(|| format!("no OK({name}(..))")));
-        missing.extend((!fails).then(|| format!("no GIVES(PW_.., {name}(..))")));
+        missing.extend((!fails).then(|| format!("no GIVES(PWK_.., {name}(..))")));
     }
     assert!(missing.is_empty(), "tests/c: {missing:#?}");
 }
 
-/// Whether what stands before a comma is `GIVES(PW_..`.
+/// Whether what stands before a comma is `GIVES(PWK_..`.
 fn is_given(c: char) -> bool {
     c.is_ascii_uppercase() || c == '_'
 }
@@ -74,6 +74,33 @@ fn pages_run() {
         let is_for_c = page.parent().is_some_and(|folder| folder.ends_with("c"));
         assert!(!examples.is_empty() || !is_for_c, "{} shows a program", page.display());
         examples.iter().for_each(|example| drop(run_text("page.c", example)));
+    }
+}
+
+/// PipeWire's names begin with `pw_`, and ours with `pwk_`: a program in C or C++ uses both.
+#[test]
+fn a_program_includes_and_links_pipewire_as_well() {
+    let mut found = Command::new("pkg-config");
+    let found = found.args(["--cflags", "--libs", "libpipewire-0.3"]).output();
+    let Some(found) = found.ok().filter(|output| output.status.success()) else {
+        assert!(std::env::var_os("CI").is_none(), "install libpipewire-0.3-dev");
+        return println!("nothing was compiled: no libpipewire-0.3-dev");
+    };
+    let flags = String::from_utf8(found.stdout).expect("it prints text");
+    let folder = Folder::new();
+    let shared = built();
+    for (standard, language) in [("c11", "c"), ("c++17", "c++")] {
+        let program = folder.join(standard);
+        let mut cc = cc(standard);
+        cc.args(["-D_GNU_SOURCE", "-x", language]).arg(home().join("tests/c/beside/pipewire.c"));
+        cc.args(["-x", "none"]).arg(linked_name(shared)).arg("-o").arg(&program);
+        // Headers of the system may be less strict than ours.
+        for flag in flags.split_whitespace() {
+            cc.arg(flag.strip_prefix("-I").map_or(flag.into(), |folder| format!("-isystem{folder}")));
+        }
+        done(cc.arg(rpath(shared)));
+        let said = run(&program);
+        assert!(said.starts_with("pipewire ") && said.ends_with(": hello\n"), "{standard}: {said}");
     }
 }
 
@@ -138,21 +165,22 @@ pub(crate) fn soname(library: &Path) -> String {
 pub(crate) fn compiled(source: &Path, folder: &Folder) -> std::path::PathBuf {
     let program = folder.join(source.file_stem().expect("it has a name"));
     let shared = built();
-    // As programs find it.
+    let mut cc = cc("c11");
+    cc.arg("-D_GNU_SOURCE").arg(source).arg("-o").arg(&program);
+    done(cc.arg(linked_name(shared)).arg(rpath(shared)).arg("-pthread"));
+    program
+}
+
+/// The library, which also has the name by which programs look for it.
+fn linked_name(shared: &Path) -> &Path {
     let link = shared.parent().expect("it lies in a folder").join(soname(shared));
     let _ = std::os::unix::fs::symlink(shared.file_name().expect("it has a name"), &link);
-    let rpath = format!("-Wl,-rpath,{}", shared.parent().expect("it lies in a folder").display());
-    done(
-        cc("c11")
-            .arg("-D_GNU_SOURCE")
-            .arg(source)
-            .arg("-o")
-            .arg(&program)
-            .arg(shared)
-            .arg(rpath)
-            .arg("-pthread"),
-    );
-    program
+    shared
+}
+
+/// Has a program look for the library in its folder.
+fn rpath(shared: &Path) -> String {
+    format!("-Wl,-rpath,{}", shared.parent().expect("it lies in a folder").display())
 }
 
 /// What a program prints; it must succeed, and in time.

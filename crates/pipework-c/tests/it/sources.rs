@@ -126,7 +126,7 @@ impl Words {
                     fields: fields.collect(),
                 })
             }
-            Item::Struct(item) if is_public(&item.vis) && item.ident.to_string().starts_with("pw_") => {
+            Item::Struct(item) if is_public(&item.vis) && item.ident.to_string().starts_with("pwk_") => {
                 Some(Entry::Handle { docs: docs(&item.attrs), name: item.ident.to_string() })
             }
             Item::Fn(item) if item.sig.abi.is_some() => {
@@ -228,7 +228,7 @@ fn word(name: &str) -> &str {
         "pollfd" => "struct pollfd",
         "sockaddr" => "struct sockaddr",
         "sockaddr_storage" => "struct sockaddr_storage",
-        name if name.starts_with("pw_") => name,
+        name if name.starts_with("pwk_") => name,
         _ => panic!("`{name}` means nothing to C"),
     }
 }

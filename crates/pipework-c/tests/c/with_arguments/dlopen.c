@@ -16,42 +16,42 @@
         if (found == NULL) return __LINE__;             \
     } while (0)
 #define OK(call) \
-    if ((call) != PW_OK) return __LINE__
+    if ((call) != PWK_OK) return __LINE__
 
 static int use(void *library) {
-    pw_segment *segment = NULL;
-    pw_client *client = NULL;
-    pw_server *server = NULL;
-    pw_buffer buffer = PW_BUFFER;
-    pw_request request;
+    pwk_segment *segment = NULL;
+    pwk_client *client = NULL;
+    pwk_server *server = NULL;
+    pwk_buffer buffer = PWK_BUFFER;
+    pwk_request request;
     uint64_t ticket;
     int doorbell;
-    FIND(pw_reqrep_anonymous);
-    FIND(pw_reqrep_client);
-    FIND(pw_reqrep_server);
-    FIND(pw_client_send);
-    FIND(pw_client_recv);
-    FIND(pw_client_doorbell);
-    FIND(pw_server_recv);
-    FIND(pw_server_reply);
-    FIND(pw_buffer_free);
-    FIND(pw_client_free);
-    FIND(pw_server_free);
-    FIND(pw_segment_free);
-    OK(pw_reqrep_anonymous_found(NULL, &segment, NULL));
-    OK(pw_reqrep_client_found(segment, NULL, &client, NULL));
-    OK(pw_reqrep_server_found(segment, NULL, &server, NULL));
+    FIND(pwk_segment_anonymous);
+    FIND(pwk_client_new);
+    FIND(pwk_server_new);
+    FIND(pwk_client_send);
+    FIND(pwk_client_recv);
+    FIND(pwk_client_doorbell);
+    FIND(pwk_server_recv);
+    FIND(pwk_server_reply);
+    FIND(pwk_buffer_free);
+    FIND(pwk_client_free);
+    FIND(pwk_server_free);
+    FIND(pwk_segment_free);
+    OK(pwk_segment_anonymous_found(NULL, &segment, NULL));
+    OK(pwk_client_new_found(segment, NULL, &client, NULL));
+    OK(pwk_server_new_found(segment, NULL, &server, NULL));
     /* A thread that waits on behalf of the loop. */
-    OK(pw_client_doorbell_found(client, &doorbell, NULL));
-    OK(pw_client_send_found(client, "hello", 5, 0, PW_NEVER, &ticket, NULL));
-    OK(pw_server_recv_found(server, PW_NEVER, &buffer, &request, NULL));
-    OK(pw_server_reply_found(server, request.ticket, buffer.data, buffer.len, 0, NULL, NULL));
-    OK(pw_client_recv_found(client, ticket, PW_NEVER, &buffer, NULL, NULL));
+    OK(pwk_client_doorbell_found(client, &doorbell, NULL));
+    OK(pwk_client_send_found(client, "hello", 5, PWK_NEVER, &ticket, NULL));
+    OK(pwk_server_recv_found(server, PWK_NEVER, &buffer, &request, NULL));
+    OK(pwk_server_reply_found(server, request.ticket, buffer.data, buffer.len, NULL));
+    OK(pwk_client_recv_found(client, ticket, PWK_NEVER, &buffer, NULL));
     int failed = buffer.len == 5 ? 0 : __LINE__;
-    pw_buffer_free_found(&buffer);
-    pw_client_free_found(client);
-    pw_server_free_found(server);
-    pw_segment_free_found(segment);
+    pwk_buffer_free_found(&buffer);
+    pwk_client_free_found(client);
+    pwk_server_free_found(server);
+    pwk_segment_free_found(segment);
     close(doorbell);
     return failed;
 }

@@ -21,7 +21,7 @@ static size_t read_whole(const char *path, char *into, size_t space) {
     return (size_t)len;
 }
 
-static void print_item(const pw_item *item) {
+static void print_item(const pwk_item *item) {
     const unsigned char *data = item->data;
     printf("%d %d:%d %d %d:%d:%zu ", (int)item->kind, item->writer.pid, item->writer.tid,
            (int)item->parts, item->torn, (int)item->limit, item->torn_bytes);
@@ -29,23 +29,25 @@ static void print_item(const pw_item *item) {
     printf("\n");
 }
 
-static void play(const pw_atomic_options *options, size_t len) {
-    pw_reader *reader = NULL;
-    pw_writer *writer = NULL;
-    pw_item item;
-    pw_status status;
-    OK(pw_atomic_pair(options, &reader, &writer, &error));
-    CHECK(write(pw_writer_fd(writer), bytes, len) == (ssize_t)len);
-    pw_writer_free(writer);
-    while ((status = pw_reader_next_item(reader, SOON, &item, &error)) == PW_OK) print_item(&item);
+static void play(const pwk_atomic_options *options, size_t len) {
+    pwk_atomic_reader *reader = NULL;
+    pwk_atomic_writer *writer = NULL;
+    pwk_item item;
+    pwk_status status;
+    OK(pwk_atomic_pair(options, &reader, &writer, &error));
+    CHECK(write(pwk_atomic_writer_fd(writer), bytes, len) == (ssize_t)len);
+    pwk_atomic_writer_free(writer);
+    while ((status = pwk_atomic_reader_next_item(reader, SOON, &item, &error)) == PWK_OK) {
+        print_item(&item);
+    }
     printf("%d\n", status);
-    pw_reader_free(reader);
+    pwk_atomic_reader_free(reader);
 }
 
 int main(int argc, char **argv) {
     CHECK(argc == 8);
-    pw_atomic_options options;
-    pw_atomic_options_init(&options, sizeof options);
+    pwk_atomic_options options;
+    pwk_atomic_options_init(&options, sizeof options);
     size_t len = read_whole(argv[1], bytes, sizeof bytes);
     options.mixed = atoi(argv[2]) != 0;
     options.strict = atoi(argv[3]) != 0;

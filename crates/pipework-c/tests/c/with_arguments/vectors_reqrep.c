@@ -3,9 +3,9 @@
 
 #include <stdio.h>
 
-static void print_audit(pw_segment *segment, const char *name) {
-    pw_audit a;
-    if (pw_segment_audit(segment, &a, sizeof a, NULL) != PW_OK) return;
+static void print_audit(pwk_segment *segment, const char *name) {
+    pwk_audit a;
+    if (pwk_segment_audit(segment, &a, sizeof a, NULL) != PWK_OK) return;
     printf("%s.free %d\n%s.filling %d\n%s.waiting %d\n", name, (int)a.free, name, (int)a.filling, name,
            (int)a.waiting);
     printf("%s.taken %d\n%s.dropped %d\n%s.done %d\n", name, (int)a.taken, name, (int)a.dropped, name,
@@ -16,46 +16,50 @@ static void print_audit(pw_segment *segment, const char *name) {
 }
 
 int main(int argc, char **argv) {
-    pw_error error;
-    pw_segment *segment = NULL;
-    pw_server *server = NULL;
-    pw_geometry sizes;
-    pw_stats stats;
-    pw_buffer data = PW_BUFFER;
-    pw_request request;
+    pwk_error error;
+    pwk_segment *segment = NULL;
+    pwk_server *server = NULL;
+    pwk_geometry sizes;
+    pwk_stats stats;
+    pwk_buffer data = PWK_BUFFER;
+    pwk_request request;
     size_t recovered, members;
     char text[256];
     if (argc != 2) return 1;
-    if (pw_reqrep_open(argv[1], NULL, &segment, &error) != PW_OK) {
-        pw_error_text(&error, text, sizeof text);
+    if (pwk_segment_open(argv[1], NULL, &segment, &error) != PWK_OK) {
+        pwk_error_text(&error, text, sizeof text);
         return printf("refused %s\n", text) < 0;
     }
-    pw_segment_geometry(segment, &sizes, sizeof sizes, NULL);
+    pwk_segment_geometry(segment, &sizes, sizeof sizes, NULL);
     printf("opens.kind %s\n", sizes.integers ? "integers" : "bytes");
     printf("opens.slots %u\nopens.queue %u\n", (unsigned)sizes.slots, (unsigned)sizes.queue);
     printf("opens.request_bytes %u\n", (unsigned)sizes.request_bytes);
     printf("opens.reply_bytes %u\n", (unsigned)sizes.reply_bytes);
     printf("opens.members %u\n", (unsigned)sizes.members);
-    pw_segment_stats(segment, &stats, sizeof stats, NULL);
+    pwk_segment_stats(segment, &stats, sizeof stats, NULL);
     printf("stats.requests %llu\n", (unsigned long long)stats.requests);
     printf("stats.replies %llu\n", (unsigned long long)stats.replies);
     print_audit(segment, "audit");
-    if (pw_segment_recover(segment, &recovered, NULL) == PW_OK) printf("recovered %d\n", (int)recovered);
+    if (pwk_segment_recover(segment, &recovered, NULL) == PWK_OK) {
+        printf("recovered %d\n", (int)recovered);
+    }
     print_audit(segment, "audit_after");
-    if (pw_segment_members(segment, NULL, 0, &members, NULL) == PW_OK) printf("attached %d\n", (int)members);
-    if (!sizes.integers && pw_reqrep_server(segment, NULL, &server, NULL) == PW_OK) {
-        pw_status status = pw_server_try_recv(server, &data, &request, NULL);
-        if (status == PW_WOULD_BLOCK) printf("recv null\n");
-        if (status == PW_CORRUPT) printf("recv corrupt\n");
-        if (status == PW_OK) {
+    if (pwk_segment_members(segment, NULL, 0, &members, NULL) == PWK_OK) {
+        printf("attached %d\n", (int)members);
+    }
+    if (!sizes.integers && pwk_server_new(segment, NULL, &server, NULL) == PWK_OK) {
+        pwk_status status = pwk_server_try_recv(server, &data, &request, NULL);
+        if (status == PWK_WOULD_BLOCK) printf("recv null\n");
+        if (status == PWK_CORRUPT) printf("recv corrupt\n");
+        if (status == PWK_OK) {
             printf("recv.data %.*s\nrecv.flags %u\n", (int)data.len, (char *)data.data, (unsigned)request.flags);
             printf("recv.redeliveries %u\n", (unsigned)request.redeliveries);
-            status = pw_server_reply(server, request.ticket, "too late for the dead", 21, 0, NULL, NULL);
+            status = pwk_server_reply(server, request.ticket, "too late for the dead", 21, NULL);
             printf("replied %d\n", (int)status);
         }
     }
-    pw_buffer_free(&data);
-    pw_server_free(server);
-    pw_segment_free(segment);
+    pwk_buffer_free(&data);
+    pwk_server_free(server);
+    pwk_segment_free(segment);
     return 0;
 }

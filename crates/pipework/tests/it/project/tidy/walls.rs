@@ -165,7 +165,7 @@ fn unsafe_stands_in_the_listed_files_only() {
 /// Before a function that C calls: unsafe, since two libraries may give a function the same name.
 const EXPORT: &str = "#[unsafe(no_mangle)]";
 
-/// Whether something on a line of code is unsafe. Names of the C library begin with `pw_`, which
+/// Whether something on a line of code is unsafe. Names of the C library begin with `pwk_`, which
 /// says that they are its own.
 fn is_unsafe(file: &File, line: &str) -> bool {
     let is_ours = file.path.starts_with(C_LIBRARY) && line.trim() == EXPORT;
@@ -179,15 +179,15 @@ fn functions_for_c_have_names_of_their_own() {
         // Code without literals does not say "C".
         let pairs = numbered(&code).zip(file.text.lines().skip(1));
         let exported = pairs.filter(|((_, line), _)| file.is_rust() && line.trim() == EXPORT);
-        let foreign = exported.filter(|(_, next)| !next.starts_with("pub extern \"C\" fn pw_"));
+        let foreign = exported.filter(|(_, next)| !next.starts_with("pub extern \"C\" fn pwk_"));
         foreign
-            .map(|((number, _), _)| (number, "what C calls is `pub extern \"C\" fn pw_..`".into()))
+            .map(|((number, _), _)| (number, "what C calls is `pub extern \"C\" fn pwk_..`".into()))
             .collect()
     }
     let function = |head: &str| format!("{EXPORT}\npub {head}() {{}}\n");
-    let bad = [function("extern \"C\" fn call"), function("fn pw_call")];
+    let bad = [function("extern \"C\" fn call"), function("fn pwk_call")];
     let bad = bad.each_ref().map(|text| (C_LIBRARY, "a.rs", &**text));
-    hold(rule, &bad, &[(C_LIBRARY, "a.rs", &function("extern \"C\" fn pw_call"))]);
+    hold(rule, &bad, &[(C_LIBRARY, "a.rs", &function("extern \"C\" fn pwk_call"))]);
 }
 
 #[test]
