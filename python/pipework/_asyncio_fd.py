@@ -42,7 +42,7 @@ async def _when_readable(reader: AtomicReader, attempt: Callable[[], T | None], 
     loop = await _loops.enter()
     with _loops.Patience(timeout, "atomic recv") as patience:
         while (done := attempt()) is None:
-            await _ready(loop, reader.fileno, False, patience, reader.due())
+            await _ready(loop, reader.fileno, False, patience, reader.next_timeout())
         return done
 
 

@@ -285,11 +285,11 @@ def test_reads_can_stop_where_an_item_ends() -> None:
 def test_fill_makes_space() -> None:
     reader, writer = atomic.pair()
     writer.send(bytes(40_000))
-    assert reader.fill(SOON) == 40_000 + 16 * 10
+    assert reader.read_ahead(SOON) == 40_000 + 16 * 10
     writer.send(bytes(40_000), SOON)
     writer.close()
     assert [len(message) for message in reader.messages()] == [40_000, 40_000]
-    assert reader.fill() == 0
+    assert reader.read_ahead() == 0
 
 
 def test_fifos_by_path(tmp_path: Path) -> None:
@@ -448,7 +448,7 @@ bytes_out, bytes_in = pipe.pipe(10)
 waits = [reader.recv, lambda: other_writer.send(bytes(1_000_000)), lambda: bytes_in.write(bytes(100))]
 for wait in waits:
     threading.Thread(target=wait, daemon=True).start()
-other_reader.fill()
+other_reader.read_ahead()
 """
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=SOON)
 
@@ -472,8 +472,8 @@ def test_readers_of_one_fifo_see_each_other(tmp_path: Path) -> None:
     path = tmp_path / "fifo"
     atomic.create_fifo(path)
     with atomic.Reader.fifo(path) as one:
-        assert not one.has_rival()
+        assert not one.has_other_reader()
         with atomic.Reader.fifo(path) as two:
-            assert one.has_rival()
-            assert two.has_rival()
-        assert not one.has_rival()
+            assert one.has_other_reader()
+            assert two.has_other_reader()
+        assert not one.has_other_reader()

@@ -190,10 +190,10 @@ def test_a_frame_that_nothing_completes_becomes_text_in_time(run: Run) -> None:
         with reader, writer:
             os.write(writer.fileno(), b"\x0estray\n")
             assert reader.try_next_item() is None
-            due = reader.due()
+            due = reader.next_timeout()
             assert due is not None and 0 <= due <= 0.05
             assert await reader.anext_item() == atomic.Line(b"\x0estray\n")
-            assert reader.due() is None
+            assert reader.next_timeout() is None
 
     run(work())
 

@@ -77,7 +77,7 @@ def test_a_killed_writer_leaves_a_report() -> None:
         writer.send(bytes(1_000_000))
         os._exit(0)
     writer.close()
-    assert reader.fill(SOON) > 0
+    assert reader.read_ahead(SOON) > 0
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     items = list(reader)

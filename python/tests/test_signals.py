@@ -29,7 +29,7 @@ def waits(tmp_path: Path) -> Iterator[dict[str, Callable[[], object]]]:
         "recv": reader.recv,
         "recv_into": lambda: reader.recv_into(bytearray(10)),
         "next_item": reader.next_item,
-        "fill": reader.fill,
+        "read_ahead": reader.read_ahead,
         "wait_eof": reader.wait_eof,
         "for item": lambda: next(reader),
         "messages": lambda: next(reader.messages()),
@@ -45,7 +45,7 @@ def waits(tmp_path: Path) -> Iterator[dict[str, Callable[[], object]]]:
         each.close()
 
 
-NAMES = """recv, recv_into, next_item, fill, wait_eof, for item, messages, a long message, flush, send after what is pending, burst,
+NAMES = """recv, recv_into, next_item, read_ahead, wait_eof, for item, messages, a long message, flush, send after what is pending, burst,
 send_many, open a fifo""".replace("\n", " ").split(", ")
 
 

@@ -423,7 +423,7 @@ fn waiting(at_once: u64) -> Result<Sample, Failure> {
         let (mut spent, mut filled) = (Cost::default(), 0);
         for parsed in (at_once..=MESSAGES).step_by(at_once as usize) {
             while filled < parsed * WIRE_BYTES {
-                match reader.fill(Deadline::NEVER)? {
+                match reader.read_ahead(Deadline::NEVER)? {
                     0 => return Err("the stream ended early".into()),
                     len => filled += len as u64,
                 }

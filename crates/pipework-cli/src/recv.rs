@@ -47,7 +47,7 @@ pub(crate) fn recv(args: &RecvArgs, quiet: bool) -> Result<Ending, Failure> {
         };
         // Workers of --exec have it open as well while their commands run, and wait for their
         // turns.
-        if args.exec.is_empty() && source.reader.has_rival() {
+        if args.exec.is_empty() && source.reader.has_other_reader() {
             sink.progress
                 .warn("somebody else reads from the same FIFO: each gets pieces, and loses messages");
         }

@@ -215,7 +215,7 @@ impl Run<'_> {
             if let Some(reader) = &job.reader {
                 sources.push(Source::Job(place));
                 fds.push(PollFd::new(reader, PollFlags::IN));
-                let due = if job.ready { Some(Deadline::now()) } else { reader.due() };
+                let due = if job.ready { Some(Deadline::now()) } else { reader.next_timeout() };
                 until = until.or_earlier(due.unwrap_or(Deadline::NEVER));
             }
             if let Some(stderr) = &job.stderr {

@@ -132,7 +132,7 @@ impl Tee {
             if reads {
                 fds.push(PollFd::new(&self.input, PollFlags::IN));
             }
-            let due = self.reader.as_ref().and_then(Reader::due).unwrap_or(Deadline::NEVER);
+            let due = self.reader.as_ref().and_then(Reader::next_timeout).unwrap_or(Deadline::NEVER);
             let until = self.account.due.or_earlier(due).or_earlier(still);
             sys::wait_for(&mut fds, until).map_err(at("poll"))?;
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();

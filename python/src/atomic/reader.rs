@@ -241,8 +241,8 @@ impl Reader {
     /// In how many seconds an event loop should call again although the descriptor is not readable;
     /// None: not before it is. Ask after a `try_` method had nothing: a frame that waits for its
     /// rest becomes text then (`frame_timeout`), or with 0 there is more to read.
-    fn due(&self, py: Python<'_>) -> PyResult<Option<f64>> {
-        let due = self.handle.with(py, "atomic due", |reader| reader.due())?;
+    fn next_timeout(&self, py: Python<'_>) -> PyResult<Option<f64>> {
+        let due = self.handle.with(py, "atomic next_timeout", |reader| reader.next_timeout())?;
         Ok(due.and_then(Deadline::remaining).map(|left| left.as_secs_f64()))
     }
 
@@ -251,8 +251,10 @@ impl Reader {
     ///
     /// Raises `TooLong` once `max_unfinished` bytes lie unparsed, and `TimedOut`.
     #[pyo3(signature = (timeout=None))]
-    fn fill(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<usize> {
-        self.handle.wait(py, until(timeout), "atomic fill", |reader, slice| py.detach(|| reader.fill(slice)))
+    fn read_ahead(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<usize> {
+        self.handle.wait(py, until(timeout), "atomic read_ahead", |reader, slice| {
+            py.detach(|| reader.read_ahead(slice))
+        })
     }
 
     /// Waits until it is known whether the pipe has ended: True once it has, and all is given out;
@@ -287,8 +289,8 @@ impl Reader {
 
     /// Whether somebody else reads from the same FIFO now, opened by its path as here: both get
     /// pieces of the stream, and lose messages.
-    fn has_rival(&self, py: Python<'_>) -> PyResult<bool> {
-        self.handle.with(py, "has_rival", |reader| reader.has_rival())
+    fn has_other_reader(&self, py: Python<'_>) -> PyResult<bool> {
+        self.handle.with(py, "has_other_reader", |reader| reader.has_other_reader())
     }
 
     /// Another reader of the same pipe, for another thread. The clones share one buffer: each item

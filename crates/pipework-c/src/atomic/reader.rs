@@ -211,7 +211,9 @@ pub extern "C" fn pwk_atomic_reader_peek(
 /// becomes text then, or there is more in the pipe than one call looks at.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_atomic_reader_next_timeout(reader: In<'_, pwk_atomic_reader>) -> pwk_deadline {
-    get(PWK_NEVER, || reader.and_then(|reader| reader.reader.due()).map_or(PWK_NEVER, Deadline::as_ns))
+    get(PWK_NEVER, || {
+        reader.and_then(|reader| reader.reader.next_timeout()).map_or(PWK_NEVER, Deadline::as_ns)
+    })
 }
 
 /// Waits for bytes and reads them without looking at them, to make space for writers. `len` says
@@ -226,7 +228,7 @@ pub extern "C" fn pwk_atomic_reader_read_ahead(
     len: Out<'_, usize>,
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
-    run("pwk_atomic_reader_read_ahead", error, |name| put(len, open(reader, name)?.fill(at(deadline))?))
+    run("pwk_atomic_reader_read_ahead", error, |name| put(len, open(reader, name)?.read_ahead(at(deadline))?))
 }
 
 /// Whether the pipe has ended, and all is given out. It does not read: pwk_atomic_reader_wait_eof
@@ -280,7 +282,7 @@ pub extern "C" fn pwk_atomic_reader_is_empty(reader: In<'_, pwk_atomic_reader>) 
 /// pieces of the stream, and messages are lost to both.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_atomic_reader_has_other_reader(reader: In<'_, pwk_atomic_reader>) -> bool {
-    get(false, || reader.is_some_and(|reader| reader.reader.has_rival()))
+    get(false, || reader.is_some_and(|reader| reader.reader.has_other_reader()))
 }
 
 /// The descriptor, for an event loop, lent until the handle is freed; -1 for NULL. When it is

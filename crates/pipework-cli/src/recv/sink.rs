@@ -173,7 +173,7 @@ impl Sink {
     pub(super) fn wait_for(&mut self, reader: Option<&Reader>, deadline: Deadline) -> Result<bool, Failure> {
         let mut fds = vec![PollFd::new(&self.stop.signals, PollFlags::IN)];
         fds.extend(reader.map(|reader| PollFd::new(reader, PollFlags::IN)));
-        let due = reader.and_then(Reader::due).unwrap_or(Deadline::NEVER);
+        let due = reader.and_then(Reader::next_timeout).unwrap_or(Deadline::NEVER);
         sys::wait_for(&mut fds, deadline.or_earlier(due)).map_err(at("poll"))?;
         let is_ready = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
         self.hear()?;

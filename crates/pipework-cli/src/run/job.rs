@@ -177,7 +177,7 @@ impl Job {
 
     /// Its reader has something to decide although nothing has come.
     pub(super) fn is_due(&self) -> bool {
-        let due = self.reader.as_ref().and_then(Reader::due);
+        let due = self.reader.as_ref().and_then(Reader::next_timeout);
         due.is_some_and(Deadline::has_passed)
     }
 

@@ -213,7 +213,7 @@ impl Output {
     /// By when to look although nothing has come.
     pub(super) fn due(&self) -> Deadline {
         match self {
-            Self::Messages { reader, has_ended: false } => reader.due().unwrap_or(Deadline::NEVER),
+            Self::Messages { reader, has_ended: false } => reader.next_timeout().unwrap_or(Deadline::NEVER),
             _ => Deadline::NEVER,
         }
     }

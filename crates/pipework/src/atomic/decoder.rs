@@ -232,7 +232,7 @@ impl Decoder {
     pub(super) fn space(&mut self, len: usize) -> Result<&mut [u8]> {
         let held = self.end - self.start;
         if held.saturating_add(len) > self.limits.max_unfinished.max(len + self.limits.pipe_buf) {
-            return Err(Error::new(ErrorKind::TooLong, "atomic fill"));
+            return Err(Error::new(ErrorKind::TooLong, "atomic read_ahead"));
         }
         if held == 0 {
             (self.start, self.end) = (0, 0);

@@ -193,7 +193,7 @@ impl Options {
 
     /// Reader: the bytes of all unfinished messages together, with 256 for each beside its data;
     /// past it, the one that waited longest is given up, and its report names this limit. Also how
-    /// much [`Reader::fill`] may buffer. Default: 8 times `max_message`, so that as many writers
+    /// much [`Reader::read_ahead`] may buffer. Default: 8 times `max_message`, so that as many writers
     /// may be in the middle of the largest message, and at least 1 GiB. It bounds the reader's
     /// memory, together with one message, one line and what a message decompresses to, each of
     /// `max_message` bytes at most. (A message that grows takes up to twice its bytes of address
@@ -215,7 +215,7 @@ impl Options {
     /// text holds what follows it back for as long, or until 4096 bytes have come. Zero is right
     /// where all writers write into this very pipe; `Duration::MAX` waits for the end. The time
     /// counts from the last byte that came, by the clock, across calls; event loops ask
-    /// [`Reader::due`].
+    /// [`Reader::next_timeout`].
     pub fn frame_timeout(self, time: Duration) -> Options {
         Options { frame_timeout: time, ..self }
     }

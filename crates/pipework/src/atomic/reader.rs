@@ -145,8 +145,8 @@ impl Reader {
     /// all that is in the pipe: the deadline has passed already.
     ///
     /// [`Options::frame_timeout`]: super::Options::frame_timeout
-    pub fn due(&self) -> Option<Deadline> {
-        self.look(None, Source::due)
+    pub fn next_timeout(&self) -> Option<Deadline> {
+        self.look(None, Source::next_timeout)
     }
 
     /// Waits for bytes and reads up to the read size of them without parsing any, to make space for
@@ -156,8 +156,8 @@ impl Reader {
     ///
     /// # Errors
     /// `TooLong` once `max_unfinished` bytes lie unparsed; `TimedOut`, `Interrupted`, `Stale`.
-    pub fn fill(&mut self, deadline: impl Into<Deadline>) -> Result<usize> {
-        const OP: &str = "atomic fill";
+    pub fn read_ahead(&mut self, deadline: impl Into<Deadline>) -> Result<usize> {
+        const OP: &str = "atomic read_ahead";
         let deadline = deadline.into();
         loop {
             self.check_fork(OP)?;
@@ -306,8 +306,8 @@ impl Reader {
     /// piece is taken for a message, but messages are lost to both: ask after opening, and when a
     /// message is reported as `Torn`. Readers of another kind, and those that were given a
     /// descriptor, are not seen.
-    pub fn has_rival(&self) -> bool {
-        self.end.has_rival()
+    pub fn has_other_reader(&self) -> bool {
+        self.end.has_other_reader()
     }
 
     /// Another reader of the same pipe, for another thread. The clones share one buffer: each item
@@ -524,7 +524,7 @@ impl Clones {
             if deadline.has_passed() {
                 return Err(Errno::TIMEDOUT.at(OP));
             }
-            let wait = source.due().map_or(deadline, |due| deadline.or_earlier(due));
+            let wait = source.next_timeout().map_or(deadline, |due| deadline.or_earlier(due));
             self.wait(source, end, wait, OP)?;
         }
     }
@@ -604,9 +604,9 @@ fn sole(clones: &mut Arc<Clones>) -> Option<&mut Source> {
 
 impl AsFd for Reader {
     /// For an event loop: when it is readable, call a `try_` method until that has nothing, and
-    /// then ask [`Reader::due`]. It stays the same for the reader's life, but for a listener in a
-    /// forked child, which has another after its first call there. With clones, an item may also
-    /// wait in the buffer that they share.
+    /// then ask [`Reader::next_timeout`]. It stays the same for the reader's life, but for a
+    /// listener in a forked child, which has another after its first call there. With clones, an
+    /// item may also wait in the buffer that they share.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.end.as_fd()
     }

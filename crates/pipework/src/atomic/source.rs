@@ -176,7 +176,7 @@ impl Source {
     }
 
     /// By when to look again although nothing comes.
-    pub(super) fn due(&mut self) -> Option<Deadline> {
+    pub(super) fn next_timeout(&mut self) -> Option<Deadline> {
         if self.cut_short {
             return Some(Deadline::now());
         }

@@ -632,12 +632,12 @@ fn a_line_that_ends_with_cr_is_given_out_although_nothing_follows() {
     let mut came = None;
     while came.is_none() {
         came = reader.try_next_item().transpose().map(line);
-        let Some(due) = reader.due() else { continue };
+        let Some(due) = reader.next_timeout() else { continue };
         assert!(came.is_none(), "nothing is due any more");
         assert_eq!(crate::sys::wait(&[reader.as_fd()], crate::sys::For::Reading, due), Ok(false));
     }
     assert_eq!(came, Some(Ok("30%\r".into())));
-    assert_eq!((reader.due(), reader.peek()), (None, None));
+    assert_eq!((reader.next_timeout(), reader.peek()), (None, None));
     // By clones.
     let mut clone = reader.try_clone().unwrap();
     print.write_all(b"40%\r").unwrap();
@@ -908,7 +908,7 @@ fn a_clone_is_woken_by_what_another_filled_in() {
         }
         writer.send("buffered", Deadline::NEVER).unwrap();
         // Whoever is first reads it; either way the clone must give it out.
-        let _ = reader.fill(Duration::from_millis(50));
+        let _ = reader.read_ahead(Duration::from_millis(50));
         assert_eq!(waiting.join().unwrap().map(Message::into_vec), Ok(b"buffered".to_vec()));
     });
 }

@@ -179,14 +179,14 @@ impl PipeEnd {
     /// Tells others that this FIFO has a reader.
     fn claimed(self, op: &'static str) -> Result<PipeEnd> {
         let claim = sys::duplicate(self.fd.as_fd()).map_err(|errno| errno.at(op))?;
-        // A file system that knows no locks is none that tells of rivals.
+        // A file system that knows no locks is none that tells of other readers.
         let _ = sys::memory::lock_shared(claim.as_fd(), 0);
         Ok(PipeEnd { claim: Some(Arc::new(claim)), ..self })
     }
 
     /// Whether another open file of the same FIFO has been claimed. The kernel takes a claim back
     /// when its holder dies.
-    pub(crate) fn has_rival(&self) -> bool {
+    pub(crate) fn has_other_reader(&self) -> bool {
         self.claim.as_ref().is_some_and(|claim| sys::memory::is_locked(claim.as_fd(), 0) == Ok(true))
     }
 

@@ -210,10 +210,10 @@ const READER_CALLS: [ReaderCall; 33] = [
         }
         taker.nothing(())
     }),
-    ("due", |taker| taker.nothing(taker.reader.due())),
-    ("fill", |taker| {
+    ("next_timeout", |taker| taker.nothing(taker.reader.next_timeout())),
+    ("read_ahead", |taker| {
         let deadline = taker.deadline();
-        match taker.reader.fill(deadline) {
+        match taker.reader.read_ahead(deadline) {
             Ok(_) => taker.nothing(()),
             Err(error) => taker.item(Err(error)),
         }
@@ -246,8 +246,8 @@ const READER_CALLS: [ReaderCall; 33] = [
         assert!(before <= taker.reader.position());
         taker.nothing(())
     }),
-    ("has_rival", |taker| {
-        assert!(!taker.reader.has_rival());
+    ("has_other_reader", |taker| {
+        assert!(!taker.reader.has_other_reader());
         taker.nothing(())
     }),
     ("try_clone", |taker| {

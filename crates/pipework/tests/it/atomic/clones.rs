@@ -158,7 +158,7 @@ fn nothing_hangs_in_a_child_that_was_forked_while_a_clone_read() {
                 writer.send("something to look at", PATIENCE).unwrap();
                 fork(|| {
                     assert!(!idle.is_eof());
-                    assert!(idle.peek().is_none() && idle.zstd().is_none() && idle.due().is_none());
+                    assert!(idle.peek().is_none() && idle.zstd().is_none() && idle.next_timeout().is_none());
                     let _ = idle.buffered();
                     let _ = (idle.read_size(), idle.is_mixed(), format!("{idle:?}"));
                     idle.set_read_size(1);
@@ -167,7 +167,7 @@ fn nothing_hangs_in_a_child_that_was_forked_while_a_clone_read() {
                     let _ = (idle.set_mixed(true), idle.set_zstd(None), idle.try_clone().map(drop));
                     for refused in [
                         idle.try_next_item().map(drop),
-                        idle.fill(Deadline::NEVER).map(drop),
+                        idle.read_ahead(Deadline::NEVER).map(drop),
                         idle.wait_eof(Deadline::NEVER).map(drop),
                         idle.recv(Deadline::NEVER).map(drop),
                     ] {

@@ -196,27 +196,28 @@ fn a_listener_that_fills_waits_for_the_next_writer() {
         let folder = Folder::new();
         let path = fifo(&folder, "pipe");
         let mut reader = Options::new().listen_fifo(&path).unwrap();
-        let timed_out =
-            |reader: &mut Reader| reader.fill(SHORT).is_err_and(|error| error.kind() == ErrorKind::TimedOut);
+        let timed_out = |reader: &mut Reader| {
+            reader.read_ahead(SHORT).is_err_and(|error| error.kind() == ErrorKind::TimedOut)
+        };
         for generation in 0..3 {
             drop(write_fifo(&path));
             assert!(timed_out(&mut reader) && timed_out(&mut reader), "generation {generation}");
             let mut writer = write_fifo(&path);
             writer.send("whole", PATIENCE).unwrap();
-            assert_eq!(reader.fill(PATIENCE), Ok(16 + 5));
+            assert_eq!(reader.read_ahead(PATIENCE), Ok(16 + 5));
             drop(writer);
             // What this writer has left unfinished would end here: it is taken first.
-            assert_eq!(reader.fill(SHORT), Ok(0));
+            assert_eq!(reader.read_ahead(SHORT), Ok(0));
             assert_eq!(&*reader.recv(PATIENCE).unwrap(), b"whole");
             assert!(timed_out(&mut reader), "generation {generation}");
         }
         // One that comes while it waits.
         thread::scope(|scope| {
             scope.spawn(|| write_fifo(&path).send("later", PATIENCE).unwrap());
-            assert_eq!(reader.fill(PATIENCE), Ok(16 + 5));
+            assert_eq!(reader.read_ahead(PATIENCE), Ok(16 + 5));
         });
         reader.finish().unwrap();
-        assert_eq!(reader.fill(SHORT), Ok(0));
+        assert_eq!(reader.read_ahead(SHORT), Ok(0));
     });
 }
 
@@ -473,20 +474,20 @@ fn readers_of_one_fifo_see_each_other() {
     let options = Options::new();
     let one = options.read_fifo(&path).unwrap();
     let clone = one.try_clone().unwrap();
-    assert!(!one.has_rival() && !clone.has_rival(), "clones are no rivals");
+    assert!(!one.has_other_reader() && !clone.has_other_reader(), "clones are no rivals");
     let mut two = options.listen_fifo(&path).unwrap();
-    assert!(one.has_rival() && clone.has_rival() && two.has_rival());
+    assert!(one.has_other_reader() && clone.has_other_reader() && two.has_other_reader());
     drop(one);
-    assert!(two.has_rival(), "the clone lives");
+    assert!(two.has_other_reader(), "the clone lives");
     drop(clone);
-    assert!(!two.has_rival());
+    assert!(!two.has_other_reader());
     // A listener that has opened its FIFO anew is no rival of itself.
     for _ in 0..2 {
         drop(options.write_fifo(&path, PATIENCE).unwrap());
         assert_eq!(two.try_recv(), Ok(None));
     }
-    assert!(!two.has_rival());
+    assert!(!two.has_other_reader());
     let three = options.read_fifo(&path).unwrap();
-    assert!(two.has_rival() && three.has_rival());
-    assert!(!pair().unwrap().0.has_rival(), "a pipe without a name has no path to be opened by");
+    assert!(two.has_other_reader() && three.has_other_reader());
+    assert!(!pair().unwrap().0.has_other_reader(), "a pipe without a name has no path to be opened by");
 }

@@ -147,7 +147,7 @@ fn who_finishes_hears_of_all_that_has_begun() {
     assert!(matches!(torn, Item::Torn(torn) if torn.bytes == 4), "{torn:?}");
     for reader in [&mut reader, &mut other] {
         assert_eq!(kind(reader.next_item(Deadline::NEVER).map(drop)), Some(ErrorKind::Closed));
-        assert_eq!(reader.fill(Deadline::NEVER), Ok(0));
+        assert_eq!(reader.read_ahead(Deadline::NEVER), Ok(0));
         assert!(reader.is_empty() && reader.is_eof());
     }
     let mut next = Options::new().mixed(true).dup_reader(&reader).unwrap();

@@ -86,7 +86,7 @@ fn an_inherited_reader_is_the_childs_only_if_nothing_was_buffered() {
                 assert_eq!(kind(reader.recv(PATIENCE)), ErrorKind::Stale);
                 assert_eq!(kind(reader.try_recv()), ErrorKind::Stale);
                 assert_eq!(kind(reader.try_next_item()), ErrorKind::Stale);
-                assert_eq!(kind(reader.fill(PATIENCE)), ErrorKind::Stale);
+                assert_eq!(kind(reader.read_ahead(PATIENCE)), ErrorKind::Stale);
             })
             .join();
         };

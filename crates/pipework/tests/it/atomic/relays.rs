@@ -144,7 +144,7 @@ fn what_nothing_completes_becomes_text() {
         let begin = Instant::now();
         assert_eq!(kind(reader.next_item(Deadline::now())), Err(ErrorKind::TimedOut));
         assert_eq!(reader.peek().as_deref(), Some(&b"prompt> "[..]), "what waits is no text yet");
-        let due = reader.due().expect("it is known when to call again").remaining().unwrap();
+        let due = reader.next_timeout().expect("it is known when to call again").remaining().unwrap();
         assert!(due <= TIME);
         if patient {
             assert_eq!(reader.next_item(PATIENCE), Ok(Item::Torn(lost)));
@@ -155,7 +155,7 @@ fn what_nothing_completes_becomes_text() {
         }
         assert!(begin.elapsed() >= TIME);
         assert_eq!(kind(reader.try_next_item()), Ok(false));
-        assert_eq!(reader.due(), None);
+        assert_eq!(reader.next_timeout(), None);
         assert_eq!(reader.peek().unwrap(), [b"prompt> ", &PART[..21]].concat());
         // The rest comes too late, and what follows it does not suffer.
         print.write_all(&[&PART[21..], b"\n", PART].concat()).unwrap();
@@ -195,7 +195,11 @@ fn the_end_and_bytes_that_contradict_decide_at_once() {
     print.write_all(&[&PART[..PART.len() - 1], b"!\n\x0ehalf"].concat()).unwrap();
     assert!(matches!(reader.next_item(PATIENCE), Ok(Item::Torn(torn)) if torn.writer == Some(KEY)));
     assert!(matches!(reader.next_item(PATIENCE), Ok(Item::Line(line)) if line.ends_with(b"hello!\n")));
-    assert_eq!((kind(reader.try_next_item()), reader.due()), (Ok(false), None), "it would wait for ever");
+    assert_eq!(
+        (kind(reader.try_next_item()), reader.next_timeout()),
+        (Ok(false), None),
+        "it would wait for ever"
+    );
     drop(print);
     assert!(matches!(reader.next_item(PATIENCE), Ok(Item::Line(line)) if *line == *b"\x0ehalf"));
     assert_eq!(kind(reader.next_item(PATIENCE)), Err(ErrorKind::Closed));
@@ -234,9 +238,9 @@ fn a_call_that_has_not_looked_at_all_says_so() {
     let (mut reader, mut print) = mixed(Options::new().read_size(1));
     print.write_all(&[b'x'; 8192]).unwrap();
     assert_eq!(kind(reader.try_next_item()), Ok(false));
-    assert!(reader.due().is_some_and(Deadline::has_passed));
+    assert!(reader.next_timeout().is_some_and(Deadline::has_passed));
     let mut calls = 1;
-    while reader.due().is_some() {
+    while reader.next_timeout().is_some() {
         assert_eq!(kind(reader.try_next_item()), Ok(false));
         calls += 1;
     }

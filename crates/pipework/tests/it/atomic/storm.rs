@@ -67,7 +67,7 @@ fn what_a_killed_writer_left_is_reported_to_the_byte() {
             drop(writer);
             for _ in 0..blocks {
                 wait_for(&reader, PollFlags::IN);
-                reader.fill(PATIENCE).unwrap();
+                reader.read_ahead(PATIENCE).unwrap();
             }
             wait_for(&reader, PollFlags::IN);
             let pid = child.pid();

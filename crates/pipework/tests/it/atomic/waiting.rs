@@ -174,7 +174,7 @@ fn deadlines_pass_and_nothing_is_lost() {
         for deadline in [Deadline::now(), Deadline::after(SHORT), Deadline::at(Instant::now() + SHORT)] {
             assert_eq!(kind(reader.recv(deadline)), ErrorKind::TimedOut);
             assert_eq!(kind(reader.next_item(deadline)), ErrorKind::TimedOut);
-            assert_eq!(kind(reader.fill(deadline)), ErrorKind::TimedOut);
+            assert_eq!(kind(reader.read_ahead(deadline)), ErrorKind::TimedOut);
             assert!(deadline.has_passed());
         }
         let mut sent = fill_up(&mut writer);
@@ -187,7 +187,7 @@ fn deadlines_pass_and_nothing_is_lost() {
             assert_eq!(kind(writer.flush(deadline)), ErrorKind::TimedOut);
             assert!(writer.pending() > 0, "what was pending stays so");
         }
-        assert!(reader.fill(Deadline::now()).unwrap() > 0);
+        assert!(reader.read_ahead(Deadline::now()).unwrap() > 0);
         assert_eq!(writer.send_many(&["in time", "too"], Deadline::now()), Ok(2));
         drain(&mut reader, sent);
         assert_eq!(reader.recv(Deadline::now()).as_deref(), Ok(&b"in time"[..]));
@@ -211,7 +211,7 @@ fn a_batch_that_times_out_says_how_far_it_got() {
             }
             timed_out += usize::from(sent < messages.len());
             // Makes space; the next try ends somewhere else.
-            reader.fill(PATIENCE).unwrap();
+            reader.read_ahead(PATIENCE).unwrap();
             while let Some(Item::Message(message)) = reader.try_next_item().unwrap() {
                 come.push(message.into_vec());
             }
