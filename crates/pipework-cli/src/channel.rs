@@ -6,7 +6,7 @@ use crate::failure::{Failure, words};
 use crate::processes::FileId;
 use crate::{sys, table};
 use pipework::ErrorKind;
-use pipework::reqrep::{Options, Segment};
+use pipework::reqrep::{Call, Member, Options, Segment, Stage};
 use std::io;
 use std::path::Path;
 
@@ -73,6 +73,18 @@ pub(crate) fn why(path: &Path, error: pipework::Error) -> String {
     }
 }
 
+/// How many requests wait for a server. Those of dead clients do not.
+pub(crate) fn waiting(segment: &Segment, members: &[Member]) -> usize {
+    let lives = |number| members.iter().any(|member| member.number == number && member.is_alive);
+    let waits = |call: &Call| match call.stage {
+        Stage::Waiting => call.client.is_none_or(lives),
+        // A job comes back from a server that has died with it.
+        Stage::Taken => call.client.is_none() && call.server.is_some_and(|number| !lives(number)),
+        _ => false,
+    };
+    segment.calls().filter(waits).count()
+}
+
 /// What became of the removal of a channel that nobody uses.
 pub(crate) enum Removal {
     Done,
@@ -80,6 +92,8 @@ pub(crate) enum Removal {
     InUse,
     /// Another file has its name now.
     Changed,
+    /// So many requests wait in it.
+    Waiting(usize),
     /// The file system does not tell whether anybody has it open.
     Unknown(io::Error),
 }
@@ -91,16 +105,28 @@ pub(crate) enum Removal {
 /// leased, nobody else's open succeeds. So from the proof on until the name is gone nobody joins.
 /// This process must not have it open itself.
 ///
+/// Somebody may have left a job in it a moment ago, so what waits is counted then. More requests than
+/// `may_lose` keep the channel.
+///
 /// # Errors
 /// That it cannot be opened or removed.
-pub(crate) fn remove_unused(path: &Path, id: FileId) -> io::Result<Removal> {
+pub(crate) fn remove_unused(path: &Path, id: FileId, may_lose: usize) -> io::Result<Removal> {
     sys::ignore_broken_leases();
-    let file = sys::open_to_read(path)?;
+    let file = sys::open_to_change(path)?;
     if sys::file_id(&file)? != id {
         return Ok(Removal::Changed);
     }
     match sys::lease(&file) {
-        Ok(()) => Ok(if sys::unlink_file(path, id)? { Removal::Done } else { Removal::Changed }),
+        Ok(()) => {
+            let segment = Options::new().any_owner(true).dup_fd(&file);
+            // Nobody can take anything out of one that cannot be opened.
+            let waiting = segment.and_then(|segment| Ok(waiting(&segment, &segment.members()?))).unwrap_or(0);
+            Ok(match waiting > may_lose {
+                true => Removal::Waiting(waiting),
+                false if sys::unlink_file(path, id)? => Removal::Done,
+                false => Removal::Changed,
+            })
+        }
         Err(error) if sys::is_temporary(&error) => Ok(Removal::InUse),
         Err(error) => Ok(Removal::Unknown(error)),
     }

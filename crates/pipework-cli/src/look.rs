@@ -9,7 +9,7 @@ use crate::channel;
 use crate::pipes::{self, Fill};
 use crate::processes::{FileId, Use, Uses, is_shortage};
 use crate::table::{count, path};
-use pipework::reqrep::{Call, Geometry, Member, Options, Role, Stage};
+use pipework::reqrep::{Geometry, Member, Options, Role};
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
 use std::io;
@@ -220,14 +220,7 @@ fn segment(path: &Path) -> Option<Result<Attached, pipework::Error>> {
         Geometry::of(path)?;
         let segment = Options::new().any_owner(true).open(path)?;
         let members = segment.members()?;
-        let lives = |number| members.iter().any(|member| member.number == number && member.is_alive);
-        let waits = |call: &Call| match call.stage {
-            Stage::Waiting => call.client.is_none_or(lives),
-            // A job comes back from a server that has died with it.
-            Stage::Taken => call.client.is_none() && call.server.is_some_and(|number| !lives(number)),
-            _ => false,
-        };
-        let waiting = segment.calls().filter(waits).count();
+        let waiting = channel::waiting(&segment, &members);
         Ok(Attached { geometry: *segment.geometry(), members, waiting })
     };
     Some(attached()).filter(|attached| attached.as_ref().err().is_none_or(|error| !is_something_else(error)))

@@ -19,7 +19,7 @@ use crate::progress::say;
 use crate::streams;
 use crate::sys::{self, Signals};
 use pipework::Deadline;
-use pipework::reqrep::{Options, Segment, Stage};
+use pipework::reqrep::{Options, Segment};
 use rustix::event::{PollFd, PollFlags};
 use service::Service;
 use std::fs::File;
@@ -137,19 +137,18 @@ fn remove(segment: Segment) -> Result<(), Failure> {
     if !members.map_err(|error| channel::refused(&path, error))?.is_empty() {
         return Ok(());
     }
-    // Of those who wait for a reply nobody is left.
-    let jobs = segment.calls().filter(|call| call.stage == Stage::Waiting).count();
-    if jobs > 0 {
-        let jobs = if jobs == 1 { "1 job waits".into() } else { format!("{jobs} jobs wait") };
-        say(format!("{}: it stays: {jobs} in it", path.display()));
-        return Ok(());
-    }
     let file = sys::file_id(&segment).map_err(at(path.display()))?;
     // Else it would itself be the one who has it open.
     drop(segment);
     for _ in 0..LOOKS {
-        match channel::remove_unused(&path, file) {
+        match channel::remove_unused(&path, file, 0) {
             Ok(Removal::InUse) => thread::sleep(LOOK),
+            // Of those who wait for a reply nobody is left, so these are jobs.
+            Ok(Removal::Waiting(jobs)) => {
+                let jobs = if jobs == 1 { "1 job waits".into() } else { format!("{jobs} jobs wait") };
+                say(format!("{}: it stays: {jobs} in it", path.display()));
+                break;
+            }
             // There are no leases there, and nobody had joined a moment ago.
             Ok(Removal::Unknown(_)) => {
                 return sys::unlink_file(&path, file).map(drop).map_err(at(path.display()));

@@ -120,9 +120,9 @@ pub(crate) fn find(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Opens a file to read it, without following a link and without waiting for anybody.
-pub(crate) fn open_to_read(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
+/// Opens a file to read and write it, without following a link and without waiting for anybody.
+pub(crate) fn open_to_change(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 

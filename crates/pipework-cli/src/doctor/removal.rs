@@ -22,9 +22,15 @@ pub(super) fn remove(find: &Find) -> Result<(), String> {
 }
 
 fn remove_file(find: &Find) -> Result<(), String> {
-    match channel::remove_unused(&find.path, find.file).map_err(words)? {
+    // What was seen to wait may be lost: a person was told of it, or nothing waited.
+    let may_lose = match &find.what {
+        What::Segment(Ok(found)) => found.waiting,
+        _ => usize::MAX,
+    };
+    match channel::remove_unused(&find.path, find.file, may_lose).map_err(words)? {
         Removal::Done => Ok(()),
         Removal::Changed => Err(CHANGED.into()),
+        Removal::Waiting(now) => Err(format!("requests wait in it by now: {now}")),
         Removal::InUse => Err(match find.uses.first() {
             Some(found) => format!("process {} has it open", found.id),
             None => "a process has it open that /proc does not show".into(),

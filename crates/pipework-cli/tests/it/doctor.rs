@@ -138,6 +138,24 @@ fn requests_are_lost_only_if_a_person_says_so() {
     }
 }
 
+/// It was empty when the person was asked.
+#[test]
+fn a_request_that_comes_before_the_answer_keeps_the_channel() {
+    let folder = Folder::new();
+    let path = folder.join("work");
+    drop(segment(&path));
+    let mut terminal = Terminal::run(&folder, (24, 80), "exec pipework doctor work");
+    terminal.wait_for("remove it? [y/N] ");
+    let open = pipework::reqrep::Options::new().open(&path).unwrap();
+    let client = open.client().unwrap();
+    client.forget(client.send("work", SOON).unwrap()).unwrap();
+    drop((client, open));
+    terminal.press("yes\n");
+    terminal.wait_for("not removed: requests wait in it by now: 1");
+    assert_eq!(terminal.end().code(), Some(3));
+    assert!(path.exists());
+}
+
 #[test]
 fn requests_of_the_dead_are_nobodys() {
     let folder = Folder::new();

@@ -1,6 +1,11 @@
 //! Jobs in a channel: `pipework call --queue` and `pipework serve --attempts`.
 
-use crate::{Folder, clean, fails, sh};
+use crate::ls::wait_until;
+use crate::run::send_signal;
+use crate::{Folder, clean, fails, sh, shell};
+use pipework::reqrep::{Options, Role, Segment};
+use rustix::process::Signal;
+use std::fs::{self, File};
 
 /// Waits until a file has so many lines.
 const UNTIL: &str = "until_lines() { until [ \"$(cat $1 2> gone | wc -l)\" -ge $2 ]; do sleep 0.02; done; };";
@@ -65,6 +70,32 @@ fn a_job_that_fails_comes_back_and_is_set_aside_in_the_end() {
         let rest = done.out.strip_prefix(expected).unwrap_or_else(|| panic!("{command}: {done:?}"));
         assert!(rest.contains(reason) && rest.ends_with("\nch.failed\nerr\ngone\nlist\ntried\n"), "{rest}");
     }
+}
+
+/// A caller has opened the channel before its server looks whether anybody has, and leaves a job.
+#[test]
+fn a_job_that_is_left_while_the_server_removes_the_channel_stays() {
+    let folder = Folder::new();
+    let path = folder.join("ch");
+    for _ in 0..5 {
+        let mut server = shell(&folder, "exec pipework serve ch -- cat").spawn().unwrap();
+        wait_until("it serves", || Options::new().open(&path).is_ok_and(|segment| has_server(&segment)));
+        let held = File::open(&path).unwrap();
+        send_signal(server.id(), Signal::TERM);
+        let maps = format!("/proc/{}/maps", server.id());
+        wait_until("it has left", || !fs::read_to_string(&maps).unwrap_or_default().contains("/ch"));
+        assert_eq!(sh(&folder, "pipework call --queue ch left").status, Some(0));
+        drop(held);
+        assert!(server.wait().unwrap().success());
+        let segment = Options::new().open(&path).expect("a job is in it");
+        assert_eq!(segment.calls().count(), 1);
+        drop(segment);
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+fn has_server(segment: &Segment) -> bool {
+    segment.members().unwrap().iter().any(|member| member.role == Role::Server)
 }
 
 #[test]
