@@ -18,6 +18,7 @@ use crate::failure::{Failure, at};
 use crate::progress::say;
 use crate::streams;
 use crate::sys::{self, Signals};
+use crate::table::count;
 use pipework::Deadline;
 use pipework::reqrep::{Options, Segment};
 use rustix::event::{PollFd, PollFlags};
@@ -195,6 +196,9 @@ fn run(args: &ServeArgs, quiet: bool, segment: &Segment, signals: Signals) -> Re
             outcome.and(ended)
         })
     })?;
+    if service.lost() > 0 {
+        return Err(Failure::new(format!("{} lost", count(service.lost(), "job"))));
+    }
     match service.cut_short() {
         0 => Ok(0),
         1 => Err(Failure::new("1 request in hand was cut short")),

@@ -179,6 +179,8 @@ A queue of jobs:
   times it is set aside: it becomes a file in the folder CHANNEL.failed, and is
   named on standard error with the reason. To try it once more:
     pipework call --queue CHANNEL < CHANNEL.failed/FILE
+  Where no file can be made (on a full disk), the job comes back, up to three
+  times. Then it is lost: standard error names it, and the exit status is 1.
 
   The channel holds as many jobs as it has --slots, each of up to
   --request-bytes; when it is full, `call --queue` waits. It is in memory: a
@@ -208,7 +210,7 @@ Standard error of the commands is passed on line by line.
 
 Exit status:
   0    told to stop, and all that was in hand is done
-  1    failed, or requests in hand were cut short
+  1    failed, or requests in hand were cut short, or a job is lost
   126, 127  the command cannot be run, or is not there
   2    usage";
 

@@ -46,8 +46,8 @@ pub(super) fn is_used_up(service: &Service<'_>, job: &Request<'_>) -> bool {
     job.redeliveries() >= service.args.attempts
 }
 
-/// Makes a file of a job.
-pub(super) fn set_aside(service: &Service<'_>, job: Request<'_>, reason: &str) {
+/// Makes a file of a job. Where that fails, the job comes back if it can.
+pub(super) fn set_aside(service: &Service<'_>, mut job: Request<'_>, reason: &str) {
     let (name, attempts) = (name(&job), service.args.attempts);
     match write(&service.args.channel, &job) {
         Ok(path) => {
@@ -55,7 +55,12 @@ pub(super) fn set_aside(service: &Service<'_>, job: Request<'_>, reason: &str) {
             finish(job);
         }
         Err(error) => {
-            say(format!("{name}: {reason}; it is lost, for it cannot be set aside: {}", words(error)))
+            let comes_back = job.give_back();
+            if !comes_back {
+                service.lost_a_job();
+            }
+            let then = if comes_back { "comes back" } else { "is lost" };
+            say(format!("{name}: {reason}; it {then}, for it cannot be set aside: {}", words(error)))
         }
     }
 }

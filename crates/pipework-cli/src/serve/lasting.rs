@@ -63,7 +63,7 @@ pub(super) fn work(service: &Service<'_>) -> Result<(), Failure> {
         };
         unread = gone.unread.and_then(|(request, reason)| match is_second {
             true => {
-                request.fail(&reason);
+                service.fail(request, &reason);
                 None
             }
             false => Some(request),

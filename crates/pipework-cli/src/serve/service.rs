@@ -12,7 +12,7 @@ use pipework::{Deadline, ErrorKind};
 use rustix::event::{PollFd, PollFlags};
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,8 @@ pub(super) struct Service<'a> {
     hurry: AtomicBool,
     /// Requests that were cut short because of that.
     cut_short: AtomicU64,
+    /// Jobs that could neither come back nor be set aside.
+    lost: AtomicUsize,
 }
 
 /// Why work on a request does not go on.
@@ -62,6 +64,7 @@ impl<'a> Service<'a> {
             taking: Mutex::new(Some(taking)),
             hurry: AtomicBool::new(false),
             cut_short: AtomicU64::new(0),
+            lost: AtomicUsize::new(0),
         })
     }
 
@@ -151,6 +154,14 @@ impl<'a> Service<'a> {
 
     pub(super) fn cut_short(&self) -> u64 {
         self.cut_short.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn lost_a_job(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn lost(&self) -> usize {
+        self.lost.load(Ordering::Relaxed)
     }
 
     /// Gives the caller a part of the reply; false if it has not taken the one before yet. It has

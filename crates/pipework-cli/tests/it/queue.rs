@@ -72,6 +72,27 @@ fn a_job_that_fails_comes_back_and_is_set_aside_in_the_end() {
     }
 }
 
+/// One that stays, and dies before it has read any of the job: the next process gets it, and then it
+/// comes back as any other.
+#[test]
+fn a_job_that_no_process_reads_comes_back_and_is_set_aside() {
+    let script = "pipework serve --lines --attempts 1 ch -- false 2> err & S=$!
+        until pipework call --queue ch unread 2> gone; do :; done
+        until ls ch.failed/*-* > list 2> gone; do sleep 0.02; done; kill $S; wait $S; echo $?; cat $(cat list)";
+    assert_eq!(clean(script), "0\nunread");
+}
+
+/// The folder cannot be made. A job comes back then while it can, and is lost with a status.
+#[test]
+fn a_job_that_cannot_be_set_aside_is_lost_with_a_status_of_its_server() {
+    let script = "printf stranger > ch.failed
+        pipework serve --attempts 1 ch -- sh -c 'echo >> tried; exit 1' 2> err & S=$!
+        until pipework call --queue ch one 2> gone; do :; done
+        until grep -q 'it is lost' err; do sleep 0.02; done; kill $S; wait $S; echo $?
+        grep -c 'job \"one\".*it comes back, for it cannot be set aside' err; tail -n 1 err; cat ch.failed";
+    assert_eq!(clean(script), "1\n3\npipework: 1 job lost\nstranger");
+}
+
 /// A caller has opened the channel before its server looks whether anybody has, and leaves a job.
 #[test]
 fn a_job_that_is_left_while_the_server_removes_the_channel_stays() {
