@@ -1,6 +1,7 @@
 //! What a path may be: what shells put for <(command), names of descriptors, links.
 
 use crate::{Folder, clean, fails, sh};
+use std::fs;
 
 #[test]
 fn descriptors_have_names() {
@@ -41,6 +42,24 @@ fn links_to_fifos_are_followed() {
                   pipework send --to two a; pipework recv --from one --create --count 1";
     assert_eq!(clean(script), "a");
     fails(1, &["nothing", "--create"], "ln -s nothing dangling; pipework recv --from dangling");
+}
+
+/// In a folder such as /tmp the kernel follows no link that a stranger has made, if it is set up so
+/// (fs.protected_symlinks), and neither does the command.
+#[test]
+fn a_link_that_a_stranger_has_made_in_a_shared_folder_is_not_followed() {
+    let folder = Folder::new();
+    let link = folder.join("shared/log");
+    sh(&folder, "mkdir -m 1777 shared; echo kept > target; ln -s ../target shared/log");
+    if std::os::unix::fs::lchown(&link, Some(65534), None).is_err() || fs::read(&link).is_ok() {
+        eprintln!("links of strangers: not tried, for this kernel follows them, or this is no superuser");
+        return;
+    }
+    let script = "pipework send x | pipework tee shared/log > out || echo refused
+        pipework run -m shared/log true || echo refused
+        pipework run --append -m shared/log true || echo refused; cat target";
+    let done = sh(&folder, script);
+    assert_eq!(done.out, "refused\nrefused\nrefused\nkept\n", "{done:?}");
 }
 
 #[test]

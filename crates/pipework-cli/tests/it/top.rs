@@ -167,7 +167,7 @@ fn a_screen_of_80_by_24() {
 fn keys_and_signals_end_it_and_the_terminal_is_as_before() {
     let folder = Folder::new();
     let (_segment, _client, _server) = busy(&folder, "work");
-    for end in ["\u{3}", "TERM", "HUP", "INT"] {
+    for end in ["\u{3}", "TERM", "HUP", "INT", "QUIT"] {
         let script = "stty -g > before; sh -c 'echo $$ > id; exec pipework top work'; echo $? > status; stty -g > after";
         let mut terminal = watched(&folder, (24, 80), script);
         if end == "\u{3}" {
