@@ -19,7 +19,7 @@ use super::shm::word::MAX_REDELIVERIES;
 use super::watch::{Call, Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::{Hint, Ordering};
+use crate::sync::{Hint, Ordering, Reach};
 
 /// What a server answered. It dereferences to its bytes.
 #[derive(Clone, Debug)]
@@ -302,7 +302,7 @@ impl Client {
             Some(left) => {
                 self.sender().cancelled(ticket.idx(), me, left);
                 self.inner.arrivals.forget(ticket);
-                self.looked(ticket, false);
+                self.ended(ticket);
                 Ok(true)
             }
             None => match self.shared().standing(ticket, me) {
@@ -333,7 +333,7 @@ impl Client {
             Some(left) => {
                 self.sender().left(left);
                 self.inner.arrivals.forget(ticket);
-                self.looked(ticket, false);
+                self.ended(ticket);
                 Ok(())
             }
             None => match self.abandon_for(ticket, OP) {
@@ -543,6 +543,30 @@ impl Client {
     pub(super) fn looked(&self, ticket: Ticket, is_open: bool) {
         if let Some(watcher) = self.inner.replies.asked_for() {
             watcher.looked(self.as_awaited(ticket), is_open);
+        }
+        if !is_open {
+            self.may_be_without_calls();
+        }
+    }
+
+    /// As [`looked`](Client::looked), for a call that this client has ended: no server wakes the
+    /// tasks that wait for it.
+    fn ended(&self, ticket: Ticket) {
+        self.looked(ticket, false);
+        if let Some(member) = self.shared().member(self.sender().liveness().number()) {
+            member.bell.notify_swapped(Reach::Machine);
+        }
+    }
+
+    /// A call is over: wakes the threads in `recv_any` if it was the last one, for they return then.
+    /// No server does that where this client has ended the call.
+    #[inline]
+    fn may_be_without_calls(&self) {
+        let me = self.sender().liveness().number();
+        let Some(member) = self.shared().member(me) else { return };
+        // The call was ended by a swap.
+        if member.any.is_awaited() && !self.shared().calls_of(me).any(|ticket| self.has_ticket(ticket)) {
+            member.any.notify_all_swapped(Reach::Machine);
         }
     }
 }

@@ -71,6 +71,8 @@ mod faults;
 mod tests;
 #[cfg(all(test, not(loom)))]
 mod waking;
+#[cfg(all(test, not(loom)))]
+mod beside;
 
 pub use client::{Client, Outcome, Reply};
 pub use eventfd::EventFd;

@@ -170,6 +170,52 @@ fn no_task_is_late_beside_a_thread_in_recv_any() {
     crowd.next("a thread in recv_any beside a task");
 }
 
+/// Other threads end the only call: threads in `recv_any` have nothing more to wait for.
+#[test]
+fn threads_in_recv_any_return_when_another_thread_ends_the_last_call() {
+    type End = fn(&Client, &Server, Ticket);
+    let ends: [(&str, End); 8] = [
+        ("recv_any of another thread", |_, server, _| answer_one(server)),
+        ("recv", |client, server, ticket| {
+            thread::scope(|scope| {
+                scope.spawn(|| client.recv(ticket, GUARD).map(drop));
+                answer_one(server);
+            });
+        }),
+        ("try_recv", |client, server, ticket| {
+            answer_one(server);
+            let _ = client.try_recv(ticket);
+        }),
+        ("cancel before a server has it", |client, _, ticket| assert!(client.cancel(ticket).unwrap())),
+        ("cancel", |client, server, ticket| {
+            let _request = server.recv(GUARD).unwrap();
+            assert!(client.cancel(ticket).unwrap());
+        }),
+        ("forget", |client, server, ticket| {
+            let _request = server.recv(GUARD).unwrap();
+            client.forget(ticket).unwrap();
+        }),
+        ("forget_all", |client, _, _| assert_eq!(client.forget_all(), 1)),
+        ("abandon", |client, _, ticket| drop(client.abandon(ticket).unwrap())),
+    ];
+    for (name, end) in ends {
+        let segment = Options::new().slots(8).members(8).anonymous().unwrap();
+        let (client, server, crowd) = (client(&segment), server(&segment), Crowd::new());
+        let ticket = client.send("a", GUARD).unwrap();
+        for _ in 0..3 {
+            let client = client.clone();
+            crowd.add(move || drop(client.recv_any(Deadline::NEVER).unwrap()));
+        }
+        thread::sleep(SETTLE);
+        end(&client, &server, ticket);
+        (0..3).for_each(|_| crowd.next(name));
+    }
+}
+
+fn answer_one(server: &Server) {
+    server.recv(GUARD).unwrap().reply("").unwrap();
+}
+
 // ---------------------------------------------------------------- slots
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

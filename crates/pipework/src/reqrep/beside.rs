@@ -1,0 +1,687 @@
+//! Every public method of a client beside every other one, from two threads that share the handle,
+//! and the same of a server. Each request must arrive as it was sent, and each reply with its own
+//! call. No slice ends here, so a wait that misses its wake-up never returns: that is reported after
+//! [`GUARD`].
+//!
+//! The tables are compared with the source, so a new method without an entry fails.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use super::tests::block_on;
+use super::{Audit, Client, Options, Outcome, Request, Segment, Server, Stream, Ticket};
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys;
+
+/// After this time a wait counts as forgotten.
+const GUARD: Duration = Duration::from_secs(60);
+const NEVER: Deadline = Deadline::NEVER;
+
+// ---------------------------------------------------------------- both tables
+
+/// The public methods of a type in these files, but for those that only bindings use.
+fn public_methods(of: &str, files: &[&str]) -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/reqrep");
+    let mut names = BTreeSet::new();
+    for file in files {
+        let (mut is_of, mut is_hidden) = (false, false);
+        for line in fs::read_to_string(folder.join(file)).unwrap().lines() {
+            if line.starts_with("impl") {
+                is_of = line == format!("impl {of} {{");
+            }
+            is_hidden |= line == "    #[doc(hidden)]";
+            let method = line.strip_prefix("    pub fn ").or(line.strip_prefix("    pub async fn "));
+            if let Some(method) = method {
+                if is_of && !is_hidden {
+                    names.insert(method.split(['(', '<']).next().unwrap().into());
+                }
+                is_hidden = false;
+            }
+        }
+    }
+    names
+}
+
+fn assert_complete<'a>(of: &str, files: &[&str], table: impl Iterator<Item = &'a str>) {
+    let methods = public_methods(of, files);
+    assert!(methods.len() > 10, "the source is read: {methods:?}");
+    assert_eq!(methods, table.map(String::from).collect(), "in the source and in the table");
+}
+
+/// Runs `scene`, which must come to its end.
+fn in_time(what: &str, scene: impl FnOnce()) {
+    let (over, is_over) = channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            if is_over.recv_timeout(GUARD) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("{what}: a wait was not woken");
+                process::abort();
+            }
+        });
+        scene();
+        drop(over);
+    });
+}
+
+/// Two threads call, again and again, and a panic of one must not leave the other one waiting.
+fn or_abort(what: &str, act: impl FnOnce()) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(act)).is_err() {
+        eprintln!("{what}: see above");
+        process::abort();
+    }
+}
+
+/// Some requests have more than one part, and so have their replies.
+fn small(slots: u32) -> Segment {
+    let options = Options::new().slots(slots).members(8).spin(Duration::ZERO);
+    options.request_bytes(24).reply_bytes(32).anonymous().unwrap()
+}
+
+fn client(segment: &Segment) -> Client {
+    let client = segment.client().unwrap();
+    client.sender().liveness().tick().stop();
+    client
+}
+
+fn server(segment: &Segment) -> Server {
+    let server = segment.server().unwrap();
+    server.serving().liveness().tick().stop();
+    server
+}
+
+/// A request that shows its number in every place.
+fn request(number: u64) -> Vec<u8> {
+    number.to_ne_bytes().repeat([1, 2, 5][number as usize % 3])
+}
+
+/// The ticket of the call, and the complement of all of its request.
+fn reply(request: &Request<'_>) -> Vec<u8> {
+    let number = u64::from_ne_bytes(request[..8].try_into().unwrap());
+    assert_eq!(**request, self::request(number), "torn, or mixed");
+    let complement = request.iter().map(|byte| !byte);
+    request.ticket().to_bits().to_ne_bytes().into_iter().chain(complement).collect()
+}
+
+/// The number of the request that was answered so.
+fn number_of(reply: &[u8], ticket: Option<Ticket>) -> u64 {
+    let told = u64::from_ne_bytes(reply[..8].try_into().unwrap());
+    assert!(ticket.is_none_or(|ticket| ticket.to_bits() == told), "the reply of another call");
+    let number = !u64::from_ne_bytes(reply[8..16].try_into().unwrap());
+    let complement: Vec<u8> = request(number).iter().map(|byte| !byte).collect();
+    assert_eq!(reply[8..], complement, "torn, or mixed");
+    number
+}
+
+fn is_rung(doorbell: &OwnedFd, deadline: impl Into<Deadline>) -> bool {
+    sys::wait(&[doorbell.as_fd()], sys::For::Reading, deadline.into()).unwrap()
+}
+
+fn assert_all_free(segment: &Segment, what: &str) {
+    let audit = segment.audit().unwrap();
+    let mut expected = Audit::default();
+    (expected.free, expected.entries) = (segment.geometry().slots as usize, audit.entries);
+    assert_eq!(audit, expected, "{what}");
+}
+
+// ---------------------------------------------------------------- clients
+
+/// One of the threads that share a client.
+struct Caller {
+    client: Client,
+    /// The number of the next request.
+    next: u64,
+    /// The other thread may take calls of this one.
+    may_lose: bool,
+}
+
+impl Caller {
+    fn request(&mut self) -> (u64, Vec<u8>) {
+        self.next += 1;
+        (self.next, request(self.next))
+    }
+
+    /// One that fits into a slot.
+    fn short_request(&mut self) -> (u64, Vec<u8>) {
+        self.next = self.next.next_multiple_of(3) + 2;
+        self.request()
+    }
+
+    fn send(&mut self) -> (u64, Ticket) {
+        let (number, request) = self.request();
+        (number, self.client.send(&request, NEVER).unwrap())
+    }
+
+    /// Nothing if the other thread has taken or forgotten the call.
+    fn or_lost<T>(&self, received: Result<T>) -> Option<T> {
+        match received {
+            Err(error) if self.may_lose && error.kind() == ErrorKind::Stale => None,
+            received => Some(received.unwrap()),
+        }
+    }
+
+    fn settle(&self, (number, ticket): (u64, Ticket)) {
+        if let Some(reply) = self.or_lost(self.client.recv(ticket, NEVER)) {
+            assert_eq!(number_of(&reply, Some(ticket)), number);
+        }
+    }
+
+    fn settle_outcome(&self, (number, ticket): (u64, Ticket), outcome: Result<Outcome>) {
+        match self.or_lost(outcome) {
+            Some(Outcome::Answered(reply)) => assert_eq!(number_of(&reply, Some(ticket)), number),
+            None => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Until `look` finds something.
+    fn poll<T>(&self, mut look: impl FnMut() -> Result<Option<T>>) -> Option<T> {
+        loop {
+            match look().transpose() {
+                None => thread::yield_now(),
+                Some(found) => return self.or_lost(found),
+            }
+        }
+    }
+
+    fn stream(&self, number: u64, mut stream: Stream) {
+        let mut all = Vec::new();
+        while let Some(part) = stream.next_part(NEVER).unwrap() {
+            all.extend_from_slice(&part);
+        }
+        assert_eq!(number_of(&all, None), number);
+    }
+}
+
+type ClientCall = (&'static str, fn(&mut Caller));
+
+/// Whether a method may end calls of the other thread.
+fn takes_any(name: &str) -> bool {
+    ["recv_any", "forget_all"].contains(&name)
+}
+
+const CLIENT_CALLS: [ClientCall; 33] = [
+    ("redeliveries", |caller| drop(caller.client.clone().redeliveries(1))),
+    ("max_message", |caller| drop(caller.client.clone().max_message(1 << 20))),
+    ("needs_server", |caller| drop(caller.client.clone().needs_server(true))),
+    // The limit is that of the client.
+    ("max_in_flight", |caller| {
+        let limit = [0, 4][caller.next as usize % 2];
+        drop(caller.client.clone().max_in_flight(limit));
+        let sent = caller.send();
+        caller.settle(sent);
+    }),
+    ("segment", |caller| assert_eq!(caller.client.segment().geometry().members, 8)),
+    ("call", |caller| {
+        let (number, request) = caller.request();
+        assert_eq!(number_of(&caller.client.call(&request, NEVER).unwrap(), None), number);
+    }),
+    ("call_outcome", |caller| {
+        let (number, request) = caller.request();
+        match caller.client.call_outcome(&request, NEVER).unwrap() {
+            Outcome::Answered(reply) => assert_eq!(number_of(&reply, None), number),
+            other => panic!("{other:?}"),
+        }
+    }),
+    ("call_into", |caller| {
+        let ((number, request), mut into) = (caller.request(), Vec::new());
+        caller.client.call_into(&request, &mut into, NEVER).unwrap();
+        assert_eq!(number_of(&into, None), number);
+    }),
+    ("cancel", |caller| {
+        let sent = caller.send();
+        if caller.or_lost(caller.client.cancel(sent.1)) == Some(false) {
+            caller.settle(sent);
+        }
+    }),
+    ("forget", |caller| {
+        let (_, ticket) = caller.send();
+        caller.or_lost(caller.client.forget(ticket));
+    }),
+    ("forget_all", |caller| {
+        caller.send();
+        caller.client.forget_all();
+    }),
+    ("abandon", |caller| {
+        let (number, ticket) = caller.send();
+        if let Some(reply) = caller.client.abandon(ticket).unwrap() {
+            assert_eq!(number_of(&reply, Some(ticket)), number);
+        }
+    }),
+    ("pending", |caller| {
+        assert!(caller.client.pending() <= 4);
+        let sent = caller.send();
+        assert!(caller.may_lose || caller.client.pending() > 0);
+        caller.settle(sent);
+    }),
+    ("doorbell", |caller| {
+        let doorbell = caller.client.doorbell().unwrap();
+        let (number, ticket) = caller.send();
+        let reply = caller.poll(|| {
+            // The other thread may be quicker, and then it is not rung.
+            let deadline = if caller.may_lose { Deadline::after(Duration::from_millis(5)) } else { NEVER };
+            is_rung(&doorbell, deadline);
+            caller.client.try_recv(ticket)
+        });
+        reply.inspect(|reply| assert_eq!(number_of(reply, Some(ticket)), number));
+    }),
+    ("send_doorbell", |caller| {
+        let (doorbell, (number, request)) = (caller.client.send_doorbell().unwrap(), caller.short_request());
+        let sent = caller.poll(|| {
+            assert!(is_rung(&doorbell, NEVER));
+            caller.client.try_send(&request)
+        });
+        caller.settle((number, sent.unwrap()));
+    }),
+    ("request_eventfd", |caller| assert!(caller.client.request_eventfd().consume().is_none())),
+    ("reply_eventfd", |caller| assert!(caller.client.reply_eventfd().consume().is_none())),
+    ("recv", |caller| {
+        let sent = caller.send();
+        caller.settle(sent);
+    }),
+    ("outcome", |caller| {
+        let sent = caller.send();
+        caller.settle_outcome(sent, caller.client.outcome(sent.1, NEVER));
+    }),
+    ("try_recv", |caller| {
+        let (number, ticket) = caller.send();
+        let reply = caller.poll(|| caller.client.try_recv(ticket));
+        reply.inspect(|reply| assert_eq!(number_of(reply, Some(ticket)), number));
+    }),
+    ("try_outcome", |caller| {
+        let sent = caller.send();
+        if let Some(outcome) = caller.poll(|| caller.client.try_outcome(sent.1)) {
+            caller.settle_outcome(sent, Ok(outcome));
+        }
+    }),
+    ("recv_into", |caller| {
+        let ((number, ticket), mut into) = (caller.send(), [0; 64]);
+        if let Some((len, _)) = caller.or_lost(caller.client.recv_into(ticket, &mut into, NEVER)) {
+            assert_eq!(number_of(&into[..len], Some(ticket)), number);
+        }
+    }),
+    ("recv_any", |caller| {
+        let sent = caller.send();
+        // Whichever call it is of.
+        if let Some((ticket, outcome)) = caller.client.recv_any(NEVER).unwrap() {
+            match outcome.unwrap() {
+                Outcome::Answered(reply) => _ = number_of(&reply, Some(ticket)),
+                other => panic!("{other:?}"),
+            }
+        }
+        let lost = Caller { may_lose: true, client: caller.client.clone(), next: 0 };
+        lost.settle(sent);
+    }),
+    ("reply_len", |caller| {
+        let sent = caller.send();
+        assert!(caller.client.reply_len(sent.1) <= 32);
+        caller.settle(sent);
+    }),
+    ("send", |caller| {
+        let sent = caller.send();
+        caller.settle(sent);
+    }),
+    ("try_send", |caller| {
+        let (number, request) = caller.short_request();
+        if let Some(ticket) = caller.client.try_send(&request).unwrap() {
+            caller.settle((number, ticket));
+        }
+    }),
+    ("send_with", |caller| {
+        let (number, request) = caller.short_request();
+        let write = |space: &mut super::Space<'_>| {
+            std::io::Write::write_all(space, &request).expect("there is space");
+            Ok(())
+        };
+        let ticket = caller.client.send_with(request.len(), NEVER, write).unwrap();
+        caller.settle((number, ticket));
+    }),
+    ("send_many", |caller| {
+        let requests = [caller.request(), caller.request()];
+        // The second may wait for the slot of the first.
+        let slots = caller.client.segment().geometry().slots as usize;
+        let requests = &requests[..if slots > 2 { 2 } else { 1 }];
+        let tickets = caller.client.send_many(requests.iter().map(|(_, request)| request), NEVER).unwrap();
+        assert_eq!(tickets.len(), requests.len());
+        requests.iter().zip(tickets).for_each(|((number, _), ticket)| caller.settle((*number, ticket)));
+    }),
+    ("stream", |caller| {
+        let (number, request) = caller.request();
+        caller.stream(number, caller.client.stream(&request, GUARD).unwrap());
+    }),
+    ("call_async", |caller| {
+        let (number, request) = caller.request();
+        assert_eq!(number_of(&block_on(caller.client.call_async(&request)).unwrap(), None), number);
+    }),
+    ("send_async", |caller| {
+        let (number, request) = caller.request();
+        let ticket = block_on(caller.client.send_async(&request)).unwrap();
+        caller.settle((number, ticket));
+    }),
+    ("recv_async", |caller| {
+        let (number, ticket) = caller.send();
+        let reply = caller.or_lost(block_on(caller.client.recv_async(ticket)));
+        reply.inspect(|reply| assert_eq!(number_of(reply, Some(ticket)), number));
+    }),
+    ("outcome_async", |caller| {
+        let sent = caller.send();
+        caller.settle_outcome(sent, block_on(caller.client.outcome_async(sent.1)));
+    }),
+];
+
+const STREAM_ASYNC: ClientCall = ("stream_async", |caller| {
+    let (number, request) = caller.request();
+    caller.stream(number, block_on(caller.client.stream_async(&request)).unwrap());
+});
+
+fn two_callers(what: &str, slots: u32, calls: [ClientCall; 2]) {
+    let segment = small(slots);
+    let (client, server) = (client(&segment), server(&segment));
+    let meet = Barrier::new(2);
+    thread::scope(|scope| {
+        let serving = scope.spawn(|| {
+            for nth in 0.. {
+                match server.recv(NEVER) {
+                    // Half of them find their callers asleep.
+                    Ok(request) => {
+                        if nth % 2 == 0 {
+                            thread::sleep(Duration::from_micros(200));
+                        }
+                        or_abort(what, || _ = request_answered(request));
+                    }
+                    Err(error) => return assert_eq!(error.kind(), ErrorKind::Closed),
+                }
+            }
+        });
+        let callers = [0, 1].map(|side: usize| {
+            let (may_lose, client) = (takes_any(calls[1 - side].0), client.clone());
+            let mut caller = Caller { client, next: (side as u64) << 40, may_lose };
+            let (call, meet) = (calls[side].1, &meet);
+            scope.spawn(move || {
+                for _ in 0..6 {
+                    meet.wait();
+                    or_abort(what, || call(&mut caller));
+                }
+            })
+        });
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        client.forget_all();
+        server.stop();
+        serving.join().unwrap();
+    });
+    let last = segment.server().unwrap();
+    while last.clear().unwrap() > 0 {}
+    assert_all_free(&segment, what);
+}
+
+fn request_answered(request: Request<'_>) -> Result<bool> {
+    let answer = reply(&request);
+    request.reply(&answer)
+}
+
+#[test]
+fn every_method_of_a_client_beside_every_other_from_two_threads() {
+    let all: Vec<ClientCall> = CLIENT_CALLS.into_iter().chain([STREAM_ASYNC]).collect();
+    let files = ["client.rs", "receiving.rs", "gathering.rs", "sending.rs", "stream.rs", "future.rs"];
+    assert_complete("Client", &files, all.iter().map(|(name, _)| *name));
+    for (nth, one) in all.iter().enumerate() {
+        for two in &all[..=nth] {
+            for slots in [1, 4] {
+                let what = format!("{} beside {}, slots {slots}", one.0, two.0);
+                in_time(&what, || two_callers(&what, slots, [*one, *two]));
+            }
+        }
+    }
+}
+
+// ---------------------------------------------------------------- servers
+
+/// What the threads that share a server know of the requests.
+#[derive(Default)]
+struct Round {
+    /// Bursts that were sent and answered.
+    number: AtomicU64,
+    is_over: AtomicBool,
+    /// The server was stopped.
+    is_stopped: AtomicBool,
+}
+
+struct Answerer<'a> {
+    server: Server,
+    round: &'a Round,
+    /// Calls so far.
+    nth: u64,
+}
+
+/// There is nothing more to come.
+struct Over;
+
+type Step = std::result::Result<(), Over>;
+
+impl Answerer<'_> {
+    /// Answers one request of a burst, and leaves the rest to others: so a wait that is not woken
+    /// for its own is not helped by one that comes back for the next.
+    fn one(&self, received: Result<Request<'_>>) -> Step {
+        let round = self.round.number.load(SeqCst);
+        self.answer(received)?;
+        while self.round.number.load(SeqCst) == round && !self.round.is_over.load(SeqCst) {
+            thread::yield_now();
+        }
+        Ok(())
+    }
+
+    fn answer(&self, received: Result<Request<'_>>) -> Step {
+        match received {
+            Ok(request) => {
+                request_answered(request).unwrap();
+                Ok(())
+            }
+            Err(error) => self.none(error),
+        }
+    }
+
+    fn none(&self, error: Error) -> Step {
+        match error.kind() {
+            ErrorKind::Closed => Err(Over),
+            ErrorKind::TimedOut => self.nothing(()),
+            _ => panic!("{error}"),
+        }
+    }
+
+    /// What a call that takes nothing is for.
+    fn nothing<T>(&self, _: T) -> Step {
+        thread::yield_now();
+        if self.round.is_over.load(SeqCst) { Err(Over) } else { Ok(()) }
+    }
+
+    /// A kept request, if one comes soon.
+    fn kept(&self) -> std::result::Result<Option<Ticket>, Over> {
+        match self.server.recv(Duration::from_millis(1)) {
+            Ok(request) => Ok(Some(request.keep())),
+            Err(error) => self.none(error).map(|()| None),
+        }
+    }
+
+    fn answer_kept(&self, ticket: Ticket) -> Step {
+        answer_last_part(self.server.kept(ticket).unwrap().expect("it is kept"))
+    }
+}
+
+/// Of a request that was kept only the last part is in the segment, if it had several.
+fn answer_last_part(mut request: Request<'_>) -> Step {
+    let number = u64::from_ne_bytes(request.read().unwrap()[..8].try_into().unwrap());
+    let complement = self::request(number).into_iter().map(|byte| !byte);
+    let answer: Vec<u8> = request.ticket().to_bits().to_ne_bytes().into_iter().chain(complement).collect();
+    request.reply(&answer).unwrap();
+    Ok(())
+}
+
+/// Whether a method waits for one request each time.
+fn waits(name: &str) -> bool {
+    ["recv", "claim", "recv_many", "recv_async", "doorbell"].contains(&name)
+}
+
+type ServerCall = (&'static str, fn(&mut Answerer<'_>) -> Step);
+
+const SERVER_CALLS: [ServerCall; 17] = [
+    ("max_message", |answerer| answerer.nothing(answerer.server.clone().max_message(1 << 20))),
+    ("part_timeout", |answerer| answerer.nothing(answerer.server.clone().part_timeout(GUARD))),
+    ("segment", |answerer| answerer.nothing(answerer.server.segment().geometry().slots)),
+    ("recv", |answerer| answerer.one(answerer.server.recv(NEVER))),
+    ("try_recv", |answerer| match answerer.server.try_recv().transpose() {
+        None => answerer.nothing(()),
+        Some(received) => answerer.answer(received),
+    }),
+    ("claim", |answerer| {
+        let mut request = match answerer.server.claim(NEVER) {
+            Ok(request) => request,
+            Err(error) => return answerer.none(error),
+        };
+        let mut bytes = request.read().unwrap().to_vec();
+        while request.next_part(NEVER).unwrap() {
+            bytes.extend_from_slice(request.read().unwrap());
+        }
+        let number = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
+        assert_eq!(bytes, self::request(number), "torn, or mixed");
+        let complement = bytes.iter().map(|byte| !byte);
+        let answer: Vec<u8> =
+            request.ticket().to_bits().to_ne_bytes().into_iter().chain(complement).collect();
+        let round = answerer.round.number.load(SeqCst);
+        request.reply(&answer).unwrap();
+        while answerer.round.number.load(SeqCst) == round && !answerer.round.is_over.load(SeqCst) {
+            thread::yield_now();
+        }
+        Ok(())
+    }),
+    ("recv_many", |answerer| match answerer.server.recv_many(1, NEVER, Duration::ZERO) {
+        Ok(mut requests) => answerer.one(Ok(requests.pop().expect("there is one"))),
+        Err(error) => answerer.none(error),
+    }),
+    ("drain", |answerer| match answerer.server.drain(2) {
+        Ok(requests) => {
+            requests.into_iter().try_for_each(|request| answerer.answer(Ok(request)))?;
+            answerer.nothing(())
+        }
+        Err(error) => answerer.none(error),
+    }),
+    ("waiting_bytes", |answerer| answerer.nothing(answerer.server.waiting_bytes(4))),
+    // Not before others had their turn.
+    ("clear", |answerer| match answerer.nth % 50 {
+        49 => match answerer.server.clear() {
+            Ok(_) => answerer.nothing(()),
+            Err(error) => answerer.none(error),
+        },
+        _ => answerer.nothing(()),
+    }),
+    ("stop", |answerer| {
+        if answerer.nth == 200 {
+            answerer.round.is_stopped.store(true, SeqCst);
+            answerer.server.stop();
+        }
+        answerer.nothing(())
+    }),
+    ("kept", |answerer| match answerer.kept()? {
+        Some(ticket) => answerer.answer_kept(ticket),
+        None => Ok(()),
+    }),
+    ("adopt", |answerer| match answerer.kept()? {
+        Some(ticket) => {
+            match answerer.server.adopt(ticket) {
+                // Something of it went in parts.
+                Err(error) if error.kind() == ErrorKind::Stale => answerer.answer_kept(ticket),
+                adopted => answer_last_part(adopted.unwrap()),
+            }
+        }
+        None => Ok(()),
+    }),
+    ("doorbell", |answerer| {
+        let doorbell = answerer.server.doorbell().unwrap();
+        loop {
+            assert!(is_rung(&doorbell, NEVER));
+            if let Some(received) = answerer.server.try_recv().transpose() {
+                return answerer.one(received);
+            }
+        }
+    }),
+    ("request_eventfd", |answerer| answerer.nothing(answerer.server.request_eventfd().consume())),
+    ("reply_eventfd", |answerer| answerer.nothing(answerer.server.reply_eventfd().consume())),
+    ("recv_async", |answerer| answerer.one(block_on(answerer.server.recv_async()))),
+];
+
+fn two_answerers(what: &str, calls: [ServerCall; 2]) {
+    let segment = small(4);
+    let (client, server) = (client(&segment), server(&segment));
+    let round = Round::default();
+    let may_fail = calls.iter().any(|(name, _)| ["clear", "stop"].contains(name));
+    // Nobody takes the rest of a request whose server was stopped.
+    let step = if calls.iter().any(|(name, _)| *name == "stop") { 3 } else { 1 };
+    thread::scope(|scope| {
+        // The third answers what the two do not.
+        let rest: fn(&mut Answerer<'_>) -> Step = |answerer| answerer.one(answerer.server.recv(NEVER));
+        for call in calls.iter().map(|call| call.1).chain([rest]) {
+            let mut answerer = Answerer { server: server.clone(), round: &round, nth: 0 };
+            scope.spawn(move || {
+                or_abort(what, || {
+                    while call(&mut answerer).is_ok() {
+                        answerer.nth += 1;
+                    }
+                });
+            });
+        }
+        // One for each of those that wait.
+        let waiting = 1 + calls.iter().filter(|(name, _)| waits(name)).count() as u64;
+        let mut number = 0;
+        or_abort(what, || {
+            for burst in 0..8 {
+                if burst % 2 == 0 {
+                    thread::sleep(Duration::from_micros(200));
+                }
+                let numbers = (number..number + step * waiting).step_by(step as usize);
+                number += step * waiting;
+                let requests: Vec<Vec<u8>> = numbers.clone().map(request).collect();
+                let sent = client.send_many(&requests, NEVER).unwrap();
+                for (number, ticket) in numbers.zip(sent) {
+                    let mut received = client.recv(ticket, Duration::from_millis(5));
+                    while received.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut)
+                        && !round.is_stopped.load(SeqCst)
+                    {
+                        received = client.recv(ticket, Duration::from_millis(5));
+                    }
+                    match received {
+                        Ok(reply) => assert_eq!(number_of(&reply, Some(ticket)), number),
+                        Err(_) if may_fail => drop(client.abandon(ticket)),
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                round.number.fetch_add(1, SeqCst);
+                if round.is_stopped.load(SeqCst) {
+                    break;
+                }
+            }
+        });
+        round.is_over.store(true, SeqCst);
+        server.stop();
+    });
+    let last = segment.server().unwrap();
+    while last.clear().unwrap() > 0 {}
+    assert_all_free(&segment, what);
+}
+
+#[test]
+fn every_method_of_a_server_beside_every_other_from_two_threads() {
+    assert_complete("Server", &["server.rs", "future.rs"], SERVER_CALLS.iter().map(|(name, _)| *name));
+    for (nth, one) in SERVER_CALLS.iter().enumerate() {
+        for two in &SERVER_CALLS[..=nth] {
+            let what = format!("{} beside {}", one.0, two.0);
+            in_time(&what, || two_answerers(&what, [*one, *two]));
+        }
+    }
+}
