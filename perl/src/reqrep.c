@@ -29,7 +29,7 @@ pwp_channel *pwp_channel_new(pTHX_ pwk_segment *segment) {
     pwk_segment_geometry(segment, &channel->geometry, sizeof channel->geometry, NULL);
     MUTEX_INIT(&channel->changing);
     pwk_client_options_init(&channel->terms, sizeof channel->terms);
-    channel->requests.number = channel->replies.number = -1;
+    channel->requests = channel->replies = (pwp_bell){-1, -1};
     return channel;
 }
 
@@ -46,8 +46,8 @@ void pwp_channel_release(pTHX_ void *state) {
     if (channel->client) pwk_client_forget_all(channel->client);
     pwk_client_free(channel->client);
     pwk_server_free(channel->server);
-    pwk_eventfd_free(channel->requests.held);
-    pwk_eventfd_free(channel->replies.held);
+    pwp_bell_free(&channel->requests);
+    pwp_bell_free(&channel->replies);
     pwk_segment_free(channel->segment);
     MUTEX_DESTROY(&channel->changing);
     PerlMemShared_free(channel);

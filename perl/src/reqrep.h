@@ -17,11 +17,14 @@ enum { PWP_SERVER, PWP_CLIENT, PWP_INT_SERVER, PWP_INT_CLIENT };
 extern const pwp_class pwp_reqrep_classes[4];
 extern const pwp_class pwp_stream_class;
 
-/* An eventfd that is rung by hand. */
+/* Bytes of an integer. */
+#define PWP_INT_BYTES sizeof(int64_t)
+
+/* An eventfd that is rung by hand; -1 and -1 if there is none. */
 typedef struct pwp_bell {
-    /* NULL until it is used. */
-    pwk_eventfd *held;
-    /* What the program knows it by: the number that it has set, or the one that was made; or -1. */
+    /* The channel's own descriptor: the eventfd that was made, or a duplicate of the one set. */
+    int fd;
+    /* What the program knows it by: the number that it has set, or that of the one made. */
     int number;
 } pwp_bell;
 
@@ -40,6 +43,11 @@ typedef struct pwp_channel {
     pwk_client_options terms;
     pwp_bell requests, replies;
 } pwp_channel;
+
+/* Whether a segment is one of integers: whether its requests and replies have eight bytes. */
+static inline bool pwp_is_of_integers(const pwk_geometry *geometry) {
+    return geometry->request_bytes == PWP_INT_BYTES && geometry->reply_bytes == PWP_INT_BYTES;
+}
 
 /* What messages call the class. */
 const char *pwp_class_called(pTHX_ int role);
@@ -82,14 +90,21 @@ I32 pwp_give_two(pTHX_ I32 ax, SV *first, SV *second);
 /* Bit 0 of the flags of a request or reply: its bytes are a string with Perl's UTF-8 flag. */
 #define PWP_IS_UTF8 1
 
-/* What is sent or was received, as the class has it. */
+/* What is sent or was received. An integer is its eight bytes, as this machine has them. */
 typedef struct pwp_payload {
-    /* Lent; `flags` go with them. */
+    /* Lent; `flags` go with them. The data of an integer that is sent is `number`. */
     pwk_bytes bytes;
     uint32_t flags;
-    /* For integers. */
+    bool is_number;
     int64_t number;
 } pwp_payload;
+
+#define PWP_NO_PAYLOAD ((pwp_payload){{NULL, 0}, 0, false, 0})
+
+/* Where the bytes of a payload are. */
+static inline const void *pwp_payload_data(const pwp_payload *payload) {
+    return payload->is_number ? (const void *)&payload->number : payload->bytes.data;
+}
 
 /* The payload of an argument that was fetched, lent until Perl code runs. */
 pwp_payload pwp_payload_of(pTHX_ SV *fetched, int role);
@@ -129,6 +144,8 @@ void pwp_reqrep_sync(pTHX_ SV *self, int role);
 
 /* ------------------------------------------------ reqrep_bell.c: eventfds and doorbells */
 
+/* Closes what it holds. */
+void pwp_bell_free(pwp_bell *bell);
 pwp_bell *pwp_request_bell(pwp_channel *channel);
 pwp_bell *pwp_reply_bell(pwp_channel *channel);
 int pwp_bell_create(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *));

@@ -1,6 +1,11 @@
 /* Eventfds that are rung by hand, and the doorbells, which the library rings. */
 #include "reqrep.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+
 pwp_bell *pwp_request_bell(pwp_channel *channel) {
     return &channel->requests;
 }
@@ -9,37 +14,19 @@ pwp_bell *pwp_reply_bell(pwp_channel *channel) {
     return &channel->replies;
 }
 
-/* Makes its handle, when it is first used. Under `changing`. */
-static pwk_status hold(pwp_bell *bell, pwk_error *error) {
-    return bell->held ? PWK_OK : pwk_eventfd_new(&bell->held, error);
-}
-
-/* Its handle, which stays the same once there is one; NULL if there is none. */
-static pwk_eventfd *held(pwp_channel *channel, pwp_bell *(*which)(pwp_channel *)) {
-    pwk_eventfd *eventfd;
-    MUTEX_LOCK(&channel->changing);
-    eventfd = which(channel)->held;
-    MUTEX_UNLOCK(&channel->changing);
-    return eventfd;
+void pwp_bell_free(pwp_bell *bell) {
+    if (bell->fd >= 0) close(bell->fd);
 }
 
 int pwp_bell_create(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *)) {
     pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
     pwp_bell *bell = which(channel);
-    pwk_status status = PWK_OK;
-    pwk_error error;
     int number;
     MUTEX_LOCK(&channel->changing);
-    if (bell->number < 0) {
-        status = hold(bell, &error);
-        if (status == PWK_OK) status = pwk_eventfd_create(bell->held, &bell->number, &error);
-    }
+    if (bell->number < 0) bell->fd = bell->number = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     number = bell->number;
     MUTEX_UNLOCK(&channel->changing);
-    if (status != PWK_OK) {
-        pwp_failed(aTHX_ &error);
-        croak("eventfd: %s", Strerror(errno));
-    }
+    if (number < 0) croak("eventfd: %s", Strerror(errno));
     return number;
 }
 
@@ -61,9 +48,8 @@ static bool is_eventfd(int fd) {
 void pwp_bell_set(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *), SV *fd) {
     pwp_channel *channel;
     pwp_bell *bell;
-    pwk_error error;
-    pwk_status status;
     IV number;
+    int copy = 0;
     fd = pwp_fetch(aTHX_ fd);
     number = SvOK(fd) && looks_like_number(fd) ? SvIV_nomg(fd) : -1;
     channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
@@ -73,32 +59,57 @@ void pwp_bell_set(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *), S
     }
     bell = which(channel);
     MUTEX_LOCK(&channel->changing);
-    status = hold(bell, &error);
-    /* Setting another one closes its own. */
-    if (status == PWK_OK && pwk_eventfd_fd(bell->held) != (int)number) {
-        status = pwk_eventfd_set(bell->held, (int)number, &error);
+    /* Setting its own again keeps it. */
+    if (bell->fd != (int)number) {
+        copy = fcntl((int)number, F_DUPFD_CLOEXEC, 3);
+        if (copy >= 0) {
+            pwp_bell_free(bell);
+            bell->fd = copy;
+        }
     }
-    if (status == PWK_OK) bell->number = (int)number;
+    if (copy >= 0) bell->number = (int)number;
     MUTEX_UNLOCK(&channel->changing);
-    if (status != PWK_OK) {
-        pwp_failed(aTHX_ &error);
-        croak("eventfd: %s", Strerror(errno));
-    }
+    if (copy < 0) croak("eventfd: %s", Strerror(errno));
 }
 
 int pwp_bell_fileno(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *)) {
     return which(pwp_state(aTHX_ self, &pwp_reqrep_classes[role]))->number;
 }
 
+/* The count of an eventfd, which becomes 0. Never waits, even where the eventfd would. */
+static uint64_t taken(int fd) {
+    uint64_t count = 0;
+    const struct iovec into = {&count, sizeof count};
+    struct pollfd polled = {fd, POLLIN, 0};
+    ssize_t len = preadv2(fd, &into, 1, -1, RWF_NOWAIT);
+    /* The kernel may not know how to ask an eventfd in this way. */
+    if (len < 0 && (errno == EOPNOTSUPP || errno == ENOSYS) && poll(&polled, 1, 0) == 1) {
+        len = read(fd, &count, sizeof count);
+    }
+    return len == sizeof count ? count : 0;
+}
+
 SV *pwp_bell_consume(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *)) {
-    pwk_eventfd *eventfd = held(pwp_state(aTHX_ self, &pwp_reqrep_classes[role]), which);
-    uint64_t count = eventfd ? pwk_eventfd_consume(eventfd) : 0;
+    pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
+    const pwp_bell *bell = which(channel);
+    uint64_t count;
+    dSAVE_ERRNO;
+    MUTEX_LOCK(&channel->changing);
+    count = bell->fd >= 0 ? taken(bell->fd) : 0;
+    MUTEX_UNLOCK(&channel->changing);
+    RESTORE_ERRNO;
     return count ? sv_2mortal(newSVuv(count)) : &PL_sv_undef;
 }
 
 void pwp_channel_ring(pwp_channel *channel, pwp_bell *(*which)(pwp_channel *)) {
-    pwk_eventfd *eventfd = held(channel, which);
-    if (eventfd) pwk_eventfd_ring(eventfd);
+    const uint64_t one = 1;
+    const pwp_bell *bell = which(channel);
+    int before = errno;
+    MUTEX_LOCK(&channel->changing);
+    /* It fails only where the count is as large as it can be: then it is readable already. */
+    if (bell->fd >= 0 && write(bell->fd, &one, sizeof one) < 0) NOOP;
+    MUTEX_UNLOCK(&channel->changing);
+    errno = before;
 }
 
 void pwp_bell_ring(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *)) {

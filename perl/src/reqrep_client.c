@@ -17,21 +17,14 @@ static bool is_long(const half *call) {
     return call->payload.bytes.len > call->subject.channel->geometry.request_bytes;
 }
 
-static bool is_for_numbers(const half *call) {
-    return call->subject.channel->geometry.integers;
-}
-
 /* Sends at once, or PWK_WOULD_BLOCK. */
 static pwk_status try_send(pTHX_ half *call, pwk_error *error) {
     pwk_client *client;
     const pwp_payload *payload = &call->payload;
     pwk_status status = pwp_attach_client(aTHX_ call->subject.channel, &client, error);
     if (status != PWK_OK) return status;
-    if (is_for_numbers(call)) {
-        return pwk_client_try_send_int(client, payload->number, &call->ticket, error);
-    }
-    return pwk_client_try_send_message(client, payload->bytes.data, payload->bytes.len, payload->flags,
-                               &call->ticket, error);
+    return pwk_client_try_send_message(client, pwp_payload_data(payload), payload->bytes.len,
+                                       payload->flags, &call->ticket, error);
 }
 
 static pwk_status send_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
@@ -41,12 +34,9 @@ static pwk_status send_slice(pTHX_ void *arguments, pwk_deadline until, pwk_erro
     pwp_channel *channel = pwp_channel_again(aTHX_ &call->subject);
     pwk_status status = pwp_attach_client(aTHX_ channel, &client, error);
     if (status != PWK_OK) return status;
-    if (is_for_numbers(call)) {
-        return pwk_client_send_int(client, payload->number, until, &call->ticket, error);
-    }
     if (is_long(call)) until = call->whole;
-    return pwk_client_send_message(client, payload->bytes.data, payload->bytes.len, payload->flags, until,
-                           &call->ticket, error);
+    return pwk_client_send_message(client, pwp_payload_data(payload), payload->bytes.len,
+                                   payload->flags, until, &call->ticket, error);
 }
 
 /* Sends, and waits for a slot if it must. */
@@ -54,24 +44,45 @@ static pwk_status send_until(pTHX_ half *call, pwk_deadline deadline, pwk_error 
     pwk_status status = is_long(call) ? PWK_WOULD_BLOCK : try_send(aTHX_ call, error);
     if (status != PWK_WOULD_BLOCK) return status;
     /* A signal handler may change what the bytes are lent from. */
-    if (!is_for_numbers(call)) pwp_payload_keep(aTHX_ &call->payload);
+    pwp_payload_keep(aTHX_ &call->payload);
     call->whole = deadline;
     return pwp_wait(aTHX_ &call->subject.self, send_slice, call, deadline, error);
 }
 
-/* The reply goes to the scratch memory, and so does the reason after PWK_FAILED. */
-static pwk_status receive(pTHX_ half *call, pwk_client *client, pwk_deadline until, pwk_error *error) {
-    pwk_buffer *scratch = pwp_scratch(aTHX);
-    pwk_status status;
-    scratch->len = 0;
-    call->payload.flags = 0;
-    if (is_for_numbers(call)) {
-        return pwk_client_recv_int(client, call->ticket, until, &call->payload.number, error);
-    }
-    status = pwk_client_recv_message(client, call->ticket, until, scratch, &call->payload.flags, error);
+/* No peer of ours replies with an integer of another size. */
+static pwk_status must_be_integer(pwk_status status, size_t len, pwk_error *error) {
+    if (status != PWK_OK || len == PWP_INT_BYTES) return status;
+    Zero(error, 1, pwk_error);
+    strcpy(error->op, "reqrep recv");
+    return error->kind = PWK_CORRUPT;
+}
+
+/* What came is in the scratch memory. */
+static pwk_status arrived(pTHX_ half *call, pwk_status status, pwk_error *error) {
+    const pwk_buffer *scratch = pwp_scratch(aTHX);
     call->payload.bytes.data = scratch->data;
     call->payload.bytes.len = scratch->len;
-    return status;
+    return call->payload.is_number ? must_be_integer(status, scratch->len, error) : status;
+}
+
+/*
+ * An integer goes to `number`. Bytes go to the scratch memory, and so does the reason after
+ * PWK_FAILED.
+ */
+static pwk_status receive(pTHX_ half *call, pwk_client *client, pwk_deadline until, pwk_error *error) {
+    pwk_buffer *scratch = pwp_scratch(aTHX);
+    pwp_payload *payload = &call->payload;
+    pwk_status status;
+    scratch->len = 0;
+    payload->flags = 0;
+    if (payload->is_number) {
+        payload->bytes.data = &payload->number;
+        status = pwk_client_recv_into(client, call->ticket, until, &payload->number, PWP_INT_BYTES,
+                                      &payload->bytes.len, NULL, error);
+        return must_be_integer(status, payload->bytes.len, error);
+    }
+    status = pwk_client_recv_message(client, call->ticket, until, scratch, &payload->flags, error);
+    return arrived(aTHX_ call, status, error);
 }
 
 static pwk_status recv_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
@@ -217,7 +228,8 @@ I32 pwp_client_send_wait(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds
 
 /* A call by its id; PWK_STALE if no call can have that id, since nothing was sent. */
 static pwk_status begin(pTHX_ half *call, SV *self, int role, uint64_t id, pwk_error *error) {
-    call->payload = (pwp_payload){{NULL, 0}, 0, 0};
+    call->payload = PWP_NO_PAYLOAD;
+    call->payload.is_number = PWP_IS_INT(role);
     call->ticket = id;
     call->subject = pwp_subject_of(aTHX_ self, role);
     if (pwk_ticket_slot(call->ticket) >= call->subject.channel->geometry.slots) {
@@ -234,14 +246,13 @@ I32 pwp_client_get(pTHX_ I32 ax, SV *self, int role, SV *id) {
     pwk_buffer *scratch = pwp_scratch(aTHX);
     pwk_status status = begin(aTHX_ &call, self, role, pwp_count(aTHX_ id), &error);
     scratch->len = 0;
-    if (status == PWK_OK && is_for_numbers(&call)) {
-        status = pwk_client_try_recv_int(call.subject.channel->client, call.ticket,
-                                         &call.payload.number, &error);
+    if (status == PWK_OK && call.payload.is_number) {
+        status = receive(aTHX_ &call, call.subject.channel->client, 0, &error);
+        if (status == PWK_TIMED_OUT) status = PWK_WOULD_BLOCK;
     } else if (status == PWK_OK) {
         status = pwk_client_try_recv_message(call.subject.channel->client, call.ticket, scratch,
-                                     &call.payload.flags, &error);
-        call.payload.bytes.data = scratch->data;
-        call.payload.bytes.len = scratch->len;
+                                             &call.payload.flags, &error);
+        status = arrived(aTHX_ &call, status, &error);
     }
     return ended(aTHX_ ax, &call, role, status, &error, false);
 }
@@ -268,14 +279,9 @@ static pwk_status any_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error
     pwp_channel *channel = pwp_channel_again(aTHX_ &call->subject);
     pwk_status status = pwp_attach_client(aTHX_ channel, &client, error);
     if (status != PWK_OK) return status;
-    if (is_for_numbers(call)) {
-        scratch->len = 0;
-        return pwk_client_recv_any_int(client, until, &call->ticket, &call->payload.number, error);
-    }
-    status = pwk_client_recv_any_message(client, until, &call->ticket, scratch, &call->payload.flags, error);
-    call->payload.bytes.data = scratch->data;
-    call->payload.bytes.len = scratch->len;
-    return status;
+    status = pwk_client_recv_any_message(client, until, &call->ticket, scratch,
+                                         &call->payload.flags, error);
+    return arrived(aTHX_ call, status, error);
 }
 
 I32 pwp_client_recv_any(pTHX_ I32 ax, SV *self, int role, SV *seconds) {
@@ -285,7 +291,8 @@ I32 pwp_client_recv_any(pTHX_ I32 ax, SV *self, int role, SV *seconds) {
     pwk_status status;
     SV *reply;
     deadline = pwp_deadline(aTHX_ seconds);
-    call.payload = (pwp_payload){{NULL, 0}, 0, 0};
+    call.payload = PWP_NO_PAYLOAD;
+    call.payload.is_number = PWP_IS_INT(role);
     call.ticket = 0;
     call.subject = pwp_subject_of(aTHX_ self, role);
     status = pwp_wait(aTHX_ &call.subject.self, any_slice, &call, deadline, &error);

@@ -38,7 +38,7 @@ static void refuse(pTHX_ int role, const char *method, const char *path, const p
 static pwk_status check_kind(int role, pwk_segment **segment, pwk_error *error) {
     pwk_geometry geometry;
     pwk_status status = pwk_segment_geometry(*segment, &geometry, sizeof geometry, error);
-    if (status == PWK_OK && !geometry.integers == !PWP_IS_INT(role)) return PWK_OK;
+    if (status == PWK_OK && pwp_is_of_integers(&geometry) == !!PWP_IS_INT(role)) return PWK_OK;
     pwk_segment_free(*segment);
     *segment = NULL;
     if (status == PWK_OK) {
@@ -67,7 +67,6 @@ static void options_of(pTHX_ const pwp_sizes *sizes, int role, const char *metho
     options->queue = size_of(aTHX_ sizes->req_cap, role, method, "req_cap");
     options->slots = size_of(aTHX_ sizes->resp_slots, role, method, "resp_slots");
     options->members = 1024;
-    options->integers = PWP_IS_INT(role);
     if (sizes->mode && SvOK(sizes->mode)) {
         options->mode = size_of(aTHX_ sizes->mode, role, method, "mode");
         if (options->mode > 07777 || (options->mode & 0600) != 0600) {
@@ -76,7 +75,7 @@ static void options_of(pTHX_ const pwp_sizes *sizes, int role, const char *metho
         }
     }
     if (PWP_IS_INT(role)) {
-        options->request_bytes = options->reply_bytes = PWK_UNSET;
+        options->request_bytes = options->reply_bytes = PWP_INT_BYTES;
         return;
     }
     options->reply_bytes = size_of(aTHX_ sizes->resp_size, role, method, "resp_size");

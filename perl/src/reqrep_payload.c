@@ -1,4 +1,4 @@
-/* Payloads: strings with their UTF-8 flag, or single numbers. */
+/* Payloads: strings with their UTF-8 flag, or the eight bytes of an integer. */
 #include "reqrep.h"
 #include "context.h"
 
@@ -32,8 +32,10 @@ static int64_t integer_of(pTHX_ SV *fetched, const char *name) {
 }
 
 pwp_payload pwp_payload_of(pTHX_ SV *fetched, int role) {
-    pwp_payload payload = {{NULL, 0}, 0, 0};
+    pwp_payload payload = PWP_NO_PAYLOAD;
     if (PWP_IS_INT(role)) {
+        payload.is_number = true;
+        payload.bytes.len = PWP_INT_BYTES;
         payload.number = integer_of(aTHX_ fetched, PWP_IS_CLIENT(role) ? "request" : "response");
     } else {
         payload.bytes.data = SvPV_nomg_const(fetched, payload.bytes.len);
@@ -44,12 +46,18 @@ pwp_payload pwp_payload_of(pTHX_ SV *fetched, int role) {
 
 void pwp_payload_keep(pTHX_ pwp_payload *payload) {
     const char *data = payload->bytes.len ? payload->bytes.data : "";
+    if (payload->is_number) return;
     payload->bytes.data = SvPVX(newSVpvn_flags(data, payload->bytes.len, SVs_TEMP));
 }
 
 SV *pwp_payload_sv(pTHX_ const pwp_payload *payload, int role) {
     SV *value;
-    if (PWP_IS_INT(role)) return sv_2mortal(newSViv(payload->number));
+    if (PWP_IS_INT(role)) {
+        /* A request of another size was written by no client of ours; zero is as wrong as any. */
+        int64_t number = 0;
+        if (payload->bytes.len == sizeof number) memcpy(&number, payload->bytes.data, sizeof number);
+        return sv_2mortal(newSViv(number));
+    }
     value = pwp_string(aTHX_ payload->bytes.data, payload->bytes.len);
     if ((payload->flags & PWP_IS_UTF8) && is_utf8_string((U8 *)SvPVX(value), SvCUR(value))) {
         SvUTF8_on(value);

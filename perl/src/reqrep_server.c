@@ -9,7 +9,6 @@ typedef struct taking {
     pwp_subject subject;
     size_t max, count;
     pwk_request requests[MOST_AT_ONCE];
-    int64_t numbers[MOST_AT_ONCE];
 } taking;
 
 /* ---------------------------------------------------------------- taking requests */
@@ -23,15 +22,9 @@ static pwk_status take_slice(pTHX_ void *arguments, pwk_deadline until, pwk_erro
     of->count = 0;
     if (status != PWK_OK) return status;
     if (of->max == 1) {
-        status = channel->geometry.integers
-                     ? pwk_server_recv_int(server, until, of->numbers, of->requests, error)
-                     : pwk_server_recv(server, until, pwp_scratch(aTHX), of->requests, error);
+        status = pwk_server_recv(server, until, pwp_scratch(aTHX), of->requests, error);
         of->count = status == PWK_OK;
         return status;
-    }
-    if (channel->geometry.integers) {
-        return pwk_server_recv_many_int(server, of->max, until, 0, of->numbers, of->requests,
-                                        &of->count, error);
     }
     return pwk_server_recv_many(server, of->max, until, 0, pwp_scratch(aTHX), of->requests,
                                 &of->count, error);
@@ -45,33 +38,21 @@ static pwk_status take_now(pTHX_ taking *of, pwk_error *error) {
     of->count = 0;
     if (status != PWK_OK) return status;
     if (of->max == 1) {
-        status = channel->geometry.integers
-                     ? pwk_server_try_recv_int(server, of->numbers, of->requests, error)
-                     : pwk_server_try_recv(server, pwp_scratch(aTHX), of->requests, error);
+        status = pwk_server_try_recv(server, pwp_scratch(aTHX), of->requests, error);
         of->count = status == PWK_OK;
         return status;
     }
-    if (channel->geometry.integers) {
-        status = pwk_server_recv_many_int(server, of->max, 0, 0, of->numbers, of->requests,
-                                          &of->count, error);
-    } else {
-        status = pwk_server_drain(server, of->max, pwp_scratch(aTHX), of->requests, &of->count,
-                                  error);
-    }
-    return status == PWK_TIMED_OUT || (status == PWK_OK && !of->count) ? PWK_WOULD_BLOCK : status;
+    status = pwk_server_drain(server, of->max, pwp_scratch(aTHX), of->requests, &of->count, error);
+    return status == PWK_OK && !of->count ? PWK_WOULD_BLOCK : status;
 }
 
 static SV *data_of(pTHX_ const taking *of, size_t i, int role) {
     const pwk_request *request = &of->requests[i];
     const pwk_buffer *scratch = pwp_scratch(aTHX);
-    pwp_payload payload = {{NULL, 0}, 0, 0};
-    if (PWP_IS_INT(role)) {
-        payload.number = of->numbers[i];
-    } else {
-        payload.bytes.data = request->len ? (const char *)scratch->data + request->offset : NULL;
-        payload.bytes.len = request->len;
-        payload.flags = request->flags;
-    }
+    pwp_payload payload = PWP_NO_PAYLOAD;
+    payload.bytes.data = request->len ? (const char *)scratch->data + request->offset : NULL;
+    payload.bytes.len = request->len;
+    payload.flags = request->flags;
     return pwp_payload_sv(aTHX_ &payload, role);
 }
 
@@ -205,7 +186,7 @@ static I32 told(pTHX_ I32 ax, const answer *of, pwk_status status, pwk_error *er
 /* Without waiting. */
 static pwk_status reply(pwk_server *server, answer *of, pwk_error *error) {
     const pwp_payload *payload = &of->payload;
-    return pwk_server_reply_until(server, of->ticket, payload->bytes.data, payload->bytes.len,
+    return pwk_server_reply_until(server, of->ticket, pwp_payload_data(payload), payload->bytes.len,
                                   payload->flags, 0, &of->wanted, error);
 }
 
@@ -213,12 +194,8 @@ static pwk_status reply_slice(pTHX_ void *arguments, pwk_deadline until, pwk_err
     answer *of = arguments;
     const pwp_payload *payload = &of->payload;
     pwk_server *server = pwp_channel_again(aTHX_ &of->subject)->server;
-    return pwk_server_reply_until(server, of->ticket, payload->bytes.data, payload->bytes.len,
+    return pwk_server_reply_until(server, of->ticket, pwp_payload_data(payload), payload->bytes.len,
                                   payload->flags, until, &of->wanted, error);
-}
-
-static pwk_status reply_int(pwk_server *server, answer *of, pwk_error *error) {
-    return pwk_server_reply_int(server, of->ticket, of->payload.number, &of->wanted, error);
 }
 
 static pwk_status is_wanted(pwk_server *server, answer *of, pwk_error *error) {
@@ -290,8 +267,8 @@ I32 pwp_server_reply(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *sec
     pwk_deadline deadline;
     answer of = answer_of(aTHX_ self, role, id, data, seconds, &deadline);
     pwk_error error;
-    pwk_status status = answered(&of, PWP_IS_INT(role) ? reply_int : reply, &error);
-    if (PWP_IS_INT(role) || !is_unfinished(status)) return told(aTHX_ ax, &of, status, &error);
+    pwk_status status = answered(&of, reply, &error);
+    if (!is_unfinished(status)) return told(aTHX_ ax, &of, status, &error);
     return wait_for_client(aTHX_ ax, reply_slice, &of, deadline, seconds != NULL);
 }
 
@@ -299,7 +276,7 @@ static pwk_status part_slice(pTHX_ void *arguments, pwk_deadline until, pwk_erro
     answer *of = arguments;
     const pwp_payload *payload = &of->payload;
     pwk_server *server = pwp_channel_again(aTHX_ &of->subject)->server;
-    return pwk_server_part(server, of->ticket, payload->bytes.data, payload->bytes.len,
+    return pwk_server_part(server, of->ticket, pwp_payload_data(payload), payload->bytes.len,
                            payload->flags, until, &of->wanted, error);
 }
 
@@ -318,12 +295,14 @@ I32 pwp_server_fail(pTHX_ I32 ax, SV *self, int role, SV *id, SV *reason) {
     pwk_error error;
     pwk_status status;
     of.ticket = pwp_count(aTHX_ id);
-    of.payload = (pwp_payload){{NULL, 0}, 0, 0};
+    of.payload = PWP_NO_PAYLOAD;
     if (reason) {
         /* A reason is text, and goes as UTF-8. */
         reason = sv_mortalcopy(pwp_fetch(aTHX_ reason));
         of.payload.bytes.data = SvPVutf8(reason, of.payload.bytes.len);
     }
+    /* Clients of integers get no reason. */
+    if (PWP_IS_INT(role)) of.payload.bytes.len = 0;
     of.subject = pwp_subject_of(aTHX_ self, role);
     status = answered(&of, fail, &error);
     return told(aTHX_ ax, &of, status, &error);
@@ -334,7 +313,7 @@ I32 pwp_server_fail(pTHX_ I32 ax, SV *self, int role, SV *id, SV *reason) {
 static answer about(pTHX_ SV *self, int role, SV *id) {
     answer of;
     of.ticket = pwp_count(aTHX_ id);
-    of.payload = (pwp_payload){{NULL, 0}, 0, 0};
+    of.payload = PWP_NO_PAYLOAD;
     of.subject = pwp_subject_of(aTHX_ self, role);
     return of;
 }

@@ -103,7 +103,7 @@ I32 pwp_stream_next(pTHX_ I32 ax, SV *self, SV *seconds) {
     of.self = self;
     of.state = pwp_state(aTHX_ self, &pwp_stream_class);
     if (!seconds) deadline = pwp_deadline(aTHX_ of.state->seconds);
-    of.payload = (pwp_payload){{NULL, 0}, 0, 0};
+    of.payload = PWP_NO_PAYLOAD;
     if (of.state->has_ended) return pwp_give(aTHX_ ax, part);
     status = pwp_wait(aTHX_ &of.self, next_slice, &of, deadline, &error);
     of.state->has_ended = status != PWK_OK && status != PWK_TIMED_OUT;

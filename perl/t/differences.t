@@ -455,6 +455,12 @@ $trials{'Data::ReqRep::Shared'} = {
         return dies(sub { $cli->send(1e30) }) =~ /^request: number out of range/
             && dies(sub { $srv->reply($taken, 1e30) }) =~ /^response: number out of range/;
     },
+    'Int: a kind of segment of its own' => sub {
+        my ($srv, $cli) = ends("${shared}::Int", 8, 4);
+        my $sizes = $srv->geometry;
+        return $sizes->{request_bytes} == 8 && $sizes->{reply_bytes} == 8
+            && dies(sub { "${shared}::Client"->new_from_fd($srv->memfd) }) =~ /integers/;
+    },
     '`recv_waiters`' => sub {
         my $stats = (ends())[0]->stats;
         return !grep { $stats->{$_} != 0 } qw(recv_waiters send_waiters slot_waiters arena_used);
