@@ -13,7 +13,7 @@ use crate::measure::{Case, Failure, Lane, Sample};
 use crate::report::Bar;
 use bare::{Datagrams, PingPong, Queues, Streams, Waiting};
 use calls::{Cpus, Job, Place, anywhere};
-use ours::{Copies, Pipework, PipeworkC, PipeworkIntegers, PipeworkParts, Settings, USUAL};
+use ours::{Copies, Pipework, PipeworkC, PipeworkParts, Settings, USUAL};
 use peers::Crossbeam;
 
 struct Definition {
@@ -29,7 +29,6 @@ type Entry = (&'static str, Engine);
 #[derive(Clone, Copy)]
 enum Engine {
     Pipework(Settings),
-    Integers,
     /// By the C library.
     C,
     Parts,
@@ -53,7 +52,6 @@ enum Engine {
 
 const PIPEWORK: &str = "pipework";
 const C: &str = "pipework, C";
-const INTEGERS: &str = "pipework integers";
 const FLAGS: &str = "two flags";
 const FUTEXES: &str = "two futexes";
 const PIPES: &str = "pipe pair";
@@ -67,10 +65,6 @@ const THREAD: [Entry; 4] = [
     (PIPES, Engine::Pipes),
     ("Unix socket pair", Engine::Unix),
 ];
-
-/// Numbers have eight bytes, so they take part there only.
-const THREAD_INTEGERS: [Entry; 5] =
-    [THREAD[0], (INTEGERS, Engine::Integers), THREAD[1], THREAD[2], THREAD[3]];
 
 /// Flags carry the news and no bytes, so they take part where there are few.
 const THREAD_SMALL: [Entry; 5] = [THREAD[0], (C, Engine::C), THREAD[1], THREAD[2], THREAD[3]];
@@ -88,11 +82,8 @@ const PROCESSES: [Entry; 8] = [
     ("ZeroMQ ipc", Engine::ZeroMq),
 ];
 
-const PROCESSES_INTEGERS: [Entry; 3] = [
-    (PIPEWORK, Engine::Pipework(USUAL)),
-    (INTEGERS, Engine::Integers),
-    (FLAGS, Engine::Flags(Waiting::Looking)),
-];
+const PROCESSES_8: [Entry; 2] =
+    [(PIPEWORK, Engine::Pipework(USUAL)), (FLAGS, Engine::Flags(Waiting::Looking))];
 
 const PROCESSES_ALL: [Entry; 12] = [
     PROCESSES[0],
@@ -204,17 +195,17 @@ const fn crowd(bytes: usize, clients: usize, servers: usize) -> Job {
 
 #[rustfmt::skip]
 const DEFINITIONS: &[Definition] = &[
-    Definition { name: "1-thread/8",        quick: false, job: thread(8),           lanes: &THREAD_INTEGERS },
+    Definition { name: "1-thread/8",        quick: false, job: thread(8),           lanes: &THREAD },
     Definition { name: "1-thread/12",       quick: true,  job: thread(12),          lanes: &THREAD_SMALL },
     Definition { name: "1-thread/64",       quick: false, job: thread(64),          lanes: &THREAD },
     Definition { name: "1-thread/1024",     quick: false, job: thread(1024),        lanes: &THREAD },
     Definition { name: "1-thread/16384",    quick: false, job: thread(16384),       lanes: &THREAD },
-    Definition { name: "2-threads/8",       quick: false, job: threads(8),          lanes: &THREAD_INTEGERS },
+    Definition { name: "2-threads/8",       quick: false, job: threads(8),          lanes: &THREAD },
     Definition { name: "2-threads/12",      quick: true,  job: threads(12),         lanes: &THREADS },
     Definition { name: "2-threads/64",      quick: false, job: threads(64),         lanes: &THREAD },
     Definition { name: "2-threads/1024",    quick: false, job: threads(1024),       lanes: &THREAD },
     Definition { name: "2-threads/16384",   quick: false, job: threads(16384),      lanes: &THREAD },
-    Definition { name: "2-processes/8",     quick: false, job: processes(8),        lanes: &PROCESSES_INTEGERS },
+    Definition { name: "2-processes/8",     quick: false, job: processes(8),        lanes: &PROCESSES_8 },
     Definition { name: "2-processes/12",    quick: true,  job: processes(12),       lanes: &PROCESSES_ALL },
     Definition { name: "2-processes/64",    quick: false, job: processes(64),       lanes: &PROCESSES },
     Definition { name: "2-processes/1024",  quick: false, job: processes(1024),     lanes: &PROCESSES },
@@ -295,7 +286,6 @@ impl Engine {
     fn runner(self, job: Job) -> Box<dyn FnMut() -> Result<Sample, Failure>> {
         match self {
             Engine::Pipework(settings) => anywhere(job, move |job| Pipework::new(job, settings)),
-            Engine::Integers => anywhere(job, PipeworkIntegers::new),
             Engine::C => anywhere(job, |job| PipeworkC::new(job, USUAL)),
             Engine::Parts => anywhere(job, PipeworkParts::new),
             Engine::Copies => anywhere(Job { place: Place::OneThread, ..job }, Copies::new),
@@ -372,7 +362,6 @@ mod tests {
             }
         }
         echoes(&Crossbeam::<[u8; 12]>::new(&thread(12)).expect("channels"), 12);
-        echoes(&PipeworkIntegers::new(&thread(8)).expect("a segment"), 8);
     }
 
     #[test]

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from ._reqrep import Message, Outcome, Ticket
 
 T = TypeVar("T")
-R = TypeVar("R", "_core.Request", "_core.IntRequest")
 P = TypeVar("P", bytes, "Message")
-V = TypeVar("V", bytes, int)
 
 _TURN = 64
 """After so many results without a wait, other tasks are let in."""
@@ -86,26 +84,26 @@ async def finish(task: _core.Task, op: str, timeout: float | None) -> Any:
         task.drop()
 
 
-class Requests(Generic[R]):
+class Requests:
     """The asynchronous iterator of a server: requests until it is closed or stopped."""
 
     __slots__ = ("_given", "_server", "_turns")
 
-    def __init__(self, server: Any, turns: _core.Requests[R]) -> None:
+    def __init__(self, server: Any, turns: _core.Requests) -> None:
         self._server = server
-        self._turns: _core.Requests[R] = turns
+        self._turns: _core.Requests = turns
         self._given = 0
 
-    def __aiter__(self) -> Requests[R]:
+    def __aiter__(self) -> Requests:
         return self
 
-    async def __anext__(self) -> R:
+    async def __anext__(self) -> _core.Request:
         self._turns.come_back()
         self._given += 1
         if self._given % _TURN == 0:
             await _loops.let_others_run()
         try:
-            request: R | None = self._server.try_recv()
+            request: _core.Request | None = self._server.try_recv()
             if request is None:
                 request = await self._server.arecv()
         except Closed:
@@ -166,19 +164,19 @@ class Parts(Generic[P]):
         self._parts.close()
 
 
-class Completed(Generic[V]):
+class Completed:
     """The asynchronous iterator of a client's calls, as they end."""
 
     __slots__ = ("_completed", "_given")
 
-    def __init__(self, completed: _core.Completed[V]) -> None:
-        self._completed: _core.Completed[V] = completed
+    def __init__(self, completed: _core.Completed) -> None:
+        self._completed: _core.Completed = completed
         self._given = 0
 
-    def __aiter__(self) -> Completed[V]:
+    def __aiter__(self) -> Completed:
         return self
 
-    async def __anext__(self) -> tuple[Ticket, Outcome[V]]:
+    async def __anext__(self) -> tuple[Ticket, Outcome[bytes]]:
         self._given += 1
         if self._given % _TURN == 0:
             await _loops.let_others_run()
@@ -206,7 +204,7 @@ class _Bell:
 
     __slots__ = ("_fd", "_loop", "_timer")
 
-    def __init__(self, completed: _core.Completed[Any], number: int) -> None:
+    def __init__(self, completed: _core.Completed, number: int) -> None:
         self._loop = _loops.running()
         tell = _watched[self._loop].tell
         self._fd = completed.doorbell()

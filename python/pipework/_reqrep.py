@@ -36,7 +36,6 @@ class Options(TypedDict, total=False):
         Then a full file system is an error (ENOSPC) of `send`, or fails the call whose reply has no
         space. Default False.
     any_owner: Whether to open a segment that belongs to another user. Default False.
-    integers: Whether payloads are single numbers, for `IntClient` and `IntServer`. Default False.
     spin: For how many seconds ends spin before they sleep; 0 for never. At most 0.001. Default
         0.00002.
     """
@@ -50,7 +49,6 @@ class Options(TypedDict, total=False):
     max_bytes: int | None
     sparse: bool
     any_owner: bool
-    integers: bool
     spin: float | None
 
 
@@ -93,7 +91,6 @@ class Outcome(Generic[T]):
 
 
 @described(
-    integers="Whether payloads are single numbers.",
     slots="Calls that can be in progress at the same time.",
     queue="Cells of the ring of waiting requests, a power of two.",
     request_bytes="Bytes of a request that a slot holds.",
@@ -103,7 +100,6 @@ class Outcome(Generic[T]):
 class Geometry(NamedTuple):
     """The sizes of a segment. They never change."""
 
-    integers: bool
     slots: int
     queue: int
     request_bytes: int

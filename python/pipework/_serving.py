@@ -22,8 +22,6 @@ from ._errors import Closed, Error, Invalid
 if TYPE_CHECKING:
     from typing_extensions import Buffer, TypeAlias
 
-    AnyServer: TypeAlias = Union["Server", "IntServer"]
-    AnyRequest: TypeAlias = Union[_core.Request, _core.IntRequest]
     Handler = Callable[[bytes], Union[Buffer, Iterator[Buffer], None]]
     AsyncHandler = Callable[[bytes], Union[Awaitable[Union[Buffer, None]], AsyncIterator[Buffer]]]
     BatchHandler = Callable[[list[bytes]], Sequence[Union[Buffer, Exception, None]]]
@@ -160,66 +158,14 @@ class Server(_core.Server):
         _serve_batches(self, _chosen(self, handler), max_batch, linger)
 
 
-class IntServer(_core.IntServer):
-    """A `Server` whose requests and replies are numbers, -2**63 to 2**63 - 1. The segment is one of
-    integers, also where this makes it.
-
-    Handlers get a number and return one. A caller whose handler raised gets `RemoteError` without a
-    reason, for which there is no space.
-
-    >>> import threading
-    >>> from pipework.reqrep import IntClient, IntServer, Segment
-    >>> segment = Segment.anonymous(integers=True)
-    >>> server, client = IntServer(segment), IntClient(segment)
-    >>> thread = threading.Thread(target=server.serve, args=(abs,))
-    >>> thread.start()
-    >>> client.call(-3, timeout=5.0)
-    3
-    >>> server.stop(); thread.join()
-    >>> tickets = [client.send(value) for value in range(3)]
-    >>> for request in IntServer(segment).recv_many(100):
-    ...     with request:
-    ...         done = request.reply(request.value ** 2)
-    >>> [client.recv(ticket) for ticket in tickets]
-    [0, 1, 4]
-    """
-
-    __module__ = "pipework.reqrep"
-
-    _handler: Callable[..., Any] | None = None
-
-    def handler(self, function: H) -> H:
-        """As `Server.handler`."""
-        self._handler = function
-        return function
-
-    def serve(self, handler: Callable[[int], int] | None = None, *, threads: int = 1) -> None:
-        """As `Server.serve`."""
-        _serve(self, _chosen(self, handler), threads)
-
-    async def aserve(self, handler: Callable[[int], Awaitable[int]] | None = None, *, limit: int = 100) -> None:
-        """As `Server.aserve`."""
-        await _aserve(self, _chosen(self, handler), limit)
-
-    def serve_batches(
-        self,
-        handler: Callable[[list[int]], Sequence[int | Exception]] | None = None,
-        *,
-        max_batch: int = 32,
-        linger: float = 0.002,
-    ) -> None:
-        """As `Server.serve_batches`."""
-        _serve_batches(self, _chosen(self, handler), max_batch, linger)
-
-
-def _chosen(server: AnyServer, handler: Callable[..., Any] | None) -> Callable[..., Any]:
+def _chosen(server: Server, handler: Callable[..., Any] | None) -> Callable[..., Any]:
     chosen = server._handler if handler is None else handler
     if chosen is None:
         raise TypeError("no handler: give one, or decorate a function with @server.handler")
     return chosen
 
 
-def _serve(server: AnyServer, handler: Callable[..., Any], threads: int) -> None:
+def _serve(server: Server, handler: Callable[..., Any], threads: int) -> None:
     if threads < 1:
         raise ValueError("threads must be 1 or more")
 
@@ -238,11 +184,11 @@ def _serve(server: AnyServer, handler: Callable[..., Any], threads: int) -> None
         other.result()
 
 
-async def _aserve(server: AnyServer, handler: Callable[..., Any], limit: int) -> None:
+async def _aserve(server: Server, handler: Callable[..., Any], limit: int) -> None:
     if limit < 1:
         raise ValueError("limit must be 1 or more")
 
-    async def answer(request: AnyRequest) -> None:
+    async def answer(request: _core.Request) -> None:
         await _answer_in_task(request, handler, server.part_timeout)
 
     with _stopped_by_sigterm(server):
@@ -254,7 +200,7 @@ async def _aserve(server: AnyServer, handler: Callable[..., Any], limit: int) ->
             await _serve_in_asyncio(server, answer, limit)
 
 
-async def _serve_in_asyncio(server: AnyServer, answer: Callable[[Any], Coroutine[Any, Any, None]], limit: int) -> None:
+async def _serve_in_asyncio(server: Server, answer: Callable[[Any], Coroutine[Any, Any, None]], limit: int) -> None:
     import asyncio
 
     places = asyncio.Semaphore(limit)
@@ -279,10 +225,10 @@ async def _serve_in_asyncio(server: AnyServer, answer: Callable[[Any], Coroutine
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _serve_batches(server: AnyServer, handler: Callable[..., Any], max_batch: int, linger: float) -> None:
+def _serve_batches(server: Server, handler: Callable[..., Any], max_batch: int, linger: float) -> None:
     with _stopped_by_sigterm(server):
         while True:
-            batch: Sequence[AnyRequest]
+            batch: Sequence[_core.Request]
             try:
                 batch = server.recv_many(max_batch, linger=linger)
             except Closed:
@@ -299,11 +245,11 @@ def _serve_batches(server: AnyServer, handler: Callable[..., Any], max_batch: in
                     _answer_all(wanted, handler)
 
 
-def _answer(request: AnyRequest, handler: Callable[..., Any], part_timeout: float) -> None:
+def _answer(request: _core.Request, handler: Callable[..., Any], part_timeout: float) -> None:
     with request:
         try:
-            reply = handler(_payload(request))
-            if isinstance(request, _core.IntRequest) or not isinstance(reply, Iterator):
+            reply = handler(request.data)
+            if not isinstance(reply, Iterator):
                 _reply(request, reply)
                 return
             try:
@@ -322,13 +268,10 @@ def _answer(request: AnyRequest, handler: Callable[..., Any], part_timeout: floa
             _fail(request, error)
 
 
-async def _answer_in_task(request: AnyRequest, handler: Callable[..., Any], part_timeout: float) -> None:
+async def _answer_in_task(request: _core.Request, handler: Callable[..., Any], part_timeout: float) -> None:
     with request:
         try:
-            reply = handler(_payload(request))
-            if isinstance(request, _core.IntRequest):
-                request.reply(await reply)
-                return
+            reply = handler(request.data)
             if not isinstance(reply, AsyncIterator):
                 reply = await reply
                 await request.areply(b"" if reply is None else reply)
@@ -348,9 +291,9 @@ async def _answer_in_task(request: AnyRequest, handler: Callable[..., Any], part
             _fail(request, error)
 
 
-def _answer_all(batch: list[AnyRequest], handler: Callable[..., Any]) -> None:
+def _answer_all(batch: list[_core.Request], handler: Callable[..., Any]) -> None:
     try:
-        replies = handler([_payload(request) for request in batch])
+        replies = handler([request.data for request in batch])
         if len(replies) != len(batch):
             raise ValueError(f"the handler gave {len(replies)} replies for {len(batch)} requests")
     except Exception as error:
@@ -364,31 +307,22 @@ def _answer_all(batch: list[AnyRequest], handler: Callable[..., Any]) -> None:
             _fail(request, error)
 
 
-def _payload(request: AnyRequest) -> bytes | int:
-    return request.value if isinstance(request, _core.IntRequest) else request.data
+def _reply(request: _core.Request, reply: Any) -> None:
+    request.reply(b"" if reply is None else reply)
 
 
-def _reply(request: AnyRequest, reply: Any) -> None:
-    if reply is None and isinstance(request, _core.Request):
-        reply = b""
-    request.reply(reply)
-
-
-def _fail(request: AnyRequest, error: Exception) -> None:
-    if isinstance(request, _core.IntRequest):
-        request.fail()
-    else:
-        request.fail("".join(traceback.format_exception_only(type(error), error)).strip())
+def _fail(request: _core.Request, error: Exception) -> None:
+    request.fail("".join(traceback.format_exception_only(type(error), error)).strip())
     _log.error("a request failed", exc_info=error)
 
 
-def _stop(server: AnyServer) -> None:
+def _stop(server: Server) -> None:
     with contextlib.suppress(Error):  # it is closed
         server.stop()
 
 
 @contextlib.contextmanager
-def _stopped_by_sigterm(server: AnyServer) -> Iterator[None]:
+def _stopped_by_sigterm(server: Server) -> Iterator[None]:
     """SIGTERM stops the server, where a handler can be set and nobody has set one."""
     is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if not is_ours:

@@ -42,17 +42,14 @@ Flags are 32 bits beside a payload, both ways. They are the programs' own: nothi
 
 from __future__ import annotations
 
-from ._core import Client, IntClient, IntRequest, Request, Segment, Stream
+from ._core import Client, Request, Segment, Stream
 from ._reqrep import Audit, Geometry, Member, Message, Options, Outcome, Stats, Ticket
-from ._serving import IntServer, Server
+from ._serving import Server
 
 __all__ = [
     "Audit",
     "Client",
     "Geometry",
-    "IntClient",
-    "IntRequest",
-    "IntServer",
     "Member",
     "Message",
     "Options",

@@ -5,16 +5,15 @@
 //! is told once for however many.
 
 use std::future::Future;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use pipework::reqrep::EventFd;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::buffer::unless_small;
-use crate::error::OrRaise;
 use crate::handle::forks;
 use crate::imports::Import;
 use crate::locked::Locked;
@@ -92,7 +91,7 @@ impl Task {
 pub(crate) struct Inbox(Arc<Post>);
 
 struct Post {
-    eventfd: EventFd,
+    eventfd: OwnedFd,
     numbers: Locked<Vec<u64>>,
     /// `forks()` in the process that made it. In a forked child nobody waits for it, and its lock
     /// may have been held by a thread that the child does not have.
@@ -115,17 +114,16 @@ impl Inbox {
 #[pymethods]
 impl Inbox {
     #[new]
-    fn new() -> Inbox {
-        Inbox(Arc::new(Post {
-            eventfd: EventFd::default(),
-            numbers: Locked::new(Vec::new()),
-            forks: forks(),
-        }))
+    fn new() -> PyResult<Inbox> {
+        let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let eventfd = eventfd.map_err(std::io::Error::from)?;
+        let (numbers, forks) = (Locked::new(Vec::new()), forks());
+        Ok(Inbox(Arc::new(Post { eventfd, numbers, forks })))
     }
 
     /// The descriptor to watch: readable while there is something to take.
-    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        self.0.eventfd.create().map(|eventfd| eventfd.as_raw_fd()).or_raise(py)
+    fn fileno(&self) -> i32 {
+        self.0.eventfd.as_raw_fd()
     }
 
     /// The numbers of those that are to be asked again.
@@ -134,7 +132,7 @@ impl Inbox {
             return Vec::new();
         }
         // First this: what is written down after it rings once more.
-        self.0.eventfd.consume();
+        let _ = rustix::io::read(&self.0.eventfd, &mut [0; 8]);
         self.0.numbers.with(std::mem::take)
     }
 }
@@ -155,7 +153,8 @@ impl Wake for Woken {
             numbers.len() == 1
         });
         if is_first {
-            self.post.eventfd.ring();
+            // It fails only where the count is full, and then it is readable already.
+            let _ = rustix::io::write(&self.post.eventfd, &1u64.to_ne_bytes());
         }
     }
 }

@@ -20,7 +20,7 @@ import pipework
 import pytest
 import uvloop
 from leaks import leaves_nothing
-from pipework.reqrep import Client, IntClient, IntServer, Message, Request, Segment, Server, Ticket
+from pipework.reqrep import Client, Message, Request, Segment, Server, Ticket
 from processes import all_free, echo, ends, forked, until
 from support import SOON, after, in_child
 
@@ -99,29 +99,6 @@ def test_every_awaitable(run: Run[None]) -> None:
         for refused in (server.arecv, lambda: client.arecv(tickets[0])):
             with pytest.raises((pipework.Invalid, pipework.Stale)):
                 await refused()
-
-    run(main())
-
-
-def test_integers(run: Run[None]) -> None:
-    async def main() -> None:
-        segment = Segment.anonymous(integers=True)
-        client, server = IntClient(segment), IntServer(segment)
-
-        async def serve() -> None:
-            async for request in server:
-                request.reply(request.value + 1)
-
-        serving = asyncio.create_task(serve())
-        assert await asyncio.gather(*(client.acall(i) for i in range(100))) == list(range(1, 101))
-        assert await client.arecv(client.send(-1)) == 0
-        server.close()
-        await serving
-        other = IntServer(segment)
-        tickets = [client.send(1), client.send(2)]
-        (await other.arecv()).reply(5)
-        assert [request.value for request in await other.arecv_many(5)] == [2]
-        assert await client.arecv(tickets[0]) == 5
 
     run(main())
 

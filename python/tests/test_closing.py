@@ -15,9 +15,7 @@ from support import SOON
 
 ENDS = {
     "client": "end = Client(Segment.anonymous()); use = lambda: end.try_send(b'x')",
-    "int_client": "end = IntClient(Segment.anonymous(integers=True)); use = lambda: end.try_send(1)",
     "server": "end = Server(Segment.anonymous()); use = lambda: end.try_recv()",
-    "int_server": "end = IntServer(Segment.anonymous(integers=True)); use = lambda: end.try_recv()",
     "atomic reader": "end, other = atomic.pair(); use = lambda: end.try_recv()",
     "atomic writer": "other, end = atomic.pair(); use = lambda: end.try_send(b'x')",
     "pipe reader": "end, other = pipe(); use = lambda: end.try_recv()",
@@ -35,7 +33,7 @@ START = """
 import signal, sys, threading, time
 from pipework import atomic
 from pipework.pipe import pipe
-from pipework.reqrep import Client, IntClient, IntServer, Segment, Server
+from pipework.reqrep import Client, Segment, Server
 """
 
 CLOSE = """
@@ -102,7 +100,6 @@ WAITS = {
     "client recv": "client = end = Client(Segment.anonymous()); ticket = client.send(b'x'); wait = lambda: client.recv(ticket)",
     "client call": "end = Client(Segment.anonymous()); wait = lambda: end.call(b'x')",
     "client send": "end = Client(Segment.anonymous(slots=1)); end.send(b'x'); wait = lambda: end.send(b'x')",
-    "int client call": "end = IntClient(Segment.anonymous(integers=True)); wait = lambda: end.call(1)",
     "server recv": "end = Server(Segment.anonymous()); wait = lambda: end.recv()",
     "server recv_many": "end = Server(Segment.anonymous()); wait = lambda: end.recv_many(5)",
     "atomic recv": "end, other = atomic.pair(); wait = lambda: end.recv()",

@@ -23,17 +23,14 @@ import pipework
 import pytest
 from pipework import atomic
 from pipework.pipe import pipe, produce
-from pipework.reqrep import Client, IntClient, IntServer, Segment, Server
+from pipework.reqrep import Client, Segment, Server
 from support import SOON, in_child
 
-INTEGERS = Segment.anonymous(integers=True)
 SEGMENT = Segment.anonymous()
 HANDLES: dict[str, Callable[[], Any]] = {
     "Segment": lambda: Segment.anonymous(slots=2),
     "Client": lambda: Client(SEGMENT),
     "Server": lambda: Server(SEGMENT),
-    "IntClient": lambda: IntClient(INTEGERS),
-    "IntServer": lambda: IntServer(INTEGERS),
     "Stream": lambda: Client(SEGMENT).stream(b""),
     "atomic Reader": lambda: atomic.pair()[0],
     "atomic Writer": lambda: atomic.pair()[1],

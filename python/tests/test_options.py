@@ -12,7 +12,7 @@ from typing import Any
 import pipework
 import pytest
 from pipework import atomic, fd, reqrep
-from pipework.reqrep import Client, IntClient, IntServer, Segment, Server
+from pipework.reqrep import Client, Segment, Server
 
 SEGMENT: dict[str, tuple[list[Any], str]] = {
     "slots": ([0, -1, 2**20 + 1, 2**40, 2**80], "from 1 to 1048576"),
@@ -72,8 +72,6 @@ def test_other_arguments_name_themselves_too() -> None:
     for calls in (-1, 2**32):
         with pytest.raises(pipework.Invalid, match="max_in_flight must be from 0 to 4294967295"):
             Client(segment, max_in_flight=calls)
-        with pytest.raises(pipework.Invalid, match="max_in_flight must be from 0 to 4294967295"):
-            IntClient(Segment.anonymous(integers=True), max_in_flight=calls)
     with pytest.raises(pipework.Invalid, match="flags must be from 0 to 4294967295, not -1"):
         client.send(b"", flags=-1)
     with pytest.raises(pipework.Invalid, match="level must be from -131072 to 22, not 99"):
@@ -81,7 +79,7 @@ def test_other_arguments_name_themselves_too() -> None:
     reader, _ = atomic.pair()
     with pytest.raises(pipework.Invalid, match="read_size must be"):
         reader.read_size = 0
-    wrong_kinds: dict[str, Any] = {"slots": "many", "sparse": 1, "spin": "x", "integers": None, "slotz": 1}
+    wrong_kinds: dict[str, Any] = {"slots": "many", "sparse": 1, "spin": "x", "slotz": 1}
     for name, value in wrong_kinds.items():
         with pytest.raises(TypeError, match=name):
             Segment.anonymous(**{name: value})
@@ -126,7 +124,7 @@ MAKERS: list[tuple[Any, list[Any]]] = [
     (atomic.Options, [atomic.pair, atomic.Reader, atomic.Reader.fifo, atomic.Reader.listen, atomic.Reader.stdin]),
     (atomic.Options, [atomic.Writer, atomic.Writer.fifo, atomic.Writer.stdout]),
     (reqrep.Options, [Segment, Segment.create, Segment.open, Segment.anonymous, Segment.memfd, Segment.from_fd]),
-    (reqrep.Options, [Server, IntServer]),
+    (reqrep.Options, [Server]),
 ]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pipework
 import pytest
-from pipework.reqrep import Client, Geometry, IntClient, IntRequest, IntServer, Message, Request, Segment, Server
+from pipework.reqrep import Client, Geometry, Message, Request, Segment, Server
 from processes import all_free, ends, until
 from support import SOON, after
 
@@ -121,17 +121,16 @@ def test_a_loop_fails_what_its_body_has_failed_at() -> None:
         assert client.call(b"5", SOON) == b"20"
     server.close()
     thread.join()
-    ints = IntServer(int_segment := Segment.anonymous(integers=True))
-    int_client = IntClient(int_segment)
-    ticket = int_client.send(1)
-    for number, _request in enumerate(ints):
+    client, server = ends(Segment.anonymous())
+    ticket = client.send(b"1")
+    for number, _request in enumerate(server):
         if number == 1:
             break
-        other = int_client.send(2)
+        other = client.send(b"2")
     with pytest.raises(pipework.Failed):
-        int_client.recv(ticket, SOON)
-    assert _request.value == 2 and _request.reply(3)  # a loop that is left has not come back
-    assert int_client.recv(other) == 3
+        client.recv(ticket, SOON)
+    assert _request.data == b"2" and _request.reply(b"3")  # a loop that is left has not come back
+    assert client.recv(other) == b"3"
 
 
 def test_what_is_detached_outlives_its_turn() -> None:
@@ -268,41 +267,6 @@ def test_calls_in_flight_have_a_limit() -> None:
     assert client.recv(first, SOON) == b"A"
     tickets = [client.send(b"e", SOON), client.send(b"f", SOON)]
     assert client.try_send(b"g") is None and all(client.cancel(ticket) for ticket in tickets)
-    numbers = IntClient(Segment.anonymous(integers=True), max_in_flight=1)
-    assert numbers.try_send(1) is not None and numbers.try_send(2) is None
-
-
-def test_integers() -> None:
-    segment = Segment.anonymous(integers=True, request_bytes=100)
-    client, server = IntClient(segment), IntServer(segment)
-    assert segment.geometry == Geometry(True, 256, 512, 8, 8, 256)
-    extremes = (0, -1, 2**63 - 1, -(2**63))
-    tickets = [client.send(value) for value in extremes]
-    for request in server.recv_many(10):
-        assert isinstance(request, IntRequest) and request.wanted and request.redeliveries == 0
-        assert repr(request) == f"<IntRequest {request.value}>"
-        request.reply(~request.value)
-    assert [client.recv(ticket) for ticket in tickets] == [~value for value in extremes]
-    with pytest.raises(OverflowError):
-        client.send(2**63)
-    thread = after(0, lambda: server.recv(SOON).reply(8))
-    assert client.call(7, SOON) == 8
-    thread.join()
-    first, second = client.try_send(1), client.try_send(2)
-    assert first is not None and second is not None
-    with pytest.raises(pipework.Failed):
-        with server.recv():
-            pass
-        client.recv(first)
-    request = server.drain(1)[0]
-    request.reply(3)
-    with pytest.raises(ValueError, match="answered already"):
-        request.reply(3)
-    assert client.try_recv(second) == 3 and client.pending == 0 and all_free(segment)
-    with pytest.raises(pipework.Incompatible):
-        Client(segment)
-    with pytest.raises(pipework.Incompatible):
-        IntServer(Segment.anonymous())
 
 
 def test_matching() -> None:
@@ -408,7 +372,7 @@ def test_a_segment_by_path(tmp_path: Path) -> None:
     again.sync()
     assert again.unlink() and not again.unlink() and not path.exists()
     assert server.recv(0).reply(b"y"), "who is attached stays so"
-    assert IntServer(path).segment.geometry.integers
+    assert Server(path).segment.geometry.slots == 256
 
 
 def test_a_segment_without_a_name() -> None:

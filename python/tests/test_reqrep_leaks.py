@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pipework
 import pytest
 from leaks import leaves_nothing
-from pipework.reqrep import Client, IntClient, IntServer, Segment
+from pipework.reqrep import Client, Segment
 from processes import all_free, ends
 from test_leaks import OPERATIONS
 
@@ -18,8 +18,6 @@ def operations() -> dict[str, Callable[[], object]]:
     segment = Segment.anonymous()
     client, server = ends(segment)
     large, large_server = ends(Segment.anonymous(slots=1, request_bytes=100_000, reply_bytes=100_000))
-    ints = Segment.anonymous(integers=True)
-    int_client, int_server = IntClient(ints), IntServer(ints)
     data, much = bytes(200), bytearray(100_000)
 
     def echo() -> None:
@@ -32,12 +30,6 @@ def operations() -> dict[str, Callable[[], object]]:
         ticket = large.send(much)
         large_server.recv().reply(much)
         large.recv(ticket)
-
-    def echo_integers() -> None:
-        ticket = int_client.send(1 << 60)
-        for request in int_server.drain(1):
-            request.reply(request.value)
-        int_client.recv(ticket)
 
     def dropped() -> None:
         ticket = client.send(data)
@@ -53,7 +45,6 @@ def operations() -> dict[str, Callable[[], object]]:
     return {
         "echo": echo,
         "echo of much": echo_much,
-        "echo of integers": echo_integers,
         "nothing there": lambda: (server.try_recv(), server.drain(5), client.pending),
         "numbers": lambda: (segment.geometry, segment.stats(), segment.audit(), segment.members()),
         "error: dropped": dropped,
@@ -64,7 +55,7 @@ def operations() -> dict[str, Callable[[], object]]:
 @pytest.mark.parametrize("name", list(operations()))
 def test_many_operations_leave_nothing(name: str) -> None:
     operation = operations()[name]
-    rounds = OPERATIONS if name in ("echo", "echo of integers", "nothing there") else OPERATIONS // 20
+    rounds = OPERATIONS if name in ("echo", "nothing there") else OPERATIONS // 20
     leaves_nothing(operation, rounds)
 
 

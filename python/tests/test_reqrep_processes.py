@@ -21,7 +21,7 @@ import pipework
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipework.reqrep import Audit, Client, IntClient, IntServer, Segment, Server, Stats
+from pipework.reqrep import Audit, Client, Segment, Server, Stats
 from processes import all_free, echo, ends, forked, stop_helpers, until
 from support import SOON, Alarm, after, ctrl_c_after, in_child, signal_after
 
@@ -164,11 +164,10 @@ def test_many_forked_workers() -> None:
         assert by <= {one, other}
 
 
-def spawned(client: Client, ints: IntClient, path: Client, segment: Segment) -> None:
+def spawned(client: Client, path: Client, segment: Segment) -> None:
     """What a process does that has got nothing but this."""
     assert client.call(b"by descriptor", SOON) == b"BY DESCRIPTOR"
     assert path.call(b"by path", SOON) == b"BY PATH"
-    assert ints.call(20, SOON) == 21
     ticket = client.send(b"redelivered")
     assert client.recv(ticket, SOON) == b"REDELIVERED"
     assert segment.geometry.slots == 4
@@ -177,10 +176,8 @@ def spawned(client: Client, ints: IntClient, path: Client, segment: Segment) -> 
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_ends_go_to_processes_of_multiprocessing(method: str, tmp_path: Path) -> None:
     unnamed, named = Segment.anonymous(slots=4), Segment.create(tmp_path / "segment")
-    numbers = Segment.anonymous(integers=True)
-    ends = (Client(unnamed, redeliveries=2), IntClient(numbers), Client(named, needs_server=True), unnamed)
+    ends = (Client(unnamed, redeliveries=2), Client(named, needs_server=True), unnamed)
     servers = [Server(unnamed), Server(named)]
-    number_server = IntServer(numbers)
 
     def serve(server: Server) -> None:
         for request in server:
@@ -189,14 +186,12 @@ def test_ends_go_to_processes_of_multiprocessing(method: str, tmp_path: Path) ->
     context: Any = multiprocessing.get_context(method)
     process = context.Process(target=spawned, args=ends)
     threads = [after(0.1, partial(serve, server)) for server in servers]
-    threads.append(after(0.1, lambda: [request.reply(request.value + 1) for request in number_server]))
     process.start()
     process.join(SOON)
     assert process.exitcode == 0
     process.close()
     for server in servers:
         server.close()
-    number_server.close()
     for thread in threads:
         thread.join()
     stop_helpers()
@@ -236,11 +231,9 @@ def waits() -> dict[str, Callable[[], object]]:
     client, server = ends(Segment.anonymous())
     full, taken_from = ends(Segment.anonymous(slots=1))
     full.send(b"")
-    ints = Segment.anonymous(integers=True)
-    int_client, int_server = IntClient(ints), IntServer(ints)
     taken = client.send(b"taken")
     request = server.recv()
-    keep = (taken_from, request, int_server)
+    keep = (taken_from, request)
     calls: dict[str, Callable[[], object]] = {
         "call": lambda: client.call(b"x"),
         "call without a slot": lambda: full.call(b"x"),
@@ -249,8 +242,6 @@ def waits() -> dict[str, Callable[[], object]]:
         "server recv": server.recv,
         "for request": lambda: next(iter(server)),
         "recv_many": lambda: server.recv_many(10),
-        "int call": lambda: int_client.call(1),
-        "int server recv": lambda: next(iter(int_server)),
     }
     return {name: partial(lambda call, keep: call(), call, keep) for name, call in calls.items()}
 
@@ -351,8 +342,7 @@ def test_shared_vectors(vector: dict[str, Any], tmp_path: Path) -> None:
         assert (raised.value.strerror, raised.value.filename) == (vector["refused"], str(path)) and path.read_bytes() == before
         return
     segment = Segment.open(path)
-    sizes = dict(vector["opens"])
-    assert segment.geometry._asdict() == {"integers": sizes.pop("kind") == "integers", **sizes}
+    assert segment.geometry._asdict() == vector["opens"]
     if "stats" in vector:
         agrees(segment.stats(), vector["stats"])
     if vector.get("audit") is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pipework
 import pytest
-from pipework.reqrep import IntClient, IntServer, Segment, Server, Ticket
+from pipework.reqrep import Segment, Server, Ticket
 from processes import PART, all_free, ends, in_time, serving
 from support import SOON, Alarm, after, in_child, signal_after
 
@@ -267,28 +267,3 @@ def test_what_is_forgotten_is_carried_out(segment: Segment) -> None:
     client.close()
     request = server.recv(SOON)
     assert request.data == b"x" and request.wanted and not request.reply(b"y")
-
-
-# ---------------------------------------------------------------- numbers
-
-
-def test_numbers_have_the_same() -> None:
-    segment = Segment.anonymous(integers=True, slots=4)
-    client, server = IntClient(segment), IntServer(segment)
-    tickets = client.send_many(range(3), SOON)
-    requests = server.recv_many(3, SOON, linger=0.01)
-    assert [request.ticket for request in requests] == tickets
-    requests[0].reply(10)
-    requests[1].fail()
-    outcomes = [next(iter(client.as_completed(SOON))), next(iter(client.as_completed(SOON)))]
-    assert outcomes[0][1].result() == 10 and isinstance(outcomes[1][1].exception(), pipework.RemoteError)
-    assert requests[2].keep() == tickets[2]
-    kept = server.kept(tickets[2])
-    assert kept is not None and kept.value == 2 and kept.keep() == tickets[2]
-    in_child(lambda: (server.adopt(tickets[2]).reply(20), None)[1])
-    assert client.recv(tickets[2], SOON) == 20
-    client.forget(client.send(7))
-    assert server.recv().value == 7
-    after(0.05, server.stop)
-    assert list(server) == []
-    assert all_free(segment)

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import pytest
 from pipework import RemoteError
-from pipework.reqrep import Client, IntClient, IntServer, Segment, Server
+from pipework.reqrep import Client, Segment, Server
 from processes import all_free, ends, forked, in_time, until
 from support import SOON, after
 
@@ -30,7 +30,7 @@ class Silent(Exception):
 
 
 @contextlib.contextmanager
-def running(server: Server | IntServer, serve: Callable[[], object]) -> Iterator[threading.Thread]:
+def running(server: Server, serve: Callable[[], object]) -> Iterator[threading.Thread]:
     """A thread that serves; it is told to stop in the end, and does."""
     thread = threading.Thread(target=serve)
     thread.start()
@@ -287,46 +287,6 @@ def test_a_task_that_is_cancelled_fails_what_it_works_on(segment: Segment) -> No
             await calling
 
     in_time(main())
-
-
-# ---------------------------------------------------------------- of numbers
-
-
-def test_handlers_of_numbers(logged: list[str]) -> None:
-    segment = Segment.anonymous(integers=True, slots=8)
-    client = IntClient(segment)
-
-    def half(value: int) -> int:
-        if value % 2:
-            raise ValueError("odd")
-        return value // 2
-
-    async def quarter(value: int) -> int:
-        await asyncio.sleep(0)
-        return half(half(value))
-
-    def halves(values: list[int]) -> list[int | Exception]:
-        return [ValueError("odd") if value % 2 else value // 2 for value in values]
-
-    ways: list[Callable[[IntServer], object]] = [
-        lambda server: server.serve(),
-        lambda server: server.serve(half, threads=2),
-        lambda server: server.serve_batches(halves),
-        lambda server: asyncio.run(server.aserve(quarter)),
-    ]
-    for serve in ways:
-        server = IntServer(segment)
-        server.handler(half)
-        with running(server, functools.partial(serve, server)):
-            assert client.call(-(1 << 62), SOON) in (-(1 << 61), -(1 << 60))
-            with pytest.raises(RemoteError):
-                client.call(1, SOON)
-    server, nothing = IntServer(segment), cast(Any, lambda value: None)
-    with running(server, functools.partial(server.serve, nothing)):
-        with pytest.raises(RemoteError):
-            client.call(1, SOON)
-    assert ["odd" in text for text in logged] == [True] * 4 + [False] and "TypeError" in logged[-1]
-    client.close()
 
 
 # ---------------------------------------------------------------- by the batch

@@ -27,12 +27,12 @@ def place(at, size):
 
 
 class Sizes:
-    def __init__(self, kind=0, slots=3, queue=8, request=100, reply=50, members=4):
-        self.kind, self.slots, self.queue = kind, slots, queue
+    def __init__(self, slots=3, queue=8, request=100, reply=50, members=4):
+        self.slots, self.queue = slots, queue
         self.request, self.reply, self.members = request, reply, members
 
     def said(self):
-        return {"kind": ["bytes", "integers"][self.kind], "slots": self.slots, "queue": self.queue,
+        return {"slots": self.slots, "queue": self.queue,
                 "request_bytes": self.request, "reply_bytes": self.reply, "members": self.members}
 
     ring = property(lambda self: 4096 + 128 * self.members)
@@ -49,9 +49,9 @@ def fnv1a(data):
     return value
 
 
-def header(sizes, *, magic=b"pipework", version=3, flags=0, length=None, random=0x0123456789ABCDEF, file=(0, 0), order="<"):
+def header(sizes, *, magic=b"pipework", version=3, kind=0, flags=0, length=None, random=0x0123456789ABCDEF, file=(0, 0), order="<"):
     length = sizes.len if length is None else length
-    fixed = magic + struct.pack(order + "8I4Q", version, sizes.kind, sizes.slots, sizes.queue, sizes.request,
+    fixed = magic + struct.pack(order + "8I4Q", version, kind, sizes.slots, sizes.queue, sizes.request,
                                 sizes.reply, sizes.members, flags, length, random, *file) + bytes(48)
     return fixed + struct.pack(order + "Q", fnv1a(fixed))
 
@@ -140,8 +140,6 @@ def good():
     yield opens("usual", "The sizes that nobody asked to change.", usual, header(usual))
     uneven = Sizes()
     yield opens("uneven", "Sizes that have to be rounded up.", uneven, header(uneven, random=2**64 - 1))
-    numbers = Sizes(kind=1, slots=2, queue=4, request=8, reply=8)
-    yield opens("integers", "Payloads are numbers.", numbers, header(numbers))
     many = Sizes(slots=2**20, queue=2**21, request=1, reply=0, members=65535)
     sparse = Sizes(request=5000)
     yield opens("sparse", "Payloads have pages when they are first written.", sparse, header(sparse, flags=1))
@@ -165,7 +163,8 @@ def evil():
         data = bytearray(whole)
         data[at] ^= 0x10
         yield refused(f"bit-at-{at}", "One bit has changed.", bytes(data), DAMAGED, sizes.len)
-    yield refused("kind-2", "A kind of payload that is not known.", header(Sizes(kind=2), length=sizes.len), KIND, sizes.len)
+    for kind in (1, 2):
+        yield refused(f"kind-{kind}", "A kind of payload that is not known.", header(sizes, kind=kind), KIND, sizes.len)
     yield refused("flag-2", "A flag that is not known.", header(sizes, flags=2), FLAGS, sizes.len)
     yield refused("elsewhere", "Made as another file.", header(sizes, file=(1, 2)), ELSEWHERE, sizes.len)
     yield refused("no-end", "All is well but for the last eight bytes.", whole, LENGTH, sizes.len)
@@ -174,7 +173,7 @@ def evil():
         "slots-that-wrap": Sizes(slots=2**31, queue=2**31), "ring-too-small": Sizes(queue=4),
         "ring-uneven": Sizes(queue=12), "ring-too-large": Sizes(queue=2**23), "no-ring": Sizes(queue=0),
         "request-too-large": Sizes(request=2**30 + 1), "reply-too-large": Sizes(reply=2**32 - 1),
-        "integers-of-other-size": Sizes(kind=1, request=16, reply=8), "no-members": Sizes(members=0),
+        "no-members": Sizes(members=0),
         "too-many-members": Sizes(members=65536), "all-too-large": Sizes(slots=2**20, queue=2**22, request=2**30),
     }
     for name, wrong in impossible.items():

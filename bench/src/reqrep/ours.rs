@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use pipework::Deadline;
-use pipework::reqrep::{self, IntClient, IntServer, Options, Segment, Ticket};
+use pipework::reqrep::{self, Options, Segment, Ticket};
 
 use super::calls::{Carrier, Client, Job, Server};
 use crate::c;
@@ -301,65 +301,6 @@ pub struct NoServer;
 
 impl Server for NoServer {
     fn answer(&mut self) -> Result<bool, Failure> {
-        Ok(true)
-    }
-}
-
-/// The same with numbers for payloads.
-pub struct PipeworkIntegers(Segment);
-
-impl PipeworkIntegers {
-    pub fn new(job: &Job) -> Result<PipeworkIntegers, Failure> {
-        if job.bytes != size_of::<i64>() {
-            return Err("a number has eight bytes".into());
-        }
-        Ok(PipeworkIntegers(Options::new().integers().anonymous()?))
-    }
-}
-
-impl Carrier for PipeworkIntegers {
-    type Client = IntegerClient;
-    type Server = IntegerServer;
-
-    fn client(&self, _nth: usize) -> Result<IntegerClient, Failure> {
-        Ok(IntegerClient { client: self.0.int_client()?, tickets: VecDeque::new() })
-    }
-
-    fn server(&self, _nth: usize) -> Result<IntegerServer, Failure> {
-        Ok(IntegerServer(self.0.int_server()?))
-    }
-}
-
-pub struct IntegerClient {
-    client: IntClient,
-    tickets: VecDeque<Ticket>,
-}
-
-impl Client for IntegerClient {
-    fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
-        let number = i64::from_ne_bytes(request.try_into()?);
-        self.tickets.push_back(self.client.send(number, Deadline::NEVER)?);
-        Ok(())
-    }
-
-    fn receive(&mut self) -> Result<usize, Failure> {
-        let ticket = self.tickets.pop_front().ok_or("nothing was sent")?;
-        Ok(size_of_val(&self.client.recv(ticket, Deadline::NEVER)?))
-    }
-
-    fn call(&mut self, request: &[u8]) -> Result<usize, Failure> {
-        let number = i64::from_ne_bytes(request.try_into()?);
-        Ok(size_of_val(&self.client.call(number, Deadline::NEVER)?))
-    }
-}
-
-pub struct IntegerServer(IntServer);
-
-impl Server for IntegerServer {
-    fn answer(&mut self) -> Result<bool, Failure> {
-        let request = self.0.recv(Deadline::NEVER)?;
-        let number = request.value();
-        request.reply(number)?;
         Ok(true)
     }
 }

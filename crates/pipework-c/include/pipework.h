@@ -1023,8 +1023,6 @@ typedef struct pwk_segment_options {
      * default.
      */
     uint64_t spin_ns;
-    /* Payloads are single numbers, for the functions that end with `_int`. */
-    bool integers;
     /* Memory for payloads is taken when they are first written, and not all at once. */
     bool sparse;
     /* A segment that belongs to another user may be opened. */
@@ -1095,8 +1093,6 @@ typedef struct pwk_geometry {
     uint32_t reply_bytes;
     /* How many clients and servers can be attached at the same time. */
     uint32_t members;
-    /* 1 if payloads are single numbers, else 0. */
-    uint32_t integers;
 } pwk_geometry;
 
 /*
@@ -1750,97 +1746,6 @@ pwk_segment *pwk_server_segment(pwk_server *server);
 
 /* Leaves the segment. Requests that it has taken and not answered fail at their clients. */
 void pwk_server_free(pwk_server *server);
-
-/* -------------------------------------------------------------------------------------------------
- * Calls whose payloads are single numbers, in a segment that was made with `integers`. The
- * functions for payloads of bytes are PWK_INCOMPATIBLE there, and these are elsewhere.
- */
-
-/* As pwk_client_call, with numbers. */
-pwk_status pwk_client_call_int(pwk_client *client, int64_t request, pwk_deadline deadline,
-                               int64_t *reply, pwk_error *error);
-
-/* As pwk_client_send, with a number. */
-pwk_status pwk_client_send_int(pwk_client *client, int64_t request, pwk_deadline deadline,
-                               uint64_t *ticket, pwk_error *error);
-
-/* As pwk_client_try_send, with a number. */
-pwk_status pwk_client_try_send_int(pwk_client *client, int64_t request, uint64_t *ticket,
-                                   pwk_error *error);
-
-/* As pwk_client_recv, with a number. */
-pwk_status pwk_client_recv_int(pwk_client *client, uint64_t ticket, pwk_deadline deadline,
-                               int64_t *reply, pwk_error *error);
-
-/* As pwk_client_try_recv, with a number. */
-pwk_status pwk_client_try_recv_int(pwk_client *client, uint64_t ticket, int64_t *reply,
-                                   pwk_error *error);
-
-/* As pwk_client_recv_any, with a number. */
-pwk_status pwk_client_recv_any_int(pwk_client *client, pwk_deadline deadline, uint64_t *ticket,
-                                   int64_t *reply, pwk_error *error);
-
-/* As pwk_server_recv, with a number. */
-pwk_status pwk_server_recv_int(pwk_server *server, pwk_deadline deadline, int64_t *value,
-                               pwk_request *request, pwk_error *error);
-
-/* As pwk_server_try_recv, with a number. */
-pwk_status pwk_server_try_recv_int(pwk_server *server, int64_t *value, pwk_request *request,
-                                   pwk_error *error);
-
-/* As pwk_server_recv_many, with numbers, for which `values` has space. */
-pwk_status pwk_server_recv_many_int(pwk_server *server, size_t max, pwk_deadline deadline,
-                                    uint64_t linger_ns, int64_t *values, pwk_request *requests,
-                                    size_t *count, pwk_error *error);
-
-/* As pwk_server_reply, with a number. */
-pwk_status pwk_server_reply_int(pwk_server *server, uint64_t ticket, int64_t reply, bool *wanted,
-                                pwk_error *error);
-
-/* -------------------------------------------------------------------------------------------------
- * Eventfds that are rung by hand: for related processes with event loops, without a thread. Who
- * sends or replies, and wants the other side's loop to run, rings afterwards.
- */
-
-/*
- * Holds an eventfd. Any threads may use one at the same time. It is freed with pwk_eventfd_free,
- * which closes the eventfd.
- */
-typedef struct pwk_eventfd pwk_eventfd;
-
-/* Makes one that holds no eventfd yet. */
-pwk_status pwk_eventfd_new(pwk_eventfd **eventfd, pwk_error *error);
-
-/*
- * Returns the descriptor in `fd`, lent until the handle is freed or another one is set. If there
- * is none, this makes one, which does not block.
- *
- * Fails with PWK_OS if no descriptor is left.
- */
-pwk_status pwk_eventfd_create(pwk_eventfd *eventfd, int *fd, pwk_error *error);
-
-/*
- * Puts a duplicate of an eventfd in, for instance of an inherited one. The one that was there is
- * closed.
- *
- * Fails with PWK_INVALID if `fd` is not open; PWK_OS if no descriptor is left.
- */
-pwk_status pwk_eventfd_set(pwk_eventfd *eventfd, int fd, pwk_error *error);
-
-/* The descriptor, lent as that of pwk_eventfd_create; -1 if there is none. */
-int pwk_eventfd_fd(pwk_eventfd *eventfd);
-
-/* Makes the eventfd readable; false if there is none. */
-bool pwk_eventfd_ring(pwk_eventfd *eventfd);
-
-/*
- * Makes the eventfd unreadable and returns how often it was rung since the last time; 0 if it was
- * not, or if there is none. To be called before looking for requests or replies.
- */
-uint64_t pwk_eventfd_consume(pwk_eventfd *eventfd);
-
-/* Frees the handle, and closes the eventfd. */
-void pwk_eventfd_free(pwk_eventfd *eventfd);
 
 /* -------------------------------------------------------------------------------------------------
  * Room pipe: a byte pipe inside one process, without descriptors, and without system calls while

@@ -98,8 +98,8 @@
 //   types of arguments (`In`, `InOut`, `Out`, `Handle`, `Lent`, `Space`, `Number`) are in it.
 // - `text.rs`, `version.rs`, `deadline.rs`, `bytes.rs`, `descriptor.rs`: what all rooms share.
 // - A room is a folder, with a file for each type of handle: `atomic/` has `options.rs`, `item.rs`,
-//   `reader.rs` and `writer.rs`; `reqrep/` has `segment.rs`, `client.rs`, `stream.rs`, `server.rs`
-//   and `eventfd.rs`; `pipe/` has `ends.rs`, `reader.rs` and `writer.rs`.
+//   `reader.rs` and `writer.rs`; `reqrep/` has `segment.rs`, `client.rs`, `stream.rs` and
+//   `server.rs`; `pipe/` has `ends.rs`, `reader.rs` and `writer.rs`.
 //
 // A function's body is one expression: convert, call the core, convert. include/pipework.h is
 // written from these files, in the order of the `mod` lines, by a test: `tests/it/header.rs` says

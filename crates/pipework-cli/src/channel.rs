@@ -39,7 +39,6 @@ pub(crate) fn why(path: &Path, error: pipework::Error) -> String {
         (_, Some("another format"), _) => {
             "it was made by another version of pipework; remove it when nobody uses it".into()
         }
-        (_, Some("integers"), _) => "it carries single numbers, which no command here calls with".into(),
         (ErrorKind::Incompatible, Some("not a segment"), _) => "it is no channel but another file".into(),
         (ErrorKind::Incompatible, Some("too short for a segment"), _) => {
             "it is no channel: too short for one".into()
@@ -54,9 +53,6 @@ pub(crate) fn why(path: &Path, error: pipework::Error) -> String {
         (ErrorKind::Corrupt, _, _) => {
             let detail = detail.unwrap_or("what lies in it is written by no member");
             format!("it is damaged: {detail}; remove it when nobody uses it")
-        }
-        (ErrorKind::Incompatible, None, _) if error.explanation().is_none() => {
-            "it carries single numbers, which no command here calls with".into()
         }
         (_, _, Some(libc::EISDIR)) => "it is a folder, and no channel".into(),
         (ErrorKind::WouldBlock, _, _) => {
@@ -147,7 +143,6 @@ mod tests {
         let _socket = std::os::unix::net::UnixListener::bind(place("socket")).unwrap();
         std::os::unix::fs::symlink("text", place("link")).unwrap();
         Options::new().slots(4).members(2).create(place("good")).unwrap();
-        Options::new().integers().create(place("numbers")).unwrap();
         let says = |name: &str, word: &str| {
             let failure = open(&place(name), false).map(drop).unwrap_err().to_string();
             assert!(failure.starts_with(&place(name).display().to_string()), "{failure}");
@@ -168,8 +163,6 @@ mod tests {
         let other = Options::new().slots(5).open(place("good")).unwrap_err();
         let other = refused(&place("good"), other).to_string();
         assert!(other.contains("slots: ") && other.contains("another size"), "{other}");
-        let numbers = open(&place("numbers"), false).unwrap().client().unwrap_err();
-        assert!(refused(&place("numbers"), numbers).to_string().contains("single numbers"));
         fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -8,7 +8,7 @@ use crate::look::{self, Find, State, What};
 use crate::progress::size;
 use crate::table::{self, Align};
 use crate::{streams, sys};
-use pipework::reqrep::{Kind, Role};
+use pipework::reqrep::Role;
 use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
@@ -94,8 +94,6 @@ pub(crate) fn object(find: &Find) -> Value {
             put("clients", found.living(Role::Client).into());
             put("dead", found.dead().into());
             put("waiting", found.waiting.into());
-            let payload = if found.geometry.kind == Kind::Integers { "integers" } else { "bytes" };
-            put("payload", payload.into());
             let sizes = &found.geometry;
             put("slots", sizes.slots.into());
             put("request_bytes", sizes.request_bytes.into());

@@ -280,20 +280,6 @@ pub(crate) fn eventfd_clear(eventfd: BorrowedFd<'_>) {
     let _ = rustix::io::read(eventfd, &mut [0; 8]);
 }
 
-/// How often an eventfd was rung, which makes it unreadable; `None` if it is not readable, or no
-/// eventfd. Never waits, whatever its flags say.
-pub(crate) fn eventfd_take(eventfd: BorrowedFd<'_>) -> Option<u64> {
-    let mut count = [0; size_of::<u64>()];
-    let done = match read_nowait(eventfd, &mut count) {
-        // The kernel cannot be asked per call.
-        Err(Errno::OPNOTSUPP) if wait(&[eventfd], For::Reading, Deadline::now()) == Ok(true) => {
-            read(eventfd, &mut count)
-        }
-        done => done,
-    };
-    (done == Ok(count.len())).then(|| u64::from_ne_bytes(count))
-}
-
 /// A new epoll descriptor.
 pub(crate) fn epoll() -> Result<OwnedFd> {
     sys!("epoll", rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC))

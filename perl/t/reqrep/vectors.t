@@ -41,14 +41,13 @@ plan skip_all => "the vectors are $index->{byte_order}-endian" if $index->{byte_
 for my $vector (@{$index->{vectors}}) {
     my $name   = $vector->{name};
     my $path   = made($vector);
-    my $int    = ($vector->{opens} // {})->{kind} // 'bytes';
-    my $class  = 'Pipework::ReqRep' . ($int eq 'integers' ? '::Int' : '');
+    my $class  = 'Pipework::ReqRep';
     my $client = eval { "${class}::Client"->new($path) };
     if ($vector->{refused}) {
         is($client, undef, "$name: refused");
         like($@, qr/\Q: $path: \E.*\Q$vector->{refused}\E/, "$name: and how");
         is(-s $path, $vector->{len}, "$name: it stays as it was");
-        my @sizes = $int eq 'integers' ? (8, 4) : (8, 4, 64);
+        my @sizes = (8, 4, 64);
         if ($vector->{len}) {
             ok(!eval { $class->new($path, @sizes); 1 }, "$name: new refuses it, too");
             is(-s $path, $vector->{len}, "$name: and overwrites nothing");
@@ -59,11 +58,8 @@ for my $vector (@{$index->{vectors}}) {
         next;
     }
     ok($client, "$name: opens") or diag($@), next;
-    my %sizes = %{$vector->{opens}};
-    my $kind  = delete $sizes{kind};
-    is_deeply($client->geometry, {%sizes, integers => $kind eq 'integers' ? 1 : 0},
-        "$name: its sizes");
-    my $server = $class->new($path, 1, 1, $kind eq 'integers' ? () : 1);
+    is_deeply($client->geometry, {%{$vector->{opens}}, integers => 0}, "$name: its sizes");
+    my $server = $class->new($path, 1, 1, 1);
     if (my $wanted = $vector->{stats}) {
         my $stats = $server->stats;
         is_deeply({map { $_ => $stats->{$_} } keys %$wanted}, $wanted, "$name: stats");

@@ -410,13 +410,6 @@ impl Received {
         }
     }
 
-    pub(super) fn as_slice<'a>(&'a self, py: Python<'a>) -> &'a [u8] {
-        match self {
-            Received::Reply(reply) => reply,
-            Received::Bytes(bytes, _) => bytes.bind(py).as_bytes(),
-        }
-    }
-
     pub(super) fn flags(&self) -> u32 {
         match self {
             Received::Reply(reply) => reply.flags(),

@@ -1,8 +1,7 @@
-//! The calling ends: of bytes, and of numbers. Mirrors `server.rs`.
+//! The calling end. Mirrors `server.rs`.
 
 use std::sync::{Arc, OnceLock};
 
-use pipework::ErrorKind;
 use pipework::reqrep::{self, Reply, Ticket};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
@@ -11,7 +10,7 @@ use super::calls::{CALL, Calls, Give, RECV, Received, Settings, Terms, message};
 use super::segment::{MODULE, Place, Reduced, Segment, reduce};
 use super::streams::{Completed, Stream};
 use crate::buffer::{Bytes, Held, Space, bytes};
-use crate::error::{OrRaise, of_kind};
+use crate::error::OrRaise;
 use crate::imports::Import;
 use crate::keywords::{Flags, InFlight, MaxMessage, Redeliveries};
 use crate::wait::{Seconds, Timeout, until};
@@ -476,105 +475,3 @@ fn as_message(py: Python<'_>, reply: Received) -> PyResult<Py<PyAny>> {
 }
 
 static MESSAGE: Import = Import::new(MODULE, "Message");
-
-/// A `Client` whose requests and replies are numbers, -2**63 to 2**63 - 1. The segment is one of
-/// integers.
-///
-/// >>> from pipework.reqrep import IntClient, IntServer, Segment
-/// >>> segment = Segment.anonymous(integers=True)
-/// >>> server, client = IntServer(segment), IntClient(segment)
-/// >>> ticket = client.send(20)
-/// >>> request = server.recv()
-/// >>> request.reply(request.value + 1)
-/// True
-/// >>> client.recv(ticket)
-/// 21
-#[pyclass(frozen, weakref, subclass, module = "pipework.reqrep")]
-pub(crate) struct IntClient(Calls);
-
-client!(IntClient, int_client, reply_number, {
-    /// As `Client.call`.
-    #[pyo3(signature = (value, timeout=None))]
-    fn call(&self, py: Python<'_>, value: i64, timeout: Option<Seconds>) -> PyResult<i64> {
-        number(py, self.0.call(py, (&value.to_ne_bytes(), 0), timeout)?.as_slice(py))
-    }
-
-    /// As `Client.send`.
-    #[pyo3(signature = (value, timeout=None))]
-    fn send(&self, py: Python<'_>, value: i64, timeout: Option<Timeout>) -> PyResult<u64> {
-        self.0.send(py, (&value.to_ne_bytes(), 0), until(timeout))
-    }
-
-    /// As `Client.send_many`.
-    #[pyo3(signature = (values, timeout=None))]
-    fn send_many(
-        &self,
-        py: Python<'_>,
-        values: &Bound<'_, PyAny>,
-        timeout: Option<Timeout>,
-    ) -> PyResult<Vec<u64>> {
-        let deadline = until(timeout);
-        let values = values.try_iter()?.map(|value| Ok(value?.extract::<i64>()?.to_ne_bytes()));
-        let values = values.collect::<PyResult<Vec<_>>>()?;
-        let values: Vec<(&[u8], u32)> = values.iter().map(|value| (&value[..], 0)).collect();
-        self.0.send_many(py, &values, deadline)
-    }
-
-    /// As `Client.try_send`.
-    fn try_send(&self, py: Python<'_>, value: i64) -> PyResult<Option<u64>> {
-        self.0.try_send(py, (&value.to_ne_bytes(), 0))
-    }
-
-    /// As `Client.recv`.
-    #[pyo3(signature = (ticket, timeout=None))]
-    fn recv(&self, py: Python<'_>, ticket: u64, timeout: Option<Seconds>) -> PyResult<i64> {
-        number(py, self.0.recv(py, ticket, timeout)?.as_slice(py))
-    }
-
-    /// As `Client.try_recv`.
-    fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<i64>> {
-        self.0.try_recv(py, ticket)?.map(|reply| number(py, reply.as_slice(py))).transpose()
-    }
-
-    /// As `Client.acall`.
-    #[pyo3(signature = (value, timeout=None))]
-    fn acall<'py>(
-        &self,
-        py: Python<'py>,
-        value: i64,
-        timeout: Option<Seconds>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let call = move |client: reqrep::Client| async move {
-            client.call_outcome_async(message((&value.to_ne_bytes(), 0)), |_| ()).await
-        };
-        self.0.start(py, 0, Arc::default(), call, reply_number, (CALL, timeout))
-    }
-
-    /// As `Client.arecv`.
-    #[pyo3(signature = (ticket, timeout=None))]
-    fn arecv<'py>(
-        &self,
-        py: Python<'py>,
-        ticket: u64,
-        timeout: Option<Seconds>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let ticket = Ticket::from_bits(ticket);
-        let recv = move |client: reqrep::Client| async move { client.outcome_async(ticket).await };
-        self.0.start(py, 0, Arc::default(), recv, reply_number, (RECV, timeout))
-    }
-});
-
-/// The client inside, which is of bytes: those of the numbers.
-fn int_client(segment: &reqrep::Segment) -> pipework::Result<reqrep::Client> {
-    segment.int_client().map(|client| client.get_ref().clone())
-}
-
-fn reply_number(py: Python<'_>, reply: &Reply) -> PyResult<Py<PyAny>> {
-    Ok(number(py, reply)?.into_pyobject(py)?.into_any().unbind())
-}
-
-fn number(py: Python<'_>, reply: &[u8]) -> PyResult<i64> {
-    let bytes = reply.try_into();
-    let number = bytes.map(i64::from_ne_bytes);
-    number.map_err(|_| of_kind(py, ErrorKind::Corrupt, "reqrep recv", "this is no number"))
-}

@@ -1,8 +1,7 @@
 //! `pipework.reqrep`: request and response over shared memory.
 //!
-//! Bytes and numbers are the same ends twice. What they do is written once, for whatever the
-//! payload is, in `calls.rs` and `taking.rs`, and so are their methods, as macros in `client.rs`,
-//! `server.rs` and `request.rs`.
+//! What the ends do is in `calls.rs` and `taking.rs`; their methods, as Python has them, are in
+//! `client.rs`, `server.rs` and `request.rs`.
 
 mod segment;
 mod shared;
@@ -20,13 +19,10 @@ use pyo3::prelude::*;
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<segment::Segment>()?;
     module.add_class::<client::Client>()?;
-    module.add_class::<client::IntClient>()?;
     module.add_class::<streams::Stream>()?;
     module.add_class::<streams::Parts>()?;
     module.add_class::<streams::Completed>()?;
     module.add_class::<server::Server>()?;
     module.add_class::<request::Request>()?;
-    module.add_class::<server::IntServer>()?;
-    module.add_class::<request::IntRequest>()?;
     module.add_class::<turns::Requests>()
 }

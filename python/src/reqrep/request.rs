@@ -1,4 +1,4 @@
-//! Requests in the hands of a server: of bytes, and of numbers.
+//! Requests in the hands of a server.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -401,66 +401,3 @@ impl Given for Request {
 
 /// Bytes of a payload that is not kept twice.
 const LARGE: usize = 4096;
-
-/// A `Request` that is a number.
-#[pyclass(frozen, weakref, module = "pipework.reqrep")]
-pub(crate) struct IntRequest {
-    value: i64,
-    redeliveries: u8,
-    ticket: Ticket,
-    open: Arc<Open>,
-}
-
-request!(IntRequest, {
-    #[classattr]
-    #[pyo3(name = "__match_args__")]
-    const MATCH_ARGS: (&'static str,) = ("value",);
-
-    /// The number.
-    #[getter]
-    fn value(&self) -> i64 {
-        self.value
-    }
-
-    /// As `Request.reply`.
-    fn reply(&self, py: Python<'_>, value: i64) -> PyResult<bool> {
-        self.open.take(py)?.reply(&value.to_ne_bytes()).or_raise(py)
-    }
-
-    /// As `Request.fail`, without a reason: there is space for a number.
-    fn fail(&self) {
-        self.open.fail(Vec::new());
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
-        self.fail();
-    }
-
-    fn __repr__(&self) -> String {
-        let state = if self.open.is_open() { "" } else { ", answered" };
-        format!("<IntRequest {}{state}>", self.value)
-    }
-});
-
-impl Given for IntRequest {
-    fn of(_py: Python<'_>, request: reqrep::Request<'static>, _limit: Limit) -> PyResult<IntRequest> {
-        Ok(IntRequest {
-            // A payload of another size was written by no client of ours; zero is as wrong an
-            // answer as any.
-            value: request.payload().try_into().map_or(0, i64::from_ne_bytes),
-            redeliveries: request.redeliveries(),
-            ticket: request.ticket(),
-            open: Arc::new(Open::new(request)),
-        })
-    }
-
-    fn claimed(py: Python<'_>, mut request: reqrep::Request<'static>, limit: Limit) -> PyResult<IntRequest> {
-        request.read().or_raise(py)?;
-        IntRequest::of(py, request, limit)
-    }
-
-    fn lend(&self) -> Weak<dyn Lent> {
-        lent(&self.open)
-    }
-}

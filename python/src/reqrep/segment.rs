@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf, absolute};
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
-use pipework::reqrep::{self, Geometry, Kind, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS, Options, Role};
+use pipework::reqrep::{self, Geometry, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS, Options, Role};
 use pipework::{Deadline, ErrorKind};
 use pyo3::exceptions::{PyFileNotFoundError, PyTypeError};
 use pyo3::prelude::*;
@@ -25,7 +25,7 @@ pub(super) const MODULE: &str = "pipework._reqrep";
 macro_rules! options_text {
     () => {
         "slots=None, queue=None, request_bytes=None, reply_bytes=None, members=None, mode=384, \
-         max_bytes=None, sparse=False, any_owner=False, spin=2e-05, integers=False"
+         max_bytes=None, sparse=False, any_owner=False, spin=2e-05"
     };
 }
 pub(super) use options_text;
@@ -132,9 +132,8 @@ impl Segment {
     #[getter]
     fn geometry(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         static GEOMETRY: Import = Import::new(MODULE, "Geometry");
-        let Geometry { kind, slots, queue, request_bytes, reply_bytes, members } = self.geometry;
+        let Geometry { slots, queue, request_bytes, reply_bytes, members } = self.geometry;
         let fields = PyDict::new(py);
-        fields.set_item("integers", kind == Kind::Integers)?;
         fields.set_item("slots", slots)?;
         fields.set_item("queue", queue)?;
         fields.set_item("request_bytes", request_bytes)?;
@@ -326,23 +325,15 @@ impl Place<'_, '_> {
         })
     }
 
-    /// The segment, which is made if there is none; of integers, if nothing else was said.
-    pub(super) fn made(
-        self,
-        py: Python<'_>,
-        kind: Kind,
-        options: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Py<Segment>> {
+    /// The segment, which is made if there is none.
+    pub(super) fn made(self, py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Py<Segment>> {
         match self {
             Place::Segment(_) if options.is_some_and(|options| !options.is_empty()) => {
                 Err(PyTypeError::new_err("options are for a path: this segment is there already"))
             }
             Place::Segment(segment) => Ok(segment.to_owned().unbind()),
             Place::Path(path) => {
-                let mut settings = Settings::of(options)?;
-                if kind == Kind::Integers {
-                    settings.options = settings.options.integers();
-                }
+                let settings = Settings::of(options)?;
                 let made = settings.make_at(py, &path.0, |options| options.open_or_create(&path.0));
                 Py::new(py, made?)
             }
@@ -403,7 +394,7 @@ struct Settings {
 impl Settings {
     fn of(named: Option<&Bound<'_, PyDict>>) -> PyResult<Settings> {
         let (mut options, mut plain, mut sizes) = (Options::new(), Options::new(), Vec::new());
-        let (mut any_owner, mut spin, mut integers) = (false, None, false);
+        let (mut any_owner, mut spin) = (false, None);
         keywords::each("reqrep", named, |name, value| {
             if UNSET.contains(&name) && value.is_none() {
                 return Ok(true);
@@ -440,16 +431,10 @@ impl Settings {
                     }
                     None => now,
                 },
-                "integers" => {
-                    integers = value.yes_or_no()?;
-                    now
-                }
                 _ => return Ok(false),
             };
             Ok(true)
         })?;
-        // After the sizes, of which it has its own.
-        let options = if integers { options.integers() } else { options };
         Ok(Settings { options, plain, any_owner, spin, sizes })
     }
 

@@ -1,11 +1,11 @@
-//! The answering ends: of bytes, and of numbers. Mirrors `client.rs`.
+//! The answering end. Mirrors `client.rs`.
 
 use pipework::Result;
-use pipework::reqrep::{self, Kind};
+use pipework::reqrep;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::request::{IntRequest, Request};
+use super::request::Request;
 use super::segment::{Place, Reduced, Segment, options_text, reduce};
 use super::taking::{Settings, Taking};
 use super::turns::Requests;
@@ -16,7 +16,7 @@ use crate::wait::{Seconds, Timeout, until};
 
 /// The methods of a class of servers.
 macro_rules! server {
-    ($Server:ident, $attach:expr, $kind:expr, $Request:ident, { $($claim:tt)* }) => {
+    ($Server:ident, $attach:expr, $Request:ident, { $($claim:tt)* }) => {
         #[pymethods]
         impl $Server {
             $($claim)*
@@ -38,7 +38,7 @@ macro_rules! server {
                 part_timeout: PartTimeout,
                 options: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<$Server> {
-                let segment = segment.made(py, $kind, options)?;
+                let segment = segment.made(py, options)?;
                 let server = $attach(&segment.get().get(py)?).or_raise(py)?;
                 Ok($Server(Taking::new(server, segment, max_message.0, part_timeout.0)))
             }
@@ -201,7 +201,7 @@ macro_rules! server {
 #[pyclass(frozen, weakref, subclass, module = "pipework._core")]
 pub(crate) struct Server(Taking);
 
-server!(Server, bytes_server, Kind::Bytes, Request, {
+server!(Server, bytes_server, Request, {
     /// Waits for the next request, and leaves its bytes in the segment, for `Request.readinto`. Of
     /// a request that is longer than a slot it is the first part; `Request.next_part` gets the
     /// others. Raises as `recv`.
@@ -211,19 +211,7 @@ server!(Server, bytes_server, Kind::Bytes, Request, {
     }
 });
 
-#[doc = concat!("IntServer(segment, max_message=268435456, part_timeout=10.0, *, ", options_text!(), ")\n--\n")]
-/// What `pipework.reqrep.IntServer` is made of, as `Server` is.
-#[pyclass(frozen, weakref, subclass, module = "pipework._core")]
-pub(crate) struct IntServer(Taking);
-
-server!(IntServer, int_server, Kind::Integers, IntRequest, {});
-
 /// One that copies a request once, into what Python gets.
 fn bytes_server(segment: &reqrep::Segment) -> Result<reqrep::Server> {
     segment.server().map(reqrep::Server::reads_later)
-}
-
-/// The server inside, which is of bytes: those of the numbers.
-fn int_server(segment: &reqrep::Segment) -> Result<reqrep::Server> {
-    segment.int_server().map(|server| server.get_ref().clone())
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::IntoRawFd;
 
 use pipework::ErrorKind;
-use pipework::reqrep::{Client, IntClient, Kind, Message, Outcome, Reply, Ticket};
+use pipework::reqrep::{Client, Message, Outcome, Reply, Ticket};
 
 use super::segment::pwk_segment;
 use crate::bytes::{pwk_buffer, pwk_bytes};
@@ -19,7 +19,7 @@ use crate::error::{PWK_OK, Result, pwk_error, pwk_status};
 /// was forked may use it, as a member of its own; calls in progress stay the parent's. It is freed
 /// with pwk_client_free.
 pub struct pwk_client {
-    end: End,
+    pub(super) client: Client,
     segment: pwk_segment,
 }
 
@@ -124,7 +124,7 @@ pub extern "C" fn pwk_client_call_into(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_client_call_into", error, |name| {
-        let (client, request) = (name.given(client)?.of_bytes(name)?, data.bytes(len, name)?);
+        let (client, request) = (&name.given(client)?.client, data.bytes(len, name)?);
         let into = into.bytes_beside(space, request, name)?;
         let request = message(request, flags);
         let ticket = client.send(request, at(deadline))?;
@@ -226,7 +226,7 @@ pub extern "C" fn pwk_client_send_many(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_client_send_many", error, |name| {
-        let (client, sent) = (name.given(client)?.of_bytes(name)?, name.given(sent)?);
+        let (client, sent) = (&name.given(client)?.client, name.given(sent)?);
         let (requests, space) = (requests.array(count, name)?, tickets.array(count, name)?);
         for request in requests {
             request.data.bytes(request.len, name)?;
@@ -314,7 +314,7 @@ pub extern "C" fn pwk_client_recv_into(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_client_recv_into", error, |name| {
-        let (client, into) = (name.given(client)?.of_bytes(name)?, into.bytes(space, name)?);
+        let (client, into) = (&name.given(client)?.client, into.bytes(space, name)?);
         let (received, sent_with) = client.recv_into(Ticket::from_bits(ticket), into, at(deadline))?;
         put(len, received)?;
         put(flags, sent_with)
@@ -356,7 +356,7 @@ pub extern "C" fn pwk_client_recv_any_message(
 /// How many bytes of a call's reply have come; 0 if none have. A hint: more may come right after.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_client_reply_len(client: In<'_, pwk_client>, ticket: u64) -> usize {
-    get(0, || client.map_or(0, |client| client.any().reply_len(Ticket::from_bits(ticket))))
+    get(0, || client.map_or(0, |client| client.client.reply_len(Ticket::from_bits(ticket))))
 }
 
 /// Cancels a call. `cancelled` is false if its reply is there: then it is to be received. A server
@@ -371,7 +371,7 @@ pub extern "C" fn pwk_client_cancel(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_client_cancel", error, |name| {
-        put(cancelled, name.given(client)?.any().cancel(Ticket::from_bits(ticket))?)
+        put(cancelled, name.given(client)?.client.cancel(Ticket::from_bits(ticket))?)
     })
 }
 
@@ -385,7 +385,7 @@ pub extern "C" fn pwk_client_forget(
     ticket: u64,
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
-    run("pwk_client_forget", error, |name| done(name.given(client)?.any().forget(Ticket::from_bits(ticket))))
+    run("pwk_client_forget", error, |name| done(name.given(client)?.client.forget(Ticket::from_bits(ticket))))
 }
 
 /// Forgets every call in progress, and returns how many they were; 0 for NULL. Before
@@ -393,7 +393,7 @@ pub extern "C" fn pwk_client_forget(
 /// used the client there are none.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_client_forget_all(client: In<'_, pwk_client>) -> usize {
-    get(0, || client.map_or(0, |client| client.any().forget_all()))
+    get(0, || client.map_or(0, |client| client.client.forget_all()))
 }
 
 /// The index of the slot that a ticket names: below pwk_geometry.slots, if it is a ticket of that
@@ -406,7 +406,7 @@ pub extern "C" fn pwk_ticket_slot(ticket: u64) -> u32 {
 /// How many calls are in progress: sent, and their replies not received; 0 for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_client_pending(client: In<'_, pwk_client>) -> usize {
-    get(0, || client.map_or(0, |client| client.any().pending()))
+    get(0, || client.map_or(0, |client| client.client.pending()))
 }
 
 /// A descriptor for an event loop, readable while there is something to receive: a reply, or a
@@ -423,7 +423,7 @@ pub extern "C" fn pwk_client_doorbell(
 ) -> pwk_status {
     run("pwk_client_doorbell", error, |name| {
         let (client, fd) = (name.given(client)?, name.given(fd)?);
-        put(Some(fd), client.any().doorbell()?.into_raw_fd())
+        put(Some(fd), client.client.doorbell()?.into_raw_fd())
     })
 }
 
@@ -437,7 +437,7 @@ pub extern "C" fn pwk_client_send_doorbell(
 ) -> pwk_status {
     run("pwk_client_send_doorbell", error, |name| {
         let (client, fd) = (name.given(client)?, name.given(fd)?);
-        put(Some(fd), client.any().send_doorbell()?.into_raw_fd())
+        put(Some(fd), client.client.send_doorbell()?.into_raw_fd())
     })
 }
 
@@ -465,7 +465,7 @@ fn call(
     reply_flags: Out<'_, u32>,
     name: Name,
 ) -> Result<pwk_status> {
-    let (client, reply) = (name.given(client)?.of_bytes(name)?, name.given(reply)?);
+    let (client, reply) = (&name.given(client)?.client, name.given(reply)?);
     let request = data.bytes(len, name)?;
     let mut into = reply.lend_beside(request, name)?;
     put(reply_flags, client.call_into(message(request, flags), &mut into, at(deadline))?)
@@ -480,7 +480,7 @@ fn send(
     ticket: Out<'_, u64>,
     name: Name,
 ) -> Result<pwk_status> {
-    let (client, ticket) = (name.given(client)?.of_bytes(name)?, name.given(ticket)?);
+    let (client, ticket) = (&name.given(client)?.client, name.given(ticket)?);
     let request = message(data.bytes(len, name)?, flags);
     put(Some(ticket), client.send(request, at(deadline))?.to_bits())
 }
@@ -493,7 +493,7 @@ fn try_send(
     ticket: Out<'_, u64>,
     name: Name,
 ) -> Result<pwk_status> {
-    let (client, ticket) = (name.given(client)?.of_bytes(name)?, name.given(ticket)?);
+    let (client, ticket) = (&name.given(client)?.client, name.given(ticket)?);
     let request = message(data.bytes(len, name)?, flags);
     or_would_block(client.try_send(request)?, |sent| put(Some(ticket), sent.to_bits()))
 }
@@ -507,7 +507,7 @@ fn recv(
     flags: Out<'_, u32>,
     name: Name,
 ) -> Result<pwk_status> {
-    let (client, mut into) = (name.given(client)?.of_bytes(name)?, name.given(reply)?.lend(name)?);
+    let (client, mut into) = (&name.given(client)?.client, name.given(reply)?.lend(name)?);
     put(flags, client.recv_to(Ticket::from_bits(ticket), &mut into, at(deadline))?)
 }
 
@@ -519,7 +519,7 @@ fn try_recv(
     flags: Out<'_, u32>,
     name: Name,
 ) -> Result<pwk_status> {
-    let (client, mut into) = (name.given(client)?.of_bytes(name)?, name.given(reply)?.lend(name)?);
+    let (client, mut into) = (&name.given(client)?.client, name.given(reply)?.lend(name)?);
     into.clear();
     let outcome = client.try_outcome(Ticket::from_bits(ticket))?;
     or_would_block(outcome, |outcome| put(flags, taken(outcome, &mut into, name)?))
@@ -533,7 +533,7 @@ fn recv_any(
     flags: Out<'_, u32>,
     name: Name,
 ) -> Result<pwk_status> {
-    let (client, ticket) = (name.given(client)?.of_bytes(name)?, name.given(ticket)?);
+    let (client, ticket) = (&name.given(client)?.client, name.given(ticket)?);
     let mut into = name.given(reply)?.lend(name)?;
     into.clear();
     ticket.write(0);
@@ -561,50 +561,9 @@ unsafe impl Options for pwk_client_options {
 impl pwk_client_options {
     fn attach(&self, segment: &pwk_segment) -> Result<pwk_client> {
         let &pwk_client_options { max_message, max_in_flight, redeliveries, needs_server, .. } = self;
-        let (opened, segment) = (segment, &segment.segment);
-        let needs_server = needs_server.is_set();
-        let end = match segment.geometry().kind {
-            Kind::Bytes => {
-                let client = segment.client()?.max_message(max_message).max_in_flight(max_in_flight);
-                End::Bytes(client.redeliveries(redeliveries).needs_server(needs_server))
-            }
-            Kind::Integers => {
-                let client = segment.int_client()?.max_in_flight(max_in_flight);
-                End::Integers(client.redeliveries(redeliveries).needs_server(needs_server))
-            }
-        };
-        Ok(pwk_client { end, segment: opened.clone() })
-    }
-}
-
-/// By the kind of its segment.
-enum End {
-    Bytes(Client),
-    Integers(IntClient),
-}
-
-impl pwk_client {
-    /// Whatever its payloads are.
-    fn any(&self) -> &Client {
-        match &self.end {
-            End::Bytes(client) => client,
-            End::Integers(client) => client.get_ref(),
-        }
-    }
-
-    pub(super) fn of_integers(&self, name: Name) -> Result<&IntClient> {
-        match &self.end {
-            End::Bytes(_) => Err(name.failure(ErrorKind::Incompatible)),
-            End::Integers(client) => Ok(client),
-        }
-    }
-
-    #[inline]
-    pub(super) fn of_bytes(&self, name: Name) -> Result<&Client> {
-        match &self.end {
-            End::Bytes(client) => Ok(client),
-            End::Integers(_) => Err(name.failure(ErrorKind::Incompatible)),
-        }
+        let client = segment.segment.client()?.max_message(max_message).max_in_flight(max_in_flight);
+        let client = client.redeliveries(redeliveries).needs_server(needs_server.is_set());
+        Ok(pwk_client { client, segment: segment.clone() })
     }
 }
 

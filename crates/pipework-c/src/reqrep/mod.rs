@@ -27,5 +27,3 @@ pub mod segment;
 pub mod client;
 pub mod stream;
 pub mod server;
-pub mod int;
-pub mod eventfd;

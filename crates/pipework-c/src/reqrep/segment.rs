@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime};
 
-use pipework::reqrep::{self, Audit, Geometry, Kind, Member, Role, Segment, Stats};
+use pipework::reqrep::{self, Audit, Geometry, Member, Role, Segment, Stats};
 
 use crate::descriptor::{Passed, pwk_fd_how};
 use crate::edge::{
@@ -51,8 +51,6 @@ pub struct pwk_segment_options {
     /// For how long clients and servers spin before they park, up to 1 ms; 20 microseconds by
     /// default.
     pub spin_ns: u64,
-    /// Payloads are single numbers, for the functions that end with `_int`.
-    pub integers: Truth,
     /// Memory for payloads is taken when they are first written, and not all at once.
     pub sparse: Truth,
     /// A segment that belongs to another user may be opened.
@@ -166,8 +164,6 @@ pub struct pwk_geometry {
     pub reply_bytes: u32,
     /// How many clients and servers can be attached at the same time.
     pub members: u32,
-    /// 1 if payloads are single numbers, else 0.
-    pub integers: u32,
 }
 
 /// Fills in the sizes of the segment at `path`, without opening it for anything else: to report
@@ -406,7 +402,6 @@ unsafe impl Options for pwk_segment_options {
         mode: 0o600,
         max_bytes: u64::MAX,
         spin_ns: 20_000,
-        integers: Truth::of(false),
         sparse: Truth::of(false),
         any_owner: Truth::of(false),
     };
@@ -420,7 +415,6 @@ impl pwk_segment_options {
             .spin(Duration::from_nanos(self.spin_ns))
             .sparse(self.sparse.is_set())
             .any_owner(self.any_owner.is_set());
-        let options = if self.integers.is_set() { options.integers() } else { options };
         type Set = fn(reqrep::Options, u32) -> reqrep::Options;
         let sizes: [(u32, Set); 5] = [
             (self.slots, reqrep::Options::slots),
@@ -458,9 +452,8 @@ fn make(
 
 impl From<&Geometry> for pwk_geometry {
     fn from(geometry: &Geometry) -> pwk_geometry {
-        let &Geometry { kind, slots, queue, request_bytes, reply_bytes, members } = geometry;
-        let integers = (kind == Kind::Integers).into();
-        pwk_geometry { slots, queue, request_bytes, reply_bytes, members, integers }
+        let &Geometry { slots, queue, request_bytes, reply_bytes, members } = geometry;
+        pwk_geometry { slots, queue, request_bytes, reply_bytes, members }
     }
 }
 

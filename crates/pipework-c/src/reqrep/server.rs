@@ -6,7 +6,7 @@ use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
 use pipework::ErrorKind;
-use pipework::reqrep::{IntServer, Kept, Kind, Request, Server, Ticket};
+use pipework::reqrep::{Kept, Request, Server, Ticket};
 
 use super::client::message;
 use super::segment::pwk_segment;
@@ -23,7 +23,7 @@ use crate::error::{PWK_OK, Result, pwk_error, pwk_status};
 /// them. A child that was forked may use it, as a member of its own; requests taken before stay the
 /// parent's. It is freed with pwk_server_free.
 pub struct pwk_server {
-    end: End,
+    server: Server,
     segment: pwk_segment,
 }
 
@@ -93,7 +93,7 @@ pub extern "C" fn pwk_server_recv(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_server_recv", error, |name| {
-        let (server, request) = (name.given(server)?.of_bytes(name)?, name.given(request)?);
+        let (server, request) = (&name.given(server)?.server, name.given(request)?);
         let mut data = name.given(data)?.lend(name)?;
         let Kept { ticket, flags, redeliveries } = server.recv_to(&mut data, at(deadline))?;
         let (ticket, redeliveries) = (ticket.to_bits(), redeliveries.into());
@@ -112,7 +112,7 @@ pub extern "C" fn pwk_server_try_recv(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_server_try_recv", error, |name| {
-        let (server, request) = (name.given(server)?.of_bytes(name)?, name.given(request)?);
+        let (server, request) = (&name.given(server)?.server, name.given(request)?);
         let mut data = name.given(data)?.lend(name)?;
         data.clear();
         or_would_block(server.try_recv()?, |taken| put(Some(request), keep(taken, &mut data)))
@@ -137,7 +137,7 @@ pub extern "C" fn pwk_server_recv_many(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_server_recv_many", error, |name| {
-        let (server, count) = (name.given(server)?.of_bytes(name)?, name.given(count)?);
+        let (server, count) = (&name.given(server)?.server, name.given(count)?);
         let (mut data, space) = (name.given(data)?.lend(name)?, requests.array(max, name)?);
         data.clear();
         let taken = server.recv_many(max, at(deadline), Duration::from_nanos(linger_ns))?;
@@ -157,7 +157,7 @@ pub extern "C" fn pwk_server_drain(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_server_drain", error, |name| {
-        let (server, count) = (name.given(server)?.of_bytes(name)?, name.given(count)?);
+        let (server, count) = (&name.given(server)?.server, name.given(count)?);
         let (mut data, space) = (name.given(data)?.lend(name)?, requests.array(max, name)?);
         data.clear();
         put(Some(count), keep_all(server.drain(max)?, &mut data, space))
@@ -175,7 +175,7 @@ pub extern "C" fn pwk_server_claim(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_server_claim", error, |name| {
-        let (server, place) = (name.given(server)?.of_bytes(name)?, name.given(request)?);
+        let (server, place) = (&name.given(server)?.server, name.given(request)?);
         let mut data = name.given(data)?.lend(name)?;
         data.clear();
         let mut request = server.claim(at(deadline))?;
@@ -199,7 +199,7 @@ pub extern "C" fn pwk_server_next_part(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_server_next_part", error, |name| {
-        let (server, place) = (name.given(server)?.of_bytes(name)?, name.given(request)?);
+        let (server, place) = (&name.given(server)?.server, name.given(request)?);
         let mut data = name.given(data)?.lend(name)?;
         data.clear();
         with(server, place.ticket, name, |request| {
@@ -265,7 +265,7 @@ pub extern "C" fn pwk_server_reply_until(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_server_reply_until", error, |name| {
-        let server = name.given(server)?.of_bytes(name)?;
+        let server = &name.given(server)?.server;
         let reply = message(data.bytes(len, name)?, flags);
         let answered = server.reply_until(Ticket::from_bits(ticket), &reply, at(deadline))?;
         put(wanted, answered.ok_or_else(|| name.failure(ErrorKind::Stale))?)
@@ -295,7 +295,7 @@ pub extern "C" fn pwk_server_part(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_server_part", error, |name| {
-        let server = name.given(server)?.of_bytes(name)?;
+        let server = &name.given(server)?.server;
         let part = message(data.bytes(len, name)?, flags);
         put(wanted, with(server, ticket, name, |request| Ok(request.part(part, at(deadline))?))?)
     })
@@ -316,7 +316,7 @@ pub extern "C" fn pwk_server_flush(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_server_flush", error, |name| {
-        let server = name.given(server)?.of_bytes(name)?;
+        let server = &name.given(server)?.server;
         put(wanted, with(server, ticket, name, |request| Ok(request.flush(at(deadline))?))?)
     })
 }
@@ -336,7 +336,7 @@ pub extern "C" fn pwk_server_fail(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_server_fail", error, |name| {
-        let (server, reason) = (name.given(server)?.any(), message(reason.bytes(len, name)?, 0));
+        let (server, reason) = (&name.given(server)?.server, message(reason.bytes(len, name)?, 0));
         put(wanted, kept(server, ticket, name)?.fail(reason))
     })
 }
@@ -354,7 +354,7 @@ pub extern "C" fn pwk_server_is_wanted(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_server_is_wanted", error, |name| {
-        let server = name.given(server)?.any();
+        let server = &name.given(server)?.server;
         put(wanted, with(server, ticket, name, |request| Ok(request.is_wanted()))?)
     })
 }
@@ -370,7 +370,7 @@ pub extern "C" fn pwk_server_redeliveries(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_server_redeliveries", error, |name| {
-        let server = name.given(server)?.any();
+        let server = &name.given(server)?.server;
         put(redeliveries, with(server, ticket, name, |request| Ok(request.redeliveries().into()))?)
     })
 }
@@ -388,7 +388,7 @@ pub extern "C" fn pwk_server_adopt(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_server_adopt", error, |name| {
-        name.given(server)?.any().adopt(Ticket::from_bits(ticket))?.keep();
+        name.given(server)?.server.adopt(Ticket::from_bits(ticket))?.keep();
         Ok(PWK_OK)
     })
 }
@@ -402,7 +402,7 @@ pub extern "C" fn pwk_server_clear(
     count: Out<'_, usize>,
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
-    run("pwk_server_clear", error, |name| put(count, name.given(server)?.any().clear()?))
+    run("pwk_server_clear", error, |name| put(count, name.given(server)?.server.clear()?))
 }
 
 /// Stops a server: from now on, who receives gets PWK_CLOSED at once, and no more requests are
@@ -411,7 +411,7 @@ pub extern "C" fn pwk_server_clear(
 /// then call this.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_server_stop(server: In<'_, pwk_server>) {
-    get((), || server.into_iter().for_each(|server| server.any().stop()));
+    get((), || server.into_iter().for_each(|server| server.server.stop()));
 }
 
 /// A descriptor for an event loop, readable while a request waits, and once the server was stopped.
@@ -428,7 +428,7 @@ pub extern "C" fn pwk_server_doorbell(
 ) -> pwk_status {
     run("pwk_server_doorbell", error, |name| {
         let (server, fd) = (name.given(server)?, name.given(fd)?);
-        put(Some(fd), server.any().doorbell()?.into_raw_fd())
+        put(Some(fd), server.server.doorbell()?.into_raw_fd())
     })
 }
 
@@ -456,7 +456,7 @@ fn reply(
     wanted: Out<'_, bool>,
     name: Name,
 ) -> Result<pwk_status> {
-    let server = name.given(server)?.of_bytes(name)?;
+    let server = &name.given(server)?.server;
     let reply = message(data.bytes(len, name)?, flags);
     let answered = server.reply_to(Ticket::from_bits(ticket), &reply)?;
     put(wanted, answered.ok_or_else(|| name.failure(ErrorKind::Stale))?)
@@ -477,46 +477,8 @@ unsafe impl Options for pwk_server_options {
 impl pwk_server_options {
     fn attach(&self, segment: &pwk_segment) -> Result<pwk_server> {
         let (max_message, part_timeout) = (self.max_message, Duration::from_nanos(self.part_timeout_ns));
-        let end = match segment.segment.geometry().kind {
-            Kind::Bytes => {
-                let server = segment.segment.server()?.max_message(max_message);
-                End::Bytes(server.part_timeout(part_timeout))
-            }
-            Kind::Integers => End::Integers(segment.segment.int_server()?),
-        };
-        Ok(pwk_server { end, segment: segment.clone() })
-    }
-}
-
-/// By the kind of its segment.
-enum End {
-    Bytes(Server),
-    Integers(IntServer),
-}
-
-impl pwk_server {
-    /// Whatever its payloads are.
-    fn any(&self) -> &Server {
-        match &self.end {
-            End::Bytes(server) => server,
-            End::Integers(server) => server.get_ref(),
-        }
-    }
-
-    /// The server inside one for numbers.
-    pub(super) fn of_integers(&self, name: Name) -> Result<&Server> {
-        match &self.end {
-            End::Bytes(_) => Err(name.failure(ErrorKind::Incompatible)),
-            End::Integers(server) => Ok(server.get_ref()),
-        }
-    }
-
-    #[inline]
-    fn of_bytes(&self, name: Name) -> Result<&Server> {
-        match &self.end {
-            End::Bytes(server) => Ok(server),
-            End::Integers(_) => Err(name.failure(ErrorKind::Incompatible)),
-        }
+        let server = segment.segment.server()?.max_message(max_message).part_timeout(part_timeout);
+        Ok(pwk_server { server, segment: segment.clone() })
     }
 }
 
@@ -535,7 +497,7 @@ fn described(request: &Request<'_>, data: &mut Vec<u8>) -> pwk_request {
 }
 
 /// As `described`, and leaves it with its server.
-pub(super) fn keep(request: Request<'_>, data: &mut Vec<u8>) -> pwk_request {
+fn keep(request: Request<'_>, data: &mut Vec<u8>) -> pwk_request {
     let described = described(&request, data);
     request.keep();
     described
@@ -549,7 +511,7 @@ fn keep_all(requests: Vec<Request<'_>>, data: &mut Vec<u8>, space: &mut [MaybeUn
 }
 
 /// A request that was left with its server.
-pub(super) fn kept<'a>(server: &'a Server, ticket: u64, name: Name) -> Result<Request<'a>> {
+fn kept<'a>(server: &'a Server, ticket: u64, name: Name) -> Result<Request<'a>> {
     server.kept(Ticket::from_bits(ticket))?.ok_or_else(|| name.failure(ErrorKind::Stale))
 }
 

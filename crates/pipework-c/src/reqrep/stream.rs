@@ -30,7 +30,7 @@ pub extern "C" fn pwk_client_stream(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_client_stream", error, |name| {
-        let (client, stream) = (name.given(client)?.of_bytes(name)?, name.given(stream)?);
+        let (client, stream) = (&name.given(client)?.client, name.given(stream)?);
         let request = message(data.bytes(len, name)?, flags);
         hand_out(stream, pwk_stream(client.stream_by(request, at(deadline))?))
     })

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/stat.h>
 
 static pwk_segment *segment;
@@ -18,19 +17,14 @@ static bool answer;
 static size_t count;
 
 /* A segment of small slots with a client and a server. */
-static void set_up_for(bool integers) {
+static void set_up(void) {
     pwk_segment_options options;
     pwk_segment_options_init(&options, sizeof options);
     options.slots = 8;
-    if (!integers) options.request_bytes = options.reply_bytes = 64;
-    options.integers = integers;
+    options.request_bytes = options.reply_bytes = 64;
     OK(pwk_segment_anonymous(&options, &segment, &error));
     OK(pwk_client_new(segment, NULL, &client, &error));
     OK(pwk_server_new(segment, NULL, &server, &error));
-}
-
-static void set_up(void) {
-    set_up_for(false);
 }
 
 /* Nothing is left behind in the segment. */
@@ -660,88 +654,6 @@ static void event_loops_have_doorbells(void) {
     tear_down();
 }
 
-static void eventfds_are_rung_by_hand(void) {
-    pwk_eventfd *bell = NULL, *other = NULL;
-    int fd = -1, again = -1, bad = -1;
-    OK(pwk_eventfd_new(&bell, &error));
-    GIVES(PWK_INVALID, pwk_eventfd_new(NULL, &error));
-    CHECK(pwk_eventfd_fd(bell) == -1 && !pwk_eventfd_ring(bell) && pwk_eventfd_consume(bell) == 0);
-    OK(pwk_eventfd_create(bell, &fd, &error));
-    OK(pwk_eventfd_create(bell, &again, &error));
-    CHECK(fd >= 0 && fd == again && pwk_eventfd_fd(bell) == fd);
-    GIVES(PWK_INVALID, pwk_eventfd_create(NULL, &fd, &error));
-    OK(pwk_eventfd_new(&other, &error));
-    OK(pwk_eventfd_set(other, fd, &error));
-    CHECK(pwk_eventfd_fd(other) >= 0 && pwk_eventfd_fd(other) != fd);
-    CHECK(pwk_eventfd_ring(bell) && pwk_eventfd_ring(other) && is_readable(fd, 0));
-    CHECK(pwk_eventfd_consume(other) == 2 && pwk_eventfd_consume(bell) == 0);
-    GIVES(PWK_INVALID, pwk_eventfd_set(other, bad, &error));
-    CHECK(error.os == EBADF);
-    GIVES(PWK_INVALID, pwk_eventfd_set(NULL, fd, &error));
-    pwk_eventfd_free(bell);
-    pwk_eventfd_free(other);
-    pwk_eventfd_free(NULL);
-    CHECK(pwk_eventfd_fd(NULL) == -1 && !pwk_eventfd_ring(NULL) && pwk_eventfd_consume(NULL) == 0);
-    CHECK(fcntl(fd, F_GETFD) == -1);
-}
-
-static void numbers_are_called_with(void) {
-    int64_t values[4], number;
-    pwk_request requests[4];
-    uint64_t tickets[3];
-    set_up_for(true);
-    GIVES(PWK_WOULD_BLOCK, pwk_server_try_recv_int(server, &number, &request, &error));
-    GIVES(PWK_TIMED_OUT, pwk_server_recv_int(server, SHORT, &number, &request, &error));
-    OK(pwk_client_send_int(client, INT64_MIN, SOON, &ticket, &error));
-    GIVES(PWK_WOULD_BLOCK, pwk_client_try_recv_int(client, ticket, &number, &error));
-    OK(pwk_server_try_recv_int(server, &number, &request, &error));
-    CHECK(number == INT64_MIN && request.ticket == ticket);
-    OK(pwk_server_reply_int(server, ticket, INT64_MAX, &answer, &error));
-    GIVES(PWK_STALE, pwk_server_reply_int(server, ticket, 1, &answer, &error));
-    OK(pwk_client_try_recv_int(client, ticket, &number, &error));
-    CHECK(number == INT64_MAX && answer);
-    for (int i = 0; i < 3; i++) OK(pwk_client_try_send_int(client, i, &tickets[i], &error));
-    OK(pwk_server_recv_many_int(server, 4, SOON, 0, values, requests, &count, &error));
-    CHECK(count == 3);
-    for (int i = 0; i < 3; i++) {
-        CHECK(values[i] == i && requests[i].ticket == tickets[i]);
-        OK(pwk_server_reply_int(server, tickets[i], -i, NULL, &error));
-        OK(pwk_client_recv_int(client, tickets[i], SOON, &number, &error));
-        CHECK(number == -i);
-    }
-    pid_t child = fork();
-    if (child == 0) {
-        OK(pwk_client_call_int(client, 41, SOON, &number, &error));
-        _exit(number == 42 ? 0 : 1);
-    }
-    OK(pwk_server_recv_int(server, SOON, &number, &request, &error));
-    OK(pwk_server_reply_int(server, request.ticket, number + 1, NULL, &error));
-    reap(child);
-    OK(pwk_client_recv_any_int(client, SOON, &ticket, &number, &error));
-    CHECK(ticket == 0);
-    OK(pwk_client_send_int(client, 6, SOON, &tickets[0], &error));
-    GIVES(PWK_TIMED_OUT, pwk_client_recv_any_int(client, SHORT, &ticket, &number, &error));
-    CHECK(ticket == 0);
-    OK(pwk_server_recv_int(server, SOON, &number, &request, &error));
-    OK(pwk_server_reply_int(server, request.ticket, number + 1, NULL, &error));
-    OK(pwk_client_recv_any_int(client, SOON, &ticket, &number, &error));
-    CHECK(ticket == tickets[0] && number == 7);
-    GIVES(PWK_TIMED_OUT, pwk_client_call_int(client, 1, SHORT, &number, &error));
-    GIVES(PWK_STALE, pwk_client_recv_int(client, tickets[0], SHORT, &number, &error));
-    GIVES(PWK_TIMED_OUT, pwk_server_recv_many_int(server, 4, SHORT, 0, values, requests, &count,
-          &error));
-
-    GIVES(PWK_INCOMPATIBLE, pwk_client_call(client, "x", 1, SOON, &reply, &error));
-    GIVES(PWK_INCOMPATIBLE, pwk_server_recv(server, SHORT, &data, &request, &error));
-    tear_down();
-    set_up();
-    GIVES(PWK_INCOMPATIBLE, pwk_client_send_int(client, 1, SOON, &ticket, &error));
-    GIVES(PWK_INCOMPATIBLE, pwk_client_try_send_int(client, 1, &ticket, &error));
-    GIVES(PWK_INCOMPATIBLE, pwk_client_recv_any_int(client, SHORT, &ticket, &number, &error));
-    GIVES(PWK_INCOMPATIBLE, pwk_server_try_recv_int(server, &number, &request, &error));
-    tear_down();
-}
-
 static void *answer_at_length(void *none) {
     const char longer[200] = {0};
     pwk_buffer taken = PWK_BUFFER;
@@ -811,7 +723,6 @@ static void options_of_other_sizes_are_understood(void) {
     GIVES(PWK_INVALID, pwk_segment_anonymous(&options, &segment, &error));
     memset(&options, 0xFF, sizeof options);
     options.size = sizeof options;
-    options.integers = false;
     OK(pwk_segment_anonymous(&options, &segment, &error));
     pwk_segment_free(segment);
     segment = NULL;
@@ -830,7 +741,7 @@ static void a_segment_has_a_path(void) {
     pwk_segment_free(other);
     OK(pwk_segment_open_or_create(path, NULL, &other, &error));
     OK(pwk_geometry_of_path(path, &sizes, sizeof sizes, &error));
-    CHECK(sizes.slots == 256 && sizes.request_bytes == 4096 && !sizes.integers);
+    CHECK(sizes.slots == 256 && sizes.request_bytes == 4096);
     pwk_segment_options options;
     pwk_segment_options_init(&options, sizeof options);
     options.slots = 4;
@@ -1060,8 +971,6 @@ static const struct test tests[] = {
     TEST(threads_share_a_client_and_a_server),
     TEST(a_server_is_stopped_from_another_thread),
     TEST(event_loops_have_doorbells),
-    TEST(eventfds_are_rung_by_hand),
-    TEST(numbers_are_called_with),
     TEST(clients_have_options),
     TEST(options_of_other_sizes_are_understood),
     TEST(a_segment_has_a_path),

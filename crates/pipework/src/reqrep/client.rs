@@ -6,11 +6,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::arrivals::Arrivals;
-use super::eventfd::{EventFd, EventFds};
 use super::place::{Sender, Terms};
 use super::segment::Segment;
 use super::shm::call::Standing;
-use super::shm::layout::Kind;
 use super::shm::mapping::{Role, Shared};
 use super::shm::payload::{DEFAULT_MAX_MESSAGE, Message, Payload};
 use super::shm::slot::{Slot, SlotWord};
@@ -121,7 +119,6 @@ pub(super) struct Inner {
     /// 1 once a ticket was given out.
     has_sent: Hint,
     segment: Segment,
-    eventfds: EventFds,
 }
 
 const CALL: &str = "reqrep call";
@@ -132,22 +129,22 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `Incompatible` for a segment of integers; `WouldBlock` if all places for members are taken;
-    /// `Corrupt` if the segment was damaged. `Os` if there is no descriptor left for its lock, or
-    /// the program has closed the segment's (EBADF).
+    /// `WouldBlock` if all places for members are taken; `Corrupt` if the segment was damaged. `Os`
+    /// if there is no descriptor left for its lock, or the program has closed the segment's
+    /// (EBADF).
     ///
     /// A client or a server that has to join anew, in a forked child or because others had to take
     /// it for dead, does so in its next operation, which may fail with the same.
     /// A forked child opens the file again for that. If it has given up its rights since (`setuid`)
     /// and may not open the file any more, that fails with EACCES: use the handle once before.
     pub fn client(&self) -> Result<Client> {
-        Client::new(self, Kind::Bytes)
+        Client::new(self)
     }
 }
 
 impl Client {
-    pub(super) fn new(segment: &Segment, kind: Kind) -> Result<Client> {
-        let membership = segment.join(kind, Role::Client, "reqrep attach client")?;
+    pub(super) fn new(segment: &Segment) -> Result<Client> {
+        let membership = segment.join(Role::Client, "reqrep attach client")?;
         let inner = Inner {
             replies: Watcher::new(),
             sender: Sender::new(membership, segment.spin(), SEND)?,
@@ -155,7 +152,6 @@ impl Client {
             next_received: Hint::new(0),
             has_sent: Hint::new(0),
             segment: segment.clone(),
-            eventfds: EventFds::default(),
         };
         let terms = Terms { redeliveries: 0, needs_server: false };
         Ok(Client { inner: Arc::new(inner), terms, max_message: DEFAULT_MAX_MESSAGE })
@@ -501,16 +497,6 @@ impl Client {
             watcher.needs_server();
         }
         watcher.descriptor(OP)
-    }
-
-    /// The eventfd that is rung by hand to notify servers of requests.
-    pub fn request_eventfd(&self) -> &EventFd {
-        &self.inner.eventfds.request
-    }
-
-    /// The eventfd that is rung by hand to notify clients of replies.
-    pub fn reply_eventfd(&self) -> &EventFd {
-        &self.inner.eventfds.reply
     }
 
     pub(super) fn watch_replies(&self, op: &'static str) -> Result<Arc<WatcherState>> {

@@ -393,17 +393,17 @@ mod tests {
         fn moves<T: Send>(future: T) -> T {
             future
         }
-        let segment = Options::new().integers().anonymous().unwrap();
-        let (client, server) = (segment.int_client().unwrap(), segment.int_server().unwrap());
+        let segment = small();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
         thread::scope(|scope| {
-            let serve = moves(async { server.recv_async().await.unwrap().reply(-1).unwrap() });
+            let serve = moves(async { server.recv_async().await.unwrap().reply("-1").unwrap() });
             scope.spawn(|| block_on(serve));
-            let call = moves(client.call_async(7));
-            assert_eq!(scope.spawn(|| block_on(call)).join().unwrap(), Ok(-1));
-            let sent = moves(client.send_async(8));
+            let call = moves(client.call_async("7"));
+            assert_eq!(*scope.spawn(|| block_on(call)).join().unwrap().unwrap(), *b"-1");
+            let sent = moves(client.send_async("8"));
             let ticket = block_on(sent).unwrap();
-            scope.spawn(|| server.recv(SOON).unwrap().reply(-2).unwrap());
-            assert_eq!(block_on(moves(client.recv_async(ticket))), Ok(-2));
+            scope.spawn(|| server.recv(SOON).unwrap().reply("-2").unwrap());
+            assert_eq!(*block_on(moves(client.recv_async(ticket))).unwrap(), *b"-2");
         });
     }
 

@@ -16,12 +16,11 @@ use std::time::Duration;
 
 use super::client::Client;
 use super::inbox::Inbox;
-use super::int::{IntClient, IntServer};
 use super::request::Request;
 use super::server::Server;
 use super::shm::layout::{self, CHECKSUM_AT, FIXED, Header, Layout};
 use super::shm::ticket::Ticket;
-use super::{Audit, Geometry, Kind, Options, Segment};
+use super::{Audit, Geometry, Options, Segment};
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
 use crate::sys::memory;
@@ -75,27 +74,21 @@ impl Script<'_> {
 // ---------------------------------------------------------------- the segment
 
 fn geometry(script: &mut Script<'_>) -> Geometry {
-    let [kind, slots, queue, members, request_bytes, reply_bytes] = script.bytes();
-    let kind = if kind % 4 == 0 { Kind::Integers } else { Kind::Bytes };
+    // The first byte means nothing any more. Inputs that were kept have it.
+    let [_, slots, queue, members, request_bytes, reply_bytes] = script.bytes();
     let slots = 1 + u32::from(slots % 5);
-    let payload = |bytes: u8| if kind == Kind::Integers { 8 } else { u32::from(bytes) };
     Geometry {
-        kind,
         slots,
         queue: (2 * slots).next_power_of_two() << (queue % 3),
-        request_bytes: payload(request_bytes),
-        reply_bytes: payload(reply_bytes),
+        request_bytes: request_bytes.into(),
+        reply_bytes: reply_bytes.into(),
         members: 1 + u32::from(members % 5),
     }
 }
 
 fn well_formed(script: &mut Script<'_>) -> Segment {
     let sizes = geometry(script);
-    let options = match sizes.kind {
-        Kind::Bytes => Options::new(),
-        Kind::Integers => Options::new().integers(),
-    };
-    let options = options.slots(sizes.slots).queue(sizes.queue).members(sizes.members);
+    let options = Options::new().slots(sizes.slots).queue(sizes.queue).members(sizes.members);
     let segment = options.request_bytes(sizes.request_bytes).reply_bytes(sizes.reply_bytes).anonymous();
     let segment = segment.expect("the sizes are possible, and memory is left");
     assert_eq!(*segment.geometry(), sizes);
@@ -148,13 +141,13 @@ fn any_file(script: &mut Script<'_>) -> Option<Segment> {
 /// Bytes of the longest message.
 const MAX_MESSAGE: usize = 1000;
 
-fn client(segment: &Segment, kind: Kind) -> Option<Client> {
-    Client::new(segment, kind).ok().map(|client| client.max_message(MAX_MESSAGE))
+fn client(segment: &Segment) -> Option<Client> {
+    segment.client().ok().map(|client| client.max_message(MAX_MESSAGE))
 }
 
 /// One that never waits for a client.
-fn server(segment: &Segment, kind: Kind) -> Option<Server> {
-    let server = Server::new(segment, kind).ok()?;
+fn server(segment: &Segment) -> Option<Server> {
+    let server = segment.server().ok()?;
     Some(server.max_message(MAX_MESSAGE).part_timeout(Duration::ZERO))
 }
 
@@ -173,7 +166,7 @@ struct Company<'a> {
 impl Company<'_> {
     fn new(segment: &Segment) -> Company<'_> {
         let vandal = File::from(segment.as_fd().try_clone_to_owned().expect("descriptors are left"));
-        let client = client(segment, segment.geometry().kind);
+        let client = client(segment);
         let (servers, tickets, requests) = (Vec::new(), Vec::new(), Vec::new());
         let mut company = Company { segment, vandal, client, server: None, servers, tickets, requests };
         company.serve();
@@ -181,7 +174,7 @@ impl Company<'_> {
     }
 
     fn serve(&mut self) {
-        self.server = server(self.segment, self.segment.geometry().kind);
+        self.server = server(self.segment);
         self.servers.extend(self.server.as_ref().map(|server| Arc::downgrade(server.serving().inbox())));
     }
 
@@ -215,12 +208,11 @@ impl Company<'_> {
             15 => drop(self.requests.pop()),
             16 => self.call(script),
             17 => self.many(script),
-            18 => self.integers(script),
-            19 => drop(self.segment.recover()),
+            18..=19 => drop(self.segment.recover()),
             20 => self.check(),
             21 => {
                 self.client = None;
-                self.client = client(self.segment, self.segment.geometry().kind);
+                self.client = client(self.segment);
             }
             22 => {
                 // The requests that it has taken keep the old one attached.
@@ -405,23 +397,6 @@ impl Company<'_> {
         }
     }
 
-    fn integers(&mut self, script: &mut Script<'_>) {
-        if self.segment.geometry().kind != Kind::Integers {
-            return;
-        }
-        if let Some(client) = self.client.clone().map(IntClient) {
-            self.tickets.extend(client.try_send(i64::from(script.byte())).ok().flatten());
-            for ticket in &self.tickets {
-                client.try_recv(*ticket).ok();
-            }
-        }
-        if let Some(request) = self.server.clone().map(IntServer)
-            && let Ok(Some(request)) = request.try_recv()
-        {
-            request.reply(1).ok();
-        }
-    }
-
     /// What the segment reports of itself stays within its sizes.
     fn check(&self) {
         let sizes = self.segment.geometry();
@@ -453,9 +428,8 @@ fn starts_anew(segment: &Segment, vandal: &File) {
     if layout.geometry.members < 2 {
         return;
     }
-    let kind = layout.geometry.kind;
-    let client = Client::new(segment, kind).expect("nobody else is attached");
-    let server = Server::new(segment, kind).expect("nobody else is attached");
+    let client = segment.client().expect("nobody else is attached");
+    let server = segment.server().expect("nobody else is attached");
     let (request, reply) = ([1; 8], [2; 8]);
     let request = &request[..request.len().min(layout.geometry.request_bytes as usize)];
     let reply = &reply[..reply.len().min(layout.geometry.reply_bytes as usize)];

@@ -43,7 +43,6 @@
 mod shm;
 mod segment;
 mod options;
-mod eventfd;
 mod liveness;
 mod waiters;
 mod inbox;
@@ -59,7 +58,6 @@ mod serving;
 mod request;
 mod server;
 mod future;
-mod int;
 mod slices;
 #[cfg(all(test, loom))]
 mod model;
@@ -75,8 +73,6 @@ mod waking;
 mod beside;
 
 pub use client::{Client, Outcome, Reply};
-pub use eventfd::EventFd;
-pub use int::{IntClient, IntRequest, IntServer};
 pub use options::Options;
 #[doc(hidden)]
 pub use request::Giving;
@@ -85,7 +81,7 @@ pub use segment::{Audit, Call, Member, Segment, Stage, Stats};
 #[doc(hidden)]
 pub use sending::Calling;
 pub use server::Server;
-pub use shm::layout::{Geometry, Kind, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS};
+pub use shm::layout::{Geometry, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS};
 pub use shm::mapping::Role;
 pub use shm::payload::{Message, Space};
 pub use shm::ticket::Ticket;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::segment::Segment;
-use super::shm::layout::{Geometry, Kind};
+use super::shm::layout::Geometry;
 use super::shm::mapping::{Checks, Making, Shared, TOO_SHORT};
 use crate::error::{Error, ErrorKind, Result};
 use crate::spin;
@@ -15,7 +15,6 @@ use crate::sys::{self, Errno};
 /// set here must be the same.
 #[derive(Clone, Debug)]
 pub struct Options {
-    kind: Option<Kind>,
     slots: Option<u32>,
     queue: Option<u32>,
     request_bytes: Option<u32>,
@@ -31,7 +30,6 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            kind: None,
             slots: None,
             queue: None,
             request_bytes: None,
@@ -51,12 +49,6 @@ impl Options {
     /// little.
     pub fn new() -> Options {
         Options::default()
-    }
-
-    /// Payloads are single 64-bit numbers, for [`IntClient`](super::IntClient) and
-    /// [`IntServer`](super::IntServer).
-    pub fn integers(self) -> Options {
-        Options { kind: Some(Kind::Integers), request_bytes: Some(8), reply_bytes: Some(8), ..self }
     }
 
     /// How many calls can be in progress at the same time, in all clients together; 1 to 2^20. Each
@@ -227,7 +219,6 @@ impl Options {
     fn making(&self) -> Making {
         let slots = self.slots.unwrap_or(256);
         let geometry = Geometry {
-            kind: self.kind.unwrap_or(Kind::Bytes),
             slots,
             queue: self.cells(slots),
             request_bytes: self.request_bytes.unwrap_or(4096),
@@ -248,7 +239,6 @@ impl Options {
             let other = |asked: Option<u32>, found: u32| asked.is_some_and(|asked| asked != found);
             let queue = self.queue.map(|_| self.cells(found.slots));
             [
-                (self.kind.is_some_and(|kind| kind != found.kind), "reqrep open: integers"),
                 (other(self.slots, found.slots), "reqrep open: slots"),
                 (other(queue, found.queue), "reqrep open: queue"),
                 (other(self.request_bytes, found.request_bytes), "reqrep open: request_bytes"),

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::shm::layout::{Geometry, Kind};
+use super::shm::layout::Geometry;
 use super::shm::mapping::{Role, Shared, role};
 use super::shm::member::Attached;
 use super::shm::slot::{Slot, State};
 use super::shm::ticket::Ticket;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::spin;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -44,10 +44,7 @@ impl Segment {
         Segment(Arc::new(Inner { shared: Arc::new(shared), spin }))
     }
 
-    pub(super) fn join(&self, kind: Kind, role: Role, op: &'static str) -> Result<Attached> {
-        if self.geometry().kind != kind {
-            return Err(Error::new(ErrorKind::Incompatible, op));
-        }
+    pub(super) fn join(&self, role: Role, op: &'static str) -> Result<Attached> {
         Attached::join(Arc::clone(&self.0.shared), role, op)
     }
 

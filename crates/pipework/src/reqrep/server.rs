@@ -6,12 +6,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::eventfd::EventFd;
 use super::inbox::Gathered;
 use super::request::Request;
 use super::segment::Segment;
 use super::serving::{Claimed, Serving};
-use super::shm::layout::{Direction, Kind};
+use super::shm::layout::Direction;
 use super::shm::mapping::{Shared, count};
 use super::shm::slot::SlotWord;
 use super::shm::ticket::Ticket;
@@ -30,7 +29,7 @@ impl Segment {
     ///
     /// As [`client`](Segment::client).
     pub fn server(&self) -> Result<Server> {
-        Server::new(self, Kind::Bytes)
+        Server::new(self)
     }
 }
 
@@ -44,8 +43,8 @@ impl Segment {
 pub struct Server(Serving);
 
 impl Server {
-    pub(super) fn new(segment: &Segment, kind: Kind) -> Result<Server> {
-        Serving::new(segment, kind).map(Server)
+    pub(super) fn new(segment: &Segment) -> Result<Server> {
+        Serving::new(segment).map(Server)
     }
 
     /// Bytes of the longest message in parts that this server and its clones receive or answer
@@ -401,16 +400,6 @@ impl Server {
     pub fn doorbell(&self) -> Result<OwnedFd> {
         const OP: &str = "reqrep doorbell";
         self.watch(OP)?.descriptor(OP)
-    }
-
-    /// The eventfd that is rung by hand to notify servers of requests.
-    pub fn request_eventfd(&self) -> &EventFd {
-        &self.0.eventfds().request
-    }
-
-    /// The eventfd that is rung by hand to notify clients of replies.
-    pub fn reply_eventfd(&self) -> &EventFd {
-        &self.0.eventfds().reply
     }
 
     pub(super) fn watch(&self, op: &'static str) -> Result<Arc<WatcherState>> {

@@ -3,11 +3,9 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::eventfd::EventFds;
 use super::inbox::Inbox;
 use super::liveness::Liveness;
 use super::segment::Segment;
-use super::shm::layout::Kind;
 use super::shm::mapping::{Role, Shared, count};
 use super::shm::member::{Attached, Membership};
 use super::shm::payload::{DEFAULT_MAX_MESSAGE, Message};
@@ -33,7 +31,6 @@ struct Inner {
     shared: Arc<Shared>,
     membership: Attached,
     segment: Segment,
-    eventfds: EventFds,
     spin: Spin,
     /// For the client's step in a call that goes in parts.
     turn_spin: Spin,
@@ -74,8 +71,8 @@ impl Claimed {
 }
 
 impl Serving {
-    pub(super) fn new(segment: &Segment, kind: Kind) -> Result<Serving> {
-        let membership = segment.join(kind, Role::Server, "reqrep attach server")?;
+    pub(super) fn new(segment: &Segment) -> Result<Serving> {
+        let membership = segment.join(Role::Server, "reqrep attach server")?;
         let inner = Inner {
             requests: Watcher::new(),
             turns: Watcher::new(),
@@ -84,7 +81,6 @@ impl Serving {
             liveness: Arc::new(Liveness::new(&membership)),
             membership,
             segment: segment.clone(),
-            eventfds: EventFds::default(),
             spin: Spin::new(segment.spin(), Looks::Load),
             turn_spin: Spin::new(for_turns(segment.spin()), Looks::Load),
             held_spin: Spin::new(for_holders(segment.spin()), Looks::Load),
@@ -133,10 +129,6 @@ impl Serving {
 
     pub(super) fn segment(&self) -> &Segment {
         &self.0.segment
-    }
-
-    pub(super) fn eventfds(&self) -> &EventFds {
-        &self.0.eventfds
     }
 
     pub(super) fn liveness(&self) -> &Liveness {

@@ -31,7 +31,6 @@ int main(int argc, char **argv) {
         return printf("refused %s\n", text) < 0;
     }
     pwk_segment_geometry(segment, &sizes, sizeof sizes, NULL);
-    printf("opens.kind %s\n", sizes.integers ? "integers" : "bytes");
     printf("opens.slots %u\nopens.queue %u\n", (unsigned)sizes.slots, (unsigned)sizes.queue);
     printf("opens.request_bytes %u\n", (unsigned)sizes.request_bytes);
     printf("opens.reply_bytes %u\n", (unsigned)sizes.reply_bytes);
@@ -47,7 +46,7 @@ int main(int argc, char **argv) {
     if (pwk_segment_members(segment, NULL, 0, &members, NULL) == PWK_OK) {
         printf("attached %d\n", (int)members);
     }
-    if (!sizes.integers && pwk_server_new(segment, NULL, &server, NULL) == PWK_OK) {
+    if (pwk_server_new(segment, NULL, &server, NULL) == PWK_OK) {
         pwk_status status = pwk_server_try_recv(server, &data, &request, NULL);
         if (status == PWK_WOULD_BLOCK) printf("recv null\n");
         if (status == PWK_CORRUPT) printf("recv corrupt\n");

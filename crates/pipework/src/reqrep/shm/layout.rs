@@ -3,20 +3,9 @@
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// What a payload is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Bytes, up to the sizes of the segment.
-    Bytes,
-    /// One signed number of 64 bits.
-    Integers,
-}
-
 /// The sizes of a segment. They never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// What a payload is.
-    pub kind: Kind,
     /// How many calls can be in progress at the same time.
     pub slots: u32,
     /// Cells of the ring of waiting requests, a power of two.
@@ -90,16 +79,12 @@ impl Geometry {
 
     /// Refuses sizes that cannot be built.
     pub(crate) fn checked(self, op: &'static str) -> Result<Geometry> {
-        let payload = match self.kind {
-            Kind::Bytes => 0..=MAX_PAYLOAD,
-            Kind::Integers => 8..=8,
-        };
         let ok = (1..=MAX_SLOTS).contains(&self.slots)
             && (1..=MAX_MEMBERS).contains(&self.members)
             && self.queue.is_power_of_two()
             && (2 * self.slots..=MAX_QUEUE).contains(&self.queue)
-            && payload.contains(&self.request_bytes)
-            && payload.contains(&self.reply_bytes)
+            && self.request_bytes <= MAX_PAYLOAD
+            && self.reply_bytes <= MAX_PAYLOAD
             && Layout::new(self).len as u64 <= MAX_LEN;
         if ok { Ok(self) } else { Err(Error::new(ErrorKind::Invalid, op)) }
     }
@@ -214,7 +199,6 @@ pub(crate) fn encode(header: &Header) -> [u8; FIXED] {
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
     put(0, &MAGIC);
     put(8, &FORMAT.to_le_bytes());
-    put(12, &(geometry.kind as u32).to_le_bytes());
     put(16, &geometry.slots.to_le_bytes());
     put(20, &geometry.queue.to_le_bytes());
     put(24, &geometry.request_bytes.to_le_bytes());
@@ -249,19 +233,16 @@ pub(crate) fn decode(bytes: &[u8; FIXED], len: u64) -> Result<Header> {
         (true, false) if is_sound => return refused(ErrorKind::Incompatible, "reqrep open: another format"),
         _ => return refused(ErrorKind::Incompatible, "reqrep open: not a segment"),
     }
-    let kind = match u32_at(12) {
-        0 => Kind::Bytes,
-        1 => Kind::Integers,
-        _ => return refused(ErrorKind::Incompatible, "reqrep open: unknown kind of payload"),
-    };
+    if u32_at(12) != 0 {
+        return refused(ErrorKind::Incompatible, "reqrep open: unknown kind of payload");
+    }
     let sparse = match u32_at(36) {
         0 => false,
         SPARSE => true,
         _ => return refused(ErrorKind::Incompatible, "reqrep open: unknown flags"),
     };
     let (slots, queue, members) = (u32_at(16), u32_at(20), u32_at(32));
-    let geometry =
-        Geometry { kind, slots, queue, request_bytes: u32_at(24), reply_bytes: u32_at(28), members };
+    let geometry = Geometry { slots, queue, request_bytes: u32_at(24), reply_bytes: u32_at(28), members };
     const IMPOSSIBLE: &str = "reqrep open: impossible sizes";
     let Ok(geometry) = geometry.checked(IMPOSSIBLE) else {
         return refused(ErrorKind::Corrupt, IMPOSSIBLE);
@@ -288,7 +269,7 @@ mod tests {
     use super::*;
 
     const GEOMETRY: Geometry =
-        Geometry { kind: Kind::Bytes, slots: 3, queue: 8, request_bytes: 100, reply_bytes: 50, members: 2 };
+        Geometry { slots: 3, queue: 8, request_bytes: 100, reply_bytes: 50, members: 2 };
 
     #[test]
     fn parts_follow_each_other_without_overlap() {
@@ -354,7 +335,6 @@ mod tests {
             Geometry { members: 0, ..GEOMETRY },
             Geometry { members: 1 << 16, ..GEOMETRY },
             Geometry { slots: MAX_SLOTS + 1, queue: MAX_QUEUE, ..GEOMETRY },
-            Geometry { kind: Kind::Integers, ..GEOMETRY },
             Geometry { request_bytes: MAX_PAYLOAD + 1, ..GEOMETRY },
             Geometry { slots: MAX_SLOTS, queue: MAX_QUEUE, reply_bytes: MAX_PAYLOAD, ..GEOMETRY },
         ];

@@ -3,7 +3,7 @@
 //! Invariant: a side touches the payloads only while it is its turn, and what it has copied out
 //! counts only once its own swap has passed the turn on.
 
-use super::layout::{Direction, Kind};
+use super::layout::Direction;
 use super::mapping::Shared;
 use super::payload::Message;
 use super::slot::{Holding, Mark, SlotWord, State};
@@ -26,7 +26,7 @@ impl Shared {
     }
 
     /// Fails with `TooLong` if a message that is longer than a slot is longer than `max` as well,
-    /// or no number of parts is enough for it: slots that hold no byte, or numbers.
+    /// or no number of parts is enough for it, since slots hold no byte.
     pub(crate) fn admit(
         &self,
         direction: Direction,
@@ -34,7 +34,7 @@ impl Shared {
         max: usize,
         op: &'static str,
     ) -> Result<()> {
-        let can_follow = self.geometry().kind == Kind::Bytes && self.geometry().bytes(direction) > 0;
+        let can_follow = self.geometry().bytes(direction) > 0;
         let is_admitted = self.fits(direction, message) || can_follow && message.payload.len() <= max;
         if is_admitted { Ok(()) } else { Err(Error::new(ErrorKind::TooLong, op)) }
     }
@@ -75,7 +75,7 @@ impl Shared {
     pub(crate) fn write_reason(&self, (idx, taken): (u32, SlotWord), reason: &Message<'_>) {
         let Some(slot) = self.slot(idx).filter(|slot| slot.holding(taken) == Holding::Taken) else { return };
         let (reason, _) = self.split(Direction::Reply, reason);
-        let is_said = self.geometry().kind == Kind::Bytes && !reason.payload.is_empty();
+        let is_said = !reason.payload.is_empty();
         // Without a page for it, the call fails without it.
         let is_written = is_said && self.write(idx, Direction::Reply, &reason, "reqrep fail").is_ok();
         slot.set_holder(taken.owner(), if is_written { Mark::Reason } else { Mark::Whole });

@@ -247,38 +247,6 @@ fn a_stopped_process_keeps_no_request_from_others() {
     });
 }
 
-#[test]
-fn eventfds_that_were_made_before_a_fork_ring_in_both_processes() {
-    alone(|| {
-        let segment = Options::new().anonymous().expect("a segment");
-        let server = segment.server().expect("a place");
-        let requests = server.request_eventfd().create().expect("a descriptor");
-        let replies = server.reply_eventfd().create().expect("a descriptor");
-        let child = fork(|| {
-            let client = segment.client().expect("a place");
-            client.request_eventfd().set(requests.try_clone().expect("a descriptor"));
-            client.reply_eventfd().set(replies.try_clone().expect("a descriptor"));
-            for turn in 0..200u32 {
-                let ticket =
-                    client.try_send(&turn.to_le_bytes()).expect("a segment in order").expect("a slot");
-                client.request_eventfd().ring();
-                wait_for(&replies, PollFlags::IN);
-                client.reply_eventfd().consume();
-                assert_eq!(*client.try_recv(ticket).expect("a reply").expect("it rang"), turn.to_le_bytes());
-            }
-        });
-        for _ in 0..200 {
-            wait_for(&requests, PollFlags::IN);
-            server.request_eventfd().consume();
-            let request = server.try_recv().expect("a segment in order").expect("it rang");
-            let answer = request.to_vec();
-            request.reply(&answer).expect("an answer");
-            server.reply_eventfd().ring();
-        }
-        child.join();
-    });
-}
-
 // ---------------------------------------------------------------- what a process is
 
 #[test]

@@ -217,7 +217,6 @@ fn sizes_that_were_asked_for_are_those_of_the_file() {
         ("slots", Options::new().slots(5)),
         ("members", Options::new().members(256)),
         ("queue", Options::new().queue(9)),
-        ("integers", Options::new().integers()),
     ];
     for (name, options) in asked {
         let said = format!("reqrep open: {name}: the segment was made with another size than was asked for");

@@ -135,28 +135,6 @@ fn a_server_goes_on_however_many_requests_are_cancelled_half_sent() {
 }
 
 #[test]
-fn a_number_is_kept_forgotten_and_received_as_any_request() {
-    let segment = Options::new().integers().anonymous().unwrap();
-    let (client, server) = (segment.int_client().unwrap(), segment.int_server().unwrap());
-    let tickets = client.send_many([1, 2, 3], Deadline::NEVER).unwrap();
-    client.forget(tickets[0]).unwrap();
-    let requests = server.recv_many(9, PATIENCE, Duration::ZERO).unwrap();
-    assert!(requests.iter().map(|request| request.ticket()).eq(tickets.iter().copied()));
-    let kept: Vec<_> = requests.into_iter().map(|request| request.keep()).collect();
-    for ticket in kept {
-        let request = server.kept(ticket).unwrap().unwrap();
-        let (value, heard) = (request.value(), ticket != tickets[0]);
-        assert_eq!(request.reply(-value), Ok(heard));
-    }
-    let received: Vec<_> =
-        std::iter::from_fn(|| client.recv_any(PATIENCE).unwrap()).map(|(_, value)| value.unwrap()).collect();
-    assert_eq!(received, [-2, -3]);
-    server.stop();
-    assert_eq!(kind(server.recv(PATIENCE)), Some(ErrorKind::Closed));
-    assert_all_free(&segment);
-}
-
-#[test]
 fn a_task_hears_of_a_client_that_is_killed_long_after_its_last_step() {
     alone(|| {
         let segment = small();

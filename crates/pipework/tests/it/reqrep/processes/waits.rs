@@ -286,39 +286,43 @@ fn either_the_call_is_cancelled_or_its_reply_comes() {
     const CALLS: usize = 4000;
     alone(|| {
         let seed = seed();
-        let segment = options().integers().anonymous().unwrap();
+        let segment = options().anonymous().unwrap();
         // For each call, what its server was told: 1 nobody waits, 2 the client has it.
         let told = shared(CALLS + 1);
         let server = fork(|| {
-            let server = segment.int_server().unwrap();
+            let server = segment.server().unwrap();
             loop {
                 let request = server.recv(Deadline::NEVER).unwrap();
-                let n = request.value() as usize;
+                let n = number(&request) as usize;
                 if n == CALLS {
-                    request.reply(0).unwrap();
+                    request.reply(&0i64.to_ne_bytes()).unwrap();
                     break;
                 }
                 // Some are still in work when they are cancelled.
                 work(Duration::from_micros(n as u64 % 4 * 50));
-                told[n].store(1 + u64::from(request.reply(-(n as i64)).unwrap()), SeqCst);
+                told[n].store(1 + u64::from(request.reply(&(-(n as i64)).to_ne_bytes()).unwrap()), SeqCst);
             }
         });
-        let client = segment.int_client().unwrap();
+        let client = segment.client().unwrap();
         let mut random = Random::new(seed);
         let cancelled: Vec<bool> = (0..CALLS)
             .map(|n| {
-                let ticket = client.send(n as i64, PATIENCE).unwrap();
+                let ticket = client.send(&(n as i64).to_ne_bytes(), PATIENCE).unwrap();
                 work(Duration::from_micros(random.below(200) as u64));
                 let cancelled = client.cancel(ticket).unwrap();
                 if cancelled {
                     assert_eq!(kind(client.recv(ticket, Deadline::now())), Some(ErrorKind::Stale));
                 } else {
-                    assert_eq!(client.recv(ticket, Deadline::now()), Ok(-(n as i64)), "it is there");
+                    assert_eq!(
+                        client.recv(ticket, Deadline::now()).map(|reply| number(&reply)),
+                        Ok(-(n as i64)),
+                        "it is there"
+                    );
                 }
                 cancelled
             })
             .collect();
-        assert_eq!(client.call(CALLS as i64, PATIENCE), Ok(0));
+        assert_eq!(client.call(&(CALLS as i64).to_ne_bytes(), PATIENCE).map(|reply| number(&reply)), Ok(0));
         server.join();
         let mut ends = [0; 3];
         for (n, cancelled) in cancelled.into_iter().enumerate() {
@@ -333,6 +337,10 @@ fn either_the_call_is_cancelled_or_its_reply_comes() {
         segment.recover().unwrap();
         assert_all_free(&segment);
     });
+}
+
+fn number(bytes: &[u8]) -> i64 {
+    i64::from_ne_bytes(bytes.try_into().expect("eight bytes"))
 }
 
 /// Keeps busy for times that are too short to sleep.

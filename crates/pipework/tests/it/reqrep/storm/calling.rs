@@ -174,12 +174,8 @@ impl Caller<'_> {
         // Most have few parts.
         let (run, most) = (self.hall.run, 1 + self.random.below(16));
         let mut parts = match self.client().stream(run, name) {
-            Some(Ok(parts)) => parts,
-            Some(Err(error)) => return self.settle(name, began_ns, Patience::Long, Err(error.kind())),
-            None => {
-                let outcome = self.client().call(run, name, PATIENCE);
-                return self.settle(name, began_ns, Patience::Long, outcome);
-            }
+            Ok(parts) => parts,
+            Err(error) => return self.settle(name, began_ns, Patience::Long, Err(error.kind())),
         };
         let mut bytes = vec![];
         for nth in 0.. {

@@ -17,12 +17,12 @@ use crate::harness::{PATIENCE, Random, is_ready};
 pub(super) fn serve(hall: &Hall<'_>, number: usize, segment: &Segment, inherited: Option<Serving>) {
     // Its other handle keeps what a thread has put together, and nobody would take it.
     let stays = inherited.is_some();
-    let mut server = inherited.unwrap_or_else(|| Serving::attach(segment, hall.run));
+    let mut server = inherited.unwrap_or_else(|| Serving::attach(segment));
     let mut worker = Worker { hall, number, random: Random::new(hall.run.seed ^ (number as u64) << 8) };
     while worker.take(&server) {
         if !stays && worker.random.below(32) == 0 {
             drop(server);
-            server = Serving::attach(segment, hall.run);
+            server = Serving::attach(segment);
             assert_eq!(server.as_server().segment().geometry(), segment.geometry());
         }
     }
