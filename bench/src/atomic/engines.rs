@@ -150,7 +150,7 @@ impl Job {
 
 fn pipework_moves(job: Job, mixed: bool, level: Option<i32>, batch: usize) -> Result<Sample, Failure> {
     let options = Options::new().mixed(mixed);
-    let options = level.map_or(options.clone(), |level| options.zstd(Zstd::new().level(level)));
+    let options = level.map_or(options.clone(), |level| options.zstd(Zstd::new().with_level(level)));
     let (mut reader, writer) = options.pair()?;
     let crew = Crew::fork(job.writers, writer, |nth, mut writer, start| {
         let records = job.records().slices(job.share(nth));

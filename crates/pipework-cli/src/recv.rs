@@ -276,7 +276,7 @@ fn failure(error: pipework::Error) -> Failure {
 pub(crate) fn options(limits: &ReadingArgs) -> Result<Options, Failure> {
     let mut options = Options::new();
     if let Some(path) = &limits.dictionary {
-        let zstd = Zstd::new().dictionary_file(path).map_err(during(path.display()))?;
+        let zstd = Zstd::new().with_dictionary_file(path).map_err(during(path.display()))?;
         options = options.zstd(zstd);
     } else if limits.zstd {
         options = options.zstd(Zstd::new());

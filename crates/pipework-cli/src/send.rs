@@ -58,10 +58,10 @@ fn open(args: &SendArgs) -> Result<Writer, Failure> {
     if args.zstd.is_some() || args.dictionary.is_some() {
         let mut zstd = Zstd::new();
         if let Some(level) = args.zstd {
-            zstd = zstd.level(level);
+            zstd = zstd.with_level(level);
         }
         if let Some(path) = &args.dictionary {
-            zstd = zstd.dictionary_file(path).map_err(during(path.display()))?;
+            zstd = zstd.with_dictionary_file(path).map_err(during(path.display()))?;
         }
         options = options.zstd(zstd);
     }

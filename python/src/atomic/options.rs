@@ -32,9 +32,9 @@ impl Zstd {
     #[new]
     #[pyo3(signature = (level=Level(3), dictionary=None, accept_unchecked=false), text_signature = "(level=3, dictionary=None, accept_unchecked=false)")]
     fn new(level: Level, dictionary: Option<Bytes<'_, '_>>, accept_unchecked: bool) -> Zstd {
-        let zstd = atomic::Zstd::new().level(level.0).accept_unchecked(accept_unchecked);
+        let zstd = atomic::Zstd::new().with_level(level.0).accept_unchecked(accept_unchecked);
         Zstd(match dictionary {
-            Some(dictionary) => zstd.dictionary(&*dictionary),
+            Some(dictionary) => zstd.with_dictionary(&*dictionary),
             None => zstd,
         })
     }
@@ -42,24 +42,24 @@ impl Zstd {
     /// The level that this was given.
     #[getter]
     fn level(&self) -> i32 {
-        self.0.get_level()
+        self.0.level()
     }
 
     /// The dictionary that this was given.
     #[getter]
     fn dictionary<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        self.0.get_dictionary().map(|dictionary| PyBytes::new(py, dictionary))
+        self.0.dictionary().map(|dictionary| PyBytes::new(py, dictionary))
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Zstd>) -> PyResult<Bound<'py, PyTuple>> {
         let (py, this) = (slf.py(), slf.get());
-        let of = (this.level(), this.dictionary(py), this.0.get_accept_unchecked());
+        let of = (this.level(), this.dictionary(py), this.0.accepts_unchecked());
         (slf.get_type(), of).into_pyobject(py)
     }
 
     fn __repr__(&self) -> String {
         let dictionary =
-            self.0.get_dictionary().map_or(String::from("None"), |bytes| format!("<{} bytes>", bytes.len()));
+            self.0.dictionary().map_or(String::from("None"), |bytes| format!("<{} bytes>", bytes.len()));
         format!("Zstd(level={}, dictionary={dictionary})", self.level())
     }
 }
@@ -91,7 +91,7 @@ impl FromPyObject<'_, '_> for Compression {
             return Err(PyTypeError::new_err("zstd must be a Zstd, a level, or None"));
         }
         let level = keywords::number("atomic", "zstd", object, LEVELS)?;
-        Ok(Compression(Some(atomic::Zstd::new().level(level))))
+        Ok(Compression(Some(atomic::Zstd::new().with_level(level))))
     }
 }
 

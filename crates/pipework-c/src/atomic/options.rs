@@ -156,10 +156,10 @@ impl pwk_atomic_options {
         if !self.compress.is_set() {
             return Ok(None);
         }
-        let zstd = Zstd::new().level(self.level).accept_unchecked(self.accept_unchecked.is_set());
+        let zstd = Zstd::new().with_level(self.level).accept_unchecked(self.accept_unchecked.is_set());
         Ok(Some(match self.dictionary.read(name)? {
             [] => zstd,
-            dictionary => zstd.dictionary(dictionary),
+            dictionary => zstd.with_dictionary(dictionary),
         }))
     }
 }

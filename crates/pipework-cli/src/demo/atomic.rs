@@ -148,7 +148,7 @@ fn messages(
 fn options(zstd: Option<i32>) -> Options {
     let options = Options::new().mixed(true);
     match zstd {
-        Some(level) => options.zstd(Zstd::new().level(level)).keep_compressed(true),
+        Some(level) => options.zstd(Zstd::new().with_level(level)).keep_compressed(true),
         None => options,
     }
 }

@@ -93,7 +93,7 @@ pub fn reader(data: &[u8]) {
         options = options.zstd(Zstd::new());
     } else if flags & 16 != 0 {
         options = options.zstd(
-            Zstd::new().dictionary(b"{\"level\":\"info\"}".repeat(8)).accept_unchecked(flags & 32 != 0),
+            Zstd::new().with_dictionary(b"{\"level\":\"info\"}".repeat(8)).accept_unchecked(flags & 32 != 0),
         );
     }
     let mut decoder = options.decoder(4096).expect("the options are valid");

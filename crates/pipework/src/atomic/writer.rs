@@ -194,11 +194,11 @@ impl Writer {
         })
     }
 
-    /// As [`Writer::burst`], without waiting; pending and `None` as [`Writer::try_send`].
+    /// As [`Writer::burst`], without waiting; false, and pending, as [`Writer::try_send`].
     ///
     /// # Errors
     /// As [`Writer::burst`], but for `TimedOut` and `Interrupted`.
-    pub fn try_burst(&mut self, data: impl AsRef<[u8]>) -> Result<Option<()>> {
+    pub fn try_burst(&mut self, data: impl AsRef<[u8]>) -> Result<bool> {
         const OP: &str = "atomic burst";
         let idle = self.try_flush_for(OP)?;
         self.with_payload(data.as_ref(), OP, |writer, payload| {
@@ -207,11 +207,11 @@ impl Writer {
                 writer.packer.push_burst(payload);
                 // What has been printed in part is taken, and the rest of it is pending.
                 if writer.try_write_packed(OP)? || writer.inside {
-                    return Ok(Some(()));
+                    return Ok(true);
                 }
                 writer.packer.clear();
             }
-            Ok(writer.queue_if_space(payload, true).then_some(()))
+            Ok(writer.queue_if_space(payload, true))
         })
     }
 

@@ -35,13 +35,13 @@ impl Zstd {
 
     /// From -131072 (fastest) to 22 (smallest). 1 and 3 suit most messages; -3 where CPU is dear.
     /// Another number is refused as `Invalid` by whoever is given this.
-    pub fn level(self, level: i32) -> Zstd {
+    pub fn with_level(self, level: i32) -> Zstd {
         Zstd { level, ..self }
     }
 
     /// Raw bytes that resemble the messages, for instance one of them. It helps most where messages
     /// are small and alike.
-    pub fn dictionary(self, bytes: impl Into<Vec<u8>>) -> Zstd {
+    pub fn with_dictionary(self, bytes: impl Into<Vec<u8>>) -> Zstd {
         Zstd { dictionary: Some(bytes.into().into()), ..self }
     }
 
@@ -49,9 +49,9 @@ impl Zstd {
     ///
     /// # Errors
     /// `Os` with the kernel's number if the file cannot be read.
-    pub fn dictionary_file(self, path: impl AsRef<Path>) -> Result<Zstd> {
+    pub fn with_dictionary_file(self, path: impl AsRef<Path>) -> Result<Zstd> {
         let bytes = crate::sys::read_file(path.as_ref()).map_err(|errno| errno.at("read zstd dictionary"))?;
-        Ok(self.dictionary(bytes))
+        Ok(self.with_dictionary(bytes))
     }
 
     /// Lets a reader that has a dictionary take frames without a checksum too, which Atomic::Pipe
@@ -61,17 +61,17 @@ impl Zstd {
     }
 
     /// The level that this was given.
-    pub fn get_level(&self) -> i32 {
+    pub fn level(&self) -> i32 {
         self.level
     }
 
     /// The dictionary that this was given.
-    pub fn get_dictionary(&self) -> Option<&[u8]> {
+    pub fn dictionary(&self) -> Option<&[u8]> {
         self.dictionary.as_deref()
     }
 
     /// Whether this was told to take frames without a checksum where it has a dictionary.
-    pub fn get_accept_unchecked(&self) -> bool {
+    pub fn accepts_unchecked(&self) -> bool {
         self.unchecked
     }
 
@@ -252,7 +252,7 @@ mod tests {
         let data = b"{\"level\":\"info\",\"n\":12345}".repeat(500);
         for level in [-131072, -5, -3, -1, 0, 1, 3, 7, 19, 22] {
             assert_eq!(
-                round_trip(Zstd::new().level(level), Zstd::new(), &data, data.len()),
+                round_trip(Zstd::new().with_level(level), Zstd::new(), &data, data.len()),
                 Ok(data.clone()),
                 "level {level}"
             );
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(round_trip(Zstd::new(), Zstd::new(), b"", 0), Ok(Vec::new()));
         for level in [23, -131073, i32::MIN, i32::MAX] {
             assert_eq!(
-                Compressor::new(Zstd::new().level(level)).err().map(|e| e.kind()),
+                Compressor::new(Zstd::new().with_level(level)).err().map(|e| e.kind()),
                 Some(ErrorKind::Invalid),
                 "level {level}"
             );
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_wrong_dictionary_is_an_error() {
         let data = b"the quick brown fox jumps over the lazy dog".repeat(3);
-        let with = |text: &[u8]| Zstd::new().dictionary(text.repeat(20));
+        let with = |text: &[u8]| Zstd::new().with_dictionary(text.repeat(20));
         let right = with(b"the quick brown fox jumps over the lazy dog. ");
         let wrong = with(b"THE SLOW GREEN CAT CRAWLS UNDER A BUSY COW?! ");
         assert_eq!(round_trip(right.clone(), right.clone(), &data, 1 << 20), Ok(data.clone()));

@@ -1,16 +1,16 @@
 //! The calling end: sends requests, ends calls, and asks to be notified of replies.
 
 use std::cell::LazyCell;
-use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::arrivals::Arrivals;
 use super::place::{Sender, Terms};
+use super::reply::{Answer, CallError, Reply};
 use super::segment::Segment;
 use super::shm::call::Standing;
 use super::shm::mapping::{Role, Shared};
-use super::shm::payload::{DEFAULT_MAX_MESSAGE, Message, Payload};
+use super::shm::payload::{DEFAULT_MAX_MESSAGE, Message};
 use super::shm::slot::{Slot, SlotWord};
 use super::shm::ticket::Ticket;
 use super::shm::word::MAX_REDELIVERIES;
@@ -18,73 +18,6 @@ use super::watch::{Call, Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{Hint, Ordering, Reach};
-
-/// What a server answered. It dereferences to its bytes.
-#[derive(Clone, Debug)]
-pub struct Reply {
-    pub(super) payload: Payload,
-    pub(super) flags: u32,
-}
-
-impl Reply {
-    /// The 32 bits that the server sent with it.
-    pub fn flags(&self) -> u32 {
-        self.flags
-    }
-
-    /// Its bytes as a vector. A long payload is moved, not copied.
-    pub fn into_vec(self) -> Vec<u8> {
-        self.payload.into_vec()
-    }
-
-    pub(super) fn empty() -> Reply {
-        Reply { payload: Payload::empty(), flags: 0 }
-    }
-
-    pub(super) fn from_vec(bytes: Vec<u8>, flags: u32) -> Reply {
-        Reply { payload: Payload::from_vec(bytes), flags }
-    }
-}
-
-impl Deref for Reply {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.payload
-    }
-}
-
-/// How a server has ended a call.
-#[derive(Clone, Debug)]
-pub enum Outcome {
-    /// With a reply.
-    Answered(Reply),
-    /// It gave the request up, for this reason: bytes of its own, and none if it said none.
-    Failed(Reply),
-}
-
-impl Outcome {
-    /// The reply, or the error `Failed` without the reason.
-    pub(super) fn into_reply(self, op: &'static str) -> Result<Reply> {
-        match self {
-            Outcome::Answered(reply) => Ok(reply),
-            Outcome::Failed(_) => Err(Error::new(ErrorKind::Failed, op)),
-        }
-    }
-
-    /// The same, with its bytes in `into`: the reply, or the reason.
-    pub(super) fn into_bytes(self, into: &mut Vec<u8>, op: &'static str) -> Result<u32> {
-        let (bytes, flags) = match self {
-            Outcome::Answered(reply) => {
-                let flags = reply.flags();
-                (reply, Ok(flags))
-            }
-            Outcome::Failed(reason) => (reason, Err(Error::new(ErrorKind::Failed, op))),
-        };
-        *into = bytes.into_vec();
-        flags
-    }
-}
 
 /// Sends requests and gets their replies.
 ///
@@ -95,7 +28,7 @@ impl Outcome {
 /// for streams, and only now and then: with several long calls in progress,
 /// [`recv_any`](Client::recv_any) or a thread for each is quicker. A task takes the parts of the
 /// call that it is polled for, and a thread that waits for a slot takes none: after
-/// [`part_timeout`](super::Server::part_timeout) the call fails.
+/// [`part_timeout`](super::ServerOptions::part_timeout) the call fails.
 ///
 /// Clones share one membership; threads may use one client, or a clone each, at the same time. A
 /// client that a forked child inherits works there, as a member of its own. Calls in progress stay
@@ -103,8 +36,6 @@ impl Outcome {
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(super) inner: Arc<Inner>,
-    pub(super) terms: Terms,
-    pub(super) max_message: usize,
 }
 
 #[derive(Debug)]
@@ -119,13 +50,16 @@ pub(super) struct Inner {
     /// 1 once a ticket was given out.
     has_sent: Hint,
     segment: Segment,
+    terms: Terms,
+    /// Bytes of the longest message in parts.
+    pub(super) max_message: usize,
 }
 
 const CALL: &str = "reqrep call";
 const SEND: &str = "reqrep send";
 
 impl Segment {
-    /// Attaches a client.
+    /// Attaches a client with the default options.
     ///
     /// # Errors
     ///
@@ -138,60 +72,93 @@ impl Segment {
     /// A forked child opens the file again for that. If it has given up its rights since (`setuid`)
     /// and may not open the file any more, that fails with EACCES: use the handle once before.
     pub fn client(&self) -> Result<Client> {
-        Client::new(self)
+        self.client_with(&ClientOptions::new())
+    }
+
+    /// Attaches a client with these options.
+    ///
+    /// # Errors
+    ///
+    /// As [`client`](Segment::client).
+    pub fn client_with(&self, options: &ClientOptions) -> Result<Client> {
+        Client::new(self, options)
+    }
+}
+
+/// What a client asks for its calls. It is given [when the client is made](Segment::client_with),
+/// and holds for all of its clones.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    terms: Terms,
+    max_message: usize,
+    max_in_flight: u32,
+}
+
+impl Default for ClientOptions {
+    fn default() -> ClientOptions {
+        let terms = Terms { redeliveries: 0, needs_server: false };
+        ClientOptions { terms, max_message: DEFAULT_MAX_MESSAGE, max_in_flight: 0 }
+    }
+}
+
+impl ClientOptions {
+    /// No redelivery, calls wait for a server, messages of up to [`DEFAULT_MAX_MESSAGE`] bytes, any
+    /// number of calls in progress.
+    pub fn new() -> ClientOptions {
+        ClientOptions::default()
+    }
+
+    /// How many times another server may get a request after a server died with it: at most
+    /// [`MAX_REDELIVERIES`]. After that the call fails with `PeerDied`, and so does one of which a
+    /// part was asked for or given: no copy of it is kept. For requests that may be carried out
+    /// twice. The default is 0.
+    pub fn redeliveries(self, times: u8) -> ClientOptions {
+        let terms = Terms { redeliveries: times.min(MAX_REDELIVERIES), ..self.terms };
+        ClientOptions { terms, ..self }
+    }
+
+    /// Whether a call fails with `NoServer` where no server is attached, instead of waiting for
+    /// one. The default is to wait. The kernel is asked every 50 ms, since that takes longer than a
+    /// call: one that is sent right after the last server has left fails while it waits.
+    pub fn needs_server(self, yes: bool) -> ClientOptions {
+        let terms = Terms { needs_server: yes, ..self.terms };
+        ClientOptions { terms, ..self }
+    }
+
+    /// Bytes of the longest message in parts that the client sends or receives. The default is
+    /// [`DEFAULT_MAX_MESSAGE`]. Received parts are kept in this process: the memory grows with what
+    /// comes, up to this. A longer request is `TooLong`, and so is a longer reply, whose call is
+    /// cancelled. A message that fits into a slot is never too long.
+    pub fn max_message(self, bytes: usize) -> ClientOptions {
+        ClientOptions { max_message: bytes, ..self }
+    }
+
+    /// How many calls of the client and its clones may be in progress at a time; 0, the default, is
+    /// no limit. At the limit, [`send`](Client::send) and [`call`](Client::call) wait as they do
+    /// without a free slot, until a reply is received or a call cancelled, and
+    /// [`try_send`](Client::try_send) gives `None`. So a client that sends and does not receive
+    /// leaves slots to the others.
+    ///
+    /// In a forked child it limits the calls of that child.
+    pub fn max_in_flight(self, calls: u32) -> ClientOptions {
+        ClientOptions { max_in_flight: calls, ..self }
     }
 }
 
 impl Client {
-    pub(super) fn new(segment: &Segment) -> Result<Client> {
+    pub(super) fn new(segment: &Segment, options: &ClientOptions) -> Result<Client> {
         let membership = segment.join(Role::Client, "reqrep attach client")?;
         let inner = Inner {
             replies: Watcher::new(),
-            sender: Sender::new(membership, segment.spin(), SEND)?,
+            sender: Sender::new(membership, segment.spin(), options.max_in_flight, SEND)?,
             arrivals: Arrivals::new(),
             next_received: Hint::new(0),
             has_sent: Hint::new(0),
             segment: segment.clone(),
+            terms: options.terms,
+            max_message: options.max_message,
         };
-        let terms = Terms { redeliveries: 0, needs_server: false };
-        Ok(Client { inner: Arc::new(inner), terms, max_message: DEFAULT_MAX_MESSAGE })
-    }
-
-    /// How many times another server may get a request of this client after a server died with it:
-    /// at most 3. After that the call fails with `PeerDied`, and so does one of which a part was
-    /// asked for or given: no copy of it is kept. For requests that may be carried out twice. The
-    /// default is 0.
-    pub fn redeliveries(self, times: u8) -> Client {
-        let terms = Terms { redeliveries: times.min(MAX_REDELIVERIES), ..self.terms };
-        Client { terms, ..self }
-    }
-
-    /// Bytes of the longest message in parts that this handle sends or receives; 256 MiB by
-    /// default. What has arrived of a reply is kept in this process: it grows with what comes, up
-    /// to this. A longer request is `TooLong`, and so is a longer reply, whose call is cancelled.
-    /// What fits into a slot is not held against it.
-    pub fn max_message(self, bytes: usize) -> Client {
-        Client { max_message: bytes, ..self }
-    }
-
-    /// Whether a call fails with `NoServer` where no server is attached, instead of waiting for
-    /// one. The default is to wait. The kernel is asked every 50 ms, for that takes longer than a
-    /// call: one that is sent right after the last server has left fails while it waits.
-    pub fn needs_server(self, yes: bool) -> Client {
-        let terms = Terms { needs_server: yes, ..self.terms };
-        Client { terms, ..self }
-    }
-
-    /// Limits how many calls of this client and its clones are in progress at a time; 0, the
-    /// default, is no limit. At the limit, [`send`](Client::send) and [`call`](Client::call) wait
-    /// as they do without a free slot, until a reply is received or a call cancelled, and
-    /// [`try_send`](Client::try_send) gives `None`. So a client that sends and does not receive
-    /// leaves slots to the others.
-    ///
-    /// It holds for all clones together, and in a forked child for the calls of that child.
-    pub fn max_in_flight(self, calls: u32) -> Client {
-        self.sender().set_limit(calls, "reqrep max in flight");
-        self
+        Ok(Client { inner: Arc::new(inner) })
     }
 
     /// The segment that this client is attached to.
@@ -211,10 +178,10 @@ impl Client {
     ///
     /// `TimedOut` and `Interrupted`: the call is cancelled, but a server may have begun with it. To
     /// resume a wait after a signal, use [`send`](Client::send) and [`recv`](Client::recv).
-    /// `PeerDied`: its server has died. `Failed`: its server gave it up;
-    /// [`call_outcome`](Client::call_outcome) says why. `TooLong`: the request or the reply is
-    /// longer than [`max_message`](Client::max_message). `NoServer`: there is none, and
-    /// [`needs_server`](Client::needs_server) was set. `Corrupt`: the segment was damaged.
+    /// `PeerDied`: its server has died. `Failed`: its server gave it up, and
+    /// [`CallError::reason`] says why. `TooLong`: the request or the reply is longer than
+    /// [`max_message`](ClientOptions::max_message). `NoServer`: there is none, and
+    /// [`needs_server`](ClientOptions::needs_server) was set. `Corrupt`: the segment was damaged.
     ///
     /// `Os` with ENOSPC: a [sparse](super::Options::sparse) segment has no page for the request.
     /// With ENOMEM: this process has no memory for the reply, and the call is over. With any other
@@ -222,32 +189,14 @@ impl Client {
     /// has closed a descriptor of the segment (EBADF); the call is cancelled, as above. In a forked
     /// child as well what [`Segment::client`] fails with.
     #[inline]
-    pub fn call<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Reply> {
+    pub fn call<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Answer {
         let deadline = LazyCell::new(|| deadline.into());
         let ticket = self.start(&request.into(), Some(&|| *deadline), false, CALL)?;
         let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
         match self.wait_until(ticket, &|| *deadline, CALL, || self.poll(ticket, CALL)) {
-            // An outcome is moved more often than a reply.
-            Ok(done) if done.is_answered_at_once() => self.take_reply(ticket, done, CALL),
-            waited => self.end_call(ticket, waited, *deadline, CALL)?.into_reply(CALL),
+            Ok(done) if done.is_answered_at_once() => Ok(self.take_reply(ticket, done, CALL)?),
+            waited => self.end_call(ticket, waited, *deadline, CALL),
         }
-    }
-
-    /// As [`call`](Client::call), for callers that want to know why a server gave the request up.
-    ///
-    /// # Errors
-    ///
-    /// As [`call`](Client::call), but never `Failed`.
-    pub fn call_outcome<'a>(
-        &self,
-        request: impl Into<Message<'a>>,
-        deadline: impl Into<Deadline>,
-    ) -> Result<Outcome> {
-        let deadline = LazyCell::new(|| deadline.into());
-        let ticket = self.start(&request.into(), Some(&|| *deadline), false, CALL)?;
-        let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
-        let waited = self.wait_until(ticket, &|| *deadline, CALL, || self.poll(ticket, CALL));
-        self.end_call(ticket, waited, *deadline, CALL)
     }
 
     /// As [`call`](Client::call); the reply replaces what `into` holds, and its flags are returned.
@@ -255,38 +204,73 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`call`](Client::call). After `Failed`, `into` holds the reason, if the server gave one;
-    /// after any other error it is empty.
+    /// As [`call`](Client::call). `into` is empty then.
     pub fn call_into<'a>(
         &self,
         request: impl Into<Message<'a>>,
         into: &mut Vec<u8>,
         deadline: impl Into<Deadline>,
-    ) -> Result<u32> {
+    ) -> Answer<u32> {
         let deadline = LazyCell::new(|| deadline.into());
         into.clear();
         let ticket = self.start(&request.into(), Some(&|| *deadline), false, CALL)?;
         let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
-        match self.receive_into(ticket, into, &|| *deadline, CALL) {
-            Ok(flags) => Ok(flags),
-            Err(error) => {
-                if error.kind() == ErrorKind::Failed {
-                    return Err(error);
-                }
-                into.clear();
-                self.abandon_for(ticket, CALL)?.ok_or(error)?.into_bytes(into, CALL)
-            }
-        }
+        self.receive_into(ticket, into, &|| *deadline, CALL).or_else(|error| {
+            into.clear();
+            let reply = self.end_for(ticket, CALL)?.ok_or(error)?;
+            let flags = reply.flags();
+            *into = reply.into_vec();
+            Ok(flags)
+        })
     }
 
-    /// Cancels a call. False if its reply is there: then it is for [`recv`](Client::recv). A server
-    /// that has the request finds out when it replies.
+    /// Ends a call that nobody waits for any more, in whatever state it is. Returns its reply if
+    /// that came at the last moment, and `None` if the call is cancelled now, or was over already.
+    /// A server that has the request finds out when it replies.
+    ///
+    /// After a wait that ended with an error, `client.cancel(ticket)?.ok_or(error)` gives the
+    /// result. [`call`](Client::call) does so, and so does the future of
+    /// [`call_async`](Client::call_async) when it is dropped. To have the request carried out
+    /// although nobody waits, [`forget`](Client::forget) it.
     ///
     /// # Errors
     ///
-    /// `Stale`: the call is over already, or is not this client's, or another thread is still
-    /// sending it. In a forked child as well what [`Segment::client`] fails with.
-    pub fn cancel(&self, ticket: Ticket) -> Result<bool> {
+    /// `Failed`, `PeerDied`, `Corrupt` and `Os` with ENOMEM as those of [`recv`](Client::recv), for
+    /// a call that ended with one of them at the last moment.
+    ///
+    /// # Examples
+    ///
+    /// A wait that asks every 100 ms whether to go on, and ends when the answer is no:
+    ///
+    /// ```
+    /// use pipework::{ErrorKind, reqrep::{CallError, Client, Reply}};
+    /// use std::time::Duration;
+    ///
+    /// fn call(client: &Client, request: &[u8], go_on: impl Fn() -> bool) -> Result<Reply, CallError> {
+    ///     let ticket = client.send(request, Duration::from_secs(1))?;
+    ///     loop {
+    ///         match client.recv(ticket, Duration::from_millis(100)) {
+    ///             Err(error) if error.kind() == ErrorKind::TimedOut && go_on() => {}
+    ///             Err(error) => return client.cancel(ticket)?.ok_or(error),
+    ///             reply => return reply,
+    ///         }
+    ///     }
+    /// }
+    /// # let segment = pipework::reqrep::Options::new().anonymous()?;
+    /// # let ended = call(&segment.client()?, b"", || false);
+    /// # assert_eq!(ended.map_err(|error| error.kind()).err(), Some(ErrorKind::TimedOut));
+    /// # assert_eq!(segment.audit()?.free, 256);
+    /// # Ok::<(), pipework::Error>(())
+    /// ```
+    pub fn cancel(&self, ticket: Ticket) -> Answer<Option<Reply>> {
+        self.end_for(ticket, "reqrep cancel")
+    }
+
+    /// Cancels a call. False if it is done: then its outcome is for [`recv`](Client::recv).
+    ///
+    /// Fails with `Stale` if the call is over already, or is not this client's, or another thread
+    /// is still sending it.
+    pub(super) fn cancel_if_open(&self, ticket: Ticket) -> Result<bool> {
         self.cancel_by(ticket, Slot::cancel)
     }
 
@@ -313,7 +297,7 @@ impl Client {
     /// reply that is there already is dropped.
     ///
     /// The request is lost only if its server dies with it, and may not [go to
-    /// another](Client::redeliveries).
+    /// another](ClientOptions::redeliveries).
     ///
     /// # Errors
     ///
@@ -332,9 +316,9 @@ impl Client {
                 self.ended(ticket);
                 Ok(())
             }
-            None => match self.abandon_for(ticket, OP) {
+            None => match self.end_for(ticket, OP) {
                 Ok(None) => Err(Error::new(ErrorKind::Stale, OP)),
-                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Stale) => Err(error),
+                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Stale) => Err(error.error()),
                 // However it has ended.
                 Ok(Some(_)) | Err(_) => Ok(()),
             },
@@ -357,56 +341,16 @@ impl Client {
         calls.filter(|&ticket| self.forget(ticket).is_ok()).count()
     }
 
-    /// Ends a call that nobody waits for any more, in whatever state it is. Returns its reply if
-    /// that came at the last moment, and `None` if the call is cancelled now, or was over already.
-    ///
-    /// After a wait that ended with an error, the result is `client.abandon(ticket)?.ok_or(error)`.
-    /// [`call`](Client::call) does so, and so does the future of [`call_async`](Client::call_async)
-    /// when it is dropped.
-    ///
-    /// # Errors
-    ///
-    /// `Failed`, `PeerDied`, `Corrupt` and `Os` with ENOMEM as those of [`recv`](Client::recv), for
-    /// a call that ended with one of them at the last moment.
-    ///
-    /// # Examples
-    ///
-    /// A wait that asks every 100 ms whether to go on, and ends when the answer is no:
-    ///
-    /// ```
-    /// use pipework::{ErrorKind, Result, reqrep::{Client, Reply}};
-    /// use std::time::Duration;
-    ///
-    /// fn call(client: &Client, request: &[u8], go_on: impl Fn() -> bool) -> Result<Reply> {
-    ///     let ticket = client.send(request, Duration::from_secs(1))?;
-    ///     loop {
-    ///         match client.recv(ticket, Duration::from_millis(100)) {
-    ///             Err(error) if error.kind() == ErrorKind::TimedOut && go_on() => {}
-    ///             Err(error) => return client.abandon(ticket)?.ok_or(error),
-    ///             reply => return reply,
-    ///         }
-    ///     }
-    /// }
-    /// # let segment = pipework::reqrep::Options::new().anonymous()?;
-    /// # let outcome = call(&segment.client()?, b"", || false);
-    /// # assert_eq!(outcome.map_err(|error| error.kind()).err(), Some(ErrorKind::TimedOut));
-    /// # assert_eq!(segment.audit()?.free, 256);
-    /// # Ok::<(), pipework::Error>(())
-    /// ```
-    pub fn abandon(&self, ticket: Ticket) -> Result<Option<Reply>> {
-        const OP: &str = "reqrep abandon";
-        self.abandon_for(ticket, OP)?.map(|outcome| outcome.into_reply(OP)).transpose()
-    }
-
+    /// As [`cancel`](Client::cancel).
     #[cold]
-    pub(super) fn abandon_for(&self, ticket: Ticket, op: &'static str) -> Result<Option<Outcome>> {
-        let cancelled = self.cancel(ticket);
+    pub(super) fn end_for(&self, ticket: Ticket, op: &'static str) -> Answer<Option<Reply>> {
+        let cancelled = self.cancel_if_open(ticket);
         self.end_after(ticket, cancelled, op)
     }
 
     /// The same by the thread that sends the request, or has sent it, however far it has come.
     #[cold]
-    pub(super) fn abandon_own(&self, ticket: Ticket, op: &'static str) -> Result<Option<Outcome>> {
+    pub(super) fn end_own(&self, ticket: Ticket, op: &'static str) -> Answer<Option<Reply>> {
         let cancelled = self.cancel_by(ticket, Slot::cancel_own);
         let slot = self.slot(ticket, op)?;
         if cancelled == Ok(false) && !slot.is_whole() {
@@ -421,21 +365,25 @@ impl Client {
         ticket: Ticket,
         cancelled: Result<bool>,
         op: &'static str,
-    ) -> Result<Option<Outcome>> {
+    ) -> Answer<Option<Reply>> {
         // A call that is over, or is not this client's any more, cannot be cancelled either.
         let Ok(false) = cancelled else { return Ok(None) };
-        let outcome = match self.look(ticket, op) {
+        let ended = match self.look(ticket, op) {
             // Another thread was quicker.
             Err(error) if error.kind() == ErrorKind::Stale => Ok(None),
-            outcome => outcome,
+            ended => ended,
         };
-        self.looked(ticket, outcome.as_ref().is_err_and(may_be_open));
-        outcome
+        self.looked(ticket, ended.as_ref().is_err_and(is_open_after));
+        ended
     }
 
     /// How many calls of this client are in progress: sent, and their replies not received.
     pub fn pending(&self) -> usize {
         self.sender().pending("reqrep pending").unwrap_or(0)
+    }
+
+    pub(super) fn terms(&self) -> Terms {
+        self.inner.terms
     }
 
     pub(super) fn sender(&self) -> &Sender {
@@ -485,7 +433,7 @@ impl Client {
 
     /// As [`doorbell`](Client::doorbell), but readable while a request can be sent. It becomes
     /// unreadable when [`try_send`](Client::try_send) finds no slot. If this client [needs a
-    /// server](Client::needs_server), it becomes readable when the last server has gone, too.
+    /// server](ClientOptions::needs_server), it becomes readable when the last server has gone, too.
     ///
     /// # Errors
     ///
@@ -493,7 +441,7 @@ impl Client {
     pub fn send_doorbell(&self) -> Result<OwnedFd> {
         const OP: &str = "reqrep send doorbell";
         let watcher = self.sender().watch_space(OP)?;
-        if self.terms.needs_server {
+        if self.inner.terms.needs_server {
             watcher.needs_server();
         }
         watcher.descriptor(OP)
@@ -505,7 +453,7 @@ impl Client {
     }
 
     pub(super) fn as_awaited(&self, ticket: Ticket) -> Call {
-        Call::new(ticket, self.terms.needs_server)
+        Call::new(ticket, self.inner.terms.needs_server)
     }
 
     #[inline]
@@ -557,8 +505,13 @@ impl Client {
     }
 }
 
-/// Whether the call may still be in progress after this error. One that is not is found to be over.
+/// Whether the call may still be in progress after this error. If it is over, it is found to be so.
 pub(super) fn may_be_open(error: &Error) -> bool {
     use ErrorKind::{Failed, NoServer, PeerDied, Stale};
     !matches!(error.kind(), PeerDied | Failed | NoServer | Stale)
+}
+
+/// The same.
+pub(super) fn is_open_after(error: &CallError) -> bool {
+    may_be_open(&error.error())
 }

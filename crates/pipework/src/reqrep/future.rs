@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::client::{Client, Outcome, Reply, may_be_open};
+use super::client::{Client, is_open_after};
+use super::reply::{Answer, Reply};
 use super::gathering::make_steps;
 use super::place::Sending;
 use super::request::{Giving, Request};
@@ -22,7 +23,7 @@ use super::shm::ticket::Ticket;
 use super::stream::{STREAM, Stream};
 use super::waiters::Place;
 use super::watch::{Call, Registration, WatcherState};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 const CALL: &str = "reqrep call";
 const SEND: &str = "reqrep send";
@@ -41,28 +42,18 @@ impl Client {
     ///
     /// As [`call`](Client::call), but never `TimedOut` or `Interrupted`; `Os` if no thread can be
     /// started.
-    pub async fn call_async<'a>(&self, request: impl Into<Message<'a>>) -> Result<Reply> {
-        self.call_async_told(request, |_| ()).await
+    pub async fn call_async<'a>(&self, request: impl Into<Message<'a>>) -> Answer {
+        self.call_async_telling(request, |_| ()).await
     }
 
     /// As [`call_async`](Client::call_async). `sent` gets the ticket once the request is sent, to
     /// ask for [the size of the reply](Client::reply_len). The ticket is not to be received.
     #[doc(hidden)]
-    pub async fn call_async_told<'a>(
+    pub async fn call_async_telling<'a>(
         &self,
         request: impl Into<Message<'a>>,
         sent: impl FnOnce(Ticket),
-    ) -> Result<Reply> {
-        self.call_outcome_async(request, sent).await?.into_reply(CALL)
-    }
-
-    /// The same, with the reason why a server gave the request up.
-    #[doc(hidden)]
-    pub async fn call_outcome_async<'a>(
-        &self,
-        request: impl Into<Message<'a>>,
-        sent: impl FnOnce(Ticket),
-    ) -> Result<Outcome> {
+    ) -> Answer {
         let ticket = self.start_async(&request.into(), false, CALL).await?;
         // From here on: `sent` may panic.
         let _given_up_if_dropped = Unheard { client: self, ticket };
@@ -92,19 +83,10 @@ impl Client {
     ///
     /// As [`recv`](Client::recv), but never `TimedOut` or `Interrupted`; `Os` if no thread can be
     /// started.
-    pub async fn recv_async(&self, ticket: Ticket) -> Result<Reply> {
-        self.outcome_async(ticket).await?.into_reply(RECV)
-    }
-
-    /// As [`outcome`](Client::outcome), for a task.
-    ///
-    /// # Errors
-    ///
-    /// As [`recv_async`](Client::recv_async), but never `Failed`.
-    pub async fn outcome_async(&self, ticket: Ticket) -> Result<Outcome> {
-        let outcome = self.look_async(ticket, RECV).await;
-        self.looked(ticket, outcome.as_ref().is_err_and(may_be_open));
-        outcome
+    pub async fn recv_async(&self, ticket: Ticket) -> Answer {
+        let received = self.look_async(ticket, RECV).await;
+        self.looked(ticket, received.as_ref().is_err_and(is_open_after));
+        received
     }
 
     /// As [`stream`](Client::stream), for a task: [`Stream::next_part_async`] gives the parts.
@@ -119,7 +101,7 @@ impl Client {
 
     /// Places a request and hands out what follows its first part.
     async fn start_async(&self, request: &Message<'_>, has_ticket: bool, op: &'static str) -> Result<Ticket> {
-        let sending = Sending::new(self.terms, has_ticket);
+        let sending = Sending::new(self.terms(), has_ticket);
         if self.shared().fits(Direction::Request, request) {
             return self.place_async(request, sending, op).await;
         }
@@ -145,8 +127,8 @@ impl Client {
                 before.inspect(Place::is_served);
                 return Poll::Ready(Ok(ticket));
             }
-            let waiting = self.sender().join_line(before, cx.waker(), self.terms, op)?;
-            // What came before the waker was left has woken nobody.
+            let waiting = self.sender().join_line(before, cx.waker(), self.terms(), op)?;
+            // Anything that came before the registration woke no one, so look again.
             if waiting.may_look()
                 && let Some(ticket) = place(Some(&waiting))?
             {
@@ -159,7 +141,7 @@ impl Client {
         .await
     }
 
-    async fn look_async(&self, ticket: Ticket, op: &'static str) -> Result<Outcome> {
+    async fn look_async(&self, ticket: Ticket, op: &'static str) -> Answer {
         until(Some(self.as_awaited(ticket)), || self.watch_replies(op), || self.look(ticket, op)).await
     }
 }
@@ -171,11 +153,12 @@ impl Stream {
     ///
     /// As [`next_part`](Stream::next_part), but never `TimedOut` or `Interrupted`; `Os` if no
     /// thread can be started.
-    pub async fn next_part_async(&mut self) -> Result<Option<Reply>> {
+    pub async fn next_part_async(&mut self) -> Answer<Option<Reply>> {
         let Stream { client, progress, .. } = self;
         let Some(ticket) = progress.ticket else { return Ok(None) };
         let watch = || client.watch_replies(STREAM);
-        until(Some(client.as_awaited(ticket)), watch, || make_steps(|| progress.advance(client))).await
+        let look = || make_steps(|| progress.advance(client))?.transpose();
+        until(Some(client.as_awaited(ticket)), watch, look).await
     }
 }
 
@@ -201,7 +184,7 @@ impl Request<'_> {
 impl Request<'_> {
     /// As [`reply`](Request::reply), for a task: one that is longer than a slot, or that comes
     /// after a [part](Request::part), waits for the client. There is no
-    /// [`part_timeout`](Server::part_timeout): runtimes have timers. If the future is dropped
+    /// [`part_timeout`](super::ServerOptions::part_timeout): runtimes have timers. If the future is dropped
     /// before it is ready, the request fails at its client.
     ///
     /// # Errors
@@ -271,7 +254,7 @@ impl Server {
     }
 }
 
-/// Abandons its call when it is dropped, if the call is not over.
+/// Cancels its call when it is dropped, if the call is not over.
 struct Unheard<'a> {
     client: &'a Client,
     ticket: Ticket,
@@ -280,17 +263,17 @@ struct Unheard<'a> {
 impl Drop for Unheard<'_> {
     fn drop(&mut self) {
         // No caller is left to report the outcome to.
-        let _ = self.client.abandon_own(self.ticket, CALL);
+        let _ = self.client.end_own(self.ticket, CALL);
     }
 }
 
 /// Waits in a task until `look` finds something. `watch` returns the watcher that is to wake it,
 /// and `call` is what it waits for.
-async fn until<T>(
+async fn until<T, E: From<Error>>(
     call: Option<Call>,
     watch: impl Fn() -> Result<Arc<WatcherState>>,
-    mut look: impl FnMut() -> Result<Option<T>>,
-) -> Result<T> {
+    mut look: impl FnMut() -> std::result::Result<Option<T>, E>,
+) -> std::result::Result<T, E> {
     let mut kept: Option<Registration> = None;
     poll_fn(|cx| {
         if let Some(found) = look()? {
@@ -301,7 +284,7 @@ async fn until<T>(
             None => Registration::new(watch()?),
         };
         kept.insert(registration).register(call, cx.waker());
-        // What came before the waker was left has woken nobody.
+        // Anything that came before the registration woke no one, so look again.
         look()?.map_or(Poll::Pending, |found| Poll::Ready(Ok(found)))
     })
     .await
@@ -315,7 +298,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::tests::block_on;
-    use super::super::{Options, Segment};
+    use super::super::{ClientOptions, Options, Segment};
     use super::*;
     use crate::error::ErrorKind;
 
@@ -329,8 +312,8 @@ mod tests {
         future.poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    fn kind<T>(outcome: Result<T>) -> Option<ErrorKind> {
-        outcome.err().map(|error| error.kind())
+    fn kind<T, E: Into<Error>>(ended: std::result::Result<T, E>) -> Option<ErrorKind> {
+        ended.err().map(|error| error.into().kind())
     }
 
     fn all_free(segment: &Segment) {
@@ -460,7 +443,7 @@ mod tests {
         {
             let mut given_up = pin!(client.send_async("c"));
             assert!(poll_once(given_up.as_mut()).is_pending());
-            assert!(client.cancel(tickets[0]).unwrap());
+            assert!(client.cancel(tickets[0]).unwrap().is_none());
         }
         block_on(client.send_async("d")).unwrap();
         let mut waiting: Vec<u8> = server.drain(9).unwrap().iter().map(|request| request[0]).collect();
@@ -472,10 +455,10 @@ mod tests {
     fn errors_of_calls_are_those_of_threads() {
         let segment = small();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
-        let short = client.clone().max_message(4999);
+        let short = segment.client_with(&ClientOptions::new().max_message(4999)).unwrap();
         assert_eq!(kind(block_on(short.call_async(&[0; 5000]))), Some(ErrorKind::TooLong));
         assert_eq!(kind(block_on(client.recv_async(Ticket::from_bits(0)))), Some(ErrorKind::Stale));
-        let needy = client.clone().needs_server(true);
+        let needy = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
         thread::scope(|scope| {
             let needy = &needy;
             let call = scope.spawn(move || kind(block_on(needy.call_async("a"))));
@@ -487,10 +470,7 @@ mod tests {
             drop(server);
             assert_eq!(call.join().unwrap(), Some(ErrorKind::NoServer));
         });
-        assert_eq!(
-            kind(block_on(client.clone().needs_server(true).call_async("c"))),
-            Some(ErrorKind::NoServer)
-        );
+        assert_eq!(kind(block_on(needy.call_async("c"))), Some(ErrorKind::NoServer));
         all_free(&segment);
     }
 
@@ -537,7 +517,7 @@ mod tests {
     /// The last handle is dropped inside the thread that its drop would wait for.
     #[test]
     fn a_waker_may_drop_the_handle_that_it_was_left_at() {
-        type Task = Pin<Box<dyn Future<Output = Result<Reply>> + Send>>;
+        type Task = Pin<Box<dyn Future<Output = Answer> + Send>>;
         struct Owner(std::sync::Mutex<Option<Task>>);
         impl Wake for Owner {
             fn wake(self: Arc<Self>) {

@@ -4,7 +4,8 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 
 use super::arrivals::Arrival;
-use super::client::{Client, Outcome, Reply, may_be_open};
+use super::client::{Client, may_be_open};
+use super::reply::{Answer, Reply};
 use super::shm::call::Standing;
 use super::shm::layout::Direction;
 use super::shm::parts::Taken;
@@ -58,15 +59,15 @@ impl Client {
 
     /// Receives all parts of a reply, as they come.
     #[cold]
-    pub(super) fn gather_all(&self, ticket: Ticket, deadline: Deadline, op: &'static str) -> Result<Outcome> {
+    pub(super) fn gather_all(&self, ticket: Ticket, deadline: Deadline, op: &'static str) -> Answer {
         let arrival = self.arrival(ticket);
-        self.wait_for_steps(ticket, deadline, op, || self.gather_part(&arrival, ticket, op))
+        self.wait_for_steps(ticket, deadline, op, || self.gather_part(&arrival, ticket, op))?
     }
 
     #[cold]
-    pub(super) fn gather(&self, ticket: Ticket, op: &'static str) -> Result<Option<Outcome>> {
+    pub(super) fn gather(&self, ticket: Ticket, op: &'static str) -> Answer<Option<Reply>> {
         let arrival = self.arrival(ticket);
-        make_steps(|| self.gather_part(&arrival, ticket, op))
+        make_steps(|| self.gather_part(&arrival, ticket, op))?.transpose()
     }
 
     /// Takes the parts that have come of this client's other calls, which are kept until they are
@@ -90,8 +91,8 @@ impl Client {
         others.filter_map(take).count() > 0
     }
 
-    /// Takes the part that is there; the last one makes the outcome.
-    fn gather_part(&self, arrival: &Arrival, ticket: Ticket, op: &'static str) -> Result<Step<Outcome>> {
+    /// Takes the part that is there; the last one makes the reply.
+    fn gather_part(&self, arrival: &Arrival, ticket: Ticket, op: &'static str) -> Result<Step<Answer>> {
         let mut bytes: MutexGuard<'_, Vec<u8>> = match arrival.try_lock() {
             Ok(bytes) => bytes,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -110,7 +111,7 @@ impl Client {
             Ok(Some(word)) if word.state() == Some(State::Part) => {
                 self.take_part(ticket, word, &mut bytes, op).map(|_| Continue(()))
             }
-            Ok(Some(done)) => self.take_last(ticket, done, &mut bytes, op).map(Break),
+            Ok(Some(done)) => Ok(Break(self.take_last(ticket, done, &mut bytes, op))),
             Err(error) if may_be_open(&error) => return Err(error),
             Err(error) => Err(error),
         };
@@ -132,7 +133,7 @@ impl Client {
         let admitted = self.admit(ticket, bytes.len(), op);
         let taken = admitted.and_then(|()| self.shared().take_part(ticket.idx(), part, bytes, op));
         // Stale means that it has ended already.
-        taken.inspect_err(|_| _ = self.cancel(ticket))
+        taken.inspect_err(|_| _ = self.cancel_if_open(ticket))
     }
 
     /// Appends the last part of a reply, which is all of it if there was none before, and frees the
@@ -143,7 +144,7 @@ impl Client {
         done: SlotWord,
         bytes: &mut Vec<u8>,
         op: &'static str,
-    ) -> Result<Outcome> {
+    ) -> Answer {
         if done.state() != Some(State::Answered) {
             return self.take_out(ticket, done, done, op);
         }
@@ -151,12 +152,12 @@ impl Client {
         let flags = admitted.and_then(|()| self.shared().append(ticket.idx(), Direction::Reply, bytes, op));
         self.free(ticket, done, op)?;
         let flags = flags?.ok_or(Error::new(ErrorKind::Corrupt, op))?;
-        Ok(Outcome::Answered(Reply::from_vec(std::mem::take(bytes), flags)))
+        Ok(Reply::from_vec(std::mem::take(bytes), flags))
     }
 
     /// Fails with `TooLong` if the part that is there makes the reply longer than it may be.
     fn admit(&self, ticket: Ticket, arrived: usize, op: &'static str) -> Result<()> {
-        let is_short = arrived.saturating_add(self.reply_len(ticket)) <= self.max_message;
+        let is_short = arrived.saturating_add(self.reply_len(ticket)) <= self.inner.max_message;
         if is_short { Ok(()) } else { Err(Error::new(ErrorKind::TooLong, op)) }
     }
 }

@@ -34,9 +34,9 @@
 //! nothing else.
 //!
 //! Not promised: a client that lives and does not receive its replies keeps their slots
-//! ([`Client::pending`] says how many, [`Client::max_in_flight`] limits them). A request that a
+//! ([`Client::pending`] says how many, [`ClientOptions::max_in_flight`] limits them). A request that a
 //! server was working on when it died may have been carried out. Whether another server gets it is
-//! the caller's choice ([`Client::redeliveries`]).
+//! the caller's choice ([`ClientOptions::redeliveries`]).
 
 #![doc = include_str!("SEGMENT.md")]
 
@@ -48,6 +48,7 @@ mod waiters;
 mod inbox;
 mod watch;
 mod place;
+mod reply;
 mod arrivals;
 mod client;
 mod receiving;
@@ -72,18 +73,20 @@ mod waking;
 #[cfg(all(test, not(loom)))]
 mod beside;
 
-pub use client::{Client, Outcome, Reply};
+pub use client::{Client, ClientOptions};
 pub use options::Options;
 #[doc(hidden)]
 pub use request::Giving;
+pub use reply::{CallError, Completion, Reply};
 pub use request::Request;
 pub use segment::{Audit, Call, Member, Segment, Stage, Stats};
 #[doc(hidden)]
 pub use sending::Calling;
-pub use server::Server;
+pub use server::{Requests, Server};
+pub use serving::{DEFAULT_PART_TIMEOUT, ServerOptions};
 pub use shm::layout::{Geometry, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS};
 pub use shm::mapping::Role;
-pub use shm::payload::{Message, Space};
+pub use shm::payload::{DEFAULT_MAX_MESSAGE, Message, Space};
 pub use shm::ticket::Ticket;
 pub use shm::word::MAX_REDELIVERIES;
 #[doc(hidden)]

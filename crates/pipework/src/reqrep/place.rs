@@ -87,9 +87,10 @@ pub(super) struct Sender {
 const MANY: u32 = 1024;
 
 impl Sender {
-    pub(super) fn new(membership: Attached, spin: Duration, op: &'static str) -> Result<Sender> {
+    /// `limit` calls may be in progress at a time; 0 is no limit.
+    pub(super) fn new(membership: Attached, spin: Duration, limit: u32, op: &'static str) -> Result<Sender> {
         let shared = Arc::clone(membership.shared());
-        let waiters = Arc::new(Waiters::new(Arc::clone(&shared)));
+        let waiters = Arc::new(Waiters::new(Arc::clone(&shared), limit));
         // Clients begin to look at places far from each other (2^32 divided by the golden ratio).
         let number = u64::from(membership.number(op)?);
         let slots = shared.geometry().slots;
@@ -141,12 +142,6 @@ impl Sender {
     /// How many calls are in progress.
     pub(super) fn pending(&self, op: &'static str) -> Result<usize> {
         Ok(self.shared.calls_of(self.present(op)?).count())
-    }
-
-    /// Limits how many calls are in progress at a time; 0 is no limit.
-    pub(super) fn set_limit(&self, calls: u32, op: &'static str) {
-        let pending = if calls == 0 { 0 } else { self.pending(op).unwrap_or(0) };
-        self.waiters.set_limit(calls, pending as u32);
     }
 
     /// How this client waits for anything that other processes do.

@@ -4,7 +4,8 @@ use std::cell::{Cell, LazyCell};
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use super::client::{Client, Outcome, Reply, may_be_open};
+use super::client::{Client, is_open_after, may_be_open};
+use super::reply::{Answer, CallError, Completion, Reply};
 use super::shm::call::Standing;
 use super::shm::layout::Direction;
 use super::shm::slot::{Mark, SlotWord, State};
@@ -31,34 +32,31 @@ impl Client {
     ///
     /// `TimedOut`, `Interrupted`: the ticket stays valid, and so does what has arrived of a reply
     /// that comes in parts. `PeerDied`, `Failed`, `NoServer`: the call is over. `TooLong`: the
-    /// reply is longer than [`max_message`](Client::max_message), and the call is over. `Stale`:
+    /// reply is longer than [`max_message`](super::ClientOptions::max_message), and the call is over. `Stale`:
     /// the call was over already, or is not this client's. `Os`: with ENOMEM the call is over, as
     /// for [`call`](Client::call). With any other number the ticket stays valid, but the kernel
     /// does not say which members are alive, for instance because the program has closed a
     /// descriptor of the segment (EBADF). `Corrupt`: the segment was damaged. In a forked child as
     /// well what [`Segment::client`](super::Segment::client) fails with.
     #[inline]
-    pub fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Result<Reply> {
+    pub fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Answer {
         let deadline = LazyCell::new(|| deadline.into());
         match self.wait_until(ticket, &|| *deadline, RECV, || self.poll(ticket, RECV)) {
             Ok(done) if done.is_answered_at_once() => self.collect_reply(ticket, done),
-            Ok(_) => self.outcome(ticket, *deadline)?.into_reply(RECV),
+            Ok(_) => self.recv_other(ticket, *deadline),
             Err(error) => {
                 self.looked(ticket, may_be_open(&error));
-                Err(error)
+                Err(error.into())
             }
         }
     }
 
-    /// As [`recv`](Client::recv), for callers that want to know why a server gave the request up.
-    ///
-    /// # Errors
-    ///
-    /// As [`recv`](Client::recv), but never `Failed`.
-    pub fn outcome(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Result<Outcome> {
-        let outcome = self.receive(ticket, deadline.into());
-        self.looked(ticket, outcome.as_ref().is_err_and(may_be_open));
-        outcome
+    /// Receives a reply in parts, or the reason why there is none.
+    #[cold]
+    fn recv_other(&self, ticket: Ticket, deadline: Deadline) -> Answer {
+        let received = self.receive(ticket, deadline);
+        self.looked(ticket, received.as_ref().is_err_and(is_open_after));
+        received
     }
 
     /// The reply of a call; `None` if it has not come. It does not block.
@@ -67,27 +65,19 @@ impl Client {
     ///
     /// As [`recv`](Client::recv), but never `TimedOut` or `Interrupted`.
     #[inline]
-    pub fn try_recv(&self, ticket: Ticket) -> Result<Option<Reply>> {
+    pub fn try_recv(&self, ticket: Ticket) -> Answer<Option<Reply>> {
         match self.poll(ticket, RECV) {
             Ok(Some(done)) if done.is_answered_at_once() => self.collect_reply(ticket, done).map(Some),
-            Ok(_) => self.try_outcome(ticket)?.map(|outcome| outcome.into_reply(RECV)).transpose(),
+            Ok(_) => {
+                let found = self.poll_only(ticket, RECV, || self.look(ticket, RECV));
+                self.looked(ticket, found.as_ref().map_or_else(is_open_after, Option::is_none));
+                found
+            }
             Err(error) => {
                 self.looked(ticket, may_be_open(&error));
-                Err(error)
+                Err(error.into())
             }
         }
-    }
-
-    /// As [`try_recv`](Client::try_recv), for callers that want to know why a server gave the
-    /// request up.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_recv`](Client::try_recv), but never `Failed`.
-    pub fn try_outcome(&self, ticket: Ticket) -> Result<Option<Outcome>> {
-        let outcome = self.poll_only(ticket, RECV, || self.look(ticket, RECV));
-        self.looked(ticket, outcome.as_ref().map_or_else(may_be_open, Option::is_none));
-        outcome
     }
 
     /// Waits for the reply of a call, and copies it to the beginning of `into`. Returns its length
@@ -108,27 +98,14 @@ impl Client {
         ticket: Ticket,
         into: &mut [u8],
         deadline: impl Into<Deadline>,
-    ) -> Result<(usize, u32)> {
-        let deadline = deadline.into();
-        let received = self.recv_in_place(ticket, into, deadline)?;
-        received.map_err(|_| Error::new(ErrorKind::Failed, RECV))
-    }
-
-    /// As [`recv_into`](Client::recv_into), with the reason why a server gave the request up.
-    #[doc(hidden)]
-    pub fn recv_in_place(
-        &self,
-        ticket: Ticket,
-        into: &mut [u8],
-        deadline: Deadline,
-    ) -> Result<std::result::Result<(usize, u32), Reply>> {
-        let received = self.receive_in_place(ticket, into, deadline);
-        self.looked(ticket, received.as_ref().is_err_and(may_be_open));
+    ) -> Answer<(usize, u32)> {
+        let received = self.receive_in_place(ticket, into, deadline.into());
+        self.looked(ticket, received.as_ref().is_err_and(is_open_after));
         received
     }
 
-    /// Waits for whichever call of this client ends next, and returns its ticket with how it has
-    /// ended; `None` if no call is in progress. It covers all calls that were
+    /// Waits for the call of this client that ends next, and returns its ticket with its reply, or
+    /// with the reason why there is none; `None` if no call is in progress. It covers all calls that were
     /// [sent](Client::send) by this client and its clones, and not received meanwhile.
     ///
     /// # Blocking
@@ -148,12 +125,12 @@ impl Client {
     /// # let (client, server) = (segment.client()?, segment.server()?);
     /// client.send_many(["one", "two", "three"], Duration::from_secs(1))?;
     /// # for request in server.drain(3)? { request.reply("done")?; }
-    /// while let Some((ticket, outcome)) = client.recv_any(Duration::from_secs(5))? {
-    ///     println!("{ticket:?}: {outcome:?}");
+    /// while let Some(done) = client.recv_any(Duration::from_secs(5))? {
+    ///     println!("{:?}: {:?}", done.ticket, done.result);
     /// }
     /// # Ok::<(), pipework::Error>(())
     /// ```
-    pub fn recv_any(&self, deadline: impl Into<Deadline>) -> Result<Option<(Ticket, Result<Outcome>)>> {
+    pub fn recv_any(&self, deadline: impl Into<Deadline>) -> Result<Option<Completion>> {
         const OP: &str = "reqrep recv any";
         let (shared, deadline) = (self.shared(), deadline.into());
         let me = self.sender().present(OP)?;
@@ -170,7 +147,7 @@ impl Client {
             let all = done.iter().flatten().copied().chain(shared.calls_of_from(me, first));
             for ticket in all.filter(|ticket| self.has_ticket(*ticket)) {
                 any = true;
-                let outcome = match self.look(ticket, OP) {
+                let result = match self.look(ticket, OP) {
                     Ok(None) => {
                         // It may have given a part, which an event loop was notified of.
                         self.looked(ticket, true);
@@ -181,19 +158,20 @@ impl Client {
                     }
                     // Another thread was quicker.
                     Err(error) if error.kind() == ErrorKind::Stale => continue,
-                    Err(error) if may_be_open(&error) && self.goes_on(ticket, me, OP)? => {
+                    Err(error) if is_open_after(&error) && self.goes_on(ticket, me, OP)? => {
                         match error.kind() {
                             // Its server has given it up at the last moment: the next look finds
                             // that.
                             ErrorKind::TooLong => continue,
-                            _ => return Err(error),
+                            _ => return Err(error.error()),
                         }
                     }
-                    outcome => outcome,
+                    Ok(Some(reply)) => Ok(reply),
+                    Err(error) => Err(error),
                 };
                 self.inner.next_received.set(u64::from(ticket.idx()) + 1);
                 self.looked(ticket, false);
-                return Ok(Some(outcome.transpose().map(|outcome| (ticket, outcome))));
+                return Ok(Some(Some(Completion { ticket, result })));
             }
             shared.check_whole(OP)?;
             if any {
@@ -255,7 +233,7 @@ impl Client {
         let standing = self.shared().standing(ticket, me);
         match standing {
             Standing::Done(_) | Standing::Turn(_) => {}
-            Standing::Sent if self.terms.needs_server && self.sender().liveness().is_forsaken() => {
+            Standing::Sent if self.terms().needs_server && self.sender().liveness().is_forsaken() => {
                 self.give_up_without_server(ticket, op)?;
             }
             Standing::Sent | Standing::Taken => self.sender().liveness().meet_failure(op)?,
@@ -282,7 +260,7 @@ impl Client {
             Standing::Turn(word) if word.state() == Some(State::Part) => Some(word),
             // All of the request was handed out: no server of ours asks for more.
             Standing::Turn(_) => {
-                self.cancel(ticket)?;
+                self.cancel_if_open(ticket)?;
                 return Err(Error::new(ErrorKind::Corrupt, op));
             }
             Standing::Sent | Standing::Taken | Standing::Over => None,
@@ -295,8 +273,8 @@ impl Client {
         &self,
         ticket: Ticket,
         op: &'static str,
-        mut look: impl FnMut() -> Result<Option<T>>,
-    ) -> Result<Option<T>> {
+        mut look: impl FnMut() -> Answer<Option<T>>,
+    ) -> Answer<Option<T>> {
         match look()? {
             None if self.sender().liveness().look_after_calls([ticket.idx()], op)? => look(),
             found => Ok(found),
@@ -306,10 +284,10 @@ impl Client {
     /// Ends a call that no server has taken while there is no server.
     #[cold]
     fn give_up_without_server(&self, ticket: Ticket, op: &'static str) -> Result<()> {
-        match self.sender().refuse_without_server(self.terms, op) {
+        match self.sender().refuse_without_server(self.terms(), op) {
             // If it cannot be cancelled, a server has taken it at the last moment, and the next
             // look finds the outcome.
-            Err(error) if error.kind() == ErrorKind::NoServer && !self.cancel(ticket)? => Ok(()),
+            Err(error) if error.kind() == ErrorKind::NoServer && !self.cancel_if_open(ticket)? => Ok(()),
             // Where the kernel does not say which members are alive, the call goes on.
             refused => refused,
         }
@@ -370,7 +348,7 @@ impl Client {
 
 /// Replies of one part.
 impl Client {
-    /// How a call has ended whose ticket no other thread has, after a wait for it.
+    /// The end of a call whose ticket no other thread has, after a wait for it.
     #[cold]
     pub(super) fn end_call(
         &self,
@@ -378,17 +356,17 @@ impl Client {
         waited: Result<SlotWord>,
         deadline: Deadline,
         op: &'static str,
-    ) -> Result<Outcome> {
-        let outcome = match waited {
+    ) -> Answer {
+        let ended = match waited {
             Ok(done) if !done.has_begun() => return self.take_out(ticket, done, done, op),
             Ok(_) => self.gather_all(ticket, deadline, op),
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         };
         // However it ended: nobody has the ticket, so the call must not stay behind.
-        outcome.or_else(|error| self.abandon_for(ticket, op)?.ok_or(error))
+        ended.or_else(|error| self.end_for(ticket, op)?.ok_or(error))
     }
 
-    pub(super) fn receive(&self, ticket: Ticket, deadline: Deadline) -> Result<Outcome> {
+    pub(super) fn receive(&self, ticket: Ticket, deadline: Deadline) -> Answer {
         let word = self.wait_until(ticket, &|| deadline, RECV, || self.poll(ticket, RECV))?;
         if word.has_begun() {
             self.gather_all(ticket, deadline, RECV)
@@ -397,9 +375,9 @@ impl Client {
         }
     }
 
-    /// The outcome of a call; `None` while it is in progress.
+    /// The reply of a call; `None` while it is in progress.
     #[inline]
-    pub(super) fn look(&self, ticket: Ticket, op: &'static str) -> Result<Option<Outcome>> {
+    pub(super) fn look(&self, ticket: Ticket, op: &'static str) -> Answer<Option<Reply>> {
         match self.poll(ticket, op)? {
             Some(word) if word.has_begun() => self.gather(ticket, op),
             Some(word) => self.collect(ticket, word, op).map(Some),
@@ -407,19 +385,19 @@ impl Client {
         }
     }
 
-    /// Copies out the outcome of a call that is done, and frees its slot.
+    /// Copies out the reply of a call that is done, and frees its slot.
     #[inline]
-    fn collect(&self, ticket: Ticket, done: SlotWord, op: &'static str) -> Result<Outcome> {
+    fn collect(&self, ticket: Ticket, done: SlotWord, op: &'static str) -> Answer {
         let held = self.hold(ticket, done, op)?;
         self.take_out(ticket, done, held, op)
     }
 
     /// The same for a call that was answered, in fewer moves of its reply.
     #[inline]
-    fn collect_reply(&self, ticket: Ticket, done: SlotWord) -> Result<Reply> {
+    fn collect_reply(&self, ticket: Ticket, done: SlotWord) -> Answer {
         let reply = self.hold(ticket, done, RECV).and_then(|held| self.take_reply(ticket, held, RECV));
         self.looked(ticket, reply.as_ref().is_err_and(may_be_open));
-        reply
+        Ok(reply?)
     }
 
     /// The same, with its bytes appended to `into`.
@@ -444,18 +422,19 @@ impl Client {
         done: SlotWord,
         held: SlotWord,
         op: &'static str,
-    ) -> Result<Outcome> {
+    ) -> Answer {
         match done.state() {
-            Some(State::Answered) => self.take_reply(ticket, held, op).map(Outcome::Answered),
+            Some(State::Answered) => Ok(self.take_reply(ticket, held, op)?),
             Some(State::Failed) => {
                 let mut reason = Reply::empty();
                 let copied = self.copy_reason(ticket, &mut reason, op);
                 self.free(ticket, held, op)?;
-                copied.map(|()| Outcome::Failed(reason))
+                copied?;
+                Err(CallError::failed(reason, op))
             }
             _ => {
                 self.free(ticket, held, op)?;
-                Err(Error::new(ErrorKind::PeerDied, op))
+                Err(Error::new(ErrorKind::PeerDied, op).into())
             }
         }
     }
@@ -498,49 +477,46 @@ impl Client {
         ticket: Ticket,
         into: &mut [u8],
         deadline: Deadline,
-    ) -> Result<std::result::Result<(usize, u32), Reply>> {
+    ) -> Answer<(usize, u32)> {
         let done = self.wait_until(ticket, &|| deadline, RECV, || self.poll(ticket, RECV))?;
         if done.has_begun() || done.state() != Some(State::Answered) {
-            return match self.receive(ticket, deadline)? {
-                Outcome::Answered(reply) => {
-                    let place = into.get_mut(..reply.len()).ok_or(Error::new(ErrorKind::TooLong, RECV))?;
-                    place.copy_from_slice(&reply);
-                    Ok(Ok((reply.len(), reply.flags())))
-                }
-                Outcome::Failed(reason) => Ok(Err(reason)),
-            };
+            let reply = self.receive(ticket, deadline)?;
+            let place = into.get_mut(..reply.len()).ok_or(Error::new(ErrorKind::TooLong, RECV))?;
+            place.copy_from_slice(&reply);
+            return Ok((reply.len(), reply.flags()));
         }
         if self.reply_len(ticket) > into.len() {
-            return Err(Error::new(ErrorKind::TooLong, RECV));
+            return Err(Error::new(ErrorKind::TooLong, RECV).into());
         }
         let held = self.hold(ticket, done, RECV)?;
         let copied = self.shared().read_into(ticket.idx(), Direction::Reply, into, RECV);
         self.free(ticket, held, RECV)?;
-        copied?.ok_or(Error::new(ErrorKind::Corrupt, RECV)).map(Ok)
+        Ok(copied?.ok_or(Error::new(ErrorKind::Corrupt, RECV))?)
     }
 
-    /// Receives the reply of a call whose ticket no other thread has into a vector, or the reason
-    /// why there is none.
+    /// Receives the reply of a call whose ticket no other thread has into a vector.
     pub(super) fn receive_into(
         &self,
         ticket: Ticket,
         into: &mut Vec<u8>,
         deadline: Later<'_>,
         op: &'static str,
-    ) -> Result<u32> {
+    ) -> Answer<u32> {
         into.clear();
         let done = self.wait_until(ticket, deadline, op, || self.poll(ticket, op))?;
         if !done.has_begun() && done.state() == Some(State::Answered) {
             let copied = self.shared().append(ticket.idx(), Direction::Reply, into, op);
             self.free(ticket, done, op).inspect_err(|_| into.clear())?;
-            return copied?.ok_or(Error::new(ErrorKind::Corrupt, op));
+            return Ok(copied?.ok_or(Error::new(ErrorKind::Corrupt, op))?);
         }
-        let outcome = if done.has_begun() {
+        let reply = if done.has_begun() {
             std::mem::swap(into, &mut self.arrival(ticket).lock().unwrap_or_else(PoisonError::into_inner));
             self.gather_all(ticket, deadline(), op)?
         } else {
             self.take_out(ticket, done, done, op)?
         };
-        outcome.into_bytes(into, op)
+        let flags = reply.flags();
+        *into = reply.into_vec();
+        Ok(flags)
     }
 }

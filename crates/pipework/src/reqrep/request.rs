@@ -337,11 +337,11 @@ impl Request<'_> {
     /// Not at all for a reply that fits into a slot. One that is longer goes in parts, each as soon
     /// as the client has taken the one before; and so does a reply after a
     /// [part](Request::part). The client may take
-    /// [`part_timeout`](super::Server::part_timeout) for each.
+    /// [`part_timeout`](super::ServerOptions::part_timeout) for each.
     ///
     /// # Errors
     ///
-    /// `TooLong` if the reply is longer than [`max_message`](super::Server::max_message);
+    /// `TooLong` if the reply is longer than [`max_message`](super::ServerOptions::max_message);
     /// `TimedOut` if the client has not taken a part of it in time; `Corrupt` if the segment was
     /// damaged; in a [sparse](super::Options::sparse) segment `Os`, with ENOSPC if there is no page
     /// for the reply, and with EBADF if the program has closed the segment's descriptor. The
@@ -407,7 +407,7 @@ impl Request<'_> {
     ///
     /// `TimedOut`, `Interrupted`: nothing of it was given, and it can be given again. Of a part
     /// that is longer than a slot, something may have been given; then the request has failed.
-    /// `TooLong` if it is longer than [`max_message`](super::Server::max_message). `Invalid` if the
+    /// `TooLong` if it is longer than [`max_message`](super::ServerOptions::max_message). `Invalid` if the
     /// request [has more](Request::has_more) parts: they come first. The rest as for
     /// [`reply`](Request::reply), but the request is not over.
     pub fn part<'m>(&mut self, part: impl Into<Message<'m>>, deadline: impl Into<Deadline>) -> Result<bool> {
@@ -447,7 +447,7 @@ impl Request<'_> {
 
     /// Gives the request back, for another server to take, or this one: for servers that hand
     /// requests on, and find nobody to hand this one to. It waits again, so its call fails with
-    /// `NoServer` where no server is left and the client [needs one](super::Client::needs_server).
+    /// `NoServer` where no server is left and the client [needs one](super::ClientOptions::needs_server).
     ///
     /// False if that cannot be: it was given back, or lost with a server, three times already, or
     /// something of it went in parts. Then it is still to be answered. Each time counts in
@@ -466,9 +466,9 @@ impl Request<'_> {
 
     /// Ends the request as the death of this server would: for one that has handed the request on
     /// to a worker that has died. Another server gets it, if the client [allows
-    /// that](super::Client::redeliveries); else the call fails with `PeerDied`. Returns whether the
+    /// that](super::ClientOptions::redeliveries); else the call fails with `PeerDied`. Returns whether the
     /// client still waited.
-    pub fn peer_died(mut self) -> bool {
+    pub fn report_death(mut self) -> bool {
         let is_here = self.check(REPLY).is_ok();
         let claimed = self.disarm();
         is_here && self.server.lose(claimed)
@@ -478,6 +478,17 @@ impl Request<'_> {
         let is_here = self.check(REPLY).is_ok();
         let claimed = self.disarm();
         is_here && self.server.fail(claimed, reason)
+    }
+
+    /// As [`reply`](Request::reply), and fails the request with the text of an error, if it is not
+    /// over.
+    pub(super) fn answer_or_fail(mut self, reply: &Message<'_>) {
+        let answered = self.answer(reply);
+        if let Err(error) = answered
+            && !self.is_over()
+        {
+            self.fail(&error.to_string());
+        }
     }
 
     #[inline]

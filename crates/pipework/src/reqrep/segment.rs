@@ -64,13 +64,8 @@ impl Segment {
 
     /// Requests in the ring that wait for a server. Cancelled calls count until a server passes
     /// their entries.
-    pub fn len(&self) -> usize {
+    pub fn waiting(&self) -> usize {
         self.shared().queue().len()
-    }
-
-    /// Whether no request waits for a server.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Removes its name, if that still leads to this segment; false if it does not. Attached

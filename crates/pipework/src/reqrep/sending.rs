@@ -3,9 +3,10 @@
 use std::cell::LazyCell;
 use std::ops::ControlFlow::{Break, Continue};
 
-use super::client::{Client, Outcome};
+use super::client::Client;
 use super::gathering::Step;
 use super::place::Sending;
+use super::reply::{Answer, Reply};
 use super::shm::call::Standing;
 use super::shm::layout::Direction;
 use super::shm::payload::{Message, Space};
@@ -97,7 +98,7 @@ impl Client {
         if len > self.shared().geometry().bytes(Direction::Request) {
             return Err(Error::new(ErrorKind::TooLong, SEND));
         }
-        let sending = Sending::new(self.terms, true);
+        let sending = Sending::new(self.terms(), true);
         let deadline = LazyCell::new(|| deadline.into());
         let placed = self.sender().place(write, sending, Some(&|| *deadline), None, SEND)?;
         let ticket = placed.ok_or(Error::new(ErrorKind::TimedOut, SEND))?;
@@ -165,7 +166,7 @@ impl Drop for Many<'_> {
     fn drop(&mut self) {
         self.announce();
         // No caller is left to report the outcomes to.
-        self.tickets.drain(..).for_each(|ticket| drop(self.client.abandon_for(ticket, SEND)));
+        self.tickets.drain(..).for_each(|ticket| drop(self.client.end_for(ticket, SEND)));
     }
 }
 
@@ -185,7 +186,7 @@ impl Client {
             return self.start_long(request, deadline, has_ticket, op);
         }
         let write = |idx| self.shared().write(idx, Direction::Request, request, op);
-        self.sender().place(write, Sending::new(self.terms, has_ticket), deadline, None, op)
+        self.sender().place(write, Sending::new(self.terms(), has_ticket), deadline, None, op)
     }
 
     /// The first part of a request, which is all of it if it fits into a slot, and what follows.
@@ -194,7 +195,7 @@ impl Client {
         request: &Message<'a>,
         op: &'static str,
     ) -> Result<(Message<'a>, Message<'a>)> {
-        self.shared().admit(Direction::Request, request, self.max_message, op)?;
+        self.shared().admit(Direction::Request, request, self.inner.max_message, op)?;
         Ok(self.shared().split(Direction::Request, request))
     }
 
@@ -205,7 +206,7 @@ impl Client {
             return Ok(None);
         }
         let write = |idx| self.shared().write(idx, Direction::Request, request, SEND);
-        let sending = Sending { quietly: true, ..Sending::new(self.terms, true) };
+        let sending = Sending { quietly: true, ..Sending::new(self.terms(), true) };
         self.sender().place(write, sending, None, None, SEND)
     }
 
@@ -255,7 +256,7 @@ impl Client {
         let started = self.hand_over(&mut calling, deadline, op);
         if let (Err(_), Some(ticket)) = (&started, calling.ticket) {
             // Nobody else has the ticket, so the call must not stay behind.
-            drop(self.abandon_own(ticket, op));
+            drop(self.end_own(ticket, op));
         }
         started
     }
@@ -273,11 +274,11 @@ impl Client {
         Ok(ticket)
     }
 
-    /// As [`abandon_outcome`](Client::abandon_outcome), for a call of which something may be still
-    /// to be handed out, by the thread that would do so.
+    /// As [`cancel`](Client::cancel), for a call of which something may be still to be handed out,
+    /// by the thread that would do so.
     #[doc(hidden)]
-    pub fn abandon_calling(&self, calling: &Calling<'_>) -> Result<Option<Outcome>> {
-        calling.ticket.map_or(Ok(None), |ticket| self.abandon_own(ticket, "reqrep abandon"))
+    pub fn cancel_calling(&self, calling: &Calling<'_>) -> Answer<Option<Reply>> {
+        calling.ticket.map_or(Ok(None), |ticket| self.end_own(ticket, "reqrep cancel"))
     }
 
     /// Places the first part and hands the others out; `None` if there was no slot in time.
@@ -295,7 +296,7 @@ impl Client {
                 let write = |idx| self.shared().write(idx, Direction::Request, &first, op);
                 let follows = !later.payload.is_empty();
                 // The ticket is the caller's when all is handed out.
-                let sending = Sending::new(self.terms, calling.has_ticket && !follows);
+                let sending = Sending::new(self.terms(), calling.has_ticket && !follows);
                 let sending = Sending { follows, ..sending };
                 let placed = self.sender().place(write, sending, Some(&|| deadline), None, op)?;
                 let Some(ticket) = placed else { return Ok(None) };
@@ -332,7 +333,7 @@ impl<'m> Calling<'m> {
         Calling { has_ticket: true, ..Calling::call(request) }
     }
 
-    /// Its ticket, once it has a slot. To give the call up, [abandon](Client::abandon_calling) it.
+    /// Its ticket, once it has a slot. To give the call up, [cancel](Client::cancel_calling) it.
     pub fn ticket(&self) -> Option<Ticket> {
         self.ticket
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::LazyCell;
+use std::fmt::Display;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +10,11 @@ use std::time::Duration;
 use super::inbox::Gathered;
 use super::request::Request;
 use super::segment::Segment;
-use super::serving::{Claimed, Serving};
+use super::serving::{Claimed, ServerOptions, Serving};
 use super::shm::layout::Direction;
 use super::shm::mapping::{Shared, count};
 use super::shm::slot::SlotWord;
+use super::shm::payload::Message;
 use super::shm::ticket::Ticket;
 use super::watch::WatcherState;
 use crate::deadline::{Deadline, Later};
@@ -23,13 +25,22 @@ use crate::sys;
 const RECV: &str = "reqrep recv";
 
 impl Segment {
-    /// Attaches a server.
+    /// Attaches a server with the default options.
     ///
     /// # Errors
     ///
     /// As [`client`](Segment::client).
     pub fn server(&self) -> Result<Server> {
-        Server::new(self)
+        self.server_with(&ServerOptions::new())
+    }
+
+    /// Attaches a server with these options.
+    ///
+    /// # Errors
+    ///
+    /// As [`client`](Segment::client).
+    pub fn server_with(&self, options: &ServerOptions) -> Result<Server> {
+        Server::new(self, options)
     }
 }
 
@@ -42,31 +53,34 @@ impl Segment {
 #[derive(Clone, Debug)]
 pub struct Server(Serving);
 
+/// An iterator over the requests that come: what [`Server::requests`] returns.
+#[derive(Debug)]
+pub struct Requests<'a> {
+    server: &'a Server,
+    is_over: bool,
+}
+
+impl<'a> Iterator for Requests<'a> {
+    type Item = Result<Request<'a>>;
+
+    fn next(&mut self) -> Option<Result<Request<'a>>> {
+        while !self.is_over {
+            match self.server.recv(Deadline::NEVER) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.is_over = true;
+                    return (error.kind() != ErrorKind::Closed).then_some(Err(error));
+                }
+                request => return Some(request),
+            }
+        }
+        None
+    }
+}
+
 impl Server {
-    pub(super) fn new(segment: &Segment) -> Result<Server> {
-        Serving::new(segment).map(Server)
-    }
-
-    /// Bytes of the longest message in parts that this server and its clones receive or answer
-    /// with; 256 MiB by default. What fits into a slot is not held against it. What has arrived of
-    /// a request that is longer than a slot is kept in this process: it grows with what comes, up
-    /// to this. A longer request fails at its client, and a longer reply is `TooLong`.
-    ///
-    /// Long requests whose parts no thread waits for, since the server only polls or its wait has
-    /// ended, are put together by threads of this process: at most 1024 at a time. Until the program
-    /// takes them they have, together, at most four times as many bytes as the longest message. One
-    /// more fails at its client, which gets that as the reason.
-    pub fn max_message(self, bytes: usize) -> Server {
-        self.0.set_max_message(bytes);
-        self
-    }
-
-    /// For how long a client may keep this server and its clones waiting in the middle of a call
-    /// that goes in parts: until it has written the next part of its request, or taken a part of
-    /// its reply. Then the call fails. The default is 10 seconds.
-    pub fn part_timeout(self, time: Duration) -> Server {
-        self.0.set_part_timeout(time);
-        self
+    pub(super) fn new(segment: &Segment, options: &ServerOptions) -> Result<Server> {
+        Serving::new(segment, options).map(Server)
     }
 
     /// The segment that this server is attached to.
@@ -134,6 +148,78 @@ impl Server {
                 return Err(Error::new(ErrorKind::TimedOut, RECV));
             }
         }
+    }
+
+    /// Answers each request with what `handler` returns for it, until this server is
+    /// [stopped](Server::stop). An `Err` fails the request, and its text is the reason that the
+    /// client gets. The handler may give [parts](Request::part) before it returns the last one.
+    ///
+    /// To answer requests in several threads, call it in each.
+    ///
+    /// # Blocking
+    ///
+    /// Until this server is stopped. It goes on after a signal handler has run.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Server::recv), but never `TimedOut`, `Interrupted` or `Closed`. A reply that
+    /// cannot be sent fails its request, and is no error here.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use pipework::reqrep::Options;
+    /// # use std::{thread, time::Duration};
+    /// let segment = Options::new().anonymous()?;
+    /// let server = segment.server()?;
+    /// let stop = server.clone();
+    /// let serving = thread::spawn(move || {
+    ///     server.serve(|request| match std::str::from_utf8(request) {
+    ///         Ok(text) => Ok(text.to_uppercase()),
+    ///         Err(error) => Err(error),
+    ///     })
+    /// });
+    /// let client = segment.client()?;
+    /// assert_eq!(&*client.call("hello", Duration::from_secs(5))?, b"HELLO");
+    /// let error = client.call(b"\xFF", Duration::from_secs(5)).unwrap_err();
+    /// assert!(error.to_string().contains("invalid utf-8"));
+    /// stop.stop();
+    /// serving.join().unwrap()?;
+    /// # Ok::<(), pipework::Error>(())
+    /// ```
+    pub fn serve<R: AsRef<[u8]>, E: Display>(
+        &self,
+        mut handler: impl FnMut(&mut Request<'_>) -> std::result::Result<R, E>,
+    ) -> Result<()> {
+        for request in self.requests() {
+            let mut request = request?;
+            match handler(&mut request) {
+                Ok(reply) => request.answer_or_fail(&Message::new(reply.as_ref())),
+                Err(error) => _ = request.fail(&error.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The requests as they come, until this server is [stopped](Server::stop): an iterator that
+    /// [receives](Server::recv) without a deadline, and goes on after a signal handler has run.
+    ///
+    /// A request that is dropped fails at its client. The iterator ends after the first error.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use pipework::reqrep::Options;
+    /// # let server = Options::new().anonymous()?.server()?;
+    /// for request in server.requests() {
+    ///     let request = request?;
+    ///     let answer = request.to_ascii_uppercase();
+    ///     request.reply(&answer)?;
+    /// }
+    /// # Ok::<(), pipework::Error>(())
+    /// ```
+    pub fn requests(&self) -> Requests<'_> {
+        Requests { server: self, is_over: false }
     }
 
     /// The next request; `None` if none waits. It does not block.

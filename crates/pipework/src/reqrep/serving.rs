@@ -16,7 +16,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
 use crate::spin::{Looks, Spin, for_holders, for_turns};
-use crate::sync::{self, AtomicU64, Hint, Ordering, Reach};
+use crate::sync::{self, AtomicU64, Ordering, Reach};
 
 /// A server handle. All that there is of a server is shared by its clones, and by its requests.
 #[derive(Clone, Debug)]
@@ -38,16 +38,65 @@ struct Inner {
     held_spin: Spin,
     liveness: Arc<Liveness>,
     inbox: Arc<Inbox>,
-    /// Bytes of the longest message.
-    max_message: Hint,
-    /// How long to wait for each step of a client, in nanoseconds.
-    part_timeout_ns: Hint,
-    /// 1 where requests stay in their slots until they are read.
-    reads_later: Hint,
+    options: ServerOptions,
 }
 
-/// How long a client may keep a server waiting in the middle of a call.
-const PART_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may keep a server waiting in the middle of a call, if the server does not say
+/// otherwise.
+pub const DEFAULT_PART_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a server accepts. It is given [when the server is made](super::Segment::server_with), and
+/// holds for all of its clones.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    max_message: usize,
+    part_timeout: Duration,
+    reads_later: bool,
+}
+
+impl Default for ServerOptions {
+    fn default() -> ServerOptions {
+        ServerOptions {
+            max_message: DEFAULT_MAX_MESSAGE,
+            part_timeout: DEFAULT_PART_TIMEOUT,
+            reads_later: false,
+        }
+    }
+}
+
+impl ServerOptions {
+    /// Messages of up to [`DEFAULT_MAX_MESSAGE`] bytes, [`DEFAULT_PART_TIMEOUT`] for each part.
+    pub fn new() -> ServerOptions {
+        ServerOptions::default()
+    }
+
+    /// Bytes of the longest message in parts that the server receives or answers with. The default
+    /// is [`DEFAULT_MAX_MESSAGE`]. A message that fits into a slot is never too long. Received parts
+    /// are kept in this process: the memory grows with what comes, up to this. A longer request
+    /// fails at its client, and a longer reply is `TooLong`.
+    ///
+    /// Long requests whose parts no thread waits for, since the server only polls or its wait has
+    /// ended, are put together by threads of this process: at most 1024 at a time. Until the program
+    /// takes them they have, together, at most four times as many bytes as the longest message. One
+    /// more fails at its client, which gets that as the reason.
+    pub fn max_message(self, bytes: usize) -> ServerOptions {
+        ServerOptions { max_message: bytes, ..self }
+    }
+
+    /// For how long a client may keep the server waiting in the middle of a call that goes in
+    /// parts: until it has written the next part of its request, or taken a part of its reply. Then
+    /// the call fails. The default is [`DEFAULT_PART_TIMEOUT`].
+    pub fn part_timeout(self, time: Duration) -> ServerOptions {
+        ServerOptions { part_timeout: time, ..self }
+    }
+
+    /// Whether received requests stay in their slots until [`Request::read_into`](super::Request::read_into) copies them,
+    /// unless they are short or come in parts: for callers that have a place of their own for them.
+    #[doc(hidden)]
+    pub fn reads_later(self, yes: bool) -> ServerOptions {
+        ServerOptions { reads_later: yes, ..self }
+    }
+}
 
 /// A request that this process has taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +120,7 @@ impl Claimed {
 }
 
 impl Serving {
-    pub(super) fn new(segment: &Segment) -> Result<Serving> {
+    pub(super) fn new(segment: &Segment, options: &ServerOptions) -> Result<Serving> {
         let membership = segment.join(Role::Server, "reqrep attach server")?;
         let inner = Inner {
             requests: Watcher::new(),
@@ -85,37 +134,23 @@ impl Serving {
             turn_spin: Spin::new(for_turns(segment.spin()), Looks::Load),
             held_spin: Spin::new(for_holders(segment.spin()), Looks::Load),
             inbox: Arc::default(),
-            max_message: Hint::new(DEFAULT_MAX_MESSAGE as u64),
-            part_timeout_ns: Hint::new(PART_TIMEOUT.as_nanos() as u64),
-            reads_later: Hint::new(0),
+            options: options.clone(),
         };
         Ok(Serving(Arc::new(inner)))
     }
 
     pub(super) fn max_message(&self) -> usize {
-        self.0.max_message.get() as usize
-    }
-
-    pub(super) fn set_max_message(&self, bytes: usize) {
-        self.0.max_message.set(bytes as u64);
+        self.0.options.max_message
     }
 
     /// When a client that is to make the next step has taken too long for it.
     pub(super) fn part_deadline(&self) -> Deadline {
-        Deadline::after(Duration::from_nanos(self.0.part_timeout_ns.get()))
-    }
-
-    pub(super) fn set_part_timeout(&self, time: Duration) {
-        self.0.part_timeout_ns.set(time.as_nanos().min(u128::from(u64::MAX)) as u64);
+        Deadline::after(self.0.options.part_timeout)
     }
 
     #[inline]
     pub(super) fn reads_later(&self) -> bool {
-        self.0.reads_later.get() != 0
-    }
-
-    pub(super) fn set_reads_later(&self) {
-        self.0.reads_later.set(1);
+        self.0.options.reads_later
     }
 
     #[inline]

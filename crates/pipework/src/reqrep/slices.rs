@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use super::client::{Client, Outcome, may_be_open};
+use super::client::{Client, is_open_after, may_be_open};
+use super::reply::{Answer, CallError};
 use super::request::{Giving, Request};
 use super::sending::Calling;
 use super::server::Server;
@@ -37,9 +38,9 @@ impl<'m> Answering<'m> {
 
 /// Each of these goes on with the same call after `TimedOut` and `Interrupted`.
 impl Client {
-    /// As [`call_outcome`](Client::call_outcome).
+    /// As [`call`](Client::call).
     #[doc(hidden)]
-    pub fn call_on(&self, calling: &mut Calling<'_>, deadline: Deadline) -> Result<Outcome> {
+    pub fn call_on(&self, calling: &mut Calling<'_>, deadline: Deadline) -> Answer {
         let ticket = self.start_on(calling, deadline)?;
         self.receive(ticket, deadline)
     }
@@ -75,10 +76,13 @@ impl Client {
         waited.map(drop).inspect_err(|error| self.looked(ticket, may_be_open(error)))
     }
 
-    /// As [`abandon`](Client::abandon), with the reason why a server gave the request up.
+    /// Cancels a call. False if it is done: then its outcome is for [`recv`](Client::recv).
+    ///
+    /// Fails with `Stale` if the call is over already, or is not this client's, or another thread
+    /// is still sending it.
     #[doc(hidden)]
-    pub fn abandon_outcome(&self, ticket: Ticket) -> Result<Option<Outcome>> {
-        self.abandon_for(ticket, "reqrep abandon")
+    pub fn cancel_unless_done(&self, ticket: Ticket) -> Result<bool> {
+        self.cancel_if_open(ticket)
     }
 }
 
@@ -98,17 +102,22 @@ impl Client {
         }
     }
 
-    /// As [`recv`](Client::recv); the reply replaces what `into` holds, and so does the reason
-    /// after `Failed`. Returns the flags.
+    /// As [`recv`](Client::recv); the reply replaces what `into` holds. Returns the flags.
     #[doc(hidden)]
-    pub fn recv_to(&self, ticket: Ticket, into: &mut Vec<u8>, deadline: Deadline) -> Result<u32> {
+    pub fn recv_to(&self, ticket: Ticket, into: &mut Vec<u8>, deadline: Deadline) -> Answer<u32> {
         into.clear();
         let flags = match self.wait_until(ticket, &|| deadline, RECV, || self.poll(ticket, RECV)) {
-            Ok(done) if done.is_answered_at_once() => self.append_reply(ticket, done, into),
-            Ok(_) => self.receive(ticket, deadline).and_then(|outcome| outcome.into_bytes(into, RECV)),
-            Err(error) => Err(error),
+            Ok(done) if done.is_answered_at_once() => {
+                self.append_reply(ticket, done, into).map_err(CallError::from)
+            }
+            Ok(_) => self.receive(ticket, deadline).map(|reply| {
+                let flags = reply.flags();
+                *into = reply.into_vec();
+                flags
+            }),
+            Err(error) => Err(error.into()),
         };
-        self.looked(ticket, flags.as_ref().is_err_and(may_be_open));
+        self.looked(ticket, flags.as_ref().is_err_and(is_open_after));
         flags
     }
 }
@@ -125,17 +134,6 @@ pub struct Kept {
 }
 
 /// Requests that stay where they are.
-impl Server {
-    /// From now on this server and its clones leave what they receive in its slot, for
-    /// [`Request::read_into`], unless it is short or comes in parts: for callers that have a place
-    /// of their own for it.
-    #[doc(hidden)]
-    pub fn reads_later(self) -> Server {
-        self.serving().set_reads_later();
-        self
-    }
-}
-
 impl Request<'_> {
     /// Whether it is left to such a caller to copy it out: it is whole, and not so short that it
     /// costs nothing.
@@ -153,7 +151,7 @@ impl Server {
     /// As [`Client::spin_for`]: whether a request waits.
     #[doc(hidden)]
     pub fn spin_for_any(&self) -> bool {
-        let look = || Ok::<_, Error>((!self.segment().is_empty()).then_some(()));
+        let look = || Ok::<_, Error>((self.segment().waiting() > 0).then_some(()));
         self.serving().held_spin().briefly(look).is_ok_and(|found| found.is_some())
     }
 
@@ -239,7 +237,7 @@ impl Request<'_> {
     }
 
     /// As [`reply`](Request::reply): `Interrupted` at the end of the slice, and `TimedOut` once the
-    /// client has let [`part_timeout`](super::Server::part_timeout) pass. After any error but
+    /// client has let [`part_timeout`](super::ServerOptions::part_timeout) pass. After any error but
     /// `Interrupted` the request is to be dropped.
     #[doc(hidden)]
     pub fn reply_on(&mut self, answering: &mut Answering<'_>, slice: Deadline) -> Result<bool> {

@@ -3,7 +3,8 @@
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
-use super::client::{Client, Outcome, Reply, may_be_open};
+use super::client::{Client, may_be_open};
+use super::reply::{Answer, CallError, Reply};
 use super::gathering::{Step, make_steps};
 use super::shm::payload::Message;
 use super::shm::slot::State;
@@ -32,7 +33,6 @@ pub(super) struct Progress {
     pub(super) ticket: Option<Ticket>,
     /// What has arrived of a part that comes in pieces.
     piece: Vec<u8>,
-    reason: Option<Reply>,
     /// Those of the last part, once that has come.
     end_flags: u32,
 }
@@ -94,7 +94,7 @@ impl Client {
 
 impl Stream {
     pub(super) fn new(client: Client, ticket: Ticket, each: Duration) -> Stream {
-        let progress = Progress { ticket: Some(ticket), piece: Vec::new(), reason: None, end_flags: 0 };
+        let progress = Progress { ticket: Some(ticket), piece: Vec::new(), end_flags: 0 };
         Stream { client, progress, each }
     }
 
@@ -108,12 +108,12 @@ impl Stream {
     /// # Errors
     ///
     /// `TimedOut`, `Interrupted`: the stream goes on with the next call. After any other error it
-    /// is over: `PeerDied`, `Failed` (see [`reason`](Stream::reason)), `NoServer`, `TooLong`,
+    /// is over: `PeerDied`, `Failed`, `NoServer`, `TooLong`,
     /// `Corrupt` and `Os`, as those of [`Client::recv`].
-    pub fn next_part(&mut self, deadline: impl Into<Deadline>) -> Result<Option<Reply>> {
+    pub fn next_part(&mut self, deadline: impl Into<Deadline>) -> Answer<Option<Reply>> {
         let Stream { client, progress, .. } = self;
         let Some(ticket) = progress.ticket else { return Ok(None) };
-        client.wait_for_steps(ticket, deadline.into(), STREAM, || progress.advance(client))
+        client.wait_for_steps(ticket, deadline.into(), STREAM, || progress.advance(client))?
     }
 
     /// As [`next_part`](Stream::next_part), without waiting: `None` also if nothing has come yet,
@@ -122,10 +122,11 @@ impl Stream {
     /// # Errors
     ///
     /// As [`next_part`](Stream::next_part), but never `TimedOut` or `Interrupted`.
-    pub fn try_next_part(&mut self) -> Result<Option<Reply>> {
+    pub fn try_next_part(&mut self) -> Answer<Option<Reply>> {
         let Stream { client, progress, .. } = self;
         let Some(ticket) = progress.ticket else { return Ok(None) };
-        client.poll_only(ticket, STREAM, || make_steps(|| progress.advance(client))).map(Option::flatten)
+        let look = || make_steps(|| progress.advance(client))?.transpose();
+        client.poll_only(ticket, STREAM, look).map(Option::flatten)
     }
 
     /// The ticket of its call while that goes on; `None` once it is over: after an error, and after
@@ -138,17 +139,12 @@ impl Stream {
     pub fn end_flags(&self) -> u32 {
         self.progress.end_flags
     }
-
-    /// Why the server gave the request up, after the error `Failed`; `None` without one.
-    pub fn reason(&self) -> Option<&Reply> {
-        self.progress.reason.as_ref()
-    }
 }
 
 impl Progress {
     /// Takes what has come: the last piece of a part makes the part, and the end is `None`.
-    pub(super) fn advance(&mut self, client: &Client) -> Result<Step<Option<Reply>>> {
-        let Some(ticket) = self.ticket else { return Ok(Some(Break(None))) };
+    pub(super) fn advance(&mut self, client: &Client) -> Result<Step<Answer<Option<Reply>>>> {
+        let Some(ticket) = self.ticket else { return Ok(Some(Break(Ok(None)))) };
         let advanced = self.advance_in(client, ticket);
         if advanced.as_ref().is_err_and(|error| !may_be_open(error)) {
             self.ticket = None;
@@ -156,7 +152,7 @@ impl Progress {
         advanced
     }
 
-    fn advance_in(&mut self, client: &Client, ticket: Ticket) -> Result<Step<Option<Reply>>> {
+    fn advance_in(&mut self, client: &Client, ticket: Ticket) -> Result<Step<Answer<Option<Reply>>>> {
         let Some(word) = client.poll(ticket, STREAM)? else { return Ok(None) };
         if word.state() == Some(State::Part) {
             let taken = client.take_part(ticket, word, &mut self.piece, STREAM);
@@ -164,29 +160,24 @@ impl Progress {
             return Ok(Some(match taken.inspect_err(|_| self.ticket = None)? {
                 Some(taken) if !taken.continues => {
                     let part = std::mem::take(&mut self.piece);
-                    Break(Some(Reply::from_vec(part, taken.flags)))
+                    Break(Ok(Some(Reply::from_vec(part, taken.flags))))
                 }
                 _ => Continue(()),
             }));
         }
         self.ticket = None;
-        match client.take_last(ticket, word, &mut self.piece, STREAM)? {
-            Outcome::Answered(last) => {
-                self.end_flags = last.flags();
-                Ok(Some(Break((!last.is_empty()).then_some(last))))
-            }
-            Outcome::Failed(reason) => {
-                self.reason = (!reason.is_empty()).then_some(reason);
-                Err(Error::new(ErrorKind::Failed, STREAM))
-            }
-        }
+        let last = client.take_last(ticket, word, &mut self.piece, STREAM);
+        Ok(Some(Break(last.map(|last| {
+            self.end_flags = last.flags();
+            (!last.is_empty()).then_some(last)
+        }))))
     }
 }
 
 impl Iterator for Stream {
-    type Item = Result<Reply>;
+    type Item = std::result::Result<Reply, CallError>;
 
-    fn next(&mut self) -> Option<Result<Reply>> {
+    fn next(&mut self) -> Option<Self::Item> {
         let part = self.next_part(self.each);
         if part.is_err() {
             self.cancel();
@@ -199,7 +190,7 @@ impl Stream {
     fn cancel(&mut self) {
         if let Some(ticket) = self.progress.ticket.take() {
             // No caller is left to report the outcome to.
-            let _ = self.client.abandon(ticket);
+            let _ = self.client.cancel(ticket);
         }
     }
 }

@@ -111,7 +111,7 @@ fn recv_skips_a_request_whose_second_part_is_malformed() {
 #[test]
 fn who_reads_later_gets_what_is_whole_and_long_from_its_slot() {
     let segment = small();
-    let (client, server) = (segment.client().unwrap(), segment.server().unwrap().reads_later());
+    let (client, server) = (segment.client().unwrap(), segment.server_with(&ServerOptions::new().reads_later(true)).unwrap());
     let bytes: Vec<u8> = (0..250).collect();
     for (len, is_left) in [(0, false), (64, false), (65, true), (100, true)] {
         for drains in [false, true] {
@@ -151,7 +151,7 @@ fn a_call_is_answered_and_its_slot_is_free_again() {
         let reply = client.recv(ticket, SOON).unwrap();
         assert_eq!((&*reply, reply.flags()), (&b"yes"[..], !turn));
         assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::Stale));
-        assert_eq!(kind(client.cancel(ticket)), Some(ErrorKind::Stale));
+        assert!(matches!(client.cancel(ticket), Ok(None)));
     }
     all_free(&segment);
     let stats = segment.stats();
@@ -164,7 +164,7 @@ fn numbers_are_told_by_their_names() {
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let [first, _] = ["a", "b"].map(|text| client.send(text, SOON).unwrap());
     let _request = server.recv(SOON).unwrap();
-    assert!(client.cancel(first).unwrap());
+    assert!(client.cancel(first).unwrap().is_none());
     let (stats, audit) = (segment.stats(), segment.audit().unwrap());
     assert_eq!((stats.cancelled, audit.waiting, audit.dropped), (1, 1, 1));
     let named: Vec<_> = stats.by_name().map(|(name, count)| format!("{name}: {count}")).collect();
@@ -189,7 +189,7 @@ fn calls_are_seen_with_their_stage_and_their_members() {
     assert_eq!(segment.calls().map(|call| call.ticket).collect::<Vec<_>>(), [first]);
     request.part("b", SOON).unwrap();
     assert_eq!(seen(), [(Stage::InParts, clients, servers)]);
-    client.cancel(first).unwrap();
+    client.cancel(first).unwrap().is_none();
     assert_eq!(seen(), [(Stage::Dropped, None, servers)]);
     assert!(!request.reply("").unwrap());
     assert_eq!(seen(), []);
@@ -214,7 +214,7 @@ fn sizes_are_told_of_what_is_there_only() {
     let [gone, first] = [3, 50].map(|len| client.send(&vec![0; len], SOON).unwrap());
     assert_eq!((server.waiting_bytes(0), server.waiting_bytes(1), server.waiting_bytes(9)), (0, 3, 53));
     // A call that is over still has its entry.
-    assert!(client.cancel(gone).unwrap());
+    assert!(client.cancel(gone).unwrap().is_none());
     assert_eq!((server.waiting_bytes(1), client.reply_len(gone)), (50, 0));
     let request = server.recv(SOON).unwrap();
     assert_eq!((server.waiting_bytes(9), client.reply_len(first)), (0, 0));
@@ -228,7 +228,7 @@ fn sizes_are_told_of_what_is_there_only() {
 #[test]
 fn payloads_of_every_size_arrive_and_larger_ones_are_refused() {
     let segment = small();
-    let (client, server) = (segment.client().unwrap(), segment.server().unwrap().max_message(100));
+    let (client, server) = (segment.client().unwrap(), segment.server_with(&ServerOptions::new().max_message(100)).unwrap());
     let bytes: Vec<u8> = (0..=101).collect();
     for len in 0..=100 {
         let ticket = client.try_send(&bytes[..len]).unwrap().expect("there is a slot");
@@ -307,20 +307,20 @@ fn a_cancelled_call_is_over_wherever_it_was() {
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     // In the ring.
     let ticket = client.try_send("a").unwrap().expect("there is a slot");
-    assert!(client.cancel(ticket).unwrap());
+    assert!(client.cancel(ticket).unwrap().is_none());
     assert_eq!((kind(client.try_recv(ticket)), client.pending()), (Some(ErrorKind::Stale), 0));
     assert!(server.try_recv().unwrap().is_none());
     // Taken by a server: the slot stays there.
     let ticket = client.try_send("b").unwrap().expect("there is a slot");
     let request = server.recv(SOON).unwrap();
-    assert!(request.is_wanted() && client.cancel(ticket).unwrap() && !request.is_wanted());
+    assert!(request.is_wanted() && client.cancel(ticket).unwrap().is_none() && !request.is_wanted());
     assert_eq!((segment.audit().unwrap().dropped, client.pending()), (1, 0));
     assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::Stale));
     assert!(!request.reply("too late").unwrap());
     // Answered: that is for `recv`.
     let ticket = client.try_send("c").unwrap().expect("there is a slot");
     server.recv(SOON).unwrap().reply("d").unwrap();
-    assert!(!client.cancel(ticket).unwrap());
+    assert!(!client.cancel(ticket).unwrap().is_none());
     assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"d");
     all_free(&segment);
     assert_eq!(segment.stats().cancelled, 2);
@@ -369,7 +369,7 @@ fn cancelled_calls_fill_the_ring_behind_a_live_one_until_a_server_comes() {
     let first = client.try_send("first").unwrap().expect("there is a slot");
     let mut sent = 0;
     while let Some(ticket) = client.try_send("again").unwrap() {
-        client.cancel(ticket).unwrap();
+        client.cancel(ticket).unwrap().is_none();
         sent += 1;
     }
     // Four cells; three of them are behind the first call.
@@ -388,14 +388,14 @@ fn cancelled_calls_fill_the_ring_behind_a_live_one_until_a_server_comes() {
     all_free(&segment);
     // Without a live entry in front, a push makes space by itself.
     for _ in 0..20 {
-        client.cancel(client.try_send("alone").unwrap().expect("there is space")).unwrap();
+        client.cancel(client.try_send("alone").unwrap().expect("there is space")).unwrap().is_none();
     }
 }
 
 #[test]
 fn a_request_that_was_sent_again_waits_in_the_ring_once() {
     let segment = small();
-    let (client, server) = (segment.client().unwrap().redeliveries(1), segment.server().unwrap());
+    let (client, server) = (segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap(), segment.server().unwrap());
     let ticket = client.try_send("a").unwrap().expect("there is a slot");
     std::mem::forget(server.recv(SOON).unwrap());
     drop(server);
@@ -496,7 +496,7 @@ fn a_segment_that_is_being_recovered_stops_no_other_segment_and_no_fork() {
 #[test]
 fn nobody_there_is_told_at_once_where_that_was_asked_for() {
     let segment = small();
-    let client = segment.client().unwrap().needs_server(true);
+    let client = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
     assert_eq!(kind(client.call("a", SOON)), Some(ErrorKind::NoServer));
     assert_eq!(kind(client.try_send("a")), Some(ErrorKind::NoServer));
     let server = segment.server().unwrap();
@@ -717,7 +717,7 @@ fn nobody_touches_a_slot_that_a_sibling_is_copying_from_or_to() {
     let held = slot.hold(slot.load()).expect("it is done");
     let stale = || {
         assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::Stale));
-        assert_eq!(kind(client.cancel(ticket)), Some(ErrorKind::Stale));
+        assert!(matches!(client.cancel(ticket), Ok(None)));
     };
     stale();
     assert!(slot.step(held, held.freed()));
@@ -725,7 +725,7 @@ fn nobody_touches_a_slot_that_a_sibling_is_copying_from_or_to() {
     let (idx, other) = segment.shared().slots().nth(1).expect("there are two");
     let filling = other.acquire(1).expect("it is free");
     let guessed = Ticket::from_bits(filling.generation() << 24 | u64::from(idx));
-    assert_eq!(kind(client.cancel(guessed)), Some(ErrorKind::Stale));
+    assert!(matches!(client.cancel(guessed), Ok(None)));
     assert_eq!(kind(client.try_recv(guessed)), Some(ErrorKind::Stale));
     assert!(other.step(filling, filling.freed()), "it is still being filled");
     all_free(&segment);
@@ -736,7 +736,7 @@ fn long_requests_that_are_not_taken_have_a_limit_together() {
     const LONGEST: usize = 100_000;
     let segment = Options::new().slots(8).request_bytes(4096).anonymous().unwrap();
     let client = segment.client().unwrap();
-    let server = segment.server().unwrap().max_message(LONGEST);
+    let server = segment.server_with(&ServerOptions::new().max_message(LONGEST)).unwrap();
     let caller = |byte: u8| {
         let (client, request) = (client.clone(), vec![byte; LONGEST]);
         move || client.call_outcome(&request, SOON)
@@ -799,10 +799,10 @@ fn tickets_survive_as_numbers_and_foreign_ones_are_stale() {
     assert_eq!(Ticket::from_bits(ticket.to_bits()), ticket);
     for bits in [0, u64::MAX, ticket.to_bits() + 1, ticket.to_bits() + (1 << 24)] {
         assert_eq!(kind(client.try_recv(Ticket::from_bits(bits))), Some(ErrorKind::Stale), "{bits:x}");
-        assert_eq!(kind(client.cancel(Ticket::from_bits(bits))), Some(ErrorKind::Stale), "{bits:x}");
+        assert!(matches!(client.cancel(Ticket::from_bits(bits)), Ok(None)), "{bits:x}");
     }
     assert_eq!(kind(other.try_recv(ticket)), Some(ErrorKind::Stale));
-    assert_eq!(kind(other.cancel(ticket)), Some(ErrorKind::Stale));
+    assert!(matches!(other.cancel(ticket), Ok(None)));
     assert_eq!(client.pending(), 1);
 }
 
@@ -830,7 +830,7 @@ fn what_is_given_back_goes_to_another_server() {
 #[test]
 fn what_is_given_back_and_not_taken_knows_no_server() {
     let segment = small();
-    let client = segment.client().unwrap().needs_server(true);
+    let client = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
     thread::scope(|scope| {
         let server = segment.server().unwrap();
         let call = scope.spawn(|| kind(client.call("x", SOON)));
@@ -847,7 +847,7 @@ fn what_is_given_back_may_be_cancelled_forgotten_or_in_parts() {
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let ticket = client.send("cancelled", SOON).unwrap();
     let mut request = server.recv(SOON).unwrap();
-    client.cancel(ticket).unwrap();
+    client.cancel(ticket).unwrap().is_none();
     assert!(!request.give_back());
     drop(request);
     all_free(&segment);
@@ -872,26 +872,26 @@ fn what_was_handed_to_a_peer_that_died_ends_as_if_its_server_had_died() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let ticket = client.send("once", SOON).unwrap();
-    assert!(server.recv(SOON).unwrap().peer_died());
+    assert!(server.recv(SOON).unwrap().report_death());
     assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::PeerDied));
 
     // In the middle of a reply.
     let ticket = client.send("parts", SOON).unwrap();
     let mut request = server.recv(SOON).unwrap();
     assert!(request.part("one", SOON).unwrap());
-    assert!(request.peer_died());
+    assert!(request.report_death());
     assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::PeerDied));
 
     let client = client.redeliveries(1);
     let ticket = client.send("twice", SOON).unwrap();
-    assert!(server.recv(SOON).unwrap().peer_died());
-    assert!(server.recv(SOON).unwrap().peer_died());
+    assert!(server.recv(SOON).unwrap().report_death());
+    assert!(server.recv(SOON).unwrap().report_death());
     assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::PeerDied));
 
     let ticket = client.send("cancelled", SOON).unwrap();
     let request = server.recv(SOON).unwrap();
-    client.cancel(ticket).unwrap();
-    assert!(!request.peer_died());
+    client.cancel(ticket).unwrap().is_none();
+    assert!(!request.report_death());
     assert_eq!(segment.stats().redelivered, 1);
     all_free(&segment);
 }
@@ -905,7 +905,7 @@ fn a_full_ring_takes_nothing_back() {
     // One that waits at the front, and behind it those of cancelled calls.
     let second = client.send("second", SOON).unwrap();
     for _ in 1..segment.geometry().queue {
-        client.cancel(client.send("", SOON).unwrap()).unwrap();
+        client.cancel(client.send("", SOON).unwrap()).unwrap().is_none();
     }
     assert!(!request.give_back());
     request.reply("done").unwrap();

@@ -60,7 +60,7 @@ pub(super) struct Waiters {
     /// How many slots came free while a client of the segment waited.
     freed: Hint,
     /// Calls that may be in progress; 0 for any number.
-    limit: Hint,
+    limit: u32,
     /// `{ fork generation: 32, calls: 32 }`: the calls in progress, if there is a limit.
     in_progress: AtomicU64,
     /// When they were last counted anew, in nanoseconds since `began`.
@@ -191,7 +191,7 @@ thread_local! {
 }
 
 impl Waiters {
-    pub(super) fn new(shared: Arc<Shared>) -> Waiters {
+    pub(super) fn new(shared: Arc<Shared>, limit: u32) -> Waiters {
         Waiters {
             id: sync::new_id(),
             shared,
@@ -202,7 +202,7 @@ impl Waiters {
             began: Instant::now(),
             offered_ns: Hint::new(0),
             freed: Hint::new(0),
-            limit: Hint::new(0),
+            limit,
             in_progress: AtomicU64::new(0),
             counted_ns: Hint::new(0),
             doubt: Hint::new(0),
@@ -210,16 +210,9 @@ impl Waiters {
         }
     }
 
-    /// Admits at most `limit` calls at a time, 0 for any number; `in_progress` are in progress.
-    pub(super) fn set_limit(&self, limit: u32, in_progress: u32) {
-        self.in_progress.store(counted(in_progress), Ordering::Relaxed);
-        self.limit.set(u64::from(limit));
-        self.tell_of_end();
-    }
-
     #[inline]
     pub(super) fn is_limited(&self) -> bool {
-        self.limit.get() != 0
+        self.limit != 0
     }
 
     /// Counts one more call, if the limit admits it.
@@ -230,7 +223,7 @@ impl Waiters {
 
     #[cold]
     fn enter_limited(&self) -> bool {
-        self.change(|calls| (u64::from(calls) < self.limit.get()).then_some(calls + 1))
+        self.change(|calls| (calls < self.limit).then_some(calls + 1))
     }
 
     /// One call is over. True if that is to be [told](Waiters::tell_of_end).
@@ -254,7 +247,7 @@ impl Waiters {
     /// Whether the limit would admit `more` calls and one.
     pub(super) fn lets_in(&self, more: usize) -> bool {
         let calls = calls(self.in_progress.load(Ordering::Relaxed));
-        !self.is_limited() || u64::from(calls) + (more as u64) < self.limit.get()
+        !self.is_limited() || u64::from(calls) + (more as u64) < u64::from(self.limit)
     }
 
     /// For a call that the limit does not admit: calls may have ended unseen, because others took
@@ -701,7 +694,7 @@ mod tests {
     use crate::reqrep::Options;
 
     fn line() -> Arc<Waiters> {
-        Arc::new(Waiters::new(Arc::clone(Options::new().anonymous().unwrap().shared())))
+        Arc::new(Waiters::new(Arc::clone(Options::new().anonymous().unwrap().shared()), 0))
     }
 
     #[test]

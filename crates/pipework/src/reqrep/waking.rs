@@ -273,10 +273,10 @@ fn each_waiter_for_a_slot_is_woken_whatever_waits_beside_it() {
         thread::sleep(SETTLE);
         let (mut holder, mut held) = (clients[0].clone(), held);
         for _ in &kinds {
-            assert!(holder.cancel(held).unwrap());
+            assert!(holder.cancel(held).unwrap().is_none());
             (holder, held) = crowd.next(&format!("{kinds:?}, limited {is_limited}"));
         }
-        assert!(holder.cancel(held).unwrap());
+        assert!(holder.cancel(held).unwrap().is_none());
         // The ring is full of calls that are over: that is not what these wait for.
         assert!(segment.len() <= 2);
     }
@@ -301,11 +301,11 @@ fn the_slot_of_a_task_that_does_not_come_goes_to_whatever_waits_behind_it() {
         }
         thread::sleep(SETTLE);
         for n in 0..kinds.len() {
-            assert!(held.0.cancel(held.1).unwrap());
+            assert!(held.0.cancel(held.1).unwrap().is_none());
             held = crowd.next(&format!("{kinds:?}, the {n}th"));
         }
         assert_eq!(polls.0.load(Ordering::Relaxed), 1, "it was chosen once");
-        assert!(held.0.cancel(held.1).unwrap());
+        assert!(held.0.cancel(held.1).unwrap().is_none());
         // It comes after all. The slot may be on offer to other clients for a moment.
         let began = Instant::now();
         while absent.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
@@ -332,7 +332,7 @@ fn an_event_loop_is_rung_when_the_tasks_before_it_are_dropped() {
         }
         let space = client.send_doorbell().unwrap();
         assert!(client.try_send("late").unwrap().is_none() && !is_rung(&space, Deadline::now()));
-        assert!(holder.cancel(held).unwrap());
+        assert!(holder.cancel(held).unwrap().is_none());
         let chosen = usize::from(is_chosen);
         until(|| polls[chosen].0.load(Ordering::Relaxed) > 0);
         tasks[1] = None;
@@ -353,7 +353,7 @@ fn full_ring() -> (Segment, Client) {
     let client = client(&segment);
     assert!(client.try_send("first").unwrap().is_some());
     while let Some(ticket) = client.try_send("again").unwrap() {
-        assert!(client.cancel(ticket).unwrap());
+        assert!(client.cancel(ticket).unwrap().is_none());
     }
     assert_eq!((segment.len(), segment.audit().unwrap().free), (16, 7));
     (segment, client)
@@ -376,7 +376,7 @@ fn each_waiter_for_the_ring_is_woken_whatever_waits_beside_it() {
             assert_eq!(*server.recv(GUARD).unwrap(), *b"first");
         } else {
             let live = segment.shared().calls_of(first.sender().number("test").unwrap()).next().unwrap();
-            assert!(first.cancel(live).unwrap());
+            assert!(first.cancel(live).unwrap().is_none());
         }
         // An entry counts as live again when its slot has another call: a server takes them all.
         let (serving, thread) = (Crowd::new(), server.clone());

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
 use crate::reqrep::tests::block_on;
-use crate::reqrep::{Client, Options, Segment, Ticket};
+use crate::reqrep::{ClientOptions, Client, Options, Segment, Ticket};
 use crate::sync::{AtomicU64, Hint, Ordering};
 use crate::sys;
 
@@ -27,7 +27,7 @@ fn full_ring() -> Client {
     let client = segment.client().expect("a place");
     assert!(client.try_send("first").unwrap().is_some());
     while let Some(ticket) = client.try_send("again").unwrap() {
-        assert!(client.cancel(ticket).unwrap());
+        assert!(client.cancel(ticket).unwrap().is_none());
     }
     assert_eq!(segment.len(), 4);
     client
@@ -120,7 +120,7 @@ fn a_thread_in_the_line_hears_that_there_is_no_server() {
 fn who_waits_for_space_in_the_ring_hears_that_there_is_no_server() {
     let first = full_ring();
     let server = first.segment().server().unwrap();
-    let needy = first.segment().client().unwrap().needs_server(true);
+    let needy = first.segment().client_with(&ClientOptions::new().needs_server(true)).unwrap();
     thread::scope(|scope| {
         let wary = scope.spawn(|| needy.send("last", Duration::from_secs(3)).map_err(|error| error.kind()));
         thread::sleep(IN_A_LONG_SLICE);
@@ -211,18 +211,18 @@ fn who_gives_up_passes_its_turn_on() {
         until_waiting(&client, 3);
         // The first is chosen, and leaves; the second is chosen for it, and leaves; the thread
         // remains.
-        assert!(client.cancel(first).unwrap());
+        assert!(client.cancel(first).unwrap().is_none());
         awaited(&woken[0]);
         drop(one);
         awaited(&woken[1]);
         drop(other);
-        assert!(client.cancel(third.join().unwrap()).unwrap());
+        assert!(client.cancel(third.join().unwrap()).unwrap().is_none());
     });
     // In time for nothing: a wait in vain leaves no trace.
     // The slot may be left to other clients for a moment.
     let ticket = client.send("d", SOON).unwrap();
     assert!(client.send("e", Duration::from_millis(2)).is_err());
-    assert!(client.cancel(ticket).unwrap() && client.try_send("f").unwrap().is_some());
+    assert!(client.cancel(ticket).unwrap().is_none() && client.try_send("f").unwrap().is_some());
 }
 
 /// A future was polled once and is kept, as `select!` in a loop does.
@@ -235,7 +235,7 @@ fn who_is_never_asked_again_stops_nobody() {
     let tickets = [(); 4].map(|()| client.try_send("first").unwrap().expect("there is a slot"));
     let (woken, mut kept) = (Arc::new(Counter(Hint::new(0))), Box::pin(client.send_async("kept")));
     assert!(poll(kept.as_mut(), &woken).is_pending() && other.try_send("late").unwrap().is_none());
-    tickets.into_iter().for_each(|ticket| assert!(client.cancel(ticket).unwrap()));
+    tickets.into_iter().for_each(|ticket| assert!(client.cancel(ticket).unwrap().is_none()));
     awaited(&woken);
     (0..3).for_each(|_| assert!(other.try_send("beside it").unwrap().is_some(), "three are left"));
     // The last one is kept for it. A loop that waits for the descriptor is not woken meanwhile,
@@ -250,7 +250,7 @@ fn who_is_never_asked_again_stops_nobody() {
         }
     };
     // It comes after all; the ring is full of entries, which a server takes out.
-    assert!(other.cancel(last).unwrap());
+    assert!(other.cancel(last).unwrap().is_none());
     drop(segment.server().unwrap().drain(9).unwrap());
     assert!(poll(kept.as_mut(), &woken).is_ready());
 }
@@ -267,9 +267,9 @@ fn a_turn_that_is_not_taken_goes_to_the_next() {
                 false => block_on(client.send_async("b")),
             });
             until_waiting(&client, 2);
-            assert!(client.cancel(first).unwrap());
+            assert!(client.cancel(first).unwrap().is_none());
             awaited(&woken);
-            assert!(client.cancel(next.join().unwrap().expect("it is its turn")).unwrap());
+            assert!(client.cancel(next.join().unwrap().expect("it is its turn")).unwrap().is_none());
         });
         assert!(poll(kept.as_mut(), &woken).is_ready());
     }
@@ -315,8 +315,8 @@ fn a_client_keeps_no_more_slots_than_it_may() {
         // ring.
         let ends: [&(dyn Fn(Ticket) + Sync); 3] = [
             &|_| drop(client.recv(before, SOON).unwrap()),
-            &|_| assert!(client.cancel(second).unwrap()),
-            &|last| assert!(client.cancel(last).unwrap()),
+            &|_| assert!(client.cancel(second).unwrap().is_none()),
+            &|last| assert!(client.cancel(last).unwrap().is_none()),
         ];
         let mut last = before;
         for (n, end) in ends.into_iter().enumerate() {
@@ -339,7 +339,7 @@ fn a_client_keeps_no_more_slots_than_it_may() {
 #[test]
 fn calls_that_end_unseen_are_counted_no_more() {
     let segment = Options::new().slots(4).anonymous().unwrap();
-    let client = segment.client().unwrap().max_in_flight(1);
+    let client = segment.client_with(&ClientOptions::new().max_in_flight(1)).unwrap();
     let free = |ticket: Ticket| {
         let slot = client.slot(ticket, "test").unwrap();
         assert!(slot.cancel(ticket.generation(), slot.load().owner()).is_some());
@@ -358,7 +358,7 @@ fn calls_that_end_unseen_are_counted_no_more() {
             None => assert!(began.elapsed() < SOON),
         }
     };
-    assert!(client.try_send("one more").unwrap().is_none() && client.cancel(last).unwrap());
+    assert!(client.try_send("one more").unwrap().is_none() && client.cancel(last).unwrap().is_none());
     assert!(client.try_send("one more").unwrap().is_some());
 }
 
@@ -421,7 +421,7 @@ fn many_slots_are_no_reason_to_come_late() {
         let waiting = scope.spawn(|| client.send("c", SOON).unwrap());
         until_waiting(&client, 1);
         thread::sleep(Duration::from_millis(20));
-        assert!(client.cancel(tickets[40_000]).unwrap());
+        assert!(client.cancel(tickets[40_000]).unwrap().is_none());
         assert_eq!(waiting.join().unwrap().idx(), tickets[40_000].idx());
     });
 }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::tests::{AT_ONCE, Counter, SOON, awaited, poll, taken, until_waiting};
-use crate::reqrep::{Client, Options, Segment, Ticket};
+use crate::reqrep::{ClientOptions, Client, Options, Segment, Ticket};
 use crate::sync::Hint;
 
 /// The slices of a wait are 50, 50, 100, 200 and 250 ms long: after this time the last has begun.
@@ -29,7 +29,7 @@ fn late(late: &Client, free: impl FnOnce()) -> Duration {
         let freed = Instant::now();
         free();
         let (came, ticket) = waiting.join().unwrap();
-        assert!(late.cancel(ticket).unwrap());
+        assert!(late.cancel(ticket).unwrap().is_none());
         came.saturating_duration_since(freed)
     })
 }
@@ -37,7 +37,7 @@ fn late(late: &Client, free: impl FnOnce()) -> Duration {
 /// Three slots: two of them are held by one client, and one by another, which may have no more.
 fn limited() -> (Segment, (Client, [Ticket; 2]), (Client, Ticket)) {
     let segment = Options::new().slots(3).members(8).anonymous().unwrap();
-    let (holder, limited) = (segment.client().unwrap(), segment.client().unwrap().max_in_flight(1));
+    let (holder, limited) = (segment.client().unwrap(), segment.client_with(&ClientOptions::new().max_in_flight(1)).unwrap());
     let held = [(); 2].map(|()| holder.try_send("held").unwrap().unwrap());
     let own = limited.try_send("own").unwrap().unwrap();
     (segment, (holder, held), (limited, own))
@@ -50,14 +50,14 @@ fn a_client_at_its_limit_takes_no_wake_up_from_others() {
     thread::scope(|scope| {
         let at_limit = scope.spawn(|| limited.send("waits", SOON).unwrap());
         until_waiting(&limited, 1);
-        let took = late(&other, || assert!(holder.cancel(held[0]).unwrap()));
+        let took = late(&other, || assert!(holder.cancel(held[0]).unwrap().is_none()));
         // In the last slice of that wait, too.
         let freed = Instant::now();
-        assert!(limited.cancel(own).unwrap());
+        assert!(limited.cancel(own).unwrap().is_none());
         let own = at_limit.join().unwrap();
         let came = freed.elapsed();
         assert!(took < AT_ONCE && came < AT_ONCE, "{took:?}, {came:?}");
-        assert!(limited.cancel(own).unwrap());
+        assert!(limited.cancel(own).unwrap().is_none());
     });
 }
 
@@ -69,11 +69,11 @@ fn nor_does_the_watch_thread_of_one() {
     assert!(poll(at_limit.as_mut(), &woken).is_pending());
     // Its thread parks first.
     thread::sleep(Duration::from_millis(20));
-    let took = late(&other, || assert!(holder.cancel(held[0]).unwrap()));
+    let took = late(&other, || assert!(holder.cancel(held[0]).unwrap().is_none()));
     assert!(took < AT_ONCE, "{took:?}");
     assert_eq!(woken.0.get(), 0, "it is at its limit");
     let freed = Instant::now();
-    assert!(limited.cancel(own).unwrap());
+    assert!(limited.cancel(own).unwrap().is_none());
     awaited(&woken);
     assert!(freed.elapsed() < AT_ONCE, "{:?}", freed.elapsed());
     assert!(poll(at_limit.as_mut(), &woken).is_ready());
@@ -90,7 +90,7 @@ fn who_meets_its_limit_while_it_waits_passes_the_wake_up_on() {
         until_waiting(&limited, 1);
         let took = late(&other, || {
             limited.sender().waiters.set_limit(1, 1);
-            assert!(holder.cancel(held[0]).unwrap());
+            assert!(holder.cancel(held[0]).unwrap().is_none());
         });
         // It hears that it may have more.
         let raised = Instant::now();
@@ -98,7 +98,7 @@ fn who_meets_its_limit_while_it_waits_passes_the_wake_up_on() {
         let ticket = at_limit.join().unwrap();
         let came = raised.elapsed();
         assert!(took < AT_ONCE && came < AT_ONCE, "{took:?}, {came:?}");
-        assert!(limited.cancel(ticket).unwrap());
+        assert!(limited.cancel(ticket).unwrap().is_none());
     });
 }
 
@@ -112,7 +112,7 @@ fn the_slot_of_a_task_that_leaves_is_offered_to_all() {
         let mut leaving = Box::pin(client.send_async("leaves"));
         assert!(poll(leaving.as_mut(), &woken).is_pending());
         let took = late(if by_itself { &other } else { &client }, || {
-            assert!(client.cancel(first).unwrap());
+            assert!(client.cancel(first).unwrap().is_none());
             awaited(&woken);
             drop(leaving);
         });
@@ -140,9 +140,9 @@ fn who_represents_nobody_any_more_passes_the_wake_up_on() {
                 // At any time of a slice.
                 thread::sleep(Duration::from_millis(60 + 4 * turn));
                 let freed = Instant::now();
-                assert!(holder.cancel(held).unwrap());
+                assert!(holder.cancel(held).unwrap().is_none());
                 let (ticket, came) = back.join().unwrap();
-                assert!(holder.cancel(ticket).unwrap());
+                assert!(holder.cancel(ticket).unwrap().is_none());
                 held = second.join().unwrap();
                 came.saturating_duration_since(freed)
             })
@@ -168,6 +168,6 @@ fn a_chosen_task_looks_at_all_slots() {
     while client.sender().full.get() == 0 {
         assert!(began.elapsed() < SOON && poll(one.as_mut(), &woken[0]).is_pending());
     }
-    assert!(client.cancel(slot(100)).unwrap() && client.cancel(slot(600)).unwrap());
+    assert!(client.cancel(slot(100)).unwrap().is_none() && client.cancel(slot(600)).unwrap().is_none());
     assert!(poll(one.as_mut(), &woken[0]).is_ready() && poll(other.as_mut(), &woken[1]).is_ready());
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::*;
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
-use crate::reqrep::{Client, Options, Outcome, Segment, Server};
+use crate::reqrep::{ClientOptions, Client, Options, Outcome, Segment, Server};
 use crate::sys::{self, fault};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -82,7 +82,7 @@ fn a_clients_doorbell_tells_of_every_call_that_was_sent() {
     assert!(is_silent(&doorbell));
     // A request that its server gave up and a call that was cancelled are two ends as well.
     server.recv(SOON).unwrap().fail("");
-    assert!(client.cancel(cancelled).unwrap() && rings(&doorbell));
+    assert!(client.cancel(cancelled).unwrap().is_none() && rings(&doorbell));
     assert_eq!(client.recv(after, SOON).map_err(|error| error.kind()).err(), Some(ErrorKind::Failed));
     assert!(is_silent(&doorbell) && server.try_recv().unwrap().is_none());
     // A `call` waits by itself.
@@ -155,7 +155,7 @@ fn a_client_without_a_slot_is_told_of_space() {
 #[test]
 fn a_call_that_finds_no_server_is_told_of_once_more() {
     let segment = small();
-    let client = segment.client().unwrap().needs_server(true);
+    let client = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
     let server = segment.server().unwrap();
     let ticket = client.try_send("a").unwrap().expect("there is a slot");
     let doorbell = client.doorbell().unwrap();

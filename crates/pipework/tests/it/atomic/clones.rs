@@ -183,7 +183,7 @@ fn nothing_hangs_in_a_child_that_was_forked_while_a_clone_read() {
 
 #[test]
 fn clones_decompress_as_any_of_them_was_told_last() {
-    let zstd = Zstd::new().dictionary(b"what all messages have in common".repeat(4));
+    let zstd = Zstd::new().with_dictionary(b"what all messages have in common".repeat(4));
     let (mut reader, mut writer) = Options::new().zstd(zstd.clone()).max_message(100_000).pair().unwrap();
     let mut clone = reader.try_clone().unwrap();
     let message = b"what all messages have in common, and one byte: 1".repeat(100);
@@ -199,7 +199,7 @@ fn clones_decompress_as_any_of_them_was_told_last() {
     assert!(kept.compressed.is_some_and(|frame| frame.len() < message.len() / 2));
 
     // The other clone is told of another way; what cannot be had is reported, and the next comes.
-    send(Some(Zstd::new().dictionary(b"another one".repeat(9))));
+    send(Some(Zstd::new().with_dictionary(b"another one".repeat(9))));
     send(None);
     let error = clone.recv(PATIENCE).map(drop).unwrap_err();
     assert_eq!((error.kind(), clone.torn().unwrap().kind), (ErrorKind::Corrupt, ErrorKind::Corrupt));

@@ -35,13 +35,13 @@ fn compression_changes_on_a_living_pipe() {
 
     let file = std::env::temp_dir().join(format!("pipework-dictionary-{}", std::process::id()));
     fs::write(&file, &data[..200]).unwrap();
-    let with_file = Zstd::new().dictionary_file(&file).unwrap();
+    let with_file = Zstd::new().with_dictionary_file(&file).unwrap();
     fs::remove_file(&file).unwrap();
     let mut sizes = Vec::new();
     for zstd in [
-        Zstd::new().level(-5),
-        Zstd::new().level(19),
-        Zstd::new().dictionary(&data[..200]),
+        Zstd::new().with_level(-5),
+        Zstd::new().with_level(19),
+        Zstd::new().with_dictionary(&data[..200]),
         with_file.clone(),
     ] {
         writer.set_zstd(Some(zstd.clone())).unwrap();
@@ -54,14 +54,14 @@ fn compression_changes_on_a_living_pipe() {
     }
     assert_eq!(sizes[2], sizes[3], "bytes and file are the same dictionary");
 
-    assert_eq!(kind(writer.set_zstd(Some(Zstd::new().level(23)))), Some(ErrorKind::Invalid));
+    assert_eq!(kind(writer.set_zstd(Some(Zstd::new().with_level(23)))), Some(ErrorKind::Invalid));
     assert_eq!(writer.zstd(), Some(&with_file), "what was set before stays");
     reader.set_keep_compressed(false);
     assert_eq!(passes(&mut writer, &mut reader, &data), None, "it is not kept");
     writer.set_zstd(None).unwrap();
     reader.set_zstd(None).unwrap();
     assert_eq!(passes(&mut writer, &mut reader, &data), None);
-    assert_eq!(kind(Zstd::new().dictionary_file(&file)), Some(ErrorKind::Os), "the file is gone");
+    assert_eq!(kind(Zstd::new().with_dictionary_file(&file)), Some(ErrorKind::Os), "the file is gone");
 }
 
 #[test]

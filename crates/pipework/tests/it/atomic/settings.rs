@@ -74,7 +74,7 @@ fn messages_that_come_mixed_into_a_plain_reader_are_an_error_that_says_so() {
 #[test]
 fn compressed_messages_are_a_report_where_the_reader_has_no_zstd() {
     let plain = Options::new();
-    let zstd = plain.clone().zstd(Zstd::new().level(1));
+    let zstd = plain.clone().zstd(Zstd::new().with_level(1));
     // A file that a user has compressed, and sends.
     let frame = {
         let mut file = vec![0x28, 0xB5, 0x2F, 0xFD, 0x20, 5, 5 << 3 | 1, 0, 0];
@@ -118,7 +118,7 @@ fn compressed_messages_are_a_report_where_the_reader_has_no_zstd() {
 #[test]
 fn pending_messages_come_as_they_were_when_the_writers_zstd_changed() {
     let plain = Options::new();
-    let zstd = plain.clone().zstd(Zstd::new().level(1));
+    let zstd = plain.clone().zstd(Zstd::new().with_level(1));
     let large = Random::new(1).bytes(300_000);
     for data in [&b"small"[..], &large] {
         for is_queued in [true, false] {

@@ -157,7 +157,7 @@ fn the_kernel_queues_a_small_write_as_one_piece() {
 #[test]
 fn a_socket_carries_all_that_a_pipe_does() {
     let plain = Options::new();
-    for options in [plain.clone(), plain.clone().mixed(true), plain.zstd(Zstd::new().level(1))] {
+    for options in [plain.clone(), plain.clone().mixed(true), plain.zstd(Zstd::new().with_level(1))] {
         let (mut reader, mut writer) = ends(&options);
         assert_eq!(kind(reader.next_item(SHORT)), ErrorKind::TimedOut);
         assert_eq!(reader.try_next_item(), Ok(None));
@@ -340,7 +340,7 @@ fn where_no_reader_is_messages_are_printed_if_that_is_asked_for() {
     let path = folder.join("log");
     let plain = Options::new().or_print(true);
     for options in
-        [plain.clone(), plain.clone().mixed(true), plain.clone().mixed(true).zstd(Zstd::new().level(1))]
+        [plain.clone(), plain.clone().mixed(true), plain.clone().mixed(true).zstd(Zstd::new().with_level(1))]
     {
         let mut writer = options.writer(std::fs::File::create(&path).unwrap()).unwrap();
         assert!(writer.is_printing());

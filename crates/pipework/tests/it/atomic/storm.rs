@@ -166,7 +166,7 @@ impl Run {
 
     fn options(&self) -> Options {
         let options = Options::new().mixed(self.mixed).max_pending(100_000);
-        if self.zstd { options.zstd(Zstd::new().level(1)) } else { options }
+        if self.zstd { options.zstd(Zstd::new().with_level(1)) } else { options }
     }
 
     fn hold(&self) -> Tally {

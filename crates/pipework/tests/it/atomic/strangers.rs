@@ -426,7 +426,7 @@ fn send_in_every_way() {
     create_fifo(&path).unwrap();
     for (mixed, zstd, fifo) in (0..8).map(|bits| (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0)) {
         let options = Options::new().mixed(mixed);
-        let options = if zstd { options.zstd(Zstd::new().level(1)) } else { options };
+        let options = if zstd { options.zstd(Zstd::new().with_level(1)) } else { options };
         let (mut reader, mut writer) = if fifo {
             (options.read_fifo(&path).unwrap(), options.write_fifo(&path, PATIENCE).unwrap())
         } else {

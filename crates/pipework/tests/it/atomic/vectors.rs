@@ -207,7 +207,7 @@ fn options(vector: &Value) -> Options {
     let Some(said) = vector["zstd"].as_object() else { return options };
     let mut zstd = Zstd::new().accept_unchecked(said["accept_unchecked"].as_bool().unwrap());
     if let Some(file) = said["dictionary"].as_str() {
-        zstd = zstd.dictionary_file(folder().join(file)).unwrap();
+        zstd = zstd.with_dictionary_file(folder().join(file)).unwrap();
     }
     options.zstd(zstd)
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use pipework::reqrep::{Options, Segment, Server};
+use pipework::reqrep::{ClientOptions, Options, Segment, Server};
 use pipework::{Deadline, Error, ErrorKind, Result};
 use rustix::event::PollFlags;
 use rustix::fs::FallocateFlags;
@@ -157,7 +157,7 @@ fn whose_page_is_gone_says_so_from_then_on() {
             let options = Options::new().slots(1).members(4).request_bytes(20_000).reply_bytes(20_000);
             let segment = options.create(mount.join("segment")).unwrap();
             let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
-            assert!(client.cancel(client.send(&[7; 20_000], PATIENCE).unwrap()).unwrap());
+            assert!(client.cancel(client.send(&[7; 20_000], PATIENCE).unwrap()).unwrap().is_none());
             let file = File::from(segment.as_fd().try_clone_to_owned().unwrap());
             let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             rustix::fs::fallocate(&file, hole, 12_288, 4096).unwrap();
@@ -199,7 +199,7 @@ fn calls_touch_the_slots_that_they_use_and_no_others() {
             let touched = touched_kib(&path);
             assert!(touched < 1024, "{what}: {touched} KiB");
         };
-        let client = segment.client().unwrap().max_in_flight(0).redeliveries(1);
+        let client = segment.client_with(&ClientOptions::new().max_in_flight(0).redeliveries(1)).unwrap();
         let server = segment.server().unwrap();
         check("attached");
         let ticket = client.send("a", PATIENCE).unwrap();

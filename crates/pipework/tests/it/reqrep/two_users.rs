@@ -49,7 +49,7 @@ fn sender(segment: &Segment) -> Client {
     let sent = (0..segment.geometry().slots).map(|_| client.try_send("over").unwrap().unwrap());
     let mut tickets: Vec<_> = sent.collect();
     tickets.sort_by_key(|ticket| ticket.idx());
-    tickets.into_iter().for_each(|ticket| assert!(client.cancel(ticket).unwrap()));
+    tickets.into_iter().for_each(|ticket| assert!(client.cancel(ticket).unwrap().is_none()));
     client
 }
 
@@ -60,7 +60,7 @@ fn fill_ring(segment: &Segment, first: &Client, server: &Server) -> Ticket {
     let ticket = first.try_send("first").unwrap().expect("there is a slot");
     for _ in 1..segment.geometry().queue {
         let over = first.try_send("over").unwrap().expect("there is a slot");
-        assert!(first.cancel(over).unwrap());
+        assert!(first.cancel(over).unwrap().is_none());
     }
     ticket
 }
@@ -172,7 +172,7 @@ fn send_takes_back_a_forgotten_request_when_its_time_is_over() {
     assert!(server.try_recv().unwrap().is_none());
     // The limit counts it once.
     let ticket = client.try_send("next").unwrap().expect("none is in progress");
-    assert!(client.try_send("too many").unwrap().is_none() && client.cancel(ticket).unwrap());
+    assert!(client.try_send("too many").unwrap().is_none() && client.cancel(ticket).unwrap().is_none());
     assert_all_free(&segment);
 }
 
@@ -265,7 +265,7 @@ fn clients_doorbell_is_not_readable_when_nothing_is_left() {
     let mut request = server.recv(PATIENCE).unwrap();
     assert!(request.part("part", PATIENCE).unwrap());
     wait_for(&doorbell, PollFlags::IN);
-    assert!(client.cancel(ticket).unwrap() && !is_readable(&doorbell));
+    assert!(client.cancel(ticket).unwrap().is_none() && !is_readable(&doorbell));
     drop(request);
     // A call that another thread waits for is not the event loop's.
     thread::scope(|scope| {
@@ -306,14 +306,14 @@ fn servers_doorbell_is_not_readable_when_nothing_is_left() {
     assert_eq!(server.clear(), Ok(1));
     assert!(server.clear() == Ok(0) && !is_readable(&doorbell));
     assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::Failed));
-    assert!(client.cancel(sent()).unwrap());
+    assert!(client.cancel(sent()).unwrap().is_none());
     assert!(server.try_recv().unwrap().is_none() && !is_readable(&doorbell));
-    assert!(client.cancel(sent()).unwrap());
+    assert!(client.cancel(sent()).unwrap().is_none());
     assert!(server.drain(2).unwrap().is_empty() && !is_readable(&doorbell));
-    assert!(client.cancel(sent()).unwrap());
+    assert!(client.cancel(sent()).unwrap().is_none());
     assert_eq!(kind(server.claim(Deadline::now())), Some(ErrorKind::TimedOut));
     assert!(!is_readable(&doorbell));
-    assert!(client.cancel(sent()).unwrap());
+    assert!(client.cancel(sent()).unwrap().is_none());
     assert_eq!(kind(server.recv_many(2, Deadline::now(), Duration::ZERO)), Some(ErrorKind::TimedOut));
     assert!(!is_readable(&doorbell));
 }
@@ -336,6 +336,6 @@ fn send_doorbell_is_not_readable_after_any_send_that_found_no_slot() {
         let ticket = other.send("b", PATIENCE).unwrap();
         assert_eq!(send(), Some(ErrorKind::TimedOut));
         assert!(!is_readable(&doorbell));
-        assert!(other.cancel(ticket).unwrap());
+        assert!(other.cancel(ticket).unwrap().is_none());
     }
 }

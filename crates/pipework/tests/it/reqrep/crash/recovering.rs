@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use pipework::reqrep::{Client, Request, Segment, Server, Ticket};
+use pipework::reqrep::{ClientOptions, Client, Request, Segment, Server, Ticket};
 use pipework::{Deadline, ErrorKind};
 
 use super::calling::{answer, answer_all};
@@ -86,9 +86,9 @@ pub(super) fn wait(fate: &Fate) {
 /// The same, where another server may have the requests.
 pub(super) fn wait_and_redeliver(fate: &Fate) {
     let segment = small(2);
-    let (server, client) = (segment.server().unwrap(), segment.client().unwrap().redeliveries(1));
+    let (server, client) = (segment.server().unwrap(), segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap());
     let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap().redeliveries(1);
+        let client = segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap();
         let ticket = client.try_send("ping").unwrap().unwrap();
         mark();
         // Ends after the first slice, and before the second.

@@ -35,7 +35,7 @@ pub(super) fn take(fate: &Fate) {
 
 pub(super) fn take_redeliverable(fate: &Fate) {
     let segment = small(1);
-    let (server, client) = (segment.server().unwrap(), segment.client().unwrap().redeliveries(1));
+    let (server, client) = (segment.server().unwrap(), segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap());
     let ticket = client.try_send("ping").unwrap().unwrap();
     let victim = fate.victim(&segment, || {
         let server = segment.server().unwrap();
@@ -51,7 +51,7 @@ pub(super) fn take_redeliverable(fate: &Fate) {
 
 pub(super) fn give_back(fate: &Fate) {
     let segment = small(1);
-    let (server, client) = (segment.server().unwrap(), segment.client().unwrap().redeliveries(3));
+    let (server, client) = (segment.server().unwrap(), segment.client_with(&ClientOptions::new().redeliveries(3)).unwrap());
     let ticket = client.try_send("ping").unwrap().unwrap();
     let victim = fate.victim(&segment, || {
         let server = segment.server().unwrap();
@@ -170,7 +170,7 @@ pub(super) fn close(fate: &Fate) {
 /// The victim takes and answers a request that a server before it has died with.
 pub(super) fn serve_again(fate: &Fate) {
     let segment = small(1);
-    let (server, client) = (segment.server().unwrap(), segment.client().unwrap().redeliveries(2));
+    let (server, client) = (segment.server().unwrap(), segment.client_with(&ClientOptions::new().redeliveries(2)).unwrap());
     let ticket = client.try_send("ping").unwrap().unwrap();
     let dead = trace(|| {
         let server = segment.server().unwrap();

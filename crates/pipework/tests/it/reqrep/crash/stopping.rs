@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use pipework::reqrep::{Calling, Client, Message, Outcome, Reply, Request, Segment, Ticket};
+use pipework::reqrep::{ServerOptions, Calling, Client, Message, Outcome, Reply, Request, Segment, Ticket};
 use pipework::{Deadline, Error, ErrorKind, Result};
 
 use super::fate::{Fate, Stopped, Victim};
@@ -93,7 +93,7 @@ pub(super) fn fail(fate: &Fate) {
 /// The last part comes when the victim sleeps.
 pub(super) fn stream(fate: &Fate) {
     let segment = small(1);
-    let server = segment.server().unwrap().part_timeout(SHORT);
+    let server = segment.server_with(&ServerOptions::new().part_timeout(SHORT)).unwrap();
     let victim = fate.victim(&segment, || {
         let client = segment.client().unwrap();
         let stream = client.stream("ping", PATIENCE).unwrap();
@@ -111,7 +111,7 @@ pub(super) fn stream(fate: &Fate) {
 /// The same, in one piece.
 pub(super) fn receive_parts(fate: &Fate) {
     let segment = small(1);
-    let server = segment.server().unwrap().part_timeout(SHORT);
+    let server = segment.server_with(&ServerOptions::new().part_timeout(SHORT)).unwrap();
     let victim = fate.caller(&segment, |client, ticket| match client.recv(ticket, PATIENCE) {
         Ok(reply) => assert_eq!(*reply, *b"partlast"),
         Err(error) => assert_eq!(error.kind(), ErrorKind::Failed),
@@ -157,7 +157,7 @@ pub(super) fn send_long(fate: &Fate) {
 
 pub(super) fn cancel(fate: &Fate) {
     let segment = small(1);
-    let victim = fate.caller(&segment, |client, ticket| _ = client.cancel(ticket).unwrap());
+    let victim = fate.caller(&segment, |client, ticket| _ = client.cancel(ticket).unwrap().is_none());
     gives_the_next(fate, &segment, victim);
 }
 

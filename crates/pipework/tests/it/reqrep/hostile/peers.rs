@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pipework::reqrep::Segment;
+use pipework::reqrep::{ServerOptions, Segment};
 use pipework::{Error, Result};
 
 use super::{GROWTH, SLACK, WAIT};
@@ -129,7 +129,7 @@ impl Peer {
     fn serve(&mut self) {
         let has_doorbell = self.has_doorbell;
         let attach = |segment: &Segment| {
-            let server = segment.server()?.part_timeout(WAIT);
+            let server = segment.server_with(&ServerOptions::new().part_timeout(WAIT))?;
             if has_doorbell { server.doorbell().map(|_| server) } else { Ok(server) }
         };
         self.live(attach, |peer, server| {

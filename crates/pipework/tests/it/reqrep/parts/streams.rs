@@ -1,6 +1,6 @@
 //! Replies that are streamed, and requests that are cancelled, failed or forgotten meanwhile.
 
-use pipework::reqrep::Stream;
+use pipework::reqrep::{ServerOptions, Stream};
 
 use super::*;
 use crate::harness::{alone, awaited, fork, shared};
@@ -321,7 +321,7 @@ fn a_stopped_peer_holds_nobody_beyond_the_deadline() {
         assert!(stream.all(|part| part.is_ok()));
         child.join();
         // The client is stopped while it writes a long request: the server goes on to the next.
-        let server = segment.server().unwrap().part_timeout(SHORT);
+        let server = segment.server_with(&ServerOptions::new().part_timeout(SHORT)).unwrap();
         let long = vec![1; 1 << 20];
         let child = fork(|| {
             let client = segment.client().unwrap();

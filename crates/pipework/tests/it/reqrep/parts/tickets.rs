@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use pipework::reqrep::{Calling, Message};
+use pipework::reqrep::{ClientOptions, Calling, Message};
 
 use super::*;
 use crate::harness::{alone, fork};
@@ -155,7 +155,7 @@ fn a_client_that_forgets_all_takes_nothing_back() {
     let other = segment.client().unwrap();
     let others = other.send("another's", PATIENCE).unwrap();
     let mine = ["a", "b", "c"].map(|text| client.send(text, PATIENCE).unwrap());
-    client.cancel(mine[2]).unwrap();
+    client.cancel(mine[2]).unwrap().is_none();
     assert!(others.idx() < segment.geometry().slots, "a ticket names its slot");
     assert_eq!((client.forget_all(), client.forget_all(), client.pending()), (2, 0, 0));
     drop(client);
@@ -180,7 +180,7 @@ fn a_forgotten_request_goes_to_another_server_when_its_own_is_killed() {
                 taken.store(1, SeqCst);
                 thread::sleep(PATIENCE);
             });
-            let client = segment.client().unwrap().redeliveries(redeliveries);
+            let client = segment.client_with(&ClientOptions::new().redeliveries(redeliveries)).unwrap();
             let ticket = client.send("once more", PATIENCE).unwrap();
             client.forget(ticket).unwrap();
             drop(client);
@@ -321,7 +321,7 @@ fn a_request_that_is_still_being_sent_is_nobodys_to_receive() {
 #[test]
 fn a_panic_while_a_request_is_written_leaves_no_slot_behind() {
     let segment = small();
-    let client = segment.client().unwrap().max_in_flight(1);
+    let client = segment.client_with(&ClientOptions::new().max_in_flight(1)).unwrap();
     for _ in 0..9 {
         let written = catch_unwind(AssertUnwindSafe(|| {
             client.send_with(9, PATIENCE, |_| panic!("as a test wants it"))
@@ -345,7 +345,7 @@ fn a_destructor_sends_while_its_thread_panics() {
     }
     let segment = small();
     let server = segment.server().unwrap();
-    let client = segment.client().unwrap().max_in_flight(1);
+    let client = segment.client_with(&ClientOptions::new().max_in_flight(1)).unwrap();
     let sent = Cell::new(None);
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let _bye = Bye(&client, &sent);

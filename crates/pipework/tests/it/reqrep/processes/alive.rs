@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pipework::ErrorKind;
-use pipework::reqrep::Segment;
+use pipework::reqrep::{ClientOptions, Segment};
 
 use super::{
     SEVERAL_SLICES, assert_all_free, assert_answers, assert_prompt, hold, holder, kind, serve, server,
@@ -24,7 +24,7 @@ type Start = fn(&Segment, &AtomicU64, &AtomicU64) -> Child;
 fn is_not_robbed(look_dead: impl FnOnce(&Child), look_alive: impl FnOnce(&Child), start: Start) {
     let (segment, marks) = (small(), shared(2));
     let child = start(&segment, &marks[0], &marks[1]);
-    let client = segment.client().unwrap().redeliveries(3);
+    let client = segment.client_with(&ClientOptions::new().redeliveries(3)).unwrap();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| client.call("still mine", PATIENCE));
         awaited(&marks[0]);
@@ -152,7 +152,7 @@ fn processes_in_other_pid_namespaces_are_members_like_others() {
         }
         assert_answers(&client, "from outside");
         assert_eq!(segment.members().unwrap()[1].pid, 1, "its own name for itself");
-        let other = segment.client().unwrap().redeliveries(3);
+        let other = segment.client_with(&ClientOptions::new().redeliveries(3)).unwrap();
         thread::scope(|scope| {
             let waiting = scope.spawn(|| other.call("still mine", PATIENCE));
             awaited(&marks[0]);

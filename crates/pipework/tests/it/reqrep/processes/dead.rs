@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pipework::reqrep::{Client, Segment, Ticket};
+use pipework::reqrep::{ClientOptions, Client, Segment, Ticket};
 use pipework::{Deadline, ErrorKind, Result};
 
 use super::{
@@ -77,7 +77,7 @@ fn a_killed_process_is_dead_before_it_is_buried() {
 fn a_request_goes_from_server_to_server_as_often_as_it_was_allowed_to() {
     alone(|| {
         let segment = small();
-        let client = segment.client().unwrap().redeliveries(3);
+        let client = segment.client_with(&ClientOptions::new().redeliveries(3)).unwrap();
         let mut killed = 0;
         for deaths in [1, 3, 4] {
             thread::scope(|scope| {
@@ -111,7 +111,7 @@ fn whatever_a_server_had_taken_is_told_of_or_goes_to_another() {
     alone(|| {
         for redeliveries in [0, 1] {
             let segment = small();
-            let client = segment.client().unwrap().redeliveries(redeliveries);
+            let client = segment.client_with(&ClientOptions::new().redeliveries(redeliveries)).unwrap();
             let tickets = [1, 2, 3].map(|n: u8| client.send(&[n], PATIENCE).unwrap());
             let taken = &shared(1)[0];
             let child = fork(|| {
@@ -254,10 +254,10 @@ fn a_place_comes_free_when_its_member_dies() {
 fn a_dead_server_is_no_server() {
     alone(|| {
         let segment = small();
-        let client = segment.client().unwrap().needs_server(true);
+        let client = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
         let no_server = |segment: &Segment| {
             let began = Instant::now();
-            let client = segment.client().unwrap().needs_server(true);
+            let client = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
             assert_eq!(kind(client.call("a", PATIENCE)), Some(ErrorKind::NoServer));
             assert_prompt(began);
         };

@@ -13,7 +13,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pipework::reqrep::{Client, Options, Server};
+use pipework::reqrep::{ClientOptions, Client, Options, Server};
 use pipework::{Error, ErrorKind, Result};
 use rustix::event::PollFlags;
 
@@ -222,7 +222,7 @@ fn who_lost_its_number_joins_anew_and_shares_none() {
         assert_eq!(segment.members().unwrap().iter().map(|member| member.number).collect::<Vec<_>>(), [1, 2]);
         assert_all_free(&segment);
         let held = clients[1].send("held", PATIENCE).unwrap();
-        assert!(clients[1].cancel(held).unwrap());
+        assert!(clients[1].cancel(held).unwrap().is_none());
         flags[1].store(1, SeqCst);
         awaited(&flags[2]);
         assert_eq!(segment.members().unwrap().len(), 4);
@@ -281,7 +281,7 @@ fn a_server_that_was_taken_for_dead_asks_for_no_more_of_a_request() {
         let folder = Folder::new();
         let path = folder.join("segment");
         let segment = options().create(&path).unwrap();
-        let (client, server) = (segment.client().unwrap().redeliveries(1), segment.server().unwrap());
+        let (client, server) = (segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap(), segment.server().unwrap());
         let flags = shared(2);
         let loser = fork(|| {
             let segment = Options::new().open(&path).unwrap();

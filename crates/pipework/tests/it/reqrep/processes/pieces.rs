@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pipework::reqrep::{Client, Reply, Segment, Ticket};
+use pipework::reqrep::{ClientOptions, Client, Reply, Segment, Ticket};
 use pipework::{Deadline, ErrorKind, Result};
 use rustix::event::PollFlags;
 
@@ -168,7 +168,7 @@ fn a_death_is_told_to_who_comes_back_all_the_time() {
 fn that_there_is_no_server_is_told_to_who_comes_back_all_the_time() {
     alone(|| {
         let segment = options().slots(2).anonymous().unwrap();
-        let client = segment.client().unwrap().needs_server(true);
+        let client = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
         let tell = |way: Way| {
             let idle = idle_server(&segment);
             let ticket = client.send("nobody takes it", PATIENCE).unwrap();
@@ -223,7 +223,7 @@ fn what_the_dead_held_comes_back_to_who_polls_for_it() {
                 assert_prompt(killed);
                 thread::sleep(MILLISECOND);
             };
-            assert!(client.cancel(second).unwrap() && request.reply("b").unwrap());
+            assert!(client.cancel(second).unwrap().is_none() && request.reply("b").unwrap());
             assert!(client.recv(ticket, PATIENCE).is_ok());
             // Its entry, that of a cancelled call.
             assert_eq!(kind(holder.recv(Deadline::now())), Some(ErrorKind::TimedOut));
@@ -236,7 +236,7 @@ fn what_the_dead_held_comes_back_to_who_polls_for_it() {
 fn who_waits_for_a_slot_hears_that_there_is_no_server() {
     alone(|| {
         let segment = options().slots(1).anonymous().unwrap();
-        let client = segment.client().unwrap().needs_server(true);
+        let client = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
         let idle = idle_server(&segment);
         let other = segment.client().unwrap();
         let ticket = other.send("the only slot", PATIENCE).unwrap();
@@ -248,7 +248,7 @@ fn who_waits_for_a_slot_hears_that_there_is_no_server() {
             assert_eq!(waiting.join().unwrap(), Some(ErrorKind::NoServer));
             assert_prompt(killed);
         });
-        assert!(other.cancel(ticket).unwrap());
+        assert!(other.cancel(ticket).unwrap().is_none());
         segment.recover().unwrap();
         assert_all_free(&segment);
     });
