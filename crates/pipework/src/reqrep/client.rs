@@ -318,7 +318,9 @@ impl Client {
             }
             None => match self.end_for(ticket, OP) {
                 Ok(None) => Err(Error::new(ErrorKind::Stale, OP)),
-                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Stale) => Err(error.error()),
+                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Stale) => {
+                    Err(error.error())
+                }
                 // However it has ended.
                 Ok(Some(_)) | Err(_) => Ok(()),
             },
@@ -360,12 +362,7 @@ impl Client {
         self.end_after(ticket, cancelled, op)
     }
 
-    fn end_after(
-        &self,
-        ticket: Ticket,
-        cancelled: Result<bool>,
-        op: &'static str,
-    ) -> Answer<Option<Reply>> {
+    fn end_after(&self, ticket: Ticket, cancelled: Result<bool>, op: &'static str) -> Answer<Option<Reply>> {
         // A call that is over, or is not this client's any more, cannot be cancelled either.
         let Ok(false) = cancelled else { return Ok(None) };
         let ended = match self.look(ticket, op) {

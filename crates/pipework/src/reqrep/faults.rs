@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::shm::mapping::role;
 use super::*;
 use crate::deadline::Deadline;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::event::FIRST_SLICE;
 use crate::sync::Ordering;
 use crate::sys::Errno;
@@ -59,7 +59,12 @@ impl World {
     /// Makes the `nth` call of each name fail in each way, for every `nth` that `run` comes to; but
     /// not by a signal where the call is made again then.
     /// `run` then fails as the operation `op`, and succeeds otherwise.
-    fn refuse<T>(&self, op: &str, calls: &[&'static str], run: impl Fn() -> Result<T>) {
+    fn refuse<T, E: Into<Error>>(
+        &self,
+        op: &str,
+        calls: &[&'static str],
+        run: impl Fn() -> std::result::Result<T, E>,
+    ) {
         let refusals = calls.iter().flat_map(|call| REFUSALS.map(|errno| (*call, errno)));
         let is_repeated = |(call, errno): &(&str, Errno)| *errno == Errno::INTR && REPEATED.contains(call);
         for (call, errno) in refusals.filter(|refusal| !is_repeated(refusal)) {
@@ -67,7 +72,7 @@ impl World {
             loop {
                 let before = self.traces();
                 fault::order(call, nth, Fault::Errno(errno.number()));
-                let outcome = run();
+                let outcome = run().map_err(Into::into);
                 if !fault::all_met() {
                     let error = outcome.err();
                     assert_eq!(error, None, "{op} without the call {nth} of {call}");
@@ -114,8 +119,8 @@ fn options() -> Options {
 }
 
 /// A wait for nothing is fine if it ended by its deadline.
-fn timed_out<T>(outcome: Result<T>) -> Result<()> {
-    match outcome {
+fn timed_out<T, E: Into<Error>>(outcome: std::result::Result<T, E>) -> Result<()> {
+    match outcome.map_err(Into::into) {
         Ok(_) => panic!("nothing was to come"),
         Err(error) if error.kind() == ErrorKind::TimedOut => Ok(()),
         Err(error) => Err(error),
@@ -248,12 +253,12 @@ fn a_call_that_fails_leaves_no_slot_behind() {
     let World { client, server, .. } = &world;
     world.refuse("reqrep call", &["futex"], || timed_out(client.call("a", Duration::from_millis(5))));
     world.refuse("reqrep recv", &["futex"], || timed_out(server.recv(Duration::from_millis(5))));
-    let wary = client.clone().needs_server(true);
+    let wary = world.segment.client_with(&ClientOptions::new().needs_server(true)).expect("a place");
     world.refuse("reqrep send", &["lock"], || {
         // Then the kernel is asked anew.
         std::thread::sleep(FIRST_SLICE);
         let ticket = wary.try_send("a")?.expect("a slot is free");
-        client.cancel(ticket).map(drop)
+        wary.cancel(ticket).map(drop)
     });
 }
 
@@ -280,7 +285,7 @@ fn who_waits_in_vain_for_a_slot_has_sent_nothing() {
         let tickets = ["a", "b"].map(|text| client.try_send(text).expect("whole").expect("a slot is free"));
         let waited = timed_out(client.send("c", A_SLICE));
         assert_eq!(client.pending(), 2);
-        tickets.iter().for_each(|ticket| assert_eq!(client.cancel(*ticket), Ok(true)));
+        tickets.iter().for_each(|ticket| assert_eq!(client.cancel(*ticket), Ok(None)));
         waited
     });
 }

@@ -10,9 +10,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::client::{Client, is_open_after};
-use super::reply::{Answer, Reply};
 use super::gathering::make_steps;
 use super::place::Sending;
+use super::reply::{Answer, Reply};
 use super::request::{Giving, Request};
 use super::server::Server;
 use super::serving::Serving;

@@ -75,9 +75,9 @@ mod beside;
 
 pub use client::{Client, ClientOptions};
 pub use options::Options;
+pub use reply::{CallError, Completion, Reply};
 #[doc(hidden)]
 pub use request::Giving;
-pub use reply::{CallError, Completion, Reply};
 pub use request::Request;
 pub use segment::{Audit, Call, Member, Segment, Stage, Stats};
 #[doc(hidden)]

@@ -472,12 +472,7 @@ impl Client {
         if has_reason { self.copy_out(ticket.idx(), reply, op) } else { Ok(()) }
     }
 
-    fn receive_in_place(
-        &self,
-        ticket: Ticket,
-        into: &mut [u8],
-        deadline: Deadline,
-    ) -> Answer<(usize, u32)> {
+    fn receive_in_place(&self, ticket: Ticket, into: &mut [u8], deadline: Deadline) -> Answer<(usize, u32)> {
         let done = self.wait_until(ticket, &|| deadline, RECV, || self.poll(ticket, RECV))?;
         if done.has_begun() || done.state() != Some(State::Answered) {
             let reply = self.receive(ticket, deadline)?;

@@ -4,8 +4,8 @@ use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use super::client::{Client, may_be_open};
-use super::reply::{Answer, CallError, Reply};
 use super::gathering::{Step, make_steps};
+use super::reply::{Answer, CallError, Reply};
 use super::shm::payload::Message;
 use super::shm::slot::State;
 use super::shm::ticket::Ticket;

@@ -1,6 +1,7 @@
 //! The room as a whole, in one process.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::{Arc, Barrier, OnceLock};
@@ -14,8 +15,9 @@ use super::shm::mapping::Role;
 use super::shm::slot::{Caller, State};
 use super::*;
 use crate::deadline::Deadline;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind};
 use crate::sync::{Fact, Ordering};
+use crate::sys::Errno;
 use crate::sys::fault::{Before, Fault, all_met, fork_once, order};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -24,8 +26,8 @@ fn small() -> Segment {
     Options::new().slots(2).members(8).request_bytes(100).reply_bytes(100).anonymous().expect("a segment")
 }
 
-fn kind<T>(outcome: Result<T>) -> Option<ErrorKind> {
-    outcome.err().map(|error| error.kind())
+fn kind<T, E: Into<Error>>(outcome: std::result::Result<T, E>) -> Option<ErrorKind> {
+    outcome.err().map(|error| error.into().kind())
 }
 
 fn all_free(segment: &Segment) {
@@ -61,8 +63,8 @@ fn that_a_reply_is_damaged_comes_with_its_ticket() {
     let ticket = client.send("a", SOON).unwrap();
     server.recv(SOON).unwrap().reply("b").unwrap();
     client.slot(ticket, "test").unwrap().describe(Direction::Reply, u32::MAX, 0);
-    let (any, outcome) = client.recv_any(SOON).unwrap().expect("a call");
-    assert!(any == ticket && kind(outcome) == Some(ErrorKind::Corrupt));
+    let done = client.recv_any(SOON).unwrap().expect("a call");
+    assert_eq!((done.ticket, kind(done.result)), (ticket, Some(ErrorKind::Corrupt)));
     assert!(client.recv_any(SOON).unwrap().is_none(), "it is over");
     all_free(&segment);
 }
@@ -81,7 +83,7 @@ fn recv_skips_a_request_whose_second_part_is_malformed() {
                 request.reply("").map_err(|error| error.kind())?;
                 Ok::<_, ErrorKind>(bytes)
             });
-            let sending = Sending { follows: true, ..Sending::new(client.terms, true) };
+            let sending = Sending { follows: true, ..Sending::new(client.terms(), true) };
             let write = |idx| client.shared().write(idx, Direction::Request, &Message::new("first"), "test");
             let ticket = client.sender().place(write, sending, None, None, "test").unwrap().unwrap();
             let slot = client.slot(ticket, "test").unwrap();
@@ -111,7 +113,8 @@ fn recv_skips_a_request_whose_second_part_is_malformed() {
 #[test]
 fn who_reads_later_gets_what_is_whole_and_long_from_its_slot() {
     let segment = small();
-    let (client, server) = (segment.client().unwrap(), segment.server_with(&ServerOptions::new().reads_later(true)).unwrap());
+    let (client, server) =
+        (segment.client().unwrap(), segment.server_with(&ServerOptions::new().reads_later(true)).unwrap());
     let bytes: Vec<u8> = (0..250).collect();
     for (len, is_left) in [(0, false), (64, false), (65, true), (100, true)] {
         for drains in [false, true] {
@@ -146,7 +149,7 @@ fn a_call_is_answered_and_its_slot_is_free_again() {
         assert_eq!(client.try_recv(ticket).unwrap().map(|reply| reply.flags()), None);
         let request = server.recv(SOON).unwrap();
         assert_eq!((&*request, request.flags(), request.redeliveries()), (&turn.to_le_bytes()[..], turn, 0));
-        assert_eq!((segment.len(), client.pending()), (0, 1));
+        assert_eq!((segment.waiting(), client.pending()), (0, 1));
         assert!(request.reply(Message::new("yes").flags(!turn)).unwrap());
         let reply = client.recv(ticket, SOON).unwrap();
         assert_eq!((&*reply, reply.flags()), (&b"yes"[..], !turn));
@@ -189,7 +192,7 @@ fn calls_are_seen_with_their_stage_and_their_members() {
     assert_eq!(segment.calls().map(|call| call.ticket).collect::<Vec<_>>(), [first]);
     request.part("b", SOON).unwrap();
     assert_eq!(seen(), [(Stage::InParts, clients, servers)]);
-    client.cancel(first).unwrap().is_none();
+    assert!(client.cancel(first).unwrap().is_none());
     assert_eq!(seen(), [(Stage::Dropped, None, servers)]);
     assert!(!request.reply("").unwrap());
     assert_eq!(seen(), []);
@@ -228,7 +231,8 @@ fn sizes_are_told_of_what_is_there_only() {
 #[test]
 fn payloads_of_every_size_arrive_and_larger_ones_are_refused() {
     let segment = small();
-    let (client, server) = (segment.client().unwrap(), segment.server_with(&ServerOptions::new().max_message(100)).unwrap());
+    let (client, server) =
+        (segment.client().unwrap(), segment.server_with(&ServerOptions::new().max_message(100)).unwrap());
     let bytes: Vec<u8> = (0..=101).collect();
     for len in 0..=100 {
         let ticket = client.try_send(&bytes[..len]).unwrap().expect("there is a slot");
@@ -257,28 +261,28 @@ fn a_request_that_is_given_up_fails_at_its_client_at_once() {
 }
 
 #[test]
-fn a_call_that_is_abandoned_is_over_however_it_stood() {
+fn a_call_that_is_cancelled_is_over_however_it_stood() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let send = |text| client.try_send(text).unwrap().expect("there is a slot");
     // In the ring, where no server finds it any more.
-    assert!(client.abandon(send("a")).unwrap().is_none() && server.try_recv().unwrap().is_none());
+    assert!(client.cancel(send("a")).unwrap().is_none() && server.try_recv().unwrap().is_none());
     // Taken by a server.
     let taken = send("b");
     let request = server.recv(SOON).unwrap();
-    assert!(client.abandon(taken).unwrap().is_none());
+    assert!(client.cancel(taken).unwrap().is_none());
     assert!(!request.is_wanted() && !request.reply("too late").unwrap());
     // Answered, and given up.
     let answered = send("c");
     server.recv(SOON).unwrap().reply("d").unwrap();
-    assert_eq!(&*client.abandon(answered).unwrap().expect("it has come"), b"d");
+    assert_eq!(&*client.cancel(answered).unwrap().expect("it has come"), b"d");
     let failed = send("e");
     server.recv(SOON).unwrap().fail("");
-    assert_eq!(kind(client.abandon(failed)), Some(ErrorKind::Failed));
+    assert_eq!(kind(client.cancel(failed)), Some(ErrorKind::Failed));
     // Over, or another client's.
     let others = segment.client().unwrap();
     for ticket in [taken, answered, failed, others.try_send("f").unwrap().expect("there is a slot")] {
-        assert!(client.abandon(ticket).unwrap().is_none());
+        assert!(client.cancel(ticket).unwrap().is_none());
     }
     assert_eq!((client.pending(), others.pending()), (0, 1));
     drop(others);
@@ -317,10 +321,10 @@ fn a_cancelled_call_is_over_wherever_it_was() {
     assert_eq!((segment.audit().unwrap().dropped, client.pending()), (1, 0));
     assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::Stale));
     assert!(!request.reply("too late").unwrap());
-    // Answered: that is for `recv`.
+    // Answered, for a binding that leaves that to `recv`.
     let ticket = client.try_send("c").unwrap().expect("there is a slot");
     server.recv(SOON).unwrap().reply("d").unwrap();
-    assert!(!client.cancel(ticket).unwrap().is_none());
+    assert_eq!(client.cancel_unless_done(ticket), Ok(false));
     assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"d");
     all_free(&segment);
     assert_eq!(segment.stats().cancelled, 2);
@@ -369,11 +373,11 @@ fn cancelled_calls_fill_the_ring_behind_a_live_one_until_a_server_comes() {
     let first = client.try_send("first").unwrap().expect("there is a slot");
     let mut sent = 0;
     while let Some(ticket) = client.try_send("again").unwrap() {
-        client.cancel(ticket).unwrap().is_none();
+        assert!(client.cancel(ticket).unwrap().is_none());
         sent += 1;
     }
     // Four cells; three of them are behind the first call.
-    assert_eq!((sent, segment.len(), segment.audit().unwrap().free), (3, 4, 1));
+    assert_eq!((sent, segment.waiting(), segment.audit().unwrap().free), (3, 4, 1));
     thread::scope(|scope| {
         let waiting = scope.spawn(|| client.call("last", SOON).unwrap().into_vec());
         let server = segment.server().unwrap();
@@ -388,21 +392,22 @@ fn cancelled_calls_fill_the_ring_behind_a_live_one_until_a_server_comes() {
     all_free(&segment);
     // Without a live entry in front, a push makes space by itself.
     for _ in 0..20 {
-        client.cancel(client.try_send("alone").unwrap().expect("there is space")).unwrap().is_none();
+        assert!(client.cancel(client.try_send("alone").unwrap().expect("there is space")).unwrap().is_none());
     }
 }
 
 #[test]
 fn a_request_that_was_sent_again_waits_in_the_ring_once() {
     let segment = small();
-    let (client, server) = (segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap(), segment.server().unwrap());
+    let (client, server) =
+        (segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap(), segment.server().unwrap());
     let ticket = client.try_send("a").unwrap().expect("there is a slot");
     std::mem::forget(server.recv(SOON).unwrap());
     drop(server);
-    assert_eq!((segment.audit().unwrap().waiting, segment.len()), (1, 1));
+    assert_eq!((segment.audit().unwrap().waiting, segment.waiting()), (1, 1));
     // Long enough for several looks at the end of a slice, in a ring of four cells.
     assert_eq!(kind(client.recv(ticket, Duration::from_millis(700))), Some(ErrorKind::TimedOut));
-    assert_eq!(segment.len(), 1);
+    assert_eq!(segment.waiting(), 1);
     let other = client.try_send("b").unwrap().expect("there is a slot, and space in the ring");
     let server = segment.server().unwrap();
     for request in server.drain(3).unwrap() {
@@ -529,7 +534,7 @@ fn many_requests_come_at_once() {
     assert_eq!(kind(server.recv_many(9, Deadline::now(), Duration::ZERO)), Some(ErrorKind::TimedOut));
     tickets.into_iter().for_each(|ticket| assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::Failed)));
     let tickets = send(8);
-    assert_eq!((server.clear().unwrap(), segment.len()), (8, 0));
+    assert_eq!((server.clear().unwrap(), segment.waiting()), (8, 0));
     tickets.into_iter().for_each(|ticket| assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::Failed)));
     all_free(&segment);
 }
@@ -647,7 +652,7 @@ fn what_cannot_be_cancelled_is_received_without_a_wait() {
     // A thread of this client has taken the first part, and has not let go yet.
     let arrival = client.arrival(ticket);
     let at_it = arrival.lock().unwrap();
-    assert_eq!(client.cancel(ticket), Ok(false));
+    assert_eq!(client.cancel_unless_done(ticket), Ok(false));
     thread::scope(|scope| {
         let receiving = scope.spawn(|| client.recv(ticket, Deadline::now()));
         thread::sleep(Duration::from_millis(20));
@@ -739,7 +744,7 @@ fn long_requests_that_are_not_taken_have_a_limit_together() {
     let server = segment.server_with(&ServerOptions::new().max_message(LONGEST)).unwrap();
     let caller = |byte: u8| {
         let (client, request) = (client.clone(), vec![byte; LONGEST]);
-        move || client.call_outcome(&request, SOON)
+        move || client.call(&request, SOON)
     };
     thread::scope(|scope| {
         let callers: Vec<_> = (1..=6).map(|byte| scope.spawn(caller(byte))).collect();
@@ -762,15 +767,15 @@ fn long_requests_that_are_not_taken_have_a_limit_together() {
             thread::sleep(Duration::from_millis(1));
         }
         assert!((1..=4).contains(&came), "{came} came");
-        let outcomes: Vec<_> = callers.into_iter().map(|caller| caller.join().unwrap().unwrap()).collect();
+        let outcomes: Vec<_> = callers.into_iter().map(|caller| caller.join().unwrap()).collect();
         let failed = outcomes.iter().filter(
-            |outcome| matches!(outcome, Outcome::Failed(reason) if reason.starts_with(b"the server has too many long")),
+            |outcome| matches!(outcome, Err(error) if error.to_string().contains("the server has too many long")),
         );
         assert_eq!(failed.count(), 6 - came);
         // What was taken or has failed does not count any more.
         let again = scope.spawn(caller(7));
         assert_eq!(server.recv(SOON).unwrap().reply("b"), Ok(true));
-        assert!(matches!(again.join().unwrap(), Ok(Outcome::Answered(reply)) if *reply == *b"b"));
+        assert_eq!(*again.join().unwrap().unwrap(), *b"b");
     });
     all_free(&segment);
 }
@@ -804,6 +809,87 @@ fn tickets_survive_as_numbers_and_foreign_ones_are_stale() {
     assert_eq!(kind(other.try_recv(ticket)), Some(ErrorKind::Stale));
     assert!(matches!(other.cancel(ticket), Ok(None)));
     assert_eq!(client.pending(), 1);
+}
+
+// ---------------------------------------------------------------- servers that answer in a loop
+
+// Threads without a scope: one that serves on must not keep a test that has failed.
+#[test]
+fn serve_answers_with_what_its_handler_returns_until_it_is_stopped() {
+    let segment = small();
+    let client = segment.client().unwrap();
+    let server = segment.server_with(&ServerOptions::new().max_message(1000)).unwrap();
+    let act = |request: &mut Request<'_>| match &**request {
+        b"fail" => Err("no such thing".to_owned()),
+        b"parts" => {
+            for part in ["one ", "two "] {
+                assert_eq!(request.part(part, SOON), Ok(true));
+            }
+            Ok(b"three".to_vec())
+        }
+        b"too long" => Ok(vec![0; 1001]),
+        other => Err(format!("{other:?}")),
+    };
+    let stop = server.clone();
+    let serving = thread::spawn(move || server.serve(act));
+    let failed = |request: &str| {
+        let error = client.call(request, SOON).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Failed);
+        String::from_utf8(error.into_reason().expect("the server gave one").into_vec()).unwrap()
+    };
+    assert_eq!(failed("fail"), "no such thing");
+    let parts = client.stream("parts", SOON).unwrap().map(|part| part.unwrap().into_vec());
+    assert_eq!(parts.collect::<Vec<_>>(), [&b"one "[..], b"two ", b"three"]);
+    assert_eq!(*client.call("parts", SOON).unwrap(), *b"one two three");
+    assert_eq!(failed("too long"), "reqrep reply: larger than the limit");
+    stop.stop();
+    assert_eq!(serving.join().unwrap(), Ok(()));
+    drop(stop);
+    all_free(&segment);
+}
+
+#[test]
+fn serve_runs_in_several_threads_of_one_server() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let serving = [(); 2].map(|()| {
+        let server = server.clone();
+        thread::spawn(move || server.serve(|request| Ok::<_, Error>(request.take_payload())))
+    });
+    for n in 0..20 {
+        let tickets = client.send_many([&[n; 10], &[n + 1; 10]], SOON).unwrap();
+        let replies = tickets.into_iter().map(|ticket| client.recv(ticket, SOON).unwrap().into_vec());
+        assert_eq!(replies.collect::<Vec<_>>(), [[n; 10], [n + 1; 10]]);
+        assert_eq!(*client.call(&[n; 250], SOON).unwrap(), [n; 250]);
+    }
+    server.stop();
+    serving.into_iter().for_each(|serving| assert_eq!(serving.join().unwrap(), Ok(())));
+    all_free(&segment);
+}
+
+#[test]
+fn requests_ends_after_stop_and_after_the_first_error() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let tickets = client.send_many(["a", "b"], SOON).unwrap();
+    let mut requests = server.requests();
+    for _ in 0..2 {
+        let request = requests.next().expect("one waits").unwrap();
+        let answer = request.to_ascii_uppercase();
+        assert_eq!(request.reply(&answer), Ok(true));
+    }
+    assert_eq!(*client.recv(tickets[0], SOON).unwrap(), *b"A");
+    assert_eq!(*client.recv(tickets[1], SOON).unwrap(), *b"B");
+    server.stop();
+    assert!(requests.next().is_none() && requests.next().is_none());
+    assert!(server.requests().next().is_none());
+
+    let server = segment.server().unwrap();
+    let mut requests = server.requests();
+    order("futex", 0, Fault::Errno(Errno::IO.number()));
+    assert!(matches!(requests.next(), Some(Err(error)) if error.errno() == Some(Errno::IO.number())));
+    assert!(all_met() && requests.next().is_none());
+    all_free(&segment);
 }
 
 // ---------------------------------------------------------------- servers that hand requests on
@@ -847,7 +933,7 @@ fn what_is_given_back_may_be_cancelled_forgotten_or_in_parts() {
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let ticket = client.send("cancelled", SOON).unwrap();
     let mut request = server.recv(SOON).unwrap();
-    client.cancel(ticket).unwrap().is_none();
+    assert!(client.cancel(ticket).unwrap().is_none());
     assert!(!request.give_back());
     drop(request);
     all_free(&segment);
@@ -882,7 +968,7 @@ fn what_was_handed_to_a_peer_that_died_ends_as_if_its_server_had_died() {
     assert!(request.report_death());
     assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::PeerDied));
 
-    let client = client.redeliveries(1);
+    let client = segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap();
     let ticket = client.send("twice", SOON).unwrap();
     assert!(server.recv(SOON).unwrap().report_death());
     assert!(server.recv(SOON).unwrap().report_death());
@@ -890,7 +976,7 @@ fn what_was_handed_to_a_peer_that_died_ends_as_if_its_server_had_died() {
 
     let ticket = client.send("cancelled", SOON).unwrap();
     let request = server.recv(SOON).unwrap();
-    client.cancel(ticket).unwrap().is_none();
+    assert!(client.cancel(ticket).unwrap().is_none());
     assert!(!request.report_death());
     assert_eq!(segment.stats().redelivered, 1);
     all_free(&segment);
@@ -905,7 +991,7 @@ fn a_full_ring_takes_nothing_back() {
     // One that waits at the front, and behind it those of cancelled calls.
     let second = client.send("second", SOON).unwrap();
     for _ in 1..segment.geometry().queue {
-        client.cancel(client.send("", SOON).unwrap()).unwrap().is_none();
+        assert!(client.cancel(client.send("", SOON).unwrap()).unwrap().is_none());
     }
     assert!(!request.give_back());
     request.reply("done").unwrap();

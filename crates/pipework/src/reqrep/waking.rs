@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::tests::block_on;
-use super::{Client, Options, Segment, Server, Ticket};
+use super::{Client, ClientOptions, Options, Segment, Server, Ticket};
 use crate::deadline::Deadline;
 use crate::sync::{AtomicU64, Ordering};
 use crate::sys;
@@ -24,7 +24,11 @@ const GUARD: Duration = Duration::from_secs(60);
 const SETTLE: Duration = Duration::from_millis(4);
 
 fn client(segment: &Segment) -> Client {
-    let client = segment.client().unwrap();
+    client_with(segment, &ClientOptions::new())
+}
+
+fn client_with(segment: &Segment, options: &ClientOptions) -> Client {
+    let client = segment.client_with(options).unwrap();
     client.sender().liveness().tick().stop();
     client
 }
@@ -124,7 +128,7 @@ fn each_waiter_for_a_reply_is_woken_whatever_waits_beside_it() {
             let doorbell = made.take_if(|_| kind == Loop);
             crowd.add(move || {
                 match kind {
-                    Any => drop(caller.recv_any(Deadline::NEVER).unwrap().expect("a call").1.unwrap()),
+                    Any => drop(caller.recv_any(Deadline::NEVER).unwrap().expect("a call").result.unwrap()),
                     Task => drop(block_on(caller.call_async(&[kind as u8])).unwrap()),
                     Call => drop(caller.call(&[kind as u8], Deadline::NEVER).unwrap()),
                     Loop => assert!(is_rung(&doorbell.expect("it was made"), Deadline::NEVER)),
@@ -151,7 +155,7 @@ fn no_task_is_late_beside_a_thread_in_recv_any() {
     client.send("another", GUARD).unwrap();
     let another = server.recv(GUARD).unwrap();
     let any = client.clone();
-    crowd.add(move || drop(any.recv_any(Deadline::NEVER).unwrap().expect("a call").1.unwrap()));
+    crowd.add(move || drop(any.recv_any(Deadline::NEVER).unwrap().expect("a call").result.unwrap()));
     let tasks = Crowd::new();
     tasks.add(move || {
         for _ in 0..1000 {
@@ -261,10 +265,8 @@ fn each_waiter_for_a_slot_is_woken_whatever_waits_beside_it() {
     for (kinds, is_limited) in senders().into_iter().flat_map(|kinds| [(kinds.clone(), false), (kinds, true)])
     {
         let segment = Options::new().slots(1).members(8).anonymous().unwrap();
-        let clients = [(); 2].map(|()| {
-            let client = client(&segment);
-            if is_limited { client.max_in_flight(1) } else { client }
-        });
+        let options = ClientOptions::new().max_in_flight(is_limited.into());
+        let clients = [(); 2].map(|()| client_with(&segment, &options));
         let held = clients[0].try_send("held").unwrap().expect("there is a slot");
         let crowd = Crowd::new();
         for (whose, kind) in &kinds {
@@ -278,7 +280,7 @@ fn each_waiter_for_a_slot_is_woken_whatever_waits_beside_it() {
         }
         assert!(holder.cancel(held).unwrap().is_none());
         // The ring is full of calls that are over: that is not what these wait for.
-        assert!(segment.len() <= 2);
+        assert!(segment.waiting() <= 2);
     }
 }
 
@@ -355,7 +357,7 @@ fn full_ring() -> (Segment, Client) {
     while let Some(ticket) = client.try_send("again").unwrap() {
         assert!(client.cancel(ticket).unwrap().is_none());
     }
-    assert_eq!((segment.len(), segment.audit().unwrap().free), (16, 7));
+    assert_eq!((segment.waiting(), segment.audit().unwrap().free), (16, 7));
     (segment, client)
 }
 

@@ -21,7 +21,7 @@ use libc as c;
 use pipework::atomic::{self, create_fifo};
 use pipework::fd::{accept_many, copy_all, mkstemp_at, pwrite_all, read_full, write_all};
 use pipework::reqrep::Options;
-use pipework::{ErrorKind, Result};
+use pipework::{Error, ErrorKind, Result};
 
 use crate::harness::tracee::{self, Fault, Tracee, mark, trace};
 use crate::harness::{Folder, PATIENCE, alone_for, descriptors, say, shared};
@@ -283,7 +283,8 @@ fn a_call_in_parts(_: &Folder, soon: Duration) -> Result<()> {
             request.reply(&[8; 2000]).map(drop)
         };
         let Ok(served) = thread::Builder::new().spawn_scoped(scope, serve) else { return Ok(()) };
-        let done = client.call(&[7; 1000], soon).map(|reply| assert_eq!(&*reply, [8; 2000]));
+        let reply = client.call(&[7; 1000], soon).map_err(Error::from);
+        let done = reply.map(|reply| assert_eq!(&*reply, [8; 2000]));
         let served = served.join().expect("the server goes on, or says why not");
         done.and(served)
     })

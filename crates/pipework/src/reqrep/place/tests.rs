@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
 use crate::reqrep::tests::block_on;
-use crate::reqrep::{ClientOptions, Client, Options, Segment, Ticket};
+use crate::reqrep::{Client, ClientOptions, Options, Segment, Ticket};
 use crate::sync::{AtomicU64, Hint, Ordering};
 use crate::sys;
 
@@ -29,7 +29,7 @@ fn full_ring() -> Client {
     while let Some(ticket) = client.try_send("again").unwrap() {
         assert!(client.cancel(ticket).unwrap().is_none());
     }
-    assert_eq!(segment.len(), 4);
+    assert_eq!(segment.waiting(), 4);
     client
 }
 
@@ -97,21 +97,28 @@ pub(super) fn until_waiting(client: &Client, len: u64) {
     }
 }
 
-/// Wherever in the line it stands, and although those before it wait for a server.
+/// Wherever in the line it stands. A thread of another client goes on waiting.
 #[test]
-fn a_thread_in_the_line_hears_that_there_is_no_server() {
+fn threads_in_the_line_of_a_client_that_needs_a_server_end_when_the_last_server_leaves() {
     let (segment, client, _first) = taken();
-    let (server, needy) = (segment.server().unwrap(), client.clone().needs_server(true));
+    let needy = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
+    let server = segment.server().unwrap();
     thread::scope(|scope| {
         let patient = scope.spawn(|| client.send("a", Duration::from_secs(3)));
         until_waiting(&client, 1);
-        let wary = scope.spawn(|| (needy.send("b", SOON).map_err(|error| error.kind()), Instant::now()));
-        until_waiting(&client, 2);
+        let wary = [1, 2].map(|len| {
+            let sending =
+                scope.spawn(|| (needy.send("b", SOON).map_err(|error| error.kind()), Instant::now()));
+            until_waiting(&needy, len);
+            sending
+        });
         drop(server);
         let gone = Instant::now();
-        let (end, at) = wary.join().unwrap();
-        let late = at.saturating_duration_since(gone);
-        assert!(end == Err(ErrorKind::NoServer) && late < Duration::from_secs(1), "{end:?}, {late:?}");
+        for sending in wary {
+            let (end, at) = sending.join().unwrap();
+            let late = at.saturating_duration_since(gone);
+            assert!(end == Err(ErrorKind::NoServer) && late < Duration::from_secs(1), "{end:?}, {late:?}");
+        }
         assert_eq!(patient.join().unwrap().map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
     });
 }
@@ -278,7 +285,8 @@ fn a_turn_that_is_not_taken_goes_to_the_next() {
 #[test]
 fn only_those_who_need_a_server_hear_that_there_is_none() {
     let (segment, client, _first) = taken();
-    let (server, needy) = (segment.server().unwrap(), client.clone().needs_server(true));
+    let needy = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
+    let server = segment.server().unwrap();
     let space = needy.send_doorbell().unwrap();
     let [mut one, mut other] = [&client, &needy].map(|client| Box::pin(client.send_async("a")));
     let woken = [(); 2].map(|()| Arc::new(Counter(Hint::new(0))));
@@ -299,9 +307,9 @@ fn only_those_who_need_a_server_hear_that_there_is_none() {
 #[test]
 fn a_client_keeps_no_more_slots_than_it_may() {
     let segment = Options::new().slots(4).anonymous().unwrap();
-    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let client = segment.client_with(&ClientOptions::new().max_in_flight(2)).unwrap();
+    let server = segment.server().unwrap();
     let before = client.send("before", SOON).unwrap();
-    let client = client.max_in_flight(2);
     let other = client.clone();
     let second = other.send("second", SOON).unwrap();
     assert!(client.try_send("a third").unwrap().is_none());
@@ -332,7 +340,7 @@ fn a_client_keeps_no_more_slots_than_it_may() {
         }
     });
     assert!(!taken.reply("to nobody").unwrap());
-    assert!(client.max_in_flight(0).try_send("without a limit").unwrap().is_some());
+    assert!(segment.client().unwrap().try_send("without a limit").unwrap().is_some());
 }
 
 /// As where a client was taken for dead, and joined anew.

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::tests::{AT_ONCE, Counter, SOON, awaited, poll, taken, until_waiting};
-use crate::reqrep::{ClientOptions, Client, Options, Segment, Ticket};
+use crate::reqrep::{Client, ClientOptions, Options, Segment, Ticket};
 use crate::sync::Hint;
 
 /// The slices of a wait are 50, 50, 100, 200 and 250 ms long: after this time the last has begun.
@@ -37,7 +37,8 @@ fn late(late: &Client, free: impl FnOnce()) -> Duration {
 /// Three slots: two of them are held by one client, and one by another, which may have no more.
 fn limited() -> (Segment, (Client, [Ticket; 2]), (Client, Ticket)) {
     let segment = Options::new().slots(3).members(8).anonymous().unwrap();
-    let (holder, limited) = (segment.client().unwrap(), segment.client_with(&ClientOptions::new().max_in_flight(1)).unwrap());
+    let (holder, limited) =
+        (segment.client().unwrap(), segment.client_with(&ClientOptions::new().max_in_flight(1)).unwrap());
     let held = [(); 2].map(|()| holder.try_send("held").unwrap().unwrap());
     let own = limited.try_send("own").unwrap().unwrap();
     (segment, (holder, held), (limited, own))
@@ -82,21 +83,26 @@ fn nor_does_the_watch_thread_of_one() {
 /// The limit is reached while a thread waits for a slot, and it is parked before all others.
 #[test]
 fn who_meets_its_limit_while_it_waits_passes_the_wake_up_on() {
-    let (segment, (holder, held), (limited, _own)) = limited();
-    let other = segment.client().unwrap();
-    limited.sender().waiters.set_limit(0, 1);
+    let (segment, (holder, held), (limited, own)) = limited();
+    let (other, waiters) = (segment.client().unwrap(), &limited.sender().waiters);
+    // Its place goes to a third client, so that there is no slot and no limit at first.
+    assert!(limited.cancel(own).unwrap().is_none());
+    let third = segment.client().unwrap();
+    third.try_send("last").unwrap().unwrap();
     thread::scope(|scope| {
         let at_limit = scope.spawn(|| limited.send("waits", SOON).unwrap());
         until_waiting(&limited, 1);
         let took = late(&other, || {
-            limited.sender().waiters.set_limit(1, 1);
+            assert!(waiters.enter(), "as if another thread had sent a call");
             assert!(holder.cancel(held[0]).unwrap().is_none());
         });
-        // It hears that it may have more.
-        let raised = Instant::now();
-        limited.sender().waiters.set_limit(2, 1);
+        // It hears that the other call is over.
+        let over = Instant::now();
+        if waiters.exit() {
+            waiters.tell_of_end();
+        }
         let ticket = at_limit.join().unwrap();
-        let came = raised.elapsed();
+        let came = over.elapsed();
         assert!(took < AT_ONCE && came < AT_ONCE, "{took:?}, {came:?}");
         assert!(limited.cancel(ticket).unwrap().is_none());
     });

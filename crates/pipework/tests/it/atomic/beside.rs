@@ -451,7 +451,7 @@ const WRITER_CALLS: [WriterCall; 27] = [
     }),
     ("try_burst", |giver| {
         if let Some(message) = giver.next_burst()
-            && giver.writer.try_burst(message).unwrap().is_some()
+            && giver.writer.try_burst(message).unwrap()
         {
             giver.given.push(giver.next);
         }

@@ -304,7 +304,7 @@ fn perform(writer: &mut Writer, style: Style, deeds: &[Deed]) {
     }
     match deeds.last() {
         Some(Deed::Burst(data)) if style == Style::Try => {
-            until_taken(writer, |writer| writer.try_burst(data).unwrap().is_some());
+            until_taken(writer, |writer| writer.try_burst(data).unwrap());
         }
         Some(Deed::Burst(data)) => writer.burst(data, Deadline::NEVER).unwrap(),
         Some(Deed::Line(line)) => {

@@ -43,8 +43,8 @@ fn fill(mount: &Path) -> (File, u64) {
     (filler, len)
 }
 
-fn kind<T>(outcome: Result<T>) -> Option<ErrorKind> {
-    outcome.err().map(|error| error.kind())
+fn kind<T, E: Into<Error>>(outcome: std::result::Result<T, E>) -> Option<ErrorKind> {
+    outcome.err().map(|error| error.into().kind())
 }
 
 fn is_full(error: &Error) -> bool {
@@ -199,7 +199,7 @@ fn calls_touch_the_slots_that_they_use_and_no_others() {
             let touched = touched_kib(&path);
             assert!(touched < 1024, "{what}: {touched} KiB");
         };
-        let client = segment.client_with(&ClientOptions::new().max_in_flight(0).redeliveries(1)).unwrap();
+        let client = segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap();
         let server = segment.server().unwrap();
         check("attached");
         let ticket = client.send("a", PATIENCE).unwrap();
@@ -207,11 +207,11 @@ fn calls_touch_the_slots_that_they_use_and_no_others() {
         assert_eq!(client.pending(), 1);
         let request = server.recv(PATIENCE).unwrap();
         assert_eq!(request.reply("b"), Ok(true));
-        assert_eq!(client.recv_any(PATIENCE).unwrap().unwrap().0, ticket);
+        assert_eq!(client.recv_any(PATIENCE).unwrap().unwrap().ticket, ticket);
         assert!(client.recv_any(PATIENCE).unwrap().is_none());
         check("received");
         // A limit is counted, and a descriptor watches what is in progress.
-        let client = client.max_in_flight(2);
+        let client = segment.client_with(&ClientOptions::new().max_in_flight(2)).unwrap();
         let bell = client.doorbell().unwrap();
         let tickets = client.send_many(["c", "d"], PATIENCE).unwrap();
         assert_eq!(tickets.len(), 2);

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pipework::reqrep::{Client, Options, Segment, Server};
-use pipework::{Error, ErrorKind};
+use pipework::ErrorKind;
+use pipework::reqrep::{Client, ClientOptions, Options, Segment, Server};
 use rustix::event::{PollFlags, Timespec, epoll};
 
 use crate::harness::{
@@ -163,7 +163,8 @@ fn a_doorbell_tells_of_a_server_that_died_with_the_request() {
         assert_eq!(client.try_recv(ticket).map_err(|error| error.kind()).err(), Some(ErrorKind::PeerDied));
         // Another gets it if that was asked for, and hears of it by its own doorbell.
         let second = doomed(&taken[1]);
-        let client = client.redeliveries(1);
+        let client = segment.client_with(&ClientOptions::new().redeliveries(1)).expect("a place");
+        let doorbell = client.doorbell().expect("a descriptor");
         let ticket = client.send("b", PATIENCE).expect("a slot");
         awaited(&taken[1]);
         let server = segment.server().expect("a place");
@@ -342,9 +343,8 @@ fn a_file_that_is_cut_short_kills_no_thread_that_waits_on_it() {
             .expect("a file");
         // More than a slice: by now, each has looked.
         thread::sleep(Duration::from_millis(120));
-        let is_cut_short = |error: Error| error.kind() == ErrorKind::Corrupt;
-        assert!(client.try_recv(ticket).is_err_and(is_cut_short));
-        assert!(server.try_recv().is_err_and(is_cut_short));
+        assert!(client.try_recv(ticket).is_err_and(|error| error.kind() == ErrorKind::Corrupt));
+        assert!(server.try_recv().is_err_and(|error| error.kind() == ErrorKind::Corrupt));
         drop((client, server, doorbells));
         await_threads(before);
     });

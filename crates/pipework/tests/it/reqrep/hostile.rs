@@ -239,7 +239,7 @@ fn a_payload_that_memory_is_missing_for_is_an_error() {
             let ticket = client.try_send("a").unwrap().expect("a slot is free");
             assert!(server.try_recv().unwrap().expect("it was sent").reply("b").unwrap());
             words[map.slots + 3].store(u64::from(LARGE), Ordering::SeqCst);
-            client.recv(ticket, PATIENCE).map(drop).map_err(told).unwrap_err();
+            client.recv(ticket, PATIENCE).map(drop).map_err(Error::from).map_err(told).unwrap_err();
             drop((client, server));
             works(&segment);
         })

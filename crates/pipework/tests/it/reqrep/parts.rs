@@ -5,8 +5,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pipework::reqrep::{Audit, Client, Options, Outcome, Request, Segment, Server, Ticket};
-use pipework::{Deadline, ErrorKind, Result};
+use pipework::reqrep::{
+    Audit, CallError, Client, ClientOptions, Options, Reply, Request, Segment, Server, ServerOptions, Ticket,
+};
+use pipework::{Deadline, Error, ErrorKind, Result};
 
 use crate::harness::{PATIENCE, Random};
 
@@ -28,8 +30,15 @@ fn ends(segment: &Segment) -> (Client, Server) {
     (segment.client().expect("a place"), segment.server().expect("a place"))
 }
 
-fn kind<T>(outcome: Result<T>) -> Option<ErrorKind> {
-    outcome.err().map(|error| error.kind())
+fn kind<T, E: Into<Error>>(outcome: std::result::Result<T, E>) -> Option<ErrorKind> {
+    outcome.err().map(|error| error.into().kind())
+}
+
+/// Why a server has failed a call.
+fn reason(ended: std::result::Result<Reply, CallError>) -> Vec<u8> {
+    let error = ended.expect_err("its server has failed it");
+    assert_eq!(error.kind(), ErrorKind::Failed);
+    error.into_reason().map_or(Vec::new(), Reply::into_vec)
 }
 
 fn assert_all_free(segment: &Segment) {
@@ -119,25 +128,23 @@ fn many_threads_call_with_long_payloads_at_once() {
 #[test]
 fn what_is_longer_than_a_handle_takes_is_too_long_on_either_side() {
     let segment = small();
-    let (client, server) = ends(&segment);
+    let client = segment.client().unwrap();
     let bytes = [1; 1000];
     // The request: at the client, and at the server, which goes on with the next.
-    assert_eq!(kind(client.clone().max_message(999).call(&bytes, PATIENCE)), Some(ErrorKind::TooLong));
+    let strict = segment.client_with(&ClientOptions::new().max_message(999)).unwrap();
+    assert_eq!(kind(strict.call(&bytes, PATIENCE)), Some(ErrorKind::TooLong));
     assert_eq!(kind(client.try_send(&bytes)), Some(ErrorKind::TooLong));
     assert_all_free(&segment);
     thread::scope(|scope| {
-        let strict = server.clone().max_message(999);
+        let strict = segment.server_with(&ServerOptions::new().max_message(999)).unwrap();
         let serving = scope.spawn(move || strict.recv(PATIENCE).unwrap().reply("short").unwrap());
-        match client.call_outcome(&bytes, PATIENCE).unwrap() {
-            Outcome::Failed(reason) => assert_eq!(&*reason, b"longer than the server's max_message"),
-            answered => panic!("{answered:?}"),
-        }
+        assert_eq!(reason(client.call(&bytes, PATIENCE)), b"longer than the server's max_message");
         assert_eq!(*client.call("next", PATIENCE).unwrap(), *b"short");
         assert!(serving.join().unwrap());
     });
     // The reply: at the server, and at the client, whose call is cancelled.
     thread::scope(|scope| {
-        let strict = server.clone().max_message(999);
+        let strict = segment.server_with(&ServerOptions::new().max_message(999)).unwrap();
         let serving = scope.spawn(move || {
             let mut request = strict.recv(PATIENCE).unwrap();
             assert_eq!(kind(request.try_reply(&bytes)), Some(ErrorKind::TooLong));
@@ -146,10 +153,10 @@ fn what_is_longer_than_a_handle_takes_is_too_long_on_either_side() {
         assert_eq!(client.call("a", PATIENCE).unwrap().len(), 999);
         assert_eq!(serving.join().unwrap(), Ok(true));
     });
-    let server = server.max_message(1000);
+    let server = segment.server_with(&ServerOptions::new().max_message(1000)).unwrap();
     thread::scope(|scope| {
         let serving = scope.spawn(|| server.recv(PATIENCE).unwrap().reply(&bytes));
-        let strict = client.clone().max_message(500);
+        let strict = segment.client_with(&ClientOptions::new().max_message(500)).unwrap();
         let ticket = strict.send("a", PATIENCE).unwrap();
         assert_eq!(kind(strict.recv(ticket, PATIENCE)), Some(ErrorKind::TooLong));
         assert_eq!(kind(strict.recv(ticket, PATIENCE)), Some(ErrorKind::Stale));
@@ -161,13 +168,13 @@ fn what_is_longer_than_a_handle_takes_is_too_long_on_either_side() {
 #[test]
 fn that_a_reply_is_too_long_comes_with_its_ticket() {
     let segment = small();
-    let (client, server) = ends(&segment);
+    let server = segment.server().unwrap();
     thread::scope(|scope| {
         let serving = scope.spawn(|| server.recv(PATIENCE).unwrap().reply(&[1; 1000]));
-        let strict = client.clone().max_message(500);
+        let strict = segment.client_with(&ClientOptions::new().max_message(500)).unwrap();
         let ticket = strict.send("a", PATIENCE).unwrap();
-        let (any, outcome) = strict.recv_any(PATIENCE).unwrap().expect("a call");
-        assert!(any == ticket && kind(outcome) == Some(ErrorKind::TooLong));
+        let done = strict.recv_any(PATIENCE).unwrap().expect("a call");
+        assert_eq!((done.ticket, kind(done.result)), (ticket, Some(ErrorKind::TooLong)));
         assert!(strict.recv_any(PATIENCE).unwrap().is_none(), "it is over");
         assert_eq!(serving.join().unwrap(), Ok(false));
     });
@@ -299,8 +306,8 @@ fn who_does_not_wait_gets_long_requests_as_well() {
 #[test]
 fn who_keeps_a_server_waiting_fails_and_the_server_goes_on() {
     let segment = small();
-    let (client, server) = ends(&segment);
-    let server = server.part_timeout(SHORT);
+    let client = segment.client().unwrap();
+    let server = segment.server_with(&ServerOptions::new().part_timeout(SHORT)).unwrap();
     // A client that does not take the parts of its reply.
     let ticket = client.send("a", PATIENCE).unwrap();
     assert_eq!(kind(server.recv(PATIENCE).unwrap().reply(&[1; 3 * PART])), Some(ErrorKind::TimedOut));
@@ -312,10 +319,7 @@ fn who_keeps_a_server_waiting_fails_and_the_server_goes_on() {
     assert!(request.is_wanted(), "nothing of it was given, and it can be given again");
     assert_eq!(kind(request.part(&[1; 2 * PART], SHORT)), Some(ErrorKind::TimedOut));
     assert!(request.fail("in vain: the part before is still there"));
-    match client.outcome(ticket, PATIENCE).unwrap() {
-        Outcome::Failed(reason) => assert!(reason.is_empty(), "{reason:?}"),
-        answered => panic!("{answered:?}"),
-    }
+    assert_eq!(reason(client.recv(ticket, PATIENCE)), b"");
     // Of a long part something was given: the request has failed with it.
     let ticket = client.send("c", PATIENCE).unwrap();
     let mut request = server.recv(PATIENCE).unwrap();

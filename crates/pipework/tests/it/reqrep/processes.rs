@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pipework::reqrep::{Audit, Client, Options, Segment, Server};
-use pipework::{Deadline, ErrorKind, Result};
+use pipework::{Deadline, Error, ErrorKind};
 
 use crate::harness::{Child, PATIENCE, PROMPT, TOLERANCE, awaited, fork, shared};
 
@@ -29,8 +29,8 @@ fn small() -> Segment {
     options().anonymous().expect("a segment")
 }
 
-fn kind<T>(outcome: Result<T>) -> Option<ErrorKind> {
-    outcome.err().map(|error| error.kind())
+fn kind<T, E: Into<Error>>(outcome: Result<T, E>) -> Option<ErrorKind> {
+    outcome.err().map(|error| error.into().kind())
 }
 
 /// What every server here answers: the request in capitals.

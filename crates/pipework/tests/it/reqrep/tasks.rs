@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::Duration;
 
-use pipework::reqrep::{Client, Options, Segment, Server};
+use pipework::reqrep::{Client, ClientOptions, Options, Segment, Server};
 use pipework::{Error, ErrorKind};
 use tokio::runtime;
 use tokio::time::timeout;
@@ -46,7 +46,8 @@ async fn call_in_tasks(client: Client, tasks: u32, each: u32) -> Vec<Result<(), 
         let mut ends = Vec::new();
         for turn in 0..each {
             let request = [task.to_le_bytes(), turn.to_le_bytes()].concat();
-            ends.push(client.call_async(&request).await.map(|reply| assert_eq!(*reply, request)));
+            let reply = client.call_async(&request).await;
+            ends.push(reply.map(|reply| assert_eq!(*reply, request)).map_err(Error::from));
         }
         ends
     };
@@ -91,7 +92,8 @@ fn tasks_hear_of_servers_that_are_killed() {
         let segment = open(&folder);
         let calling = fork(|| {
             let client = open(&folder).client().expect("a place");
-            let patient = client.clone().redeliveries(3);
+            let options = ClientOptions::new().redeliveries(3);
+            let patient = client.segment().client_with(&options).expect("a place");
             let mut ends = [vec![], vec![]];
             three_threads().block_on(async {
                 while end[0].load(SeqCst) == 0 {

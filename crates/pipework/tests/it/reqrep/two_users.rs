@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use pipework::reqrep::{Audit, Client, Options, Segment, Server, Ticket};
-use pipework::{Deadline, ErrorKind, Result};
+use pipework::reqrep::{Audit, Client, ClientOptions, Options, Segment, Server, Ticket};
+use pipework::{Deadline, Error, ErrorKind};
 use rustix::event::PollFlags;
 
 use crate::harness::{PATIENCE, alone, asleep, awaited, fork, is_ready, say, setting, shared, wait_for};
@@ -34,8 +34,8 @@ fn assert_all_free(segment: &Segment) {
     assert_eq!(audit, expected);
 }
 
-fn kind<T>(outcome: Result<T>) -> Option<ErrorKind> {
-    outcome.err().map(|error| error.kind())
+fn kind<T, E: Into<Error>>(outcome: Result<T, E>) -> Option<ErrorKind> {
+    outcome.err().map(|error| error.into().kind())
 }
 
 fn poll_once<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> {
@@ -44,8 +44,8 @@ fn poll_once<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> 
 
 /// A client that has given out a ticket, and whose next call gets the last slot: no older entry of
 /// the ring leads there.
-fn sender(segment: &Segment) -> Client {
-    let client = segment.client().unwrap();
+fn sender(segment: &Segment, options: &ClientOptions) -> Client {
+    let client = segment.client_with(options).unwrap();
     let sent = (0..segment.geometry().slots).map(|_| client.try_send("over").unwrap().unwrap());
     let mut tickets: Vec<_> = sent.collect();
     tickets.sort_by_key(|ticket| ticket.idx());
@@ -88,7 +88,8 @@ fn other_threads_cannot_end_a_call_whose_request_is_half_sent() {
         } else {
             // It is the client's turn now, which may be writing.
             assert_eq!(kind(request.next_part(Deadline::now())), Some(ErrorKind::TimedOut));
-            assert_eq!(kind(client.cancel(ticket)), Some(ErrorKind::Stale));
+            assert_eq!(kind(client.cancel_unless_done(ticket)), Some(ErrorKind::Stale));
+            assert_eq!(client.cancel(ticket), Ok(None), "and it goes on");
         }
         assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::Stale));
         check();
@@ -140,7 +141,7 @@ fn forget_all_leaves_calls_to_threads_that_wait_for_them() {
 fn send_pushes_a_request_that_was_forgotten_while_the_ring_was_full() {
     let segment = small(3);
     let (other, server) = ends(&segment);
-    let client = sender(&segment);
+    let client = sender(&segment, &ClientOptions::new());
     let first = fill_ring(&segment, &other, &server);
     thread::scope(|scope| {
         let sending = asleep(scope, || client.send("forgotten", PATIENCE));
@@ -159,7 +160,7 @@ fn send_pushes_a_request_that_was_forgotten_while_the_ring_was_full() {
 fn send_takes_back_a_forgotten_request_when_its_time_is_over() {
     let segment = small(3);
     let (other, server) = ends(&segment);
-    let client = sender(&segment).max_in_flight(1);
+    let client = sender(&segment, &ClientOptions::new().max_in_flight(1));
     let first = fill_ring(&segment, &other, &server);
     thread::scope(|scope| {
         let sending = asleep(scope, || client.send("forgotten", Duration::from_secs(1)));
@@ -184,7 +185,7 @@ fn recovery_pushes_a_forgotten_request_whose_client_died_before_it_could() {
             let (other, server) = ends(&segment);
             let [is_ready, forgotten] = shared(2) else { panic!("there are two") };
             let child = fork(|| {
-                let client = sender(&segment);
+                let client = sender(&segment, &ClientOptions::new());
                 forgotten.store(1, SeqCst);
                 awaited(is_ready);
                 thread::scope(|scope| {
@@ -221,10 +222,10 @@ fn recovery_pushes_a_forgotten_request_whose_client_died_before_it_could() {
 fn foreign_code_that_panics_while_a_call_is_made_leaves_no_slot_behind() {
     let segment = small(4);
     let (client, server) = ends(&segment);
-    let told = catch_unwind(AssertUnwindSafe(|| {
-        poll_once(pin!(client.call_async_told("a", |_| panic!("foreign code"))))
+    let sent = catch_unwind(AssertUnwindSafe(|| {
+        poll_once(pin!(client.call_async_telling("a", |_| panic!("foreign code"))))
     }));
-    assert!(told.is_err());
+    assert!(sent.is_err());
     assert_all_free(&segment);
     let requests = (0..3).map(|nth| if nth < 2 { "b" } else { panic!("foreign code") });
     let many = catch_unwind(AssertUnwindSafe(|| client.send_many(requests, PATIENCE)));
@@ -254,7 +255,7 @@ fn clients_doorbell_is_not_readable_when_nothing_is_left() {
     };
     // In each way in which the last call can end.
     assert!(client.forget(answered()).is_ok() && !is_readable(&doorbell));
-    assert!(client.abandon(answered()).unwrap().is_some() && !is_readable(&doorbell));
+    assert!(client.cancel(answered()).unwrap().is_some() && !is_readable(&doorbell));
     assert!(client.try_recv(answered()).unwrap().is_some() && !is_readable(&doorbell));
     answered();
     assert!(client.forget_all() == 1 && !is_readable(&doorbell));

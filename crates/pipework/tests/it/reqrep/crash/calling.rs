@@ -67,7 +67,7 @@ pub(super) fn send_waiting_for_a_slot(fate: &Fate) {
         let mut free_the_slot = || {
             second.get_or_insert_with(|| {
                 let second = asleep(scope, || clients[1].send("second", PATIENCE).unwrap());
-                assert_eq!(clients[0].cancel(ticket), Ok(true));
+                assert_eq!(clients[0].cancel(ticket), Ok(None));
                 second
             });
         };
@@ -75,7 +75,7 @@ pub(super) fn send_waiting_for_a_slot(fate: &Fate) {
         free_the_slot();
         let ticket = second.unwrap().join().unwrap();
         fate.got_on(died);
-        assert_eq!(clients[1].cancel(ticket), Ok(true));
+        assert_eq!(clients[1].cancel(ticket), Ok(None));
     });
     assert_whole(&segment);
 }
@@ -96,7 +96,7 @@ pub(super) fn send_with_a_dead_clients_slot(fate: &Fate) {
     let died = victim.die();
     let ticket = next.send("next", PATIENCE).unwrap();
     fate.got_on(died);
-    assert_eq!(next.cancel(ticket), Ok(true));
+    assert_eq!(next.cancel(ticket), Ok(None));
     assert_whole(&segment);
 }
 
@@ -161,7 +161,7 @@ pub(super) fn cancel_sent(fate: &Fate) {
     let segment = small(1);
     let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
     let victim = fate.caller(&segment, |client, ticket| {
-        assert_eq!(client.cancel(ticket), Ok(true));
+        assert_eq!(client.cancel(ticket), Ok(None));
     });
     next_gets_the_slot(fate, &client, || victim.die());
     answer_all(&server);
@@ -172,7 +172,7 @@ pub(super) fn cancel_taken(fate: &Fate) {
     let segment = small(1);
     let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
     let victim = fate.caller(&segment, |client, ticket| {
-        assert_eq!(client.cancel(ticket), Ok(true));
+        assert_eq!(client.cancel(ticket), Ok(None));
     });
     let request = server.try_recv().unwrap().unwrap();
     next_gets_the_slot(fate, &client, || {
@@ -237,7 +237,7 @@ pub(super) const END: &[u8] = b"end";
 
 fn send_and_cancel(client: &Client) {
     let ticket = client.try_send("never").unwrap().unwrap();
-    assert_eq!(client.cancel(ticket), Ok(true));
+    assert_eq!(client.cancel(ticket), Ok(None));
 }
 
 /// While `client` sleeps because the victim has the last slot, `die` lets that die; then the client
@@ -248,6 +248,6 @@ pub(super) fn next_gets_the_slot(fate: &Fate, client: &Client, die: impl FnOnce(
         let died = die();
         let ticket = next.join().unwrap();
         fate.got_on(died);
-        assert_eq!(client.cancel(ticket), Ok(true));
+        assert_eq!(client.cancel(ticket), Ok(None));
     });
 }

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use pipework::ErrorKind;
-use pipework::reqrep::{Client, Outcome, Segment, Stream, Ticket};
+use pipework::reqrep::{Client, Reply, Segment, Stream, Ticket};
 use rustix::event::PollFlags;
 
 use super::calling::{END, next_gets_the_slot, serve};
@@ -71,7 +71,7 @@ pub(super) fn give_to_nobody(fate: &Fate) {
         assert_eq!(request.part("part", SOON), Ok(false));
         drop(request);
     });
-    assert_eq!(client.cancel(ticket), Ok(true));
+    assert_eq!(client.cancel(ticket), Ok(None));
     next_gets_the_slot(fate, &next, || victim.die());
     assert_whole(&segment);
 }
@@ -264,9 +264,11 @@ pub(super) fn writer(segment: &Segment) -> Child {
 
 /// Why a call has failed.
 fn reason(client: &Client, ticket: Ticket) -> Result<Vec<u8>, ErrorKind> {
-    match client.outcome(ticket, PATIENCE) {
-        Ok(Outcome::Failed(reason)) => Ok(reason.into_vec()),
-        Ok(Outcome::Answered(reply)) => panic!("nobody has answered: {reply:?}"),
+    match client.recv(ticket, PATIENCE) {
+        Ok(reply) => panic!("nobody has answered: {reply:?}"),
+        Err(error) if error.kind() == ErrorKind::Failed => {
+            Ok(error.into_reason().map_or(Vec::new(), Reply::into_vec))
+        }
         Err(error) => Err(error.kind()),
     }
 }

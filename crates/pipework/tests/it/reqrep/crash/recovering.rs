@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use pipework::reqrep::{ClientOptions, Client, Request, Segment, Server, Ticket};
+use pipework::reqrep::{Client, ClientOptions, Request, Segment, Server, Ticket};
 use pipework::{Deadline, ErrorKind};
 
 use super::calling::{answer, answer_all};
@@ -86,7 +86,8 @@ pub(super) fn wait(fate: &Fate) {
 /// The same, where another server may have the requests.
 pub(super) fn wait_and_redeliver(fate: &Fate) {
     let segment = small(2);
-    let (server, client) = (segment.server().unwrap(), segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap());
+    let (server, client) =
+        (segment.server().unwrap(), segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap());
     let victim = fate.victim(&segment, || {
         let client = segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap();
         let ticket = client.try_send("ping").unwrap().unwrap();
@@ -105,9 +106,11 @@ pub(super) fn wait_and_redeliver(fate: &Fate) {
 
 // ---------------------------------------------------------------- the living and the dead
 
-/// A client and a server who had to do with six who died, two of them servers.
+/// Two clients and a server that had to do with six that died, two of them servers.
 pub(super) struct Living {
     client: Client,
+    /// It allows a redelivery.
+    insistent: Client,
     server: Server,
     /// A dead server had it.
     lost: Ticket,
@@ -122,19 +125,20 @@ impl Living {
 
     /// Space for all this, for a victim, and for those who look after it.
     pub(super) fn segment() -> Segment {
-        options(9).members(12).anonymous().unwrap()
+        options(9).members(13).anonymous().unwrap()
     }
 
     /// Leaves calls of the dead in every state that outlives them, one in each of the nine slots.
     pub(super) fn among_the_dead(segment: &Segment) -> Living {
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let insistent = segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap();
         let send = |request| client.try_send(request).unwrap().unwrap();
-        let send_twice = |request| client.clone().redeliveries(1).try_send(request).unwrap().unwrap();
+        let send_twice = |request| insistent.try_send(request).unwrap().unwrap();
         let audit = || segment.audit().unwrap();
 
         let (lost, again, dropped) = (send("lost"), send_twice("again"), send("dropped"));
         let mut dead = vec![taker(segment, 3)];
-        assert_eq!(client.cancel(dropped), Ok(true));
+        assert_eq!(client.cancel(dropped), Ok(None));
 
         dead.push(caller(segment, &["done", "taken"]));
         assert_eq!(answer(server.try_recv().unwrap().unwrap()), b"done");
@@ -149,17 +153,17 @@ impl Living {
 
         assert_eq!(dead.len(), Living::DEAD);
         dead.into_iter().for_each(Tracee::kill);
-        Living { client, server, lost, redeliverable: [again, claimed], request }
+        Living { client, insistent, server, lost, redeliverable: [again, claimed], request }
     }
 
     /// Once a victim has died as well.
     pub(super) fn get_on(self, fate: &Fate, died: Instant) {
-        let Living { client, server, lost, redeliverable: [again, claimed], request } = self;
+        let Living { client, insistent, server, lost, redeliverable: [again, claimed], request } = self;
         assert_eq!(outcome(&client, lost), Err(ErrorKind::PeerDied));
         fate.got_on(died);
         // They begin to wait only now.
-        assert_eq!(outcome_with(&server, fate, Instant::now(), &client, again), answered("AGAIN"));
-        assert_eq!(outcome_with(&server, fate, Instant::now(), &client, claimed), answered("CLAIMED"));
+        assert_eq!(outcome_with(&server, fate, Instant::now(), &insistent, again), answered("AGAIN"));
+        assert_eq!(outcome_with(&server, fate, Instant::now(), &insistent, claimed), answered("CLAIMED"));
         assert_eq!(&*request, b"taken");
         // Whether the death of its client has been noticed is open.
         let _was_wanted = request.reply("TAKEN").expect("it is this server's");
@@ -187,7 +191,7 @@ impl Giving {
     /// Leaves a call in each of seven slots.
     fn among_the_dead(segment: &Segment) -> Giving {
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
-        let again = client.clone().redeliveries(1);
+        let again = segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap();
         let forget = |client: &Client, request| {
             let ticket = client.try_send(request).unwrap().unwrap();
             client.forget(ticket).unwrap();

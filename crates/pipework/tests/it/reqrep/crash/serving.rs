@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Instant;
 
 use pipework::ErrorKind;
-use pipework::reqrep::{Client, Server, Ticket};
+use pipework::reqrep::{Client, ClientOptions, Server, Ticket};
 use rustix::event::PollFlags;
 
 use super::calling::{END, answer_all, next_gets_the_slot, serve};
@@ -35,7 +35,8 @@ pub(super) fn take(fate: &Fate) {
 
 pub(super) fn take_redeliverable(fate: &Fate) {
     let segment = small(1);
-    let (server, client) = (segment.server().unwrap(), segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap());
+    let (server, client) =
+        (segment.server().unwrap(), segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap());
     let ticket = client.try_send("ping").unwrap().unwrap();
     let victim = fate.victim(&segment, || {
         let server = segment.server().unwrap();
@@ -51,7 +52,8 @@ pub(super) fn take_redeliverable(fate: &Fate) {
 
 pub(super) fn give_back(fate: &Fate) {
     let segment = small(1);
-    let (server, client) = (segment.server().unwrap(), segment.client_with(&ClientOptions::new().redeliveries(3)).unwrap());
+    let (server, client) =
+        (segment.server().unwrap(), segment.client_with(&ClientOptions::new().redeliveries(3)).unwrap());
     let ticket = client.try_send("ping").unwrap().unwrap();
     let victim = fate.victim(&segment, || {
         let server = segment.server().unwrap();
@@ -135,7 +137,7 @@ pub(super) fn reply_to_nobody(fate: &Fate) {
     let victim = fate.server(&segment, |request| {
         assert_eq!(request.reply("pong"), Ok(false));
     });
-    assert_eq!(client.cancel(ticket), Ok(true));
+    assert_eq!(client.cancel(ticket), Ok(None));
     next_gets_the_slot(fate, &next, || victim.die());
     assert_whole(&segment);
 }
@@ -170,7 +172,8 @@ pub(super) fn close(fate: &Fate) {
 /// The victim takes and answers a request that a server before it has died with.
 pub(super) fn serve_again(fate: &Fate) {
     let segment = small(1);
-    let (server, client) = (segment.server().unwrap(), segment.client_with(&ClientOptions::new().redeliveries(2)).unwrap());
+    let (server, client) =
+        (segment.server().unwrap(), segment.client_with(&ClientOptions::new().redeliveries(2)).unwrap());
     let ticket = client.try_send("ping").unwrap().unwrap();
     let dead = trace(|| {
         let server = segment.server().unwrap();

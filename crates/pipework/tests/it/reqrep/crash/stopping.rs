@@ -4,8 +4,8 @@
 use std::thread;
 use std::time::Duration;
 
-use pipework::reqrep::{ServerOptions, Calling, Client, Message, Outcome, Reply, Request, Segment, Ticket};
-use pipework::{Deadline, Error, ErrorKind, Result};
+use pipework::reqrep::{CallError, Calling, Client, Message, Reply, Request, Segment, ServerOptions, Ticket};
+use pipework::{Deadline, Error, ErrorKind};
 
 use super::fate::{Fate, Stopped, Victim};
 use super::{LONG, PART, assert_whole, small};
@@ -73,7 +73,7 @@ pub(super) fn ask(fate: &Fate) {
     let stopped = victim.stop_but_first(|| _ = client.start_on(&mut calling, Deadline::now()));
     let sent = client.start_on(&mut calling, Deadline::after(SHORT));
     assert!(sent.is_ok() || is_timed_out(sent), "{sent:?}");
-    abandon(&client, &calling);
+    cancel_calling(&client, &calling);
     end(fate, &segment, stopped);
 }
 
@@ -98,7 +98,7 @@ pub(super) fn stream(fate: &Fate) {
         let client = segment.client().unwrap();
         let stream = client.stream("ping", PATIENCE).unwrap();
         mark();
-        let parts: Result<Vec<_>> = stream.map(|part| part.map(Reply::into_vec)).collect();
+        let parts: Result<Vec<_>, CallError> = stream.map(|part| part.map(Reply::into_vec)).collect();
         match parts {
             Ok(parts) => assert_eq!(parts, [b"part", b"last"]),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Failed),
@@ -128,7 +128,7 @@ pub(super) fn send_long(fate: &Fate) {
         mark();
         let sent = client.send(LONG, PATIENCE);
         mark();
-        let ended = sent.and_then(|ticket| client.recv(ticket, PATIENCE)).map(drop);
+        let ended = sent.map_err(CallError::from).and_then(|ticket| client.recv(ticket, PATIENCE)).map(drop);
         assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::Failed));
     });
     let mut request = None;
@@ -176,7 +176,7 @@ pub(super) fn cancel_half_sent(fate: &Fate) {
         let mut calling = Calling::call(Message::new(LONG));
         assert!(is_timed_out(client.start_on(&mut calling, Deadline::now())));
         mark();
-        abandon(&client, &calling);
+        cancel_calling(&client, &calling);
         mark();
     });
     let mut request = server.claim(PATIENCE).unwrap();
@@ -215,23 +215,26 @@ fn gives_the_next(fate: &Fate, segment: &Segment, victim: Victim<'_>) {
 
 /// A reply or a reason that comes in time; a call of which none comes is cancelled.
 fn received(client: &Client, ticket: Ticket) -> Option<Vec<u8>> {
-    match client.outcome(ticket, SHORT) {
-        Ok(Outcome::Answered(bytes) | Outcome::Failed(bytes)) => Some(bytes.into_vec()),
+    match client.recv(ticket, SHORT) {
+        Ok(reply) => Some(reply.into_vec()),
+        Err(error) if error.kind() == ErrorKind::Failed => {
+            error.into_reason().map(|reason| reason.into_vec())
+        }
         Err(error) => {
-            assert_eq!((error.kind(), client.cancel(ticket)), (ErrorKind::TimedOut, Ok(true)));
+            assert_eq!((error.kind(), client.cancel(ticket)), (ErrorKind::TimedOut, Ok(None)));
             None
         }
     }
 }
 
 /// Gives a call up that nobody answers, and that its server may have failed.
-fn abandon(client: &Client, calling: &Calling<'_>) {
-    let last = client.abandon_calling(calling);
-    assert!(matches!(last, Ok(None | Some(Outcome::Failed(_)))), "{last:?}");
+fn cancel_calling(client: &Client, calling: &Calling<'_>) {
+    let last = client.cancel_calling(calling).map_err(|error| error.kind());
+    assert!(matches!(last, Ok(None) | Err(ErrorKind::Failed)), "{last:?}");
 }
 
-fn is_timed_out<T>(outcome: Result<T>) -> bool {
-    outcome.is_err_and(|error: Error| error.kind() == ErrorKind::TimedOut)
+fn is_timed_out<T, E: Into<Error>>(outcome: Result<T, E>) -> bool {
+    outcome.is_err_and(|error| error.into().kind() == ErrorKind::TimedOut)
 }
 
 /// The other side has ended. The victim is alive for all, goes on, and leaves nothing.

@@ -83,7 +83,7 @@ fn every_descriptor_that_is_missing_is_told_and_costs_nothing_else() {
         with_spare(0, &|| {
             let ticket = client.send("a", PATIENCE)?;
             assert!(server.recv(PATIENCE)?.reply("b")?);
-            client.recv(ticket, PATIENCE).map(drop)
+            client.recv(ticket, PATIENCE).map(drop).map_err(Error::from)
         })
         .unwrap();
         assert_eq!(segment.members().unwrap().len(), 2);
@@ -169,7 +169,12 @@ fn of_many_who_open_or_create_one_creates() {
                         let client = segment.client().unwrap();
                         let ticket =
                             client.try_send("a").unwrap().or_else(|| client.send("a", PATIENCE).ok());
-                        client.cancel(ticket.expect("there is a slot for everybody in time")).unwrap().is_none();
+                        assert!(
+                            client
+                                .cancel(ticket.expect("there is a slot for everybody in time"))
+                                .unwrap()
+                                .is_none()
+                        );
                         board[1].fetch_add(1, Ordering::SeqCst);
                         while board[1].load(Ordering::SeqCst) < (PROCESSES * (round + 1)) as u64 {
                             thread::yield_now();

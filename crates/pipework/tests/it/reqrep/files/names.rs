@@ -69,7 +69,7 @@ fn a_name_that_is_taken_away_or_leads_elsewhere_disturbs_nobody_attached() {
     let opened = Options::new().open(&path).unwrap();
     assert_eq!((first.unlink(), path.exists()), (Ok(false), true));
     let ticket = client.try_send("for the first").unwrap().expect("a slot is free");
-    assert_eq!((first.len(), second.len(), opened.len()), (1, 0, 0));
+    assert_eq!((first.waiting(), second.waiting(), opened.waiting()), (1, 0, 0));
     assert!(client.cancel(ticket).unwrap().is_none());
     answers(&second, &opened);
     // Whatever is there instead stays there.

@@ -1,11 +1,12 @@
 //! Two clients and two servers that use a segment, whatever becomes of it, and count their errors.
 
+use std::cell::Cell;
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pipework::reqrep::{ServerOptions, Segment};
+use pipework::reqrep::{ClientOptions, Segment, ServerOptions};
 use pipework::{Error, Result};
 
 use super::{GROWTH, SLACK, WAIT};
@@ -91,8 +92,11 @@ struct Peer {
 impl Peer {
     fn call(&mut self) {
         let has_doorbell = self.has_doorbell;
+        let options = [ClientOptions::new(), ClientOptions::new().redeliveries(3).needs_server(true)];
+        let turn = Cell::new(0);
         let attach = |segment: &Segment| {
-            let client = segment.client()?;
+            // Each that it attaches differs from the one before.
+            let client = segment.client_with(&options[turn.replace(1 - turn.get())])?;
             if has_doorbell { client.doorbell().map(|_| client) } else { Ok(client) }
         };
         self.live(attach, |peer, client| {
@@ -110,10 +114,6 @@ impl Peer {
                         peer.timed("recv", || client.recv(ticket, WAIT));
                         peer.timed("cancel", || client.cancel(ticket));
                     }
-                }
-                2 => {
-                    let insistent = client.clone().redeliveries(3).needs_server(true);
-                    peer.timed("call", || insistent.call(&request, WAIT));
                 }
                 _ => {
                     if let Some(reply) = peer.timed("call", || client.call(&request, WAIT)) {
@@ -173,7 +173,7 @@ impl Peer {
                 // What was attached leaves first.
                 self.timed("leave", || {
                     end = None;
-                    Ok(())
+                    Ok::<_, Error>(())
                 });
                 end = self.timed("attach", || attach(&segment));
             }
@@ -186,7 +186,7 @@ impl Peer {
         }
         self.timed("leave", || {
             drop(end);
-            Ok(())
+            Ok::<_, Error>(())
         });
         let grown = begun.map_or(0, |begun| own_memory().saturating_sub(begun));
         assert!(grown < GROWTH, "grown by {grown} bytes");
@@ -201,15 +201,19 @@ impl Peer {
         self.timed("recover", || segment.recover());
         let members = self.timed("members", || segment.members());
         assert!(members.is_none_or(|members| members.len() <= 8));
-        let len = self.timed("numbers", || Ok(segment.len()));
+        let len = self.timed("numbers", || Ok::<_, Error>(segment.waiting()));
         assert!(len.is_none_or(|len| len <= segment.geometry().queue as usize));
-        self.timed("stats", || Ok(segment.stats()));
+        self.timed("stats", || Ok::<_, Error>(segment.stats()));
     }
 
     /// The outcome of an operation that must end in time; an error is counted.
-    fn timed<T>(&self, name: &str, operation: impl FnOnce() -> Result<T>) -> Option<T> {
+    fn timed<T, E: Into<Error>>(
+        &self,
+        name: &str,
+        operation: impl FnOnce() -> std::result::Result<T, E>,
+    ) -> Option<T> {
         let began = Instant::now();
-        let outcome = operation();
+        let outcome = operation().map_err(Into::into);
         let took = began.elapsed();
         assert!(took < WAIT + SLACK, "{name} took {took:?}");
         let count = |error: Error| self.board[ERRORS + error.kind() as usize].fetch_add(1, Ordering::SeqCst);

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pipework::reqrep::{ClientOptions, Client, Segment, Ticket};
+use pipework::reqrep::{Client, ClientOptions, Segment, Ticket};
 use pipework::{Deadline, ErrorKind, Result};
 
 use super::{

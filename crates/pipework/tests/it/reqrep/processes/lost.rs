@@ -13,7 +13,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pipework::reqrep::{ClientOptions, Client, Options, Server};
+use pipework::reqrep::{Client, ClientOptions, Options, Server};
 use pipework::{Error, ErrorKind, Result};
 use rustix::event::PollFlags;
 
@@ -281,7 +281,8 @@ fn a_server_that_was_taken_for_dead_asks_for_no_more_of_a_request() {
         let folder = Folder::new();
         let path = folder.join("segment");
         let segment = options().create(&path).unwrap();
-        let (client, server) = (segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap(), segment.server().unwrap());
+        let (client, server) =
+            (segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap(), segment.server().unwrap());
         let flags = shared(2);
         let loser = fork(|| {
             let segment = Options::new().open(&path).unwrap();
@@ -347,11 +348,11 @@ fn who_does_not_wait_itself_is_told_within_a_slice() {
         &|_, server| looped(server.doorbell()?, &|| server.try_recv().map(drop)),
         &|client, _| {
             let ticket = client.send("a", PATIENCE)?;
-            in_a_task(client.recv_async(ticket)).map(drop)
+            in_a_task(client.recv_async(ticket)).map(drop).map_err(Error::from)
         },
         &|client, _| {
             let ticket = client.send("a", PATIENCE)?;
-            looped(client.doorbell()?, &|| client.try_recv(ticket).map(drop))
+            looped(client.doorbell()?, &|| client.try_recv(ticket).map(drop).map_err(Error::from))
         },
         &|client, _| {
             while client.try_send("a")?.is_some() {}

@@ -22,7 +22,7 @@ fn held(segment: &Segment, last: &Client, others: &Client) -> (Ticket, Child) {
     let send = |client: &Client| client.try_send("a").unwrap().expect("there is a slot");
     let in_last = |ticket: &Ticket| ticket.to_bits() & 0xFF_FFFF == u64::from(HELD) - 1;
     let tickets: Vec<Ticket> = (0..HELD).map(|_| send(others)).collect();
-    assert_eq!(others.cancel(*tickets.iter().find(|ticket| in_last(ticket)).unwrap()), Ok(true));
+    assert_eq!(others.cancel(*tickets.iter().find(|ticket| in_last(ticket)).unwrap()), Ok(None));
     let ticket = send(last);
     assert!(in_last(&ticket));
     let has_all = &shared(1)[0];
@@ -44,7 +44,7 @@ fn a_caller_learns_of_a_death_with_its_first_tick_however_much_the_dead_held() {
             ("recv", |client, ticket| kind(client.recv(ticket, Deadline::now()))),
             ("try_recv", |client, ticket| kind(client.try_recv(ticket))),
             ("recv_any", |client, ticket| match client.recv_any(Deadline::now()) {
-                Ok(Some((any, outcome))) if any == ticket => kind(outcome),
+                Ok(Some(done)) if done.ticket == ticket => kind(done.result),
                 other => panic!("{other:?}"),
             }),
             ("recv_async", |client, ticket| kind(block_on(client.recv_async(ticket)))),
@@ -60,8 +60,8 @@ fn a_caller_learns_of_a_death_with_its_first_tick_however_much_the_dead_held() {
                 assert_eq!(look(&client, ticket), Some(ErrorKind::PeerDied), "{name}");
                 say(&format!("processes: {name} in the last of {HELD} slots after {:.0?}", killed.elapsed()));
                 let mut ended = 0;
-                while let Some((_, outcome)) = others.recv_any(PATIENCE).unwrap() {
-                    assert_eq!(kind(outcome), Some(ErrorKind::PeerDied));
+                while let Some(done) = others.recv_any(PATIENCE).unwrap() {
+                    assert_eq!(kind(done.result), Some(ErrorKind::PeerDied));
                     ended += 1;
                 }
                 assert_eq!(ended, HELD - 1);

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pipework::reqrep::{ClientOptions, Client, Reply, Segment, Ticket};
-use pipework::{Deadline, ErrorKind, Result};
+use pipework::reqrep::{CallError, Client, ClientOptions, Reply, Segment, Ticket};
+use pipework::{Deadline, ErrorKind};
 use rustix::event::PollFlags;
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     sleep_until_killed,
 };
 use crate::harness::{
-    PATIENCE, Random, alarms, alone, awaited, fork, ring_alarms, say, seed, shared, wait_for,
+    Child, PATIENCE, Random, alarms, alone, awaited, fork, ring_alarms, say, seed, shared, wait_for,
 };
 
 /// Ways to wait for a call, none of which ever waits as long as a slice.
@@ -36,7 +36,7 @@ enum Way {
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 impl Way {
-    fn wait(self, client: &Client, ticket: Ticket) -> Result<Vec<u8>> {
+    fn wait(self, client: &Client, ticket: Ticket) -> Result<Vec<u8>, CallError> {
         let bell = client.doorbell();
         loop {
             let reply = match self {
@@ -62,14 +62,14 @@ impl Way {
     }
 }
 
-fn retried<T>(outcome: Result<Option<T>>) -> Result<Option<T>> {
-    match outcome {
+fn retried<T, E: Into<CallError>>(outcome: Result<Option<T>, E>) -> Result<Option<T>, CallError> {
+    match outcome.map_err(Into::into) {
         Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Interrupted) => Ok(None),
         done => done,
     }
 }
 
-fn task(client: &Client, ticket: Ticket) -> Result<Vec<u8>> {
+fn task(client: &Client, ticket: Ticket) -> Result<Vec<u8>, CallError> {
     let others = async {
         loop {
             client.call_async("other").await.unwrap();
@@ -87,7 +87,7 @@ fn task(client: &Client, ticket: Ticket) -> Result<Vec<u8>> {
 }
 
 /// One turn of the loop, in which another call is made and received.
-fn looped(client: &Client, ticket: Ticket, bell: &OwnedFd) -> Result<Option<Reply>> {
+fn looped(client: &Client, ticket: Ticket, bell: &OwnedFd) -> Result<Option<Reply>, CallError> {
     let mut other = Some(client.send("other", PATIENCE).unwrap());
     while let Some(open) = other {
         wait_for(bell, PollFlags::IN);
@@ -101,7 +101,7 @@ fn looped(client: &Client, ticket: Ticket, bell: &OwnedFd) -> Result<Option<Repl
 
 /// What the waiting thread was told of one, and after how long.
 struct Death {
-    outcome: Result<Vec<u8>>,
+    outcome: Result<Vec<u8>, CallError>,
     waited: Duration,
 }
 
@@ -135,10 +135,14 @@ fn a_death_is_told_to_who_comes_back_all_the_time() {
         let mut random = Random::new(seed);
         let segment = options().slots(8).anonymous().unwrap();
         let client = segment.client().unwrap();
-        let marks = shared(2);
-        let open = client.send("in work", PATIENCE).unwrap();
-        let slow = holder(&segment, &marks[0], &marks[1]);
-        awaited(&marks[0]);
+        let insistent = segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap();
+        let [(open, slow), (insistents, slower)] = [&client, &insistent].map(|client| {
+            let marks = shared(2);
+            let open = client.send("in work", PATIENCE).unwrap();
+            let slow = holder(&segment, &marks[0], &marks[1]);
+            awaited(&marks[0]);
+            (open, slow)
+        });
         let ways = [1000, 10_000, 60_000].map(|us| Way::Pieces(Duration::from_micros(us)));
         let others = [Way::Polls, Way::PollsOfTwo(open), Way::BetweenCalls, Way::Task, Way::Loop];
         let mut waits = Vec::new();
@@ -147,8 +151,8 @@ fn a_death_is_told_to_who_comes_back_all_the_time() {
             let died = die_with_a_call(&segment, &client, way, pause());
             waits.push(died.waited);
             assert_eq!(kind(died.outcome), Some(ErrorKind::PeerDied), "{way:?}, PIPEWORK_SEED={seed}");
-            let again = client.clone().redeliveries(1);
-            let died = die_with_a_call(&segment, &again, way, pause());
+            let way = if let Way::PollsOfTwo(_) = way { Way::PollsOfTwo(insistents) } else { way };
+            let died = die_with_a_call(&segment, &insistent, way, pause());
             waits.push(died.waited);
             assert_eq!(died.outcome, Ok(b"A".to_vec()), "{way:?}");
         };
@@ -157,7 +161,8 @@ fn a_death_is_told_to_who_comes_back_all_the_time() {
         tell(Way::Pieces(PATIENCE));
         assert!(alarms() > 0);
         assert_prompt_as_a_rule(waits);
-        slow.kill();
+        assert_eq!(insistent.cancel(insistents), Ok(None));
+        [slow, slower].into_iter().for_each(Child::kill);
         assert_eq!(kind(client.recv(open, PATIENCE)), Some(ErrorKind::PeerDied));
         segment.recover().unwrap();
         assert_all_free(&segment);

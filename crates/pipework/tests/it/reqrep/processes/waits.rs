@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pipework::reqrep::Segment;
-use pipework::{Deadline, ErrorKind, Result};
+use pipework::{Deadline, Error, ErrorKind};
 
 use super::{assert_all_free, assert_answers, assert_prompt, kind, options, server, sleep_until_killed};
 use crate::harness::{
@@ -67,7 +67,7 @@ fn a_slot_whose_wake_up_died_is_taken_by_another_client() {
         let other = segment.client().unwrap();
         thread::scope(|scope| {
             let other = asleep(scope, || kind(other.send("b", PATIENCE)));
-            assert_eq!(client.cancel(ticket), Ok(true));
+            assert_eq!(client.cancel(ticket), Ok(None));
             let victim = victim.doom();
             let killed = Instant::now();
             assert_eq!(other.join().unwrap(), None);
@@ -270,9 +270,9 @@ fn signals_interrupt_every_wait_and_lose_nothing() {
 }
 
 /// Calls until no signal interrupts it; counts those that do.
-fn insist<T>(interrupted: &mut u32, mut call: impl FnMut() -> Result<T>) -> T {
+fn insist<T, E: Into<Error>>(interrupted: &mut u32, mut call: impl FnMut() -> Result<T, E>) -> T {
     loop {
-        match call() {
+        match call().map_err(Into::into) {
             Err(error) if error.kind() == ErrorKind::Interrupted => *interrupted += 1,
             done => return done.expect("nothing but signals"),
         }
@@ -309,17 +309,10 @@ fn either_the_call_is_cancelled_or_its_reply_comes() {
             .map(|n| {
                 let ticket = client.send(&(n as i64).to_ne_bytes(), PATIENCE).unwrap();
                 work(Duration::from_micros(random.below(200) as u64));
-                let cancelled = client.cancel(ticket).unwrap().is_none();
-                if cancelled {
-                    assert_eq!(kind(client.recv(ticket, Deadline::now())), Some(ErrorKind::Stale));
-                } else {
-                    assert_eq!(
-                        client.recv(ticket, Deadline::now()).map(|reply| number(&reply)),
-                        Ok(-(n as i64)),
-                        "it is there"
-                    );
-                }
-                cancelled
+                let last = client.cancel(ticket).unwrap();
+                assert_eq!(kind(client.recv(ticket, Deadline::now())), Some(ErrorKind::Stale));
+                assert!(last.as_ref().is_none_or(|reply| number(reply) == -(n as i64)), "{last:?}");
+                last.is_none()
             })
             .collect();
         assert_eq!(client.call(&(CALLS as i64).to_ne_bytes(), PATIENCE).map(|reply| number(&reply)), Ok(0));

@@ -71,7 +71,7 @@ impl Caller<'_> {
                 60 => drop(self.segment.recover().expect("the kernel knows who lives")),
                 61 => drop(self.segment.audit().expect("the kernel knows who lives")),
                 62 => drop(self.segment.members().expect("the kernel knows who lives")),
-                _ => drop((self.segment.stats(), self.segment.len())),
+                _ => drop((self.segment.stats(), self.segment.waiting())),
             }
         }
     }
@@ -145,14 +145,10 @@ impl Caller<'_> {
             if self.random.below(2) == 0 {
                 thread::sleep(Duration::from_micros(self.random.below(300) as u64));
             }
-            match self.client().as_client().cancel(ticket) {
-                Ok(true) => self.board().add(Count::Cancelled, 1),
-                Ok(false) => {
-                    let began_ns = self.board().now_ns();
-                    let outcome = self.client().recv(self.hall.run, (name, ticket), Deadline::now());
-                    self.settle(name, began_ns, Patience::Long, outcome);
-                }
-                Err(error) => panic!("{name:?} cannot be cancelled: {error}"),
+            let began_ns = self.board().now_ns();
+            match self.client().cancel(self.hall.run, (name, ticket)) {
+                None => self.board().add(Count::Cancelled, 1),
+                Some(outcome) => self.settle(name, began_ns, Patience::Long, outcome),
             }
         }
     }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use pipework::reqrep::{Client, Message, Outcome, Request, Segment, Server, Stream, Ticket};
+use pipework::reqrep::{
+    CallError, Client, ClientOptions, Message, Reply, Request, Segment, Server, ServerOptions, Stream, Ticket,
+};
 use pipework::{Deadline, ErrorKind, Result};
 
 use super::Run;
@@ -87,13 +89,12 @@ pub(super) struct Asking(Client);
 
 impl Asking {
     pub(super) fn attach(segment: &Segment, run: &Run) -> Asking {
-        let client = attached(|| segment.client());
-        Asking(client.redeliveries(run.redeliveries).needs_server(run.needs_server))
+        let options = ClientOptions::new().redeliveries(run.redeliveries).needs_server(run.needs_server);
+        Asking(attached(|| segment.client_with(&options)))
     }
 
     pub(super) fn call(&self, run: &Run, name: Name, deadline: impl Into<Deadline>) -> Answer {
-        let outcome = self.0.call_outcome(message(name, &name.request(run)), deadline);
-        answer(run, name, outcome)
+        answer(run, name, self.0.call(message(name, &name.request(run)), deadline))
     }
 
     /// The parts of a reply as they come.
@@ -115,19 +116,26 @@ impl Asking {
         (name, ticket): (Name, Ticket),
         deadline: impl Into<Deadline>,
     ) -> Answer {
-        answer(run, name, self.0.outcome(ticket, deadline))
+        answer(run, name, self.0.recv(ticket, deadline))
     }
 
     pub(super) fn try_recv(&self, run: &Run, (name, ticket): (Name, Ticket)) -> Option<Answer> {
-        let outcome = self.0.try_outcome(ticket).transpose()?;
-        Some(answer(run, name, outcome))
+        let ended = self.0.try_recv(ticket).transpose()?;
+        Some(answer(run, name, ended))
+    }
+
+    /// What came of a call at the last moment; `None` if it is cancelled now.
+    pub(super) fn cancel(&self, run: &Run, (name, ticket): (Name, Ticket)) -> Option<Answer> {
+        let ended = self.0.cancel(ticket).transpose()?;
+        Some(answer(run, name, ended))
     }
 
     /// Whichever of these calls ends first: its place among them, and how.
     pub(super) fn recv_any(&self, run: &Run, sent: &[(Name, Ticket)]) -> (usize, Answer) {
-        let (ticket, outcome) = self.0.recv_any(PATIENCE).expect("no error").expect("it has sent some");
-        let place = sent.iter().position(|(_, sent)| *sent == ticket).expect("nobody else sends in its name");
-        (place, answer(run, sent[place].0, outcome))
+        let done = self.0.recv_any(PATIENCE).expect("no error").expect("it has sent some");
+        let place = sent.iter().position(|(_, sent)| *sent == done.ticket);
+        let place = place.expect("nobody else sends in its name");
+        (place, answer(run, sent[place].0, done.result))
     }
 
     pub(super) fn as_client(&self) -> &Client {
@@ -146,17 +154,18 @@ impl Asking {
 /// What a caller gets in the end.
 pub(super) type Answer = std::result::Result<Vec<u8>, ErrorKind>;
 
-fn answer(run: &Run, name: Name, outcome: Result<Outcome>) -> Answer {
-    match outcome.map_err(|error| error.kind())? {
-        Outcome::Answered(reply) => {
+fn answer(run: &Run, name: Name, ended: std::result::Result<Reply, CallError>) -> Answer {
+    match ended {
+        Ok(reply) => {
             assert_eq!(reply.flags(), !name.flags(), "{name:?}");
             Ok(reply.into_vec())
         }
-        Outcome::Failed(reason) => {
-            let whole = *reason == name.reason();
-            assert!(whole || reason.is_empty() && name.goes_in_parts(run), "{name:?}: {reason:?}");
+        Err(error) if error.kind() == ErrorKind::Failed => {
+            let whole = error.reason().is_some_and(|reason| **reason == name.reason());
+            assert!(whole || error.reason().is_none() && name.goes_in_parts(run), "{name:?}: {error}");
             Err(ErrorKind::Failed)
         }
+        Err(error) => Err(error.kind()),
     }
 }
 
@@ -190,7 +199,8 @@ pub(super) struct Taken<'a>(Request<'a>);
 
 impl Serving {
     pub(super) fn attach(segment: &Segment) -> Serving {
-        Serving(attached(|| segment.server()).part_timeout(PART_TIMEOUT))
+        let options = ServerOptions::new().part_timeout(PART_TIMEOUT);
+        Serving(attached(|| segment.server_with(&options)))
     }
 
     pub(super) fn recv(&self, deadline: impl Into<Deadline>) -> Result<Taken<'_>> {

@@ -78,7 +78,7 @@ fn beside(slot: usize, calls: u64, limit: Duration, end: impl Fn(&Client) + Sync
                     // What it is ended with depends on the other thread.
                     let _ = shared.call(&request, PATIENCE);
                     if let Ok(ticket) = shared.send(&request, PATIENCE) {
-                        let _ = shared.abandon(ticket);
+                        let _ = shared.cancel(ticket);
                     }
                 }
             })
