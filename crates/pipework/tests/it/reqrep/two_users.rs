@@ -45,11 +45,15 @@ fn poll_once<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> 
 /// A client that has given out a ticket, and whose next call gets the last slot: no older entry of
 /// the ring leads there.
 fn sender(segment: &Segment, options: &ClientOptions) -> Client {
-    let client = segment.client_with(options).unwrap();
-    let sent = (0..segment.geometry().slots).map(|_| client.try_send("over").unwrap().unwrap());
-    let mut tickets: Vec<_> = sent.collect();
-    tickets.sort_by_key(|ticket| ticket.idx());
-    tickets.into_iter().for_each(|ticket| assert!(client.cancel(ticket).unwrap().is_none()));
+    let (client, other) = (segment.client_with(options).unwrap(), segment.client().unwrap());
+    let slots = segment.geometry().slots;
+    let tickets: Vec<_> = (0..slots).map(|_| other.try_send("over").unwrap().unwrap()).collect();
+    let (last, rest): (Vec<_>, Vec<_>) = tickets.into_iter().partition(|ticket| ticket.idx() == slots - 1);
+    assert_eq!(other.cancel(last[0]), Ok(None));
+    let own = client.try_send("over").unwrap().unwrap();
+    assert_eq!(own.idx(), slots - 1);
+    rest.into_iter().for_each(|ticket| assert_eq!(other.cancel(ticket), Ok(None)));
+    assert_eq!(client.cancel(own), Ok(None));
     client
 }
 
