@@ -157,7 +157,10 @@ pub(super) fn send_long(fate: &Fate) {
 
 pub(super) fn cancel(fate: &Fate) {
     let segment = small(1);
-    let victim = fate.caller(&segment, |client, ticket| _ = client.cancel(ticket).unwrap().is_none());
+    let victim = fate.caller(&segment, |client, ticket| {
+        let last = client.cancel(ticket).map_err(|error| error.kind());
+        assert!(matches!(last, Ok(None) | Err(ErrorKind::Failed)), "{last:?}");
+    });
     gives_the_next(fate, &segment, victim);
 }
 
