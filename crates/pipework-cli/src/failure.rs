@@ -113,11 +113,14 @@ pub(crate) fn words(error: impl Display) -> String {
 }
 
 /// Says what an error of the library is about, for `map_err`; in words of the command's options.
-pub(crate) fn during(what: impl Display) -> impl FnOnce(pipework::Error) -> Failure {
-    move |error| match (error.explanation(), error.errno()) {
-        (Some(text), _) => Failure::new(format!("{what}: {}", of_the_command(text))),
-        (_, Some(number)) => at(what)(io::Error::from_raw_os_error(number)),
-        _ => Failure::new(format!("{what}: {}", words(error))),
+pub(crate) fn during<E: Into<pipework::Error>>(what: impl Display) -> impl FnOnce(E) -> Failure {
+    move |error| {
+        let error = error.into();
+        match (error.explanation(), error.errno()) {
+            (Some(text), _) => Failure::new(format!("{what}: {}", of_the_command(text))),
+            (_, Some(number)) => at(what)(io::Error::from_raw_os_error(number)),
+            _ => Failure::new(format!("{what}: {}", words(error))),
+        }
     }
 }
 
@@ -127,10 +130,13 @@ pub(crate) fn of_the_command(text: &str) -> String {
 }
 
 /// Calls again what a signal interrupted; the deadline inside is absolute, so no time is gained.
-pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> pipework::Result<T>) -> pipework::Result<T> {
+pub(crate) fn uninterrupted<T, E>(mut call: impl FnMut() -> Result<T, E>) -> Result<T, E>
+where
+    E: Clone + Into<pipework::Error>,
+{
     loop {
         match call() {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.clone().into().kind() == ErrorKind::Interrupted => {}
             outcome => return outcome,
         }
     }

@@ -20,7 +20,7 @@ use crate::streams;
 use crate::sys::{self, Signals};
 use crate::table::count;
 use pipework::Deadline;
-use pipework::reqrep::{Options, Segment};
+use pipework::reqrep::{Options, Segment, ServerOptions};
 use rustix::event::{PollFd, PollFlags};
 use service::Service;
 use std::fs::File;
@@ -165,11 +165,11 @@ fn remove(segment: Segment) -> Result<(), Failure> {
 
 /// Serves until a signal comes.
 fn run(args: &ServeArgs, quiet: bool, segment: &Segment, signals: Signals) -> Result<u8, Failure> {
-    let server = segment.server().map_err(|error| channel::refused(&args.channel, error))?;
-    let mut server = server.part_timeout(args.part_timeout);
+    let mut options = ServerOptions::new().part_timeout(args.part_timeout);
     if let Some(bytes) = args.max_message {
-        server = server.max_message(bytes);
+        options = options.max_message(bytes);
     }
+    let server = segment.server_with(&options).map_err(|error| channel::refused(&args.channel, error))?;
     let (ended, alive) = io::pipe().map_err(at("pipe"))?;
     let alive = Arc::new(alive);
     let service = Service::new(args, server, signals)?;

@@ -3,7 +3,7 @@
 use super::args::CallArgs;
 use crate::channel;
 use crate::failure::{DIED, Failure, NO_WORKER, TIMEOUT, during, uninterrupted};
-use pipework::reqrep::{self, Client, Message, Options};
+use pipework::reqrep::{CallError, Client, ClientOptions, Message, Options, Reply};
 use pipework::{Deadline, ErrorKind};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -79,8 +79,9 @@ struct Terms {
     path: PathBuf,
     options: Options,
     timeout: Option<Duration>,
+    /// Of each client.
+    calls: ClientOptions,
     waits: bool,
-    retries: u8,
     max_message: Option<usize>,
     /// Requests are jobs.
     queues: bool,
@@ -91,13 +92,15 @@ impl Caller {
     pub(super) fn new(args: &CallArgs) -> Result<Self, Failure> {
         let options = Options::new().any_owner(args.any_owner);
         let CallArgs { channel: path, timeout, wait: waits, retries, max_message, queue, .. } = args;
+        // Of a job, its server decides how often it is given away.
+        let retries = if *queue { u8::MAX } else { *retries };
+        let calls = ClientOptions::new().needs_server(!queue).redeliveries(retries);
         let terms = Terms {
             path: path.clone(),
             options,
             timeout: *timeout,
+            calls: max_message.map_or(calls.clone(), |bytes| calls.max_message(bytes)),
             waits: *waits,
-            // Of a job, its server decides how often it is given away.
-            retries: if *queue { u8::MAX } else { *retries },
             max_message: *max_message,
             queues: *queue,
         };
@@ -140,19 +143,15 @@ impl Caller {
         let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         if client.is_none() {
             let terms = &self.terms;
-            let opened = terms.options.open(&terms.path).and_then(|segment| segment.client());
-            let opened = match opened {
+            let opened =
+                terms.options.open(&terms.path).and_then(|segment| segment.client_with(&terms.calls));
+            *client = Some(match opened {
                 Err(error) if terms.waits && may_pass(error) => return Ok(None),
                 Err(error) if error.errno() == Some(libc::ENOENT) => {
                     return Err(channel::refused(&terms.path, error).with_status(NO_WORKER));
                 }
                 opened => opened.map_err(|error| channel::refused(&terms.path, error))?,
-            };
-            let mut opened = opened.needs_server(!terms.queues).redeliveries(terms.retries);
-            if let Some(bytes) = terms.max_message {
-                opened = opened.max_message(bytes);
-            }
-            *client = Some(opened);
+            });
         }
         Ok(client.clone())
     }
@@ -178,17 +177,13 @@ impl Caller {
             Ok(ticket) => ticket,
             Err(error) => return self.ended_with(error),
         };
-        match uninterrupted(|| client.outcome(ticket, deadline)) {
-            Ok(reqrep::Outcome::Answered(reply)) if self.is_too_long(&reply) => {
+        let received = uninterrupted(|| client.recv(ticket, deadline));
+        match received.or_else(|error| client.cancel(ticket)?.ok_or(error)) {
+            Ok(reply) if self.is_too_long(&reply) => {
                 Outcome::Refused("the reply is longer than --max-message".into())
             }
-            Ok(reqrep::Outcome::Answered(reply)) => Outcome::Answered(reply.into_vec()),
-            Ok(reqrep::Outcome::Failed(reason)) => Outcome::Failed(reason.into_vec()),
-            Err(error) => match client.abandon(ticket) {
-                Ok(Some(reply)) => Outcome::Answered(reply.into_vec()),
-                Ok(None) => self.ended_with(error),
-                Err(error) => self.ended_with(error),
-            },
+            Ok(reply) => Outcome::Answered(reply.into_vec()),
+            Err(error) => self.ended_with(error),
         }
     }
 
@@ -209,10 +204,6 @@ impl Caller {
             match uninterrupted(|| stream.next_part(deadline)) {
                 Ok(Some(part)) => parts(part.into_vec())?,
                 Ok(None) => return Ok(Outcome::Answered(Vec::new())),
-                Err(error) if error.kind() == ErrorKind::Failed => {
-                    let reason = stream.reason().map(|reason| reason.to_vec());
-                    return Ok(Outcome::Failed(reason.unwrap_or_default()));
-                }
                 Err(error) => return Ok(self.ended_with(error)),
             }
         }
@@ -223,7 +214,8 @@ impl Caller {
         self.terms.max_message.is_some_and(|longest| bytes.len() > longest)
     }
 
-    fn ended_with(&self, error: pipework::Error) -> Outcome {
+    fn ended_with(&self, error: impl Into<CallError>) -> Outcome {
+        let error = error.into();
         match error.kind() {
             ErrorKind::TimedOut => Outcome::TimedOut,
             ErrorKind::PeerDied => Outcome::WorkerDied,
@@ -233,11 +225,11 @@ impl Caller {
                     "{path}: nobody serves it; start `pipework serve {path} -- COMMAND`, or wait with --wait"
                 ))
             }
-            ErrorKind::Failed => Outcome::Failed(Vec::new()),
+            ErrorKind::Failed => Outcome::Failed(error.into_reason().map_or(Vec::new(), Reply::into_vec)),
             ErrorKind::TooLong => {
                 Outcome::Refused("the request or its reply is longer than --max-message".into())
             }
-            _ => Outcome::Refused(during(self.terms.path.display())(error).to_string()),
+            _ => Outcome::Refused(during(self.terms.path.display())(error.error()).to_string()),
         }
     }
 }

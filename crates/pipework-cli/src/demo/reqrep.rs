@@ -12,7 +12,7 @@ use crate::failure::{Failure, at, during, uninterrupted};
 use crate::peers::{Children, Name, measure, start};
 use crate::progress::grouped;
 use crate::{channel, streams, sys};
-use pipework::reqrep::{Client, Message, Options, Segment, Ticket};
+use pipework::reqrep::{Client, ClientOptions, Message, Options, Segment, Ticket};
 use pipework::{Deadline, ErrorKind};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -191,7 +191,8 @@ fn client(segment: &Segment, args: &DemoPeerArgs, len: usize) -> Result<(), Fail
     let stdin = streams::stdin()?.as_fd().try_clone_to_owned().map_err(at("standard input"))?;
     let mut share = vec![0; len];
     File::from(stdin).read_exact_at(&mut share, args.start).map_err(at("standard input"))?;
-    let client = segment.client().map_err(during("attaching a client"))?.redeliveries(args.redeliveries);
+    let options = ClientOptions::new().redeliveries(args.redeliveries);
+    let client = segment.client_with(&options).map_err(during("attaching a client"))?;
     let mut tally = Tally::default();
     let mut calls = VecDeque::new();
     for (record, index) in records(&share).zip(0u32..) {

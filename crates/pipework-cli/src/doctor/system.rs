@@ -90,7 +90,7 @@ fn call() -> Check {
         let answers =
             thread::spawn(move || server.recv(LIMIT).and_then(|request| request.reply(b"")).map(drop));
         let begin = Instant::now();
-        let answered = client.call("", LIMIT).map(drop);
+        let answered = client.call("", LIMIT).map(drop).map_err(pipework::Error::from);
         let took = begin.elapsed();
         answers.join().unwrap_or(Ok(())).and(answered).map(|()| took)
     };

@@ -167,7 +167,7 @@ fn requests_of_the_dead_are_nobodys() {
         .stdin(File::open(folder.join("text")).unwrap())
         .spawn()
         .unwrap();
-    wait_until("its requests wait", || segment.len() == 2);
+    wait_until("its requests wait", || segment.waiting() == 2);
     client.kill().unwrap();
     client.wait().unwrap();
     drop(segment);
