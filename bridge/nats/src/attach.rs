@@ -11,7 +11,7 @@ use async_nats::connection::State;
 use async_nats::{Message, StatusCode, Subject};
 use bytes::Bytes;
 use pipework::ErrorKind;
-use pipework::reqrep::{self, Request, Server, Stage, Ticket};
+use pipework::reqrep::{self, Request, Server, ServerOptions, Stage, Ticket};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -145,8 +145,9 @@ impl Attached {
     /// Takes requests until nobody answers at the subject, or the bridge is stopped.
     async fn serve(self: &Rc<Self>, stop: &mut Stop) -> Result<(), Failure> {
         let path = self.bridge.settings.channel.display();
-        let server = self.bridge.segment.server().map_err(at(&path))?;
-        let server = server.max_message(self.bridge.settings.max_message).part_timeout(PART_TIMEOUT);
+        let options = ServerOptions::new().max_message(self.bridge.settings.max_message);
+        let options = options.part_timeout(PART_TIMEOUT);
+        let server = self.bridge.segment.server_with(&options).map_err(at(&path))?;
         self.is_away.set(false);
         self.bridge.figures.attached.set(true);
         let served = loop {
@@ -422,7 +423,7 @@ impl Carried<'_> {
     }
 
     fn far_side_died(&mut self, name: &'static str) -> Outcome {
-        self.request.take().map(Request::peer_died);
+        self.request.take().map(Request::report_death);
         Outcome::Over(name)
     }
 

@@ -10,8 +10,8 @@ use async_nats::connection::State;
 use async_nats::{Message, StatusCode, Subject, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
-use pipework::reqrep::{Client, Reply, Stream, Ticket};
-use pipework::{Error, ErrorKind};
+use pipework::ErrorKind;
+use pipework::reqrep::{CallError, Client, ClientOptions, Reply, Stream, Ticket};
 use std::cell::OnceCell;
 use std::pin::pin;
 use std::rc::Rc;
@@ -48,8 +48,8 @@ pub async fn expose(bridge: Rc<Bridge>, stop: Stop) -> Result<(), Failure> {
 
 /// The same; who calls it has the lock.
 pub(crate) async fn bring_in(bridge: Rc<Bridge>, mut stop: Stop) -> Result<(), Failure> {
-    let client = bridge.segment.client().map_err(at(bridge.settings.channel.display()))?;
-    let client = client.needs_server(true).max_message(bridge.settings.max_message);
+    let options = ClientOptions::new().needs_server(true).max_message(bridge.settings.max_message);
+    let client = bridge.segment.client_with(&options).map_err(at(bridge.settings.channel.display()))?;
     let exposing = Rc::new(Exposing { permits: bridge.permits(), bridge, client });
     while exposing.wait_for_worker(&mut stop).await? {
         exposing.serve(&mut stop).await?;
@@ -340,14 +340,13 @@ impl Conversation<'_> {
     /// Calls a worker, and hands on what it says.
     async fn answer(&self, request: Bytes) -> Result<(), End> {
         let message = pipework::reqrep::Message::new(&request).flags(self.call.flags);
-        let mut stream =
-            self.exposing.client.stream_async(message).await.map_err(|error| ended(error, None))?;
+        let mut stream = self.exposing.client.stream_async(message).await.map_err(ended)?;
         let known = BroughtIn::new(&self.exposing.bridge, stream.ticket());
         // What a caller gets in one message that does not take several.
         let mut whole = Vec::new();
         loop {
             let part = self.next_part(&mut stream).await.map_err(|error| {
-                if known.was_taken_here() { Status::Busy.into() } else { ended(error, stream.reason()) }
+                if known.was_taken_here() { Status::Busy.into() } else { ended(error) }
             })?;
             let is_last = stream.ticket().is_none();
             let flags = if is_last { stream.end_flags() } else { part.as_ref().map_or(0, Reply::flags) };
@@ -369,7 +368,7 @@ impl Conversation<'_> {
     }
 
     /// The next part of the reply.
-    async fn next_part(&self, stream: &mut Stream) -> Result<Option<Reply>, Error> {
+    async fn next_part(&self, stream: &mut Stream) -> Result<Option<Reply>, CallError> {
         let bridge = &self.exposing.bridge;
         let may = || bridge.figures.all_in_flight() <= 1;
         let look = || match stream.try_next_part() {
@@ -449,10 +448,13 @@ fn read(message: &Message) -> Option<Step> {
 }
 
 /// What an error of the channel says to the caller.
-fn ended(error: Error, reason: Option<&Reply>) -> End {
-    let reason = reason.map_or(Bytes::new(), |reason| Bytes::copy_from_slice(reason));
+fn ended(error: impl Into<CallError>) -> End {
+    let error = error.into();
     match error.kind() {
-        ErrorKind::Failed => End::Because(Status::Failed, reason),
+        ErrorKind::Failed => {
+            let reason = error.into_reason().map_or(Vec::new(), Reply::into_vec);
+            End::Because(Status::Failed, reason.into())
+        }
         ErrorKind::PeerDied => Status::WorkerDied.into(),
         ErrorKind::NoServer => Status::NoWorker.into(),
         ErrorKind::TooLong => Status::TooLong.into(),

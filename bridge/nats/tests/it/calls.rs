@@ -1,7 +1,7 @@
 //! Calls that get through, and failures with their reasons.
 
 use crate::harness::{SOON, Scene, echo, has_nats, has_server, wait_until, work};
-use pipework::reqrep::{Message, Outcome};
+use pipework::reqrep::{ClientOptions, Message};
 use pipework::{Deadline, ErrorKind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -123,10 +123,8 @@ fn a_failure_comes_with_its_reason() {
         request.fail("out of paper");
     });
     let _bridges = scene.bridges(&[]);
-    match scene.client().call_outcome("print", SOON).unwrap() {
-        Outcome::Failed(reason) => assert_eq!(&*reason, b"out of paper"),
-        Outcome::Answered(_) => panic!("nobody has answered"),
-    }
+    let error = scene.client().call("print", SOON).unwrap_err();
+    assert_eq!((error.kind(), &**error.reason().unwrap()), (ErrorKind::Failed, &b"out of paper"[..]));
 }
 
 #[test]
@@ -140,7 +138,7 @@ fn where_nobody_answers_callers_wait_or_are_told() {
     // The last worker leaves.
     drop(worker);
     let client = scene.client();
-    let needy = client.clone().needs_server(true);
+    let needy = scene.here.client_with(&ClientOptions::new().needs_server(true)).unwrap();
     let told = needy.call("x", SOON).map_err(|error| error.kind());
     assert_eq!(told.err(), Some(ErrorKind::NoServer));
     wait_until("the bridge has left", || !has_server(&scene.here));

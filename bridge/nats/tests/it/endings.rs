@@ -1,7 +1,7 @@
 //! What becomes of calls when somebody gives up, dies or is told to stop.
 
 use crate::harness::{SOON, Scene, bridge, echo, has_nats, long_way, wait_until, work};
-use pipework::reqrep::Options;
+use pipework::reqrep::{ClientOptions, Options};
 use pipework::{Deadline, ErrorKind};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -42,7 +42,7 @@ fn the_death_of_a_far_worker_is_told_and_redelivered_if_allowed() {
     for allowed in [0, 1] {
         let mut worker = hold(&scene);
         let _bridges = scene.bridges(&[]);
-        let client = scene.client().redeliveries(allowed);
+        let client = scene.here.client_with(&ClientOptions::new().redeliveries(allowed)).unwrap();
         let call = thread::spawn(move || client.call("x", SOON).map(|reply| reply.to_vec()));
         wait_until("the worker has it", || is_taken(&scene));
         let heir = (allowed > 0).then(|| work(scene.server(), echo));
@@ -154,7 +154,7 @@ fn no_call_is_lost_with_the_last_worker_of_a_machine() {
     thread::scope(|threads| {
         for _ in 0..4 {
             threads.spawn(|| {
-                let client = scene.client().max_in_flight(16);
+                let client = scene.here.client_with(&ClientOptions::new().max_in_flight(16)).unwrap();
                 while !is_over.load(Ordering::Relaxed) {
                     let calls = (0..16).map(|_| client.send("x", SOON).unwrap()).collect::<Vec<_>>();
                     for call in calls {
@@ -212,7 +212,8 @@ fn a_server_that_comes_back_finds_its_bridges() {
     let client = scene.client();
     client.call("before", SOON).unwrap();
     scene.nats.process.kill();
-    let during = client.clone().needs_server(true).call("during", SOON).map_err(|error| error.kind());
+    let needy = scene.here.client_with(&ClientOptions::new().needs_server(true)).unwrap();
+    let during = needy.call("during", SOON).map_err(|error| error.kind());
     // Told that nobody is there, or, if it was on its way, that it is lost.
     assert!(matches!(during, Err(ErrorKind::NoServer | ErrorKind::PeerDied)), "{during:?}");
     scene.nats = crate::harness::Nats::start_at(scene.nats.port, &[]);
