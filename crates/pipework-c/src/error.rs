@@ -2,6 +2,7 @@
 
 use std::ffi::c_char;
 
+use pipework::reqrep::CallError;
 use pipework::{Error, ErrorKind, Unfinished};
 
 /// How a call ended: PWK_OK, or why it failed. The numbers never change.
@@ -106,6 +107,13 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         Failure { status: error.kind() as pwk_status, op: error.op(), os: error.detail(), done: 0 }
+    }
+}
+
+impl From<CallError> for Failure {
+    /// Leaves out the reason.
+    fn from(error: CallError) -> Failure {
+        error.error().into()
     }
 }
 

@@ -268,7 +268,7 @@ pub extern "C" fn pwk_atomic_writer_try_burst(
 ) -> pwk_status {
     run("pwk_atomic_writer_try_burst", error, |name| {
         let (writer, data) = (name.given(writer)?, data.bytes(len, name)?);
-        or_would_block(writer.0.try_burst(data)?, |()| Ok(PWK_OK))
+        or_would_block(writer.0.try_burst(data)?.then_some(()), |()| Ok(PWK_OK))
     })
 }
 

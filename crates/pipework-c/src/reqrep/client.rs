@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::IntoRawFd;
 
 use pipework::ErrorKind;
-use pipework::reqrep::{Client, Message, Outcome, Reply, Ticket};
+use pipework::reqrep::{CallError, Client, ClientOptions, DEFAULT_MAX_MESSAGE, Message, Reply, Ticket};
 
 use super::segment::pwk_segment;
 use crate::bytes::{pwk_buffer, pwk_bytes};
@@ -13,7 +13,7 @@ use crate::edge::{
     Growing, Handle, In, InOut, Lent, Name, Options, Out, Space, Truth, done, free, get, hand_out,
     or_would_block, put, run,
 };
-use crate::error::{PWK_OK, Result, pwk_error, pwk_status};
+use crate::error::{Failure, PWK_OK, Result, pwk_error, pwk_status};
 
 /// Sends requests and gets their replies. Any threads may use one at the same time. A child that
 /// was forked may use it, as a member of its own; calls in progress stay the parent's. It is freed
@@ -132,8 +132,9 @@ pub extern "C" fn pwk_client_call_into(
             Ok(received) => received,
             Err(error) => {
                 // Nobody has the ticket.
-                let late = client.abandon(ticket)?.ok_or(error)?;
-                let place = into.get_mut(..late.len()).ok_or(error)?;
+                let plain = error.error();
+                let late = client.cancel(ticket)?.ok_or(error)?;
+                let place = into.get_mut(..late.len()).ok_or(plain)?;
                 place.copy_from_slice(&late);
                 (late.len(), late.flags())
             }
@@ -371,7 +372,7 @@ pub extern "C" fn pwk_client_cancel(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_client_cancel", error, |name| {
-        put(cancelled, name.given(client)?.client.cancel(Ticket::from_bits(ticket))?)
+        put(cancelled, name.given(client)?.client.cancel_unless_done(Ticket::from_bits(ticket))?)
     })
 }
 
@@ -468,7 +469,8 @@ fn call(
     let (client, reply) = (&name.given(client)?.client, name.given(reply)?);
     let request = data.bytes(len, name)?;
     let mut into = reply.lend_beside(request, name)?;
-    put(reply_flags, client.call_into(message(request, flags), &mut into, at(deadline))?)
+    let called = client.call_into(message(request, flags), &mut into, at(deadline));
+    put(reply_flags, called.map_err(|error| failed(error, &mut into))?)
 }
 
 #[inline]
@@ -508,7 +510,8 @@ fn recv(
     name: Name,
 ) -> Result<pwk_status> {
     let (client, mut into) = (&name.given(client)?.client, name.given(reply)?.lend(name)?);
-    put(flags, client.recv_to(Ticket::from_bits(ticket), &mut into, at(deadline))?)
+    let received = client.recv_to(Ticket::from_bits(ticket), &mut into, at(deadline));
+    put(flags, received.map_err(|error| failed(error, &mut into))?)
 }
 
 #[inline]
@@ -521,8 +524,8 @@ fn try_recv(
 ) -> Result<pwk_status> {
     let (client, mut into) = (&name.given(client)?.client, name.given(reply)?.lend(name)?);
     into.clear();
-    let outcome = client.try_outcome(Ticket::from_bits(ticket))?;
-    or_would_block(outcome, |outcome| put(flags, taken(outcome, &mut into, name)?))
+    let ended = client.try_recv(Ticket::from_bits(ticket)).transpose();
+    or_would_block(ended, |ended| put(flags, taken(ended, &mut into)?))
 }
 
 fn recv_any(
@@ -537,9 +540,9 @@ fn recv_any(
     let mut into = name.given(reply)?.lend(name)?;
     into.clear();
     ticket.write(0);
-    let Some((ended, outcome)) = client.recv_any(at(deadline))? else { return Ok(PWK_OK) };
-    ticket.write(ended.to_bits());
-    put(flags, taken(outcome?, &mut into, name)?)
+    let Some(done) = client.recv_any(at(deadline))? else { return Ok(PWK_OK) };
+    ticket.write(done.ticket.to_bits());
+    put(flags, taken(done.result, &mut into)?)
 }
 
 // ---------------------------------------------------------------- on this side
@@ -551,7 +554,7 @@ unsafe impl Growing for pwk_client_options {}
 unsafe impl Options for pwk_client_options {
     const DEFAULT: pwk_client_options = pwk_client_options {
         size: size_of::<pwk_client_options>(),
-        max_message: 256 << 20,
+        max_message: DEFAULT_MAX_MESSAGE,
         max_in_flight: 0,
         redeliveries: 0,
         needs_server: Truth::of(false),
@@ -561,25 +564,27 @@ unsafe impl Options for pwk_client_options {
 impl pwk_client_options {
     fn attach(&self, segment: &pwk_segment) -> Result<pwk_client> {
         let &pwk_client_options { max_message, max_in_flight, redeliveries, needs_server, .. } = self;
-        let client = segment.segment.client()?.max_message(max_message).max_in_flight(max_in_flight);
-        let client = client.redeliveries(redeliveries).needs_server(needs_server.is_set());
-        Ok(pwk_client { client, segment: segment.clone() })
+        let options = ClientOptions::new().max_message(max_message).max_in_flight(max_in_flight);
+        let options = options.redeliveries(redeliveries).needs_server(needs_server.is_set());
+        Ok(pwk_client { client: segment.segment.client_with(&options)?, segment: segment.clone() })
     }
 }
 
 /// Puts a reply into `into`, or the reason why there is none; the flags of the reply.
-fn taken(outcome: Outcome, into: &mut Vec<u8>, name: Name) -> Result<u32> {
-    match outcome {
-        Outcome::Answered(reply) => {
-            let flags = reply.flags();
-            fill(into, reply);
-            Ok(flags)
-        }
-        Outcome::Failed(reason) => {
-            fill(into, reason);
-            Err(name.failure(ErrorKind::Failed))
-        }
+fn taken(ended: std::result::Result<Reply, CallError>, into: &mut Vec<u8>) -> Result<u32> {
+    let reply = ended.map_err(|error| failed(error, into))?;
+    let flags = reply.flags();
+    fill(into, reply);
+    Ok(flags)
+}
+
+/// Puts the reason that a server gave into `into`, which is empty.
+pub(super) fn failed(error: CallError, into: &mut Vec<u8>) -> Failure {
+    let failure = error.error().into();
+    if let Some(reason) = error.into_reason() {
+        fill(into, reason);
     }
+    failure
 }
 
 pub(super) fn fill(into: &mut Vec<u8>, reply: Reply) {

@@ -220,7 +220,7 @@ pub extern "C" fn pwk_segment_fd(segment: In<'_, pwk_segment>) -> c_int {
 /// them.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_segment_len(segment: In<'_, pwk_segment>) -> usize {
-    get(0, || segment.map_or(0, |segment| segment.segment.len()))
+    get(0, || segment.map_or(0, |segment| segment.segment.waiting()))
 }
 
 /// Removes its name, if that still leads to this segment, which `removed` says. Attached clients

@@ -6,7 +6,7 @@ use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
 use pipework::ErrorKind;
-use pipework::reqrep::{Kept, Request, Server, Ticket};
+use pipework::reqrep::{DEFAULT_MAX_MESSAGE, DEFAULT_PART_TIMEOUT, Kept, Request, Server, ServerOptions, Ticket};
 
 use super::client::message;
 use super::segment::pwk_segment;
@@ -469,16 +469,16 @@ unsafe impl Growing for pwk_server_options {}
 unsafe impl Options for pwk_server_options {
     const DEFAULT: pwk_server_options = pwk_server_options {
         size: size_of::<pwk_server_options>(),
-        max_message: 256 << 20,
-        part_timeout_ns: 10_000_000_000,
+        max_message: DEFAULT_MAX_MESSAGE,
+        part_timeout_ns: DEFAULT_PART_TIMEOUT.as_nanos() as u64,
     };
 }
 
 impl pwk_server_options {
     fn attach(&self, segment: &pwk_segment) -> Result<pwk_server> {
         let (max_message, part_timeout) = (self.max_message, Duration::from_nanos(self.part_timeout_ns));
-        let server = segment.segment.server()?.max_message(max_message).part_timeout(part_timeout);
-        Ok(pwk_server { server, segment: segment.clone() })
+        let options = ServerOptions::new().max_message(max_message).part_timeout(part_timeout);
+        Ok(pwk_server { server: segment.segment.server_with(&options)?, segment: segment.clone() })
     }
 }
 

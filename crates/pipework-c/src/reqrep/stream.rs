@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use pipework::ErrorKind;
 use pipework::reqrep::Stream;
 
-use super::client::{fill, message, pwk_client};
+use super::client::{failed, fill, message, pwk_client};
 use crate::bytes::pwk_buffer;
 use crate::deadline::{at, pwk_deadline};
 use crate::edge::{Handle, In, InOut, Lent, Out, free, hand_out, put, run};
@@ -60,14 +60,7 @@ pub extern "C" fn pwk_stream_next_part(
                 put(flags, sent_with)
             }
             Ok(None) => Err(name.failure(ErrorKind::Closed)),
-            Err(error) => {
-                if error.kind() == ErrorKind::Failed
-                    && let Some(reason) = stream.reason()
-                {
-                    into.extend_from_slice(reason);
-                }
-                Err(error.into())
-            }
+            Err(error) => Err(failed(error, &mut into)),
         }
     })
 }
