@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use pipework::reqrep::CallError;
 use pipework::{Error, ErrorKind, Unfinished};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -23,6 +24,11 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 pub(crate) trait Raise {
     fn kind(&self) -> ErrorKind;
     fn raise(&self, py: Python<'_>) -> PyErr;
+
+    /// What a server gave as the reason for a failed call; empty if it gave none.
+    fn reason(&self) -> &[u8] {
+        b""
+    }
 }
 
 impl Raise for Error {
@@ -32,6 +38,23 @@ impl Raise for Error {
 
     fn raise(&self, py: Python<'_>) -> PyErr {
         make(py, self, &self.to_string(), None)
+    }
+}
+
+impl Raise for CallError {
+    fn kind(&self) -> ErrorKind {
+        CallError::kind(self)
+    }
+
+    fn raise(&self, py: Python<'_>) -> PyErr {
+        match self.kind() {
+            ErrorKind::Failed => remote(py, self.error().op(), Raise::reason(self)),
+            _ => self.error().raise(py),
+        }
+    }
+
+    fn reason(&self) -> &[u8] {
+        CallError::reason(self).map_or(b"", |reason| reason)
     }
 }
 
@@ -47,7 +70,7 @@ impl Raise for Unfinished {
 
 /// An error of a call with a payload of `len` bytes. If that is too long, it says for what.
 pub(crate) struct Oversize {
-    pub(crate) error: Error,
+    pub(crate) error: CallError,
     pub(crate) len: usize,
     /// The option that sets the limit, and the limit.
     pub(crate) option: &'static str,
@@ -65,7 +88,11 @@ impl Raise for Oversize {
         if error.kind() != ErrorKind::TooLong || len <= most {
             return error.raise(py);
         }
-        make(py, error, &format!("{error}: {len} bytes, and {option} is {most}"), None)
+        make(py, &error.error(), &format!("{error}: {len} bytes, and {option} is {most}"), None)
+    }
+
+    fn reason(&self) -> &[u8] {
+        Raise::reason(&self.error)
     }
 }
 

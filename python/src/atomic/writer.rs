@@ -212,7 +212,8 @@ impl Writer {
     /// As `burst`, without waiting. Whether it was taken.
     fn try_burst(&self, py: Python<'_>, data: Bytes<'_, '_>) -> PyResult<bool> {
         let data: &[u8] = &data;
-        Ok(self.try_call(py, "atomic burst", |writer| writer.try_burst(data))?.is_some())
+        let burst = |writer: &mut atomic::Writer| Ok(writer.try_burst(data)?.then_some(()));
+        Ok(self.try_call(py, "atomic burst", burst)?.is_some())
     }
 
     /// The bytes that a burst would take in the pipe; None if it does not fit in one write.

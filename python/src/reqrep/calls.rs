@@ -3,8 +3,8 @@
 use std::os::fd::IntoRawFd;
 use std::sync::{Arc, OnceLock};
 
-use pipework::reqrep::{Calling, Client, Message, Outcome, Reply, Ticket};
-use pipework::{Deadline, Error, ErrorKind, Result};
+use pipework::reqrep::{CallError, Calling, Client, ClientOptions, Message, Reply, Ticket};
+use pipework::{Deadline, ErrorKind, Result};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -39,6 +39,13 @@ pub(super) struct Terms {
     pub(super) max_message: usize,
 }
 
+impl Terms {
+    pub(super) fn options(self) -> ClientOptions {
+        let options = ClientOptions::new().redeliveries(self.redeliveries).needs_server(self.needs_server);
+        options.max_in_flight(self.max_in_flight).max_message(self.max_message)
+    }
+}
+
 /// What makes a client like this one in another process: the segment, and its terms.
 pub(super) type Settings = (Py<Segment>, u8, bool, u32, usize);
 
@@ -51,8 +58,6 @@ pub(super) struct Calls {
 
 impl Calls {
     pub(super) fn new(client: Client, segment: Py<Segment>, terms: Terms) -> Calls {
-        let client = client.redeliveries(terms.redeliveries).needs_server(terms.needs_server);
-        let client = client.max_in_flight(terms.max_in_flight).max_message(terms.max_message);
         Calls { client: Shared::new("client", client), segment, terms }
     }
 
@@ -64,14 +69,14 @@ impl Calls {
     ) -> PyResult<Received> {
         let mut calling = Calling::call(message(request));
         let ended = match self.call_at_once(py, request.0.len(), &mut calling)? {
-            Some(outcome) => outcome.map(ended),
+            Some(ended) => ended.map(Received::Reply),
             None => {
                 let called =
                     self.make(py, calling, Seconds::from_now(timeout), |client, calling, slice| {
                         end(py, client, slice, || client.start_on(calling, slice))
                     })?;
                 // What came at the last moment counts.
-                called.or_else(|given_up| given_up.last?.map(ended).ok_or(given_up.error))
+                called.or_else(|given_up| given_up.last?.map(Received::Reply).ok_or(given_up.error))
             }
         };
         received(py, CALL, ended.map_err(|error| self.for_request(request.0.len(), error)))
@@ -86,17 +91,16 @@ impl Calls {
         py: Python<'_>,
         len: usize,
         calling: &mut Calling<'_>,
-    ) -> PyResult<Option<Result<Outcome>>> {
+    ) -> PyResult<Option<Answer<Reply>>> {
         let client = self.get(py)?;
         if len > SMALL || !client.is_to_spin() {
             return Ok(None);
         }
         let Ok(ticket) = client.start_on(calling, PAST) else { return Ok(None) };
         let is_there = client.spin_for(ticket).unwrap_or(false) && client.reply_len(ticket) <= SMALL;
-        let outcome = is_there.then(|| client.call_on(calling, PAST));
+        let ended = is_there.then(|| client.call_on(calling, PAST));
         // A reply of several parts may not be whole.
-        Ok(outcome
-            .filter(|outcome| !outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut)))
+        Ok(ended.filter(|ended| !ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut)))
     }
 
     pub(super) fn send(&self, py: Python<'_>, request: Request<'_>, deadline: Deadline) -> PyResult<u64> {
@@ -123,7 +127,7 @@ impl Calls {
             } else {
                 in_slices(py, deadline, |slice| {
                     let (client, messages) = (self.get(py)?, short.iter().map(|request| message(*request)));
-                    Ok(py.detach(|| client.send_many(messages, slice)))
+                    Ok(py.detach(|| client.send_many(messages, slice)).map_err(CallError::from))
                 })
             };
             match sent {
@@ -135,7 +139,7 @@ impl Calls {
                 Err(raised) => {
                     // Nobody gets their tickets.
                     if let Ok(client) = self.get(py) {
-                        tickets.into_iter().for_each(|ticket| drop(client.abandon_outcome(ticket)));
+                        tickets.into_iter().for_each(|ticket| drop(client.cancel(ticket)));
                     }
                     return Err(raised);
                 }
@@ -148,7 +152,7 @@ impl Calls {
         let (client, len) = (self.get(py)?, request.0.len());
         let sent = unless_small(py, len, || client.try_send(message(request)));
         let (option, most) = ("the segment's request_bytes", self.largest_request());
-        let sent = sent.map_err(|error| Oversize { error, len, option, most });
+        let sent = sent.map_err(|error| Oversize { error: error.into(), len, option, most });
         Ok(sent.or_raise(py)?.map(Ticket::to_bits))
     }
 
@@ -157,25 +161,22 @@ impl Calls {
         // As in `call_at_once`.
         if client.spin_for(ticket).unwrap_or(false)
             && client.reply_len(ticket) <= SMALL
-            && let Some(outcome) = client.try_outcome(ticket).or_raise(py)?
+            && let Some(reply) = client.try_recv(ticket).or_raise(py)?
         {
-            return received::<_, Error>(py, RECV, Ok(ended(outcome)));
+            return Ok(Received::Reply(reply));
         }
         let recv = |client: &Client, slice| end(py, client, slice, || Ok(ticket));
-        let ended = self.client.wait(py, Seconds::from_now(timeout), CLIENT, recv)?;
-        received::<_, Error>(py, RECV, Ok(ended))
+        self.client.wait(py, Seconds::from_now(timeout), CLIENT, recv)
     }
 
     pub(super) fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Received>> {
         let (client, ticket) = (self.get(py)?, Ticket::from_bits(ticket));
-        let ended = if client.whole_reply_len(ticket) > SMALL {
-            Some(end_in_place(py, &client, ticket).or_raise(py)?)
-        } else {
-            // Who looks in vain keeps the interpreter lock, however large a reply may be.
-            let outcome = unless_small(py, client.reply_len(ticket), || client.try_outcome(ticket));
-            outcome.or_raise(py)?.map(ended)
-        };
-        ended.map(|ended| received::<_, Error>(py, RECV, Ok(ended))).transpose()
+        if client.whole_reply_len(ticket) > SMALL {
+            return end_in_place(py, &client, ticket).or_raise(py).map(Some);
+        }
+        // Who looks in vain keeps the interpreter lock, however large a reply may be.
+        let reply = unless_small(py, client.reply_len(ticket), || client.try_recv(ticket));
+        Ok(reply.or_raise(py)?.map(Received::Reply))
     }
 
     pub(super) fn recv_into(
@@ -190,7 +191,10 @@ impl Calls {
             let client = self.get(py)?;
             let there = py.detach(|| client.wait_for(ticket, slice));
             len = client.reply_len(ticket);
-            Ok(there.and_then(|()| client.recv_in_place(ticket, space.lend(), Deadline::now())))
+            there.map_or_else(
+                |error| Ok(Err(error.into())),
+                |()| Ok(client.recv_into(ticket, space.lend(), Deadline::now())),
+            )
         });
         let copied = received?.map_err(|error| for_buffer(len, space.len(), error));
         self::received(py, RECV, copied).map(|(len, _flags)| len)
@@ -211,7 +215,7 @@ impl Calls {
             });
             let ticket = there?;
             reply_len = client.reply_len(ticket);
-            client.recv_in_place(ticket, space.lend(), Deadline::now())
+            client.recv_into(ticket, space.lend(), Deadline::now())
         })?;
         let called = called.map_err(|given_up| match reply_len {
             0 => self.for_request(request.0.len(), given_up.error),
@@ -228,7 +232,7 @@ impl Calls {
         py: Python<'_>,
         mut calling: Calling<'m>,
         deadline: Deadline,
-        mut step: impl FnMut(&Client, &mut Calling<'m>, Deadline) -> Result<T>,
+        mut step: impl FnMut(&Client, &mut Calling<'m>, Deadline) -> Answer<T>,
     ) -> PyResult<std::result::Result<T, GivenUp>> {
         let mut client = None;
         let done = in_slices(py, deadline, |slice| {
@@ -241,13 +245,13 @@ impl Calls {
             return Ok(Ok(done));
         }
         // Nobody else has the ticket, so the call must not stay behind.
-        let last = client.map(|client| client.abandon_calling(&calling));
+        let last = client.map(|client| client.cancel_calling(&calling));
         // What a signal handler has raised counts more than a reply at the last moment.
         Ok(done?.map_err(|error| GivenUp { error, last: last.unwrap_or(Ok(None)) }))
     }
 
     pub(super) fn cancel(&self, py: Python<'_>, ticket: u64) -> PyResult<bool> {
-        self.get(py)?.cancel(Ticket::from_bits(ticket)).or_raise(py)
+        self.get(py)?.cancel_unless_done(Ticket::from_bits(ticket)).or_raise(py)
     }
 
     pub(super) fn forget(&self, py: Python<'_>, ticket: u64) -> PyResult<()> {
@@ -293,7 +297,7 @@ impl Calls {
         &self.client
     }
 
-    pub(super) fn for_request(&self, len: usize, error: Error) -> Oversize {
+    pub(super) fn for_request(&self, len: usize, error: CallError) -> Oversize {
         for_request(len, self.limit(), error)
     }
 
@@ -311,7 +315,7 @@ impl Calls {
 
     /// The coroutine of what `start` begins with the client: it ends when the client is closed. It
     /// copies `len` bytes until `ticket` is there, and then those of its reply.
-    pub(super) fn start<'py, F: Future<Output = Result<Outcome>> + Send + 'static>(
+    pub(super) fn start<'py, F: Future<Output = Answer<Reply>> + Send + 'static>(
         &self,
         py: Python<'py>,
         len: usize,
@@ -321,16 +325,16 @@ impl Calls {
         (op, timeout): (&'static str, Option<Seconds>),
     ) -> PyResult<Bound<'py, PyAny>> {
         let (client, limit) = (self.get(py)?, self.limit());
-        let outcome = self.client.until_closed(start(client.clone()));
+        let ended = self.client.until_closed(start(client.clone()));
         let copied = move || ticket.get().map_or(len, |ticket| client.reply_len(*ticket));
-        let give_out = move |py: Python<'_>, outcome: Option<Result<Outcome>>| match outcome {
-            Some(outcome) => {
-                let outcome = outcome.map_err(|error| for_request(len, limit, error));
-                give(py, &answered(py, op, outcome)?)
+        let give_out = move |py: Python<'_>, ended: Option<Answer<Reply>>| match ended {
+            Some(ended) => {
+                let ended = ended.map_err(|error| for_request(len, limit, error));
+                give(py, &received(py, op, ended)?)
             }
             None => Err(closed(py, "client", CLIENT)),
         };
-        Task::new(copied, outcome, give_out).start(py, op, timeout)
+        Task::new(copied, ended, give_out).start(py, op, timeout)
     }
 
     pub(super) fn close(&self) {
@@ -352,46 +356,37 @@ impl Drop for Calls {
 
 /// A call that came to nothing.
 pub(super) struct GivenUp {
-    pub(super) error: Error,
+    pub(super) error: CallError,
     /// How it had ended at the last moment, if it had.
-    last: Result<Option<Outcome>>,
+    last: Answer<Option<Reply>>,
 }
 
 /// The step that hands a request out.
-pub(super) fn start<'m>(py: Python<'_>) -> impl FnMut(&Client, &mut Calling<'m>, Deadline) -> Result<Ticket> {
-    move |client, calling, slice| py.detach(|| client.start_on(calling, slice))
+pub(super) fn start<'m>(py: Python<'_>) -> impl FnMut(&Client, &mut Calling<'m>, Deadline) -> Answer<Ticket> {
+    move |client, calling, slice| Ok(py.detach(|| client.start_on(calling, slice))?)
 }
 
 /// The option that limits a request, and its value.
 type Limit = (&'static str, usize);
 
-fn for_request(len: usize, (option, most): Limit, error: Error) -> Oversize {
+fn for_request(len: usize, (option, most): Limit, error: CallError) -> Oversize {
     Oversize { error, len, option, most }
 }
 
-fn for_buffer(len: usize, most: usize, error: Error) -> Oversize {
+fn for_buffer(len: usize, most: usize, error: CallError) -> Oversize {
     Oversize { error, len, option: "the buffer's length", most }
 }
 
-/// The reply, or what is raised in its place.
-pub(super) fn answered<E: Raise>(
+/// What was received, or what is raised in its place: for a failed call as an error of `op`.
+pub(super) fn received<T, E: Raise>(
     py: Python<'_>,
     op: &str,
-    outcome: std::result::Result<Outcome, E>,
-) -> PyResult<Reply> {
-    match outcome.or_raise(py)? {
-        Outcome::Answered(reply) => Ok(reply),
-        Outcome::Failed(reason) => Err(remote(py, op, &reason)),
-    }
-}
-
-/// The same for what was received in place, or the reason why there is none.
-fn received<T, E: Raise>(
-    py: Python<'_>,
-    op: &str,
-    ended: std::result::Result<std::result::Result<T, Reply>, E>,
+    ended: std::result::Result<T, E>,
 ) -> PyResult<T> {
-    ended.or_raise(py)?.map_err(|reason| remote(py, op, &reason))
+    ended.map_err(|error| match error.kind() {
+        ErrorKind::Failed => remote(py, op, error.reason()),
+        _ => error.raise(py),
+    })
 }
 
 /// A reply, out of the segment.
@@ -418,15 +413,8 @@ impl Received {
     }
 }
 
-/// How a call has ended: with a reply, or for a reason.
-type Ended = std::result::Result<Received, Reply>;
-
-fn ended(outcome: Outcome) -> Ended {
-    match outcome {
-        Outcome::Answered(reply) => Ok(Received::Reply(reply)),
-        Outcome::Failed(reason) => Err(reason),
-    }
-}
+/// How a call has ended.
+pub(super) type Answer<T = Received> = std::result::Result<T, CallError>;
 
 /// Waits until a call has ended, without the interpreter lock. A long reply that came whole is
 /// copied once, to where it is to lie.
@@ -435,32 +423,29 @@ fn end(
     client: &Client,
     slice: Deadline,
     ticket: impl FnOnce() -> Result<Ticket> + Send,
-) -> Result<Ended> {
-    let (ticket, outcome) = py.detach(|| {
+) -> Answer {
+    let (ticket, reply) = py.detach(|| {
         let ticket = ticket()?;
         client.wait_for(ticket, slice)?;
         if client.whole_reply_len(ticket) > SMALL {
-            return Ok((ticket, None));
+            return Ok::<_, CallError>((ticket, None));
         }
-        client.outcome(ticket, slice).map(|outcome| (ticket, Some(outcome)))
+        client.recv(ticket, slice).map(|reply| (ticket, Some(reply)))
     })?;
-    outcome.map_or_else(|| end_in_place(py, client, ticket), |outcome| Ok(ended(outcome)))
+    reply.map_or_else(|| end_in_place(py, client, ticket), |reply| Ok(Received::Reply(reply)))
 }
 
 /// The same for such a reply, once it is there.
-fn end_in_place(py: Python<'_>, client: &Client, ticket: Ticket) -> Result<Ended> {
+fn end_in_place(py: Python<'_>, client: &Client, ticket: Ticket) -> Answer {
     let (len, mut copied) = (client.whole_reply_len(ticket), None);
     let made = PyBytes::new_with(py, len, |space| {
-        copied = Some(py.detach(|| client.recv_in_place(ticket, space, PAST)));
+        copied = Some(py.detach(|| client.recv_into(ticket, space, PAST)));
         Ok(())
     });
     match (made, copied) {
-        (Ok(made), Some(Ok(Ok((copied, flags))))) if copied == len => {
-            Ok(Ok(Received::Bytes(made.unbind(), flags)))
-        }
-        (_, Some(Ok(Err(reason)))) => Ok(Err(reason)),
+        (Ok(made), Some(Ok((copied, flags)))) if copied == len => Ok(Received::Bytes(made.unbind(), flags)),
         (_, Some(Err(error))) => Err(error),
         // There is no memory for it, or a peer has changed it meanwhile: the core says so.
-        _ => client.outcome(ticket, PAST).map(ended),
+        _ => client.recv(ticket, PAST).map(Received::Reply),
     }
 }

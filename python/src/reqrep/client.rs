@@ -46,9 +46,9 @@ macro_rules! client {
                     Some(_) => segment.served(py, until(timeout))?,
                     None => segment.opened(py)?,
                 };
-                let client = $attach(&segment.get().get(py)?).or_raise(py)?;
                 let (redeliveries, max_in_flight) = (redeliveries.0, max_in_flight.0);
                 let terms = Terms { redeliveries, needs_server, max_in_flight, max_message: max_message.0 };
+                let client = $attach(&segment.get().get(py)?, &terms.options()).or_raise(py)?;
                 Ok($Client(Calls::new(client, segment, terms)))
             }
 
@@ -182,7 +182,7 @@ macro_rules! client {
 #[pyclass(frozen, weakref, subclass, module = "pipework.reqrep")]
 pub(crate) struct Client(Calls);
 
-client!(Client, reqrep::Segment::client, reply_bytes, {
+client!(Client, reqrep::Segment::client_with, reply_bytes, {
     /// Sends a request and waits for its reply; returns its bytes. `timeout` covers both. `flags`
     /// are 32 bits of the user's that travel along.
     ///
@@ -443,7 +443,7 @@ impl Client {
         let told = Arc::clone(&ticket);
         let call = move |client: reqrep::Client| async move {
             let sent = |ticket| told.set(ticket).expect("a request is sent once");
-            client.call_outcome_async(message((&data, flags)), sent).await
+            client.call_async_telling(message((&data, flags)), sent).await
         };
         self.0.start(py, len, ticket, call, give, (CALL, timeout))
     }
@@ -456,7 +456,7 @@ impl Client {
         give: Give,
     ) -> PyResult<Bound<'py, PyAny>> {
         let ticket = Ticket::from_bits(ticket);
-        let recv = move |client: reqrep::Client| async move { client.outcome_async(ticket).await };
+        let recv = move |client: reqrep::Client| async move { client.recv_async(ticket).await };
         self.0.start(py, 0, Arc::new(ticket.into()), recv, give, (RECV, timeout))
     }
 }

@@ -328,7 +328,7 @@ request!(Request, {
 impl Request {
     fn sent(&self, py: Python<'_>, len: usize, sent: Result<bool>) -> PyResult<bool> {
         let (option, most) = self.limit;
-        sent.map_err(|error| Oversize { error, len, option, most }).or_raise(py)
+        sent.map_err(|error| Oversize { error: error.into(), len, option, most }).or_raise(py)
     }
 
     fn new(request: reqrep::Request<'static>, data: Option<Py<PyBytes>>, limit: Limit) -> Request {

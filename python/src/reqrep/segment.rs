@@ -146,7 +146,7 @@ impl Segment {
     /// past.
     #[getter]
     fn waiting(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.get(py)?.len())
+        Ok(self.get(py)?.waiting())
     }
 
     /// What was done so far, as `Stats`: by all members together, those of the past included.

@@ -1,7 +1,7 @@
 //! The answering end. Mirrors `client.rs`.
 
 use pipework::Result;
-use pipework::reqrep;
+use pipework::reqrep::{self, ServerOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -39,8 +39,10 @@ macro_rules! server {
                 options: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<$Server> {
                 let segment = segment.made(py, options)?;
-                let server = $attach(&segment.get().get(py)?).or_raise(py)?;
-                Ok($Server(Taking::new(server, segment, max_message.0, part_timeout.0)))
+                let (max_message, part_timeout) = (max_message.0, part_timeout.0);
+                let options = ServerOptions::new().max_message(max_message).part_timeout(part_timeout);
+                let server = $attach(&segment.get().get(py)?, options).or_raise(py)?;
+                Ok($Server(Taking::new(server, segment, max_message, part_timeout)))
             }
 
             /// Waits for the next request. Raises `TimedOut`, `Closed` once this server was
@@ -212,6 +214,6 @@ server!(Server, bytes_server, Request, {
 });
 
 /// One that copies a request once, into what Python gets.
-fn bytes_server(segment: &reqrep::Segment) -> Result<reqrep::Server> {
-    segment.server().map(reqrep::Server::reads_later)
+fn bytes_server(segment: &reqrep::Segment, options: ServerOptions) -> Result<reqrep::Server> {
+    segment.server_with(&options.reads_later(true))
 }

@@ -6,17 +6,17 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
-use pipework::reqrep::{self, Calling, Client, Outcome, Reply, Ticket};
-use pipework::{Deadline, Error, ErrorKind, Result};
+use pipework::reqrep::{self, CallError, Calling, Client, Completion, Reply, Ticket};
+use pipework::{Deadline, ErrorKind, Result};
 use pyo3::exceptions::{PyRuntimeError, PyStopAsyncIteration};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use super::calls::{CLIENT, Calls, Give, Request, answered, message, start};
+use super::calls::{CLIENT, Calls, Give, RECV, Request, message, received, start};
 use super::segment::MODULE;
 use super::shared::{Shared, closed};
 use crate::buffer::Held;
-use crate::error::{OrRaise, Raise, remote};
+use crate::error::{OrRaise, Raise};
 use crate::handle::{Handle, drop_detached};
 use crate::imports::Import;
 use crate::locked::Locked;
@@ -28,26 +28,14 @@ const TASKS: &str = "pipework._asyncio_tasks";
 
 /// Why no part comes.
 enum Ended {
-    Error(Error),
-    /// The server gave the request up, for this reason.
-    Failed(Option<Reply>),
+    Error(CallError),
     ClientClosed,
-}
-
-impl Ended {
-    fn of(error: Error, stream: &reqrep::Stream) -> Ended {
-        match error.kind() {
-            ErrorKind::Failed => Ended::Failed(stream.reason().cloned()),
-            _ => Ended::Error(error),
-        }
-    }
 }
 
 impl Raise for Ended {
     fn kind(&self) -> ErrorKind {
         match self {
             Ended::Error(error) => error.kind(),
-            Ended::Failed(_) => ErrorKind::Failed,
             Ended::ClientClosed => ErrorKind::Invalid,
         }
     }
@@ -55,7 +43,6 @@ impl Raise for Ended {
     fn raise(&self, py: Python<'_>) -> PyErr {
         match self {
             Ended::Error(error) => error.raise(py),
-            Ended::Failed(reason) => remote(py, STREAM, reason.as_deref().unwrap_or_default()),
             Ended::ClientClosed => closed(py, "client", STREAM),
         }
     }
@@ -127,7 +114,7 @@ impl Stream {
             if self.client.is_closed() {
                 return Err(Ended::ClientClosed);
             }
-            py.detach(|| stream.next_part(slice)).map_err(|error| Ended::of(error, stream))
+            py.detach(|| stream.next_part(slice)).map_err(Ended::Error)
         });
         // Not where another thread has the stream.
         if is_ours && !matches!(part, Ok(Some(_))) {
@@ -227,13 +214,14 @@ async fn next(
     let mut stream = match before {
         State::GoesOn(stream) => stream,
         State::Begins(data, flags) => {
-            let stream = client.stream_async(message((&data, flags))).await.map_err(Ended::Error)?;
+            let stream = client.stream_async(message((&data, flags))).await;
+            let stream = stream.map_err(|error| Ended::Error(error.into()))?;
             stream.ticket().inspect(|sent| _ = ticket.set(*sent));
             Box::new(stream)
         }
         State::UnderWay | State::Over => return Ok(None),
     };
-    let part = stream.next_part_async().await.map_err(|error| Ended::of(error, &stream))?;
+    let part = stream.next_part_async().await.map_err(Ended::Error)?;
     if part.is_some() {
         turn.put_back(stream);
     }
@@ -300,7 +288,7 @@ impl Completed {
             Err(error) if error.kind() == ErrorKind::TimedOut && !deadline.has_passed() => Poll::Pending,
             ended => Poll::Ready(ended),
         });
-        let give_out = move |py: Python<'_>, ended: Option<Result<Option<Call>>>| match ended {
+        let give_out = move |py: Python<'_>, ended: Option<Result<Option<Completion>>>| match ended {
             Some(ended) => match ended.or_raise(py)? {
                 Some(ended) => Ok(pair(py, ended, give)?.into_pyobject(py)?.into_any().unbind()),
                 None => Err(PyStopAsyncIteration::new_err(())),
@@ -321,15 +309,12 @@ impl Completed {
     }
 }
 
-/// A call and how it has ended.
-type Call = (Ticket, Result<Outcome>);
-
-/// What Python gets for it.
-fn pair(py: Python<'_>, (ticket, outcome): Call, give: Give) -> PyResult<(u64, Py<PyAny>)> {
+/// What Python gets for a call that has ended.
+fn pair(py: Python<'_>, ended: Completion, give: Give) -> PyResult<(u64, Py<PyAny>)> {
     static OUTCOME: Import = Import::new(MODULE, "Outcome");
-    let outcome = match answered(py, "reqrep recv", outcome) {
+    let outcome = match received(py, RECV, ended.result) {
         Ok(reply) => OUTCOME.make(py, (give(py, &reply)?, reply.flags(), None::<PyErr>)),
         Err(error) => OUTCOME.make(py, (None::<u8>, 0, error)),
     };
-    Ok((ticket.to_bits(), outcome?))
+    Ok((ended.ticket.to_bits(), outcome?))
 }

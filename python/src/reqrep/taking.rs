@@ -55,7 +55,6 @@ impl Taking {
         max_message: usize,
         part_timeout: Duration,
     ) -> Taking {
-        let server = server.max_message(max_message).part_timeout(part_timeout);
         Taking { server: Shared::new("server", server), segment, max_message, part_timeout }
     }
 
